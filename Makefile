@@ -1,0 +1,40 @@
+# `make` alone lists what there is.
+.DEFAULT_GOAL := help
+.PHONY: help up test test-long lint format bench clean
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+  $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+help:  ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml src/foliot/_version.py
+	@test -n "$(PYTHON)" || { echo "Foliot needs Python 3.11 or newer with venv (Debian: apt-get install python3 python3-venv)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+up: $(STAMP)  ## run the example shop on a PostgreSQL of its own; Ctrl-C stops everything
+	@cd examples/shop && ../../$(BIN)/foliot up
+
+test: lint  ## everything that must hold, in minutes
+	$(BIN)/python -m pytest
+
+test-long: lint  ## also what takes longer: large fuzz runs, soak
+	$(BIN)/python -m pytest -m "long or not long" --timeout 3600
+
+lint: $(STAMP)  ## ruff, mypy, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP)  ## rewrite in the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## forget the virtual environment and caches, not your data
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
