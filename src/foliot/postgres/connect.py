@@ -1,0 +1,97 @@
+"""Opens connections that neither a role's defaults nor a pooler can surprise.
+
+What a DBA may have set on a role or database (REPEATABLE READ, read-only, a statement_timeout, a German DateStyle) is
+overridden by startup options: they cost no round trip, and RESET returns to them. A pooler in transaction mode refuses
+such options, rightly, since its server connections are shared; then we connect without them. BEGIN names isolation and
+access mode in any case, so transactions are safe behind a pooler too; for single statements there the role's defaults
+stand, and `foliot doctor` names those that bite.
+
+`Connection` and `AsyncConnection` are psycopg's own, opened our way; a pool takes them as its `connection_class`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Self
+
+import psycopg
+from psycopg.rows import TupleRow
+
+from foliot.postgres.address import explain_failure, parse
+
+SESSION_DEFAULTS = {
+    "default_transaction_isolation": r"read\ committed",
+    "default_transaction_read_only": "off",
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
+    "standard_conforming_strings": "on",
+    "DateStyle": "ISO",
+    "IntervalStyle": "postgres",
+}
+
+# A network peer that vanished without a word is noticed within half a minute, the default lease.
+_TRANSPORT = {
+    "keepalives": "1",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "4",
+    "tcp_user_timeout": "30000",
+    "connect_timeout": os.environ.get("PGCONNECT_TIMEOUT", "10"),
+    "client_encoding": "utf8",
+    "fallback_application_name": "foliot",
+}
+
+
+class Connection(psycopg.Connection[TupleRow]):
+    """A blocking connection, safe from role defaults."""
+
+    @classmethod
+    def connect(cls, conninfo: str = "", **more: Any) -> Self:
+        """`more` is what psycopg takes: autocommit, prepare_threshold, application_name, ..."""
+        wanted = startup_parameters(conninfo) | more
+        while True:
+            try:
+                connection = super().connect(**wanted)
+                break
+            except psycopg.OperationalError as error:
+                wanted = _next_try(error, wanted)
+        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+        connection.read_only = False
+        return connection
+
+
+class AsyncConnection(psycopg.AsyncConnection[TupleRow]):
+    """The same for asyncio."""
+
+    @classmethod
+    async def connect(cls, conninfo: str = "", **more: Any) -> Self:
+        wanted = startup_parameters(conninfo) | more
+        while True:
+            try:
+                connection = await super().connect(**wanted)
+                break
+            except psycopg.OperationalError as error:
+                wanted = _next_try(error, wanted)
+        await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
+        await connection.set_read_only(False)
+        return connection
+
+
+def startup_parameters(url: str) -> dict[str, Any]:
+    """What the URL says, completed by what we want; the URL's own words win."""
+    given = parse(url)
+    several_hosts = {"target_session_attrs": "primary"} if "," in str(given.get("host", "")) else {}
+    session = (f"-c {name}={value}" for name, value in SESSION_DEFAULTS.items())
+    own_options = given.get("options") or os.environ.get("PGOPTIONS", "")
+    return {**_TRANSPORT, **several_hosts, **given, "options": " ".join([*session, own_options]).strip()}
+
+
+def _next_try(error: psycopg.OperationalError, wanted: dict[str, Any]) -> dict[str, Any]:
+    """Without options, if it was these that were refused: PgBouncer speaks of a startup parameter, RDS Proxy of
+    command-line options."""
+    refused = "startup parameter" in str(error) or "command-line options" in str(error)
+    if not refused or "options" not in wanted:
+        raise explain_failure(error, wanted) from error
+    return {name: value for name, value in wanted.items() if name != "options"}

@@ -1,0 +1,189 @@
+"""Brings one schema of one database to the newest migration, and says whether a program can use what is there.
+
+How it runs. One step at a time: BEGIN, take the schema's advisory lock, read what has been applied, do the next step,
+record it, COMMIT. So whoever comes second sees what the first one did, and a kill between any two statements leaves
+whole steps only. The function files are re-applied in the transaction of the last migration, so that no statement ever
+meets new tables with old functions; when that migration runs outside a transaction they follow as a step of their own.
+
+A migration outside a transaction cannot hold a transaction's lock itself, so a second connection holds it meanwhile.
+If it is killed, the next run repeats it from its first statement; `migration_files.py` says what that asks of a file.
+
+The lock is `pg_advisory_xact_lock(1179602509, crc32(schema name))`: the two-integer form, whose first number spells
+"FOLM" and keeps clear of other users of advisory locks. The wait for it is unlimited; the wait for locks on live tables
+is short, and tried again, because statements of the workers queue up behind it.
+
+Forward only: there is no way back but a backup. An older program leaves a newer schema and its functions alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import sleep
+
+import psycopg
+from psycopg import errors, sql
+
+from foliot.errors import SchemaError
+from foliot.postgres.connect import Connection
+from foliot.postgres.migration_files import Source, SqlFile, concurrent_index
+from foliot.postgres.migration_plan import (
+    DEFAULT_PATIENCE,
+    Patience,
+    Step,
+    advisory_key,
+    functions_step,
+    plan,
+    plan_sql,
+)
+from foliot.postgres.schema_status import Status, read_status
+from foliot.postgres.statements import split
+
+__all__ = ["Patience", "Source", "Status", "apply_functions", "migrate", "plan_sql", "read_status", "status"]
+
+Report = Callable[[str], None]
+
+
+def _silently(line: str) -> None:
+    pass
+
+
+def status(url: str, schema: str, source: Source) -> Status:
+    with Connection.connect(url, application_name="foliot status") as connection:
+        return read_status(connection, schema, source)
+
+
+def migrate(
+    url: str,
+    schema: str,
+    source: Source,
+    *,
+    patience: Patience = DEFAULT_PATIENCE,
+    report: Report = _silently,
+) -> Status:
+    """Runs every step that is missing; returns what is there afterwards. `report` hears of each step and each wait."""
+    runner = _Runner(url, schema, source, patience, report)
+    with Connection.connect(url, application_name="foliot migrate", autocommit=True) as connection:
+        while step := runner.run_next(connection):
+            report(step.title)
+        return read_status(connection, schema, source)
+
+
+def apply_functions(url: str, schema: str, source: Source) -> None:
+    """Re-applies the function files though nothing changed in them, for what depends on data (a schema marked test)."""
+    with (
+        Connection.connect(url, application_name="foliot migrate", autocommit=True) as connection,
+        connection.transaction(),
+    ):
+        _lock(connection, schema)
+        _execute(connection, functions_step(schema, source, DEFAULT_PATIENCE))
+
+
+@dataclass(frozen=True)
+class _Runner:
+    url: str
+    schema: str
+    source: Source
+    patience: Patience
+    report: Report
+
+    def run_next(self, connection: Connection) -> Step | None:
+        for tries_left in reversed(range(self.patience.tries)):
+            try:
+                return self._try_next(connection)
+            except (errors.LockNotAvailable, errors.DeadlockDetected) as error:
+                if not tries_left:
+                    raise _gave_up(self.patience) from error
+                self.report(f"waiting: a table is locked by another session; {tries_left} tries left")
+                sleep(self.patience.pause)
+        return None
+
+    def _try_next(self, connection: Connection) -> Step | None:
+        with connection.transaction():
+            step = self._lock_and_choose(connection)
+            if step is None or step.in_transaction:
+                if step:
+                    _execute(connection, step)
+                return step
+        return self._run_outside(connection, step)
+
+    def _run_outside(self, connection: Connection, step: Step) -> Step:
+        """`holder` keeps the lock, and its commit both records the step and lets the next migrator in."""
+        with Connection.connect(self.url, application_name="foliot migrate") as holder:
+            if self._lock_and_choose(holder) == step:
+                _execute_singly(connection, step, self.schema)
+                _run(holder, step.after)
+        return step
+
+    def _lock_and_choose(self, connection: Connection) -> Step | None:
+        _lock(connection, self.schema, self.report)
+        steps = plan(read_status(connection, self.schema, self.source), self.patience)
+        return steps[0] if steps else None
+
+
+def _lock(connection: Connection, schema: str, report: Report = _silently) -> None:
+    key = advisory_key(schema)
+    free = connection.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", key).fetchone()
+    if free != (True,):
+        report("waiting: another migration of this schema is running")
+        connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", key)
+
+
+def _execute(connection: Connection, step: Step) -> None:
+    _run(connection, step.before)
+    for file in step.files:
+        with _named(file):
+            _run(connection, file.text)
+    _run(connection, step.after)
+
+
+def _execute_singly(connection: Connection, step: Step, schema: str) -> None:
+    _run(connection, step.before)
+    for file in step.files:
+        for statement in split(file.text):
+            with _named(file):
+                _drop_invalid_index(connection, schema, concurrent_index(statement))
+                _run(connection, statement)
+
+
+def _drop_invalid_index(connection: Connection, schema: str, index: str | None) -> None:
+    """What a killed CREATE INDEX CONCURRENTLY left would satisfy IF NOT EXISTS for ever."""
+    query = (
+        "SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_index i ON i.indexrelid = c.oid"
+        " WHERE n.nspname = %s AND c.relname = %s AND NOT i.indisvalid"
+    )
+    if index and connection.execute(query, (schema, index.lower())).fetchone() is not None:
+        connection.execute(sql.SQL("DROP INDEX CONCURRENTLY {}").format(sql.Identifier(schema, index.lower())))
+
+
+def _run(connection: Connection, text: str) -> None:
+    """As bytes, without parameters: psycopg then sends the text as it is, several statements and % included."""
+    connection.execute(text.encode())
+
+
+@contextmanager
+def _named(file: SqlFile) -> Iterator[None]:
+    """An error in a file says which file and which line."""
+    try:
+        yield
+    except (errors.LockNotAvailable, errors.DeadlockDetected):
+        raise
+    except psycopg.Error as error:
+        raise _in_file(error, file) from error
+
+
+def _in_file(error: psycopg.Error, file: SqlFile) -> SchemaError:
+    position = error.diag.statement_position
+    line = f", line {file.text.count(chr(10), 0, int(position) - 1) + 1}" if position else ""
+    hint = "What was recorded stays; correct the cause and run `foliot db migrate` again."
+    if isinstance(error, errors.InsufficientPrivilege):
+        hint = "Run it as the schema's owner, or give a DBA the output of `foliot db sql`."
+    return SchemaError(f"{file.name}{line}: {error.diag.message_primary or error}", hint=hint)
+
+
+def _gave_up(patience: Patience) -> SchemaError:
+    return SchemaError(
+        f"A table stayed locked by another session through {patience.tries} tries.",
+        hint="Look for old transactions in pg_stat_activity (xact_start), end them, and run `foliot db migrate` again.",
+    )
