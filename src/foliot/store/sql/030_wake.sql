@@ -1,0 +1,15 @@
+-- The night porter's bell. An idle worker that sleeps holds this advisory lock exclusively; producers share it until they commit.
+-- Whoever cannot share it knows that somebody sleeps, and rings; whoever can leaves the sleeper-to-be no way to miss its row,
+-- because the lock is granted only after this transaction has ended.
+CREATE OR REPLACE FUNCTION wake_key() RETURNS int LANGUAGE sql STABLE PARALLEL SAFE SET search_path FROM CURRENT AS $$
+  SELECT 'jobs'::regclass::oid::int $$;
+
+CREATE OR REPLACE FUNCTION wake_channel() RETURNS text LANGUAGE sql STABLE PARALLEL SAFE SET search_path FROM CURRENT AS $$
+  SELECT 'foliot_' || 'jobs'::regclass::oid $$;
+
+CREATE OR REPLACE FUNCTION wake(queue text) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+BEGIN
+  IF NOT pg_try_advisory_xact_lock_shared(1181707369, 'jobs'::regclass::oid::int) THEN
+    PERFORM pg_notify('foliot_' || 'jobs'::regclass::oid, queue);
+  END IF;
+END $$;

@@ -1,0 +1,31 @@
+-- {"kind": "exponential", "base": 1, "factor": 2, "cap": 3600, "jitter": 1} -> its id; the same content always has the same one.
+CREATE OR REPLACE FUNCTION policy(retry jsonb) RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+DECLARE
+  found_id int;
+  k text := coalesce(retry->>'kind', 'exponential');
+  b float8 := coalesce((retry->>'base')::float8, 1);
+  f float8 := coalesce((retry->>'factor')::float8, 2);
+  c float8 := coalesce((retry->>'cap')::float8, 3600);
+  j float8 := coalesce((retry->>'jitter')::float8, 1);
+  d float8[] := (SELECT array_agg(x::float8 ORDER BY n) FROM jsonb_array_elements_text(retry->'delays') WITH ORDINALITY e(x, n));
+BEGIN
+  IF retry IS NULL THEN RETURN 1; END IF;
+  LOOP
+    SELECT p.id INTO found_id FROM policies p WHERE p.kind = k AND p.base = b AND p.factor = f AND p.cap = c AND p.jitter = j
+      AND p.delays IS NOT DISTINCT FROM d;
+    IF FOUND THEN RETURN found_id; END IF;
+    INSERT INTO policies (kind, base, factor, cap, jitter, delays) VALUES (k, b, f, c, j, d) ON CONFLICT DO NOTHING;
+  END LOOP;
+EXCEPTION WHEN check_violation OR invalid_text_representation OR numeric_value_out_of_range OR invalid_parameter_value THEN
+  RAISE EXCEPTION 'retry policy % cannot be used', retry USING ERRCODE = 'FO003',
+    HINT = 'kind is exponential, linear, fixed or list; base and cap are seconds up to ten years; factor is 1..100; jitter is 0..1; delays is a list of 1..1000 seconds';
+END $$;
+
+-- Seconds to wait before the attempt after this one. The exponent is bounded, so nothing overflows whatever the attempt.
+CREATE OR REPLACE FUNCTION backoff(p policies, attempt int) RETURNS float8 LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+  SELECT w * (1 - p.jitter * random())
+  FROM (SELECT least(p.cap, CASE p.kind
+    WHEN 'exponential' THEN p.base * power(p.factor, least(greatest(attempt, 1) - 1, 100))
+    WHEN 'linear' THEN p.base * greatest(attempt, 1)
+    WHEN 'fixed' THEN p.base
+    ELSE p.delays[least(greatest(attempt, 1), cardinality(p.delays))] END) AS w) x $$;

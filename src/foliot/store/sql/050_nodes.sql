@@ -1,0 +1,118 @@
+-- A node's life: register, heartbeat, drain, leave. The beat row is the lease; who has none is lost.
+
+CREATE OR REPLACE FUNCTION register(
+  name text, lease interval DEFAULT '30 seconds', app text DEFAULT NULL, types jsonb DEFAULT '{}', labels jsonb DEFAULT '{}',
+  host text DEFAULT NULL, pid int DEFAULT NULL, instance uuid DEFAULT NULL, foliot_version text DEFAULT NULL, now timestamptz DEFAULT NULL
+) RETURNS bigint LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(register.now, clock());
+  e bigint := next_fence();
+BEGIN
+  IF coalesce(register.name, '') = '' THEN
+    RAISE EXCEPTION 'a node needs a name' USING ERRCODE = 'FO003';
+  END IF;
+  IF register.lease < interval '1 second' THEN
+    RAISE EXCEPTION 'a lease of % is too short', register.lease USING ERRCODE = 'FO003', HINT = 'the shortest lease is one second';
+  END IF;
+  INSERT INTO nodes (epoch, name, app, host, pid, instance, lease, labels, foliot_version, started_at)
+    VALUES (e, register.name, register.app, register.host, register.pid, coalesce(register.instance, gen_random_uuid()), register.lease,
+      coalesce(register.labels, '{}'), register.foliot_version, t)
+    ON CONFLICT (name) WHERE state IN ('active', 'draining') DO NOTHING;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'a node named % is alive', quote_literal(register.name) USING ERRCODE = 'FO002',
+      DETAIL = (SELECT format('epoch %s, host %s, pid %s, last beat %s', n.epoch, n.host, n.pid, b.at)
+        FROM nodes n LEFT JOIN beats b USING (epoch) WHERE n.name = register.name AND n.state IN ('active', 'draining')),
+      HINT = 'give another name, or wait until its lease has run out';
+  END IF;
+  INSERT INTO beats (epoch, at) VALUES (e, t);
+  INSERT INTO node_types (epoch, type, version)
+    SELECT e, k.key, k.value::int FROM jsonb_each_text(coalesce(register.types, '{}')) k;
+  RETURN e;
+END $$;
+
+-- Renews the lease, records handlers that have run for longer than a beat, and returns the jobs that were asked to stop.
+-- running: [{"id": ..., "fence": ..., "age": seconds, "progress": {...}}]; NULL says nothing about them.
+CREATE OR REPLACE FUNCTION heartbeat(epoch bigint, running jsonb DEFAULT NULL, now timestamptz DEFAULT NULL)
+RETURNS uuid[] LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(heartbeat.now, clock());
+BEGIN
+  UPDATE beats b SET at = t, n = b.n + 1 WHERE b.epoch = heartbeat.epoch;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'node % is lost', heartbeat.epoch USING ERRCODE = 'FO001', HINT = 'register again; what it held is given to others';
+  END IF;
+  IF heartbeat.running IS NOT NULL THEN
+    PERFORM record_runs(heartbeat.epoch, heartbeat.running, t);
+  END IF;
+  RETURN stop_requests(heartbeat.epoch);
+END $$;
+
+CREATE OR REPLACE FUNCTION record_runs(epoch bigint, running jsonb, now timestamptz)
+RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+BEGIN
+  DELETE FROM runs r WHERE r.epoch = record_runs.epoch
+    AND NOT EXISTS (SELECT FROM jsonb_to_recordset(record_runs.running) AS x(id uuid, fence bigint) WHERE x.id = r.job_id AND x.fence = r.fence);
+  INSERT INTO runs AS r (job_id, fence, epoch, started_at, seen_at, progress)
+    SELECT x.id, x.fence, record_runs.epoch, record_runs.now - x.age * interval '1 second', record_runs.now, x.progress
+    FROM jsonb_to_recordset(record_runs.running) AS x(id uuid, fence bigint, age float8, progress jsonb)
+    ON CONFLICT (job_id) DO UPDATE SET fence = EXCLUDED.fence, epoch = EXCLUDED.epoch, seen_at = EXCLUDED.seen_at, progress = EXCLUDED.progress,
+      started_at = CASE WHEN r.fence = EXCLUDED.fence THEN r.started_at ELSE EXCLUDED.started_at END
+    WHERE EXCLUDED.fence >= r.fence;                     -- a frozen node's late beat must not overwrite its successor's row
+END $$;
+
+CREATE OR REPLACE FUNCTION stop_requests(epoch bigint) RETURNS uuid[] LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+  SELECT coalesce(array_agg(c.job_id), '{}') FROM cancels c WHERE c.epoch = stop_requests.epoch $$;
+
+-- An operator's wish: the node finishes what it runs, gives back the rest and stops.
+CREATE OR REPLACE FUNCTION drain(name text, now timestamptz DEFAULT NULL) RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+BEGIN
+  UPDATE nodes n SET state = 'draining' WHERE n.name = drain.name AND n.state = 'active';
+  IF FOUND THEN PERFORM note('drain', 'node ' || drain.name, NULL, NULL, drain.now); END IF;
+  RETURN FOUND;
+END $$;
+
+-- Releases, unspent, whatever these claims still hold. Rows that somebody else has locked stay for the next call.
+CREATE OR REPLACE FUNCTION release_claims(fences bigint[]) RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+  released int;
+BEGIN
+  WITH held AS MATERIALIZED (
+      SELECT j.ctid AS tid FROM claims c CROSS JOIN LATERAL unnest(c.job_ids) x(id) JOIN jobs j ON j.id = x.id AND j.claim = c.fence
+      WHERE c.fence = ANY (release_claims.fences) FOR UPDATE OF j SKIP LOCKED)
+  UPDATE jobs j SET claim = NULL FROM held WHERE j.ctid = held.tid AND NOT j.canceling;
+  GET DIAGNOSTICS released = ROW_COUNT;
+  PERFORM finish_canceled(release_claims.fences);
+  DELETE FROM claims c WHERE c.fence = ANY (release_claims.fences)
+    AND NOT EXISTS (SELECT FROM unnest(c.job_ids) x(id) JOIN jobs j ON j.id = x.id AND j.claim = c.fence);
+  IF released > 0 THEN PERFORM wake(''); END IF;
+  RETURN released;
+END $$;
+
+-- After a claim whose reply was lost, and once per lease: the node names the fences it knows, and gives back all others it holds.
+CREATE OR REPLACE FUNCTION abandon(epoch bigint, known bigint[]) RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+BEGIN
+  PERFORM FROM nodes n WHERE n.epoch = abandon.epoch FOR UPDATE;   -- waits for a claim of ours that is still under way
+  RETURN release_claims(ARRAY(SELECT c.fence FROM claims c WHERE c.epoch = abandon.epoch AND c.fence <> ALL (abandon.known)));
+END $$;
+
+-- A polite end: nothing is lost, what was held goes back unspent.
+CREATE OR REPLACE FUNCTION leave(epoch bigint, now timestamptz DEFAULT NULL) RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  released int;
+BEGIN
+  UPDATE nodes n SET state = 'left', ended_at = coalesce(leave.now, clock()) WHERE n.epoch = leave.epoch AND n.state IN ('active', 'draining');
+  IF NOT FOUND THEN RETURN 0; END IF;
+  DELETE FROM beats b WHERE b.epoch = leave.epoch;
+  released := release_claims(ARRAY(SELECT c.fence FROM claims c WHERE c.epoch = leave.epoch));
+  DELETE FROM runs r WHERE r.epoch = leave.epoch;
+  DELETE FROM node_types nt WHERE nt.epoch = leave.epoch;
+  RETURN released;
+END $$;

@@ -1,0 +1,204 @@
+-- What a producer may say of a job; the shape of enqueue_many's input, and of the temporary table for COPY.
+DO $$
+BEGIN
+  CREATE TYPE new_job AS (
+    id uuid, type text, payload jsonb, queue text, priority int, run_at timestamptz, delay interval, tenant text,
+    max_attempts int, retry jsonb, timeout interval, version int, idempotency_key text, idempotency_window interval, meta jsonb);
+EXCEPTION WHEN duplicate_object THEN NULL;
+END $$;
+
+-- Refuses the first job that is wrong, and says what is. One statement for all of them: it is on the way of every bulk.
+CREATE OR REPLACE FUNCTION check_new_jobs(news new_job[], max_payload int, t timestamptz) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+DECLARE
+  wrong record;
+BEGIN
+  SELECT x.* INTO wrong FROM (SELECT n.type, CASE
+      WHEN coalesce(n.type, '') = '' OR length(n.type) > 200 THEN 'type must be a text of 1 to 200 characters'
+      WHEN coalesce(n.queue, '') = '' OR length(n.queue) > 100 THEN 'queue must be a text of 1 to 100 characters'
+      WHEN coalesce(n.tenant, '') = '' OR length(n.tenant) > 200 THEN 'tenant must be a text of 1 to 200 characters'
+      WHEN coalesce(n.priority, 32768) NOT BETWEEN -32768 AND 32767 THEN 'priority must be within -32768..32767'
+      WHEN coalesce(n.max_attempts, 0) NOT BETWEEN 1 AND 32767 THEN 'max_attempts must be within 1..32767'
+      WHEN coalesce(n.version, 0) < 1 THEN 'version must be 1 or more'
+      WHEN n.run_at IS NOT NULL AND n.delay IS NOT NULL THEN 'give run_at or delay, not both'
+      WHEN NOT isfinite(n.run_at) THEN 'run_at must be a finite time'
+      WHEN n.delay < interval '0' OR n.delay > interval '100 years' THEN 'delay must be within 0 and 100 years'
+      WHEN n.timeout <= interval '0' OR n.timeout > interval '24 days' THEN 'timeout must be more than 0 and at most 24 days'
+      WHEN n.idempotency_window IS NOT NULL AND n.idempotency_key IS NULL THEN 'idempotency_window needs an idempotency_key'
+      WHEN n.idempotency_window <= interval '0' THEN 'idempotency_window must be more than 0'
+      WHEN n.idempotency_key = '' OR length(n.idempotency_key) > 500 THEN 'idempotency_key must be a text of 1 to 500 characters'
+      WHEN coalesce(jsonb_typeof(n.payload), '') <> 'object' THEN 'payload must be a JSON object, one key per parameter'
+      WHEN pg_column_size(n.payload) > max_payload THEN
+        format('the payload has %s bytes, the limit is %s: store it elsewhere and send a reference', pg_column_size(n.payload), max_payload)
+      WHEN substr(n.id::text, 15, 1) = '7' AND n.id::text >= horizon.id THEN 'the id lies more than an hour ahead of the database''s clock'
+    END AS why
+    FROM unnest(news) n, (SELECT overlay(lpad(to_hex((extract(epoch FROM t) * 1000)::bigint + 3600000), 12, '0') PLACING '-' FROM 9 FOR 0) AS id) horizon) x
+    WHERE x.why IS NOT NULL LIMIT 1;
+  IF FOUND THEN
+    RAISE EXCEPTION 'job of type % refused: %', quote_nullable(wrong.type), wrong.why USING ERRCODE = 'FO003';
+  END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION enqueue(
+  type text, payload jsonb DEFAULT '{}', queue text DEFAULT 'default', priority int DEFAULT 0,
+  run_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, tenant text DEFAULT 'default',
+  max_attempts int DEFAULT 5, retry jsonb DEFAULT NULL, timeout interval DEFAULT NULL,
+  idempotency_key text DEFAULT NULL, idempotency_window interval DEFAULT NULL, version int DEFAULT 1,
+  INOUT id uuid DEFAULT NULL, meta jsonb DEFAULT NULL, resend boolean DEFAULT false, strict boolean DEFAULT false,
+  max_payload int DEFAULT 100000, now timestamptz DEFAULT NULL,
+  OUT seq bigint, OUT created boolean, OUT payload_differs boolean
+) LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(enqueue.now, clock());
+  due timestamptz := coalesce(enqueue.run_at, t + coalesce(enqueue.delay, interval '0'));
+  one_of_ours uuid;
+BEGIN
+  id := coalesce(enqueue.id, uuid7());
+  PERFORM check_new_jobs(ARRAY[ROW(enqueue.id, enqueue.type, enqueue.payload, enqueue.queue, enqueue.priority, enqueue.run_at, enqueue.delay, enqueue.tenant,
+    enqueue.max_attempts, enqueue.retry, enqueue.timeout, enqueue.version, enqueue.idempotency_key, enqueue.idempotency_window, enqueue.meta)::new_job],
+    enqueue.max_payload, t);
+  created := true;
+  payload_differs := false;
+  IF enqueue.idempotency_key IS NOT NULL THEN
+    SELECT k.job_id, k.created, k.payload_differs INTO one_of_ours, created, payload_differs
+      FROM take_key(enqueue.tenant, enqueue.type, enqueue.idempotency_key, enqueue.id, enqueue.payload, t + enqueue.idempotency_window, t) k;
+    IF payload_differs AND enqueue.strict THEN
+      RAISE EXCEPTION 'idempotency key % of type % was used with another payload, by job %', quote_literal(enqueue.idempotency_key), quote_literal(enqueue.type), one_of_ours
+        USING ERRCODE = 'FO004';
+    END IF;
+    IF NOT created THEN
+      id := one_of_ours;
+      seq := seq_of(one_of_ours);
+      RETURN;
+    END IF;
+  END IF;
+  INSERT INTO jobs AS j (id, run_at, created_at, policy, timeout_ms, version, priority, max_attempts, once, wait, queue, type, tenant, idempotency_key, payload, meta)
+    VALUES (enqueue.id, due, t, CASE WHEN enqueue.retry IS NULL THEN 1 ELSE policy(enqueue.retry) END,
+      extract(epoch FROM enqueue.timeout) * 1000, enqueue.version, enqueue.priority, enqueue.max_attempts, enqueue.max_attempts = 1,
+      CASE WHEN due > t THEN 'delayed' END, enqueue.queue, enqueue.type, enqueue.tenant, enqueue.idempotency_key, enqueue.payload, enqueue.meta)
+    ON CONFLICT (id) DO NOTHING RETURNING j.seq INTO seq;
+  IF seq IS NULL THEN                                    -- sent before, and still unfinished
+    seq := seq_of(enqueue.id);
+    created := enqueue.resend;
+  ELSIF enqueue.resend THEN
+    seq := undo_if_finished(enqueue.id, seq);
+  END IF;
+  IF NOT pg_try_advisory_xact_lock_shared(1181707369, 'jobs'::regclass::oid::int) THEN   -- as wake(), without the call
+    PERFORM pg_notify('foliot_' || 'jobs'::regclass::oid, enqueue.queue);
+  END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION seq_of(id uuid) RETURNS bigint LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+  SELECT coalesce((SELECT j.seq FROM jobs j WHERE j.id = seq_of.id),
+    (SELECT f.seq FROM finished_jobs f WHERE f.id = seq_of.id AND f.finished_at >= history_from(seq_of.id) LIMIT 1)) $$;
+
+-- A first send whose reply was lost may have run to its end by now. Only a statement of its own sees that: the INSERT waited for the settle that
+-- removed the row, but its snapshot is older.
+CREATE OR REPLACE FUNCTION undo_if_finished(id uuid, seq bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  first_seq bigint;
+BEGIN
+  SELECT f.seq INTO first_seq FROM finished_jobs f WHERE f.id = undo_if_finished.id AND f.finished_at >= history_from(undo_if_finished.id) LIMIT 1;
+  IF first_seq IS NULL THEN RETURN undo_if_finished.seq; END IF;
+  DELETE FROM jobs j WHERE j.id = undo_if_finished.id AND j.seq = undo_if_finished.seq;
+  RETURN first_seq;
+END $$;
+
+-- Takes an idempotency key for a job, or names the job that has it. A concurrent holder of the same key is waited for.
+CREATE OR REPLACE FUNCTION take_key(tenant text, type text, key text, id uuid, payload jsonb, expires_at timestamptz, t timestamptz,
+  OUT job_id uuid, OUT created boolean, OUT payload_differs boolean)
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  hash uuid := md5(take_key.payload::text)::uuid;
+  k idempotency;
+BEGIN
+  INSERT INTO idempotency (tenant, type, key, job_id, payload_hash, expires_at, created_at)
+    VALUES (take_key.tenant, take_key.type, take_key.key, take_key.id, hash, take_key.expires_at, take_key.t) ON CONFLICT DO NOTHING;
+  job_id := take_key.id;
+  created := FOUND;
+  payload_differs := false;
+  IF created THEN RETURN; END IF;
+  SELECT * INTO k FROM idempotency i WHERE i.tenant = take_key.tenant AND i.type = take_key.type AND i.key = take_key.key FOR UPDATE;
+  IF k.job_id = take_key.id THEN                         -- our own, sent again
+    created := true;
+  ELSIF k.expires_at <= take_key.t OR k.expires_at IS NULL AND seq_of(k.job_id) IS NULL THEN
+    UPDATE idempotency i SET job_id = take_key.id, payload_hash = hash, expires_at = take_key.expires_at, created_at = take_key.t
+      WHERE i.tenant = take_key.tenant AND i.type = take_key.type AND i.key = take_key.key;
+    created := true;
+  ELSE
+    job_id := k.job_id;
+    payload_differs := k.payload_hash <> hash;
+  END IF;
+END $$;
+
+-- Many at once: a JSON array of objects with the names of enqueue's arguments. Answers in the order given.
+CREATE OR REPLACE FUNCTION enqueue_many(jobs jsonb, resend boolean DEFAULT false, strict boolean DEFAULT false, max_payload int DEFAULT 100000, now timestamptz DEFAULT NULL)
+RETURNS TABLE (id uuid, seq bigint, created boolean, payload_differs boolean) LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(enqueue_many.now, clock());
+  unknown_name text;
+  news new_job[];
+BEGIN
+  IF jsonb_typeof(enqueue_many.jobs) <> 'array' THEN
+    RAISE EXCEPTION 'enqueue_many takes a JSON array of jobs' USING ERRCODE = 'FO003';
+  END IF;
+  SELECT k INTO unknown_name FROM jsonb_array_elements(enqueue_many.jobs) o(job), jsonb_object_keys(o.job) k
+    WHERE k <> ALL ('{id,type,payload,queue,priority,run_at,delay,tenant,max_attempts,retry,timeout,version,idempotency_key,idempotency_window,meta}') LIMIT 1;
+  IF FOUND THEN
+    RAISE EXCEPTION 'a job has no %', quote_literal(unknown_name) USING ERRCODE = 'FO003', HINT = 'the names are those of enqueue''s arguments';
+  END IF;
+  news := ARRAY(SELECT ROW(coalesce(n.id, uuid7()), n.type, coalesce(n.payload, '{}'), coalesce(n.queue, 'default'), coalesce(n.priority, 0), n.run_at, n.delay,
+      coalesce(n.tenant, 'default'), coalesce(n.max_attempts, 5), n.retry, n.timeout, coalesce(n.version, 1), n.idempotency_key, n.idempotency_window, n.meta)::new_job
+    FROM jsonb_populate_recordset(NULL::new_job, enqueue_many.jobs) n);
+  RETURN QUERY SELECT * FROM insert_jobs(news, enqueue_many.resend, enqueue_many.strict, enqueue_many.max_payload, t);
+END $$;
+
+-- Many more: rows copied into a temporary table made with CREATE TEMP TABLE name OF <schema>.new_job ON COMMIT DROP.
+-- Answers only for those that were not created.
+CREATE OR REPLACE FUNCTION enqueue_from(source regclass, resend boolean DEFAULT false, strict boolean DEFAULT false, max_payload int DEFAULT 100000, now timestamptz DEFAULT NULL)
+RETURNS TABLE (id uuid, seq bigint, created boolean, payload_differs boolean) LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  news new_job[];
+BEGIN
+  EXECUTE format('SELECT array_agg(n::new_job) FROM %s n', enqueue_from.source) INTO news;
+  RETURN QUERY SELECT * FROM insert_jobs(news, enqueue_from.resend, enqueue_from.strict, enqueue_from.max_payload, coalesce(enqueue_from.now, clock())) i
+    WHERE NOT i.created;
+END $$;
+
+CREATE OR REPLACE FUNCTION insert_jobs(news new_job[], resend boolean, strict boolean, max_payload int, t timestamptz)
+RETURNS TABLE (id uuid, seq bigint, created boolean, payload_differs boolean) LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+BEGIN
+  PERFORM check_new_jobs(insert_jobs.news, insert_jobs.max_payload, insert_jobs.t);
+  IF insert_jobs.resend OR EXISTS (SELECT FROM unnest(insert_jobs.news) x WHERE x.idempotency_key IS NOT NULL) THEN
+    RETURN QUERY SELECT * FROM insert_jobs_one_by_one(insert_jobs.news, insert_jobs.resend, insert_jobs.strict, insert_jobs.t);
+    RETURN;
+  END IF;
+  RETURN QUERY
+    WITH p AS MATERIALIZED (SELECT r.retry, policy(r.retry) AS policy FROM (SELECT DISTINCT x.retry FROM unnest(insert_jobs.news) x WHERE x.retry IS NOT NULL) r),
+    i AS (INSERT INTO jobs (id, run_at, created_at, policy, timeout_ms, version, priority, max_attempts, once, wait, queue, type, tenant, payload, meta)
+      SELECT x.id, coalesce(x.run_at, insert_jobs.t + coalesce(x.delay, interval '0')), insert_jobs.t,
+        coalesce((SELECT p.policy FROM p WHERE p.retry = x.retry), 1), extract(epoch FROM x.timeout) * 1000, x.version, x.priority, x.max_attempts, x.max_attempts = 1,
+        CASE WHEN coalesce(x.run_at, insert_jobs.t + x.delay) > insert_jobs.t THEN 'delayed' END, x.queue, x.type, x.tenant, x.payload, x.meta
+      FROM unnest(insert_jobs.news) x RETURNING id, seq)
+    SELECT i.id, i.seq, true, false FROM i;
+  PERFORM wake(q.queue) FROM (SELECT DISTINCT x.queue FROM unnest(insert_jobs.news) x) q;
+END $$;
+
+-- Keys are taken in sorted order, so that two bulks with the same keys wait for each other and never deadlock.
+CREATE OR REPLACE FUNCTION insert_jobs_one_by_one(news new_job[], resend boolean, strict boolean, t timestamptz)
+RETURNS TABLE (id uuid, seq bigint, created boolean, payload_differs boolean) LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+  WITH sorted AS MATERIALIZED (
+      SELECT * FROM unnest(insert_jobs_one_by_one.news) WITH ORDINALITY AS n(id, type, payload, queue, priority, run_at, delay, tenant,
+        max_attempts, retry, timeout, version, idempotency_key, idempotency_window, meta, place)
+      ORDER BY n.tenant, n.type, n.idempotency_key, n.place),
+    done AS MATERIALIZED (
+      SELECT s.place, e.* FROM sorted s CROSS JOIN LATERAL enqueue(s.type, s.payload, s.queue, s.priority, s.run_at, s.delay, s.tenant, s.max_attempts,
+        s.retry, s.timeout, s.idempotency_key, s.idempotency_window, s.version, s.id, s.meta, insert_jobs_one_by_one.resend, insert_jobs_one_by_one.strict,
+        NULL, insert_jobs_one_by_one.t) e)
+  SELECT d.id, d.seq, d.created, d.payload_differs FROM done d ORDER BY d.place $$;

@@ -1,0 +1,158 @@
+-- Takes up to `max` ready jobs of these queues for a node, in the order of the queues given, within each by priority, run_at, id.
+--   free      how many of them can start at once: jobs that have one attempt are never taken ahead
+--   alone     take one job that is to run alone, and nothing else
+--   floor_*   start above these positions, one per queue and priority, instead of from the top (docs/explanation/floors.md)
+-- The node row is locked FOR KEY SHARE: that meets the FOR UPDATE of reclaim, so no claim commits after its node was declared lost.
+-- Rows come in no order; the caller sorts.
+CREATE OR REPLACE FUNCTION claim(
+  epoch bigint, queues text[] DEFAULT '{default}', max int DEFAULT 1, free int DEFAULT NULL, alone boolean DEFAULT false, lanes int[] DEFAULT '{0}',
+  floor_queues text[] DEFAULT NULL, floor_priorities smallint[] DEFAULT NULL, floor_times timestamptz[] DEFAULT NULL, floor_ids uuid[] DEFAULT NULL,
+  now timestamptz DEFAULT NULL
+) RETURNS TABLE (id uuid, fence bigint, type text, payload jsonb, queue text, tenant text, priority smallint, run_at timestamptz, run int,
+  attempt smallint, max_attempts smallint, version int, timeout_ms int, meta jsonb)
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(claim.now, clock());
+  open_queues text[] := claim.queues;
+  types_paused boolean := false;
+  tids tid[];
+  f bigint;
+BEGIN
+  PERFORM check_isolation('claim');
+  PERFORM check_active(claim.epoch);
+  IF EXISTS (SELECT FROM pauses) THEN
+    open_queues := unpaused(claim.queues);
+    types_paused := EXISTS (SELECT FROM pauses p WHERE p.type IS NOT NULL);
+  END IF;
+  FOR round IN 1..100 LOOP                               -- again only after a round that met nothing but paused types
+    IF claim.alone THEN
+      tids := pick_alone(open_queues, claim.lanes);
+    ELSE
+      tids := pick_once(open_queues, claim.lanes, coalesce(claim.free, claim.max));
+      IF claim.floor_queues IS NULL THEN
+        tids := tids || pick_ready(open_queues, claim.lanes, claim.max - cardinality(tids));
+      ELSE
+        tids := tids || pick_above(open_queues, claim.lanes, claim.floor_queues, claim.floor_priorities, claim.floor_times, claim.floor_ids,
+          claim.max - cardinality(tids), t);
+      END IF;
+      IF cardinality(tids) < claim.max AND EXISTS (SELECT FROM unsupported_types) THEN
+        tids := tids || pick_unsupported(claim.epoch, open_queues, claim.max - cardinality(tids));
+      END IF;
+    END IF;
+    EXIT WHEN cardinality(tids) = 0 OR NOT types_paused;
+    tids := park_paused(tids);
+    EXIT WHEN cardinality(tids) > 0;
+  END LOOP;
+  IF cardinality(tids) = 0 THEN RETURN; END IF;
+  f := next_fence();                                     -- drawn while the rows are locked: it only grows for each job
+  RETURN QUERY WITH u AS (UPDATE jobs j SET claim = f, run = j.run + 1 WHERE j.ctid = ANY (tids)
+      RETURNING j.id, j.type, j.payload, j.queue, j.tenant, j.priority, j.run_at, j.run, j.attempt, j.max_attempts, j.version, j.timeout_ms, j.meta),
+    c AS (INSERT INTO claims (fence, epoch, job_ids, at) SELECT f, claim.epoch, array_agg(u.id), t FROM u)
+  SELECT u.id, f, u.type, u.payload, u.queue, u.tenant, u.priority, u.run_at, u.run, u.attempt, u.max_attempts, u.version, u.timeout_ms, u.meta FROM u;
+END $$;
+
+CREATE OR REPLACE FUNCTION check_isolation(verb text) RETURNS void LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    RAISE EXCEPTION '% needs READ COMMITTED, this transaction is %', verb, upper(current_setting('transaction_isolation')) USING ERRCODE = 'FO005',
+      HINT = 'start it with BEGIN ISOLATION LEVEL READ COMMITTED';
+  END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION check_active(epoch bigint) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  s text;
+BEGIN
+  SELECT n.state INTO s FROM nodes n WHERE n.epoch = check_active.epoch FOR KEY SHARE;
+  IF s IS DISTINCT FROM 'active' THEN
+    RAISE EXCEPTION 'node % is %', check_active.epoch, coalesce(s, 'unknown') USING ERRCODE = CASE s WHEN 'draining' THEN 'FO006' ELSE 'FO001' END;
+  END IF;
+END $$;
+
+-- Each picks and locks the heads of one index; LATERAL under an outer LIMIT locks only what it returns.
+CREATE OR REPLACE FUNCTION pick_ready(queues text[], lanes int[], max int) RETURNS tid[]
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+BEGIN
+  RETURN ARRAY(SELECT x.ctid FROM unnest(queues) q(queue) CROSS JOIN unnest(lanes) l(lane) CROSS JOIN LATERAL (
+    SELECT j.ctid FROM jobs j WHERE j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND NOT (j.once OR j.alone OR j.limited) AND j.claim IS NULL
+    ORDER BY j.priority DESC, j.run_at, j.id LIMIT max FOR UPDATE SKIP LOCKED) x LIMIT max);
+END $$;
+
+CREATE OR REPLACE FUNCTION pick_once(queues text[], lanes int[], max int) RETURNS tid[]
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+BEGIN
+  RETURN ARRAY(SELECT x.ctid FROM unnest(queues) q(queue) CROSS JOIN unnest(lanes) l(lane) CROSS JOIN LATERAL (
+    SELECT j.ctid FROM jobs j WHERE j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND j.once AND NOT (j.alone OR j.limited) AND j.claim IS NULL
+    ORDER BY j.priority DESC, j.run_at, j.id LIMIT max FOR UPDATE SKIP LOCKED) x LIMIT max);
+END $$;
+
+CREATE OR REPLACE FUNCTION pick_alone(queues text[], lanes int[]) RETURNS tid[]
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+BEGIN
+  RETURN ARRAY(SELECT x.ctid FROM unnest(queues) q(queue) CROSS JOIN unnest(lanes) l(lane) CROSS JOIN LATERAL (
+    SELECT j.ctid FROM jobs j WHERE j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND j.alone AND NOT j.limited AND j.claim IS NULL
+    ORDER BY j.priority DESC, j.run_at, j.id LIMIT 1 FOR UPDATE SKIP LOCKED) x LIMIT 1);
+END $$;
+
+-- A floor is never later than 250 ms ago: what commits or is promoted within that time is above it.
+CREATE OR REPLACE FUNCTION pick_above(queues text[], lanes int[], floor_queues text[], floor_priorities smallint[], floor_times timestamptz[], floor_ids uuid[],
+  max int, t timestamptz) RETURNS tid[]
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+  latest timestamptz := t - interval '250 milliseconds';
+BEGIN
+  RETURN ARRAY(SELECT x.ctid FROM unnest(floor_queues, floor_priorities, floor_times, floor_ids) f(queue, priority, at, id) CROSS JOIN unnest(lanes) l(lane)
+    CROSS JOIN LATERAL (SELECT j.ctid FROM jobs j WHERE j.queue = f.queue AND j.lane = l.lane AND j.priority = f.priority
+        AND (j.run_at, j.id) > (least(f.at, latest), CASE WHEN f.at > latest THEN '00000000-0000-0000-0000-000000000000' ELSE f.id END)
+        AND j.wait IS NULL AND NOT (j.once OR j.alone OR j.limited) AND j.claim IS NULL
+      ORDER BY j.run_at, j.id LIMIT max FOR UPDATE SKIP LOCKED) x
+    WHERE f.queue = ANY (queues) LIMIT max);
+END $$;
+
+-- Jobs that another node gave back because it does not know their type or version, and this one does.
+CREATE OR REPLACE FUNCTION pick_unsupported(epoch bigint, queues text[], max int) RETURNS tid[]
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN ARRAY(SELECT j.ctid FROM unsupported_types u JOIN node_types n ON n.epoch = pick_unsupported.epoch AND n.type = u.type AND n.version >= u.version
+    JOIN jobs j ON j.type = u.type AND j.version = u.version
+    WHERE j.wait = 'unsupported' AND j.claim IS NULL AND j.queue = ANY (pick_unsupported.queues)
+    LIMIT pick_unsupported.max FOR UPDATE OF j SKIP LOCKED);
+END $$;
+
+CREATE OR REPLACE FUNCTION unpaused(queues text[]) RETURNS text[] LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+  SELECT coalesce(array_agg(q.queue ORDER BY q.n), '{}') FROM unnest(unpaused.queues) WITH ORDINALITY q(queue, n)
+  WHERE NOT EXISTS (SELECT FROM pauses p WHERE p.queue = q.queue AND p.type IS NULL) $$;
+
+-- Puts aside those of the picked jobs whose type is paused, so that they are walked once and not by every claim; returns the others.
+CREATE OR REPLACE FUNCTION park_paused(tids tid[]) RETURNS tid[]
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off AS $$
+DECLARE
+  paused tid[] := ARRAY(SELECT j.ctid FROM jobs j WHERE j.ctid = ANY (tids)
+    AND EXISTS (SELECT FROM pauses p WHERE p.type = j.type AND (p.queue IS NULL OR p.queue = j.queue)));
+BEGIN
+  UPDATE jobs j SET wait = 'paused' WHERE j.ctid = ANY (paused);
+  RETURN ARRAY(SELECT x FROM unnest(tids) x WHERE x <> ALL (paused));
+END $$;
+
+-- Makes due jobs ready, on any node, and says when the next one is due. `since` spares a frequent caller the walk over
+-- long promoted entries that an old snapshot keeps in the index.
+CREATE OR REPLACE FUNCTION promote(max int DEFAULT 1000, since timestamptz DEFAULT '-infinity', now timestamptz DEFAULT NULL) RETURNS timestamptz
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(promote.now, clock());       -- a variable: a volatile function is no index condition
+BEGIN
+  PERFORM check_isolation('promote');
+  UPDATE jobs j SET wait = NULL WHERE j.ctid = ANY (ARRAY(
+    SELECT d.ctid FROM jobs d WHERE d.wait = 'delayed' AND d.run_at <= t AND d.run_at >= promote.since ORDER BY d.run_at LIMIT promote.max FOR UPDATE SKIP LOCKED));
+  IF FOUND THEN PERFORM wake(''); END IF;
+  RETURN (SELECT j.run_at FROM jobs j WHERE j.wait = 'delayed' AND j.run_at >= promote.since ORDER BY j.run_at LIMIT 1);
+END $$;

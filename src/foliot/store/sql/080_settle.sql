@@ -1,0 +1,178 @@
+-- The end of a run. Every statement here asks for (id, fence): who does not hold the job any more changes nothing.
+
+-- Settles a batch. Without `outcomes` all have succeeded. Otherwise each is one of
+--   succeeded, skipped          the job is succeeded
+--   failed, timed_out           another attempt after `delays` (NULL: as its policy says), or dead when its attempts are spent or error.kind is 'permanent'
+--   snoozed                     again after `delays`, no attempt spent
+--   released                    back in its place, no attempt spent
+--   unsupported                 back, for a node that knows its type and version
+--   canceled                    stopped because it was asked to
+-- A job that was asked to stop ends canceled unless it succeeded. `ages` are seconds since the handler started, NULL when it never did.
+-- `closed` are claims of which the node holds no job any more.
+-- Answers with a row for everything that did not simply succeed; state NULL: refused, not ours any more.
+CREATE OR REPLACE FUNCTION settle(
+  epoch bigint, ids uuid[], fences bigint[], outcomes text[] DEFAULT NULL, ages float8[] DEFAULT NULL, delays interval[] DEFAULT NULL,
+  results jsonb[] DEFAULT NULL, errors jsonb[] DEFAULT NULL, closed bigint[] DEFAULT NULL, now timestamptz DEFAULT NULL
+) RETURNS TABLE (id uuid, state text, run_at timestamptz)
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(settle.now, clock());
+  got uuid[];
+  stopping uuid[];
+BEGIN
+  PERFORM check_isolation('settle');
+  IF settle.outcomes IS NOT NULL THEN
+    RETURN QUERY SELECT * FROM settle_each(settle.epoch, settle.ids, settle.fences, settle.outcomes, settle.ages, settle.delays, settle.results, settle.errors, t);
+  ELSE
+    WITH d AS (DELETE FROM jobs j USING unnest(settle.ids, settle.fences, settle.ages, settle.results) i(id, fence, age, result)
+        WHERE j.id = i.id AND j.claim = i.fence
+        RETURNING j.id, j.seq, j.run_at, j.created_at, j.claim, j.schedule_id, j.slot, j.lane, j.run, j.policy, j.timeout_ms, j.version, j.priority, j.attempt,
+          j.max_attempts, j.queue, j.type, j.tenant, j.idempotency_key, j.route_key, j.limit_keys, j.payload, j.meta, j.canceling, i.age, i.result),
+      h AS (INSERT INTO finished_succeeded (id, seq, run_at, created_at, started_at, finished_at, fence, epoch, schedule_id, slot, lane, run, policy, timeout_ms, version,
+          priority, attempt, max_attempts, lost, state, queue, type, tenant, idempotency_key, route_key, limit_keys, payload, meta, result)
+        SELECT d.id, d.seq, d.run_at, d.created_at, t - d.age * interval '1 second', t, d.claim, settle.epoch, d.schedule_id, d.slot, d.lane, d.run, d.policy, d.timeout_ms,
+          d.version, d.priority, d.attempt + 1, d.max_attempts, 0, 'succeeded', d.queue, d.type, d.tenant, d.idempotency_key, d.route_key, d.limit_keys, d.payload, d.meta,
+          d.result FROM d)
+    SELECT array_agg(d.id), array_agg(d.id) FILTER (WHERE d.canceling) INTO got, stopping FROM d;
+    IF stopping IS NOT NULL THEN
+      DELETE FROM cancels c WHERE c.job_id = ANY (stopping);
+    END IF;
+    IF coalesce(cardinality(got), 0) < cardinality(settle.ids) THEN
+      RETURN QUERY SELECT x.id, NULL::text, NULL::timestamptz FROM unnest(settle.ids) x(id) WHERE x.id <> ALL (coalesce(got, '{}'));
+    END IF;
+  END IF;
+  IF settle.closed IS NOT NULL THEN
+    DELETE FROM claims c WHERE c.fence = ANY (settle.closed);
+  END IF;
+END $$;
+
+-- The careful way, for batches with ends of several kinds: lock and decide, then move the finished, then put back the others.
+CREATE OR REPLACE FUNCTION settle_each(
+  epoch bigint, ids uuid[], fences bigint[], outcomes text[], ages float8[], delays interval[], results jsonb[], errors jsonb[], t timestamptz
+) RETURNS TABLE (id uuid, state text, run_at timestamptz)
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+  e ending;
+  endings ending[];
+BEGIN
+  PERFORM check_outcomes(settle_each.outcomes);
+  endings := ARRAY(
+    SELECT ROW(i.id, i.fence, i.outcome, CASE
+        WHEN i.outcome IN ('succeeded', 'skipped') THEN 'succeeded'
+        WHEN j.canceling OR i.outcome = 'canceled' THEN 'canceled'
+        WHEN i.outcome IN ('failed', 'timed_out') THEN
+          CASE WHEN j.attempt + 1 >= j.max_attempts OR i.error->>'kind' = 'permanent' THEN 'dead' ELSE 'failed' END
+        ELSE 'queued' END, i.age, i.delay, i.result, i.error)::ending
+    FROM unnest(settle_each.ids, settle_each.fences, settle_each.outcomes, settle_each.ages, settle_each.delays, settle_each.results, settle_each.errors)
+      i(id, fence, outcome, age, delay, result, error)
+    JOIN jobs j ON j.id = i.id AND j.claim = i.fence FOR UPDATE OF j);
+  PERFORM finish(endings, settle_each.epoch, t);
+  PERFORM put_back(endings, settle_each.epoch, t);
+  RETURN QUERY SELECT i.id, n.state, j.run_at FROM unnest(settle_each.ids, settle_each.outcomes) i(id, outcome)
+    LEFT JOIN unnest(endings) n ON n.id = i.id LEFT JOIN jobs j ON j.id = n.id AND n.state IN ('failed', 'queued')
+    WHERE n.state IS DISTINCT FROM 'succeeded';
+END $$;
+
+CREATE OR REPLACE FUNCTION check_outcomes(outcomes text[]) RETURNS void LANGUAGE plpgsql IMMUTABLE SET search_path FROM CURRENT AS $$
+DECLARE
+  known text[] := '{succeeded,skipped,failed,timed_out,canceled,snoozed,released,unsupported}';
+  word text;
+BEGIN
+  IF outcomes <@ known THEN RETURN; END IF;
+  SELECT coalesce(x, 'NULL') INTO word FROM unnest(outcomes) x WHERE x IS NULL OR x <> ALL (known) LIMIT 1;
+  RAISE EXCEPTION 'there is no outcome %', quote_literal(word) USING ERRCODE = 'FO003', HINT = 'the outcomes are ' || array_to_string(known, ', ');
+END $$;
+
+-- Moves jobs whose ending is final into the history, with the last attempt's row. They are locked by the caller.
+CREATE OR REPLACE FUNCTION finish(endings ending[], epoch bigint, t timestamptz) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+BEGIN
+  WITH d AS (DELETE FROM jobs j USING unnest(finish.endings) e WHERE j.id = e.id AND j.claim IS NOT DISTINCT FROM e.fence AND e.state IN ('succeeded', 'dead', 'canceled')
+      RETURNING j.*, e.outcome, e.state, e.age, e.result, coalesce(e.error, cancel_error(j.id, e.state)) AS error,
+        j.attempt + (e.outcome IN ('succeeded', 'skipped', 'failed', 'timed_out'))::int AS spent, j.lost + (e.outcome = 'lost')::int AS losses),
+    h AS (INSERT INTO finished_jobs (id, seq, run_at, created_at, started_at, finished_at, fence, epoch, schedule_id, slot, lane, run, policy, timeout_ms, version,
+        priority, attempt, max_attempts, lost, state, outcome, queue, type, tenant, idempotency_key, route_key, limit_keys, payload, meta, result, error)
+      SELECT d.id, d.seq, d.run_at, d.created_at, t - d.age * interval '1 second', t, d.claim, finish.epoch, d.schedule_id, d.slot, d.lane, d.run, d.policy, d.timeout_ms,
+        d.version, d.priority, d.spent, d.max_attempts, d.losses, d.state, CASE WHEN d.outcome IN ('skipped', 'failed', 'timed_out', 'lost') THEN d.outcome END,
+        d.queue, d.type, d.tenant, d.idempotency_key, d.route_key, d.limit_keys, d.payload, d.meta, d.result, d.error FROM d),
+    a AS (INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, type, tenant, error)
+      SELECT d.id, d.run, d.spent, d.claim, finish.epoch, d.outcome, t - d.age * interval '1 second', t, d.type, d.tenant, d.error FROM d
+      WHERE d.outcome IN ('skipped', 'failed', 'timed_out', 'lost') OR d.outcome <> 'succeeded' AND d.age IS NOT NULL)
+  DELETE FROM cancels c USING d WHERE c.job_id = d.id AND d.canceling;
+END $$;
+
+CREATE OR REPLACE FUNCTION cancel_error(id uuid, state text) RETURNS jsonb LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+  SELECT CASE WHEN cancel_error.state = 'canceled' THEN jsonb_build_object('kind', 'canceled', 'message',
+    coalesce((SELECT c.reason FROM cancels c WHERE c.job_id = cancel_error.id), 'canceled')) END $$;
+
+-- Puts jobs back that are to run again. A run that started and ended otherwise than by loss clears the losses before it.
+CREATE OR REPLACE FUNCTION put_back(endings ending[], epoch bigint, t timestamptz) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+BEGIN
+  WITH due AS MATERIALIZED (
+      SELECT e.*, j.attempt + (e.outcome IN ('failed', 'timed_out'))::int AS spent,
+        CASE WHEN e.outcome IN ('released', 'unsupported') THEN NULL
+          ELSE t + coalesce(e.delay, CASE WHEN e.outcome = 'snoozed' THEN interval '0' ELSE backoff(p, j.attempt + 1) * interval '1 second' END) END AS at
+      FROM unnest(put_back.endings) e JOIN jobs j ON j.id = e.id JOIN policies p ON p.id = j.policy WHERE e.state IN ('failed', 'queued')),
+    u AS (UPDATE jobs j SET claim = NULL, attempt = due.spent, failed = (due.state = 'failed'),
+        lost = CASE WHEN due.age IS NULL THEN j.lost ELSE 0 END, alone = j.alone AND due.age IS NULL,
+        run_at = coalesce(due.at, j.run_at),
+        wait = CASE WHEN due.outcome = 'unsupported' THEN 'unsupported' WHEN due.at > t THEN 'delayed' END
+      FROM due WHERE j.id = due.id AND j.claim = due.fence
+      RETURNING j.id, j.run, j.attempt, j.type, j.version, j.tenant, due.fence, due.outcome, due.age, due.error),
+    s AS (INSERT INTO unsupported_types (type, version, since) SELECT DISTINCT u.type, u.version, t FROM u WHERE u.outcome = 'unsupported' ON CONFLICT DO NOTHING)
+  INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, type, tenant, error)
+    SELECT u.id, u.run, u.attempt, u.fence, put_back.epoch, u.outcome, t - u.age * interval '1 second', t, u.type, u.tenant, u.error FROM u
+    WHERE u.outcome IN ('failed', 'timed_out') OR u.outcome <> 'unsupported' AND u.age IS NOT NULL;
+  PERFORM wake('') WHERE EXISTS (SELECT FROM unnest(put_back.endings) e WHERE e.state IN ('failed', 'queued'));
+END $$;
+
+-- One job, in the caller's own transaction: its writes and the completion commit together, or neither does. Raises when the job is not his any more.
+CREATE OR REPLACE FUNCTION complete(id uuid, fence bigint, result jsonb DEFAULT NULL, age float8 DEFAULT NULL, now timestamptz DEFAULT NULL)
+RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+BEGIN
+  PERFORM end_one(complete.id, complete.fence, 'succeeded', complete.age, NULL, complete.result, NULL, complete.now);
+END $$;
+
+-- One failed attempt; the state it leads to: failed, dead or canceled.
+CREATE OR REPLACE FUNCTION fail(id uuid, fence bigint, error jsonb DEFAULT '{}', retryable boolean DEFAULT true, delay interval DEFAULT NULL,
+  age float8 DEFAULT NULL, now timestamptz DEFAULT NULL) RETURNS text LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+BEGIN
+  RETURN end_one(fail.id, fail.fence, 'failed', fail.age, fail.delay, NULL,
+    CASE WHEN fail.retryable THEN fail.error ELSE fail.error || '{"kind": "permanent"}' END, fail.now);
+END $$;
+
+CREATE OR REPLACE FUNCTION end_one(id uuid, fence bigint, outcome text, age float8, delay interval, result jsonb, error jsonb, now timestamptz)
+RETURNS text LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  s text;
+BEGIN
+  SELECT x.state INTO s FROM settle_each((SELECT c.epoch FROM claims c WHERE c.fence = end_one.fence), ARRAY[end_one.id], ARRAY[end_one.fence], ARRAY[end_one.outcome],
+    ARRAY[end_one.age], ARRAY[end_one.delay], ARRAY[end_one.result], ARRAY[end_one.error], coalesce(end_one.now, clock())) x;
+  IF FOUND AND s IS NULL THEN
+    RAISE EXCEPTION 'job % is not held under fence %', end_one.id, end_one.fence USING ERRCODE = 'FO007',
+      HINT = 'its lease was lost or it was taken away: roll back, somebody else runs it';
+  END IF;
+  RETURN coalesce(s, 'succeeded');
+END $$;
+
+-- The guard for a user's own transaction: while it is open nobody takes the job away. Raises when that has already happened.
+-- FOR KEY SHARE, not FOR SHARE: a stop request may still be noted on the row.
+CREATE OR REPLACE FUNCTION guard(id uuid, fence bigint) RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+BEGIN
+  PERFORM FROM jobs j WHERE j.id = guard.id AND j.claim = guard.fence FOR KEY SHARE;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'job % is not held under fence %', guard.id, guard.fence USING ERRCODE = 'FO007',
+      HINT = 'its lease was lost or it was taken away: roll back, somebody else runs it';
+  END IF;
+END $$;

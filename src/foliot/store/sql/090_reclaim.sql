@@ -1,0 +1,73 @@
+-- Declares nodes lost and takes back what they held. The caller names (epoch, n) pairs whose beat it has itself seen unchanged for a full lease on its own
+-- clock; the database's clock must agree. The DELETE re-checks n, so a heartbeat that commits first wins.
+-- A lost job comes back to run alone; at the third loss in a row, or at the first when it has one attempt only, it is dead.
+CREATE OR REPLACE FUNCTION reclaim(epochs bigint[] DEFAULT '{}', beats_seen bigint[] DEFAULT '{}', now timestamptz DEFAULT NULL)
+RETURNS TABLE (id uuid, epoch bigint, state text) LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(reclaim.now, clock());
+  gone bigint;
+BEGIN
+  PERFORM check_isolation('reclaim');
+  FOR gone IN DELETE FROM beats b USING unnest(reclaim.epochs, reclaim.beats_seen) s(epoch, n), nodes nd
+      WHERE b.epoch = s.epoch AND b.n = s.n AND nd.epoch = b.epoch AND b.at < t - nd.lease RETURNING b.epoch LOOP
+    PERFORM lose(gone, t);
+  END LOOP;
+  FOR gone IN SELECT nd.epoch FROM nodes nd WHERE nd.state IN ('lost', 'left') AND EXISTS (SELECT FROM claims c WHERE c.epoch = nd.epoch) LOOP
+    RETURN QUERY SELECT r.id, gone, r.state FROM take_back(gone, t) r;
+  END LOOP;
+END $$;
+
+CREATE OR REPLACE FUNCTION lose(epoch bigint, t timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+BEGIN
+  PERFORM FROM nodes n WHERE n.epoch = lose.epoch FOR UPDATE;      -- waits for claims of this node under way; later ones find it lost
+  UPDATE nodes n SET state = 'lost', ended_at = lose.t WHERE n.epoch = lose.epoch;
+  DELETE FROM runs r WHERE r.epoch = lose.epoch;
+  DELETE FROM node_types nt WHERE nt.epoch = lose.epoch;
+END $$;
+
+-- What a job locked by its handler's own open transaction is, is not known yet: it stays for the next pass.
+CREATE OR REPLACE FUNCTION take_back(epoch bigint, t timestamptz) RETURNS TABLE (id uuid, state text)
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+  endings ending[] := ARRAY(
+    SELECT ROW(j.id, j.claim, 'lost', CASE WHEN j.canceling THEN 'canceled' WHEN j.once OR j.lost >= 2 THEN 'dead' ELSE 'failed' END,
+      NULL, NULL, NULL, jsonb_build_object('kind', 'lost', 'message', 'the node that ran it was lost'))::ending
+    FROM claims c CROSS JOIN LATERAL unnest(c.job_ids) x(id) JOIN jobs j ON j.id = x.id AND j.claim = c.fence
+    WHERE c.epoch = take_back.epoch FOR UPDATE OF j SKIP LOCKED);
+BEGIN
+  PERFORM finish(endings, take_back.epoch, t);
+  WITH u AS (UPDATE jobs j SET claim = NULL, lost = j.lost + 1, alone = true, failed = true, wait = 'delayed',
+        run_at = t + random() * power(2, least(j.lost, 10)) * interval '1 second'
+      FROM unnest(endings) e WHERE j.id = e.id AND j.claim = e.fence AND e.state = 'failed'
+      RETURNING j.id, j.run, j.attempt, e.fence, j.type, j.tenant, e.error)
+  INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, ended_at, type, tenant, error)
+    SELECT u.id, u.run, u.attempt, u.fence, take_back.epoch, 'lost', t, u.type, u.tenant, u.error FROM u;
+  DELETE FROM claims c WHERE c.epoch = take_back.epoch
+    AND NOT EXISTS (SELECT FROM unnest(c.job_ids) x(id) JOIN jobs j ON j.id = x.id AND j.claim = c.fence);
+  IF cardinality(endings) > 0 THEN PERFORM wake(''); END IF;
+  RETURN QUERY SELECT e.id, e.state FROM unnest(endings) e;
+END $$;
+
+-- Jobs of types that no live node handles are dead after the grace; a node that handles them stops that clock.
+CREATE OR REPLACE FUNCTION expire_unsupported(grace interval DEFAULT '1 hour', max int DEFAULT 1000, now timestamptz DEFAULT NULL)
+RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(expire_unsupported.now, clock());
+  endings ending[];
+BEGIN
+  DELETE FROM unsupported_types u WHERE NOT EXISTS (SELECT FROM jobs j WHERE j.wait = 'unsupported' AND j.type = u.type AND j.version = u.version);
+  UPDATE unsupported_types u SET since = t WHERE EXISTS (
+    SELECT FROM node_types nt JOIN nodes n USING (epoch) WHERE n.state = 'active' AND nt.type = u.type AND nt.version >= u.version);
+  endings := ARRAY(SELECT ROW(j.id, NULL, 'failed', 'dead', NULL, NULL, NULL,
+      jsonb_build_object('kind', 'unsupported', 'message', format('no live node handles type %s, version %s', j.type, j.version)))::ending
+    FROM unsupported_types u JOIN jobs j ON j.wait = 'unsupported' AND j.type = u.type AND j.version = u.version
+    WHERE greatest(j.run_at, u.since) <= t - expire_unsupported.grace AND j.claim IS NULL LIMIT expire_unsupported.max FOR UPDATE OF j SKIP LOCKED);
+  PERFORM finish(endings, NULL, t);
+  RETURN cardinality(endings);
+END $$;

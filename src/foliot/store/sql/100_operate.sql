@@ -1,0 +1,150 @@
+-- What an operator, or the program that enqueued a job, may do to it. Each verb leaves a row in the audit.
+
+-- Cancels a job. Waiting: at once. Running: it is asked to stop, and ends canceled unless it succeeds first; with `force` it ends here and now, and
+-- whatever its handler still does is refused. Answers with the state it is in afterwards (running: asked), NULL when there is no such job.
+CREATE OR REPLACE FUNCTION cancel(id uuid, reason text DEFAULT NULL, force boolean DEFAULT false, now timestamptz DEFAULT NULL)
+RETURNS text LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(cancel.now, clock());
+  j jobs;
+  holder bigint;
+BEGIN
+  SELECT * INTO j FROM jobs x WHERE x.id = cancel.id FOR NO KEY UPDATE;   -- does not wait for a handler's guard
+  IF NOT FOUND THEN
+    RETURN (SELECT f.state FROM finished_jobs f WHERE f.id = cancel.id AND f.finished_at >= history_from(cancel.id) LIMIT 1);
+  END IF;
+  PERFORM note('cancel', 'job ' || cancel.id, j.tenant, jsonb_build_object('reason', cancel.reason, 'force', cancel.force), t);
+  SELECT c.epoch INTO holder FROM claims c WHERE c.fence = j.claim;
+  IF j.claim IS NOT NULL THEN
+    UPDATE jobs x SET canceling = true WHERE x.id = cancel.id;
+    INSERT INTO cancels (job_id, fence, epoch, reason, requested_by, requested_at)
+      VALUES (cancel.id, j.claim, coalesce(holder, 0), cancel.reason, session_user, t) ON CONFLICT (job_id) DO NOTHING;
+    PERFORM pg_notify(wake_channel(), 'stop ' || cancel.id);
+    IF NOT cancel.force THEN RETURN 'running'; END IF;
+  END IF;
+  PERFORM finish(ARRAY[ROW(cancel.id, j.claim, 'canceled', 'canceled', NULL, NULL, NULL,
+    jsonb_build_object('kind', 'canceled', 'message', coalesce(cancel.reason, 'canceled')))::ending], holder, t);
+  RETURN 'canceled';
+END $$;
+
+-- A rerun. Of a finished or failed job: queued again, same id, fresh attempts. Of a queued one: another run_at.
+-- Answers with the state it was in, NULL when there is no such job.
+CREATE OR REPLACE FUNCTION reschedule(id uuid, run_at timestamptz DEFAULT NULL, now timestamptz DEFAULT NULL)
+RETURNS text LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(reschedule.now, clock());
+  due timestamptz := coalesce(reschedule.run_at, t);
+  j jobs;
+  was text;
+BEGIN
+  SELECT * INTO j FROM jobs x WHERE x.id = reschedule.id FOR UPDATE;
+  IF NOT FOUND THEN
+    was := revive(reschedule.id, due, t);
+  ELSIF j.claim IS NOT NULL THEN
+    RAISE EXCEPTION 'job % is running', reschedule.id USING ERRCODE = 'FO008', HINT = 'cancel or release it first';
+  ELSE
+    was := CASE WHEN j.wait = 'blocked' THEN 'blocked' WHEN j.failed THEN 'failed' ELSE 'queued' END;
+    UPDATE jobs x SET run_at = due, attempt = CASE WHEN x.failed THEN 0 ELSE x.attempt END, lost = 0, alone = false, failed = false,
+      wait = CASE WHEN x.wait IN ('blocked', 'parked', 'paused', 'unsupported') THEN x.wait WHEN due > t THEN 'delayed' END
+      WHERE x.id = reschedule.id;
+  END IF;
+  IF was IS NOT NULL THEN
+    PERFORM note('reschedule', 'job ' || reschedule.id, NULL, jsonb_build_object('from', was, 'run_at', due), t);
+    PERFORM wake('');
+  END IF;
+  RETURN was;
+END $$;
+
+-- Takes a finished job back. A success leaves the row among the attempts that its history row was.
+CREATE OR REPLACE FUNCTION revive(id uuid, due timestamptz, t timestamptz) RETURNS text LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  f finished_jobs;
+BEGIN
+  DELETE FROM finished_jobs x WHERE x.id = revive.id AND x.finished_at >= history_from(revive.id) RETURNING * INTO f;
+  IF NOT FOUND THEN RETURN NULL; END IF;
+  IF f.state = 'succeeded' AND f.outcome IS NULL THEN
+    INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, type, tenant)
+      VALUES (f.id, f.run, f.attempt, f.fence, f.epoch, 'succeeded', f.started_at, f.finished_at, f.type, f.tenant);
+  END IF;
+  INSERT INTO jobs (id, seq, run_at, created_at, lane, run, policy, timeout_ms, version, priority, max_attempts, once, limited, wait, queue, type, tenant,
+      idempotency_key, route_key, limit_keys, schedule_id, slot, payload, meta)
+    VALUES (f.id, f.seq, revive.due, f.created_at, f.lane, f.run, f.policy, f.timeout_ms, f.version, f.priority, f.max_attempts, f.max_attempts = 1,
+      f.limit_keys IS NOT NULL, CASE WHEN revive.due > revive.t THEN 'delayed' END, f.queue, f.type, f.tenant, f.idempotency_key, f.route_key, f.limit_keys,
+      f.schedule_id, f.slot, f.payload, f.meta);
+  RETURN f.state;
+END $$;
+
+-- Takes a running job away from its node and queues it again; whatever that node still says of it is refused.
+CREATE OR REPLACE FUNCTION release(id uuid, now timestamptz DEFAULT NULL) RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(release.now, clock());
+  j jobs;
+BEGIN
+  SELECT * INTO j FROM jobs x WHERE x.id = release.id AND x.claim IS NOT NULL FOR UPDATE;
+  IF NOT FOUND THEN RETURN false; END IF;
+  INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, ended_at, type, tenant, error)
+    VALUES (j.id, j.run, j.attempt, j.claim, (SELECT c.epoch FROM claims c WHERE c.fence = j.claim), 'released', t, j.type, j.tenant,
+      jsonb_build_object('kind', 'released', 'message', 'released by ' || session_user));
+  IF j.canceling THEN
+    PERFORM finish(ARRAY[ROW(j.id, j.claim, 'released', 'canceled', NULL, NULL, NULL, NULL)::ending], NULL, t);
+  ELSE
+    UPDATE jobs x SET claim = NULL, run_at = t, wait = NULL WHERE x.id = release.id;
+  END IF;
+  PERFORM note('release', 'job ' || release.id, j.tenant, NULL, t);
+  PERFORM wake(j.queue);
+  RETURN true;
+END $$;
+
+-- Ends the jobs that these claims hold and that were asked to stop: used where claims are given up.
+CREATE OR REPLACE FUNCTION finish_canceled(fences bigint[]) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+BEGIN
+  PERFORM finish(ARRAY(SELECT ROW(j.id, j.claim, 'released', 'canceled', NULL, NULL, NULL, NULL)::ending
+    FROM claims c CROSS JOIN LATERAL unnest(c.job_ids) x(id) JOIN jobs j ON j.id = x.id AND j.claim = c.fence
+    WHERE c.fence = ANY (finish_canceled.fences) AND j.canceling FOR UPDATE OF j SKIP LOCKED), NULL, clock());
+END $$;
+
+-- Nothing of this queue, or of this type (in this queue), is started until resume. What runs goes on.
+CREATE OR REPLACE FUNCTION pause(queue text DEFAULT NULL, type text DEFAULT NULL, reason text DEFAULT NULL, now timestamptz DEFAULT NULL)
+RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(pause.now, clock());
+BEGIN
+  IF pause.queue IS NULL AND pause.type IS NULL THEN
+    RAISE EXCEPTION 'pause what?' USING ERRCODE = 'FO003', HINT = 'give a queue, a type or both';
+  END IF;
+  INSERT INTO pauses (queue, type, reason, by, at) VALUES (pause.queue, pause.type, pause.reason, session_user, t) ON CONFLICT DO NOTHING;
+  IF NOT FOUND THEN RETURN false; END IF;
+  PERFORM note('pause', concat_ws(' ', 'queue ' || pause.queue, 'type ' || pause.type), NULL, jsonb_build_object('reason', pause.reason), t);
+  RETURN true;
+END $$;
+
+CREATE OR REPLACE FUNCTION resume(queue text DEFAULT NULL, type text DEFAULT NULL, now timestamptz DEFAULT NULL)
+RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+BEGIN
+  DELETE FROM pauses p WHERE p.queue IS NOT DISTINCT FROM resume.queue AND p.type IS NOT DISTINCT FROM resume.type;
+  IF NOT FOUND THEN RETURN false; END IF;
+  PERFORM note('resume', concat_ws(' ', 'queue ' || resume.queue, 'type ' || resume.type), NULL, NULL, resume.now);
+  PERFORM unpark_paused();
+  PERFORM wake(coalesce(resume.queue, ''));
+  RETURN true;
+END $$;
+
+-- Jobs that were put aside for a pause that has ended; also a chore, for what a claim under way put aside while resume ran.
+CREATE OR REPLACE FUNCTION unpark_paused() RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  n int;
+BEGIN
+  UPDATE jobs j SET wait = CASE WHEN j.run_at > clock() THEN 'delayed' END WHERE j.ctid = ANY (ARRAY(
+    SELECT x.ctid FROM jobs x WHERE x.wait = 'paused'
+      AND NOT EXISTS (SELECT FROM pauses p WHERE p.type = x.type AND (p.queue IS NULL OR p.queue = x.queue)) FOR UPDATE SKIP LOCKED));
+  GET DIAGNOSTICS n = ROW_COUNT;
+  RETURN n;
+END $$;
