@@ -57,7 +57,7 @@ class Address:
 def find_address(settings: Settings, project: Path | None = None) -> Address:
     """The address in the settings, else that of the project's running embedded server. Starts nothing."""
     if settings.database_url:
-        return Address(settings.database_url, settings.origins["database_url"])
+        return Address(settings.database_url, settings.origins.get("database_url", "the settings"))
     from foliot.postgres.embedded import find_project, running_url
 
     url = running_url(project or find_project())
