@@ -131,11 +131,9 @@ def _lock(connection: Connection, schema: str, report: Report = _silently) -> No
 
 
 def _execute(connection: Connection, step: Step) -> None:
-    _run(connection, step.before)
-    for file in step.files:
+    for file in (SqlFile(step.title, step.before), *step.files, SqlFile(step.title, step.after)):
         with _named(file):
             _run(connection, file.text)
-    _run(connection, step.after)
 
 
 def _execute_singly(connection: Connection, step: Step, schema: str) -> None:

@@ -1,0 +1,360 @@
+"""Migrations on a real server: what they leave, how they fail, who they wait for."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from foliot.errors import SchemaError
+from foliot.postgres.migrate import Patience, Source, Status, apply_functions, migrate, status
+from foliot.postgres.migration_plan import advisory_key
+from tests.store.migration_sets import COLUMN, FUNCTION, INDEX, TABLE, source_of
+
+QUICK = Patience(lock_timeout=0.05, tries=3, pause=0)
+
+
+def rows(database: str, query: str, *parameters: object) -> list[tuple[Any, ...]]:
+    with psycopg.connect(database) as connection:
+        return connection.execute(query.encode(), parameters).fetchall()
+
+
+def applied(database: str, source: Source, schema: str = "foliot") -> list[int]:
+    return [row.version for row in status(database, schema, source).applied]
+
+
+def test_an_empty_database_gets_schema_versions_and_functions(database: str, tmp_path: Path) -> None:
+    source = source_of(tmp_path, TABLE, COLUMN, functions={"010_volume.sql": FUNCTION})
+    result = migrate(database, "foliot", source)
+    assert (result.verdict, result.version) == ("ready", 2)
+    assert rows(database, "SELECT foliot.volume()") == [(None,)]
+    assert rows(database, "SELECT version, name, oldest_compatible FROM foliot.schema_version ORDER BY 1") == [
+        (1, "0001_step.sql", 1),
+        (2, "0002_step.sql", 1),
+    ]
+
+
+def test_a_second_run_does_nothing(database: str, tmp_path: Path) -> None:
+    source = source_of(tmp_path, TABLE, functions={"010_volume.sql": FUNCTION})
+    first = migrate(database, "foliot", source)
+    steps: list[str] = []
+    assert migrate(database, "foliot", source, report=steps.append) == first
+    assert steps == []
+
+
+def test_each_migration_is_a_transaction_and_functions_join_the_last(database: str, tmp_path: Path) -> None:
+    source = source_of(tmp_path, TABLE, COLUMN, functions={"010_volume.sql": FUNCTION})
+    migrate(database, "foliot", source)
+    [(first,), (second,)] = rows(database, "SELECT xmin::text FROM foliot.schema_version ORDER BY version")
+    [(functions,)] = rows(database, "SELECT xmin::text FROM foliot.schema_functions")
+    assert first != second == functions
+
+
+def test_a_failing_migration_leaves_what_was_before_and_names_file_and_line(database: str, tmp_path: Path) -> None:
+    source = source_of(tmp_path, TABLE, "-- a comment\nCREATE TABLE lost ();\nSELECT nothing_like_it;")
+    with pytest.raises(SchemaError, match=r'0002_step.sql, line 3: column "nothing_like_it" does not exist'):
+        migrate(database, "foliot", source)
+    assert applied(database, source) == [1]
+    assert rows(database, "SELECT to_regclass('foliot.lost')") == [(None,)]
+
+
+def test_a_failing_function_takes_its_migration_back(database: str, tmp_path: Path) -> None:
+    source = source_of(tmp_path, TABLE, functions={"010_bad.sql": FUNCTION.replace("boxes", "nowhere")})
+    with pytest.raises(SchemaError, match=r"010_bad.sql.*nowhere"):
+        migrate(database, "foliot", source)
+    assert applied(database, source) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INSERT INTO notes VALUES ('100 %s {schema} $1 \\n')",
+        "INSERT INTO notes VALUES ('100 %s {schema} $1 \\n'); -- no newline after this",
+        "INSERT INTO notes VALUES ($x$100 %s {schema} $1 \\n$x$)\n/* ; */",
+    ],
+)
+def test_file_texts_run_as_they_are(database: str, tmp_path: Path, text: str) -> None:
+    migrate(database, "foliot", source_of(tmp_path, "CREATE TABLE notes (text text)", text))
+    assert rows(database, "SELECT text FROM foliot.notes") == [("100 %s {schema} $1 \\n",)]
+
+
+@pytest.mark.parametrize("schema", ["Weird-Name", 'quo"te', "größe", "per % cent {x}", "select"])
+def test_a_schema_may_have_any_name_here(database: str, tmp_path: Path, schema: str) -> None:
+    source = source_of(tmp_path, TABLE, INDEX, functions={"010_volume.sql": FUNCTION})
+    assert migrate(database, schema, source).verdict == "ready"
+    with psycopg.connect(database) as connection:
+        connection.execute(sql.SQL("INSERT INTO {} VALUES (1, 7)").format(sql.Identifier(schema, "boxes")))
+        volume = connection.execute(sql.SQL("SELECT {}()").format(sql.Identifier(schema, "volume"))).fetchone()
+    assert volume == (7,)
+    assert migrate(database, schema, source).verdict == "ready"
+
+
+def test_two_installations_do_not_see_each_other(database: str, tmp_path: Path) -> None:
+    one = source_of(tmp_path / "one", TABLE, functions={"010_volume.sql": FUNCTION})
+    two = source_of(tmp_path / "two", TABLE, COLUMN, functions={"010_volume.sql": FUNCTION})
+    migrate(database, "one", one)
+    migrate(database, "two", two)
+    with psycopg.connect(database) as connection:
+        connection.execute("INSERT INTO two.boxes VALUES (1, 5)")
+    assert rows(database, "SELECT one.volume(), two.volume()") == [(None, 5)]
+    assert applied(database, one, "one") == [1]
+    assert applied(database, two, "two") == [1, 2]
+
+
+# Functions.
+
+
+def test_changed_functions_are_applied_again_and_unchanged_ones_are_not(database: str, tmp_path: Path) -> None:
+    before = migrate(database, "foliot", source_of(tmp_path, TABLE, functions={"010_volume.sql": FUNCTION}))
+    changed = FUNCTION.replace("sum(size)", "sum(size) + 100")
+    after = migrate(database, "foliot", source_of(tmp_path, TABLE, functions={"010_volume.sql": changed}))
+    assert before.functions != after.functions
+    assert rows(database, "SELECT prosrc FROM pg_proc WHERE proname = 'volume'") == [
+        ("SELECT sum(size) + 100 FROM boxes",)
+    ]
+
+
+def test_functions_can_be_applied_again_unchanged(database: str, tmp_path: Path) -> None:
+    source = source_of(tmp_path, TABLE, functions={"010_volume.sql": FUNCTION})
+    migrate(database, "foliot", source)
+    with psycopg.connect(database) as connection:
+        connection.execute("DROP FUNCTION foliot.volume()")
+    apply_functions(database, "foliot", source)
+    assert rows(database, "SELECT foliot.volume()") == [(None,)]
+
+
+def test_a_function_that_left_the_files_leaves_the_schema(database: str, tmp_path: Path) -> None:
+    made_by_migration = "CREATE FUNCTION keep() RETURNS int LANGUAGE sql AS 'SELECT 1';"
+    first = source_of(tmp_path, TABLE, made_by_migration, functions={"010_volume.sql": FUNCTION, "020.sql": _other("")})
+    migrate(database, "foliot", first)
+    second = source_of(tmp_path, TABLE, made_by_migration, functions={"020.sql": _other("factor int DEFAULT 1")})
+    migrate(database, "foliot", second)
+    names = "SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'foliot'::regnamespace ORDER BY 1"
+    assert rows(database, names) == [("foliot.keep()",), ("foliot.other(integer)",)]
+    assert rows(database, "SELECT foliot.other()") == [(1,)]
+
+
+def _other(arguments: str) -> str:
+    return f"CREATE OR REPLACE FUNCTION other({arguments}) RETURNS int LANGUAGE sql AS 'SELECT 1';"
+
+
+def test_an_older_program_leaves_newer_functions_alone(database: str, tmp_path: Path) -> None:
+    functions = {"010_volume.sql": FUNCTION}
+    newer = source_of(tmp_path, TABLE, functions=functions, foliot_version="2.10.0")
+    migrate(database, "foliot", newer)
+    older = source_of(tmp_path, TABLE, functions={"010.sql": _other("")}, foliot_version="2.9.1")
+    result = migrate(database, "foliot", older)
+    assert result.verdict == "ready"
+    assert result.functions is not None
+    assert result.functions.checksum == newer.functions_checksum
+
+
+# Who may use what.
+
+
+def verdict_of(database: str, source: Source) -> tuple[str, str]:
+    found = status(database, "foliot", source)
+    try:
+        found.ensure_usable()
+    except SchemaError as error:
+        return found.verdict, str(error)
+    return found.verdict, ""
+
+
+def test_a_missing_schema_is_told(database: str, tmp_path: Path) -> None:
+    verdict, message = verdict_of(database, source_of(tmp_path, TABLE))
+    assert verdict == "missing"
+    assert message == 'The database has no Foliot schema "foliot".\nRun `foliot db migrate`.'
+
+
+def test_a_schema_without_the_newest_migration_is_too_old(database: str, tmp_path: Path) -> None:
+    migrate(database, "foliot", source_of(tmp_path / "old", TABLE))
+    verdict, message = verdict_of(database, source_of(tmp_path / "new", TABLE, COLUMN))
+    assert verdict == "too old"
+    assert "it is at version 1 of 2" in message
+    assert "foliot db migrate" in message
+
+
+def test_a_newer_schema_serves_programs_that_it_is_compatible_with(database: str, tmp_path: Path) -> None:
+    migrate(database, "foliot", source_of(tmp_path / "new", TABLE, COLUMN))
+    assert verdict_of(database, source_of(tmp_path / "old", TABLE)) == ("newer", "")
+
+
+def test_a_newer_schema_refuses_programs_that_it_broke_with(database: str, tmp_path: Path) -> None:
+    breaking = f"-- oldest_compatible: 2\n{COLUMN}"
+    migrate(database, "foliot", source_of(tmp_path / "new", TABLE, breaking, foliot_version="3.0.0"))
+    old = source_of(tmp_path / "old", TABLE, foliot_version="2.9.0")
+    verdict, message = verdict_of(database, old)
+    assert verdict == "too new"
+    assert "Install Foliot 3.0.0 or newer." in message
+    steps: list[str] = []
+    migrate(database, "foliot", old, report=steps.append)
+    assert steps == []
+
+
+def test_changed_functions_of_the_same_release_ask_for_a_migration(database: str, tmp_path: Path) -> None:
+    migrate(database, "foliot", source_of(tmp_path, TABLE, functions={"010_volume.sql": FUNCTION}))
+    verdict, message = verdict_of(database, source_of(tmp_path, TABLE, functions={"010.sql": _other("")}))
+    assert verdict == "too old"
+    assert "functions" in message
+
+
+def test_a_migration_that_was_edited_after_it_ran_is_refused(database: str, tmp_path: Path) -> None:
+    migrate(database, "foliot", source_of(tmp_path, TABLE))
+    with pytest.raises(SchemaError, match=r'0001_step.sql was changed after it was applied to schema "foliot"'):
+        migrate(database, "foliot", source_of(tmp_path, TABLE + "\n", COLUMN))
+
+
+# Locks.
+
+
+def test_a_locked_table_is_tried_again_until_it_is_free(database: str, tmp_path: Path) -> None:
+    migrate(database, "foliot", source_of(tmp_path, TABLE))
+    with psycopg.connect(database) as user:
+        user.execute("SELECT * FROM foliot.boxes")
+        reports: list[str] = []
+
+        def release(line: str) -> None:
+            reports.append(line)
+            user.rollback()
+
+        result = migrate(database, "foliot", source_of(tmp_path, TABLE, COLUMN), patience=QUICK, report=release)
+    assert result.version == 2
+    assert reports[0] == "waiting: a table is locked by another session; 2 tries left"
+
+
+def test_a_table_that_stays_locked_ends_the_attempt_with_advice(database: str, tmp_path: Path) -> None:
+    migrate(database, "foliot", source_of(tmp_path, TABLE))
+    newer = source_of(tmp_path, TABLE, COLUMN)
+    with psycopg.connect(database) as user:
+        user.execute("SELECT * FROM foliot.boxes")
+        with pytest.raises(SchemaError, match=r"(?s)locked by another session through 3 tries.*pg_stat_activity") as caught:
+            migrate(database, "foliot", newer, patience=QUICK)
+    assert caught.value.exit_code == 3
+    assert applied(database, newer) == [1]
+
+
+def test_the_wait_for_another_migrator_has_no_limit(database: str, tmp_path: Path) -> None:
+    source = source_of(tmp_path, TABLE)
+    waiting = threading.Event()
+    done: list[Status] = []
+
+    def run() -> None:
+        done.append(migrate(database, "foliot", source, patience=QUICK, report=lambda line: waiting.set()))
+
+    with psycopg.connect(database) as other:
+        other.execute("SELECT pg_advisory_xact_lock(%s, %s)", advisory_key("foliot"))
+        thread = threading.Thread(target=run)
+        thread.start()
+        assert waiting.wait(30)
+        thread.join(QUICK.lock_timeout * 4)
+        assert thread.is_alive()
+    thread.join(30)
+    assert done[0].verdict == "ready"
+
+
+# Outside a transaction.
+
+
+def test_an_index_is_built_outside_a_transaction(database: str, tmp_path: Path) -> None:
+    source = source_of(tmp_path, TABLE, INDEX, functions={"010_volume.sql": FUNCTION})
+    assert migrate(database, "foliot", source).version == 2
+    assert rows(database, "SELECT indisvalid FROM pg_index WHERE indexrelid = 'foliot.boxes_size'::regclass") == [
+        (True,)
+    ]
+
+
+def test_an_index_that_a_killed_build_left_invalid_is_built_again(database: str, tmp_path: Path) -> None:
+    migrate(database, "foliot", source_of(tmp_path, TABLE))
+    with psycopg.connect(database) as connection:
+        connection.execute("CREATE INDEX boxes_size ON foliot.boxes (size)")
+        connection.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'foliot.boxes_size'::regclass")
+    migrate(database, "foliot", source_of(tmp_path, TABLE, INDEX))
+    assert rows(database, "SELECT indisvalid FROM pg_index WHERE indexrelid = 'foliot.boxes_size'::regclass") == [
+        (True,)
+    ]
+
+
+def test_what_failed_outside_a_transaction_is_repeated_from_its_start(database: str, tmp_path: Path) -> None:
+    several = (
+        "-- no transaction\nCREATE TABLE IF NOT EXISTS first (); -- ; not an end\n"
+        "DO $$ BEGIN PERFORM 1/count(*) FROM boxes; END $$;\nVACUUM boxes"
+    )
+    migrate(database, "foliot", source_of(tmp_path, TABLE))
+    broken = source_of(tmp_path, TABLE, several)
+    with pytest.raises(SchemaError, match=r"0002_step.sql: division by zero"):
+        migrate(database, "foliot", broken)
+    assert applied(database, broken) == [1]
+    assert rows(database, "SELECT to_regclass('foliot.first')::text") == [("foliot.first",)]
+    with psycopg.connect(database) as connection:
+        connection.execute("INSERT INTO foliot.boxes VALUES (1)")
+    assert migrate(database, "foliot", broken).version == 2
+
+
+# What others have set.
+
+
+def test_role_defaults_do_not_matter(database: str, tmp_path: Path) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        for setting in (
+            "default_transaction_isolation TO 'serializable'",
+            "default_transaction_read_only TO on",
+            "statement_timeout TO '1ms'",
+            "lock_timeout TO '1ms'",
+            "search_path TO pg_catalog",
+            "DateStyle TO 'German'",
+            "IntervalStyle TO 'iso_8601'",
+        ):
+            connection.execute(f"ALTER ROLE postgres IN DATABASE {connection.info.dbname} SET {setting}".encode())
+    source = source_of(tmp_path, TABLE, "DO $$ BEGIN PERFORM pg_sleep(0.01); END $$;", INDEX)
+    assert migrate(database, "foliot", source).verdict == "ready"
+
+
+def test_a_schema_that_a_dba_made_is_filled_by_its_owner(database: str, tmp_path: Path) -> None:
+    with psycopg.connect(database) as connection:
+        connection.execute("DROP ROLE IF EXISTS tenant")
+        connection.execute("CREATE ROLE tenant LOGIN")
+        connection.execute("CREATE SCHEMA foliot AUTHORIZATION tenant")
+    try:
+        as_tenant = database.replace("postgres@", "tenant@")
+        assert migrate(as_tenant, "foliot", source_of(tmp_path, TABLE, INDEX)).verdict == "ready"
+        with pytest.raises(SchemaError, match="permission denied for database"):
+            migrate(as_tenant, "another", source_of(tmp_path, TABLE))
+    finally:
+        with psycopg.connect(database) as connection:
+            connection.execute("DROP OWNED BY tenant; DROP ROLE tenant")
+
+
+# The rules for files.
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("0002_gap.sql", "expected 0001_name.sql"), ("1_short.sql", "expected 0001"), ("0001_Big.sql", "expected 0001")],
+)
+def test_files_are_numbered_without_a_gap(tmp_path: Path, name: str, says: str) -> None:
+    (tmp_path / "migrations").mkdir()
+    (tmp_path / "migrations" / name).write_text("SELECT 1")
+    with pytest.raises(SchemaError, match=says):
+        Source.of_directories(tmp_path / "migrations", tmp_path / "sql")
+
+
+def test_a_migration_is_compatible_with_what_is_not_after_it(tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match="oldest_compatible must be from 1 to 1, not 2"):
+        source_of(tmp_path, "-- oldest_compatible: 2\nSELECT 1")
+    carried = source_of(tmp_path, "SELECT 1", "-- oldest_compatible: 2\nSELECT 1", "SELECT 1")
+    assert [migration.oldest_compatible for migration in carried.migrations] == [1, 2, 2]
+    with pytest.raises(SchemaError, match="oldest_compatible must be from 2 to 3, not 1"):
+        source_of(tmp_path, "SELECT 1", "-- oldest_compatible: 2\nSELECT 1", "-- oldest_compatible: 1\nSELECT 1")
+
+
+@pytest.mark.parametrize(
+    "statement", ["CREATE INDEX CONCURRENTLY x ON y (z)", "create unique index concurrently on y (z)"]
+)
+def test_an_index_built_concurrently_must_be_repeatable(tmp_path: Path, statement: str) -> None:
+    with pytest.raises(SchemaError, match="needs IF NOT EXISTS and a plain name"):
+        source_of(tmp_path, f"-- no transaction\n{statement}")
