@@ -5,7 +5,9 @@ CREATE SEQUENCE job_seq CACHE 1;
 
 CREATE TABLE installation (
   id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
-  generation int NOT NULL DEFAULT 1 CHECK (generation BETWEEN 1 AND 8000000),
+  generation int NOT NULL DEFAULT 0 CHECK (generation BETWEEN 0 AND 4000000),
+  system_identifier bigint,                              -- of the server that issued the last epoch, and its timeline
+  timeline int NOT NULL DEFAULT 0,
   test boolean NOT NULL DEFAULT false,
   clock_offset interval NOT NULL DEFAULT '0',
   created_at timestamptz NOT NULL DEFAULT clock_timestamp()
@@ -20,9 +22,10 @@ CREATE TABLE policies (
   factor float8 NOT NULL CHECK (factor BETWEEN 1 AND 100),
   cap float8 NOT NULL CHECK (cap BETWEEN 0 AND 315360000),
   jitter float8 NOT NULL CHECK (jitter BETWEEN 0 AND 1),
-  delays float8[] CHECK (kind <> 'list' OR cardinality(delays) BETWEEN 1 AND 1000),
-  CONSTRAINT policies_by_content UNIQUE NULLS NOT DISTINCT (kind, base, factor, cap, jitter, delays)
+  delays float8[] CHECK (kind <> 'list' OR cardinality(delays) BETWEEN 1 AND 1000)
 );
+-- Not unique: a producer in a long transaction would make every other one with the same new policy wait. Twins are harmless.
+CREATE INDEX policies_content ON policies (kind, base, factor, cap, jitter);
 INSERT INTO policies (id, kind, base, factor, cap, jitter) OVERRIDING SYSTEM VALUE VALUES (1, 'exponential', 1, 2, 3600, 1);
 ALTER TABLE policies ALTER COLUMN id RESTART WITH 2;
 
@@ -62,18 +65,17 @@ CREATE TABLE jobs (
   seq bigint NOT NULL DEFAULT nextval('job_seq'),
   run_at timestamptz NOT NULL,
   created_at timestamptz NOT NULL,
-  claim bigint,                                          -- in no index and in no predicate of one: a claim stays HOT
+  fence bigint NOT NULL DEFAULT 0,                       -- of the claim that holds it; 0: nobody. In no index and no predicate of one: a claim stays HOT
   lane int NOT NULL DEFAULT 0,
   run int NOT NULL DEFAULT 0,
   policy int NOT NULL DEFAULT 1,
-  timeout_ms int,
+  timeout real,                                          -- seconds
   version int NOT NULL DEFAULT 1,
   priority smallint NOT NULL DEFAULT 0,
   attempt smallint NOT NULL DEFAULT 0,
   max_attempts smallint NOT NULL DEFAULT 5,
   lost smallint NOT NULL DEFAULT 0,
   alone boolean NOT NULL DEFAULT false,
-  once boolean NOT NULL DEFAULT false,
   limited boolean NOT NULL DEFAULT false,
   failed boolean NOT NULL DEFAULT false,
   canceling boolean NOT NULL DEFAULT false,
@@ -86,6 +88,8 @@ CREATE TABLE jobs (
   limit_keys text[] COLLATE "C",
   schedule_id bigint,
   slot timestamptz,
+  ended_at timestamptz,                                  -- of its last run: finds that run's row among the attempts
+  created_by text,
   payload jsonb NOT NULL,
   meta jsonb
 ) WITH (
@@ -93,11 +97,11 @@ CREATE TABLE jobs (
   autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0,
   autovacuum_analyze_scale_factor = 0.05
 );
-CREATE INDEX jobs_ready ON jobs (queue, lane, priority DESC, run_at, id) WHERE wait IS NULL AND NOT (once OR alone OR limited);
-CREATE INDEX jobs_once ON jobs (queue, lane, priority DESC, run_at, id) WHERE wait IS NULL AND once AND NOT (alone OR limited);
+CREATE INDEX jobs_ready ON jobs (queue, lane, priority DESC, run_at, id) WHERE wait IS NULL AND max_attempts > 1 AND NOT (alone OR limited);
+CREATE INDEX jobs_once ON jobs (queue, lane, priority DESC, run_at, id) WHERE wait IS NULL AND max_attempts = 1 AND NOT (alone OR limited);
 CREATE INDEX jobs_alone ON jobs (queue, lane, priority DESC, run_at, id) WHERE wait IS NULL AND alone AND NOT limited;
 CREATE INDEX jobs_due ON jobs (run_at) WHERE wait = 'delayed';
-CREATE INDEX jobs_unsupported ON jobs (type, version) WHERE wait = 'unsupported';
+CREATE INDEX jobs_unsupported ON jobs (queue, type, version, priority DESC, run_at, id) WHERE wait = 'unsupported';
 CREATE INDEX jobs_paused ON jobs (type, queue) WHERE wait = 'paused';
 
 CREATE TABLE claims (
@@ -159,7 +163,7 @@ CREATE TABLE finished_jobs (
   lane int NOT NULL,
   run int NOT NULL,
   policy int NOT NULL,
-  timeout_ms int,
+  timeout real,
   version int NOT NULL,
   priority smallint NOT NULL,
   attempt smallint NOT NULL,
@@ -173,6 +177,7 @@ CREATE TABLE finished_jobs (
   idempotency_key text COLLATE "C",
   route_key text COLLATE "C",
   limit_keys text[] COLLATE "C",
+  created_by text,
   payload jsonb NOT NULL,
   meta jsonb,
   result jsonb,
@@ -195,6 +200,7 @@ CREATE TABLE attempts (
     CHECK (outcome IN ('succeeded', 'skipped', 'failed', 'timed_out', 'canceled', 'snoozed', 'released', 'lost')),
   started_at timestamptz,
   ended_at timestamptz NOT NULL,
+  queue text COLLATE "C" NOT NULL,
   type text COLLATE "C" NOT NULL,
   tenant text COLLATE "C" NOT NULL,
   error jsonb

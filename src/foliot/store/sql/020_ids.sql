@@ -1,13 +1,34 @@
--- A fence: the server's timeline above, the sequence below, so that a failover that lost its tail issues nothing twice.
--- Where the server hides its timeline (some managed ones), the installation's generation stands in for it.
+-- A fence: above, how often the server's history may have forked; below, the sequence. The timeline counts failovers (a failover that lost its
+-- tail issues nothing twice), the generation everything that puts the timeline back: pg_upgrade, a restored dump (see adopt_server).
+-- Where the server hides its timeline (some managed ones) it counts as 0, and `foliot db adopt` raises the generation.
 DO $$
 BEGIN
   PERFORM pg_walfile_name(pg_current_wal_insert_lsn());
-  CREATE OR REPLACE FUNCTION next_fence() RETURNS bigint LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $f$
-    SELECT (('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint << 40) + nextval('fence_seq') $f$;
+  CREATE OR REPLACE FUNCTION server_timeline() RETURNS int LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $f$
+    SELECT ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int $f$;
 EXCEPTION WHEN insufficient_privilege OR feature_not_supported OR undefined_function THEN
-  CREATE OR REPLACE FUNCTION next_fence() RETURNS bigint LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $f$
-    SELECT (generation::bigint << 40) + nextval('fence_seq') FROM installation $f$;
+  CREATE OR REPLACE FUNCTION server_timeline() RETURNS int LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS 'SELECT 0';
+END $$;
+
+CREATE OR REPLACE FUNCTION next_fence() RETURNS bigint LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+BEGIN
+  RETURN (SELECT (i.generation + server_timeline())::bigint << 40 FROM installation i) + nextval('fence_seq');
+END $$;
+
+-- Another server holds this data than issued the last epoch, or its timeline went back: step over everything that was issued there.
+CREATE OR REPLACE FUNCTION adopt_server() RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+DECLARE
+  server bigint;
+  line int := server_timeline();
+BEGIN
+  BEGIN
+    server := (SELECT c.system_identifier FROM pg_control_system() c);
+  EXCEPTION WHEN insufficient_privilege OR feature_not_supported OR undefined_function THEN
+    server := 0;
+  END;
+  UPDATE installation i SET generation = i.generation + CASE WHEN line < i.timeline OR server <> i.system_identifier THEN i.timeline + 1 ELSE 0 END,
+      system_identifier = server, timeline = line
+    WHERE (i.system_identifier, i.timeline) IS DISTINCT FROM (server, line);
 END $$;
 
 -- UUIDv7 for callers who bring no id: milliseconds, then the microseconds within them, then chance.

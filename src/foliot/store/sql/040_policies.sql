@@ -1,7 +1,7 @@
--- {"kind": "exponential", "base": 1, "factor": 2, "cap": 3600, "jitter": 1} -> its id; the same content always has the same one.
+-- {"kind": "exponential", "base": 1, "factor": 2, "cap": 3600, "jitter": 1} -> the id of a policy with that content.
 CREATE OR REPLACE FUNCTION policy(retry jsonb) RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
-  found_id int;
+  this int;
   k text := coalesce(retry->>'kind', 'exponential');
   b float8 := coalesce((retry->>'base')::float8, 1);
   f float8 := coalesce((retry->>'factor')::float8, 2);
@@ -10,12 +10,12 @@ DECLARE
   d float8[] := (SELECT array_agg(x::float8 ORDER BY n) FROM jsonb_array_elements_text(retry->'delays') WITH ORDINALITY e(x, n));
 BEGIN
   IF retry IS NULL THEN RETURN 1; END IF;
-  LOOP
-    SELECT p.id INTO found_id FROM policies p WHERE p.kind = k AND p.base = b AND p.factor = f AND p.cap = c AND p.jitter = j
-      AND p.delays IS NOT DISTINCT FROM d;
-    IF FOUND THEN RETURN found_id; END IF;
-    INSERT INTO policies (kind, base, factor, cap, jitter, delays) VALUES (k, b, f, c, j, d) ON CONFLICT DO NOTHING;
-  END LOOP;
+  SELECT min(p.id) INTO this FROM policies p WHERE p.kind = k AND p.base = b AND p.factor = f AND p.cap = c AND p.jitter = j
+    AND p.delays IS NOT DISTINCT FROM d;
+  IF this IS NULL THEN
+    INSERT INTO policies (kind, base, factor, cap, jitter, delays) VALUES (k, b, f, c, j, d) RETURNING id INTO this;
+  END IF;
+  RETURN this;
 EXCEPTION WHEN check_violation OR invalid_text_representation OR numeric_value_out_of_range OR invalid_parameter_value THEN
   RAISE EXCEPTION 'retry policy % cannot be used', retry USING ERRCODE = 'FO003',
     HINT = 'kind is exponential, linear, fixed or list; base and cap are seconds up to ten years; factor is 1..100; jitter is 0..1; delays is a list of 1..1000 seconds';

@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION register(
 #variable_conflict use_column
 DECLARE
   t timestamptz := coalesce(register.now, clock());
-  e bigint := next_fence();
+  e bigint;
 BEGIN
   IF coalesce(register.name, '') = '' THEN
     RAISE EXCEPTION 'a node needs a name' USING ERRCODE = 'FO003';
@@ -15,6 +15,8 @@ BEGIN
   IF register.lease < interval '1 second' THEN
     RAISE EXCEPTION 'a lease of % is too short', register.lease USING ERRCODE = 'FO003', HINT = 'the shortest lease is one second';
   END IF;
+  PERFORM adopt_server();
+  e := next_fence();
   INSERT INTO nodes (epoch, name, app, host, pid, instance, lease, labels, foliot_version, started_at)
     VALUES (e, register.name, register.app, register.host, register.pid, coalesce(register.instance, gen_random_uuid()), register.lease,
       coalesce(register.labels, '{}'), register.foliot_version, t)
@@ -70,6 +72,7 @@ CREATE OR REPLACE FUNCTION stop_requests(epoch bigint) RETURNS uuid[] LANGUAGE s
 CREATE OR REPLACE FUNCTION drain(name text, now timestamptz DEFAULT NULL) RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 BEGIN
+  PERFORM FROM nodes n WHERE n.name = drain.name AND n.state = 'active' FOR UPDATE;   -- a claim's KEY SHARE does not meet a plain UPDATE
   UPDATE nodes n SET state = 'draining' WHERE n.name = drain.name AND n.state = 'active';
   IF FOUND THEN PERFORM note('drain', 'node ' || drain.name, NULL, NULL, drain.now); END IF;
   RETURN FOUND;
@@ -83,13 +86,13 @@ DECLARE
   released int;
 BEGIN
   WITH held AS MATERIALIZED (
-      SELECT j.ctid AS tid FROM claims c CROSS JOIN LATERAL unnest(c.job_ids) x(id) JOIN jobs j ON j.id = x.id AND j.claim = c.fence
+      SELECT j.ctid AS tid FROM claims c CROSS JOIN LATERAL unnest(c.job_ids) x(id) JOIN jobs j ON j.id = x.id AND j.fence = c.fence
       WHERE c.fence = ANY (release_claims.fences) FOR UPDATE OF j SKIP LOCKED)
-  UPDATE jobs j SET claim = NULL FROM held WHERE j.ctid = held.tid AND NOT j.canceling;
+  UPDATE jobs j SET fence = 0 FROM held WHERE j.ctid = held.tid AND NOT j.canceling;
   GET DIAGNOSTICS released = ROW_COUNT;
   PERFORM finish_canceled(release_claims.fences);
   DELETE FROM claims c WHERE c.fence = ANY (release_claims.fences)
-    AND NOT EXISTS (SELECT FROM unnest(c.job_ids) x(id) JOIN jobs j ON j.id = x.id AND j.claim = c.fence);
+    AND NOT EXISTS (SELECT FROM unnest(c.job_ids) x(id) JOIN jobs j ON j.id = x.id AND j.fence = c.fence);
   IF released > 0 THEN PERFORM wake(''); END IF;
   RETURN released;
 END $$;
@@ -108,9 +111,10 @@ CREATE OR REPLACE FUNCTION leave(epoch bigint, now timestamptz DEFAULT NULL) RET
 DECLARE
   released int;
 BEGIN
+  DELETE FROM beats b WHERE b.epoch = leave.epoch;       -- beats before nodes, as reclaim does: two orders would deadlock
+  PERFORM FROM nodes n WHERE n.epoch = leave.epoch FOR UPDATE;
   UPDATE nodes n SET state = 'left', ended_at = coalesce(leave.now, clock()) WHERE n.epoch = leave.epoch AND n.state IN ('active', 'draining');
   IF NOT FOUND THEN RETURN 0; END IF;
-  DELETE FROM beats b WHERE b.epoch = leave.epoch;
   released := release_claims(ARRAY(SELECT c.fence FROM claims c WHERE c.epoch = leave.epoch));
   DELETE FROM runs r WHERE r.epoch = leave.epoch;
   DELETE FROM node_types nt WHERE nt.epoch = leave.epoch;

@@ -3,7 +3,7 @@ DO $$
 BEGIN
   CREATE TYPE new_job AS (
     id uuid, type text, payload jsonb, queue text, priority int, run_at timestamptz, delay interval, tenant text,
-    max_attempts int, retry jsonb, timeout interval, version int, idempotency_key text, idempotency_window interval, meta jsonb);
+    max_attempts int, retry jsonb, timeout interval, version int, idempotency_key text, idempotency_window interval, created_by text, meta jsonb);
 EXCEPTION WHEN duplicate_object THEN NULL;
 END $$;
 
@@ -23,7 +23,7 @@ BEGIN
       WHEN n.run_at IS NOT NULL AND n.delay IS NOT NULL THEN 'give run_at or delay, not both'
       WHEN NOT isfinite(n.run_at) THEN 'run_at must be a finite time'
       WHEN n.delay < interval '0' OR n.delay > interval '100 years' THEN 'delay must be within 0 and 100 years'
-      WHEN n.timeout <= interval '0' OR n.timeout > interval '24 days' THEN 'timeout must be more than 0 and at most 24 days'
+      WHEN n.timeout <= interval '0' OR n.timeout > interval '1 year' THEN 'timeout must be more than 0 and at most a year'
       WHEN n.idempotency_window IS NOT NULL AND n.idempotency_key IS NULL THEN 'idempotency_window needs an idempotency_key'
       WHEN n.idempotency_window <= interval '0' THEN 'idempotency_window must be more than 0'
       WHEN n.idempotency_key = '' OR length(n.idempotency_key) > 500 THEN 'idempotency_key must be a text of 1 to 500 characters'
@@ -44,7 +44,7 @@ CREATE OR REPLACE FUNCTION enqueue(
   run_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, tenant text DEFAULT 'default',
   max_attempts int DEFAULT 5, retry jsonb DEFAULT NULL, timeout interval DEFAULT NULL,
   idempotency_key text DEFAULT NULL, idempotency_window interval DEFAULT NULL, version int DEFAULT 1,
-  INOUT id uuid DEFAULT NULL, meta jsonb DEFAULT NULL, resend boolean DEFAULT false, strict boolean DEFAULT false,
+  INOUT id uuid DEFAULT NULL, created_by text DEFAULT NULL, meta jsonb DEFAULT NULL, resend boolean DEFAULT false, strict boolean DEFAULT false,
   max_payload int DEFAULT 100000, now timestamptz DEFAULT NULL,
   OUT seq bigint, OUT created boolean, OUT payload_differs boolean
 ) LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
@@ -56,7 +56,7 @@ DECLARE
 BEGIN
   id := coalesce(enqueue.id, uuid7());
   PERFORM check_new_jobs(ARRAY[ROW(enqueue.id, enqueue.type, enqueue.payload, enqueue.queue, enqueue.priority, enqueue.run_at, enqueue.delay, enqueue.tenant,
-    enqueue.max_attempts, enqueue.retry, enqueue.timeout, enqueue.version, enqueue.idempotency_key, enqueue.idempotency_window, enqueue.meta)::new_job],
+    enqueue.max_attempts, enqueue.retry, enqueue.timeout, enqueue.version, enqueue.idempotency_key, enqueue.idempotency_window, enqueue.created_by, enqueue.meta)::new_job],
     enqueue.max_payload, t);
   created := true;
   payload_differs := false;
@@ -73,10 +73,10 @@ BEGIN
       RETURN;
     END IF;
   END IF;
-  INSERT INTO jobs AS j (id, run_at, created_at, policy, timeout_ms, version, priority, max_attempts, once, wait, queue, type, tenant, idempotency_key, payload, meta)
+  INSERT INTO jobs AS j (id, run_at, created_at, policy, timeout, version, priority, max_attempts, wait, queue, type, tenant, idempotency_key, created_by, payload, meta)
     VALUES (enqueue.id, due, t, CASE WHEN enqueue.retry IS NULL THEN 1 ELSE policy(enqueue.retry) END,
-      extract(epoch FROM enqueue.timeout) * 1000, enqueue.version, enqueue.priority, enqueue.max_attempts, enqueue.max_attempts = 1,
-      CASE WHEN due > t THEN 'delayed' END, enqueue.queue, enqueue.type, enqueue.tenant, enqueue.idempotency_key, enqueue.payload, enqueue.meta)
+      extract(epoch FROM enqueue.timeout), enqueue.version, enqueue.priority, enqueue.max_attempts,
+      CASE WHEN due > t THEN 'delayed' END, enqueue.queue, enqueue.type, enqueue.tenant, enqueue.idempotency_key, enqueue.created_by, enqueue.payload, enqueue.meta)
     ON CONFLICT (id) DO NOTHING RETURNING j.seq INTO seq;
   IF seq IS NULL THEN                                    -- sent before, and still unfinished
     seq := seq_of(enqueue.id);
@@ -147,12 +147,12 @@ BEGIN
     RAISE EXCEPTION 'enqueue_many takes a JSON array of jobs' USING ERRCODE = 'FO003';
   END IF;
   SELECT k INTO unknown_name FROM jsonb_array_elements(enqueue_many.jobs) o(job), jsonb_object_keys(o.job) k
-    WHERE k <> ALL ('{id,type,payload,queue,priority,run_at,delay,tenant,max_attempts,retry,timeout,version,idempotency_key,idempotency_window,meta}') LIMIT 1;
+    WHERE k <> ALL ('{id,type,payload,queue,priority,run_at,delay,tenant,max_attempts,retry,timeout,version,idempotency_key,idempotency_window,created_by,meta}') LIMIT 1;
   IF FOUND THEN
     RAISE EXCEPTION 'a job has no %', quote_literal(unknown_name) USING ERRCODE = 'FO003', HINT = 'the names are those of enqueue''s arguments';
   END IF;
   news := ARRAY(SELECT ROW(coalesce(n.id, uuid7()), n.type, coalesce(n.payload, '{}'), coalesce(n.queue, 'default'), coalesce(n.priority, 0), n.run_at, n.delay,
-      coalesce(n.tenant, 'default'), coalesce(n.max_attempts, 5), n.retry, n.timeout, coalesce(n.version, 1), n.idempotency_key, n.idempotency_window, n.meta)::new_job
+      coalesce(n.tenant, 'default'), coalesce(n.max_attempts, 5), n.retry, n.timeout, coalesce(n.version, 1), n.idempotency_key, n.idempotency_window, n.created_by, n.meta)::new_job
     FROM jsonb_populate_recordset(NULL::new_job, enqueue_many.jobs) n);
   RETURN QUERY SELECT * FROM insert_jobs(news, enqueue_many.resend, enqueue_many.strict, enqueue_many.max_payload, t);
 END $$;
@@ -181,10 +181,10 @@ BEGIN
   END IF;
   RETURN QUERY
     WITH p AS MATERIALIZED (SELECT r.retry, policy(r.retry) AS policy FROM (SELECT DISTINCT x.retry FROM unnest(insert_jobs.news) x WHERE x.retry IS NOT NULL) r),
-    i AS (INSERT INTO jobs (id, run_at, created_at, policy, timeout_ms, version, priority, max_attempts, once, wait, queue, type, tenant, payload, meta)
+    i AS (INSERT INTO jobs (id, run_at, created_at, policy, timeout, version, priority, max_attempts, wait, queue, type, tenant, created_by, payload, meta)
       SELECT x.id, coalesce(x.run_at, insert_jobs.t + coalesce(x.delay, interval '0')), insert_jobs.t,
-        coalesce((SELECT p.policy FROM p WHERE p.retry = x.retry), 1), extract(epoch FROM x.timeout) * 1000, x.version, x.priority, x.max_attempts, x.max_attempts = 1,
-        CASE WHEN coalesce(x.run_at, insert_jobs.t + x.delay) > insert_jobs.t THEN 'delayed' END, x.queue, x.type, x.tenant, x.payload, x.meta
+        coalesce((SELECT p.policy FROM p WHERE p.retry = x.retry), 1), extract(epoch FROM x.timeout), x.version, x.priority, x.max_attempts,
+        CASE WHEN coalesce(x.run_at, insert_jobs.t + x.delay) > insert_jobs.t THEN 'delayed' END, x.queue, x.type, x.tenant, x.created_by, x.payload, x.meta
       FROM unnest(insert_jobs.news) x RETURNING id, seq)
     SELECT i.id, i.seq, true, false FROM i;
   PERFORM wake(q.queue) FROM (SELECT DISTINCT x.queue FROM unnest(insert_jobs.news) x) q;
@@ -195,10 +195,10 @@ CREATE OR REPLACE FUNCTION insert_jobs_one_by_one(news new_job[], resend boolean
 RETURNS TABLE (id uuid, seq bigint, created boolean, payload_differs boolean) LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
   WITH sorted AS MATERIALIZED (
       SELECT * FROM unnest(insert_jobs_one_by_one.news) WITH ORDINALITY AS n(id, type, payload, queue, priority, run_at, delay, tenant,
-        max_attempts, retry, timeout, version, idempotency_key, idempotency_window, meta, place)
+        max_attempts, retry, timeout, version, idempotency_key, idempotency_window, created_by, meta, place)
       ORDER BY n.tenant, n.type, n.idempotency_key, n.place),
     done AS MATERIALIZED (
       SELECT s.place, e.* FROM sorted s CROSS JOIN LATERAL enqueue(s.type, s.payload, s.queue, s.priority, s.run_at, s.delay, s.tenant, s.max_attempts,
-        s.retry, s.timeout, s.idempotency_key, s.idempotency_window, s.version, s.id, s.meta, insert_jobs_one_by_one.resend, insert_jobs_one_by_one.strict,
+        s.retry, s.timeout, s.idempotency_key, s.idempotency_window, s.version, s.id, s.created_by, s.meta, insert_jobs_one_by_one.resend, insert_jobs_one_by_one.strict,
         NULL, insert_jobs_one_by_one.t) e)
   SELECT d.id, d.seq, d.created, d.payload_differs FROM done d ORDER BY d.place $$;

@@ -9,7 +9,7 @@ CREATE OR REPLACE FUNCTION claim(
   floor_queues text[] DEFAULT NULL, floor_priorities smallint[] DEFAULT NULL, floor_times timestamptz[] DEFAULT NULL, floor_ids uuid[] DEFAULT NULL,
   now timestamptz DEFAULT NULL
 ) RETURNS TABLE (id uuid, fence bigint, type text, payload jsonb, queue text, tenant text, priority smallint, run_at timestamptz, run int,
-  attempt smallint, max_attempts smallint, version int, timeout_ms int, meta jsonb)
+  attempt smallint, max_attempts smallint, version int, timeout real, meta jsonb)
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
@@ -22,7 +22,8 @@ DECLARE
 BEGIN
   PERFORM check_isolation('claim');
   PERFORM check_active(claim.epoch);
-  IF EXISTS (SELECT FROM pauses) THEN
+  PERFORM FROM pauses FOR KEY SHARE;                     -- resume waits for us, and then finds what we put aside
+  IF FOUND THEN
     open_queues := unpaused(claim.queues);
     types_paused := EXISTS (SELECT FROM pauses p WHERE p.type IS NOT NULL);
   END IF;
@@ -30,7 +31,7 @@ BEGIN
     IF claim.alone THEN
       tids := pick_alone(open_queues, claim.lanes);
     ELSE
-      tids := pick_once(open_queues, claim.lanes, coalesce(claim.free, claim.max));
+      tids := pick_once(open_queues, claim.lanes, least(claim.free, claim.max));
       IF claim.floor_queues IS NULL THEN
         tids := tids || pick_ready(open_queues, claim.lanes, claim.max - cardinality(tids));
       ELSE
@@ -38,7 +39,7 @@ BEGIN
           claim.max - cardinality(tids), t);
       END IF;
       IF cardinality(tids) < claim.max AND EXISTS (SELECT FROM unsupported_types) THEN
-        tids := tids || pick_unsupported(claim.epoch, open_queues, claim.max - cardinality(tids));
+        tids := tids || pick_unsupported(claim.epoch, open_queues, least(claim.free, claim.max - cardinality(tids)));
       END IF;
     END IF;
     EXIT WHEN cardinality(tids) = 0 OR NOT types_paused;
@@ -47,10 +48,10 @@ BEGIN
   END LOOP;
   IF cardinality(tids) = 0 THEN RETURN; END IF;
   f := next_fence();                                     -- drawn while the rows are locked: it only grows for each job
-  RETURN QUERY WITH u AS (UPDATE jobs j SET claim = f, run = j.run + 1 WHERE j.ctid = ANY (tids)
-      RETURNING j.id, j.type, j.payload, j.queue, j.tenant, j.priority, j.run_at, j.run, j.attempt, j.max_attempts, j.version, j.timeout_ms, j.meta),
+  RETURN QUERY WITH u AS (UPDATE jobs j SET fence = f, run = j.run + 1 WHERE j.ctid = ANY (tids)
+      RETURNING j.id, j.type, j.payload, j.queue, j.tenant, j.priority, j.run_at, j.run, j.attempt, j.max_attempts, j.version, j.timeout, j.meta),
     c AS (INSERT INTO claims (fence, epoch, job_ids, at) SELECT f, claim.epoch, array_agg(u.id), t FROM u)
-  SELECT u.id, f, u.type, u.payload, u.queue, u.tenant, u.priority, u.run_at, u.run, u.attempt, u.max_attempts, u.version, u.timeout_ms, u.meta FROM u;
+  SELECT u.id, f, u.type, u.payload, u.queue, u.tenant, u.priority, u.run_at, u.run, u.attempt, u.max_attempts, u.version, u.timeout, u.meta FROM u;
 END $$;
 
 CREATE OR REPLACE FUNCTION check_isolation(verb text) RETURNS void LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
@@ -78,7 +79,7 @@ LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 BEGIN
   RETURN ARRAY(SELECT x.ctid FROM unnest(queues) q(queue) CROSS JOIN unnest(lanes) l(lane) CROSS JOIN LATERAL (
-    SELECT j.ctid FROM jobs j WHERE j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND NOT (j.once OR j.alone OR j.limited) AND j.claim IS NULL
+    SELECT j.ctid FROM jobs j WHERE j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND j.max_attempts > 1 AND NOT (j.alone OR j.limited) AND j.fence = 0
     ORDER BY j.priority DESC, j.run_at, j.id LIMIT max FOR UPDATE SKIP LOCKED) x LIMIT max);
 END $$;
 
@@ -87,7 +88,7 @@ LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 BEGIN
   RETURN ARRAY(SELECT x.ctid FROM unnest(queues) q(queue) CROSS JOIN unnest(lanes) l(lane) CROSS JOIN LATERAL (
-    SELECT j.ctid FROM jobs j WHERE j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND j.once AND NOT (j.alone OR j.limited) AND j.claim IS NULL
+    SELECT j.ctid FROM jobs j WHERE j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND j.max_attempts = 1 AND NOT (j.alone OR j.limited) AND j.fence = 0
     ORDER BY j.priority DESC, j.run_at, j.id LIMIT max FOR UPDATE SKIP LOCKED) x LIMIT max);
 END $$;
 
@@ -96,7 +97,7 @@ LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 BEGIN
   RETURN ARRAY(SELECT x.ctid FROM unnest(queues) q(queue) CROSS JOIN unnest(lanes) l(lane) CROSS JOIN LATERAL (
-    SELECT j.ctid FROM jobs j WHERE j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND j.alone AND NOT j.limited AND j.claim IS NULL
+    SELECT j.ctid FROM jobs j WHERE j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND j.alone AND NOT j.limited AND j.fence = 0
     ORDER BY j.priority DESC, j.run_at, j.id LIMIT 1 FOR UPDATE SKIP LOCKED) x LIMIT 1);
 END $$;
 
@@ -111,7 +112,7 @@ BEGIN
   RETURN ARRAY(SELECT x.ctid FROM unnest(floor_queues, floor_priorities, floor_times, floor_ids) f(queue, priority, at, id) CROSS JOIN unnest(lanes) l(lane)
     CROSS JOIN LATERAL (SELECT j.ctid FROM jobs j WHERE j.queue = f.queue AND j.lane = l.lane AND j.priority = f.priority
         AND (j.run_at, j.id) > (least(f.at, latest), CASE WHEN f.at > latest THEN '00000000-0000-0000-0000-000000000000' ELSE f.id END)
-        AND j.wait IS NULL AND NOT (j.once OR j.alone OR j.limited) AND j.claim IS NULL
+        AND j.wait IS NULL AND j.max_attempts > 1 AND NOT (j.alone OR j.limited) AND j.fence = 0
       ORDER BY j.run_at, j.id LIMIT max FOR UPDATE SKIP LOCKED) x
     WHERE f.queue = ANY (queues) LIMIT max);
 END $$;
@@ -121,9 +122,9 @@ CREATE OR REPLACE FUNCTION pick_unsupported(epoch bigint, queues text[], max int
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off AS $$
 #variable_conflict use_column
 BEGIN
-  RETURN ARRAY(SELECT j.ctid FROM unsupported_types u JOIN node_types n ON n.epoch = pick_unsupported.epoch AND n.type = u.type AND n.version >= u.version
+  RETURN ARRAY(SELECT j.ctid FROM unnest(pick_unsupported.queues) q(queue) CROSS JOIN unsupported_types u JOIN node_types n ON n.epoch = pick_unsupported.epoch AND n.type = u.type AND n.version >= u.version
     JOIN jobs j ON j.type = u.type AND j.version = u.version
-    WHERE j.wait = 'unsupported' AND j.claim IS NULL AND j.queue = ANY (pick_unsupported.queues)
+      AND j.queue = q.queue WHERE j.wait = 'unsupported' AND j.fence = 0
     LIMIT pick_unsupported.max FOR UPDATE OF j SKIP LOCKED);
 END $$;
 

@@ -27,13 +27,13 @@ BEGIN
     RETURN QUERY SELECT * FROM settle_each(settle.epoch, settle.ids, settle.fences, settle.outcomes, settle.ages, settle.delays, settle.results, settle.errors, t);
   ELSE
     WITH d AS (DELETE FROM jobs j USING unnest(settle.ids, settle.fences, settle.ages, settle.results) i(id, fence, age, result)
-        WHERE j.id = i.id AND j.claim = i.fence
-        RETURNING j.id, j.seq, j.run_at, j.created_at, j.claim, j.schedule_id, j.slot, j.lane, j.run, j.policy, j.timeout_ms, j.version, j.priority, j.attempt,
-          j.max_attempts, j.queue, j.type, j.tenant, j.idempotency_key, j.route_key, j.limit_keys, j.payload, j.meta, j.canceling, i.age, i.result),
-      h AS (INSERT INTO finished_succeeded (id, seq, run_at, created_at, started_at, finished_at, fence, epoch, schedule_id, slot, lane, run, policy, timeout_ms, version,
-          priority, attempt, max_attempts, lost, state, queue, type, tenant, idempotency_key, route_key, limit_keys, payload, meta, result)
-        SELECT d.id, d.seq, d.run_at, d.created_at, t - d.age * interval '1 second', t, d.claim, settle.epoch, d.schedule_id, d.slot, d.lane, d.run, d.policy, d.timeout_ms,
-          d.version, d.priority, d.attempt + 1, d.max_attempts, 0, 'succeeded', d.queue, d.type, d.tenant, d.idempotency_key, d.route_key, d.limit_keys, d.payload, d.meta,
+        WHERE j.id = i.id AND j.fence = i.fence
+        RETURNING j.id, j.seq, j.run_at, j.created_at, j.fence, j.schedule_id, j.slot, j.lane, j.run, j.policy, j.timeout, j.version, j.priority, j.attempt,
+          j.max_attempts, j.queue, j.type, j.tenant, j.idempotency_key, j.route_key, j.limit_keys, j.created_by, j.payload, j.meta, j.canceling, i.age, i.result),
+      h AS (INSERT INTO finished_succeeded (id, seq, run_at, created_at, started_at, finished_at, fence, epoch, schedule_id, slot, lane, run, policy, timeout, version,
+          priority, attempt, max_attempts, lost, state, queue, type, tenant, idempotency_key, route_key, limit_keys, created_by, payload, meta, result)
+        SELECT d.id, d.seq, d.run_at, d.created_at, t - d.age * interval '1 second', t, d.fence, settle.epoch, d.schedule_id, d.slot, d.lane, d.run, d.policy, d.timeout,
+          d.version, d.priority, d.attempt + 1, d.max_attempts, 0, 'succeeded', d.queue, d.type, d.tenant, d.idempotency_key, d.route_key, d.limit_keys, d.created_by, d.payload, d.meta,
           d.result FROM d)
     SELECT array_agg(d.id), array_agg(d.id) FILTER (WHERE d.canceling) INTO got, stopping FROM d;
     IF stopping IS NOT NULL THEN
@@ -44,7 +44,7 @@ BEGIN
     END IF;
   END IF;
   IF settle.closed IS NOT NULL THEN
-    DELETE FROM claims c WHERE c.fence = ANY (settle.closed);
+    DELETE FROM claims c WHERE c.fence = ANY (settle.closed) AND c.epoch = settle.epoch;
   END IF;
 END $$;
 
@@ -69,7 +69,7 @@ BEGIN
         ELSE 'queued' END, i.age, i.delay, i.result, i.error)::ending
     FROM unnest(settle_each.ids, settle_each.fences, settle_each.outcomes, settle_each.ages, settle_each.delays, settle_each.results, settle_each.errors)
       i(id, fence, outcome, age, delay, result, error)
-    JOIN jobs j ON j.id = i.id AND j.claim = i.fence FOR UPDATE OF j);
+    JOIN jobs j ON j.id = i.id AND j.fence = i.fence FOR UPDATE OF j);
   PERFORM finish(endings, settle_each.epoch, t);
   PERFORM put_back(endings, settle_each.epoch, t);
   RETURN QUERY SELECT i.id, n.state, j.run_at FROM unnest(settle_each.ids, settle_each.outcomes) i(id, outcome)
@@ -93,16 +93,16 @@ LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 BEGIN
-  WITH d AS (DELETE FROM jobs j USING unnest(finish.endings) e WHERE j.id = e.id AND j.claim IS NOT DISTINCT FROM e.fence AND e.state IN ('succeeded', 'dead', 'canceled')
+  WITH d AS (DELETE FROM jobs j USING unnest(finish.endings) e WHERE j.id = e.id AND j.fence = e.fence AND e.state IN ('succeeded', 'dead', 'canceled')
       RETURNING j.*, e.outcome, e.state, e.age, e.result, coalesce(e.error, cancel_error(j.id, e.state)) AS error,
         j.attempt + (e.outcome IN ('succeeded', 'skipped', 'failed', 'timed_out'))::int AS spent, j.lost + (e.outcome = 'lost')::int AS losses),
-    h AS (INSERT INTO finished_jobs (id, seq, run_at, created_at, started_at, finished_at, fence, epoch, schedule_id, slot, lane, run, policy, timeout_ms, version,
-        priority, attempt, max_attempts, lost, state, outcome, queue, type, tenant, idempotency_key, route_key, limit_keys, payload, meta, result, error)
-      SELECT d.id, d.seq, d.run_at, d.created_at, t - d.age * interval '1 second', t, d.claim, finish.epoch, d.schedule_id, d.slot, d.lane, d.run, d.policy, d.timeout_ms,
+    h AS (INSERT INTO finished_jobs (id, seq, run_at, created_at, started_at, finished_at, fence, epoch, schedule_id, slot, lane, run, policy, timeout, version,
+        priority, attempt, max_attempts, lost, state, outcome, queue, type, tenant, idempotency_key, route_key, limit_keys, created_by, payload, meta, result, error)
+      SELECT d.id, d.seq, d.run_at, d.created_at, t - d.age * interval '1 second', t, d.fence, finish.epoch, d.schedule_id, d.slot, d.lane, d.run, d.policy, d.timeout,
         d.version, d.priority, d.spent, d.max_attempts, d.losses, d.state, CASE WHEN d.outcome IN ('skipped', 'failed', 'timed_out', 'lost') THEN d.outcome END,
-        d.queue, d.type, d.tenant, d.idempotency_key, d.route_key, d.limit_keys, d.payload, d.meta, d.result, d.error FROM d),
-    a AS (INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, type, tenant, error)
-      SELECT d.id, d.run, d.spent, d.claim, finish.epoch, d.outcome, t - d.age * interval '1 second', t, d.type, d.tenant, d.error FROM d
+        d.queue, d.type, d.tenant, d.idempotency_key, d.route_key, d.limit_keys, d.created_by, d.payload, d.meta, d.result, d.error FROM d),
+    a AS (INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, queue, type, tenant, error)
+      SELECT d.id, d.run, d.spent, d.fence, finish.epoch, d.outcome, t - d.age * interval '1 second', t, d.queue, d.type, d.tenant, d.error FROM d
       WHERE d.outcome IN ('skipped', 'failed', 'timed_out', 'lost') OR d.outcome <> 'succeeded' AND d.age IS NOT NULL)
   DELETE FROM cancels c USING d WHERE c.job_id = d.id AND d.canceling;
 END $$;
@@ -122,15 +122,15 @@ BEGIN
         CASE WHEN e.outcome IN ('released', 'unsupported') THEN NULL
           ELSE t + coalesce(e.delay, CASE WHEN e.outcome = 'snoozed' THEN interval '0' ELSE backoff(p, j.attempt + 1) * interval '1 second' END) END AS at
       FROM unnest(put_back.endings) e JOIN jobs j ON j.id = e.id JOIN policies p ON p.id = j.policy WHERE e.state IN ('failed', 'queued')),
-    u AS (UPDATE jobs j SET claim = NULL, attempt = due.spent, failed = (due.state = 'failed'),
-        lost = CASE WHEN due.age IS NULL THEN j.lost ELSE 0 END, alone = j.alone AND due.age IS NULL,
+    u AS (UPDATE jobs j SET fence = 0, ended_at = t, attempt = due.spent, failed = (due.state = 'failed'),
+        lost = CASE WHEN due.age IS NULL THEN j.lost ELSE 0 END, alone = j.alone AND due.age IS NULL AND due.outcome <> 'unsupported',
         run_at = coalesce(due.at, j.run_at),
         wait = CASE WHEN due.outcome = 'unsupported' THEN 'unsupported' WHEN due.at > t THEN 'delayed' END
-      FROM due WHERE j.id = due.id AND j.claim = due.fence
-      RETURNING j.id, j.run, j.attempt, j.type, j.version, j.tenant, due.fence, due.outcome, due.age, due.error),
+      FROM due WHERE j.id = due.id AND j.fence = due.fence
+      RETURNING j.id, j.run, j.attempt, j.queue, j.type, j.version, j.tenant, due.fence, due.outcome, due.age, due.error),
     s AS (INSERT INTO unsupported_types (type, version, since) SELECT DISTINCT u.type, u.version, t FROM u WHERE u.outcome = 'unsupported' ON CONFLICT DO NOTHING)
-  INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, type, tenant, error)
-    SELECT u.id, u.run, u.attempt, u.fence, put_back.epoch, u.outcome, t - u.age * interval '1 second', t, u.type, u.tenant, u.error FROM u
+  INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, queue, type, tenant, error)
+    SELECT u.id, u.run, u.attempt, u.fence, put_back.epoch, u.outcome, t - u.age * interval '1 second', t, u.queue, u.type, u.tenant, u.error FROM u
     WHERE u.outcome IN ('failed', 'timed_out') OR u.outcome <> 'unsupported' AND u.age IS NOT NULL;
   PERFORM wake('') WHERE EXISTS (SELECT FROM unnest(put_back.endings) e WHERE e.state IN ('failed', 'queued'));
 END $$;
@@ -170,7 +170,7 @@ END $$;
 CREATE OR REPLACE FUNCTION guard(id uuid, fence bigint) RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 BEGIN
-  PERFORM FROM jobs j WHERE j.id = guard.id AND j.claim = guard.fence FOR KEY SHARE;
+  PERFORM FROM jobs j WHERE j.id = guard.id AND j.fence = guard.fence FOR KEY SHARE;
   IF NOT FOUND THEN
     RAISE EXCEPTION 'job % is not held under fence %', guard.id, guard.fence USING ERRCODE = 'FO007',
       HINT = 'its lease was lost or it was taken away: roll back, somebody else runs it';

@@ -35,20 +35,20 @@ SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off 
 #variable_conflict use_column
 DECLARE
   endings ending[] := ARRAY(
-    SELECT ROW(j.id, j.claim, 'lost', CASE WHEN j.canceling THEN 'canceled' WHEN j.once OR j.lost >= 2 THEN 'dead' ELSE 'failed' END,
+    SELECT ROW(j.id, j.fence, 'lost', CASE WHEN j.canceling THEN 'canceled' WHEN j.max_attempts = 1 OR j.lost >= 2 THEN 'dead' ELSE 'failed' END,
       NULL, NULL, NULL, jsonb_build_object('kind', 'lost', 'message', 'the node that ran it was lost'))::ending
-    FROM claims c CROSS JOIN LATERAL unnest(c.job_ids) x(id) JOIN jobs j ON j.id = x.id AND j.claim = c.fence
+    FROM claims c CROSS JOIN LATERAL unnest(c.job_ids) x(id) JOIN jobs j ON j.id = x.id AND j.fence = c.fence
     WHERE c.epoch = take_back.epoch FOR UPDATE OF j SKIP LOCKED);
 BEGIN
   PERFORM finish(endings, take_back.epoch, t);
-  WITH u AS (UPDATE jobs j SET claim = NULL, lost = j.lost + 1, alone = true, failed = true, wait = 'delayed',
+  WITH u AS (UPDATE jobs j SET fence = 0, ended_at = t, lost = j.lost + 1, alone = true, failed = true, wait = 'delayed',
         run_at = t + random() * power(2, least(j.lost, 10)) * interval '1 second'
-      FROM unnest(endings) e WHERE j.id = e.id AND j.claim = e.fence AND e.state = 'failed'
-      RETURNING j.id, j.run, j.attempt, e.fence, j.type, j.tenant, e.error)
-  INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, ended_at, type, tenant, error)
-    SELECT u.id, u.run, u.attempt, u.fence, take_back.epoch, 'lost', t, u.type, u.tenant, u.error FROM u;
+      FROM unnest(endings) e WHERE j.id = e.id AND j.fence = e.fence AND e.state = 'failed'
+      RETURNING j.id, j.run, j.attempt, e.fence, j.queue, j.type, j.tenant, e.error)
+  INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, ended_at, queue, type, tenant, error)
+    SELECT u.id, u.run, u.attempt, u.fence, take_back.epoch, 'lost', t, u.queue, u.type, u.tenant, u.error FROM u;
   DELETE FROM claims c WHERE c.epoch = take_back.epoch
-    AND NOT EXISTS (SELECT FROM unnest(c.job_ids) x(id) JOIN jobs j ON j.id = x.id AND j.claim = c.fence);
+    AND NOT EXISTS (SELECT FROM unnest(c.job_ids) x(id) JOIN jobs j ON j.id = x.id AND j.fence = c.fence);
   IF cardinality(endings) > 0 THEN PERFORM wake(''); END IF;
   RETURN QUERY SELECT e.id, e.state FROM unnest(endings) e;
 END $$;
@@ -64,10 +64,23 @@ BEGIN
   DELETE FROM unsupported_types u WHERE NOT EXISTS (SELECT FROM jobs j WHERE j.wait = 'unsupported' AND j.type = u.type AND j.version = u.version);
   UPDATE unsupported_types u SET since = t WHERE EXISTS (
     SELECT FROM node_types nt JOIN nodes n USING (epoch) WHERE n.state = 'active' AND nt.type = u.type AND nt.version >= u.version);
-  endings := ARRAY(SELECT ROW(j.id, NULL, 'failed', 'dead', NULL, NULL, NULL,
+  endings := ARRAY(SELECT ROW(j.id, 0, 'failed', 'dead', NULL, NULL, NULL,
       jsonb_build_object('kind', 'unsupported', 'message', format('no live node handles type %s, version %s', j.type, j.version)))::ending
     FROM unsupported_types u JOIN jobs j ON j.wait = 'unsupported' AND j.type = u.type AND j.version = u.version
-    WHERE greatest(j.run_at, u.since) <= t - expire_unsupported.grace AND j.claim IS NULL LIMIT expire_unsupported.max FOR UPDATE OF j SKIP LOCKED);
+    WHERE greatest(j.run_at, u.since) <= t - expire_unsupported.grace AND j.fence = 0 LIMIT expire_unsupported.max FOR UPDATE OF j SKIP LOCKED);
   PERFORM finish(endings, NULL, t);
   RETURN cardinality(endings);
+END $$;
+
+-- Claims of live nodes whose jobs have all ended, left behind by callers who settle job by job and close nothing.
+CREATE OR REPLACE FUNCTION sweep_claims(older interval DEFAULT '1 minute', now timestamptz DEFAULT NULL) RETURNS int
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+  n int;
+BEGIN
+  DELETE FROM claims c WHERE c.at < coalesce(sweep_claims.now, clock()) - sweep_claims.older
+    AND NOT EXISTS (SELECT FROM unnest(c.job_ids) x(id) JOIN jobs j ON j.id = x.id AND j.fence = c.fence);
+  GET DIAGNOSTICS n = ROW_COUNT;
+  RETURN n;
 END $$;

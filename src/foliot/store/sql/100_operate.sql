@@ -15,15 +15,15 @@ BEGIN
     RETURN (SELECT f.state FROM finished_jobs f WHERE f.id = cancel.id AND f.finished_at >= history_from(cancel.id) LIMIT 1);
   END IF;
   PERFORM note('cancel', 'job ' || cancel.id, j.tenant, jsonb_build_object('reason', cancel.reason, 'force', cancel.force), t);
-  SELECT c.epoch INTO holder FROM claims c WHERE c.fence = j.claim;
-  IF j.claim IS NOT NULL THEN
+  SELECT c.epoch INTO holder FROM claims c WHERE c.fence = j.fence;
+  IF j.fence <> 0 THEN
     UPDATE jobs x SET canceling = true WHERE x.id = cancel.id;
     INSERT INTO cancels (job_id, fence, epoch, reason, requested_by, requested_at)
-      VALUES (cancel.id, j.claim, coalesce(holder, 0), cancel.reason, session_user, t) ON CONFLICT (job_id) DO NOTHING;
+      VALUES (cancel.id, j.fence, coalesce(holder, 0), cancel.reason, session_user, t) ON CONFLICT (job_id) DO UPDATE SET fence = EXCLUDED.fence, epoch = EXCLUDED.epoch;
     PERFORM pg_notify(wake_channel(), 'stop ' || cancel.id);
     IF NOT cancel.force THEN RETURN 'running'; END IF;
   END IF;
-  PERFORM finish(ARRAY[ROW(cancel.id, j.claim, 'canceled', 'canceled', NULL, NULL, NULL,
+  PERFORM finish(ARRAY[ROW(cancel.id, j.fence, 'canceled', 'canceled', NULL, NULL, NULL,
     jsonb_build_object('kind', 'canceled', 'message', coalesce(cancel.reason, 'canceled')))::ending], holder, t);
   RETURN 'canceled';
 END $$;
@@ -42,7 +42,7 @@ BEGIN
   SELECT * INTO j FROM jobs x WHERE x.id = reschedule.id FOR UPDATE;
   IF NOT FOUND THEN
     was := revive(reschedule.id, due, t);
-  ELSIF j.claim IS NOT NULL THEN
+  ELSIF j.fence <> 0 THEN
     RAISE EXCEPTION 'job % is running', reschedule.id USING ERRCODE = 'FO008', HINT = 'cancel or release it first';
   ELSE
     was := CASE WHEN j.wait = 'blocked' THEN 'blocked' WHEN j.failed THEN 'failed' ELSE 'queued' END;
@@ -66,14 +66,14 @@ BEGIN
   DELETE FROM finished_jobs x WHERE x.id = revive.id AND x.finished_at >= history_from(revive.id) RETURNING * INTO f;
   IF NOT FOUND THEN RETURN NULL; END IF;
   IF f.state = 'succeeded' AND f.outcome IS NULL THEN
-    INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, type, tenant)
-      VALUES (f.id, f.run, f.attempt, f.fence, f.epoch, 'succeeded', f.started_at, f.finished_at, f.type, f.tenant);
+    INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, queue, type, tenant)
+      VALUES (f.id, f.run, f.attempt, f.fence, f.epoch, 'succeeded', f.started_at, f.finished_at, f.queue, f.type, f.tenant);
   END IF;
-  INSERT INTO jobs (id, seq, run_at, created_at, lane, run, policy, timeout_ms, version, priority, max_attempts, once, limited, wait, queue, type, tenant,
-      idempotency_key, route_key, limit_keys, schedule_id, slot, payload, meta)
-    VALUES (f.id, f.seq, revive.due, f.created_at, f.lane, f.run, f.policy, f.timeout_ms, f.version, f.priority, f.max_attempts, f.max_attempts = 1,
+  INSERT INTO jobs (id, seq, run_at, created_at, lane, run, policy, timeout, version, priority, max_attempts, limited, wait, queue, type, tenant,
+      idempotency_key, route_key, limit_keys, schedule_id, slot, ended_at, created_by, payload, meta)
+    VALUES (f.id, f.seq, revive.due, f.created_at, f.lane, f.run, f.policy, f.timeout, f.version, f.priority, f.max_attempts,
       f.limit_keys IS NOT NULL, CASE WHEN revive.due > revive.t THEN 'delayed' END, f.queue, f.type, f.tenant, f.idempotency_key, f.route_key, f.limit_keys,
-      f.schedule_id, f.slot, f.payload, f.meta);
+      f.schedule_id, f.slot, f.finished_at, f.created_by, f.payload, f.meta);
   RETURN f.state;
 END $$;
 
@@ -84,15 +84,15 @@ DECLARE
   t timestamptz := coalesce(release.now, clock());
   j jobs;
 BEGIN
-  SELECT * INTO j FROM jobs x WHERE x.id = release.id AND x.claim IS NOT NULL FOR UPDATE;
+  SELECT * INTO j FROM jobs x WHERE x.id = release.id AND x.fence <> 0 FOR UPDATE;
   IF NOT FOUND THEN RETURN false; END IF;
-  INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, ended_at, type, tenant, error)
-    VALUES (j.id, j.run, j.attempt, j.claim, (SELECT c.epoch FROM claims c WHERE c.fence = j.claim), 'released', t, j.type, j.tenant,
+  INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, ended_at, queue, type, tenant, error)
+    VALUES (j.id, j.run, j.attempt, j.fence, (SELECT c.epoch FROM claims c WHERE c.fence = j.fence), 'released', t, j.queue, j.type, j.tenant,
       jsonb_build_object('kind', 'released', 'message', 'released by ' || session_user));
   IF j.canceling THEN
-    PERFORM finish(ARRAY[ROW(j.id, j.claim, 'released', 'canceled', NULL, NULL, NULL, NULL)::ending], NULL, t);
+    PERFORM finish(ARRAY[ROW(j.id, j.fence, 'released', 'canceled', NULL, NULL, NULL, NULL)::ending], NULL, t);
   ELSE
-    UPDATE jobs x SET claim = NULL, run_at = t, wait = NULL WHERE x.id = release.id;
+    UPDATE jobs x SET fence = 0, ended_at = t, run_at = t, wait = NULL WHERE x.id = release.id;
   END IF;
   PERFORM note('release', 'job ' || release.id, j.tenant, NULL, t);
   PERFORM wake(j.queue);
@@ -103,8 +103,8 @@ END $$;
 CREATE OR REPLACE FUNCTION finish_canceled(fences bigint[]) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 BEGIN
-  PERFORM finish(ARRAY(SELECT ROW(j.id, j.claim, 'released', 'canceled', NULL, NULL, NULL, NULL)::ending
-    FROM claims c CROSS JOIN LATERAL unnest(c.job_ids) x(id) JOIN jobs j ON j.id = x.id AND j.claim = c.fence
+  PERFORM finish(ARRAY(SELECT ROW(j.id, j.fence, 'released', 'canceled', NULL, NULL, NULL, NULL)::ending
+    FROM claims c CROSS JOIN LATERAL unnest(c.job_ids) x(id) JOIN jobs j ON j.id = x.id AND j.fence = c.fence
     WHERE c.fence = ANY (finish_canceled.fences) AND j.canceling FOR UPDATE OF j SKIP LOCKED), NULL, clock());
 END $$;
 

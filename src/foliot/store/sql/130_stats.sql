@@ -7,7 +7,7 @@ DECLARE
   t timestamptz := coalesce(stats.now, clock());
 BEGIN
   RETURN QUERY
-    WITH seen AS MATERIALIZED (SELECT j.queue, CASE WHEN j.claim IS NOT NULL THEN 'running' WHEN j.wait = 'blocked' THEN 'blocked' WHEN j.failed THEN 'failed'
+    WITH seen AS MATERIALIZED (SELECT j.queue, CASE WHEN j.fence <> 0 THEN 'running' WHEN j.wait = 'blocked' THEN 'blocked' WHEN j.failed THEN 'failed'
         ELSE 'queued' END AS state, j.run_at FROM jobs j LIMIT stats.cap + 1),
       over AS (SELECT count(*) > stats.cap AS it FROM seen)
     SELECT s.queue, s.state, count(*), min(s.run_at), (SELECT it FROM over) FROM seen s GROUP BY 1, 2;

@@ -1,0 +1,44 @@
+"""The life of a job, as data. The view, the documentation's diagram and the property test are held against this table."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+State = Literal["blocked", "queued", "running", "failed", "succeeded", "dead", "canceled"]
+Outcome = Literal["succeeded", "skipped", "failed", "timed_out", "canceled", "snoozed", "released", "lost"]
+
+STATES: tuple[State, ...] = get_args(State)
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+FINISHED: frozenset[State] = frozenset({"succeeded", "dead", "canceled"})
+
+
+class Transition(NamedTuple):
+    verb: str
+    before: frozenset[State]
+    after: frozenset[State]
+    events: tuple[str, ...]
+
+
+def _states(*names: State) -> frozenset[State]:
+    return frozenset(names)
+
+
+_NOWHERE: frozenset[State] = frozenset()
+
+TRANSITIONS: tuple[Transition, ...] = (
+    Transition("enqueue", _NOWHERE, _states("queued", "blocked"), ("job_enqueued",)),
+    Transition("unblock", _states("blocked"), _states("queued"), ("job_unblocked",)),
+    Transition("claim", _states("queued", "failed"), _states("running"), ("job_started",)),
+    Transition("complete", _states("running"), _states("succeeded"), ("job_completed",)),
+    Transition("fail", _states("running"), _states("failed", "dead"), ("job_failed", "job_retry", "job_died")),
+    Transition("snooze", _states("running"), _states("queued"), ("job_snoozed",)),
+    Transition("release", _states("running"), _states("queued"), ("job_released",)),
+    Transition("reclaim", _states("running"), _states("failed", "dead"), ("job_reclaimed",)),
+    Transition("cancel", _states("blocked", "queued", "failed", "running"), _states("canceled"), ("job_canceled",)),
+    Transition(
+        "reschedule",
+        _states("succeeded", "dead", "canceled", "failed", "queued"),
+        _states("queued"),
+        ("job_rescheduled",),
+    ),
+)

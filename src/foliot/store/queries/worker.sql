@@ -1,0 +1,63 @@
+-- What a worker says.
+
+-- name: register
+SELECT {schema}.register(%(name)s, lease => make_interval(secs => %(lease)s), app => %(app)s, types => %(types)s::jsonb, labels => %(labels)s::jsonb,
+  host => %(host)s, pid => %(pid)s, instance => %(instance)s, foliot_version => %(foliot_version)s)
+
+-- name: heartbeat
+SELECT {schema}.heartbeat(%s::bigint, %s::jsonb)
+
+-- name: stop_requests
+SELECT {schema}.stop_requests(%s::bigint)
+
+-- name: leave
+SELECT {schema}.leave(%s::bigint)
+
+-- name: abandon
+SELECT {schema}.abandon(%s::bigint, %s::bigint[])
+
+-- name: claim
+SELECT id, fence, type, payload, queue, tenant, priority, run_at, run, attempt, max_attempts, version, timeout, meta
+FROM {schema}.claim(%s::bigint, %s::text[], %s::int, %s::int, %s::boolean)
+
+-- name: claim_above
+SELECT id, fence, type, payload, queue, tenant, priority, run_at, run, attempt, max_attempts, version, timeout, meta
+FROM {schema}.claim(%s::bigint, %s::text[], %s::int, %s::int, false,
+  floor_queues => %s::text[], floor_priorities => %s::smallint[], floor_times => %s::timestamptz[], floor_ids => %s::uuid[])
+
+-- name: settle_succeeded
+SELECT id FROM {schema}.settle(%s::bigint, %s::uuid[], %s::bigint[], ages => %s::float8[], results => %s::jsonb[], closed => %s::bigint[])
+
+-- name: settle
+SELECT id, state, run_at FROM {schema}.settle(%s::bigint, %s::uuid[], %s::bigint[], %s::text[], %s::float8[], %s::interval[],
+  results => %s::jsonb[], errors => %s::jsonb[], closed => %s::bigint[])
+
+-- name: settled_by
+-- After a lost reply: which of these did this claim finish after all?
+SELECT f.id FROM unnest(%s::uuid[], %s::bigint[]) i(id, fence) JOIN {schema}.finished_jobs f ON f.id = i.id AND f.fence = i.fence
+WHERE f.finished_at >= clock_timestamp() - interval '1 hour'
+
+-- name: promote
+SELECT extract(epoch FROM {schema}.promote(%s::int, {schema}.clock() - make_interval(secs => %s)) - {schema}.clock())::float8
+
+-- name: beats
+SELECT b.epoch, b.n, extract(epoch FROM n.lease)::float8, extract(epoch FROM {schema}.clock() - b.at)::float8
+FROM {schema}.beats b JOIN {schema}.nodes n USING (epoch)
+
+-- name: reclaim
+SELECT id, epoch, state FROM {schema}.reclaim(%s::bigint[], %s::bigint[])
+
+-- name: expire_unsupported
+SELECT {schema}.expire_unsupported(make_interval(secs => %s))
+
+-- name: unpark_paused
+SELECT {schema}.unpark_paused()
+
+-- name: make_partitions
+SELECT {schema}.make_partitions()
+
+-- name: sweep_claims
+SELECT {schema}.sweep_claims()
+
+-- name: doorbell
+SELECT {schema}.wake_key(), {schema}.wake_channel()
