@@ -232,7 +232,9 @@ def test_a_table_that_stays_locked_ends_the_attempt_with_advice(database: str, t
     newer = source_of(tmp_path, TABLE, COLUMN)
     with psycopg.connect(database) as user:
         user.execute("SELECT * FROM foliot.boxes")
-        with pytest.raises(SchemaError, match=r"(?s)locked by another session through 3 tries.*pg_stat_activity") as caught:
+        with pytest.raises(
+            SchemaError, match=r"(?s)locked by another session through 3 tries.*pg_stat_activity"
+        ) as caught:
             migrate(database, "foliot", newer, patience=QUICK)
     assert caught.value.exit_code == 3
     assert applied(database, newer) == [1]

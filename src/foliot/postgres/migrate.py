@@ -9,8 +9,9 @@ A migration outside a transaction cannot hold a transaction's lock itself, so a 
 If it is killed, the next run repeats it from its first statement; `migration_files.py` says what that asks of a file.
 
 The lock is `pg_advisory_xact_lock(1179602509, crc32(schema name))`: the two-integer form, whose first number spells
-"FOLM" and keeps clear of other users of advisory locks. The wait for it is unlimited; the wait for locks on live tables
-is short, and tried again, because statements of the workers queue up behind it.
+"FOLM" and keeps clear of other users of advisory locks. The wait for it is unlimited, and by asking again: a session
+that sleeps in pg_advisory_xact_lock holds a snapshot, for whose end a CREATE INDEX CONCURRENTLY under that very lock
+would wait. The wait for locks on live tables is short, and tried again: the workers' statements queue up behind it.
 
 Forward only: there is no way back but a backup. An older program leaves a newer schema and its functions alone.
 """
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import sleep
+from typing import TypeVar
 
 import psycopg
 from psycopg import errors, sql
@@ -43,6 +45,8 @@ from foliot.postgres.statements import split
 __all__ = ["Patience", "Source", "Status", "apply_functions", "migrate", "plan_sql", "read_status", "status"]
 
 Report = Callable[[str], None]
+T = TypeVar("T")
+_PAUSE_BETWEEN_MIGRATIONS = 0.1
 
 
 def _silently(line: str) -> None:
@@ -65,19 +69,26 @@ def migrate(
     """Runs every step that is missing; returns what is there afterwards. `report` hears of each step and each wait."""
     runner = _Runner(url, schema, source, patience, report)
     with Connection.connect(url, application_name="foliot migrate", autocommit=True) as connection:
-        while step := runner.run_next(connection):
+        while step := runner.patiently(lambda: runner.run_next(connection)):
             report(step.title)
         return read_status(connection, schema, source)
 
 
 def apply_functions(url: str, schema: str, source: Source) -> None:
     """Re-applies the function files though nothing changed in them, for what depends on data (a schema marked test)."""
-    with (
-        Connection.connect(url, application_name="foliot migrate", autocommit=True) as connection,
-        connection.transaction(),
-    ):
+    runner = _Runner(url, schema, source, DEFAULT_PATIENCE, _silently)
+    with Connection.connect(url, application_name="foliot migrate", autocommit=True) as connection:
+        runner.patiently(lambda: _apply_functions(connection, schema, source))
+
+
+def _apply_functions(connection: Connection, schema: str, source: Source) -> None:
+    with connection.transaction():
         _lock(connection, schema)
         _execute(connection, functions_step(schema, source, DEFAULT_PATIENCE))
+
+
+class _AnotherMigration(Exception):  # noqa: N818  (a state of affairs, caught below)
+    """The schema's lock is taken."""
 
 
 @dataclass(frozen=True)
@@ -88,25 +99,31 @@ class _Runner:
     patience: Patience
     report: Report
 
-    def run_next(self, connection: Connection) -> Step | None:
-        for tries_left in reversed(range(self.patience.tries)):
+    def patiently(self, attempt: Callable[[], T]) -> T:
+        """Tries again while another migration runs, and some times while a table is locked."""
+        tries_left, told = self.patience.tries, False
+        while True:
             try:
-                return self._try_next(connection)
+                return attempt()
+            except _AnotherMigration:
+                if not told:
+                    self.report("waiting: another migration of this schema is running")
+                told, pause = True, _PAUSE_BETWEEN_MIGRATIONS
             except (errors.LockNotAvailable, errors.DeadlockDetected) as error:
+                tries_left, pause = tries_left - 1, self.patience.pause
                 if not tries_left:
                     raise _gave_up(self.patience) from error
                 self.report(f"waiting: a table is locked by another session; {tries_left} tries left")
-                sleep(self.patience.pause)
-        return None
+            except psycopg.OperationalError as error:
+                raise _lost_connection(error) from error
+            sleep(pause)
 
-    def _try_next(self, connection: Connection) -> Step | None:
+    def run_next(self, connection: Connection) -> Step | None:
         with connection.transaction():
             step = self._lock_and_choose(connection)
-            if step is None or step.in_transaction:
-                if step:
-                    _execute(connection, step)
-                return step
-        return self._run_outside(connection, step)
+            if step and step.in_transaction:
+                _execute(connection, step)
+        return step if step is None or step.in_transaction else self._run_outside(connection, step)
 
     def _run_outside(self, connection: Connection, step: Step) -> Step:
         """`holder` keeps the lock, and its commit both records the step and lets the next migrator in."""
@@ -117,17 +134,15 @@ class _Runner:
         return step
 
     def _lock_and_choose(self, connection: Connection) -> Step | None:
-        _lock(connection, self.schema, self.report)
+        _lock(connection, self.schema)
         steps = plan(read_status(connection, self.schema, self.source), self.patience)
         return steps[0] if steps else None
 
 
-def _lock(connection: Connection, schema: str, report: Report = _silently) -> None:
-    key = advisory_key(schema)
-    free = connection.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", key).fetchone()
-    if free != (True,):
-        report("waiting: another migration of this schema is running")
-        connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", key)
+def _lock(connection: Connection, schema: str) -> None:
+    taken = connection.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", advisory_key(schema)).fetchone()
+    if taken != (True,):
+        raise _AnotherMigration
 
 
 def _execute(connection: Connection, step: Step) -> None:
@@ -178,6 +193,13 @@ def _in_file(error: psycopg.Error, file: SqlFile) -> SchemaError:
     if isinstance(error, errors.InsufficientPrivilege):
         hint = "Run it as the schema's owner, or give a DBA the output of `foliot db sql`."
     return SchemaError(f"{file.name}{line}: {error.diag.message_primary or error}", hint=hint)
+
+
+def _lost_connection(error: psycopg.OperationalError) -> SchemaError:
+    return SchemaError(
+        f"The connection was lost while migrating: {str(error).splitlines()[0]}",
+        hint="Run `foliot db migrate` again; it goes on where it stopped.",
+    )
 
 
 def _gave_up(patience: Patience) -> SchemaError:

@@ -129,7 +129,14 @@ def _script(schema: str, step: Step) -> str:
     body = "".join(f"\n-- {file.name}\n{file.text.rstrip()}\n;\n" for file in step.files)
     if not step.in_transaction:
         return f"\n-- {step.title}\n{step.before}{body}{step.after}"
-    first, second = advisory_key(schema)
-    lock = f"SELECT pg_advisory_xact_lock({first}, {second});\n"
-    begin = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;\n{lock}"
+    begin = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;\n{_lock_or_stop(schema)}"
     return f"\n-- {step.title}\n{begin}{step.before}{body}{step.after}COMMIT;\n"
+
+
+def _lock_or_stop(schema: str) -> str:
+    """Stops rather than waits, for the reason at the head of `migrate.py`."""
+    first, second = advisory_key(schema)
+    return (
+        f"DO $$ BEGIN IF NOT pg_try_advisory_xact_lock({first}, {second}) THEN\n"
+        "  RAISE 'another migration of this schema is running';\nEND IF; END $$;\n"
+    )

@@ -1,0 +1,97 @@
+"""Several migrators at once, and migrators that are killed: real processes, because locks and death need them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from foliot.postgres.migrate import migrate, status
+from tests.store.migration_sets import COLUMN, FUNCTION, INDEX, TABLE, read_set, write_set
+from tests.waiting import until
+
+GATE = 4711
+WAIT_AT_GATE = f"SELECT pg_advisory_lock_shared({GATE}), pg_advisory_unlock_shared({GATE});"
+WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted"
+MIGRATOR = """
+import sys
+from pathlib import Path
+from foliot.postgres.migrate import Source, migrate
+url, directory = sys.argv[1], Path(sys.argv[2])
+source = Source.of_directories(directory / "migrations", directory / "sql")
+migrate(url, "foliot", source, report=lambda line: print(line, flush=True))
+"""
+
+Migrator = subprocess.Popen[str]
+Start = Callable[[str, Path], Migrator]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    started: list[Migrator] = []
+
+    def start_migrator(database: str, directory: Path) -> Migrator:
+        command = [sys.executable, "-c", MIGRATOR, database, str(directory)]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield start_migrator
+    for migrator in started:
+        migrator.kill()
+        migrator.communicate()
+
+
+def kill_at_gate(start: Start, database: str, directory: Path) -> None:
+    """The migration waits at a gate that is shut; there it is killed, and the server ends its session."""
+    sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'foliot migrate'"
+    with psycopg.connect(database, autocommit=True) as gate:
+        gate.execute("SELECT pg_advisory_lock(%s)", (GATE,))
+        migrator = start(database, directory)
+        until(lambda: gate.execute(WAITING, (GATE,)).fetchone() == (1,))
+        migrator.kill()
+        migrator.wait()
+        gate.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'foliot migrate'")
+        until(lambda: gate.execute(sessions).fetchone() == (0,))
+
+
+def test_many_migrators_at_once_end_well(start: Start, database: str, tmp_path: Path) -> None:
+    directory = write_set(tmp_path, TABLE, COLUMN, INDEX, "DROP INDEX boxes_size", functions={"010.sql": FUNCTION})
+    migrators = [start(database, directory) for _ in range(4)]
+    assert [migrator.wait() for migrator in migrators] == [0, 0, 0, 0]
+    found = status(database, "foliot", read_set(directory))
+    assert (found.verdict, [row.version for row in found.applied]) == ("ready", [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("first_line", ["", "-- no transaction\n"], ids=["transaction", "no transaction"])
+def test_a_killed_migration_is_finished_by_the_next_run(
+    start: Start, database: str, tmp_path: Path, first_line: str
+) -> None:
+    gated = f"{first_line}CREATE TABLE IF NOT EXISTS half ();\n{WAIT_AT_GATE}\nCREATE TABLE IF NOT EXISTS whole ();"
+    directory = write_set(tmp_path, TABLE, gated, functions={"010.sql": FUNCTION})
+    kill_at_gate(start, database, directory)
+    source = read_set(directory)
+    assert [row.version for row in status(database, "foliot", source).applied] == [1]
+    assert migrate(database, "foliot", source).verdict == "ready"
+    with psycopg.connect(database) as connection:
+        assert connection.execute("SELECT to_regclass('foliot.whole')::text").fetchone() == ("foliot.whole",)
+
+
+def test_a_waiting_migrator_takes_over_from_a_killed_one(start: Start, database: str, tmp_path: Path) -> None:
+    directory = write_set(tmp_path, TABLE, f"{COLUMN}{WAIT_AT_GATE}")
+    with psycopg.connect(database, autocommit=True) as gate:
+        gate.execute("SELECT pg_advisory_lock(%s)", (GATE,))
+        first = start(database, directory)
+        assert first.stdout is not None
+        assert [first.stdout.readline() for _ in range(2)] == ["schema foliot\n", "migration 0001_step.sql\n"]
+        until(lambda: gate.execute(WAITING, (GATE,)).fetchone() == (1,))
+        second = start(database, directory)
+        assert second.stdout is not None
+        assert second.stdout.readline() == "waiting: another migration of this schema is running\n"
+        first.kill()
+        gate.execute("SELECT pg_advisory_unlock(%s)", (GATE,))
+        assert second.wait() == 0
+    assert status(database, "foliot", read_set(directory)).verdict == "ready"
