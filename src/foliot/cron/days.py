@@ -1,0 +1,134 @@
+"""Which days of a month a pattern names. A month is told by its length and the weekday of its first day: 28 kinds.
+
+A set of days is a mask with bit 0 for the 1st. Weekdays count from Sunday = 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+SATURDAY, SUNDAY = 6, 0
+ALL_WEEKDAYS = 0b1111111
+
+
+class DaySpecial(Protocol):
+    """An item of a day field that is more than a number."""
+
+    def mask(self, length: int, first: int) -> int:
+        """Its days in a month with so many days whose 1st is that weekday."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LastDay:
+    """`L`, `L-3`, and with the nearest working day `LW`, `L-3W`."""
+
+    before: int
+    workday: bool
+
+    def mask(self, length: int, first: int) -> int:
+        day = length - self.before
+        if day < 1:
+            return 0
+        return 1 << (_nearest_workday(day, length, first) if self.workday else day) - 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class NearestWorkday:
+    """`15W`: the working day nearest to the 15th, in the same month."""
+
+    day: int
+
+    def mask(self, length: int, first: int) -> int:
+        return 1 << _nearest_workday(self.day, length, first) - 1 if self.day <= length else 0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class NthWeekday:
+    """`MON#2`, and from the end `MON#-2`; `MONL` and `MON#L` are `MON#-1`."""
+
+    weekday: int
+    nth: int
+
+    def mask(self, length: int, first: int) -> int:
+        earliest = 1 + (self.weekday - first) % 7
+        count = (length - earliest) // 7 + 1
+        nth = self.nth if self.nth > 0 else count + 1 + self.nth
+        return 1 << earliest + 7 * (nth - 1) - 1 if 1 <= nth <= count else 0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RowWeekday:
+    """`1W2`: Monday in the second row of the month's calendar, whose rows begin on Monday."""
+
+    weekday: int
+    row: int
+
+    def mask(self, length: int, first: int) -> int:
+        day = 1 - (first - 1) % 7 + 7 * (self.row - 1) + (self.weekday - 1) % 7
+        return 1 << day - 1 if 1 <= day <= length else 0
+
+
+@dataclass(frozen=True, slots=True)
+class MonthDays:
+    """The day-of-month field: plain days and specials."""
+
+    days: int
+    specials: tuple[LastDay | NearestWorkday, ...] = ()
+
+    def mask(self, length: int, first: int) -> int:
+        return (self.days | _union(self.specials, length, first)) & ((1 << length) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class WeekDays:
+    """The day-of-week field: plain weekdays (bit 0 = Sunday) and specials."""
+
+    weekdays: int
+    specials: tuple[NthWeekday | RowWeekday, ...] = ()
+
+    def mask(self, length: int, first: int) -> int:
+        week = (self.weekdays >> first | self.weekdays << 7 - first) & ALL_WEEKDAYS  # bit 0 = the weekday of the 1st
+        plain = sum(week << start for start in range(0, length, 7))
+        return (plain | _union(self.specials, length, first)) & ((1 << length) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class DayRule:
+    """Both day fields; None does not restrict. Where both do, either suffices, unless `both` are asked for."""
+
+    of_month: MonthDays | None
+    of_week: WeekDays | None
+    both: bool = False
+
+    def mask(self, length: int, first: int) -> int:
+        masks = [field.mask(length, first) for field in (self.of_month, self.of_week) if field is not None]
+        if len(masks) == 2:
+            return masks[0] & masks[1] if self.both else masks[0] | masks[1]
+        return masks[0] if masks else (1 << length) - 1
+
+
+def month_masks(rule: DayRule) -> tuple[int, ...]:
+    """The rule for each kind of month, at `kind_of_month`."""
+    return tuple(rule.mask(length, first) for length in range(28, 32) for first in range(7))
+
+
+def kind_of_month(length: int, first: int) -> int:
+    return (length - 28) * 7 + first
+
+
+def _union(specials: tuple[DaySpecial, ...], length: int, first: int) -> int:
+    mask = 0
+    for special in specials:
+        mask |= special.mask(length, first)
+    return mask
+
+
+def _nearest_workday(day: int, length: int, first: int) -> int:
+    """The Monday to Friday nearest to a day, without leaving the month."""
+    weekday = (first + day - 1) % 7
+    if weekday == SATURDAY:
+        return day - 1 if day > 1 else day + 2
+    if weekday == SUNDAY:
+        return day + 1 if day < length else day - 2
+    return day

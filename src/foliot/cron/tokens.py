@@ -1,0 +1,39 @@
+"""Pieces of a pattern that remember where they stood, so that every complaint can point at its cause."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from foliot.cron.errors import InvalidPattern
+
+_WORD = re.compile(r"[^ \t]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    text: str
+    position: int
+    pattern: str
+
+    def split(self, separator: str) -> list[Token]:
+        pieces, position = [], self.position
+        for text in self.text.split(separator):
+            pieces.append(Token(text, position, self.pattern))
+            position += len(text) + len(separator)
+        return pieces
+
+    def words(self) -> list[Token]:
+        found = _WORD.finditer(self.text)
+        return [Token(match[0], self.position + match.start(), self.pattern) for match in found]
+
+    def after(self, prefix: str) -> Token:
+        """What follows a prefix that is known to be there."""
+        return Token(self.text[len(prefix) :], self.position + len(prefix), self.pattern)
+
+    def part(self, match: re.Match[str], group: str) -> Token:
+        """The part of this token that a group of a match on its text caught."""
+        return Token(match[group], self.position + match.start(group), self.pattern)
+
+    def error(self, field: str, reason: str, suggestion: str | None = None) -> InvalidPattern:
+        return InvalidPattern(reason, self.pattern, self.position, len(self.text), field, suggestion)
