@@ -1,5 +1,68 @@
 """Foliot runs work on time, once, on the right node."""
 
+from typing import TYPE_CHECKING, Any
+
 from foliot._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from foliot.app.application import App
+    from foliot.app.handle import Job, JobCanceled, JobFailed
+    from foliot.app.task import Call, Task
+    from foliot.client.clients import AsyncClient, Client
+    from foliot.errors import FoliotError
+    from foliot.model.job import JobFilter, JobRecord
+    from foliot.model.retry import Retry
+    from foliot.model.signals import Permanent, RetryAfter, Skip, Snooze
+    from foliot.worker.run import current_job
+
+_HOMES = {
+    "App": "foliot.app.application",
+    "AsyncClient": "foliot.client.clients",
+    "Call": "foliot.app.task",
+    "Client": "foliot.client.clients",
+    "FoliotError": "foliot.errors",
+    "Job": "foliot.app.handle",
+    "JobCanceled": "foliot.app.handle",
+    "JobFailed": "foliot.app.handle",
+    "JobFilter": "foliot.model.job",
+    "JobRecord": "foliot.model.job",
+    "Permanent": "foliot.model.signals",
+    "Retry": "foliot.model.retry",
+    "RetryAfter": "foliot.model.signals",
+    "Skip": "foliot.model.signals",
+    "Snooze": "foliot.model.signals",
+    "Task": "foliot.app.task",
+    "current_job": "foliot.worker.run",
+}
+
+__all__ = [
+    "App",
+    "AsyncClient",
+    "Call",
+    "Client",
+    "FoliotError",
+    "Job",
+    "JobCanceled",
+    "JobFailed",
+    "JobFilter",
+    "JobRecord",
+    "Permanent",
+    "Retry",
+    "RetryAfter",
+    "Skip",
+    "Snooze",
+    "Task",
+    "__version__",
+    "current_job",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Imported when first asked for: `import foliot.cron` needs neither psycopg nor pydantic."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'foliot' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

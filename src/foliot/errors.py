@@ -1,4 +1,4 @@
-"""Every error that Foliot raises on purpose. The message says what was wrong and where; `hint` says what would be right."""
+"""What Foliot raises on purpose. The message says what was wrong and where; `hint` says what would be right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Job ids: UUIDv7 with a counter within the millisecond, so that ids made by one process sort in the order they were made."""
+"""Job ids: UUIDv7 with a counter within the millisecond, so that a process's ids sort in the order they were made."""
 
 from __future__ import annotations
 

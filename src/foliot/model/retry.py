@@ -1,4 +1,4 @@
-"""How often a job is tried, and how long it waits in between. The policy travels with the job; SQL computes the delay."""
+"""How often a job is tried, and how long it waits between. The policy travels with the job; SQL computes the delay."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def seconds(value: float | timedelta) -> float:
 class Retry:
     """`max_attempts` counts every attempt, the first included. The wait before attempt n+1 is
 
-    - exponential: base * factor ** (n-1), - linear: base * n, - fixed: base, - list: the n-th of `delays`, then the last,
+    exponential: base * factor ** (n-1); linear: base * n; fixed: base; list: the n-th of `delays`, then the last;
 
     never more than `cap`, of which a share of up to `jitter` is left to chance.
     """

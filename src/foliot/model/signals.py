@@ -7,7 +7,7 @@ from datetime import timedelta
 from foliot.model.retry import seconds
 
 
-class Signal(Exception):  # noqa: N818  (raised to say something, not because something is wrong)
+class Signal(Exception):
     """The root of what a handler may raise on purpose."""
 
 

@@ -1,4 +1,4 @@
-"""The life of a job, as data. The view, the documentation's diagram and the property test are held against this table."""
+"""The life of a job, as data: the view, the documentation's diagram and the property test are held against it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Named queries: every statement that Python sends stands in a .sql file, `-- name: claim`, with a comment that says why."""
+"""Named queries: every statement that Python sends stands in a .sql file as `-- name: claim`, never in Python."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
-from typing import LiteralString, cast
+from typing import LiteralString
 
 from psycopg import sql
 
@@ -33,8 +33,8 @@ def queries(schema: str) -> Queries:
 
 
 @cache
-def _templates() -> dict[str, str]:
-    found: dict[str, str] = {}
+def _templates() -> dict[str, LiteralString]:
+    found: dict[str, LiteralString] = {}
     for file in sorted(files("foliot.store").joinpath("queries").iterdir(), key=lambda f: f.name):
         if file.name.endswith(".sql"):
             _, *parts = _NAME.split(file.read_text(encoding="utf-8"))
@@ -42,6 +42,6 @@ def _templates() -> dict[str, str]:
     return found
 
 
-def _with_schema(template: str, schema: str) -> str:
+def _with_schema(template: LiteralString, schema: str) -> str:
     text = "\n".join(line for line in template.splitlines() if not line.startswith("--"))
-    return sql.SQL(cast("LiteralString", text)).format(schema=sql.Identifier(schema)).as_string()
+    return sql.SQL(text).format(schema=sql.Identifier(schema)).as_string()

@@ -1,0 +1,1 @@
+"""App, tasks and jobs as a program uses them."""

@@ -1,0 +1,113 @@
+"""app.jobs, app.queues, app.cluster: looking at jobs and acting on them, each call with its `a`-twin."""
+
+from __future__ import annotations
+
+import builtins
+from datetime import datetime
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from foliot.client import plans
+from foliot.model.job import AttemptRecord, JobFilter, JobRecord, NodeRecord, Pause, QueueCount
+
+if TYPE_CHECKING:
+    from foliot.app.application import App
+
+
+class Jobs:
+    """Single jobs and lists of them."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    def get(self, id: UUID) -> JobRecord:
+        return self._app.run(plans.get(id))
+
+    async def aget(self, id: UUID) -> JobRecord:
+        return await self._app.arun(plans.get(id))
+
+    def list(self, wanted: JobFilter = JobFilter()) -> builtins.list[JobRecord]:  # noqa: B008
+        """Newest first; the next page comes after the last id: JobFilter(after=...)."""
+        return self._app.run(plans.find(wanted))
+
+    async def alist(self, wanted: JobFilter = JobFilter()) -> builtins.list[JobRecord]:  # noqa: B008
+        return await self._app.arun(plans.find(wanted))
+
+    def attempts(self, id: UUID) -> builtins.list[AttemptRecord]:
+        return self._app.run(plans.attempts(id))
+
+    async def aattempts(self, id: UUID) -> builtins.list[AttemptRecord]:
+        return await self._app.arun(plans.attempts(id))
+
+    def cancel(self, id: UUID, *, reason: str | None = None, force: bool = False) -> str:
+        """The state it is in afterwards; `running`: it was asked to stop."""
+        return self._app.run(plans.cancel(id, reason=reason, force=force))
+
+    async def acancel(self, id: UUID, *, reason: str | None = None, force: bool = False) -> str:
+        return await self._app.arun(plans.cancel(id, reason=reason, force=force))
+
+    def retry(self, id: UUID, *, run_at: datetime | None = None) -> str:
+        """Reschedules it with fresh attempts; the state it was in."""
+        return self._app.run(plans.retry(id, run_at=run_at))
+
+    async def aretry(self, id: UUID, *, run_at: datetime | None = None) -> str:
+        return await self._app.arun(plans.retry(id, run_at=run_at))
+
+    def release(self, id: UUID) -> bool:
+        """Takes a running job away from its node and queues it again."""
+        return self._app.run(plans.release(id))
+
+    async def arelease(self, id: UUID) -> bool:
+        return await self._app.arun(plans.release(id))
+
+
+class Queues:
+    """Queues and types: how much there is, and whether it runs."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    def stats(self) -> list[QueueCount]:
+        return self._app.run(plans.stats())
+
+    async def astats(self) -> list[QueueCount]:
+        return await self._app.arun(plans.stats())
+
+    def pause(self, queue: str | None = None, *, type: str | None = None, reason: str | None = None) -> bool:
+        """Nothing of it is started until resume; False when it was paused already."""
+        return self._app.run(plans.pause(queue=queue, type=type, reason=reason))
+
+    async def apause(self, queue: str | None = None, *, type: str | None = None, reason: str | None = None) -> bool:
+        return await self._app.arun(plans.pause(queue=queue, type=type, reason=reason))
+
+    def resume(self, queue: str | None = None, *, type: str | None = None) -> bool:
+        return self._app.run(plans.resume(queue=queue, type=type))
+
+    async def aresume(self, queue: str | None = None, *, type: str | None = None) -> bool:
+        return await self._app.arun(plans.resume(queue=queue, type=type))
+
+    def pauses(self) -> list[Pause]:
+        return self._app.run(plans.pauses())
+
+    async def apauses(self) -> list[Pause]:
+        return await self._app.arun(plans.pauses())
+
+
+class Cluster:
+    """The nodes."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    def nodes(self, *, gone: bool = False) -> list[NodeRecord]:
+        return self._app.run(plans.nodes(gone=gone))
+
+    async def anodes(self, *, gone: bool = False) -> list[NodeRecord]:
+        return await self._app.arun(plans.nodes(gone=gone))
+
+    def drain(self, name: str) -> bool:
+        """Asks a node to finish what it runs and stop; False when no such node is active."""
+        return self._app.run(plans.drain(name))
+
+    async def adrain(self, name: str) -> bool:
+        return await self._app.arun(plans.drain(name))

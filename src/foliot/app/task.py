@@ -1,0 +1,220 @@
+"""Task: a function that can also be enqueued."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import dataclasses
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import update_wrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
+from uuid import UUID
+
+from foliot.app.payload import Signature
+from foliot.model.ids import new_id
+from foliot.model.job import NewJob
+from foliot.model.retry import Retry, seconds
+from foliot.worker.handlers import BadPayload, Handler, Kind
+
+if TYPE_CHECKING:
+    from foliot.app.application import App
+    from foliot.app.handle import Job
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Seconds = float | timedelta
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a job is enqueued, as far as its caller decides."""
+
+    queue: str = "default"
+    priority: int = 0
+    delay: Seconds | None = None
+    run_at: datetime | None = None
+    tenant: str = "default"
+    retry: Retry = Retry()  # noqa: RUF009  (frozen, and checked once)
+    timeout: Seconds | None = None
+    idempotency_key: str | None = None
+    idempotency_window: Seconds | None = None
+    strict: bool = False
+    connection: Any = None
+    id: UUID | None = None
+
+    def changed(self, **more: Any) -> Options:
+        unknown = set(more) - {field.name for field in dataclasses.fields(self)}
+        if unknown:
+            names = ", ".join(field.name for field in dataclasses.fields(self))
+            raise TypeError(f"there is no option {', '.join(sorted(unknown))}; the options are {names}")
+        if (at := more.get("run_at")) is not None and at.tzinfo is None:
+            raise ValueError(f"run_at={at!r} has no time zone; give one, such as datetime.now(timezone.utc)")
+        return dataclasses.replace(self, **more)
+
+    def new_job(self, type: str, payload: bytes, version: int = 1) -> NewJob:
+        return NewJob(
+            id=self.id or new_id(),
+            type=type,
+            payload=payload,
+            queue=self.queue,
+            priority=self.priority,
+            run_at=self.run_at,
+            delay=_maybe(self.delay),
+            tenant=self.tenant,
+            max_attempts=self.retry.max_attempts,
+            retry=self.retry.policy(),
+            timeout=_maybe(self.timeout),
+            version=version,
+            idempotency_key=self.idempotency_key,
+            idempotency_window=_maybe(self.idempotency_window),
+        )
+
+
+@dataclass(frozen=True)
+class Call(Generic[R]):
+    """A task with its arguments, not sent yet: for enqueue_many, chains and schedules."""
+
+    task: Task[..., R]
+    payload: bytes
+
+    def new_job(self) -> NewJob:
+        return self.task.new_job(self.payload)
+
+
+class Task(Generic[P, R]):
+    """Call it and it is the function; `enqueue` it and a worker runs it."""
+
+    def __init__(
+        self,
+        app: App,
+        function: Callable[P, Any],
+        *,
+        type: str | None,
+        options: Options,
+        version: int,
+        aliases: tuple[str, ...],
+        executor: Literal["thread", "process"] | None,
+    ) -> None:
+        self.type = type or task_type(function)
+        self.function, self.version, self.aliases = function, version, aliases
+        self.kind: Kind = _kind(function, executor, self.type)
+        self._app, self.options = app, options
+        self._signature = Signature(function, self.type)
+        self._upgrades: dict[int, Upgrade] = {}
+        update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return f"<Task {self.type}>"
+
+    def using(self, **options: Any) -> Task[P, R]:
+        """The same task with other options: priority, delay, run_at, queue, tenant, retry, connection, ..."""
+        other = copy.copy(self)
+        other.options = self.options.changed(**options)
+        return other
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        return self._app.send(self, self.new_job(self._signature.encode(args, kwargs)), self.options)
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        return await self._app.asend(self, self.new_job(self._signature.encode(args, kwargs)), self.options)
+
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        return Call(self, self._signature.encode(args, kwargs))
+
+    def upgrade(self, *, from_version: int) -> Callable[[Upgrade], Upgrade]:
+        """Registers how a payload of an older version becomes one of the next."""
+        if not 1 <= from_version < self.version:
+            raise ValueError(
+                f"task {self.type} has version {self.version}: from_version must be 1 to {self.version - 1}"
+            )
+
+        def register(function: Upgrade) -> Upgrade:
+            self._upgrades[from_version] = function
+            return function
+
+        return register
+
+    def new_job(self, payload: bytes) -> NewJob:
+        return self.options.new_job(self.type, payload, self.version)
+
+    @property
+    def queue(self) -> str:
+        return self.options.queue
+
+    def check(self, payload: dict[str, Any]) -> bytes:
+        return self._signature.check(payload)
+
+    def decode_result(self, value: Any) -> R:
+        return self._signature.decode_result(value)  # type: ignore[no-any-return]
+
+    def handler(self) -> Handler:
+        """As the worker sees it."""
+        encode = self._signature.encode_result
+        return Handler(
+            self.type,
+            self.function,
+            self.kind,
+            self.version,
+            self._decode,
+            encode,
+            reference=f"{self.function.__module__}:{self.function.__qualname__}",
+        )
+
+    def _decode(self, payload: bytes, version: int) -> dict[str, Any]:
+        if version == self.version or not self._upgrades:
+            return self._signature.decode(payload)
+        import orjson
+
+        old = orjson.loads(payload)
+        for step in range(version, self.version):
+            if step not in self._upgrades:
+                raise BadPayload(
+                    f"{self.type}: no upgrade from payload version {step}; "
+                    f"add @{self.function.__name__}.upgrade(from_version={step})"
+                )
+            old = self._upgrades[step](old)
+        return self._signature.decode(orjson.dumps(old))
+
+
+def task_type(function: Callable[..., Any]) -> str:
+    """The module-qualified name; for a script its file's name, so that script and worker agree."""
+    module = function.__module__
+    if module == "__main__":
+        file = getattr(sys.modules["__main__"], "__file__", None)
+        module = Path(file).stem if file else "__main__"
+    return f"{module}.{function.__qualname__}"
+
+
+def _kind(function: Callable[..., Any], executor: str | None, name: str) -> Kind:
+    if executor not in (None, "thread", "process"):
+        raise ValueError(f"task {name}: executor={executor!r} must be 'thread' or 'process'")
+    if inspect.iscoroutinefunction(function):
+        if executor is not None:
+            raise TypeError(
+                f"task {name}: an async function runs on the event loop, not with executor={executor!r}; "
+                "make it a plain def"
+            )
+        return "async"
+    return "process" if executor == "process" else "thread"
+
+
+def _maybe(value: Seconds | None) -> float | None:
+    return None if value is None else seconds(value)
+
+
+def refuse_on_loop(name: str, twin: str) -> None:
+    """A blocking call on an event loop's thread would stop everything else there."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError(f"{name}() would block the running event loop; use `await {twin}()` here")

@@ -1,0 +1,143 @@
+"""Client and AsyncClient: the layer below App. The same calls in two colours, over a pool opened at first use."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Self, TypeVar
+
+from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
+
+from foliot.client.plans import Plan
+from foliot.client.runners import arun, run
+from foliot.errors import NoDatabase
+from foliot.postgres.connect import AsyncConnection, Connection
+from foliot.store.queries import queries
+
+R = TypeVar("R")
+
+
+class Client:
+    """Blocking. Safe to share between threads, and after a fork: the child opens a pool of its own."""
+
+    def __init__(self, url: str, *, schema: str = "foliot", pool_size: int = 4, prepare: bool = True) -> None:
+        self.url, self.queries = url, queries(schema)
+        self._pool_size, self._prepare = pool_size, prepare
+        self._pool: ConnectionPool[Connection] | None = None
+        self._pid = 0
+        self._lock = threading.Lock()
+
+    def run(self, plan: Plan[R], connection: Any = None) -> R:
+        """Carries out a plan, in the caller's transaction when a connection is given."""
+        if connection is not None:
+            return run(plan, connection, self.queries)
+        with self.connection() as own:
+            return run(plan, own, self.queries)
+
+    def run_together(self, plan: Plan[R]) -> R:
+        """In one transaction."""
+        with self.connection() as own, own.transaction():
+            return run(plan, own, self.queries)
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        try:
+            with self._opened().connection() as connection:
+                yield connection
+        except PoolTimeout as error:
+            raise _no_answer() from error
+
+    def _opened(self) -> ConnectionPool[Connection]:
+        if self._pool is None or self._pid != os.getpid():
+            with self._lock:
+                if self._pool is None or self._pid != os.getpid():
+                    Connection.connect(self.url).close()  # says what is wrong at once, where a pool would wait
+                    self._pool, self._pid = self._new_pool(), os.getpid()
+        return self._pool
+
+    def _new_pool(self) -> ConnectionPool[Connection]:
+        return ConnectionPool(
+            self.url,
+            connection_class=Connection,
+            min_size=1,
+            max_size=self._pool_size,
+            open=True,
+            timeout=30,
+            name="foliot",
+            kwargs={"autocommit": True, "prepare_threshold": 5 if self._prepare else None},
+        )
+
+    def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None and self._pid == os.getpid():
+            pool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncClient:
+    """The same for asyncio; belongs to the loop it is first used on."""
+
+    def __init__(self, url: str, *, schema: str = "foliot", pool_size: int = 4, prepare: bool = True) -> None:
+        self.url, self.queries = url, queries(schema)
+        self._pool_size, self._prepare = pool_size, prepare
+        self._pool: AsyncConnectionPool[AsyncConnection] | None = None
+
+    async def run(self, plan: Plan[R], connection: Any = None) -> R:
+        if connection is not None:
+            return await arun(plan, connection, self.queries)
+        async with self.connection() as own:
+            return await arun(plan, own, self.queries)
+
+    async def run_together(self, plan: Plan[R]) -> R:
+        async with self.connection() as own, own.transaction():
+            return await arun(plan, own, self.queries)
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[AsyncConnection]:
+        try:
+            async with (await self._opened()).connection() as connection:
+                yield connection
+        except PoolTimeout as error:
+            raise _no_answer() from error
+
+    async def _opened(self) -> AsyncConnectionPool[AsyncConnection]:
+        if self._pool is None:
+            await (await AsyncConnection.connect(self.url)).close()
+            pool = AsyncConnectionPool(
+                self.url,
+                connection_class=AsyncConnection,
+                min_size=1,
+                max_size=self._pool_size,
+                open=False,
+                timeout=30,
+                name="foliot",
+                kwargs={"autocommit": True, "prepare_threshold": 5 if self._prepare else None},
+            )
+            await pool.open()
+            self._pool = pool
+        return self._pool
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def _no_answer() -> NoDatabase:
+    return NoDatabase(
+        "No connection to the database became free or could be opened within 30 s.",
+        hint="Raise pool_size, or see `foliot doctor`.",
+    )

@@ -1,0 +1,252 @@
+"""What a client can ask for, without colour: each is a plan, a generator that yields statements and is sent rows.
+
+`run` drives a plan over a blocking connection, `arun` over an asyncio one; there is no second copy of anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import fields
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
+
+import orjson
+
+from foliot.errors import FoliotError
+from foliot.model.job import (
+    AttemptRecord,
+    DeadGroup,
+    Enqueued,
+    JobFilter,
+    JobRecord,
+    NewJob,
+    NodeRecord,
+    Pause,
+    QueueCount,
+)  # fmt: skip
+
+R = TypeVar("R")
+
+
+class Statement(NamedTuple):
+    """A named query and its parameters."""
+
+    query: str
+    params: Sequence[Any] | dict[str, Any] = ()
+
+
+class Copy(NamedTuple):
+    """Rows for COPY ... FROM STDIN."""
+
+    query: str
+    rows: list[bytes]
+
+
+Rows = list[tuple[Any, ...]]
+Plan = Generator[Statement | Copy, Rows, R]
+
+COPY_FROM = 500  # as many jobs pay for a temporary table
+
+
+class NoSuchJob(FoliotError):
+    """There is no job with this id."""
+
+
+def enqueue(job: NewJob, *, resend: bool = False, strict: bool = False) -> Plan[Enqueued]:
+    retry = None if job.retry is None else orjson.dumps(job.retry).decode()
+    meta = None if job.meta is None else job.meta.decode()
+    rows = yield Statement(
+        "enqueue",
+        (
+            job.type,
+            job.payload.decode(),
+            job.queue,
+            job.priority,
+            job.run_at,
+            job.delay,
+            job.tenant,
+            job.max_attempts,
+            retry,
+            job.timeout,
+            job.idempotency_key,
+            job.idempotency_window,
+            job.version,
+            job.id,
+            job.created_by,
+            meta,
+            resend,
+            strict,
+        ),
+    )
+    return Enqueued(*rows[0])
+
+
+def enqueue_many(jobs: Sequence[NewJob], *, resend: bool = False, strict: bool = False) -> Plan[list[Enqueued]]:
+    """All or none, answers in the order given."""
+    if not jobs:
+        return []
+    if len(jobs) < COPY_FROM:
+        rows = yield Statement("enqueue_many", (_as_array(jobs), resend, strict))
+        return [Enqueued(*row) for row in rows]
+    yield Statement("incoming")
+    yield Copy("copy_incoming", [_as_copy_row(job) for job in jobs])
+    rows = yield Statement("enqueue_incoming", (resend, strict))
+    yield Statement("drop_incoming")
+    others = {row[0]: Enqueued(*row) for row in rows}
+    return [others.get(job.id) or Enqueued(job.id, 0, True, False) for job in jobs]
+
+
+def get(job_id: UUID) -> Plan[JobRecord]:
+    rows = yield Statement("job", (job_id,))
+    if not rows:
+        raise NoSuchJob(
+            f"There is no job {job_id}.", hint="It may have been purged, or live in another schema or database."
+        )
+    return JobRecord(*rows[0])
+
+
+def find(wanted: JobFilter) -> Plan[list[JobRecord]]:
+    params = {field.name: getattr(wanted, field.name) for field in fields(wanted)}
+    rows = yield Statement("jobs", params | {"state": list(wanted.state)})
+    return [JobRecord(*row) for row in rows]
+
+
+def ending(job_id: UUID) -> Plan[tuple[str, Any, dict[str, Any] | None] | None]:
+    """(state, result, error) once the job is finished."""
+    rows = yield Statement("ending", (job_id,))
+    return (rows[0][0], rows[0][1], rows[0][2]) if rows else None
+
+
+def attempts(job_id: UUID) -> Plan[list[AttemptRecord]]:
+    rows = yield Statement("attempts", {"id": job_id})
+    return [AttemptRecord(*row) for row in rows]
+
+
+def cancel(job_id: UUID, *, reason: str | None = None, force: bool = False) -> Plan[str]:
+    """The state it is in afterwards; `running`: it was asked to stop."""
+    return (yield from _word("cancel", job_id, reason, force))
+
+
+def retry(job_id: UUID, *, run_at: datetime | None = None) -> Plan[str]:
+    """Reschedules a job; the state it was in."""
+    return (yield from _word("reschedule", job_id, run_at))
+
+
+def _word(query: str, job_id: UUID, *more: Any) -> Plan[str]:
+    ((word,),) = yield Statement(query, (job_id, *more))
+    if word is None:
+        raise NoSuchJob(f"There is no job {job_id}.")
+    return str(word)
+
+
+def release(job_id: UUID) -> Plan[bool]:
+    """Takes a running job away from its node; False when it does not run."""
+    return (yield from _truth("release", job_id))
+
+
+def pause(*, queue: str | None = None, type: str | None = None, reason: str | None = None) -> Plan[bool]:
+    return (yield from _truth("pause", queue, type, reason))
+
+
+def resume(*, queue: str | None = None, type: str | None = None) -> Plan[bool]:
+    return (yield from _truth("resume", queue, type))
+
+
+def drain(name: str) -> Plan[bool]:
+    return (yield from _truth("drain", name))
+
+
+def _truth(query: str, *params: Any) -> Plan[bool]:
+    ((answer,),) = yield Statement(query, params)
+    return bool(answer)
+
+
+def pauses() -> Plan[list[Pause]]:
+    return [Pause(*row) for row in (yield Statement("pauses"))]
+
+
+def stats() -> Plan[list[QueueCount]]:
+    return [QueueCount(*row) for row in (yield Statement("stats"))]
+
+
+def nodes(*, gone: bool = False) -> Plan[list[NodeRecord]]:
+    return [NodeRecord(*row) for row in (yield Statement("nodes", (gone,)))]
+
+
+def dead_groups(*, type: str | None = None, tenant: str | None = None) -> Plan[list[DeadGroup]]:
+    return [DeadGroup(*row) for row in (yield Statement("dead_groups", (type, tenant)))]
+
+
+def retry_dead(wanted: JobFilter) -> Plan[int]:
+    return (yield from _repeat("retry_dead", wanted))
+
+
+def purge_dead(wanted: JobFilter) -> Plan[int]:
+    return (yield from _repeat("purge_dead", wanted))
+
+
+def count_dead(wanted: JobFilter) -> Plan[int]:
+    ((count,),) = yield Statement("count_dead", (*_selection(wanted), wanted.limit))
+    return int(count)
+
+
+def _repeat(query: str, wanted: JobFilter) -> Plan[int]:
+    """In batches, each its own statement, so that no lock is held for long."""
+    total = 0
+    while total < wanted.limit:
+        ((count,),) = yield Statement(query, (*_selection(wanted), min(1000, wanted.limit - total)))
+        if not count:
+            break
+        total += count
+    return total
+
+
+def _selection(wanted: JobFilter) -> tuple[str | None, ...]:
+    return (wanted.type, wanted.queue, wanted.tenant, wanted.message)
+
+
+def _as_array(jobs: Sequence[NewJob]) -> str:
+    return orjson.dumps([_as_object(job) for job in jobs]).decode()
+
+
+def _as_object(job: NewJob) -> dict[str, Any]:
+    told = {field.name: getattr(job, field.name) for field in fields(job)}
+    told["payload"] = orjson.Fragment(job.payload)
+    told["meta"] = None if job.meta is None else orjson.Fragment(job.meta)
+    for duration in ("delay", "timeout", "idempotency_window"):
+        told[duration] = None if told[duration] is None else f"{told[duration]} seconds"
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _as_copy_row(job: NewJob) -> bytes:
+    """COPY's text format, in the order of the type new_job."""
+    seconds = [None if d is None else f"{d} seconds" for d in (job.delay, job.timeout, job.idempotency_window)]
+    values = (
+        str(job.id),
+        job.type,
+        job.payload,
+        job.queue,
+        str(job.priority),
+        None if job.run_at is None else job.run_at.isoformat(),
+        seconds[0],
+        job.tenant,
+        str(job.max_attempts),
+        None if job.retry is None else orjson.dumps(job.retry),
+        seconds[1],
+        str(job.version),
+        job.idempotency_key,
+        seconds[2],
+        job.created_by,
+        job.meta,
+    )
+    return b"\t".join([_field(value) for value in values]) + b"\n"
+
+
+def _field(value: str | bytes | None) -> bytes:
+    if value is None:
+        return b"\\N"
+    raw = value.encode() if isinstance(value, str) else value
+    if b"\\" in raw or b"\t" in raw or b"\n" in raw or b"\r" in raw:
+        raw = raw.replace(b"\\", b"\\\\").replace(b"\t", b"\\t").replace(b"\n", b"\\n").replace(b"\r", b"\\r")
+    return raw

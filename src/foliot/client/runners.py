@@ -1,0 +1,57 @@
+"""Drives a plan over a connection: blocking or asyncio, the same few lines twice."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import psycopg
+
+from foliot.client.plans import Copy, Plan, Rows, Statement
+from foliot.client.refusals import translate
+from foliot.store.queries import Queries
+
+R = TypeVar("R")
+
+
+def run(plan: Plan[R], connection: psycopg.Connection[Any], queries: Queries) -> R:
+    try:
+        step = next(plan)
+        while True:
+            step = plan.send(_carry_out(step, connection, queries))
+    except StopIteration as end:
+        result: R = end.value
+        return result
+    except psycopg.DatabaseError as error:
+        raise translate(error, queries.schema) from error
+
+
+def _carry_out(step: Statement | Copy, connection: psycopg.Connection[Any], queries: Queries) -> Rows:
+    with connection.cursor(row_factory=psycopg.rows.tuple_row) as cursor:
+        if isinstance(step, Copy):
+            with cursor.copy(queries[step.query].encode()) as copy:
+                copy.write(b"".join(step.rows))
+            return []
+        cursor.execute(queries[step.query].encode(), step.params)
+        return cursor.fetchall() if cursor.description else []
+
+
+async def arun(plan: Plan[R], connection: psycopg.AsyncConnection[Any], queries: Queries) -> R:
+    try:
+        step = next(plan)
+        while True:
+            step = plan.send(await _acarry_out(step, connection, queries))
+    except StopIteration as end:
+        result: R = end.value
+        return result
+    except psycopg.DatabaseError as error:
+        raise translate(error, queries.schema) from error
+
+
+async def _acarry_out(step: Statement | Copy, connection: psycopg.AsyncConnection[Any], queries: Queries) -> Rows:
+    async with connection.cursor(row_factory=psycopg.rows.tuple_row) as cursor:
+        if isinstance(step, Copy):
+            async with cursor.copy(queries[step.query].encode()) as copy:
+                await copy.write(b"".join(step.rows))
+            return []
+        await cursor.execute(queries[step.query].encode(), step.params)
+        return await cursor.fetchall() if cursor.description else []

@@ -1,0 +1,36 @@
+"""The small chores: partitions ahead of time, jobs that nobody can run, what a pause or a claim left behind."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from foliot.store.line import Line, Refused
+
+logger = logging.getLogger("foliot.maintenance")
+
+
+class Caretaker:
+    """Each chore in its own rhythm; any node may do any of them at any time."""
+
+    def __init__(self, line: Line, *, unknown_type_grace: float) -> None:
+        self._line, self._grace = line, unknown_type_grace
+        self._chores: list[tuple[float, Callable[[], Awaitable[object]]]] = [
+            (3600.0, lambda: line.execute("make_partitions")),
+            (min(60.0, max(1.0, unknown_type_grace / 4)), lambda: line.execute("expire_unsupported", (self._grace,))),
+            (10.0, lambda: line.execute("unpark_paused")),
+            (60.0, lambda: line.execute("sweep_claims")),
+        ]
+        self._due = [0.0] * len(self._chores)
+
+    async def run(self) -> float:
+        """Does what is due; seconds until the next chore is."""
+        for index, (every, chore) in enumerate(self._chores):
+            if time.monotonic() >= self._due[index]:
+                try:
+                    await chore()
+                except Refused as error:  # a lock timeout, say: the next round tries again
+                    logger.warning("A chore was refused: %s", error)
+                self._due[index] = time.monotonic() + every
+        return max(0.1, min(self._due) - time.monotonic())

@@ -1,0 +1,56 @@
+"""Finds nodes that have died, and gives their jobs to the living.
+
+A node is taken for lost only when the database's clock says so *and* this process has itself seen the same beat for a
+whole lease, on its own clock, while connected: a stepped clock, a fresh primary or an outage kills nobody.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from uuid import UUID
+
+from foliot.postgres.arrays import int8s
+from foliot.store.line import Line
+
+logger = logging.getLogger("foliot.maintenance")
+
+
+@dataclass(slots=True)
+class _Sighting:
+    beat: int
+    since: float
+
+
+class Reclaimer:
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._seen: dict[int, _Sighting] = {}
+
+    async def run(self) -> float:
+        """Looks once; seconds until it should look again."""
+        now, stale, shortest = time.monotonic(), {}, 30.0
+        beats = await self._line.execute("beats")
+        for epoch, beat, lease, age in beats:
+            sighting = self._seen.get(epoch)
+            if sighting is None or sighting.beat != beat:
+                self._seen[epoch] = _Sighting(beat, now)
+            elif now - sighting.since >= lease and age >= lease:
+                stale[epoch] = beat
+            shortest = min(shortest, lease)
+        self._seen = {epoch: seen for epoch, seen in self._seen.items() if epoch in {row[0] for row in beats}}
+        await self._reclaim(stale)
+        return max(0.2, shortest / 3)
+
+    def forget(self) -> None:
+        """After a disconnection nothing that was seen before counts."""
+        self._seen.clear()
+
+    async def _reclaim(self, stale: dict[int, int]) -> None:
+        """Also without anyone stale: jobs that a handler's own transaction kept locked come back later."""
+        rows = await self._line.execute("reclaim", (int8s(list(stale)), int8s(list(stale.values()))))
+        for epoch in stale:
+            logger.warning("Node with epoch %d is lost", epoch)
+        for job_id, epoch, state in rows:
+            logger.warning("Job %s was lost with node %d and is now %s", UUID(bytes=job_id), epoch, state)

@@ -1,0 +1,157 @@
+"""What a producer says of a job, and what can be read of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from foliot.model.states import State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """A job that is not stored yet. `payload` and `meta` are JSON; durations are seconds."""
+
+    id: UUID
+    type: str
+    payload: bytes
+    queue: str = "default"
+    priority: int = 0
+    run_at: datetime | None = None
+    delay: float | None = None
+    tenant: str = "default"
+    max_attempts: int = 5
+    retry: dict[str, Any] | None = None
+    timeout: float | None = None
+    version: int = 1
+    idempotency_key: str | None = None
+    idempotency_window: float | None = None
+    created_by: str | None = None
+    meta: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """The database's answer: the job that stands, whether it is new, and whether its payload is another."""
+
+    id: UUID
+    seq: int
+    created: bool
+    payload_differs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A job as it stands, finished or not: a row of the view `job`."""
+
+    id: UUID
+    seq: int
+    type: str
+    tenant: str
+    queue: str
+    priority: int
+    payload: dict[str, Any]
+    version: int
+    state: State
+    wait: str | None
+    attempt: int
+    max_attempts: int
+    run: int
+    lost: int
+    run_at: datetime
+    holder: str | None
+    claimed_at: datetime | None
+    lease_expires_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    outcome: str | None
+    error: dict[str, Any] | None
+    result: Any
+    progress: Any
+    canceling: bool
+    timeout: float | None
+    idempotency_key: str | None
+    created_by: str | None
+    meta: dict[str, Any] | None
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """One attempt of a job: a row of the view `attempt`."""
+
+    job_id: UUID
+    run: int
+    attempt: int
+    outcome: str
+    holder: str | None
+    started_at: datetime | None
+    ended_at: datetime
+    error: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """A node: a row of the view `node`."""
+
+    epoch: int
+    name: str
+    app: str | None
+    state: str
+    host: str | None
+    pid: int | None
+    started_at: datetime
+    heartbeat_at: datetime | None
+    lease_expires_at: datetime | None
+    claimed: int
+    types: list[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCount:
+    """How many jobs of a queue are in a state; `capped`: at least so many."""
+
+    queue: str
+    state: str
+    count: int
+    oldest: datetime | None
+    capped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A queue, a type, or a type in a queue, of which nothing is started."""
+
+    queue: str | None
+    type: str | None
+    reason: str | None
+    by: str | None
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DeadGroup:
+    """Dead jobs that failed alike."""
+
+    type: str
+    message: str
+    count: int
+    first: datetime
+    last: datetime
+    example: UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter:
+    """Which jobs: every condition that is given must hold."""
+
+    state: tuple[str, ...] = ()
+    type: str | None = None
+    queue: str | None = None
+    tenant: str | None = None
+    after: UUID | None = None
+    message: str | None = None
+    limit: int = 50

@@ -1,0 +1,157 @@
+"""A node: one process's worker and chores, put together, started, drained and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from foliot.errors import NoDatabase
+from foliot.maintenance.caretaker import Caretaker
+from foliot.maintenance.promoter import Promoter
+from foliot.maintenance.reclaimer import Reclaimer
+from foliot.settings import Settings
+from foliot.store.line import Disconnected, Line, Refused
+from foliot.store.queries import queries
+from foliot.telemetry.events import Events
+from foliot.worker.doorbell import Doorbell
+from foliot.worker.engine import Capacity
+from foliot.worker.handlers import Handlers
+from foliot.worker.worker import Plan, Worker, default_name
+
+logger = logging.getLogger("foliot.node")
+
+DOORBELL_RETRY = 1.0
+
+
+def capacity_for(concurrency: int | None, cores: int | None = None) -> Capacity:
+    """How many handlers at once: as told, or by the number of cores."""
+    cores = cores or os.cpu_count() or 1
+    if concurrency is not None:
+        return Capacity({"async": concurrency, "thread": concurrency, "process": min(concurrency, cores)}, concurrency)
+    by_kind: dict[str, int] = {"async": 10 * cores, "thread": 4 * cores, "process": cores}
+    return Capacity(by_kind, sum(by_kind.values()))  # type: ignore[arg-type]
+
+
+def plan_for(
+    settings: Settings, url: str, handlers: Handlers, *, app: str, queues: tuple[str, ...], once: bool = False
+) -> Plan:
+    return Plan(
+        url=url,
+        listen_url=settings.listen_url or url,
+        schema=settings.schema,
+        name=settings.node_name or default_name(),
+        app=app,
+        queues=queues,
+        capacity=capacity_for(settings.concurrency),
+        lease=settings.lease,
+        drain_timeout=settings.drain_timeout,
+        stuck_after=settings.stuck_after,
+        poll_interval=settings.poll_interval,
+        poll_max_interval=settings.poll_max_interval,
+        poll_multiplier=settings.poll_multiplier,
+        prepare=settings.prepared_statements,
+        once=once,
+    )
+
+
+class Node:
+    """`await run()` works until `drain()` or `stop()`; both may be called from a signal handler of the loop."""
+
+    def __init__(self, plan: Plan, handlers: Handlers, events: Events, *, unknown_type_grace: float = 3600.0) -> None:
+        self.plan, self._handlers, self._events = plan, handlers, events
+        self._grace = unknown_type_grace
+        self._queries = queries(plan.schema)
+        self._worker: Worker | None = None
+
+    async def run(self) -> None:
+        plan = self.plan
+        bell = Doorbell(plan.listen_url or plan.url, self._queries)
+        line = Line(plan.url, self._queries, purpose="chores", patience=max(5.0, plan.lease), prepare=plan.prepare)
+        worker = Worker(plan, self._queries, self._handlers, self._events, bell)
+        self._worker = worker
+        promoting = asyncio.Event()
+        bell.on_ring, bell.on_stop_request = promoting.set, worker.stop_request
+        promoter, reclaimer, caretaker = (
+            Promoter(line),
+            Reclaimer(line),
+            Caretaker(line, unknown_type_grace=self._grace),
+        )
+        chores = [
+            asyncio.create_task(_listen(bell)),
+            asyncio.create_task(_repeat(promoter.run, line, woken=promoting)),
+            asyncio.create_task(_repeat(reclaimer.run, line, on_trouble=reclaimer.forget)),
+            asyncio.create_task(_repeat(caretaker.run, line)),
+        ]
+        try:
+            await worker.run()
+        finally:
+            for chore in chores:
+                chore.cancel()
+            await asyncio.gather(*chores, return_exceptions=True)
+            await bell.close()
+            await line.close()
+
+    def drain(self) -> None:
+        if self._worker is not None:
+            self._worker.drain()
+
+    def stop(self) -> None:
+        if self._worker is not None:
+            self._worker.stop()
+
+    @property
+    def worker(self) -> Worker:
+        assert self._worker is not None, "the node has not been started"
+        return self._worker
+
+    def renamed(self, name: str) -> Node:
+        return Node(replace(self.plan, name=name), self._handlers, self._events, unknown_type_grace=self._grace)
+
+
+async def _listen(bell: Doorbell) -> None:
+    """Keeps the bell connected; while it is not, everybody polls."""
+    while True:
+        if not bell.listening:
+            try:
+                await bell.open()
+            except (NoDatabase, OSError) as error:
+                logger.warning("No doorbell: %s", str(error).splitlines()[0])
+        await asyncio.sleep(DOORBELL_RETRY)
+
+
+async def _repeat(
+    chore: Callable[[], Awaitable[float]],
+    line: Line,
+    *,
+    woken: asyncio.Event | None = None,
+    on_trouble: Callable[[], None] = lambda: None,
+) -> None:
+    """Runs a chore as often as it asks for, or sooner when it is woken."""
+    while True:
+        try:
+            pause = await chore()
+        except Disconnected as error:
+            logger.debug("A chore waits for the database: %s", error)
+            on_trouble()
+            await line.recover()
+            continue
+        except Refused:
+            logger.exception("A chore was refused")
+            pause = 5.0
+        if woken is None:
+            await asyncio.sleep(pause)
+        else:
+            await _sleep_unless(woken, min(pause, 1.0))
+
+
+async def _sleep_unless(woken: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await woken.wait()
+    except TimeoutError:
+        return
+    finally:
+        woken.clear()

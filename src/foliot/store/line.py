@@ -1,0 +1,90 @@
+"""A node's connection: it reopens itself, speaks in named queries, and tells those errors apart that a node acts on."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from psycopg.types.numeric import Int8BinaryLoader
+from psycopg.types.string import ByteaBinaryLoader
+
+from foliot.errors import FoliotError, NoDatabase
+from foliot.postgres.connect import AsyncConnection
+from foliot.store.queries import Queries
+
+
+class Disconnected(FoliotError):
+    """The statement may or may not have been carried out; the connection is gone."""
+
+
+class NodeLost(FoliotError):
+    """This node's epoch is not alive any more."""
+
+
+class NodeDraining(FoliotError):
+    """An operator asked this node to drain."""
+
+
+class Refused(FoliotError):
+    """The server refused this statement and would refuse it again."""
+
+
+_TRANSIENT = (psycopg.OperationalError, psycopg.InterfaceError, TimeoutError, OSError, NoDatabase)
+_OURS = {"FO001": NodeLost, "FO006": NodeDraining}
+
+
+class Line:
+    """One connection, opened at first use and again after each failure."""
+
+    def __init__(self, url: str, queries: Queries, *, purpose: str, patience: float, prepare: bool = True) -> None:
+        self._url, self._queries, self._purpose = url, queries, purpose
+        self._patience, self._prepare = patience, prepare
+        self._connection: AsyncConnection | None = None
+        self._failures = 0
+
+    async def execute(self, query: str, params: Sequence[Any] | dict[str, Any] = ()) -> list[tuple[Any, ...]]:
+        try:
+            async with asyncio.timeout(self._patience):
+                return await self._execute(query, params)
+        except _TRANSIENT as error:
+            await self.close()
+            self._failures += 1
+            raise Disconnected(f"{self._purpose}: {_first_line(error)}") from error
+        except psycopg.DatabaseError as error:
+            raise _OURS.get(error.sqlstate or "", Refused)(_first_line(error)) from error
+
+    async def _execute(self, query: str, params: Sequence[Any] | dict[str, Any]) -> list[tuple[Any, ...]]:
+        if self._connection is None:
+            self._connection = await self._open()
+        cursor = self._connection.cursor(binary=True)
+        await cursor.execute(self._queries[query].encode(), params, prepare=self._prepare)
+        rows = await cursor.fetchall()
+        self._failures = 0
+        return rows
+
+    async def _open(self) -> AsyncConnection:
+        connection = await AsyncConnection.connect(
+            self._url, autocommit=True, application_name=f"foliot {self._purpose}"
+        )
+        if not self._prepare:
+            connection.prepare_threshold = None
+        for raw in ("uuid", "jsonb"):
+            connection.adapters.register_loader(raw, ByteaBinaryLoader)
+        connection.adapters.register_loader("timestamptz", Int8BinaryLoader)
+        return connection
+
+    async def recover(self) -> None:
+        """Waits before the next try: longer after each failure, never in step with the other nodes."""
+        await asyncio.sleep(random.uniform(0.5, 1) * min(5.0, 0.05 * 2 ** min(self._failures, 10)))  # noqa: S311
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,80 @@
+-- What a client says: producers, operators, and those who wait for a result.
+
+-- name: enqueue
+SELECT id, seq, created, payload_differs FROM {schema}.enqueue(%s::text, %s::jsonb, %s::text, %s::int, %s::timestamptz, make_interval(secs => %s), %s::text,
+  %s::int, %s::jsonb, make_interval(secs => %s), %s::text, make_interval(secs => %s), %s::int, %s::uuid, %s::text, %s::jsonb,
+  resend => %s::boolean, strict => %s::boolean, max_payload => NULL)
+
+-- name: enqueue_many
+SELECT id, seq, created, payload_differs FROM {schema}.enqueue_many(%s::jsonb, resend => %s::boolean, strict => %s::boolean, max_payload => NULL)
+
+-- name: incoming
+-- COPY wants a table; it lives as long as the transaction.
+CREATE TEMP TABLE foliot_incoming OF {schema}.new_job ON COMMIT DROP
+
+-- name: copy_incoming
+COPY pg_temp.foliot_incoming FROM STDIN
+
+-- name: enqueue_incoming
+SELECT id, seq, created, payload_differs FROM {schema}.enqueue_from('pg_temp.foliot_incoming'::regclass, resend => %s::boolean, strict => %s::boolean, max_payload => NULL)
+
+-- name: drop_incoming
+DROP TABLE pg_temp.foliot_incoming
+
+-- name: job
+SELECT id, seq, type, tenant, queue, priority, payload, version, state, wait, attempt, max_attempts, run, lost, run_at, holder, claimed_at, lease_expires_at,
+  started_at, finished_at, outcome, error, result, progress, canceling, timeout, idempotency_key, created_by, meta, created_at, updated_at
+FROM {schema}.job_by_id(%s::uuid)
+
+-- name: jobs
+SELECT id, seq, type, tenant, queue, priority, payload, version, state, wait, attempt, max_attempts, run, lost, run_at, holder, claimed_at, lease_expires_at,
+  started_at, finished_at, outcome, error, result, progress, canceling, timeout, idempotency_key, created_by, meta, created_at, updated_at
+FROM {schema}.job_list(%(state)s::text[], %(type)s::text, %(queue)s::text, %(tenant)s::text, %(after)s::uuid, %(message)s::text, %(limit)s::int)
+
+-- name: ending
+-- What became of a job: nothing yet, its result, or why there is none.
+SELECT state, result, error FROM {schema}.ending_of(%s::uuid)
+
+-- name: attempts
+SELECT job_id, run, attempt, outcome, holder, started_at, ended_at, error FROM {schema}.attempt
+WHERE job_id = %(id)s::uuid AND ended_at >= {schema}.history_from(%(id)s::uuid) ORDER BY run
+
+-- name: cancel
+SELECT {schema}.cancel(%s::uuid, %s::text, %s::boolean)
+
+-- name: reschedule
+SELECT {schema}.reschedule(%s::uuid, %s::timestamptz)
+
+-- name: release
+SELECT {schema}.release(%s::uuid)
+
+-- name: pause
+SELECT {schema}.pause(%s::text, %s::text, %s::text)
+
+-- name: resume
+SELECT {schema}.resume(%s::text, %s::text)
+
+-- name: pauses
+SELECT queue, type, reason, by, at FROM {schema}.pauses ORDER BY queue NULLS FIRST, type NULLS FIRST
+
+-- name: stats
+SELECT queue, state, count, oldest, capped FROM {schema}.stats() ORDER BY queue, state
+
+-- name: nodes
+SELECT epoch, name, app, state, host, pid, started_at, heartbeat_at, lease_expires_at, claimed, types FROM {schema}.node
+WHERE %s::boolean OR state IN ('active', 'draining') ORDER BY epoch DESC LIMIT 1000
+
+-- name: drain
+SELECT {schema}.drain(%s::text)
+
+-- name: dead_groups
+SELECT type, message, count, first, last, example FROM {schema}.dead_groups(%s::text, %s::text)
+
+-- name: retry_dead
+SELECT {schema}.reschedule_many(ARRAY['dead'], %s::text, %s::text, %s::text, %s::text, %s::int)
+
+-- name: purge_dead
+SELECT {schema}.purge(ARRAY['dead'], %s::text, %s::text, %s::text, %s::text, %s::int)
+
+-- name: count_dead
+SELECT count(*) FROM {schema}.job_list(ARRAY['dead'], %s::text, %s::text, %s::text, NULL, %s::text, %s::int)

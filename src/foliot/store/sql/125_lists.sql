@@ -1,0 +1,76 @@
+-- Looking jobs up: by id through both tables' indexes, in lists by keyset (newest first, after the last id seen), never by OFFSET.
+
+CREATE OR REPLACE FUNCTION job_by_id(id uuid) RETURNS SETOF job LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+BEGIN
+  IF EXISTS (SELECT FROM jobs j WHERE j.id = job_by_id.id) THEN
+    RETURN QUERY SELECT * FROM job v WHERE v.id = job_by_id.id AND v.finished_at IS NULL;
+  ELSE
+    RETURN QUERY SELECT * FROM job v WHERE v.id = job_by_id.id AND v.finished_at >= history_from(job_by_id.id);
+  END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION ending_of(id uuid) RETURNS TABLE (state text, result jsonb, error jsonb) LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+  SELECT f.state, f.result, f.error FROM finished_jobs f WHERE f.id = ending_of.id AND f.finished_at >= history_from(ending_of.id) LIMIT 1 $$;
+
+CREATE OR REPLACE FUNCTION job_list(states text[] DEFAULT NULL, type text DEFAULT NULL, queue text DEFAULT NULL, tenant text DEFAULT NULL,
+  after uuid DEFAULT NULL, message text DEFAULT NULL, max int DEFAULT 50)
+RETURNS SETOF job LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  finished text[] := '{succeeded,dead,canceled}';
+BEGIN
+  RETURN QUERY SELECT * FROM (
+    SELECT * FROM (SELECT v.* FROM job v WHERE v.finished_at IS NULL AND (cardinality(job_list.states) IS NULL OR cardinality(job_list.states) = 0 OR v.state = ANY (job_list.states))
+      AND (job_list.type IS NULL OR v.type = job_list.type) AND (job_list.queue IS NULL OR v.queue = job_list.queue)
+      AND (job_list.tenant IS NULL OR v.tenant = job_list.tenant) AND (job_list.after IS NULL OR v.id < job_list.after)
+      AND (job_list.message IS NULL OR v.error->>'message' = job_list.message) ORDER BY v.id DESC LIMIT job_list.max) u
+    UNION ALL
+    SELECT * FROM (SELECT v.* FROM job v WHERE v.finished_at IS NOT NULL AND (cardinality(job_list.states) IS NULL OR cardinality(job_list.states) = 0 OR v.state = ANY (job_list.states))
+      AND (job_list.type IS NULL OR v.type = job_list.type) AND (job_list.queue IS NULL OR v.queue = job_list.queue)
+      AND (job_list.tenant IS NULL OR v.tenant = job_list.tenant) AND (job_list.after IS NULL OR v.id < job_list.after)
+      AND (job_list.message IS NULL OR v.error->>'message' = job_list.message) ORDER BY v.id DESC LIMIT job_list.max) f
+  ) both_tables ORDER BY id DESC LIMIT job_list.max;
+END $$;
+
+CREATE OR REPLACE FUNCTION dead_groups(type text DEFAULT NULL, tenant text DEFAULT NULL)
+RETURNS TABLE (type text, message text, count bigint, first timestamptz, last timestamptz, example uuid) LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+  SELECT f.type, coalesce(f.error->>'message', ''), count(*), min(f.finished_at), max(f.finished_at), (array_agg(f.id ORDER BY f.finished_at DESC))[1]
+  FROM finished_jobs f WHERE f.state = 'dead' AND (dead_groups.type IS NULL OR f.type = dead_groups.type) AND (dead_groups.tenant IS NULL OR f.tenant = dead_groups.tenant)
+  GROUP BY 1, 2 ORDER BY 3 DESC LIMIT 1000 $$;
+
+-- All that match, at most `max` a call: call it until it answers 0.
+CREATE OR REPLACE FUNCTION reschedule_many(states text[], type text DEFAULT NULL, queue text DEFAULT NULL, tenant text DEFAULT NULL, message text DEFAULT NULL,
+  max int DEFAULT 1000, run_at timestamptz DEFAULT NULL, now timestamptz DEFAULT NULL) RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(reschedule_many.now, clock());
+  n int;
+BEGIN
+  IF 'running' = ANY (reschedule_many.states) THEN
+    RAISE EXCEPTION 'running jobs cannot be rescheduled' USING ERRCODE = 'FO008', HINT = 'cancel or release them first';
+  END IF;
+  SELECT count(*) INTO n FROM (SELECT reschedule(l.id, reschedule_many.run_at, t) AS was FROM job_list(reschedule_many.states, reschedule_many.type,
+    reschedule_many.queue, reschedule_many.tenant, NULL, reschedule_many.message, reschedule_many.max) l) r WHERE r.was IS NOT NULL;
+  RETURN n;
+END $$;
+
+-- Deletes finished jobs that match, with their attempts and keys, at most `max` a call.
+CREATE OR REPLACE FUNCTION purge(states text[], type text DEFAULT NULL, queue text DEFAULT NULL, tenant text DEFAULT NULL, message text DEFAULT NULL,
+  max int DEFAULT 1000, now timestamptz DEFAULT NULL) RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  ids uuid[];
+BEGIN
+  IF NOT purge.states <@ '{succeeded,dead,canceled}'::text[] THEN
+    RAISE EXCEPTION 'only finished jobs can be purged' USING ERRCODE = 'FO008', HINT = 'cancel them first';
+  END IF;
+  ids := ARRAY(SELECT l.id FROM job_list(purge.states, purge.type, purge.queue, purge.tenant, NULL, purge.message, purge.max) l);
+  DELETE FROM finished_jobs f WHERE f.id = ANY (ids);
+  DELETE FROM attempts a WHERE a.job_id = ANY (ids);
+  DELETE FROM idempotency i WHERE i.job_id = ANY (ids);
+  IF cardinality(ids) > 0 THEN
+    PERFORM note('purge', cardinality(ids) || ' jobs', purge.tenant, jsonb_build_object('states', purge.states, 'type', purge.type, 'queue', purge.queue, 'message', purge.message), purge.now);
+  END IF;
+  RETURN cardinality(ids);
+END $$;

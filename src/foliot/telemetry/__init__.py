@@ -1,0 +1,1 @@
+"""What Foliot tells about itself: events, logs; later metrics and traces."""

@@ -1,0 +1,62 @@
+"""Asks the database for jobs, one statement at a time, and knows where to start looking."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from foliot.postgres.arrays import int2s, int8s, texts, times, uuids
+from foliot.store.line import Line
+from foliot.worker.floors import Floors, Position
+from foliot.worker.run import Claimed, claim_order
+
+
+class Claimer:
+    """`doubtful`: a claim may have been carried out without our hearing of it; then `abandon` comes first."""
+
+    def __init__(self, line: Line, queues: Sequence[str]) -> None:
+        self._line, self._queues = line, list(queues)
+        self._floors = Floors()
+        self.epoch = 0
+        self.doubtful = False
+
+    async def claim(self, wanted: int, free: int) -> list[Claimed]:
+        began, floors = time.perf_counter(), self._floors.above()
+        self.doubtful = True
+        if floors is None:
+            found = await self._line.execute("claim", (self.epoch, self._queues, wanted, free, False))
+        else:
+            found = await self._line.execute("claim_above", (self.epoch, self._queues, wanted, free, *_packed(floors)))
+        self.doubtful = False
+        rows = _sorted(found)
+        self._floors.took(rows, from_top=floors is None, seconds=time.perf_counter() - began)
+        return rows
+
+    async def claim_alone(self) -> list[Claimed]:
+        """One job that is to run with nothing started beside it."""
+        self.doubtful = True
+        found = await self._line.execute("claim", (self.epoch, self._queues, 1, 1, True))
+        self.doubtful = False
+        return _sorted(found)
+
+    async def abandon(self, known_fences: list[int]) -> None:
+        await self._line.execute("abandon", (self.epoch, int8s(known_fences)))
+        self.doubtful = False
+
+
+def _sorted(found: list[tuple[object, ...]]) -> list[Claimed]:
+    """RETURNING comes in physical order."""
+    rows = [Claimed._make(row) for row in found]
+    rows.sort(key=claim_order)
+    return rows
+
+
+def _packed(floors: dict[tuple[str, int], Position]) -> tuple[object, ...]:
+    """High priorities first: the statement takes them in the order given."""
+    ordered = sorted(floors.items(), key=lambda item: -item[0][1])
+    return (
+        texts([queue for (queue, _), _ in ordered]),
+        int2s([priority for (_, priority), _ in ordered]),
+        times([at for _, (at, _) in ordered]),
+        uuids([job_id for _, (_, job_id) in ordered]),
+    )

@@ -1,0 +1,129 @@
+"""The night porter: how an idle worker hears of new jobs at once, and why producers need not ring while nobody sleeps.
+
+Whoever is idle tries to hold the porter's advisory lock on its own listening connection. Producers share that lock
+until they commit; the one that cannot get it knows that somebody sleeps, and sends a NOTIFY. So a worker that holds
+the lock and then finds nothing has missed nothing: no producer that kept silent is still uncommitted. Those who do
+not get the lock sleep as well, hear the same bell, and look for themselves now and then.
+
+A bell is only a hint. Without a direct connection (behind a pooler) there is none, and polling alone is correct.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+import psycopg
+
+from foliot.errors import NoDatabase
+from foliot.postgres.connect import AsyncConnection
+from foliot.store.queries import Queries
+
+logger = logging.getLogger("foliot.worker")
+
+LOCK_CLASS = 1181707369  # "Foli" as four bytes; the second number is the oid of the schema's table jobs
+
+
+class Doorbell:
+    """One listening connection per process."""
+
+    def __init__(self, url: str, queries: Queries) -> None:
+        self._url, self._queries = url, queries
+        self._connection: AsyncConnection | None = None
+        self._key = 0
+        self._rung = asyncio.Event()
+        self._holding = False
+        self.on_stop_request: Callable[[str], None] = lambda job_id: None
+        self.on_ring: Callable[[], None] = lambda: None
+
+    async def open(self) -> None:
+        """Listens, or says why it cannot; may be called again after the connection was lost."""
+        connection = await AsyncConnection.connect(self._url, autocommit=True, application_name="foliot listener")
+        ((self._key, channel),) = await (await connection.execute(self._queries["doorbell"].encode())).fetchall()
+        await connection.execute(psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(channel)))
+        connection.add_notify_handler(self._hear)
+        self._connection, self._holding = connection, False
+        self._watch()
+
+    @property
+    def listening(self) -> bool:
+        return self._connection is not None
+
+    def ring(self) -> None:
+        """From inside: something changed, look again."""
+        self._rung.set()
+
+    def _hear(self, notify: psycopg.Notify) -> None:
+        if notify.payload.startswith("stop "):
+            self.on_stop_request(notify.payload.removeprefix("stop "))
+        else:
+            self._rung.set()
+            self.on_ring()
+
+    def _watch(self) -> None:
+        if self._connection is not None:
+            asyncio.get_running_loop().add_reader(self._connection.fileno(), self._readable)
+
+    def _unwatch(self) -> None:
+        if self._connection is not None and not self._connection.closed:
+            asyncio.get_running_loop().remove_reader(self._connection.fileno())
+
+    def _readable(self) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        try:
+            connection.pgconn.consume_input()
+            while (note := connection.pgconn.notifies()) is not None:
+                self._hear(psycopg.Notify(note.relname.decode(), note.extra.decode(), note.be_pid))
+        except psycopg.Error as error:
+            self._lose(error)
+
+    def _lose(self, error: BaseException) -> None:
+        logger.warning("The listening connection was lost, polling until it is back: %s", str(error).strip())
+        self._unwatch()
+        connection, self._connection, self._holding = self._connection, None, False
+        if connection is not None:
+            connection.pgconn.finish()
+        self._rung.set()
+
+    async def hold(self) -> bool:
+        """Becomes the porter, if nobody is."""
+        if self._connection is None or self._holding:
+            return self._holding
+        self._holding = await self._ask("SELECT pg_try_advisory_lock(%s, %s)") is True
+        return self._holding
+
+    async def let_go(self) -> None:
+        if self._connection is not None and self._holding:
+            self._holding = False
+            await self._ask("SELECT pg_advisory_unlock(%s, %s)")
+
+    async def _ask(self, query: str) -> object:
+        connection = self._connection
+        assert connection is not None
+        self._unwatch()  # psycopg watches the socket itself while it talks
+        try:
+            row = await (await connection.execute(query.encode(), (LOCK_CLASS, self._key))).fetchone()
+        except (psycopg.Error, OSError, NoDatabase) as error:
+            self._lose(error)
+            return None
+        self._watch()
+        return row[0] if row else None
+
+    async def wait(self, seconds: float) -> bool:
+        """Until it rings or the time is up; whether it rang."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._rung.wait()
+        rang = self._rung.is_set()
+        self._rung.clear()
+        return rang
+
+    async def close(self) -> None:
+        self._unwatch()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()

@@ -1,0 +1,64 @@
+"""What a handler raised, as an ending."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+from foliot.model.signals import Permanent, RetryAfter, Skip, Snooze
+from foliot.worker.handlers import BadPayload
+from foliot.worker.run import Claimed
+from foliot.worker.settler import Ending
+
+MESSAGE_LIMIT = 2_000
+TRACEBACK_LIMIT = 16_000
+
+
+def ending_of(claimed: Claimed, started: float | None, error: BaseException, stopping: str | None = None) -> Ending:
+    """`stopping` says that we had told the handler to stop, and why: then whatever it raised is the end of that."""
+    if stopping is not None:
+        return Ending(claimed, stopping, started, error=None if stopping == "released" else describe(error, stopping))
+    match error:
+        case Skip():
+            return Ending(
+                claimed, "skipped", started, error={"kind": "skipped", "message": _clean(error.reason, MESSAGE_LIMIT)}
+            )
+        case Snooze():
+            return Ending(claimed, "snoozed", started, delay=error.delay)
+        case RetryAfter():
+            return Ending(claimed, "failed", started, delay=error.delay, error=describe(error, "retryable"))
+        case Permanent() | BadPayload():
+            return Ending(claimed, "failed", started, error=describe(error, "permanent"))
+        case _:
+            return Ending(claimed, "failed", started, error=describe(error, "retryable"))
+
+
+def describe(error: BaseException, kind: str) -> dict[str, Any]:
+    """The error as stored: bounded, and free of what JSON or PostgreSQL cannot hold."""
+    return {
+        "kind": kind,
+        "type": type(error).__qualname__,
+        "message": _clean(_text(error), MESSAGE_LIMIT),
+        "traceback": _clean(_trace(error), TRACEBACK_LIMIT, keep_end=True),
+    }
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error) or type(error).__name__
+    except Exception as problem:  # noqa: BLE001  (a user's __str__ may do anything)
+        return f"{type(error).__name__}, whose __str__ raised {type(problem).__name__}"
+
+
+def _trace(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception as problem:  # noqa: BLE001
+        return f"no traceback: formatting it raised {type(problem).__name__}"
+
+
+def _clean(text: str, limit: int, *, keep_end: bool = False) -> str:
+    text = text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
+    if len(text) <= limit:
+        return text
+    return f"... {text[-limit:]}" if keep_end else f"{text[:limit]} ..."

@@ -1,0 +1,129 @@
+"""One run of a job: what was claimed, and how far it has come. `current_job()` is the running handler's view of it."""
+
+from __future__ import annotations
+
+import contextvars
+import time
+from asyncio import Task, TimerHandle
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from foliot.worker.handlers import Handler
+
+_EPOCH_2000 = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+class Claimed(NamedTuple):
+    """A row of claim(). Ids are 16 bytes, times microseconds since 2000: nothing is built that nobody reads."""
+
+    id: bytes
+    fence: int
+    type: str
+    raw_payload: bytes  # jsonb as sent: a version byte, then JSON
+    queue: str
+    tenant: str
+    priority: int
+    raw_run_at: int
+    run: int
+    attempt: int
+    max_attempts: int
+    version: int
+    timeout: float | None
+    raw_meta: bytes | None
+
+
+def claim_order(row: Claimed) -> tuple[int, int, bytes]:
+    return (-row.priority, row.raw_run_at, row.id)
+
+
+class Run:
+    """A started handler. Its public names are what `current_job()` offers."""
+
+    __slots__ = (
+        "arguments",
+        "claimed",
+        "context",
+        "handler",
+        "last_progress",
+        "seconds",
+        "started",
+        "stopping",
+        "task",
+        "timer",
+    )
+
+    def __init__(self, claimed: Claimed, handler: Handler, started: float) -> None:
+        self.claimed = claimed
+        self.handler = handler
+        self.started = started
+        self.stopping: str | None = None  # why the handler was told to stop
+        self.task: Task[Any] | None = None
+        self.context: contextvars.Context | None = None
+        self.arguments: dict[str, Any] = {}
+        self.timer: TimerHandle | None = None
+        self.seconds = 0.0  # how long it took, once it has ended
+        self.last_progress: Any = None
+
+    @property
+    def id(self) -> UUID:
+        return UUID(bytes=self.claimed.id)
+
+    @property
+    def type(self) -> str:
+        return self.claimed.type
+
+    @property
+    def queue(self) -> str:
+        return self.claimed.queue
+
+    @property
+    def tenant(self) -> str:
+        return self.claimed.tenant
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self.claimed.attempt + 1
+
+    @property
+    def max_attempts(self) -> int:
+        return self.claimed.max_attempts
+
+    @property
+    def fence(self) -> int:
+        return self.claimed.fence
+
+    @property
+    def run_at(self) -> datetime:
+        return _EPOCH_2000 + timedelta(microseconds=self.claimed.raw_run_at)
+
+    @property
+    def age(self) -> float:
+        return time.monotonic() - self.started
+
+    @property
+    def deadline(self) -> float | None:
+        """On `time.monotonic()`, when the time-out strikes; None without one."""
+        return None if self.claimed.timeout is None else self.started + self.claimed.timeout
+
+    @property
+    def canceled(self) -> bool:
+        """Whether this handler was told to stop: asked to cancel, timed out, or its node lost the job."""
+        return self.stopping is not None
+
+    def progress(self, value: Any) -> None:
+        """Any JSON value; shown with the job within a heartbeat."""
+        self.last_progress = value
+
+
+current: contextvars.ContextVar[Run] = contextvars.ContextVar("foliot_current_job")
+
+
+def current_job() -> Run:
+    """The job whose handler is calling."""
+    try:
+        return current.get()
+    except LookupError:
+        raise LookupError("current_job() was called outside of a task's handler") from None

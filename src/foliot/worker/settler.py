@@ -1,0 +1,248 @@
+"""Tells the database how runs ended, many at a time.
+
+Nobody waits for a timer: what ended while the last statement was under way goes into the next one. A reply that was
+lost is no answer, so the batch is sent again; ids refused then are looked up in the history, because it may have been
+us. A batch that the server refuses is halved until the offender is alone, and that one is settled as failed with the
+server's message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from foliot.postgres.arrays import float8s, int8s, intervals, jsonbs, texts, uuids
+from foliot.store.line import Disconnected, Line, Refused
+from foliot.worker.run import Claimed, Run
+
+logger = logging.getLogger("foliot.worker")
+
+
+@dataclass(slots=True)
+class Ending:
+    """The end of a run that did more than succeed."""
+
+    claimed: Claimed
+    outcome: str
+    started: float | None = None
+    delay: float | None = None
+    result: bytes | None = None
+    error: dict[str, Any] | None = None
+    run: Run | None = None  # None: it never started
+
+
+@dataclass(slots=True)
+class Settled:
+    """What the database made of an ending; state None: refused, it was not ours any more."""
+
+    ending: Ending
+    state: str | None
+
+
+@dataclass(slots=True)
+class Batch:
+    """Plain successes as columns, everything else as endings."""
+
+    ids: list[bytes] = field(default_factory=list)
+    fences: list[int] = field(default_factory=list)
+    started: list[float] = field(default_factory=list)
+    results: list[bytes | None] = field(default_factory=list)
+    endings: list[Ending] = field(default_factory=list)
+    closed: list[int] = field(default_factory=list)
+    observed: list[Run] = field(default_factory=list)  # successes that somebody wants to hear of, after commit
+    with_results: bool = False
+
+    def __len__(self) -> int:
+        return len(self.ids) + len(self.endings)
+
+
+class Settler:
+    """The one writer of endings in this process."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self.on_settled: Callable[[list[Run], list[Settled]], None] = lambda succeeded, endings: None
+        self.on_refused: Callable[[list[bytes]], None] = lambda ids: None
+        self._next = Batch()
+        self._work = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._open: dict[int, int] = {}  # fence -> jobs of that claim not yet ended
+        self.epoch = 0
+
+    @property
+    def waiting(self) -> int:
+        return len(self._next.ids) + len(self._next.endings)
+
+    @property
+    def known_fences(self) -> list[int]:
+        return list(self._open)
+
+    def expect(self, rows: Iterable[Claimed]) -> None:
+        """These were claimed: each will be settled once."""
+        for row in rows:
+            self._open[row.fence] = self._open.get(row.fence, 0) + 1
+
+    def forget(self) -> None:
+        """The node lost its epoch: nothing it holds is its own any more."""
+        self._next = Batch()
+        self._open.clear()
+
+    def succeeded(self, claimed: Claimed, started: float, result: bytes | None) -> None:
+        batch = self._next
+        batch.ids.append(claimed.id)
+        batch.fences.append(claimed.fence)
+        batch.started.append(started)
+        batch.results.append(result)
+        if result is not None:
+            batch.with_results = True
+        self._ended(claimed.fence)
+
+    def tell_when_settled(self, run: Run) -> None:
+        self._next.observed.append(run)
+
+    def ended(self, ending: Ending) -> None:
+        self._next.endings.append(ending)
+        self._ended(ending.claimed.fence)
+
+    def _ended(self, fence: int) -> None:
+        left = self._open.get(fence, 0) - 1
+        if left > 0:
+            self._open[fence] = left
+        else:
+            self._open.pop(fence, None)
+            self._next.closed.append(fence)
+        self._work.set()
+        self._idle.clear()
+
+    async def run(self) -> None:
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            batch, self._next = self._next, Batch()
+            await self._settle(batch)
+            if not len(self._next):
+                self._idle.set()
+
+    async def drained(self) -> None:
+        """Returns when everything that has ended is known to the database."""
+        await self._idle.wait()
+
+    async def close(self) -> None:
+        await self._line.close()
+
+    async def _settle(self, batch: Batch) -> None:
+        closed = batch.closed
+        if batch.endings:
+            self.on_settled([], await self._send_endings(batch.endings, [] if batch.ids else closed))
+        if batch.ids:
+            refused = await self._send_successes(batch, closed)
+            if refused:
+                self.on_refused(refused)
+            if batch.observed:
+                self.on_settled([run for run in batch.observed if run.claimed.id not in refused], [])
+
+    async def _send_successes(self, batch: Batch, closed: list[int]) -> list[bytes]:
+        now, resent = time.monotonic(), False
+        results = jsonbs(batch.results) if batch.with_results else None
+        params = (
+            self.epoch,
+            uuids(batch.ids),
+            int8s(batch.fences),
+            float8s([now - s for s in batch.started]),
+            results,
+            int8s(closed),
+        )
+        while True:
+            try:
+                refused = [row[0] for row in await self._line.execute("settle_succeeded", params)]
+            except Disconnected as error:
+                resent = True
+                logger.warning("Settling waits for the database: %s", error)
+                await self._line.recover()
+            except Refused as error:
+                return await self._one_by_one(batch, closed, error)
+            else:
+                return await self._not_by_us(refused, batch) if refused and resent else refused
+
+    async def _not_by_us(self, refused: list[bytes], batch: Batch) -> list[bytes]:
+        fences = dict(zip(batch.ids, batch.fences, strict=True))
+        ours = await self._line.execute("settled_by", (uuids(refused), int8s([fences[i] for i in refused])))
+        return list(set(refused) - {row[0] for row in ours})
+
+    async def _one_by_one(self, batch: Batch, closed: list[int], error: Refused) -> list[bytes]:
+        """Only a result can be what the server refuses of a success."""
+        logger.error("The server refused a batch of %d results: %s", len(batch.ids), error)
+        if len(batch.ids) == 1:
+            await self._line.execute("settle", self._refused_result(batch, closed, error))
+            return []
+        half = len(batch.ids) // 2
+        first = Batch(
+            batch.ids[:half], batch.fences[:half], batch.started[:half], batch.results[:half], with_results=True
+        )
+        second = Batch(
+            batch.ids[half:], batch.fences[half:], batch.started[half:], batch.results[half:], with_results=True
+        )
+        return await self._send_successes(first, []) + await self._send_successes(second, closed)
+
+    def _refused_result(self, batch: Batch, closed: list[int], error: Refused) -> tuple[Any, ...]:
+        what = {
+            "kind": "permanent",
+            "type": "ResultRefused",
+            "message": f"the database refused the result: {error.message}",
+        }
+        age = time.monotonic() - batch.started[0]
+        return (
+            self.epoch, uuids(batch.ids), int8s(batch.fences), texts(["failed"]), float8s([age]), intervals([None]),
+            jsonbs([None]), jsonbs([orjson.dumps(what)]), int8s(closed),
+        )  # fmt: skip
+
+    async def _send_endings(self, endings: list[Ending], closed: list[int]) -> list[Settled]:
+        resent = False
+        while True:
+            try:
+                rows = await self._line.execute("settle", self._ending_params(endings, closed))
+            except Disconnected as error:
+                resent = True
+                logger.warning("Settling waits for the database: %s", error)
+                await self._line.recover()
+            except Refused as error:
+                return await self._halve(endings, closed, error)
+            else:
+                states = {row[0]: row[1] for row in rows}
+                settled = [Settled(e, states.get(e.claimed.id, "succeeded")) for e in endings]
+                return settled if not resent else [s for s in settled if s.state is not None]
+
+    async def _halve(self, endings: list[Ending], closed: list[int], error: Refused) -> list[Settled]:
+        if len(endings) == 1:
+            (one,) = endings
+            logger.error("The server refused the ending of job %s: %s", UUID(bytes=one.claimed.id), error)
+            one.result = None
+            one.error = {
+                "type": "EndingRefused",
+                "message": f"the database refused what was to be recorded: {error.message}",
+            }
+            return await self._send_endings(endings, closed)
+        half = len(endings) // 2
+        return await self._send_endings(endings[:half], []) + await self._send_endings(endings[half:], closed)
+
+    def _ending_params(self, endings: list[Ending], closed: list[int]) -> tuple[Any, ...]:
+        now = time.monotonic()
+        return (
+            self.epoch,
+            uuids([e.claimed.id for e in endings]),
+            int8s([e.claimed.fence for e in endings]),
+            texts([e.outcome for e in endings]),
+            float8s([None if e.started is None else now - e.started for e in endings]),
+            intervals([e.delay for e in endings]),
+            jsonbs([e.result for e in endings]),
+            jsonbs([None if e.error is None else orjson.dumps(e.error) for e in endings]),
+            int8s(closed),
+        )

@@ -1,0 +1,61 @@
+"""Runs `def` handlers in threads. Ends are collected and brought to the loop together, however many there are."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+from foliot.worker.run import Run
+
+Report = Callable[[Run, Any, BaseException | None], None]
+
+
+class Threads:
+    """A thread cannot be stopped: one that was told to keeps its slot until it returns (`current_job().canceled`)."""
+
+    def __init__(self, most: int, report: Report) -> None:
+        self._most, self._report = most, report
+        self._loop = asyncio.get_running_loop()
+        self._todo: SimpleQueue[Run | None] = SimpleQueue()
+        self._ended: deque[tuple[Run, Any, BaseException | None]] = deque()
+        self._threads: list[threading.Thread] = []
+        self._under_way = 0
+        self._called = False
+
+    def submit(self, run: Run) -> None:
+        self._under_way += 1
+        if self._under_way > len(self._threads) and len(self._threads) < self._most:
+            thread = threading.Thread(target=self._work, name=f"foliot-handler-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._todo.put(run)
+
+    def stop(self, run: Run) -> None:
+        """Nothing to do: the handler sees `current_job().canceled`, and the fence refuses what it does too late."""
+
+    def close(self) -> None:
+        for _ in self._threads:
+            self._todo.put(None)
+
+    def _work(self) -> None:
+        while (run := self._todo.get()) is not None:
+            assert run.context is not None
+            value, error = None, None
+            try:
+                value = run.context.run(run.handler.function, **run.arguments)
+            except BaseException as raised:  # noqa: BLE001  (SystemExit and its like end the attempt, never the worker)
+                error = raised
+            self._ended.append((run, value, error))
+            if not self._called:
+                self._called = True
+                self._loop.call_soon_threadsafe(self._bring)
+
+    def _bring(self) -> None:
+        self._called = False
+        while self._ended:
+            self._under_way -= 1
+            self._report(*self._ended.popleft())

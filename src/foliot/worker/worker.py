@@ -1,0 +1,287 @@
+"""A worker: one process's claims, handlers and settlements, from registration to the last release."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID, uuid4
+
+import orjson
+
+from foliot._version import __version__
+from foliot.store.line import Disconnected, Line, NodeDraining, NodeLost
+from foliot.store.queries import Queries
+from foliot.telemetry.events import Events
+from foliot.worker.claimer import Claimer
+from foliot.worker.doorbell import Doorbell
+from foliot.worker.engine import GIVE_BACK_AFTER, Capacity, Engine
+from foliot.worker.handlers import Handlers
+from foliot.worker.heartbeat import Heartbeat
+from foliot.worker.settler import Settler
+from foliot.worker.threads import Threads
+
+logger = logging.getLogger("foliot.worker")
+
+LONGEST_DOZE = 5.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a worker is told before it starts."""
+
+    url: str
+    listen_url: str | None
+    schema: str
+    name: str
+    app: str
+    queues: tuple[str, ...]
+    capacity: Capacity
+    lease: float = 30.0
+    drain_timeout: float = 30.0
+    stuck_after: float = 300.0
+    poll_interval: float = 0.1
+    poll_max_interval: float = 5.0
+    poll_multiplier: float = 2.0
+    prepare: bool = True
+    once: bool = False  # stop when nothing is left to do
+    labels: dict[str, Any] = field(default_factory=dict)
+
+
+def default_name() -> str:
+    return f"{socket.gethostname()}/{os.getpid()}/{uuid4().hex[:6]}"
+
+
+class Worker:
+    """`run()` returns when it has drained after `drain()`, or at once after `stop()`."""
+
+    def __init__(self, plan: Plan, queries: Queries, handlers: Handlers, events: Events, doorbell: Doorbell) -> None:
+        self._plan, self._queries, self._handlers, self._events = plan, queries, handlers, events
+        self.doorbell = doorbell
+        self._claims = self._line("claims")
+        self._settler = Settler(self._line("settlements"))
+        self._claimer = Claimer(self._claims, plan.queues)
+        self.engine = Engine(handlers, plan.capacity, self._settler, events)
+        self._threads = Threads(plan.capacity.by_kind["thread"], self.engine.ended_elsewhere)
+        self.engine.executors["thread"] = self._threads
+        self._settler.on_settled, self._settler.on_refused = self.engine.settled, self.engine.refused
+        self._draining = asyncio.Event()
+        self._over = asyncio.Event()
+        self._heartbeat: Heartbeat | None = None
+        self._tick = time.monotonic()
+        self._pause = plan.poll_interval
+        self._next_alone = 0.0
+        self.epoch = 0
+
+    def _line(self, purpose: str) -> Line:
+        return Line(
+            self._plan.url,
+            self._queries,
+            purpose=purpose,
+            patience=max(5.0, self._plan.lease),
+            prepare=self._plan.prepare,
+        )
+
+    # -- its life
+
+    async def run(self) -> None:
+        await self._register()
+        settling = asyncio.create_task(self._settler.run())
+        ticking = asyncio.create_task(self._keep_time())
+        try:
+            await self._work()
+            await self._drain()
+        finally:
+            for task in (settling, ticking):
+                task.cancel()
+            await self._leave()
+
+    def drain(self) -> None:
+        """Claim nothing more, let what runs end, give back the rest."""
+        self._draining.set()
+        self.engine.room.set()
+        self.doorbell.ring()
+
+    def stop(self) -> None:
+        """At once: handlers are canceled and their jobs go back unspent."""
+        self._over.set()
+        self.drain()
+
+    async def _register(self) -> None:
+        types = {handler.type: handler.version for handler in self._handlers.values()}
+        params = {
+            "name": self._plan.name,
+            "lease": self._plan.lease,
+            "app": self._plan.app,
+            "types": orjson.dumps(types).decode(),
+            "labels": orjson.dumps(self._plan.labels).decode(),
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "instance": uuid4(),
+            "foliot_version": __version__,
+        }
+        ((self.epoch,),) = await self._claims.execute("register", params)
+        self._settler.epoch = self._claimer.epoch = self.epoch
+        self._heartbeat = self._new_heartbeat()
+        self._heartbeat.start()
+        self._events.tell("node_started", name=self._plan.name, epoch=self.epoch)
+
+    def _new_heartbeat(self) -> Heartbeat:
+        loop, engine = asyncio.get_running_loop(), self.engine
+        return Heartbeat(
+            self._plan.url, self._queries, self.epoch, self._plan.lease,
+            stuck_after=self._plan.stuck_after,
+            running=lambda: list(engine.runs.values()), driven=lambda: engine.driven, loop_tick=lambda: self._tick,
+            on_stop=lambda ids: _call(loop, self._stop_these, ids),
+            on_lost=lambda: _call(loop, self._lost), on_fence=lambda: _call(loop, engine.forget),
+        )  # fmt: skip
+
+    async def _keep_time(self) -> None:
+        """Shows the heartbeat thread that the loop is alive, and gives back what has waited here for too long."""
+        while True:
+            self._tick = time.monotonic()
+            if self.engine.give_back(older=GIVE_BACK_AFTER):
+                self.engine.room.set()
+            await asyncio.sleep(0.25)
+
+    # -- claiming
+
+    async def _work(self) -> None:
+        while not self._draining.is_set():
+            try:
+                if self._claimer.doubtful:
+                    await self._claimer.abandon(self._settler.known_fences)
+                await self._claim_or_wait()
+            except Disconnected as error:
+                logger.warning("Claiming waits for the database: %s", error)
+                await self._claims.recover()
+            except NodeDraining:
+                logger.info("This node was asked to drain")
+                self.drain()
+            except NodeLost:
+                await self._start_again()
+
+    async def _claim_or_wait(self) -> None:
+        if await self._claim():
+            self._pause = self._plan.poll_interval
+            return
+        if self.engine.wanted() <= 0:
+            await self._wait_for_room()
+        elif self._plan.once and self.engine.idle:
+            await self._settler.drained()
+            self.drain()
+        else:
+            await self._doze()
+
+    async def _claim(self) -> bool:
+        """Whether anything was found."""
+        if await self._claim_alone():
+            return True
+        wanted = self.engine.wanted()
+        if wanted <= 0:
+            return False
+        rows = await self._claimer.claim(wanted, self.engine.free())
+        if rows:
+            self.engine.accept(rows)
+        return bool(rows)
+
+    async def _claim_alone(self) -> bool:
+        """Once a second, and whenever nothing runs: a job that was lost before, with nothing else started beside it."""
+        if time.monotonic() < self._next_alone or self.engine.free() <= 0 or self.engine.wanted() <= 0:
+            return False
+        self._next_alone = time.monotonic() + 1.0
+        rows = await self._claimer.claim_alone()
+        if rows:
+            self.engine.give_back()
+            self.engine.accept(rows, alone=True)
+            self._next_alone = 0.0
+        return bool(rows)
+
+    async def _wait_for_room(self) -> None:
+        self.engine.room.clear()
+        if self.engine.wanted() <= 0 and not self._draining.is_set():
+            await self.engine.room.wait()
+
+    async def _doze(self) -> None:
+        """Nothing to claim: sleep until it rings, as porter if nobody is one; without a bell look now and then."""
+        if await self.doorbell.hold():
+            if not self._draining.is_set() and not await self._claim():
+                await self.doorbell.wait(LONGEST_DOZE)
+                if not self._draining.is_set():
+                    await self._claim()
+            await self.doorbell.let_go()
+            return
+        await self.doorbell.wait(self._pause)
+        self._pause = min(self._plan.poll_max_interval, self._pause * self._plan.poll_multiplier)
+
+    # -- what may happen to it
+
+    def _stop_these(self, ids: list[UUID]) -> None:
+        for job_id in ids:
+            self.engine.stop_run(job_id.bytes, "canceled")
+
+    def stop_request(self, job_id: str) -> None:
+        self.engine.stop_run(UUID(job_id).bytes, "canceled")
+
+    def _lost(self) -> None:
+        """The heartbeat thread heard it first; the next claim will hear it too."""
+        self.engine.forget()
+        self.doorbell.ring()
+        self.engine.room.set()
+
+    async def _start_again(self) -> None:
+        logger.error(
+            "Node %s (epoch %s) was declared lost; it starts again under a new epoch", self._plan.name, self.epoch
+        )
+        self._events.tell("node_lost", name=self._plan.name, epoch=self.epoch)
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+        self.engine.forget()
+        self._settler.forget()
+        self._claimer.doubtful = False
+        await self._register()
+
+    # -- its end
+
+    async def _drain(self) -> None:
+        self.engine.give_back()
+        deadline = time.monotonic() + self._plan.drain_timeout
+        while self.engine.runs and not self._over.is_set() and (left := deadline - time.monotonic()) > 0:
+            await self._changed(min(left, 0.5))
+        for job_id in list(self.engine.runs):
+            self.engine.stop_run(job_id, "released")
+        grace = time.monotonic() + 1.0
+        while self.engine.runs and time.monotonic() < grace:
+            await self._changed(0.1)
+        await asyncio.wait_for(self._settler.drained(), timeout=max(1.0, self._plan.drain_timeout))
+
+    async def _changed(self, seconds: float) -> None:
+        self.engine.room.clear()
+        room, over = asyncio.create_task(self.engine.room.wait()), asyncio.create_task(self._over.wait())
+        await asyncio.wait(
+            {room, over} if not self._over.is_set() else {room}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+        )
+        room.cancel()
+        over.cancel()
+
+    async def _leave(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+        self._threads.close()
+        try:
+            await self._claims.execute("leave", (self.epoch,))
+        except (Disconnected, NodeLost) as error:
+            logger.warning("Could not leave politely; the lease will run out: %s", error)
+        await self._claims.close()
+        await self._settler.close()
+        self._events.tell("node_stopped", name=self._plan.name, epoch=self.epoch)
+
+
+def _call(loop: asyncio.AbstractEventLoop, function: Any, *arguments: Any) -> None:
+    """From another thread; the loop may have ended meanwhile."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(function, *arguments)
