@@ -1,0 +1,181 @@
+"""Who holds the server, and when it stops."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from foliot.errors import EmbeddedError
+from foliot.postgres.embedded import EmbeddedServer, running_url, supervisor
+from tests.embedded.holders import Holder, server_pid, wait_until_free
+
+FAST = {"fsync": "off"}
+
+
+def ask(url: str, question: str = "SELECT current_database()") -> object:
+    with psycopg.connect(url) as connection:
+        row = connection.execute(question).fetchone()
+    return row and row[0]
+
+
+def test_a_cold_start_makes_a_server_and_a_warm_one_finds_its_data(bare_project: Path) -> None:
+    with EmbeddedServer.acquire(bare_project) as server:
+        assert server.started
+        assert server.directory == bare_project / ".foliot"
+        assert server.elapsed > 0
+        assert str(ask(server.url, "SHOW server_version")).startswith(server.version)
+        assert ask(server.url) == "foliot"
+        assert ask(server.url, "SHOW fsync") == "on"
+        with psycopg.connect(server.url) as connection:
+            connection.execute("CREATE TABLE kept AS SELECT 42 AS answer")
+    assert running_url(bare_project) is None
+    with EmbeddedServer.acquire(bare_project) as server:
+        assert server.started
+        assert ask(server.url, "SELECT answer FROM kept") == 42
+
+
+def test_the_server_suits_development(project: Path) -> None:
+    with EmbeddedServer.acquire(project, settings={"fsync": "off", "max_connections": "50"}) as server:
+        for name, value in {
+            "fsync": "off",
+            "max_connections": "50",
+            "TimeZone": "UTC",
+            "listen_addresses": "",
+            "server_encoding": "UTF8",
+            "lc_messages": "C",
+        }.items():
+            assert ask(server.url, f"SHOW {name}") == value
+    assert (project / ".foliot" / ".gitignore").read_text() == "*\n"
+    assert "ready to accept connections" in (project / ".foliot" / "server.log").read_text()
+
+
+def test_a_second_hold_joins_and_only_the_last_release_stops(project: Path) -> None:
+    first = EmbeddedServer.acquire(project, settings=FAST)
+    second = EmbeddedServer.acquire(project, settings=FAST)
+    assert (first.started, second.started) == (True, False)
+    assert first.url == second.url == running_url(project)
+    first.release()
+    first.release()
+    assert ask(second.url) == "foliot"
+    second.release()
+    assert running_url(project) is None
+    assert supervisor.is_quiet(project / ".foliot")
+
+
+def test_two_processes_share_a_server_and_the_last_one_stops_it(hold: Callable[..., Holder], project: Path) -> None:
+    first = hold()
+    assert first.started
+    second = hold()
+    assert not second.started
+    first.let_go()
+    assert ask(second.url) == "foliot"
+    second.let_go()
+    assert supervisor.is_quiet(project / ".foliot")
+
+
+def test_the_server_stops_when_its_only_holder_is_killed(hold: Callable[..., Holder], project: Path) -> None:
+    holder = hold()
+    assert holder.started
+    holder.kill()
+    wait_until_free(project / ".foliot" / "server.lock")
+    wait_until_free(project / ".foliot" / "watcher.lock")
+    assert running_url(project) is None
+
+
+def test_a_killed_holder_takes_nothing_from_another(hold: Callable[..., Holder], project: Path) -> None:
+    first = hold()
+    assert first.started
+    second = hold()
+    assert not second.started
+    pid = server_pid(project)
+    first.kill()
+    assert ask(second.url) == "foliot"
+    assert server_pid(project) == pid
+    second.let_go()
+    assert supervisor.is_quiet(project / ".foliot")
+
+
+def test_the_next_clean_exit_stops_the_server_when_the_watcher_was_killed_too(
+    hold: Callable[..., Holder], project: Path
+) -> None:
+    holder = hold()
+    assert holder.started
+    os.kill(watcher_pid(project), signal.SIGKILL)
+    wait_until_free(project / ".foliot" / "watcher.lock")
+    holder.kill()
+    assert running_url(project) is not None
+    with EmbeddedServer.acquire(project) as server:
+        assert not server.started
+        assert watcher_pid(project)
+    assert supervisor.is_quiet(project / ".foliot")
+
+
+def watcher_pid(project: Path) -> int:
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if os.fsencode(supervisor.__file__) in words and os.fsencode(project / ".foliot") in words:
+            return int(process.name)
+    raise AssertionError("no watcher")
+
+
+def test_a_forked_child_that_lets_go_takes_nothing_from_its_parent(hold: Callable[..., Holder], project: Path) -> None:
+    holder = hold(habit="forks")
+    assert ask(holder.url) == "foliot"
+    holder.let_go()
+    assert supervisor.is_quiet(project / ".foliot")
+
+
+def test_a_program_that_a_holder_started_keeps_no_server_running(hold: Callable[..., Holder], project: Path) -> None:
+    holder = hold(habit="spawns")
+    child = os.pidfd_open(int(holder.report["child"]))
+    try:
+        holder.kill()
+        wait_until_free(project / ".foliot" / "server.lock")
+    finally:
+        signal.pidfd_send_signal(child, signal.SIGKILL)
+        os.close(child)
+
+
+def test_an_interrupt_at_the_terminal_does_not_reach_the_server(hold: Callable[..., Holder], project: Path) -> None:
+    first = hold()
+    assert first.started
+    second = hold()
+    assert not second.started
+    pid = server_pid(project)
+    first.interrupt()
+    assert ask(second.url) == "foliot"
+    assert server_pid(project) == pid
+    second.let_go()
+
+
+def test_a_home_that_was_deleted_can_be_let_go(project: Path) -> None:
+    server = EmbeddedServer.acquire(project, settings=FAST)
+    with supervisor.change(server.directory):
+        assert supervisor.stop_server(server.directory)
+    shutil.rmtree(server.directory)
+    server.release()
+    assert not server.directory.exists()
+
+
+def test_a_dropped_database_is_made_again(project: Path) -> None:
+    with EmbeddedServer.acquire(project, settings=FAST) as server:
+        with psycopg.connect(server.url.replace("/foliot?", "/postgres?"), autocommit=True) as connection:
+            connection.execute("DROP DATABASE foliot")
+        with EmbeddedServer.acquire(project) as again:
+            assert ask(again.url) == "foliot"
+
+
+@pytest.mark.parametrize("name", ["listen_addresses", "port", "unix_socket_directories"])
+def test_no_setting_opens_the_server(bare_project: Path, name: str) -> None:
+    with pytest.raises(EmbeddedError, match=f"{name} cannot be set"):
+        EmbeddedServer.acquire(bare_project, settings={name: "*"})
+    assert not (bare_project / ".foliot").exists()

@@ -1,0 +1,114 @@
+"""Which process is the server: never a matter of a number in a file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from foliot.postgres.embedded import EmbeddedServer, running_url, supervisor
+from foliot.postgres.embedded.account import server_account
+from tests.embedded.holders import Holder, server_pid, wait_until_free
+
+FAST = {"fsync": "off"}
+
+
+@pytest.fixture
+def stranger(project: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of the server's user, which PostgreSQL itself would take for the server that the file names."""
+    account = server_account(project / ".foliot" / "data")
+    process = subprocess.Popen(["sleep", "600"], user=account.uid if account.is_lent else None)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def kill_server(project: Path) -> None:
+    os.kill(server_pid(project), signal.SIGKILL)
+    wait_until_free(project / ".foliot" / "server.lock")
+
+
+def test_data_survives_a_kill_of_the_server(project: Path) -> None:
+    with EmbeddedServer.acquire(project) as server:
+        with psycopg.connect(server.url) as connection:
+            connection.execute("CREATE TABLE survivors AS SELECT generate_series(1, 1000)")
+        kill_server(project)
+        assert running_url(project) is None
+        with EmbeddedServer.acquire(project) as again, psycopg.connect(again.url) as connection:
+            assert again.started
+            assert connection.execute("SELECT count(*) FROM survivors").fetchone() == (1000,)
+
+
+def test_a_server_that_is_killed_can_be_let_go(project: Path) -> None:
+    with EmbeddedServer.acquire(project, settings=FAST):
+        kill_server(project)
+    assert supervisor.is_quiet(project / ".foliot")
+
+
+def test_a_number_that_went_to_another_process_is_no_server(project: Path, stranger: subprocess.Popen[bytes]) -> None:
+    """Both files in which PostgreSQL keeps its number name a stranger after a crash; it is left alone."""
+    home = project / ".foliot"
+    with EmbeddedServer.acquire(project, settings=FAST):
+        stale = (home / "data" / "postmaster.pid").read_text().replace(str(server_pid(project)), str(stranger.pid), 1)
+        kill_server(project)
+        (home / "data" / "postmaster.pid").write_text(stale)
+        (home / "socket" / ".s.PGSQL.5432.lock").write_text(stale)
+        assert running_url(project) is None
+        assert not supervisor.signal_server(home / "data", signal.SIGKILL)
+        with EmbeddedServer.acquire(project, settings=FAST) as again:
+            assert again.started
+    assert supervisor.is_quiet(home)
+    assert stranger.poll() is None
+
+
+def test_a_release_signals_no_stranger(project: Path, stranger: subprocess.Popen[bytes]) -> None:
+    with EmbeddedServer.acquire(project, settings=FAST):
+        record = project / ".foliot" / "data" / "postmaster.pid"
+        stale = record.read_text().replace(str(server_pid(project)), str(stranger.pid), 1)
+        kill_server(project)
+        record.write_text(stale)
+    assert stranger.poll() is None
+
+
+def test_the_server_of_another_project_is_not_ours(project: Path, open_directory: Path) -> None:
+    other = open_directory / "other"
+    other.mkdir()
+    data = other / ".foliot" / "data"
+    data.mkdir(parents=True)
+    with EmbeddedServer.acquire(project, settings=FAST):
+        shutil.copy(project / ".foliot" / "data" / "postmaster.pid", data)
+        assert supervisor.recorded_pid(data) == server_pid(project)
+        assert supervisor.running_pid(data) is None
+        assert not supervisor.signal_server(data, signal.SIGINT)
+        assert running_url(other) is None
+
+
+def test_a_session_of_the_server_is_not_the_server(project: Path) -> None:
+    with EmbeddedServer.acquire(project, settings=FAST) as server, psycopg.connect(server.url) as connection:
+        assert supervisor.is_server(server_pid(project), server.directory / "data")
+        assert not supervisor.is_server(connection.info.backend_pid, server.directory / "data")
+
+
+@pytest.mark.parametrize("content", ["", "x\n", "-7\n", "0\n"])
+def test_an_odd_pid_file_names_nobody(tmp_path: Path, content: str) -> None:
+    (tmp_path / "postmaster.pid").write_text(content)
+    assert supervisor.recorded_pid(tmp_path) is None
+    assert not supervisor.signal_server(tmp_path, signal.SIGKILL)
+
+
+def test_root_in_a_container_may_not_look_into_processes_and_still_finds_the_server(
+    hold: Callable[..., Holder], project: Path
+) -> None:
+    setpriv = shutil.which("setpriv")
+    if os.geteuid() != 0 or setpriv is None:
+        pytest.skip("needs root, and setpriv to take a capability from it")
+    holder = hold(prefix=(setpriv, "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"))
+    assert holder.started
+    holder.let_go()
+    assert supervisor.is_quiet(project / ".foliot")
