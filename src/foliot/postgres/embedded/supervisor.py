@@ -114,10 +114,18 @@ def running_pid(data: Path) -> int | None:
 def recorded_pid(data: Path) -> int | None:
     """What postmaster.pid says, which may be long out of date."""
     try:
-        pid = int((data / "postmaster.pid").read_text().split("\n", 1)[0])
+        pid = int((data / "postmaster.pid").read_bytes().split(b"\n", 1)[0])
     except (OSError, ValueError):
         return None
     return pid if pid > 0 else None
+
+
+def says_ready(data: Path) -> bool:
+    """What postmaster.pid says in its last line; a killed server leaves it so."""
+    try:
+        return (data / "postmaster.pid").read_bytes().split()[-1:] == [b"ready"]
+    except OSError:
+        return False
 
 
 def is_server(pid: int, data: Path) -> bool:
