@@ -13,13 +13,17 @@ if TYPE_CHECKING:
     from foliot.model.job import JobFilter, JobRecord
     from foliot.model.retry import Retry
     from foliot.model.signals import Permanent, RetryAfter, Skip, Snooze
+    from foliot.postgres.connect import AsyncConnection, Connection
+    from foliot.store.refusals import StaleFence
     from foliot.worker.run import current_job
 
 _HOMES = {
     "App": "foliot.app.application",
     "AsyncClient": "foliot.client.clients",
+    "AsyncConnection": "foliot.postgres.connect",
     "Call": "foliot.app.task",
     "Client": "foliot.client.clients",
+    "Connection": "foliot.postgres.connect",
     "FoliotError": "foliot.errors",
     "Job": "foliot.app.handle",
     "JobCanceled": "foliot.app.handle",
@@ -31,6 +35,7 @@ _HOMES = {
     "RetryAfter": "foliot.model.signals",
     "Skip": "foliot.model.signals",
     "Snooze": "foliot.model.signals",
+    "StaleFence": "foliot.store.refusals",
     "Task": "foliot.app.task",
     "current_job": "foliot.worker.run",
 }
@@ -38,8 +43,10 @@ _HOMES = {
 __all__ = [
     "App",
     "AsyncClient",
+    "AsyncConnection",
     "Call",
     "Client",
+    "Connection",
     "FoliotError",
     "Job",
     "JobCanceled",
@@ -51,6 +58,7 @@ __all__ = [
     "RetryAfter",
     "Skip",
     "Snooze",
+    "StaleFence",
     "Task",
     "__version__",
     "current_job",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, get_type_hints
 from uuid import UUID
 
 from foliot.app.payload import Signature
@@ -105,7 +105,8 @@ class Task(Generic[P, R]):
         self.function, self.version, self.aliases = function, version, aliases
         self.kind: Kind = _kind(function, executor, self.type)
         self._app, self.options = app, options
-        self._signature = Signature(function, self.type)
+        self.transactional = _takes_connection(function)
+        self._signature = Signature(function, self.type, skip=int(self.transactional))
         self._upgrades: dict[int, Upgrade] = {}
         update_wrapper(self, function)
 
@@ -158,14 +159,15 @@ class Task(Generic[P, R]):
 
     def handler(self) -> Handler:
         """As the worker sees it."""
-        encode = self._signature.encode_result
         return Handler(
-            self.type,
-            self.function,
-            self.kind,
-            self.version,
-            self._decode,
-            encode,
+            type=self.type,
+            function=self.function,
+            kind=self.kind,
+            version=self.version,
+            decode=self._decode,
+            encode_result=self._signature.encode_result,
+            schema=self._app.settings.schema,
+            transactional=self.transactional,
             reference=f"{self.function.__module__}:{self.function.__qualname__}",
         )
 
@@ -205,6 +207,18 @@ def _kind(function: Callable[..., Any], executor: str | None, name: str) -> Kind
             )
         return "async"
     return "process" if executor == "process" else "thread"
+
+
+def _takes_connection(function: Callable[..., Any]) -> bool:
+    """Whether the first parameter is annotated as a connection; its annotation may be text."""
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    if first is None or first.annotation is first.empty:
+        return False
+    if isinstance(first.annotation, str) and "Connection" not in first.annotation:
+        return False
+    from foliot.worker.transactions import takes_connection
+
+    return takes_connection(get_type_hints(function).get(first.name))
 
 
 def _maybe(value: Seconds | None) -> float | None:

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 import psycopg
 
 from foliot.client.plans import Copy, Plan, Rows, Statement
-from foliot.client.refusals import translate
 from foliot.store.queries import Queries
+from foliot.store.refusals import translate
 
 R = TypeVar("R")
 

@@ -44,10 +44,11 @@ class Line:
         self._patience, self._prepare = patience, prepare
         self._connection: AsyncConnection | None = None
         self._failures = 0
+        self._turn = asyncio.Lock()  # one statement at a time, and one opener
 
     async def execute(self, query: str, params: Sequence[Any] | dict[str, Any] = ()) -> list[tuple[Any, ...]]:
         try:
-            async with asyncio.timeout(self._patience):
+            async with self._turn, asyncio.timeout(self._patience):
                 return await self._execute(query, params)
         except _TRANSIENT as error:
             await self.close()

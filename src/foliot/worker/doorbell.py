@@ -41,8 +41,13 @@ class Doorbell:
     async def open(self) -> None:
         """Listens, or says why it cannot; may be called again after the connection was lost."""
         connection = await AsyncConnection.connect(self._url, autocommit=True, application_name="foliot listener")
-        ((self._key, channel),) = await (await connection.execute(self._queries["doorbell"].encode())).fetchall()
-        await connection.execute(psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(channel)))
+        try:
+            cursor = await connection.execute(self._queries["doorbell"].encode())
+            ((self._key, channel),) = await cursor.fetchall()
+            await connection.execute(psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(channel)))
+        except BaseException:
+            await connection.close()
+            raise
         connection.add_notify_handler(self._hear)
         self._connection, self._holding = connection, False
         self._watch()

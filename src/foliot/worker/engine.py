@@ -27,6 +27,7 @@ from foliot.worker.handlers import Handler, Handlers, Kind
 from foliot.worker.rate import Rate
 from foliot.worker.run import Claimed, Run, current
 from foliot.worker.settler import Ending, Settled, Settler
+from foliot.worker.transactions import Transactions
 
 logger = logging.getLogger("foliot.worker")
 
@@ -53,8 +54,11 @@ class Capacity:
 class Engine:
     """What runs here, what waits to run here, and the moves between the two."""
 
-    def __init__(self, handlers: Handlers, capacity: Capacity, settler: Settler, events: Events) -> None:
+    def __init__(
+        self, handlers: Handlers, capacity: Capacity, settler: Settler, events: Events, transactions: Transactions
+    ) -> None:
         self._handlers, self._capacity, self._settler, self._events = handlers, capacity, settler, events
+        self._transactions = transactions
         self._loop = asyncio.get_running_loop()
         self.executors: dict[Kind, Executor] = {}
         self._ready: dict[Kind, deque[tuple[Claimed, Handler, float]]] = {
@@ -130,7 +134,8 @@ class Engine:
         """A run, entered in the books with its arguments; None when its payload cannot be understood."""
         run = Run(row, handler, time.monotonic())
         try:
-            run.arguments = handler.decode(row.raw_payload[1:], row.version)
+            if handler.kind != "process":  # a child decodes for itself
+                run.arguments = handler.decode(row.raw_payload[1:], row.version)
         except Exception as error:  # noqa: BLE001  (an upgrade function is the user's; whatever it raises is this job's end)
             self._end(ending_of(row, run.started, error))
             return None
@@ -164,7 +169,7 @@ class Engine:
             assert run.context is not None
             self.driven = run
             try:
-                coroutine = handler.function(**run.arguments)
+                coroutine = self._transactions.arun(run) if handler.transactional else handler.function(**run.arguments)
                 future = run.context.run(coroutine.send, None)
             except StopIteration as stop:
                 self.driven = None
@@ -244,7 +249,7 @@ class Engine:
             self._fail(run, TimeoutError(f"ended {run.age - (run.claimed.timeout or 0):.3f} s after its time-out"))
             return
         try:
-            result = None if value is None else run.handler.encode_result(value)
+            result = value if value is None or run.handler.kind == "process" else run.handler.encode_result(value)
         except Exception as error:  # noqa: BLE001
             self._leave(run)
             self._end(Ending(run.claimed, "failed", run.started, error=describe(error, "permanent"), run=run))
@@ -271,6 +276,8 @@ class Engine:
         self._rate.count()
         if self._alone == run.claimed.id:
             self._alone = None
+        if not self.runs and not self._waiting():
+            self._rate.pause()
         if not self._driving:
             self.start()
         self.room.set()

@@ -6,7 +6,7 @@ import traceback
 from typing import Any
 
 from foliot.model.signals import Permanent, RetryAfter, Skip, Snooze
-from foliot.worker.handlers import BadPayload
+from foliot.worker.handlers import BadPayload, RemoteError
 from foliot.worker.run import Claimed
 from foliot.worker.settler import Ending
 
@@ -16,8 +16,11 @@ TRACEBACK_LIMIT = 16_000
 
 def ending_of(claimed: Claimed, started: float | None, error: BaseException, stopping: str | None = None) -> Ending:
     """`stopping` says that we had told the handler to stop, and why: then whatever it raised is the end of that."""
+    if stopping in ("released", "canceled"):  # of a canceled job the database knows who asked, and why
+        return Ending(claimed, stopping, started)
     if stopping is not None:
-        return Ending(claimed, stopping, started, error=None if stopping == "released" else describe(error, stopping))
+        what = describe(error, stopping) | {"message": f"timed out after {claimed.timeout:g} s"}
+        return Ending(claimed, stopping, started, error=what)
     match error:
         case Skip():
             return Ending(
@@ -35,6 +38,8 @@ def ending_of(claimed: Claimed, started: float | None, error: BaseException, sto
 
 def describe(error: BaseException, kind: str) -> dict[str, Any]:
     """The error as stored: bounded, and free of what JSON or PostgreSQL cannot hold."""
+    if isinstance(error, RemoteError):
+        return error.description | ({} if kind == "retryable" else {"kind": kind})
     return {
         "kind": kind,
         "type": type(error).__qualname__,

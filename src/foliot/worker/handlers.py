@@ -13,6 +13,14 @@ class BadPayload(ValueError):
     """The payload does not fit the task's signature; no attempt can change that."""
 
 
+class RemoteError(Exception):
+    """What a handler raised in a child process, as it was described there."""
+
+    def __init__(self, description: dict[str, Any]) -> None:
+        super().__init__(description.get("message", ""))
+        self.description = description
+
+
 @dataclass(frozen=True, slots=True)
 class Handler:
     """A task as the worker sees it."""
@@ -23,7 +31,8 @@ class Handler:
     version: int
     decode: Callable[[bytes, int], dict[str, Any]]  # JSON and its version -> keyword arguments; raises BadPayload
     encode_result: Callable[[Any], bytes | None]
-    transactional: bool = False
+    schema: str = "foliot"
+    transactional: bool = False  # takes a connection first, whose commit completes the job
     reference: str = ""  # module:name, by which a child process finds it
 
 

@@ -8,7 +8,7 @@ WINDOW = 0.02
 
 
 class Rate:
-    """Time without work does not count: `begin` when work arrives at an idle worker."""
+    """Time without work does not count: `begin` when work arrives at an idle worker, `pause` when it has run out."""
 
     def __init__(self) -> None:
         self.per_second = 0.0
@@ -20,11 +20,15 @@ class Rate:
 
     def count(self) -> None:
         self._count += 1
-        if self._count & 15:
-            return
+        if not self._count & 15 and time.monotonic() - self._since >= WINDOW:
+            self._measure()
+
+    def pause(self) -> None:
+        if self._count:
+            self._measure()
+
+    def _measure(self) -> None:
         now = time.monotonic()
-        elapsed = now - self._since
-        if elapsed >= WINDOW or self._count >= 256:
-            measured = self._count / max(elapsed, 1e-6)
-            self.per_second += (measured - self.per_second) * 0.5
-            self._since, self._count = now, 0
+        measured = self._count / max(now - self._since, 1e-6)
+        self.per_second += (measured - self.per_second) * 0.5
+        self._since, self._count = now, 0

@@ -9,6 +9,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
+import psycopg
+
+from foliot.store.queries import Queries, queries
+from foliot.store.refusals import stale_or
+
 if TYPE_CHECKING:
     from foliot.worker.handlers import Handler
 
@@ -116,6 +121,42 @@ class Run:
     def progress(self, value: Any) -> None:
         """Any JSON value; shown with the job within a heartbeat."""
         self.last_progress = value
+
+    def guard(self, *, connection: psycopg.Connection[Any]) -> None:
+        """In your own transaction: until its end nobody takes this job away. Raises StaleFence when somebody has."""
+        _call(connection, self._queries["guard"], (self.id, self.fence))
+
+    async def aguard(self, *, connection: psycopg.AsyncConnection[Any]) -> None:
+        await _acall(connection, self._queries["guard"], (self.id, self.fence))
+
+    def complete(self, result: Any = None, *, connection: psycopg.Connection[Any]) -> None:
+        """Completes this job in your own transaction, whose commit is its end. Raises StaleFence if that is too late."""
+        _call(connection, self._queries["complete"], self._completion(result))
+
+    async def acomplete(self, result: Any = None, *, connection: psycopg.AsyncConnection[Any]) -> None:
+        await _acall(connection, self._queries["complete"], self._completion(result))
+
+    @property
+    def _queries(self) -> Queries:
+        return queries(self.handler.schema)
+
+    def _completion(self, result: Any) -> tuple[Any, ...]:
+        raw = None if result is None else self.handler.encode_result(result)
+        return (self.id, self.fence, None if raw is None else raw.decode(), self.age)
+
+
+def _call(connection: psycopg.Connection[Any], query: str, params: tuple[Any, ...]) -> None:
+    try:
+        connection.execute(query.encode(), params)
+    except psycopg.DatabaseError as error:
+        raise stale_or(error) from error
+
+
+async def _acall(connection: psycopg.AsyncConnection[Any], query: str, params: tuple[Any, ...]) -> None:
+    try:
+        await connection.execute(query.encode(), params)
+    except psycopg.DatabaseError as error:
+        raise stale_or(error) from error
 
 
 current: contextvars.ContextVar[Run] = contextvars.ContextVar("foliot_current_job")

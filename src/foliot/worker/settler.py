@@ -150,7 +150,7 @@ class Settler:
                 self.on_settled([run for run in batch.observed if run.claimed.id not in refused], [])
 
     async def _send_successes(self, batch: Batch, closed: list[int]) -> list[bytes]:
-        now, resent = time.monotonic(), False
+        now = time.monotonic()
         results = jsonbs(batch.results) if batch.with_results else None
         params = (
             self.epoch,
@@ -164,18 +164,23 @@ class Settler:
             try:
                 refused = [row[0] for row in await self._line.execute("settle_succeeded", params)]
             except Disconnected as error:
-                resent = True
                 logger.warning("Settling waits for the database: %s", error)
                 await self._line.recover()
             except Refused as error:
                 return await self._one_by_one(batch, closed, error)
             else:
-                return await self._not_by_us(refused, batch) if refused and resent else refused
+                return await self._not_by_us(dict(zip(batch.ids, batch.fences, strict=True)), refused)
 
-    async def _not_by_us(self, refused: list[bytes], batch: Batch) -> list[bytes]:
-        fences = dict(zip(batch.ids, batch.fences, strict=True))
-        ours = await self._line.execute("settled_by", (uuids(refused), int8s([fences[i] for i in refused])))
-        return list(set(refused) - {row[0] for row in ours})
+    async def _not_by_us(self, fences: dict[bytes, int], refused: list[bytes]) -> list[bytes]:
+        """Those we did not end ourselves, by a statement whose reply was lost or in a handler's own transaction."""
+        if not refused:
+            return refused
+        while True:
+            try:
+                ours = await self._line.execute("settled_by", (uuids(refused), int8s([fences[i] for i in refused])))
+                return list(set(refused) - {row[0] for row in ours})
+            except Disconnected:
+                await self._line.recover()
 
     async def _one_by_one(self, batch: Batch, closed: list[int], error: Refused) -> list[bytes]:
         """Only a result can be what the server refuses of a success."""
@@ -205,20 +210,22 @@ class Settler:
         )  # fmt: skip
 
     async def _send_endings(self, endings: list[Ending], closed: list[int]) -> list[Settled]:
-        resent = False
         while True:
             try:
                 rows = await self._line.execute("settle", self._ending_params(endings, closed))
             except Disconnected as error:
-                resent = True
                 logger.warning("Settling waits for the database: %s", error)
                 await self._line.recover()
             except Refused as error:
                 return await self._halve(endings, closed, error)
             else:
-                states = {row[0]: row[1] for row in rows}
-                settled = [Settled(e, states.get(e.claimed.id, "succeeded")) for e in endings]
-                return settled if not resent else [s for s in settled if s.state is not None]
+                return await self._settled(endings, {row[0]: row[1] for row in rows})
+
+    async def _settled(self, endings: list[Ending], states: dict[bytes, str | None]) -> list[Settled]:
+        refused = [e.claimed.id for e in endings if states.get(e.claimed.id, "succeeded") is None]
+        foreign = await self._not_by_us({e.claimed.id: e.claimed.fence for e in endings}, refused)
+        known = [e for e in endings if e.claimed.id not in refused or e.claimed.id in foreign]
+        return [Settled(e, states.get(e.claimed.id, "succeeded")) for e in known]
 
     async def _halve(self, endings: list[Ending], closed: list[int], error: Refused) -> list[Settled]:
         if len(endings) == 1:

@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from foliot.worker.run import Run
+from foliot.worker.transactions import Transactions
 
 Report = Callable[[Run, Any, BaseException | None], None]
 
@@ -17,8 +18,8 @@ Report = Callable[[Run, Any, BaseException | None], None]
 class Threads:
     """A thread cannot be stopped: one that was told to keeps its slot until it returns (`current_job().canceled`)."""
 
-    def __init__(self, most: int, report: Report) -> None:
-        self._most, self._report = most, report
+    def __init__(self, most: int, report: Report, transactions: Transactions) -> None:
+        self._most, self._report, self._transactions = most, report, transactions
         self._loop = asyncio.get_running_loop()
         self._todo: SimpleQueue[Run | None] = SimpleQueue()
         self._ended: deque[tuple[Run, Any, BaseException | None]] = deque()
@@ -43,16 +44,21 @@ class Threads:
 
     def _work(self) -> None:
         while (run := self._todo.get()) is not None:
-            assert run.context is not None
             value, error = None, None
             try:
-                value = run.context.run(run.handler.function, **run.arguments)
+                value = self._call(run)
             except BaseException as raised:  # noqa: BLE001  (SystemExit and its like end the attempt, never the worker)
                 error = raised
             self._ended.append((run, value, error))
             if not self._called:
                 self._called = True
                 self._loop.call_soon_threadsafe(self._bring)
+
+    def _call(self, run: Run) -> Any:
+        assert run.context is not None
+        if run.handler.transactional:
+            return run.context.run(self._transactions.run, run)
+        return run.context.run(run.handler.function, **run.arguments)
 
     def _bring(self) -> None:
         self._called = False

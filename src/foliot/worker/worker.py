@@ -22,8 +22,10 @@ from foliot.worker.doorbell import Doorbell
 from foliot.worker.engine import GIVE_BACK_AFTER, Capacity, Engine
 from foliot.worker.handlers import Handlers
 from foliot.worker.heartbeat import Heartbeat
+from foliot.worker.processes import Processes
 from foliot.worker.settler import Settler
 from foliot.worker.threads import Threads
+from foliot.worker.transactions import Transactions
 
 logger = logging.getLogger("foliot.worker")
 
@@ -49,6 +51,8 @@ class Plan:
     poll_multiplier: float = 2.0
     prepare: bool = True
     once: bool = False  # stop when nothing is left to do
+    jobs_per_child: int | None = None
+    memory_per_child: int | None = None  # bytes
     labels: dict[str, Any] = field(default_factory=dict)
 
 
@@ -65,9 +69,13 @@ class Worker:
         self._claims = self._line("claims")
         self._settler = Settler(self._line("settlements"))
         self._claimer = Claimer(self._claims, plan.queues)
-        self.engine = Engine(handlers, plan.capacity, self._settler, events)
-        self._threads = Threads(plan.capacity.by_kind["thread"], self.engine.ended_elsewhere)
-        self.engine.executors["thread"] = self._threads
+        self._transactions = Transactions(plan.url, lease=plan.lease, most=plan.capacity.total)
+        self.engine = Engine(handlers, plan.capacity, self._settler, events, self._transactions)
+        self._threads = Threads(plan.capacity.by_kind["thread"], self.engine.ended_elsewhere, self._transactions)
+        self._processes = Processes(
+            self.engine.ended_elsewhere, jobs_each=plan.jobs_per_child, memory_each=plan.memory_per_child
+        )
+        self.engine.executors |= {"thread": self._threads, "process": self._processes}
         self._settler.on_settled, self._settler.on_refused = self.engine.settled, self.engine.refused
         self._draining = asyncio.Event()
         self._over = asyncio.Event()
@@ -272,12 +280,14 @@ class Worker:
         if self._heartbeat is not None:
             self._heartbeat.stop()
         self._threads.close()
+        self._processes.close()
         try:
             await self._claims.execute("leave", (self.epoch,))
         except (Disconnected, NodeLost) as error:
             logger.warning("Could not leave politely; the lease will run out: %s", error)
         await self._claims.close()
         await self._settler.close()
+        await self._transactions.close()
         self._events.tell("node_stopped", name=self._plan.name, epoch=self.epoch)
 
 

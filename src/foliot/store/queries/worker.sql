@@ -61,3 +61,9 @@ SELECT {schema}.sweep_claims()
 
 -- name: doorbell
 SELECT {schema}.wake_key(), {schema}.wake_channel()
+
+-- name: guard
+SELECT {schema}.guard(%s::uuid, %s::bigint)
+
+-- name: complete
+SELECT {schema}.complete(%s::uuid, %s::bigint, %s::jsonb, %s::float8)

@@ -46,3 +46,10 @@ def translate(error: psycopg.DatabaseError, schema: str) -> Exception:
 
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def stale_or(error: psycopg.DatabaseError) -> Exception:
+    """StaleFence when that is what it is; else the error itself."""
+    if error.sqlstate != "FO007":
+        return error
+    return StaleFence(_sentence(error.diag.message_primary or str(error)), hint=error.diag.message_hint)

@@ -1,0 +1,158 @@
+"""Runs CPU-bound handlers in child processes, one job per child at a time.
+
+A child that dies takes its own job with it and no other. One whose job timed out is killed, with whatever it has
+started: each child leads a session of its own. Children are kept for the next job, and replaced after `jobs_each`
+jobs or when one has grown beyond `memory_each` bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import pickle
+import signal
+import socket
+import struct
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from foliot.errors import FoliotError
+from foliot.worker.handlers import RemoteError
+from foliot.worker.run import Run
+from foliot.worker.threads import Report
+
+logger = logging.getLogger("foliot.worker")
+
+GRACE = 5.0  # between a polite request to stop and a kill
+HEADER = struct.Struct(">I")
+
+
+class ChildDied(FoliotError):
+    """The child process that ran the handler ended without an answer."""
+
+
+@dataclass(eq=False)
+class _Child:
+    process: asyncio.subprocess.Process
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    jobs: int = 0
+    memory: int = 0
+    run: Run | None = field(default=None)
+
+    def send(self, *message: Any) -> None:
+        data = pickle.dumps(message)
+        self.writer.write(HEADER.pack(len(data)) + data)
+
+    async def receive(self) -> Any:
+        (length,) = HEADER.unpack(await self.reader.readexactly(HEADER.size))
+        return pickle.loads(await self.reader.readexactly(length))  # noqa: S301  (our own child, over a socket pair)
+
+    def kill(self) -> None:
+        """The session, so that what the handler started ends with it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.writer.close()
+
+
+class Processes:
+    """As many children as there are jobs for them, at most one per slot."""
+
+    def __init__(self, report: Report, *, jobs_each: int | None = None, memory_each: int | None = None) -> None:
+        self._report, self._jobs_each, self._memory_each = report, jobs_each, memory_each
+        self._idle: list[_Child] = []
+        self._busy: dict[bytes, _Child] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def submit(self, run: Run) -> None:
+        task = asyncio.get_running_loop().create_task(self._run(run))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def stop(self, run: Run) -> None:
+        child = self._busy.get(run.claimed.id)
+        if child is None:
+            return
+        if run.stopping == "canceled":
+            child.send("stop")
+            asyncio.get_running_loop().call_later(GRACE, self._kill_if_still, child, run)
+        else:
+            child.kill()
+
+    def _kill_if_still(self, child: _Child, run: Run) -> None:
+        if child.run is run:
+            child.kill()
+
+    async def _run(self, run: Run) -> None:
+        try:
+            child = self._idle.pop() if self._idle else await _start_child()
+        except OSError as error:
+            self._report(run, None, ChildDied(f"No child process could be started: {error}"))
+            return
+        child.run = run
+        self._busy[run.claimed.id] = child
+        answer = await self._converse(child, run)
+        del self._busy[run.claimed.id]
+        child.run = None
+        self._report(run, *answer)
+
+    async def _converse(self, child: _Child, run: Run) -> tuple[Any, BaseException | None]:
+        try:
+            child.send("run", run.handler.reference, tuple(run.claimed))
+            while True:
+                match await child.receive():
+                    case ("progress", value):
+                        run.progress(value)
+                    case ("done", result, memory):
+                        self._keep(child, memory)
+                        return result, None
+                    case ("failed", description, memory):
+                        self._keep(child, memory)
+                        return None, _revive(description)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            child.kill()
+            code = await child.process.wait()
+            return None, ChildDied(f"The child process of job {run.id} ended without an answer ({_exit(code)}).")
+
+    def _keep(self, child: _Child, memory: int) -> None:
+        child.jobs += 1
+        worn = (self._jobs_each and child.jobs >= self._jobs_each) or (self._memory_each and memory > self._memory_each)
+        if worn:
+            child.kill()
+        else:
+            self._idle.append(child)
+
+    def close(self) -> None:
+        for child in (*self._idle, *self._busy.values()):
+            child.kill()
+
+
+def _revive(description: dict[str, Any]) -> BaseException:
+    """Skip, Snooze and the like are the same thing here as there."""
+    signal_raised = description.pop("signal", None)
+    return signal_raised if isinstance(signal_raised, BaseException) else RemoteError(description)
+
+
+def _exit(code: int) -> str:
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+async def _start_child() -> _Child:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with theirs:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "foliot.worker.child",
+            str(theirs.fileno()),
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
+            stdin=asyncio.subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        )
+    reader, writer = await asyncio.open_connection(sock=ours)
+    return _Child(process, reader, writer)

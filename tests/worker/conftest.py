@@ -1,0 +1,85 @@
+"""A worker in the test's own process, on a database of its own, driven until nothing is left to do."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+
+from foliot import App
+from foliot.node import Node, plan_for
+
+PATIENCE = 30
+
+
+class Workbench:
+    """An app, its database, and ways to let a node work."""
+
+    def __init__(self, url: str) -> None:
+        self.app = App(url, lease=2, drain_timeout=5, poll_interval=0.01, poll_max_interval=0.05)
+        self.url = url
+
+    def node(self, **changes: Any) -> Node:
+        handlers = {name: task.handler() for name, task in self.app.tasks.items()}
+        queues = tuple(sorted({task.queue for task in self.app.tasks.values()} | {"default"}))
+        plan = plan_for(self.app.settings, self.url, handlers, app="test", queues=queues)
+        return Node(replace(plan, **changes), handlers, self.app.events)
+
+    async def work_off(self, **changes: Any) -> None:
+        """Until nothing is ready."""
+        async with asyncio.timeout(PATIENCE):
+            await self.node(once=True, **changes).run()
+
+    @asynccontextmanager
+    async def working(self, **changes: Any) -> AsyncIterator[Node]:
+        node = self.node(**changes)
+        running = asyncio.create_task(node.run())
+        try:
+            yield node
+        finally:
+            node.stop()
+            async with asyncio.timeout(PATIENCE):
+                await running
+
+    def sql(self, query: str, *params: Any) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            cursor = connection.execute(query.encode(), params)
+            return cursor.fetchall() if cursor.description else []
+
+    async def until(self, what: Callable[[], Any]) -> Any:
+        """Asks again and again, without a guess at how long it takes."""
+        async with asyncio.timeout(PATIENCE):
+            while not (answer := what()):
+                await asyncio.sleep(0.005)
+        return answer
+
+
+@pytest.fixture
+def bench(schema_database: str) -> Iterator[Workbench]:
+    workbench = Workbench(schema_database)
+    yield workbench
+    workbench.app.close()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs `async def` tests, and closes the app's connections on the loop that opened them."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    asyncio.run(_and_close(pyfuncitem.obj(**arguments), arguments.get("bench")))
+    return True
+
+
+async def _and_close(test: Coroutine[Any, Any, None], bench: Workbench | None) -> None:
+    try:
+        await test
+    finally:
+        if bench is not None:
+            await bench.app.aclose()
