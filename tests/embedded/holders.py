@@ -6,11 +6,12 @@ import fcntl
 import json
 import os
 import signal
-import site
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import psycopg
 
 import foliot
 from foliot.postgres.embedded import supervisor
@@ -79,8 +80,8 @@ class Holder:
 
 
 def python_path() -> str:
-    """For a Python that is not the virtual environment's, but of the same version."""
-    return os.pathsep.join([str(Path(foliot.__file__).parents[1]), *site.getsitepackages()])
+    """For a Python of the same version that is not the virtual environment's."""
+    return os.pathsep.join(str(Path(str(package.__file__)).parents[1]) for package in (foliot, psycopg))
 
 
 def wait_until_free(lock: Path) -> None:

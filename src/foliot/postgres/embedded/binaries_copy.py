@@ -44,6 +44,7 @@ def _copy(prefix: Path, binaries: Binaries) -> Path:
     """Copied once for all projects, under another name until it is whole. Root owns it: the server cannot change it."""
     shelf = home.STATE / "binaries"
     home.make_directory(shelf)
+    supervisor.make_lock(shelf / "change.lock")
     kept = shelf / _key(binaries)
     with supervisor.change(shelf):
         for leftover in shelf.glob(f"{_DRAFT}*"):

@@ -21,6 +21,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from foliot.errors import EmbeddedError
+from foliot.postgres.embedded import supervisor
 from foliot.postgres.embedded.account import server_account
 
 STATE = Path("/var/lib/foliot")
@@ -57,6 +58,8 @@ class Home:
         """Make what is missing, open to all: data and socket have their own guard, and the server's user must pass."""
         for directory in dict.fromkeys((self.directory, self.root)):
             make_directory(directory)
+        for lock in supervisor.LOCKS:
+            supervisor.make_lock(self.root / lock)
         ignore = self.directory / ".gitignore"
         if not ignore.exists():
             ignore.write_text("*\n")

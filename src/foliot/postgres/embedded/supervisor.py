@@ -31,6 +31,7 @@ from pathlib import Path
 if sys.platform != "win32":
     import fcntl
 
+LOCKS = ("change.lock", "holders.lock", "server.lock", "watcher.lock")
 PAUSE = 0.005
 # A starter may wait a minute for the server to answer, and a stopper 40 seconds for its end.
 PATIENCE = 90.0
@@ -196,9 +197,16 @@ def _forget_socket_directory(home: Path) -> None:
         record.unlink()
 
 
+def make_lock(path: Path) -> None:
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+
+
 def open_lock(path: Path) -> int:
-    """Python's descriptors do not pass to other programs unless told to, which the locks rely on."""
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    """Makes none: the watcher of a home that is being deleted must put nothing back into it.
+
+    Python's descriptors do not pass to other programs unless told to, which the locks rely on.
+    """
+    return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
 
 
 def try_lock(descriptor: int) -> bool:
