@@ -1,0 +1,116 @@
+"""`foliot db`: the schema and its migrations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from foliot.cli.output import GlobalOptions, command_group, print_facts, print_json, print_table
+
+if TYPE_CHECKING:
+    from foliot.postgres.migrate import Source, Status
+    from foliot.settings import Settings
+
+app = command_group("Make, upgrade and inspect the schema. Alone: status.")
+
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+_EXIT = {"ready": 0, "newer": 0, "too old": 1, "too new": 1, "missing": 3}
+
+
+@app.callback(invoke_without_command=True)
+def db(ctx: typer.Context) -> None:
+    if ctx.invoked_subcommand is None:
+        status(ctx)
+
+
+@app.command()
+def migrate(ctx: typer.Context) -> None:
+    """Bring the schema to the newest version. Safe to run from many places at once, and again after a kill."""
+    from foliot.postgres.migrate import migrate as run
+
+    settings, url = _where(ctx.obj)
+    result = run(url, settings.schema, _source(), report=typer.echo)
+    typer.echo(f"Schema {result.schema} is at version {result.version} of {result.source.newest}: {result.verdict}.")
+
+
+@app.command()
+def status(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Show what has been applied and what is missing. Exit code 1: not usable as it is, 3: no schema."""
+    from foliot.postgres.migrate import status as read
+
+    settings, url = _where(ctx.obj)
+    found = read(url, settings.schema, _source())
+    if as_json:
+        print_json(_as_data(found))
+    else:
+        _print_status(found, ctx.obj, settings)
+    raise typer.Exit(_EXIT[found.verdict])
+
+
+@app.command()
+def sql(
+    ctx: typer.Context,
+    everything: Annotated[bool, typer.Option("--all", help="From an empty database; needs no connection.")] = False,
+) -> None:
+    """Print what `migrate` would run, as a script for psql."""
+    from foliot.postgres.migrate import Status, plan_sql
+    from foliot.postgres.migrate import status as read
+
+    if everything:
+        found = Status(ctx.obj.settings().schema, _source(), exists=False)
+    else:
+        settings, url = _where(ctx.obj)
+        found = read(url, settings.schema, _source())
+    typer.echo(plan_sql(found), nl=False)
+
+
+def _where(options: GlobalOptions) -> tuple[Settings, str]:
+    """The direct address if there is one: what runs outside a transaction needs a session that stays the same."""
+    settings = options.settings()
+    return settings, settings.listen_url or options.address(settings).url
+
+
+def _source() -> Source:
+    from foliot.postgres.migrate import Source
+
+    return Source.of_package("foliot.store")
+
+
+def _print_status(found: Status, options: GlobalOptions, settings: Settings) -> None:
+    facts = {
+        "database": options.address(settings),
+        "schema": found.schema,
+        "version": f"{found.version} of {found.source.newest}: {found.verdict}",
+        "functions": _functions_line(found),
+    }
+    print_facts(facts)
+    if found.applied:
+        rows = [
+            (row.version, row.name, f"{row.applied_at:%Y-%m-%d %H:%M %Z}", row.foliot_version) for row in found.applied
+        ]
+        print_table(("version", "name", "applied", "by Foliot"), rows)
+    for migration in found.pending:
+        typer.echo(f"missing: {migration.name}")
+    if _EXIT[found.verdict]:
+        typer.echo("Install a newer Foliot." if found.verdict == "too new" else "Run `foliot db migrate`.")
+
+
+def _functions_line(found: Status) -> str:
+    if found.functions is None:
+        return "none"
+    state = "outdated" if found.functions_outdated else "current"
+    return f"{state}, applied {found.functions.applied_at:%Y-%m-%d %H:%M %Z} by Foliot {found.functions.foliot_version}"
+
+
+def _as_data(found: Status) -> dict[str, object]:
+    return {
+        "schema": found.schema,
+        "verdict": found.verdict,
+        "version": found.version,
+        "newest": found.source.newest,
+        "oldest_compatible": found.oldest_compatible,
+        "functions_outdated": found.functions_outdated,
+        "applied": [vars(row) for row in found.applied],
+        "pending": [migration.name for migration in found.pending],
+    }

@@ -1,0 +1,81 @@
+"""What all commands share: the global options, and printing for people (Rich on a terminal), for pipes and as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from foliot.postgres.address import Address
+    from foliot.settings import Settings
+
+ON_TERMINAL = sys.stdout.isatty()
+MARKUP: Literal["rich"] | None = "rich" if ON_TERMINAL else None
+
+
+@dataclass(frozen=True)
+class GlobalOptions:
+    """The options before the command; every command finds them in its context's `obj`."""
+
+    database_url: str | None
+    schema: str | None
+
+    def settings(self, **arguments: Any) -> Settings:
+        from foliot.settings import Settings
+
+        return Settings.load(database_url=self.database_url, schema=self.schema, **arguments)
+
+    def address(self, settings: Settings) -> Address:
+        from foliot.postgres.address import find_address
+
+        return find_address(settings)
+
+
+def command_group(meaning: str | None = None) -> typer.Typer:
+    """A Typer for one module of commands, set up like all the others."""
+    return typer.Typer(help=meaning, rich_markup_mode=MARKUP, add_completion=False, pretty_exceptions_enable=False)
+
+
+def print_json(data: object) -> None:
+    typer.echo(json.dumps(data, indent=2, default=str, ensure_ascii=False))
+
+
+def print_facts(facts: Mapping[str, object]) -> None:
+    """Name and value, one pair per line."""
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        typer.echo(f"{typer.style(name.ljust(width), bold=True)}  {value}")
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    cells = [["" if value is None else str(value) for value in row] for row in rows]
+    if ON_TERMINAL:
+        _print_rich(columns, cells)
+        return
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    for line in (columns, *cells):
+        typer.echo("  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _print_rich(columns: Sequence[str], cells: Iterable[Sequence[str]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*columns, box=box.SIMPLE_HEAD)
+    for row in cells:
+        table.add_row(*map(Text, row))  # Text, because [brackets] in data are no markup
+    Console().print(table)
+
+
+def plain_commands(formatter: Any, panels: Mapping[str, list[tuple[str, str]]]) -> None:
+    """The help's list of commands when it is piped: Rich draws its own."""
+    for panel, rows in panels.items():
+        with formatter.section(panel):
+            formatter.write_dl(rows)

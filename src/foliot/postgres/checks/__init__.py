@@ -1,0 +1,13 @@
+"""What `foliot doctor` looks at. Each check says that a thing is well, or what is wrong with it and the way out.
+
+finding.py     what a check returns
+machine.py     this machine: Python, time zones, the embedded server
+server.py      the server: version, schema, clock, limits, role defaults, old transactions
+path.py        what stands between: poolers, and whether LISTEN comes through
+examine.py     all of them in order; what cannot be looked at without a connection says so
+"""
+
+from foliot.postgres.checks.examine import examine
+from foliot.postgres.checks.finding import Finding
+
+__all__ = ["Finding", "examine"]
