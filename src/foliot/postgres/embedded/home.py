@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote as quote_for_shell
 from urllib.parse import quote
 
 from foliot.errors import EmbeddedError
@@ -26,6 +28,7 @@ from foliot.postgres.embedded.account import server_account
 
 STATE = Path("/var/lib/foliot")
 PORT = "5432"
+DATABASE = "foliot"
 
 
 @dataclass(frozen=True)
@@ -46,11 +49,11 @@ class Home:
     @property
     def socket_directory(self) -> Path:
         try:
-            return Path(os.fsdecode((self.root / "socket-directory").read_bytes()))
+            return read_path(self.root / "socket-directory")
         except FileNotFoundError:
             return self.root / "socket"
 
-    def url(self, database: str = "foliot") -> str:
+    def url(self, database: str = DATABASE) -> str:
         """Names the port, since libpq would take it from PGPORT otherwise."""
         return f"postgresql://postgres@/{database}?host={quote(os.fsencode(self.socket_directory))}&port={PORT}"
 
@@ -64,7 +67,7 @@ class Home:
         if not ignore.exists():
             ignore.write_text("*\n")
         if self.root != self.directory:
-            (self.directory / "state-directory").write_bytes(os.fsencode(self.root))
+            write_path(self.directory / "state-directory", self.root)
 
     def refuse_if_foreign(self) -> None:
         """Locks and data of two users do not mix: what one makes, the other cannot open."""
@@ -92,17 +95,18 @@ def find_home(project: Path) -> Home:
 def _can_live_in(directory: Path) -> bool:
     if os.geteuid() != 0 or (directory / "data").exists():
         return True
-    # Itself if it is there, since it may be a link to somewhere else.
-    return server_account(directory / "data").can_enter(directory if directory.exists() else directory.parent)
+    # Made by us it is open to all; it may also be somebody's link to a place that is not.
+    return server_account(directory / "data").can_enter(directory if directory.is_symlink() else directory.parent)
 
 
 def _refuse_if_moved(pointer: Path, state: Path) -> None:
     """Following the pointer blindly would let a project and its copy share one database."""
-    recorded = Path(os.fsdecode(pointer.read_bytes()))
+    recorded = read_path(pointer)
     if recorded != state:
+        forget = f"rm {quote_for_shell(str(pointer))}"
         raise EmbeddedError(
             f"{pointer} names {recorded}, but a project at this path has its data in {state}.",
-            hint=f"If the project was moved: mv {recorded} {state} && rm {pointer}. If this is a copy: rm {pointer}.",
+            hint=f"If the project was moved: mv {recorded} {state} && {forget}. If this is a copy: {forget}.",
         )
 
 
@@ -114,3 +118,15 @@ def make_directory(directory: Path) -> None:
         make_directory(directory.parent)
     directory.mkdir(exist_ok=True)
     directory.chmod(0o755)
+
+
+def read_path(record: Path) -> Path:
+    return Path(os.fsdecode(record.read_bytes()))
+
+
+def write_path(record: Path, path: Path) -> None:
+    """Under another name first: nobody may read half a path, and several may write at once."""
+    descriptor, draft = tempfile.mkstemp(prefix=record.name, dir=record.parent)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(os.fsencode(path))
+    Path(draft).replace(record)

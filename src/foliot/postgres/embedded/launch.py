@@ -88,7 +88,7 @@ def _is_in_use(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass  # by somebody else
     return True
 
 
@@ -98,7 +98,7 @@ def start_watcher(home: Home) -> None:
     try:
         if supervisor.try_lock(lock):
             # Isolated, and without the site packages: it needs the standard library only.
-            command = [sys.executable, "-I", "-S", supervisor.__file__, str(home.root), str(lock)]
+            command = [sys.executable or "python3", "-I", "-S", supervisor.__file__, str(home.root), str(lock)]
             with _log(home) as log:
                 own_account().start(command, output=log, keep=lock)
     finally:

@@ -17,11 +17,10 @@ import psycopg
 
 from foliot.errors import EmbeddedError
 from foliot.postgres.embedded import supervisor
-from foliot.postgres.embedded.home import PORT, Home, find_home
+from foliot.postgres.embedded.home import DATABASE, PORT, Home, find_home
 from foliot.postgres.embedded.launch import Launch, start_watcher
 
 _PATIENCE = 60.0
-_DATABASE = "foliot"
 
 
 @dataclass
@@ -68,7 +67,7 @@ class EmbeddedServer:
         if os.getpid() != self._holder:
             return
         # The home may have been deleted meanwhile; a server that finds its data gone stops by itself.
-        with suppress(FileNotFoundError):
+        with _explained(self.directory.parent), suppress(FileNotFoundError):
             if not supervisor.stop_unless_held(self._home.root):
                 raise EmbeddedError(f"The server did not stop.\n{_last_words(self._home)}")
 
@@ -89,7 +88,7 @@ def running_url(project: Path) -> str | None:
         return None
     if home is None or supervisor.running_pid(home.data) is None or not _answers(home):
         return None
-    return home.url(_DATABASE)
+    return home.url()
 
 
 def _answers(home: Home) -> bool:
@@ -139,8 +138,8 @@ def _bring_up(launch: Launch) -> tuple[bool, str]:
 def _greet(home: Home) -> str:
     """Ask for the version, and make our database if it is not there (under `change`, so nobody else is making it)."""
     with psycopg.connect(home.url("postgres"), autocommit=True, connect_timeout=5) as connection:
-        if not connection.execute("SELECT FROM pg_database WHERE datname = %s", [_DATABASE]).rowcount:
-            connection.execute(f"CREATE DATABASE {_DATABASE}")
+        if not connection.execute("SELECT FROM pg_database WHERE datname = %s", [DATABASE]).rowcount:
+            connection.execute(f"CREATE DATABASE {DATABASE}")
         return (connection.info.parameter_status("server_version") or "").split(" ")[0]
 
 
@@ -156,7 +155,7 @@ def _last_words(home: Home, lines: int = 10) -> str:
 def _explained(project: Path) -> Iterator[None]:
     if sys.platform == "win32":
         raise EmbeddedError(
-            "The embedded server does not run on Windows.", hint="Name a database in FOLIOT_DATABASE_URL."
+            "The embedded server does not run on Windows.", hint="Name a database in FOLIOTDATABASE_URL."
         )
     try:
         yield
@@ -168,5 +167,5 @@ def _explained(project: Path) -> Iterator[None]:
     except OSError as error:
         raise EmbeddedError(
             f"The embedded server of {project} cannot be used: {error}",
-            hint="Foliot must be able to write there, or needs a database of your own in FOLIOT_DATABASE_URL.",
+            hint="Foliot must be able to write there, or needs a database of your own in FOLIOTDATABASE_URL.",
         ) from error

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 from foliot.postgres.embedded.account import Account
-from foliot.postgres.embedded.home import PORT, Home
+from foliot.postgres.embedded.home import PORT, Home, write_path
 
 _SOCKET = f".s.PGSQL.{PORT}"
 # The kernel's limit for the path of a socket, less the byte that ends it.
@@ -35,7 +35,7 @@ def make_socket_directory(home: Home, account: Account) -> Path:
         directory.mkdir(mode=0o700)
     else:
         directory = Path(tempfile.mkdtemp(prefix="foliot-", dir=_short_place(account)))
-        _write_whole(record, os.fsencode(directory))
+        write_path(record, directory)
     account.own(directory)
     return directory
 
@@ -66,9 +66,3 @@ def _is_private(directory: Path, account: Account) -> bool:
     except OSError:
         return False
     return stat.S_ISDIR(status.st_mode) and status.st_uid == account.uid and stat.S_IMODE(status.st_mode) == 0o700
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    draft = path.with_name(f"{path.name}.new")
-    draft.write_bytes(content)
-    draft.replace(path)
