@@ -20,6 +20,17 @@ from foliot.cli.output import MARKUP, GlobalOptions, plain_commands
 
 # Panel of the help -> command -> module.
 _COMMANDS = {
+    "Run": {
+        "up": "foliot.cli.up",
+        "worker": "foliot.cli.worker",
+    },
+    "Look and act": {
+        "jobs": "foliot.cli.jobs",
+        "dead": "foliot.cli.dead",
+        "queues": "foliot.cli.queues",
+        "nodes": "foliot.cli.nodes",
+        "stats": "foliot.cli.stats",
+    },
     "Set up": {
         "db": "foliot.cli.db",
         "doctor": "foliot.cli.doctor",

@@ -6,14 +6,16 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import typer
 
 if TYPE_CHECKING:
+    from foliot.client.plans import Plan
     from foliot.postgres.address import Address
     from foliot.settings import Settings
 
+R = TypeVar("R")
 ON_TERMINAL = sys.stdout.isatty()
 MARKUP: Literal["rich"] | None = "rich" if ON_TERMINAL else None
 
@@ -34,6 +36,15 @@ class GlobalOptions:
         from foliot.postgres.address import find_address
 
         return find_address(settings)
+
+
+    def run(self, plan: Plan[R]) -> R:
+        """Carries out one of the client's plans."""
+        from foliot.client.clients import Client
+
+        settings = self.settings()
+        with Client(self.address(settings).url, schema=settings.schema, pool_size=1) as client:
+            return client.run(plan)
 
 
 def command_group(meaning: str | None = None) -> typer.Typer:

@@ -87,7 +87,7 @@ def _apply_functions(connection: Connection, schema: str, source: Source) -> Non
         _execute(connection, functions_step(schema, source, DEFAULT_PATIENCE))
 
 
-class _AnotherMigration(Exception):  # noqa: N818  (a state of affairs, caught below)
+class _AnotherMigration(Exception):
     """The schema's lock is taken."""
 
 

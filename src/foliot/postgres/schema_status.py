@@ -119,9 +119,9 @@ def read_status(connection: psycopg.Connection[Any], schema: str, source: Source
     functions = sql.SQL("SELECT checksum, applied_at, foliot_version FROM {}").format(
         sql.Identifier(schema, "schema_functions")
     )
-    with connection.cursor(row_factory=class_row(AppliedMigration)) as cursor:
+    with connection.cursor(binary=True, row_factory=class_row(AppliedMigration)) as cursor:
         applied = tuple(cursor.execute(versions).fetchall())
-    with connection.cursor(row_factory=class_row(AppliedFunctions)) as function_cursor:
+    with connection.cursor(binary=True, row_factory=class_row(AppliedFunctions)) as function_cursor:
         return Status(schema, source, exists, True, applied, function_cursor.execute(functions).fetchone())
 
 

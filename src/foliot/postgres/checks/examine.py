@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 from foliot.errors import NoDatabase, SettingsError
 from foliot.postgres.address import Address, find_address
 from foliot.postgres.checks.finding import Finding, Patient, open_for_checks
@@ -67,8 +69,13 @@ def _of_server(connection: Connection, address: Address, settings: Settings, pat
     with connection:
         secure = "encrypted" if connection.pgconn.ssl_in_use else "not encrypted"
         yield Finding("connection", "ok", f"{address}, {secure}.")
-        for check in _OF_SERVER.values():
-            yield check(patient)
+        for name, check in _OF_SERVER.items():
+            try:
+                yield check(patient)
+            except psycopg.Error as error:
+                yield Finding(
+                    name, "wrong", f"PostgreSQL refused to be asked: {error}", "Ask as a role with more rights."
+                )
 
 
 def _described(settings: Settings) -> str:

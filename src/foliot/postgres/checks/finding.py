@@ -43,7 +43,8 @@ class Patient:
     old_transaction: float = 300.0
 
     def ask(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
-        return self.connection.execute(query.encode(), parameters, prepare=False).fetchall()
+        """In binary form, which no DateStyle can spoil."""
+        return self.connection.execute(query.encode(), parameters, prepare=False, binary=True).fetchall()
 
     def connect(self) -> Connection:
         """One more connection, as every process of ours would open it."""
@@ -53,6 +54,10 @@ class Patient:
     def is_pooled(self) -> bool:
         """A pooler invents the process number that it tells its client."""
         return self.ask("SELECT pg_backend_pid()") != [(self.connection.info.backend_pid,)]
+
+    @cached_property
+    def is_standby(self) -> bool:
+        return self.ask("SELECT pg_is_in_recovery()") == [(True,)]
 
 
 def open_for_checks(url: str) -> Connection:

@@ -43,7 +43,7 @@ def check_zones(patient: Patient) -> Finding:
     both = sorted(here & there)
     other = _different(patient, both) + sorted(here - there)
     if other:
-        says = f"Python and the server disagree on {len(other)} of {len(here)} zones: {', '.join(other[:4])}."
+        says = f"Python and the server disagree on {len(other)} of {len(here)} zones: {', '.join(other[:20])}."
         hint = "Update the older data: `pip install -U tzdata` here, the package tzdata on the server."
         return Finding("zones", "note", says, hint)
     return Finding("zones", "ok", f"Python and the server agree on {len(both)} zones.")

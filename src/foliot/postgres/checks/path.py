@@ -47,7 +47,7 @@ def _shares_sessions(patient: Patient) -> bool:
 
 
 def _session(connection: Connection) -> object:
-    return connection.execute("SELECT pg_backend_pid(), pg_postmaster_start_time()", prepare=False).fetchone()
+    return connection.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
 
 
 def _loses_prepared(patient: Patient) -> bool:
@@ -64,6 +64,8 @@ def _loses_prepared(patient: Patient) -> bool:
 def check_listen(patient: Patient) -> Finding:
     """A message sent through the ordinary address must arrive at the one that listens."""
     direct = patient.settings.listen_url
+    if patient.is_standby:
+        return Finding("listen", "skipped", "Not on a standby; see above.")
     if not direct and patient.is_pooled and _shares_sessions(patient):
         return Finding("listen", "skipped", "Not through this pooler; see above.")
     try:

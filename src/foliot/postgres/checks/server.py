@@ -19,7 +19,7 @@ def check_server(patient: Patient) -> Finding:
     version = f"PostgreSQL {number // 10000}.{number % 10000}"
     if number // 10000 < _OLDEST_SERVER:
         return Finding("server", "wrong", f"{version} is too old.", "Foliot needs PostgreSQL 15 or newer.")
-    if patient.ask("SELECT pg_is_in_recovery()") == [(True,)]:
+    if patient.is_standby:
         hint = "Name the primary, or name all hosts: postgresql://a,b/database finds it."
         return Finding("server", "wrong", f"{version} is a standby, which only reads.", hint)
     return Finding("server", "ok", f"{version}.")

@@ -1,0 +1,36 @@
+"""Running the command as a person does: a process of its own, in a directory of its own, with nothing inherited."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Foliot:
+    """`foliot("db", "status")` runs it to its end and returns what it said."""
+
+    directory: Path
+    environ: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*words),
+            cwd=self.directory,
+            env=self.environment(**variables),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def command(self, *words: str) -> list[str]:
+        return [str(Path(sys.executable).parent / "foliot"), *words]
+
+    def environment(self, **variables: str) -> dict[str, str]:
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith(("FOLIOT_", "PG", "DATABASE_URL"))
+        }
+        return {**inherited, **self.environ, **variables}
