@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 from foliot.errors import NoDatabase
 from foliot.maintenance.caretaker import Caretaker
@@ -107,8 +106,10 @@ class Node:
         assert self._worker is not None, "the node has not been started"
         return self._worker
 
-    def renamed(self, name: str) -> Node:
-        return Node(replace(self.plan, name=name), self._handlers, self._events, unknown_type_grace=self._grace)
+    @property
+    def finished(self) -> int:
+        """Runs that have ended here so far."""
+        return 0 if self._worker is None else self._worker.engine.finished
 
 
 async def _listen(bell: Doorbell) -> None:

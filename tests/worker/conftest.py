@@ -55,7 +55,7 @@ class Workbench:
     async def until(self, what: Callable[[], Any]) -> Any:
         """Asks again and again, without a guess at how long it takes."""
         async with asyncio.timeout(PATIENCE):
-            while not (answer := what()):
+            while not (answer := what()):  # noqa: ASYNC110  (what it waits for is in the database)
                 await asyncio.sleep(0.005)
         return answer
 
@@ -73,13 +73,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    asyncio.run(_and_close(pyfuncitem.obj(**arguments), arguments.get("bench")))
+    asyncio.run(_and_close(pyfuncitem.obj(**arguments), pyfuncitem.funcargs["bench"]))
     return True
 
 
-async def _and_close(test: Coroutine[Any, Any, None], bench: Workbench | None) -> None:
+async def _and_close(test: Coroutine[Any, Any, None], bench: Any) -> None:
     try:
         await test
     finally:
-        if bench is not None:
-            await bench.app.aclose()
+        await bench.app.aclose()

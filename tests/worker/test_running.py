@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
 import threading
 import time
 from datetime import timedelta
@@ -158,10 +160,8 @@ async def test_a_coroutine_that_swallows_cancellation_is_told_again(bench: Workb
     @bench.app.task(timeout=0.05, retry=Retry(max_attempts=2, base=1000))
     async def stubborn() -> None:
         for _ in range(2):
-            try:
+            with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                pass
         await asyncio.Event().wait()
 
     job = await stubborn.aenqueue()
@@ -207,8 +207,6 @@ async def test_a_handlers_own_timeout_is_its_own(bench: Workbench) -> None:
 
 
 async def test_context_variables_of_one_handler_do_not_reach_another(bench: Workbench) -> None:
-    import contextvars
-
     mark: contextvars.ContextVar[str] = contextvars.ContextVar("mark", default="clean")
 
     @bench.app.task

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 import orjson
 
@@ -22,6 +22,7 @@ from foliot.telemetry.events import Events, Observer
 if TYPE_CHECKING:
     from foliot.client.clients import AsyncClient, Client
     from foliot.client.plans import Plan
+    from foliot.postgres.connect import AsyncConnection, Connection
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,6 +46,10 @@ class App:
     def settings(self) -> Settings:
         return Settings.load(**self._given)
 
+    def use(self, settings: Settings) -> None:
+        """Settings that somebody else has put together, such as the command line."""
+        self.__dict__["settings"] = settings
+
     @property
     def name(self) -> str:
         """Owner of declared schedules and of a cluster start."""
@@ -52,6 +57,10 @@ class App:
 
     # -- tasks
 
+    @overload
+    def task(self, function: Callable[Concatenate[AsyncConnection, P], Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[Concatenate[Connection, P], R], /) -> Task[P, R]: ...
     @overload
     def task(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
     @overload
@@ -216,6 +225,10 @@ class App:
 class TaskDecorator:
     """Only for type checkers: what `@app.task(...)` with arguments returns."""
 
+    @overload
+    def __call__(self, function: Callable[Concatenate[AsyncConnection, P], Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Connection, P], R], /) -> Task[P, R]: ...
     @overload
     def __call__(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
     @overload

@@ -17,10 +17,11 @@ from queue import SimpleQueue
 from typing import Any
 
 from foliot.model.signals import Signal
+from foliot.telemetry.context import current
 from foliot.worker.failures import describe
 from foliot.worker.handlers import BadPayload, Handler
 from foliot.worker.processes import HEADER
-from foliot.worker.run import Claimed, Run, current
+from foliot.worker.run import Claimed, Run
 
 _PR_SET_PDEATHSIG = 1
 

@@ -21,11 +21,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import UUID
 
+from foliot.telemetry.context import current
 from foliot.telemetry.events import Events
 from foliot.worker.failures import describe, ending_of
 from foliot.worker.handlers import Handler, Handlers, Kind
 from foliot.worker.rate import Rate
-from foliot.worker.run import Claimed, Run, current
+from foliot.worker.run import Claimed, Run
 from foliot.worker.settler import Ending, Settled, Settler
 from foliot.worker.transactions import Transactions
 

@@ -13,6 +13,7 @@ import psycopg
 
 from foliot.store.queries import Queries, queries
 from foliot.store.refusals import stale_or
+from foliot.telemetry.context import current
 
 if TYPE_CHECKING:
     from foliot.worker.handlers import Handler
@@ -130,7 +131,7 @@ class Run:
         await _acall(connection, self._queries["guard"], (self.id, self.fence))
 
     def complete(self, result: Any = None, *, connection: psycopg.Connection[Any]) -> None:
-        """Completes this job in your own transaction, whose commit is its end. Raises StaleFence if that is too late."""
+        """Completes this job in your own transaction, whose commit is its end. Raises StaleFence if it is too late."""
         _call(connection, self._queries["complete"], self._completion(result))
 
     async def acomplete(self, result: Any = None, *, connection: psycopg.AsyncConnection[Any]) -> None:
@@ -159,12 +160,9 @@ async def _acall(connection: psycopg.AsyncConnection[Any], query: str, params: t
         raise stale_or(error) from error
 
 
-current: contextvars.ContextVar[Run] = contextvars.ContextVar("foliot_current_job")
-
-
 def current_job() -> Run:
     """The job whose handler is calling."""
-    try:
-        return current.get()
-    except LookupError:
-        raise LookupError("current_job() was called outside of a task's handler") from None
+    job = current.get(None)
+    if not isinstance(job, Run):
+        raise LookupError("current_job() was called outside of a task's handler")
+    return job

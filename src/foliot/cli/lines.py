@@ -1,0 +1,50 @@
+"""What a worker prints: what it found when it starts, and a line per job for those who watch."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from foliot import App
+    from foliot.node import Node
+    from foliot.postgres.address import Address
+    from foliot.postgres.schema_status import Status
+    from foliot.worker.run import Run
+
+_COLOURS = {"succeeded": "green", "skipped": "cyan", "failed": "yellow", "timed_out": "yellow", "dead": "red"}
+
+
+def print_start(app: App, reference: str, node: Node, address: Address, status: Status) -> None:
+    tasks = len({id(task) for task in app.tasks.values()})
+    queues, capacity = node.plan.queues, node.plan.capacity
+    kinds = ", ".join(f"{count} {kind}" for kind, count in capacity.by_kind.items())
+    typer.echo(f"  {reference}   {_count(tasks, 'task')}  {_count(len(queues), 'queue')} ({', '.join(queues)})")
+    typer.echo(f"  node {node.plan.name}   {capacity.total} handlers at once ({kinds})")
+    typer.echo(f"  {address}   schema {status.schema} v{status.version}")
+
+
+def print_lines(app: App) -> None:
+    """One line per attempt, as it ends."""
+    app.on("job_completed")(lambda job, outcome: _line(job, outcome))
+    app.on("job_failed")(lambda job, outcome, error, final: _line(job, "dead" if final else outcome, error))
+    app.on("job_snoozed")(lambda job, outcome: _line(job, outcome))
+    app.on("job_released")(lambda job, outcome: _line(job, outcome))
+    app.on("job_canceled")(lambda job, outcome: _line(job, "canceled"))
+
+
+def _line(job: Run, outcome: str, error: dict[str, Any] | None = None) -> None:
+    word = typer.style(outcome.ljust(9), fg=_COLOURS.get(outcome, "magenta"))
+    why = f"  {error['type']}: {error['message'].splitlines()[0]}" if error else ""
+    name = f"{time.strftime('%H:%M:%S')}  {job.type.ljust(24)} {job.id}  attempt {job.attempt}"
+    typer.echo(f"  {name}  {word} {_duration(job.seconds)}{why}")
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

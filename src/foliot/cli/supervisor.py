@@ -1,0 +1,145 @@
+"""Keeps child processes running: several workers side by side, or one that is started anew when its code changes.
+
+Signals reach the children through us: the first SIGTERM or Ctrl-C drains them, the second stops them at once. A child
+that ends by itself is replaced, later and later if it keeps ending. No child outlives us: each watches its parent.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import typer
+
+PARENT = "_FOLIOT_SUPERVISOR_PID"
+RECYCLED = 75  # a worker that reached its limit of jobs or memory, and wants to be replaced
+_BROKEN_APP = 4
+_IGNORED = {"node_modules", "__pycache__", "venv"}
+
+
+@dataclass
+class _Slot:
+    process: subprocess.Popen[bytes] | None = None
+    started: float = 0.0
+    failures: int = 0
+    start_at: float = 0.0
+
+
+@dataclass
+class Supervisor:
+    """`run()` returns the exit code when all children have ended for good."""
+
+    command: list[str]
+    count: int = 1
+    environment: dict[str, str] = field(default_factory=dict)
+    watched: Path | None = None  # start anew when a Python file below it changes
+    _signals: int = 0
+    _reloading: bool = False
+    _code: int = 0
+
+    def run(self) -> int:
+        slots = [_Slot() for _ in range(self.count)]
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: self._pass_on(slots))
+        files = Changes(self.watched) if self.watched else None
+        while not self._over(slots):
+            for slot in slots:
+                self._tend(slot)
+            if files is not None and not self._signals and files.happened():
+                self._reload(slots)
+            time.sleep(0.1)
+        return self._code
+
+    def _tend(self, slot: _Slot) -> None:
+        if slot.process is None:
+            if not self._signals and time.monotonic() >= slot.start_at:
+                slot.process, slot.started = self._start(), time.monotonic()
+            return
+        code = slot.process.poll()
+        if code is not None:
+            slot.process = None
+            self._ended(slot, code)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        """In a session of its own: Ctrl-C at the terminal comes to us, and from us to it."""
+        environment = os.environ | self.environment | {PARENT: str(os.getpid())}
+        return subprocess.Popen(self.command, env=environment, start_new_session=True)
+
+    def _ended(self, slot: _Slot, code: int) -> None:
+        if self._signals:
+            self._code = self._code or max(code, 0)
+        elif self._reloading or code == RECYCLED:
+            self._reloading = False
+            slot.failures = 0
+        elif code in (0, 2, 3, _BROKEN_APP) and not (self.watched and slot.failures):
+            self._signals, self._code = 1, code  # it said why, and would say it again
+        else:
+            lived = time.monotonic() - slot.started
+            slot.failures = 1 if lived > 60 else slot.failures + 1
+            slot.start_at = time.monotonic() + min(30.0, 0.5 * 2**slot.failures)
+            typer.echo(
+                f"A worker ended with code {code}; another starts in {slot.start_at - time.monotonic():.1f} s", err=True
+            )
+
+    def _over(self, slots: list[_Slot]) -> bool:
+        return bool(self._signals) and all(slot.process is None for slot in slots)
+
+    def _pass_on(self, slots: list[_Slot]) -> None:
+        self._signals += 1
+        for slot in slots:
+            if slot.process is not None:
+                slot.process.terminate()
+
+    def _reload(self, slots: list[_Slot]) -> None:
+        typer.echo("The code has changed: running jobs may finish, then it starts anew.")
+        self._reloading = True
+        for slot in slots:
+            slot.start_at = 0.0
+            if slot.process is not None:
+                slot.process.terminate()
+
+
+class Changes:
+    """Whether a Python file below a directory was changed, added or removed since the last look."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._seen = dict(self._look())
+        self._next = time.monotonic() + 0.5
+
+    def happened(self) -> bool:
+        if time.monotonic() < self._next:
+            return False
+        now = dict(self._look())
+        self._next = time.monotonic() + 0.5
+        changed, self._seen = now != self._seen, now
+        return changed
+
+    def _look(self) -> Iterator[tuple[str, int]]:
+        for directory, names, files in os.walk(self._root):
+            names[:] = [name for name in names if not name.startswith(".") and name not in _IGNORED]
+            for file in files:
+                if file.endswith(".py"):
+                    path = os.path.join(directory, file)  # noqa: PTH118  (thousands of them, twice a second)
+                    try:
+                        yield path, os.stat(path).st_mtime_ns  # noqa: PTH116
+                    except FileNotFoundError:
+                        continue
+
+
+def is_child() -> bool:
+    return PARENT in os.environ
+
+
+def parent_gone() -> Callable[[], bool]:
+    """Asked by a child: has its supervisor died?"""
+    parent = os.environ.pop(PARENT, None)
+    if parent is None:
+        return lambda: False
+    number = int(parent)
+    return lambda: os.getppid() != number

@@ -1,0 +1,133 @@
+"""`foliot worker`: runs jobs. Production: it never migrates and never starts a database."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from foliot.cli.output import GlobalOptions, command_group
+from foliot.cli.supervisor import RECYCLED, Supervisor, is_child, parent_gone
+
+if TYPE_CHECKING:
+    from foliot import App
+    from foliot.node import Node
+    from foliot.settings import Settings
+
+app = command_group()
+
+
+@app.command()
+def worker(
+    ctx: typer.Context,
+    application: Annotated[str | None, typer.Argument(metavar="[MODULE:APP]", help="Where the App is.")] = None,
+    queues: Annotated[str | None, typer.Option(help="Queues to serve, with commas between, the first first.")] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Handlers that run at once.")] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help="Worker processes side by side.")] = None,
+    name: Annotated[str | None, typer.Option(help="This node's name.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Stop when nothing is left to do.")] = False,
+    reload: Annotated[bool, typer.Option("--reload", help="Start anew when the code changes.")] = False,
+    max_jobs: Annotated[int | None, typer.Option(min=1, help="Replace a process after so many jobs.")] = None,
+    max_memory: Annotated[int | None, typer.Option(min=1, help="Replace a process beyond so many MiB.")] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="Print a line per job.")] = False,
+) -> None:
+    """Run jobs until told to stop: the first Ctrl-C or SIGTERM drains, the second stops at once."""
+    settings = ctx.obj.settings(
+        app=application, queues=queues, concurrency=concurrency, processes=processes, node_name=name
+    )
+    if (settings.processes > 1 or reload or max_jobs or max_memory) and not is_child():
+        raise typer.Exit(_supervise(settings, reload=reload))
+    raise typer.Exit(_work(ctx.obj, settings, once=once, lines=lines, max_jobs=max_jobs, max_memory=max_memory))
+
+
+def _supervise(settings: Settings, *, reload: bool) -> int:
+    from pathlib import Path
+
+    command = [sys.executable, "-m", "foliot.cli", *sys.argv[1:]]
+    return Supervisor(command, count=settings.processes, watched=Path.cwd() if reload else None).run()
+
+
+def _work(
+    options: GlobalOptions, settings: Settings, *, once: bool, lines: bool, max_jobs: int | None, max_memory: int | None
+) -> int:
+    from foliot.cli.discovery import find_app
+    from foliot.cli.lines import print_lines, print_start
+    from foliot.postgres.migrate import Source
+    from foliot.postgres.migrate import status as schema_status
+    from foliot.telemetry.logs import configure
+
+    configure(settings.log_level, settings.log_format)
+    found, reference = find_app(settings.app)
+    found.use(settings)
+    address = options.address(settings)
+    status = schema_status(settings.listen_url or address.url, settings.schema, Source.of_package("foliot.store"))
+    status.ensure_usable()
+    node = _node(found, settings, address.url, once=once)
+    print_start(found, reference, node, address, status)
+    if lines:
+        print_lines(found)
+    limits = Limits(max_jobs, max_memory)
+    _run(node, limits)
+    return RECYCLED if limits.reached else 0
+
+
+def _node(found: App, settings: Settings, url: str, *, once: bool) -> Node:
+    from foliot.node import Node, plan_for
+
+    handlers = {name: task.handler() for name, task in found.tasks.items()}
+    queues = settings.queues or tuple(sorted({task.queue for task in found.tasks.values()} | {"default"}))
+    plan = plan_for(settings, url, handlers, app=found.name, queues=queues, once=once)
+    return Node(plan, handlers, found.events, unknown_type_grace=settings.unknown_type_grace)
+
+
+class Limits:
+    """When a worker process is to be replaced: after so many jobs, or beyond so many MiB."""
+
+    def __init__(self, jobs: int | None, memory: int | None) -> None:
+        self._jobs, self._memory = jobs, memory
+        self.reached = False
+
+    def check(self, finished: int) -> bool:
+        import resource
+
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        self.reached = bool((self._jobs and finished >= self._jobs) or (self._memory and grown > self._memory))
+        return self.reached
+
+
+def _run(node: Node, limits: Limits) -> None:
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(_until_stopped(node, limits))
+    else:
+        uvloop.run(_until_stopped(node, limits))
+
+
+async def _until_stopped(node: Node, limits: Limits) -> None:
+    loop, told = asyncio.get_running_loop(), 0
+
+    def stop() -> None:
+        nonlocal told
+        told += 1
+        (node.drain if told == 1 else node.stop)()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    watching = loop.create_task(_watch(node, limits, parent_gone()))
+    try:
+        await node.run()
+    finally:
+        watching.cancel()
+
+
+async def _watch(node: Node, limits: Limits, orphaned: Callable[[], bool]) -> None:
+    """Ends with its supervisor, and at its limits."""
+    while True:
+        await asyncio.sleep(0.5)
+        if orphaned() or limits.check(node.finished):
+            node.drain()
