@@ -1,0 +1,84 @@
+"""A small shop. Run it with `foliot up` in this directory (or `make up` at the top) and watch.
+
+Customers come in by themselves. Each order is a row and a job that commit together; payments fail now and then and are
+tried again; a card that is stolen is never charged twice, and ends dead; some customers change their mind in time.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from decimal import Decimal
+
+import foliot
+from foliot import App, Permanent, Retry, Snooze, current_job
+
+app = App(name="shop")
+
+TABLES = """
+CREATE SCHEMA IF NOT EXISTS shop;
+CREATE TABLE IF NOT EXISTS shop.orders (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, customer text NOT NULL, total numeric NOT NULL, state text NOT NULL DEFAULT 'placed');
+CREATE TABLE IF NOT EXISTS shop.shipments (order_id bigint PRIMARY KEY, shipped_at timestamptz NOT NULL DEFAULT now());
+"""
+
+
+@app.task(queue="payments", retry=Retry(max_attempts=4, base=0.5, cap=5), timeout=10)
+def charge(order: int, customer: str, total: Decimal) -> str:
+    """The bank answers slowly, and not always."""
+    time.sleep(random.uniform(0.05, 0.3))
+    if customer == "mallory":
+        raise Permanent("the card was reported stolen")
+    if random.random() < 0.35:
+        raise ConnectionError("the bank does not answer")
+    ship.enqueue(order=order)
+    send_mail.enqueue(to=f"{customer}@example.com", subject=f"Order {order}: {total} paid")
+    return f"receipt for {total}"
+
+
+@app.task(queue="warehouse")
+def ship(connection: foliot.Connection, order: int) -> None:
+    """Transactional: the shipment's row and the job's completion commit together, so nothing is shipped twice."""
+    if random.random() < 0.1:
+        raise Snooze(2)  # the van is full
+    connection.execute("INSERT INTO shop.shipments (order_id) VALUES (%s)", (order,))
+    connection.execute("UPDATE shop.orders SET state = 'shipped' WHERE id = %s", (order,))
+
+
+@app.task(queue="mail", priority=-5)
+async def send_mail(to: str, subject: str) -> int:
+    current_job().progress({"to": to})
+    return len(subject)
+
+
+@app.task(queue="mail")
+async def remind(customer: str) -> None:
+    """Enqueued for later, and often canceled before."""
+
+
+def place_order(customer: str) -> None:
+    """The order and its payment commit together: there is never one without the other."""
+    total = Decimal(random.randint(500, 20_000)) / 100
+    with app.client.connection() as connection, connection.transaction():
+        row = connection.execute(
+            "INSERT INTO shop.orders (customer, total) VALUES (%s, %s) RETURNING id", (customer, total)
+        ).fetchone()
+        assert row is not None
+        charge.using(connection=connection, idempotency_key=f"order-{row[0]}").enqueue(row[0], customer, total)
+
+
+def customers() -> None:
+    with app.client.connection() as connection:
+        connection.execute(TABLES)
+    while True:
+        place_order(random.choice(["alice", "bob", "carol", "dave", "mallory"]))
+        reminder = remind.using(delay=random.uniform(1, 30)).enqueue("bob")
+        if random.random() < 0.5:
+            app.jobs.cancel(reminder.id, reason="the customer came by")
+        time.sleep(random.uniform(0.2, 1.5))
+
+
+@app.on("node_started")
+def open_doors(name: str, epoch: int) -> None:
+    threading.Thread(target=customers, name="customers", daemon=True).start()
