@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from foliot.postgres.embedded import EmbeddedServer, running_url, supervisor
+from foliot.postgres.embedded import EmbeddedServer, find_binaries, running_url, supervisor
 from foliot.postgres.embedded.account import server_account
 from tests.embedded.holders import Holder, server_pid, wait_until_free
 
@@ -49,6 +49,16 @@ def test_a_server_that_is_killed_can_be_let_go(project: Path) -> None:
     with EmbeddedServer.acquire(project, settings=FAST):
         kill_server(project)
     assert supervisor.is_quiet(project / ".foliot")
+
+
+def test_a_server_that_was_restarted_by_hand_is_still_ours(project: Path) -> None:
+    with EmbeddedServer.acquire(project, settings=FAST) as server:
+        data = server.directory / "data"
+        restart = [str(find_binaries().directory / "pg_ctl"), "restart", "-D", str(data), "-l", "/dev/null"]
+        assert server_account(data).run(restart).returncode == 0
+        with EmbeddedServer.acquire(project, settings=FAST) as again:
+            assert not again.started
+    assert supervisor.running_pid(data) is None
 
 
 def test_a_number_that_went_to_another_process_is_no_server(project: Path, stranger: subprocess.Popen[bytes]) -> None:

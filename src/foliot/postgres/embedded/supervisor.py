@@ -59,9 +59,9 @@ def hold(home: Path) -> int:
     return descriptor
 
 
-def stop_unless_held(home: Path, patience: float | None = PATIENCE) -> bool:
+def stop_unless_held(home: Path) -> bool:
     """Stop the server if nobody holds it. False when it would not stop."""
-    with change(home, patience):
+    with change(home):
         return not _nobody_holds(home) or stop_server(home)
 
 
@@ -169,10 +169,13 @@ def _pin(pid: int) -> int | None:
 
 
 def is_quiet(home: Path) -> bool:
-    """Whether no process of a server or of initdb is left (under `change`)."""
+    """Whether no process of a server or of initdb is left (under `change`).
+
+    A server that somebody restarted by hand (pg_ctl) has no lock, and is known by its process alone.
+    """
     descriptor = open_lock(home / "server.lock")
     try:
-        return try_lock(descriptor)
+        return try_lock(descriptor) and running_pid(home / "data") is None
     finally:
         os.close(descriptor)
 
