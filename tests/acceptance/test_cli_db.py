@@ -1,0 +1,192 @@
+"""`foliot db`: make, upgrade and inspect the schema, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from foliot.postgres.migration_plan import advisory_key
+from tests.acceptance.command import Foliot
+from tests.servers import Server
+
+
+def run_sql(database: str, statement: str) -> None:
+    with psycopg.connect(database) as connection:
+        connection.execute(statement.encode())
+
+
+def test_migrate_makes_the_schema_and_says_each_step(foliot: Foliot, database: str) -> None:
+    answer = foliot("db", "migrate", "--database-url", database)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    first, *_, last = answer.stdout.splitlines()
+    assert first == "schema foliot"
+    assert last.startswith("Schema foliot is at version ")
+    assert last.endswith(": ready.")
+    assert foliot("db", "migrate", "--database-url", database).stdout.splitlines() == [last]
+
+
+def test_the_bare_noun_shows_the_status(foliot: Foliot, schema_database: str) -> None:
+    bare = foliot("db", FOLIOT_DATABASE_URL=schema_database)
+    assert bare.stdout == foliot("db", "status", FOLIOT_DATABASE_URL=schema_database).stdout
+    assert bare.returncode == 0
+    assert "(from FOLIOT_DATABASE_URL)" in bare.stdout
+    assert ": ready" in bare.stdout
+
+
+def test_a_missing_schema_ends_with_3(foliot: Foliot, database: str) -> None:
+    answer = foliot("db", "status", "--database-url", database)
+    assert answer.returncode == 3
+    assert "missing" in answer.stdout
+    assert "Run `foliot db migrate`." in answer.stdout
+
+
+def test_a_schema_that_is_too_old_ends_with_1(foliot: Foliot, schema_database: str) -> None:
+    run_sql(schema_database, "UPDATE foliot.schema_functions SET checksum = 'other'")
+    answer = foliot("db", "status", "--database-url", schema_database)
+    assert answer.returncode == 1
+    assert "too old" in answer.stdout
+    assert "functions  outdated" in answer.stdout
+
+
+def test_a_schema_that_is_too_new_ends_with_1(foliot: Foliot, schema_database: str) -> None:
+    columns = "version, oldest_compatible, name, foliot_version, checksum"
+    run_sql(schema_database, f"INSERT INTO foliot.schema_version ({columns}) VALUES (9999, 9999, 'x', '99.0', 'x')")
+    answer = foliot("db", "status", "--database-url", schema_database)
+    assert answer.returncode == 1
+    assert "9999" in answer.stdout
+    assert "too new" in answer.stdout
+    assert "Install a newer Foliot." in answer.stdout
+    assert "too new" in foliot("db", "migrate", "--database-url", schema_database).stdout
+
+
+def test_the_status_as_json(foliot: Foliot, schema_database: str) -> None:
+    answer = foliot("db", "status", "--json", "--database-url", schema_database)
+    found = json.loads(answer.stdout)
+    assert (found["schema"], found["verdict"], found["pending"]) == ("foliot", "ready", [])
+    assert found["applied"][0]["name"] == "0001_jobs.sql"
+
+
+def test_another_schema_is_another_installation(foliot: Foliot, schema_database: str) -> None:
+    address = {"DATABASE_URL": schema_database}
+    assert foliot("db", "status", "--schema", "second", **address).returncode == 3
+    assert foliot("db", "migrate", "--schema=second", **address).returncode == 0
+    assert foliot("--schema", "second", "db", "status", **address).returncode == 0
+
+
+def test_the_printed_plan_is_for_psql(foliot: Foliot, server: Server, database: str) -> None:
+    script = foliot("db", "sql", "--database-url", database).stdout
+    psql = [str(server.binaries.directory / "psql"), "-X", "-q", database]
+    assert subprocess.run(psql, input=script, text=True, check=False, capture_output=True).returncode == 0
+    assert foliot("db", "status", "--database-url", database).returncode == 0
+    assert foliot("db", "sql", "--database-url", database).stdout.endswith("-- Nothing to do.\n")
+
+
+def test_the_whole_plan_needs_no_database(foliot: Foliot) -> None:
+    answer = foliot("db", "sql", "--all", "--schema", "mine")
+    assert answer.returncode == 0
+    assert 'CREATE SCHEMA "mine"' in answer.stdout
+
+
+def test_migrations_use_the_direct_address(foliot: Foliot, database: str) -> None:
+    nowhere = "postgresql://kai@127.0.0.1:1/x"
+    answer = foliot("db", "migrate", "--database-url", nowhere, FOLIOT_LISTEN_URL=database)
+    assert answer.returncode == 0
+
+
+# When it cannot.
+
+
+def assert_one_message(answer: subprocess.CompletedProcess[str], exit_code: int, *says: str) -> None:
+    assert answer.returncode == exit_code
+    assert answer.stdout == ""
+    assert answer.stderr.startswith("Error: ")
+    assert "Traceback" not in answer.stderr
+    for words in says:
+        assert words in answer.stderr
+
+
+def test_no_address(foliot: Foliot) -> None:
+    assert_one_message(foliot("db"), 3, "No database is known.", "FOLIOT_DATABASE_URL", "foliot up")
+
+
+def test_an_unreachable_server(foliot: Foliot) -> None:
+    answer = foliot("db", "migrate", "--database-url", "postgresql://kai:secret@127.0.0.1:1/shop")
+    assert_one_message(answer, 3, 'database "shop" at 127.0.0.1:1 as user "kai"', "nothing listens there")
+    assert "secret" not in answer.stderr
+
+
+def test_an_unknown_database(foliot: Foliot, server: Server) -> None:
+    answer = foliot("db", "--database-url", server.url("nowhere"))
+    assert_one_message(answer, 3, 'database "nowhere" does not exist')
+
+
+@pytest.mark.parametrize("url", ["postgres//kai:secret@h/x", "postgresql://kai:100%secret@h/x", "secret"])
+def test_an_address_that_cannot_be_read_is_not_shown(foliot: Foliot, url: str) -> None:
+    answer = foliot("db", "--database-url", url)
+    assert_one_message(answer, 3, "The database URL cannot be read", "percent-encode")
+    assert "secret" not in answer.stderr
+
+
+def test_debug_shows_the_traceback(foliot: Foliot) -> None:
+    answer = foliot("db", "--database-url", "postgresql://kai:secret@127.0.0.1:1/shop", "--debug")
+    assert "Traceback" in answer.stderr
+    assert "NoDatabase" in answer.stderr
+    assert "secret" not in answer.stderr
+
+
+def test_a_role_without_rights(foliot: Foliot, server: Server, schema_database: str) -> None:
+    run_sql(schema_database, "CREATE ROLE stranger LOGIN")
+    try:
+        answer = foliot("db", "--database-url", schema_database.replace("postgres@", "stranger@"))
+        assert_one_message(answer, 3, "permission denied for schema foliot")
+    finally:
+        run_sql(schema_database, "DROP ROLE stranger")
+
+
+def test_a_wrong_setting(foliot: Foliot) -> None:
+    answer = foliot("db", FOLIOT_SCHEMA="Weird-Name")
+    assert_one_message(answer, 2, "Setting schema cannot be 'Weird-Name' (in FOLIOT_SCHEMA).", "Allowed for schema")
+
+
+def test_both_settings_files(foliot: Foliot) -> None:
+    (foliot.directory / "foliot.toml").write_text("")
+    (foliot.directory / "pyproject.toml").write_text("[tool.foliot]")
+    assert_one_message(foliot("db"), 2, "Settings stand in two files")
+
+
+def test_an_unreadable_settings_file(foliot: Foliot) -> None:
+    (foliot.directory / "foliot.toml").write_bytes(b"\xff")
+    assert_one_message(foliot("db"), 2, "foliot.toml is not valid TOML")
+
+
+def test_the_address_in_the_settings_file(foliot: Foliot, schema_database: str) -> None:
+    (foliot.directory / "foliot.toml").write_text(f'database_url = "{schema_database}"')
+    answer = foliot("db", DATABASE_URL="postgresql://127.0.0.1:1/other")
+    assert answer.returncode == 0
+    assert f"(from {Path('foliot.toml')}" in answer.stdout or "foliot.toml:1)" in answer.stdout
+
+
+def test_ctrl_c_ends_with_130_and_leaves_nothing(foliot: Foliot, database: str) -> None:
+    with psycopg.connect(database) as other:
+        other.execute("SELECT pg_advisory_xact_lock(%s, %s)", advisory_key("foliot"))
+        command = foliot.command("db", "migrate", "--database-url", database)
+        with subprocess.Popen(
+            command,
+            cwd=foliot.directory,
+            env=foliot.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("waiting: another migration")
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate()
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert foliot("db", "--database-url", database).returncode == 3
