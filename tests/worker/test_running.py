@@ -464,3 +464,43 @@ async def test_paused_queues_and_types_wait_until_resumed(bench: Workbench) -> N
         await bench.app.queues.aresume("mail")
         await bench.app.queues.aresume(type=bill.type)
         assert [await job.aresult(timeout=20) for job in jobs] == ["sent", "billed"]
+
+
+async def test_a_node_that_is_asked_to_drain_finishes_and_leaves(bench: Workbench) -> None:
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    @bench.app.task
+    async def work() -> str:
+        started.set()
+        await go_on.wait()
+        return "done"
+
+    first = await work.aenqueue()
+    node = bench.node(name="drained")
+    running = asyncio.create_task(node.run())
+    await asyncio.wait_for(started.wait(), 20)
+    assert await bench.app.cluster.adrain("drained")
+    second = await work.aenqueue()
+    go_on.set()
+    await asyncio.wait_for(running, 20)
+    assert await first.aresult(timeout=5) == "done"
+    assert (await second.aget()).state == "queued"
+    assert bench.sql("SELECT state FROM foliot.nodes WHERE name = 'drained'") == [("left",)]
+
+
+async def test_a_node_that_was_declared_lost_starts_again_and_goes_on(bench: Workbench) -> None:
+    @bench.app.task
+    async def work() -> str:
+        return "done"
+
+    async with bench.working(name="phoenix") as node:
+        await bench.until(lambda: bench.sql("SELECT 1 FROM foliot.nodes WHERE name = 'phoenix'"))
+        first = node.worker.epoch
+        bench.sql("UPDATE foliot.beats SET at = at - interval '1 hour'")
+        bench.sql(
+            "SELECT * FROM foliot.reclaim(ARRAY(SELECT epoch FROM foliot.beats), ARRAY(SELECT n FROM foliot.beats))"
+        )
+        job = await work.aenqueue()
+        assert await job.aresult(timeout=20) == "done"
+        assert node.worker.epoch > first
+    assert bench.sql("SELECT state FROM foliot.nodes ORDER BY epoch") == [("lost",), ("left",)]

@@ -32,7 +32,6 @@ class Refused(FoliotError):
     """The server refused this statement and would refuse it again."""
 
 
-_TRANSIENT = (psycopg.OperationalError, psycopg.InterfaceError, TimeoutError, OSError, NoDatabase)
 _OURS = {"FO001": NodeLost, "FO006": NodeDraining}
 
 
@@ -50,12 +49,12 @@ class Line:
         try:
             async with self._turn, asyncio.timeout(self._patience):
                 return await self._execute(query, params)
-        except _TRANSIENT as error:
-            await self.close()
-            self._failures += 1
-            raise Disconnected(f"{self._purpose}: {_first_line(error)}") from error
-        except psycopg.DatabaseError as error:
-            raise _OURS.get(error.sqlstate or "", Refused)(_first_line(error)) from error
+        except (psycopg.Error, TimeoutError, OSError, NoDatabase) as error:
+            told = _told(error)
+            if isinstance(told, Disconnected):
+                await self.close()
+                self._failures += 1
+            raise told from error
 
     async def _execute(self, query: str, params: Sequence[Any] | dict[str, Any]) -> list[tuple[Any, ...]]:
         if self._connection is None:
@@ -85,6 +84,16 @@ class Line:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
+
+
+def _told(error: BaseException) -> FoliotError:
+    """Our own codes first: psycopg takes them for operational errors, by their first letter."""
+    code = getattr(error, "sqlstate", None) or ""
+    if code.startswith("FO"):
+        return _OURS.get(code, Refused)(_first_line(error))
+    if isinstance(error, psycopg.DatabaseError) and not isinstance(error, psycopg.OperationalError):
+        return Refused(_first_line(error))
+    return Disconnected(_first_line(error))
 
 
 def _first_line(error: BaseException) -> str:

