@@ -40,9 +40,17 @@ class Signature:
                     "that is one JSON object with a key per parameter, so every parameter needs a name"
                 )
         self._signature = whole.replace(parameters=parameters)
+        self._names = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        self._open = any(p.kind is p.VAR_KEYWORD for p in parameters)
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """The payload of a call."""
+        if len(args) > len(self._names) or not kwargs.keys().isdisjoint(self._names[: len(args)]) or self._open:
+            return self._to_json(self._validated(self._bound(args, kwargs)))
+        return self._to_json(self._validated(dict(zip(self._names, args, strict=False)) | kwargs))
+
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """As Python itself would bind them; `encode` has a short cut for the calls that need no such care."""
         try:
             arguments = self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:
@@ -50,7 +58,7 @@ class Signature:
         for parameter in self._signature.parameters.values():
             if parameter.kind is parameter.VAR_KEYWORD:
                 arguments.update(arguments.pop(parameter.name, {}))
-        return self._to_json(self._validated(arguments))
+        return arguments
 
     def check(self, payload: dict[str, Any]) -> bytes:
         """The payload of a call whose arguments are JSON already."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from dataclasses import fields
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -215,32 +216,78 @@ def _as_object(job: NewJob) -> dict[str, Any]:
     told["payload"] = orjson.Fragment(job.payload)
     told["meta"] = None if job.meta is None else orjson.Fragment(job.meta)
     for duration in ("delay", "timeout", "idempotency_window"):
-        told[duration] = None if told[duration] is None else f"{told[duration]} seconds"
+        told[duration] = _interval(told[duration])
     return {name: value for name, value in told.items() if value is not None}
 
 
 def _as_copy_row(job: NewJob) -> bytes:
-    """COPY's text format, in the order of the type new_job."""
-    seconds = [None if d is None else f"{d} seconds" for d in (job.delay, job.timeout, job.idempotency_window)]
-    values = (
-        str(job.id),
+    """COPY's text format, in the order of the type new_job. Of a bulk's jobs mostly the id and the payload differ."""
+    retry = None if job.retry is None else orjson.dumps(job.retry)
+    before, between, after = _same_for_many(
         job.type,
-        job.payload,
         job.queue,
-        str(job.priority),
-        None if job.run_at is None else job.run_at.isoformat(),
-        seconds[0],
+        job.priority,
+        job.run_at,
+        job.delay,
         job.tenant,
-        str(job.max_attempts),
-        None if job.retry is None else orjson.dumps(job.retry),
-        seconds[1],
-        str(job.version),
-        job.idempotency_key,
-        seconds[2],
+        job.max_attempts,
+        retry,
+        job.timeout,
+        job.version,
+        job.idempotency_window,
         job.created_by,
-        job.meta,
     )
-    return b"\t".join([_field(value) for value in values]) + b"\n"
+    payload = _field(job.payload)
+    if job.idempotency_key is None and job.meta is None:
+        return b"%b%b%b%b\\N%b\\N\n" % (str(job.id).encode(), before, payload, between, after)
+    return b"%b%b%b%b%b%b%b\n" % (
+        str(job.id).encode(),
+        before,
+        payload,
+        between,
+        _field(job.idempotency_key),
+        after,
+        _field(job.meta),
+    )
+
+
+@lru_cache(maxsize=1000)
+def _same_for_many(
+    type: str,
+    queue: str,
+    priority: int,
+    run_at: datetime | None,
+    delay: float | None,
+    tenant: str,
+    max_attempts: int,
+    retry: bytes | None,
+    timeout: float | None,
+    version: int,
+    window: float | None,
+    created_by: str | None,
+) -> tuple[bytes, bytes, bytes]:
+    """What stands between id and payload, payload and key, key and meta."""
+    when = None if run_at is None else run_at.isoformat()
+    between = (
+        queue,
+        str(priority),
+        when,
+        _interval(delay),
+        tenant,
+        str(max_attempts),
+        retry,
+        _interval(timeout),
+        str(version),
+    )
+    return (
+        b"\t%b\t" % _field(type),
+        b"\t%b\t" % b"\t".join(map(_field, between)),
+        b"\t%b\t%b\t" % (_field(_interval(window)), _field(created_by)),
+    )
+
+
+def _interval(seconds: float | None) -> str | None:
+    return None if seconds is None else f"{seconds} seconds"
 
 
 def _field(value: str | bytes | None) -> bytes:
