@@ -67,6 +67,7 @@ class Engine:
             "thread": deque(),
             "process": deque(),
         }
+        self._held = 0  # claimed and not started
         self._busy: dict[Kind, int] = {"async": 0, "thread": 0, "process": 0}
         self.runs: dict[bytes, Run] = {}
         self.driven: Run | None = None  # the handler that holds the loop right now; the heartbeat thread looks at it
@@ -83,18 +84,15 @@ class Engine:
         if self._alone is not None or self._settler.waiting > 4 * LARGEST_CLAIM:
             return 0
         free = self.free()
-        return min(LARGEST_CLAIM, free + int(self._rate.per_second * 0.1) - self._waiting())
+        return min(LARGEST_CLAIM, free + int(self._rate.per_second * 0.1) - self._held)
 
     def free(self) -> int:
         """How many could start this moment."""
         return max(0, self._capacity.total - len(self.runs))
 
-    def _waiting(self) -> int:
-        return sum(len(queue) for queue in self._ready.values())
-
     @property
     def idle(self) -> bool:
-        return not self.runs and not self._waiting()
+        return not self.runs and not self._held
 
     def accept(self, rows: list[Claimed], *, alone: bool = False) -> None:
         self._settler.expect(rows)
@@ -107,6 +105,7 @@ class Engine:
                 self._settler.ended(Ending(row, "unsupported"))
             else:
                 self._ready[handler.kind].append((row, handler, now))
+                self._held += 1
         if alone and rows:
             self._alone = rows[0].id
         self._loop.call_soon(self.start)
@@ -133,6 +132,7 @@ class Engine:
 
     def _begin(self, row: Claimed, handler: Handler) -> Run | None:
         """A run, entered in the books with its arguments; None when its payload cannot be understood."""
+        self._held -= 1
         run = Run(row, handler, time.monotonic())
         try:
             if handler.kind != "process":  # a child decodes for itself
@@ -233,6 +233,7 @@ class Engine:
         for queue in self._ready.values():
             while queue and now - queue[0][2] >= older:
                 row, _, _ = queue.popleft()
+                self._held -= 1
                 self._settler.ended(Ending(row, "released"))
                 count += 1
         return count
@@ -277,7 +278,7 @@ class Engine:
         self._rate.count()
         if self._alone == run.claimed.id:
             self._alone = None
-        if not self.runs and not self._waiting():
+        if not self.runs and not self._held:
             self._rate.pause()
         if not self._driving:
             self.start()
@@ -291,6 +292,7 @@ class Engine:
         """The node is lost: handlers are told, and whatever they do is not ours to settle."""
         for queue in self._ready.values():
             queue.clear()
+        self._held = 0
         for job_id in list(self.runs):
             self.stop_run(job_id, "released")
 
