@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import update_wrapper
+from functools import cached_property, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, get_type_hints
 from uuid import UUID
@@ -29,6 +29,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Seconds = float | timedelta
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+NOBODY = UUID(int=0)
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,15 @@ class Options:
         return dataclasses.replace(self, **more)
 
     def new_job(self, type: str, payload: bytes, version: int = 1) -> NewJob:
+        return self._template._replace(id=self.id or new_id(), type=type, payload=payload, version=version)
+
+    @cached_property
+    def _template(self) -> NewJob:
+        """What all jobs with these options have in common."""
         return NewJob(
-            id=self.id or new_id(),
-            type=type,
-            payload=payload,
+            id=NOBODY,
+            type="",
+            payload=b"",
             queue=self.queue,
             priority=self.priority,
             run_at=self.run_at,
@@ -70,7 +76,6 @@ class Options:
             max_attempts=self.retry.max_attempts,
             retry=self.retry.policy(),
             timeout=_maybe(self.timeout),
-            version=version,
             idempotency_key=self.idempotency_key,
             idempotency_window=_maybe(self.idempotency_window),
         )

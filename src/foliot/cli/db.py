@@ -65,6 +65,23 @@ def sql(
     typer.echo(plan_sql(found), nl=False)
 
 
+@app.command()
+def adopt(ctx: typer.Context) -> None:
+    """Tell a restored database that it goes on on another server: numbers issued on the old one are stepped over.
+
+    Needed only where the server hides its timeline, as some managed ones do; others notice by themselves.
+    """
+    from psycopg.sql import SQL, Identifier
+
+    from foliot.postgres.connect import Connection
+
+    settings, url = _where(ctx.obj)
+    raise_generation = SQL("UPDATE {} SET generation = generation + 1 RETURNING generation")
+    with Connection.connect(url, application_name="foliot adopt") as connection:
+        [(generation,)] = connection.execute(raise_generation.format(Identifier(settings.schema, "installation")))
+    typer.echo(f"Schema {settings.schema} goes on here as generation {generation}.")
+
+
 def _where(options: GlobalOptions) -> tuple[Settings, str]:
     """The direct address if there is one: what runs outside a transaction needs a session that stays the same."""
     settings = options.settings()

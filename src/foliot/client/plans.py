@@ -212,7 +212,7 @@ def _as_array(jobs: Sequence[NewJob]) -> str:
 
 
 def _as_object(job: NewJob) -> dict[str, Any]:
-    told = {field.name: getattr(job, field.name) for field in fields(job)}
+    told = job._asdict()
     told["payload"] = orjson.Fragment(job.payload)
     told["meta"] = None if job.meta is None else orjson.Fragment(job.meta)
     for duration in ("delay", "timeout", "idempotency_window"):
@@ -239,9 +239,9 @@ def _as_copy_row(job: NewJob) -> bytes:
     )
     payload = _field(job.payload)
     if job.idempotency_key is None and job.meta is None:
-        return b"%b%b%b%b\\N%b\\N\n" % (str(job.id).encode(), before, payload, between, after)
+        return b"%b%b%b%b\\N%b\\N\n" % (job.id.hex.encode(), before, payload, between, after)
     return b"%b%b%b%b%b%b%b\n" % (
-        str(job.id).encode(),
+        job.id.hex.encode(),
         before,
         payload,
         between,

@@ -37,7 +37,7 @@ class WallClock:
     def __init__(self, walls: Walls, zone: Zone) -> None:
         self._walls = walls
         self._zone = zone
-        self._segment = zone.segments[-1]
+        self._segment = zone.segment(0)
 
     def next(self, instant: int) -> int | None:
         start, end, offset, high = self._segment
@@ -62,7 +62,7 @@ class Elapsed:
     def __init__(self, walls: Walls, zone: Zone) -> None:
         self._walls = walls
         self._zone = zone
-        self._segment = zone.segments[-1]
+        self._segment = zone.segment(0)
 
     def next(self, instant: int) -> int | None:
         start, end, offset, _ = self._segment

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from foliot.model.states import State
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewJob:
+class NewJob(NamedTuple):
     """A job that is not stored yet. `payload` and `meta` are JSON; durations are seconds."""
 
     id: UUID
@@ -32,8 +31,7 @@ class NewJob:
     meta: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Enqueued:
+class Enqueued(NamedTuple):
     """The database's answer: the job that stands, whether it is new, and whether its payload is another."""
 
     id: UUID
