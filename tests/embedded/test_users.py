@@ -96,6 +96,7 @@ def test_under_a_closed_home_the_server_lives_in_the_state_directory(bare_projec
         with EmbeddedServer.acquire(bare_project, binaries=str(programs), settings=FAST) as server:
             home = Path((bare_project / ".foliot" / "state-directory").read_text())
             assert home.parent == state
+            assert (home / "project").read_text() == str(bare_project)
             assert running_url(bare_project) == server.url
             assert sorted(path.name for path in server.directory.iterdir()) == [".gitignore", "state-directory"]
             pid = supervisor.running_pid(home / "data")

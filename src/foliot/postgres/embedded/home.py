@@ -10,6 +10,7 @@
       state-directory    names the directory that has all the rest, when it is not this one
 
 The last is for root: the server runs as another user, who may not be able to enter the project (a clone in /root).
+The state directory has a file `project` that leads back, for whoever wonders what may be deleted.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ class Home:
             ignore.write_text("*\n")
         if self.root != self.directory:
             write_path(self.directory / "state-directory", self.root)
+            write_path(self.root / "project", self.directory.parent)
 
     def refuse_if_foreign(self) -> None:
         """Locks and data of two users do not mix: what one makes, the other cannot open."""
