@@ -1,0 +1,172 @@
+"""The application of the chaos workers: handlers of every kind, each of which writes down its start and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import psycopg
+
+import foliot
+from foliot import App, Permanent, Retry, Skip, Snooze, current_job
+from tests.chaos.journal import VARIABLE, Journal
+
+URL = "CHAOS_URL"  # for handlers with a connection of their own
+EFFECT = "INSERT INTO effects (job_id, fence) VALUES (%s, %s)"
+PATIENT = Retry(max_attempts=50, backoff="fixed", base=0.05, jitter=1)
+
+app = App(name="chaos")
+
+
+@contextmanager
+def recorded() -> Iterator[None]:
+    job, journal = current_job(), _journal()
+    told = {"id": str(job.id), "type": job.type, "run": job.claimed.run, "attempt": job.attempt, "fence": job.fence}
+    journal.write("start", **told)
+    try:
+        yield
+    except BaseException as error:
+        journal.write("end", how=type(error).__name__, **told)
+        raise
+    else:
+        journal.write("end", how="returned", **told)
+
+
+@cache
+def _journal() -> Journal:
+    """Made when first used: who only enqueues has none."""
+    return Journal.of_environment()
+
+
+@app.task(type="quick", retry=PATIENT)
+async def quick() -> None:
+    with recorded():
+        pass
+
+
+@app.task(type="once", retry=Retry(max_attempts=1))
+async def once() -> None:
+    with recorded():
+        await asyncio.sleep(0.01)
+
+
+@app.task(type="pause", retry=PATIENT)
+async def pause(seconds: float) -> float:
+    with recorded():
+        await asyncio.sleep(seconds)
+        return seconds
+
+
+@app.task(type="in_thread", retry=PATIENT)
+def in_thread(seconds: float) -> float:
+    with recorded():
+        time.sleep(seconds)
+        return seconds
+
+
+@app.task(type="in_process", retry=PATIENT, executor="process")
+def in_process(seconds: float) -> float:
+    with recorded():
+        time.sleep(seconds)
+        return seconds
+
+
+@app.task(type="write_async", retry=PATIENT)
+async def write_async(connection: foliot.AsyncConnection, seconds: float) -> None:
+    with recorded():
+        job = current_job()
+        await connection.execute(EFFECT, (job.id, job.fence))
+        await asyncio.sleep(seconds)
+
+
+@app.task(type="write_thread", retry=PATIENT)
+def write_thread(connection: foliot.Connection, seconds: float) -> None:
+    with recorded():
+        job = current_job()
+        connection.execute(EFFECT, (job.id, job.fence))
+        time.sleep(seconds)
+
+
+@app.task(type="complete_myself", retry=PATIENT)
+def complete_myself(seconds: float) -> None:
+    """Its own connection and transaction, and the completion in it."""
+    with psycopg.connect(os.environ[URL]) as connection, recorded():
+        job = current_job()
+        connection.execute(EFFECT, (job.id, job.fence))
+        time.sleep(seconds)
+        job.complete(connection=connection)
+
+
+@app.task(type="guarded", retry=PATIENT)
+def guarded(seconds: float) -> None:
+    """Its own transaction, under the guard; the job itself is settled afterwards, so an effect may be repeated."""
+    with recorded():
+        with psycopg.connect(os.environ[URL]) as connection:
+            job = current_job()
+            job.guard(connection=connection)
+            connection.execute(EFFECT, (job.id, job.fence))
+            time.sleep(seconds)
+        time.sleep(seconds)
+
+
+@app.task(type="flaky", retry=PATIENT)
+async def flaky(failures: int) -> int:
+    with recorded():
+        await asyncio.sleep(0)
+        if current_job().attempt <= failures:
+            raise ValueError(f"attempt {current_job().attempt}")
+        return failures
+
+
+@app.task(type="doomed", retry=Retry(max_attempts=3, backoff="fixed", base=0.05))
+async def doomed() -> None:
+    with recorded():
+        raise ValueError("as always")
+
+
+@app.task(type="permanent", retry=PATIENT)
+async def permanent() -> None:
+    with recorded():
+        raise Permanent("never")
+
+
+@app.task(type="dozy", retry=PATIENT)
+def dozy() -> None:
+    with recorded():
+        mark = Path(os.environ[VARIABLE], f"dozed-{current_job().id}")
+        if not mark.exists():
+            mark.touch()
+            raise Snooze(0.2)
+
+
+@app.task(type="skip", retry=PATIENT)
+def skip() -> None:
+    with recorded():
+        raise Skip("nothing to do")
+
+
+@app.task(type="timed", retry=PATIENT, timeout=0.5)
+async def timed() -> None:
+    """Too slow at its first attempt."""
+    with recorded():
+        await asyncio.sleep(60 if current_job().attempt == 1 else 0)
+
+
+@app.task(type="long", retry=PATIENT)
+async def long() -> None:
+    """Ends only when somebody cancels it."""
+    with recorded():
+        await asyncio.Event().wait()
+
+
+@app.task(type="poison", retry=PATIENT)
+async def poison() -> None:
+    with recorded():
+        os.kill(os.getpid(), signal.SIGKILL)
+        await asyncio.sleep(60)

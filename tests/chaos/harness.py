@@ -1,0 +1,332 @@
+"""Workers, producers, operators and faults, all drawn from one seed, until the work is done; then the checker speaks.
+
+A run has two halves. In the first, producers send and faults happen, for a given time. In the second nothing is broken
+any more, and everything must come to its end by itself: nothing may be stuck, and nothing may be left behind.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+
+from foliot.client import plans
+from foliot.client.clients import Client
+from foliot.postgres.embedded import Binaries
+from tests.chaos import journal
+from tests.chaos.checker import Violation, check
+from tests.chaos.history import History
+from tests.chaos.producers import Producer, acknowledge, external_job
+from tests.chaos.proxy import Proxy
+from tests.chaos.server import ChaosServer
+from tests.chaos.workers import Worker, Workers
+from tests.waiting import until
+
+SHELL_QUEUE = "shell"
+SETTINGS = {"drain_timeout": "5", "poll_interval": "50ms", "poll_max_interval": "500ms", "concurrency": "4"}
+
+
+def seed_of_environment() -> int:
+    """CHAOS_SEED repeats a run, as far as the machine's own pace lets it."""
+    return int(os.environ.get("CHAOS_SEED") or Random().randrange(10**6))
+
+
+@dataclass(frozen=True)
+class Plan:
+    seed: int
+    seconds: float
+    jobs: int
+    direct: int = 2
+    proxied: int = 2
+    producers: int = 2
+    external: int = 1
+    lease: int = 2
+    gap: tuple[float, float] = (0.2, 1.5)  # between two faults
+    patience: float = 60.0  # for the second half
+
+
+@dataclass
+class Chaos:
+    """`with Chaos(binaries, plan) as chaos: chaos.run()`; then `chaos.violations` and `chaos.report()`."""
+
+    binaries: Binaries
+    plan: Plan
+    violations: list[Violation | str] = field(default_factory=list)
+    deeds: list[str] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        self.random = Random(self.plan.seed)
+        self.directory = Path(tempfile.mkdtemp(prefix="chaos-"))
+        (self.directory / "journal").mkdir()
+        self.journal = journal.Journal(self.directory / "journal")
+        self.server = ChaosServer(self.binaries).__enter__()
+        self.proxy = Proxy(self.server.socket).__enter__()
+        settings = SETTINGS | {"lease": str(self.plan.lease)}
+        self.workers = Workers(self.directory, self.directory / "journal", settings)
+        self._later: list[tuple[float, Callable[[], object]]] = []
+        self._began = time.monotonic()
+        self._places: dict[str, Callable[[], Worker | None]] = {}
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.workers.kill_all()
+        self.proxy.__exit__()
+        self.server.__exit__()
+        if error is None and not self.violations:
+            shutil.rmtree(self.directory)
+
+    # -- the run
+
+    def run(self) -> None:
+        self._start_workers()
+        producers = self._start_producers()
+        self._enqueue_external()
+        end = time.monotonic() + self.plan.seconds
+        while time.monotonic() < end:
+            self._do_later()
+            self._replace_the_dead()
+            self._break_something()
+            time.sleep(self.random.uniform(*self.plan.gap))
+        self._mend()
+        for producer in producers:
+            producer.join(60)
+            if producer.failure is not None:
+                raise producer.failure
+        self._come_to_an_end()
+        self._judge()
+
+    def _start_workers(self) -> None:
+        for n in range(self.plan.direct + self.plan.proxied):
+            url = self.server.url if n < self.plan.direct else self.proxied_url
+            self._place(partial(self.workers.start, url))
+        for _ in range(self.plan.external):
+            self._place(
+                lambda: self.workers.start_external(self.server.url, SHELL_QUEUE, 3, str(self.binaries.directory))
+            )
+
+    def _place(self, start: Callable[[], Worker | None]) -> None:
+        """Somewhere a worker runs; when it dies, another is started there."""
+        worker = start()
+        if worker is not None:
+            self._places[worker.name] = start
+
+    @property
+    def proxied_url(self) -> str:
+        return self.proxy.url("foliot")
+
+    def _start_producers(self) -> list[Producer]:
+        each = self.plan.jobs // self.plan.producers
+        pace = self.plan.seconds / each
+        urls = [self.server.url, self.proxied_url]
+        producers = [
+            Producer(urls[n % 2], self.journal, self.plan.seed * 1000 + n, each, pace=pace)
+            for n in range(self.plan.producers)
+        ]
+        for producer in producers:
+            producer.start()
+        return producers
+
+    def _enqueue_external(self) -> None:
+        if not any(worker.name.startswith("shell") for worker in self.workers.all):
+            return
+        with Client(self.server.url) as client:
+            for _ in range(10):
+                job = external_job(self.journal, SHELL_QUEUE)
+                acknowledge(self.journal, job, client.run(plans.enqueue(job)).id)
+
+    # -- faults
+
+    def _break_something(self) -> None:
+        names = list(FAULTS)
+        (name,) = self.random.choices(names, [FAULTS[name] for name in names])
+        what = getattr(self, f"_{name}")()
+        self.deeds.append(f"{time.monotonic() - self._began:7.2f} {name} {what or ''}".rstrip())
+
+    def _pick(self) -> Worker | None:
+        living = [w for w in self.workers.all if w.alive and not w.frozen and w.name in self._places]
+        return self.random.choice(living) if living else None
+
+    def _replace(self, worker: Worker) -> None:
+        start = self._places.pop(worker.name)
+        self._place(start)
+
+    def _replace_the_dead(self) -> None:
+        """One that ends by itself is no better than a bug; only the example in shell may, since it has no patience."""
+        for worker in self.workers.all:
+            if worker.name in self._places and not worker.alive:
+                if not worker.name.startswith("shell"):
+                    self.violations.append(f"{worker.name} ended by itself with code {worker.process.returncode}")
+                self._replace(worker)
+
+    def _kill(self) -> str | None:
+        if (worker := self._pick()) is None:
+            return None
+        worker.kill()
+        self._replace(worker)
+        return worker.name
+
+    def _freeze(self) -> str | None:
+        """Past its lease, or not quite."""
+        if (worker := self._pick()) is None:
+            return None
+        seconds = self.random.choice([0.5, 1.5, 2.5]) * self.plan.lease
+        worker.freeze()
+        self._in(seconds, worker.thaw)
+        return f"{worker.name} for {seconds:.1f} s"
+
+    def _drain(self) -> str | None:
+        if (worker := self._pick()) is None:
+            return None
+        worker.signal(signal.SIGTERM)
+        self._replace(worker)
+        return worker.name
+
+    def _restart(self) -> str:
+        way = self.random.choice([signal.SIGINT, signal.SIGQUIT])
+        outage = self.random.choice([0.0, 0.5, 1.5 * self.plan.lease])
+        self.server.stop(way)
+        time.sleep(outage)
+        self.server.start()
+        return f"{way.name}, away for {outage:.1f} s"
+
+    def _crash(self) -> None:
+        self.server.crash()
+
+    def _terminate(self) -> str:
+        share = self.random.choice([0.2, 0.5, 1.0])
+        query = """SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+            WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND random() < %s"""
+        return f"{self._ask(query, share)} sessions"
+
+    def _cut(self) -> str:
+        return f"{self.proxy.cut(self.random, self.random.choice([0.3, 1.0]))} connections"
+
+    def _swallow(self) -> str:
+        seconds = self.random.choice([0.5, 1.5, 3.0]) * self.plan.lease
+        then_cut = self.random.random() < 0.5
+        self.proxy.swallow()
+        if then_cut:
+            self._in(seconds, self.proxy.cut)
+        self._in(seconds, self.proxy.behave)
+        return f"for {seconds:.1f} s{', then cut' if then_cut else ''}"
+
+    def _delay(self) -> str:
+        seconds = self.random.choice([0.05, 0.3, 1.0])
+        self.proxy.delay(seconds)
+        self._in(2.0, self.proxy.behave)
+        return f"{seconds} s"
+
+    def _cancel(self) -> str:
+        """Some job that waits or runs; forced now and then."""
+        force = self.random.random() < 0.3
+        return self._operate("cancel", "SELECT foliot.cancel(%s, 'chaos', %s)", force)
+
+    def _release(self) -> str:
+        return self._operate("release", "SELECT foliot.release(%s)")
+
+    def _operate(self, verb: str, query: str, *more: Any) -> str:
+        job_id = self._ask(
+            "SELECT id FROM foliot.jobs WHERE type <> 'external' ORDER BY fence <> 0 DESC, random() LIMIT 1"
+        )
+        if job_id is None:
+            return "nothing"
+        try:
+            answer = self._ask(query, job_id, *more, otherwise_raise=True)
+        except psycopg.OperationalError:
+            answer = None
+        self.journal.write(verb, id=job_id, answer=answer)
+        return f"{job_id}: {answer}"
+
+    def _ask(self, query: str, *params: Any, otherwise_raise: bool = False) -> Any:
+        try:
+            rows = self.server.sql(query, *params)
+        except psycopg.OperationalError:  # it may be recovering from a crash
+            if otherwise_raise:
+                raise
+            return None
+        return rows[0][0] if rows else None
+
+    def _in(self, seconds: float, action: Callable[[], object]) -> None:
+        self._later.append((time.monotonic() + seconds, action))
+
+    def _do_later(self) -> None:
+        due = [entry for entry in self._later if entry[0] <= time.monotonic()]
+        self._later = [entry for entry in self._later if entry not in due]
+        for _, action in due:
+            action()
+
+    # -- the second half
+
+    def _mend(self) -> None:
+        for _, action in self._later:
+            action()
+        self._later.clear()
+        self.proxy.behave()
+        for worker in self.workers.all:
+            worker.thaw()
+
+    def _come_to_an_end(self) -> None:
+        """Cancels what ends no other way, and waits for all the rest."""
+        try:
+            until(self._is_drained, patience=self.plan.patience)
+        except TimeoutError:
+            self.violations.append(f"It has not come to an end within {self.plan.patience} s.")
+        for name, code in self.workers.stop().items():
+            if code != 0 and name.startswith("worker"):
+                self.violations.append(f"{name} ended with code {code}")
+
+    def _is_drained(self) -> bool:
+        self._replace_the_dead()
+        for (job_id,) in self.server.sql("SELECT id FROM foliot.jobs WHERE type = 'long' AND NOT canceling"):
+            self.journal.write("cancel", id=job_id, answer=self._ask("SELECT foliot.cancel(%s)", job_id))
+        living = sum(worker.alive for worker in self.workers.all)
+        left = self._ask("SELECT (SELECT count(*) FROM foliot.jobs) + (SELECT count(*) FROM foliot.claims)")
+        return left == 0 and bool(self._ask("SELECT count(*) <= %s FROM foliot.beats", living))
+
+    def _judge(self) -> None:
+        self.history = History.of_records(journal.read(self.directory / "journal"))
+        self.history.read_tables(self.server.url)
+        self.violations += check(self.history)
+        self.violations += self.workers.complaints()
+
+    def report(self) -> str:
+        states = Counter(row["state"] for row in self.history.tables["finished_jobs"])
+        outcomes = Counter(row["outcome"] for row in self.history.tables["attempts"])
+        nodes = Counter(row["state"] for row in self.history.tables["nodes"])
+        summary = (
+            f"CHAOS_SEED={self.plan.seed}; {len(self.history.sent)} sent, {dict(states)}; attempts {dict(outcomes)}"
+        )
+        lines = [
+            f"{summary}; nodes {dict(nodes)}; {len(self.deeds)} faults; {self.directory}",
+            *map(str, self.violations[:40]),
+        ]
+        if self.violations:
+            lines += ["Faults:", *self.deeds]
+        return "\n".join(lines)
+
+
+FAULTS = {
+    "kill": 4,
+    "freeze": 4,
+    "drain": 2,
+    "restart": 1,
+    "crash": 1,
+    "terminate": 2,
+    "cut": 3,
+    "swallow": 2,
+    "delay": 2,
+    "cancel": 4,
+    "release": 4,
+}

@@ -1,0 +1,73 @@
+"""A PostgreSQL of the harness' own, which it may restart and crash; what was committed survives, only fsync is off."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+from typing import Any, Self
+
+import psycopg
+
+from foliot.postgres.embedded import Binaries, EmbeddedServer, supervisor
+from foliot.postgres.migrate import Source, migrate
+from tests.servers import _place
+from tests.waiting import until
+
+_SETTINGS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "on", "max_connections": "300"}
+EFFECTS = "CREATE TABLE IF NOT EXISTS effects (n bigint GENERATED ALWAYS AS IDENTITY, job_id uuid, fence bigint)"
+
+
+class ChaosServer:
+    """With Foliot's schema and the table `effects` in its database."""
+
+    def __init__(self, binaries: Binaries) -> None:
+        self._binaries = binaries
+        self.directory = Path(tempfile.mkdtemp(prefix="foliot-chaos-", dir=_place()))
+        self.directory.chmod(0o755)  # as root the server runs as another user, who must be able to come in
+        self._hold = self._acquire()
+
+    def __enter__(self) -> Self:
+        migrate(self.url, "foliot", Source.of_package("foliot.store"))
+        self.sql(EFFECTS)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._hold.release()
+        shutil.rmtree(self.directory)
+
+    def _acquire(self) -> EmbeddedServer:
+        return EmbeddedServer.acquire(self.directory, binaries=str(self._binaries.directory), settings=_SETTINGS)
+
+    @property
+    def url(self) -> str:
+        return self._hold.url
+
+    @property
+    def socket(self) -> Path:
+        return Path(self._home.socket_directory, ".s.PGSQL.5432")
+
+    @property
+    def _home(self) -> Any:
+        return self._hold._home
+
+    def stop(self, way: signal.Signals) -> None:
+        """SIGINT: fast shutdown. SIGQUIT: immediate, as if it had crashed."""
+        supervisor.signal_server(self._home.data, way)
+        until(lambda: supervisor.is_quiet(self._home.root), patience=60)
+
+    def start(self) -> None:
+        before, self._hold = self._hold, self._acquire()
+        before.release()
+
+    def crash(self) -> None:
+        """Kills one session the hard way: the server ends all others, recovers and goes on."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            os.kill(connection.info.backend_pid, signal.SIGKILL)
+
+    def sql(self, query: str, *params: Any) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            cursor = connection.execute(query.encode(), params or None)
+            return cursor.fetchall() if cursor.description else []

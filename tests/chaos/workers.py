@@ -1,0 +1,127 @@
+"""Worker processes as a supervisor would start them, each with a log of its own, and what can be done to them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.chaos.application import URL
+from tests.chaos.journal import VARIABLE
+
+ROOT = Path(__file__).parents[2]
+SHELL_WORKER = ROOT / "examples" / "psql_worker" / "worker.sh"
+EXTERNAL = "CHAOS_EXTERNAL_WORKER"  # a command; it is given what SHELL_WORKER is given
+SHELL_HANDLER = Path(__file__).parent / "shell_handler.sh"
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Nothing of the caller's own Foliot or PostgreSQL settings."""
+    foreign = ("FOLIOT_", "PG", "DATABASE_URL", "CHAOS_")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    return {**inherited, "PYTHONUNBUFFERED": "1", **more}
+
+
+@dataclass
+class Worker:
+    """One process. `stopped` while it is frozen."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    frozen: bool = False
+
+    def signal(self, number: signal.Signals) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+
+    def freeze(self) -> None:
+        self.frozen = True
+        self.signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.frozen = False
+        self.signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+@dataclass
+class Workers:
+    """Starts them and, at the end, leaves none behind."""
+
+    directory: Path
+    journal: Path
+    settings: dict[str, str] = field(default_factory=dict)
+    all: list[Worker] = field(default_factory=list)
+
+    def start(self, url: str, *words: str, handlers_url: str | None = None, **settings: str) -> Worker:
+        """`foliot worker` with the chaos application; `words` are further arguments."""
+        variables = {f"FOLIOT_{name.upper()}": value for name, value in {**self.settings, **settings}.items()}
+        known = {VARIABLE: str(self.journal), URL: handlers_url or url, "FOLIOT_DATABASE_URL": url}
+        command = [sys.executable, "-m", "foliot.cli", "worker", "tests.chaos.application:app", *words]
+        return self._start("worker", command, environment(**known, **variables))
+
+    def start_external(self, url: str, queue: str, lease: int, path: str) -> Worker | None:
+        """A worker in another language, if there is one: the example in shell, or what the environment names."""
+        command = os.environ.get(EXTERNAL, "").split() or ([str(SHELL_WORKER)] if SHELL_WORKER.exists() else [])
+        if not command:
+            return None
+        known = {"DATABASE_URL": url, "QUEUES": queue, "LEASE": str(lease), VARIABLE: str(self.journal)}
+        path = f"{path}:{os.environ['PATH']}"
+        return self._start("shell", [*command, str(SHELL_HANDLER)], environment(**known, PATH=path))
+
+    def _start(self, kind: str, command: list[str], variables: dict[str, str]) -> Worker:
+        name = f"{kind}-{len(self.all)}"
+        log = self.directory / f"{name}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command, cwd=ROOT, env=variables, stdout=output, stderr=output, start_new_session=True
+            )
+        self.all.append(Worker(name, process, log))
+        return self.all[-1]
+
+    def stop(self, patience: float = 60) -> dict[str, int]:
+        """Drains all that live; their exit codes."""
+        living = [worker for worker in self.all if worker.alive]
+        for worker in living:
+            worker.thaw()
+            worker.signal(signal.SIGTERM)
+        deadline = time.monotonic() + patience
+        for worker in living:
+            worker.process.wait(max(0.1, deadline - time.monotonic()))
+        return {worker.name: worker.process.returncode for worker in living}
+
+    def kill_all(self) -> None:
+        """With whatever they have started: each leads a process group of its own."""
+        for worker in self.all:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(worker.process.pid, signal.SIGKILL)
+            worker.process.wait()
+
+    def complaints(self) -> list[str]:
+        """What no fault explains: tracebacks that reached the log, tasks whose error nobody looked at."""
+        bad = re.compile(
+            r"^Traceback|CRITICAL|never retrieved|never awaited|was destroyed|RuntimeWarning", re.MULTILINE
+        )
+        return [f"{w.name}: {found}" for w in self.all if (found := _around(bad, w.text()))]
+
+
+def _around(pattern: re.Pattern[str], text: str) -> str:
+    found = pattern.search(text)
+    return text[max(0, found.start() - 300) : found.end() + 3000] if found else ""
