@@ -6,12 +6,14 @@
 set -u
 handler=$1 queues=${QUEUES:-default} schema=${FOLIOT_SCHEMA:-foliot} lease=${LEASE:-30}
 sql() { psql -X -A -t -q -v ON_ERROR_STOP=1 "$@" "$DATABASE_URL"; }
-pause=0.1 stopping=
+pause=0.1 stopping= alone=false
 trap 'stopping=1' TERM INT
 
 epoch=$(sql -v name="${NAME:-psql-$$}" -v types="${TYPES:-{\}}" -v host="$(hostname)" -v pid=$$ -v lease="$lease s" \
   <<< "SELECT $schema.register(:'name', :'lease', types => :'types', host => :'host', pid => :pid)") || exit 3
-beat() { while sleep "$((lease / 3))"; do sql <<< "SELECT $schema.heartbeat($epoch)" > /dev/null || kill -TERM $$; done; }
+beat() { # as long as the worker lives: a beat without a worker would hold its job for ever
+  while sleep "$((lease / 3))" && kill -0 $$ 2> /dev/null; do sql <<< "SELECT $schema.heartbeat($epoch)" > /dev/null || kill -TERM $$; done
+}
 beat & beating=$!
 
 settle() { # id fence outcome age result-or-error
@@ -21,8 +23,9 @@ settle() { # id fence outcome age result-or-error
 }
 
 while [ -z "$stopping" ]; do
+  [ $alone = true ] && alone=false || alone=true # every other look is for a job that was lost before, and is to run alone
   job=$(sql -v queues="{$queues}" <<< "SELECT $schema.promote() \g /dev/null
-    SELECT id, fence, type, payload FROM $schema.claim($epoch, :'queues', 1)") || { sleep 1; continue; }
+    SELECT id, fence, type, payload FROM $schema.claim($epoch, :'queues', 1, alone => $alone)") || { sleep 1; continue; }
   if [ -z "$job" ]; then # back off while idle, up to five seconds
     sleep "$pause"; pause=$(awk "BEGIN { p = $pause * 2; print (p > 5) ? 5 : p }"); continue
   fi
