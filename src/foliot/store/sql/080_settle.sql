@@ -95,7 +95,7 @@ SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off 
 BEGIN
   WITH d AS (DELETE FROM jobs j USING unnest(finish.endings) e WHERE j.id = e.id AND j.fence = e.fence AND e.state IN ('succeeded', 'dead', 'canceled')
       RETURNING j.*, e.outcome, e.state, e.age, e.result, coalesce(e.error, cancel_error(j.id, e.state)) AS error,
-        j.attempt + (e.outcome IN ('succeeded', 'skipped', 'failed', 'timed_out'))::int AS spent, j.lost + (e.outcome = 'lost')::int AS losses),
+        j.attempt + (e.outcome IN ('succeeded', 'skipped', 'failed', 'timed_out'))::int AS spent, CASE WHEN e.outcome = 'lost' THEN j.lost + 1 WHEN e.outcome IN ('succeeded', 'skipped', 'failed', 'timed_out') OR e.age IS NOT NULL THEN 0 ELSE j.lost END AS losses),
     h AS (INSERT INTO finished_jobs (id, seq, run_at, created_at, started_at, finished_at, fence, epoch, schedule_id, slot, lane, run, policy, timeout, version,
         priority, attempt, max_attempts, lost, state, outcome, queue, type, tenant, idempotency_key, route_key, limit_keys, created_by, payload, meta, result, error)
       SELECT d.id, d.seq, d.run_at, d.created_at, t - d.age * interval '1 second', t, d.fence, finish.epoch, d.schedule_id, d.slot, d.lane, d.run, d.policy, d.timeout,
