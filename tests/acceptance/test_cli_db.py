@@ -98,6 +98,16 @@ def test_migrations_use_the_direct_address(foliot: Foliot, database: str) -> Non
     assert answer.returncode == 0
 
 
+def test_adopt_steps_over_what_the_old_server_issued(foliot: Foliot, schema_database: str) -> None:
+    with psycopg.connect(schema_database) as connection:
+        before = connection.execute("SELECT foliot.next_fence()").fetchall()
+        answer = foliot("db", "adopt", "--database-url", schema_database)
+        after = connection.execute("SELECT foliot.next_fence()").fetchall()
+    assert answer.stdout.startswith("Schema foliot goes on here as generation ")
+    assert after[0][0] - before[0][0] >= 2**40
+    assert foliot("db", "adopt", "--schema", "nothing", "--database-url", schema_database).returncode == 3
+
+
 # When it cannot.
 
 

@@ -138,6 +138,16 @@ def test_a_function_that_left_the_files_leaves_the_schema(database: str, tmp_pat
     assert rows(database, "SELECT foliot.other()") == [(1,)]
 
 
+def test_a_function_that_is_made_inside_a_block_stays(database: str, tmp_path: Path) -> None:
+    """A block with EXCEPTION is a transaction within the transaction; what it makes is as new as the rest."""
+    block = f"DO $$ BEGIN {FUNCTION} EXCEPTION WHEN undefined_table THEN NULL; END $$;"
+    migrate(database, "foliot", source_of(tmp_path, TABLE, functions={"010_volume.sql": FUNCTION}))
+    for text in (block, block + " -- again", FUNCTION):
+        migrate(database, "foliot", source_of(tmp_path, TABLE, functions={"010_volume.sql": text}))
+        assert rows(database, "SELECT signatures FROM foliot.schema_functions") == [(["volume()"],)]
+        assert rows(database, "SELECT foliot.volume()") == [(None,)]
+
+
 def _other(arguments: str) -> str:
     return f"CREATE OR REPLACE FUNCTION other({arguments}) RETURNS int LANGUAGE sql AS 'SELECT 1';"
 

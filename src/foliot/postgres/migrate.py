@@ -129,6 +129,9 @@ class _Runner:
         """`holder` keeps the lock, and its commit both records the step and lets the next migrator in."""
         with Connection.connect(self.url, application_name="foliot migrate") as holder:
             if self._lock_and_choose(holder) == step:
+                _run(
+                    holder, "CLOSE ALL"
+                )  # the open portal of its last query has a snapshot, which an index build waits for
                 _execute_singly(connection, step, self.schema)
                 _run(holder, step.after)
         return step

@@ -1,0 +1,66 @@
+"""The package as others get it: what is in the wheel, what an import loads, which names are public."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import foliot
+
+ROOT = Path(__file__).parents[2]
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+
+
+def loaded_by(statement: str) -> set[str]:
+    program = f"import sys; {statement}; print(*sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    return set(answer.stdout.split())
+
+
+def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
+    """The .sql files above all: without them an installed Foliot cannot migrate."""
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*build, "--wheel-dir", str(tmp_path), str(ROOT)], check=True, capture_output=True)
+    [wheel] = tmp_path.glob("*.whl")
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    tracked = subprocess.run(["git", "ls-files", "src"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    expected = {name.removeprefix("src/") for name in tracked.split() if (ROOT / name).exists()}
+    assert {"foliot/py.typed", "foliot/store/migrations/0001_jobs.sql"} <= expected
+    assert expected - packed == set()
+
+
+def test_import_foliot_is_light() -> None:
+    assert loaded_by("import foliot") & {"psycopg", "pydantic", "orjson", "typer", "rich"} == set()
+
+
+def test_import_cron_needs_neither_driver_nor_validation() -> None:
+    assert loaded_by("import foliot.cron") & {"psycopg", "pydantic", "orjson", "typer", "rich"} == set()
+
+
+def test_connecting_needs_no_validation() -> None:
+    assert "pydantic" not in loaded_by("import foliot.postgres.migrate, foliot.postgres.address")
+
+
+def test_every_public_name_can_be_had() -> None:
+    assert sorted(foliot.__all__) == list(foliot.__all__)
+    assert [name for name in foliot.__all__ if not hasattr(foliot, name)] == []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT / "src")))
+def test_files_and_functions_stay_readable(path: Path) -> None:
+    """400 lines a file, 30 a function (its body: a command's list of options is no code to follow)."""
+    text = path.read_text()
+    assert text.count("\n") <= 400
+    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, Function)]
+    assert [function.name for function in functions if body_lines(function) > 30] == []
+
+
+def body_lines(function: Function) -> int:
+    first = function.body[1] if ast.get_docstring(function) and len(function.body) > 1 else function.body[0]
+    return (function.end_lineno or 0) - first.lineno + 1
