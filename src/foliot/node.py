@@ -7,6 +7,8 @@ import logging
 import os
 from collections.abc import Awaitable, Callable
 
+import psycopg
+
 from foliot.errors import NoDatabase
 from foliot.maintenance.caretaker import Caretaker
 from foliot.maintenance.promoter import Promoter
@@ -118,7 +120,7 @@ async def _listen(bell: Doorbell) -> None:
         if not bell.listening:
             try:
                 await bell.open()
-            except (NoDatabase, OSError) as error:
+            except (NoDatabase, psycopg.Error, OSError) as error:
                 logger.warning("No doorbell: %s", str(error).splitlines()[0])
         await asyncio.sleep(DOORBELL_RETRY)
 

@@ -217,11 +217,14 @@ def _is_ours(variable: str) -> bool:
 
 
 def _find_project(start: Path) -> Path:
-    marks = ("foliot.toml", "pyproject.toml", ".git")
-    for directory in (start, *start.parents):
-        if any((directory / mark).exists() for mark in marks):
-            return directory
-    return start
+    return next((directory for directory in (start, *start.parents) if _is_project(directory)), start)
+
+
+def _is_project(directory: Path) -> bool:
+    try:
+        return any((directory / mark).exists() for mark in ("foliot.toml", "pyproject.toml", ".git"))
+    except PermissionError:
+        return False
 
 
 def _from_file(project: Path) -> Iterator[_Value]:

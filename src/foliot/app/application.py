@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
@@ -143,19 +143,21 @@ class App:
         from foliot.client import plans
 
         calls = list(calls)
-        plan = plans.enqueue_many([self._within_limits(call.new_job()) for call in calls])
-        answers = self.client.run(plan, connection) if connection is not None else self.client.run_together(plan)
-        return self._jobs(calls, answers)
+        news = [self._within_limits(call.new_job()) for call in calls]
+        if connection is not None:
+            return self._jobs(calls, self.client.run(plans.enqueue_many(news), connection))
+        plan = partial(plans.enqueue_many, news)
+        return self._jobs(calls, self.client.run_surely(lambda again: plan(resend=again), together=True))
 
     async def aenqueue_many(self, calls: Iterable[Call[Any]], *, connection: Any = None) -> list[Job[Any]]:
         from foliot.client import plans
 
         calls = list(calls)
-        plan = plans.enqueue_many([self._within_limits(call.new_job()) for call in calls])
-        answers = await (
-            self.aclient.run(plan, connection) if connection is not None else self.aclient.run_together(plan)
-        )
-        return self._jobs(calls, answers)
+        news = [self._within_limits(call.new_job()) for call in calls]
+        if connection is not None:
+            return self._jobs(calls, await self.aclient.run(plans.enqueue_many(news), connection))
+        plan = partial(plans.enqueue_many, news)
+        return self._jobs(calls, await self.aclient.run_surely(lambda again: plan(resend=again), together=True))
 
     def _jobs(self, calls: list[Call[Any]], answers: list[Enqueued]) -> list[Job[Any]]:
         return [Job(self, call.task, answer) for call, answer in zip(calls, answers, strict=True)]
@@ -164,14 +166,22 @@ class App:
         refuse_on_loop("enqueue", "aenqueue")
         from foliot.client import plans
 
-        plan = plans.enqueue(self._within_limits(job), strict=options.strict)
-        return Job(self, task, self.client.run(plan, options.connection))
+        self._within_limits(job)
+        if options.connection is not None:
+            return Job(self, task, self.client.run(plans.enqueue(job, strict=options.strict), options.connection))
+        plan = partial(plans.enqueue, job, strict=options.strict)
+        return Job(self, task, self.client.run_surely(lambda again: plan(resend=again)))
 
     async def asend(self, task: Task[..., R] | None, job: NewJob, options: Options) -> Job[R]:
         from foliot.client import plans
 
-        plan = plans.enqueue(self._within_limits(job), strict=options.strict)
-        return Job(self, task, await self.aclient.run(plan, options.connection))
+        self._within_limits(job)
+        if options.connection is not None:
+            return Job(
+                self, task, await self.aclient.run(plans.enqueue(job, strict=options.strict), options.connection)
+            )
+        plan = partial(plans.enqueue, job, strict=options.strict)
+        return Job(self, task, await self.aclient.run_surely(lambda again: plan(resend=again)))
 
     def _within_limits(self, job: NewJob) -> NewJob:
         if len(job.payload) > self.settings.max_payload:

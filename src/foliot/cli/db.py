@@ -9,6 +9,7 @@ import typer
 from foliot.cli.output import GlobalOptions, command_group, print_facts, print_json, print_table
 
 if TYPE_CHECKING:
+    from foliot.postgres.address import Address
     from foliot.postgres.migrate import Source, Status
     from foliot.settings import Settings
 
@@ -29,8 +30,8 @@ def migrate(ctx: typer.Context) -> None:
     """Bring the schema to the newest version. Safe to run from many places at once, and again after a kill."""
     from foliot.postgres.migrate import migrate as run
 
-    settings, url = _where(ctx.obj)
-    result = run(url, settings.schema, _source(), report=typer.echo)
+    settings, address = _where(ctx.obj)
+    result = run(address.url, settings.schema, _source(), report=typer.echo)
     typer.echo(f"Schema {result.schema} is at version {result.version} of {result.source.newest}: {result.verdict}.")
 
 
@@ -39,12 +40,12 @@ def status(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Show what has been applied and what is missing. Exit code 1: not usable as it is, 3: no schema."""
     from foliot.postgres.migrate import status as read
 
-    settings, url = _where(ctx.obj)
-    found = read(url, settings.schema, _source())
+    settings, address = _where(ctx.obj)
+    found = read(address.url, settings.schema, _source())
     if as_json:
         print_json(_as_data(found))
     else:
-        _print_status(found, ctx.obj, settings)
+        _print_status(found, address)
     raise typer.Exit(_EXIT[found.verdict])
 
 
@@ -60,8 +61,8 @@ def sql(
     if everything:
         found = Status(ctx.obj.settings().schema, _source(), exists=False)
     else:
-        settings, url = _where(ctx.obj)
-        found = read(url, settings.schema, _source())
+        settings, address = _where(ctx.obj)
+        found = read(address.url, settings.schema, _source())
     typer.echo(plan_sql(found), nl=False)
 
 
@@ -75,17 +76,21 @@ def adopt(ctx: typer.Context) -> None:
 
     from foliot.postgres.connect import Connection
 
-    settings, url = _where(ctx.obj)
+    settings, address = _where(ctx.obj)
     raise_generation = SQL("UPDATE {} SET generation = generation + 1 RETURNING generation")
-    with Connection.connect(url, application_name="foliot adopt") as connection:
+    with Connection.connect(address.url, application_name="foliot adopt") as connection:
         [(generation,)] = connection.execute(raise_generation.format(Identifier(settings.schema, "installation")))
     typer.echo(f"Schema {settings.schema} goes on here as generation {generation}.")
 
 
-def _where(options: GlobalOptions) -> tuple[Settings, str]:
+def _where(options: GlobalOptions) -> tuple[Settings, Address]:
     """The direct address if there is one: what runs outside a transaction needs a session that stays the same."""
+    from foliot.postgres.address import Address
+
     settings = options.settings()
-    return settings, settings.listen_url or options.address(settings).url
+    if settings.listen_url:
+        return settings, Address(settings.listen_url, settings.origins["listen_url"])
+    return settings, options.address(settings)
 
 
 def _source() -> Source:
@@ -94,9 +99,9 @@ def _source() -> Source:
     return Source.of_package("foliot.store")
 
 
-def _print_status(found: Status, options: GlobalOptions, settings: Settings) -> None:
+def _print_status(found: Status, address: Address) -> None:
     facts = {
-        "database": options.address(settings),
+        "database": address,
         "schema": found.schema,
         "version": f"{found.version} of {found.source.newest}: {found.verdict}",
         "functions": _functions_line(found),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Self, TypeVar
 
@@ -17,6 +19,7 @@ from foliot.postgres.connect import AsyncConnection, Connection
 from foliot.store.queries import queries
 
 R = TypeVar("R")
+PAUSES = (0.05, 0.2, 0.5, 1.0)  # seconds before an enqueue whose reply was lost is sent again
 
 
 class Client:
@@ -35,6 +38,16 @@ class Client:
             return run(plan, connection, self.queries)
         with self.connection() as own:
             return run(plan, own, self.queries)
+
+    def run_surely(self, plan: Callable[[bool], Plan[R]], *, together: bool = False) -> R:
+        """A plan that may be sent again after a lost reply; it is told whether this is the first time."""
+        carry_out = self.run_together if together else self.run
+        for pause in PAUSES:
+            try:
+                return carry_out(plan(pause != PAUSES[0]))
+            except NoDatabase:
+                time.sleep(pause)
+        return carry_out(plan(True))
 
     def run_together(self, plan: Plan[R]) -> R:
         """In one transaction."""
@@ -94,6 +107,15 @@ class AsyncClient:
             return await arun(plan, connection, self.queries)
         async with self.connection() as own:
             return await arun(plan, own, self.queries)
+
+    async def run_surely(self, plan: Callable[[bool], Plan[R]], *, together: bool = False) -> R:
+        carry_out = self.run_together if together else self.run
+        for pause in PAUSES:
+            try:
+                return await carry_out(plan(pause != PAUSES[0]))
+            except NoDatabase:
+                await asyncio.sleep(pause)
+        return await carry_out(plan(True))
 
     async def run_together(self, plan: Plan[R]) -> R:
         async with self.connection() as own, own.transaction():

@@ -21,7 +21,7 @@ def run(plan: Plan[R], connection: psycopg.Connection[Any], queries: Queries) ->
     except StopIteration as end:
         result: R = end.value
         return result
-    except psycopg.DatabaseError as error:
+    except psycopg.Error as error:
         raise translate(error, queries.schema) from error
 
 
@@ -43,7 +43,7 @@ async def arun(plan: Plan[R], connection: psycopg.AsyncConnection[Any], queries:
     except StopIteration as end:
         result: R = end.value
         return result
-    except psycopg.DatabaseError as error:
+    except psycopg.Error as error:
         raise translate(error, queries.schema) from error
 
 

@@ -38,7 +38,7 @@ _TRANSPORT = {
     "keepalives_interval": "5",
     "keepalives_count": "4",
     "tcp_user_timeout": "30000",
-    "connect_timeout": os.environ.get("PGCONNECT_TIMEOUT", "10"),
+    "connect_timeout": "10",
     "client_encoding": "utf8",
     "fallback_application_name": "foliot",
 }
@@ -80,8 +80,10 @@ class AsyncConnection(psycopg.AsyncConnection[TupleRow]):
 
 
 def startup_parameters(url: str) -> dict[str, Any]:
-    """What the URL says, completed by what we want; the URL's own words win."""
+    """What the URL says, completed by what we want; the words of the URL and of libpq's variables win."""
     given = parse(url)
+    if "PGCONNECT_TIMEOUT" in os.environ:
+        given.setdefault("connect_timeout", os.environ["PGCONNECT_TIMEOUT"])
     several_hosts = {"target_session_attrs": "primary"} if "," in str(given.get("host", "")) else {}
     session = (f"-c {name}={value}" for name, value in SESSION_DEFAULTS.items())
     own_options = given.get("options") or os.environ.get("PGOPTIONS", "")

@@ -13,6 +13,7 @@ from psycopg.types.string import ByteaBinaryLoader
 
 from foliot.errors import FoliotError, NoDatabase
 from foliot.postgres.connect import AsyncConnection
+from foliot.store.deadline import deadline
 from foliot.store.queries import Queries
 
 
@@ -29,10 +30,14 @@ class NodeDraining(FoliotError):
 
 
 class Refused(FoliotError):
-    """The server refused this statement and would refuse it again."""
+    """The server refused this statement; `by_data`: because of a value in it, so that it would refuse it again."""
+
+    by_data = False
 
 
-_OURS = {"FO001": NodeLost, "FO006": NodeDraining}
+_OURS: dict[str, type[FoliotError]] = {"FO001": NodeLost, "FO006": NodeDraining}
+_OF_DATA = ("22", "23", "54")  # classes: data exception, integrity violation, limit exceeded
+_OF_A_STANDBY = "25006"  # read-only: the primary is elsewhere by now, so look for it again
 
 
 class Line:
@@ -44,24 +49,29 @@ class Line:
         self._connection: AsyncConnection | None = None
         self._failures = 0
         self._turn = asyncio.Lock()  # one statement at a time, and one opener
+        self.connections = 0  # opened so far: two equal readings mean that it was connected all the time between
 
     async def execute(self, query: str, params: Sequence[Any] | dict[str, Any] = ()) -> list[tuple[Any, ...]]:
         try:
-            async with self._turn, asyncio.timeout(self._patience):
+            async with self._turn:
                 return await self._execute(query, params)
         except (psycopg.Error, TimeoutError, OSError, NoDatabase) as error:
             told = _told(error)
             if isinstance(told, Disconnected):
                 await self.close()
+            if isinstance(told, Disconnected | Refused):
                 self._failures += 1
             raise told from error
 
     async def _execute(self, query: str, params: Sequence[Any] | dict[str, Any]) -> list[tuple[Any, ...]]:
         if self._connection is None:
-            self._connection = await self._open()
-        cursor = self._connection.cursor(binary=True)
-        await cursor.execute(self._queries[query].encode(), params, prepare=self._prepare)
-        rows = await cursor.fetchall()
+            async with asyncio.timeout(self._patience):
+                self._connection = await self._open()
+            self.connections += 1
+        with deadline(self._connection, self._patience):
+            cursor = self._connection.cursor(binary=True)
+            await cursor.execute(self._queries[query].encode(), params, prepare=self._prepare)
+            rows = await cursor.fetchall()
         self._failures = 0
         return rows
 
@@ -91,9 +101,13 @@ def _told(error: BaseException) -> FoliotError:
     code = getattr(error, "sqlstate", None) or ""
     if code.startswith("FO"):
         return _OURS.get(code, Refused)(_first_line(error))
-    if isinstance(error, psycopg.DatabaseError) and not isinstance(error, psycopg.OperationalError):
-        return Refused(_first_line(error))
-    return Disconnected(_first_line(error))
+    if code.startswith(_OF_DATA):
+        refused = Refused(_first_line(error))
+        refused.by_data = True
+        return refused
+    if isinstance(error, psycopg.OperationalError) or not isinstance(error, psycopg.DatabaseError):
+        return Disconnected(_first_line(error))
+    return Disconnected(_first_line(error)) if code == _OF_A_STANDBY else Refused(_first_line(error))
 
 
 def _first_line(error: BaseException) -> str:

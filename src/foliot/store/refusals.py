@@ -30,7 +30,7 @@ _OURS: dict[str, type[FoliotError]] = {
 }
 
 
-def translate(error: psycopg.DatabaseError, schema: str) -> Exception:
+def translate(error: psycopg.Error, schema: str) -> Exception:
     """Ours where the state machine said no, or the schema or connection is the matter; else as it came."""
     text, state = error.diag.message_primary or str(error), error.sqlstate or ""
     if state in _OURS:
@@ -39,7 +39,7 @@ def translate(error: psycopg.DatabaseError, schema: str) -> Exception:
         error, (psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedTable)
     ):
         return SchemaError(f"Schema {schema!r} is missing or too old: {text}.", hint="Run `foliot db migrate`.")
-    if isinstance(error, psycopg.OperationalError):
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return NoDatabase(f"The database did not answer: {_sentence(str(error).strip().splitlines()[0])}")
     return error
 

@@ -19,10 +19,12 @@ import psycopg
 
 from foliot.errors import NoDatabase
 from foliot.postgres.connect import AsyncConnection
+from foliot.store.deadline import deadline
 from foliot.store.queries import Queries
 
 logger = logging.getLogger("foliot.worker")
 
+PATIENCE = 5.0  # for an answer; a connection that does not give one is as good as lost
 LOCK_CLASS = 1181707369  # "Foli" as four bytes; the second number is the oid of the schema's table jobs
 
 
@@ -33,6 +35,7 @@ class Doorbell:
         self._url, self._queries = url, queries
         self._connection: AsyncConnection | None = None
         self._key = 0
+        self._watched: int | None = None  # the descriptor, since a broken connection does not tell it any more
         self._rung = asyncio.Event()
         self._holding = False
         self.on_stop_request: Callable[[str], None] = lambda job_id: None
@@ -42,9 +45,10 @@ class Doorbell:
         """Listens, or says why it cannot; may be called again after the connection was lost."""
         connection = await AsyncConnection.connect(self._url, autocommit=True, application_name="foliot listener")
         try:
-            cursor = await connection.execute(self._queries["doorbell"].encode())
-            ((self._key, channel),) = await cursor.fetchall()
-            await connection.execute(psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(channel)))
+            with deadline(connection, PATIENCE):
+                cursor = await connection.execute(self._queries["doorbell"].encode())
+                ((self._key, channel),) = await cursor.fetchall()
+                await connection.execute(psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(channel)))
         except BaseException:
             await connection.close()
             raise
@@ -69,11 +73,14 @@ class Doorbell:
 
     def _watch(self) -> None:
         if self._connection is not None:
-            asyncio.get_running_loop().add_reader(self._connection.fileno(), self._readable)
+            self._watched = self._connection.fileno()
+            asyncio.get_running_loop().add_reader(self._watched, self._readable)
 
     def _unwatch(self) -> None:
-        if self._connection is not None and not self._connection.closed:
-            asyncio.get_running_loop().remove_reader(self._connection.fileno())
+        """Before the descriptor is closed: the next connection may get the same number, and would not be heard."""
+        descriptor, self._watched = self._watched, None
+        if descriptor is not None:
+            asyncio.get_running_loop().remove_reader(descriptor)
 
     def _readable(self) -> None:
         connection = self._connection
@@ -87,7 +94,9 @@ class Doorbell:
             self._lose(error)
 
     def _lose(self, error: BaseException) -> None:
-        logger.warning("The listening connection was lost, polling until it is back: %s", str(error).strip())
+        logger.warning(
+            "The listening connection was lost, polling until it is back: %s", str(error).strip().splitlines()[0]
+        )
         self._unwatch()
         connection, self._connection, self._holding = self._connection, None, False
         if connection is not None:
@@ -111,7 +120,8 @@ class Doorbell:
         assert connection is not None
         self._unwatch()  # psycopg watches the socket itself while it talks
         try:
-            row = await (await connection.execute(query.encode(), (LOCK_CLASS, self._key))).fetchone()
+            with deadline(connection, PATIENCE):
+                row = await (await connection.execute(query.encode(), (LOCK_CLASS, self._key))).fetchone()
         except (psycopg.Error, OSError, NoDatabase) as error:
             self._lose(error)
             return None
