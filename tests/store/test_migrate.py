@@ -13,6 +13,7 @@ from psycopg import sql
 from foliot.errors import SchemaError
 from foliot.postgres.migrate import Patience, Source, Status, apply_functions, migrate, status
 from foliot.postgres.migration_plan import advisory_key
+from tests.servers import Server
 from tests.store.migration_sets import COLUMN, FUNCTION, INDEX, TABLE, source_of
 
 QUICK = Patience(lock_timeout=0.05, tries=3, pause=0)
@@ -339,6 +340,18 @@ def test_a_schema_that_a_dba_made_is_filled_by_its_owner(database: str, tmp_path
     finally:
         with psycopg.connect(database) as connection:
             connection.execute("DROP OWNED BY tenant; DROP ROLE tenant")
+
+
+def test_the_real_schema_needs_no_superuser(server: Server, database: str) -> None:
+    with psycopg.connect(database) as connection:
+        connection.execute("CREATE ROLE plain LOGIN")
+        connection.execute(f"GRANT CREATE ON DATABASE {connection.info.dbname} TO plain".encode())
+    try:
+        as_plain = database.replace("postgres@", "plain@")
+        assert migrate(as_plain, "foliot", Source.of_package("foliot.store")).verdict == "ready"
+    finally:
+        with psycopg.connect(database) as connection:
+            connection.execute("DROP OWNED BY plain CASCADE; DROP ROLE plain")
 
 
 # The rules for files.
