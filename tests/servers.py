@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import tempfile
 from dataclasses import dataclass, field
@@ -42,7 +43,8 @@ class Server:
 
     @classmethod
     def start(cls, binaries: Binaries) -> Server:
-        project = Path(tempfile.mkdtemp(prefix="foliot-test-", dir=_place()))
+        _sweep()
+        project = Path(tempfile.mkdtemp(prefix=f"foliot-test-{os.getpid()}-", dir=_place()))
         project.chmod(0o755)  # as root the server runs as another user, who must be able to come in
         return cls(binaries, project, EmbeddedServer.acquire(project, binaries=str(binaries.directory), settings=_FAST))
 
@@ -70,6 +72,14 @@ class Server:
         self.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
-def _place() -> Path | None:
+def _place() -> Path:
     """In memory where there is room: copying a database is then ten times as quick."""
-    return _MEMORY if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ENOUGH else None
+    roomy = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ENOUGH
+    return _MEMORY if roomy else Path(tempfile.gettempdir())
+
+
+def _sweep() -> None:
+    """Directories of test runs that were killed; their servers have stopped by themselves."""
+    for leftover in _place().glob("foliot-test-*-*"):
+        if not Path(f"/proc/{leftover.name.split('-')[2]}").exists():
+            shutil.rmtree(leftover, ignore_errors=True)

@@ -281,7 +281,15 @@ def _explain(error: ValidationError, found: Mapping[str, _Value]) -> SettingsErr
     allowed = {name: words for name, _, words, _ in describe_settings()}
     wrong = dict.fromkeys(str(each["loc"][0]) for each in error.errors())
     lines = [f"Setting {name} cannot be {_shown(found[name])} (in {found[name].origin})." for name in wrong]
-    return SettingsError("\n".join(lines), hint="\n".join(f"Allowed for {name}: {allowed[name]}." for name in wrong))
+    hints = [f"Allowed for {name}: {allowed[name]}.{_meant(found[name], allowed[name])}" for name in wrong]
+    return SettingsError("\n".join(lines), hint="\n".join(hints))
+
+
+def _meant(given: _Value, allowed: str) -> str:
+    """A guess, where the allowed values are words."""
+    words = [] if re.search(r"\d", allowed) else re.findall(r"\w+", allowed)
+    near = difflib.get_close_matches(str(given.value).lower(), words, n=1)
+    return f" Did you mean {near[0]}?" if near else ""
 
 
 def _shown(given: _Value) -> str:

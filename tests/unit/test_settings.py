@@ -156,6 +156,12 @@ def test_several_bad_values_are_told_at_once(tmp_path: Path) -> None:
     assert "Allowed for log_level: debug, info, warning, error." in message
 
 
+def test_a_word_that_is_nearly_right_is_guessed(tmp_path: Path) -> None:
+    assert "Did you mean warning?" in refusal(tmp_path, log_level="warn")
+    assert "Did you mean false?" in refusal(tmp_path, embedded="fasle")
+    assert "Did you mean" not in refusal(tmp_path, lease="30 sec")
+
+
 @pytest.mark.parametrize("given", [0, -1, 1.5, True, "many", [1]])
 def test_counts_are_whole_and_positive(tmp_path: Path, given: object) -> None:
     assert "Setting processes cannot be" in refusal(tmp_path, processes=given)
