@@ -45,10 +45,11 @@ def enqueue(
     from foliot import App
 
     options: GlobalOptions = ctx.obj
+    arguments = _object(payload)
     producer = App(options.address(options.settings()).url, schema=options.schema)
     try:
         job = producer.enqueue(
-            type, _object(payload), queue=queue, priority=priority, delay=delay, idempotency_key=key, tenant=tenant
+            type, arguments, queue=queue, priority=priority, delay=delay, idempotency_key=key, tenant=tenant
         )
     finally:
         producer.close()

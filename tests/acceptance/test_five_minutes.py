@@ -1,0 +1,183 @@
+"""The first five minutes, as the README tells them; then broken: one screen, no traceback, and the way out."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from foliot.postgres.embedded import running_url
+from tests.acceptance.command import Foliot
+from tests.waiting import until
+
+TASKS = """
+from foliot import App, Retry
+
+app = App()
+
+
+@app.task(retry=Retry(max_attempts=5), timeout=30)
+async def hello(name: str) -> str:
+    return f"hello {name}"
+"""
+PATIENCE = 60
+
+
+@pytest.fixture
+def project() -> Iterator[Foliot]:
+    """Open to all, as a home mostly is: a server started by root runs as another user, who must get in."""
+    directory = Path(tempfile.mkdtemp(prefix="foliot-five-"))
+    directory.chmod(0o755)
+    (directory / "pyproject.toml").touch()
+    (directory / "tasks.py").write_text(TASKS)
+    yield Foliot(directory)
+    until(lambda: running_url(directory) is None)
+    shutil.rmtree(directory)
+
+
+class Up:
+    """A running `foliot up` and what it has printed so far."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process, self._log = process, log
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def wait_for(self, words: str) -> None:
+        until(lambda: words in self.said or self.process.poll() is not None, PATIENCE)
+        assert words in self.said, self.said
+
+
+@contextmanager
+def up(project: Foliot, *words: str) -> Iterator[Up]:
+    log = project.directory / "up.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            project.command("up", *words),
+            cwd=project.directory,
+            env=project.environment(),
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        try:
+            yield Up(process, log)
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+                process.wait(PATIENCE)
+
+
+def python(project: Foliot, code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=project.directory, env=project.environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_first_five_minutes(project: Foliot) -> None:
+    with up(project) as running:
+        running.wait_for("node ")
+        assert "PostgreSQL" in running.said
+        assert "embedded, .foliot/" in running.said
+        assert "tasks:app   1 task  1 queue (default)" in running.said
+        job = project("jobs", "enqueue", "tasks.hello", '{"name": "you"}').stdout.strip()
+        running.wait_for(f"{job}  attempt 1  succeeded")
+        code = "from tasks import hello; print(hello.enqueue('me').result(timeout=20))"
+        assert python(project, code) == "hello me"
+        assert "succeeded" in project("jobs", "show", job).stdout
+        assert "default" in project("queues").stdout
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.wait(PATIENCE) == 0
+    assert running_url(project.directory) is None, "PostgreSQL must stop with the last one who uses it"
+
+    with up(project) as again:
+        again.wait_for("node ")
+        assert "succeeded" in project("jobs", "show", job).stdout, "yesterday's data is still there"
+
+
+def test_a_changed_file_starts_the_worker_anew(project: Foliot) -> None:
+    with up(project) as running:
+        running.wait_for("node ")
+        (project.directory / "tasks.py").write_text(TASKS.replace('f"hello {name}"', 'f"good day, {name}"'))
+        running.wait_for("The code has changed")
+        code = "from tasks import hello; print(hello.enqueue('me').result(timeout=20))"
+        assert python(project, code) == "good day, me"
+
+
+def test_a_killed_up_loses_nothing_and_leaves_nothing_behind(project: Foliot) -> None:
+    with up(project) as running:
+        running.wait_for("node ")
+        project("queues", "pause", "default")
+        job = project("jobs", "enqueue", "tasks.hello", '{"name": "you"}').stdout.strip()
+        url = running_url(project.directory)
+        assert url is not None
+        with psycopg.connect(url) as connection:
+            ((worker,),) = connection.execute("SELECT pid FROM foliot.nodes WHERE state = 'active'").fetchall()
+        running.process.kill()
+        running.process.wait()
+    until(lambda: not Path(f"/proc/{worker}").exists(), PATIENCE)
+    until(lambda: running_url(project.directory) is None, PATIENCE)
+    with up(project) as again:
+        again.wait_for("node ")
+        assert "queued" in project("jobs", "show", job).stdout
+        project("queues", "resume", "default")
+        again.wait_for(f"{job}  attempt 1  succeeded")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "what", "way_out"),
+    [
+        (["jobs"], 3, "No database is known", "foliot up"),
+        (["worker", "nothing:app"], 4, "no module 'nothing'", "package.module:app"),
+        (["worker", "tasks:nobody"], 4, "tasks:nobody is not there", "tasks:app"),
+        (["jobs", "enqueue", "tasks.hello", "{name"], 2, "not JSON", "Quote it"),
+        (["jobs", "list", "--state", "waiting"], 2, "no state 'waiting'", "queued"),
+        (["--database-url", "postgresql://127.0.0.1:1/x", "jobs"], 3, "nothing listens there", "Start PostgreSQL"),
+    ],
+    ids=["no database", "wrong module", "wrong name", "no JSON", "no such state", "nobody there"],
+)
+def test_what_goes_wrong_is_said_on_one_screen(
+    project: Foliot, words: list[str], code: int, what: str, way_out: str
+) -> None:
+    done = project(*words)
+    said = done.stdout + done.stderr
+    assert done.returncode == code, said
+    assert what in said
+    assert way_out in said
+    assert "Traceback" not in said
+    assert len(said.splitlines()) < 25
+
+
+def test_a_module_that_breaks_shows_its_own_traceback_and_not_ours(project: Foliot) -> None:
+    (project.directory / "tasks.py").write_text("import foliot\n\n1 / 0\n")
+    done = project("worker")
+    assert done.returncode == 4
+    assert "ZeroDivisionError" in done.stderr
+    assert 'tasks.py", line 3' in done.stderr
+    assert "discovery.py" not in done.stderr
+
+
+def test_an_unknown_argument_is_refused_at_enqueue(project: Foliot) -> None:
+    code = "from tasks import hello\ntry: hello.enqueue(nmae='x')\nexcept Exception as error: print(error)"
+    said = python(project, code)
+    assert "nmae" in said
+    assert "It takes (name: str)" in said
+
+
+def test_a_database_without_the_schema_says_what_to_run(project: Foliot, database: str) -> None:
+    done = project("worker", FOLIOT_DATABASE_URL=database)
+    assert done.returncode == 3
+    assert "foliot db migrate" in done.stderr
+    assert "Traceback" not in done.stderr

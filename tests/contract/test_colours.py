@@ -1,0 +1,69 @@
+"""One rule for colours: whatever is reached from App has a sync name and an `a`-twin with the same arguments."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+from foliot import App, AsyncClient, Client, Job, Task
+from foliot.app.jobs import Cluster, Jobs, Queues
+
+# What needs no twin: it talks to nobody.
+_QUIET = {
+    App: {"task", "on", "use", "client", "aclient"},
+    Task: {"using", "bind", "upgrade", "new_job", "check", "decode_result", "handler"},
+    Job: set[str](),
+    Jobs: set[str](),
+    Queues: set[str](),
+    Cluster: set[str](),
+}
+
+
+def methods(owner: type) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in vars(owner).items()
+        if inspect.isfunction(value) and not name.startswith("_") and name not in _QUIET.get(owner, set())
+    }
+
+
+@pytest.mark.parametrize("owner", list(_QUIET), ids=lambda owner: owner.__name__)
+def test_every_name_has_its_twin(owner: type) -> None:
+    found = methods(owner)
+    sync = {name for name, value in found.items() if not inspect.iscoroutinefunction(value)}
+    assert {f"a{name}" for name in sync} == {name for name, value in found.items() if name not in sync}
+
+
+@pytest.mark.parametrize("owner", list(_QUIET), ids=lambda owner: owner.__name__)
+def test_twins_take_the_same_arguments(owner: type) -> None:
+    found = methods(owner)
+    for name, value in found.items():
+        if not inspect.iscoroutinefunction(value):
+            ours, theirs = inspect.signature(value), inspect.signature(found[f"a{name}"])
+            assert ours == theirs, name
+
+
+def test_the_two_clients_are_one() -> None:
+    names = {name for name in vars(Client) if not name.startswith("_")}
+    assert names == {name for name in vars(AsyncClient) if not name.startswith("_")}
+    assert inspect.signature(Client) == inspect.signature(AsyncClient)
+    for name in names:
+        mine, other = getattr(Client, name), getattr(AsyncClient, name)
+        assert list(inspect.signature(mine).parameters) == list(inspect.signature(other).parameters), name
+
+
+def test_a_blocking_call_on_a_loop_names_its_twin() -> None:
+    import asyncio
+
+    app = App("postgresql://nowhere/x")
+
+    @app.task
+    async def t() -> None: ...
+
+    async def call() -> None:
+        t.enqueue()
+
+    with pytest.raises(RuntimeError, match=r"await aenqueue\(\)"):
+        asyncio.run(call())
