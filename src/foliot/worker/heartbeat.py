@@ -1,9 +1,9 @@
 """Keeps the node alive from a thread of its own, so that a busy event loop is not mistaken for a dead process.
 
-It beats at a third of the lease, brings back stop requests every second while something runs, and watches two clocks:
-when no beat was acknowledged in time it tells the engine to stop its handlers (best effort; the fence in the database
-is the promise), and when the loop itself stands still it names the handler that holds it and, in the end, ends the
-process.
+It beats at a third of the lease and brings back stop requests every second while something runs. A second thread
+watches, because the first may hang on a network that swallows everything: a beat without an answer is given up; when
+none was acknowledged in time the engine is told to stop its handlers (best effort; the fence in the database is the
+promise); and when the loop itself stands still, the handler that holds it is named and, in the end, the process ended.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import psycopg
 
 from foliot.errors import NoDatabase
 from foliot.postgres.connect import Connection
+from foliot.store.deadline import cut
 from foliot.store.queries import Queries
 from foliot.worker.run import Run
 
@@ -30,6 +31,8 @@ logger = logging.getLogger("foliot.worker")
 
 _boot_clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 EXIT_WEDGED = 70
+STANDSTILL = 5.0  # seconds without a sign of the loop that are worth a word
+GRACE = 10.0  # after the time-out of the handler that holds it
 
 
 def now() -> float:
@@ -63,55 +66,94 @@ class Heartbeat(threading.Thread):
         self._over = threading.Event()
         self._deadline = now() + lease * 0.8
         self._fenced = False
-        self._reported: Run | None = None
+        self._period = min(1.0, lease / 6)
+        self._asked: float | None = None  # since when an answer is awaited
+        self._seen_tick = 0.0
+        self._still = 0.0
+        self._reported: object = None
+
+    def start(self) -> None:
+        super().start()
+        threading.Thread(target=self._watch, name="foliot-watch", daemon=True).start()
 
     def run(self) -> None:
         interval = self._lease / 3
         next_beat = now() + interval
-        while not self._over.wait(min(1.0, interval / 2)):
+        while not self._over.wait(self._period):
             beat_due = now() >= next_beat
             if (beat_due or self._running()) and self._talk(beat=beat_due) and beat_due:
                 next_beat = now() + interval
-            self._watch_lease()
-            self._watch_loop()
-        if self._connection is not None:
-            self._connection.close()
+        self._hang_up()
 
     def stop(self) -> None:
         self._over.set()
+        self._give_up()
 
     def _talk(self, *, beat: bool) -> bool:
-        sent = now()
+        sent = self._asked = now()
         try:
-            if self._connection is None:
-                self._connection = Connection.connect(self._url, autocommit=True, application_name="foliot heartbeat")
-            query, params = (
-                ("heartbeat", (self._epoch, self._long_runs())) if beat else ("stop_requests", (self._epoch,))
-            )
-            row = self._connection.execute(self._queries[query].encode(), params).fetchone()
+            row = self._beat() if beat else self._ask("stop_requests", self._epoch)
         except (psycopg.Error, OSError, NoDatabase) as error:
-            self._no_beat(error)
+            self._no_answer(error)
             return False
+        finally:
+            self._asked = None
         if beat:
             self._deadline, self._fenced = sent + self._lease * 0.8, False
         if row and row[0]:
             self._on_stop(row[0])
         return True
 
-    def _no_beat(self, error: Exception) -> None:
+    def _beat(self) -> Any:
+        try:
+            return self._ask("heartbeat", self._epoch, self._long_runs())
+        except psycopg.DataError as error:  # a handler's progress that PostgreSQL cannot store must not end the node
+            logger.warning("The progress of a job was refused: %s", _first_line(error))
+            return self._ask("heartbeat", self._epoch, None)
+
+    def _ask(self, query: str, *params: object) -> Any:
+        if self._connection is None:
+            self._connection = Connection.connect(
+                self._url,
+                autocommit=True,
+                application_name="foliot heartbeat",
+                connect_timeout=max(2, int(self._lease / 3)),
+            )
+        return self._connection.execute(self._queries[query].encode(), params).fetchone()
+
+    def _no_answer(self, error: Exception) -> None:
         if getattr(error, "sqlstate", None) == "FO001":
             self._over.set()
             self._on_lost()
             return
-        logger.warning("No heartbeat: %s", str(error).strip().splitlines()[0])
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        logger.warning("No heartbeat: %s", _first_line(error))
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def _long_runs(self) -> str:
         """Handlers that have lasted for longer than a beat, with their progress."""
         runs = [run for run in self._running() if run.age > self._lease / 3 or run.last_progress is not None]
-        return orjson.dumps([_report(run) for run in runs], default=str).decode()
+        return f"[{','.join(_report(run).decode() for run in runs)}]"
+
+    # -- the watch
+
+    def _watch(self) -> None:
+        while not self._over.wait(self._period):
+            asked = self._asked
+            if asked is not None and now() - asked > max(1.0, self._lease / 3):
+                self._give_up()
+            self._watch_lease()
+            self._watch_loop()
+
+    def _give_up(self) -> None:
+        """Whoever waits for an answer hears that there will be none."""
+        connection = self._connection
+        if connection is not None and self._asked is not None:
+            cut(connection)
 
     def _watch_lease(self) -> None:
         if now() > self._deadline and not self._fenced:
@@ -123,18 +165,35 @@ class Heartbeat(threading.Thread):
 
     def _watch_loop(self) -> None:
         """A handler that blocks the loop is named once, and ends the process after its time-out or stuck_after."""
-        run, still = self._driven(), time.monotonic() - self._loop_tick()
-        if run is None or still < 5.0:
+        tick = self._loop_tick()
+        self._still = self._still + self._period if tick == self._seen_tick else 0.0  # a frozen process counts nothing
+        self._seen_tick = tick
+        if self._still < STANDSTILL:
+            self._reported = None
             return
-        if self._reported is not run:
-            self._reported = run
-            logger.error("Job %s (%s) has held the event loop for %.0f s; its stack follows", run.id, run.type, still)
+        run = self._driven()
+        what = "something" if run is None else f"job {run.id} ({run.type})"
+        if self._reported is not (run or self):
+            self._reported = run or self
+            logger.error("The event loop stands still, held by %s; the stacks follow", what)
             faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
-        limit = self._stuck_after if run.claimed.timeout is None else min(run.claimed.timeout + 10.0, self._stuck_after)
-        if run.age > limit:
-            logger.critical("Job %s (%s) has held the event loop for too long: this process ends", run.id, run.type)
+        if self._held_for_too_long(run):
+            logger.critical("The event loop was held by %s for too long: this process ends", what)
             os._exit(EXIT_WEDGED)
 
+    def _held_for_too_long(self, run: Run | None) -> bool:
+        if run is None or run.claimed.timeout is None:
+            return self._still > self._stuck_after
+        return run.age > min(run.claimed.timeout + GRACE, self._stuck_after)
 
-def _report(run: Run) -> dict[str, Any]:
-    return {"id": str(run.id), "fence": run.fence, "age": run.age, "progress": run.last_progress}
+
+def _report(run: Run) -> bytes:
+    told = {"id": str(run.id), "fence": run.fence, "age": run.age}
+    try:
+        return orjson.dumps(told | {"progress": run.last_progress}, default=str, option=orjson.OPT_NON_STR_KEYS)
+    except TypeError:  # not JSON after all
+        return orjson.dumps(told | {"progress": repr(run.last_progress).encode("ascii", "replace").decode()})
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
