@@ -181,7 +181,7 @@ async def test_a_timed_out_thread_keeps_its_slot_until_it_returns(bench: Workben
 
     job = await stuck.aenqueue()
     async with bench.working() as node:
-        run = await bench.until(lambda: next(iter(node.worker.engine.runs.values()), None) if node._worker else None)
+        run = await bench.until(lambda: next(iter(node.worker.engine.runs), None) if node._worker else None)
         await bench.until(lambda: run.stopping)
         assert (await job.aget()).state == "running"
         release.set()

@@ -25,6 +25,10 @@ class NodeLost(FoliotError):
     """This node's epoch is not alive any more."""
 
 
+class NameTaken(FoliotError):
+    """Another living node has this name."""
+
+
 class NodeDraining(FoliotError):
     """An operator asked this node to drain."""
 
@@ -35,7 +39,7 @@ class Refused(FoliotError):
     by_data = False
 
 
-_OURS: dict[str, type[FoliotError]] = {"FO001": NodeLost, "FO006": NodeDraining}
+_OURS: dict[str, type[FoliotError]] = {"FO001": NodeLost, "FO002": NameTaken, "FO006": NodeDraining}
 _OF_DATA = ("22", "23", "54")  # classes: data exception, integrity violation, limit exceeded
 _OF_A_STANDBY = "25006"  # read-only: the primary is elsewhere by now, so look for it again
 
@@ -86,9 +90,12 @@ class Line:
         connection.adapters.register_loader("timestamptz", Int8BinaryLoader)
         return connection
 
+    def pause(self) -> float:
+        """Seconds before the next try: more after each failure, never in step with the other nodes."""
+        return random.uniform(0.5, 1) * min(5.0, 0.05 * 2.0 ** min(self._failures, 10))  # noqa: S311
+
     async def recover(self) -> None:
-        """Waits before the next try: longer after each failure, never in step with the other nodes."""
-        await asyncio.sleep(random.uniform(0.5, 1) * min(5.0, 0.05 * 2 ** min(self._failures, 10)))  # noqa: S311
+        await asyncio.sleep(self.pause())
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None

@@ -69,10 +69,10 @@ class Engine:
         }
         self._held = 0  # claimed and not started
         self._busy: dict[Kind, int] = {"async": 0, "thread": 0, "process": 0}
-        self.runs: dict[bytes, Run] = {}
-        self.driven: Run | None = None  # the handler that holds the loop right now; the heartbeat thread looks at it
-        self._driving = False
-        self._alone: bytes | None = None
+        self.runs: set[Run] = set()  # not by job: one that was taken away may run here again, beside its old self
+        self._driven: Run | None = None  # the handler whose first step the loop is taking
+        self._driver: asyncio.Task[None] | None = None
+        self._alone: Claimed | None = None
         self._rate = Rate()
         self.room = asyncio.Event()
         self.finished = 0
@@ -98,16 +98,16 @@ class Engine:
         self._settler.expect(rows)
         if self.idle:
             self._rate.begin()
+        if alone and rows:
+            self._alone = rows[0]
         now = time.monotonic()
         for row in rows:
             handler = self._handlers.get(row.type)
             if handler is None or row.version > handler.version:
-                self._settler.ended(Ending(row, "unsupported"))
+                self._end_unstarted(row, Ending(row, "unsupported"))
             else:
                 self._ready[handler.kind].append((row, handler, now))
                 self._held += 1
-        if alone and rows:
-            self._alone = rows[0].id
         self._loop.call_soon(self.start)
 
     # -- start
@@ -118,10 +118,9 @@ class Engine:
             while self._may_start(kind):
                 row, handler, _ = self._ready[kind].popleft()
                 self._start_elsewhere(kind, row, handler)
-        if self._may_start("async") and not self._driving:
-            self._driving = True
-            task = self._loop.create_task(self._drive())
-            task.add_done_callback(_raise_of)
+        if self._driver is None and self._may_start("async"):
+            self._driver = self._loop.create_task(self._drive())
+            self._driver.add_done_callback(self._driver_ended)
 
     def _may_start(self, kind: Kind) -> bool:
         return (
@@ -138,11 +137,11 @@ class Engine:
             if handler.kind != "process":  # a child decodes for itself
                 run.arguments = handler.decode(row.raw_payload[1:], row.version)
         except Exception as error:  # noqa: BLE001  (an upgrade function is the user's; whatever it raises is this job's end)
-            self._end(ending_of(row, run.started, error))
+            self._end_unstarted(row, ending_of(row, run.started, error))
             return None
         run.context = context = contextvars.copy_context()
         context.run(current.set, run)
-        self.runs[row.id] = run
+        self.runs.add(run)
         self._busy[handler.kind] += 1
         if self._events.heard("job_started"):
             self._events.tell("job_started", job=run)
@@ -161,39 +160,47 @@ class Engine:
 
     async def _drive(self) -> None:
         """Runs ready `async def` handlers, one after the other, until one suspends; see the head of this file."""
-        until = time.monotonic() + TURN
-        while self._may_start("async"):
+        until, spoilt = time.monotonic() + TURN, _this_task().cancelling
+        while self._may_start("async") and not spoilt():
             row, handler, _ = self._ready["async"].popleft()
             run = self._begin(row, handler)
             if run is None:
                 continue
             assert run.context is not None
-            self.driven = run
+            self._driven = run
             try:
                 coroutine = self._transactions.arun(run) if handler.transactional else handler.function(**run.arguments)
                 future = run.context.run(coroutine.send, None)
             except StopIteration as stop:
-                self.driven = None
+                self._driven = None
                 self._succeed(run, stop.value)
             except BaseException as error:  # noqa: BLE001  (SystemExit and its like end the attempt, never the worker)
-                self.driven = None
+                self._driven = None
                 self._fail(run, error)
             else:
-                self.driven = None
-                self._driving = False
+                self._driven = self._driver = None
                 self.start()
                 await self._remain(run, coroutine, future)
                 return
             if time.monotonic() > until:
                 await asyncio.sleep(0)
                 until = time.monotonic() + TURN
-        self._driving = False
+        self._driver = None
+        self.start()  # if a handler canceled the Task it ran in, another one takes the rest
         self.room.set()
+
+    def _driver_ended(self, task: asyncio.Task[None]) -> None:
+        """A bug of ours in the driver must not pass in silence, nor stop the others."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.critical("The driver of handlers failed", exc_info=error)
+        if self._driver is task:
+            self._driver = None
+            self.start()
 
     async def _remain(self, run: Run, coroutine: Any, future: Any) -> None:
         """The rest of a handler that has suspended, in the Task that started it."""
         assert run.context is not None
-        run.task = asyncio.current_task()
+        run.task = _this_task()
         self._arm(run)
         try:
             value = await _Rest(coroutine, future, run.context)
@@ -202,19 +209,32 @@ class Engine:
         else:
             self._succeed(run, value)
 
+    def holder_of_loop(self) -> Run | None:
+        """The handler that the loop is busy with this moment; asked from the heartbeat's thread."""
+        if self._driven is not None:
+            return self._driven
+        task = asyncio.current_task(self._loop)
+        return next((run for run in list(self.runs) if run.task is task), None) if task is not None else None
+
     # -- stop
 
-    def stop_run(self, job_id: bytes, why: str) -> None:
+    def stop_job(self, job_id: bytes, why: str) -> None:
+        for run in [run for run in self.runs if run.claimed.id == job_id]:
+            self._stop(run, why)
+
+    def stop_all(self, why: str) -> None:
+        for run in list(self.runs):
+            self._stop(run, why)
+
+    def _stop(self, run: Run, why: str) -> None:
         """Tells a handler to stop; what it does about it is its own affair until its end."""
-        run = self.runs.get(job_id)
-        if run is None or run.stopping is not None:
-            return
-        run.stopping = why
-        self._press(run)
+        if run.stopping is None:
+            run.stopping = why
+            self._press(run)
 
     def _press(self, run: Run) -> None:
         """A handler may swallow a cancellation; it is told again every second."""
-        if self.runs.get(run.claimed.id) is not run:
+        if run not in self.runs:
             return
         if run.task is not None:
             run.task.cancel()
@@ -223,9 +243,9 @@ class Engine:
             self.executors[run.handler.kind].stop(run)
 
     def _time_out(self, run: Run) -> None:
-        if self.runs.get(run.claimed.id) is run and run.stopping is None:
+        if run in self.runs and run.stopping is None:
             logger.warning("Job %s (%s) has timed out after %g s", run.id, run.type, run.claimed.timeout)
-            self.stop_run(run.claimed.id, "timed_out")
+            self._stop(run, "timed_out")
 
     def give_back(self, older: float = 0.0) -> int:
         """Releases what has waited here for longer than this many seconds without starting."""
@@ -234,7 +254,7 @@ class Engine:
             while queue and now - queue[0][2] >= older:
                 row, _, _ = queue.popleft()
                 self._held -= 1
-                self._settler.ended(Ending(row, "released"))
+                self._end_unstarted(row, Ending(row, "released"))
                 count += 1
         return count
 
@@ -250,51 +270,73 @@ class Engine:
         if run.stopping == "timed_out":
             self._fail(run, TimeoutError(f"ended {run.age - (run.claimed.timeout or 0):.3f} s after its time-out"))
             return
+        if not self._leave(run):
+            return
         try:
             result = value if value is None or run.handler.kind == "process" else run.handler.encode_result(value)
         except Exception as error:  # noqa: BLE001
-            self._leave(run)
             self._end(Ending(run.claimed, "failed", run.started, error=describe(error, "permanent"), run=run))
             return
-        self._leave(run)
         self._settler.succeeded(run.claimed, run.started, result)
         if self._events.heard("job_completed"):
             run.seconds = run.age
             self._settler.tell_when_settled(run)
 
     def _fail(self, run: Run, error: BaseException) -> None:
-        self._leave(run)
+        if not self._leave(run):
+            return
         ending = ending_of(run.claimed, run.started, error, run.stopping)
         ending.run, run.seconds = run, run.age
         self._end(ending)
 
-    def _leave(self, run: Run) -> None:
-        if self.runs.pop(run.claimed.id, None) is None:
-            return
+    def _leave(self, run: Run) -> bool:
+        """False when it was given up before: its end is told, and told once."""
+        if run not in self.runs:
+            return False
+        self.runs.discard(run)
         if run.timer is not None:
             run.timer.cancel()
         self._busy[run.handler.kind] -= 1
         self.finished += 1
         self._rate.count()
-        if self._alone == run.claimed.id:
+        if self._alone is run.claimed:
             self._alone = None
         if not self.runs and not self._held:
             self._rate.pause()
-        if not self._driving:
+        if self._driver is None:
             self.start()
         self.room.set()
+        return True
+
+    def give_up_stuck(self) -> None:
+        """At the end of the process: threads that never returned from their time-out have failed by it."""
+        for run in list(self.runs):
+            if run.stopping == "timed_out":
+                self._fail(run, TimeoutError("did not return after its time-out"))
 
     def _end(self, ending: Ending) -> None:
         self._settler.ended(ending)
         self.room.set()
+
+    def _end_unstarted(self, row: Claimed, ending: Ending) -> None:
+        """One that will not run here; if it was to run alone, others may start again."""
+        if self._alone is row:
+            self._alone = None
+        self._end(ending)
+
+    def give_up(self) -> None:
+        """The lease may have run out: handlers are told to stop, and all goes back, as far as it is still ours."""
+        self.give_back()
+        self.stop_all("released")
 
     def forget(self) -> None:
         """The node is lost: handlers are told, and whatever they do is not ours to settle."""
         for queue in self._ready.values():
             queue.clear()
         self._held = 0
-        for job_id in list(self.runs):
-            self.stop_run(job_id, "released")
+        if not any(run.claimed is self._alone for run in self.runs):
+            self._alone = None
+        self.stop_all("released")
 
     def settled(self, succeeded: list[Run], endings: list[Settled]) -> None:
         """After commit: tell what became of them."""
@@ -324,10 +366,10 @@ def _tell(events: Events, run: Run, ending: Ending, state: str) -> None:
         events.tell(f"job_{ending.outcome}", **what)
 
 
-def _raise_of(task: asyncio.Task[None]) -> None:
-    """A bug of ours in the driver must not pass in silence."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        logger.critical("The driver of handlers failed", exc_info=error)
+def _this_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
 
 
 class _Rest:

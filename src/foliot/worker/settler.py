@@ -18,6 +18,7 @@ from uuid import UUID
 
 import orjson
 
+from foliot.errors import FoliotError
 from foliot.postgres.arrays import float8s, int8s, intervals, jsonbs, texts, uuids
 from foliot.store.line import Disconnected, Line, Refused
 from foliot.worker.run import Claimed, Run
@@ -62,6 +63,10 @@ class Batch:
     def __len__(self) -> int:
         return len(self.ids) + len(self.endings)
 
+    @property
+    def all_fences(self) -> list[int]:
+        return self.fences + [ending.claimed.fence for ending in self.endings]
+
 
 class Settler:
     """The one writer of endings in this process."""
@@ -70,7 +75,9 @@ class Settler:
         self._line = line
         self.on_settled: Callable[[list[Run], list[Settled]], None] = lambda succeeded, endings: None
         self.on_refused: Callable[[list[bytes]], None] = lambda ids: None
+        self.on_progress: Callable[[], None] = lambda: None
         self._next = Batch()
+        self._under_way = Batch()
         self._work = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -83,7 +90,9 @@ class Settler:
 
     @property
     def known_fences(self) -> list[int]:
-        return list(self._open)
+        """Of claims that are still held here, or whose ends the database may not have heard of yet."""
+        unheard = [*self._under_way.all_fences, *self._next.all_fences]
+        return list({*self._open, *unheard})
 
     def expect(self, rows: Iterable[Claimed]) -> None:
         """These were claimed: each will be settled once."""
@@ -126,10 +135,21 @@ class Settler:
         while True:
             await self._work.wait()
             self._work.clear()
-            batch, self._next = self._next, Batch()
-            await self._settle(batch)
+            self._under_way, self._next = self._next, Batch()
+            await self._settle(self._under_way)
+            self._under_way = Batch()
             if not len(self._next):
                 self._idle.set()
+            self.on_progress()
+
+    @property
+    def idle(self) -> bool:
+        return self._idle.is_set()
+
+    @property
+    def unheard(self) -> int:
+        """Ends of which the database may not know."""
+        return len(self._under_way) + len(self._next)
 
     async def drained(self) -> None:
         """Returns when everything that has ended is known to the database."""
@@ -163,11 +183,10 @@ class Settler:
         while True:
             try:
                 refused = [row[0] for row in await self._line.execute("settle_succeeded", params)]
-            except Disconnected as error:
-                logger.warning("Settling waits for the database: %s", error)
-                await self._line.recover()
-            except Refused as error:
-                return await self._one_by_one(batch, closed, error)
+            except (Disconnected, Refused) as error:
+                if isinstance(error, Refused) and error.by_data:
+                    return await self._one_by_one(batch, closed, error)
+                await self._wait(error)
             else:
                 return await self._not_by_us(dict(zip(batch.ids, batch.fences, strict=True)), refused)
 
@@ -179,15 +198,18 @@ class Settler:
             try:
                 ours = await self._line.execute("settled_by", (uuids(refused), int8s([fences[i] for i in refused])))
                 return list(set(refused) - {row[0] for row in ours})
-            except Disconnected:
-                await self._line.recover()
+            except (Disconnected, Refused) as error:
+                await self._wait(error)
+
+    async def _wait(self, error: FoliotError) -> None:
+        logger.warning("Settling waits for the database: %s", error)
+        await self._line.recover()
 
     async def _one_by_one(self, batch: Batch, closed: list[int], error: Refused) -> list[bytes]:
         """Only a result can be what the server refuses of a success."""
         logger.error("The server refused a batch of %d results: %s", len(batch.ids), error)
         if len(batch.ids) == 1:
-            await self._line.execute("settle", self._refused_result(batch, closed, error))
-            return []
+            return await self._without_result(batch, closed, error)
         half = len(batch.ids) // 2
         first = Batch(
             batch.ids[:half], batch.fences[:half], batch.started[:half], batch.results[:half], with_results=True
@@ -196,6 +218,14 @@ class Settler:
             batch.ids[half:], batch.fences[half:], batch.started[half:], batch.results[half:], with_results=True
         )
         return await self._send_successes(first, []) + await self._send_successes(second, closed)
+
+    async def _without_result(self, batch: Batch, closed: list[int], refusal: Refused) -> list[bytes]:
+        while True:
+            try:
+                rows = await self._line.execute("settle", self._refused_result(batch, closed, refusal))
+                return [row[0] for row in rows if row[1] is None]
+            except (Disconnected, Refused) as error:
+                await self._wait(error)
 
     def _refused_result(self, batch: Batch, closed: list[int], error: Refused) -> tuple[Any, ...]:
         what = {
@@ -213,11 +243,10 @@ class Settler:
         while True:
             try:
                 rows = await self._line.execute("settle", self._ending_params(endings, closed))
-            except Disconnected as error:
-                logger.warning("Settling waits for the database: %s", error)
-                await self._line.recover()
-            except Refused as error:
-                return await self._halve(endings, closed, error)
+            except (Disconnected, Refused) as error:
+                if isinstance(error, Refused) and error.by_data:
+                    return await self._halve(endings, closed, error)
+                await self._wait(error)
             else:
                 return await self._settled(endings, {row[0]: row[1] for row in rows})
 
@@ -231,7 +260,9 @@ class Settler:
         if len(endings) == 1:
             (one,) = endings
             logger.error("The server refused the ending of job %s: %s", UUID(bytes=one.claimed.id), error)
-            one.result = None
+            if one.error is not None and one.error.get("type") == "EndingRefused":
+                return []  # not even that; a claim that nobody here knows of goes back within a lease
+            one.result, one.delay = None, None
             one.error = {
                 "type": "EndingRefused",
                 "message": f"the database refused what was to be recorded: {error.message}",

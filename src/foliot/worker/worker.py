@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -14,15 +15,17 @@ from uuid import UUID, uuid4
 import orjson
 
 from foliot._version import __version__
-from foliot.store.line import Disconnected, Line, NodeDraining, NodeLost
+from foliot.errors import FoliotError
+from foliot.store.line import Disconnected, Line, NameTaken, NodeDraining, NodeLost, Refused
 from foliot.store.queries import Queries
 from foliot.telemetry.events import Events
 from foliot.worker.claimer import Claimer
 from foliot.worker.doorbell import Doorbell
 from foliot.worker.engine import GIVE_BACK_AFTER, Capacity, Engine
 from foliot.worker.handlers import Handlers
-from foliot.worker.heartbeat import Heartbeat
+from foliot.worker.heartbeat import EXIT_WEDGED, Heartbeat
 from foliot.worker.processes import Processes
+from foliot.worker.run import Run
 from foliot.worker.settler import Settler
 from foliot.worker.threads import Threads
 from foliot.worker.transactions import Transactions
@@ -30,6 +33,7 @@ from foliot.worker.transactions import Transactions
 logger = logging.getLogger("foliot.worker")
 
 LONGEST_DOZE = 5.0
+TIME_TO_LEAVE = 5.0
 
 
 @dataclass(frozen=True)
@@ -77,13 +81,18 @@ class Worker:
         )
         self.engine.executors |= {"thread": self._threads, "process": self._processes}
         self._settler.on_settled, self._settler.on_refused = self.engine.settled, self.engine.refused
+        self._settler.on_progress = self.engine.room.set
         self._draining = asyncio.Event()
         self._over = asyncio.Event()
         self._heartbeat: Heartbeat | None = None
         self._tick = time.monotonic()
         self._pause = plan.poll_interval
         self._next_alone = 0.0
+        self._next_abandon = 0.0
+        self._lost = False
+        self._failure: BaseException | None = None
         self.epoch = 0
+        self.exit_code = 0
 
     def _line(self, purpose: str) -> Line:
         return Line(
@@ -97,16 +106,27 @@ class Worker:
     # -- its life
 
     async def run(self) -> None:
-        await self._register()
-        settling = asyncio.create_task(self._settler.run())
-        ticking = asyncio.create_task(self._keep_time())
+        if not await self._register_in_time():
+            return
+        tasks = [asyncio.create_task(self._settler.run()), asyncio.create_task(self._keep_time())]
+        for task in tasks:
+            task.add_done_callback(self._stop_if_failed)
         try:
             await self._work()
             await self._drain()
         finally:
-            for task in (settling, ticking):
+            for task in tasks:
                 task.cancel()
             await self._leave()
+        if self._failure is not None:
+            raise self._failure
+
+    def _stop_if_failed(self, task: asyncio.Task[None]) -> None:
+        """Without its settler a worker would hold its jobs for ever: rather none at all."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.critical("The worker has failed and stops", exc_info=error)
+            self._failure = error
+            self.stop()
 
     def drain(self) -> None:
         """Claim nothing more, let what runs end, give back the rest."""
@@ -119,7 +139,30 @@ class Worker:
         self._over.set()
         self.drain()
 
-    async def _register(self) -> None:
+    async def _register_in_time(self) -> bool:
+        """Waits for the database, and for the name if a node that died has it still. False: told to stop meanwhile."""
+        instance = uuid4()
+        deadline = time.monotonic() + 2 * self._plan.lease + 10
+        while not self._draining.is_set():
+            try:
+                await self._register(instance)
+            except (NameTaken, Disconnected) as error:
+                if time.monotonic() > deadline:
+                    raise
+                logger.warning("Registration waits: %s", error)
+                await self._rest(max(0.5, self._claims.pause()))
+            else:
+                return True
+        return False
+
+    async def _rest(self, seconds: float) -> None:
+        """A pause that ends at once when there is no more work to do."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._draining.wait()
+
+    async def _register(self, instance: UUID) -> None:
+        """`instance` is that of the first try: a registration whose reply was lost is found again by it."""
         types = {handler.type: handler.version for handler in self._handlers.values()}
         params = {
             "name": self._plan.name,
@@ -129,49 +172,67 @@ class Worker:
             "labels": orjson.dumps(self._plan.labels).decode(),
             "host": socket.gethostname(),
             "pid": os.getpid(),
-            "instance": uuid4(),
+            "instance": instance,
             "foliot_version": __version__,
         }
         ((self.epoch,),) = await self._claims.execute("register", params)
         self._settler.epoch = self._claimer.epoch = self.epoch
+        self._next_abandon = time.monotonic() + self._plan.lease
+        self._lost = False
         self._heartbeat = self._new_heartbeat()
         self._heartbeat.start()
         self._events.tell("node_started", name=self._plan.name, epoch=self.epoch)
 
     def _new_heartbeat(self) -> Heartbeat:
-        loop, engine = asyncio.get_running_loop(), self.engine
+        loop, engine, epoch = asyncio.get_running_loop(), self.engine, self.epoch
         return Heartbeat(
             self._plan.url, self._queries, self.epoch, self._plan.lease,
             stuck_after=self._plan.stuck_after,
-            running=lambda: list(engine.runs.values()), driven=lambda: engine.driven, loop_tick=lambda: self._tick,
+            running=lambda: list(engine.runs), driven=engine.holder_of_loop, loop_tick=lambda: self._tick,
             on_stop=lambda ids: _call(loop, self._stop_these, ids),
-            on_lost=lambda: _call(loop, self._lost), on_fence=lambda: _call(loop, engine.forget),
+            on_lost=lambda: _call(loop, self._hear_of_loss, epoch), on_fence=lambda: _call(loop, self._fence, epoch),
         )  # fmt: skip
 
     async def _keep_time(self) -> None:
         """Shows the heartbeat thread that the loop is alive, and gives back what has waited here for too long."""
         while True:
             self._tick = time.monotonic()
-            if self.engine.give_back(older=GIVE_BACK_AFTER):
-                self.engine.room.set()
+            self.engine.give_back(older=GIVE_BACK_AFTER)
+            for run in self.engine.runs:
+                if self._is_stuck(run) and not self._draining.is_set():
+                    logger.error("Job %s (%s) does not return from its time-out: this process ends", run.id, run.type)
+                    self.exit_code = EXIT_WEDGED
+                    self.drain()
             await asyncio.sleep(0.25)
+
+    def _is_stuck(self, run: Run) -> bool:
+        """A thread cannot be stopped; it has its slot until the process ends."""
+        timeout = run.claimed.timeout
+        return run.stopping == "timed_out" and timeout is not None and run.age > timeout + self._plan.stuck_after
 
     # -- claiming
 
     async def _work(self) -> None:
         while not self._draining.is_set():
             try:
-                if self._claimer.doubtful:
-                    await self._claimer.abandon(self._settler.known_fences)
+                if self._lost:
+                    await self._start_again()
+                if self._claimer.doubtful or time.monotonic() >= self._next_abandon:
+                    await self._abandon()
                 await self._claim_or_wait()
-            except Disconnected as error:
+            except (Disconnected, Refused, NameTaken) as error:
                 logger.warning("Claiming waits for the database: %s", error)
-                await self._claims.recover()
+                await self._rest(self._claims.pause())
             except NodeDraining:
                 logger.info("This node was asked to drain")
                 self.drain()
             except NodeLost:
-                await self._start_again()
+                self._hear_of_loss(self.epoch)
+
+    async def _abandon(self) -> None:
+        """Once per lease without any doubt too: a claim may reach the server long after its connection was given up."""
+        await self._claimer.abandon(self._settler.known_fences)
+        self._next_abandon = time.monotonic() + self._plan.lease
 
     async def _claim_or_wait(self) -> None:
         if await self._claim():
@@ -211,8 +272,10 @@ class Worker:
 
     async def _wait_for_room(self) -> None:
         self.engine.room.clear()
-        if self.engine.wanted() <= 0 and not self._draining.is_set():
-            await self.engine.room.wait()
+        if self.engine.wanted() <= 0 and not self._draining.is_set() and not self._lost:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._plan.lease):
+                    await self.engine.room.wait()
 
     async def _doze(self) -> None:
         """Nothing to claim: sleep until it rings, as porter if nobody is one; without a bell look now and then."""
@@ -230,51 +293,64 @@ class Worker:
 
     def _stop_these(self, ids: list[UUID]) -> None:
         for job_id in ids:
-            self.engine.stop_run(job_id.bytes, "canceled")
+            self.engine.stop_job(job_id.bytes, "canceled")
 
     def stop_request(self, job_id: str) -> None:
-        self.engine.stop_run(UUID(job_id).bytes, "canceled")
+        self.engine.stop_job(UUID(job_id).bytes, "canceled")
 
-    def _lost(self) -> None:
-        """The heartbeat thread heard it first; the next claim will hear it too."""
-        self.engine.forget()
-        self.doorbell.ring()
-        self.engine.room.set()
+    def _fence(self, epoch: int) -> None:
+        if epoch == self.epoch:
+            self.engine.give_up()
 
-    async def _start_again(self) -> None:
-        logger.error(
-            "Node %s (epoch %s) was declared lost; it starts again under a new epoch", self._plan.name, self.epoch
-        )
-        self._events.tell("node_lost", name=self._plan.name, epoch=self.epoch)
+    def _hear_of_loss(self, epoch: int) -> None:
+        """From a claim or from the heartbeat, whichever asked first; one of an earlier epoch is no news."""
+        if epoch != self.epoch or self._lost:
+            return
+        self._lost, self._instance = True, uuid4()
+        logger.error("Node %s (epoch %s) was declared lost; it starts again under a new epoch", self._plan.name, epoch)
+        self._events.tell("node_lost", name=self._plan.name, epoch=epoch)
         if self._heartbeat is not None:
             self._heartbeat.stop()
         self.engine.forget()
         self._settler.forget()
+        self.doorbell.ring()
+        self.engine.room.set()
+
+    async def _start_again(self) -> None:
+        await self._register(self._instance)
         self._claimer.doubtful = False
-        await self._register()
 
     # -- its end
 
     async def _drain(self) -> None:
         self.engine.give_back()
         deadline = time.monotonic() + self._plan.drain_timeout
-        while self.engine.runs and not self._over.is_set() and (left := deadline - time.monotonic()) > 0:
+        while self._still_running() and not self._over.is_set() and (left := deadline - time.monotonic()) > 0:
             await self._changed(min(left, 0.5))
-        for job_id in list(self.engine.runs):
-            self.engine.stop_run(job_id, "released")
+        self.engine.stop_all("released")
         grace = time.monotonic() + 1.0
-        while self.engine.runs and time.monotonic() < grace:
+        while self._still_running() and time.monotonic() < grace:
             await self._changed(0.1)
-        await asyncio.wait_for(self._settler.drained(), timeout=max(1.0, self._plan.drain_timeout))
+        self.engine.give_up_stuck()
+        await self._settle_the_rest(max(deadline, time.monotonic() + TIME_TO_LEAVE))
+
+    def _still_running(self) -> bool:
+        return any(not self._is_stuck(run) for run in self.engine.runs)
+
+    async def _settle_the_rest(self, deadline: float) -> None:
+        """While the database does not answer, until the deadline; told to stop at once, for a moment only."""
+        while not self._settler.idle and time.monotonic() < deadline:
+            if self._over.is_set():
+                deadline = min(deadline, time.monotonic() + 1.0)
+            await self._changed(0.1)
+        if not self._settler.idle:
+            logger.error("The database has not heard of the last %d runs that ended here", self._settler.unheard)
 
     async def _changed(self, seconds: float) -> None:
         self.engine.room.clear()
-        room, over = asyncio.create_task(self.engine.room.wait()), asyncio.create_task(self._over.wait())
-        await asyncio.wait(
-            {room, over} if not self._over.is_set() else {room}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
-        )
-        room.cancel()
-        over.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.engine.room.wait()
 
     async def _leave(self) -> None:
         if self._heartbeat is not None:
@@ -282,13 +358,21 @@ class Worker:
         self._threads.close()
         self._processes.close()
         try:
-            await self._claims.execute("leave", (self.epoch,))
-        except (Disconnected, NodeLost) as error:
+            async with asyncio.timeout(TIME_TO_LEAVE):
+                await self._say_goodbye()
+        except (FoliotError, TimeoutError) as error:
             logger.warning("Could not leave politely; the lease will run out: %s", error)
         await self._claims.close()
         await self._settler.close()
         await self._transactions.close()
         self._events.tell("node_stopped", name=self._plan.name, epoch=self.epoch)
+
+    async def _say_goodbye(self) -> None:
+        """Twice: the connection may have been broken while nobody used it."""
+        try:
+            await self._claims.execute("leave", (self.epoch,))
+        except Disconnected:
+            await self._claims.execute("leave", (self.epoch,))
 
 
 def _call(loop: asyncio.AbstractEventLoop, function: Any, *arguments: Any) -> None:
