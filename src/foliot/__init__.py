@@ -7,6 +7,7 @@ from foliot._version import __version__
 if TYPE_CHECKING:
     from foliot.app.application import App
     from foliot.app.handle import Job, JobCanceled, JobFailed
+    from foliot.app.registry import Tasks
     from foliot.app.task import Call, Task
     from foliot.client.clients import AsyncClient, Client
     from foliot.errors import FoliotError
@@ -37,6 +38,7 @@ _HOMES = {
     "Snooze": "foliot.model.signals",
     "StaleFence": "foliot.store.refusals",
     "Task": "foliot.app.task",
+    "Tasks": "foliot.app.registry",
     "current_job": "foliot.worker.run",
 }
 
@@ -60,6 +62,7 @@ __all__ = [
     "Snooze",
     "StaleFence",
     "Task",
+    "Tasks",
     "__version__",
     "current_job",
 ]

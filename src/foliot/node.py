@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 import psycopg
 
@@ -61,13 +62,25 @@ def plan_for(
 class Node:
     """`await run()` works until `drain()` or `stop()`; both may be called from a signal handler of the loop."""
 
-    def __init__(self, plan: Plan, handlers: Handlers, events: Events, *, unknown_type_grace: float = 3600.0) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        handlers: Handlers,
+        events: Events,
+        *,
+        unknown_type_grace: float = 3600.0,
+        alive: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+    ) -> None:
         self.plan, self._handlers, self._events = plan, handlers, events
-        self._grace = unknown_type_grace
+        self._grace, self._alive = unknown_type_grace, alive
         self._queries = queries(plan.schema)
         self._worker: Worker | None = None
 
     async def run(self) -> None:
+        async with self._alive():
+            await self._run()
+
+    async def _run(self) -> None:
         plan = self.plan
         bell = Doorbell(plan.listen_url or plan.url, self._queries)
         line = Line(plan.url, self._queries, purpose="chores", patience=max(5.0, plan.lease), prepare=plan.prepare)

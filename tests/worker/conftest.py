@@ -26,10 +26,10 @@ class Workbench:
         self.url = url
 
     def node(self, **changes: Any) -> Node:
-        handlers = {name: task.handler() for name, task in self.app.tasks.items()}
+        handlers = self.app.handlers()
         queues = tuple(sorted({task.queue for task in self.app.tasks.values()} | {"default"}))
         plan = plan_for(self.app.settings, self.url, handlers, app="test", queues=queues)
-        return Node(replace(plan, **changes), handlers, self.app.events)
+        return Node(replace(plan, **changes), handlers, self.app.events, alive=self.app.alive)
 
     async def work_off(self, **changes: Any) -> None:
         """Until nothing is ready."""

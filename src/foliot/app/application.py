@@ -3,42 +3,57 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
+from foliot.app.around import Around, AroundEnqueue, AroundRun
 from foliot.app.handle import Job
 from foliot.app.jobs import Cluster, Jobs, Queues
 from foliot.app.payload import InvalidPayload
-from foliot.app.task import Call, Options, Seconds, Task, refuse_on_loop
+from foliot.app.registry import Registry, Tasks
+from foliot.app.task import Call, Options, Task, refuse_on_loop
 from foliot.model.job import Enqueued, NewJob
-from foliot.model.retry import Retry
 from foliot.settings import Settings
 from foliot.telemetry.events import Events, Observer
 
 if TYPE_CHECKING:
     from foliot.client.clients import AsyncClient, Client
     from foliot.client.plans import Plan
-    from foliot.postgres.connect import AsyncConnection, Connection
+    from foliot.worker.handlers import Handler
 
-P = ParamSpec("P")
 R = TypeVar("R")
+Lifespan = Callable[["App"], AsyncGenerator[Any, None]]
+logger = logging.getLogger("foliot")
 
 
-class App:
+class App(Registry):
     """Declares tasks and enqueues jobs.
 
     `database_url`, `schema` and the rest of `settings` win over the environment and the settings file.
     """
 
-    def __init__(self, database_url: str | None = None, *, name: str | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        database_url: str | None = None,
+        *,
+        name: str | None = None,
+        propagate: Sequence[ContextVar[Any]] = (),
+        **settings: Any,
+    ) -> None:
+        super().__init__()
         self._given = {"database_url": database_url, **settings}
+        self.around = Around(propagate)
+        self._lifespan: Lifespan | None = None
+        self.state: Any = None
         self._name = name
         self._module = _calling_module()
-        self.tasks: dict[str, Task[..., Any]] = {}
         self.events = Events()
         self.jobs, self.queues, self.cluster = Jobs(self), Queues(self), Cluster(self)
 
@@ -55,57 +70,46 @@ class App:
         """Owner of declared schedules and of a cluster start."""
         return self._name or self._module
 
-    # -- tasks
+    @property
+    def app(self) -> App:
+        return self
 
-    @overload
-    def task(self, function: Callable[Concatenate[AsyncConnection, P], Awaitable[R]], /) -> Task[P, R]: ...
-    @overload
-    def task(self, function: Callable[Concatenate[Connection, P], R], /) -> Task[P, R]: ...
-    @overload
-    def task(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
-    @overload
-    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
-    @overload
-    def task(
-        self,
-        *,
-        type: str | None = ...,
-        queue: str = ...,
-        priority: int = ...,
-        retry: Retry = ...,
-        timeout: Seconds | None = ...,
-        version: int = ...,
-        aliases: Sequence[str] = ...,
-        executor: Literal["thread", "process"] | None = ...,
-    ) -> TaskDecorator: ...
-    def task(self, *function: Callable[..., Any], **options: Any) -> Any:
-        """Makes a task of a function; used as `@app.task` or `@app.task(queue="mail", ...)`."""
-        if function:
-            return self._declare(*function)
-        return lambda function: self._declare(function, **options)
+    def include(self, tasks: Tasks) -> None:
+        """Takes in the tasks of a library or of another file."""
+        tasks.belong_to(self)
+        for task in dict.fromkeys(tasks.tasks.values()):
+            self._add(task)
 
-    def _declare(
-        self,
-        function: Callable[..., Any],
-        *,
-        type: str | None = None,
-        version: int = 1,
-        aliases: Sequence[str] = (),
-        executor: Literal["thread", "process"] | None = None,
-        **options: Any,
-    ) -> Task[..., Any]:
-        chosen = Options().changed(**options)
-        task: Task[..., Any] = Task(
-            self, function, type=type, options=chosen, version=version, aliases=tuple(aliases), executor=executor
-        )
-        for name in (task.type, *task.aliases):
-            if (known := self.tasks.get(name)) is not None:
-                raise ValueError(
-                    f"two tasks have the type {name!r}: {_place(known)} and {_place(task)}; "
-                    "give one of them another type="
-                )
-            self.tasks[name] = task
-        return task
+    def handlers(self) -> dict[str, Handler]:
+        """What a worker runs, by type; an old name of a task leads to the same one."""
+        made = {id(task): task.handler() for task in self.tasks.values()}
+        return {name: made[id(task)] for name, task in self.tasks.items()}
+
+    # -- around
+
+    def around_run(self, function: AroundRun) -> AroundRun:
+        """A generator function of the job that runs around every handler; see `foliot/app/around.py`."""
+        self.around.runs.append(function)
+        return function
+
+    def around_enqueue(self, function: AroundEnqueue) -> AroundEnqueue:
+        """A generator function of the new job that runs around every enqueue."""
+        self.around.enqueues.append(function)
+        return function
+
+    def lifespan(self, function: Lifespan) -> Lifespan:
+        """An async generator function around the life of each worker process; what it yields is `app.state`."""
+        self._lifespan = function
+        return function
+
+    @asynccontextmanager
+    async def alive(self) -> AsyncIterator[None]:
+        """Entered by a node before its first claim, left after its last settlement."""
+        if self._lifespan is None:
+            yield
+            return
+        async with asynccontextmanager(self._lifespan)(self) as self.state:
+            yield
 
     def on(self, event: str) -> Callable[[Observer], Observer]:
         """`@app.on("job_died")`: called in the process that made the transition, after commit."""
@@ -143,45 +147,65 @@ class App:
         from foliot.client import plans
 
         calls = list(calls)
-        news = [self._within_limits(call.new_job()) for call in calls]
+        news, entered = self._sending(calls)
         if connection is not None:
-            return self._jobs(calls, self.client.run(plans.enqueue_many(news), connection))
+            return self._jobs(calls, self.client.run(plans.enqueue_many(news), connection), entered)
         plan = partial(plans.enqueue_many, news)
-        return self._jobs(calls, self.client.run_surely(lambda again: plan(resend=again), together=True))
+        answers = self.client.run_surely(lambda again: plan(resend=again), together=True)
+        return self._jobs(calls, answers, entered)
 
     async def aenqueue_many(self, calls: Iterable[Call[Any]], *, connection: Any = None) -> list[Job[Any]]:
         from foliot.client import plans
 
         calls = list(calls)
-        news = [self._within_limits(call.new_job()) for call in calls]
+        news, entered = self._sending(calls)
         if connection is not None:
-            return self._jobs(calls, await self.aclient.run(plans.enqueue_many(news), connection))
+            return self._jobs(calls, await self.aclient.run(plans.enqueue_many(news), connection), entered)
         plan = partial(plans.enqueue_many, news)
-        return self._jobs(calls, await self.aclient.run_surely(lambda again: plan(resend=again), together=True))
+        answers = await self.aclient.run_surely(lambda again: plan(resend=again), together=True)
+        return self._jobs(calls, answers, entered)
 
-    def _jobs(self, calls: list[Call[Any]], answers: list[Enqueued]) -> list[Job[Any]]:
+    def _sending(self, calls: list[Call[Any]]) -> tuple[list[NewJob], list[Any]]:
+        both = [self.around.sending(self._within_limits(call.new_job())) for call in calls]
+        return [job for job, _ in both], [entered for _, entered in both]
+
+    def _jobs(self, calls: list[Call[Any]], answers: list[Enqueued], entered: list[Any]) -> list[Job[Any]]:
+        for each, answer in zip(entered, answers, strict=True):
+            self.around.sent(each, answer)
         return [Job(self, call.task, answer) for call, answer in zip(calls, answers, strict=True)]
 
     def send(self, task: Task[..., R] | None, job: NewJob, options: Options) -> Job[R]:
         refuse_on_loop("enqueue", "aenqueue")
         from foliot.client import plans
 
-        self._within_limits(job)
-        if options.connection is not None:
-            return Job(self, task, self.client.run(plans.enqueue(job, strict=options.strict), options.connection))
+        job, entered = self.around.sending(self._within_limits(job))
         plan = partial(plans.enqueue, job, strict=options.strict)
-        return Job(self, task, self.client.run_surely(lambda again: plan(resend=again)))
+        if options.connection is not None:
+            answer = self.client.run(plan(), options.connection)
+        else:
+            answer = self.client.run_surely(lambda again: plan(resend=again))
+        self.around.sent(entered, answer)
+        return self._enqueued(task, answer, committed=options.connection is None)
 
     async def asend(self, task: Task[..., R] | None, job: NewJob, options: Options) -> Job[R]:
         from foliot.client import plans
 
-        self._within_limits(job)
-        if options.connection is not None:
-            return Job(
-                self, task, await self.aclient.run(plans.enqueue(job, strict=options.strict), options.connection)
-            )
+        job, entered = self.around.sending(self._within_limits(job))
         plan = partial(plans.enqueue, job, strict=options.strict)
-        return Job(self, task, await self.aclient.run_surely(lambda again: plan(resend=again)))
+        if options.connection is not None:
+            answer = await self.aclient.run(plan(), options.connection)
+        else:
+            answer = await self.aclient.run_surely(lambda again: plan(resend=again))
+        self.around.sent(entered, answer)
+        return self._enqueued(task, answer, committed=options.connection is None)
+
+    def _enqueued(self, task: Task[..., R] | None, answer: Enqueued, *, committed: bool) -> Job[R]:
+        job = Job(self, task, answer)
+        if answer.payload_differs:
+            logger.warning("Job %s with the same idempotency key has another payload than was sent now", answer.id)
+        if committed and answer.created:
+            self.events.tell("job_enqueued", job=job)
+        return job
 
     def _within_limits(self, job: NewJob) -> NewJob:
         if len(job.payload) > self.settings.max_payload:
@@ -230,29 +254,6 @@ class App:
     async def aclose(self) -> None:
         if "aclient" in self.__dict__:
             await self.aclient.close()
-
-
-class TaskDecorator:
-    """Only for type checkers: what `@app.task(...)` with arguments returns."""
-
-    @overload
-    def __call__(self, function: Callable[Concatenate[AsyncConnection, P], Awaitable[R]], /) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[Concatenate[Connection, P], R], /) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
-    def __call__(self, function: Callable[..., Any], /) -> Any:
-        raise NotImplementedError
-
-
-def _place(task: Task[..., Any]) -> str:
-    try:
-        file, line = inspect.getsourcefile(task.function), inspect.getsourcelines(task.function)[1]
-        return f"{task.function.__qualname__} ({file}:{line})"
-    except (OSError, TypeError):
-        return task.function.__qualname__
 
 
 def _calling_module() -> str:

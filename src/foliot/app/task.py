@@ -22,8 +22,8 @@ from foliot.model.retry import Retry, seconds
 from foliot.worker.handlers import BadPayload, Handler, Kind
 
 if TYPE_CHECKING:
-    from foliot.app.application import App
     from foliot.app.handle import Job
+    from foliot.app.registry import Registry
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -97,7 +97,7 @@ class Task(Generic[P, R]):
 
     def __init__(
         self,
-        app: App,
+        registry: Registry,
         function: Callable[P, Any],
         *,
         type: str | None,
@@ -109,7 +109,7 @@ class Task(Generic[P, R]):
         self.type = type or task_type(function)
         self.function, self.version, self.aliases = function, version, aliases
         self.kind: Kind = _kind(function, executor, self.type)
-        self._app, self.options = app, options
+        self._registry, self.options = registry, options
         self.transactional = _takes_connection(function)
         self._signature = Signature(function, self.type, skip=int(self.transactional))
         self._upgrades: dict[int, Upgrade] = {}
@@ -128,10 +128,10 @@ class Task(Generic[P, R]):
         return other
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
-        return self._app.send(self, self.new_job(self._signature.encode(args, kwargs)), self.options)
+        return self._registry.app.send(self, self.new_job(self._signature.encode(args, kwargs)), self.options)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
-        return await self._app.asend(self, self.new_job(self._signature.encode(args, kwargs)), self.options)
+        return await self._registry.app.asend(self, self.new_job(self._signature.encode(args, kwargs)), self.options)
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         return Call(self, self._signature.encode(args, kwargs))
@@ -166,12 +166,12 @@ class Task(Generic[P, R]):
         """As the worker sees it."""
         return Handler(
             type=self.type,
-            function=self.function,
+            function=self._registry.app.around.wrap(self.function, self.kind),
             kind=self.kind,
             version=self.version,
             decode=self._decode,
             encode_result=self._signature.encode_result,
-            schema=self._app.settings.schema,
+            schema=self._registry.app.settings.schema,
             transactional=self.transactional,
             reference=f"{self.function.__module__}:{self.function.__qualname__}",
         )

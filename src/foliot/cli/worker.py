@@ -78,10 +78,10 @@ def _work(
 def _node(found: App, settings: Settings, url: str, *, once: bool) -> Node:
     from foliot.node import Node, plan_for
 
-    handlers = {name: task.handler() for name, task in found.tasks.items()}
+    handlers = found.handlers()
     queues = settings.queues or tuple(sorted({task.queue for task in found.tasks.values()} | {"default"}))
     plan = plan_for(settings, url, handlers, app=found.name, queues=queues, once=once)
-    return Node(plan, handlers, found.events, unknown_type_grace=settings.unknown_type_grace)
+    return Node(plan, handlers, found.events, unknown_type_grace=settings.unknown_type_grace, alive=found.alive)
 
 
 class Limits:

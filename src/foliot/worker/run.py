@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
+import orjson
 import psycopg
 
 from foliot.store.queries import Queries, queries
@@ -104,6 +105,12 @@ class Run:
     @property
     def run_at(self) -> datetime:
         return _EPOCH_2000 + timedelta(microseconds=self.claimed.raw_run_at)
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What travels with the job beside its payload."""
+        raw = self.claimed.raw_meta
+        return {} if raw is None else orjson.loads(raw[1:])
 
     @property
     def age(self) -> float:

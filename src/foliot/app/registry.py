@@ -1,0 +1,139 @@
+"""Where tasks are declared: in the App, or in Tasks, which a library or another file offers to be included."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+
+from foliot.app.task import Options, Seconds, Task
+from foliot.errors import FoliotError
+from foliot.model.retry import Retry
+
+if TYPE_CHECKING:
+    from foliot.app.application import App
+    from foliot.postgres.connect import AsyncConnection, Connection
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class NotIncluded(FoliotError):
+    """A task of a Tasks that no App has included cannot be enqueued."""
+
+
+class Registry:
+    """Tasks by their types."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, Task[..., Any]] = {}
+
+    @property
+    def app(self) -> App:
+        raise NotImplementedError
+
+    @overload
+    def task(self, function: Callable[Concatenate[AsyncConnection, P], Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[Concatenate[Connection, P], R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(
+        self,
+        *,
+        type: str | None = ...,
+        queue: str = ...,
+        priority: int = ...,
+        retry: Retry = ...,
+        timeout: Seconds | None = ...,
+        version: int = ...,
+        aliases: Sequence[str] = ...,
+        executor: Literal["thread", "process"] | None = ...,
+    ) -> TaskDecorator: ...
+    def task(self, *function: Callable[..., Any], **options: Any) -> Any:
+        """Makes a task of a function; used as `@app.task` or `@app.task(queue="mail", ...)`."""
+        if function:
+            return self._declare(*function)
+        return lambda function: self._declare(function, **options)
+
+    def _declare(
+        self,
+        function: Callable[..., Any],
+        *,
+        type: str | None = None,
+        version: int = 1,
+        aliases: Sequence[str] = (),
+        executor: Literal["thread", "process"] | None = None,
+        **options: Any,
+    ) -> Task[..., Any]:
+        chosen = Options().changed(**options)
+        task: Task[..., Any] = Task(
+            self, function, type=type, options=chosen, version=version, aliases=tuple(aliases), executor=executor
+        )
+        self._add(task)
+        return task
+
+    def _add(self, task: Task[..., Any]) -> None:
+        for name in (task.type, *task.aliases):
+            known = self.tasks.setdefault(name, task)
+            if known is not task:
+                raise ValueError(
+                    f"two tasks have the type {name!r}: {_place(known)} and {_place(task)}; "
+                    "give one of them another type="
+                )
+
+
+class Tasks(Registry):
+    """Tasks without an App of their own: `app.include(tasks)` gives them one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._included_in: App | None = None
+        self._name = _place_of_caller()
+
+    @property
+    def app(self) -> App:
+        if self._included_in is None:
+            raise NotIncluded(
+                f"The tasks of {self._name} belong to no App yet, so they cannot be enqueued.",
+                hint="Call app.include(...) with them where the App is made, and import that module.",
+            )
+        return self._included_in
+
+    def belong_to(self, app: App) -> None:
+        if self._included_in not in (None, app):
+            raise ValueError(f"the tasks of {self._name} are included in another App already; make a second Tasks()")
+        self._included_in = app
+
+
+class TaskDecorator:
+    """Only for type checkers: what `@app.task(...)` with arguments returns."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[AsyncConnection, P], Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Connection, P], R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    def __call__(self, function: Callable[..., Any], /) -> Any:
+        raise NotImplementedError
+
+
+def _place(task: Task[..., Any]) -> str:
+    try:
+        file, line = inspect.getsourcefile(task.function), inspect.getsourcelines(task.function)[1]
+    except (OSError, TypeError):
+        return task.function.__qualname__
+    return f"{task.function.__qualname__} ({file}:{line})"
+
+
+def _place_of_caller() -> str:
+    frame = inspect.currentframe()
+    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith("foliot."):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "somewhere"

@@ -1,0 +1,189 @@
+"""What runs around handlers and enqueues, what travels with a job, and tasks that are declared elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+from foliot import App, Retry, Skip, Tasks, current_job
+from foliot.app.around import NotSendable
+from foliot.app.registry import NotIncluded
+from foliot.model.job import Enqueued, NewJob
+from foliot.worker.run import Run
+from tests.worker.conftest import Workbench
+
+request_id: ContextVar[str] = ContextVar("request_id", default="none")
+
+
+async def test_the_first_registered_is_the_outermost_around_async_and_thread_handlers(bench: Workbench) -> None:
+    seen: list[str] = []
+
+    def note(name: str) -> Any:
+        def around(job: Run) -> Generator[None, None, None]:
+            seen.append(f"{name} before {job.attempt}")
+            yield
+            seen.append(f"{name} after")
+
+        return around
+
+    bench.app.around_run(note("outer"))
+    bench.app.around_run(note("inner"))
+
+    @bench.app.task
+    async def on_loop() -> None:
+        seen.append("handler")
+
+    @bench.app.task
+    def in_thread() -> None:
+        seen.append("handler")
+
+    expected = ["outer before 1", "inner before 1", "handler", "inner after", "outer after"]
+    for task in (on_loop, in_thread):
+        seen.clear()
+        await task.aenqueue()
+        await bench.work_off()
+        assert seen == expected
+
+
+async def test_what_stands_around_may_turn_an_error_into_something_else(bench: Workbench) -> None:
+    @bench.app.around_run
+    def forgive(job: Run) -> Generator[None, None, None]:
+        try:
+            yield
+        except ZeroDivisionError as error:
+            raise Skip("forgiven") from error
+
+    @bench.app.task(retry=Retry(max_attempts=1))
+    async def divide() -> float:
+        return 1 / 0
+
+    job = await divide.aenqueue()
+    await bench.work_off()
+    assert (await job.aget()).outcome == "skipped"
+
+
+async def test_what_stands_around_an_enqueue_may_change_the_job_and_hears_the_answer(bench: Workbench) -> None:
+    answers: list[Enqueued] = []
+
+    @bench.app.around_enqueue
+    def first_class(job: NewJob) -> Generator[NewJob, Enqueued, None]:
+        answers.append((yield job._replace(priority=job.priority + 7)))
+
+    @bench.app.task(priority=1)
+    async def t() -> None: ...
+
+    job = await t.aenqueue()
+    (bulk,) = await bench.app.aenqueue_many([t.bind()])
+    assert [(await each.aget()).priority for each in (job, bulk)] == [8, 8]
+    assert [answer.id for answer in answers] == [job.id, bulk.id]
+
+
+async def test_context_variables_travel_with_the_job(bench: Workbench) -> None:
+    bench.app = App(bench.url, propagate=[request_id])
+
+    @bench.app.task
+    async def on_loop() -> str:
+        return request_id.get()
+
+    @bench.app.task
+    def in_thread() -> str:
+        return request_id.get()
+
+    request_id.set("r-17")
+    jobs = [await on_loop.aenqueue(), await in_thread.aenqueue()]
+    request_id.set("other")
+    try:
+        await bench.work_off()
+        assert [await job.aresult(timeout=5) for job in jobs] == ["r-17", "r-17"]
+        request_id.set(object())  # type: ignore[arg-type]
+        with pytest.raises(NotSendable, match="request_id"):
+            await on_loop.aenqueue()
+    finally:
+        request_id.set("none")
+
+
+
+async def test_a_lifespan_surrounds_the_work_and_its_state_is_at_hand(bench: Workbench) -> None:
+    seen: list[str] = []
+
+    @bench.app.lifespan
+    async def life(app: App) -> AsyncGenerator[dict[str, str], None]:
+        seen.append("begin")
+        yield {"model": "loaded"}
+        seen.append("end")
+
+    @bench.app.task
+    async def use() -> str:
+        seen.append("use")
+        return str(bench.app.state["model"])
+
+    job = await use.aenqueue()
+    await bench.work_off()
+    assert await job.aresult(timeout=5) == "loaded"
+    assert seen == ["begin", "use", "end"]
+
+
+async def test_tasks_of_a_library_are_included(bench: Workbench) -> None:
+    library = Tasks()
+
+    @library.task(aliases=["old.name"])
+    async def greet(name: str) -> str:
+        return f"{current_job().type}: hello {name}"
+
+    with pytest.raises(NotIncluded, match="test_around"):
+        await greet.aenqueue("ann")
+    bench.app.include(library)
+    job = await greet.aenqueue("ann")
+    bench.sql("SELECT foliot.enqueue('old.name', '{\"name\": \"bob\"}')")
+    await bench.work_off()
+    assert (await job.aresult(timeout=5)).endswith("hello ann")
+    assert bench.sql("SELECT result FROM foliot.job WHERE type = 'old.name'") == [("old.name: hello bob",)]
+    with pytest.raises(ValueError, match="another App"):
+        App("postgresql://x/y").include(library)
+
+
+def test_two_tasks_of_one_type_are_refused_with_both_places() -> None:
+    app = App("postgresql://x/y")
+
+    @app.task(type="same")
+    async def one() -> None: ...
+
+    with pytest.raises(ValueError, match=r"one \(.*test_around.py:\d+\) and .*two \(.*test_around.py:\d+\)"):
+
+        @app.task(type="same")
+        async def two() -> None: ...
+
+
+async def test_observers_hear_what_happened_and_cannot_break_it(bench: Workbench) -> None:
+    heard: list[str] = []
+    for event in ("job_enqueued", "job_started", "job_completed", "job_failed", "job_retry", "job_died"):
+        bench.app.on(event)(lambda event=event, **what: heard.append(event))
+
+    @bench.app.on("job_completed")
+    def broken(**what: Any) -> None:
+        raise RuntimeError("an observer's own problem")
+
+    @bench.app.task(retry=Retry(max_attempts=2, base=0))
+    async def fail() -> None:
+        raise ValueError
+
+    @bench.app.task
+    async def work() -> None: ...
+
+    await work.aenqueue()
+    await bench.work_off()
+    assert heard == ["job_enqueued", "job_started", "job_completed"]
+    heard.clear()
+    job = await fail.aenqueue()
+    async with bench.working():
+        await bench.until(lambda: "job_died" in heard)
+    assert heard == ["job_enqueued", "job_started", "job_failed", "job_retry", "job_started", "job_failed", "job_died"]
+    assert (await job.aget()).state == "dead"
+
+
+def test_an_unknown_event_is_refused() -> None:
+    with pytest.raises(ValueError, match="job_died"):
+        App("postgresql://x/y").on("job_dies")(lambda **_: None)
