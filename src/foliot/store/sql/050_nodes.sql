@@ -22,6 +22,8 @@ BEGIN
       coalesce(register.labels, '{}'), register.foliot_version, t)
     ON CONFLICT (name) WHERE state IN ('active', 'draining') DO NOTHING;
   IF NOT FOUND THEN
+    SELECT n.epoch INTO e FROM nodes n WHERE n.name = register.name AND n.state = 'active' AND n.instance = register.instance;
+    IF FOUND THEN RETURN e; END IF;                      -- our own, sent again after a lost reply
     RAISE EXCEPTION 'a node named % is alive', quote_literal(register.name) USING ERRCODE = 'FO002',
       DETAIL = (SELECT format('epoch %s, host %s, pid %s, last beat %s', n.epoch, n.host, n.pid, b.at)
         FROM nodes n LEFT JOIN beats b USING (epoch) WHERE n.name = register.name AND n.state IN ('active', 'draining')),
@@ -58,8 +60,9 @@ BEGIN
   DELETE FROM runs r WHERE r.epoch = record_runs.epoch
     AND NOT EXISTS (SELECT FROM jsonb_to_recordset(record_runs.running) AS x(id uuid, fence bigint) WHERE x.id = r.job_id AND x.fence = r.fence);
   INSERT INTO runs AS r (job_id, fence, epoch, started_at, seen_at, progress)
-    SELECT x.id, x.fence, record_runs.epoch, record_runs.now - x.age * interval '1 second', record_runs.now, x.progress
+    SELECT DISTINCT ON (x.id) x.id, x.fence, record_runs.epoch, record_runs.now - x.age * interval '1 second', record_runs.now, x.progress
     FROM jsonb_to_recordset(record_runs.running) AS x(id uuid, fence bigint, age float8, progress jsonb)
+    ORDER BY x.id, x.fence DESC                          -- a job taken away and claimed again may run here twice
     ON CONFLICT (job_id) DO UPDATE SET fence = EXCLUDED.fence, epoch = EXCLUDED.epoch, seen_at = EXCLUDED.seen_at, progress = EXCLUDED.progress,
       started_at = CASE WHEN r.fence = EXCLUDED.fence THEN r.started_at ELSE EXCLUDED.started_at END
     WHERE EXCLUDED.fence >= r.fence;                     -- a frozen node's late beat must not overwrite its successor's row
@@ -79,7 +82,7 @@ BEGIN
 END $$;
 
 -- Releases, unspent, whatever these claims still hold. Rows that somebody else has locked stay for the next call.
-CREATE OR REPLACE FUNCTION release_claims(fences bigint[]) RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+CREATE OR REPLACE FUNCTION release_claims(fences bigint[], t timestamptz) RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -88,9 +91,9 @@ BEGIN
   WITH held AS MATERIALIZED (
       SELECT j.ctid AS tid FROM claims c CROSS JOIN LATERAL unnest(c.job_ids) x(id) JOIN jobs j ON j.id = x.id AND j.fence = c.fence
       WHERE c.fence = ANY (release_claims.fences) FOR UPDATE OF j SKIP LOCKED)
-  UPDATE jobs j SET fence = 0 FROM held WHERE j.ctid = held.tid AND NOT j.canceling;
+  UPDATE jobs j SET fence = 0, failed = false FROM held WHERE j.ctid = held.tid AND NOT j.canceling;
   GET DIAGNOSTICS released = ROW_COUNT;
-  PERFORM finish_canceled(release_claims.fences);
+  PERFORM finish_canceled(release_claims.fences, release_claims.t);
   DELETE FROM claims c WHERE c.fence = ANY (release_claims.fences)
     AND NOT EXISTS (SELECT FROM unnest(c.job_ids) x(id) JOIN jobs j ON j.id = x.id AND j.fence = c.fence);
   IF released > 0 THEN PERFORM wake(''); END IF;
@@ -98,24 +101,26 @@ BEGIN
 END $$;
 
 -- After a claim whose reply was lost, and once per lease: the node names the fences it knows, and gives back all others it holds.
-CREATE OR REPLACE FUNCTION abandon(epoch bigint, known bigint[]) RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION abandon(epoch bigint, known bigint[], now timestamptz DEFAULT NULL) RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 BEGIN
   PERFORM FROM nodes n WHERE n.epoch = abandon.epoch FOR UPDATE;   -- waits for a claim of ours that is still under way
-  RETURN release_claims(ARRAY(SELECT c.fence FROM claims c WHERE c.epoch = abandon.epoch AND c.fence <> ALL (abandon.known)));
+  RETURN release_claims(ARRAY(SELECT c.fence FROM claims c WHERE c.epoch = abandon.epoch AND c.fence <> ALL (abandon.known)),
+    coalesce(abandon.now, clock()));
 END $$;
 
 -- A polite end: nothing is lost, what was held goes back unspent.
 CREATE OR REPLACE FUNCTION leave(epoch bigint, now timestamptz DEFAULT NULL) RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
+  t timestamptz := coalesce(leave.now, clock());
   released int;
 BEGIN
   DELETE FROM beats b WHERE b.epoch = leave.epoch;       -- beats before nodes, as reclaim does: two orders would deadlock
   PERFORM FROM nodes n WHERE n.epoch = leave.epoch FOR UPDATE;
-  UPDATE nodes n SET state = 'left', ended_at = coalesce(leave.now, clock()) WHERE n.epoch = leave.epoch AND n.state IN ('active', 'draining');
+  UPDATE nodes n SET state = 'left', ended_at = t WHERE n.epoch = leave.epoch AND n.state IN ('active', 'draining');
   IF NOT FOUND THEN RETURN 0; END IF;
-  released := release_claims(ARRAY(SELECT c.fence FROM claims c WHERE c.epoch = leave.epoch));
+  released := release_claims(ARRAY(SELECT c.fence FROM claims c WHERE c.epoch = leave.epoch), t);
   DELETE FROM runs r WHERE r.epoch = leave.epoch;
   DELETE FROM node_types nt WHERE nt.epoch = leave.epoch;
   RETURN released;

@@ -8,14 +8,19 @@ SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off 
 DECLARE
   t timestamptz := coalesce(reclaim.now, clock());
   gone bigint;
+  how text;
 BEGIN
   PERFORM check_isolation('reclaim');
   FOR gone IN DELETE FROM beats b USING unnest(reclaim.epochs, reclaim.beats_seen) s(epoch, n), nodes nd
       WHERE b.epoch = s.epoch AND b.n = s.n AND nd.epoch = b.epoch AND b.at < t - nd.lease RETURNING b.epoch LOOP
     PERFORM lose(gone, t);
   END LOOP;
-  FOR gone IN SELECT nd.epoch FROM nodes nd WHERE nd.state IN ('lost', 'left') AND EXISTS (SELECT FROM claims c WHERE c.epoch = nd.epoch) LOOP
-    RETURN QUERY SELECT r.id, gone, r.state FROM take_back(gone, t) r;
+  FOR gone, how IN SELECT nd.epoch, nd.state FROM nodes nd WHERE nd.state IN ('lost', 'left') AND EXISTS (SELECT FROM claims c WHERE c.epoch = nd.epoch) LOOP
+    IF how = 'left' THEN                                 -- it left politely while somebody had these locked: no loss
+      PERFORM release_claims(ARRAY(SELECT c.fence FROM claims c WHERE c.epoch = gone), t);
+    ELSE
+      RETURN QUERY SELECT r.id, gone, r.state FROM take_back(gone, t) r;
+    END IF;
   END LOOP;
 END $$;
 

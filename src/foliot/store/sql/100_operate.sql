@@ -92,7 +92,7 @@ BEGIN
   IF j.canceling THEN
     PERFORM finish(ARRAY[ROW(j.id, j.fence, 'released', 'canceled', NULL, NULL, NULL, NULL)::ending], NULL, t);
   ELSE
-    UPDATE jobs x SET fence = 0, ended_at = t, run_at = t, wait = NULL WHERE x.id = release.id;
+    UPDATE jobs x SET fence = 0, ended_at = t, failed = false, run_at = t, wait = NULL WHERE x.id = release.id;
   END IF;
   PERFORM note('release', 'job ' || release.id, j.tenant, NULL, t);
   PERFORM wake(j.queue);
@@ -100,12 +100,12 @@ BEGIN
 END $$;
 
 -- Ends the jobs that these claims hold and that were asked to stop: used where claims are given up.
-CREATE OR REPLACE FUNCTION finish_canceled(fences bigint[]) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION finish_canceled(fences bigint[], t timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 BEGIN
   PERFORM finish(ARRAY(SELECT ROW(j.id, j.fence, 'released', 'canceled', NULL, NULL, NULL, NULL)::ending
     FROM claims c CROSS JOIN LATERAL unnest(c.job_ids) x(id) JOIN jobs j ON j.id = x.id AND j.fence = c.fence
-    WHERE c.fence = ANY (finish_canceled.fences) AND j.canceling FOR UPDATE OF j SKIP LOCKED), NULL, clock());
+    WHERE c.fence = ANY (finish_canceled.fences) AND j.canceling FOR UPDATE OF j SKIP LOCKED), NULL, finish_canceled.t);
 END $$;
 
 -- Nothing of this queue, or of this type (in this queue), is started until resume. What runs goes on.

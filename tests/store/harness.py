@@ -1,0 +1,363 @@
+"""Drives the SQL functions as several sessions would, on a given clock.
+
+`Db` is a database with the schema in it. Its clock is `db.now`, years away from the server's: every function that takes
+`now` gets it, so whatever reads the server's clock instead shows at once. `db.session()` is one more connection; a call
+that is to wait for another session is started with `session.start(...)` and watched with `pending.blocked()`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, LiteralString, NamedTuple, Self, TypeAlias
+from uuid import UUID
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.pq import TransactionStatus
+from psycopg.rows import namedtuple_row
+from psycopg.types.json import Jsonb
+
+from tests.waiting import until
+
+T0 = datetime(2031, 3, 14, 9, 26, 53, tzinfo=UTC)
+LEASE = timedelta(seconds=30)
+NOBODY = UUID("00000000-0000-7000-8000-000000000000")
+
+Statement: TypeAlias = LiteralString | sql.Composed
+
+_counter = itertools.count(1)
+
+
+def new_id(at: datetime) -> UUID:
+    """A UUIDv7 of that time; ids sort in the order they are made."""
+    milliseconds = int(at.timestamp() * 1000)
+    return UUID(int=(milliseconds << 80) | (7 << 76) | (2 << 62) | next(_counter))
+
+
+class Argument(NamedTuple):
+    name: str
+    type: str
+
+
+class End(NamedTuple):
+    """How a run ended, for `settle`. `job` is a row of `claim`."""
+
+    job: Any
+    outcome: str = "succeeded"
+    age: float | None = 1.0
+    delay: timedelta | None = None
+    result: Any = None
+    error: Any = None
+
+
+class Pending:
+    """A call under way in a thread of its own."""
+
+    def __init__(self, session: Session, future: Future[list[Any]]) -> None:
+        self._session, self._future = session, future
+
+    def blocked(self) -> Self:
+        """Returns when the call waits for somebody's lock; fails when it ends instead."""
+        pid = self._session.connection.info.backend_pid
+        until(lambda: self._future.done() or self._session.db.waits_for_a_lock(pid))
+        assert not self._future.done(), f"it did not wait: {self._future.exception() or self._future.result()}"
+        return self
+
+    def rows(self) -> list[Any]:
+        return self._future.result(timeout=60)
+
+    def row(self) -> Any:
+        (row,) = self.rows()
+        return row
+
+    def value(self) -> Any:
+        return self.row()[0]
+
+
+class Session:
+    """One connection. Outside `begin` and `commit` each call is a transaction of its own."""
+
+    def __init__(self, db: Db, connection: psycopg.Connection[Any]) -> None:
+        self.db, self.connection, self.given_url = db, connection, False
+        self._thread: ThreadPoolExecutor | None = None
+        self._pending: Future[list[Any]] | None = None
+
+    def execute(self, statement: Statement, params: Sequence[Any] | dict[str, Any] = ()) -> list[Any]:
+        cursor = self.connection.execute(statement, params or None)
+        return cursor.fetchall() if cursor.description else []
+
+    def begin(self, isolation: LiteralString = "READ COMMITTED") -> None:
+        self.execute(sql.SQL("BEGIN ISOLATION LEVEL {}").format(sql.SQL(isolation)))
+
+    def commit(self) -> None:
+        self.execute("COMMIT")
+
+    def rollback(self) -> None:
+        self.execute("ROLLBACK")
+
+    def call(self, function: str, **arguments: Any) -> list[Any]:
+        """The rows of `SELECT * FROM foliot.<function>(name => value, ...)`; the given clock is added where it fits."""
+        statement, values = self.db.statement(function, arguments)
+        return self.execute(statement, values)
+
+    def row(self, function: str, **arguments: Any) -> Any:
+        (row,) = self.call(function, **arguments)
+        return row
+
+    def value(self, function: str, **arguments: Any) -> Any:
+        return self.row(function, **arguments)[0]
+
+    def start(self, function: str, **arguments: Any) -> Pending:
+        self._thread = self._thread or ThreadPoolExecutor(1)
+        self._pending = self._thread.submit(partial(self.call, function, **arguments))
+        return Pending(self, self._pending)
+
+    def is_idle(self) -> bool:
+        under_way = self._pending is not None and not self._pending.done()
+        return not under_way and self.connection.info.transaction_status == TransactionStatus.IDLE
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self.connection.cancel_safe()
+            self._thread.shutdown()
+        self.connection.close()
+
+    # The verbs that nearly every test uses, with the arguments that matter there.
+
+    def node(self, name: str | None = None, **more: Any) -> int:
+        epoch: int = self.value("register", name=name or f"node-{next(_counter)}", **({"lease": LEASE} | more))
+        return epoch
+
+    def send(self, type: str = "task", **more: Any) -> Any:
+        """(id, seq, created, payload_differs)"""
+        return self.row("enqueue", type=type, **({"id": self.db.new_id()} | more))
+
+    def enqueue(self, type: str = "task", **more: Any) -> UUID:
+        job: UUID = self.send(type, **more).id
+        return job
+
+    def claim(self, epoch: int, max: int = 100, **more: Any) -> list[Any]:
+        return self.call("claim", epoch=epoch, max=max, **more)
+
+    def claim_one(self, epoch: int, **more: Any) -> Any:
+        (row,) = self.claim(epoch, 1, **more)
+        return row
+
+    def settle(self, epoch: int, *ends: End, **more: Any) -> dict[UUID, str | None]:
+        """What `settle` answers: the state of all that did not simply succeed, None for what it refused."""
+        return {row.id: row.state for row in self.call("settle", **settlement(epoch, *ends), **more)}
+
+    def run(self, epoch: int, outcome: str, **more: Any) -> str | None:
+        """Claims the next job and ends it so; the state that led to."""
+        job = self.claim_one(epoch)
+        return self.settle(epoch, End(job, outcome, **more)).get(job.id, "succeeded")
+
+
+class Db(Session):
+    """A database with the schema in it, and the session that most of a test needs."""
+
+    def __init__(self, url: str, schema: str = "foliot") -> None:
+        self.url, self.schema, self.now = url, schema, T0
+        self._sessions: list[Session] = []
+        self._rested: list[Session] = []
+        self._signatures: dict[str, tuple[Argument, ...]] = {}
+        super().__init__(self, self._connect())
+
+    def _connect(self, url: str | None = None) -> psycopg.Connection[Any]:
+        return psycopg.connect(url or self.url, autocommit=True, row_factory=namedtuple_row)
+
+    def session(self, url: str | None = None) -> Session:
+        """One more connection, as another role or to be left in any state when a URL is given."""
+        session = self._rested.pop() if self._rested and url is None else Session(self, self._connect(url))
+        session.given_url = url is not None
+        self._sessions.append(session)
+        return session
+
+    def rest(self) -> None:
+        """After a test: a session keeps its compiled functions for the next one, unless somebody left it unfit."""
+        for session in self._sessions:
+            if session.is_idle() and not session.given_url:
+                self._rested.append(session)
+            else:
+                session.close()
+        self._sessions.clear()
+
+    def close(self) -> None:
+        for session in self._sessions + self._rested:
+            session.close()
+        super().close()
+
+    def new_id(self) -> UUID:
+        return new_id(self.now)
+
+    def tick(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    def after(self, seconds: float) -> datetime:
+        return self.now + timedelta(seconds=seconds)
+
+    # How a function is called.
+
+    def statement(self, function: str, arguments: dict[str, Any]) -> tuple[sql.Composed, dict[str, Any]]:
+        types = dict(self.signature(function))
+        given = {name.rstrip("_"): value for name, value in arguments.items()}
+        if "now" in types:
+            given.setdefault("now", self.now)
+        named = sql.SQL(", ").join(
+            sql.SQL("{} => {}::{}").format(sql.Identifier(name), sql.Placeholder(name), sql.SQL(types[name]))
+            for name in given
+        )
+        place = sql.Identifier(self.schema, function)
+        values = {name: _adapted(value, types[name]) for name, value in given.items()}
+        return sql.SQL("SELECT * FROM {}({})").format(place, named), values
+
+    def signature(self, function: str) -> tuple[Argument, ...]:
+        if not self._signatures:
+            for row in self.execute(_SIGNATURES, {"schema": self.schema}):
+                known = self._signatures.get(row.proname, ())
+                self._signatures[row.proname] = (*known, Argument(row.name, row.type))
+        return self._signatures[function]
+
+    def waits_for_a_lock(self, pid: int) -> bool:
+        (row,) = self.execute("SELECT cardinality(pg_blocking_pids(%s)) > 0 AS yes", (pid,))
+        return bool(row.yes)
+
+    # Looking.
+
+    def look(self, id: UUID) -> Any:
+        """The job's one row in the view `job`."""
+        (row,) = self.execute(self._in_schema("SELECT * FROM {schema}.job WHERE id = %s"), (id,))
+        return row
+
+    def expect(self, id: UUID, **columns: Any) -> None:
+        """The job has these values in the view `job`."""
+        found = self.look(id)
+        assert {name: getattr(found, name) for name in columns} == columns
+
+    def states(self, *ids: UUID) -> list[str]:
+        return [self.look(job).state for job in ids]
+
+    def attempts(self, id: UUID) -> list[Any]:
+        return self.execute(self._in_schema("SELECT * FROM {schema}.attempt WHERE job_id = %s ORDER BY run"), (id,))
+
+    def outcomes(self, id: UUID) -> list[str]:
+        return [row.outcome for row in self.attempts(id)]
+
+    def rows(self, table: LiteralString, order: LiteralString = "1") -> list[Any]:
+        text = sql.SQL("SELECT * FROM {}.{} ORDER BY {}")
+        return self.execute(text.format(sql.Identifier(self.schema), sql.SQL(table), sql.SQL(order)))
+
+    def count(self, table: LiteralString) -> int:
+        text = sql.SQL("SELECT count(*) FROM {}.{}")
+        (row,) = self.execute(text.format(sql.Identifier(self.schema), sql.SQL(table)))
+        return int(row.count)
+
+    def change(self, statement: LiteralString, *params: Any) -> None:
+        """Writes behind the functions' back, for states that no verb leads to yet."""
+        self.execute(self._in_schema(statement), params)
+
+    def _in_schema(self, text: LiteralString) -> sql.Composed:
+        return sql.SQL(text).format(schema=sql.Identifier(self.schema))
+
+    # Several steps that come together in many tests.
+
+    def lose(self, *epochs: int) -> dict[UUID, str]:
+        """Lets these nodes' leases run out and reclaims; the state of what they held."""
+        self.now += LEASE + timedelta(seconds=1)
+        return self.reclaim(*epochs)
+
+    def reclaim(self, *epochs: int) -> dict[UUID, str]:
+        beats = {row.epoch: row.n for row in self.rows("beats")}
+        rows = self.call("reclaim", epochs=list(epochs), beats_seen=[beats.get(epoch, 0) for epoch in epochs])
+        return {row.id: row.state for row in rows}
+
+    def make_ready(self) -> None:
+        """Lets the longest wait of a job pass."""
+        (row,) = self.execute(self._in_schema("SELECT max(run_at) AS last FROM {schema}.jobs WHERE wait = 'delayed'"))
+        self.now = max(self.now, row.last or self.now)
+        self.value("promote")
+
+    def assert_sound(self) -> None:
+        """What holds between any two transactions."""
+        for rule, query in _ALWAYS.items():
+            assert self.execute(self._in_schema(query)) == [], rule
+
+    def wipe(self) -> None:
+        self.connection.execute(self._in_schema(_WIPE))
+
+
+def settlement(epoch: int, *ends: End) -> dict[str, Any]:
+    """The arguments of `settle`, for a session that is to wait."""
+    return {
+        "epoch": epoch,
+        "ids": [end.job.id for end in ends],
+        "fences": [end.job.fence for end in ends],
+        "outcomes": [end.outcome for end in ends],
+        "ages": [end.age for end in ends],
+        "delays": [end.delay for end in ends],
+        "results": [end.result for end in ends],
+        "errors": [end.error for end in ends],
+    }
+
+
+@contextmanager
+def refused(sqlstate: str, message: str | None = None) -> Iterator[None]:
+    """The server says no, in these words (a regular expression)."""
+    with pytest.raises(psycopg.Error, match=message) as caught:
+        yield
+    assert caught.value.sqlstate == sqlstate, caught.value
+
+
+def _adapted(value: Any, type: str) -> Any:
+    if value is None:
+        return None
+    if type == "jsonb":
+        return Jsonb(value)
+    if type == "jsonb[]":
+        return [None if item is None else Jsonb(item) for item in value]
+    return value
+
+
+_SIGNATURES: LiteralString = """
+    SELECT p.proname, a.name, format_type(a.type, NULL) AS type
+    FROM pg_proc p CROSS JOIN LATERAL
+      unnest(p.proargnames[:p.pronargs], p.proargtypes::oid[]) WITH ORDINALITY a(name, type, place)
+    WHERE p.pronamespace = %(schema)s::regnamespace AND p.proargmodes IS NULL
+    UNION ALL
+    SELECT p.proname, a.name, format_type(a.type, NULL)
+    FROM pg_proc p CROSS JOIN LATERAL unnest(p.proargnames, p.proargmodes, p.proallargtypes) a(name, mode, type)
+    WHERE p.pronamespace = %(schema)s::regnamespace AND a.mode IN ('i', 'b')
+"""
+
+_ALWAYS: dict[str, LiteralString] = {
+    "each job is in one table": "SELECT id FROM {schema}.job GROUP BY id HAVING count(*) > 1",
+    "a fence names a claim that names the job": """
+        SELECT j.id FROM {schema}.jobs j WHERE j.fence <> 0
+          AND NOT EXISTS (SELECT FROM {schema}.claims c WHERE c.fence = j.fence AND j.id = ANY (c.job_ids))""",
+    "only a running job is asked to stop": "SELECT id FROM {schema}.jobs WHERE canceling AND fence = 0",
+    "a stop request belongs to a job that is asked to stop": """
+        SELECT c.job_id FROM {schema}.cancels c
+        WHERE NOT EXISTS (SELECT FROM {schema}.jobs j WHERE j.id = c.job_id AND j.canceling AND j.fence = c.fence)""",
+    "attempts stay within their bound": "SELECT id FROM {schema}.job WHERE attempt NOT BETWEEN 0 AND max_attempts",
+    "each run is recorded once": "SELECT job_id FROM {schema}.attempt GROUP BY job_id, run HAVING count(*) > 1",
+    "a living node has a lease and no other has": """
+        SELECT epoch FROM {schema}.nodes n FULL JOIN {schema}.beats b USING (epoch)
+        WHERE (n.state IN ('active', 'draining')) IS DISTINCT FROM (b.epoch IS NOT NULL)""",
+    "an unsupported job is listed by its type": """
+        SELECT j.id FROM {schema}.jobs j WHERE j.wait = 'unsupported'
+          AND NOT EXISTS (SELECT FROM {schema}.unsupported_types u WHERE (u.type, u.version) = (j.type, j.version))""",
+}
+
+_WIPE: LiteralString = """
+    DELETE FROM {schema}.jobs; DELETE FROM {schema}.finished_jobs; DELETE FROM {schema}.attempts;
+    DELETE FROM {schema}.claims; DELETE FROM {schema}.runs; DELETE FROM {schema}.cancels;
+    DELETE FROM {schema}.nodes; DELETE FROM {schema}.beats; DELETE FROM {schema}.node_types;
+    DELETE FROM {schema}.unsupported_types; DELETE FROM {schema}.pauses; DELETE FROM {schema}.idempotency;
+    DELETE FROM {schema}.audit; DELETE FROM {schema}.policies WHERE id > 1
+"""

@@ -1,0 +1,336 @@
+"""A node's life: register, heartbeat, drain, abandon, leave."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests.store.harness import LEASE, Db, End, refused
+
+
+def test_a_registered_node_is_active_and_has_a_lease(db: Db) -> None:
+    epoch = db.node("a", app="shop", types={"mail": 2}, labels={"zone": "x"}, host="h", pid=7)
+    (node,) = db.rows("node")
+    assert (node.epoch, node.name, node.app, node.state, node.host, node.pid) == (epoch, "a", "shop", "active", "h", 7)
+    assert (node.labels, node.types, node.started_at) == ({"zone": "x"}, ["mail"], db.now)
+    assert (node.heartbeat_at, node.lease_expires_at, node.beats) == (db.now, db.now + LEASE, 0)
+
+
+def test_epochs_grow(db: Db) -> None:
+    first, second = db.node(), db.node()
+    assert first < second
+
+
+def test_a_living_name_is_refused_and_the_refusal_says_who_has_it(db: Db) -> None:
+    epoch = db.node("a", host="here", pid=41)
+    with refused("FO002", "a node named 'a' is alive"):
+        db.node("a")
+    db.value("drain", name="a")
+    with refused("FO002", f"epoch {epoch}, host here, pid 41"):
+        db.node("a")
+
+
+def test_a_name_is_free_again_when_its_node_has_left_or_is_lost(db: Db) -> None:
+    db.value("leave", epoch=db.node("a"))
+    db.lose(db.node("a"))
+    db.node("a")
+    assert [node.state for node in db.rows("nodes")] == ["left", "lost", "active"]
+
+
+def test_two_processes_that_register_one_name_at_once_are_told_apart(db: Db) -> None:
+    first, second = db.session(), db.session()
+    first.begin()
+    first.node("a")
+    waiting = second.start("register", name="a").blocked()
+    first.commit()
+    with refused("FO002"):
+        waiting.rows()
+
+
+def test_a_name_given_up_by_a_registration_rolled_back_is_free(db: Db) -> None:
+    first, second = db.session(), db.session()
+    first.begin()
+    first.node("a")
+    waiting = second.start("register", name="a").blocked()
+    first.rollback()
+    assert waiting.value() == db.rows("nodes")[0].epoch
+
+
+@pytest.mark.parametrize("name", ["", None])
+def test_a_node_needs_a_name(db: Db, name: str | None) -> None:
+    with refused("FO003", "a node needs a name"):
+        db.value("register", name=name)
+
+
+def test_a_lease_has_a_least_length(db: Db) -> None:
+    db.node(lease=timedelta(seconds=1))
+    with refused("FO003", "too short"):
+        db.node(lease=timedelta(seconds=0.999))
+
+
+def test_a_heartbeat_renews_the_lease(db: Db) -> None:
+    epoch = db.node()
+    db.tick(10)
+    assert db.value("heartbeat", epoch=epoch) == []
+    (beat,) = db.rows("beats")
+    assert (beat.at, beat.n) == (db.now, 1)
+
+
+def test_a_heartbeat_of_a_lost_node_is_refused(db: Db) -> None:
+    epoch = db.node()
+    db.lose(epoch)
+    with refused("FO001", "is lost"):
+        db.value("heartbeat", epoch=epoch)
+    with refused("FO001", "is lost"):
+        db.value("heartbeat", epoch=987654321)
+
+
+def test_a_draining_node_keeps_its_lease_and_claims_nothing(db: Db) -> None:
+    epoch = db.node("a")
+    job = db.enqueue()
+    assert db.value("drain", name="a") is True
+    assert db.value("drain", name="a") is False
+    assert db.value("drain", name="b") is False
+    db.value("heartbeat", epoch=epoch)
+    with refused("FO006", "is draining"):
+        db.claim(epoch)
+    assert db.states(job) == ["queued"]
+    assert [(row.action, row.subject, row.at) for row in db.rows("audit")] == [("drain", "node a", db.now)]
+
+
+def test_drain_waits_for_a_claim_under_way_and_later_ones_are_refused(db: Db) -> None:
+    epoch, claimer, operator = db.node("a"), db.session(), db.session()
+    db.enqueue()
+    claimer.begin()
+    claimer.claim(epoch)
+    drained = operator.start("drain", name="a").blocked()
+    claimer.commit()
+    assert drained.value() is True
+    with refused("FO006"):
+        claimer.claim(epoch)
+
+
+def test_a_heartbeat_records_what_runs_long_and_forgets_what_does_not_run(db: Db) -> None:
+    epoch = db.node()
+    long, short = db.enqueue(), db.enqueue()
+    fence = db.claim(epoch)[0].fence
+    told = [{"id": str(job), "fence": fence, "age": 12.5, "progress": {"done": 3}} for job in (long, short)]
+    db.value("heartbeat", epoch=epoch, running=told)
+    db.expect(long, started_at=db.after(-12.5), progress={"done": 3})
+    db.tick(10)
+    told = [{"id": str(long), "fence": fence, "age": 22.6, "progress": {"done": 9}}]
+    db.value("heartbeat", epoch=epoch, running=told)
+    db.expect(long, started_at=db.after(-22.5), progress={"done": 9})
+    db.expect(short, started_at=None, progress=None)
+    assert db.look(long).updated_at == db.now
+    db.value("heartbeat", epoch=epoch)  # says nothing about them
+    assert db.look(long).progress == {"done": 9}
+    db.value("heartbeat", epoch=epoch, running=[])
+    assert db.look(long).progress is None
+
+
+def test_one_nodes_heartbeat_leaves_the_runs_of_others_alone(db: Db) -> None:
+    one, other = db.node(), db.node()
+    job = db.enqueue()
+    held = db.claim_one(one)
+    db.value("heartbeat", epoch=one, running=[{"id": str(job), "fence": held.fence, "age": 40}])
+    db.value("heartbeat", epoch=other, running=[])
+    assert db.look(job).started_at == db.after(-40)
+
+
+def test_a_late_beat_of_a_handler_that_lost_its_job_does_not_hide_its_successor(db: Db) -> None:
+    """An operator released the job, another node runs it, and the first handler still runs too."""
+    one, other = db.node(), db.node()
+    job = db.enqueue()
+    before = db.claim_one(one)
+    db.value("release", id=job)
+    after = db.claim_one(other)
+    db.value("heartbeat", epoch=other, running=[{"id": str(job), "fence": after.fence, "age": 5}])
+    db.value("heartbeat", epoch=one, running=[{"id": str(job), "fence": before.fence, "age": 50}])
+    assert db.look(job).started_at == db.after(-5)
+
+
+def test_a_node_may_run_one_job_under_two_fences_and_still_beats(db: Db) -> None:
+    """Released by an operator and claimed again by the same node, whose first handler is a thread that goes on."""
+    epoch = db.node()
+    job = db.enqueue()
+    before = db.claim_one(epoch)
+    db.value("release", id=job)
+    after = db.claim_one(epoch)
+    told = [{"id": str(job), "fence": after.fence, "age": 5}, {"id": str(job), "fence": before.fence, "age": 50}]
+    db.value("heartbeat", epoch=epoch, running=told)
+    db.value("heartbeat", epoch=epoch, running=told[::-1])
+    assert db.look(job).started_at == db.after(-5)
+
+
+def test_a_heartbeat_answers_with_the_jobs_asked_to_stop(db: Db) -> None:
+    one, other = db.node(), db.node()
+    db.enqueue(), db.enqueue()
+    mine, foreign = db.claim_one(one), db.claim_one(other)
+    db.value("cancel", id=mine.id)
+    db.value("cancel", id=foreign.id)
+    assert db.value("heartbeat", epoch=one) == [mine.id]
+    assert db.value("stop_requests", epoch=other) == [foreign.id]
+    db.settle(one, End(mine, "canceled"))
+    assert db.value("heartbeat", epoch=one) == []
+
+
+def test_leaving_gives_everything_back_unspent(db: Db) -> None:
+    epoch = db.node("a", types={"task": 1})
+    ids = [db.enqueue(), db.enqueue()]
+    db.claim(epoch)
+    db.value("heartbeat", epoch=epoch, running=[])
+    db.tick(1)
+    assert db.value("leave", epoch=epoch) == 2
+    for job in ids:
+        db.expect(job, state="queued", attempt=0, lost=0, run=1, alone=False, fence=None)
+    (node,) = db.rows("node")
+    assert (node.state, node.ended_at, node.heartbeat_at, node.types) == ("left", db.now, None, None)
+    assert db.count("claims") == db.count("runs") == 0
+    assert len(db.claim(db.node())) == 2
+
+
+def test_a_node_that_has_left_or_never_was_leaves_nothing(db: Db) -> None:
+    epoch = db.node()
+    db.value("leave", epoch=epoch)
+    assert db.value("leave", epoch=epoch) == 0
+    assert db.value("leave", epoch=4711) == 0
+
+
+def test_a_node_that_has_left_claims_nothing(db: Db) -> None:
+    epoch = db.node()
+    db.enqueue()
+    db.value("leave", epoch=epoch)
+    with refused("FO001", "is left"):
+        db.claim(epoch)
+
+
+def test_a_lost_node_that_leaves_stays_lost(db: Db) -> None:
+    epoch = db.node()
+    db.lose(epoch)
+    assert db.value("leave", epoch=epoch) == 0
+    assert [node.state for node in db.rows("nodes")] == ["lost"]
+
+
+def test_leave_waits_for_a_claim_under_way_and_gives_it_back(db: Db) -> None:
+    epoch, claimer, leaver = db.node(), db.session(), db.session()
+    job = db.enqueue()
+    claimer.begin()
+    claimer.claim(epoch)
+    left = leaver.start("leave", epoch=epoch).blocked()
+    claimer.commit()
+    assert left.value() == 1
+    assert db.states(job) == ["queued"]
+
+
+def test_leave_ends_what_was_asked_to_stop(db: Db) -> None:
+    epoch = db.node()
+    job = db.enqueue()
+    db.claim(epoch)
+    db.value("cancel", id=job, reason="enough")
+    db.tick(5)
+    db.value("leave", epoch=epoch)
+    db.expect(job, state="canceled", error={"kind": "canceled", "message": "enough"}, finished_at=db.now)
+
+
+def test_a_job_kept_locked_while_its_node_leaves_comes_back_without_a_loss(db: Db) -> None:
+    """A handler's own transaction is open; a polite end counts no loss, also not when reclaim tidies up."""
+    epoch, handler = db.node(), db.session()
+    job = db.enqueue()
+    held = db.claim_one(epoch)
+    handler.begin()
+    handler.value("guard", id=job, fence=held.fence)
+    assert db.value("leave", epoch=epoch) == 0
+    assert db.reclaim() == {}
+    assert db.states(job) == ["running"]
+    handler.rollback()
+    db.reclaim()
+    db.expect(job, state="queued", lost=0, alone=False)
+    assert db.outcomes(job) == []
+    assert db.count("claims") == 0
+
+
+def test_abandon_gives_back_what_the_node_does_not_know(db: Db) -> None:
+    epoch = db.node()
+    first, second = db.enqueue(), db.enqueue()
+    known, unknown = db.claim_one(epoch), db.claim_one(epoch)
+    assert (known.id, unknown.id) == (first, second)
+    assert db.value("abandon", epoch=epoch, known=[known.fence]) == 1
+    assert db.states(first, second) == ["running", "queued"]
+    assert db.value("abandon", epoch=epoch, known=[known.fence]) == 0
+    assert db.value("abandon", epoch=epoch, known=[]) == 1
+    db.expect(second, attempt=0, lost=0, run=1)
+    assert db.count("claims") == 0
+
+
+def test_abandon_leaves_other_nodes_alone(db: Db) -> None:
+    one, other = db.node(), db.node()
+    job = db.enqueue()
+    db.claim(one)
+    assert db.value("abandon", epoch=other, known=[]) == 0
+    assert db.states(job) == ["running"]
+
+
+def test_abandon_waits_for_a_claim_whose_reply_was_lost(db: Db) -> None:
+    epoch, claimer, node = db.node(), db.session(), db.session()
+    job = db.enqueue()
+    claimer.begin()
+    claimer.claim(epoch)
+    abandoned = node.start("abandon", epoch=epoch, known=[]).blocked()
+    claimer.commit()
+    assert abandoned.value() == 1
+    assert db.states(job) == ["queued"]
+
+
+def test_abandon_ends_what_was_asked_to_stop(db: Db) -> None:
+    epoch = db.node()
+    job = db.enqueue()
+    db.claim(epoch)
+    db.value("cancel", id=job)
+    db.tick(5)
+    db.value("abandon", epoch=epoch, known=[])
+    db.expect(job, state="canceled", finished_at=db.now)
+
+
+def test_abandon_passes_over_a_job_in_its_handlers_transaction(db: Db) -> None:
+    epoch, handler = db.node(), db.session()
+    job = db.enqueue()
+    held = db.claim_one(epoch)
+    handler.begin()
+    handler.value("guard", id=job, fence=held.fence)
+    assert db.value("abandon", epoch=epoch, known=[]) == 0
+    handler.value("complete", id=job, fence=held.fence)
+    handler.commit()
+    assert db.states(job) == ["succeeded"]
+    db.value("abandon", epoch=epoch, known=[])
+    assert db.count("claims") == 0
+
+
+def test_a_settle_of_what_was_abandoned_is_refused(db: Db) -> None:
+    epoch = db.node()
+    db.enqueue()
+    held = db.claim_one(epoch)
+    db.value("abandon", epoch=epoch, known=[])
+    assert db.settle(epoch, End(held)) == {held.id: None}
+    assert db.states(held.id) == ["queued"]
+
+
+@pytest.mark.parametrize("give_back", ["abandon", "release", "leave", "settle"])
+def test_what_failed_before_and_is_given_back_is_queued(db: Db, give_back: str) -> None:
+    """Release leads to queued, whichever way it comes."""
+    epoch = db.node()
+    job = db.enqueue()
+    db.run(epoch, "failed")
+    db.make_ready()
+    held = db.claim_one(epoch)
+    match give_back:
+        case "abandon":
+            db.value("abandon", epoch=epoch, known=[])
+        case "release":
+            db.value("release", id=job)
+        case "leave":
+            db.value("leave", epoch=epoch)
+        case "settle":
+            db.settle(epoch, End(held, "released", age=None))
+    db.expect(job, state="queued", attempt=1, run=2)
