@@ -16,7 +16,7 @@ from importlib import import_module
 from queue import SimpleQueue
 from typing import Any
 
-from foliot.model.signals import Signal
+from foliot.model.signals import Permanent, RetryAfter, Skip, Snooze
 from foliot.telemetry.context import current
 from foliot.worker.failures import describe
 from foliot.worker.handlers import BadPayload, Handler
@@ -80,8 +80,20 @@ class ReportingRun(Run):
 
 
 def _description(error: BaseException) -> dict[str, Any]:
-    kind = "permanent" if isinstance(error, BadPayload) else "retryable"
-    return describe(error, kind) | ({"signal": error} if isinstance(error, Signal) else {})
+    """Plain values only: an exception of the user's own might not survive the way to the parent."""
+    kind = "permanent" if isinstance(error, (BadPayload, Permanent)) else "retryable"
+    return describe(error, kind) | {"signal": _signal(error)}
+
+
+def _signal(error: BaseException) -> tuple[str, Any] | None:
+    match error:
+        case Skip():
+            return "skip", error.reason
+        case Snooze():
+            return "snooze", error.delay
+        case RetryAfter():
+            return "retry_after", error.delay
+    return None
 
 
 def find_handler(reference: str, type: str) -> Handler:

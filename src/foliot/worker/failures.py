@@ -6,12 +6,13 @@ import traceback
 from typing import Any
 
 from foliot.model.signals import Permanent, RetryAfter, Skip, Snooze
-from foliot.worker.handlers import BadPayload, RemoteError
+from foliot.worker.handlers import BadPayload, NoConnection, RemoteError
 from foliot.worker.run import Claimed
 from foliot.worker.settler import Ending
 
 MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 16_000
+NO_CONNECTION_DELAY = 2.0
 
 
 def ending_of(claimed: Claimed, started: float | None, error: BaseException, stopping: str | None = None) -> Ending:
@@ -29,6 +30,10 @@ def ending_of(claimed: Claimed, started: float | None, error: BaseException, sto
         case Snooze():
             return Ending(claimed, "snoozed", started, delay=error.delay)
         case RetryAfter():
+            return Ending(claimed, "failed", started, delay=error.delay, error=describe(error, "retryable"))
+        case NoConnection():  # nothing has run, so nothing is spent
+            return Ending(claimed, "snoozed", started, delay=NO_CONNECTION_DELAY, error=describe(error, "retryable"))
+        case RemoteError():
             return Ending(claimed, "failed", started, delay=error.delay, error=describe(error, "retryable"))
         case Permanent() | BadPayload():
             return Ending(claimed, "failed", started, error=describe(error, "permanent"))

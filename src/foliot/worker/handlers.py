@@ -13,12 +13,16 @@ class BadPayload(ValueError):
     """The payload does not fit the task's signature; no attempt can change that."""
 
 
+class NoConnection(Exception):
+    """A transactional handler could not be given its connection."""
+
+
 class RemoteError(Exception):
     """What a handler raised in a child process, as it was described there."""
 
-    def __init__(self, description: dict[str, Any]) -> None:
+    def __init__(self, description: dict[str, Any], delay: float | None = None) -> None:
         super().__init__(description.get("message", ""))
-        self.description = description
+        self.description, self.delay = description, delay
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from foliot.errors import FoliotError
+from foliot.model.signals import Skip, Snooze
 from foliot.worker.handlers import RemoteError
 from foliot.worker.run import Run
 from foliot.worker.threads import Report
@@ -64,7 +65,7 @@ class Processes:
     def __init__(self, report: Report, *, jobs_each: int | None = None, memory_each: int | None = None) -> None:
         self._report, self._jobs_each, self._memory_each = report, jobs_each, memory_each
         self._idle: list[_Child] = []
-        self._busy: dict[bytes, _Child] = {}
+        self._busy: dict[Run, _Child] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def submit(self, run: Run) -> None:
@@ -73,9 +74,9 @@ class Processes:
         task.add_done_callback(self._tasks.discard)
 
     def stop(self, run: Run) -> None:
-        child = self._busy.get(run.claimed.id)
+        child = self._busy.get(run)
         if child is None:
-            return
+            return  # still being started; `_run` looks again
         if run.stopping == "canceled":
             child.send("stop")
             asyncio.get_running_loop().call_later(GRACE, self._kill_if_still, child, run)
@@ -88,16 +89,27 @@ class Processes:
 
     async def _run(self, run: Run) -> None:
         try:
-            child = self._idle.pop() if self._idle else await _start_child()
-        except OSError as error:
+            child = self._idle_child() or await _start_child()
+        except Exception as error:  # noqa: BLE001  (whatever it is, this job must hear of it)
             self._report(run, None, ChildDied(f"No child process could be started: {error}"))
             return
         child.run = run
-        self._busy[run.claimed.id] = child
+        self._busy[run] = child
+        if run.stopping is not None:
+            self.stop(run)
         answer = await self._converse(child, run)
-        del self._busy[run.claimed.id]
+        del self._busy[run]
         child.run = None
         self._report(run, *answer)
+
+    def _idle_child(self) -> _Child | None:
+        """One that has died while nobody needed it must not cost the next job an attempt."""
+        while self._idle:
+            child = self._idle.pop()
+            if child.process.returncode is None and not child.reader.at_eof():
+                return child
+            child.kill()
+        return None
 
     async def _converse(self, child: _Child, run: Run) -> tuple[Any, BaseException | None]:
         try:
@@ -116,6 +128,9 @@ class Processes:
             child.kill()
             code = await child.process.wait()
             return None, ChildDied(f"The child process of job {run.id} ended without an answer ({_exit(code)}).")
+        except Exception as error:  # noqa: BLE001  (an answer that cannot be read, say)
+            child.kill()
+            return None, ChildDied(f"The child process of job {run.id} was not understood: {error!r}.")
 
     def _keep(self, child: _Child, memory: int) -> None:
         child.jobs += 1
@@ -131,9 +146,15 @@ class Processes:
 
 
 def _revive(description: dict[str, Any]) -> BaseException:
-    """Skip, Snooze and the like are the same thing here as there."""
-    signal_raised = description.pop("signal", None)
-    return signal_raised if isinstance(signal_raised, BaseException) else RemoteError(description)
+    """Skip, Snooze and the like mean the same here as there."""
+    match description.pop("signal", None):
+        case ("skip", reason):
+            return Skip(reason)
+        case ("snooze", delay):
+            return Snooze(delay)
+        case ("retry_after", delay):
+            return RemoteError(description, delay)
+    return RemoteError(description)
 
 
 def _exit(code: int) -> str:
