@@ -72,7 +72,7 @@ def _work(
         print_lines(found)
     limits = Limits(max_jobs, max_memory)
     _run(node, limits)
-    return RECYCLED if limits.reached else 0
+    return RECYCLED if limits.reached else node.exit_code
 
 
 def _node(found: App, settings: Settings, url: str, *, once: bool) -> Node:

@@ -27,25 +27,30 @@ class Reclaimer:
     def __init__(self, line: Line) -> None:
         self._line = line
         self._seen: dict[int, _Sighting] = {}
+        self._connection = 0
 
     async def run(self) -> float:
         """Looks once; seconds until it should look again."""
-        now, stale, shortest = time.monotonic(), {}, 30.0
+        asked, stale, shortest = time.monotonic(), {}, 30.0
         beats = await self._line.execute("beats")
+        self._forget_if_reconnected()
+        seen = time.monotonic()
         for epoch, beat, lease, age in beats:
             sighting = self._seen.get(epoch)
             if sighting is None or sighting.beat != beat:
-                self._seen[epoch] = _Sighting(beat, now)
-            elif now - sighting.since >= lease and age >= lease:
+                self._seen[epoch] = _Sighting(beat, seen)
+            elif asked - sighting.since >= lease and age >= lease:
                 stale[epoch] = beat
             shortest = min(shortest, lease)
         self._seen = {epoch: seen for epoch, seen in self._seen.items() if epoch in {row[0] for row in beats}}
         await self._reclaim(stale)
         return max(0.2, shortest / 3)
 
-    def forget(self) -> None:
-        """After a disconnection nothing that was seen before counts."""
-        self._seen.clear()
+    def _forget_if_reconnected(self) -> None:
+        """After a disconnection nothing that was seen before counts, whichever chore has noticed it."""
+        if self._connection != self._line.connections:
+            self._seen.clear()
+            self._connection = self._line.connections
 
     async def _reclaim(self, stale: dict[int, int]) -> None:
         """Also without anyone stale: jobs that a handler's own transaction kept locked come back later."""
