@@ -31,12 +31,16 @@ HOSTILE = (
 SHOWN = {**SESSION_DEFAULTS, "default_transaction_isolation": "read committed", "DateStyle": "ISO, MDY"}
 
 
-@pytest.fixture
-def hostile_database(database: str) -> str:
+def set_defaults(database: str, *settings: str) -> None:
     name = conninfo_to_dict(database)["dbname"]
     with psycopg.connect(database, autocommit=True) as connection:
-        for setting in HOSTILE:
+        for setting in settings:
             connection.execute(f"ALTER DATABASE {name} SET {setting}".encode())
+
+
+@pytest.fixture
+def hostile_database(database: str) -> str:
+    set_defaults(database, *HOSTILE)
     return database
 
 
@@ -54,9 +58,10 @@ def test_role_defaults_are_overridden_for_asyncio(hostile_database: str) -> None
     assert asyncio.run(ask()) == {name: (SHOWN[name],) for name in SESSION_DEFAULTS}
 
 
-def test_a_pooler_that_refuses_options_is_met_without_them(server: Server, hostile_database: str) -> None:
+def test_a_pooler_that_refuses_options_is_met_without_them(server: Server, database: str) -> None:
+    set_defaults(database, "default_transaction_isolation = 'serializable'", "default_transaction_read_only = on")
     with run_pooler(server) as pooler:
-        url = pooler.url(str(conninfo_to_dict(hostile_database)["dbname"]))
+        url = pooler.url(str(conninfo_to_dict(database)["dbname"]))
         with Connection.connect(url) as connection:
             asked = "SELECT current_setting('transaction_isolation'), current_setting('transaction_read_only')"
             assert connection.execute(asked).fetchone() == ("read committed", "off")

@@ -11,12 +11,16 @@ import psycopg
 import pytest
 
 from foliot.postgres.migrate import migrate, status
-from tests.store.migration_sets import COLUMN, FUNCTION, INDEX, TABLE, read_set, write_set
+from tests.store.migration_sets import COLUMN, FUNCTION, INDEX, TABLE, read_set, source_of, write_set
 from tests.waiting import until
 
 GATE = 4711
 WAIT_AT_GATE = f"SELECT pg_advisory_lock_shared({GATE}), pg_advisory_unlock_shared({GATE});"
 WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted"
+WAITS_FOR_BUILD = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE application_name = 'foliot migrate' AND state = 'idle' AND query LIKE '%pg_stat_progress_create_index%'
+"""
 MIGRATOR = """
 import sys
 from pathlib import Path
@@ -94,4 +98,28 @@ def test_a_waiting_migrator_takes_over_from_a_killed_one(start: Start, database:
         first.kill()
         gate.execute("SELECT pg_advisory_unlock(%s)", (GATE,))
         assert second.wait() == 0
+    assert status(database, "foliot", read_set(directory)).verdict == "ready"
+
+
+def test_an_index_build_that_outlives_its_killed_migrator_harms_nothing(
+    start: Start, database: str, tmp_path: Path
+) -> None:
+    """The server notices a client's death only at the end of the build, so the next migrator meets it at work."""
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'foliot migrate' AND wait_event_type = 'Lock'"
+    )
+    migrate(database, "foliot", source_of(tmp_path, TABLE))
+    directory = write_set(tmp_path, TABLE, INDEX)
+    with psycopg.connect(database) as reader, psycopg.connect(database, autocommit=True) as observer:
+        reader.execute("DECLARE open_portal CURSOR FOR SELECT * FROM foliot.boxes")  # its snapshot holds the build up
+        first = start(database, directory)
+        until(lambda: observer.execute(waiting).fetchone() == (1,))
+        first.kill()
+        first.wait()
+        second = start(database, directory)
+        until(lambda: observer.execute(WAITS_FOR_BUILD).fetchone() == (1,))
+        reader.rollback()
+        assert second.wait() == 0
+        valid = "SELECT indisvalid FROM pg_index WHERE indexrelid = 'foliot.boxes_size'::regclass"
+        assert observer.execute(valid).fetchone() == (True,)
     assert status(database, "foliot", read_set(directory)).verdict == "ready"

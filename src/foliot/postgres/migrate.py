@@ -38,6 +38,7 @@ from foliot.postgres.migration_plan import (
     functions_step,
     plan,
     plan_sql,
+    read_sql,
 )
 from foliot.postgres.schema_status import Status, read_status
 from foliot.postgres.statements import split
@@ -159,18 +160,31 @@ def _execute_singly(connection: Connection, step: Step, schema: str) -> None:
     for file in step.files:
         for statement in split(file.text):
             with _named(file):
-                _drop_invalid_index(connection, schema, concurrent_index(statement))
-                _run(connection, statement)
+                _run_alone(connection, statement, schema)
 
 
-def _drop_invalid_index(connection: Connection, schema: str, index: str | None) -> None:
-    """What a killed CREATE INDEX CONCURRENTLY left would satisfy IF NOT EXISTS for ever."""
-    query = (
-        "SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_index i ON i.indexrelid = c.oid"
-        " WHERE n.nspname = %s AND c.relname = %s AND NOT i.indisvalid"
-    )
-    if index and connection.execute(query, (schema, index.lower())).fetchone() is not None:
-        connection.execute(sql.SQL("DROP INDEX CONCURRENTLY {}").format(sql.Identifier(schema, index.lower())))
+def _run_alone(connection: Connection, statement: str, schema: str) -> None:
+    index = concurrent_index(statement)
+    if index:
+        _drop_invalid_index(connection, schema, index)
+    _run(connection, statement)
+    # Another's build of the same index may have come first, and failed.
+    if index and _drop_invalid_index(connection, schema, index):
+        _run(connection, statement)
+
+
+def _drop_invalid_index(connection: Connection, schema: str, index: str) -> bool:
+    """What a killed CREATE INDEX CONCURRENTLY left would satisfy IF NOT EXISTS for ever.
+
+    The server may not have noticed the kill and build on; that is waited for, since nobody can drop an index meanwhile.
+    """
+    name = index.lower()
+    query = read_sql("invalid_index.sql").encode()
+    while (found := connection.execute(query, (schema, name)).fetchone()) == (True,):
+        sleep(_PAUSE_BETWEEN_MIGRATIONS)
+    if found:
+        connection.execute(sql.SQL("DROP INDEX CONCURRENTLY {}").format(sql.Identifier(schema, name)))
+    return bool(found)
 
 
 def _run(connection: Connection, text: str) -> None:

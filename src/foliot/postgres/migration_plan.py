@@ -12,7 +12,6 @@ from foliot.postgres.migration_files import Migration, Source, SqlFile
 from foliot.postgres.schema_status import Status
 
 _ADVISORY_CLASS = int.from_bytes(b"FOLM", "big")
-_SQL = files("foliot.postgres") / "sql"
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,11 @@ def plan_sql(status: Status, patience: Patience = DEFAULT_PATIENCE) -> str:
     return header + "\\set ON_ERROR_STOP on\n" + "".join(_script(status.schema, step) for step in steps)
 
 
+def read_sql(name: str) -> str:
+    """One of the migrator's own statements."""
+    return (files("foliot.postgres") / "sql" / name).read_text(encoding="utf-8")
+
+
 def advisory_key(schema: str) -> tuple[int, int]:
     """The two integers of the lock under which this schema is migrated."""
     checksum = zlib.crc32(schema.encode())
@@ -70,7 +74,7 @@ def advisory_key(schema: str) -> tuple[int, int]:
 
 def _tables_step(status: Status, patience: Patience) -> Step:
     create = "" if status.exists else f"CREATE SCHEMA {_identifier(status.schema)};\n"
-    tables = SqlFile("version_tables.sql", (_SQL / "version_tables.sql").read_text())
+    tables = SqlFile("version_tables.sql", read_sql("version_tables.sql"))
     return Step(f"schema {status.schema}", create + _settings(status.schema, patience), (tables,), "")
 
 
@@ -91,8 +95,8 @@ def _migration_step(schema: str, migration: Migration, source: Source, patience:
 
 
 def functions_step(schema: str, source: Source, patience: Patience) -> Step:
-    before = _settings(schema, patience) + (_SQL / "before_functions.sql").read_text()
-    after = sql.SQL((_SQL / "after_functions.sql").read_text()).format(
+    before = _settings(schema, patience) + read_sql("before_functions.sql")
+    after = sql.SQL(read_sql("after_functions.sql")).format(
         checksum=source.functions_checksum, foliot_version=source.foliot_version
     )
     return Step("functions", before, source.functions, after.as_string(None))
