@@ -96,10 +96,11 @@ def write_thread(connection: foliot.Connection, seconds: float) -> None:
 @app.task(type="complete_myself", retry=PATIENT)
 def complete_myself(seconds: float) -> None:
     """Its own connection and transaction, and the completion in it."""
-    with psycopg.connect(os.environ[URL]) as connection, recorded():
+    with psycopg.connect(os.environ[URL]) as connection:
         job = current_job()
-        connection.execute(EFFECT, (job.id, job.fence))
-        time.sleep(seconds)
+        with recorded():
+            connection.execute(EFFECT, (job.id, job.fence))
+            time.sleep(seconds)
         job.complete(connection=connection)
 
 

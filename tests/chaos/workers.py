@@ -36,6 +36,7 @@ class Worker:
     process: subprocess.Popen[bytes]
     log: Path
     frozen: bool = False
+    started: float = field(default_factory=time.monotonic)
 
     def signal(self, number: signal.Signals) -> None:
         if self.process.poll() is None:

@@ -35,7 +35,9 @@ class Child:
     def serve(self) -> None:
         threading.Thread(target=self._listen, name="foliot-parent", daemon=True).start()
         while (job := self._jobs.get()) is not None:
-            self._send(*self._work(*job), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+            answer = self._work(*job)
+            with contextlib.suppress(BrokenPipeError):  # nobody is there to hear it; `_listen` ends this loop
+                self._send(*answer, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
     def _listen(self) -> None:
         """Jobs, and requests to stop the one that runs."""
@@ -108,16 +110,18 @@ def find_handler(reference: str, type: str) -> Handler:
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _die_with_parent()
+    _die_with_parent(int(sys.argv[2]))
     sys.path.insert(0, os.getcwd())  # noqa: PTH109  (as the command line does for the application)
     with socket.socket(fileno=int(sys.argv[1])) as channel:
         Child(channel).serve()
 
 
-def _die_with_parent() -> None:
+def _die_with_parent(parent: int) -> None:
     """On Linux even when the parent is killed while a handler is busy; elsewhere at the end of the handler."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # killed before we could ask for that
+        sys.exit()
 
 
 if __name__ == "__main__":

@@ -170,6 +170,7 @@ async def _start_child() -> _Child:
             "-m",
             "foliot.worker.child",
             str(theirs.fileno()),
+            str(os.getpid()),
             pass_fds=(theirs.fileno(),),
             start_new_session=True,
             stdin=asyncio.subprocess.DEVNULL,
