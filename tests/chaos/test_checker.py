@@ -44,7 +44,8 @@ class Story:
                 self._handler(name, run, fence, outcome, began, ended)
             row = {
                 "job_id": name, "run": run, "attempt": spent, "fence": fence, "outcome": outcome,
-                "ended_at": self.now(), "epoch": LOST_EPOCH if outcome == "lost" else EPOCH, "error": {"type": "ValueError"},
+                "epoch": LOST_EPOCH if outcome == "lost" else EPOCH, "error": {"type": "ValueError"},
+                "ended_at": self.now(),
                 "started_at": began if started and outcome != "lost" else None,
             }  # fmt: skip
             if outcome != "succeeded" and (started or outcome == "lost"):
