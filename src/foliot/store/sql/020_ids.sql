@@ -32,9 +32,9 @@ BEGIN
 END $$;
 
 -- UUIDv7 for callers who bring no id: milliseconds, then the microseconds within them, then chance.
-CREATE OR REPLACE FUNCTION uuid7() RETURNS uuid LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION uuid7(at timestamptz DEFAULT NULL) RETURNS uuid LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
-  us bigint := (extract(epoch FROM clock()) * 1000000)::bigint;
+  us bigint := (extract(epoch FROM coalesce(uuid7.at, clock())) * 1000000)::bigint;
 BEGIN
   RETURN lpad(to_hex(us / 1000), 12, '0') || '7' || lpad(to_hex((us % 1000) * 4096 / 1000), 3, '0')
       || overlay(right(replace(gen_random_uuid()::text, '-', ''), 16) PLACING to_hex(8 + (random() * 3)::int) FROM 1 FOR 1);

@@ -2,14 +2,24 @@
 CREATE OR REPLACE FUNCTION policy(retry jsonb) RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
   this int;
-  k text := coalesce(retry->>'kind', 'exponential');
-  b float8 := coalesce((retry->>'base')::float8, 1);
-  f float8 := coalesce((retry->>'factor')::float8, 2);
-  c float8 := coalesce((retry->>'cap')::float8, 3600);
-  j float8 := coalesce((retry->>'jitter')::float8, 1);
-  d float8[] := (SELECT array_agg(x::float8 ORDER BY n) FROM jsonb_array_elements_text(retry->'delays') WITH ORDINALITY e(x, n));
+  k text;
+  b float8;
+  f float8;
+  c float8;
+  j float8;
+  d float8[];
 BEGIN
   IF retry IS NULL THEN RETURN 1; END IF;
+  k := coalesce(retry->>'kind', 'exponential');          -- here and not above: a DECLARE's errors pass its block's EXCEPTION by
+  b := coalesce((retry->>'base')::float8, 1);
+  f := coalesce((retry->>'factor')::float8, 2);
+  c := coalesce((retry->>'cap')::float8, 3600);
+  j := coalesce((retry->>'jitter')::float8, 1);
+  d := (SELECT array_agg(x::float8 ORDER BY n) FROM jsonb_array_elements_text(retry->'delays') WITH ORDINALITY e(x, n));
+  IF retry - '{kind,base,factor,cap,jitter,delays}'::text[] <> '{}' OR k = 'list' AND d IS NULL
+      OR EXISTS (SELECT FROM unnest(d) x WHERE x IS NULL OR x NOT BETWEEN 0 AND 315360000) THEN
+    RAISE check_violation;
+  END IF;
   SELECT min(p.id) INTO this FROM policies p WHERE p.kind = k AND p.base = b AND p.factor = f AND p.cap = c AND p.jitter = j
     AND p.delays IS NOT DISTINCT FROM d;
   IF this IS NULL THEN

@@ -25,11 +25,11 @@ BEGIN
       WHEN n.delay < interval '0' OR n.delay > interval '100 years' THEN 'delay must be within 0 and 100 years'
       WHEN n.timeout <= interval '0' OR n.timeout > interval '1 year' THEN 'timeout must be more than 0 and at most a year'
       WHEN n.idempotency_window IS NOT NULL AND n.idempotency_key IS NULL THEN 'idempotency_window needs an idempotency_key'
-      WHEN n.idempotency_window <= interval '0' THEN 'idempotency_window must be more than 0'
+      WHEN n.idempotency_window <= interval '0' OR n.idempotency_window > interval '100 years' THEN 'idempotency_window must be more than 0 and at most 100 years'
       WHEN n.idempotency_key = '' OR length(n.idempotency_key) > 500 THEN 'idempotency_key must be a text of 1 to 500 characters'
       WHEN coalesce(jsonb_typeof(n.payload), '') <> 'object' THEN 'payload must be a JSON object, one key per parameter'
-      WHEN pg_column_size(n.payload) > max_payload THEN
-        format('the payload has %s bytes, the limit is %s: store it elsewhere and send a reference', pg_column_size(n.payload), max_payload)
+      WHEN pg_column_size(n.payload || '{}') > max_payload THEN   -- || unpacks what a table had compressed, and else costs nothing
+        format('the payload has %s bytes, the limit is %s: store it elsewhere and send a reference', pg_column_size(n.payload || '{}'), max_payload)
       WHEN substr(n.id::text, 15, 1) = '7' AND n.id::text >= horizon.id THEN 'the id lies more than an hour ahead of the database''s clock'
     END AS why
     FROM unnest(news) n, (SELECT overlay(lpad(to_hex((extract(epoch FROM t) * 1000)::bigint + 3600000), 12, '0') PLACING '-' FROM 9 FOR 0) AS id) horizon) x
@@ -53,8 +53,10 @@ DECLARE
   t timestamptz := coalesce(enqueue.now, clock());
   due timestamptz := coalesce(enqueue.run_at, t + coalesce(enqueue.delay, interval '0'));
   one_of_ours uuid;
+  first_seq bigint;
 BEGIN
-  id := coalesce(enqueue.id, uuid7());
+  IF enqueue.resend THEN PERFORM check_isolation('enqueue with resend'); END IF;   -- an older snapshot does not show what finished meanwhile
+  id := coalesce(enqueue.id, uuid7(enqueue.now));
   PERFORM check_new_jobs(ARRAY[ROW(enqueue.id, enqueue.type, enqueue.payload, enqueue.queue, enqueue.priority, enqueue.run_at, enqueue.delay, enqueue.tenant,
     enqueue.max_attempts, enqueue.retry, enqueue.timeout, enqueue.version, enqueue.idempotency_key, enqueue.idempotency_window, enqueue.created_by, enqueue.meta)::new_job],
     enqueue.max_payload, t);
@@ -81,8 +83,10 @@ BEGIN
   IF seq IS NULL THEN                                    -- sent before, and still unfinished
     seq := seq_of(enqueue.id);
     created := enqueue.resend;
-  ELSIF enqueue.resend THEN
-    seq := undo_if_finished(enqueue.id, seq);
+  ELSIF enqueue.resend OR uuid_time(enqueue.id) < t - interval '1 hour' THEN   -- no new id: its job may have finished
+    first_seq := undo_if_finished(enqueue.id, seq);
+    created := enqueue.resend OR first_seq = seq;
+    seq := first_seq;
   END IF;
   IF NOT pg_try_advisory_xact_lock_shared(1181707369, 'jobs'::regclass::oid::int) THEN   -- as wake(), without the call
     PERFORM pg_notify('foliot_' || 'jobs'::regclass::oid, enqueue.queue);
@@ -115,13 +119,16 @@ DECLARE
   hash uuid := md5(take_key.payload::text)::uuid;
   k idempotency;
 BEGIN
-  INSERT INTO idempotency (tenant, type, key, job_id, payload_hash, expires_at, created_at)
-    VALUES (take_key.tenant, take_key.type, take_key.key, take_key.id, hash, take_key.expires_at, take_key.t) ON CONFLICT DO NOTHING;
   job_id := take_key.id;
-  created := FOUND;
   payload_differs := false;
-  IF created THEN RETURN; END IF;
-  SELECT * INTO k FROM idempotency i WHERE i.tenant = take_key.tenant AND i.type = take_key.type AND i.key = take_key.key FOR UPDATE;
+  LOOP
+    INSERT INTO idempotency (tenant, type, key, job_id, payload_hash, expires_at, created_at)
+      VALUES (take_key.tenant, take_key.type, take_key.key, take_key.id, hash, take_key.expires_at, take_key.t) ON CONFLICT DO NOTHING;
+    created := FOUND;
+    IF created THEN RETURN; END IF;
+    SELECT * INTO k FROM idempotency i WHERE i.tenant = take_key.tenant AND i.type = take_key.type AND i.key = take_key.key FOR UPDATE;
+    EXIT WHEN FOUND;                                     -- else its row was purged while we waited for it
+  END LOOP;
   IF k.job_id = take_key.id THEN                         -- our own, sent again
     created := true;
   ELSIF k.expires_at <= take_key.t OR k.expires_at IS NULL AND seq_of(k.job_id) IS NULL THEN
@@ -143,7 +150,7 @@ DECLARE
   unknown_name text;
   news new_job[];
 BEGIN
-  IF jsonb_typeof(enqueue_many.jobs) <> 'array' THEN
+  IF jsonb_typeof(enqueue_many.jobs) <> 'array' OR jsonb_path_exists(enqueue_many.jobs, 'strict $[*] ? (@.type() != "object")', silent => true) THEN
     RAISE EXCEPTION 'enqueue_many takes a JSON array of jobs' USING ERRCODE = 'FO003';
   END IF;
   SELECT k INTO unknown_name FROM jsonb_array_elements(enqueue_many.jobs) o(job), jsonb_object_keys(o.job) k
@@ -151,31 +158,35 @@ BEGIN
   IF FOUND THEN
     RAISE EXCEPTION 'a job has no %', quote_literal(unknown_name) USING ERRCODE = 'FO003', HINT = 'the names are those of enqueue''s arguments';
   END IF;
-  news := ARRAY(SELECT ROW(coalesce(n.id, uuid7()), n.type, coalesce(n.payload, '{}'), coalesce(n.queue, 'default'), coalesce(n.priority, 0), n.run_at, n.delay,
+  news := ARRAY(SELECT ROW(coalesce(n.id, uuid7(t + n.ordinality * interval '1 microsecond')), n.type, coalesce(n.payload, '{}'), coalesce(n.queue, 'default'), coalesce(n.priority, 0), n.run_at, n.delay,
       coalesce(n.tenant, 'default'), coalesce(n.max_attempts, 5), n.retry, n.timeout, coalesce(n.version, 1), n.idempotency_key, n.idempotency_window, n.created_by, n.meta)::new_job
-    FROM jsonb_populate_recordset(NULL::new_job, enqueue_many.jobs) n);
+    FROM jsonb_populate_recordset(NULL::new_job, enqueue_many.jobs) WITH ORDINALITY n);
   RETURN QUERY SELECT * FROM insert_jobs(news, enqueue_many.resend, enqueue_many.strict, enqueue_many.max_payload, t);
 END $$;
 
--- Many more: rows copied into a temporary table made with CREATE TEMP TABLE name OF <schema>.new_job ON COMMIT DROP.
+-- Many more: rows copied into a temporary table made with CREATE TEMP TABLE name OF <schema>.new_job ON COMMIT DROP. What is NULL has its default.
 -- Answers only for those that were not created.
 CREATE OR REPLACE FUNCTION enqueue_from(source regclass, resend boolean DEFAULT false, strict boolean DEFAULT false, max_payload int DEFAULT 100000, now timestamptz DEFAULT NULL)
 RETURNS TABLE (id uuid, seq bigint, created boolean, payload_differs boolean) LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
+  t timestamptz := coalesce(enqueue_from.now, clock());
   news new_job[];
 BEGIN
-  EXECUTE format('SELECT array_agg(n::new_job) FROM %s n', enqueue_from.source) INTO news;
-  RETURN QUERY SELECT * FROM insert_jobs(news, enqueue_from.resend, enqueue_from.strict, enqueue_from.max_payload, coalesce(enqueue_from.now, clock())) i
-    WHERE NOT i.created;
+  EXECUTE format('SELECT ARRAY(SELECT ROW(coalesce(n.id, uuid7($1 + row_number() OVER () * interval ''1 microsecond'')), n.type, coalesce(n.payload, ''{}''),
+      coalesce(n.queue, ''default''), coalesce(n.priority, 0), n.run_at, n.delay, coalesce(n.tenant, ''default''), coalesce(n.max_attempts, 5), n.retry, n.timeout,
+      coalesce(n.version, 1), n.idempotency_key, n.idempotency_window, n.created_by, n.meta)::new_job FROM %s n)', enqueue_from.source) INTO news USING t;
+  RETURN QUERY SELECT * FROM insert_jobs(news, enqueue_from.resend, enqueue_from.strict, enqueue_from.max_payload, t) i WHERE NOT i.created;
 END $$;
 
 CREATE OR REPLACE FUNCTION insert_jobs(news new_job[], resend boolean, strict boolean, max_payload int, t timestamptz)
 RETURNS TABLE (id uuid, seq bigint, created boolean, payload_differs boolean) LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
+DECLARE
+  oldest uuid := lpad(to_hex((extract(epoch FROM insert_jobs.t) * 1000)::bigint - 3600000), 12, '0') || '70008000000000000000';   -- as in enqueue
 BEGIN
   PERFORM check_new_jobs(insert_jobs.news, insert_jobs.max_payload, insert_jobs.t);
-  IF insert_jobs.resend OR EXISTS (SELECT FROM unnest(insert_jobs.news) x WHERE x.idempotency_key IS NOT NULL) THEN
+  IF insert_jobs.resend OR EXISTS (SELECT FROM unnest(insert_jobs.news) x WHERE x.idempotency_key IS NOT NULL OR x.id < oldest OR substr(x.id::text, 15, 1) <> '7') THEN
     RETURN QUERY SELECT * FROM insert_jobs_one_by_one(insert_jobs.news, insert_jobs.resend, insert_jobs.strict, insert_jobs.t);
     RETURN;
   END IF;

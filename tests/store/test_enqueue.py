@@ -1,0 +1,292 @@
+"""Producing: one job, many, and very many; what is refused and in which words."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from tests.store.harness import Db, new_id, refused
+
+
+def test_a_job_is_queued_with_what_was_given(db: Db) -> None:
+    given = {
+        "payload": {"to": "ann"}, "queue": "mail", "priority": -7, "tenant": "acme", "max_attempts": 3, "version": 4,
+        "created_by": "web", "meta": {"artifact_ref": "s3://x", "trace": "1"},
+    }  # fmt: skip
+    sent = db.send("mail.send", timeout=timedelta(seconds=90), **given)
+    assert (sent.created, sent.payload_differs) == (True, False)
+    db.expect(sent.id, seq=sent.seq, type="mail.send", state="queued", wait=None, timeout=90, **given)
+    db.expect(sent.id, attempt=0, run=0, lost=0, run_at=db.now, created_at=db.now, updated_at=db.now)
+    db.expect(sent.id, holder=None, fence=None, error=None, artifact_ref="s3://x", canceling=False, lane=0)
+
+
+def test_what_is_not_given_has_its_default(db: Db) -> None:
+    job = db.row("enqueue", type="t").id
+    db.expect(job, payload={}, queue="default", priority=0, tenant="default", max_attempts=5, version=1, policy=1)
+    db.expect(job, timeout=None, idempotency_key=None, created_by=None, meta=None)
+
+
+def test_a_job_without_an_id_gets_one_of_the_given_time(db: Db) -> None:
+    """Its history is looked up by the time in its id, so both must follow one clock."""
+    for now in (datetime(2001, 2, 3, tzinfo=UTC), datetime(2050, 2, 3, tzinfo=UTC)):
+        job: UUID = db.row("enqueue", type="t", now=now).id
+        assert job.version == 7
+        assert datetime.fromtimestamp((job.int >> 80) / 1000, UTC) == now
+        db.value("cancel", id=job, now=now)
+        assert db.call("job_by_id", id=job)[0].state == "canceled"
+
+
+def test_seqs_grow_in_the_order_of_calls(db: Db) -> None:
+    assert db.send().seq < db.send().seq < db.send().seq
+
+
+@pytest.mark.parametrize(
+    ("when", "run_after", "wait"),
+    [({"delay": timedelta(minutes=5)}, 300, "delayed"), ({"delay": timedelta(0)}, 0, None)],
+)
+def test_a_delay_counts_from_now(db: Db, when: dict[str, Any], run_after: float, wait: str | None) -> None:
+    job = db.enqueue(**when)
+    db.expect(job, state="queued", wait=wait, run_at=db.after(run_after), created_at=db.now)
+
+
+def test_a_run_at_in_the_future_delays_and_one_in_the_past_does_not(db: Db) -> None:
+    soon, past = db.enqueue(run_at=db.after(0.001)), db.enqueue(run_at=db.after(-86400))
+    db.expect(soon, wait="delayed", run_at=db.after(0.001))
+    db.expect(past, wait=None, run_at=db.after(-86400))
+
+
+REFUSALS: list[tuple[dict[str, Any], str]] = [
+    ({"type": ""}, "type must be a text of 1 to 200 characters"),
+    ({"type": None}, "job of type NULL refused: type must be"),
+    ({"type": "x" * 201}, "type must be"),
+    ({"queue": ""}, "job of type 't' refused: queue must be a text of 1 to 100 characters"),
+    ({"queue": None}, "queue must be"),
+    ({"queue": "x" * 101}, "queue must be"),
+    ({"tenant": ""}, "tenant must be a text of 1 to 200 characters"),
+    ({"tenant": "x" * 201}, "tenant must be"),
+    ({"priority": 32768}, r"priority must be within -32768\.\.32767"),
+    ({"priority": -32769}, "priority must be"),
+    ({"max_attempts": 0}, r"max_attempts must be within 1\.\.32767"),
+    ({"max_attempts": 32768}, "max_attempts must be"),
+    ({"version": 0}, "version must be 1 or more"),
+    ({"run_at": "2040-01-01", "delay": "1 s"}, "give run_at or delay, not both"),
+    ({"run_at": "infinity"}, "run_at must be a finite time"),
+    ({"run_at": "-infinity"}, "run_at must be a finite time"),
+    ({"delay": "-1 s"}, "delay must be within 0 and 100 years"),
+    ({"delay": "101 years"}, "delay must be within"),
+    ({"timeout": "0 s"}, "timeout must be more than 0 and at most a year"),
+    ({"timeout": "2 years"}, "timeout must be"),
+    ({"idempotency_window": "1 h"}, "idempotency_window needs an idempotency_key"),
+    ({"idempotency_key": "k", "idempotency_window": "0 s"}, "idempotency_window must be more than 0"),
+    ({"idempotency_key": "k", "idempotency_window": "290000 years"}, "idempotency_window must be"),
+    ({"idempotency_key": ""}, "idempotency_key must be a text of 1 to 500 characters"),
+    ({"idempotency_key": "k" * 501}, "idempotency_key must be"),
+    ({"payload": [1]}, "payload must be a JSON object, one key per parameter"),
+    ({"payload": "x"}, "payload must be a JSON object"),
+    ({"payload": None}, "payload must be a JSON object"),
+    ({"payload": {"x": "y" * 100_001}}, "the payload has 1000.. bytes, the limit is 100000: store it elsewhere"),
+    ({"payload": {"x": "yyy"}, "max_payload": 10}, "the limit is 10"),
+    ({"retry": {"kind": "wild"}}, "retry policy"),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), REFUSALS, ids=lambda value: str(value)[:40])
+def test_what_cannot_be_a_job_is_refused_in_words(db: Db, given: dict[str, Any], words: str) -> None:
+    with refused("FO003", words):
+        db.send(**({"type": "t"} | given))
+    if given.get("payload", 1) is None or "max_payload" in given or None in given.values():
+        return  # a bulk reads null as "not given", and has one limit for all
+    with refused("FO003", words):
+        db.call("enqueue_many", jobs=[{"type": "t"}, {"type": "t"} | given])
+    assert db.count("jobs") == 0
+
+
+def test_the_bounds_themselves_are_allowed(db: Db) -> None:
+    db.enqueue("x" * 200, queue="q" * 100, tenant="t" * 200, priority=32767, max_attempts=32767, version=2**31 - 1)
+    db.enqueue(priority=-32768, max_attempts=1, idempotency_key="k" * 500, idempotency_window="100 years")
+    db.enqueue(delay="100 years", timeout="1 year")
+    db.enqueue(payload={"x": "y" * 200_000}, max_payload=None)
+    assert db.count("jobs") == 4
+
+
+def test_an_id_an_hour_ahead_of_the_database_is_refused(db: Db) -> None:
+    db.enqueue(id=new_id(db.after(3599)))
+    db.enqueue(id=uuid4())  # of another version: nothing is known of its time
+    with refused("FO003", "the id lies more than an hour ahead of the database's clock"):
+        db.enqueue(id=new_id(db.after(3601)))
+
+
+def test_an_id_that_is_in_use_makes_no_second_job(db: Db) -> None:
+    first = db.send(payload={"n": 1})
+    again = db.send(payload={"n": 1}, id=first.id)
+    assert (again.id, again.seq, again.created) == (first.id, first.seq, False)
+    assert db.count("jobs") == 1
+
+
+@pytest.mark.parametrize("old", [UUID("6f1f0a54-6f0c-4e0b-9d3c-2f6a1c5b7e11"), None], ids=["version 4", "version 7"])
+def test_an_id_whose_job_has_finished_makes_no_second_job(db: Db, old: UUID | None) -> None:
+    """A caller's own id, sent again later by mistake: every job is there once."""
+    first = db.send(id=old or db.new_id())
+    db.run(db.node(), "succeeded")
+    db.tick(3601)
+    again = db.send(id=first.id)
+    assert (again.seq, again.created) == (first.seq, False)
+    assert db.call("enqueue_many", jobs=[{"type": "task", "id": str(first.id)}])[0].created is False
+    assert db.states(first.id) == ["succeeded"]
+
+
+def test_a_job_exists_if_and_only_if_its_transaction_commits(db: Db) -> None:
+    producer, node = db.session(), db.node()
+    producer.begin()
+    lost = producer.enqueue()
+    assert db.claim(node) == []
+    producer.rollback()
+    producer.begin()
+    producer.execute("SAVEPOINT s")
+    undone = producer.enqueue()
+    producer.execute("ROLLBACK TO s")
+    kept = producer.enqueue()
+    producer.commit()
+    assert [job.id for job in db.claim(node)] == [kept]
+    assert {lost, undone}.isdisjoint(row.id for row in db.rows("job"))
+
+
+@pytest.mark.parametrize("isolation", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_a_producer_may_use_any_isolation(db: Db, isolation: Any) -> None:
+    producer = db.session()
+    producer.begin(isolation)
+    job = producer.enqueue(idempotency_key="k")
+    producer.commit()
+    assert db.states(job) == ["queued"]
+
+
+# Many at once.
+
+
+def test_many_are_answered_in_the_order_given(db: Db) -> None:
+    ids = [db.new_id() for _ in range(5)]
+    order = [3, 0, 4, 1, 2]
+    keys = [None, "b", None, "a", "c"]
+    jobs = [{"type": "t", "id": str(ids[n]), "payload": {"n": n}} for n in order]
+    assert [row.id for row in db.call("enqueue_many", jobs=jobs)] == [ids[n] for n in order]
+    ids = [db.new_id() for _ in range(5)]
+    with_keys = [{"type": "t", "id": str(ids[n]), "idempotency_key": keys[n]} for n in order]
+    assert [row.id for row in db.call("enqueue_many", jobs=with_keys)] == [ids[n] for n in order]
+
+
+def test_many_have_the_same_arguments_and_defaults_as_one(db: Db) -> None:
+    full: dict[str, Any] = {
+        "type": "t", "payload": {"a": 1}, "queue": "q", "priority": 3, "run_at": str(db.after(60)), "tenant": "x",
+        "max_attempts": 2, "retry": {"kind": "fixed", "base": 9}, "timeout": "90 seconds", "version": 7,
+        "created_by": "c", "meta": {"m": 1},
+    }  # fmt: skip
+    plain, given, delayed = db.call(
+        "enqueue_many", jobs=[{"type": "t"}, full, {"type": "t", "delay": "1 minute", "idempotency_key": None}]
+    )
+    assert all(row.created and not row.payload_differs for row in (plain, given, delayed))
+    for bulk, single in (
+        (plain.id, db.enqueue("t")),
+        (given.id, db.enqueue(**full)),
+        (delayed.id, db.enqueue("t", delay="1 minute")),
+    ):
+        one, other = db.look(bulk)._asdict(), db.look(single)._asdict()
+        differing = {name for name in one if one[name] != other[name]}
+        assert differing == {"id", "seq"}
+
+
+def test_many_without_ids_keep_their_order(db: Db) -> None:
+    """All have one run_at, so the id decides: first in, first out."""
+    rows = db.call("enqueue_many", jobs=[{"type": "t", "payload": {"n": n}} for n in range(300)])
+    assert [row.id for row in rows] == sorted(row.id for row in rows)
+    assert [row.seq for row in rows] == sorted(row.seq for row in rows)
+    epoch = db.node()
+    claimed = [db.claim_one(epoch).payload["n"] for _ in range(5)]
+    assert claimed == [0, 1, 2, 3, 4]
+
+
+def test_none_is_made_when_one_is_refused(db: Db) -> None:
+    with refused("FO003", "job of type 'b' refused: version"):
+        db.call("enqueue_many", jobs=[{"type": "a"}, {"type": "b", "version": 0}, {"type": "c"}])
+    assert db.count("jobs") == 0
+
+
+def test_a_bulk_that_is_no_list_of_jobs_is_refused(db: Db) -> None:
+    wrongs: list[Any] = [{"type": "t"}, "t", 1, ["t"], [{"type": "t"}, 1], [None], [[]]]
+    for wrong in wrongs:
+        with refused("FO003", "enqueue_many takes a JSON array of jobs"):
+            db.call("enqueue_many", jobs=wrong)
+    with refused("FO003", "a job has no 'tpye'"):
+        db.call("enqueue_many", jobs=[{"type": "t"}, {"tpye": "t"}])
+    assert db.call("enqueue_many", jobs=[]) == []
+
+
+def test_a_bulk_may_name_one_id_once_only(db: Db) -> None:
+    job = str(db.new_id())
+    with refused("23505"):
+        db.call("enqueue_many", jobs=[{"type": "t", "id": job}, {"type": "t", "id": job}])
+
+
+# Very many: COPY into a temporary table.
+
+
+def incoming(db: Db, rows: list[tuple[Any, ...]], columns: str = "id, type, payload") -> None:
+    db.execute("CREATE TEMP TABLE IF NOT EXISTS incoming OF foliot.new_job")
+    db.execute("TRUNCATE incoming")
+    with db.connection.cursor() as cursor, cursor.copy(f"COPY incoming ({columns}) FROM STDIN".encode()) as copy:
+        for row in rows:
+            copy.write_row(row)
+
+
+def test_rows_that_were_copied_become_jobs(db: Db) -> None:
+    ids = [db.new_id() for _ in range(3)]
+    incoming(db, [(job, "t", f'{{"n": {n}}}') for n, job in enumerate(ids)])
+    assert db.call("enqueue_from", source="incoming") == []
+    for n, job in enumerate(ids):
+        db.expect(job, type="t", payload={"n": n}, queue="default", priority=0, tenant="default", max_attempts=5)
+        db.expect(job, state="queued", run_at=db.now, version=1)
+
+
+def test_copied_rows_without_ids_keep_their_order(db: Db) -> None:
+    incoming(db, [("t", f'{{"n": {n}}}') for n in range(300)], "type, payload")
+    db.call("enqueue_from", source="incoming")
+    jobs = sorted(db.rows("jobs"), key=lambda job: (job.run_at, job.id))
+    assert [job.payload["n"] for job in jobs] == list(range(300))
+
+
+def test_an_empty_table_makes_no_jobs(db: Db) -> None:
+    incoming(db, [])
+    assert db.call("enqueue_from", source="incoming") == []
+
+
+def test_copied_rows_answer_only_for_what_was_not_created(db: Db) -> None:
+    first = db.send("t", idempotency_key="k", payload={"a": 1})
+    rows = [(db.new_id(), "t", '{"a": 2}', "k"), (db.new_id(), "t", "{}", "other"), (db.new_id(), "t", "{}", None)]
+    incoming(db, rows, "id, type, payload, idempotency_key")
+    (row,) = db.call("enqueue_from", source="incoming")
+    assert tuple(row) == (first.id, first.seq, False, True)
+    assert db.count("jobs") == 3
+
+
+def test_copied_rows_are_checked_like_any_other(db: Db) -> None:
+    incoming(db, [(db.new_id(), "t", "{}"), (db.new_id(), "t", "[]")])
+    with refused("FO003", "payload must be a JSON object"):
+        db.call("enqueue_from", source="incoming")
+
+
+def test_a_payload_that_compresses_well_is_measured_as_it_is(db: Db) -> None:
+    """A table stores it compressed; the limit speaks of what a worker has to read."""
+    incoming(db, [(db.new_id(), "t", '{"x": "' + "y" * 200_000 + '"}')])
+    with refused("FO003", "the limit is 100000"):
+        db.call("enqueue_from", source="incoming")
+    assert db.call("enqueue_from", source="incoming", max_payload=None) == []
+
+
+def test_copied_rows_may_come_from_any_table_of_that_shape(db: Db) -> None:
+    db.execute('CREATE TEMP TABLE "In coming""" OF foliot.new_job')
+    db.execute('INSERT INTO "In coming""" (id, type, payload) VALUES (%s, %s, %s)', (db.new_id(), "t", "{}"))
+    assert db.call("enqueue_from", source='"In coming"""') == []
+    assert db.count("jobs") == 1
+    db.execute('DROP TABLE "In coming"""')
