@@ -130,9 +130,8 @@ class _Runner:
         """`holder` keeps the lock, and its commit both records the step and lets the next migrator in."""
         with Connection.connect(self.url, application_name="foliot migrate") as holder:
             if self._lock_and_choose(holder) == step:
-                _run(
-                    holder, "CLOSE ALL"
-                )  # the open portal of its last query has a snapshot, which an index build waits for
+                # Its last query left a portal open, whose snapshot an index build would wait for.
+                _run(holder, "CLOSE ALL")
                 _execute_singly(connection, step, self.schema)
                 _run(holder, step.after)
         return step
@@ -161,6 +160,7 @@ def _execute_singly(connection: Connection, step: Step, schema: str) -> None:
         for statement in split(file.text):
             with _named(file):
                 _run_alone(connection, statement, schema)
+    _run(connection, "RESET search_path")
 
 
 def _run_alone(connection: Connection, statement: str, schema: str) -> None:
