@@ -23,7 +23,7 @@ _STYLE = {
 
 @app.command()
 def doctor(ctx: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
-    """Say what is wrong, and how to put it right. Looks at all that Foliot stands on; exit code 1: something is wrong."""
+    """Say what is wrong, and how to put it right. Looks at all that Foliot stands on; exit code 1: something is."""
     from foliot.postgres.checks import examine
     from foliot.postgres.migrate import Source
 
