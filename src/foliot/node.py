@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Literal
 
 from foliot.maintenance.caretaker import Caretaker
 from foliot.maintenance.promoter import Promoter
@@ -72,6 +73,8 @@ class Node:
         self._grace, self._alive = unknown_type_grace, alive
         self._queries = queries(plan.schema)
         self._worker: Worker | None = None
+        self._made = asyncio.Event()
+        self._asked: Literal["", "drain", "stop"] = ""
 
     async def run(self) -> None:
         async with self._alive():
@@ -83,6 +86,9 @@ class Node:
         line = Line(plan.url, self._queries, purpose="chores", patience=max(5.0, plan.lease), prepare=plan.prepare)
         worker = Worker(plan, self._queries, self._handlers, self._events, bell)
         self._worker = worker
+        self._made.set()
+        if self._asked:  # told to stop before it began
+            (worker.stop if self._asked == "stop" else worker.drain)()
         promoting = asyncio.Event()
         bell.on_ring, bell.on_stop_request = promoting.set, worker.stop_request
         promoter, reclaimer, caretaker = (
@@ -105,11 +111,20 @@ class Node:
             await bell.close()
             await line.close()
 
+    async def ready(self) -> None:
+        """Returns when the node is registered and works."""
+        await self._made.wait()
+        await self.worker.registered.wait()
+
     def drain(self) -> None:
+        """Claim nothing more, let what runs end, give back the rest."""
+        self._asked = self._asked or "drain"
         if self._worker is not None:
             self._worker.drain()
 
     def stop(self) -> None:
+        """At once: handlers are canceled and their jobs go back unspent."""
+        self._asked = "stop"
         if self._worker is not None:
             self._worker.stop()
 

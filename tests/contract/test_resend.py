@@ -22,7 +22,7 @@ def app(schema_database: str) -> Iterator[App]:
 
 def lose_replies(monkeypatch: pytest.MonkeyPatch, count: int) -> list[str]:
     """The statement is carried out and committed, but the answer never arrives."""
-    original, lost = runners._carry_out, []
+    original, lost = runners._carry_out, list[str]()
 
     def carry_out(step: Statement | Copy, connection: psycopg.Connection[object], queries: object) -> Rows:
         rows = original(step, connection, queries)  # type: ignore[arg-type]

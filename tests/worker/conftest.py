@@ -13,7 +13,8 @@ import psycopg
 import pytest
 
 from foliot import App
-from foliot.node import Node, plan_for
+from foliot.app.hosting import make_node
+from foliot.node import Node
 
 PATIENCE = 30
 
@@ -26,10 +27,9 @@ class Workbench:
         self.url = url
 
     def node(self, **changes: Any) -> Node:
-        handlers = self.app.handlers()
-        queues = tuple(sorted({task.queue for task in self.app.tasks.values()} | {"default"}))
-        plan = plan_for(self.app.settings, self.url, handlers, app="test", queues=queues)
-        return Node(replace(plan, **changes), handlers, self.app.events, alive=self.app.alive)
+        node = make_node(self.app)
+        node.plan = replace(node.plan, **changes)
+        return node
 
     async def work_off(self, **changes: Any) -> None:
         """Until nothing is ready."""

@@ -105,7 +105,6 @@ async def test_context_variables_travel_with_the_job(bench: Workbench) -> None:
         request_id.set("none")
 
 
-
 async def test_a_lifespan_surrounds_the_work_and_its_state_is_at_hand(bench: Workbench) -> None:
     seen: list[str] = []
 

@@ -37,7 +37,6 @@ class GlobalOptions:
 
         return find_address(settings)
 
-
     def run(self, plan: Plan[R]) -> R:
         """Carries out one of the client's plans."""
         from foliot.client.clients import Client

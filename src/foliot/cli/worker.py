@@ -14,7 +14,6 @@ from foliot.cli.output import GlobalOptions, command_group
 from foliot.cli.supervisor import RECYCLED, Supervisor, is_child, parent_gone
 
 if TYPE_CHECKING:
-    from foliot import App
     from foliot.node import Node
     from foliot.settings import Settings
 
@@ -54,34 +53,25 @@ def _supervise(settings: Settings, *, reload: bool) -> int:
 def _work(
     options: GlobalOptions, settings: Settings, *, once: bool, lines: bool, max_jobs: int | None, max_memory: int | None
 ) -> int:
+    from dataclasses import replace
+
+    from foliot.app.hosting import ensure_usable, make_node
     from foliot.cli.discovery import find_app
     from foliot.cli.lines import print_lines, print_start
-    from foliot.postgres.migrate import Source
-    from foliot.postgres.migrate import status as schema_status
     from foliot.telemetry.logs import configure
 
     configure(settings.log_level, settings.log_format)
     found, reference = find_app(settings.app)
-    found.use(settings)
     address = options.address(settings)
-    status = schema_status(settings.listen_url or address.url, settings.schema, Source.of_package("foliot.store"))
-    status.ensure_usable()
-    node = _node(found, settings, address.url, once=once)
+    found.use(replace(settings, database_url=address.url))
+    status = ensure_usable(found)
+    node = make_node(found, once=once)
     print_start(found, reference, node, address, status)
     if lines:
         print_lines(found)
     limits = Limits(max_jobs, max_memory)
     _run(node, limits)
     return RECYCLED if limits.reached else node.exit_code
-
-
-def _node(found: App, settings: Settings, url: str, *, once: bool) -> Node:
-    from foliot.node import Node, plan_for
-
-    handlers = found.handlers()
-    queues = settings.queues or tuple(sorted({task.queue for task in found.tasks.values()} | {"default"}))
-    plan = plan_for(settings, url, handlers, app=found.name, queues=queues, once=once)
-    return Node(plan, handlers, found.events, unknown_type_grace=settings.unknown_type_grace, alive=found.alive)
 
 
 class Limits:

@@ -82,6 +82,7 @@ class Worker:
         self.engine.executors |= {"thread": self._threads, "process": self._processes}
         self._settler.on_settled, self._settler.on_refused = self.engine.settled, self.engine.refused
         self._settler.on_progress = self.engine.room.set
+        self.registered = asyncio.Event()
         self._draining = asyncio.Event()
         self._over = asyncio.Event()
         self._heartbeat: Heartbeat | None = None
@@ -163,7 +164,7 @@ class Worker:
 
     async def _register(self, instance: UUID) -> None:
         """`instance` is that of the first try: a registration whose reply was lost is found again by it."""
-        types = {handler.type: handler.version for handler in self._handlers.values()}
+        types = {name: handler.version for name, handler in self._handlers.items()}
         params = {
             "name": self._plan.name,
             "lease": self._plan.lease,
@@ -181,6 +182,7 @@ class Worker:
         self._lost = False
         self._heartbeat = self._new_heartbeat()
         self._heartbeat.start()
+        self.registered.set()
         self._events.tell("node_started", name=self._plan.name, epoch=self.epoch)
 
     def _new_heartbeat(self) -> Heartbeat:

@@ -1,0 +1,46 @@
+"""A node inside another process, and what it leaves alone there."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from foliot import App
+from foliot.errors import NoDatabase, SchemaError
+from tests.worker.conftest import Workbench
+
+
+async def test_a_node_works_on_the_loop_of_a_web_server(bench: Workbench) -> None:
+    @bench.app.task
+    async def work() -> str:
+        return "done"
+
+    before = signal.getsignal(signal.SIGTERM)
+    async with bench.app.node():
+        job = await work.aenqueue()
+        assert await job.aresult(timeout=20) == "done"
+        assert signal.getsignal(signal.SIGTERM) is before
+    assert bench.sql("SELECT state FROM foliot.nodes") == [("left",)]
+
+
+def test_a_node_works_in_a_thread_beside_blocking_code(bench: Workbench) -> None:
+    @bench.app.task
+    def work() -> str:
+        return "done"
+
+    with bench.app.node(concurrency=2):
+        assert work.enqueue().result(timeout=20) == "done"
+    assert bench.sql("SELECT state FROM foliot.nodes") == [("left",)]
+
+
+def test_a_node_that_cannot_start_says_why_to_whoever_enters(bench: Workbench) -> None:
+    bench.sql("DROP SCHEMA foliot CASCADE")
+    with pytest.raises(SchemaError, match="foliot db migrate"), bench.app.node():
+        pass
+
+
+async def test_a_node_without_a_database_says_so(bench: Workbench) -> None:
+    with pytest.raises(NoDatabase, match="nothing listens"):
+        async with App("postgresql://127.0.0.1:1/x", lease=1).node():
+            pass
