@@ -19,7 +19,10 @@ app = App(name="shop")
 TABLES = """
 CREATE SCHEMA IF NOT EXISTS shop;
 CREATE TABLE IF NOT EXISTS shop.orders (
-  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, customer text NOT NULL, total numeric NOT NULL, state text NOT NULL DEFAULT 'placed');
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  customer text NOT NULL,
+  total numeric NOT NULL,
+  state text NOT NULL DEFAULT 'placed');
 CREATE TABLE IF NOT EXISTS shop.shipments (order_id bigint PRIMARY KEY, shipped_at timestamptz NOT NULL DEFAULT now());
 """
 

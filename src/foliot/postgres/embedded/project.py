@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_MARKS = ("pyproject.toml", ".git")
+_MARKS = ("foliot.toml", "pyproject.toml", ".git")
 
 
 def find_project(start: Path | None = None) -> Path:
