@@ -86,7 +86,9 @@ def running_url(project: Path) -> str | None:
         home = find_home(project) if (project / ".foliot").exists() else None
     except (EmbeddedError, OSError):
         return None
-    if home is None or supervisor.running_pid(home.data) is None or not _answers(home):
+    if home is None or supervisor.running_pid(home.data) is None or not supervisor.says_ready(home.data):
+        return None  # one that still starts up would refuse whoever comes
+    if not _answers(home):
         return None
     return home.url()
 

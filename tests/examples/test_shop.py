@@ -1,0 +1,53 @@
+"""The example shop: within its first minute every state is seen, and nothing ships twice."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+import psycopg
+
+from foliot.postgres.embedded import running_url
+from tests.acceptance.command import Foliot
+from tests.waiting import until
+
+SHOP = Path(__file__).parents[2] / "examples" / "shop"
+STATES = {"queued", "running", "failed", "succeeded", "dead", "canceled"}
+
+
+def test_every_state_is_seen_and_nothing_is_shipped_twice() -> None:
+    project = Path(tempfile.mkdtemp(prefix="foliot-shop-"))
+    project.chmod(0o755)
+    shutil.copy(SHOP / "app.py", project)
+    (project / "pyproject.toml").touch()
+    foliot = Foliot(project)
+    with (project / "log").open("wb") as log:
+        shop = subprocess.Popen(foliot.command("up"), cwd=project, env=foliot.environment(), stdout=log, stderr=log)
+        try:
+            seen = _watch(project)
+        finally:
+            shop.send_signal(signal.SIGINT)
+            assert shop.wait(60) == 0, (project / "log").read_text()
+    until(lambda: running_url(project) is None)
+    shutil.rmtree(project)
+    assert seen >= STATES
+
+
+def _watch(project: Path) -> set[str]:
+    until(lambda: "node " in (project / "log").read_text(), 60)
+    seen: set[str] = set()
+    with psycopg.connect(running_url(project) or "", autocommit=True) as connection:
+        until(lambda: connection.execute("SELECT to_regclass('shop.shipments')").fetchone() != (None,), 60)
+
+        def look() -> bool:
+            seen.update(state for (state,) in connection.execute("SELECT DISTINCT state FROM foliot.job"))
+            return seen >= STATES
+
+        until(look, 90)
+        shipped = connection.execute("SELECT count(*) FROM shop.shipments").fetchone()
+        orders = connection.execute("SELECT count(*) FROM shop.orders WHERE state = 'shipped'").fetchone()
+    assert shipped == orders
+    return seen
