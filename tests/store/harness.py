@@ -222,7 +222,7 @@ class Db(Session):
             for row in self.execute(_SIGNATURES, {"schema": self.schema}):
                 known = self._signatures.get(row.proname, ())
                 self._signatures[row.proname] = (*known, Argument(row.name, row.type))
-        return self._signatures[function]
+        return self._signatures.get(function, ())
 
     def waits_for_a_lock(self, pid: int) -> bool:
         (row,) = self.execute("SELECT cardinality(pg_blocking_pids(%s)) > 0 AS yes", (pid,))

@@ -30,8 +30,11 @@ BEGIN
   FOR round IN 1..100 LOOP                               -- again only after a round that met nothing but paused types
     IF claim.alone THEN
       tids := pick_alone(open_queues, claim.lanes);
+      IF cardinality(tids) = 0 AND EXISTS (SELECT FROM unsupported_types) THEN
+        tids := pick_unsupported(claim.epoch, open_queues, 1, true);
+      END IF;
     ELSE
-      tids := pick_once(open_queues, claim.lanes, least(claim.free, claim.max));
+      tids := pick_once(open_queues, claim.lanes, least(claim.free, claim.max), claim.floor_queues, claim.floor_priorities, claim.floor_times, claim.floor_ids, t);
       IF claim.floor_queues IS NULL THEN
         tids := tids || pick_ready(open_queues, claim.lanes, claim.max - cardinality(tids));
       ELSE
@@ -39,7 +42,7 @@ BEGIN
           claim.max - cardinality(tids), t);
       END IF;
       IF cardinality(tids) < claim.max AND EXISTS (SELECT FROM unsupported_types) THEN
-        tids := tids || pick_unsupported(claim.epoch, open_queues, least(claim.free, claim.max - cardinality(tids)));
+        tids := tids || pick_unsupported(claim.epoch, open_queues, least(claim.free, claim.max - cardinality(tids)), false);
       END IF;
     END IF;
     EXIT WHEN cardinality(tids) = 0 OR NOT types_paused;
@@ -83,10 +86,35 @@ BEGIN
     ORDER BY j.priority DESC, j.run_at, j.id LIMIT max FOR UPDATE SKIP LOCKED) x LIMIT max);
 END $$;
 
-CREATE OR REPLACE FUNCTION pick_once(queues text[], lanes int[], max int) RETURNS tid[]
+-- Jobs with one attempt start at once or are not taken: those that are among the first `first` in the order of both indexes, which is looked up without locks.
+CREATE OR REPLACE FUNCTION pick_once(queues text[], lanes int[], first int, floor_queues text[], floor_priorities smallint[], floor_times timestamptz[], floor_ids uuid[],
+  t timestamptz) RETURNS tid[]
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+  latest timestamptz := t - interval '250 milliseconds';
+  max int;
 BEGIN
+  IF NOT EXISTS (SELECT FROM unnest(queues) q(queue) CROSS JOIN unnest(lanes) l(lane) CROSS JOIN LATERAL (
+      SELECT FROM jobs j WHERE j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND j.max_attempts = 1 AND NOT (j.alone OR j.limited) AND j.fence = 0 LIMIT 1) x) THEN
+    RETURN '{}';
+  END IF;
+  SELECT count(*) FILTER (WHERE x.once) INTO max FROM (SELECT y.once FROM unnest(queues) q(queue) CROSS JOIN unnest(lanes) l(lane) CROSS JOIN LATERAL (
+    SELECT h.once FROM (
+      (SELECT true AS once, j.priority, j.run_at, j.id FROM jobs j
+        WHERE j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND j.max_attempts = 1 AND NOT (j.alone OR j.limited) AND j.fence = 0
+        ORDER BY j.priority DESC, j.run_at, j.id LIMIT first)
+      UNION ALL
+      (SELECT false, j.priority, j.run_at, j.id FROM jobs j
+        WHERE floor_queues IS NULL AND j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND j.max_attempts > 1 AND NOT (j.alone OR j.limited) AND j.fence = 0
+        ORDER BY j.priority DESC, j.run_at, j.id LIMIT first)
+      UNION ALL
+      SELECT false, r.* FROM unnest(floor_queues, floor_priorities, floor_times, floor_ids) f(queue, priority, at, id) CROSS JOIN LATERAL (
+        SELECT j.priority, j.run_at, j.id FROM jobs j WHERE j.queue = f.queue AND j.lane = l.lane AND j.priority = f.priority
+          AND (j.run_at, j.id) > (least(f.at, latest), CASE WHEN f.at > latest THEN '00000000-0000-0000-0000-000000000000' ELSE f.id END)
+          AND j.wait IS NULL AND j.max_attempts > 1 AND NOT (j.alone OR j.limited) AND j.fence = 0
+        ORDER BY j.run_at, j.id LIMIT first) r WHERE f.queue = q.queue) h
+    ORDER BY h.priority DESC, h.run_at, h.id LIMIT first) y LIMIT first) x;
   RETURN ARRAY(SELECT x.ctid FROM unnest(queues) q(queue) CROSS JOIN unnest(lanes) l(lane) CROSS JOIN LATERAL (
     SELECT j.ctid FROM jobs j WHERE j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND j.max_attempts = 1 AND NOT (j.alone OR j.limited) AND j.fence = 0
     ORDER BY j.priority DESC, j.run_at, j.id LIMIT max FOR UPDATE SKIP LOCKED) x LIMIT max);
@@ -109,23 +137,25 @@ SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off 
 DECLARE
   latest timestamptz := t - interval '250 milliseconds';
 BEGIN
-  RETURN ARRAY(SELECT x.ctid FROM unnest(floor_queues, floor_priorities, floor_times, floor_ids) f(queue, priority, at, id) CROSS JOIN unnest(lanes) l(lane)
-    CROSS JOIN LATERAL (SELECT j.ctid FROM jobs j WHERE j.queue = f.queue AND j.lane = l.lane AND j.priority = f.priority
+  RETURN ARRAY(SELECT x.ctid FROM (SELECT f.* FROM unnest(floor_queues, floor_priorities, floor_times, floor_ids) f(queue, priority, at, id)
+      WHERE f.queue = ANY (queues) ORDER BY array_position(queues, f.queue), f.priority DESC) f
+    CROSS JOIN unnest(lanes) l(lane) CROSS JOIN LATERAL (SELECT j.ctid FROM jobs j WHERE j.queue = f.queue AND j.lane = l.lane AND j.priority = f.priority
         AND (j.run_at, j.id) > (least(f.at, latest), CASE WHEN f.at > latest THEN '00000000-0000-0000-0000-000000000000' ELSE f.id END)
         AND j.wait IS NULL AND j.max_attempts > 1 AND NOT (j.alone OR j.limited) AND j.fence = 0
-      ORDER BY j.run_at, j.id LIMIT max FOR UPDATE SKIP LOCKED) x
-    WHERE f.queue = ANY (queues) LIMIT max);
+      ORDER BY j.run_at, j.id LIMIT max FOR UPDATE SKIP LOCKED) x LIMIT max);
 END $$;
 
 -- Jobs that another node gave back because it does not know their type or version, and this one does.
-CREATE OR REPLACE FUNCTION pick_unsupported(epoch bigint, queues text[], max int) RETURNS tid[]
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off AS $$
+CREATE OR REPLACE FUNCTION pick_unsupported(epoch bigint, queues text[], max int, alone boolean) RETURNS tid[]
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 BEGIN
-  RETURN ARRAY(SELECT j.ctid FROM unnest(pick_unsupported.queues) q(queue) CROSS JOIN unsupported_types u JOIN node_types n ON n.epoch = pick_unsupported.epoch AND n.type = u.type AND n.version >= u.version
-    JOIN jobs j ON j.type = u.type AND j.version = u.version
-      AND j.queue = q.queue WHERE j.wait = 'unsupported' AND j.fence = 0
-    LIMIT pick_unsupported.max FOR UPDATE OF j SKIP LOCKED);
+  RETURN ARRAY(SELECT x.ctid FROM unnest(pick_unsupported.queues) q(queue) CROSS JOIN unsupported_types u
+      JOIN node_types n ON n.epoch = pick_unsupported.epoch AND n.type = u.type AND n.version >= u.version
+    CROSS JOIN LATERAL (
+      SELECT j.ctid FROM jobs j WHERE j.queue = q.queue AND j.type = u.type AND j.version = u.version AND j.wait = 'unsupported' AND j.alone = pick_unsupported.alone AND j.fence = 0
+      ORDER BY j.priority DESC, j.run_at, j.id LIMIT pick_unsupported.max FOR UPDATE SKIP LOCKED) x LIMIT pick_unsupported.max);
 END $$;
 
 CREATE OR REPLACE FUNCTION unpaused(queues text[]) RETURNS text[] LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$

@@ -98,7 +98,7 @@ BEGIN
         j.attempt + (e.outcome IN ('succeeded', 'skipped', 'failed', 'timed_out'))::int AS spent, CASE WHEN e.outcome = 'lost' THEN j.lost + 1 WHEN e.outcome IN ('succeeded', 'skipped', 'failed', 'timed_out') OR e.age IS NOT NULL THEN 0 ELSE j.lost END AS losses),
     h AS (INSERT INTO finished_jobs (id, seq, run_at, created_at, started_at, finished_at, fence, epoch, schedule_id, slot, lane, run, policy, timeout, version,
         priority, attempt, max_attempts, lost, state, outcome, queue, type, tenant, idempotency_key, route_key, limit_keys, created_by, payload, meta, result, error)
-      SELECT d.id, d.seq, d.run_at, d.created_at, t - d.age * interval '1 second', t, d.fence, finish.epoch, d.schedule_id, d.slot, d.lane, d.run, d.policy, d.timeout,
+      SELECT d.id, d.seq, d.run_at, d.created_at, t - d.age * interval '1 second', t, nullif(d.fence, 0), finish.epoch, d.schedule_id, d.slot, d.lane, d.run, d.policy, d.timeout,
         d.version, d.priority, d.spent, d.max_attempts, d.losses, d.state, CASE WHEN d.outcome IN ('skipped', 'failed', 'timed_out', 'lost') THEN d.outcome END,
         d.queue, d.type, d.tenant, d.idempotency_key, d.route_key, d.limit_keys, d.created_by, d.payload, d.meta, d.result, d.error FROM d),
     a AS (INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, queue, type, tenant, error)
@@ -118,17 +118,18 @@ SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off 
 #variable_conflict use_column
 BEGIN
   WITH due AS MATERIALIZED (
-      SELECT e.*, j.attempt + (e.outcome IN ('failed', 'timed_out'))::int AS spent,
+      SELECT e.*, j.attempt + (e.outcome IN ('failed', 'timed_out'))::int AS spent, e.age IS NOT NULL OR e.outcome IN ('failed', 'timed_out', 'snoozed') AS started,
         CASE WHEN e.outcome IN ('released', 'unsupported') THEN NULL
           ELSE t + coalesce(e.delay, CASE WHEN e.outcome = 'snoozed' THEN interval '0' ELSE backoff(p, j.attempt + 1) * interval '1 second' END) END AS at
       FROM unnest(put_back.endings) e JOIN jobs j ON j.id = e.id JOIN policies p ON p.id = j.policy WHERE e.state IN ('failed', 'queued')),
     u AS (UPDATE jobs j SET fence = 0, ended_at = t, attempt = due.spent, failed = (due.state = 'failed'),
-        lost = CASE WHEN due.age IS NULL THEN j.lost ELSE 0 END, alone = j.alone AND due.age IS NULL AND due.outcome <> 'unsupported',
+        lost = CASE WHEN due.started THEN 0 ELSE j.lost END, alone = j.alone AND NOT due.started,
         run_at = coalesce(due.at, j.run_at),
         wait = CASE WHEN due.outcome = 'unsupported' THEN 'unsupported' WHEN due.at > t THEN 'delayed' END
       FROM due WHERE j.id = due.id AND j.fence = due.fence
       RETURNING j.id, j.run, j.attempt, j.queue, j.type, j.version, j.tenant, due.fence, due.outcome, due.age, due.error),
-    s AS (INSERT INTO unsupported_types (type, version, since) SELECT DISTINCT u.type, u.version, t FROM u WHERE u.outcome = 'unsupported' ON CONFLICT DO NOTHING)
+    s AS (INSERT INTO unsupported_types (type, version, since) SELECT DISTINCT u.type, u.version, t FROM u WHERE u.outcome = 'unsupported'
+      ORDER BY 1, 2 ON CONFLICT DO NOTHING)              -- sorted: two settles with the same new types wait for each other and never deadlock
   INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, queue, type, tenant, error)
     SELECT u.id, u.run, u.attempt, u.fence, put_back.epoch, u.outcome, t - u.age * interval '1 second', t, u.queue, u.type, u.tenant, u.error FROM u
     WHERE u.outcome IN ('failed', 'timed_out') OR u.outcome <> 'unsupported' AND u.age IS NOT NULL;

@@ -69,7 +69,9 @@ BEGIN
   DELETE FROM unsupported_types u WHERE NOT EXISTS (SELECT FROM jobs j WHERE j.wait = 'unsupported' AND j.type = u.type AND j.version = u.version);
   UPDATE unsupported_types u SET since = t WHERE EXISTS (
     SELECT FROM node_types nt JOIN nodes n USING (epoch) WHERE n.state = 'active' AND nt.type = u.type AND nt.version >= u.version);
-  endings := ARRAY(SELECT ROW(j.id, 0, 'failed', 'dead', NULL, NULL, NULL,
+  INSERT INTO unsupported_types (type, version, since) SELECT DISTINCT j.type, j.version, t FROM jobs j WHERE j.wait = 'unsupported'
+    ORDER BY 1, 2 ON CONFLICT DO NOTHING;                -- a settle under way may have relied on a row that the DELETE above took in an earlier pass
+  endings := ARRAY(SELECT ROW(j.id, 0, 'unsupported', 'dead', NULL, NULL, NULL,
       jsonb_build_object('kind', 'unsupported', 'message', format('no live node handles type %s, version %s', j.type, j.version)))::ending
     FROM unsupported_types u JOIN jobs j ON j.wait = 'unsupported' AND j.type = u.type AND j.version = u.version
     WHERE greatest(j.run_at, u.since) <= t - expire_unsupported.grace AND j.fence = 0 LIMIT expire_unsupported.max FOR UPDATE OF j SKIP LOCKED);

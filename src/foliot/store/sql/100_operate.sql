@@ -131,18 +131,19 @@ BEGIN
   DELETE FROM pauses p WHERE p.queue IS NOT DISTINCT FROM resume.queue AND p.type IS NOT DISTINCT FROM resume.type;
   IF NOT FOUND THEN RETURN false; END IF;
   PERFORM note('resume', concat_ws(' ', 'queue ' || resume.queue, 'type ' || resume.type), NULL, NULL, resume.now);
-  PERFORM unpark_paused();
+  PERFORM unpark_paused(resume.now);
   PERFORM wake(coalesce(resume.queue, ''));
   RETURN true;
 END $$;
 
 -- Jobs that were put aside for a pause that has ended; also a chore, for what a claim under way put aside while resume ran.
-CREATE OR REPLACE FUNCTION unpark_paused() RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION unpark_paused(now timestamptz DEFAULT NULL) RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
+  t timestamptz := coalesce(unpark_paused.now, clock());
   n int;
 BEGIN
-  UPDATE jobs j SET wait = CASE WHEN j.run_at > clock() THEN 'delayed' END WHERE j.ctid = ANY (ARRAY(
+  UPDATE jobs j SET wait = CASE WHEN j.run_at > t THEN 'delayed' END WHERE j.ctid = ANY (ARRAY(
     SELECT x.ctid FROM jobs x WHERE x.wait = 'paused'
       AND NOT EXISTS (SELECT FROM pauses p WHERE p.type = x.type AND (p.queue IS NULL OR p.queue = x.queue)) FOR UPDATE SKIP LOCKED));
   GET DIAGNOSTICS n = ROW_COUNT;

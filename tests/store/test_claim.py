@@ -1,0 +1,368 @@
+"""Claiming: who may, in which order, how much ahead, and what a claim leaves behind."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.store.harness import NOBODY, Db, End, refused
+
+
+def order(db: Db, epoch: int, **more: Any) -> list[UUID]:
+    """The ids in the order in which single claims take them."""
+    found: list[UUID] = []
+    while rows := db.claim(epoch, 1, **more):
+        found += [row.id for row in rows]
+    return found
+
+
+def test_a_claim_returns_what_a_handler_needs(db: Db) -> None:
+    epoch = db.node("a")
+    job = db.enqueue(
+        "mail", payload={"to": "ann"}, queue="q", tenant="acme", priority=3, version=2, max_attempts=7, meta={"m": 1},
+        timeout=timedelta(seconds=1.5),
+    )  # fmt: skip
+    db.tick(4)
+    held = db.claim_one(epoch, queues=["q"])
+    assert held._asdict() == {
+        "id": job, "fence": held.fence, "type": "mail", "payload": {"to": "ann"}, "queue": "q", "tenant": "acme",
+        "priority": 3, "run_at": db.after(-4), "run": 1, "attempt": 0, "max_attempts": 7, "version": 2, "timeout": 1.5,
+        "meta": {"m": 1},
+    }  # fmt: skip
+    db.expect(job, state="running", holder="a", epoch=epoch, fence=held.fence, claimed_at=db.now, run=1, attempt=0)
+    db.expect(job, lease_expires_at=db.after(-4) + timedelta(seconds=30), heartbeat_at=db.after(-4), started_at=None)
+    (claim,) = db.rows("claims")
+    assert (claim.fence, claim.epoch, claim.job_ids, claim.at) == (held.fence, epoch, [job], db.now)
+
+
+def test_one_claim_has_one_fence_and_later_ones_have_larger(db: Db) -> None:
+    epoch = db.node()
+    for _ in range(5):
+        db.enqueue()
+    first, second = db.claim(epoch, 3), db.claim(epoch, 3)
+    assert len(first) == 3
+    assert len(second) == 2
+    assert len({row.fence for row in first}) == len({row.fence for row in second}) == 1
+    assert epoch < first[0].fence < second[0].fence
+    assert db.claim(epoch, 3) == []
+    assert db.count("claims") == 2
+
+
+def test_run_counts_claims_and_is_never_reused(db: Db) -> None:
+    epoch = db.node()
+    job = db.enqueue()
+    runs = []
+    for ending in ("released", "snoozed", "failed"):
+        db.make_ready()
+        held = db.claim_one(epoch)
+        runs.append(held.run)
+        db.settle(epoch, End(held, ending))
+    db.make_ready()
+    runs.append(db.claim_one(epoch).run)
+    db.value("release", id=job)
+    runs.append(db.claim_one(epoch).run)
+    db.lose(epoch)
+    epoch = db.node()
+    db.make_ready()
+    held = db.claim_one(epoch, alone=True)
+    runs.append(held.run)
+    db.settle(epoch, End(held))
+    db.value("reschedule", id=job)
+    runs.append(db.claim_one(epoch).run)
+    assert runs == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_the_order_is_priority_then_run_at_then_id(db: Db) -> None:
+    epoch = db.node()
+    second = db.enqueue(priority=5, run_at=db.after(-1))
+    third = db.enqueue(priority=5, run_at=db.after(-1))
+    last = db.enqueue(priority=-3, run_at=db.after(-100))
+    fourth = db.enqueue(priority=5)
+    first = db.enqueue(priority=32767)
+    assert order(db, epoch) == [first, second, third, fourth, last]
+
+
+def test_one_attempt_jobs_have_no_precedence(db: Db) -> None:
+    """They stand in an index of their own; the order is one."""
+    epoch = db.node()
+    jobs = [db.enqueue(priority=10 - n, max_attempts=1 if n in (1, 2, 5) else 5) for n in range(7)]
+    assert order(db, epoch) == jobs
+    jobs = [db.enqueue(priority=10 - n, max_attempts=1 if n in (1, 2, 5) else 5) for n in range(7)]
+    assert {row.id for row in db.claim(epoch, 4)} == set(jobs[:4])
+    assert {row.id for row in db.claim(epoch, 4)} == set(jobs[4:])
+
+
+def test_one_attempt_jobs_have_no_precedence_above_floors(db: Db) -> None:
+    epoch = db.node()
+    jobs = [db.enqueue(priority=9, run_at=db.after(n - 100), max_attempts=1 if n % 2 else 5) for n in range(6)]
+    floors = {
+        "floor_queues": ["default"], "floor_priorities": [9], "floor_times": [db.after(-1000)], "floor_ids": [NOBODY],
+    }  # fmt: skip
+    assert order(db, epoch, **floors) == jobs
+
+
+def test_queues_are_taken_in_the_order_given(db: Db) -> None:
+    epoch = db.node()
+    a, b, c = db.enqueue(queue="a", priority=9), db.enqueue(queue="b"), db.enqueue(queue="c", max_attempts=1)
+    db.enqueue(queue="d", priority=99)
+    assert order(db, epoch, queues=["b", "c", "a"]) == [b, c, a]
+
+
+def test_a_claim_takes_only_from_its_queues(db: Db) -> None:
+    epoch = db.node()
+    db.enqueue(queue="other")
+    assert db.claim(epoch) == []
+    assert db.claim(epoch, queues=[]) == []
+    assert len(db.claim(epoch, queues=["nothing", "other"])) == 1
+
+
+def test_a_claim_takes_only_from_its_lanes(db: Db) -> None:
+    epoch = db.node()
+    job = db.enqueue()
+    db.change("UPDATE {schema}.jobs SET lane = 7")
+    assert db.claim(epoch) == []
+    assert [row.id for row in db.claim(epoch, lanes=[3, 7])] == [job]
+
+
+def test_one_attempt_jobs_are_not_taken_ahead(db: Db) -> None:
+    epoch = db.node()
+    once = [db.enqueue(max_attempts=1) for _ in range(4)]
+    db.enqueue()
+    assert [row.max_attempts for row in db.claim(epoch, 10, free=0)] == [5]
+    assert {row.id for row in db.claim(epoch, 10, free=2)} == set(once[:2])
+    assert {row.id for row in db.claim(epoch, 1, free=2)} == {once[2]}
+    assert {row.id for row in db.claim(epoch, 10)} == {once[3]}
+
+
+def test_a_one_attempt_job_is_taken_only_if_it_would_start_at_once(db: Db) -> None:
+    """Two can start; what stands third would wait in the node, and might be lost there."""
+    epoch = db.node()
+    first, second, third = (
+        db.enqueue(priority=3),
+        db.enqueue(priority=2, max_attempts=1),
+        db.enqueue(priority=1, max_attempts=1),
+    )
+    fourth = db.enqueue()
+    assert {row.id for row in db.claim(epoch, 10, free=2)} == {first, second, fourth}
+    assert {row.id for row in db.claim(epoch, 10, free=2)} == {third}
+
+
+def test_a_job_that_is_to_run_alone_is_taken_alone(db: Db) -> None:
+    lost = db.node()
+    poison = [db.enqueue(), db.enqueue(priority=1)]
+    db.claim(lost)
+    db.lose(lost)
+    epoch = db.node()
+    db.make_ready()
+    ordinary = db.enqueue()
+    assert [row.id for row in db.claim(epoch)] == [ordinary]
+    assert [row.id for row in db.claim(epoch, alone=True)] == [poison[1]]
+    assert [row.id for row in db.claim(epoch, alone=True)] == [poison[0]]
+    assert db.claim(epoch, alone=True) == []
+
+
+def test_only_what_is_ready_is_taken(db: Db) -> None:
+    epoch = db.node()
+    for wait in ("delayed", "blocked", "parked", "paused", "unsupported"):
+        job = db.enqueue()
+        db.change("UPDATE {schema}.jobs SET wait = %s WHERE id = %s", wait, job)
+    db.change("INSERT INTO {schema}.unsupported_types VALUES ('task', 1, now())")
+    limited = db.enqueue()
+    db.change("UPDATE {schema}.jobs SET limited = true WHERE id = %s", limited)
+    assert db.claim(epoch) == []
+    assert db.claim(epoch, alone=True) == []
+
+
+def test_an_unknown_epoch_claims_nothing(db: Db) -> None:
+    db.enqueue()
+    with refused("FO001", "node 4711 is unknown"):
+        db.claim(4711)
+
+
+def test_a_lost_node_claims_nothing(db: Db) -> None:
+    epoch = db.node()
+    db.enqueue()
+    db.lose(epoch)
+    with refused("FO001", f"node {epoch} is lost"):
+        db.claim(epoch)
+
+
+@pytest.mark.parametrize("isolation", ["REPEATABLE READ", "SERIALIZABLE"])
+@pytest.mark.parametrize("verb", ["claim", "settle", "promote", "reclaim"])
+def test_batch_verbs_refuse_any_isolation_but_read_committed(db: Db, verb: str, isolation: Any) -> None:
+    session = db.session()
+    every: dict[str, dict[str, Any]] = {
+        "claim": {"epoch": db.node()}, "settle": {"epoch": 1, "ids": [], "fences": []}, "promote": {}, "reclaim": {},
+    }  # fmt: skip
+    arguments = every[verb]
+    session.begin(isolation)
+    with refused("FO005", f"{verb} needs READ COMMITTED, this transaction is {isolation}"):
+        session.call(verb, **arguments)
+    session.rollback()
+    session.begin()
+    session.call(verb, **arguments)
+    session.commit()
+
+
+def test_two_claims_at_once_share_out_the_jobs_and_never_wait(db: Db) -> None:
+    one, other = db.session(), db.session()
+    first, second = db.node(), db.node()
+    jobs = [db.enqueue(max_attempts=1 + n % 2) for n in range(6)]
+    one.begin()
+    taken = {row.id for row in one.claim(first, 3)}
+    rest = {row.id for row in other.claim(second, 10)}
+    one.commit()
+    assert taken == set(jobs[:3])
+    assert rest == set(jobs[3:])
+
+
+def test_a_claim_that_is_rolled_back_took_nothing(db: Db) -> None:
+    session, epoch = db.session(), db.node()
+    job = db.enqueue()
+    session.begin()
+    session.claim(epoch)
+    session.rollback()
+    db.expect(job, state="queued", run=0)
+    assert db.count("claims") == 0
+
+
+def test_a_job_locked_by_an_operator_is_passed_over(db: Db) -> None:
+    operator, epoch = db.session(), db.node()
+    first, second = db.enqueue(), db.enqueue()
+    operator.begin()
+    operator.value("reschedule", id=first)
+    assert [row.id for row in db.claim(epoch)] == [second]
+    operator.commit()
+    assert [row.id for row in db.claim(epoch)] == [first]
+
+
+# Floors: claims that start above a position instead of from the top.
+
+
+def floors(*positions: tuple[str, int, Any, UUID]) -> dict[str, Any]:
+    queues, priorities, times, ids = zip(*positions, strict=True)
+    return {
+        "floor_queues": [*queues], "floor_priorities": [*priorities], "floor_times": [*times], "floor_ids": [*ids],
+    }  # fmt: skip
+
+
+def test_a_floor_hides_what_lies_at_or_below_it_and_nothing_above(db: Db) -> None:
+    epoch = db.node()
+    early, late = db.enqueue(run_at=db.after(-20)), db.enqueue(run_at=db.after(-5))
+    twins = [db.enqueue(run_at=db.after(-10)) for _ in range(3)]
+    above = floors(("default", 0, db.after(-10), twins[1]))
+    assert order(db, epoch, **above) == [twins[2], late]
+    assert order(db, epoch) == [early, twins[0], twins[1]]
+
+
+def test_a_floor_is_never_later_than_a_quarter_of_a_second_ago(db: Db) -> None:
+    """Whatever commits or is promoted within that time is above it, whichever floor the claimer remembers."""
+    epoch = db.node()
+    hidden = db.enqueue(run_at=db.after(-0.251))
+    seen = [db.enqueue(run_at=db.after(-0.25)), db.enqueue(run_at=db.after(-0.2)), db.enqueue()]
+    top = floors(("default", 0, db.after(100), UUID(int=2**128 - 1)))
+    assert order(db, epoch, **top) == seen
+    assert order(db, epoch) == [hidden]
+
+
+def test_floors_are_per_queue_and_priority(db: Db) -> None:
+    epoch = db.node()
+    jobs = {
+        (queue, priority): db.enqueue(queue=queue, priority=priority, run_at=db.after(-50))
+        for queue in ("a", "b")
+        for priority in (0, 7)
+    }
+    db.enqueue(queue="a", priority=3, run_at=db.after(-50))  # a priority without a floor waits for a scan from the top
+    low, high = (db.after(-100), NOBODY), (db.after(-10), NOBODY)
+    given = floors(("b", 0, *low), ("b", 7, *low), ("a", 7, *high), ("a", 0, *low))
+    assert order(db, epoch, queues=["a", "b"], **given) == [jobs["a", 0], jobs["b", 7], jobs["b", 0]]
+
+
+def test_a_floor_of_a_queue_that_is_not_asked_for_or_is_paused_counts_nothing(db: Db) -> None:
+    epoch = db.node()
+    db.enqueue(queue="a")
+    db.enqueue(queue="b")
+    db.value("pause", queue="b")
+    given = floors(("a", 0, db.after(-100), NOBODY), ("b", 0, db.after(-100), NOBODY))
+    assert db.claim(epoch, queues=["b"], **given) == []
+    assert db.claim(epoch, queues=["c"], **given) == []
+    assert [row.queue for row in db.claim(epoch, queues=["a", "b"], **given)] == ["a"]
+
+
+def test_a_claim_above_floors_sees_all_that_a_claim_from_the_top_does(db: Db) -> None:
+    """Everything above the floors, within the limit: one-attempt jobs, other lanes, what was promoted just now."""
+    epoch = db.node()
+    once = db.enqueue(max_attempts=1, run_at=db.after(-3600))
+    delayed = db.enqueue(delay=timedelta(seconds=10))
+    db.tick(10)
+    db.value("promote")
+    plain = db.enqueue()
+    given = floors(("default", 0, db.after(1000), NOBODY))
+    assert {row.id for row in db.claim(epoch, **given)} == {once, delayed, plain}
+
+
+def test_a_claim_above_floors_keeps_to_its_limit(db: Db) -> None:
+    epoch = db.node()
+    for priority in (1, 2, 3):
+        for _ in range(4):
+            db.enqueue(priority=priority)
+    given = floors(*(("default", priority, db.after(-100), NOBODY) for priority in (3, 2, 1)))
+    assert [row.priority for row in db.claim(epoch, 6, **given)].count(3) == 4
+    assert len(db.claim(epoch, 5, **given)) == 5
+    assert len(db.claim(epoch, 5, **given)) == 1
+
+
+# Delayed jobs.
+
+
+def test_promote_makes_due_jobs_ready_and_names_the_next(db: Db) -> None:
+    epoch = db.node()
+    soon, later = db.enqueue(delay=timedelta(seconds=10)), db.enqueue(delay=timedelta(seconds=20))
+    assert db.value("promote") == db.after(10)
+    assert db.claim(epoch) == []
+    db.tick(10)
+    assert db.value("promote") == db.after(10)
+    db.expect(soon, wait=None, run_at=db.now)
+    db.expect(later, wait="delayed")
+    assert [row.id for row in db.claim(epoch)] == [soon]
+    db.tick(10)
+    assert db.value("promote") is None
+    assert [row.id for row in db.claim(epoch)] == [later]
+
+
+def test_promote_takes_the_earliest_first_and_says_that_more_are_due(db: Db) -> None:
+    jobs = [db.enqueue(run_at=db.after(9 - n)) for n in range(4)]
+    db.tick(60)
+    assert db.value("promote", max=3) == db.after(-51)
+    assert [db.look(job).wait for job in jobs] == ["delayed", None, None, None]
+
+
+def test_promote_looks_no_further_back_than_it_is_told(db: Db) -> None:
+    old, new = db.enqueue(delay=timedelta(seconds=10)), db.enqueue(delay=timedelta(seconds=100))
+    db.tick(200)
+    assert db.value("promote", since=db.after(-150)) is None
+    assert [db.look(old).wait, db.look(new).wait] == ["delayed", None]
+
+
+def test_promoters_share_the_work_and_never_wait(db: Db) -> None:
+    one, other = db.session(), db.session()
+    jobs = [db.enqueue(delay=timedelta(seconds=n)) for n in (1, 2, 3, 4)]
+    db.tick(10)
+    one.begin()
+    one.value("promote", max=2)
+    other.value("promote")
+    assert [db.look(job).wait for job in jobs] == ["delayed", "delayed", None, None]
+    one.commit()
+    assert [db.look(job).wait for job in jobs] == [None] * 4
+
+
+def test_a_promoted_job_comes_in_the_order_of_its_run_at(db: Db) -> None:
+    epoch = db.node()
+    late, early = db.enqueue(delay=timedelta(seconds=20)), db.enqueue(delay=timedelta(seconds=10))
+    db.tick(30)
+    now = db.enqueue()
+    db.value("promote")
+    assert order(db, epoch) == [early, late, now]
