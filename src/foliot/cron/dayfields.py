@@ -31,7 +31,7 @@ def _parse_month_days(token: Token) -> MonthDays:
             specials.add(special)
         else:
             days |= _parse_plain(item, DAY_OF_MONTH, (_LAST, _WORKDAY)) >> 1
-    return MonthDays(days, tuple(sorted(specials, key=repr)))
+    return MonthDays(days, tuple(sorted(specials, key=lambda special: (isinstance(special, LastDay), repr(special)))))
 
 
 def _month_special(item: Token) -> LastDay | NearestWorkday | None:

@@ -7,7 +7,7 @@ from foliot.errors import FoliotError
 _EXCERPT = 72
 
 
-class InvalidPattern(FoliotError, ValueError):  # noqa: N818  what it is, not that it is an error
+class InvalidPattern(FoliotError, ValueError):
     """A text that is no schedule: says in which field, at which position, and what was perhaps meant."""
 
     exit_code = 2
@@ -30,7 +30,7 @@ class InvalidPattern(FoliotError, ValueError):  # noqa: N818  what it is, not th
         self.suggestion = suggestion
 
 
-class InvalidInstant(FoliotError, ValueError):  # noqa: N818  as above
+class InvalidInstant(FoliotError, ValueError):
     """A datetime without a zone, or one outside the years 1 to 9999 in UTC."""
 
     exit_code = 2

@@ -102,6 +102,18 @@ class Cron:
         """Whether it (also) fires once per cluster start: `@reboot`."""
         return any(isinstance(part.body, AtStart) for part in self._compiled.pattern.parts)
 
+    def explain(self) -> str:
+        """The schedule in English, short enough for a tooltip."""
+        from foliot.cron.explain import explain
+
+        return explain(self._compiled.pattern, self.tz, self.dst, self.anchor)
+
+    def frequency(self) -> str:
+        """How often it runs, in a word: `daily`, `every-5-minutes`, `rare`."""
+        from foliot.cron.frequency import frequency
+
+        return frequency(self._compiled.instants)
+
     def _between(self, first: int, end: int) -> Iterator[datetime]:
         compiled = self._compiled
         at = compiled.instants.next(max(first, compiled.first) - 1)

@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
 
+from foliot.cron.bits import bits
 from foliot.cron.calendar import CYCLE_YEARS, DAY, YEAR_KINDS, YearKind, kind_number, weeks_mask, year_of, year_start
 from foliot.cron.days import kind_of_month, month_masks
 from foliot.cron.fields import YEAR
@@ -136,8 +137,3 @@ class Walls:
 def walls_of(fields: Fields, weeks: int | None) -> Walls:
     """One set for all schedules that share fields: what it has worked out serves them all."""
     return Walls(fields, weeks)
-
-
-def bits(mask: int) -> list[int]:
-    """The numbers of the set bits, in order."""
-    return [bit for bit in range(mask.bit_length()) if mask >> bit & 1]

@@ -100,7 +100,7 @@ class Zone:
         return ((seconds - self.horizon) // CYCLE + 1) * CYCLE
 
 
-class UnknownZone(LookupError):  # noqa: N818  what it is, not that it is an error
+class UnknownZone(LookupError):
     """Neither an IANA name that this machine knows nor an offset like +05:30."""
 
 

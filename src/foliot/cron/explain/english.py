@@ -1,0 +1,87 @@
+"""Small pieces of English: lists, ordinals, spans of numbers and of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+MONTHS = (
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+)
+WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
+NTH = ("first", "second", "third", "fourth", "fifth")
+
+_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
+
+
+def join(items: Sequence[str], word: str = "and") -> str:
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {word} {items[-1]}"
+
+
+def ordinal(number: int) -> str:
+    suffix = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{suffix}"
+
+
+def plural(count: int, noun: str) -> str:
+    return noun if count == 1 else f"{noun}s"
+
+
+def count_of(count: int, noun: str) -> str:
+    return f"{count} {plural(count, noun)}"
+
+
+def duration(seconds: int) -> str:
+    """`1 hour`, `90 seconds`, `1 day 12 hours`."""
+    for size, noun in _UNITS:
+        if seconds % size == 0 and (seconds // size < 100 or size == 86_400):
+            return count_of(seconds // size, noun)
+    parts = []
+    for size, noun in _UNITS:
+        count, seconds = divmod(seconds, size)
+        parts += [count_of(count, noun)] if count else []
+    return " ".join(parts)
+
+
+def every(seconds: int) -> str:
+    """`every hour`, `every 90 seconds`."""
+    text = duration(seconds)
+    return f"every {text.removeprefix('1 ') if ' ' not in text.removeprefix('1 ') else text}"
+
+
+def even_step(values: Sequence[int]) -> int | None:
+    """The distance of evenly spaced values, of which there are at least three."""
+    if len(values) < 3:
+        return None
+    step = values[1] - values[0]
+    return step if all(later - earlier == step for earlier, later in pairwise(values)) else None
+
+
+def spans(values: Sequence[int], name: Callable[[int], str] = str) -> list[str]:
+    """The values with runs of three and more drawn together: `1`, `5 to 9`."""
+    found: list[list[int]] = []
+    for value in values:
+        if found and value == found[-1][-1] + 1:
+            found[-1].append(value)
+        else:
+            found.append([value])
+    texts = []
+    for run in found:
+        texts += [f"{name(run[0])} to {name(run[-1])}"] if len(run) > 2 else [name(value) for value in run]
+    return texts
+
+
+def within(items: Sequence[str]) -> str:
+    """`in March`, `in March and May`, but `from March to May`."""
+    return f"from {items[0]}" if len(items) == 1 and " to " in items[0] else f"in {join(items)}"
