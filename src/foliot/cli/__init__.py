@@ -31,6 +31,9 @@ _COMMANDS = {
         "nodes": "foliot.cli.nodes",
         "stats": "foliot.cli.stats",
     },
+    "Try": {
+        "cron": "foliot.cli.cron",
+    },
     "Set up": {
         "db": "foliot.cli.db",
         "doctor": "foliot.cli.doctor",

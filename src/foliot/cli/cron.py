@@ -1,0 +1,149 @@
+"""`foliot cron`: what a pattern means, and when it fires."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import typer
+
+from foliot.cli.output import command_group, print_json
+from foliot.errors import FoliotError
+
+if TYPE_CHECKING:
+    from foliot.cron import Cron
+
+app = command_group("Try patterns: next, prev, between, explain, check, preview.")
+
+Pattern = Annotated[str, typer.Argument(help="A pattern, in quotes: '0 9 * * MON-FRI'.")]
+Zone = Annotated[str, typer.Option("--tz", help="The zone of the schedule.")]
+Dst = Annotated[Literal["default", "skip", "once", "both"], typer.Option(help="What happens when the clocks change.")]
+Count = Annotated[int, typer.Option("-n", "--count", min=1, max=100_000, help="How many.")]
+AsJson = Annotated[bool, typer.Option("--json", help="A JSON list of instants in UTC.")]
+
+
+class Usage(FoliotError):
+    exit_code = 2
+
+
+@app.command("next")
+def next_(
+    pattern: Pattern,
+    tz: Zone = "UTC",
+    after: Annotated[str | None, typer.Option(help="After this instant; now if not given.")] = None,
+    count: Count = 1,
+    dst: Dst = "default",
+    as_json: AsJson = False,
+) -> None:
+    """Show when a pattern fires next."""
+    cron = _cron(pattern, tz, dst)
+    _print(cron.upcoming(count, _instant(after, tz)), as_json=as_json)
+
+
+@app.command()
+def prev(
+    pattern: Pattern,
+    tz: Zone = "UTC",
+    before: Annotated[str | None, typer.Option(help="Before this instant; now if not given.")] = None,
+    count: Count = 1,
+    dst: Dst = "default",
+    as_json: AsJson = False,
+) -> None:
+    """Show when a pattern fired last."""
+    cron, moment = _cron(pattern, tz, dst), _instant(before, tz)
+    found: list[datetime] = []
+    while len(found) < count and (earlier := cron.prev(moment)) is not None:
+        found.append(earlier)
+        moment = earlier
+    _print(found, as_json=as_json)
+
+
+@app.command()
+def between(
+    pattern: Pattern,
+    start: Annotated[str, typer.Argument(help="From this instant on.")],
+    end: Annotated[str, typer.Argument(help="Before this instant.")],
+    tz: Zone = "UTC",
+    dst: Dst = "default",
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 1000,
+    as_json: AsJson = False,
+) -> None:
+    """Show every time a pattern fires between two instants."""
+    from itertools import islice
+
+    found = _cron(pattern, tz, dst).between(_instant(start, tz), _instant(end, tz))
+    _print(list(islice(found, limit)), as_json=as_json)
+
+
+@app.command()
+def explain(pattern: Pattern, tz: Zone = "UTC", dst: Dst = "default") -> None:
+    """Say in English what a pattern means."""
+    typer.echo(_cron(pattern, tz, dst).explain())
+
+
+@app.command()
+def check(pattern: Pattern, tz: Zone = "UTC") -> None:
+    """Say whether a text is a pattern, and if not, what is wrong where. Exit code 1: it is none, or it never fires."""
+    from foliot.cron import InvalidPattern
+
+    try:
+        cron = _cron(pattern, tz, "default")
+    except InvalidPattern as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from None
+    if not cron.at_start and cron.next(datetime.now(UTC)) is None:
+        typer.echo(f"valid, but it never fires again: {cron.explain()}", err=True)
+        raise typer.Exit(1)
+    typer.echo(f"valid: {cron.explain()} ({cron.frequency()})")
+
+
+@app.command()
+def preview(
+    pattern: Pattern,
+    tz: Zone = "UTC",
+    after: Annotated[str | None, typer.Option(help="The month of this instant first.")] = None,
+    months: Annotated[int, typer.Option(min=1, max=24, help="How many months.")] = 3,
+    dst: Dst = "default",
+) -> None:
+    """Draw the coming runs on a calendar, and mark the days on which the clocks change."""
+    from foliot.cli.calendar import draw
+
+    cron = _cron(pattern, tz, dst)
+    typer.echo(cron.explain())
+    typer.echo(draw(cron, _instant(after, tz), months))
+
+
+def _cron(pattern: str, tz: str, dst: Literal["default", "skip", "once", "both"]) -> Cron:
+    from foliot.cron import Cron
+
+    return Cron(pattern, tz, dst)
+
+
+def _instant(text: str | None, tz: str) -> datetime:
+    """An ISO instant; without an offset it is meant in the schedule's zone."""
+    if text is None:
+        return datetime.now(UTC)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise Usage(
+            f"{text!r} is no instant.", hint="Write 2026-03-29, 2026-03-29T02:30 or 2026-03-29T02:30+01:00."
+        ) from None
+    if moment.tzinfo is not None:
+        return moment
+    try:
+        return moment.replace(tzinfo=ZoneInfo(tz))
+    except (ValueError, ZoneInfoNotFoundError):
+        raise Usage(f"There is no zone {tz!r}.", hint="Write an IANA name, such as Europe/London.") from None
+
+
+def _print(found: list[datetime], *, as_json: bool) -> None:
+    if as_json:
+        print_json([f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" for moment in found])
+        return
+    for moment in found:
+        typer.echo(f"{moment.isoformat(sep=' ')}  {moment:%a}  {moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC")
+    if not found:
+        typer.echo("never", err=True)
+        raise typer.Exit(1)

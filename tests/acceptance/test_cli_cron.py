@@ -1,0 +1,80 @@
+"""`foliot cron` as a person uses it. It needs no database."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.acceptance.command import Foliot
+
+
+def test_next_prints_local_time_and_utc(foliot: Foliot) -> None:
+    done = foliot("cron", "next", "0 9 * * MON#2", "--tz", "America/New_York", "--after", "2026-11-15", "-n", "2")
+    assert done.stdout.splitlines() == [
+        "2026-12-14 09:00:00-05:00  Mon  2026-12-14 14:00:00 UTC",
+        "2027-01-11 09:00:00-05:00  Mon  2027-01-11 14:00:00 UTC",
+    ]
+
+
+def test_next_as_json_is_a_list_of_utc_instants(foliot: Foliot) -> None:
+    done = foliot("cron", "next", "30 2 * * *", "--tz", "Europe/Berlin", "--after", "2026-03-28T12:00", "-n2", "--json")
+    assert json.loads(done.stdout) == ["2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"]
+
+
+def test_prev_goes_back(foliot: Foliot) -> None:
+    done = foliot("cron", "prev", "@daily", "--before", "2026-01-02T00:00:00+00:00", "--json")
+    assert json.loads(done.stdout) == ["2026-01-01T00:00:00Z"]
+
+
+def test_between_lists_all(foliot: Foliot) -> None:
+    done = foliot("cron", "between", "0 */6 * * *", "2026-01-01", "2026-01-02", "--json")
+    assert len(json.loads(done.stdout)) == 4
+
+
+def test_explain_speaks_english(foliot: Foliot) -> None:
+    done = foliot("cron", "explain", "0 9 * * MON#2", "--tz", "America/New_York")
+    assert done.stdout == "at 09:00 on the second Monday of every month, New York time\n"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "code", "said"),
+    [
+        ("*/15 * * * *", 0, "every-15-minutes"),
+        ("0 0 25 * MONDAY", 1, "Did you mean MON?"),
+        ("0 0 30 2 *", 1, "never fires"),
+        ("nonsense", 1, "^"),
+    ],
+)
+def test_check_says_yes_or_what_is_wrong(foliot: Foliot, pattern: str, code: int, said: str) -> None:
+    done = foliot("cron", "check", pattern)
+    assert done.returncode == code
+    assert said in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_preview_draws_a_month_and_marks_the_clock_change(foliot: Foliot) -> None:
+    done = foliot(
+        "cron", "preview", "0 9 * * MON-FRI", "--tz", "Europe/Berlin", "--after", "2026-03-01", "--months", "1"
+    )
+    assert "March 2026" in done.stdout
+    assert "29*" in done.stdout
+    days = done.stdout.splitlines()
+    week = next(n for n, line in enumerate(days) if line.split()[:1] == ["2"])
+    assert days[week + 1].split() == ["1", "1", "1", "1", "1", ".", "."]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["--tz", "Nowhere/Else"], "Nowhere/Else"), (["--after", "yesterday"], "no instant"), (["--dst", "maybe"], "dst")],
+)
+def test_bad_options_are_refused_by_name(foliot: Foliot, words: list[str], said: str) -> None:
+    done = foliot("cron", "next", "@daily", *words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_pattern_that_never_fires_says_never(foliot: Foliot) -> None:
+    done = foliot("cron", "next", "0 0 30 2 *")
+    assert (done.returncode, done.stderr.strip()) == (1, "never")
