@@ -1,4 +1,4 @@
--- The end of a run. Every statement here asks for (id, fence): who does not hold the job any more changes nothing.
+-- The end of a run. Every statement here asks for (id, fence): who does not hold the job any more changes nothing. 0 is nobody's fence.
 
 -- Settles a batch. Without `outcomes` all have succeeded. Otherwise each is one of
 --   succeeded, skipped          the job is succeeded
@@ -27,7 +27,7 @@ BEGIN
     RETURN QUERY SELECT * FROM settle_each(settle.epoch, settle.ids, settle.fences, settle.outcomes, settle.ages, settle.delays, settle.results, settle.errors, t);
   ELSE
     WITH d AS (DELETE FROM jobs j USING unnest(settle.ids, settle.fences, settle.ages, settle.results) i(id, fence, age, result)
-        WHERE j.id = i.id AND j.fence = i.fence
+        WHERE j.id = i.id AND j.fence = i.fence AND i.fence <> 0
         RETURNING j.id, j.seq, j.run_at, j.created_at, j.fence, j.schedule_id, j.slot, j.lane, j.run, j.policy, j.timeout, j.version, j.priority, j.attempt,
           j.max_attempts, j.queue, j.type, j.tenant, j.idempotency_key, j.route_key, j.limit_keys, j.created_by, j.payload, j.meta, j.canceling, i.age, i.result),
       h AS (INSERT INTO finished_succeeded (id, seq, run_at, created_at, started_at, finished_at, fence, epoch, schedule_id, slot, lane, run, policy, timeout, version,
@@ -69,7 +69,7 @@ BEGIN
         ELSE 'queued' END, i.age, i.delay, i.result, i.error)::ending
     FROM unnest(settle_each.ids, settle_each.fences, settle_each.outcomes, settle_each.ages, settle_each.delays, settle_each.results, settle_each.errors)
       i(id, fence, outcome, age, delay, result, error)
-    JOIN jobs j ON j.id = i.id AND j.fence = i.fence FOR UPDATE OF j);
+    JOIN jobs j ON j.id = i.id AND j.fence = i.fence AND i.fence <> 0 FOR UPDATE OF j);
   PERFORM finish(endings, settle_each.epoch, t);
   PERFORM put_back(endings, settle_each.epoch, t);
   RETURN QUERY SELECT i.id, n.state, j.run_at FROM unnest(settle_each.ids, settle_each.outcomes) i(id, outcome)
@@ -103,7 +103,7 @@ BEGIN
         d.queue, d.type, d.tenant, d.idempotency_key, d.route_key, d.limit_keys, d.created_by, d.payload, d.meta, d.result, d.error FROM d),
     a AS (INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, queue, type, tenant, error)
       SELECT d.id, d.run, d.spent, d.fence, finish.epoch, d.outcome, t - d.age * interval '1 second', t, d.queue, d.type, d.tenant, d.error FROM d
-      WHERE d.outcome IN ('skipped', 'failed', 'timed_out', 'lost') OR d.outcome <> 'succeeded' AND d.age IS NOT NULL)
+      WHERE d.outcome IN ('skipped', 'failed', 'timed_out', 'lost') OR d.outcome NOT IN ('succeeded', 'unsupported') AND d.age IS NOT NULL)
   DELETE FROM cancels c USING d WHERE c.job_id = d.id AND d.canceling;
 END $$;
 
@@ -146,9 +146,10 @@ END $$;
 -- One failed attempt; the state it leads to: failed, dead or canceled.
 CREATE OR REPLACE FUNCTION fail(id uuid, fence bigint, error jsonb DEFAULT '{}', retryable boolean DEFAULT true, delay interval DEFAULT NULL,
   age float8 DEFAULT NULL, now timestamptz DEFAULT NULL) RETURNS text LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+DECLARE
+  e jsonb := CASE jsonb_typeof(fail.error) WHEN 'object' THEN fail.error ELSE jsonb_build_object('message', fail.error #>> '{}') END;
 BEGIN
-  RETURN end_one(fail.id, fail.fence, 'failed', fail.age, fail.delay, NULL,
-    CASE WHEN fail.retryable THEN fail.error ELSE fail.error || '{"kind": "permanent"}' END, fail.now);
+  RETURN end_one(fail.id, fail.fence, 'failed', fail.age, fail.delay, NULL, CASE WHEN fail.retryable THEN e ELSE e || '{"kind": "permanent"}' END, fail.now);
 END $$;
 
 CREATE OR REPLACE FUNCTION end_one(id uuid, fence bigint, outcome text, age float8, delay interval, result jsonb, error jsonb, now timestamptz)
@@ -171,7 +172,7 @@ END $$;
 CREATE OR REPLACE FUNCTION guard(id uuid, fence bigint) RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 BEGIN
-  PERFORM FROM jobs j WHERE j.id = guard.id AND j.fence = guard.fence FOR KEY SHARE;
+  PERFORM FROM jobs j WHERE j.id = guard.id AND j.fence = guard.fence AND j.fence <> 0 FOR KEY SHARE;
   IF NOT FOUND THEN
     RAISE EXCEPTION 'job % is not held under fence %', guard.id, guard.fence USING ERRCODE = 'FO007',
       HINT = 'its lease was lost or it was taken away: roll back, somebody else runs it';

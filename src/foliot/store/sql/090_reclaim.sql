@@ -8,12 +8,13 @@ SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off 
 DECLARE
   t timestamptz := coalesce(reclaim.now, clock());
   gone bigint;
+  beat bigint;
   how text;
 BEGIN
   PERFORM check_isolation('reclaim');
-  FOR gone IN DELETE FROM beats b USING unnest(reclaim.epochs, reclaim.beats_seen) s(epoch, n), nodes nd
-      WHERE b.epoch = s.epoch AND b.n = s.n AND nd.epoch = b.epoch AND b.at < t - nd.lease RETURNING b.epoch LOOP
-    PERFORM lose(gone, t);
+  FOR gone, beat IN SELECT s.epoch, s.n FROM unnest(reclaim.epochs, reclaim.beats_seen) s(epoch, n) ORDER BY 1 LOOP   -- in one order: no deadlock with another reclaim
+    DELETE FROM beats b USING nodes nd WHERE b.epoch = gone AND b.n = beat AND nd.epoch = gone AND b.at < t - nd.lease;
+    IF FOUND THEN PERFORM lose(gone, t); END IF;
   END LOOP;
   FOR gone, how IN SELECT nd.epoch, nd.state FROM nodes nd WHERE nd.state IN ('lost', 'left') AND EXISTS (SELECT FROM claims c WHERE c.epoch = nd.epoch) LOOP
     IF how = 'left' THEN                                 -- it left politely while somebody had these locked: no loss

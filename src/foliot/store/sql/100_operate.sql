@@ -10,7 +10,11 @@ DECLARE
   j jobs;
   holder bigint;
 BEGIN
-  SELECT * INTO j FROM jobs x WHERE x.id = cancel.id FOR NO KEY UPDATE;   -- does not wait for a handler's guard
+  IF cancel.force THEN
+    SELECT * INTO j FROM jobs x WHERE x.id = cancel.id FOR UPDATE;        -- waits for a handler's guard, and meanwhile holds nothing that it may want
+  ELSE
+    SELECT * INTO j FROM jobs x WHERE x.id = cancel.id FOR NO KEY UPDATE; -- does not wait for it
+  END IF;
   IF NOT FOUND THEN
     RETURN (SELECT f.state FROM finished_jobs f WHERE f.id = cancel.id AND f.finished_at >= history_from(cancel.id) LIMIT 1);
   END IF;

@@ -1,0 +1,280 @@
+"""Ending one job in the caller's own transaction, and the guard for everything else he does there."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.store.harness import Db, End, refused
+
+ISOLATIONS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
+every_isolation = pytest.mark.parametrize("isolation", ISOLATIONS)
+
+
+@every_isolation
+def test_complete_commits_with_the_callers_writes_or_not_at_all(db: Db, isolation: Any) -> None:
+    handler, epoch = db.session(), db.node("a")
+    job = db.enqueue()
+    held = db.claim_one(epoch)
+    handler.begin(isolation)
+    other = handler.enqueue("effect")
+    handler.value("complete", id=job, fence=held.fence, result={"r": 1}, age=3.0)
+    assert db.states(job) == ["running"]
+    handler.rollback()
+    assert db.states(job) == ["running"]
+    assert all(row.id != other for row in db.rows("job"))
+    handler.begin(isolation)
+    handler.value("complete", id=job, fence=held.fence, result={"r": 1}, age=3.0)
+    handler.commit()
+    db.expect(job, state="succeeded", result={"r": 1}, attempt=1, started_at=db.after(-3), finished_at=db.now)
+    db.expect(job, epoch=epoch, holder="a", fence=held.fence)
+    assert db.outcomes(job) == ["succeeded"]
+
+
+@every_isolation
+@pytest.mark.parametrize("verb", ["complete", "fail", "guard"])
+def test_who_does_not_hold_the_job_is_refused(db: Db, verb: str, isolation: Any) -> None:
+    handler, epoch = db.session(), db.node()
+    job = db.enqueue()
+    held = db.claim_one(epoch)
+    db.value("release", id=job)
+    for fence in (held.fence, held.fence + 1, 0, None):
+        before = db.look(job)
+        handler.begin(isolation)
+        with refused("FO007", f"job {job} is not held under fence"):
+            handler.value(verb, id=job, fence=fence)
+        handler.rollback()
+        assert db.look(job) == before
+
+
+@pytest.mark.parametrize("verb", ["complete", "fail", "guard"])
+def test_a_finished_or_unknown_job_is_held_by_nobody(db: Db, verb: str) -> None:
+    epoch = db.node()
+    job = db.enqueue()
+    held = db.claim_one(epoch)
+    db.value("complete", id=job, fence=held.fence)
+    with refused("FO007"):
+        db.value(verb, id=job, fence=held.fence)
+    with refused("FO007"):
+        db.value(verb, id=db.new_id(), fence=held.fence)
+    assert db.outcomes(job) == ["succeeded"]
+
+
+@every_isolation
+def test_a_loss_declared_while_the_callers_transaction_is_open_refuses_him(db: Db, isolation: Any) -> None:
+    """At the stricter levels his snapshot is older than the loss: that is a serialization failure."""
+    handler, epoch = db.session(), db.node()
+    job = db.enqueue()
+    held = db.claim_one(epoch)
+    handler.begin(isolation)
+    handler.execute("SELECT count(*) FROM foliot.jobs")  # takes his snapshot
+    db.lose(epoch)
+    with refused("FO007" if isolation == "READ COMMITTED" else "40001"):
+        handler.value("complete", id=job, fence=held.fence)
+    handler.rollback()
+    db.expect(job, state="failed", lost=1)
+
+
+@every_isolation
+def test_a_loss_that_is_being_declared_is_waited_for_and_refuses_him(db: Db, isolation: Any) -> None:
+    handler, reclaimer, epoch = db.session(), db.session(), db.node()
+    job = db.enqueue()
+    held = db.claim_one(epoch)
+    db.tick(31)
+    handler.begin(isolation)
+    handler.execute("SELECT 1")
+    reclaimer.begin()
+    reclaimer.call("reclaim", epochs=[epoch], beats_seen=[0])
+    waiting = handler.start("complete", id=job, fence=held.fence).blocked()
+    reclaimer.commit()
+    with refused("FO007" if isolation == "READ COMMITTED" else "40001"):
+        waiting.rows()
+    handler.rollback()
+    db.expect(job, state="failed", lost=1)
+
+
+@every_isolation
+def test_a_completion_that_has_not_committed_keeps_reclaim_away(db: Db, isolation: Any) -> None:
+    handler, epoch = db.session(), db.node()
+    job = db.enqueue()
+    held = db.claim_one(epoch)
+    handler.begin(isolation)
+    handler.value("complete", id=job, fence=held.fence)
+    assert db.lose(epoch) == {}
+    handler.commit()
+    assert db.reclaim() == {}
+    db.expect(job, state="succeeded", lost=0)
+    assert db.count("claims") == 0
+
+
+def test_fail_leads_where_settle_would(db: Db) -> None:
+    epoch = db.node()
+    job = db.enqueue(max_attempts=2, retry={"kind": "fixed", "base": 8, "jitter": 0})
+    held = db.claim_one(epoch)
+    assert db.value("fail", id=job, fence=held.fence, error={"message": "no"}, age=2.0) == "failed"
+    db.expect(job, state="failed", attempt=1, run_at=db.after(8), error={"message": "no"})
+    (attempt,) = db.attempts(job)
+    assert (attempt.outcome, attempt.epoch, attempt.started_at) == ("failed", epoch, db.after(-2))
+    db.make_ready()
+    held = db.claim_one(epoch)
+    assert db.value("fail", id=job, fence=held.fence) == "dead"
+    db.expect(job, state="dead", attempt=2, outcome="failed")
+
+
+def test_fail_may_give_the_delay(db: Db) -> None:
+    epoch = db.node()
+    job = db.enqueue()
+    held = db.claim_one(epoch)
+    db.value("fail", id=job, fence=held.fence, delay=timedelta(hours=2))
+    db.expect(job, run_at=db.after(7200), wait="delayed")
+
+
+@pytest.mark.parametrize("error", [{"message": "no"}, {}, None, "no", ["no"], 5, True])
+def test_what_is_not_retryable_is_dead_at_once_whatever_the_error_looks_like(db: Db, error: Any) -> None:
+    epoch = db.node()
+    job = db.enqueue()
+    held = db.claim_one(epoch)
+    assert db.value("fail", id=job, fence=held.fence, error=error, retryable=False) == "dead"
+    db.expect(job, state="dead", attempt=1, error_kind="permanent")
+    if isinstance(error, str):
+        assert db.look(job).error["message"] == error
+
+
+def test_losses_before_a_failure_that_names_no_age_are_cleared(db: Db) -> None:
+    """A worker in shell may not know when its handler started."""
+    job = db.enqueue()
+    for _ in range(2):
+        epoch = db.node()
+        db.make_ready()
+        db.claim_one(epoch, alone=db.look(job).alone)
+        db.lose(epoch)
+    db.make_ready()
+    epoch = db.node()
+    held = db.claim_one(epoch, alone=True)
+    db.value("fail", id=job, fence=held.fence)
+    db.expect(job, state="failed", lost=0, alone=False)
+
+
+# The guard.
+
+
+def test_a_guarded_job_is_passed_over_by_reclaim_and_comes_back_later(db: Db) -> None:
+    handler, epoch = db.session(), db.node()
+    job = db.enqueue()
+    held = db.claim_one(epoch)
+    handler.begin()
+    handler.value("guard", id=job, fence=held.fence)
+    assert db.lose(epoch) == {}
+    db.expect(job, state="running")
+    handler.value("guard", id=job, fence=held.fence)  # still his
+    handler.commit()
+    assert db.reclaim() == {job: "failed"}
+    with refused("FO007"):
+        handler.value("guard", id=job, fence=held.fence)
+
+
+def test_release_waits_for_a_guarded_transaction(db: Db) -> None:
+    handler, operator, epoch = db.session(), db.session(), db.node()
+    job = db.enqueue()
+    held = db.claim_one(epoch)
+    handler.begin()
+    handler.value("guard", id=job, fence=held.fence)
+    released = operator.start("release", id=job).blocked()
+    handler.commit()
+    assert released.value() is True
+    assert db.states(job) == ["queued"]
+
+
+def test_release_finds_nothing_to_take_away_when_the_guarded_transaction_completed(db: Db) -> None:
+    handler, operator, epoch = db.session(), db.session(), db.node()
+    job = db.enqueue()
+    held = db.claim_one(epoch)
+    handler.begin()
+    handler.value("guard", id=job, fence=held.fence)
+    released = operator.start("release", id=job).blocked()
+    handler.value("complete", id=job, fence=held.fence)
+    handler.commit()
+    assert released.value() is False
+    assert db.states(job) == ["succeeded"]
+
+
+def test_a_stop_request_does_not_wait_for_a_guarded_transaction(db: Db) -> None:
+    handler, epoch = db.session(), db.node()
+    job = db.enqueue()
+    held = db.claim_one(epoch)
+    handler.begin()
+    handler.value("guard", id=job, fence=held.fence)
+    assert db.value("cancel", id=job) == "running"
+    assert db.value("heartbeat", epoch=epoch) == [job]
+    handler.value("complete", id=job, fence=held.fence)
+    handler.commit()
+    assert db.states(job) == ["succeeded"]
+
+
+def test_a_forced_cancel_waits_for_a_guarded_transaction_and_neither_deadlocks(db: Db) -> None:
+    handler, operator, epoch = db.session(), db.session(), db.node()
+    job = db.enqueue()
+    held = db.claim_one(epoch)
+    handler.begin()
+    handler.value("guard", id=job, fence=held.fence)
+    canceled = operator.start("cancel", id=job, force=True).blocked()
+    handler.value("complete", id=job, fence=held.fence)
+    handler.commit()
+    assert canceled.value() == "succeeded"
+    assert db.states(job) == ["succeeded"]
+    assert db.count("cancels") == 0
+
+
+def test_a_forced_cancel_takes_the_job_when_the_guarded_transaction_ends_otherwise(db: Db) -> None:
+    handler, operator, epoch = db.session(), db.session(), db.node()
+    job = db.enqueue()
+    held = db.claim_one(epoch)
+    handler.begin()
+    handler.value("guard", id=job, fence=held.fence)
+    canceled = operator.start("cancel", id=job, force=True).blocked()
+    handler.rollback()
+    assert canceled.value() == "canceled"
+    with refused("FO007"):
+        handler.value("guard", id=job, fence=held.fence)
+
+
+@every_isolation
+@pytest.mark.parametrize("taker", ["release", "reclaim", "cancel", "abandon", "settle"])
+def test_the_guard_waits_for_whoever_is_taking_the_job_away(db: Db, taker: str, isolation: Any) -> None:
+    handler, other, epoch = db.session(), db.session(), db.node()
+    job = db.enqueue()
+    held = db.claim_one(epoch)
+    db.tick(31)
+    handler.begin(isolation)
+    handler.execute("SELECT 1")
+    other.begin()
+    match taker:
+        case "release":
+            other.value("release", id=job)
+        case "reclaim":
+            other.call("reclaim", epochs=[epoch], beats_seen=[0])
+        case "cancel":
+            other.value("cancel", id=job, force=True)
+        case "abandon":
+            other.value("abandon", epoch=epoch, known=[])
+        case "settle":
+            other.settle(epoch, End(held, "failed"))
+    waiting = handler.start("guard", id=job, fence=held.fence).blocked()
+    other.commit()
+    with refused("FO007" if isolation == "READ COMMITTED" else "40001"):
+        waiting.rows()
+    handler.rollback()
+
+
+def test_two_transactions_may_guard_one_job_at_once(db: Db) -> None:
+    one, other, epoch = db.session(), db.session(), db.node()
+    job = db.enqueue()
+    held = db.claim_one(epoch)
+    for session in (one, other):
+        session.begin()
+        session.value("guard", id=job, fence=held.fence)
+    for session in (one, other):
+        session.commit()
+    assert db.states(job) == ["running"]

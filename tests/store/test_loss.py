@@ -1,0 +1,327 @@
+"""A node that dies: who may say so, what becomes of its jobs, and how often a job may take its node with it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests.store.harness import LEASE, Db, End, refused
+
+
+def lose_once(db: Db) -> None:
+    """A new node takes the job, alone if need be, and dies."""
+    epoch = db.node()
+    db.make_ready()
+    assert db.claim(epoch, 1) or db.claim(epoch, 1, alone=True)
+    db.lose(epoch)
+
+
+def test_a_node_is_lost_when_its_lease_has_run_out_and_the_caller_has_seen_its_beat(db: Db) -> None:
+    epoch = db.node("a", types={"task": 1})
+    job = db.enqueue()
+    db.claim(epoch)
+    db.value("heartbeat", epoch=epoch, running=[])
+    db.now += LEASE
+    assert db.call("reclaim", epochs=[epoch], beats_seen=[1]) == []  # to the microsecond not yet
+    db.tick(0.001)
+    assert db.call("reclaim", epochs=[epoch], beats_seen=[0]) == []  # that beat is not the last one
+    assert db.call("reclaim", epochs=[], beats_seen=[]) == []
+    assert db.states(job) == ["running"]
+    (row,) = db.call("reclaim", epochs=[epoch], beats_seen=[1])
+    assert tuple(row) == (job, epoch, "failed")
+    (node,) = db.rows("node")
+    assert (node.state, node.ended_at, node.heartbeat_at, node.types) == ("lost", db.now, None, None)
+
+
+def test_each_node_has_its_own_lease(db: Db) -> None:
+    short, long = db.node(lease=timedelta(seconds=1)), db.node(lease=timedelta(minutes=5))
+    db.tick(60)
+    db.call("reclaim", epochs=[long, short], beats_seen=[0, 0])
+    assert [(node.epoch, node.state) for node in db.rows("nodes")] == [(short, "lost"), (long, "active")]
+
+
+def test_a_draining_node_can_be_lost(db: Db) -> None:
+    epoch = db.node("a")
+    job = db.enqueue()
+    db.claim(epoch)
+    db.value("drain", name="a")
+    assert db.lose(epoch) == {job: "failed"}
+
+
+def test_a_lost_job_comes_back_to_run_alone_unspent_but_counted(db: Db) -> None:
+    epoch = db.node("a")
+    job = db.enqueue()
+    held = db.claim_one(epoch)
+    db.lose(epoch)
+    db.expect(job, state="failed", wait="delayed", attempt=0, lost=1, run=1, alone=True, fence=None, holder=None)
+    db.expect(job, error={"kind": "lost", "message": "the node that ran it was lost"}, error_kind="lost")
+    assert db.now <= db.look(job).run_at <= db.after(1)
+    (attempt,) = db.attempts(job)
+    assert (attempt.outcome, attempt.run, attempt.attempt, attempt.fence) == ("lost", 1, 0, held.fence)
+    assert (attempt.epoch, attempt.holder, attempt.ended_at) == (epoch, "a", db.now)
+    assert db.count("claims") == db.count("runs") == 0
+
+
+def test_every_claimed_job_of_a_lost_node_is_lost(db: Db) -> None:
+    """Which of them killed it nobody knows: each runs alone next, and the culprit is found alone."""
+    epoch = db.node()
+    jobs = [db.enqueue(queue=queue) for queue in ("a", "b", "b")]
+    db.claim(epoch, queues=["a"])
+    db.claim(epoch, queues=["b"])
+    assert db.lose(epoch) == dict.fromkeys(jobs, "failed")
+    assert [db.look(job).lost for job in jobs] == [1, 1, 1]
+
+
+def test_the_wait_grows_with_the_losses(db: Db) -> None:
+    job = db.enqueue()
+    for most in (1, 2):
+        lose_once(db)
+        assert db.now <= db.look(job).run_at <= db.after(most)
+
+
+def test_the_third_loss_in_a_row_is_the_last(db: Db) -> None:
+    job = db.enqueue()
+    lose_once(db)
+    lose_once(db)
+    db.expect(job, state="failed", lost=2)
+    lose_once(db)
+    db.expect(job, state="dead", lost=3, attempt=0, run=3, outcome="lost", error_kind="lost", finished_at=db.now)
+    assert db.outcomes(job) == ["lost", "lost", "lost"]
+
+
+@pytest.mark.parametrize("outcome", ["failed", "timed_out", "snoozed", "released"])
+def test_a_run_that_ends_in_any_other_way_clears_the_losses(db: Db, outcome: str) -> None:
+    job = db.enqueue()
+    lose_once(db)
+    lose_once(db)
+    db.make_ready()
+    epoch = db.node()
+    held = db.claim_one(epoch, alone=True)
+    db.settle(epoch, End(held, outcome))
+    db.expect(job, lost=0, alone=False)
+    lose_once(db)
+    lose_once(db)
+    db.expect(job, state="failed", lost=2)
+    lose_once(db)
+    db.expect(job, state="dead", lost=3)
+
+
+@pytest.mark.parametrize("outcome", ["succeeded", "skipped", "failed"])
+def test_losses_before_the_end_do_not_stand_in_its_history(db: Db, outcome: str) -> None:
+    job = db.enqueue()
+    lose_once(db)
+    db.make_ready()
+    epoch = db.node()
+    db.settle(epoch, End(db.claim_one(epoch, alone=True), outcome, error={"kind": "permanent"}))
+    db.expect(job, lost=0, attempt=1, run=2)
+
+
+@pytest.mark.parametrize("give_back", ["settle", "abandon", "leave", "release"])
+def test_a_job_given_back_before_it_started_is_still_to_run_alone(db: Db, give_back: str) -> None:
+    job = db.enqueue()
+    lose_once(db)
+    db.make_ready()
+    epoch = db.node()
+    held = db.claim_one(epoch, alone=True)
+    match give_back:
+        case "settle":
+            db.settle(epoch, End(held, "released", age=None))
+        case "abandon":
+            db.value("abandon", epoch=epoch, known=[])
+        case "leave":
+            db.value("leave", epoch=epoch)
+        case "release":
+            db.value("release", id=job)
+    db.expect(job, state="queued", lost=1, alone=True)
+    assert db.claim(db.node()) == []
+    assert len(db.claim(db.node(), alone=True)) == 1
+
+
+def test_a_job_with_one_attempt_is_dead_at_its_first_loss(db: Db) -> None:
+    epoch = db.node()
+    job = db.enqueue(max_attempts=1)
+    db.claim(epoch)
+    assert db.lose(epoch) == {job: "dead"}
+    db.expect(job, state="dead", lost=1, attempt=0, outcome="lost", error_kind="lost")
+    assert db.outcomes(job) == ["lost"]
+
+
+def test_the_last_of_several_attempts_may_be_lost_like_any_other(db: Db) -> None:
+    job = db.enqueue(max_attempts=2)
+    epoch = db.node()
+    db.run(epoch, "failed")
+    lose_once(db)
+    db.expect(job, state="failed", attempt=1, lost=1)
+    db.make_ready()
+    epoch = db.node()
+    db.settle(epoch, End(db.claim_one(epoch, alone=True), "failed"))
+    db.expect(job, state="dead", attempt=2)
+
+
+def test_a_lost_job_that_was_asked_to_stop_is_canceled(db: Db) -> None:
+    epoch = db.node()
+    job = db.enqueue()
+    db.claim(epoch)
+    db.value("cancel", id=job)
+    assert db.lose(epoch) == {job: "canceled"}
+    db.expect(job, state="canceled", lost=1)
+    assert db.count("cancels") == 0
+
+
+def test_a_lost_node_holds_nothing_and_its_late_words_are_refused(db: Db) -> None:
+    epoch = db.node()
+    db.enqueue()
+    held = db.claim_one(epoch)
+    db.lose(epoch)
+    assert db.settle(epoch, End(held)) == {held.id: None}
+    with refused("FO001"):
+        db.value("heartbeat", epoch=epoch)
+    with refused("FO001"):
+        db.claim(epoch)
+    with refused("FO007"):
+        db.value("complete", id=held.id, fence=held.fence)
+    assert db.value("abandon", epoch=epoch, known=[]) == 0
+    assert db.value("leave", epoch=epoch) == 0
+    db.expect(held.id, state="failed", lost=1)
+
+
+def test_a_lost_node_stays_lost_and_is_lost_once(db: Db) -> None:
+    epoch = db.node()
+    job = db.enqueue()
+    db.claim(epoch)
+    db.lose(epoch)
+    assert db.lose(epoch) == {}
+    db.expect(job, lost=1)
+
+
+# Races.
+
+
+def test_a_heartbeat_that_commits_first_wins(db: Db) -> None:
+    node, reclaimer, epoch = db.session(), db.session(), db.node()
+    job = db.enqueue()
+    db.claim(epoch)
+    db.tick(31)
+    node.begin()
+    node.value("heartbeat", epoch=epoch)
+    waiting = reclaimer.start("reclaim", epochs=[epoch], beats_seen=[0]).blocked()
+    node.commit()
+    assert waiting.rows() == []
+    assert db.states(job) == ["running"]
+    assert db.rows("node")[0].state == "active"
+
+
+def test_a_late_heartbeat_does_not_save_a_node_that_is_being_lost(db: Db) -> None:
+    node, reclaimer, epoch = db.session(), db.session(), db.node()
+    db.tick(31)
+    reclaimer.begin()
+    reclaimer.call("reclaim", epochs=[epoch], beats_seen=[0])
+    waiting = node.start("heartbeat", epoch=epoch).blocked()
+    reclaimer.commit()
+    with refused("FO001", "is lost"):
+        waiting.rows()
+
+
+def test_a_claim_under_way_is_waited_for_and_taken_back(db: Db) -> None:
+    """Else jobs would be stranded on an epoch that was already swept."""
+    node, reclaimer, epoch = db.session(), db.session(), db.node()
+    job = db.enqueue()
+    db.tick(31)
+    node.begin()
+    node.claim(epoch)
+    waiting = reclaimer.start("reclaim", epochs=[epoch], beats_seen=[0]).blocked()
+    node.commit()
+    assert [row.id for row in waiting.rows()] == [job]
+    db.expect(job, state="failed", lost=1)
+
+
+def test_a_claim_that_meets_the_loss_of_its_node_is_refused(db: Db) -> None:
+    node, reclaimer, epoch = db.session(), db.session(), db.node()
+    job = db.enqueue()
+    db.tick(31)
+    reclaimer.begin()
+    reclaimer.call("reclaim", epochs=[epoch], beats_seen=[0])
+    waiting = node.start("claim", epoch=epoch).blocked()
+    reclaimer.commit()
+    with refused("FO001", "is lost"):
+        waiting.rows()
+    db.expect(job, state="queued", run=0)
+
+
+def test_two_reclaimers_count_a_loss_once(db: Db) -> None:
+    one, other, epoch = db.session(), db.session(), db.node()
+    job = db.enqueue()
+    db.claim(epoch)
+    db.tick(31)
+    one.begin()
+    one.call("reclaim", epochs=[epoch], beats_seen=[0])
+    waiting = other.start("reclaim", epochs=[epoch], beats_seen=[0]).blocked()
+    one.commit()
+    assert waiting.rows() == []
+    db.expect(job, lost=1, run=1)
+    assert db.outcomes(job) == ["lost"]
+
+
+def test_two_reclaimers_of_what_a_lost_node_left_count_it_once_and_do_not_wait(db: Db) -> None:
+    one, other, handler, epoch = db.session(), db.session(), db.session(), db.node()
+    job = db.enqueue()
+    held = db.claim_one(epoch)
+    handler.begin()
+    handler.value("guard", id=job, fence=held.fence)
+    db.lose(epoch)
+    handler.rollback()
+    one.begin()
+    assert [row.id for row in one.call("reclaim")] == [job]
+    assert other.call("reclaim") == []
+    one.commit()
+    db.expect(job, lost=1)
+    assert db.count("claims") == 0
+
+
+def test_two_reclaimers_with_the_same_nodes_in_opposite_order_do_not_deadlock(db: Db) -> None:
+    """Each locks the beats in one order, whatever the order of its arguments."""
+    one, other = db.session(), db.session()
+    epochs = [db.node() for _ in range(6)]
+    db.tick(31)
+    one.begin()
+    one.value("heartbeat", epoch=epochs[2])
+    waiting = other.start("reclaim", epochs=epochs[::-1], beats_seen=[0] * 6).blocked()
+    for epoch in epochs[3:]:
+        one.value("heartbeat", epoch=epoch)  # would deadlock if the other had taken one of these before
+    one.commit()
+    waiting.rows()
+    assert [node.state for node in db.rows("nodes")] == ["lost", "lost", "active", "active", "active", "active"]
+
+
+@pytest.mark.parametrize("first", ["leave", "reclaim"])
+def test_a_node_that_leaves_while_it_is_declared_lost_is_one_of_the_two(db: Db, first: str) -> None:
+    one, other, epoch = db.session(), db.session(), db.node()
+    job = db.enqueue()
+    db.claim(epoch)
+    db.tick(31)
+    one.begin()
+    if first == "leave":
+        one.value("leave", epoch=epoch)
+        waiting = other.start("reclaim", epochs=[epoch], beats_seen=[0]).blocked()
+        one.commit()
+        assert waiting.rows() == []
+        db.expect(job, state="queued", lost=0)
+    else:
+        one.call("reclaim", epochs=[epoch], beats_seen=[0])
+        waiting = other.start("leave", epoch=epoch).blocked()
+        one.commit()
+        assert waiting.value() == 0
+        db.expect(job, state="failed", lost=1)
+    assert [node.state for node in db.rows("nodes")] == ["left" if first == "leave" else "lost"]
+
+
+def test_a_job_being_canceled_is_passed_over_and_comes_next_time(db: Db) -> None:
+    operator, epoch = db.session(), db.node()
+    job = db.enqueue()
+    db.claim(epoch)
+    operator.begin()
+    operator.value("cancel", id=job)
+    assert db.lose(epoch) == {}
+    operator.commit()
+    assert db.reclaim() == {job: "canceled"}
