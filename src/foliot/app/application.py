@@ -25,7 +25,8 @@ from foliot.telemetry.events import Events, Observer
 
 if TYPE_CHECKING:
     from foliot.client.clients import AsyncClient, Client
-    from foliot.client.plans import Plan
+    from foliot.client.plans import Home, Plan
+    from foliot.store.queries import Queries
     from foliot.worker.handlers import Handler
 
 R = TypeVar("R")
@@ -143,24 +144,29 @@ class App(Registry):
 
     def enqueue_many(self, calls: Iterable[Call[Any]], *, connection: Any = None) -> list[Job[Any]]:
         """All in one transaction; jobs in the order of the calls."""
-        refuse_on_loop("enqueue_many", "aenqueue_many")
-        from foliot.client import plans
+        from foliot.client import foreign, plans
 
         calls = list(calls)
+        connection = _one_connection(calls, connection)
+        self._refuse_to_block("enqueue_many", connection)
         news, entered = self._sending(calls)
         if connection is not None:
-            return self._jobs(calls, self.client.run(plans.enqueue_many(news), connection), entered)
+            here = plans.enqueue_many_here(news, self._home, copy=foreign.copies(connection))
+            return self._jobs(calls, foreign.run(here, connection, self._queries, call="enqueue_many"), entered)
         plan = partial(plans.enqueue_many, news)
         answers = self.client.run_surely(lambda again: plan(resend=again), together=True)
         return self._jobs(calls, answers, entered)
 
     async def aenqueue_many(self, calls: Iterable[Call[Any]], *, connection: Any = None) -> list[Job[Any]]:
-        from foliot.client import plans
+        from foliot.client import foreign, plans
 
         calls = list(calls)
+        connection = _one_connection(calls, connection)
         news, entered = self._sending(calls)
         if connection is not None:
-            return self._jobs(calls, await self.aclient.run(plans.enqueue_many(news), connection), entered)
+            here = plans.enqueue_many_here(news, self._home, copy=foreign.copies(connection))
+            answers = await foreign.arun(here, connection, self._queries, call="enqueue_many")
+            return self._jobs(calls, answers, entered)
         plan = partial(plans.enqueue_many, news)
         answers = await self.aclient.run_surely(lambda again: plan(resend=again), together=True)
         return self._jobs(calls, answers, entered)
@@ -175,26 +181,28 @@ class App(Registry):
         return [Job(self, call.task, answer) for call, answer in zip(calls, answers, strict=True)]
 
     def send(self, task: Task[..., R] | None, job: NewJob, options: Options) -> Job[R]:
-        refuse_on_loop("enqueue", "aenqueue")
-        from foliot.client import plans
+        self._refuse_to_block("enqueue", options.connection)
+        from foliot.client import foreign, plans
 
         job, entered = self.around.sending(self._within_limits(job))
-        plan = partial(plans.enqueue, job, strict=options.strict)
         if options.connection is not None:
-            answer = self.client.run(plan(), options.connection)
+            here = plans.enqueue_here(job, self._home, strict=options.strict)
+            answer = foreign.run(here, options.connection, self._queries, call="enqueue")
         else:
+            plan = partial(plans.enqueue, job, strict=options.strict)
             answer = self.client.run_surely(lambda again: plan(resend=again))
         self.around.sent(entered, answer)
         return self._enqueued(task, answer, committed=options.connection is None)
 
     async def asend(self, task: Task[..., R] | None, job: NewJob, options: Options) -> Job[R]:
-        from foliot.client import plans
+        from foliot.client import foreign, plans
 
         job, entered = self.around.sending(self._within_limits(job))
-        plan = partial(plans.enqueue, job, strict=options.strict)
         if options.connection is not None:
-            answer = await self.aclient.run(plan(), options.connection)
+            here = plans.enqueue_here(job, self._home, strict=options.strict)
+            answer = await foreign.arun(here, options.connection, self._queries, call="enqueue")
         else:
+            plan = partial(plans.enqueue, job, strict=options.strict)
             answer = await self.aclient.run_surely(lambda again: plan(resend=again))
         self.around.sent(entered, answer)
         return self._enqueued(task, answer, committed=options.connection is None)
@@ -216,6 +224,27 @@ class App(Registry):
         return job
 
     # -- the database
+
+    @property
+    def _queries(self) -> Queries:
+        from foliot.store.queries import queries
+
+        return queries(self.settings.schema)
+
+    @property
+    def _home(self) -> Home:
+        """Where a caller's connection should lead. Which installation that is, a client that was used has seen; none is
+        opened to find out, and no address is needed: an App may live on its callers' connections alone."""
+        from foliot.client.plans import Home
+
+        clients = [self.__dict__[name] for name in ("client", "aclient") if name in self.__dict__]
+        return Home(self.settings.schema, next((c.installation for c in clients if c.installation), None))
+
+    def _refuse_to_block(self, name: str, connection: Any) -> None:
+        from foliot.client import foreign
+
+        if connection is None or not foreign.belongs_to_loop(connection):
+            refuse_on_loop(name, f"a{name}")
 
     def run(self, plan: Plan[R]) -> R:
         """Carries out a client's plan; blocking."""
@@ -254,6 +283,14 @@ class App(Registry):
     async def aclose(self) -> None:
         if "aclient" in self.__dict__:
             await self.aclient.close()
+
+
+def _one_connection(calls: list[Call[Any]], given: Any) -> Any:
+    """The one that was given, or that the calls' tasks were made with: all in one transaction, or none."""
+    found = {id(c): c for c in (given, *(call.task.options.connection for call in calls)) if c is not None}
+    if len(found) > 1:
+        raise ValueError("enqueue_many() was given several connections; its jobs are enqueued together, in one of them")
+    return next(iter(found.values()), None)
 
 
 def _calling_module() -> str:

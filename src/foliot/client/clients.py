@@ -7,14 +7,16 @@ import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Self, TypeVar
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Self, TypeVar
 
+import psycopg
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
+from foliot.client import plans
 from foliot.client.plans import Plan
 from foliot.client.runners import arun, run
-from foliot.errors import NoDatabase
+from foliot.errors import FoliotError, NoDatabase
 from foliot.postgres.connect import AsyncConnection, Connection
 from foliot.store.queries import queries
 
@@ -27,15 +29,14 @@ class Client:
 
     def __init__(self, url: str, *, schema: str = "foliot", pool_size: int = 4, prepare: bool = True) -> None:
         self.url, self.queries = url, queries(schema)
+        self.installation: str | None = None  # the id of the one in that database, once seen
         self._pool_size, self._prepare = pool_size, prepare
         self._pool: ConnectionPool[Connection] | None = None
         self._pid = 0
         self._lock = threading.Lock()
 
-    def run(self, plan: Plan[R], connection: Any = None) -> R:
-        """Carries out a plan, in the caller's transaction when a connection is given."""
-        if connection is not None:
-            return run(plan, connection, self.queries)
+    def run(self, plan: Plan[R]) -> R:
+        """Carries out a plan; `foliot.client.foreign` does so in a transaction of the caller's."""
         with self.connection() as own:
             return run(plan, own, self.queries)
 
@@ -66,9 +67,14 @@ class Client:
         if self._pool is None or self._pid != os.getpid():
             with self._lock:
                 if self._pool is None or self._pid != os.getpid():
-                    Connection.connect(self.url).close()  # says what is wrong at once, where a pool would wait
+                    self._look()
                     self._pool, self._pid = self._new_pool(), os.getpid()
         return self._pool
+
+    def _look(self) -> None:
+        """Says what is wrong at once, where a pool would wait; and whose database it is, as far as it says so."""
+        with Connection.connect(self.url, autocommit=True) as own, suppress(FoliotError, psycopg.Error):
+            self.installation = run(plans.installation(), own, self.queries)
 
     def _new_pool(self) -> ConnectionPool[Connection]:
         return ConnectionPool(
@@ -99,12 +105,11 @@ class AsyncClient:
 
     def __init__(self, url: str, *, schema: str = "foliot", pool_size: int = 4, prepare: bool = True) -> None:
         self.url, self.queries = url, queries(schema)
+        self.installation: str | None = None  # the id of the one in that database, once seen
         self._pool_size, self._prepare = pool_size, prepare
         self._pool: AsyncConnectionPool[AsyncConnection] | None = None
 
-    async def run(self, plan: Plan[R], connection: Any = None) -> R:
-        if connection is not None:
-            return await arun(plan, connection, self.queries)
+    async def run(self, plan: Plan[R]) -> R:
         async with self.connection() as own:
             return await arun(plan, own, self.queries)
 
@@ -131,7 +136,7 @@ class AsyncClient:
 
     async def _opened(self) -> AsyncConnectionPool[AsyncConnection]:
         if self._pool is None:
-            await (await AsyncConnection.connect(self.url)).close()
+            await self._look()
             pool = AsyncConnectionPool(
                 self.url,
                 connection_class=AsyncConnection,
@@ -145,6 +150,11 @@ class AsyncClient:
             await pool.open()
             self._pool = pool
         return self._pool
+
+    async def _look(self) -> None:
+        async with await AsyncConnection.connect(self.url, autocommit=True) as own:
+            with suppress(FoliotError, psycopg.Error):
+                self.installation = await arun(plans.installation(), own, self.queries)
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None

@@ -26,6 +26,7 @@ from foliot.model.job import (
     Pause,
     QueueCount,
 )  # fmt: skip
+from foliot.store.refusals import elsewhere
 
 R = TypeVar("R")
 
@@ -48,6 +49,13 @@ Rows = list[tuple[Any, ...]]
 Plan = Generator[Statement | Copy, Rows, R]
 
 COPY_FROM = 500  # as many jobs pay for a temporary table
+
+
+class Home(NamedTuple):
+    """Where an App's jobs live; the installation's id as far as it is known."""
+
+    schema: str
+    installation: str | None = None
 
 
 class NoSuchJob(FoliotError):
@@ -87,15 +95,53 @@ def enqueue_many(jobs: Sequence[NewJob], *, resend: bool = False, strict: bool =
     """All or none, answers in the order given."""
     if not jobs:
         return []
-    if len(jobs) < COPY_FROM:
+    if not _worth_copying(jobs):
         rows = yield Statement("enqueue_many", (_as_array(jobs), resend, strict))
         return [Enqueued(*row) for row in rows]
     yield Statement("incoming")
     yield Copy("copy_incoming", [_as_copy_row(job) for job in jobs])
     rows = yield Statement("enqueue_incoming", (resend, strict))
     yield Statement("drop_incoming")
-    others = {row[0]: Enqueued(*row) for row in rows}
-    return [others.get(job.id) or Enqueued(job.id, 0, True, False) for job in jobs]
+    others = {row[0]: _enqueued(row) for row in rows}
+    return [others.get(str(job.id)) or Enqueued(job.id, 0, True, False) for job in jobs]
+
+
+def enqueue_here(job: NewJob, home: Home, *, strict: bool = False) -> Plan[Enqueued]:
+    """In a caller's transaction, and never sent again: whether it is lost is his to decide, with the rest of it."""
+    rows = yield Statement("enqueue_here", (strict, orjson.dumps(_as_object(job)).decode(), home.installation))
+    if not rows:
+        raise elsewhere(home.schema)
+    return _enqueued(rows[0])
+
+
+def enqueue_many_here(
+    jobs: Sequence[NewJob], home: Home, *, copy: bool = False, strict: bool = False
+) -> Plan[list[Enqueued]]:
+    """`copy`: the connection can."""
+    if not jobs:
+        return []
+    if copy and _worth_copying(jobs):
+        ((found,),) = yield Statement("installation")
+        if home.installation not in (None, found):
+            raise elsewhere(home.schema)
+        return (yield from enqueue_many(jobs, strict=strict))
+    rows = yield Statement("enqueue_many_here", (strict, _as_array(jobs), home.installation))
+    if not rows:
+        raise elsewhere(home.schema)
+    return [_enqueued(row) for row in rows]
+
+
+def installation() -> Plan[str]:
+    ((found,),) = yield Statement("installation")
+    return str(found)
+
+
+def guard(job_id: UUID, fence: int) -> Plan[None]:
+    yield Statement("guard", (str(job_id), fence))
+
+
+def complete(job_id: UUID, fence: int, result: bytes | None, age: float) -> Plan[None]:
+    yield Statement("complete", (str(job_id), fence, None if result is None else result.decode(), age))
 
 
 def get(job_id: UUID) -> Plan[JobRecord]:
@@ -205,6 +251,16 @@ def _repeat(query: str, wanted: JobFilter) -> Plan[int]:
 
 def _selection(wanted: JobFilter) -> tuple[str | None, ...]:
     return (wanted.type, wanted.queue, wanted.tenant, wanted.message)
+
+
+def _worth_copying(jobs: Sequence[NewJob]) -> bool:
+    """Not those with keys: the answer for one that was known names another job, so only its place says whose it is."""
+    return len(jobs) >= COPY_FROM and all(job.idempotency_key is None for job in jobs)
+
+
+def _enqueued(row: tuple[Any, ...]) -> Enqueued:
+    """Of a row whose id is text."""
+    return Enqueued(UUID(row[0]), *row[1:])
 
 
 def _as_array(jobs: Sequence[NewJob]) -> str:

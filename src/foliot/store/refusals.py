@@ -21,6 +21,12 @@ class StaleFence(FoliotError):
     """The job is not held under this fence any more: its lease was lost, or it was taken away."""
 
 
+class WrongDatabase(FoliotError):
+    """The connection that was given does not lead to where this App's jobs live."""
+
+    exit_code = 3
+
+
 _OURS: dict[str, type[FoliotError]] = {
     "FO003": Invalid,
     "FO004": PayloadDiffers,
@@ -30,11 +36,17 @@ _OURS: dict[str, type[FoliotError]] = {
 }
 
 
+def refusal(state: str | None, text: str, hint: str | None) -> FoliotError | None:
+    """What the state machine itself says no to, by its SQLSTATE, whichever driver brought the news."""
+    kind = _OURS.get(state or "")
+    return None if kind is None else kind(_sentence(text), hint=hint)
+
+
 def translate(error: psycopg.Error, schema: str) -> Exception:
     """Ours where the state machine said no, or the schema or connection is the matter; else as it came."""
-    text, state = error.diag.message_primary or str(error), error.sqlstate or ""
-    if state in _OURS:
-        return _OURS[state](_sentence(text), hint=error.diag.message_hint)
+    text = error.diag.message_primary or str(error)
+    if ours := refusal(error.sqlstate, text, error.diag.message_hint):
+        return ours
     if isinstance(
         error, (psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedTable)
     ):
@@ -48,8 +60,18 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def stale_or(error: psycopg.DatabaseError) -> Exception:
-    """StaleFence when that is what it is; else the error itself."""
-    if error.sqlstate != "FO007":
-        return error
-    return StaleFence(_sentence(error.diag.message_primary or str(error)), hint=error.diag.message_hint)
+def nowhere(schema: str) -> WrongDatabase:
+    return WrongDatabase(
+        f"The connection that was given leads to a database without Foliot: it has no schema {schema!r} of ours.",
+        hint="Give a connection to the database in which the App's jobs live. If this is the one, "
+        "run `foliot db migrate` for it, or name its schema with App(schema=...).",
+    )
+
+
+def elsewhere(schema: str) -> WrongDatabase:
+    return WrongDatabase(
+        f"The connection that was given leads to another installation of Foliot: schema {schema!r} there is not "
+        "the one in the App's own database. Nothing was enqueued.",
+        hint="Give a connection to the App's own database (`foliot db status` says which it is), "
+        "or make the App for the other one: App(database_url=...).",
+    )

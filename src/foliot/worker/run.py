@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 import orjson
-import psycopg
 
+from foliot.client import foreign, plans
 from foliot.store.queries import Queries, queries
-from foliot.store.refusals import stale_or
 from foliot.telemetry.context import current
 
 if TYPE_CHECKING:
@@ -130,41 +129,30 @@ class Run:
         """Any JSON value; shown with the job within a heartbeat."""
         self.last_progress = value
 
-    def guard(self, *, connection: psycopg.Connection[Any]) -> None:
-        """In your own transaction: until its end nobody takes this job away. Raises StaleFence when somebody has."""
-        _call(connection, self._queries["guard"], (self.id, self.fence))
+    def guard(self, *, connection: Any) -> None:
+        """In your own transaction: until its end nobody takes this job away. Raises StaleFence when somebody has.
 
-    async def aguard(self, *, connection: psycopg.AsyncConnection[Any]) -> None:
-        await _acall(connection, self._queries["guard"], (self.id, self.fence))
+        The connection is one of those that `enqueue` takes, here and in `complete`: docs/howto/transactions.md.
+        """
+        foreign.run(plans.guard(self.id, self.fence), connection, self._queries, call="guard")
 
-    def complete(self, result: Any = None, *, connection: psycopg.Connection[Any]) -> None:
+    async def aguard(self, *, connection: Any) -> None:
+        await foreign.arun(plans.guard(self.id, self.fence), connection, self._queries, call="guard")
+
+    def complete(self, result: Any = None, *, connection: Any) -> None:
         """Completes this job in your own transaction, whose commit is its end. Raises StaleFence if it is too late."""
-        _call(connection, self._queries["complete"], self._completion(result))
+        foreign.run(self._completion(result), connection, self._queries, call="complete")
 
-    async def acomplete(self, result: Any = None, *, connection: psycopg.AsyncConnection[Any]) -> None:
-        await _acall(connection, self._queries["complete"], self._completion(result))
+    async def acomplete(self, result: Any = None, *, connection: Any) -> None:
+        await foreign.arun(self._completion(result), connection, self._queries, call="complete")
 
     @property
     def _queries(self) -> Queries:
         return queries(self.handler.schema)
 
-    def _completion(self, result: Any) -> tuple[Any, ...]:
+    def _completion(self, result: Any) -> plans.Plan[None]:
         raw = None if result is None else self.handler.encode_result(result)
-        return (self.id, self.fence, None if raw is None else raw.decode(), self.age)
-
-
-def _call(connection: psycopg.Connection[Any], query: str, params: tuple[Any, ...]) -> None:
-    try:
-        connection.execute(query.encode(), params)
-    except psycopg.DatabaseError as error:
-        raise stale_or(error) from error
-
-
-async def _acall(connection: psycopg.AsyncConnection[Any], query: str, params: tuple[Any, ...]) -> None:
-    try:
-        await connection.execute(query.encode(), params)
-    except psycopg.DatabaseError as error:
-        raise stale_or(error) from error
+        return plans.complete(self.id, self.fence, raw, self.age)
 
 
 def current_job() -> Run:

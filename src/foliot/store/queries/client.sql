@@ -8,6 +8,26 @@ SELECT id, seq, created, payload_differs FROM {schema}.enqueue(%s::text, %s::jso
 -- name: enqueue_many
 SELECT id, seq, created, payload_differs FROM {schema}.enqueue_many(%s::jsonb, resend => %s::boolean, strict => %s::boolean, max_payload => NULL)
 
+-- name: enqueue_here
+-- In a caller's own transaction, through whatever driver: text, boolean and bigint are all that goes in or comes out, since
+-- those mean the same to each of them. The WHERE is evaluated before the function: no row means another installation, and nothing done.
+WITH made AS MATERIALIZED (
+  SELECT {schema}.enqueue(n.type, n.payload, n.queue, n.priority, n.run_at, n.delay, n.tenant, n.max_attempts, n.retry, n.timeout,
+    n.idempotency_key, n.idempotency_window, n.version, n.id, n.created_by, n.meta, strict => %s::boolean, max_payload => NULL) AS job
+  FROM {schema}.installation i, jsonb_populate_record(NULL::{schema}.new_job, %s::text::jsonb) n
+  WHERE i.id = coalesce(%s::text::uuid, i.id))
+SELECT (job).id::text, (job).seq, (job).created, (job).payload_differs FROM made
+
+-- name: enqueue_many_here
+WITH made AS MATERIALIZED (
+  SELECT {schema}.enqueue_many(m.jobs, strict => m.strict, max_payload => NULL) AS job
+  FROM {schema}.installation i, (SELECT %s::boolean AS strict, %s::text::jsonb AS jobs) m
+  WHERE i.id = coalesce(%s::text::uuid, i.id))
+SELECT (job).id::text, (job).seq, (job).created, (job).payload_differs FROM made
+
+-- name: installation
+SELECT id::text FROM {schema}.installation
+
 -- name: incoming
 -- COPY wants a table; it lives as long as the transaction.
 CREATE TEMP TABLE foliot_incoming OF {schema}.new_job ON COMMIT DROP
@@ -16,7 +36,7 @@ CREATE TEMP TABLE foliot_incoming OF {schema}.new_job ON COMMIT DROP
 COPY pg_temp.foliot_incoming FROM STDIN
 
 -- name: enqueue_incoming
-SELECT id, seq, created, payload_differs FROM {schema}.enqueue_from('pg_temp.foliot_incoming'::regclass, resend => %s::boolean, strict => %s::boolean, max_payload => NULL)
+SELECT id::text, seq, created, payload_differs FROM {schema}.enqueue_from('pg_temp.foliot_incoming'::regclass, resend => %s::boolean, strict => %s::boolean, max_payload => NULL)
 
 -- name: drop_incoming
 DROP TABLE pg_temp.foliot_incoming

@@ -63,7 +63,8 @@ SELECT {schema}.sweep_claims()
 SELECT {schema}.wake_key(), {schema}.wake_channel()
 
 -- name: guard
-SELECT {schema}.guard(%s::uuid, %s::bigint)
+-- This and complete go through the user's own connection: as enqueue_here, they ask for nothing that a driver could read in its own way.
+SELECT {schema}.guard(%s::text::uuid, %s::bigint)
 
 -- name: complete
-SELECT {schema}.complete(%s::uuid, %s::bigint, %s::jsonb, %s::float8)
+SELECT {schema}.complete(%s::text::uuid, %s::bigint, %s::text::jsonb, %s::float8)

@@ -1,0 +1,487 @@
+"""Enqueue, guard and complete in the caller's own transaction: every driver, the same promises."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+from foliot import App, Job, StaleFence, Task
+from foliot.client.foreign.drivers import SUPPORTED, numbered
+from foliot.model.ids import new_id
+from foliot.store.refusals import Invalid, PayloadDiffers, WrongDatabase
+from foliot.worker.run import Claimed, Run
+from tests.integrations.callers import Caller
+from tests.integrations.drivers import CALLERS
+
+NOTE = "INSERT INTO notes VALUES (1)"
+HOSTILE = "100%s %% %(name)s $1 :name ? \\ ' \" é 🎈 \n\t"
+
+
+class Observer:
+    """A second connection: what everybody else sees."""
+
+    def __init__(self, url: str) -> None:
+        self.connection = psycopg.connect(url, autocommit=True)
+
+    def jobs(self) -> set[UUID]:
+        return {row[0] for row in self.connection.execute("SELECT id FROM foliot.jobs")}
+
+    def notes(self) -> int:
+        [(number,)] = self.connection.execute("SELECT count(*) FROM notes")
+        return int(number)
+
+
+class Surprise(Exception):
+    """Ends a transaction."""
+
+
+@contextmanager
+def surprised(block: AbstractContextManager[Any]) -> Iterator[None]:
+    """A block of the driver's that ends with an exception."""
+    with suppress(Surprise), block:
+        yield
+        raise Surprise
+
+
+@pytest.fixture
+def database_of_the_caller(schema_database: str) -> str:
+    with psycopg.connect(schema_database) as connection:
+        connection.execute("CREATE TABLE notes (n int)")
+    return schema_database
+
+
+@pytest.fixture
+def other(database_of_the_caller: str) -> Iterator[Observer]:
+    observer = Observer(database_of_the_caller)
+    yield observer
+    observer.connection.close()
+
+
+@pytest.fixture
+def app() -> App:
+    """It has no database of its own that could be reached: whatever works here works on the caller's connection."""
+    return App("postgresql://nowhere.invalid/x")
+
+
+@pytest.fixture
+def task(app: App) -> Task[[int], None]:
+    @app.task(type="t")
+    async def t(n: int) -> None: ...
+
+    return t
+
+
+@pytest.fixture(params=CALLERS, ids=lambda caller: caller.__name__)
+def kind(request: pytest.FixtureRequest) -> type[Caller]:
+    found: type[Caller] = request.param
+    return found
+
+
+@pytest.fixture
+def caller(kind: type[Caller], database_of_the_caller: str) -> Iterator[Caller]:
+    caller = kind(database_of_the_caller)
+    yield caller
+    caller.close()
+
+
+# -- transactions
+
+
+def test_committed_with_the_callers_own_writes(caller: Caller, other: Observer, task: Task[[int], None]) -> None:
+    with caller.transaction():
+        caller.execute(NOTE)
+        job = caller.enqueue(task, 1)
+        assert job.created
+        assert (other.jobs(), other.notes()) == (set(), 0)
+    assert (other.jobs(), other.notes()) == ({job.id}, 1)
+
+
+def test_rolled_back_with_the_callers_own_writes(caller: Caller, other: Observer, task: Task[[int], None]) -> None:
+    with surprised(caller.transaction()):
+        caller.execute(NOTE)
+        caller.enqueue(task, 1)
+        caller.enqueue(task, 2, idempotency_key="k")
+    assert (other.jobs(), other.notes()) == (set(), 0)
+    with caller.transaction():
+        job = caller.enqueue(task, 3, idempotency_key="k")
+    assert job.created, "the key was given back with the rest"
+    assert other.jobs() == {job.id}
+
+
+def test_a_savepoint_takes_back_only_what_came_after_it(
+    caller: Caller, other: Observer, task: Task[[int], None]
+) -> None:
+    with caller.transaction():
+        first = caller.enqueue(task, 1)
+        with surprised(caller.savepoint()):
+            caller.enqueue(task, 2)
+        last = caller.enqueue(task, 3)
+        assert other.jobs() == set()
+    assert other.jobs() == {first.id, last.id}
+
+
+def test_nested_transactions_wait_for_the_outermost(caller: Caller, other: Observer, task: Task[[int], None]) -> None:
+    with caller.transaction():
+        outer = caller.enqueue(task, 1)
+        with caller.savepoint():
+            inner = caller.enqueue(task, 2)
+        assert other.jobs() == set()
+    assert other.jobs() == {outer.id, inner.id}
+    with surprised(caller.transaction()), caller.savepoint():
+        caller.enqueue(task, 3)
+    assert other.jobs() == {outer.id, inner.id}
+
+
+def test_autocommit_is_at_once(caller: Caller, other: Observer, app: App, task: Task[[int], None]) -> None:
+    with caller.autocommit():
+        job = caller.enqueue(task, 1)
+        assert other.jobs() == {job.id}
+        jobs = caller.enqueue_many(app, [task.bind(n) for n in range(600)])
+        assert other.jobs() == {job.id, *(each.id for each in jobs)}
+
+
+def test_a_pooled_connection_is_given_back_as_it_was(caller: Caller, other: Observer, task: Task[[int], None]) -> None:
+    pool = caller.pool()
+    backends = set()
+    with pool.taken():
+        with caller.transaction():
+            kept = caller.enqueue(task, 1)
+        backends.add(caller.backend())
+    with pool.taken():
+        with surprised(caller.transaction()):
+            caller.enqueue(task, 2)
+        backends.add(caller.backend())
+    with pool.taken(), caller.transaction():
+        later = caller.enqueue(task, 3)
+        backends.add(caller.backend())
+    assert other.jobs() == {kept.id, later.id}
+    assert len(backends) == 1, "three times the same connection"
+    pool.close()
+
+
+# -- what is enqueued
+
+
+def test_every_option_arrives_as_it_does_on_our_own_connection(caller: Caller, database_of_the_caller: str) -> None:
+    own = App(database_of_the_caller)
+    options: dict[str, Any] = {
+        "queue": HOSTILE,
+        "priority": -7,
+        "tenant": HOSTILE,
+        "timeout": 1.5,
+        "idempotency_window": 3600,
+        "run_at": datetime(2999, 12, 31, 23, 59, 59, 123456, tzinfo=UTC),
+    }
+    payload = {"text": HOSTILE, "number": 0.1, "none": None, "deep": [{"a": [1, "x"]}]}
+    with caller.transaction():
+        ours = caller.call(own.enqueue, "any", payload, id=new_id(), idempotency_key=HOSTILE, **options)
+    plain = own.enqueue("any", payload, idempotency_key="other", **options)
+    assert _told(ours) == _told(plain)
+    assert ours.get().idempotency_key == HOSTILE
+    own.close()
+
+
+def _told(job: Job[Any]) -> dict[str, Any]:
+    own = {"id", "seq", "idempotency_key", "created_at", "updated_at"}
+    return {name: value for name, value in asdict(job.get()).items() if name not in own}
+
+
+def test_a_delay_is_counted_on_the_databases_clock(caller: Caller, other: Observer, task: Task[[int], None]) -> None:
+    with caller.transaction():
+        caller.enqueue(task, 1, delay=90)
+    [(delay,)] = other.connection.execute("SELECT extract(epoch FROM run_at - created_at)::int FROM foliot.jobs")
+    assert delay == 90
+
+
+def test_an_idempotency_key_is_known_within_the_transaction_and_after_it(
+    caller: Caller, other: Observer, task: Task[[int], None]
+) -> None:
+    with caller.transaction():
+        first = caller.enqueue(task, 1, idempotency_key="k")
+        second = caller.enqueue(task, 1, idempotency_key="k")
+        assert (second.id, second.created, second.payload_differs) == (first.id, False, False)
+    with caller.transaction():
+        third = caller.enqueue(task, 2, idempotency_key="k")
+        assert (third.id, third.created, third.payload_differs) == (first.id, False, True)
+    with pytest.raises(PayloadDiffers, match="another payload"), caller.transaction():
+        caller.enqueue(task, 2, idempotency_key="k", strict=True)
+    assert other.jobs() == {first.id}
+
+
+@pytest.mark.parametrize("number", [0, 3, 600])
+def test_many_are_in_the_transaction_and_answered_in_order(
+    caller: Caller, other: Observer, app: App, task: Task[[int], None], number: int
+) -> None:
+    with caller.transaction():
+        jobs = caller.enqueue_many(app, [task.bind(n) for n in range(number)])
+        assert other.jobs() == set()
+    found: dict[UUID, int] = dict(other.connection.execute("SELECT id, (payload->>'n')::int FROM foliot.jobs"))
+    assert [found[job.id] for job in jobs] == list(range(number))
+    with surprised(caller.transaction()):
+        caller.enqueue_many(app, [task.bind(n) for n in range(number)])
+    assert len(other.jobs()) == number
+
+
+@pytest.mark.parametrize("number", [3, 600])
+def test_many_with_keys_are_answered_with_the_jobs_that_have_them(
+    caller: Caller, other: Observer, app: App, task: Task[[int], None], number: int
+) -> None:
+    with caller.transaction():
+        known = caller.enqueue(task, 1, idempotency_key="1")
+        jobs = caller.enqueue_many(app, [task.using(idempotency_key=str(n)).bind(n) for n in range(number)])
+    assert [job.created for job in jobs] == [n != 1 for n in range(number)]
+    assert jobs[1].id == known.id
+    assert other.jobs() == {job.id for job in jobs}
+
+
+def test_many_with_keys_on_our_own_connection_too(database_of_the_caller: str) -> None:
+    own = App(database_of_the_caller)
+    calls = [_any(own).using(idempotency_key=str(n)).bind(n) for n in range(600)]
+    first, second = own.enqueue_many(calls), own.enqueue_many(calls)
+    assert [(job.id, job.created) for job in second] == [(job.id, False) for job in first]
+    own.close()
+
+
+def test_calls_bring_their_connection_along(caller: Caller, other: Observer, app: App, task: Task[[int], None]) -> None:
+    bound = task.using(connection=caller.connection)
+    with caller.transaction():
+        if caller.asynchronous:
+            (job,) = caller.wait(app.aenqueue_many([bound.bind(1)]))  # type: ignore[attr-defined]
+        else:
+            (job,) = app.enqueue_many([bound.bind(1)])
+        assert other.jobs() == set()
+    assert other.jobs() == {job.id}
+    with pytest.raises(ValueError, match="several connections"):
+        app.enqueue_many([bound.bind(1), task.using(connection=object()).bind(2)])
+
+
+def test_nobody_is_told_of_a_job_that_may_yet_be_rolled_back(caller: Caller, app: App, task: Task[[int], None]) -> None:
+    told: list[Any] = []
+    app.on("job_enqueued")(lambda **what: told.append(what))
+    with caller.transaction():
+        caller.enqueue(task, 1)
+    assert told == []
+
+
+# -- what goes wrong
+
+
+def test_what_is_refused_is_our_error_and_leaves_nothing(
+    caller: Caller, other: Observer, app: App, task: Task[[int], None]
+) -> None:
+    with caller.transaction():
+        kept = caller.enqueue(task, 1)
+        calls = [task.bind(n) for n in range(600)]
+        with pytest.raises(Invalid, match="Job of type 't' refused: queue must be"), caller.savepoint():
+            caller.enqueue(task, 3, queue="")
+        with pytest.raises(Invalid, match="queue must be"), caller.savepoint():
+            caller.enqueue_many(app, [*calls, task.using(queue="").bind(0)])
+    with caller.autocommit(), pytest.raises(Invalid, match="queue must be"):
+        caller.enqueue_many(app, [*calls, task.using(queue="").bind(0)])
+    assert other.jobs() == {kept.id}
+
+
+def test_a_serialization_failure_is_the_drivers_own(
+    caller: Caller, other: Observer, database_of_the_caller: str, task: Task[[int], None]
+) -> None:
+    """So that the caller's retry works, which knows its driver's errors and not ours."""
+    own = App(database_of_the_caller)
+
+    def conflict() -> None:
+        caller.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        caller.execute("SELECT 1")
+        own.enqueue("t", {"n": 1}, idempotency_key="k")
+        caller.enqueue(task, 1, idempotency_key="k")
+
+    with pytest.raises(caller.conflict) as raised, caller.transaction():
+        conflict()
+    assert "could not serialize" in str(raised.value)
+    assert len(other.jobs()) == 1
+    own.close()
+
+
+def test_a_database_without_foliot(kind: type[Caller], database: str, task: Task[[int], None]) -> None:
+    caller = kind(database)
+    told = r"(?s)no schema 'foliot' of ours.*foliot db migrate"
+    with pytest.raises(WrongDatabase, match=told), caller.transaction():
+        caller.enqueue(task, 1)
+    caller.close()
+
+
+def test_another_installation_than_the_apps_own(caller: Caller, other: Observer, second_installation: str) -> None:
+    app = App(second_installation)
+    app.jobs.list()  # it has looked at its own database, and knows it from then on
+    with caller.transaction():
+        with pytest.raises(WrongDatabase, match=r"(?s)another installation.*schema 'foliot'.*Nothing was enqueued"):
+            caller.call(app.enqueue, "t", {"n": 1})
+        for number in (1, 600):
+            calls = [_any(app).bind(n) for n in range(number)]
+            with pytest.raises(WrongDatabase):
+                caller.enqueue_many(app, calls)
+        caller.execute(NOTE)
+    assert (other.jobs(), other.notes()) == (set(), 1), "nothing was broken by the refusal"
+    app.close()
+
+
+def test_the_apps_own_installation_is_the_right_one(
+    caller: Caller, other: Observer, app: App, database_of_the_caller: str
+) -> None:
+    own = App(database_of_the_caller)
+    own.jobs.list()
+    assert own.client.installation
+    with caller.transaction():
+        job = caller.call(own.enqueue, "t", {"n": 1})
+        jobs = caller.enqueue_many(own, [_any(own).bind(n) for n in range(600)])
+    assert other.jobs() == {job.id, *(each.id for each in jobs)}
+    own.close()
+
+
+def _any(app: App) -> Task[..., Any]:
+    if "any" not in app.tasks:
+
+        @app.task(type="any")
+        async def anything(n: int) -> None: ...
+
+    return app.tasks["any"]
+
+
+@pytest.fixture
+def second_installation(database: str) -> str:
+    from foliot.postgres.migrate import Source, migrate
+
+    migrate(database, "foliot", Source.of_package("foliot.store"))
+    return database
+
+
+def test_the_wrong_colour_names_its_twin(caller: Caller, app: App, task: Task[[int], None]) -> None:
+    bound = task.using(connection=caller.connection)
+
+    async def asynchronously() -> None:
+        await bound.aenqueue(1)
+
+    async def blocking_on_a_loop() -> None:
+        bound.enqueue(1)
+
+    if caller.asynchronous:
+        with pytest.raises(TypeError, match=r"enqueue\(\) was given an asynchronous .*`await aenqueue\(\)`"):
+            bound.enqueue(1)
+        with pytest.raises(TypeError, match=r"`await aenqueue\(\)`"):
+            asyncio.run(blocking_on_a_loop())
+        with pytest.raises(TypeError, match=r"`await aenqueue_many\(\)`"):
+            app.enqueue_many([task.bind(1)], connection=caller.connection)
+    else:
+        with pytest.raises(TypeError, match=r"aenqueue\(\) was given a blocking connection .*; use enqueue\(\)"):
+            asyncio.run(asynchronously())
+        with pytest.raises(RuntimeError, match=r"await aenqueue\(\)"):
+            asyncio.run(blocking_on_a_loop())
+
+
+@pytest.mark.parametrize("thing", ["default", object(), sa.create_engine("postgresql+psycopg://"), Session, 1])
+def test_what_is_no_connection_is_told_what_is(task: Task[[int], None], thing: Any) -> None:
+    with pytest.raises(TypeError, match="connection= takes a connection or session, not") as raised:
+        task.using(connection=thing).enqueue(1)
+    assert SUPPORTED in str(raised.value)
+    with pytest.raises(TypeError, match="takes a connection"):
+        asyncio.run(_aenqueue(task, thing))
+
+
+async def _aenqueue(task: Task[[int], None], connection: Any) -> None:
+    await task.using(connection=connection).aenqueue(1)
+
+
+def test_another_database_system_is_named(task: Task[[int], None]) -> None:
+    with sa.create_engine("sqlite://").connect() as connection, pytest.raises(WrongDatabase, match="leads to sqlite"):
+        task.using(connection=connection).enqueue(1)
+
+
+def test_the_blocking_face_of_an_async_session_may_be_used_on_its_loop(
+    database_of_the_caller: str, other: Observer, task: Task[[int], None]
+) -> None:
+    async def run() -> None:
+        engine = create_async_engine(database_of_the_caller.replace("postgresql:", "postgresql+asyncpg:"))
+        async with AsyncSession(engine) as session, session.begin():
+            await session.run_sync(lambda plain: task.using(connection=plain).enqueue(1))
+            await session.run_sync(lambda plain: task.using(connection=plain.connection()).enqueue(2))
+            assert other.jobs() == set()
+        await engine.dispose()
+
+    asyncio.run(run())
+    assert len(other.jobs()) == 2
+
+
+def test_placeholders_are_numbered() -> None:
+    assert numbered("a %s %% b %s::text %%s") == "a $1 % b $2::text %s"
+
+
+# -- the end of a job in the caller's transaction
+
+
+def claimed(app: App, other: Observer) -> Run:
+    """A job in the hands of a node, as its handler sees it."""
+    other.connection.execute("SELECT foliot.register('n')")
+    row = other.connection.execute(
+        "SELECT uuid_send(id), fence, type, jsonb_send(payload), queue, tenant, priority, 0, run, attempt, "
+        "max_attempts, version, timeout, NULL FROM foliot.claim((SELECT max(epoch) FROM foliot.nodes))"
+    ).fetchone()
+    assert row is not None
+    return Run(Claimed(*row), app.handlers()["result"], time.monotonic())
+
+
+@pytest.fixture
+def run(app: App, database_of_the_caller: str, other: Observer) -> Run:
+    @app.task(type="result")
+    async def result(n: int) -> dict[str, str]:
+        return {}
+
+    own = App(database_of_the_caller)
+    own.enqueue("result", {"n": 1})
+    own.close()
+    return claimed(app, other)
+
+
+def test_completed_when_the_caller_commits(caller: Caller, other: Observer, run: Run) -> None:
+    with surprised(caller.transaction()):
+        caller.call(run.complete, {"text": HOSTILE})
+    with caller.transaction():
+        caller.execute(NOTE)
+        caller.call(run.complete, {"text": HOSTILE})
+        assert other.jobs() == {run.id}
+    found = other.connection.execute("SELECT state, result FROM foliot.job").fetchall()
+    assert (found, other.notes()) == ([("succeeded", {"text": HOSTILE})], 1)
+
+
+def test_a_guard_holds_the_job_until_the_transaction_ends(caller: Caller, other: Observer, run: Run) -> None:
+    take_away = "SELECT FROM foliot.jobs FOR UPDATE SKIP LOCKED"
+    with caller.transaction():
+        caller.call(run.guard)
+        assert other.connection.execute(take_away).fetchall() == []
+    assert len(other.connection.execute(take_away).fetchall()) == 1
+
+
+def test_a_job_that_was_taken_away_cannot_be_completed(caller: Caller, other: Observer, run: Run) -> None:
+    other.connection.execute("SELECT foliot.release(id) FROM foliot.jobs")
+    for call in (run.guard, run.complete):
+        with pytest.raises(StaleFence, match=r"(?s)is not held under fence.*roll back"), caller.transaction():
+            caller.call(call)
+
+
+def test_the_wrong_colour_of_complete_names_its_twin(caller: Caller, run: Run) -> None:
+    if caller.asynchronous:
+        for call in (run.guard, run.complete):
+            with pytest.raises(TypeError, match=rf"`await a{call.__name__}\(\)`"):
+                call(connection=caller.connection)
+    else:
+        with pytest.raises(TypeError, match=r"acomplete\(\) was given a blocking .*use complete\(\)"):
+            asyncio.run(run.acomplete(connection=caller.connection))
