@@ -286,19 +286,20 @@ class Chaos:
         except TimeoutError:
             self.violations.append(f"It has not come to an end within {self.plan.patience} s.")
         for name, code in self.workers.stop().items():
-            if code not in (0, NO_DATABASE) and name.startswith("worker") and not self._was_starting(name):
+            if code not in (0, NO_DATABASE) and name.startswith("worker") and not self._has_left(name):
                 self.violations.append(f"{name} ended with code {code}")
 
-    def _was_starting(self, name: str) -> bool:
-        """A signal that came before it had registered found nothing to drain."""
+    def _has_left(self, name: str) -> bool:
+        """A signal that came before it had registered, or when it had already left, found nothing to drain."""
         (worker,) = [worker for worker in self.workers.all if worker.name == name]
-        return not self._ask("SELECT count(*) FROM foliot.nodes WHERE pid = %s", worker.process.pid)
+        held = "SELECT count(*) FROM foliot.nodes WHERE pid = %s AND state <> 'left'"
+        return worker.process.returncode == -signal.SIGTERM and not self._ask(held, worker.process.pid)
 
     def _is_drained(self) -> bool:
         self._replace_the_dead()
         for (job_id,) in self.server.sql("SELECT id FROM foliot.jobs WHERE type = 'long' AND NOT canceling"):
             self.journal.write("cancel", id=job_id, answer=self._ask("SELECT foliot.cancel(%s)", job_id))
-        living = sum(worker.alive for worker in self.workers.all)
+        living = sum(worker.alive and worker.name in self._places for worker in self.workers.all)
         left = self._ask("SELECT (SELECT count(*) FROM foliot.jobs) + (SELECT count(*) FROM foliot.claims)")
         return left == 0 and bool(self._ask("SELECT count(*) <= %s FROM foliot.beats", living))
 

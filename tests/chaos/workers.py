@@ -69,13 +69,14 @@ class Workers:
     directory: Path
     journal: Path
     settings: dict[str, str] = field(default_factory=dict)
+    application: str = "tests.chaos.application:app"
     all: list[Worker] = field(default_factory=list)
 
     def start(self, url: str, *words: str, handlers_url: str | None = None, **settings: str) -> Worker:
-        """`foliot worker` with the chaos application; `words` are further arguments."""
+        """`foliot worker` with `words` as further arguments and settings by name."""
         variables = {f"FOLIOT_{name.upper()}": value for name, value in {**self.settings, **settings}.items()}
         known = {VARIABLE: str(self.journal), URL: handlers_url or url, "FOLIOT_DATABASE_URL": url}
-        command = [sys.executable, "-m", "foliot.cli", "worker", "tests.chaos.application:app", *words]
+        command = [sys.executable, "-m", "foliot.cli", "worker", self.application, *words]
         return self._start("worker", command, environment(**known, **variables))
 
     def start_external(self, url: str, queue: str, lease: int, path: str) -> Worker | None:

@@ -55,6 +55,7 @@ class Doorbell:
         connection.add_notify_handler(self._hear)
         self._connection, self._holding = connection, False
         self._watch()
+        self.ring()  # what was enqueued meanwhile rang for nobody
 
     @property
     def listening(self) -> bool:

@@ -1,0 +1,344 @@
+"""`foliot worker` as a process: its signals, its supervisor, its children, and a server that goes away."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from foliot import App
+from foliot.postgres.embedded import Binaries
+from tests.chaos import handlers
+from tests.chaos.server import ChaosServer
+from tests.chaos.workers import Worker, Workers
+from tests.servers import find_servers
+from tests.waiting import until
+
+SETTINGS = {"lease": "2", "drain_timeout": "30", "poll_interval": "20ms", "poll_max_interval": "100ms"}
+WEDGED = 70
+ENQUEUE = """SELECT foliot.enqueue(%s, %s, id => %s, max_attempts => %s, timeout => make_interval(secs => %s),
+    retry => %s)"""
+
+
+class Ward:
+    """A database, the workers on it, and a directory through which handlers are watched and let go."""
+
+    def __init__(self, url: str, directory: Path) -> None:
+        self.url, self.directory = url, directory / "handlers"
+        self.directory.mkdir()
+        self._workers = Workers(directory, self.directory, SETTINGS, application="tests.chaos.handlers:app")
+        self.app: App = handlers.app
+
+    def start(self, *words: str, **settings: str) -> Worker:
+        return self._workers.start(self.url, *words, **settings)
+
+    def close(self) -> None:
+        self._workers.kill_all()
+
+    def enqueue(self, type: str, **payload: Any) -> str:
+        task = handlers.app.tasks[type]
+        job = task.new_job(task.check(payload))
+        policy = None if job.retry is None else Jsonb(job.retry)
+        self.sql(ENQUEUE, type, job.payload.decode(), job.id, job.max_attempts, job.timeout, policy)
+        return str(job.id)
+
+    def hold(self, type: str = "hold") -> str:
+        return self.enqueue(type, directory=str(self.directory))
+
+    def held(self, job: str, times: int = 1) -> bool:
+        return len(list(self.directory.glob(f"held-{job}-*"))) >= times
+
+    def let_go(self) -> None:
+        (self.directory / "go-on").touch()
+
+    def sql(self, query: str, *params: Any) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            cursor = connection.execute(query.encode(), params or None)
+            return cursor.fetchall() if cursor.description else []
+
+    def job(self, job: str, columns: str = "state, attempt, lost") -> tuple[Any, ...]:
+        return self.sql(f"SELECT {columns} FROM foliot.job WHERE id = %s", job)[0]
+
+    def until_state(self, job: str, state: str = "succeeded") -> None:
+        until(lambda: self.job(job, "state") == (state,), patience=60)
+
+    def nodes(self) -> list[str]:
+        return [state for (state,) in self.sql("SELECT state FROM foliot.nodes ORDER BY epoch")]
+
+    def outcomes(self, job: str) -> list[str]:
+        return [row[0] for row in self.sql("SELECT outcome FROM foliot.attempts WHERE job_id = %s ORDER BY run", job)]
+
+
+@pytest.fixture
+def ward(schema_database: str, tmp_path: Path) -> Iterator[Ward]:
+    ward = Ward(schema_database, tmp_path)
+    yield ward
+    ward.close()
+
+
+@pytest.fixture(scope="session")
+def binaries() -> Binaries:
+    return find_servers()[0]
+
+
+def _is(wanted: object, what: Callable[[], object]) -> bool:
+    return what() == wanted
+
+
+def _alive(pid: int) -> bool:
+    """A zombie that nobody has fetched yet is dead."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+# -- signals
+
+
+def test_sigterm_lets_the_running_job_finish_and_gives_back_the_rest(ward: Ward) -> None:
+    worker = ward.start(concurrency="2")
+    running = [ward.hold("hold_process"), ward.hold("hold")]
+    until(lambda: all(ward.held(job) for job in running))
+    waiting = [ward.hold("hold_process") for _ in range(3)]
+    worker.signal(signal.SIGTERM)
+    until(lambda: "drain" in worker.text().lower() or ward.nodes() == ["draining"] or worker.alive)
+    ward.let_go()
+    assert worker.process.wait(60) == 0, worker.text()
+    assert [ward.job(job) for job in running] == [("succeeded", 1, 0)] * 2
+    assert [ward.job(job) for job in waiting] == [("queued", 0, 0)] * 3
+    assert ward.nodes() == ["left"]
+    assert ward.sql("SELECT count(*) FROM foliot.claims") == [(0,)]
+
+
+@pytest.mark.parametrize("kind", ["hold", "hold_thread", "hold_process"])
+def test_a_second_sigterm_stops_at_once_and_releases(ward: Ward, kind: str) -> None:
+    worker, job = ward.start(), ward.hold(kind)
+    until(lambda: ward.held(job))
+    worker.signal(signal.SIGTERM)
+    worker.signal(signal.SIGTERM)
+    assert worker.process.wait(60) == 0, worker.text()
+    assert ward.job(job) == ("queued", 0, 0)
+    assert ward.nodes() == ["left"]
+
+
+@pytest.mark.parametrize("kind", ["hold", "hold_thread", "hold_process"])
+def test_draining_has_an_end(ward: Ward, kind: str) -> None:
+    worker, job = ward.start(drain_timeout="500ms"), ward.hold(kind)
+    until(lambda: ward.held(job))
+    worker.signal(signal.SIGTERM)
+    assert worker.process.wait(60) == 0, worker.text()
+    assert ward.job(job) == ("queued", 0, 0)
+    assert ward.nodes() == ["left"]
+
+
+def test_an_operators_drain_ends_the_process(ward: Ward) -> None:
+    worker, job = ward.start(node_name="mine"), ward.enqueue("nothing")
+    ward.until_state(job)
+    assert ward.sql("SELECT foliot.drain('mine')") == [(True,)]
+    assert worker.process.wait(60) == 0, worker.text()
+    assert ward.nodes() == ["left"]
+
+
+def test_without_a_database_it_can_still_be_stopped(binaries: Binaries, tmp_path: Path) -> None:
+    with ChaosServer(binaries) as server:
+        ward = Ward(server.url, tmp_path)
+        try:
+            worker, job = ward.start(drain_timeout="1"), ward.hold()
+            until(lambda: ward.held(job))
+            server.stop(signal.SIGQUIT)
+            worker.signal(signal.SIGTERM)
+            worker.signal(signal.SIGTERM)
+            worker.process.wait(60)
+            server.start()
+        finally:
+            ward.close()
+
+
+# -- ways to end
+
+
+def test_once_ends_when_nothing_is_left(ward: Ward) -> None:
+    jobs = [ward.enqueue("nothing") for _ in range(20)]
+    worker = ward.start("--once")
+    assert worker.process.wait(60) == 0, worker.text()
+    assert {ward.job(job, "state") for job in jobs} == {("succeeded",)}
+    assert ward.nodes() == ["left"]
+
+
+def test_several_processes_end_together(ward: Ward) -> None:
+    supervisor = ward.start("--processes", "2")
+    until(lambda: ward.nodes() == ["active", "active"])
+    jobs = [ward.enqueue("nothing") for _ in range(20)]
+    for job in jobs:
+        ward.until_state(job)
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.process.wait(60) == 0, supervisor.text()
+    assert ward.nodes() == ["left", "left"]
+
+
+def test_a_killed_process_is_replaced(ward: Ward) -> None:
+    supervisor = ward.start("--processes", "2")
+    until(lambda: ward.nodes() == ["active", "active"])
+    ((pid,),) = ward.sql("SELECT pid FROM foliot.nodes ORDER BY epoch LIMIT 1")
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: ward.nodes() == ["lost", "active", "active"], patience=60)
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.process.wait(60) == 0, supervisor.text()
+    assert ward.nodes() == ["lost", "left", "left"]
+
+
+def test_a_process_is_replaced_after_so_many_jobs(ward: Ward) -> None:
+    supervisor = ward.start("--max-jobs", "5")
+    until(lambda: ward.nodes() == ["active"])
+    for replaced in range(2):
+        jobs = [ward.enqueue("nothing") for _ in range(5)]
+        for job in jobs:
+            ward.until_state(job)
+        wanted = [*["left"] * (replaced + 1), "active"]
+        until(partial(_is, wanted, ward.nodes), patience=60)
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.process.wait(60) == 0, supervisor.text()
+    assert set(ward.nodes()) == {"left"}
+
+
+def test_one_process_that_was_drained_leaves_the_others_watched(ward: Ward) -> None:
+    supervisor = ward.start("--processes", "2")
+    until(lambda: ward.nodes() == ["active", "active"])
+    (first, _), (_, second) = ward.sql("SELECT name, pid FROM foliot.nodes ORDER BY epoch")
+    ward.sql("SELECT foliot.drain(%s)", first)
+    until(lambda: ward.nodes() == ["left", "active"])
+    os.kill(second, signal.SIGKILL)
+    until(lambda: ward.nodes() == ["left", "lost", "active"], patience=60)
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.process.wait(60) == 0, supervisor.text()
+
+
+def test_a_killed_supervisor_leaves_no_worker_behind(ward: Ward) -> None:
+    supervisor = ward.start("--processes", "2")
+    until(lambda: ward.nodes() == ["active", "active"])
+    pids = [pid for (pid,) in ward.sql("SELECT pid FROM foliot.nodes")]
+    supervisor.kill()
+    until(lambda: not any(_alive(pid) for pid in pids), patience=60)
+    assert ward.nodes() == ["left", "left"]
+
+
+# -- a server that goes away
+
+
+@pytest.mark.parametrize("way", [signal.SIGINT, signal.SIGQUIT])
+def test_a_worker_survives_the_restart_of_its_server(binaries: Binaries, tmp_path: Path, way: signal.Signals) -> None:
+    with ChaosServer(binaries) as server:
+        ward = Ward(server.url, tmp_path)
+        try:
+            worker, running = ward.start(), ward.hold()
+            until(lambda: ward.held(running))
+            for _ in range(2):
+                server.stop(way)
+                server.start()
+                ward.until_state(ward.enqueue("nothing"))
+            ward.let_go()
+            ward.until_state(running)
+            worker.signal(signal.SIGTERM)
+            assert worker.process.wait(60) == 0, worker.text()
+            assert ward.nodes()[-1] == "left"
+        finally:
+            ward.close()
+
+
+# -- handlers that cannot be stopped
+
+
+@pytest.mark.parametrize("suspend", [False, True], ids=["at once", "after its first suspension"])
+def test_a_handler_that_blocks_the_loop_ends_the_process_and_is_retried(ward: Ward, suspend: bool) -> None:
+    worker = ward.start()
+    job = ward.enqueue("block_loop", directory=str(ward.directory), suspend=suspend)
+    until(lambda: ward.held(job))
+    other = ward.start()
+    assert worker.process.wait(60) == WEDGED, worker.text()
+    assert job in worker.text()
+    assert "time.sleep" in worker.text() or "handlers.py" in worker.text()
+    ward.until_state(job)
+    assert ward.outcomes(job) == ["lost"]
+    assert other.alive
+
+
+def test_a_thread_that_does_not_return_ends_the_process_and_is_retried(ward: Ward) -> None:
+    worker = ward.start(stuck_after="1", drain_timeout="1")
+    job = ward.enqueue("deaf_thread", directory=str(ward.directory))
+    until(lambda: ward.held(job))
+    assert worker.process.wait(60) == WEDGED, worker.text()
+    assert ward.nodes() == ["left"]
+    assert ward.outcomes(job) == ["timed_out"]
+    ward.start()
+    ward.until_state(job)
+
+
+# -- child processes
+
+
+def test_a_child_is_killed_at_its_time_out_with_its_own_children(ward: Ward) -> None:
+    ward.start()
+    job = ward.enqueue("grandchildren", directory=str(ward.directory))
+    until(lambda: ward.held(job))
+    grandchild = int((ward.directory / "grandchild").read_text())
+    ward.until_state(job, "dead")
+    assert ward.outcomes(job) == ["timed_out"]
+    until(lambda: not _alive(grandchild))
+
+
+def test_a_time_out_that_strikes_before_the_child_is_there_counts(ward: Ward) -> None:
+    ward.start()
+    job = ward.enqueue("too_slow_to_start")
+    ward.until_state(job, "dead")
+    assert ward.outcomes(job) == ["timed_out"]
+
+
+def test_one_killed_child_breaks_no_other_job(ward: Ward) -> None:
+    ward.start(concurrency="4")
+    running = ward.hold("hold_process")
+    until(lambda: ward.held(running))
+    victim = ward.enqueue("suicide")
+    ward.until_state(victim, "dead")
+    assert "SIGKILL" in ward.job(victim, "error->>'message'")[0]
+    ward.let_go()
+    ward.until_state(running)
+    assert ward.job(running) == ("succeeded", 1, 0)
+
+
+def test_an_idle_child_that_was_killed_costs_the_next_job_nothing(ward: Ward) -> None:
+    ward.start()
+    first = ward.enqueue("where")
+    ward.until_state(first)
+    (pid,) = ward.job(first, "result")
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not _alive(pid))
+    second = ward.enqueue("where")
+    ward.until_state(second)
+    assert ward.job(second) == ("succeeded", 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("word", "outcomes"), [("snooze", ["snoozed"]), ("retry", ["failed"]), ("skip", ["skipped"]), ("fail", ["failed"])]
+)
+def test_a_child_can_end_in_every_way(ward: Ward, word: str, outcomes: list[str]) -> None:
+    ward.start()
+    job = ward.enqueue("say", word=word)
+    ward.until_state(job)
+    assert ward.outcomes(job) == outcomes
+
+
+def test_a_killed_worker_takes_its_children_with_it(ward: Ward) -> None:
+    worker, job = ward.start(), ward.hold("hold_process")
+    until(lambda: ward.held(job))
+    (mark,) = ward.directory.glob(f"held-{job}-*")
+    child = int(mark.read_text())
+    worker.kill()
+    until(lambda: not _alive(child))

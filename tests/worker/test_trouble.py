@@ -1,0 +1,326 @@
+"""What a worker does when things go wrong around it: each test is something that once left it idle, or a job stuck."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import psycopg
+import pytest
+
+import foliot
+from foliot import current_job
+from foliot.node import Node
+from foliot.worker import worker as worker_module
+from foliot.worker.engine import Capacity
+from tests.chaos.proxy import Proxy
+from tests.worker.conftest import Workbench
+
+ONE_THREAD = Capacity({"async": 5, "thread": 1, "process": 1}, 5)
+
+
+@pytest.fixture
+def proxy(bench: Workbench) -> Iterator[Proxy]:
+    parts = urlsplit(bench.url)
+    with Proxy(Path(parse_qs(parts.query)["host"][0], ".s.PGSQL.5432")) as proxy:
+        yield proxy
+
+
+def _through(proxy: Proxy, bench: Workbench) -> dict[str, Any]:
+    url = proxy.url(urlsplit(bench.url).path.lstrip("/"))
+    return {"url": url, "listen_url": url}
+
+
+async def _started(bench: Workbench, node: Node) -> None:
+    await bench.until(lambda: node._worker is not None and node.worker.epoch)
+
+
+# -- jobs that are to run alone
+
+
+async def test_a_lost_job_of_an_unknown_type_stops_nobody(bench: Workbench) -> None:
+    @bench.app.task
+    async def known() -> str:
+        return "ran"
+
+    stranger = await bench.app.aenqueue("somebody.else")
+    bench.sql("UPDATE foliot.jobs SET alone = true, lost = 1 WHERE id = %s", stranger.id)
+    async with bench.working():
+        await bench.until(lambda: bench.sql("SELECT 1 FROM foliot.jobs WHERE wait = 'unsupported'"))
+        assert await (await known.aenqueue()).aresult(timeout=20) == "ran"
+
+
+async def test_a_lost_job_whose_payload_does_not_fit_stops_nobody(bench: Workbench) -> None:
+    @bench.app.task(type="t")
+    async def numeric(a: int) -> int:
+        return a
+
+    bench.sql("SELECT foliot.enqueue('t', '{\"a\": \"x\"}')")
+    bench.sql("UPDATE foliot.jobs SET alone = true, lost = 1")
+    async with bench.working():
+        await bench.until(lambda: bench.sql("SELECT 1 FROM foliot.finished_jobs WHERE state = 'dead'"))
+        assert await (await numeric.aenqueue(5)).aresult(timeout=20) == 5
+
+
+async def test_a_lost_job_that_found_no_slot_stops_nobody(bench: Workbench) -> None:
+    go_on = threading.Event()
+
+    @bench.app.task
+    def busy() -> None:
+        go_on.wait(30)
+
+    @bench.app.task
+    async def other() -> str:
+        return "ran"
+
+    first = await busy.aenqueue()
+    async with bench.working(capacity=ONE_THREAD) as node:
+        await bench.until(lambda: node._worker and node.worker.engine.runs)
+        second = await busy.aenqueue()
+        bench.sql("UPDATE foliot.jobs SET alone = true, lost = 1 WHERE id = %s", second.id)
+        await bench.until(lambda: bench.sql("SELECT run FROM foliot.jobs WHERE id = %s", second.id)[0][0] >= 2)
+        assert await (await other.aenqueue()).aresult(timeout=20) == "ran"
+        go_on.set()
+        await first.aresult(timeout=20)
+        await second.aresult(timeout=20)
+
+
+# -- jobs that were taken away
+
+
+async def test_a_job_released_by_an_operator_may_run_beside_its_old_self(bench: Workbench) -> None:
+    go_on, began = threading.Event(), []
+
+    @bench.app.task
+    def slow() -> int:
+        began.append(current_job().fence)
+        go_on.wait(30)
+        return len(began)
+
+    job = await slow.aenqueue()
+    async with bench.working() as node:
+        await bench.until(lambda: len(began) == 1)
+        assert await bench.app.jobs.arelease(job.id)
+        await bench.until(lambda: len(began) == 2)
+        assert len(node.worker.engine.runs) == 2
+        go_on.set()
+        await job.aresult(timeout=20)
+        await bench.until(lambda: not node.worker.engine.runs)
+        assert set(node.worker.engine._busy.values()) == {0}
+    (record,) = bench.sql("SELECT fence, attempt, run FROM foliot.finished_jobs")
+    assert record == (max(began), 1, 2)
+
+
+async def test_what_waits_here_goes_back_when_the_lease_is_in_doubt(bench: Workbench) -> None:
+    go_on = threading.Event()
+
+    @bench.app.task
+    def slow() -> None:
+        go_on.wait(30)
+
+    jobs = [await slow.aenqueue() for _ in range(3)]
+    async with bench.working(capacity=ONE_THREAD) as node:
+        await bench.until(lambda: node._worker and node.worker.engine._held == 2)
+        node.worker._fence(node.worker.epoch)
+        assert node.worker.engine._held == 0
+        go_on.set()
+        for job in jobs:
+            await job.aresult(timeout=20)
+
+
+async def test_a_warning_of_an_earlier_epoch_is_no_news(bench: Workbench) -> None:
+    async with bench.working() as node:
+        await _started(bench, node)
+        epoch = node.worker.epoch
+        node.worker._hear_of_loss(epoch - 1)
+        assert not node.worker._lost
+        node.worker._hear_of_loss(epoch)
+        await bench.until(lambda: node.worker.epoch != epoch)
+
+
+async def test_a_claim_that_arrives_late_is_found_and_given_back(bench: Workbench) -> None:
+    @bench.app.task(queue="other")
+    async def task() -> str:
+        return "ran"
+
+    job = await task.aenqueue()
+    async with bench.working(queues=("default",), lease=1.0) as node:
+        await _started(bench, node)
+        bench.sql("SELECT foliot.claim(%s, '{other}')", node.worker.epoch)  # as if delayed by the network
+        await bench.until(lambda: bench.sql("SELECT 1 FROM foliot.jobs WHERE fence = 0 AND run = 1"))
+    await bench.work_off()
+    assert await job.aresult(timeout=5) == "ran"
+
+
+# -- settling
+
+
+async def test_thousands_of_ends_that_wait_are_not_the_end_of_claiming(bench: Workbench) -> None:
+    locked = asyncio.Event()
+    blocker = await psycopg.AsyncConnection.connect(bench.url)
+
+    @bench.app.task
+    async def lock_myself() -> None:
+        await blocker.execute("SELECT FROM foliot.jobs WHERE id = %s FOR UPDATE", (current_job().id,))
+        locked.set()
+
+    @bench.app.task
+    async def nothing() -> None: ...
+
+    await lock_myself.aenqueue()
+    async with bench.working() as node:
+        await asyncio.wait_for(locked.wait(), 20)
+        await bench.app.aenqueue_many([nothing.bind() for _ in range(8000)])
+        await bench.until(lambda: node.worker._settler.waiting > 4000)
+        assert set(node.worker._settler._under_way.fences) <= set(node.worker._settler.known_fences)
+        await blocker.commit()
+        await bench.until(lambda: bench.sql("SELECT count(*) FROM foliot.finished_jobs") == [(8001,)])
+    await blocker.close()
+
+
+async def test_a_worker_without_its_settler_ends(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    @bench.app.task
+    async def task() -> None: ...
+
+    async def broken(self: object, batch: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("foliot.worker.settler.Settler._settle", broken)
+    await task.aenqueue()
+    with pytest.raises(ZeroDivisionError):
+        await asyncio.wait_for(bench.node().run(), 20)
+    assert bench.sql("SELECT count(*) FROM foliot.jobs WHERE fence = 0") == [(1,)]
+
+
+# -- handlers
+
+
+async def test_a_handler_that_cancels_its_own_task_cancels_no_other(bench: Workbench) -> None:
+    @bench.app.task
+    async def cancel_myself() -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        return "done"
+
+    @bench.app.task
+    async def suspend() -> str:
+        await asyncio.sleep(0)
+        return "done"
+
+    jobs = [await task.aenqueue() for task in (cancel_myself, suspend, cancel_myself, suspend)]
+    await bench.work_off()
+    assert [await job.aresult(timeout=5) for job in jobs] == ["done"] * 4
+
+
+@pytest.mark.parametrize("progress", [{1: "a number for a key"}, {"nul": "\0"}, {"half": "\ud800"}, object()])
+async def test_no_progress_of_a_handler_stops_the_heart(bench: Workbench, progress: object) -> None:
+    go_on = asyncio.Event()
+
+    @bench.app.task
+    async def talk() -> None:
+        current_job().progress(progress)
+        await go_on.wait()
+
+    job = await talk.aenqueue()
+    async with bench.working(lease=1.0) as node:
+        await _started(bench, node)
+        beats = "SELECT n FROM foliot.beats WHERE epoch = %s"
+        await bench.until(lambda: bench.sql(beats, node.worker.epoch)[0][0] >= 3)
+        go_on.set()
+        await job.aresult(timeout=20)
+
+
+async def test_a_pooled_connection_that_was_closed_costs_no_attempt(bench: Workbench) -> None:
+    @bench.app.task
+    async def write(connection: foliot.AsyncConnection) -> None:
+        await connection.execute("SELECT 1")
+
+    @bench.app.task
+    def write_in_thread(connection: foliot.Connection) -> None:
+        connection.execute("SELECT 1")
+
+    async with bench.working():
+        for task in (write, write_in_thread):
+            await (await task.aenqueue()).aresult(timeout=20)
+            bench.sql(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'foliot handler'"
+            )
+            again = await task.aenqueue()
+            await again.aresult(timeout=20)
+            assert (await again.aget()).attempt == 1
+
+
+# -- the connection
+
+
+async def test_the_bell_is_heard_again_after_its_connection_was_lost(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "LONGEST_DOZE", 1000.0)
+
+    @bench.app.task
+    async def task() -> str:
+        return "ran"
+
+    async with bench.working(poll_interval=1000.0, poll_max_interval=1000.0) as node:
+        await bench.until(lambda: node._worker and node.worker.doorbell._holding)
+        for _ in range(3):
+            bench.sql(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'foliot listener'"
+            )
+            await bench.until(lambda: not node.worker.doorbell._holding)
+            await bench.until(lambda: node.worker.doorbell._holding)
+            assert await (await task.aenqueue()).aresult(timeout=20) == "ran"
+            await bench.until(lambda: node.worker.doorbell._holding)
+
+
+async def test_a_network_that_swallows_everything_is_noticed(bench: Workbench, proxy: Proxy) -> None:
+    @bench.app.task
+    async def task() -> str:
+        return "ran"
+
+    async with bench.working(lease=1.0, **_through(proxy, bench)) as node:
+        await (await task.aenqueue()).aresult(timeout=20)
+        before = (node.worker._claims.connections, node.worker.epoch)
+        proxy.swallow()
+        heartbeat = node.worker._heartbeat
+        assert heartbeat is not None
+        await bench.until(lambda: heartbeat._fenced)
+        await bench.until(lambda: node.worker._claims._failures)
+        proxy.behave()
+        assert await (await task.aenqueue()).aresult(timeout=20) == "ran"
+        assert node.worker._claims.connections > before[0]
+
+
+async def test_a_worker_survives_the_loss_of_every_connection(bench: Workbench) -> None:
+    @bench.app.task
+    async def task() -> str:
+        return "ran"
+
+    async with bench.working() as node:
+        await _started(bench, node)
+        for _ in range(5):
+            bench.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'foliot %%'")
+            assert await (await task.aenqueue()).aresult(timeout=20) == "ran"
+
+
+# -- registration
+
+
+async def test_the_name_of_a_dead_node_is_waited_out(bench: Workbench) -> None:
+    bench.sql("SELECT foliot.register('mine', '1 second')")
+    async with bench.working(name="mine", lease=1.0) as node:
+        await _started(bench, node)
+    assert bench.sql("SELECT state FROM foliot.nodes WHERE name = 'mine' ORDER BY epoch") == [("lost",), ("left",)]
+
+
+async def test_a_registration_sent_again_is_the_same(bench: Workbench) -> None:
+    register = "SELECT foliot.register('mine', instance => '00000000-0000-0000-0000-000000000001')"
+    assert bench.sql(register) == bench.sql(register)
+    with pytest.raises(psycopg.DatabaseError, match="alive"):
+        bench.sql("SELECT foliot.register('mine')")
