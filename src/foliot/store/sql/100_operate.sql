@@ -43,19 +43,25 @@ DECLARE
   j jobs;
   was text;
 BEGIN
+  IF NOT isfinite(due) THEN
+    RAISE EXCEPTION 'run_at must be a finite time' USING ERRCODE = 'FO003';
+  END IF;
   SELECT * INTO j FROM jobs x WHERE x.id = reschedule.id FOR UPDATE;
   IF NOT FOUND THEN
     was := revive(reschedule.id, due, t);
-  ELSIF j.fence <> 0 THEN
+    SELECT * INTO j FROM jobs x WHERE x.id = reschedule.id FOR UPDATE;   -- its own, or that of a reschedule we waited for
+  END IF;
+  IF was IS NULL AND j.fence <> 0 THEN
     RAISE EXCEPTION 'job % is running', reschedule.id USING ERRCODE = 'FO008', HINT = 'cancel or release it first';
-  ELSE
+  ELSIF was IS NULL AND j.fence = 0 THEN
     was := CASE WHEN j.wait = 'blocked' THEN 'blocked' WHEN j.failed THEN 'failed' ELSE 'queued' END;
-    UPDATE jobs x SET run_at = due, attempt = CASE WHEN x.failed THEN 0 ELSE x.attempt END, lost = 0, alone = false, failed = false,
+    UPDATE jobs x SET run_at = due, attempt = CASE WHEN x.failed THEN 0 ELSE x.attempt END, lost = CASE WHEN x.failed THEN 0 ELSE x.lost END,
+      alone = x.alone AND NOT x.failed, failed = false,
       wait = CASE WHEN x.wait IN ('blocked', 'parked', 'paused', 'unsupported') THEN x.wait WHEN due > t THEN 'delayed' END
       WHERE x.id = reschedule.id;
   END IF;
   IF was IS NOT NULL THEN
-    PERFORM note('reschedule', 'job ' || reschedule.id, NULL, jsonb_build_object('from', was, 'run_at', due), t);
+    PERFORM note('reschedule', 'job ' || reschedule.id, j.tenant, jsonb_build_object('from', was, 'run_at', due), t);
     PERFORM wake('');
   END IF;
   RETURN was;

@@ -39,20 +39,34 @@ RETURNS TABLE (type text, message text, count bigint, first timestamptz, last ti
   FROM finished_jobs f WHERE f.state = 'dead' AND (dead_groups.type IS NULL OR f.type = dead_groups.type) AND (dead_groups.tenant IS NULL OR f.tenant = dead_groups.tenant)
   GROUP BY 1, 2 ORDER BY 3 DESC LIMIT 1000 $$;
 
--- All that match, at most `max` a call: call it until it answers 0.
+-- All that match, at most `max` a call: call it until it answers 0. Jobs that are claimed meanwhile are passed over, and queued ones that have this run_at already.
 CREATE OR REPLACE FUNCTION reschedule_many(states text[], type text DEFAULT NULL, queue text DEFAULT NULL, tenant text DEFAULT NULL, message text DEFAULT NULL,
   max int DEFAULT 1000, run_at timestamptz DEFAULT NULL, now timestamptz DEFAULT NULL) RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
   t timestamptz := coalesce(reschedule_many.now, clock());
-  n int;
+  last_id uuid;
+  l record;
+  n int := 0;
 BEGIN
   IF 'running' = ANY (reschedule_many.states) THEN
     RAISE EXCEPTION 'running jobs cannot be rescheduled' USING ERRCODE = 'FO008', HINT = 'cancel or release them first';
+  ELSIF coalesce(cardinality(reschedule_many.states), 0) = 0 THEN
+    RAISE EXCEPTION 'reschedule jobs of which states?' USING ERRCODE = 'FO003', HINT = 'name them: blocked, queued, failed, succeeded, dead, canceled';
   END IF;
-  SELECT count(*) INTO n FROM (SELECT reschedule(l.id, reschedule_many.run_at, t) AS was FROM job_list(reschedule_many.states, reschedule_many.type,
-    reschedule_many.queue, reschedule_many.tenant, NULL, reschedule_many.message, reschedule_many.max) l) r WHERE r.was IS NOT NULL;
-  RETURN n;
+  LOOP
+    FOR l IN SELECT * FROM job_list(reschedule_many.states, reschedule_many.type, reschedule_many.queue, reschedule_many.tenant, last_id, reschedule_many.message,
+        reschedule_many.max) LOOP
+      last_id := l.id;
+      CONTINUE WHEN l.state IN ('blocked', 'queued') AND (l.run_at = reschedule_many.run_at OR reschedule_many.run_at IS NULL AND l.run_at <= t);
+      BEGIN
+        IF reschedule(l.id, reschedule_many.run_at, t) IS NOT NULL THEN n := n + 1; END IF;
+      EXCEPTION WHEN SQLSTATE 'FO008' THEN NULL;         -- claimed since it was listed
+      END;
+      IF n >= reschedule_many.max THEN RETURN n; END IF;
+    END LOOP;
+    IF NOT FOUND THEN RETURN n; END IF;
+  END LOOP;
 END $$;
 
 -- Deletes finished jobs that match, with their attempts and keys, at most `max` a call.
@@ -64,8 +78,11 @@ DECLARE
 BEGIN
   IF NOT purge.states <@ '{succeeded,dead,canceled}'::text[] THEN
     RAISE EXCEPTION 'only finished jobs can be purged' USING ERRCODE = 'FO008', HINT = 'cancel them first';
+  ELSIF coalesce(cardinality(purge.states), 0) = 0 THEN
+    RAISE EXCEPTION 'purge jobs of which states?' USING ERRCODE = 'FO003', HINT = 'name them: succeeded, dead, canceled';
   END IF;
   ids := ARRAY(SELECT l.id FROM job_list(purge.states, purge.type, purge.queue, purge.tenant, NULL, purge.message, purge.max) l);
+  ids := ARRAY(SELECT f.id FROM finished_jobs f WHERE f.id = ANY (ids) AND f.state = ANY (purge.states) FOR UPDATE SKIP LOCKED);   -- not those that come back to life
   DELETE FROM finished_jobs f WHERE f.id = ANY (ids);
   DELETE FROM attempts a WHERE a.job_id = ANY (ids);
   DELETE FROM idempotency i WHERE i.job_id = ANY (ids);
