@@ -12,7 +12,7 @@ from foliot.app.jobs import Cluster, Jobs, Queues
 
 # What needs no twin: it talks to nobody.
 _QUIET = {
-    App: {"task", "on", "use", "client", "aclient"},
+    App: {"on", "use", "include", "handlers", "node", "around_run", "around_enqueue", "lifespan", "alive"},
     Task: {"using", "bind", "upgrade", "new_job", "check", "decode_result", "handler"},
     Job: set[str](),
     Jobs: set[str](),
