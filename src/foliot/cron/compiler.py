@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from foliot.cron.extensions import check_zone
 from foliot.cron.instants import (
@@ -31,11 +30,9 @@ Policy = Literal["default", "skip", "once", "both"]
 _EVERY_SECOND = parse("* * * * * *").parts[0].body
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
+class Compiled(NamedTuple):
     """A schedule ready to run: its instants, and the first and last instant that a datetime in its zone can hold."""
 
-    pattern: Pattern
     zone: Zone
     instants: Instants
     parts: tuple[Instants, ...]
@@ -49,15 +46,21 @@ class Compiled:
 
 
 @lru_cache(maxsize=4096)
-def compile_schedule(text: str, zone_name: str, policy: Policy, anchor: int) -> Compiled:
+def check_schedule(text: str, zone_name: str, policy: Policy) -> Pattern:
+    """Reads a schedule, and complains of what is wrong with it, without working anything out."""
     if policy not in get_args(Policy):
         raise ValueError(f"dst is one of {', '.join(get_args(Policy))}, not {policy!r}")
-    own_zone = check_zone(Token(zone_name, 0, zone_name))
-    pattern = parse(text)
+    check_zone(Token(zone_name, 0, zone_name))
+    return parse(text)
+
+
+@lru_cache(maxsize=4096)
+def compile_schedule(text: str, zone_name: str, policy: Policy, anchor: int) -> Compiled:
+    pattern = check_schedule(text, zone_name, policy)
+    own_zone = load_zone(zone_name)
     zones = [load_zone(part.zone) if part.zone else own_zone for part in pattern.parts]
     parts = tuple(_compile_part(part, zone, policy, anchor) for part, zone in zip(pattern.parts, zones, strict=True))
     return Compiled(
-        pattern=pattern,
         zone=own_zone,
         instants=parts[0] if len(parts) == 1 else Union(parts),
         parts=parts,

@@ -31,7 +31,7 @@ def _parse_month_days(token: Token) -> MonthDays:
             specials.add(special)
         else:
             days |= _parse_plain(item, DAY_OF_MONTH, (_LAST, _WORKDAY)) >> 1
-    return MonthDays(days, tuple(sorted(specials, key=lambda special: (isinstance(special, LastDay), repr(special)))))
+    return MonthDays(days, tuple(sorted(specials, key=lambda special: (isinstance(special, LastDay), special))))
 
 
 def _month_special(item: Token) -> LastDay | NearestWorkday | None:
@@ -44,29 +44,31 @@ def _month_special(item: Token) -> LastDay | NearestWorkday | None:
 
 
 def _parse_week_days(token: Token) -> WeekDays:
-    weekdays, specials = 0, set()
+    weekdays, nth, rows = 0, set(), set()
     for item in token.split(","):
-        if special := _week_special(item):
-            specials.add(special)
+        if match := _NTH.fullmatch(item.text):
+            nth.add(_nth_weekday(item, match))
+        elif match := _ROW.fullmatch(item.text):
+            rows.add(_row_weekday(item, match))
         else:
             weekdays |= _parse_plain(item, DAY_OF_WEEK, (_NTH, _ROW))
-    return WeekDays(weekdays, tuple(sorted(specials, key=repr)))
+    return WeekDays(weekdays, tuple(sorted(nth)), tuple(sorted(rows)))
 
 
-def _week_special(item: Token) -> NthWeekday | RowWeekday | None:
-    if match := _NTH.fullmatch(item.text):
-        weekday = parse_value(item.part(match, "weekday"), DAY_OF_WEEK) % 7
-        if match["nth"] is None:
-            return NthWeekday(weekday, -1)
-        nth = parse_number(item.part(match, "nth"), DAY_OF_WEEK.name, 1, 5)
-        return NthWeekday(weekday, -nth if match["sign"] else nth)
-    if match := _ROW.fullmatch(item.text):
-        weekday = parse_value(item.part(match, "weekday"), DAY_OF_WEEK)
-        if weekday == 7:
-            suggestion = f"0{item.text[match.end('weekday') :]}"
-            raise item.error(DAY_OF_WEEK.name, "in a row of the month Sunday is 0, not 7", suggestion)
-        return RowWeekday(weekday, parse_number(item.part(match, "row"), DAY_OF_WEEK.name, 1, 5))
-    return None
+def _nth_weekday(item: Token, match: re.Match[str]) -> NthWeekday:
+    weekday = parse_value(item.part(match, "weekday"), DAY_OF_WEEK) % 7
+    if match["nth"] is None:
+        return NthWeekday(weekday, -1)
+    nth = parse_number(item.part(match, "nth"), DAY_OF_WEEK.name, 1, 5)
+    return NthWeekday(weekday, -nth if match["sign"] else nth)
+
+
+def _row_weekday(item: Token, match: re.Match[str]) -> RowWeekday:
+    weekday = parse_value(item.part(match, "weekday"), DAY_OF_WEEK)
+    if weekday == 7:
+        suggestion = f"0{item.text[match.end('weekday') :]}"
+        raise item.error(DAY_OF_WEEK.name, "in a row of the month Sunday is 0, not 7", suggestion)
+    return RowWeekday(weekday, parse_number(item.part(match, "row"), DAY_OF_WEEK.name, 1, 5))
 
 
 def _parse_plain(item: Token, field: Field, specials: tuple[re.Pattern[str], ...]) -> int:

@@ -5,22 +5,14 @@ A set of days is a mask with bit 0 for the 1st. Weekdays count from Sunday = 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterable
+from typing import NamedTuple
 
 SATURDAY, SUNDAY = 6, 0
 ALL_WEEKDAYS = 0b1111111
 
 
-class DaySpecial(Protocol):
-    """An item of a day field that is more than a number."""
-
-    def mask(self, length: int, first: int) -> int:
-        """Its days in a month with so many days whose 1st is that weekday."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class LastDay:
+class LastDay(NamedTuple):
     """`L`, `L-3`, and with the nearest working day `LW`, `L-3W`."""
 
     before: int
@@ -33,8 +25,7 @@ class LastDay:
         return 1 << (_nearest_workday(day, length, first) if self.workday else day) - 1
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class NearestWorkday:
+class NearestWorkday(NamedTuple):
     """`15W`: the working day nearest to the 15th, in the same month."""
 
     day: int
@@ -43,8 +34,7 @@ class NearestWorkday:
         return 1 << _nearest_workday(self.day, length, first) - 1 if self.day <= length else 0
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class NthWeekday:
+class NthWeekday(NamedTuple):
     """`MON#2`, and from the end `MON#-2`; `MONL` and `MON#L` are `MON#-1`."""
 
     weekday: int
@@ -57,8 +47,7 @@ class NthWeekday:
         return 1 << earliest + 7 * (nth - 1) - 1 if 1 <= nth <= count else 0
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class RowWeekday:
+class RowWeekday(NamedTuple):
     """`1W2`: Monday in the second row of the month's calendar, whose rows begin on Monday."""
 
     weekday: int
@@ -69,8 +58,7 @@ class RowWeekday:
         return 1 << day - 1 if 1 <= day <= length else 0
 
 
-@dataclass(frozen=True, slots=True)
-class MonthDays:
+class MonthDays(NamedTuple):
     """The day-of-month field: plain days and specials."""
 
     days: int
@@ -80,12 +68,16 @@ class MonthDays:
         return (self.days | _union(self.specials, length, first)) & ((1 << length) - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class WeekDays:
+class WeekDays(NamedTuple):
     """The day-of-week field: plain weekdays (bit 0 = Sunday) and specials."""
 
     weekdays: int
-    specials: tuple[NthWeekday | RowWeekday, ...] = ()
+    nth: tuple[NthWeekday, ...] = ()
+    rows: tuple[RowWeekday, ...] = ()  # apart, as named tuples of two kinds compare equal
+
+    @property
+    def specials(self) -> tuple[NthWeekday | RowWeekday, ...]:
+        return self.nth + self.rows
 
     def mask(self, length: int, first: int) -> int:
         week = (self.weekdays >> first | self.weekdays << 7 - first) & ALL_WEEKDAYS  # bit 0 = the weekday of the 1st
@@ -93,8 +85,7 @@ class WeekDays:
         return (plain | _union(self.specials, length, first)) & ((1 << length) - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class DayRule:
+class DayRule(NamedTuple):
     """Both day fields; None does not restrict. Where both do, either suffices, unless `both` are asked for."""
 
     of_month: MonthDays | None
@@ -117,7 +108,10 @@ def kind_of_month(length: int, first: int) -> int:
     return (length - 28) * 7 + first
 
 
-def _union(specials: tuple[DaySpecial, ...], length: int, first: int) -> int:
+_Special = LastDay | NearestWorkday | NthWeekday | RowWeekday
+
+
+def _union(specials: Iterable[_Special], length: int, first: int) -> int:
     mask = 0
     for special in specials:
         mask |= special.mask(length, first)

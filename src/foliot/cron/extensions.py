@@ -9,7 +9,7 @@ from foliot.cron.errors import shown
 from foliot.cron.fields import WEEK, parse_list
 from foliot.cron.pattern import Modifier, Unit
 from foliot.cron.tokens import Token
-from foliot.cron.zones import UnknownZone, Zone, listed_names, load_zone
+from foliot.cron.zones import is_zone, listed_names
 
 ZONE, WEEKS, MODIFIER = "zone", WEEK.name, "modifier"
 
@@ -38,12 +38,10 @@ def parse_zone(token: Token) -> str:
     return name.text
 
 
-def check_zone(name: Token) -> Zone:
-    try:
-        return load_zone(name.text)
-    except UnknownZone:
+def check_zone(name: Token) -> None:
+    if not is_zone(name.text):
         reason = f"{shown(name.text)} is neither an IANA zone like Europe/Paris nor an offset like +05:30"
-        raise name.error(ZONE, reason, _similar_zone(name.text)) from None
+        raise name.error(ZONE, reason, _similar_zone(name.text))
 
 
 def parse_weeks(token: Token) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from foliot.cron.errors import InvalidPattern, shown
 from foliot.cron.tokens import Token
@@ -15,8 +15,7 @@ _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT",
 _WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """What may stand in a field. A range wraps around a cycle of values; without a cycle it may not run backwards."""
 
     name: str
@@ -46,6 +45,9 @@ def parse_list(token: Token, field: Field) -> int:
 
 def parse_item(token: Token, field: Field) -> int:
     """One item of a list: `*`, a value or a range, each with or without a step."""
+    if token.text.isdigit() and token.text.isascii():
+        number = parse_number(token, field.name, field.low, field.high)
+        return _mask(field, number, number, 1)
     match = _ITEM.fullmatch(token.text)
     if match is None:
         raise _malformed(token, field)
@@ -77,19 +79,20 @@ def parse_number(token: Token, field_name: str, low: int, high: int) -> int:
     """An unsigned number within bounds; leading zeros do no harm."""
     digits = token.text.lstrip("0") or "0"
     if len(digits) > 4 or not low <= int(digits) <= high:
-        suggestion = str(low) if low == 0 and digits == str(high + 1) else None  # 24:00, minute 60
+        suggestion = "0" if digits == str(high + 1) in ("24", "60") else None
         raise token.error(field_name, f"{shown(token.text)} is not in {low} to {high}", suggestion)
     return int(digits)
 
 
 def _mask(field: Field, first: int, last: int, step: int) -> int:
+    """Bits from first to last in steps, wrapped around the cycle; without a loop, so that a long list costs no time."""
     cycle = field.cycle or field.high
     if first > last:
         last += cycle
-    mask = 0
-    for value in range(first, last + 1, step):
-        mask |= 1 << field.low + (value - field.low) % cycle
-    return mask
+    count = (last - first) // step + 1
+    row = ((1 << step * count) - 1) // ((1 << step) - 1) if count > 1 else 1  # a geometric series
+    row <<= first - field.low
+    return (row & ((1 << cycle) - 1) | row >> cycle) << field.low
 
 
 def _malformed(token: Token, field: Field) -> InvalidPattern:

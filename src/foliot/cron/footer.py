@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from foliot.cron.calendar import DAY, YearKind, year_kind, year_start
 
@@ -18,8 +18,7 @@ _DATE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """A change of the clocks: its date as POSIX writes it, its time by the old clock, the offsets before and after."""
 
     date: str
@@ -28,8 +27,7 @@ class Change:
     after: int
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """The offset of standard time and the yearly changes, none or two: to summer time and back."""
 
     standard: int

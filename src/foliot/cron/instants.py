@@ -8,12 +8,14 @@ fire in both passes.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Protocol
 
 from foliot.cron.calendar import DAY
 from foliot.cron.walls import Walls
-from foliot.cron.zones import Zone
+from foliot.cron.zones import Segment, Zone
 
 EARLIEST = -62_135_596_800  # 0001-01-01 00:00:00 UTC
 LATEST = 253_402_300_799  # 9999-12-31 23:59:59 UTC
@@ -31,15 +33,47 @@ class Instants(Protocol):
         """The greatest one that is earlier."""
 
 
-class WallClock:
-    """Every wall time once: at the first instant when the clock shows it or a later one."""
+class OnClock(ABC):
+    """What the two readings share. Most questions lie close to the last answer: a window around it needs no search."""
 
     def __init__(self, walls: Walls, zone: Zone) -> None:
         self._walls = walls
         self._zone = zone
         self._segment = zone.segment(0)
+        self._window: _Window = (0, 0, 0, [])
 
     def next(self, instant: int) -> int | None:
+        first, end, origin, runs = self._window
+        if first <= instant < end:
+            return origin + runs[bisect_right(runs, instant - origin)]
+        return self._search(instant)
+
+    @abstractmethod
+    def _search(self, instant: int) -> int | None:
+        """The answer of `next`, worked out."""
+
+    @abstractmethod
+    def prev(self, instant: int) -> int | None: ...
+
+    def _answer(self, wall: int, segment: Segment) -> int:
+        """The instant of a wall time. Its window is kept when there are more runs in it and the clock is left alone."""
+        start, end, offset, high = segment
+        length, runs = self._walls.times.window
+        origin = wall - wall % length
+        if len(runs) > 1 and origin >= high and start <= origin - offset <= end - length:
+            self._window = (origin - offset, origin - offset + runs[-1], origin - offset, runs)
+        return wall - offset
+
+
+_Window = tuple[
+    int, int, int, list[int]
+]  # first and end of the instants it is good for, its origin, the runs from there
+
+
+class WallClock(OnClock):
+    """Every wall time once: at the first instant when the clock shows it or a later one."""
+
+    def _search(self, instant: int) -> int | None:
         start, end, offset, high = self._segment
         if not start <= instant < end:
             start, end, offset, high = self._segment = self._zone.segment(instant)
@@ -47,7 +81,7 @@ class WallClock:
         found = self._walls.after(wall if wall >= high else high - 1)
         if found is None:
             return None
-        return found - offset if found - offset < end else self._zone.first_instant(found)
+        return self._answer(found, self._segment) if found - offset < end else self._zone.first_instant(found)
 
     def prev(self, instant: int) -> int | None:
         segment = self._zone.segment(instant - 1)
@@ -56,29 +90,25 @@ class WallClock:
         return None if found is None else self._zone.first_instant(found)
 
 
-class Elapsed:
+class Elapsed(OnClock):
     """Every instant at which the clock shows a time of the set."""
 
-    def __init__(self, walls: Walls, zone: Zone) -> None:
-        self._walls = walls
-        self._zone = zone
-        self._segment = zone.segment(0)
-
-    def next(self, instant: int) -> int | None:
-        start, end, offset, _ = self._segment
-        if not start <= instant < end:
-            start, end, offset, _ = self._segment = self._zone.segment(instant)
+    def _search(self, instant: int) -> int | None:
+        segment = self._segment
+        if not segment.start <= instant < segment.end:
+            segment = self._segment = self._zone.segment(instant)
         while instant < LATEST:
+            _, end, offset, _ = segment
             wall = self._walls.after(instant + offset)
             if wall is not None and wall - offset < end:
-                return wall - offset
+                return self._answer(wall, segment)
             if end - instant <= FURTHEST_BACK:
                 resume = end
             elif wall is None:
                 return None
             else:
                 resume = self._zone.first_instant(wall)
-            _, end, offset, _ = self._zone.segment(resume)
+            segment = self._zone.segment(resume)
             instant = resume - 1
         return None
 

@@ -5,8 +5,7 @@ Sets of small numbers are masks with bit n for the value n. A SQL engine can sto
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from foliot.cron.days import DayRule
 
@@ -15,8 +14,7 @@ Unit = Literal["Y", "Q", "M", "W", "D", "H", "m", "S"]
 ALL_MONTHS = (1 << 13) - 2
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
+class Fields(NamedTuple):
     """The five to seven fields."""
 
     seconds: int
@@ -28,28 +26,24 @@ class Fields:
     by_interval: bool  # a time field begins with `*`: the schedule follows elapsed time through clock changes
 
 
-@dataclass(frozen=True, slots=True)
-class Every:
+class Every(NamedTuple):
     """`@every`: a grid of so many seconds."""
 
     seconds: int
 
 
-@dataclass(frozen=True, slots=True)
-class AtStart:
+class AtStart(NamedTuple):
     """`@reboot`: no instant of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Modifier:
+class Modifier(NamedTuple):
     """`E1M2D`, `S0W`: from a wall time to the end or the start of a period, step by step."""
 
     to_end: bool
     steps: tuple[tuple[Unit, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """One alternative of a union. Without a body it is a bare modifier, counted from the instant asked about."""
 
     body: Fields | Every | AtStart | None
@@ -58,6 +52,5 @@ class Part:
     zone: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
+class Pattern(NamedTuple):
     parts: tuple[Part, ...]

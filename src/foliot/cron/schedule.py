@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, NoReturn
 
 from foliot.cron.calendar import DAY
-from foliot.cron.compiler import Compiled, Policy, compile_schedule
+from foliot.cron.compiler import Compiled, Policy, check_schedule, compile_schedule
 from foliot.cron.errors import InvalidInstant
 from foliot.cron.instants import EARLIEST, LATEST
-from foliot.cron.pattern import AtStart
+from foliot.cron.pattern import AtStart, Pattern
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -41,15 +41,31 @@ class Cron:
     _compiled: Compiled
 
     def __init__(self, pattern: str, tz: str = "UTC", dst: Policy = "default", anchor: datetime = EPOCH) -> None:
-        compiled = compile_schedule(pattern, tz, dst, _seconds(anchor))
-        for name, value in zip(self.__slots__, (compiled, anchor, dst, pattern, tz), strict=True):
+        check_schedule(pattern, tz, dst)
+        _seconds(anchor)
+        for name, value in (("pattern", pattern), ("tz", tz), ("dst", dst), ("anchor", anchor)):
             object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Compiled:
+        """Compiles at first use: Python asks here for what is not set, and never again once it is."""
+        if name != "_compiled":
+            raise AttributeError(f"a Cron has no {name}")
+        compiled = compile_schedule(self.pattern, self.tz, self.dst, _seconds(self.anchor))
+        object.__setattr__(self, "_compiled", compiled)
+        return compiled
 
     def next(self, after: datetime) -> datetime | None:
         """The first instant later than this one."""
+        try:  # `_seconds` written out: this is the call that schedulers live on
+            elapsed = after - EPOCH
+        except TypeError:
+            raise _naive(after) from None
+        second = elapsed.days * DAY + elapsed.seconds
         compiled = self._compiled
-        at = compiled.instants.next(max(_seconds(after), compiled.first - 1))
-        return None if at is None or at > compiled.last else compiled.zone.stamp(at)
+        if not compiled.first <= second <= compiled.last:
+            second = max(_seconds(after), compiled.first - 1)
+        at = compiled.instants.next(second)
+        return None if at is None or at > compiled.last else datetime.fromtimestamp(at, compiled.zone.info)
 
     def prev(self, before: datetime) -> datetime | None:
         """The last instant earlier than this one."""
@@ -100,19 +116,23 @@ class Cron:
     @property
     def at_start(self) -> bool:
         """Whether it (also) fires once per cluster start: `@reboot`."""
-        return any(isinstance(part.body, AtStart) for part in self._compiled.pattern.parts)
+        return any(isinstance(part.body, AtStart) for part in self._parsed.parts)
 
     def explain(self) -> str:
         """The schedule in English, short enough for a tooltip."""
         from foliot.cron.explain import explain
 
-        return explain(self._compiled.pattern, self.tz, self.dst, self.anchor)
+        return explain(self._parsed, self.tz, self.dst, self.anchor)
 
     def frequency(self) -> str:
         """How often it runs, in a word: `daily`, `every-5-minutes`, `rare`."""
         from foliot.cron.frequency import frequency
 
         return frequency(self._compiled.instants)
+
+    @property
+    def _parsed(self) -> Pattern:
+        return check_schedule(self.pattern, self.tz, self.dst)
 
     def _between(self, first: int, end: int) -> Iterator[datetime]:
         compiled = self._compiled

@@ -1,18 +1,18 @@
 """The wall times that a pattern's fields name, searched with bit masks. Knows the calendar, and no zone.
 
 A wall time is a count of seconds from 1970-01-01 00:00 on the clock on the wall. The days of a year are one mask of
-366 bits, made once for each kind of year and kept; the next day is its lowest set bit. The times of a day are two
-short sorted lists: the minutes of the day and the seconds within each.
+366 bits, made once for each kind of year and kept; the next day is its lowest set bit.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from foliot.cron.bits import bits
 from foliot.cron.calendar import CYCLE_YEARS, DAY, YEAR_KINDS, YearKind, kind_number, weeks_mask, year_of, year_start
+from foliot.cron.clock import TimesOfDay
 from foliot.cron.days import kind_of_month, month_masks
 from foliot.cron.fields import YEAR
 from foliot.cron.pattern import Fields
@@ -26,17 +26,21 @@ class Walls:
     def __init__(self, fields: Fields, weeks: int | None) -> None:
         self._fields = fields
         self._weeks = weeks
-        self._month_masks = month_masks(fields.days)
         self._year_masks: list[int | None] = [None] * len(YEAR_KINDS)
-        hours, minutes = bits(fields.hours), bits(fields.minutes)
-        self._minutes = [hour * 3600 + minute * 60 for hour in hours for minute in minutes]
-        self._seconds = bits(fields.seconds)
-        self._first_second = self._seconds[0]
-        self._last_second = self._seconds[-1]
-        self._first_time = self._minutes[0] + self._first_second
-        self._last_time = self._minutes[-1] + self._last_second
-        self._numbers = None if fields.years is None else [YEAR.low + bit for bit in bits(fields.years)]
-        self._year = self._load(2000)
+        self._year: _Year = (0, 0, 0, 0)  # the one that was last looked at; none yet
+
+    @cached_property
+    def times(self) -> TimesOfDay:
+        return TimesOfDay(self._fields)
+
+    @cached_property
+    def _month_masks(self) -> tuple[int, ...]:
+        return month_masks(self._fields.days)
+
+    @cached_property
+    def _numbers(self) -> list[int] | None:
+        years = self._fields.years
+        return None if years is None else [YEAR.low + bit for bit in bits(years)]
 
     def after(self, wall: int) -> int | None:
         """The least wall time of the set that is later."""
@@ -45,8 +49,8 @@ class Walls:
         if not first <= day < end:
             number, first, end, days = self._year = self._load(year_of(day))
         days >>= day - first
-        if days & 1 and second < self._last_time:
-            return wall - second + self._time_after(second)
+        if days & 1 and second < self.times.last:
+            return wall - second + self.times.after(second)
         days >>= 1
         if not days:
             following = self._year_from(number + 1)
@@ -54,7 +58,7 @@ class Walls:
                 return None
             self._year = following
             day, days = following[1] - 1, following[3]
-        return (day + (days & -days).bit_length()) * DAY + self._first_time
+        return (day + (days & -days).bit_length()) * DAY + self.times.first
 
     def before(self, wall: int) -> int | None:
         """The greatest wall time of the set that is earlier."""
@@ -63,8 +67,8 @@ class Walls:
         if not first <= day < end:
             number, first, end, days = self._year = self._load(year_of(day))
         today = 1 << (day - first)
-        if days & today and second > self._first_time:
-            return wall - second + self._time_before(second)
+        if days & today and second > self.times.first:
+            return wall - second + self.times.before(second)
         days &= today - 1
         if not days:
             preceding = self._year_up_to(number - 1)
@@ -72,27 +76,10 @@ class Walls:
                 return None
             self._year = preceding
             _, first, _, days = preceding
-        return (first + days.bit_length() - 1) * DAY + self._last_time
+        return (first + days.bit_length() - 1) * DAY + self.times.last
 
     def __contains__(self, wall: int) -> bool:
         return self.after(wall - 1) == wall
-
-    def _time_after(self, second: int) -> int:
-        """The next time of the same day; there is one."""
-        index = bisect_right(self._minutes, second)
-        if index:
-            minute = self._minutes[index - 1]
-            if second - minute < self._last_second:
-                return minute + self._seconds[bisect_right(self._seconds, second - minute)]
-        return self._minutes[index] + self._first_second
-
-    def _time_before(self, second: int) -> int:
-        """The time before, on the same day; there is one."""
-        index = bisect_left(self._minutes, second) - 1
-        minute = self._minutes[index]
-        if second - minute > self._first_second:
-            return minute + self._seconds[bisect_left(self._seconds, second - minute) - 1]
-        return self._minutes[index - 1] + self._last_second
 
     def _load(self, number: int) -> _Year:
         first = year_start(number)

@@ -16,11 +16,9 @@ import struct
 from bisect import bisect_right
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import cache, lru_cache
-from pathlib import Path
 from typing import NamedTuple
 
 from foliot.cron.calendar import CYCLE, CYCLE_YEARS, DAY, year_of, year_start
-from foliot.cron.footer import parse_footer
 
 BEGINNING = -(1 << 62)
 END = 1 << 62
@@ -28,6 +26,7 @@ END = 1 << 62
 _FOLDS_FROM = 2100  # the last written-out transition of any zone is in 2087
 _NAME = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*")
 _NOT_PORTABLE = re.compile(r"(?:posix|right)/.*|posixrules|localtime")
+_LONGEST_NAME = 64  # or the file system complains
 _OFFSET = re.compile(r"([+-])([01][0-9]|2[0-3]):([0-5][0-9])")
 _HEADER = struct.Struct(">4sc15x6l")
 
@@ -104,6 +103,13 @@ class UnknownZone(LookupError):
     """Neither an IANA name that this machine knows nor an offset like +05:30."""
 
 
+def is_zone(name: str) -> bool:
+    """Whether there is a zone of this name, without the work of reading it."""
+    return (
+        name == "UTC" or _OFFSET.fullmatch(name) is not None or name in listed_names() or _read_file(name) is not None
+    )
+
+
 @lru_cache(maxsize=2048)
 def load_zone(name: str) -> Zone:
     """The zone called `UTC`, an IANA name, or an offset like `+05:30` (east is positive)."""
@@ -121,8 +127,8 @@ def load_zone(name: str) -> Zone:
 
 def read_transitions(name: str) -> Transitions:
     """What the zone's file says, its footer expanded."""
-    data = _read_file(name) if _NAME.fullmatch(name) and not _NOT_PORTABLE.fullmatch(name) else None
-    if data is None or not data.startswith(b"TZif"):
+    data = _read_file(name)
+    if data is None:
         raise UnknownZone(name)
     return parse_tzif(data)
 
@@ -147,23 +153,28 @@ def parse_tzif(data: bytes) -> Transitions:
 
 
 @cache
-def listed_names() -> tuple[str, ...]:
-    """The IANA names that the tzdata package lists; for suggestions, as looking at every file would take too long."""
+def listed_names() -> dict[str, None]:
+    """The IANA names that the tzdata package lists, in order. Looking at every file would take too long."""
     from importlib import resources
 
     try:
-        return tuple(resources.files("tzdata").joinpath("zones").read_text("ascii").split())
+        return dict.fromkeys(resources.files("tzdata").joinpath("zones").read_text("ascii").split())
     except (ModuleNotFoundError, OSError):
-        return ()
+        return {}
 
 
 def _read_file(name: str) -> bytes | None:
+    """The zone's file, looked for where `zoneinfo` looks, in the same order."""
+    if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name) or _NOT_PORTABLE.fullmatch(name):
+        return None
     import zoneinfo
+    from pathlib import Path
 
     for directory in zoneinfo.TZPATH:
         path = Path(directory, name)
         if path.is_file():
-            return path.read_bytes()
+            data = path.read_bytes()
+            return data if data.startswith(b"TZif") else None
     return _read_packaged(name)
 
 
@@ -188,6 +199,8 @@ def _never_changes(offset: int) -> Transitions:
 
 def _expand(before: int, instants: list[int], offsets: list[int], footer: str) -> Transitions:
     """Adds what the footer's rule says of the years after the last transition that is written out."""
+    from foliot.cron.footer import parse_footer  # not needed for UTC, so not at import
+
     rule = parse_footer(footer) if footer else None
     if rule is None or not rule.changes:
         return Transitions(rule.standard if rule and not instants else before, instants, offsets, END)
