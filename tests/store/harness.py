@@ -89,8 +89,12 @@ class Session:
         self._pending: Future[list[Any]] | None = None
 
     def execute(self, statement: Statement, params: Sequence[Any] | dict[str, Any] = ()) -> list[Any]:
-        cursor = self.connection.execute(statement, params or None)
+        cursor = self.connection.execute(statement, params or None, binary=bool(params))
         return cursor.fetchall() if cursor.description else []
+
+    def configure(self, **settings: str) -> None:
+        for name, value in settings.items():
+            self.execute("SELECT set_config(%s, %s, false)", (name, value))
 
     def begin(self, isolation: LiteralString = "READ COMMITTED") -> None:
         self.execute(sql.SQL("BEGIN ISOLATION LEVEL {}").format(sql.SQL(isolation)))

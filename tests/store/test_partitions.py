@@ -1,0 +1,132 @@
+"""History by the day: partitions made ahead, the default ones as a net."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.store.harness import Db, End
+
+PARENTS = ("finished_succeeded", "finished_otherwise", "attempts")
+BOUNDS = """
+    SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) AS bounds FROM pg_class c
+    WHERE c.relnamespace = 'foliot'::regnamespace AND c.relispartition AND c.relkind = 'r' ORDER BY 1"""
+
+
+def bounds(db: Db) -> dict[str, str]:
+    session = db.session(db.url)
+    session.configure(TimeZone="UTC")
+    return {row.relname: row.bounds for row in session.execute(BOUNDS)}
+
+
+def homes(db: Db) -> dict[str, str]:
+    """The partition of each finished job, by its type."""
+    rows = db.execute("SELECT type, tableoid::regclass::text AS home FROM foliot.finished_jobs")
+    return {row.type: row.home.removeprefix("foliot.") for row in rows}
+
+
+def finish(db: Db, type: str, outcome: str, at: datetime) -> None:
+    db.now = at
+    epoch = db.node()
+    db.enqueue(type)
+    db.run(epoch, outcome, error={"kind": "permanent"})
+
+
+def test_a_migrated_schema_has_partitions_for_today_and_a_week(own_db: Db) -> None:
+    names = set(bounds(own_db))
+    for parent in PARENTS:
+        assert f"{parent}_default" in names
+        assert len([name for name in names if name.startswith(f"{parent}_20")]) == 8
+
+
+def test_making_partitions_twice_makes_them_once(own_db: Db) -> None:
+    assert own_db.value("make_partitions", days=2) == 9
+    assert own_db.value("make_partitions", days=2) == 0
+    assert own_db.value("make_partitions", days=3) == 3
+    own_db.tick(86400)
+    assert own_db.value("make_partitions", days=3) == 3
+    assert (
+        bounds(own_db)["attempts_20310314"]
+        == "FOR VALUES FROM ('2031-03-14 00:00:00+00') TO ('2031-03-15 00:00:00+00')"
+    )
+
+
+@pytest.mark.parametrize(
+    ("zone", "style"),
+    [("Asia/Kolkata", "SQL, DMY"), ("America/Sao_Paulo", "Postgres, DMY"), ("Pacific/Kiritimati", "German")],
+)
+def test_days_are_those_of_utc_whatever_the_session_says(own_db: Db, zone: str, style: str) -> None:
+    odd = own_db.session(own_db.url)
+    odd.configure(TimeZone=zone, DateStyle=style)
+    odd.value("make_partitions", days=1, now=datetime(2018, 11, 3, 23, 59, tzinfo=UTC))
+    assert {name: bound for name, bound in bounds(own_db).items() if name.startswith("attempts_2018")} == {
+        "attempts_20181103": "FOR VALUES FROM ('2018-11-03 00:00:00+00') TO ('2018-11-04 00:00:00+00')",
+        "attempts_20181104": "FOR VALUES FROM ('2018-11-04 00:00:00+00') TO ('2018-11-05 00:00:00+00')",
+    }
+
+
+def test_finished_jobs_go_to_their_state_and_day(own_db: Db) -> None:
+    own_db.value("make_partitions", days=2)
+    finish(own_db, "a", "succeeded", datetime(2031, 3, 14, 23, 59, 59, tzinfo=UTC))
+    finish(own_db, "b", "failed", datetime(2031, 3, 15, 0, 0, 0, tzinfo=UTC))
+    finish(own_db, "c", "skipped", datetime(2031, 3, 15, 12, 0, 0, tzinfo=UTC))
+    assert homes(own_db) == {
+        "a": "finished_succeeded_20310314", "b": "finished_otherwise_20310315", "c": "finished_succeeded_20310315",
+    }  # fmt: skip
+
+
+def test_without_a_partition_for_today_the_default_one_catches(own_db: Db) -> None:
+    finish(own_db, "a", "succeeded", own_db.now)
+    finish(own_db, "b", "failed", own_db.now)
+    assert homes(own_db) == {"a": "finished_succeeded_default", "b": "finished_otherwise_default"}
+    assert own_db.call("job_by_id", id=own_db.rows("finished_jobs")[0].id) != []
+
+
+def test_a_day_that_the_default_partition_has_caught_does_not_stop_the_days_after_it(own_db: Db) -> None:
+    """All nodes were down for a fortnight, and the first settles came before the first chore."""
+    finish(own_db, "a", "succeeded", own_db.now)
+    finish(own_db, "b", "failed", own_db.now)
+    assert own_db.value("make_partitions", days=2) == 6
+    names = set(bounds(own_db))
+    assert "attempts_20310315" in names
+    assert "attempts_20310314" not in names
+    finish(own_db, "c", "succeeded", own_db.now + timedelta(days=1))
+    assert homes(own_db)["c"] == "finished_succeeded_20310315"
+    assert own_db.value("make_partitions", days=0, now=own_db.now - timedelta(days=1)) == 0
+
+
+def test_two_makers_at_once_make_each_partition_once(own_db: Db) -> None:
+    one, other = own_db.session(), own_db.session()
+    one.begin()
+    assert one.value("make_partitions", days=1) == 6
+    waiting = other.start("make_partitions", days=1).blocked()
+    one.commit()
+    assert waiting.value() == 0
+
+
+def test_settles_do_not_wait_while_partitions_are_made(own_db: Db) -> None:
+    maker, epoch = own_db.session(), own_db.node()
+    own_db.value("make_partitions", days=0)
+    jobs = [own_db.enqueue() for _ in range(3)]
+    held = own_db.claim(epoch)
+    maker.begin()
+    maker.value("make_partitions", days=3)
+    own_db.execute("SET lock_timeout = '5s'")
+    ends = [End(row, outcome) for row, outcome in zip(held, ("succeeded", "failed", "skipped"), strict=True)]
+    own_db.settle(epoch, *ends)
+    maker.commit()
+    assert sorted(own_db.states(*jobs)) == ["failed", "succeeded", "succeeded"]
+
+
+def test_history_made_in_a_partition_looks_like_any_other(own_db: Db) -> None:
+    """Indexes come with the attachment, constraints and defaults with the copy."""
+    own_db.value("make_partitions", days=0)
+    counts = own_db.execute("""
+        SELECT c.relname, (SELECT count(*) FROM pg_index i WHERE i.indrelid = c.oid) AS indexes,
+          (SELECT count(*) FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype = 'c') AS checks,
+          (SELECT count(*) FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnotnull AND a.attnum > 0) AS required
+        FROM pg_class c WHERE c.relname ~ '^(finished_succeeded|finished_otherwise|attempts)_(20310314|default)$'""")
+    shapes = {row.relname: tuple(row)[1:] for row in counts}
+    for parent in PARENTS:
+        assert shapes[f"{parent}_20310314"] == shapes[f"{parent}_default"]
