@@ -1,7 +1,8 @@
 """Keeps child processes running: several workers side by side, or one that is started anew when its code changes.
 
 Signals reach the children through us: the first SIGTERM or Ctrl-C drains them, the second stops them at once. A child
-that ends by itself is replaced, later and later if it keeps ending. No child outlives us: each watches its parent.
+that dies is replaced, later and later if it keeps dying; one that ends in order (drained by an operator, nothing left
+to do) is not, and leaves the others to us. No child outlives us: each watches its parent.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import typer
 
 PARENT = "_FOLIOT_SUPERVISOR_PID"
 RECYCLED = 75  # a worker that reached its limit of jobs or memory, and wants to be replaced
-_BROKEN_APP = 4
+_USAGE, _NO_DATABASE, _BROKEN_APP = 2, 3, 4  # said at the first start, these would be said again
 _IGNORED = {"node_modules", "__pycache__", "venv"}
 
 
@@ -26,8 +27,11 @@ _IGNORED = {"node_modules", "__pycache__", "venv"}
 class _Slot:
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
+    starts: int = 0
     failures: int = 0
     start_at: float = 0.0
+    reloading: bool = False
+    done: bool = False
 
 
 @dataclass
@@ -39,7 +43,6 @@ class Supervisor:
     environment: dict[str, str] = field(default_factory=dict)
     watched: Path | None = None  # start anew when a Python file below it changes
     _signals: int = 0
-    _reloading: bool = False
     _code: int = 0
 
     def run(self) -> int:
@@ -57,8 +60,10 @@ class Supervisor:
 
     def _tend(self, slot: _Slot) -> None:
         if slot.process is None:
-            if not self._signals and time.monotonic() >= slot.start_at:
-                slot.process, slot.started = self._start(), time.monotonic()
+            if not self._signals and not slot.done and time.monotonic() >= slot.start_at:
+                slot.process, slot.started, slot.starts = self._start(), time.monotonic(), slot.starts + 1
+                if self._signals:  # came while it was being started, when nobody could pass it on
+                    slot.process.terminate()
             return
         code = slot.process.poll()
         if code is not None:
@@ -73,11 +78,10 @@ class Supervisor:
     def _ended(self, slot: _Slot, code: int) -> None:
         if self._signals:
             self._code = self._code or max(code, 0)
-        elif self._reloading or code == RECYCLED:
-            self._reloading = False
-            slot.failures = 0
-        elif code in (0, 2, 3, _BROKEN_APP) and not (self.watched and slot.failures):
-            self._signals, self._code = 1, code  # it said why, and would say it again
+        elif slot.reloading or code == RECYCLED:
+            slot.reloading, slot.failures = False, 0
+        elif code == 0 or (code in (_USAGE, _NO_DATABASE, _BROKEN_APP) and slot.starts == 1):
+            slot.done, self._code = True, self._code or code
         else:
             lived = time.monotonic() - slot.started
             slot.failures = 1 if lived > 60 else slot.failures + 1
@@ -87,7 +91,7 @@ class Supervisor:
             )
 
     def _over(self, slots: list[_Slot]) -> bool:
-        return bool(self._signals) and all(slot.process is None for slot in slots)
+        return all(slot.process is None and (slot.done or self._signals) for slot in slots)
 
     def _pass_on(self, slots: list[_Slot]) -> None:
         self._signals += 1
@@ -97,10 +101,10 @@ class Supervisor:
 
     def _reload(self, slots: list[_Slot]) -> None:
         typer.echo("The code has changed: running jobs may finish, then it starts anew.")
-        self._reloading = True
         for slot in slots:
-            slot.start_at = 0.0
+            slot.start_at, slot.done = 0.0, False
             if slot.process is not None:
+                slot.reloading = True
                 slot.process.terminate()
 
 
