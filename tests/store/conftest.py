@@ -18,7 +18,7 @@ def shared_db() -> Iterator[Callable[[Server], Db]]:
 
     def ask(server: Server) -> Db:
         if server.url() not in kept:
-            kept[server.url()] = Db(server.url(server.create_database(_template(server))))
+            kept[server.url()] = Db(server.url(server.create_database(template(server))))
         return kept[server.url()]
 
     yield ask
@@ -46,7 +46,7 @@ def own_db(schema_database: str) -> Iterator[Db]:
         db.close()
 
 
-def _template(server: Server) -> str:
+def template(server: Server) -> str:
     if "schema" not in server.templates:
         server.templates["schema"] = _migrated(server)
     return server.templates["schema"]

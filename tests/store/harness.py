@@ -89,7 +89,7 @@ class Session:
         self._pending: Future[list[Any]] | None = None
 
     def execute(self, statement: Statement, params: Sequence[Any] | dict[str, Any] = ()) -> list[Any]:
-        cursor = self.connection.execute(statement, params or None, binary=bool(params))
+        cursor = self.connection.execute(statement, params or None, binary=True)  # whatever the DateStyle
         return cursor.fetchall() if cursor.description else []
 
     def configure(self, **settings: str) -> None:
@@ -332,11 +332,11 @@ _SIGNATURES: LiteralString = """
     SELECT p.proname, a.name, format_type(a.type, NULL) AS type
     FROM pg_proc p CROSS JOIN LATERAL
       unnest(p.proargnames[:p.pronargs], p.proargtypes::oid[]) WITH ORDINALITY a(name, type, place)
-    WHERE p.pronamespace = %(schema)s::regnamespace AND p.proargmodes IS NULL
+    WHERE p.pronamespace = quote_ident(%(schema)s)::regnamespace AND p.proargmodes IS NULL
     UNION ALL
     SELECT p.proname, a.name, format_type(a.type, NULL)
     FROM pg_proc p CROSS JOIN LATERAL unnest(p.proargnames, p.proargmodes, p.proallargtypes) a(name, mode, type)
-    WHERE p.pronamespace = %(schema)s::regnamespace AND a.mode IN ('i', 'b')
+    WHERE p.pronamespace = quote_ident(%(schema)s)::regnamespace AND a.mode IN ('i', 'b')
 """
 
 _ALWAYS: dict[str, LiteralString] = {
