@@ -219,7 +219,8 @@ def _segments(transitions: Transitions) -> list[Segment]:
     """One segment per stretch of constant offset: changes of name or of the summer-time flag alone do not count."""
     start, offset, high = BEGINNING, transitions.before, BEGINNING
     segments = []
-    for instant, new_offset in zip(transitions.instants, transitions.offsets, strict=True):
+    changes = dict(zip(transitions.instants, transitions.offsets, strict=True))  # the later of two at one instant
+    for instant, new_offset in changes.items():
         if new_offset == offset:
             continue
         segments.append(Segment(start, instant, offset, high))

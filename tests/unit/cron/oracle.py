@@ -25,6 +25,12 @@ class Oracle:
     def prev(self, before: datetime) -> datetime | None:
         return max((run for part in self.parts if (run := part.prev(before)) is not None), default=None)
 
+    def trigger(self, after: datetime) -> datetime | None:
+        """The trigger behind `next`, where there is a modifier on a single set of triggers."""
+        [part, *others] = self.parts
+        window = part.window(after) if isinstance(part, ModifiedRuns) and not others else None
+        return None if window is None else window[0]
+
     def matches(self, at: datetime) -> bool:
         return self.prev(at + SECOND) == at
 

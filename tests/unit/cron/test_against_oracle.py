@@ -35,6 +35,11 @@ def compare(case: Case, tally: Tally) -> None:
         assert in_utc(cron.next(after)) == second
         assert cron.matches(after)
     assert cron.matches(case.instant) == oracle.matches(case.instant)
+    trigger = oracle.trigger(case.instant)
+    if trigger is not None:
+        window = cron.window(case.instant)
+        assert window is not None
+        assert in_utc(window.trigger) == trigger
 
 
 def run(examples: int, capsys: pytest.CaptureFixture[str]) -> Tally:

@@ -105,7 +105,7 @@ def check(case: Case, other: str) -> None:
 RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 
 
-@settings(RELAXED, max_examples=500)
+@settings(RELAXED, max_examples=200)
 @given(pairs())
 def test_schedules_that_sound_alike_run_alike(pair: tuple[Case, str]) -> None:
     check(*pair)
