@@ -96,6 +96,8 @@ def _run(node: Node, limits: Limits) -> None:
         asyncio.run(_until_stopped(node, limits))
     else:
         uvloop.run(_until_stopped(node, limits))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # all is done; an impatient signal must not make it look like a failure
 
 
 async def _until_stopped(node: Node, limits: Limits) -> None:

@@ -131,6 +131,11 @@ class Worker:
 
     def drain(self) -> None:
         """Claim nothing more, let what runs end, give back the rest."""
+        if not self._draining.is_set():
+            running = len(self.engine.runs)
+            logger.info(
+                "Draining: %d handlers may run on for %g s, the rest goes back", running, self._plan.drain_timeout
+            )
         self._draining.set()
         self.engine.room.set()
         self.doorbell.ring()

@@ -77,8 +77,10 @@ CREATE OR REPLACE FUNCTION drain(name text, now timestamptz DEFAULT NULL) RETURN
 BEGIN
   PERFORM FROM nodes n WHERE n.name = drain.name AND n.state = 'active' FOR UPDATE;   -- a claim's KEY SHARE does not meet a plain UPDATE
   UPDATE nodes n SET state = 'draining' WHERE n.name = drain.name AND n.state = 'active';
-  IF FOUND THEN PERFORM note('drain', 'node ' || drain.name, NULL, NULL, drain.now); END IF;
-  RETURN FOUND;
+  IF NOT FOUND THEN RETURN false; END IF;
+  PERFORM note('drain', 'node ' || drain.name, NULL, NULL, drain.now);
+  PERFORM pg_notify(wake_channel(), '');                 -- its next claim tells it, so let there be one
+  RETURN true;
 END $$;
 
 -- Releases, unspent, whatever these claims still hold. Rows that somebody else has locked stay for the next call.
