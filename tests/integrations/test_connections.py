@@ -5,26 +5,32 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 import psycopg
+import psycopg2  # type: ignore[import-untyped]
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from foliot import App, Job, StaleFence, Task
+from foliot.client import foreign, plans
 from foliot.client.foreign.drivers import SUPPORTED, numbered
+from foliot.errors import SchemaError
 from foliot.model.ids import new_id
+from foliot.postgres.migrate import Source, migrate
 from foliot.store.refusals import Invalid, PayloadDiffers, WrongDatabase
 from foliot.worker.run import Claimed, Run
 from tests.integrations.callers import Caller
 from tests.integrations.drivers import CALLERS
+from tests.servers import Server
 
+MANY = 12  # enough for COPY, here
 NOTE = "INSERT INTO notes VALUES (1)"
 HOSTILE = "100%s %% %(name)s $1 :name ? \\ ' \" é 🎈 \n\t"
 
@@ -33,6 +39,7 @@ class Observer:
     """A second connection: what everybody else sees."""
 
     def __init__(self, url: str) -> None:
+        self.url = url
         self.connection = psycopg.connect(url, autocommit=True)
 
     def jobs(self) -> set[UUID]:
@@ -55,18 +62,54 @@ def surprised(block: AbstractContextManager[Any]) -> Iterator[None]:
         raise Surprise
 
 
-@pytest.fixture
-def database_of_the_caller(schema_database: str) -> str:
-    with psycopg.connect(schema_database) as connection:
-        connection.execute("CREATE TABLE notes (n int)")
-    return schema_database
+@contextmanager
+def new_database(server: Server, *, schema: bool) -> Iterator[str]:
+    name = server.create_database()
+    if schema:
+        migrate(server.url(name), "foliot", Source.of_package("foliot.store"))
+    yield server.url(name)
+    server.drop_database(name)
+
+
+@pytest.fixture(scope="module")
+def empty_database(server: Server) -> Iterator[str]:
+    with new_database(server, schema=False) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def second_installation(server: Server) -> Iterator[str]:
+    with new_database(server, schema=True) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def onlooker(server: Server) -> Iterator[Observer]:
+    """One database for all, which holds the callers' notes too: one per test would take most of the time."""
+    with new_database(server, schema=True) as url:
+        observer = Observer(url)
+        observer.connection.execute("CREATE TABLE notes (n int)")
+        yield observer
+        observer.connection.close()
 
 
 @pytest.fixture
-def other(database_of_the_caller: str) -> Iterator[Observer]:
-    observer = Observer(database_of_the_caller)
-    yield observer
-    observer.connection.close()
+def other(onlooker: Observer) -> Observer:
+    """Of an empty queue, and a page without notes."""
+    for table in ("notes", *(f"foliot.{name}" for name in ("jobs", "finished_jobs", "idempotency", "claims", "nodes"))):
+        onlooker.connection.execute(f"DELETE FROM {table}".encode())
+    return onlooker
+
+
+@pytest.fixture
+def home(other: Observer) -> str:
+    """The database in which the caller has his notes and the App its jobs."""
+    return other.url
+
+
+@pytest.fixture(autouse=True)
+def few_are_enough_for_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "COPY_FROM", MANY)
 
 
 @pytest.fixture
@@ -90,8 +133,8 @@ def kind(request: pytest.FixtureRequest) -> type[Caller]:
 
 
 @pytest.fixture
-def caller(kind: type[Caller], database_of_the_caller: str) -> Iterator[Caller]:
-    caller = kind(database_of_the_caller)
+def caller(kind: type[Caller], home: str) -> Iterator[Caller]:
+    caller = kind(home)
     yield caller
     caller.close()
 
@@ -148,7 +191,7 @@ def test_autocommit_is_at_once(caller: Caller, other: Observer, app: App, task: 
     with caller.autocommit():
         job = caller.enqueue(task, 1)
         assert other.jobs() == {job.id}
-        jobs = caller.enqueue_many(app, [task.bind(n) for n in range(600)])
+        jobs = caller.enqueue_many(app, [task.bind(n) for n in range(MANY)])
         assert other.jobs() == {job.id, *(each.id for each in jobs)}
 
 
@@ -174,8 +217,8 @@ def test_a_pooled_connection_is_given_back_as_it_was(caller: Caller, other: Obse
 # -- what is enqueued
 
 
-def test_every_option_arrives_as_it_does_on_our_own_connection(caller: Caller, database_of_the_caller: str) -> None:
-    own = App(database_of_the_caller)
+def test_every_option_arrives_as_it_does_on_our_own_connection(caller: Caller, home: str) -> None:
+    own = App(home)
     options: dict[str, Any] = {
         "queue": HOSTILE,
         "priority": -7,
@@ -220,7 +263,7 @@ def test_an_idempotency_key_is_known_within_the_transaction_and_after_it(
     assert other.jobs() == {first.id}
 
 
-@pytest.mark.parametrize("number", [0, 3, 600])
+@pytest.mark.parametrize("number", [3, MANY, 600])
 def test_many_are_in_the_transaction_and_answered_in_order(
     caller: Caller, other: Observer, app: App, task: Task[[int], None], number: int
 ) -> None:
@@ -234,24 +277,28 @@ def test_many_are_in_the_transaction_and_answered_in_order(
     assert len(other.jobs()) == number
 
 
-@pytest.mark.parametrize("number", [3, 600])
 def test_many_with_keys_are_answered_with_the_jobs_that_have_them(
-    caller: Caller, other: Observer, app: App, task: Task[[int], None], number: int
+    caller: Caller, other: Observer, app: App, task: Task[[int], None]
 ) -> None:
     with caller.transaction():
         known = caller.enqueue(task, 1, idempotency_key="1")
-        jobs = caller.enqueue_many(app, [task.using(idempotency_key=str(n)).bind(n) for n in range(number)])
-    assert [job.created for job in jobs] == [n != 1 for n in range(number)]
+        jobs = caller.enqueue_many(app, [task.using(idempotency_key=str(n)).bind(n) for n in range(MANY)])
+    assert [job.created for job in jobs] == [n != 1 for n in range(MANY)]
     assert jobs[1].id == known.id
     assert other.jobs() == {job.id for job in jobs}
 
 
-def test_many_with_keys_on_our_own_connection_too(database_of_the_caller: str) -> None:
-    own = App(database_of_the_caller)
-    calls = [_any(own).using(idempotency_key=str(n)).bind(n) for n in range(600)]
+def test_many_with_keys_on_our_own_connection_too(home: str) -> None:
+    own = App(home)
+    calls = [_any(own).using(idempotency_key=str(n)).bind(n) for n in range(MANY)]
     first, second = own.enqueue_many(calls), own.enqueue_many(calls)
     assert [(job.id, job.created) for job in second] == [(job.id, False) for job in first]
     own.close()
+
+
+def test_none_at_all_are_none(caller: Caller, app: App) -> None:
+    with caller.transaction():
+        assert caller.enqueue_many(app, []) == []
 
 
 def test_calls_bring_their_connection_along(caller: Caller, other: Observer, app: App, task: Task[[int], None]) -> None:
@@ -283,7 +330,7 @@ def test_what_is_refused_is_our_error_and_leaves_nothing(
 ) -> None:
     with caller.transaction():
         kept = caller.enqueue(task, 1)
-        calls = [task.bind(n) for n in range(600)]
+        calls = [task.bind(n) for n in range(MANY)]
         with pytest.raises(Invalid, match="Job of type 't' refused: queue must be"), caller.savepoint():
             caller.enqueue(task, 3, queue="")
         with pytest.raises(Invalid, match="queue must be"), caller.savepoint():
@@ -294,10 +341,10 @@ def test_what_is_refused_is_our_error_and_leaves_nothing(
 
 
 def test_a_serialization_failure_is_the_drivers_own(
-    caller: Caller, other: Observer, database_of_the_caller: str, task: Task[[int], None]
+    caller: Caller, other: Observer, home: str, task: Task[[int], None]
 ) -> None:
     """So that the caller's retry works, which knows its driver's errors and not ours."""
-    own = App(database_of_the_caller)
+    own = App(home)
 
     def conflict() -> None:
         caller.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -312,8 +359,8 @@ def test_a_serialization_failure_is_the_drivers_own(
     own.close()
 
 
-def test_a_database_without_foliot(kind: type[Caller], database: str, task: Task[[int], None]) -> None:
-    caller = kind(database)
+def test_a_database_without_foliot(kind: type[Caller], empty_database: str, task: Task[[int], None]) -> None:
+    caller = kind(empty_database)
     told = r"(?s)no schema 'foliot' of ours.*foliot db migrate"
     with pytest.raises(WrongDatabase, match=told), caller.transaction():
         caller.enqueue(task, 1)
@@ -326,7 +373,7 @@ def test_another_installation_than_the_apps_own(caller: Caller, other: Observer,
     with caller.transaction():
         with pytest.raises(WrongDatabase, match=r"(?s)another installation.*schema 'foliot'.*Nothing was enqueued"):
             caller.call(app.enqueue, "t", {"n": 1})
-        for number in (1, 600):
+        for number in (1, MANY):
             calls = [_any(app).bind(n) for n in range(number)]
             with pytest.raises(WrongDatabase):
                 caller.enqueue_many(app, calls)
@@ -335,15 +382,26 @@ def test_another_installation_than_the_apps_own(caller: Caller, other: Observer,
     app.close()
 
 
-def test_the_apps_own_installation_is_the_right_one(
-    caller: Caller, other: Observer, app: App, database_of_the_caller: str
-) -> None:
-    own = App(database_of_the_caller)
+def test_what_one_colour_has_seen_the_other_knows(home: str, other: Observer, second_installation: str) -> None:
+    app = App(second_installation)
+
+    async def look() -> None:
+        await app.jobs.alist()
+        await app.aclose()
+
+    asyncio.run(look())
+    with psycopg.connect(home) as connection, pytest.raises(WrongDatabase, match="another installation"):
+        app.enqueue("t", connection=connection)
+    assert "client" not in vars(app), "it was not opened to find out"
+
+
+def test_the_apps_own_installation_is_the_right_one(caller: Caller, other: Observer, app: App, home: str) -> None:
+    own = App(home)
     own.jobs.list()
     assert own.client.installation
     with caller.transaction():
         job = caller.call(own.enqueue, "t", {"n": 1})
-        jobs = caller.enqueue_many(own, [_any(own).bind(n) for n in range(600)])
+        jobs = caller.enqueue_many(own, [_any(own).bind(n) for n in range(MANY)])
     assert other.jobs() == {job.id, *(each.id for each in jobs)}
     own.close()
 
@@ -355,14 +413,6 @@ def _any(app: App) -> Task[..., Any]:
         async def anything(n: int) -> None: ...
 
     return app.tasks["any"]
-
-
-@pytest.fixture
-def second_installation(database: str) -> str:
-    from foliot.postgres.migrate import Source, migrate
-
-    migrate(database, "foliot", Source.of_package("foliot.store"))
-    return database
 
 
 def test_the_wrong_colour_names_its_twin(caller: Caller, app: App, task: Task[[int], None]) -> None:
@@ -406,11 +456,26 @@ def test_another_database_system_is_named(task: Task[[int], None]) -> None:
         task.using(connection=connection).enqueue(1)
 
 
+def test_a_polled_psycopg2_connection_is_refused(home: str, task: Task[[int], None]) -> None:
+    connection = psycopg2.connect(home, async_=1)
+    with pytest.raises(TypeError, match="asynchronous psycopg2"):
+        task.using(connection=connection).enqueue(1)
+    connection.close()
+
+
+def test_a_schema_that_is_too_old_is_told_apart(home: str, other: Observer, task: Task[[int], None]) -> None:
+    with psycopg.connect(home) as connection:
+        connection.execute("ALTER FUNCTION foliot.enqueue RENAME TO enqueue_of_yore")
+        with pytest.raises(SchemaError, match=r"(?s)'foliot' is too old: .*foliot db migrate"):
+            task.using(connection=connection).enqueue(1)
+        connection.rollback()
+
+
 def test_the_blocking_face_of_an_async_session_may_be_used_on_its_loop(
-    database_of_the_caller: str, other: Observer, task: Task[[int], None]
+    home: str, other: Observer, task: Task[[int], None]
 ) -> None:
     async def run() -> None:
-        engine = create_async_engine(database_of_the_caller.replace("postgresql:", "postgresql+asyncpg:"))
+        engine = create_async_engine(home.replace("postgresql:", "postgresql+asyncpg:"))
         async with AsyncSession(engine) as session, session.begin():
             await session.run_sync(lambda plain: task.using(connection=plain).enqueue(1))
             await session.run_sync(lambda plain: task.using(connection=plain.connection()).enqueue(2))
@@ -419,6 +484,19 @@ def test_the_blocking_face_of_an_async_session_may_be_used_on_its_loop(
 
     asyncio.run(run())
     assert len(other.jobs()) == 2
+
+
+def test_copy_is_used_where_several_statements_are_one(home: str) -> None:
+    with psycopg.connect(home, autocommit=True) as connection:
+        assert not foreign.copies(connection), "each statement would be a transaction"
+        with connection.transaction():
+            assert foreign.copies(connection)
+            with connection.pipeline():
+                assert not foreign.copies(connection), "a pipeline cannot"
+    with psycopg.connect(home) as connection:
+        assert foreign.copies(connection), "the first statement begins a transaction"
+    with closing(psycopg2.connect(home)) as older:
+        assert not foreign.copies(older)
 
 
 def test_placeholders_are_numbered() -> None:
@@ -440,14 +518,12 @@ def claimed(app: App, other: Observer) -> Run:
 
 
 @pytest.fixture
-def run(app: App, database_of_the_caller: str, other: Observer) -> Run:
+def run(app: App, other: Observer) -> Run:
     @app.task(type="result")
     async def result(n: int) -> dict[str, str]:
         return {}
 
-    own = App(database_of_the_caller)
-    own.enqueue("result", {"n": 1})
-    own.close()
+    other.connection.execute("SELECT foliot.enqueue('result', '{\"n\": 1}')")
     return claimed(app, other)
 
 
