@@ -32,6 +32,7 @@ from tests.chaos.producers import Producer, acknowledge, external_job
 from tests.chaos.proxy import Proxy
 from tests.chaos.server import ChaosServer
 from tests.chaos.workers import Worker, Workers
+from tests.servers import _place
 from tests.waiting import until
 
 SHELL_QUEUE = "shell"
@@ -69,7 +70,7 @@ class Chaos:
 
     def __enter__(self) -> Self:
         self.random = Random(self.plan.seed)
-        self.directory = Path(tempfile.mkdtemp(prefix="chaos-"))
+        self.directory = Path(tempfile.mkdtemp(prefix="chaos-", dir=_place()))
         (self.directory / "journal").mkdir()
         self.journal = journal.Journal(self.directory / "journal")
         self.server = ChaosServer(self.binaries).__enter__()

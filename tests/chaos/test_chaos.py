@@ -26,3 +26,18 @@ def _survive(binaries: Binaries, plan: Plan) -> None:
 @pytest.mark.timeout(240)
 def test_nothing_is_lost_and_nothing_happens_twice(binaries: Binaries) -> None:
     _survive(binaries, Plan(seed_of_environment(), seconds=20, jobs=300))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_nothing_is_lost_in_a_long_storm_either(binaries: Binaries) -> None:
+    _survive(
+        binaries, Plan(seed_of_environment(), seconds=300, jobs=9000, direct=4, proxied=4, producers=4, external=2)
+    )
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_nor_with_the_shortest_lease_and_faults_without_a_break(binaries: Binaries) -> None:
+    plan = Plan(seed_of_environment(), seconds=120, jobs=1200, lease=1, gap=(0.05, 0.5), patience=120)
+    _survive(binaries, plan)
