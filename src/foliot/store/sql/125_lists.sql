@@ -1,6 +1,7 @@
 -- Looking jobs up: by id through both tables' indexes, in lists by keyset (newest first, after the last id seen), never by OFFSET.
 
-CREATE OR REPLACE FUNCTION job_by_id(id uuid) RETURNS SETOF job LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION job_by_id(id uuid) RETURNS SETOF job LANGUAGE plpgsql STABLE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 #variable_conflict use_column
 BEGIN
   IF EXISTS (SELECT FROM jobs j WHERE j.id = job_by_id.id) THEN
@@ -13,24 +14,29 @@ END $$;
 CREATE OR REPLACE FUNCTION ending_of(id uuid) RETURNS TABLE (state text, result jsonb, error jsonb) LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
   SELECT f.state, f.result, f.error FROM finished_jobs f WHERE f.id = ending_of.id AND f.finished_at >= history_from(ending_of.id) LIMIT 1 $$;
 
+-- Ids first, each table in the order of its index and no further than the page; planned anew, so that only partitions of these states are looked at.
 CREATE OR REPLACE FUNCTION job_list(states text[] DEFAULT NULL, type text DEFAULT NULL, queue text DEFAULT NULL, tenant text DEFAULT NULL,
   after uuid DEFAULT NULL, message text DEFAULT NULL, max int DEFAULT 50)
-RETURNS SETOF job LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+RETURNS SETOF job LANGUAGE plpgsql STABLE SET search_path FROM CURRENT
+SET plan_cache_mode = force_custom_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 DECLARE
-  finished text[] := '{succeeded,dead,canceled}';
+  wanted text[] := CASE WHEN cardinality(job_list.states) > 0 THEN job_list.states ELSE '{blocked,queued,running,failed,succeeded,dead,canceled}' END;
+  below uuid := coalesce(job_list.after, 'ffffffff-ffff-ffff-ffff-ffffffffffff');
 BEGIN
-  RETURN QUERY SELECT * FROM (
-    SELECT * FROM (SELECT v.* FROM job v WHERE v.finished_at IS NULL AND (cardinality(job_list.states) IS NULL OR cardinality(job_list.states) = 0 OR v.state = ANY (job_list.states))
-      AND (job_list.type IS NULL OR v.type = job_list.type) AND (job_list.queue IS NULL OR v.queue = job_list.queue)
-      AND (job_list.tenant IS NULL OR v.tenant = job_list.tenant) AND (job_list.after IS NULL OR v.id < job_list.after)
-      AND (job_list.message IS NULL OR v.error->>'message' = job_list.message) ORDER BY v.id DESC LIMIT job_list.max) u
+  RETURN QUERY SELECT v.* FROM (
+    (SELECT j.id FROM jobs j WHERE j.id < below AND wanted && '{blocked,queued,running,failed}'
+      AND CASE WHEN j.fence <> 0 THEN 'running' WHEN j.wait = 'blocked' THEN 'blocked' WHEN j.failed THEN 'failed' ELSE 'queued' END = ANY (wanted)
+      AND (job_list.type IS NULL OR j.type = job_list.type) AND (job_list.queue IS NULL OR j.queue = job_list.queue)
+      AND (job_list.tenant IS NULL OR j.tenant = job_list.tenant)
+      AND (job_list.message IS NULL OR job_list.message = (SELECT a.error->>'message' FROM attempts a WHERE a.job_id = j.id AND a.ended_at = j.ended_at ORDER BY a.run DESC LIMIT 1))
+      ORDER BY j.id DESC LIMIT job_list.max)
     UNION ALL
-    SELECT * FROM (SELECT v.* FROM job v WHERE v.finished_at IS NOT NULL AND (cardinality(job_list.states) IS NULL OR cardinality(job_list.states) = 0 OR v.state = ANY (job_list.states))
-      AND (job_list.type IS NULL OR v.type = job_list.type) AND (job_list.queue IS NULL OR v.queue = job_list.queue)
-      AND (job_list.tenant IS NULL OR v.tenant = job_list.tenant) AND (job_list.after IS NULL OR v.id < job_list.after)
-      AND (job_list.message IS NULL OR v.error->>'message' = job_list.message) ORDER BY v.id DESC LIMIT job_list.max) f
-  ) both_tables ORDER BY id DESC LIMIT job_list.max;
+    (SELECT f.id FROM finished_jobs f WHERE f.id < below AND f.state = ANY (wanted)
+      AND (job_list.type IS NULL OR f.type = job_list.type) AND (job_list.queue IS NULL OR f.queue = job_list.queue)
+      AND (job_list.tenant IS NULL OR f.tenant = job_list.tenant) AND (job_list.message IS NULL OR f.error->>'message' = job_list.message)
+      ORDER BY f.id DESC LIMIT job_list.max)
+    ORDER BY 1 DESC LIMIT job_list.max) page(id), job_by_id(page.id) v ORDER BY v.id DESC;
 END $$;
 
 CREATE OR REPLACE FUNCTION dead_groups(type text DEFAULT NULL, tenant text DEFAULT NULL)
