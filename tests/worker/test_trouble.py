@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import psycopg
 import pytest
 
 import foliot
-from foliot import current_job
+from foliot import Retry, current_job
 from foliot.node import Node
 from foliot.worker import worker as worker_module
 from foliot.worker.engine import Capacity
@@ -89,6 +90,42 @@ async def test_a_lost_job_that_found_no_slot_stops_nobody(bench: Workbench) -> N
         await second.aresult(timeout=20)
 
 
+async def test_a_backlog_does_not_starve_a_lost_job(bench: Workbench) -> None:
+    order: list[int] = []
+
+    @bench.app.task
+    def work(n: int) -> None:
+        order.append(n)
+        time.sleep(0.005)
+
+    await bench.app.aenqueue_many([work.bind(n) for n in range(1000)])
+    bench.sql("UPDATE foliot.jobs SET alone = true, lost = 1 WHERE payload->>'n' = '999'")
+    async with bench.working(capacity=ONE_THREAD):
+        await bench.until(lambda: 999 in order)
+    assert len(order) < 1000
+
+
+async def test_a_job_with_one_attempt_is_not_kept_waiting_here(bench: Workbench) -> None:
+    """If this process died, it would be dead without ever having run."""
+    go_on = threading.Event()
+
+    @bench.app.task(retry=Retry(max_attempts=1))
+    def once() -> None:
+        go_on.wait(30)
+
+    @bench.app.task
+    async def other() -> None: ...
+
+    jobs = [await once.aenqueue() for _ in range(3)]
+    async with bench.working(capacity=ONE_THREAD, lease=60.0) as node:
+        await bench.until(lambda: node._worker and node.worker.engine.runs)
+        await bench.until(lambda: bench.sql("SELECT count(*) FROM foliot.jobs WHERE fence = 0") == [(2,)])
+        await (await other.aenqueue()).aresult(timeout=20)
+        go_on.set()
+        for job in jobs:
+            await job.aresult(timeout=20)
+
+
 # -- jobs that were taken away
 
 
@@ -121,6 +158,10 @@ async def test_what_waits_here_goes_back_when_the_lease_is_in_doubt(bench: Workb
     @bench.app.task
     def slow() -> None:
         go_on.wait(30)
+
+    @bench.app.task
+    async def other() -> None:
+        """So that there are slots which threads cannot use."""
 
     jobs = [await slow.aenqueue() for _ in range(3)]
     async with bench.working(capacity=ONE_THREAD) as node:

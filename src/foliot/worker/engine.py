@@ -59,6 +59,8 @@ class Engine:
         self, handlers: Handlers, capacity: Capacity, settler: Settler, events: Events, transactions: Transactions
     ) -> None:
         self._handlers, self._capacity, self._settler, self._events = handlers, capacity, settler, events
+        kinds = {handler.kind for handler in handlers.values()}
+        self._total = min(capacity.total, sum(capacity.by_kind[kind] for kind in kinds) or capacity.total)
         self._transactions = transactions
         self._loop = asyncio.get_running_loop()
         self.executors: dict[Kind, Executor] = {}
@@ -81,14 +83,23 @@ class Engine:
 
     def wanted(self) -> int:
         """How many more jobs to hold."""
-        if self._alone is not None or self._settler.waiting > 4 * LARGEST_CLAIM:
+        if self._alone is not None or self._choked():
             return 0
-        free = self.free()
-        return min(LARGEST_CLAIM, free + int(self._rate.per_second * 0.1) - self._held)
+        return min(LARGEST_CLAIM, self._slots() + int(self._rate.per_second * 0.1) - self._held)
 
     def free(self) -> int:
-        """How many could start this moment."""
-        return max(0, self._capacity.total - len(self.runs))
+        """How many more could start this moment."""
+        return max(0, self._slots() - self._held)
+
+    def _slots(self) -> int:
+        return max(0, self._total - len(self.runs))
+
+    def may_take_alone(self) -> bool:
+        """Into a free slot, or the next one where slots change hands quickly: a backlog must not starve lost jobs."""
+        return self._alone is None and (self._slots() > 0 or self._held > 0) and not self._choked()
+
+    def _choked(self) -> bool:
+        return self._settler.waiting > 4 * LARGEST_CLAIM
 
     @property
     def idle(self) -> bool:
@@ -124,9 +135,7 @@ class Engine:
 
     def _may_start(self, kind: Kind) -> bool:
         return (
-            bool(self._ready[kind])
-            and self._busy[kind] < self._capacity.by_kind[kind]
-            and len(self.runs) < self._capacity.total
+            bool(self._ready[kind]) and self._busy[kind] < self._capacity.by_kind[kind] and len(self.runs) < self._total
         )
 
     def _begin(self, row: Claimed, handler: Handler) -> Run | None:
@@ -248,14 +257,16 @@ class Engine:
             self._stop(run, "timed_out")
 
     def give_back(self, older: float = 0.0) -> int:
-        """Releases what has waited here for longer than this many seconds without starting."""
+        """Releases what has waited here for longer than this many seconds without starting; with one attempt, at once:
+        if this process died now, such a job would be dead without ever having run."""
         now, count = time.monotonic(), 0
         for queue in self._ready.values():
-            while queue and now - queue[0][2] >= older:
-                row, _, _ = queue.popleft()
+            late = [entry for entry in queue if now - entry[2] >= older or entry[0].max_attempts == 1]
+            for entry in late:
+                queue.remove(entry)
                 self._held -= 1
-                self._end_unstarted(row, Ending(row, "released"))
-                count += 1
+                self._end_unstarted(entry[0], Ending(entry[0], "released"))
+            count += len(late)
         return count
 
     # -- end

@@ -267,7 +267,7 @@ class Worker:
 
     async def _claim_alone(self) -> bool:
         """Once a second, and whenever nothing runs: a job that was lost before, with nothing else started beside it."""
-        if time.monotonic() < self._next_alone or self.engine.free() <= 0 or self.engine.wanted() <= 0:
+        if time.monotonic() < self._next_alone or not self.engine.may_take_alone():
             return False
         self._next_alone = time.monotonic() + 1.0
         rows = await self._claimer.claim_alone()
