@@ -15,6 +15,7 @@ import orjson
 
 from foliot.app.around import Around, AroundEnqueue, AroundRun
 from foliot.app.handle import Job
+from foliot.app.hosting import HostedNode
 from foliot.app.jobs import Cluster, Jobs, Queues
 from foliot.app.payload import InvalidPayload
 from foliot.app.registry import Registry, Tasks
@@ -85,6 +86,10 @@ class App(Registry):
         """What a worker runs, by type; an old name of a task leads to the same one."""
         made = {id(task): task.handler() for task in self.tasks.values()}
         return {name: made[id(task)] for name, task in self.tasks.items()}
+
+    def node(self, **settings: Any) -> HostedNode:
+        """`async with app.node():` or `with app.node():` works here, inside another process, until the block ends."""
+        return HostedNode(self, **settings)
 
     # -- around
 
