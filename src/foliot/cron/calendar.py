@@ -74,16 +74,11 @@ def _kinds() -> tuple[YearKind, ...]:
 
 _KINDS = _kinds()
 YEAR_KINDS = tuple(sorted(set(_KINDS)))
-_KIND_NUMBERS = tuple(YEAR_KINDS.index(kind) for kind in _KINDS)
+KIND_NUMBERS = tuple(YEAR_KINDS.index(kind) for kind in _KINDS)  # of a year, at its number modulo 400
 
 
 def year_kind(year: int) -> YearKind:
     return _KINDS[(year - _BASE_YEAR) % CYCLE_YEARS]
-
-
-def kind_number(year: int) -> int:
-    """Which of `YEAR_KINDS` the year is."""
-    return _KIND_NUMBERS[(year - _BASE_YEAR) % CYCLE_YEARS]
 
 
 def month_number(day: int) -> int:

@@ -17,8 +17,6 @@ class TimesOfDay:
         self._seconds = bits(fields.seconds)
         self._first_second = self._seconds[0]
         self._last_second = self._seconds[-1]
-        self.first = self._minutes[0] + self._first_second
-        self.last = self._minutes[-1] + self._last_second
         self.window = self._make_window()
 
     def after(self, second: int) -> int:

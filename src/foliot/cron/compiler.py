@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 from foliot.cron.extensions import check_zone
 from foliot.cron.instants import (
@@ -30,14 +31,16 @@ Policy = Literal["default", "skip", "once", "both"]
 _EVERY_SECOND = parse("* * * * * *").parts[0].body
 
 
-class Compiled(NamedTuple):
+class Compiled:
     """A schedule ready to run: its instants, and the first and last instant that a datetime in its zone can hold."""
 
-    zone: Zone
-    instants: Instants
-    parts: tuple[Instants, ...]
-    first: int
-    last: int
+    def __init__(self, zone: Zone, parts: tuple[Instants, ...], zones: Sequence[Zone]) -> None:
+        self.zone = zone
+        self.parts = parts
+        self.instants = parts[0] if len(parts) == 1 else Union(parts)
+        self.first = max(EARLIEST - min(zone.wall(EARLIEST) - EARLIEST, 0) for zone in zones)
+        self.last = min(LATEST - max(zone.wall(LATEST) - LATEST, 0) for zone in zones)
+        self.for_next = (self.instants.next, zone.info, self.first, self.last)  # at hand in one look-up
 
     def span(self, instant: int) -> Span | None:
         """The trigger and result behind `next`: of the part that comes first."""
@@ -60,13 +63,7 @@ def compile_schedule(text: str, zone_name: str, policy: Policy, anchor: int) -> 
     own_zone = load_zone(zone_name)
     zones = [load_zone(part.zone) if part.zone else own_zone for part in pattern.parts]
     parts = tuple(_compile_part(part, zone, policy, anchor) for part, zone in zip(pattern.parts, zones, strict=True))
-    return Compiled(
-        zone=own_zone,
-        instants=parts[0] if len(parts) == 1 else Union(parts),
-        parts=parts,
-        first=max(EARLIEST - min(zone.wall(EARLIEST) - EARLIEST, 0) for zone in (own_zone, *zones)),
-        last=min(LATEST - max(zone.wall(LATEST) - LATEST, 0) for zone in (own_zone, *zones)),
-    )
+    return Compiled(own_zone, parts, (own_zone, *zones))
 
 
 def _compile_part(part: Part, zone: Zone, policy: Policy, anchor: int) -> Instants:

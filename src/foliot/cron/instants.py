@@ -22,6 +22,8 @@ LATEST = 253_402_300_799  # 9999-12-31 23:59:59 UTC
 
 FURTHEST_BACK = 2 * DAY  # no clock was ever put back by more: offsets lie between -16 and +16 hours
 
+_Window = tuple[int, int, int, list[int]]  # first and end of the instants it answers for, its origin, its runs
+
 
 class Instants(Protocol):
     """A set of instants, told by its neighbours on either side of any instant."""
@@ -41,6 +43,7 @@ class OnClock(ABC):
         self._zone = zone
         self._segment = zone.segment(0)
         self._window: _Window = (0, 0, 0, [])
+        self._keeps_window = walls.runs_often
 
     def next(self, instant: int) -> int | None:
         first, end, origin, runs = self._window
@@ -55,33 +58,33 @@ class OnClock(ABC):
     @abstractmethod
     def prev(self, instant: int) -> int | None: ...
 
-    def _answer(self, wall: int, segment: Segment) -> int:
-        """The instant of a wall time. Its window is kept when there are more runs in it and the clock is left alone."""
+    def _keep_window(self, wall: int, segment: Segment) -> None:
+        """Keeps what is around an answer, if the clock is left alone there."""
         start, end, offset, high = segment
         length, runs = self._walls.times.window
         origin = wall - wall % length
         if len(runs) > 1 and origin >= high and start <= origin - offset <= end - length:
             self._window = (origin - offset, origin - offset + runs[-1], origin - offset, runs)
-        return wall - offset
-
-
-_Window = tuple[
-    int, int, int, list[int]
-]  # first and end of the instants it is good for, its origin, the runs from there
 
 
 class WallClock(OnClock):
     """Every wall time once: at the first instant when the clock shows it or a later one."""
 
     def _search(self, instant: int) -> int | None:
-        start, end, offset, high = self._segment
+        segment = self._segment
+        start, end, offset, high = segment
         if not start <= instant < end:
-            start, end, offset, high = self._segment = self._zone.segment(instant)
+            segment = self._segment = self._zone.segment(instant)
+            start, end, offset, high = segment
         wall = instant + offset
         found = self._walls.after(wall if wall >= high else high - 1)
         if found is None:
             return None
-        return self._answer(found, self._segment) if found - offset < end else self._zone.first_instant(found)
+        if found - offset >= end:
+            return self._zone.first_instant(found)
+        if self._keeps_window:
+            self._keep_window(found, segment)
+        return found - offset
 
     def prev(self, instant: int) -> int | None:
         segment = self._zone.segment(instant - 1)
@@ -101,7 +104,9 @@ class Elapsed(OnClock):
             _, end, offset, _ = segment
             wall = self._walls.after(instant + offset)
             if wall is not None and wall - offset < end:
-                return self._answer(wall, segment)
+                if self._keeps_window:
+                    self._keep_window(wall, segment)
+                return wall - offset
             if end - instant <= FURTHEST_BACK:
                 resume = end
             elif wall is None:

@@ -14,6 +14,8 @@ from foliot.cron.pattern import AtStart, Pattern
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+_stamp = datetime.fromtimestamp
+
 
 class Window(NamedTuple):
     """What an `E` or `S` modifier spans: a trigger, and the end (or start) of the period that is counted from it."""
@@ -41,6 +43,8 @@ class Cron:
     _compiled: Compiled
 
     def __init__(self, pattern: str, tz: str = "UTC", dst: Policy = "default", anchor: datetime = EPOCH) -> None:
+        if not all(isinstance(text, str) for text in (pattern, tz)):
+            raise TypeError(f"pattern and tz are strings, not {pattern!r} and {tz!r}")
         check_schedule(pattern, tz, dst)
         _seconds(anchor)
         for name, value in (("pattern", pattern), ("tz", tz), ("dst", dst), ("anchor", anchor)):
@@ -61,11 +65,12 @@ class Cron:
         except TypeError:
             raise _naive(after) from None
         second = elapsed.days * DAY + elapsed.seconds
-        compiled = self._compiled
-        if not compiled.first <= second <= compiled.last:
-            second = max(_seconds(after), compiled.first - 1)
-        at = compiled.instants.next(second)
-        return None if at is None or at > compiled.last else datetime.fromtimestamp(at, compiled.zone.info)
+        find_next, info, first, last = self._compiled.for_next
+        at = find_next(second) if second >= first else find_next(max(_seconds(after), first - 1))
+        if at is None or at > last:
+            _seconds(after)  # complains if that is why
+            return None
+        return _stamp(at, info)
 
     def prev(self, before: datetime) -> datetime | None:
         """The last instant earlier than this one."""

@@ -10,8 +10,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 
-from foliot.cron.bits import bits
-from foliot.cron.calendar import CYCLE_YEARS, DAY, YEAR_KINDS, YearKind, kind_number, weeks_mask, year_of, year_start
+from foliot.cron.bits import bits, highest, lowest
+from foliot.cron.calendar import CYCLE_YEARS, DAY, KIND_NUMBERS, YEAR_KINDS, YearKind, weeks_mask, year_of, year_start
 from foliot.cron.clock import TimesOfDay
 from foliot.cron.days import kind_of_month, month_masks
 from foliot.cron.fields import YEAR
@@ -28,6 +28,13 @@ class Walls:
         self._weeks = weeks
         self._year_masks: list[int | None] = [None] * len(YEAR_KINDS)
         self._year: _Year = (0, 0, 0, 0)  # the one that was last looked at; none yet
+        self._first_time = lowest(fields.hours) * 3600 + lowest(fields.minutes) * 60 + lowest(fields.seconds)
+        self._last_time = highest(fields.hours) * 3600 + highest(fields.minutes) * 60 + highest(fields.seconds)
+
+    @property
+    def runs_often(self) -> bool:
+        """Whether there is more than one time a day."""
+        return self._first_time < self._last_time
 
     @cached_property
     def times(self) -> TimesOfDay:
@@ -49,7 +56,7 @@ class Walls:
         if not first <= day < end:
             number, first, end, days = self._year = self._load(year_of(day))
         days >>= day - first
-        if days & 1 and second < self.times.last:
+        if days & 1 and second < self._last_time:
             return wall - second + self.times.after(second)
         days >>= 1
         if not days:
@@ -58,7 +65,7 @@ class Walls:
                 return None
             self._year = following
             day, days = following[1] - 1, following[3]
-        return (day + (days & -days).bit_length()) * DAY + self.times.first
+        return (day + (days & -days).bit_length()) * DAY + self._first_time
 
     def before(self, wall: int) -> int | None:
         """The greatest wall time of the set that is earlier."""
@@ -67,7 +74,7 @@ class Walls:
         if not first <= day < end:
             number, first, end, days = self._year = self._load(year_of(day))
         today = 1 << (day - first)
-        if days & today and second > self.times.first:
+        if days & today and second > self._first_time:
             return wall - second + self.times.before(second)
         days &= today - 1
         if not days:
@@ -76,19 +83,19 @@ class Walls:
                 return None
             self._year = preceding
             _, first, _, days = preceding
-        return (first + days.bit_length() - 1) * DAY + self.times.last
+        return (first + days.bit_length() - 1) * DAY + self._last_time
 
     def __contains__(self, wall: int) -> bool:
         return self.after(wall - 1) == wall
 
     def _load(self, number: int) -> _Year:
-        first = year_start(number)
+        first, end = year_start(number), year_start(number + 1)
         years = self._fields.years
         allowed = years is None or (number >= YEAR.low and years >> number - YEAR.low & 1)
-        kind = kind_number(number)
-        return number, first, first + YEAR_KINDS[kind].days, self._days(kind) if allowed else 0
+        return number, first, end, self._days_of(number) if allowed else 0
 
-    def _days(self, kind: int) -> int:
+    def _days_of(self, number: int) -> int:
+        kind = KIND_NUMBERS[number % CYCLE_YEARS]
         days = self._year_masks[kind]
         if days is None:
             days = self._year_masks[kind] = self._make_days(YEAR_KINDS[kind])
@@ -115,8 +122,9 @@ class Walls:
 
     def _first_with_days(self, numbers: Sequence[int]) -> _Year | None:
         for number in numbers:
-            if self._days(kind_number(number)):
-                return self._load(number)
+            days = self._days_of(number)
+            if days:
+                return number, year_start(number), year_start(number + 1), days
         return None
 
 

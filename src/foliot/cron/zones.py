@@ -83,7 +83,7 @@ class Zone:
             shift = self._shift(wall)
             return self.first_instant(wall - shift) + shift
         start, _, offset, _ = self.segments[bisect_right(self._highs, wall) - 1]
-        return max(wall - offset, start)
+        return wall - offset if wall - offset > start else start
 
     def second_instant(self, wall: int) -> int | None:
         """The instant at which the clock, put back, shows this time again."""

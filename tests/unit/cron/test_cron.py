@@ -57,6 +57,13 @@ def test_what_is_no_datetime_is_a_type_error() -> None:
             Cron("0 9 * * *").next(wrong)  # type: ignore[arg-type]
 
 
+def test_what_is_no_text_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="pattern and tz are strings"):
+        Cron(None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="pattern and tz are strings"):
+        Cron("0 9 * * *", NEW_YORK)  # type: ignore[arg-type]
+
+
 def test_a_repeated_hour_comes_out_with_its_fold() -> None:
     runs = Cron("0 * * * *", "America/New_York").upcoming(3, datetime(2024, 11, 3, 4, 30, tzinfo=UTC))
     assert [(run.hour, run.fold) for run in runs] == [(1, 0), (1, 1), (2, 0)]
