@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
+from foliot.app import staging
 from foliot.app.around import Around, AroundEnqueue, AroundRun
 from foliot.app.handle import Job
 from foliot.app.hosting import HostedNode
@@ -58,10 +59,11 @@ class App(Registry):
         self._module = _calling_module()
         self.events = Events()
         self.jobs, self.queues, self.cluster = Jobs(self), Queues(self), Cluster(self)
+        staging.made(self)
 
     @cached_property
     def settings(self) -> Settings:
-        return Settings.load(**self._given)
+        return staging.settings(self._given)
 
     def use(self, settings: Settings) -> None:
         """Settings that somebody else has put together, such as the command line."""
@@ -269,13 +271,15 @@ class App(Registry):
     def client(self) -> Client:
         from foliot.client.clients import Client
 
-        return Client(self.database_url, **self._client_options())
+        stage = staging.current()
+        return Client(self.database_url, **self._client_options()) if stage is None else stage.client
 
     @cached_property
     def aclient(self) -> AsyncClient:
         from foliot.client.clients import AsyncClient
 
-        return AsyncClient(self.database_url, **self._client_options())
+        stage = staging.current()
+        return AsyncClient(self.database_url, **self._client_options()) if stage is None else stage.aclient
 
     def _client_options(self) -> dict[str, Any]:
         s = self.settings

@@ -1,0 +1,71 @@
+"""Where Apps find their database when a test decides: every App of the process is put on one stage, and taken back.
+
+An App looks for its settings and makes its clients when first asked, and keeps them. On a stage it asks the stage
+instead; what it had before is set aside, and is there again afterwards. `foliot.testing` builds the stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary
+
+from foliot.settings import Settings
+
+if TYPE_CHECKING:
+    from foliot.app.application import App
+    from foliot.client.clients import AsyncClient, Client
+
+
+class Stage(Protocol):
+    """One database for all Apps, whatever their own settings say."""
+
+    @property
+    def client(self) -> Client: ...
+    @property
+    def aclient(self) -> AsyncClient: ...
+    def settings(self, given: Mapping[str, Any]) -> Settings: ...
+
+
+_FOUND_OUT = ("settings", "database_url", "client", "aclient")
+_apps: WeakKeyDictionary[App, None] = WeakKeyDictionary()
+_stages: list[Stage] = []
+
+
+def made(app: App) -> None:
+    """Told by every new App."""
+    _apps[app] = None
+
+
+def apps() -> list[App]:
+    """All that are alive, in the order they were made."""
+    return list(_apps)
+
+
+def current() -> Stage | None:
+    return _stages[-1] if _stages else None
+
+
+def settings(given: Mapping[str, Any]) -> Settings:
+    stage = current()
+    return Settings.load(**given) if stage is None else stage.settings(given)
+
+
+@contextmanager
+def staged(stage: Stage) -> Iterator[None]:
+    """Every App is on this stage, those made meanwhile too; afterwards each is where it was."""
+    aside = {app: _set_aside(app) for app in apps()}
+    _stages.append(stage)
+    try:
+        yield
+    finally:
+        _stages.remove(stage)
+        for app in apps():
+            _set_aside(app)
+        for app, found in aside.items():
+            app.__dict__.update(found)
+
+
+def _set_aside(app: App) -> dict[str, Any]:
+    return {name: app.__dict__.pop(name) for name in _FOUND_OUT if name in app.__dict__}

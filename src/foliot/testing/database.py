@@ -1,0 +1,203 @@
+"""A database for the tests of one process: a copy on the project's embedded test server, or one that was named.
+
+The test server is not that of `foliot up`. Its data stays in the project's `.foliot/` from run to run, since making it
+takes longer than all else, and is kept with fsync off, so it is trusted only until the machine starts again. In it, a
+template is migrated once for each version of our SQL; every process that runs tests copies it and drops its copy at
+the end. What a killed run has left is dropped by the next.
+
+A database that was named is used as it is, and only its Foliot schema is touched, if that is missing or a test's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from foliot.errors import FoliotError
+from foliot.postgres.address import parse
+from foliot.postgres.connect import Connection
+from foliot.postgres.embedded import EmbeddedServer, find_binaries
+from foliot.postgres.embedded.home import make_directory
+from foliot.postgres.migrate import Source
+from foliot.store.queries import queries
+from foliot.testing.schema import NotATest, Sweeper, make_schema
+
+_QUICK = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "max_wal_size": "128MB",
+}
+_LOCK = 1179603027  # "FOLS": one process at a time makes, copies and clears up
+_MARK = "made by a test run of Foliot"
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+class InUse(FoliotError):
+    """Another test run has this database."""
+
+
+def _in_use(name: str) -> InUse:
+    return InUse(
+        f"Another test run uses database {name!r}, and each would delete the other's jobs.",
+        hint="Wait until it has ended, or give this one another database.",
+    )
+
+
+@dataclass(frozen=True)
+class Database:
+    """Where tests keep their jobs. `url` may be given to whatever else a test connects."""
+
+    url: str
+    schema: str
+    installation: str
+    sweeper: Sweeper
+
+
+def _opened(keeper: Connection, url: str, schema: str) -> Database:
+    row = keeper.execute(queries(schema)["installation"].encode()).fetchone()
+    assert row is not None
+    return Database(url, schema, row[0], Sweeper(keeper, schema))
+
+
+@contextmanager
+def named_database(url: str, schema: str) -> Iterator[Database]:
+    with Connection.connect(url, autocommit=True, application_name="foliot tests") as keeper:
+        if keeper.execute("SELECT pg_try_advisory_lock(%s, 0)", (_LOCK,)).fetchone() != (True,):
+            raise _in_use(keeper.info.dbname)
+        make_schema(url, schema)
+        yield _opened(keeper, url, schema)
+
+
+@contextmanager
+def beside(url: str, suffix: str) -> Iterator[str]:
+    """An empty database on the same server, for one of several processes that were given the same one."""
+    name = f"{parse(url).get('dbname') or parse(url).get('user') or 'foliot'}_{suffix}"
+    with Connection.connect(url, autocommit=True, application_name="foliot tests") as connection:
+        _drop_if_ours(connection, name)
+        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(name)))
+        connection.execute(sql.SQL("COMMENT ON DATABASE {} IS {}").format(sql.Identifier(name), _MARK))
+        yield with_database(url, name)
+        _drop(connection, name)
+
+
+def _drop_if_ours(connection: Connection, name: str) -> None:
+    row = connection.execute(
+        "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = %s", (name,)
+    ).fetchone()
+    if row not in (None, (_MARK,)):
+        raise NotATest(
+            f"Database {name!r} was not made by a test run, so it is not replaced.",
+            hint="Drop or rename it, or name another database for tests.",
+        )
+    try:
+        connection.execute(sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(name)))
+    except psycopg.errors.ObjectInUse as error:
+        raise _in_use(name) from error
+
+
+@contextmanager
+def embedded_database(project: Path, schema: str, binaries: str = "auto") -> Iterator[Database]:
+    home = _home(project, find_binaries(binaries).major)
+    settings = _QUICK if _BOOT.exists() else {}
+    with EmbeddedServer.acquire(home, binaries=binaries, settings=settings) as server:
+        name = f"run_{os.getpid()}_{secrets.token_hex(4)}"
+        url = with_database(server.url, name)
+        with _alone(server.url) as connection:
+            _clear_up(connection, keep=(template := _template_name(schema)))
+            if not _exists(connection, template):
+                _make_template(connection, server.url, schema, template)
+            copy = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
+            connection.execute(copy.format(sql.Identifier(name), sql.Identifier(template)))
+            keeper = Connection.connect(url, autocommit=True, application_name="foliot tests")
+        with keeper:
+            keeper.execute(queries(schema)["mark_test"].encode())  # an installation of its own
+            yield _opened(keeper, url, schema)
+        with Connection.connect(server.url, autocommit=True) as connection:
+            _drop(connection, name)
+
+
+# -- the embedded test server
+
+
+def _home(project: Path, major: int) -> Path:
+    """Where its data is; what another start of the machine has left is removed."""
+    boot = _BOOT.read_text().strip()[:8] if _BOOT.exists() else "always"
+    place = project / ".foliot"
+    if not os.access(place if place.exists() else project, os.W_OK):
+        name = hashlib.sha256(os.fsencode(project)).hexdigest()[:16]
+        place = Path(tempfile.gettempdir()) / f"foliot-tests-{os.getuid()}-{name}"
+    for other in place.glob("tests-*"):
+        if not other.name.endswith(f"-{boot}"):
+            shutil.rmtree(other, ignore_errors=True)
+    home = place / f"tests-{major}-{boot}"
+    make_directory(home)
+    return home
+
+
+@contextmanager
+def _alone(url: str) -> Iterator[Connection]:
+    with Connection.connect(url, autocommit=True, application_name="foliot tests") as connection:
+        connection.execute("SELECT pg_advisory_lock(%s, 1)", (_LOCK,))
+        yield connection
+
+
+def _template_name(schema: str) -> str:
+    """One for each text of our SQL, and a new one each day: a schema is made with partitions for the days to come."""
+    source = Source.of_package("foliot.store")
+    parts = [schema, f"{datetime.now(UTC):%Y%m%d}", *(file.checksum for file in source.migrations)]
+    return f"template_{hashlib.sha256(''.join([*parts, source.functions_checksum]).encode()).hexdigest()[:16]}"
+
+
+def _make_template(connection: Connection, url: str, schema: str, name: str) -> None:
+    """Under another name first: one that is there is whole."""
+    draft = f"draft_{os.getpid()}"
+    _drop(connection, draft)
+    connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(draft)))
+    make_schema(with_database(url, draft), schema)
+    rename = sql.SQL("ALTER DATABASE {} RENAME TO {}")
+    connection.execute(rename.format(sql.Identifier(draft), sql.Identifier(name)))
+
+
+def _clear_up(connection: Connection, keep: str) -> None:
+    """Databases that nobody is connected to: whoever makes one holds our lock until he is."""
+    rows = connection.execute(
+        "SELECT datname FROM pg_database d WHERE datname ~ '^(run|draft|template)_[0-9a-f]' AND datname <> %s"
+        " AND NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.datid = d.oid)",
+        (keep,),
+    ).fetchall()
+    for (name,) in rows:
+        _drop(connection, name)
+
+
+# -- databases
+
+
+def _exists(connection: psycopg.Connection[tuple[object, ...]], name: str) -> bool:
+    return bool(connection.execute("SELECT FROM pg_database WHERE datname = %s", (name,)).rowcount)
+
+
+def _drop(connection: Connection, name: str) -> None:
+    connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+def with_database(url: str, name: str) -> str:
+    """The same server, another database."""
+    if "://" not in url:
+        return make_conninfo(url, dbname=name)
+    return urlsplit(url)._replace(path=f"/{quote(name, safe='')}").geturl()

@@ -1,0 +1,91 @@
+"""The pytest plugin. It is loaded in every pytest run on the machine: nothing is imported until a fixture is used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from foliot.testing.database import Database
+    from foliot.testing.fixture import Foliot
+    from foliot.testing.stage import DatabaseStage
+
+VARIABLE = "FOLIOT_TEST_DATABASE_URL"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    meaning = "database for the fixture `foliot`, instead of one on the project's embedded server"
+    parser.getgroup("foliot").addoption("--foliot-database-url", metavar="URL", help=meaning)
+    parser.addini("foliot_database_url", meaning)
+
+
+@pytest.fixture(scope="session")
+def foliot_database_url(pytestconfig: pytest.Config) -> Iterator[str | None]:
+    """The database that was named; None: one on the embedded server. Override it to give one of your own making.
+
+    Each process of pytest-xdist has its own, beside the one that was named.
+    """
+    named = pytestconfig.getoption("foliot_database_url") or os.environ.get(VARIABLE)
+    url = named or pytestconfig.getini("foliot_database_url") or None
+    process = os.environ.get("PYTEST_XDIST_WORKER")
+    if url is None or process is None:
+        yield url
+        return
+    from foliot.testing.database import beside
+
+    with _in_words(), beside(url, process) as own:
+        yield own
+
+
+@pytest.fixture(scope="session")
+def foliot_database(pytestconfig: pytest.Config, foliot_database_url: str | None) -> Iterator[Database]:
+    """The database of this process's tests: give `foliot_database.url` to an engine or a server of your own."""
+    from foliot.postgres.embedded import find_project
+    from foliot.settings import Settings
+    from foliot.testing.database import embedded_database, named_database
+
+    with _in_words():
+        project = find_project(pytestconfig.rootpath)
+        environ = {name: value for name, value in os.environ.items() if name != VARIABLE}
+        settings = Settings.load(project=project, environ=environ)
+        with (
+            embedded_database(project, settings.schema, settings.embedded_binaries)
+            if foliot_database_url is None
+            else named_database(foliot_database_url, settings.schema)
+        ) as database:
+            yield database
+
+
+@pytest.fixture(scope="session")
+def _foliot_stage(foliot_database: Database) -> Iterator[DatabaseStage]:
+    from foliot.testing.stage import DatabaseStage
+
+    stage = DatabaseStage(foliot_database)
+    yield stage
+    stage.close()
+
+
+@pytest.fixture
+def foliot(_foliot_stage: DatabaseStage) -> Iterator[Foliot]:
+    """An empty queue in which every App of this process keeps its jobs while the test runs."""
+    from foliot.testing.fixture import Foliot
+
+    with _in_words():
+        _foliot_stage.sweep()
+    with _foliot_stage.active():
+        yield Foliot(_foliot_stage)
+
+
+@contextmanager
+def _in_words() -> Iterator[None]:
+    """What is wrong, and the way out, without a traceback through our own code."""
+    from foliot.errors import FoliotError
+
+    try:
+        yield
+    except FoliotError as error:
+        pytest.fail(str(error), pytrace=False)

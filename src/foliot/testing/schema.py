@@ -1,0 +1,85 @@
+"""The schema of a test database: made anew for each run, marked test, emptied before each test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from foliot.errors import FoliotError
+from foliot.postgres.connect import Connection
+from foliot.postgres.migrate import Source, apply_functions, migrate
+from foliot.store.queries import queries
+
+PATIENCE = "5s"
+
+
+class NotATest(FoliotError):
+    """The schema is in use for something else, and would be emptied."""
+
+
+class StillInUse(FoliotError):
+    """An earlier test has left a transaction open, which keeps rows locked."""
+
+
+def make_schema(url: str, schema: str) -> None:
+    """From nothing. One that is there is dropped, if it is a test's."""
+    with Connection.connect(url, autocommit=True) as connection:
+        _refuse_unless_test(connection, schema)
+        connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
+        source = Source.of_package("foliot.store")
+        migrate(url, schema, source)
+        connection.execute(queries(schema)["mark_test"].encode())
+        apply_functions(url, schema, source)  # now that it is a test's, its clock can be moved
+
+
+def _refuse_unless_test(connection: Connection, schema: str) -> None:
+    try:
+        row = connection.execute(queries(schema)["is_test"].encode()).fetchone()
+    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+        found = connection.execute("SELECT FROM pg_namespace WHERE nspname = %s", (schema,)).rowcount
+        row = (not found,)
+    if row != (True,):
+        raise NotATest(
+            f"Schema {schema!r} of database {connection.info.dbname!r} was not made by a test run, and a test run "
+            "would delete all jobs in it. Nothing was touched.",
+            hint=f"Name another database, or drop the schema if it is of no use: DROP SCHEMA {schema} CASCADE.",
+        )
+
+
+class Sweeper:
+    """Empties a schema, but for what its migrations have put there."""
+
+    def __init__(self, connection: psycopg.Connection[Any], schema: str) -> None:
+        """To be made while the schema is as new."""
+        self._schema, self._queries = schema, queries(schema)
+        self._furniture = [name for name, _ in self._in_use(connection, [])]
+
+    def _in_use(self, connection: psycopg.Connection[Any], but: list[str]) -> list[tuple[str, bool]]:
+        return connection.execute(self._queries["tables_in_use"].encode(), (self._schema, but)).fetchall()
+
+    def sweep(self, connection: psycopg.Connection[Any]) -> None:
+        steps = [sql.SQL("SET LOCAL lock_timeout = {}").format(PATIENCE)]
+        for name, large in self._in_use(connection, self._furniture):
+            verb = sql.SQL("TRUNCATE {}" if large else "DELETE FROM {}")
+            steps.append(verb.format(sql.Identifier(self._schema, name)))
+        try:
+            with connection.transaction():
+                connection.execute(sql.SQL(";").join(steps))
+                connection.execute(self._queries["reset_clock"].encode())
+        except psycopg.errors.LockNotAvailable as error:
+            raise _still_in_use(connection) from error
+
+
+def _still_in_use(connection: psycopg.Connection[Any]) -> StillInUse:
+    rows = connection.execute(
+        "SELECT pid, application_name, state, left(query, 200) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND xact_start IS NOT NULL AND pid <> pg_backend_pid() ORDER BY xact_start"
+    ).fetchall()
+    lines = "\n".join(f"  pid {pid} {name!r}, {state}: {' '.join(query.split())}" for pid, name, state, query in rows)
+    return StillInUse(
+        f"The test database could not be emptied within {PATIENCE}: rows are locked by a transaction that is still "
+        f"open. Open transactions:\n{lines}",
+        hint="Roll back, commit or close each connection in the test or fixture that opened it.",
+    )
