@@ -85,9 +85,11 @@ class Chaos:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.workers.kill_all()
         self.proxy.__exit__()
-        self.server.__exit__()
         if error is None and not self.violations:
             shutil.rmtree(self.directory)
+        else:
+            shutil.copy(self.server.log, self.directory)
+        self.server.__exit__()
 
     # -- the run
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -54,9 +55,17 @@ class ChaosServer:
         return self._hold._home
 
     def stop(self, way: signal.Signals) -> None:
-        """SIGINT: fast shutdown. SIGQUIT: immediate, as if it had crashed."""
-        supervisor.signal_server(self._home.data, way)
-        until(lambda: supervisor.is_quiet(self._home.root), patience=60)
+        """SIGINT: fast shutdown. SIGQUIT: immediate, as if it had crashed; also when the fast way takes too long."""
+        for number in (way, signal.SIGQUIT):
+            supervisor.signal_server(self._home.data, number)
+            with contextlib.suppress(TimeoutError):
+                until(lambda: supervisor.is_quiet(self._home.root), patience=15)
+                return
+        raise TimeoutError("the server does not stop")
+
+    @property
+    def log(self) -> Path:
+        return Path(self._home.log)
 
     def start(self) -> None:
         before, self._hold = self._hold, self._acquire()

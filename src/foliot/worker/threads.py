@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -52,7 +53,8 @@ class Threads:
             self._ended.append((run, value, error))
             if not self._called:
                 self._called = True
-                self._loop.call_soon_threadsafe(self._bring)
+                with contextlib.suppress(RuntimeError):  # the loop has ended without waiting for us
+                    self._loop.call_soon_threadsafe(self._bring)
 
     def _call(self, run: Run) -> Any:
         assert run.context is not None
