@@ -77,6 +77,7 @@ class ChaosServer:
             os.kill(connection.info.backend_pid, signal.SIGKILL)
 
     def sql(self, query: str, *params: Any) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.url, autocommit=True) as connection:
+        """Waits for nobody's lock for long: the holder may be waiting for us."""
+        with psycopg.connect(self.url, autocommit=True, options="-c statement_timeout=2s") as connection:
             cursor = connection.execute(query.encode(), params or None)
             return cursor.fetchall() if cursor.description else []
