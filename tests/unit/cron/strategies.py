@@ -55,6 +55,7 @@ class Maker:
     def __init__(self, draw: Draw) -> None:
         self.draw = draw
         self.drawn: set[str] = set()
+        self.slow_zone = False  # one in which the oracle has a whole day of wall times to go through, one by one
 
     def number(self, low: int, high: int) -> int:
         value: int = self.draw(integers(low, high))
@@ -198,7 +199,7 @@ class Maker:
         if kind == "body":
             words += [self.weeks_word()] if self.chance(15) else []
             modifier = [self.modifier_word()] if self.chance(25) else []
-            sparse = bool(modifier) and self.chance(85)  # the oracle goes through triggers one by one
+            sparse = (bool(modifier) or self.slow_zone) and self.chance(85)
             return self.around(self.body(sparse=sparse), words + modifier)
         return self.around(self.modifier_word() if kind == "modifier_alone" else self.weeks_word(), words)
 
@@ -233,8 +234,9 @@ class Maker:
         return start + timedelta(days=self.number(-5, 370), seconds=self.number(0, 86399))
 
     def case(self) -> Case:
-        kind = self.one_of(list(ZONE_KINDS))
+        kind = self.one_of([*ZONE_KINDS, "a day lost or gained"])  # twice, as its changes are the rarest
         self.drawn.add(f"zone: {kind}")
+        self.slow_zone = kind == "a day lost or gained"
         zone = self.one_of(ZONE_KINDS[kind])
         dst = POLICIES[self.pick("dst_default:4 dst_skip:2 dst_once:2 dst_both:2")]
         instant = self.instant(zone)
