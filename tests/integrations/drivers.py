@@ -404,7 +404,9 @@ class Django(Caller):
         yield
 
     def pool(self) -> Pool:
-        """Django's own: closing gives the connection back."""
+        """Django's own: closing gives the connection back. Before 5.1 it has none, and keeps the connection."""
+        if django.VERSION < (5, 1):
+            return Pool(self, lambda: self.connection, lambda taken: None, lambda: None)
         self.close()
         self.connect({"pool": {"min_size": 1, "max_size": 1}})
         wrapper = self.connection
