@@ -41,11 +41,11 @@ BEGIN
 END $$;
 
 -- The time inside a UUIDv7, for pruning partitions; of any other id nothing is known.
-CREATE OR REPLACE FUNCTION uuid_time(id uuid) RETURNS timestamptz LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
-  SELECT CASE WHEN substr(id::text, 15, 1) = '7'
-    THEN to_timestamp(('x' || left(replace(id::text, '-', ''), 12))::bit(48)::bigint / 1000.0)
-    ELSE '-infinity' END $$;
+CREATE OR REPLACE FUNCTION uuid_time(id uuid) RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN CASE WHEN id IS NULL THEN NULL
+    WHEN substr(id::text, 15, 1) = '7' THEN to_timestamp(('x' || left(replace(id::text, '-', ''), 12))::bit(48)::bigint / 1000.0)
+    ELSE '-infinity' END;
 
 -- History of a job cannot be older than its id, give or take a day of clock error.
-CREATE OR REPLACE FUNCTION history_from(id uuid) RETURNS timestamptz LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
-  SELECT uuid_time(id) - interval '1 day' $$;
+CREATE OR REPLACE FUNCTION history_from(id uuid) RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN uuid_time(id) - interval '1 day';

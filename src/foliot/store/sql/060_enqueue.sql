@@ -7,36 +7,34 @@ BEGIN
 EXCEPTION WHEN duplicate_object THEN NULL;
 END $$;
 
--- Refuses the first job that is wrong, and says what is. One statement for all of them: it is on the way of every bulk.
-CREATE OR REPLACE FUNCTION check_new_jobs(news new_job[], max_payload int, t timestamptz) RETURNS void
-LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
-DECLARE
-  wrong record;
+-- What is wrong with a job, or NULL. `horizon` is the least UUIDv7, as text, that lies too far ahead of the clock.
+CREATE OR REPLACE FUNCTION new_job_fault(n new_job, max_payload int, horizon text) RETURNS text LANGUAGE sql STABLE
+  RETURN CASE
+    WHEN coalesce((n).type, '') = '' OR length((n).type) > 200 THEN 'type must be a text of 1 to 200 characters'
+    WHEN coalesce((n).queue, '') = '' OR length((n).queue) > 100 THEN 'queue must be a text of 1 to 100 characters'
+    WHEN coalesce((n).tenant, '') = '' OR length((n).tenant) > 200 THEN 'tenant must be a text of 1 to 200 characters'
+    WHEN coalesce((n).priority, 32768) NOT BETWEEN -32768 AND 32767 THEN 'priority must be within -32768..32767'
+    WHEN coalesce((n).max_attempts, 0) NOT BETWEEN 1 AND 32767 THEN 'max_attempts must be within 1..32767'
+    WHEN coalesce((n).version, 0) < 1 THEN 'version must be 1 or more'
+    WHEN (n).run_at IS NOT NULL AND (n).delay IS NOT NULL THEN 'give run_at or delay, not both'
+    WHEN NOT isfinite((n).run_at) THEN 'run_at must be a finite time'
+    WHEN (n).delay < interval '0' OR (n).delay > interval '100 years' THEN 'delay must be within 0 and 100 years'
+    WHEN (n).timeout <= interval '0' OR (n).timeout > interval '1 year' THEN 'timeout must be more than 0 and at most a year'
+    WHEN (n).idempotency_window IS NOT NULL AND (n).idempotency_key IS NULL THEN 'idempotency_window needs an idempotency_key'
+    WHEN (n).idempotency_window <= interval '0' OR (n).idempotency_window > interval '100 years' THEN 'idempotency_window must be more than 0 and at most 100 years'
+    WHEN (n).idempotency_key = '' OR length((n).idempotency_key) > 500 THEN 'idempotency_key must be a text of 1 to 500 characters'
+    WHEN coalesce(jsonb_typeof((n).payload), '') <> 'object' THEN 'payload must be a JSON object, one key per parameter'
+    WHEN max_payload IS NOT NULL AND pg_column_size((n).payload || '{}') > max_payload THEN   -- || unpacks what a table had compressed
+      format('the payload has %s bytes, the limit is %s: store it elsewhere and send a reference', pg_column_size((n).payload || '{}'), max_payload)
+    WHEN (n).id::text >= horizon AND substr((n).id::text, 15, 1) = '7' THEN 'the id lies more than an hour ahead of the database''s clock'
+  END;
+
+CREATE OR REPLACE FUNCTION id_horizon(t timestamptz) RETURNS text LANGUAGE sql STABLE
+  RETURN overlay(lpad(to_hex((extract(epoch FROM t) * 1000)::bigint + 3600000), 12, '0') PLACING '-' FROM 9 FOR 0);
+
+CREATE OR REPLACE FUNCTION refuse_job(type text, why text) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 BEGIN
-  SELECT x.* INTO wrong FROM (SELECT n.type, CASE
-      WHEN coalesce(n.type, '') = '' OR length(n.type) > 200 THEN 'type must be a text of 1 to 200 characters'
-      WHEN coalesce(n.queue, '') = '' OR length(n.queue) > 100 THEN 'queue must be a text of 1 to 100 characters'
-      WHEN coalesce(n.tenant, '') = '' OR length(n.tenant) > 200 THEN 'tenant must be a text of 1 to 200 characters'
-      WHEN coalesce(n.priority, 32768) NOT BETWEEN -32768 AND 32767 THEN 'priority must be within -32768..32767'
-      WHEN coalesce(n.max_attempts, 0) NOT BETWEEN 1 AND 32767 THEN 'max_attempts must be within 1..32767'
-      WHEN coalesce(n.version, 0) < 1 THEN 'version must be 1 or more'
-      WHEN n.run_at IS NOT NULL AND n.delay IS NOT NULL THEN 'give run_at or delay, not both'
-      WHEN NOT isfinite(n.run_at) THEN 'run_at must be a finite time'
-      WHEN n.delay < interval '0' OR n.delay > interval '100 years' THEN 'delay must be within 0 and 100 years'
-      WHEN n.timeout <= interval '0' OR n.timeout > interval '1 year' THEN 'timeout must be more than 0 and at most a year'
-      WHEN n.idempotency_window IS NOT NULL AND n.idempotency_key IS NULL THEN 'idempotency_window needs an idempotency_key'
-      WHEN n.idempotency_window <= interval '0' OR n.idempotency_window > interval '100 years' THEN 'idempotency_window must be more than 0 and at most 100 years'
-      WHEN n.idempotency_key = '' OR length(n.idempotency_key) > 500 THEN 'idempotency_key must be a text of 1 to 500 characters'
-      WHEN coalesce(jsonb_typeof(n.payload), '') <> 'object' THEN 'payload must be a JSON object, one key per parameter'
-      WHEN pg_column_size(n.payload || '{}') > max_payload THEN   -- || unpacks what a table had compressed, and else costs nothing
-        format('the payload has %s bytes, the limit is %s: store it elsewhere and send a reference', pg_column_size(n.payload || '{}'), max_payload)
-      WHEN substr(n.id::text, 15, 1) = '7' AND n.id::text >= horizon.id THEN 'the id lies more than an hour ahead of the database''s clock'
-    END AS why
-    FROM unnest(news) n, (SELECT overlay(lpad(to_hex((extract(epoch FROM t) * 1000)::bigint + 3600000), 12, '0') PLACING '-' FROM 9 FOR 0) AS id) horizon) x
-    WHERE x.why IS NOT NULL LIMIT 1;
-  IF FOUND THEN
-    RAISE EXCEPTION 'job of type % refused: %', quote_nullable(wrong.type), wrong.why USING ERRCODE = 'FO003';
-  END IF;
+  RAISE EXCEPTION 'job of type % refused: %', quote_nullable(type), why USING ERRCODE = 'FO003';
 END $$;
 
 CREATE OR REPLACE FUNCTION enqueue(
@@ -54,12 +52,14 @@ DECLARE
   due timestamptz := coalesce(enqueue.run_at, t + coalesce(enqueue.delay, interval '0'));
   one_of_ours uuid;
   first_seq bigint;
+  fault text;
 BEGIN
   IF enqueue.resend THEN PERFORM check_isolation('enqueue with resend'); END IF;   -- an older snapshot does not show what finished meanwhile
   id := coalesce(enqueue.id, uuid7(enqueue.now));
-  PERFORM check_new_jobs(ARRAY[ROW(enqueue.id, enqueue.type, enqueue.payload, enqueue.queue, enqueue.priority, enqueue.run_at, enqueue.delay, enqueue.tenant,
-    enqueue.max_attempts, enqueue.retry, enqueue.timeout, enqueue.version, enqueue.idempotency_key, enqueue.idempotency_window, enqueue.created_by, enqueue.meta)::new_job],
-    enqueue.max_payload, t);
+  fault := new_job_fault(ROW(enqueue.id, enqueue.type, enqueue.payload, enqueue.queue, enqueue.priority, enqueue.run_at, enqueue.delay, enqueue.tenant,
+    enqueue.max_attempts, enqueue.retry, enqueue.timeout, enqueue.version, enqueue.idempotency_key, enqueue.idempotency_window, enqueue.created_by, enqueue.meta)::new_job,
+    enqueue.max_payload, id_horizon(t));
+  IF fault IS NOT NULL THEN PERFORM refuse_job(enqueue.type, fault); END IF;
   created := true;
   payload_differs := false;
   IF enqueue.idempotency_key IS NOT NULL THEN
@@ -185,7 +185,9 @@ RETURNS TABLE (id uuid, seq bigint, created boolean, payload_differs boolean) LA
 DECLARE
   oldest uuid := lpad(to_hex((extract(epoch FROM insert_jobs.t) * 1000)::bigint - 3600000), 12, '0') || '70008000000000000000';   -- as in enqueue
 BEGIN
-  PERFORM check_new_jobs(insert_jobs.news, insert_jobs.max_payload, insert_jobs.t);
+  PERFORM refuse_job(x.type, x.fault) FROM (
+    SELECT n.type, new_job_fault(n, insert_jobs.max_payload, horizon.id) AS fault FROM unnest(insert_jobs.news) n, (SELECT id_horizon(insert_jobs.t) AS id) horizon) x
+    WHERE x.fault IS NOT NULL LIMIT 1;
   IF insert_jobs.resend OR EXISTS (SELECT FROM unnest(insert_jobs.news) x WHERE x.idempotency_key IS NOT NULL OR x.id < oldest OR substr(x.id::text, 15, 1) <> '7') THEN
     RETURN QUERY SELECT * FROM insert_jobs_one_by_one(insert_jobs.news, insert_jobs.resend, insert_jobs.strict, insert_jobs.t);
     RETURN;
