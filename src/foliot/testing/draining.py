@@ -1,8 +1,8 @@
 """Runs what is ready, here and now, through the worker's own claim, run and settle.
 
-Ready means ready when it began: a retry, or a job with a delay, waits until the test moves the clock, so that no chance
-(a retry's jitter, a slow machine) decides what a test sees. What handlers enqueue meanwhile runs too. One job at a
-time, in the order of the queue, unless told otherwise.
+A retry, or a job with a delay, is ready when the test has moved the clock there. That a moment passes by itself makes
+nothing ready, so that no chance (a retry's jitter, a slow machine) decides what a test sees. What handlers enqueue
+meanwhile runs too. One job at a time, in the order of the queue, unless told otherwise.
 
 A blocking drain keeps its event loop in a thread of its own, and `def` handlers run in the thread that called: a
 debugger works there, and what belongs to the test's thread (Django's connections, a scoped_session) is the same. A
@@ -18,7 +18,6 @@ import threading
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from dataclasses import replace
-from datetime import datetime
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
@@ -41,10 +40,9 @@ class Share(NamedTuple):
 
 
 async def drain(stage: DatabaseStage, book: Book, concurrency: int, calls: Calls | None = None) -> None:
-    began = await stage.aclient.run(_clock())
     while not book.full:
         before = len(book.ran)
-        for share in _share_out(await stage.aclient.run(_ready(began))):
+        for share in _share_out(await stage.aclient.run(_ready())):
             await _work_off(stage, book, share, concurrency, calls)
         if len(book.ran) == before:
             return
@@ -97,15 +95,8 @@ class _LoopThread(threading.Thread):
             self._task.get_loop().call_soon_threadsafe(self._task.cancel)
 
 
-def _clock() -> Plan[datetime]:
-    ((now,),) = yield Statement("clock")
-    assert isinstance(now, datetime)
-    return now
-
-
-def _ready(at: datetime) -> Plan[list[tuple[Any, ...]]]:
-    """(type, version, queue) of all that could be claimed, once what was due then is made ready."""
-    yield Statement("promote_all", (at,))
+def _ready() -> Plan[list[tuple[Any, ...]]]:
+    """(type, version, queue) of all that could be claimed."""
     return (yield Statement("ready"))
 
 

@@ -56,16 +56,16 @@ def _refuse_unknown(task: AnyTask, payload: Mapping[str, Any]) -> None:
 
 
 def _has(job: JobRecord, task: AnyTask | str, wanted: Mapping[str, Any]) -> bool:
-    """As JSON, or as the values that the handler is given."""
-    if all(name in job.payload and job.payload[name] == _as_json(value) for name, value in wanted.items()):
-        return True
-    if isinstance(task, str):
-        return False
+    """Each value as it is stored, or as the handler is given it."""
+    stored = job.payload
+    unlike = {name: value for name, value in wanted.items() if name not in stored or stored[name] != _as_json(value)}
+    if not unlike or isinstance(task, str):
+        return not unlike
     try:
         arguments = task.handler().decode(orjson.dumps(job.payload), job.version)
     except BadPayload:
         return False
-    return all(name in arguments and arguments[name] == value for name, value in wanted.items())
+    return all(name in arguments and arguments[name] == value for name, value in unlike.items())
 
 
 def _as_json(value: Any) -> Any:

@@ -147,7 +147,7 @@ class Foliot:
         if by < timedelta(0):
             raise ValueError(f"the clock cannot go back, by {-by}")
         now = self._stage.client.run(_moment("advance_clock", by))
-        self._stage.client.run(_promote(now))  # a node that runs meanwhile would look for the next one later
+        self._stage.client.run(_promote(now))  # drain() does not; a node that runs meanwhile would do so late
         return now
 
 

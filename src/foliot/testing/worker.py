@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial, wraps
 from queue import SimpleQueue
@@ -18,7 +18,7 @@ from foliot.worker.claimer import Claimer
 from foliot.worker.doorbell import Doorbell
 from foliot.worker.handlers import Handler, Handlers
 from foliot.worker.run import Claimed, Run
-from foliot.worker.settler import Settled
+from foliot.worker.settler import Settled, Settler
 from foliot.worker.threads import Report, Threads
 from foliot.worker.transactions import Transactions
 from foliot.worker.worker import Plan, Worker
@@ -38,7 +38,7 @@ class DrainWorker(Worker):
         if calls is not None:
             self._threads = CallersThread(calls, self.engine.ended_elsewhere, self._transactions)
             self.engine.executors["thread"] = self._threads
-        self._claimer = OneByOne(self._claims, plan.queues)
+        self._claimer = OneByOne(self._claims, plan.queues, self._settler, book)
         self._tell = self._settler.on_settled
         self._settler.on_settled = self._note
 
@@ -64,10 +64,17 @@ class DrainWorker(Worker):
 
 
 class OneByOne(Claimer):
-    """Takes nothing ahead, so that the order is that of the queue, whatever kinds of handlers there are."""
+    """Takes nothing ahead, so that the order is that of the queue, and nothing at all once the book is full."""
+
+    def __init__(self, line: Line, queues: Sequence[str], settler: Settler, book: Book) -> None:
+        super().__init__(line, queues)
+        self._settler, self._book = settler, book
 
     async def claim(self, wanted: int, free: int) -> list[Claimed]:
-        return await super().claim(min(wanted, free), free) if free > 0 else []
+        await self._settler.drained()
+        if free <= 0 or self._book.full:
+            return []
+        return await super().claim(min(wanted, free), free)
 
 
 class CallersThread(Threads):

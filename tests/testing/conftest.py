@@ -1,0 +1,39 @@
+"""Our own fixture, used as a user would, on the server that the rest of the suite runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from foliot.postgres.embedded import Binaries
+from foliot.testing.stage import DatabaseStage
+from tests.conftest import BINARIES
+from tests.servers import Server
+
+
+@pytest.fixture(scope="session")
+def test_server(start_server: Callable[[Binaries], Server]) -> Server:
+    return start_server(BINARIES[0])
+
+
+@pytest.fixture(scope="session")
+def foliot_database_url(test_server: Server) -> Iterator[str]:
+    name = test_server.create_database()
+    yield test_server.url(name)
+    test_server.drop_database(name)
+
+
+@pytest.fixture
+def stage(request: pytest.FixtureRequest) -> DatabaseStage:
+    """What the fixture `foliot` enters; not entered here."""
+    found: DatabaseStage = request.getfixturevalue("_foliot_stage")
+    return found
+
+
+@pytest.fixture
+def given_database(test_server: Server) -> Iterator[str]:
+    """An empty database for a test project of its own."""
+    name = test_server.create_database()
+    yield test_server.url(name)
+    test_server.drop_database(name)

@@ -1,0 +1,464 @@
+"""drain(): what is ready runs here, as in a worker, and nothing else does."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+from foliot import App, Connection, Permanent, Retry, RetryAfter, Skip, Snooze, Task, Tasks, current_job
+from foliot.testing import DrainFailed, Foliot, NeverEnding
+
+marker: ContextVar[str] = ContextVar("marker")
+
+
+def outcomes(runs: list[Any]) -> list[tuple[str, str]]:
+    return [(run.outcome, run.state) for run in runs]
+
+
+def test_every_kind_of_task_runs_in_the_order_of_the_queue(foliot: Foliot) -> None:
+    app, seen = App(), []
+
+    @app.task
+    def plain(n: int) -> None:
+        seen.append(n)
+
+    @app.task
+    async def asynchronous(n: int) -> None:
+        await asyncio.sleep(0)
+        seen.append(n)
+
+    @app.task(executor="process")
+    def heavy(n: int) -> int:
+        seen.append(n)
+        return n * 2
+
+    tasks: list[Task[[int], Any]] = [heavy, plain, asynchronous, heavy, plain]
+    jobs = [task.enqueue(n) for n, task in enumerate(tasks)]
+    runs = foliot.drain()
+    assert seen == [0, 1, 2, 3, 4]
+    assert [run.id for run in runs] == [job.id for job in jobs]
+    assert outcomes(runs) == [("succeeded", "succeeded")] * 5
+    assert jobs[3].result(timeout=0) == 6
+
+
+def test_what_handlers_enqueue_runs_too(foliot: Foliot) -> None:
+    app, seen = App(), []
+
+    @app.task
+    def count_down(n: int) -> None:
+        seen.append(n)
+        if n:
+            count_down.enqueue(n - 1)
+
+    count_down.enqueue(3)
+    assert len(foliot.drain()) == 4
+    assert seen == [3, 2, 1, 0]
+    assert foliot.drain() == []
+
+
+def test_several_queues_priorities_and_apps_are_drained(foliot: Foliot) -> None:
+    first, second, seen = App(), App(), []
+
+    @first.task(queue="mail")
+    def send(n: int) -> None:
+        seen.append(n)
+
+    @second.task(queue="reports")
+    def report(n: int) -> None:
+        seen.append(n)
+
+    report.enqueue(1)
+    send.using(queue="elsewhere").enqueue(2)
+    send.enqueue(3)
+    send.using(priority=5).enqueue(4)
+    foliot.drain()
+    assert sorted(seen) == [1, 2, 3, 4]
+    assert seen.index(4) < seen.index(3)
+
+
+def test_a_job_is_run_by_the_app_that_was_made_last(foliot: Foliot) -> None:
+    """An App of an earlier test may not be collected yet."""
+    seen = []
+    apps = [App(), App()]
+    for n, app in enumerate(apps):
+
+        @app.task(type="same")
+        def same(n: int = n) -> None:
+            seen.append(n)
+
+    apps[0].enqueue("same")
+    foliot.drain()
+    assert seen == [1]
+
+
+def test_tasks_of_a_library_and_old_names_run(foliot: Foliot) -> None:
+    producer, app, library, seen = App(), App(), Tasks(), []
+
+    @library.task(type="library.new", aliases=["library.old"])
+    def work() -> None:
+        seen.append(current_job().type)
+
+    app.include(library)
+    producer.enqueue("library.old")
+    foliot.drain()
+    assert seen == ["library.old"]
+
+
+def test_jobs_that_no_app_knows_and_paused_ones_stay(foliot: Foliot) -> None:
+    app = App()
+
+    @app.task(queue="quiet")
+    def quiet() -> None: ...
+
+    app.enqueue("of.another.service")
+    quiet.enqueue()
+    app.queues.pause("quiet")
+    assert foliot.drain() == []
+    assert [job.state for job in foliot.jobs()] == ["queued", "queued"]
+    app.queues.resume("quiet")
+    assert [run.type for run in foliot.drain()] == [quiet.type]
+
+
+# -- retries, delays and the clock
+
+
+def test_a_failed_attempt_waits_for_its_time(foliot: Foliot) -> None:
+    """However short its delay is: only the test moves the clock."""
+    app = App()
+
+    @app.task(retry=Retry(max_attempts=3, backoff="fixed", base=0.001, jitter=0))
+    def fail() -> None:
+        raise RuntimeError("no")
+
+    fail.enqueue()
+    runs = []
+    for _ in range(3):
+        [run] = foliot.drain()
+        assert foliot.drain() == []
+        runs.append(run)
+        foliot.advance(hours=1)
+    assert outcomes(runs) == [("failed", "failed"), ("failed", "failed"), ("failed", "dead")]
+    assert [run.attempt for run in runs] == [1, 2, 3]
+    assert isinstance(runs[0].exception, RuntimeError)
+    assert "RuntimeError: no" in (runs[0].error or {})["traceback"]
+
+
+def test_a_delayed_job_runs_when_the_clock_has_come_there(foliot: Foliot) -> None:
+    app = App()
+
+    @app.task
+    def later() -> None: ...
+
+    later.using(delay=3600).enqueue()
+    later.using(run_at=foliot.now()).enqueue()
+    assert len(foliot.drain()) == 1
+    foliot.advance(minutes=59)
+    assert foliot.drain() == []
+    foliot.advance(minutes=1)
+    assert len(foliot.drain()) == 1
+
+
+def test_what_a_handler_asks_for_is_told(foliot: Foliot) -> None:
+    app = App()
+    asked: list[Exception] = [Skip("nothing to do"), Snooze(60), RetryAfter(60), Permanent("never")]
+
+    @app.task
+    def ask(n: int) -> None:
+        raise asked[n]
+
+    for n in range(4):
+        ask.enqueue(n)
+    assert outcomes(foliot.drain()) == [
+        ("skipped", "succeeded"),
+        ("snoozed", "queued"),
+        ("failed", "failed"),
+        ("failed", "dead"),
+    ]
+
+
+def test_a_retry_without_a_delay_runs_at_once(foliot: Foliot) -> None:
+    app = App()
+
+    @app.task(retry=Retry(max_attempts=3, base=0))
+    def fail() -> None:
+        raise RuntimeError
+
+    fail.enqueue()
+    assert [run.state for run in foliot.drain()] == ["failed", "failed", "dead"]
+
+
+# -- raising
+
+
+def test_raising_shows_what_the_handler_raised(foliot: Foliot) -> None:
+    app, seen = App(), []
+
+    @app.task
+    def work(n: int) -> None:
+        seen.append(n)
+        if n == 1:
+            raise LookupError("of the handler")
+
+    for n in range(3):
+        work.enqueue(n)
+    with pytest.raises(LookupError, match="of the handler") as caught:
+        foliot.drain(raising=True)
+    assert seen == [0, 1]
+    assert caught.traceback[-1].name == "work"
+    assert [job.state for job in foliot.jobs()] == ["succeeded", "failed", "queued"]
+
+
+def test_raising_passes_over_what_is_no_failure(foliot: Foliot) -> None:
+    app = App()
+
+    @app.task
+    def ask(n: int) -> None:
+        raise (Skip(), Snooze(60), RetryAfter(60))[n]
+
+    for n in range(3):
+        ask.enqueue(n)
+    assert len(foliot.drain(raising=True)) == 3
+
+
+def test_raising_tells_of_a_time_out(foliot: Foliot) -> None:
+    app = App()
+
+    @app.task(timeout=0.05)
+    async def slow() -> None:
+        await asyncio.Event().wait()
+
+    slow.enqueue()
+    with pytest.raises(DrainFailed, match=r"slow has timed out and the job is failed: timed out after 0\.05 s"):
+        foliot.drain(raising=True)
+
+
+def test_raising_tells_of_a_payload_that_does_not_fit(foliot: Foliot) -> None:
+    producer, worker = App(), App()
+    producer.enqueue("work", {"n": "many"})
+
+    @worker.task(type="work")
+    def work(n: int) -> None: ...
+
+    with pytest.raises(DrainFailed, match=r"work has failed and the job is dead: .*n: input should be a valid integer"):
+        foliot.drain(raising=True)
+
+
+def test_what_pytest_says_in_a_handler_is_meant_for_the_test(foliot: Foliot) -> None:
+    app = App()
+
+    @app.task
+    def work() -> None:
+        pytest.fail("seen in the handler")
+
+    work.enqueue()
+    with pytest.raises(pytest.fail.Exception, match="seen in the handler"):
+        foliot.drain()
+
+
+def test_an_exit_in_a_handler_is_a_failed_attempt_as_in_a_worker(foliot: Foliot) -> None:
+    app = App()
+
+    @app.task
+    def leave() -> None:
+        raise SystemExit(3)
+
+    leave.enqueue()
+    assert outcomes(foliot.drain()) == [("failed", "failed")]
+
+
+def test_jobs_without_an_end_are_an_error_and_not_a_test_that_hangs(foliot: Foliot) -> None:
+    app = App()
+
+    @app.task
+    def again() -> None:
+        again.enqueue()
+
+    again.enqueue()
+    with pytest.raises(NeverEnding, match=r"10 runs.*\n.*enqueue itself"):
+        foliot.drain(limit=10)
+
+
+# -- where handlers run
+
+
+def test_a_plain_handler_runs_in_the_thread_of_the_test(foliot: Foliot) -> None:
+    app, seen = App(), []
+
+    @app.task
+    def where() -> None:
+        seen.append(threading.current_thread())
+
+    where.enqueue()
+    foliot.drain()
+    assert seen == [threading.current_thread()]
+
+
+def test_with_more_than_one_at_once_handlers_may_wait_for_each_other(foliot: Foliot) -> None:
+    app, both = App(), threading.Barrier(2, timeout=30)
+
+    @app.task
+    def meet() -> None:
+        both.wait()
+
+    meet.enqueue()
+    meet.enqueue()
+    assert outcomes(foliot.drain(concurrency=2)) == [("succeeded", "succeeded")] * 2
+
+
+def test_no_handler_sees_the_context_of_the_test(foliot: Foliot) -> None:
+    app, seen = App(), []
+
+    @app.task
+    def look() -> None:
+        seen.append(marker.get("none"))
+
+    marker.set("of the test")
+    look.enqueue()
+    foliot.drain()
+    assert seen == ["none"]
+
+
+def test_propagated_context_comes_with_the_job(foliot: Foliot) -> None:
+    app, seen = App(propagate=[marker]), []
+
+    @app.task
+    def look() -> None:
+        seen.append(marker.get("none"))
+
+    marker.set("of the test")
+    look.enqueue()
+    foliot.drain()
+    assert seen == ["of the test"]
+
+
+def test_a_drain_lives_through_the_lifespan(foliot: Foliot) -> None:
+    app, seen = App(), []
+
+    @app.lifespan
+    async def lifespan(app: App) -> AsyncGenerator[str, None]:
+        seen.append("begin")
+        yield "a connection"
+        seen.append("end")
+
+    @app.task
+    def work() -> None:
+        seen.append(app.state)
+
+    work.enqueue()
+    foliot.drain()
+    assert seen == ["begin", "a connection", "end"]
+
+
+def test_a_transactional_task_has_its_connection(foliot: Foliot) -> None:
+    app = App()
+
+    @app.task
+    def work(connection: Connection, n: int) -> int:
+        row = connection.execute("SELECT %s::int", (n,)).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    job = work.enqueue(7)
+    assert outcomes(foliot.drain(raising=True)) == [("succeeded", "succeeded")]
+    assert job.result(timeout=0) == 7
+
+
+def test_observers_hear_of_a_drain(foliot: Foliot) -> None:
+    app, heard = App(), []
+
+    @app.on("job_completed")
+    def completed(job: Any, outcome: str) -> None:
+        heard.append(outcome)
+
+    @app.task
+    def work() -> None: ...
+
+    work.enqueue()
+    foliot.drain()
+    assert heard == ["succeeded"]
+
+
+# -- on a loop
+
+
+def test_a_blocking_drain_on_a_loop_names_its_twin(foliot: Foliot) -> None:
+    async def test() -> None:
+        foliot.drain()
+
+    with pytest.raises(RuntimeError, match=r"await adrain\(\)"):
+        asyncio.run(test())
+
+
+@pytest.mark.asyncio
+async def test_adrain_runs_handlers_on_the_loop_of_the_test(foliot: Foliot) -> None:
+    app = App()
+    seen: list[object] = []
+
+    @app.task
+    async def where() -> None:
+        seen.append(asyncio.get_running_loop())
+
+    @app.task
+    def beside() -> str:
+        seen.append(threading.current_thread())
+        return "done"
+
+    await where.aenqueue()
+    job = await beside.aenqueue()
+    assert outcomes(await foliot.adrain()) == [("succeeded", "succeeded")] * 2
+    assert seen[0] is asyncio.get_running_loop()
+    assert seen[1] is not threading.current_thread()
+    assert await job.aresult(timeout=0) == "done"
+
+
+@pytest.mark.asyncio
+async def test_adrain_raises_what_the_handler_raised(foliot: Foliot) -> None:
+    app = App()
+
+    @app.task
+    async def fail() -> None:
+        raise LookupError("of the handler")
+
+    await fail.aenqueue()
+    with pytest.raises(LookupError, match="of the handler"):
+        await foliot.adrain(raising=True)
+
+
+@pytest.mark.asyncio
+async def test_a_drain_that_is_given_up_gives_its_jobs_back(foliot: Foliot) -> None:
+    app, started = App(), asyncio.Event()
+
+    @app.task
+    async def hang() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    await hang.aenqueue()
+    draining = asyncio.create_task(foliot.adrain())
+    await started.wait()
+    draining.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await draining
+    assert [job.state for job in foliot.jobs()] == ["queued"]
+
+
+@pytest.mark.parametrize("n", range(3))
+def test_connections_go_from_loop_to_loop(foliot: Foliot, n: int) -> None:
+    app = App()
+
+    @app.task
+    async def work() -> int:
+        return n
+
+    async def test() -> int:
+        jobs = await asyncio.gather(*(work.aenqueue() for _ in range(5)))
+        await foliot.adrain(concurrency=3)
+        return sum(await asyncio.gather(*(job.aresult(timeout=0) for job in jobs)))
+
+    assert asyncio.run(test()) == 5 * n
+    assert asyncio.run(test()) == 5 * n

@@ -1,0 +1,147 @@
+"""Every App of the process is on the test database while a test runs, and where it was before afterwards."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import weakref
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from foliot import App
+from foliot.app import staging
+from foliot.settings import Settings
+from foliot.testing import Foliot
+from foliot.testing.database import Database
+from foliot.testing.stage import DatabaseStage
+from tests.testing.tasks_for_children import enqueue_from_child
+
+ELSEWHERE = "postgresql://nobody@nowhere.invalid/orders"
+made_before = App(ELSEWHERE, schema="other", listen_url=ELSEWHERE, max_payload=50)
+
+
+def test_an_app_with_an_address_of_its_own_is_on_the_test_database(foliot: Foliot) -> None:
+    for app in (made_before, App(ELSEWHERE, schema="other"), App(embedded=True)):
+        assert app.database_url == foliot.database_url
+        assert (app.settings.schema, app.settings.listen_url) == (foliot.schema, foliot.database_url)
+        app.enqueue("work")
+    assert made_before.settings.max_payload == 50
+    assert len(foliot.jobs("work")) == 3
+
+
+def test_apps_are_put_back(stage: DatabaseStage) -> None:
+    used = App()
+    used.use(Settings(database_url=ELSEWHERE))
+    client = used.client
+    with stage.active():
+        made_meanwhile = App(ELSEWHERE)
+        for app in (used, made_before, made_meanwhile):
+            assert app.client is stage.client
+    assert used.client is client
+    assert used.database_url == ELSEWHERE
+    assert made_before.settings.schema == "other"
+    assert made_before.client.url == made_meanwhile.client.url == ELSEWHERE
+
+
+def test_the_environment_is_put_back(stage: DatabaseStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOLIOT_DATABASE_URL", ELSEWHERE)
+    monkeypatch.delenv("FOLIOT_SCHEMA", raising=False)
+    monkeypatch.setenv("FOLIOT_TEST_DATABASE_URL", ELSEWHERE)
+    before = dict(os.environ)
+    with stage.active():
+        assert os.environ["FOLIOT_DATABASE_URL"] == stage.database.url
+        assert Settings.load().schema == stage.database.schema
+    assert dict(os.environ) == before
+
+
+def test_a_settings_file_does_not_lead_astray(foliot: Foliot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "foliot.toml").write_text(f'database_url = "{ELSEWHERE}"\nlisten_url = "{ELSEWHERE}"\nlease = 7\n')
+    monkeypatch.chdir(tmp_path)
+    settings = App().settings
+    assert (settings.database_url, settings.listen_url, settings.lease) == (foliot.database_url,) * 2 + (7,)
+
+
+def test_an_app_that_is_closed_closes_nothing_for_others(foliot: Foliot) -> None:
+    first, second = App(), App()
+    first.enqueue("work")
+    first.close()
+    second.enqueue("work")
+    first.enqueue("work")
+    assert len(foliot.jobs()) == 3
+
+
+def test_staging_keeps_no_app_alive() -> None:
+    app = weakref.ref(App())
+    gc.collect()
+    assert app() is None
+    assert None not in staging.apps()
+
+
+def test_a_worker_and_its_children_are_on_the_test_database(foliot: Foliot) -> None:
+    job = enqueue_from_child.enqueue()
+    command = [sys.executable, "-m", "foliot.cli", "worker", "tests.testing.tasks_for_children:app", "--once"]
+    subprocess.run(command, cwd=Path(__file__).parents[2], check=True, capture_output=True)
+    assert job.result(timeout=0) != os.getpid()
+    foliot.assert_enqueued("from.a.child")
+
+
+# -- emptying
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_test_begins_with_nothing(foliot: Foliot, n: int) -> None:
+    app = App()
+
+    @app.task(type="work")
+    def work(fail: bool) -> None:
+        if fail:
+            raise RuntimeError
+
+    with psycopg.connect(foliot.database_url) as connection:
+        assert counts(connection) == {}
+    app.enqueue_many([work.bind(n % 2 == 0) for n in range(4)])
+    app.enqueue("unknown", idempotency_key="k")
+    app.queues.pause("a queue")
+    foliot.drain()
+    with psycopg.connect(foliot.database_url) as connection:
+        assert counts(connection).keys() >= {"jobs", "idempotency", "pauses", "nodes", "finished_jobs", "attempts"}
+
+
+def counts(connection: psycopg.Connection) -> dict[str, int]:
+    """Rows by table, but for those that migrations have put there."""
+    names = connection.execute(
+        "SELECT relname::text FROM pg_class WHERE relnamespace = 'foliot'::regnamespace AND relkind IN ('r', 'p')"
+        " AND NOT relispartition AND relname <> ALL ('{installation,policies,schema_version,schema_functions}')"
+    ).fetchall()
+    count = sql.SQL("SELECT count(*) FROM foliot.{}")
+    found = {name: connection.execute(count.format(sql.Identifier(name))).fetchone() or (0,) for (name,) in names}
+    return {name: rows for name, (rows,) in found.items() if rows}
+
+
+def test_a_large_table_is_truncated(stage: DatabaseStage) -> None:
+    with stage.active():
+        app = App()
+
+        @app.task
+        def work(text: str) -> None: ...
+
+        app.enqueue_many([work.bind("x" * 100) for _ in range(3000)])
+        with psycopg.connect(stage.database.url, autocommit=True) as connection:
+            size = "SELECT pg_relation_size('foliot.jobs')"
+            assert connection.execute(size).fetchone() != (0,)
+            stage.sweep()
+            assert connection.execute(size).fetchone() == (0,)
+
+
+def test_furniture_stays(stage: DatabaseStage, foliot_database: Database) -> None:
+    stage.sweep()
+    with psycopg.connect(foliot_database.url) as connection:
+        row = connection.execute("SELECT test, (SELECT count(*) FROM foliot.policies) FROM foliot.installation")
+        test, policies = row.fetchone() or (None, 0)
+    assert test is True
+    assert policies >= 1
