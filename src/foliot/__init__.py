@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from foliot.model.retry import Retry
     from foliot.model.signals import Permanent, RetryAfter, Skip, Snooze
     from foliot.postgres.connect import AsyncConnection, Connection
-    from foliot.store.refusals import StaleFence
+    from foliot.store.refusals import StaleFence, WrongDatabase
     from foliot.worker.run import current_job
 
 _HOMES = {
@@ -37,6 +37,7 @@ _HOMES = {
     "Skip": "foliot.model.signals",
     "Snooze": "foliot.model.signals",
     "StaleFence": "foliot.store.refusals",
+    "WrongDatabase": "foliot.store.refusals",
     "Task": "foliot.app.task",
     "Tasks": "foliot.app.registry",
     "current_job": "foliot.worker.run",
@@ -63,6 +64,7 @@ __all__ = [
     "StaleFence",
     "Task",
     "Tasks",
+    "WrongDatabase",
     "__version__",
     "current_job",
 ]

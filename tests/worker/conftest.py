@@ -22,8 +22,8 @@ PATIENCE = 30
 class Workbench:
     """An app, its database, and ways to let a node work."""
 
-    def __init__(self, url: str) -> None:
-        self.app = App(url, lease=2, drain_timeout=5, poll_interval=0.01, poll_max_interval=0.05)
+    def __init__(self, url: str, **settings: Any) -> None:
+        self.app = App(url, drain_timeout=5, poll_interval=0.01, poll_max_interval=0.05, **settings)
         self.url = url
 
     def node(self, **changes: Any) -> Node:

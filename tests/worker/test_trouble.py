@@ -25,6 +25,14 @@ ONE_THREAD = Capacity({"async": 5, "thread": 1, "process": 1}, 5)
 
 
 @pytest.fixture
+def bench(schema_database: str) -> Iterator[Workbench]:
+    """With a short lease: most of what is tested here is what comes after its end."""
+    workbench = Workbench(schema_database, lease=2)
+    yield workbench
+    workbench.app.close()
+
+
+@pytest.fixture
 def proxy(bench: Workbench) -> Iterator[Proxy]:
     parts = urlsplit(bench.url)
     with Proxy(Path(parse_qs(parts.query)["host"][0], ".s.PGSQL.5432")) as proxy:

@@ -16,18 +16,17 @@ import contextvars
 import logging
 import time
 from collections import deque
-from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, Protocol
-from uuid import UUID
 
 from foliot.telemetry.context import current
 from foliot.telemetry.events import Events
 from foliot.worker.failures import describe, ending_of
 from foliot.worker.handlers import Handler, Handlers, Kind
 from foliot.worker.rate import Rate
+from foliot.worker.rest import Rest
 from foliot.worker.run import Claimed, Run
-from foliot.worker.settler import Ending, Settled, Settler
+from foliot.worker.settler import Ending, Settler
 from foliot.worker.transactions import Transactions
 
 logger = logging.getLogger("foliot.worker")
@@ -212,7 +211,7 @@ class Engine:
         run.task = _this_task()
         self._arm(run)
         try:
-            value = await _Rest(coroutine, future, run.context)
+            value = await Rest(coroutine, future, run.context)
         except BaseException as error:  # noqa: BLE001
             self._fail(run, error)
         else:
@@ -349,57 +348,8 @@ class Engine:
             self._alone = None
         self.stop_all("released")
 
-    def settled(self, succeeded: list[Run], endings: list[Settled]) -> None:
-        """After commit: tell what became of them."""
-        for run in succeeded:
-            self._events.tell("job_completed", job=run, outcome="succeeded")
-        for each in endings:
-            if each.state is None:
-                self.refused([each.ending.claimed.id])
-            elif each.ending.run is not None:
-                _tell(self._events, each.ending.run, each.ending, each.state)
-
-    def refused(self, ids: list[bytes]) -> None:
-        for job_id in ids:
-            logger.warning("Job %s was no longer ours when it ended; what it did is not recorded", UUID(bytes=job_id))
-
-
-def _tell(events: Events, run: Run, ending: Ending, state: str) -> None:
-    what = {"job": run, "outcome": ending.outcome}
-    if state == "succeeded":
-        events.tell("job_completed", **what)
-    elif state == "canceled":
-        events.tell("job_canceled", **what)
-    elif ending.outcome in ("failed", "timed_out"):
-        events.tell("job_failed", **what, error=ending.error, final=state == "dead")
-        events.tell("job_died" if state == "dead" else "job_retry", **what, error=ending.error)
-    elif ending.outcome in ("snoozed", "released"):
-        events.tell(f"job_{ending.outcome}", **what)
-
 
 def _this_task() -> asyncio.Task[Any]:
     task = asyncio.current_task()
     assert task is not None
     return task
-
-
-class _Rest:
-    """What is left of a coroutine that has yielded a future, each step in the job's own context."""
-
-    __slots__ = ("_context", "_coroutine", "_future")
-
-    def __init__(self, coroutine: Any, future: Any, context: contextvars.Context) -> None:
-        self._coroutine, self._future, self._context = coroutine, future, context
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        coroutine, future, run = self._coroutine, self._future, self._context.run
-        try:
-            while True:
-                try:
-                    value = yield future
-                except BaseException as error:  # noqa: BLE001  (thrown in by the Task, for the handler)
-                    future = run(coroutine.throw, error)
-                else:
-                    future = run(coroutine.send, value)
-        except StopIteration as stop:
-            return stop.value

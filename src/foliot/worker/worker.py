@@ -27,6 +27,7 @@ from foliot.worker.heartbeat import EXIT_WEDGED, Heartbeat
 from foliot.worker.processes import Processes
 from foliot.worker.run import Run
 from foliot.worker.settler import Settler
+from foliot.worker.teller import Teller
 from foliot.worker.threads import Threads
 from foliot.worker.transactions import Transactions
 
@@ -80,7 +81,8 @@ class Worker:
             self.engine.ended_elsewhere, jobs_each=plan.jobs_per_child, memory_each=plan.memory_per_child
         )
         self.engine.executors |= {"thread": self._threads, "process": self._processes}
-        self._settler.on_settled, self._settler.on_refused = self.engine.settled, self.engine.refused
+        teller = Teller(events)
+        self._settler.on_settled, self._settler.on_refused = teller.settled, teller.refused
         self._settler.on_progress = self.engine.room.set
         self.registered = asyncio.Event()
         self._draining = asyncio.Event()
@@ -250,6 +252,8 @@ class Worker:
         elif self._plan.once and self.engine.idle:
             await self._settler.drained()
             self.drain()
+        elif self._plan.once:  # the end of a handler is what it waits for, not the bell
+            await self._changed(self._plan.poll_interval)
         else:
             await self._doze()
 
