@@ -200,4 +200,5 @@ def with_database(url: str, name: str) -> str:
     """The same server, another database."""
     if "://" not in url:
         return make_conninfo(url, dbname=name)
-    return urlsplit(url)._replace(path=f"/{quote(name, safe='')}").geturl()
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}/{quote(name, safe='')}{parts.query and '?'}{parts.query}"

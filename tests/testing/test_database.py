@@ -1,0 +1,181 @@
+"""The database of a test run: made in an empty one, refused where it would harm, left as it was found."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from foliot.postgres.migrate import Source, migrate
+from foliot.testing import database as databases
+from foliot.testing.database import InUse, beside, embedded_database, named_database, with_database
+from foliot.testing.schema import NotATest, StillInUse, Sweeper
+from tests.servers import Server
+
+
+def rows(url: str, query: str) -> list[tuple[object, ...]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        return connection.execute(query.encode()).fetchall()
+
+
+# -- one that was named
+
+
+def test_a_schema_is_made_anew_for_each_run(given_database: str) -> None:
+    with named_database(given_database, "jobs_of_ours") as first:
+        assert rows(given_database, "SELECT test, id::text FROM jobs_of_ours.installation") == [
+            (True, first.installation)
+        ]
+        rows(given_database, "SELECT jobs_of_ours.enqueue('left.over')")
+    with named_database(given_database, "jobs_of_ours") as second:
+        assert second.installation != first.installation
+        assert rows(given_database, "SELECT count(*) FROM jobs_of_ours.jobs") == [(0,)]
+
+
+def test_a_schema_that_is_no_test_is_left_alone(given_database: str) -> None:
+    migrate(given_database, "foliot", Source.of_package("foliot.store"))
+    rows(given_database, "SELECT foliot.enqueue('an.order')")
+    with pytest.raises(NotATest, match="would delete all jobs") as refusal, named_database(given_database, "foliot"):
+        pass
+    assert "DROP SCHEMA foliot CASCADE" in str(refusal.value)
+    assert rows(given_database, "SELECT count(*) FROM foliot.jobs") == [(1,)]
+
+
+def test_a_schema_of_somebody_else_is_left_alone(given_database: str) -> None:
+    with psycopg.connect(given_database, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA foliot CREATE TABLE theirs ()")
+    with pytest.raises(NotATest), named_database(given_database, "foliot"):
+        pass
+    assert rows(given_database, "SELECT to_regclass('foliot.theirs') IS NOT NULL") == [(True,)]
+
+
+def test_two_runs_at_once_are_noticed(given_database: str) -> None:
+    with (
+        named_database(given_database, "foliot"),
+        pytest.raises(InUse, match="Another test run"),
+        named_database(given_database, "foliot"),
+    ):
+        pass
+
+
+def test_several_processes_have_databases_beside_the_one_that_was_named(given_database: str) -> None:
+    listing = "SELECT datname FROM pg_database WHERE datname LIKE current_database() || '\\_gw%' ORDER BY 1"
+    name = rows(given_database, "SELECT current_database()")[0][0]
+    with beside(given_database, "gw0") as first, beside(given_database, "gw1"):
+        assert rows(first, "SELECT current_database()") == [(f"{name}_gw0",)]
+        assert rows(given_database, listing) == [(f"{name}_gw0",), (f"{name}_gw1",)]
+    assert rows(given_database, listing) == []
+
+
+def test_a_database_that_happens_to_have_such_a_name_is_left_alone(given_database: str) -> None:
+    name = f"{rows(given_database, 'SELECT current_database()')[0][0]}_gw7"
+    with psycopg.connect(given_database, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"'.encode())
+        with pytest.raises(NotATest, match=name), beside(given_database, "gw7"):
+            pass
+        connection.execute(f'DROP DATABASE "{name}"'.encode())
+
+
+def test_a_killed_run_left_a_database_that_is_replaced(given_database: str) -> None:
+    abandoned = beside(given_database, "gw8")
+    with psycopg.connect(abandoned.__enter__(), autocommit=True) as connection:
+        connection.execute("CREATE TABLE left_over ()")
+        with pytest.raises(InUse), beside(given_database, "gw8"):
+            pass
+    with beside(given_database, "gw8") as url:
+        assert rows(url, "SELECT to_regclass('left_over')") == [(None,)]
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("postgresql://u:p@h:1/old?sslmode=off", "postgresql://u:p@h:1/new?sslmode=off"),
+        ("postgresql://postgres@/old?host=/a%20b&port=1", "postgresql://postgres@/new?host=/a%20b&port=1"),
+        ("postgresql:///", "postgresql:///new"),
+        ("host=h dbname=old", "dbname=new host=h"),
+    ],
+)
+def test_the_same_server_with_another_database(url: str, expected: str) -> None:
+    assert with_database(url, "new") == expected
+
+
+def test_a_transaction_that_a_test_left_open_is_named(given_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foliot.testing.schema.PATIENCE", "50ms")
+    with named_database(given_database, "foliot") as database, psycopg.connect(given_database) as connection:
+        rows(given_database, "SELECT foliot.enqueue('work')")
+        with closing(psycopg.connect(given_database, application_name="forgotten")) as forgotten:
+            forgotten.execute("SELECT FROM foliot.jobs FOR UPDATE")
+            with pytest.raises(StillInUse, match="'forgotten', idle in transaction: SELECT"):
+                database.sweeper.sweep(connection)
+        connection.rollback()
+        database.sweeper.sweep(connection)
+        assert isinstance(database.sweeper, Sweeper)
+        connection.commit()
+        assert rows(given_database, "SELECT count(*) FROM foliot.jobs") == [(0,)]
+
+
+# -- on the embedded server
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all tests here: the second run in it is a warm one."""
+    return tmp_path_factory.mktemp("project")
+
+
+def databases_of(url: str) -> set[str]:
+    return {str(name) for (name,) in rows(with_database(url, "postgres"), "SELECT datname FROM pg_database")}
+
+
+def test_a_copy_of_the_template_is_all_ours_and_dropped_afterwards(project: Path) -> None:
+    with embedded_database(project, "foliot") as first, embedded_database(project, "foliot") as second:
+        assert first.url != second.url
+        assert first.installation != second.installation
+        rows(first.url, "SELECT foliot.enqueue('work')")
+        assert rows(second.url, "SELECT count(*) FROM foliot.jobs") == [(0,)]
+        assert sum(name.startswith("template_") for name in databases_of(first.url)) == 1
+    with embedded_database(project, "foliot") as third:
+        assert sum(name.startswith("run_") for name in databases_of(third.url)) == 1
+    assert [path.name for path in project.iterdir()] == [".foliot"]
+
+
+def test_what_a_killed_run_left_is_cleared_up(project: Path) -> None:
+    with embedded_database(project, "foliot") as database:
+        with psycopg.connect(database.url, autocommit=True) as connection:
+            connection.execute("CREATE DATABASE run_1_abandoned")
+            connection.execute("CREATE DATABASE draft_1")
+            connection.execute("CREATE DATABASE template_0123")
+        with embedded_database(project, "foliot") as other:
+            left = databases_of(other.url) & {"run_1_abandoned", "draft_1", "template_0123"}
+            assert left == set()
+
+
+def test_another_schema_has_another_template(project: Path) -> None:
+    with embedded_database(project, "elsewhere") as database:
+        assert rows(database.url, "SELECT test FROM elsewhere.installation") == [(True,)]
+
+
+def test_data_from_before_the_machine_was_started_is_removed(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was written without fsync."""
+    old = project / ".foliot" / "tests-15-00000000" / ".foliot"
+    old.mkdir(parents=True)
+    with embedded_database(project, "foliot"):
+        assert not old.parent.exists()
+        assert len(list((project / ".foliot").glob("tests-*"))) == 1
+
+
+def test_a_project_that_cannot_be_written_to_has_its_data_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    home = databases._home(tmp_path / "project", 15)
+    assert home.is_relative_to(tmp_path / "temporary")
+    assert home.is_dir()
+
+
+def test_the_server_of_the_suite_is_not_touched(test_server: Server) -> None:
+    assert not any(name.startswith(("run_", "template_")) for name in databases_of(test_server.url()))
