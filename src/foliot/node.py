@@ -93,7 +93,7 @@ class Node:
         bell.on_ring, bell.on_stop_request = promoting.set, worker.stop_request
         promoter, reclaimer, caretaker = (
             Promoter(line),
-            Reclaimer(line),
+            Reclaimer(line, plan.lease),
             Caretaker(line, unknown_type_grace=self._grace),
         )
         chores = [

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -96,9 +96,10 @@ def write_thread(connection: foliot.Connection, seconds: float) -> None:
 @app.task(type="complete_myself", retry=PATIENT)
 def complete_myself(seconds: float) -> None:
     """Its own connection and transaction, and the completion in it."""
-    with psycopg.connect(os.environ[URL]) as connection:
-        job = current_job()
+    job = current_job()
+    with ExitStack() as transaction:
         with recorded():
+            connection = transaction.enter_context(psycopg.connect(os.environ[URL]))
             connection.execute(EFFECT, (job.id, job.fence))
             time.sleep(seconds)
         job.complete(connection=connection)

@@ -24,14 +24,14 @@ class _Sighting:
 
 
 class Reclaimer:
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, line: Line, lease: float) -> None:
+        self._line, self._lease = line, lease
         self._seen: dict[int, _Sighting] = {}
         self._connection = 0
 
     async def run(self) -> float:
         """Looks once; seconds until it should look again."""
-        asked, stale, shortest = time.monotonic(), {}, 30.0
+        asked, stale, shortest = time.monotonic(), {}, self._lease  # our own: a node may appear while we sleep
         beats = await self._line.execute("beats")
         self._forget_if_reconnected()
         seen = time.monotonic()

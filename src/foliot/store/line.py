@@ -63,7 +63,7 @@ class Line:
             told = _told(error)
             if isinstance(told, Disconnected):
                 await self.close()
-            if isinstance(told, Disconnected | Refused):
+            if isinstance(told, Disconnected | Refused | NameTaken):
                 self._failures += 1
             raise told from error
 
