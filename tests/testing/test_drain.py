@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -283,6 +284,51 @@ def test_jobs_without_an_end_are_an_error_and_not_a_test_that_hangs(foliot: Foli
         foliot.drain(limit=10)
 
 
+@pytest.fixture
+def interrupt() -> Iterator[Callable[[], None]]:
+    """Raises in the main thread, wherever that is, as Ctrl-C and the time-out of a test do."""
+
+    def strike(*_: object) -> None:
+        raise KeyboardInterrupt("struck")
+
+    before = signal.signal(signal.SIGUSR1, strike)
+    yield lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_handler_that_hangs_on_the_loop_can_be_interrupted(foliot: Foliot, interrupt: Callable[[], None]) -> None:
+    app, ended = App(), threading.Event()
+
+    @app.task
+    async def hang() -> None:
+        interrupt()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    hang.enqueue()
+    with pytest.raises(KeyboardInterrupt, match="struck"):
+        foliot.drain()
+    assert ended.is_set()
+    assert [job.state for job in foliot.jobs()] == ["queued"]
+
+
+def test_a_handler_in_the_thread_of_the_test_can_be_interrupted(foliot: Foliot, interrupt: Callable[[], None]) -> None:
+    app = App()
+
+    @app.task
+    def hang() -> None:
+        interrupt()
+        threading.Event().wait()
+
+    hang.enqueue()
+    hang.enqueue()
+    with pytest.raises(KeyboardInterrupt, match="struck"):
+        foliot.drain()
+    assert [job.state for job in foliot.jobs()] == ["failed", "queued"]
+
+
 # -- where handlers run
 
 
@@ -431,12 +477,15 @@ async def test_adrain_raises_what_the_handler_raised(foliot: Foliot) -> None:
 
 @pytest.mark.asyncio
 async def test_a_drain_that_is_given_up_gives_its_jobs_back(foliot: Foliot) -> None:
-    app, started = App(), asyncio.Event()
+    app, started, ended = App(), asyncio.Event(), asyncio.Event()
 
     @app.task
     async def hang() -> None:
         started.set()
-        await asyncio.Event().wait()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
 
     await hang.aenqueue()
     draining = asyncio.create_task(foliot.adrain())
@@ -444,6 +493,7 @@ async def test_a_drain_that_is_given_up_gives_its_jobs_back(foliot: Foliot) -> N
     draining.cancel()
     with pytest.raises(asyncio.CancelledError):
         await draining
+    await ended.wait()
     assert [job.state for job in foliot.jobs()] == ["queued"]
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from contextvars import Context
 from dataclasses import replace
 from queue import SimpleQueue
@@ -56,15 +57,16 @@ def drain_blocking(stage: DatabaseStage, book: Book, concurrency: int) -> None:
     calls: Calls = SimpleQueue()
     here = calls if concurrency == 1 else None  # several at once need several threads
     loop = _LoopThread(lambda: drain(stage, book, concurrency, here), ended=lambda: calls.put(None))
-    loop.start()
     try:
+        loop.start()
         while (call := calls.get()) is not None:
             call()
-    except BaseException:  # Ctrl-C, or a time-out of the test
+    except BaseException:  # Ctrl-C, or a time-out of the test, at any point
         loop.cancel()
         raise
     finally:
-        loop.join()
+        with suppress(RuntimeError):  # it was struck before it began
+            loop.join()
     if loop.error is not None:
         raise loop.error
 
@@ -76,6 +78,7 @@ class _LoopThread(threading.Thread):
         super().__init__(name="foliot-drain", daemon=True)
         self._make, self._ended = make, ended
         self._task: asyncio.Task[None] | None = None
+        self._canceled = False
         self.error: BaseException | None = None
 
     def run(self) -> None:
@@ -88,11 +91,14 @@ class _LoopThread(threading.Thread):
 
     async def _run(self) -> None:
         self._task = asyncio.current_task()
-        await self._make()
+        if not self._canceled:
+            await self._make()
 
     def cancel(self) -> None:
+        self._canceled = True
         if self._task is not None:
-            self._task.get_loop().call_soon_threadsafe(self._task.cancel)
+            with suppress(RuntimeError):  # its loop has ended meanwhile
+                self._task.get_loop().call_soon_threadsafe(self._task.cancel)
 
 
 def _ready() -> Plan[list[tuple[Any, ...]]]:

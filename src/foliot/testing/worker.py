@@ -42,6 +42,12 @@ class DrainWorker(Worker):
         self._tell = self._settler.on_settled
         self._settler.on_settled = self._note
 
+    async def run(self) -> None:
+        try:
+            await super().run()
+        finally:  # given up: no handler goes on behind the test's back
+            self.engine.stop_all("released")
+
     def _line(self, purpose: str) -> Line:
         plan = self._plan
         return StockedLine(self._stock, plan.url, self._queries, purpose=purpose, patience=30.0, prepare=plan.prepare)

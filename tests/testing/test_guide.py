@@ -1,0 +1,34 @@
+"""docs/howto/testing.md is a project: its files are written down as they stand there, and its tests pass."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "testing.md"
+BLOCK = re.compile(r"```(\w+)\n(?:# (\w+\.py)\n)?(.*?)```", re.DOTALL)
+
+
+def test_every_block_of_the_guide_runs(
+    pytester: pytest.Pytester, given_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(pytester.path))
+    for name in ("FOLIOT_DATABASE_URL", "FOLIOT_TEST_DATABASE_URL", "PYTEST_XDIST_WORKER"):
+        monkeypatch.delenv(name, raising=False)
+    tests = 0
+    for language, name, text in BLOCK.findall(PAGE.read_text()):
+        if language == "ini":
+            ours, replaced = re.subn("postgresql://.*", lambda _: given_database, text)
+            assert replaced == 1
+            (pytester.path / "pytest.ini").write_text(f"{ours}filterwarnings = error\n")
+        else:
+            assert name, f"a block does not say which file it is:\n{text}"
+            (pytester.path / name).write_text(text)
+            tests += len(re.findall(r"^ *(?:async )?def test_", text, re.MULTILINE))
+    assert tests > 10
+    result = pytester.runpytest_subprocess("-W", "ignore::pytest.PytestDeprecationWarning")
+    assert result.parseoutcomes() == {"passed": tests}, result.stdout.str()
