@@ -74,6 +74,8 @@ class Engine:
         self._driven: Run | None = None  # the handler whose first step the loop is taking
         self._driver: asyncio.Task[None] | None = None
         self._alone: Claimed | None = None
+        self.alone_ran = False  # the last of the jobs that are to run alone did run
+        self.alone_waited = False  # it found no slot, and was given back
         self._rate = Rate()
         self.room = asyncio.Event()
         self.finished = 0
@@ -264,6 +266,7 @@ class Engine:
             for entry in late:
                 queue.remove(entry)
                 self._held -= 1
+                self.alone_waited |= self._alone is entry[0]
                 self._end_unstarted(entry[0], Ending(entry[0], "released"))
             count += len(late)
         return count
@@ -310,7 +313,7 @@ class Engine:
         self.finished += 1
         self._rate.count()
         if self._alone is run.claimed:
-            self._alone = None
+            self._alone, self.alone_ran = None, True
         if not self.runs and not self._held:
             self._rate.pause()
         if self._driver is None:

@@ -35,6 +35,7 @@ logger = logging.getLogger("foliot.worker")
 
 LONGEST_DOZE = 5.0
 TIME_TO_LEAVE = 5.0
+ALONE_BARRED = 3.0
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Worker:
         self._heartbeat: Heartbeat | None = None
         self._tick = time.monotonic()
         self._pause = plan.poll_interval
-        self._next_alone = 0.0
+        self._next_alone = self._alone_until = self._alone_barred = 0.0
         self._next_abandon = 0.0
         self._lost = False
         self._failure: BaseException | None = None
@@ -258,27 +259,35 @@ class Worker:
             await self._doze()
 
     async def _claim(self) -> bool:
-        """Whether anything was found."""
-        if await self._claim_alone():
+        """Whether anything was found. Lost jobs have every other second, and whatever the others leave."""
+        looked = self._is_time_for_lost()
+        if looked and await self._claim_alone():
             return True
         wanted = self.engine.wanted()
-        if wanted <= 0:
-            return False
-        rows = await self._claimer.claim(wanted, self.engine.free())
-        if rows:
+        if wanted > 0 and (rows := await self._claimer.claim(wanted, self.engine.free())):
             self.engine.accept(rows)
-        return bool(rows)
+            return True
+        return not looked and await self._claim_alone()
+
+    def _is_time_for_lost(self) -> bool:
+        now = time.monotonic()
+        return now >= self._next_alone or (self.engine.alone_ran and now < self._alone_until)
 
     async def _claim_alone(self) -> bool:
-        """Once a second, and whenever nothing runs: a job that was lost before, with nothing else started beside it."""
-        if time.monotonic() < self._next_alone or not self.engine.may_take_alone():
+        """A job that was lost before; nothing else is started beside it."""
+        now = time.monotonic()
+        if self.engine.alone_waited:  # its kind of slots is taken; meanwhile the others shall not wait for it
+            self.engine.alone_waited, self._alone_barred = False, now + ALONE_BARRED
+        if now < self._alone_barred or not self.engine.may_take_alone():
             return False
-        self._next_alone = time.monotonic() + 1.0
+        if now >= self._next_alone:
+            self._alone_until = now + 1.0
+        self._next_alone, self.engine.alone_ran = now + 1.0, False
         rows = await self._claimer.claim_alone()
         if rows:
             self.engine.give_back()
+            self.engine.alone_waited = False
             self.engine.accept(rows, alone=True)
-            self._next_alone = 0.0
         return bool(rows)
 
     async def _wait_for_room(self) -> None:
