@@ -65,7 +65,6 @@ def parse_modifier(token: Token) -> Modifier:
 def _similar_zone(name: str) -> str | None:
     """A zone that differs in case only, or whose city this is."""
     wanted = name.lower()
-    for known in listed_names():
-        if known.lower() == wanted or known.lower().endswith(f"/{wanted}"):
-            return known
-    return None
+    same = [known for known in listed_names() if known.lower() == wanted]
+    city = [known for known in listed_names() if known.lower().endswith(f"/{wanted}")]
+    return next(iter(same + city), None)

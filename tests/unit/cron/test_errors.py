@@ -80,6 +80,7 @@ WRONG: list[tuple[str, str, str, str | None]] = [
     ("0 9 * * * TZ:Mars/Olympus", "zone", "Mars/Olympus", None),
     ("0 9 * * * TZ:europe/paris", "zone", "europe/paris", "Europe/Paris"),
     ("0 9 * * * TZ:New_York", "zone", "New_York", "America/New_York"),
+    ("0 9 * * * TZ:utc", "zone", "utc", "UTC"),
     ("0 9 * * * Europe/Nowhere", "zone", "Europe/Nowhere", None),
     ("0 9 * * * TZ:+25:00", "zone", "+25:00", None),
     ("0 9 * * * TZ:+03:60", "zone", "+03:60", None),
