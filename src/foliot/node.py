@@ -19,7 +19,8 @@ from foliot.telemetry.events import Events
 from foliot.worker.doorbell import Doorbell
 from foliot.worker.engine import Capacity
 from foliot.worker.handlers import Handlers
-from foliot.worker.worker import Plan, Worker, default_name
+from foliot.worker.plan import Plan, default_name
+from foliot.worker.worker import Worker
 
 logger = logging.getLogger("foliot.node")
 

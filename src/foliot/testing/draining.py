@@ -29,7 +29,7 @@ from foliot.node import capacity_for, plan_for
 from foliot.testing.runs import Book
 from foliot.testing.stage import DatabaseStage
 from foliot.testing.worker import Calls, DrainWorker
-from foliot.worker.worker import default_name
+from foliot.worker.plan import default_name
 
 
 class Share(NamedTuple):

@@ -21,7 +21,8 @@ from foliot.worker.run import Claimed, Run
 from foliot.worker.settler import Settled, Settler
 from foliot.worker.threads import Report, Threads
 from foliot.worker.transactions import Transactions
-from foliot.worker.worker import Plan, Worker
+from foliot.worker.plan import Plan
+from foliot.worker.worker import Worker
 
 Calls = SimpleQueue[Callable[[], None] | None]
 

@@ -8,7 +8,6 @@ import logging
 import os
 import socket
 import time
-from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -21,9 +20,10 @@ from foliot.store.queries import Queries
 from foliot.telemetry.events import Events
 from foliot.worker.claimer import Claimer
 from foliot.worker.doorbell import Doorbell
-from foliot.worker.engine import GIVE_BACK_AFTER, Capacity, Engine
+from foliot.worker.engine import GIVE_BACK_AFTER, Engine
 from foliot.worker.handlers import Handlers
 from foliot.worker.heartbeat import EXIT_WEDGED, Heartbeat
+from foliot.worker.plan import Plan
 from foliot.worker.processes import Processes
 from foliot.worker.run import Run
 from foliot.worker.settler import Settler
@@ -36,34 +36,6 @@ logger = logging.getLogger("foliot.worker")
 LONGEST_DOZE = 5.0
 TIME_TO_LEAVE = 5.0
 ALONE_BARRED = 3.0
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a worker is told before it starts."""
-
-    url: str
-    listen_url: str | None
-    schema: str
-    name: str
-    app: str
-    queues: tuple[str, ...]
-    capacity: Capacity
-    lease: float = 30.0
-    drain_timeout: float = 30.0
-    stuck_after: float = 300.0
-    poll_interval: float = 0.1
-    poll_max_interval: float = 5.0
-    poll_multiplier: float = 2.0
-    prepare: bool = True
-    once: bool = False  # stop when nothing is left to do
-    jobs_per_child: int | None = None
-    memory_per_child: int | None = None  # bytes
-    labels: dict[str, Any] = field(default_factory=dict)
-
-
-def default_name() -> str:
-    return f"{socket.gethostname()}/{os.getpid()}/{uuid4().hex[:6]}"
 
 
 class Worker:
