@@ -17,11 +17,11 @@ from foliot.testing.runs import Book
 from foliot.worker.claimer import Claimer
 from foliot.worker.doorbell import Doorbell
 from foliot.worker.handlers import Handler, Handlers
+from foliot.worker.plan import Plan
 from foliot.worker.run import Claimed, Run
 from foliot.worker.settler import Settled, Settler
 from foliot.worker.threads import Report, Threads
 from foliot.worker.transactions import Transactions
-from foliot.worker.plan import Plan
 from foliot.worker.worker import Worker
 
 Calls = SimpleQueue[Callable[[], None] | None]
