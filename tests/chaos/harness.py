@@ -6,6 +6,7 @@ any more, and everything must come to its end by itself: nothing may be stuck, a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -53,6 +54,7 @@ class Plan:
     direct: int = 2
     proxied: int = 2
     producers: int = 2
+    supervised: int = 0  # supervisors of two processes each
     external: int = 1
     lease: int = 2
     gap: tuple[float, float] = (0.2, 1.5)  # between two faults
@@ -115,6 +117,8 @@ class Chaos:
         for n in range(self.plan.direct + self.plan.proxied):
             url = self.server.url if n < self.plan.direct else self.proxied_url
             self._place(partial(self.workers.start, url))
+        for _ in range(self.plan.supervised):
+            self._place(partial(self.workers.start, self.server.url, "--processes", "2"))
         for _ in range(self.plan.external):
             self._place(
                 lambda: self.workers.start_external(self.server.url, SHELL_QUEUE, 3, str(self.binaries.directory))
@@ -191,12 +195,27 @@ class Chaos:
         self._in(seconds, worker.thaw)
         return f"{worker.name} for {seconds:.1f} s"
 
+    def _kill_child(self) -> str | None:
+        """It takes its own job with it, and no other."""
+        children = [pid for worker in self.workers.all if worker.alive for pid in worker.children()]
+        if not children:
+            return None
+        pid = self.random.choice(children)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        return str(pid)
+
     def _drain(self) -> str | None:
+        """By a signal, or by an operator's word."""
         if (worker := self._pick()) is None:
             return None
-        worker.signal(signal.SIGTERM)
+        by_word = self.random.random() < 0.5 and worker.nodes == 1
+        name = self._ask("SELECT name FROM foliot.nodes WHERE pid = %s AND state = 'active'", worker.process.pid)
+        if not (by_word and name and self._ask("SELECT foliot.drain(%s)", name)):
+            worker.signal(signal.SIGTERM)
+            by_word = False
         self._replace(worker)
-        return worker.name
+        return f"{worker.name} {'by word' if by_word else ''}"
 
     def _restart(self) -> str:
         way = self.random.choice([signal.SIGINT, signal.SIGQUIT])
@@ -240,6 +259,14 @@ class Chaos:
 
     def _release(self) -> str:
         return self._operate("release", "SELECT foliot.release(%s)")
+
+    def _pause(self) -> str:
+        """A type or a queue, for a while."""
+        what = self.random.choice(["type => 'quick'", "type => 'write_async'", "queue => 'default'"])
+        seconds = self.random.uniform(0.2, 2)
+        self._ask(f"SELECT foliot.pause({what})")
+        self._in(seconds, lambda: until(lambda: self._ask(f"SELECT foliot.resume({what})") is not None, patience=60))
+        return f"{what} for {seconds:.1f} s"
 
     def _operate(self, verb: str, query: str, *more: Any) -> str:
         job_id = self._ask(
@@ -302,7 +329,7 @@ class Chaos:
         self._replace_the_dead()
         for (job_id,) in self.server.sql("SELECT id FROM foliot.jobs WHERE type = 'long' AND NOT canceling"):
             self.journal.write("cancel", id=job_id, answer=self._ask("SELECT foliot.cancel(%s)", job_id))
-        living = sum(worker.alive and worker.name in self._places for worker in self.workers.all)
+        living = sum(w.nodes for w in self.workers.all if w.alive and w.name in self._places)
         left = self._ask("SELECT (SELECT count(*) FROM foliot.jobs) + (SELECT count(*) FROM foliot.claims)")
         return left == 0 and bool(self._ask("SELECT count(*) <= %s FROM foliot.beats", living))
 
@@ -331,6 +358,7 @@ class Chaos:
 FAULTS = {
     "kill": 4,
     "freeze": 4,
+    "kill_child": 1,
     "drain": 2,
     "restart": 1,
     "crash": 1,
@@ -340,4 +368,5 @@ FAULTS = {
     "delay": 2,
     "cancel": 4,
     "release": 4,
+    "pause": 2,
 }

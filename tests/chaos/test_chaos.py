@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from foliot.postgres.embedded import Binaries
@@ -31,9 +33,8 @@ def test_nothing_is_lost_and_nothing_happens_twice(binaries: Binaries) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_nothing_is_lost_in_a_long_storm_either(binaries: Binaries) -> None:
-    _survive(
-        binaries, Plan(seed_of_environment(), seconds=300, jobs=9000, direct=4, proxied=4, producers=4, external=2)
-    )
+    plan = Plan(seed_of_environment(), seconds=300, jobs=9000, producers=4)
+    _survive(binaries, replace(plan, direct=3, proxied=4, supervised=1, external=2))
 
 
 @pytest.mark.long

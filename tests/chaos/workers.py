@@ -36,6 +36,7 @@ class Worker:
     process: subprocess.Popen[bytes]
     log: Path
     frozen: bool = False
+    nodes: int = 1  # that it registers: a supervisor has several
     started: float = field(default_factory=time.monotonic)
 
     def signal(self, number: signal.Signals) -> None:
@@ -58,6 +59,16 @@ class Worker:
     def alive(self) -> bool:
         return self.process.poll() is None
 
+    def children(self) -> list[int]:
+        """The processes that run its CPU-bound handlers."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+                if parent == self.process.pid and b"foliot.worker.child" in (path / "cmdline").read_bytes():
+                    found.append(int(path.name))
+        return found
+
     def text(self) -> str:
         return self.log.read_text(errors="replace")
 
@@ -77,7 +88,9 @@ class Workers:
         variables = {f"FOLIOT_{name.upper()}": value for name, value in {**self.settings, **settings}.items()}
         known = {VARIABLE: str(self.journal), URL: handlers_url or url, "FOLIOT_DATABASE_URL": url}
         command = [sys.executable, "-m", "foliot.cli", "worker", self.application, *words]
-        return self._start("worker", command, environment(**known, **variables))
+        worker = self._start("worker", command, environment(**known, **variables))
+        worker.nodes = int(words[words.index("--processes") + 1]) if "--processes" in words else 1
+        return worker
 
     def start_external(self, url: str, queue: str, lease: int, path: str) -> Worker | None:
         """A worker in another language, if there is one: the example in shell, or what the environment names."""

@@ -33,9 +33,12 @@ SELECT id, state, run_at FROM {schema}.settle(%s::bigint, %s::uuid[], %s::bigint
   results => %s::jsonb[], errors => %s::jsonb[], closed => %s::bigint[])
 
 -- name: settled_by
--- After a lost reply: which of these did this claim finish after all?
-SELECT f.id FROM unnest(%s::uuid[], %s::bigint[]) i(id, fence) JOIN {schema}.finished_jobs f ON f.id = i.id AND f.fence = i.fence
-WHERE f.finished_at >= clock_timestamp() - interval '1 hour'
+-- After a lost reply: which of these did this claim end after all, for good or for another run?
+WITH ended AS MATERIALIZED (SELECT i.id, i.fence FROM unnest(%s::uuid[], %s::bigint[]) i(id, fence))
+SELECT f.id FROM ended i JOIN {schema}.finished_jobs f ON f.id = i.id AND f.fence = i.fence WHERE f.finished_at >= clock_timestamp() - interval '1 hour'
+UNION ALL
+SELECT a.job_id FROM ended i JOIN {schema}.attempts a ON a.job_id = i.id AND a.fence = i.fence
+WHERE a.ended_at >= clock_timestamp() - interval '1 hour' AND a.outcome IN ('failed', 'timed_out', 'snoozed')
 
 -- name: promote
 SELECT extract(epoch FROM {schema}.promote(%s::int, {schema}.clock() - make_interval(secs => %s)) - {schema}.clock())::float8
