@@ -174,7 +174,7 @@ class Chaos:
         """One that ends by itself is no better than a bug, except at its start when there is no database. The example
         in shell may too, since it has no patience."""
         for worker in self.workers.all:
-            if worker.name in self._places and not worker.alive and time.monotonic() > worker.started + 1:
+            if not worker.alive and worker.name in self._places and time.monotonic() > worker.started + 1:
                 if not worker.name.startswith("shell") and worker.process.returncode != NO_DATABASE:
                     self.violations.append(f"{worker.name} ended by itself with code {worker.process.returncode}")
                 self._replace(worker)
@@ -329,9 +329,9 @@ class Chaos:
         self._replace_the_dead()
         for (job_id,) in self.server.sql("SELECT id FROM foliot.jobs WHERE type = 'long' AND NOT canceling"):
             self.journal.write("cancel", id=job_id, answer=self._ask("SELECT foliot.cancel(%s)", job_id))
-        living = sum(w.nodes for w in self.workers.all if w.alive and w.name in self._places)
         left = self._ask("SELECT (SELECT count(*) FROM foliot.jobs) + (SELECT count(*) FROM foliot.claims)")
-        return left == 0 and bool(self._ask("SELECT count(*) <= %s FROM foliot.beats", living))
+        nodes = self.server.sql("SELECT n.pid FROM foliot.nodes n JOIN foliot.beats b USING (epoch)")
+        return left == 0 and all(Path(f"/proc/{pid}").exists() for (pid,) in nodes)
 
     def _judge(self) -> None:
         self.history = History.of_records(journal.read(self.directory / "journal"))
