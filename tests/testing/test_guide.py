@@ -30,5 +30,5 @@ def test_every_block_of_the_guide_runs(
             (pytester.path / name).write_text(text)
             tests += len(re.findall(r"^ *(?:async )?def test_", text, re.MULTILINE))
     assert tests > 10
-    result = pytester.runpytest_subprocess("-W", "ignore::pytest.PytestDeprecationWarning")
+    result = pytester.runpytest_subprocess("-p", "no:hypothesispytest", "-W", "ignore::pytest.PytestDeprecationWarning")
     assert result.parseoutcomes() == {"passed": tests}, result.stdout.str()

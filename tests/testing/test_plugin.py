@@ -14,7 +14,7 @@ pytest_plugins = ["pytester"]
 PLAIN = """
 [pytest]
 filterwarnings = error
-addopts = -p no:randomly --strict-markers
+addopts = -p no:randomly -p no:hypothesispytest --strict-markers
 """
 CONFIGURATION = f"{PLAIN}asyncio_default_fixture_loop_scope = function\n"
 TASKS = """

@@ -1,9 +1,9 @@
 """A database for the tests of one process: a copy on the project's embedded test server, or one that was named.
 
 The test server is not that of `foliot up`. Its data stays in the project's `.foliot/` from run to run, since making it
-takes longer than all else, and is kept with fsync off, so it is trusted only until the machine starts again. In it, a
-template is migrated once for each version of our SQL; every process that runs tests copies it and drops its copy at
-the end. What a killed run has left is dropped by the next.
+takes longer than all else, and is kept with fsync off, so it is trusted only until the machine starts again. A template
+in it is migrated once for each version of our SQL; every process that runs tests copies it and drops its copy at the
+end. What a killed run has left is dropped by the next.
 
 A database that was named is used as it is, and only its Foliot schema is touched, if that is missing or a test's.
 """
@@ -30,7 +30,7 @@ from foliot.errors import FoliotError
 from foliot.postgres.address import parse
 from foliot.postgres.connect import Connection
 from foliot.postgres.embedded import EmbeddedServer, find_binaries
-from foliot.postgres.embedded.home import make_directory
+from foliot.postgres.embedded.home import DATABASE, make_directory
 from foliot.postgres.migrate import Source
 from foliot.store.queries import queries
 from foliot.testing.schema import NotATest, Sweeper, make_schema
@@ -45,6 +45,7 @@ _QUICK = {
 }
 _LOCK = 1179603027  # "FOLS": one process at a time makes, copies and clears up
 _MARK = "made by a test run of Foliot"
+_TEMPLATE = sql.Identifier(DATABASE)
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -97,10 +98,7 @@ def beside(url: str, suffix: str) -> Iterator[str]:
 
 
 def _drop_if_ours(connection: Connection, name: str) -> None:
-    row = connection.execute(
-        "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = %s", (name,)
-    ).fetchone()
-    if row not in (None, (_MARK,)):
+    if _comment(connection, name) not in (None, _MARK):
         raise NotATest(
             f"Database {name!r} was not made by a test run, so it is not replaced.",
             hint="Drop or rename it, or name another database for tests.",
@@ -119,16 +117,15 @@ def embedded_database(project: Path, schema: str, binaries: str = "auto") -> Ite
         name = f"run_{os.getpid()}_{secrets.token_hex(4)}"
         url = with_database(server.url, name)
         with _alone(server.url) as connection:
-            _clear_up(connection, keep=(template := _template_name(schema)))
-            if not _exists(connection, template):
-                _make_template(connection, server.url, schema, template)
+            _clear_up(connection)
+            _make_template(connection, server.url, schema)
             copy = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
-            connection.execute(copy.format(sql.Identifier(name), sql.Identifier(template)))
+            connection.execute(copy.format(sql.Identifier(name), _TEMPLATE))
             keeper = Connection.connect(url, autocommit=True, application_name="foliot tests")
         with keeper:
             keeper.execute(queries(schema)["mark_test"].encode())  # an installation of its own
             yield _opened(keeper, url, schema)
-        with Connection.connect(server.url, autocommit=True) as connection:
+        with _connected(server.url) as connection:
             _drop(connection, name)
 
 
@@ -150,36 +147,44 @@ def _home(project: Path, major: int) -> Path:
     return home
 
 
+def _connected(url: str) -> Connection:
+    """Not to the template, which cannot be copied while somebody is."""
+    return Connection.connect(with_database(url, "postgres"), autocommit=True, application_name="foliot tests")
+
+
 @contextmanager
 def _alone(url: str) -> Iterator[Connection]:
-    with Connection.connect(url, autocommit=True, application_name="foliot tests") as connection:
+    with _connected(url) as connection:
         connection.execute("SELECT pg_advisory_lock(%s, 1)", (_LOCK,))
         yield connection
 
 
-def _template_name(schema: str) -> str:
-    """One for each text of our SQL, and a new one each day: a schema is made with partitions for the days to come."""
+def _make_template(connection: Connection, url: str, schema: str) -> None:
+    """In the database that every embedded server has. Its comment says what is in it; of a new one, nothing."""
+    wanted, found = _fingerprint(schema), _comment(connection, DATABASE)
+    if found == wanted:
+        return
+    if found != "":
+        _drop(connection, DATABASE)
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(_TEMPLATE))
+    comment = sql.SQL("COMMENT ON DATABASE {} IS {}")
+    connection.execute(comment.format(_TEMPLATE, "unfinished"))
+    make_schema(url, schema)
+    connection.execute(comment.format(_TEMPLATE, wanted))
+
+
+def _fingerprint(schema: str) -> str:
+    """Of our SQL, and of the day: a schema is made with partitions for the days to come."""
     source = Source.of_package("foliot.store")
     parts = [schema, f"{datetime.now(UTC):%Y%m%d}", *(file.checksum for file in source.migrations)]
-    return f"template_{hashlib.sha256(''.join([*parts, source.functions_checksum]).encode()).hexdigest()[:16]}"
+    return hashlib.sha256("".join([*parts, source.functions_checksum]).encode()).hexdigest()
 
 
-def _make_template(connection: Connection, url: str, schema: str, name: str) -> None:
-    """Under another name first: one that is there is whole."""
-    draft = f"draft_{os.getpid()}"
-    _drop(connection, draft)
-    connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(draft)))
-    make_schema(with_database(url, draft), schema)
-    rename = sql.SQL("ALTER DATABASE {} RENAME TO {}")
-    connection.execute(rename.format(sql.Identifier(draft), sql.Identifier(name)))
-
-
-def _clear_up(connection: Connection, keep: str) -> None:
+def _clear_up(connection: Connection) -> None:
     """Databases that nobody is connected to: whoever makes one holds our lock until he is."""
     rows = connection.execute(
-        "SELECT datname FROM pg_database d WHERE datname ~ '^(run|draft|template)_[0-9a-f]' AND datname <> %s"
-        " AND NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.datid = d.oid)",
-        (keep,),
+        "SELECT datname FROM pg_database d WHERE datname ~ '^run_[0-9]'"
+        " AND NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.datid = d.oid)"
     ).fetchall()
     for (name,) in rows:
         _drop(connection, name)
@@ -188,8 +193,11 @@ def _clear_up(connection: Connection, keep: str) -> None:
 # -- databases
 
 
-def _exists(connection: psycopg.Connection[tuple[object, ...]], name: str) -> bool:
-    return bool(connection.execute("SELECT FROM pg_database WHERE datname = %s", (name,)).rowcount)
+def _comment(connection: Connection, name: str) -> str | None:
+    """None when there is no such database; empty when nothing is said of it."""
+    query = "SELECT coalesce(shobj_description(oid, 'pg_database'), '') FROM pg_database WHERE datname = %s"
+    row = connection.execute(query, (name,)).fetchone()
+    return None if row is None else str(row[0])
 
 
 def _drop(connection: Connection, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -9,7 +10,7 @@ from psycopg import sql
 
 from foliot.errors import FoliotError
 from foliot.postgres.connect import Connection
-from foliot.postgres.migrate import Source, apply_functions, migrate
+from foliot.postgres.migrate import Source, migrate
 from foliot.store.queries import queries
 
 PATIENCE = "5s"
@@ -29,9 +30,9 @@ def make_schema(url: str, schema: str) -> None:
         _refuse_unless_test(connection, schema)
         connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
         source = Source.of_package("foliot.store")
-        migrate(url, schema, source)
+        migrate(url, schema, replace(source, functions=()))
         connection.execute(queries(schema)["mark_test"].encode())
-        apply_functions(url, schema, source)  # now that it is a test's, its clock can be moved
+        migrate(url, schema, source)  # the functions, last: in a test's schema they have a clock that can be moved
 
 
 def _refuse_unless_test(connection: Connection, schema: str) -> None:
