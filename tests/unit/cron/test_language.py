@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -145,6 +145,17 @@ def test_a_time_that_is_always_skipped_never_fires_under_skip() -> None:
     last = cron.prev(datetime(2024, 1, 1, tzinfo=UTC))
     assert last is not None
     assert last.year == 2006
+
+
+def test_what_is_kept_of_the_last_answer_does_not_repeat_a_repeated_time() -> None:
+    """St. John's went back from 00:01 to 23:01, so that a day began twice."""
+    cron = Cron("30 0,30 0 * * *", "America/St_Johns")
+    change = datetime(2010, 11, 7, 2, 31, tzinfo=UTC)
+    second_midnight = change + timedelta(minutes=59)
+    for _ in range(2):
+        found = cron.next(second_midnight + timedelta(seconds=10))
+        assert found is not None
+        assert found.astimezone(UTC) == second_midnight + timedelta(minutes=30, seconds=30)
 
 
 def test_at_start_is_known() -> None:

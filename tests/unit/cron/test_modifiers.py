@@ -144,6 +144,14 @@ def test_an_end_is_never_before_its_trigger() -> None:
     )
 
 
+def test_prev_finds_an_earlier_trigger_with_a_later_result() -> None:
+    """From 01:55, first pass, ten minutes lead to 02:05:59; from 01:30, second pass and later, to 01:40:59."""
+    cron = Cron("@every 35m E10m", NEW_YORK, anchor=at("2024-11-03 05:55:00"))
+    found = cron.prev(at("2024-11-03 07:10:00"))
+    assert found is not None
+    assert found.astimezone(UTC) == at("2024-11-03 07:05:59")
+
+
 @pytest.mark.parametrize("pattern", ["* * * * * * S0Y", "* * * * * * S0m0Y", "* * * * * * E9Y", "S0S0Y", "E0S0Y"])
 @pytest.mark.parametrize("zone", ["UTC", NEW_YORK])
 def test_millions_of_triggers_are_leapt_over(pattern: str, zone: str) -> None:
