@@ -1,14 +1,39 @@
-"""`db` is a database with the schema, shared by a server's tests and wiped before each; `own_db` is a new one."""
+"""`db` is a database with the schema, shared by a server's tests and wiped before each; `own_db` is a new one.
+
+For mutants.py the environment may name a running server and a template database with other functions in it.
+"""
 
 from __future__ import annotations
 
+import itertools
+import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
 
 import pytest
 
+from foliot.postgres.embedded import Binaries, EmbeddedServer
 from tests.conftest import _migrated
 from tests.servers import Server
 from tests.store.harness import T0, Db
+
+
+@dataclass
+class Borrowed:
+    """Stands in for the embedded server that another process has started."""
+
+    url: str
+
+
+@pytest.fixture(scope="session")
+def start_server(start_server: Callable[[Binaries], Server]) -> Callable[[Binaries], Server]:
+    url, template = os.environ.get("FOLIOT_TEST_SERVER"), os.environ.get("FOLIOT_TEST_TEMPLATE")
+    if not url or not template:
+        return start_server
+    embedded, numbers = cast("EmbeddedServer", Borrowed(url)), itertools.count(os.getpid() * 1000)
+    return lambda binaries: Server(binaries, Path(), embedded, {"schema": template}, numbers)
 
 
 @pytest.fixture(scope="session")

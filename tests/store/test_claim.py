@@ -152,28 +152,34 @@ def test_a_one_attempt_job_is_taken_only_if_it_would_start_at_once(db: Db) -> No
 
 def test_a_job_that_is_to_run_alone_is_taken_alone(db: Db) -> None:
     lost = db.node()
-    poison = [db.enqueue(), db.enqueue(priority=1)]
-    db.claim(lost)
+    poison = [db.enqueue(), db.enqueue(priority=1), db.enqueue(queue="other")]
+    db.claim(lost, queues=["default", "other"])
     db.lose(lost)
     epoch = db.node()
     db.make_ready()
-    ordinary = db.enqueue()
-    assert [row.id for row in db.claim(epoch)] == [ordinary]
+    ordinary = db.enqueue(priority=9)
     assert [row.id for row in db.claim(epoch, alone=True)] == [poison[1]]
     assert [row.id for row in db.claim(epoch, alone=True)] == [poison[0]]
     assert db.claim(epoch, alone=True) == []
+    assert [row.id for row in db.claim(epoch)] == [ordinary]
 
 
-def test_only_what_is_ready_is_taken(db: Db) -> None:
+@pytest.mark.parametrize("how", ["plain", "one attempt", "alone", "above floors"])
+def test_only_what_is_ready_is_taken(db: Db, how: str) -> None:
+    """Jobs that wait stand before the one that does not."""
     epoch = db.node()
+    attempts = 1 if how == "one attempt" else 5
     for wait in ("delayed", "blocked", "parked", "paused", "unsupported"):
-        job = db.enqueue()
+        job = db.enqueue(priority=1, max_attempts=attempts)
         db.change("UPDATE {schema}.jobs SET wait = %s WHERE id = %s", wait, job)
     db.change("INSERT INTO {schema}.unsupported_types VALUES ('task', 1, now())")
-    limited = db.enqueue()
+    limited = db.enqueue(priority=1, max_attempts=attempts)
     db.change("UPDATE {schema}.jobs SET limited = true WHERE id = %s", limited)
-    assert db.claim(epoch) == []
-    assert db.claim(epoch, alone=True) == []
+    ready = db.enqueue(max_attempts=attempts)
+    db.change("UPDATE {schema}.jobs SET alone = %s", how == "alone")
+    given = floors(*(("default", n, db.after(-9), NOBODY) for n in (1, 0))) if how == "above floors" else {}
+    assert [row.id for row in db.claim(epoch, 1, alone=how == "alone", **given)] == [ready]
+    assert db.claim(epoch, alone=how == "alone", **given) == []
 
 
 def test_an_unknown_epoch_claims_nothing(db: Db) -> None:

@@ -49,6 +49,21 @@ def test_who_does_not_hold_the_job_is_refused(db: Db, verb: str, isolation: Any)
         assert db.look(job) == before
 
 
+@every_isolation
+@pytest.mark.parametrize("verb", ["complete", "fail", "guard"])
+def test_who_held_the_job_before_its_holder_is_refused(db: Db, verb: str, isolation: Any) -> None:
+    handler, one, other = db.session(), db.node(), db.node()
+    job = db.enqueue()
+    before = db.claim_one(one)
+    db.value("release", id=job)
+    held = db.claim_one(other)
+    handler.begin(isolation)
+    with refused("FO007", f"job {job} is not held under fence {before.fence}"):
+        handler.value(verb, id=job, fence=before.fence)
+    handler.rollback()
+    db.expect(job, state="running", epoch=other, fence=held.fence)
+
+
 @pytest.mark.parametrize("verb", ["complete", "fail", "guard"])
 def test_a_finished_or_unknown_job_is_held_by_nobody(db: Db, verb: str) -> None:
     epoch = db.node()

@@ -73,6 +73,17 @@ def test_every_claimed_job_of_a_lost_node_is_lost(db: Db) -> None:
     assert [db.look(job).lost for job in jobs] == [1, 1, 1]
 
 
+def test_what_other_nodes_hold_is_theirs(db: Db) -> None:
+    lost, alive = db.node(), db.node()
+    mine, theirs = db.enqueue(), db.enqueue()
+    db.claim_one(lost)
+    held = db.claim_one(alive)
+    db.value("heartbeat", epoch=alive, running=[{"id": str(theirs), "fence": held.fence, "age": 1}], now=db.after(20))
+    assert db.lose(lost) == {mine: "failed"}
+    db.expect(theirs, state="running", epoch=alive, fence=held.fence, lost=0)
+    assert [row.job_id for row in db.rows("runs")] == [theirs]
+
+
 def test_the_wait_grows_with_the_losses(db: Db) -> None:
     job = db.enqueue()
     for most in (1, 2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 
@@ -36,6 +37,19 @@ def test_a_name_is_free_again_when_its_node_has_left_or_is_lost(db: Db) -> None:
     db.lose(db.node("a"))
     db.node("a")
     assert [node.state for node in db.rows("nodes")] == ["left", "lost", "active"]
+
+
+def test_a_registration_sent_again_is_the_same_node(db: Db) -> None:
+    """Its reply was lost; the instance says that it is us."""
+    me, other = uuid4(), uuid4()
+    epoch = db.node("a", instance=me)
+    assert db.node("a", instance=me) == epoch
+    with refused("FO002"):
+        db.node("a", instance=other)
+    with refused("FO002"):
+        db.node("a")
+    db.value("leave", epoch=epoch)
+    assert db.node("a", instance=me) > epoch
 
 
 def test_two_processes_that_register_one_name_at_once_are_told_apart(db: Db) -> None:
@@ -149,6 +163,18 @@ def test_a_late_beat_of_a_handler_that_lost_its_job_does_not_hide_its_successor(
     db.value("heartbeat", epoch=other, running=[{"id": str(job), "fence": after.fence, "age": 5}])
     db.value("heartbeat", epoch=one, running=[{"id": str(job), "fence": before.fence, "age": 50}])
     assert db.look(job).started_at == db.after(-5)
+
+
+def test_a_job_that_was_taken_over_has_started_when_its_new_handler_did(db: Db) -> None:
+    one, other = db.node(), db.node()
+    job = db.enqueue()
+    before = db.claim_one(one)
+    db.value("heartbeat", epoch=one, running=[{"id": str(job), "fence": before.fence, "age": 50}])
+    db.value("release", id=job)
+    after = db.claim_one(other)
+    db.expect(job, started_at=None, progress=None)
+    db.value("heartbeat", epoch=other, running=[{"id": str(job), "fence": after.fence, "age": 5}])
+    db.expect(job, started_at=db.after(-5))
 
 
 def test_a_node_may_run_one_job_under_two_fences_and_still_beats(db: Db) -> None:
@@ -305,6 +331,22 @@ def test_abandon_passes_over_a_job_in_its_handlers_transaction(db: Db) -> None:
     assert db.states(job) == ["succeeded"]
     db.value("abandon", epoch=epoch, known=[])
     assert db.count("claims") == 0
+
+
+@pytest.mark.parametrize("verb", ["abandon", "leave"])
+@pytest.mark.parametrize("asked_to_stop", [False, True])
+def test_what_another_node_holds_by_now_is_not_given_back(db: Db, verb: str, asked_to_stop: bool) -> None:
+    """A claim's row still names a job that an operator took away; only the fence says whose it is."""
+    one, other = db.node(), db.node()
+    taken, kept = db.enqueue(), db.enqueue()
+    db.claim(one)
+    db.value("release", id=taken)
+    held = db.claim_one(other)
+    if asked_to_stop:
+        db.value("cancel", id=taken)
+    assert db.value(verb, epoch=one, **({"known": []} if verb == "abandon" else {})) == 1
+    db.expect(taken, state="running", epoch=other, fence=held.fence)
+    assert db.states(kept) == ["queued"]
 
 
 def test_a_settle_of_what_was_abandoned_is_refused(db: Db) -> None:

@@ -46,6 +46,16 @@ def test_a_node_must_know_the_version_too(db: Db) -> None:
     assert [row.id for row in db.claim(new)] == [job]
 
 
+@pytest.mark.parametrize("wait", ["delayed", "blocked", "parked", "paused"])
+def test_others_of_its_type_that_wait_for_something_else_go_on_waiting(db: Db, wait: str) -> None:
+    stranger, expert = db.node(), db.node(types={"t": 1})
+    met = db.enqueue("t")
+    meet(db, stranger)
+    other = db.enqueue("t", priority=9)
+    db.change("UPDATE {schema}.jobs SET wait = %s WHERE id = %s", wait, other)
+    assert [row.id for row in db.claim(expert)] == [met]
+
+
 def test_only_its_queues_are_searched(db: Db) -> None:
     stranger, expert = db.node(), db.node(types={"t": 1})
     db.enqueue("t", queue="a")
@@ -160,6 +170,16 @@ def test_a_node_of_another_type_or_an_older_version_does_not(db: Db, types: dict
     db.enqueue("t", version=2)
     meet(db, stranger)
     db.node(types=types)
+    db.tick(3600)
+    assert db.value("expire_unsupported", grace=HOUR) == 1
+
+
+def test_a_node_that_drains_does_not(db: Db) -> None:
+    stranger = db.node()
+    db.enqueue("t")
+    meet(db, stranger)
+    db.node("leaving", types={"t": 1})
+    db.value("drain", name="leaving")
     db.tick(3600)
     assert db.value("expire_unsupported", grace=HOUR) == 1
 

@@ -25,8 +25,8 @@ BEGIN
     SELECT n.epoch INTO e FROM nodes n WHERE n.name = register.name AND n.state = 'active' AND n.instance = register.instance;
     IF FOUND THEN RETURN e; END IF;                      -- our own, sent again after a lost reply
     RAISE EXCEPTION 'a node named % is alive', quote_literal(register.name) USING ERRCODE = 'FO002',
-      DETAIL = (SELECT format('epoch %s, host %s, pid %s, last beat %s', n.epoch, n.host, n.pid, b.at)
-        FROM nodes n LEFT JOIN beats b USING (epoch) WHERE n.name = register.name AND n.state IN ('active', 'draining')),
+      DETAIL = coalesce((SELECT format('epoch %s, host %s, pid %s, last beat %s', n.epoch, n.host, n.pid, b.at)   -- NULL, when it has just left, would be an error of its own
+        FROM nodes n LEFT JOIN beats b USING (epoch) WHERE n.name = register.name AND n.state IN ('active', 'draining')), 'it has just left'),
       HINT = 'give another name, or wait until its lease has run out';
   END IF;
   INSERT INTO beats (epoch, at) VALUES (e, t);

@@ -1,0 +1,74 @@
+"""Takes out each epoch, fence and state check of the functions, one at a time: some test must fail for each."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from foliot.postgres.migrate import Source, apply_functions
+from tests.servers import Server
+from tests.store.conftest import template
+from tests.store.mutants import EQUIVALENT, MUTANTS, Mutant
+
+SOURCE = Source.of_package("foliot.store")
+HERE = Path(__file__).parent
+
+
+@pytest.mark.parametrize("mutant", [*MUTANTS, *(mutant for mutant, _ in EQUIVALENT)], ids=lambda mutant: mutant.name)
+def test_every_mutant_still_finds_its_place(mutant: Mutant) -> None:
+    changed = mutant.apply(SOURCE)
+    assert [file.name for file, was in zip(changed.functions, SOURCE.functions, strict=True) if file != was] == [
+        mutant.file
+    ]
+    assert all((HERE / f"test_{name}.py").exists() for name in mutant.tests.split())
+
+
+def test_no_two_mutants_are_alike() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+    assert len({(mutant.file, mutant.original, mutant.replacement) for mutant in MUTANTS}) == len(MUTANTS)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_every_mutant_is_noticed(server: Server) -> None:
+    survived = []
+    for mutant in MUTANTS:
+        killer = hunt(server, mutant)
+        print(f"{mutant.name}: {killer or 'SURVIVED'}")
+        if killer is None:
+            survived.append(mutant.name)
+    assert survived == [], f"{len(survived)} of {len(MUTANTS)} mutants survived"
+
+
+def hunt(server: Server, mutant: Mutant) -> str | None:
+    """Runs the tests that should notice it; the first that fails."""
+    name = server.create_database(template(server))
+    try:
+        apply_functions(server.url(name), "foliot", mutant.apply(SOURCE))
+        files = [str(HERE / f"test_{name}.py") for name in mutant.tests.split()]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-x",
+            "-q",
+            "-p",
+            "no:randomly",
+            "-p",
+            "no:cacheprovider",
+            "--timeout=25",
+        ]
+        only = ["-k", f"{server.binaries.origin}-{server.binaries.major}"]
+        environment = {**os.environ, "FOLIOT_TEST_SERVER": server.embedded.url, "FOLIOT_TEST_TEMPLATE": name}
+        done = subprocess.run(
+            [*command, *only, *files], env=environment, capture_output=True, text=True, cwd=HERE.parents[1]
+        )
+        assert done.returncode in (0, 1), done.stdout + done.stderr
+        failed = [line.split()[1] for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+        return failed[0].split("::")[-1] if failed else None
+    finally:
+        server.drop_database(name)

@@ -1,0 +1,125 @@
+"""The night porter's bell: whoever makes a job ready rings if, and only if, somebody sleeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.store.harness import Db, End, Session
+
+
+def lost(db: Db) -> None:
+    epoch = db.node()
+    db.claim(epoch)
+    db.lose(epoch)
+
+
+def failed(db: Db) -> None:
+    db.run(db.node(), "failed")
+
+
+def released(db: Db) -> None:
+    db.claim_one(db.node())
+    db.value("release", id=db.rows("jobs")[0].id)
+
+
+def left(db: Db) -> None:
+    epoch = db.node()
+    db.claim(epoch)
+    db.value("leave", epoch=epoch)
+
+
+def resumed(db: Db) -> None:
+    db.value("pause", queue="default")
+    db.value("resume", queue="default")
+
+
+def promoted(db: Db) -> None:
+    db.value("promote", now=db.after(3600))
+
+
+VERBS: dict[str, Callable[[Db], Any]] = {
+    "enqueue": lambda db: db.enqueue(queue="q"),
+    "enqueue_many": lambda db: db.call("enqueue_many", jobs=[{"type": "t", "queue": "q"}]),
+    "promote": promoted,
+    "fail": failed,
+    "reclaim": lost,
+    "release": released,
+    "leave": left,
+    "resume": resumed,
+    "reschedule": lambda db: db.value("reschedule", id=db.rows("jobs")[0].id),
+}
+
+
+def sleeper(db: Db) -> Session:
+    session = db.session(db.url)
+    session.connection.execute(f'LISTEN "{db.value("wake_channel")}"'.encode())
+    return session
+
+
+def heard(db: Db, listener: Session) -> list[str]:
+    """What was said until now: everything before a last word of our own."""
+    db.execute("SELECT pg_notify(%s, 'the last word')", (db.value("wake_channel"),))
+    words: list[str] = []
+    for notice in listener.connection.notifies(timeout=60):
+        if notice.payload == "the last word":
+            break
+        words.append(notice.payload)
+    return words
+
+
+@pytest.mark.parametrize("verb", list(VERBS))
+def test_each_verb_that_makes_a_job_ready_rings_for_a_sleeper(db: Db, verb: str) -> None:
+    listener = sleeper(db)
+    db.enqueue(delay=timedelta(hours=1)) if verb == "promote" else db.enqueue()
+    key = db.value("wake_key")
+    listener.execute("SELECT pg_advisory_lock(1181707369, %s)", (key,))
+    VERBS[verb](db)
+    assert heard(db, listener) != []
+    listener.execute("SELECT pg_advisory_unlock(1181707369, %s)", (key,))
+    db.wipe()
+    db.enqueue(delay=timedelta(hours=1)) if verb == "promote" else db.enqueue()
+    VERBS[verb](db)
+    assert heard(db, listener) == []
+
+
+def test_the_bell_names_the_queue(db: Db) -> None:
+    listener = sleeper(db)
+    listener.execute("SELECT pg_advisory_lock(1181707369, %s)", (db.value("wake_key"),))
+    db.enqueue(queue="a")
+    db.call("enqueue_many", jobs=[{"type": "t", "queue": queue} for queue in ("b", "c", "b")])
+    assert sorted(heard(db, listener)) == ["a", "b", "c"]
+
+
+def test_nobody_falls_asleep_while_a_producer_that_did_not_ring_has_not_committed(db: Db) -> None:
+    """Else its job would be seen by nobody: it did not ring, and the sleeper's last look came too early."""
+    producer, porter, key = db.session(), db.session(), db.value("wake_key")
+    producer.begin()
+    producer.enqueue()
+    (row,) = porter.execute("SELECT pg_try_advisory_lock(1181707369, %s) AS asleep", (key,))
+    assert row.asleep is False
+    producer.commit()
+    (row,) = porter.execute("SELECT pg_try_advisory_lock(1181707369, %s) AS asleep", (key,))
+    assert row.asleep is True
+    porter.execute("SELECT pg_advisory_unlock(1181707369, %s)", (key,))
+
+
+def test_a_duplicate_rings_for_nobody(db: Db) -> None:
+    listener = sleeper(db)
+    db.enqueue("t", idempotency_key="k")
+    listener.execute("SELECT pg_advisory_lock(1181707369, %s)", (db.value("wake_key"),))
+    db.send("t", idempotency_key="k")
+    assert heard(db, listener) == []
+
+
+def test_what_ends_for_good_rings_for_nobody(db: Db) -> None:
+    listener, epoch = sleeper(db), db.node()
+    db.enqueue(), db.enqueue(), db.enqueue()
+    first, second, third = db.claim(epoch)
+    listener.execute("SELECT pg_advisory_lock(1181707369, %s)", (db.value("wake_key"),))
+    db.settle(epoch, End(first), End(second, "failed", error={"kind": "permanent"}))
+    db.call("settle", epoch=epoch, ids=[third.id], fences=[third.fence])
+    assert heard(db, listener) == []
