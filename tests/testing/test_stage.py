@@ -85,7 +85,8 @@ def test_staging_keeps_no_app_alive() -> None:
 def test_a_worker_and_its_children_are_on_the_test_database(foliot: Foliot) -> None:
     job = enqueue_from_child.enqueue()
     command = [sys.executable, "-m", "foliot.cli", "worker", "tests.testing.tasks_for_children:app", "--once"]
-    subprocess.run(command, cwd=Path(__file__).parents[2], check=True, capture_output=True)
+    ended = subprocess.run(command, cwd=Path(__file__).parents[2], check=False, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
     assert job.result(timeout=0) != os.getpid()
     foliot.assert_enqueued("from.a.child")
 
