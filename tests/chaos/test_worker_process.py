@@ -264,7 +264,9 @@ def test_a_worker_survives_the_restart_of_its_server(binaries: Binaries, tmp_pat
 # -- handlers that cannot be stopped
 
 
-@pytest.mark.parametrize("suspend", [False, True], ids=["at once", "after its first suspension"])
+@pytest.mark.parametrize(
+    "suspend", [pytest.param(False, id="at once", marks=pytest.mark.long), pytest.param(True, id="after a suspension")]
+)
 def test_a_handler_that_blocks_the_loop_ends_the_process_and_is_retried(ward: Ward, suspend: bool) -> None:
     worker = ward.start(stuck_after="6")
     job = ward.enqueue("block_loop", directory=str(ward.directory), suspend=suspend)

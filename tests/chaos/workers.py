@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import signal
@@ -19,6 +20,15 @@ ROOT = Path(__file__).parents[2]
 SHELL_WORKER = ROOT / "examples" / "psql_worker" / "worker.sh"
 EXTERNAL = "CHAOS_EXTERNAL_WORKER"  # a command; it is given what SHELL_WORKER is given
 SHELL_HANDLER = Path(__file__).parent / "shell_handler.sh"
+
+
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
+
+def _die_with_the_tests() -> None:
+    """Even when these are killed: a worker that nobody stops would look for its database for ever."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -106,7 +116,13 @@ class Workers:
         log = self.directory / f"{name}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                command, cwd=ROOT, env=variables, stdout=output, stderr=output, start_new_session=True
+                command,
+                cwd=ROOT,
+                env=variables,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                preexec_fn=_die_with_the_tests,
             )
         self.all.append(Worker(name, process, log))
         return self.all[-1]
