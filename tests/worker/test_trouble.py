@@ -135,27 +135,6 @@ async def test_a_job_with_one_attempt_is_not_kept_waiting_here(bench: Workbench)
             await job.aresult(timeout=20)
 
 
-async def test_a_worker_that_had_to_give_jobs_back_takes_few(bench: Workbench) -> None:
-    go_on = threading.Event()
-
-    @bench.app.task
-    def slow() -> None:
-        go_on.wait(30)
-
-    @bench.app.task
-    async def other() -> None:
-        """So that there are slots which threads cannot use."""
-
-    jobs = [await slow.aenqueue() for _ in range(6)]
-    async with bench.working(capacity=ONE_THREAD) as node:
-        await bench.until(lambda: node._worker and node.worker.engine._held == 4)
-        await bench.until(lambda: node.worker.engine._held <= 1)
-        assert node.worker.engine.wanted() + node.worker.engine._held <= 1
-        go_on.set()
-        for job in jobs:
-            await job.aresult(timeout=20)
-
-
 async def test_many_lost_jobs_run_one_by_one_among_the_others(bench: Workbench) -> None:
     beside: list[int] = []
 

@@ -34,7 +34,6 @@ logger = logging.getLogger("foliot.worker")
 LARGEST_CLAIM = 1000
 TURN = 0.005  # seconds that handlers may run without letting the loop look at its sockets
 GIVE_BACK_AFTER = 1.0
-CAUTION = 5.0  # seconds for which a worker that had to give jobs back takes few: others may have the slots for them
 
 
 class Executor(Protocol):
@@ -70,7 +69,6 @@ class Engine:
             "process": deque(),
         }
         self._held = 0  # claimed and not started
-        self._cautious_until = 0.0
         self._busy: dict[Kind, int] = {"async": 0, "thread": 0, "process": 0}
         self.runs: set[Run] = set()  # not by job: one that was taken away may run here again, beside its old self
         self._driven: Run | None = None  # the handler whose first step the loop is taking
@@ -88,8 +86,6 @@ class Engine:
         """How many more jobs to hold."""
         if self._alone is not None or self._choked():
             return 0
-        if time.monotonic() < self._cautious_until:
-            return min(self._slots(), max(1, self._total // 8)) - self._held
         return min(LARGEST_CLAIM, self._slots() + int(self._rate.per_second * 0.1) - self._held)
 
     def free(self) -> int:
@@ -273,8 +269,6 @@ class Engine:
                 self.alone_waited |= self._alone is entry[0]
                 self._end_unstarted(entry[0], Ending(entry[0], "released"))
             count += len(late)
-        if count and older:
-            self._cautious_until = now + CAUTION
         return count
 
     # -- end
