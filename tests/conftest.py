@@ -70,8 +70,8 @@ def schema_database(server: Server) -> Iterator[str]:
 
 
 def _migrated(server: Server) -> str:
-    from foliot.postgres.migrate import Source, migrate
+    from foliot.store.install import install
 
     template = server.create_database()
-    migrate(server.url(template), "foliot", Source.of_package("foliot.store"))
+    install(server.url(template))
     return template

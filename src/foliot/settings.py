@@ -98,6 +98,11 @@ class Settings:
         "The schema that holds everything; several installations can share a database.",
         "a plain name: a to z, 0 to 9 and _, not first a digit or pg_, at most 63 characters",
     )
+    jcron_schema: SchemaName = _setting(
+        "jcron",
+        "The schema with the cron functions by pattern; the first installation in a database writes it.",
+        "a plain name, as for schema",
+    )
     app: str | None = _setting(None, "Where the application is.", "module:name", pattern=r"^[\w.]+(:[\w.]+)?$")
     embedded: bool = _setting(
         False, "Start a PostgreSQL of this project's own when no address is known.", "true or false"

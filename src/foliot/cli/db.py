@@ -28,10 +28,10 @@ def db(ctx: typer.Context) -> None:
 @app.command()
 def migrate(ctx: typer.Context) -> None:
     """Bring the schema to the newest version. Safe to run from many places at once, and again after a kill."""
-    from foliot.postgres.migrate import migrate as run
+    from foliot.store.install import install
 
     settings, address = _where(ctx.obj)
-    result = run(address.url, settings.schema, _source(), report=typer.echo)
+    result = install(address.url, settings.schema, settings.jcron_schema, report=typer.echo)
     typer.echo(f"Schema {result.schema} is at version {result.version} of {result.source.newest}: {result.verdict}.")
 
 

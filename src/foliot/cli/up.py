@@ -49,9 +49,9 @@ def _start(settings: Settings) -> EmbeddedServer:
 
 
 def _prepare(settings: Settings, url: str, server: EmbeddedServer | None) -> None:
-    from foliot.postgres.migrate import Source, migrate
+    from foliot.store.install import install
 
-    status = migrate(url, settings.schema, Source.of_package("foliot.store"))
+    status = install(url, settings.schema, settings.jcron_schema)
     where = "PostgreSQL at the URL that was given"
     if server is not None:
         how = f"started in {server.elapsed:.2f} s" if server.started else "already running"

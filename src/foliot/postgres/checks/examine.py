@@ -21,6 +21,7 @@ from foliot.postgres.checks.server import (
     check_server,
     check_transactions,
 )
+from foliot.postgres.checks.zone_table import check_zone_table
 from foliot.postgres.connect import Connection
 from foliot.postgres.embedded import find_project
 from foliot.postgres.migration_files import Source
@@ -31,6 +32,7 @@ _OF_SERVER: dict[str, Callable[[Patient], Finding]] = {
     "schema": check_schema,
     "clock": check_clock,
     "zones": check_zones,
+    "zone table": check_zone_table,
     "pooler": check_pooler,
     "listen": check_listen,
     "connections": check_connections,

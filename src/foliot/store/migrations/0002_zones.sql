@@ -1,0 +1,23 @@
+-- Time zones for the cron engine: the very numbers that the Python engine counts on, written by `foliot db migrate`. A zone is a row of
+-- segments with one offset each; src/foliot/cron/zones.py says how they are used.
+
+CREATE TABLE zones (
+  number int PRIMARY KEY CHECK (number > 0),             -- stands in parsed schedules: a name keeps it for ever
+  name text COLLATE "C" NOT NULL UNIQUE,
+  starts bigint[] NOT NULL,                              -- from this instant on, in seconds since 1970 ...
+  offsets int[] NOT NULL,                                -- ... the clock is ahead of UTC by this many seconds,
+  highs bigint[] NOT NULL,                               -- and has shown, or jumped over, every time below this before
+  horizon bigint NOT NULL,                               -- from here on everything repeats every 400 years
+  tzdata text COLLATE "C" NOT NULL                       -- the release that it was read from
+);
+
+CREATE TABLE zone_segments (                             -- the same for the years that schedules ask about, a row each: ten times as quick
+  zone int NOT NULL,
+  start bigint NOT NULL,
+  stop bigint NOT NULL,
+  shift bigint NOT NULL,
+  high bigint NOT NULL,
+  PRIMARY KEY (zone, stop)
+);
+
+CREATE DOMAIN cron AS bigint[];                          -- a parsed schedule; sql/220_cron_parse.sql has the layout

@@ -1,0 +1,100 @@
+-- Time zones in whole seconds. A zone is a number: a positive one of the table zones, else the fixed offset -100000 - zone.
+-- A segment is {start, stop, offset, high}: see src/foliot/cron/zones.py, whose arithmetic this repeats.
+
+-- The names of all zones, and the number of each. `foliot db migrate` writes them into the functions themselves: a CHECK on a pattern must hold
+-- during a restore, when tables may still be empty. Until then they know none. Made again as they are, lest they count as gone from this file.
+DO $$
+BEGIN
+  IF to_regprocedure('zone_number(text)') IS NULL THEN
+    CREATE OR REPLACE FUNCTION zone_names() RETURNS text[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path FROM CURRENT AS $f$BEGIN RETURN '{}'; END$f$;
+    CREATE OR REPLACE FUNCTION zone_number(name text) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS
+      $f$BEGIN RETURN NULL; END$f$;
+  ELSE
+    EXECUTE pg_get_functiondef('zone_names()'::regprocedure);
+    EXECUTE pg_get_functiondef('zone_number(text)'::regprocedure);
+  END IF;
+END $$;
+
+-- A zone that differs in case only, or whose city this is.
+CREATE OR REPLACE FUNCTION zone_like(name text) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+BEGIN
+  RETURN (SELECT z FROM unnest(zone_names()) WITH ORDINALITY u(z, i)
+    WHERE lower(z) = lower(name) OR right(lower(z), length(name) + 1) = '/' || lower(name) ORDER BY i LIMIT 1);
+END $$;
+
+-- UTC, an IANA name or an offset like +05:30, east positive; NULL for anything else.
+CREATE OR REPLACE FUNCTION cron_zone(name text) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  n text COLLATE "C" := name;
+BEGIN
+  IF n = 'UTC' THEN RETURN -100000; END IF;
+  IF n ~ '^[+-]([01][0-9]|2[0-3]):[0-5][0-9]$' THEN
+    RETURN -100000 - (left(n, 1) || '1')::int * (substr(n, 2, 2)::int * 3600 + substr(n, 5, 2)::int * 60);
+  END IF;
+  RETURN zone_number(n);
+END $$;
+
+CREATE OR REPLACE FUNCTION zone_segment(zone int, t bigint) RETURNS bigint[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  segment bigint[];
+BEGIN
+  IF zone < 0 THEN
+    RETURN ARRAY[-4611686018427387904, 4611686018427387904, -100000 - zone, -4611686018427387904];
+  END IF;
+  SELECT ARRAY[s.start, s.stop, s.shift, s.high] INTO segment FROM zone_segments s WHERE s.zone = zone_segment.zone AND s.stop > t AND s.start <= t;
+  RETURN coalesce(segment, zone_far_segment(zone, t));
+END $$;
+
+-- The same for any instant, from the whole of the zone.
+CREATE OR REPLACE FUNCTION zone_far_segment(zone int, t bigint) RETURNS bigint[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  z zones;
+  i int;
+  shift bigint := 0;
+BEGIN
+  SELECT * INTO z FROM zones x WHERE x.number = zone;
+  IF NOT FOUND THEN PERFORM zone_missing(zone); END IF;
+  IF t >= z.horizon THEN shift := ((t - z.horizon) / 12622780800 + 1) * 12622780800; END IF;
+  i := width_bucket(t - shift, z.starts);
+  RETURN ARRAY[z.starts[i] + shift, z.starts[i + 1] + shift, z.offsets[i], z.highs[i] + shift];
+END $$;
+
+-- The first instant at which the clock shows this time or a later one. No offset exceeds 16 hours.
+CREATE OR REPLACE FUNCTION zone_first(zone int, wall bigint) RETURNS bigint LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  first bigint;
+BEGIN
+  IF zone < 0 THEN RETURN wall + 100000 + zone; END IF;
+  SELECT greatest(wall - s.shift, s.start) INTO first FROM zone_segments s
+    WHERE s.zone = zone_first.zone AND s.stop > wall - 57600 AND s.high <= wall AND wall < s.stop + s.shift;
+  RETURN coalesce(first, zone_far_first(zone, wall));
+END $$;
+
+CREATE OR REPLACE FUNCTION zone_far_first(zone int, wall bigint) RETURNS bigint LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  z zones;
+  i int;
+  shift bigint := 0;
+BEGIN
+  SELECT * INTO z FROM zones x WHERE x.number = zone;
+  IF NOT FOUND THEN PERFORM zone_missing(zone); END IF;
+  IF wall >= z.horizon THEN shift := ((wall - z.horizon) / 12622780800 + 1) * 12622780800; END IF;
+  i := width_bucket(wall - shift, z.highs);
+  RETURN shift + greatest(wall - shift - z.offsets[i], z.starts[i]);
+END $$;
+
+-- The instant at which the clock, put back, shows this time again; NULL if it does not.
+CREATE OR REPLACE FUNCTION zone_second(zone int, wall bigint) RETURNS bigint LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  segment bigint[];
+BEGIN
+  IF zone < 0 THEN RETURN NULL; END IF;
+  segment := zone_segment(zone, zone_first(zone, wall));
+  segment := zone_segment(zone, segment[2]);
+  RETURN CASE WHEN segment[1] + segment[3] <= wall AND wall < segment[4] THEN wall - segment[3] END;
+END $$;
+
+CREATE OR REPLACE FUNCTION zone_missing(zone int) RETURNS void LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+BEGIN
+  RAISE EXCEPTION 'the table zones has no zone %', zone USING ERRCODE = 'FO003', HINT = 'run `foliot db migrate`, which fills it';
+END $$;

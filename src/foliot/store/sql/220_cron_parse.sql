@@ -1,0 +1,519 @@
+-- From the text of a schedule to integers. The grammar and its messages are those of src/foliot/cron/parser.py; the tests compare them.
+--
+-- A parsed schedule, of the domain cron, is an array that can be stored beside its pattern. Each part has 27 numbers, from b = 0, 27, 54 on:
+--   b + 1  kind: 0 fields, 1 @every, 2 @reboot, 3 a modifier alone        b + 2  zone, see cron_zone
+--   b + 3  1: a time field begins with *                                   b + 4  reading, see cron_trigger_after
+--   b + 5  seconds   b + 6  minutes   b + 7  hours: bit n for the value n  b + 8  months: bit 0 for March
+--   b + 9  days of the month, bit 0 for the 1st: all if not restricted     b + 10 weekdays, bit 0 for Sunday, in each of six lanes of 7 bits
+--   b + 11 1: either day field suffices                                    b + 12 first time of a day  b + 13 last one, in seconds
+--   b + 14 weeks of the year, bit n for week n; 0: no matter               b + 15 1: weeks or specials, so ask cron_month_days
+--   b + 16 L-n at bit 30 - n   b + 17 L-nW at bit 30 - n   b + 18 nW at bit n - 1
+--   b + 19 d#n at bit 7(n - 1) + d   b + 20 d#-n at bit 7(5 - n) + d   b + 21 dWk at bit 7(k - 1) + (d - 1) % 7
+--   b + 22 where the years' masks of 62 each begin, from 1970 on; 0: all   b + 23 where the modifier begins, see cron_apply; 0: none
+--   b + 24 period of @every in seconds                                     b + 25 its anchor
+--   b + 26 how many parts there are                                        b + 27 the schedule's own zone
+-- and behind the parts are the masks of years and the modifiers.
+CREATE OR REPLACE FUNCTION parse_cron(pattern text, tz text DEFAULT 'UTC', dst text DEFAULT 'default', anchor timestamptz DEFAULT '1970-01-01 00:00:00+00')
+RETURNS cron LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  p text COLLATE "C" := pattern;                         -- a column's own collation may ignore case
+  policy text COLLATE "C" := dst;
+  own int := CASE WHEN tz COLLATE "C" = 'UTC' THEN -100000 ELSE coalesce(zone_number(tz), cron_zone(tz)) END;
+  start bigint := CASE WHEN anchor = '1970-01-01 00:00:00+00' THEN 0 ELSE cron_seconds(anchor) END;
+BEGIN
+  IF policy NOT IN ('default', 'skip', 'once', 'both') THEN
+    RAISE EXCEPTION 'dst is one of default, skip, once, both, not %', cron_shown(policy) USING ERRCODE = 'FO003';
+  END IF;
+  IF own IS NULL THEN PERFORM cron_refuse_zone(tz, 0, tz); END IF;
+  IF length(p) > 1000 THEN
+    PERFORM cron_refuse(p, 1000, 1, 'pattern', format('has %s characters, 1000 are allowed', length(p)));
+  END IF;
+  -- Most patterns are one part and fields alone, which is seen from their first and last words.
+  IF p > '!' AND p < '@' AND strpos(p, '|') = 0 AND strpos(p, '  ') = 0 AND strpos(p, E'\t') = 0
+      AND split_part(p, ' ', -1) > '!' AND (split_part(p, ' ', -1) < '@' OR cron_extension(split_part(p, ' ', -1), true) IS NULL) THEN
+    RETURN cron_fields(p, 1, p, 1, 1, 28, own, own, policy, 0, NULL);
+  END IF;
+  RETURN cron_parts(p, own, policy, start);
+END $$;
+
+CREATE OR REPLACE FUNCTION cron_parts(p text, own int, dst text, anchor bigint) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  parts text[] := CASE p WHEN '' THEN '{""}' ELSE string_to_array(p, '|') END;
+  count int := cardinality(parts);
+  part bigint[];
+  slots bigint[] := '{}';
+  tail bigint[] := '{}';
+BEGIN
+  IF count > 32 THEN
+    PERFORM cron_refuse(p, cron_position(p, 33, 0), length(parts[33]), 'pattern', format('has %s parts, 32 are allowed', count));
+  END IF;
+  FOR n IN 1 .. count LOOP
+    part := cron_part(p, n, parts[n], count, 27 * count + 1 + cardinality(tail), own, dst, anchor);
+    slots := slots || part[1:27];
+    tail := tail || part[28:];
+  END LOOP;
+  RETURN slots || tail;
+END $$;
+
+-- Part n of a pattern: its numbers, and what belongs behind those of all parts, where its place is `tail`.
+CREATE OR REPLACE FUNCTION cron_part(p text, n int, part text, count int, tail int, own int, dst text, anchor bigint) RETURNS bigint[]
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  words text[] := array_remove(string_to_array(translate(part, E'\t', ' '), ' '), '');
+  lo int := 1;                                           -- first and last of the words that are fields
+  hi int := cardinality(words);
+  ext jsonb := '{}';                                     -- which words are something else
+  zone int := own;
+  weeks bigint := 0;
+  modifier bigint[];
+BEGIN
+  IF hi = 0 THEN
+    PERFORM cron_refuse(p, cron_position(p, n, 0), length(part), 'pattern', 'there is nothing here; a schedule has 5, 6 or 7 fields');
+  END IF;
+  IF words[1] >= 'A' OR words[hi] >= 'A' THEN            -- letters come behind everything that a number or * begins with
+    ext := cron_extensions(p, n, words);
+    lo := ext->'first';
+    hi := ext->'last';
+    IF ext ? 'zone' THEN zone := cron_parse_zone(p, n, words, (ext->'zone')::int); END IF;
+    IF ext ? 'week of year' THEN weeks := cron_parse_weeks(p, n, words, (ext->'week of year')::int); END IF;
+    IF ext ? 'modifier' THEN modifier := cron_parse_modifier(p, n, words, (ext->'modifier')::int); END IF;
+  END IF;
+  IF lo <= hi THEN
+    IF words[lo] LIKE '@%' THEN
+      RETURN cron_macro(p, n, words, lo, hi, count, tail, own, zone, dst, anchor, weeks, modifier);
+    END IF;
+    RETURN cron_fields(p, n, array_to_string(words[lo:hi], ' '), lo, count, tail, own, zone, dst, weeks, modifier);
+  ELSIF weeks <> 0 THEN
+    RETURN cron_fields(p, n, '0 0 0 * * *', 1, count, tail, own, zone, dst, weeks, modifier);
+  ELSIF modifier IS NULL THEN
+    PERFORM cron_refuse(p, cron_position(p, n, 0), length(part), 'pattern', 'a zone alone is no schedule; it needs 5, 6 or 7 fields');
+  END IF;
+  RETURN ARRAY[3, zone]::bigint[] || array_fill(0::bigint, '{20}') || ARRAY[tail, 0, 0, count, own]::bigint[] || modifier;
+END $$;
+
+-- Takes zone, weeks and modifier off both ends: the number of the word that is each, and of the first and last that are left.
+CREATE OR REPLACE FUNCTION cron_extensions(p text, n int, words text[]) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  lo int := 1;
+  hi int := cardinality(words);
+  found jsonb := '{}';
+  kind text;
+BEGIN
+  LOOP
+    kind := CASE WHEN lo <= hi THEN cron_extension(words[lo], false) END;
+    EXIT WHEN kind IS NULL;
+    IF found ? kind THEN PERFORM cron_refuse_second(p, n, words, lo, kind); END IF;
+    found := found || jsonb_build_object(kind, lo);
+    lo := lo + 1;
+  END LOOP;
+  LOOP
+    kind := CASE WHEN lo <= hi THEN cron_extension(words[hi], true) END;
+    EXIT WHEN kind IS NULL;
+    IF found ? kind THEN PERFORM cron_refuse_second(p, n, words, hi, kind); END IF;
+    found := found || jsonb_build_object(kind, hi);
+    hi := hi - 1;
+  END LOOP;
+  RETURN found || jsonb_build_object('first', lo, 'last', hi);
+END $$;
+
+-- Which extension a word is; NULL if none. Behind the fields a zone needs no prefix when it has a slash with a letter behind it.
+CREATE OR REPLACE FUNCTION cron_extension(word text, behind boolean) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+BEGIN
+  RETURN CASE
+    WHEN word ~ '^(TZ[:=]|CRON_TZ=)' OR behind AND word ~ '^[A-Za-z][A-Za-z0-9_+-]*/[A-Za-z]' THEN 'zone'
+    WHEN word ~ '^WOY:' THEN 'week of year'
+    WHEN word ~ '^[ES](OD:|[0-9])' THEN 'modifier' END;
+END $$;
+
+CREATE OR REPLACE FUNCTION cron_parse_zone(p text, n int, words text[], w int) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  name text := regexp_replace(words[w], '^(TZ[:=]|CRON_TZ=)', '');
+  zone int := cron_zone(name);
+BEGIN
+  IF zone IS NULL THEN PERFORM cron_refuse_zone(p, cron_position(p, n, w) + length(words[w]) - length(name), name); END IF;
+  RETURN zone;
+END $$;
+
+CREATE OR REPLACE FUNCTION cron_parse_weeks(p text, n int, words text[], w int) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+BEGIN
+  RETURN cron_list(substr(words[w], 5), 'week of year', 1, 53, 53, '{}', p, n, w, 4);
+END $$;
+
+-- {1 if to the end, how many steps, unit, count, unit, count, ...}. A count that leads past the year 9999 from anywhere is as good as any higher one.
+CREATE OR REPLACE FUNCTION cron_parse_modifier(p text, n int, words text[], w int) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  word text := words[w];
+  steps text := regexp_replace(word, '^([ES]OD:)?[ES]', '');
+  step text[];
+  in_time boolean := false;
+  unit int;
+  found bigint[] := '{}';
+BEGIN
+  IF word !~ '^([ES]OD:)?[ES][0-9]+[YQMWDHmS](T?[0-9]+[YQMWDHmS])*$' THEN
+    PERFORM cron_refuse(p, cron_position(p, n, w), length(word), 'modifier',
+      cron_shown(word) || ' is no modifier: E or S, then numbers with a unit of Y Q M W D H m S, as in E1M2D');
+  END IF;
+  FOR step IN SELECT regexp_matches(steps, '(T?)0*([0-9]+)([YQMWDHmS])', 'g') LOOP
+    in_time := in_time OR step[1] = 'T';
+    unit := CASE WHEN in_time AND step[3] = 'M' THEN 2 ELSE strpos('SmHDWMQY', step[3]) END;
+    in_time := in_time OR step[3] = 'H';
+    found := found || ARRAY[unit, least(left(step[2], 16)::bigint,
+      CASE unit WHEN 1 THEN 720000000000 WHEN 2 THEN 12000000000 WHEN 3 THEN 200000000 WHEN 4 THEN 8000000 WHEN 5 THEN 1100000 WHEN 6 THEN 240000
+        WHEN 7 THEN 80000 ELSE 20000 END)];
+  END LOOP;
+  RETURN ARRAY[CASE WHEN word ~ '^(.OD:E|E[0-9])' THEN 1 ELSE 0 END, cardinality(found) / 2]::bigint[] || found;
+END $$;
+
+-- @daily and the like, @reboot, @every 1h30m.
+CREATE OR REPLACE FUNCTION cron_macro(p text, n int, words text[], lo int, hi int, count int, tail int, own int, zone int, dst text, anchor bigint, weeks bigint, modifier bigint[])
+RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  name text := words[lo];
+  fields text;
+  slots bigint[];
+BEGIN
+  IF name <> '@every' AND lo < hi THEN
+    PERFORM cron_refuse(p, cron_position(p, n, lo + 1), length(words[lo + 1]), 'pattern',
+      format('nothing may follow %s but a zone, weeks or a modifier', cron_shown(name)));
+  END IF;
+  fields := CASE name WHEN '@yearly' THEN '0 0 0 1 1 *' WHEN '@annually' THEN '0 0 0 1 1 *' WHEN '@monthly' THEN '0 0 0 1 * *'
+    WHEN '@weekly' THEN '0 0 0 * * 0' WHEN '@daily' THEN '0 0 0 * * *' WHEN '@midnight' THEN '0 0 0 * * *' WHEN '@hourly' THEN '0 0 * * * *'
+    WHEN '@every' THEN '* * * * * *' WHEN '@reboot' THEN '* * * * * *' END;
+  IF fields IS NULL THEN PERFORM cron_refuse_macro(p, cron_position(p, n, lo), name); END IF;
+  slots := cron_fields(p, n, fields, lo, count, tail, own, zone, dst, weeks, modifier);
+  IF name = '@reboot' THEN
+    slots[1] := 2;
+  ELSIF name = '@every' THEN
+    slots[1] := 1;
+    slots[24] := cron_duration(p, n, words, lo, hi);
+    slots[25] := anchor;
+  END IF;
+  RETURN slots;
+END $$;
+
+-- Seconds. No run after the first would be before the year 10000 for any that is longer than 10^12.
+CREATE OR REPLACE FUNCTION cron_duration(p text, n int, words text[], lo int, hi int) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  wrong int := least(hi, lo + 2);
+  part text[];
+  seconds bigint := 0;
+BEGIN
+  IF hi <> lo + 1 OR words[hi] !~ '^([0-9]+[dhms])+$' THEN
+    PERFORM cron_refuse(p, cron_position(p, n, wrong), length(words[wrong]), 'duration', '@every takes one duration like 90s or 1h30m, of d, h, m and s');
+  END IF;
+  FOR part IN SELECT regexp_matches(words[hi], '0*([0-9]+)([dhms])', 'g') LOOP
+    seconds := least(seconds + left(part[1], 12)::bigint * CASE part[2] WHEN 'd' THEN 86400 WHEN 'h' THEN 3600 WHEN 'm' THEN 60 ELSE 1 END
+      * CASE WHEN length(part[1]) > 12 THEN 10 ELSE 1 END, 1000000000000);
+  END LOOP;
+  IF seconds = 0 THEN PERFORM cron_refuse(p, cron_position(p, n, hi), length(words[hi]), 'duration', '@every needs at least 1 second', '1s'); END IF;
+  RETURN seconds;
+END $$;
+
+-- The five to seven fields, with one blank between; they are words lo and following of part n. What most fields are, a star or a number, is read
+-- on the spot: calling another function takes longer.
+CREATE OR REPLACE FUNCTION cron_fields(
+  p text, n int, fields text, lo int, count int, tail int, own int, zone int, dst text, weeks bigint, modifier bigint[]
+) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  size int := length(fields) - length(replace(fields, ' ', '')) + 1;
+  i int := 1;                                            -- the number of the field
+  w int := lo;                                           -- and of its word
+  word text := split_part(fields, ' ', 1);
+  seconds bigint := 1;
+  minutes bigint;
+  hours bigint;
+  months bigint := 8190;
+  by_interval boolean := false;
+  of_month bigint := 2147483647;
+  of_week bigint := 4398046511103;
+  either int := 0;
+  month_specials bigint[];
+  week_specials bigint[];
+  years bigint[];
+  slots bigint[];
+BEGIN
+  IF size < 5 OR size > 7 THEN PERFORM cron_refuse_count(p, n, fields, lo, size); END IF;
+  IF size > 5 THEN
+    IF word = '*' THEN
+      seconds := 1152921504606846975;
+      by_interval := true;
+    ELSE
+      seconds := CASE WHEN length(word) > 2 OR translate(word, '0123456789', '') <> '' THEN NULL WHEN word::int < 60 THEN 1::bigint << word::int END;
+      IF seconds IS NULL THEN
+        seconds := cron_list(word, 'second', 0, 59, 60, '{}', p, n, w, 0);
+        by_interval := word LIKE '*%';
+      END IF;
+    END IF;
+    i := 2;
+    w := w + 1;
+    word := split_part(fields, ' ', 2);
+  END IF;
+  IF word = '*' THEN
+    minutes := 1152921504606846975;
+    by_interval := true;
+  ELSE
+    minutes := CASE WHEN length(word) > 2 OR translate(word, '0123456789', '') <> '' THEN NULL WHEN word::int < 60 THEN 1::bigint << word::int END;
+    IF minutes IS NULL THEN
+      minutes := cron_list(word, 'minute', 0, 59, 60, '{}', p, n, w, 0);
+      by_interval := by_interval OR word LIKE '*%';
+    END IF;
+  END IF;
+  word := split_part(fields, ' ', i + 1);
+  IF word = '*' THEN
+    hours := 16777215;
+    by_interval := true;
+  ELSE
+    hours := CASE WHEN length(word) > 2 OR translate(word, '0123456789', '') <> '' THEN NULL WHEN word::int < 24 THEN 1::bigint << word::int END;
+    IF hours IS NULL THEN
+      hours := cron_list(word, 'hour', 0, 23, 24, '{}', p, n, w + 1, 0);
+      by_interval := by_interval OR word LIKE '*%';
+    END IF;
+  END IF;
+  word := split_part(fields, ' ', i + 2);
+  IF word <> '*' AND word <> '?' THEN
+    either := 1;
+    of_month := CASE WHEN length(word) > 2 OR translate(word, '0123456789', '') <> '' THEN NULL WHEN word::int BETWEEN 1 AND 31 THEN 1::bigint << word::int - 1 END;
+    IF of_month IS NOT NULL THEN NULL;
+    ELSIF translate(word, 'LWlw', '') <> word THEN
+      month_specials := cron_month_specials(word, p, n, w + 2);
+      of_month := month_specials[1];
+    ELSE
+      of_month := cron_list(word, 'day of month', 1, 31, 0, '{}', p, n, w + 2, 0) >> 1;
+    END IF;
+  END IF;
+  word := split_part(fields, ' ', i + 4);
+  IF word = '*' OR word = '?' THEN
+    either := 0;
+  ELSIF word LIKE '_' AND translate(word, '0123456', '') = '' THEN
+    of_week := 34630287489 << word::int;
+  ELSE
+    IF word LIKE '+%' THEN
+      word := substr(word, 2);
+      either := 0;
+    END IF;
+    IF word ~ '[#Ll]|[Ww][0-9]' THEN
+      week_specials := cron_week_specials(word, p, n, w + 4, length(split_part(fields, ' ', i + 4)) - length(word));
+      of_week := week_specials[1] * 34630287489;
+    ELSE
+      of_week := cron_list(word, 'day of week', 0, 7, 7, '{SUN,MON,TUE,WED,THU,FRI,SAT}', p, n, w + 4, length(split_part(fields, ' ', i + 4)) - length(word))
+        * 34630287489;
+    END IF;
+  END IF;
+  word := split_part(fields, ' ', i + 3);
+  IF word <> '*' THEN
+    months := CASE WHEN length(word) > 2 OR translate(word, '0123456789', '') <> '' THEN NULL WHEN word::int BETWEEN 1 AND 12 THEN 1::bigint << word::int END;
+    IF months IS NULL THEN
+      months := cron_list(word, 'month', 1, 12, 12, '{JAN,FEB,MAR,APR,MAY,JUN,JUL,AUG,SEP,OCT,NOV,DEC}', p, n, w + 3, 0);
+    END IF;
+  END IF;
+  word := split_part(fields, ' ', i + 5);
+  IF size = i + 5 AND word <> '*' THEN years := cron_years(word, p, n, w + 5); END IF;
+  slots := ARRAY[
+    0,
+    zone,
+    by_interval::int,
+    CASE WHEN zone < 0 THEN 0 WHEN dst = 'default' THEN by_interval::int WHEN dst = 'skip' THEN 2 WHEN dst = 'both' THEN 3 ELSE 0 END,
+    seconds,
+    minutes,
+    hours,
+    ((months >> 3) | (months << 9)) & 4095,
+    of_month,
+    of_week,
+    either,
+    bit_count(((hours & -hours) - 1)::bit(64)) * 3600 + bit_count(((minutes & -minutes) - 1)::bit(64)) * 60 + bit_count(((seconds & -seconds) - 1)::bit(64)),
+    234304 - position(B'1' IN hours::bit(64)) * 3600 - position(B'1' IN minutes::bit(64)) * 60 - position(B'1' IN seconds::bit(64)),
+    weeks,
+    CASE WHEN weeks = 0 AND month_specials IS NULL AND week_specials IS NULL THEN 0 ELSE 1 END,
+    coalesce(month_specials[2], 0), coalesce(month_specials[3], 0), coalesce(month_specials[4], 0),
+    coalesce(week_specials[2], 0), coalesce(week_specials[3], 0), coalesce(week_specials[4], 0),
+    CASE WHEN years IS NULL THEN 0 ELSE tail END,
+    CASE WHEN modifier IS NULL THEN 0 WHEN years IS NULL THEN tail ELSE tail + 17 END,
+    0, 0, count, own];
+  IF years IS NULL AND modifier IS NULL THEN RETURN slots; END IF;
+  RETURN slots || years || modifier;
+END $$;
+
+-- A comma-separated list of numbers, names, ranges and steps, as a mask with bit n for the value n. Ranges wrap around a cycle; without one
+-- (0) they may not run backwards. What cannot be read at once, if only for leading zeros, is left to cron_item, which knows all errors.
+CREATE OR REPLACE FUNCTION cron_list(word text, field text, low int, high int, cycle int, names text[], p text, n int, w int, skip int)
+RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  item text := word;
+  at int := 1;                                           -- where the item begins
+  slash int;
+  dash int;
+  value text;
+  range int[];
+  first int;
+  last int;
+  step int;
+  mask bigint := 0;
+BEGIN
+  LOOP
+    IF strpos(word, ',') > 0 THEN item := split_part(substr(word, at), ',', 1); END IF;
+    slash := strpos(item, '/');
+    dash := strpos(item, '-');
+    step := CASE WHEN slash = 0 THEN 1 WHEN item ~ '/[0-9]{1,4}$' THEN substr(item, slash + 1)::int END;
+    value := CASE WHEN dash > 0 THEN left(item, dash - 1) WHEN slash > 0 THEN left(item, slash - 1) ELSE item END;
+    first := CASE WHEN value ~ '^[0-9]{1,4}$' THEN value::int WHEN value = '*' AND dash = 0 THEN low ELSE low - 1 + array_position(names, upper(value)) END;
+    IF dash > 0 THEN
+      value := CASE WHEN slash > 0 THEN substr(item, dash + 1, greatest(slash - dash - 1, 0)) ELSE substr(item, dash + 1) END;
+      last := CASE WHEN value ~ '^[0-9]{1,4}$' THEN value::int ELSE low - 1 + array_position(names, upper(value)) END;
+    ELSE
+      last := CASE WHEN slash > 0 OR value = '*' THEN high ELSE first END;
+    END IF;
+    IF (step > 0 AND first BETWEEN low AND high AND last BETWEEN low AND high AND (first <= last OR cycle > 0)) IS NOT TRUE THEN
+      range := cron_item(item, field, low, high, cycle, names, p, n, w, skip + at - 1);
+      first := range[1];
+      last := range[2];
+      step := range[3];
+    END IF;
+    IF first > last THEN last := last + cycle; END IF;
+    IF step = 1 AND (cycle = 0 OR last < low + cycle) THEN
+      mask := mask | (((2::bigint << last - first) - 1) << first);
+    ELSE
+      FOR number IN first .. last BY step LOOP
+        mask := mask | (1::bigint << CASE cycle WHEN 0 THEN number ELSE low + (number - low) % cycle END);
+      END LOOP;
+    END IF;
+    at := at + length(item) + 1;
+    IF at > length(word) + 1 THEN RETURN mask; END IF;
+  END LOOP;
+END $$;
+
+-- One item of a list as {first, last, step}; it begins at the given place of word w.
+CREATE OR REPLACE FUNCTION cron_item(item text, field text, low int, high int, cycle int, names text[], p text, n int, w int, at int)
+RETURNS int[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  slash int := strpos(item, '/');
+  range text := CASE slash WHEN 0 THEN item ELSE left(item, slash - 1) END;
+  dash int := strpos(range, '-');
+  step int := 1;
+  first int;
+  last int;
+BEGIN
+  IF item !~ '^(\*|[0-9A-Za-z]+(-[0-9A-Za-z]+)?)(/[0-9]+)?$' THEN
+    PERFORM cron_refuse_item(item, field, low, high, names, p, cron_position(p, n, w) + at);
+  END IF;
+  IF slash > 0 THEN
+    step := CASE WHEN item ~ '/0*[0-9]{1,4}$' THEN substr(item, slash + 1)::int ELSE 10000 END;
+    IF step = 0 THEN
+      PERFORM cron_refuse(p, cron_position(p, n, w) + at, length(item), field, 'a step is at least 1', left(item, slash) || '1');
+    END IF;
+  END IF;
+  IF range = '*' THEN RETURN ARRAY[low, high, step]; END IF;
+  first := cron_value(CASE dash WHEN 0 THEN range ELSE left(range, dash - 1) END, field, low, high, names, p, n, w, at);
+  IF dash = 0 THEN RETURN ARRAY[first, CASE slash WHEN 0 THEN first ELSE high END, step]; END IF;
+  last := cron_value(substr(range, dash + 1), field, low, high, names, p, n, w, at + dash);
+  IF first > last AND cycle = 0 THEN
+    PERFORM cron_refuse(p, cron_position(p, n, w) + at, length(item), field, format('the range %s runs backwards', cron_shown(item)),
+      CASE WHEN slash = 0 THEN format('%s-%s,%s-%s', low, last, first, high) END);
+  END IF;
+  RETURN ARRAY[first, last, step];
+END $$;
+
+-- A number within bounds, leading zeros or not, or a name.
+CREATE OR REPLACE FUNCTION cron_value(value text, field text, low int, high int, names text[], p text, n int, w int, at int)
+RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  number int := CASE WHEN value ~ '^0*[0-9]{1,4}$' THEN value::int END;
+BEGIN
+  IF number BETWEEN low AND high THEN RETURN number; END IF;
+  IF value ~ '^[0-9]+$' THEN
+    PERFORM cron_refuse(p, cron_position(p, n, w) + at, length(value), field, format('%s is not in %s to %s', cron_shown(value), low, high),
+      CASE WHEN low = 0 AND number = high + 1 THEN '0' END);          -- 24:00, minute 60
+  END IF;
+  number := array_position(names, upper(value));
+  IF number IS NULL THEN PERFORM cron_refuse_name(value, field, low, high, names, p, cron_position(p, n, w) + at); END IF;
+  RETURN low + number - 1;
+END $$;
+
+-- The year field: 17 masks of 62 years each, from 1970 on.
+CREATE OR REPLACE FUNCTION cron_years(word text, p text, n int, w int) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  item text;
+  range int[];
+  at int := 0;
+  masks bigint[] := array_fill(0::bigint, '{17}');
+BEGIN
+  FOREACH item IN ARRAY CASE word WHEN '' THEN '{""}' ELSE string_to_array(word, ',') END LOOP
+    range := cron_item(item, 'year', 1970, 3000, 0, '{}', p, n, w, at);
+    FOR year IN range[1] - 1970 .. range[2] - 1970 BY range[3] LOOP
+      masks[year / 62 + 1] := masks[year / 62 + 1] | (1::bigint << year % 62);
+    END LOOP;
+    at := at + length(item) + 1;
+  END LOOP;
+  RETURN masks;
+END $$;
+
+-- {plain days, L-n, L-nW, nW} of a day-of-month field with specials.
+CREATE OR REPLACE FUNCTION cron_month_specials(word text, p text, n int, w int) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  item text;
+  at int := 0;
+  days bigint := 0;
+  lasts bigint := 0;
+  last_workdays bigint := 0;
+  workdays bigint := 0;
+  number int;
+BEGIN
+  FOREACH item IN ARRAY string_to_array(word, ',') LOOP
+    IF item ~ '^L(-[0-9]+)?W?$' THEN
+      number := CASE WHEN item ~ '-' THEN cron_value(rtrim(substr(item, 3), 'W'), 'day of month', 1, 30, '{}', p, n, w, at + 2) ELSE 0 END;
+      IF item ~ 'W' THEN last_workdays := last_workdays | (1073741824 >> number); ELSE lasts := lasts | (1073741824 >> number); END IF;
+    ELSIF item ~ '^[0-9]+W$' THEN
+      workdays := workdays | (1::bigint << cron_value(rtrim(item, 'W'), 'day of month', 1, 31, '{}', p, n, w, at) - 1);
+    ELSE
+      IF item ~ '[lw]' AND upper(item) ~ '^(L(-[0-9]+)?W?|[0-9]+W)$' THEN PERFORM cron_refuse_small(item, 'day of month', p, cron_position(p, n, w) + at); END IF;
+      days := days | (cron_list(item, 'day of month', 1, 31, 0, '{}', p, n, w, at) >> 1);
+    END IF;
+    at := at + length(item) + 1;
+  END LOOP;
+  RETURN ARRAY[days, lasts, last_workdays, workdays];
+END $$;
+
+-- {plain weekdays, d#n, d#-n, dWk} of a day-of-week field with specials.
+CREATE OR REPLACE FUNCTION cron_week_specials(word text, p text, n int, w int, skip int) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  names text[] := '{SUN,MON,TUE,WED,THU,FRI,SAT}';
+  item text;
+  at int := skip;
+  weekdays bigint := 0;
+  nth bigint := 0;
+  nth_last bigint := 0;
+  rows bigint := 0;
+  mark int;
+  day int;
+  number int;
+BEGIN
+  FOREACH item IN ARRAY string_to_array(word, ',') LOOP
+    IF item ~ '^([0-9]+|[A-Za-z]{3})(#?L|#-?[0-9]+)$' THEN
+      mark := strpos(translate(item, 'L', '#'), '#');
+      day := cron_value(left(item, mark - 1), 'day of week', 0, 7, names, p, n, w, at) % 7;
+      IF item ~ 'L$' THEN
+        nth_last := nth_last | (1::bigint << 28 + day);
+      ELSIF item ~ '-' THEN
+        number := cron_value(substr(item, mark + 2), 'day of week', 1, 5, '{}', p, n, w, at + mark + 1);
+        nth_last := nth_last | (1::bigint << 7 * (5 - number) + day);
+      ELSE
+        number := cron_value(substr(item, mark + 1), 'day of week', 1, 5, '{}', p, n, w, at + mark);
+        nth := nth | (1::bigint << 7 * (number - 1) + day);
+      END IF;
+    ELSIF item ~ '^([0-9]+|[A-Za-z]{3})W[0-9]+$' THEN
+      mark := length(substring(item FROM '^([0-9]+|[A-Za-z]{3})')) + 1;
+      day := cron_value(left(item, mark - 1), 'day of week', 0, 7, names, p, n, w, at);
+      IF day = 7 THEN
+        PERFORM cron_refuse(p, cron_position(p, n, w) + at, length(item), 'day of week', 'in a row of the month Sunday is 0, not 7', '0' || substr(item, mark));
+      END IF;
+      number := cron_value(substr(item, mark + 1), 'day of week', 1, 5, '{}', p, n, w, at + mark);
+      rows := rows | (1::bigint << 7 * (number - 1) + (day + 6) % 7);
+    ELSE
+      IF item ~ '[a-z]' AND upper(item) ~ '^([0-9]+|[A-Z]{3})(#?L|#-?[0-9]+|W[0-9]+)$' THEN
+        PERFORM cron_refuse_small(item, 'day of week', p, cron_position(p, n, w) + at);
+      END IF;
+      weekdays := weekdays | cron_list(item, 'day of week', 0, 7, 7, names, p, n, w, at);
+    END IF;
+    at := at + length(item) + 1;
+  END LOOP;
+  RETURN ARRAY[weekdays, nth, nth_last, rows];
+END $$;
