@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import orjson
 
@@ -20,7 +20,7 @@ from foliot.app.hosting import HostedNode
 from foliot.app.jobs import Cluster, Jobs, Queues
 from foliot.app.payload import InvalidPayload
 from foliot.app.registry import Registry, Tasks
-from foliot.app.task import Call, Options, Task, refuse_on_loop
+from foliot.app.task import Call, Choices, Options, Task, refuse_on_loop
 from foliot.model.job import Enqueued, NewJob
 from foliot.settings import Settings
 from foliot.telemetry.events import Events, Observer
@@ -130,17 +130,17 @@ class App(Registry):
 
     # -- enqueue
 
-    def enqueue(self, type: str, payload: dict[str, Any] | None = None, **options: Any) -> Job[Any]:
+    def enqueue(self, type: str, payload: dict[str, Any] | None = None, **options: Unpack[Choices]) -> Job[Any]:
         """A job by its type, for a producer that need not have the code."""
         task, job, chosen = self._named(type, payload, options)
         return self.send(task, job, chosen)
 
-    async def aenqueue(self, type: str, payload: dict[str, Any] | None = None, **options: Any) -> Job[Any]:
+    async def aenqueue(self, type: str, payload: dict[str, Any] | None = None, **options: Unpack[Choices]) -> Job[Any]:
         task, job, chosen = self._named(type, payload, options)
         return await self.asend(task, job, chosen)
 
     def _named(
-        self, type: str, payload: dict[str, Any] | None, options: dict[str, Any]
+        self, type: str, payload: dict[str, Any] | None, options: Choices
     ) -> tuple[Task[..., Any] | None, NewJob, Options]:
         task = self.tasks.get(type)
         if task is not None:
@@ -149,7 +149,7 @@ class App(Registry):
         plain = Options().changed(**options)
         return None, plain.new_job(type, orjson.dumps(payload or {})), plain
 
-    def enqueue_many(self, calls: Iterable[Call[Any]], *, connection: Any = None) -> list[Job[Any]]:
+    def enqueue_many(self, calls: Iterable[Call[R]], *, connection: Any = None) -> list[Job[R]]:
         """All in one transaction; jobs in the order of the calls."""
         from foliot.client import foreign, plans
 
@@ -164,7 +164,7 @@ class App(Registry):
         answers = self.client.run_surely(lambda again: plan(resend=again), together=True)
         return self._jobs(calls, answers, entered)
 
-    async def aenqueue_many(self, calls: Iterable[Call[Any]], *, connection: Any = None) -> list[Job[Any]]:
+    async def aenqueue_many(self, calls: Iterable[Call[R]], *, connection: Any = None) -> list[Job[R]]:
         from foliot.client import foreign, plans
 
         calls = list(calls)
@@ -178,11 +178,11 @@ class App(Registry):
         answers = await self.aclient.run_surely(lambda again: plan(resend=again), together=True)
         return self._jobs(calls, answers, entered)
 
-    def _sending(self, calls: list[Call[Any]]) -> tuple[list[NewJob], list[Any]]:
+    def _sending(self, calls: Sequence[Call[Any]]) -> tuple[list[NewJob], list[Any]]:
         both = [self.around.sending(self._within_limits(call.new_job())) for call in calls]
         return [job for job, _ in both], [entered for _, entered in both]
 
-    def _jobs(self, calls: list[Call[Any]], answers: list[Enqueued], entered: list[Any]) -> list[Job[Any]]:
+    def _jobs(self, calls: list[Call[R]], answers: list[Enqueued], entered: list[Any]) -> list[Job[R]]:
         for each, answer in zip(entered, answers, strict=True):
             self.around.sent(each, answer)
         return [Job(self, call.task, answer) for call, answer in zip(calls, answers, strict=True)]
@@ -294,7 +294,7 @@ class App(Registry):
             await self.aclient.close()
 
 
-def _one_connection(calls: list[Call[Any]], given: Any) -> Any:
+def _one_connection(calls: Sequence[Call[Any]], given: Any) -> Any:
     """The one that was given, or that the calls' tasks were made with: all in one transaction, or none."""
     found = {id(c): c for c in (given, *(call.task.options.connection for call in calls)) if c is not None}
     if len(found) > 1:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from foliot.app.application import App
     from foliot.app.task import Task
 
-R = TypeVar("R")
+R = TypeVar("R", covariant=True)
 
 
 class JobFailed(FoliotError):

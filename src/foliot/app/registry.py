@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
+from foliot.app.plain_call import AsyncTask, AsyncTransactionalTask, SyncTask, TransactionalTask, class_for
 from foliot.app.task import Options, Seconds, Task
 from foliot.errors import FoliotError
 from foliot.model.retry import Retry
@@ -33,13 +34,15 @@ class Registry:
         raise NotImplementedError
 
     @overload
-    def task(self, function: Callable[Concatenate[AsyncConnection, P], Awaitable[R]], /) -> Task[P, R]: ...
+    def task(  # type: ignore[overload-overlap]  # an async def is a def too
+        self, function: Callable[Concatenate[AsyncConnection, P], Awaitable[R]], /
+    ) -> AsyncTransactionalTask[P, R]: ...
     @overload
-    def task(self, function: Callable[Concatenate[Connection, P], R], /) -> Task[P, R]: ...
+    def task(self, function: Callable[Concatenate[Connection, P], R], /) -> TransactionalTask[P, R]: ...
     @overload
-    def task(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+    def task(self, function: Callable[P, Awaitable[R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
     @overload
-    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    def task(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
     @overload
     def task(
         self,
@@ -70,7 +73,7 @@ class Registry:
         **options: Any,
     ) -> Task[..., Any]:
         chosen = Options().changed(**options)
-        task: Task[..., Any] = Task(
+        task = class_for(function)(
             self, function, type=type, options=chosen, version=version, aliases=tuple(aliases), executor=executor
         )
         self._add(task)
@@ -113,13 +116,15 @@ class TaskDecorator:
     """Only for type checkers: what `@app.task(...)` with arguments returns."""
 
     @overload
-    def __call__(self, function: Callable[Concatenate[AsyncConnection, P], Awaitable[R]], /) -> Task[P, R]: ...
+    def __call__(  # type: ignore[overload-overlap]  # an async def is a def too
+        self, function: Callable[Concatenate[AsyncConnection, P], Awaitable[R]], /
+    ) -> AsyncTransactionalTask[P, R]: ...
     @overload
-    def __call__(self, function: Callable[Concatenate[Connection, P], R], /) -> Task[P, R]: ...
+    def __call__(self, function: Callable[Concatenate[Connection, P], R], /) -> TransactionalTask[P, R]: ...
     @overload
-    def __call__(self, function: Callable[P, Awaitable[R]], /) -> Task[P, R]: ...
+    def __call__(self, function: Callable[P, Awaitable[R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
     @overload
-    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    def __call__(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
     def __call__(self, function: Callable[..., Any], /) -> Any:
         raise NotImplementedError
 

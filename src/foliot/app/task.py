@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property, update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Self, TypedDict, TypeVar, Unpack, get_type_hints
 from uuid import UUID
 
 from foliot.app.payload import Signature
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from foliot.app.registry import Registry
 
 P = ParamSpec("P")
-R = TypeVar("R")
+R = TypeVar("R", covariant=True)
 Seconds = float | timedelta
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 NOBODY = UUID(int=0)
@@ -81,6 +81,23 @@ class Options:
         )
 
 
+class Choices(TypedDict, total=False):
+    """The same, for type checkers: what `using` and `app.enqueue` take by name."""
+
+    queue: str
+    priority: int
+    delay: Seconds | None
+    run_at: datetime | None
+    tenant: str
+    retry: Retry
+    timeout: Seconds | None
+    idempotency_key: str | None
+    idempotency_window: Seconds | None
+    strict: bool
+    connection: Any
+    id: UUID | None
+
+
 @dataclass(frozen=True)
 class Call(Generic[R]):
     """A task with its arguments, not sent yet: for enqueue_many, chains and schedules."""
@@ -93,12 +110,16 @@ class Call(Generic[R]):
 
 
 class Task(Generic[P, R]):
-    """Call it and it is the function; `enqueue` it and a worker runs it."""
+    """Call it and it is the function; `enqueue` it and a worker runs it.
+
+    `P` and `R` are what a payload holds and what a job results in. What a plain call takes and gives differs between
+    tasks: `foliot/app/plain_call.py`.
+    """
 
     def __init__(
         self,
         registry: Registry,
-        function: Callable[P, Any],
+        function: Callable[..., Any],
         *,
         type: str | None,
         options: Options,
@@ -110,18 +131,18 @@ class Task(Generic[P, R]):
         self.function, self.version, self.aliases = function, version, aliases
         self.kind: Kind = _kind(function, executor, self.type)
         self._registry, self.options = registry, options
-        self.transactional = _takes_connection(function)
+        self.transactional = takes_connection(function)
         self._signature = Signature(function, self.type, skip=int(self.transactional))
         self._upgrades: dict[int, Upgrade] = {}
         update_wrapper(self, function)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.function(*args, **kwargs)  # type: ignore[no-any-return]
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<Task {self.type}>"
 
-    def using(self, **options: Any) -> Task[P, R]:
+    def using(self, **options: Unpack[Choices]) -> Self:
         """The same task with other options: priority, delay, run_at, queue, tenant, retry, connection, ..."""
         other = copy.copy(self)
         other.options = self.options.changed(**options)
@@ -214,16 +235,16 @@ def _kind(function: Callable[..., Any], executor: str | None, name: str) -> Kind
     return "process" if executor == "process" else "thread"
 
 
-def _takes_connection(function: Callable[..., Any]) -> bool:
+def takes_connection(function: Callable[..., Any]) -> bool:
     """Whether the first parameter is annotated as a connection; its annotation may be text."""
     first = next(iter(inspect.signature(function).parameters.values()), None)
     if first is None or first.annotation is first.empty:
         return False
     if isinstance(first.annotation, str) and "Connection" not in first.annotation:
         return False
-    from foliot.worker.transactions import takes_connection
+    from foliot.worker.transactions import is_connection
 
-    return takes_connection(get_type_hints(function).get(first.name))
+    return is_connection(get_type_hints(function).get(first.name))
 
 
 def _maybe(value: Seconds | None) -> float | None:

@@ -111,6 +111,6 @@ class Transactions:
             await asyncio.to_thread(self._pool.close)
 
 
-def takes_connection(annotation: object) -> bool:
+def is_connection(annotation: object) -> bool:
     """Whether a task's first parameter asks for a transaction."""
     return isinstance(annotation, type) and issubclass(annotation, psycopg.BaseConnection)

@@ -1,0 +1,159 @@
+"""Right and wrong uses of the public surface; never run, only read by mypy and pyright (test_typing.py).
+
+What is right must pass both in their strict modes; what is wrong stands on a line that says so, and both must find it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Generator
+from datetime import UTC, datetime, timedelta
+from typing import Any, assert_type
+from uuid import UUID
+
+from foliot import App, AsyncConnection, Call, Connection, Job, JobRecord, Retry, Task, Tasks, current_job
+
+app = App()
+tasks = Tasks()
+
+
+@app.task(queue="mail", retry=Retry(max_attempts=5), timeout=30, version=2, aliases=["old.name"])
+async def send(to: str, subject: str = "") -> int:
+    return len(to + subject)
+
+
+@app.task
+def area(width: float, *, height: float) -> float:
+    return width * height
+
+
+@tasks.task(executor="process")
+def shout(word: str) -> str:
+    return word.upper()
+
+
+@app.task
+def bill(connection: Connection, order: int) -> str:
+    return f"{order} {connection.closed}"
+
+
+@app.task(timeout=timedelta(minutes=1))
+async def abill(connection: AsyncConnection, order: int) -> str:
+    return f"{order} {connection.closed}"
+
+
+@send.upgrade(from_version=1)
+def with_subject(payload: dict[str, Any]) -> dict[str, Any]:
+    return payload | {"subject": "none"}
+
+
+def enqueue() -> None:
+    assert_type(send.enqueue("a@b.c", subject="hi"), Job[int])
+    assert_type(send.enqueue("a@b.c").result(timeout=5), int)
+    assert_type(area.enqueue(1, height=2).result(), float)
+    assert_type(shout.enqueue("hi").result(), str)
+    assert_type(area.enqueue(1, height=2).get(), JobRecord)
+    assert_type(send.enqueue("a@b.c").id, UUID)
+    send.enqueue(1)  # wrong
+    send.enqueue()  # wrong
+    send.enqueue("a@b.c", subjet="hi")  # wrong
+    send.enqueue("a@b.c", "hi", "you")  # wrong
+    area.enqueue(1, 2)  # wrong
+    area.enqueue(1, height="2")  # wrong
+    print(shout.enqueue("hi").result() + 1)  # wrong
+    area.enqueue(1, height=2).result().upper()  # wrong
+    shout.enqueue("hi").results()  # wrong
+
+
+async def aenqueue() -> None:
+    assert_type(await send.aenqueue("a@b.c", subject="hi"), Job[int])
+    assert_type(await (await send.aenqueue("a@b.c")).aresult(timeout=5), int)
+    assert_type(await (await area.aenqueue(1, height=2)).aresult(), float)
+    await send.aenqueue(None)  # wrong
+    await area.aenqueue(width=1)  # wrong
+    print(send.aenqueue("a@b.c").id)  # wrong
+    await send.enqueue("a@b.c")  # wrong
+
+
+async def plain_calls() -> None:
+    assert_type(area(1, height=2), float)
+    later: Coroutine[Any, Any, int] = send("a@b.c")
+    assert_type(await later, int)
+    area("1", height=2)  # wrong
+    await area(1, height=2)  # wrong
+    print(send("a@b.c") + 1)  # wrong
+
+
+def bind() -> None:
+    assert_type(send.bind("a@b.c"), Call[int])
+    assert_type(app.enqueue_many([send.bind("a@b.c"), send.bind("d@e.f")]), list[Job[int]])
+    for job in app.enqueue_many([send.bind("a@b.c"), shout.bind("hi")]):
+        print(job.result())
+    send.bind(to=1)  # wrong
+    shout.bind("hi", "you")  # wrong
+    app.enqueue_many([send.enqueue("a@b.c")])  # wrong
+    app.enqueue_many([send])  # wrong
+
+
+def using(connection: Connection) -> None:
+    soon = send.using(priority=5, delay=60, idempotency_key="k", connection=connection)
+    assert_type(soon.enqueue("a@b.c"), Job[int])
+    assert_type(send.using(run_at=datetime.now(UTC)).using(delay=timedelta(hours=1)).bind("a@b.c"), Call[int])
+    send.using(prioritty=5)  # wrong
+    send.using(priority="high")  # wrong
+    send.using(run_at="tomorrow")  # wrong
+    send.using(retry=5)  # wrong
+    send.using(delay=60).enqueue(1)  # wrong
+
+
+def by_type() -> None:
+    assert_type(app.enqueue("mail.send", {"to": "a@b.c"}, queue="mail"), Job[Any])
+    app.enqueue(send, {"to": "a@b.c"})  # wrong
+    app.enqueue("mail.send", to="a@b.c")  # wrong
+    app.enqueue("mail.send", ["a@b.c"])  # wrong
+
+
+async def transactional(connection: Connection, aconnection: AsyncConnection) -> None:
+    assert_type(bill.enqueue(7), Job[str])
+    assert_type(await abill.aenqueue(order=7), Job[str])
+    assert_type(bill(connection, 7), str)
+    assert_type(await abill(aconnection, 7), str)
+    bill.enqueue(connection, 7)  # wrong
+    bill(7)  # wrong
+    await abill(connection, 7)  # wrong
+    bill.enqueue("7")  # wrong
+
+
+def declare() -> None:
+    app.include(tasks)
+    app.include(shout)  # wrong
+    app.task(queu="mail")  # wrong
+    app.task(retry=5)  # wrong
+    app.task(executor="fork")  # wrong
+
+
+def takes_any(task: Task[[str], object]) -> None:
+    task.enqueue("hi")
+    task.enqueue(1)  # wrong
+
+
+def hand_on() -> None:
+    takes_any(shout)
+    takes_any(area)  # wrong
+
+
+@app.around_run
+def timed(job: object) -> Generator[None, None, None]:
+    yield
+
+
+@app.task
+def introspective() -> None:
+    job = current_job()
+    assert_type(job.id, UUID)
+    assert_type(job.attempt, int)
+    assert_type(job.tenant, str)
+    assert_type(job.deadline, float | None)
+    assert_type(job.canceled, bool)
+    assert_type(job.fence, int)
+    job.progress({"done": 1})
+    job.complete()  # wrong
