@@ -83,14 +83,16 @@ class Signature:
 
     def _validated(self, arguments: dict[str, Any]) -> dict[str, Any]:
         try:
-            valid: dict[str, Any] = self._adapter.validate_python(arguments)
+            valid: dict[str, Any] = self._adapter.validator.validate_python(
+                arguments
+            )  # without the adapter's own layer: a third
         except ValueError as error:
             raise InvalidPayload(f"{self._name}: {_explain(error)}.", hint=f"It takes {self._signature}.") from None
         return valid
 
     def _to_json(self, arguments: dict[str, Any]) -> bytes:
         try:
-            raw: bytes = self._adapter.dump_json(arguments)
+            raw: bytes = self._adapter.serializer.to_json(arguments)
         except ValueError as error:
             raise InvalidPayload(
                 f"{self._name}: {_which(arguments, self._adapter)} cannot be stored as JSON: {error}."

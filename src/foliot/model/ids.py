@@ -17,17 +17,17 @@ class IdMaker:
         self._last = 0
         self._lock = threading.Lock()
 
-    def make(self) -> bytes:
+    def make(self) -> int:
         now = (time.time_ns() // 1_000_000) << _COUNTER_BITS
         with self._lock:
             self._last = tick = now if now > self._last else self._last + 1
         milliseconds, counter = tick >> _COUNTER_BITS, tick & 0x3FFFF
         number = (milliseconds << 80) | (7 << 76) | ((counter >> 6) << 64) | (2 << 62) | ((counter & 63) << 56)
-        return (number | getrandbits(56)).to_bytes(16, "big")
+        return number | getrandbits(56)
 
 
 _maker = IdMaker()
 
 
 def new_id() -> UUID:
-    return UUID(bytes=_maker.make())
+    return UUID(int=_maker.make())

@@ -29,6 +29,14 @@ CREATE OR REPLACE FUNCTION new_job_fault(n new_job, max_payload int, horizon tex
     WHEN (n).id::text >= horizon AND substr((n).id::text, 15, 1) = '7' THEN 'the id lies more than an hour ahead of the database''s clock'
   END;
 
+-- True for the common job in which nothing can be wrong; a twentieth of the work of new_job_fault. Inlined, so that a bulk pays no call per row.
+CREATE OR REPLACE FUNCTION is_plain_job(n new_job, max_payload int) RETURNS boolean LANGUAGE sql STABLE
+  RETURN length((n).type) BETWEEN 1 AND 200 AND length((n).queue) BETWEEN 1 AND 100 AND length((n).tenant) BETWEEN 1 AND 200
+    AND (n).priority BETWEEN -32768 AND 32767 AND (n).max_attempts BETWEEN 1 AND 32767 AND (n).version >= 1
+    AND (n).run_at IS NULL AND (n).delay IS NULL AND (n).timeout IS NULL AND (n).idempotency_key IS NULL AND (n).idempotency_window IS NULL
+    AND jsonb_typeof((n).payload) = 'object'
+    AND (max_payload IS NULL OR pg_column_compression((n).payload) IS NULL AND pg_column_size((n).payload) <= max_payload);
+
 CREATE OR REPLACE FUNCTION id_horizon(t timestamptz) RETURNS text LANGUAGE sql STABLE
   RETURN overlay(lpad(to_hex((extract(epoch FROM t) * 1000)::bigint + 3600000), 12, '0') PLACING '-' FROM 9 FOR 0);
 
@@ -179,24 +187,31 @@ BEGIN
   RETURN QUERY SELECT * FROM insert_jobs(news, enqueue_from.resend, enqueue_from.strict, enqueue_from.max_payload, t) i WHERE NOT i.created;
 END $$;
 
+-- Bulk is judged in one cheap pass; only what does not pass it is looked at closely, or inserted one by one.
 CREATE OR REPLACE FUNCTION insert_jobs(news new_job[], resend boolean, strict boolean, max_payload int, t timestamptz)
-RETURNS TABLE (id uuid, seq bigint, created boolean, payload_differs boolean) LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+RETURNS TABLE (id uuid, seq bigint, created boolean, payload_differs boolean) LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
+  horizon text := id_horizon(insert_jobs.t);
+  newest uuid := rpad(replace(horizon, '-', ''), 32, '0');
   oldest uuid := lpad(to_hex((extract(epoch FROM insert_jobs.t) * 1000)::bigint - 3600000), 12, '0') || '70008000000000000000';   -- as in enqueue
+  plain boolean;
 BEGIN
-  PERFORM refuse_job(x.type, x.fault) FROM (
-    SELECT n.type, new_job_fault(n, insert_jobs.max_payload, horizon.id) AS fault FROM unnest(insert_jobs.news) n, (SELECT id_horizon(insert_jobs.t) AS id) horizon) x
-    WHERE x.fault IS NOT NULL LIMIT 1;
-  IF insert_jobs.resend OR EXISTS (SELECT FROM unnest(insert_jobs.news) x WHERE x.idempotency_key IS NOT NULL OR x.id < oldest OR substr(x.id::text, 15, 1) <> '7') THEN
+  SELECT bool_and(coalesce(is_plain_job(n, insert_jobs.max_payload), false) AND n.id >= oldest AND n.id < newest AND get_byte(uuid_send(n.id), 6) >> 4 = 7) INTO plain
+    FROM unnest(insert_jobs.news) n;
+  IF NOT plain THEN
+    PERFORM refuse_job(x.type, x.fault) FROM (SELECT n.type, new_job_fault(n, insert_jobs.max_payload, horizon) AS fault FROM unnest(insert_jobs.news) n) x
+      WHERE x.fault IS NOT NULL LIMIT 1;
+  END IF;
+  IF insert_jobs.resend OR NOT plain AND EXISTS (SELECT FROM unnest(insert_jobs.news) x WHERE x.idempotency_key IS NOT NULL OR x.id < oldest OR substr(x.id::text, 15, 1) <> '7') THEN
     RETURN QUERY SELECT * FROM insert_jobs_one_by_one(insert_jobs.news, insert_jobs.resend, insert_jobs.strict, insert_jobs.t);
     RETURN;
   END IF;
   RETURN QUERY
     WITH p AS MATERIALIZED (SELECT r.retry, policy(r.retry) AS policy FROM (SELECT DISTINCT x.retry FROM unnest(insert_jobs.news) x WHERE x.retry IS NOT NULL) r),
     i AS (INSERT INTO jobs (id, run_at, created_at, policy, timeout, version, priority, max_attempts, wait, queue, type, tenant, created_by, payload, meta)
-      SELECT x.id, coalesce(x.run_at, insert_jobs.t + coalesce(x.delay, interval '0')), insert_jobs.t,
-        coalesce((SELECT p.policy FROM p WHERE p.retry = x.retry), 1), extract(epoch FROM x.timeout), x.version, x.priority, x.max_attempts,
+      SELECT x.id, coalesce(x.run_at, insert_jobs.t + x.delay, insert_jobs.t), insert_jobs.t,
+        CASE WHEN x.retry IS NULL THEN 1 ELSE (SELECT p.policy FROM p WHERE p.retry = x.retry) END, extract(epoch FROM x.timeout), x.version, x.priority, x.max_attempts,
         CASE WHEN coalesce(x.run_at, insert_jobs.t + x.delay) > insert_jobs.t THEN 'delayed' END, x.queue, x.type, x.tenant, x.created_by, x.payload, x.meta
       FROM unnest(insert_jobs.news) x RETURNING id, seq)
     SELECT i.id, i.seq, true, false FROM i;
