@@ -39,6 +39,14 @@ def test_import_foliot_is_light() -> None:
     assert loaded_by("import foliot") & {"psycopg", "pydantic", "orjson", "typer", "rich"} == set()
 
 
+def test_an_app_and_its_tasks_are_light() -> None:
+    """A program that only declares tasks, as every web process does when it starts, waits for no driver."""
+    declare = "import foliot; app = foliot.App(); app.task(type='t')(lambda: None); foliot.Retry, foliot.Tasks"
+    annotated = "f = lambda x: x; f.__annotations__ = {'x': int}; app.task(type='u')(f)"
+    loaded = loaded_by(f"{declare}; {annotated}; foliot.current_job")
+    assert loaded & {"psycopg", "pydantic", "typer", "rich", "foliot.settings"} == set()
+
+
 def test_import_cron_needs_neither_driver_nor_validation() -> None:
     assert loaded_by("import foliot.cron") & {"psycopg", "pydantic", "orjson", "typer", "rich"} == set()
 

@@ -22,12 +22,12 @@ from foliot.app.payload import InvalidPayload
 from foliot.app.registry import Registry, Tasks
 from foliot.app.task import Call, Choices, Options, Task, refuse_on_loop
 from foliot.model.job import Enqueued, NewJob
-from foliot.settings import Settings
 from foliot.telemetry.events import Events, Observer
 
 if TYPE_CHECKING:
     from foliot.client.clients import AsyncClient, Client
     from foliot.client.plans import Home, Plan
+    from foliot.settings import Settings
     from foliot.store.queries import Queries
     from foliot.worker.handlers import Handler
 
@@ -79,10 +79,11 @@ class App(Registry):
         return self
 
     def include(self, tasks: Tasks) -> None:
-        """Takes in the tasks of a library or of another file."""
+        """Takes in the tasks and schedules of a library or of another file."""
         tasks.belong_to(self)
         for task in dict.fromkeys(tasks.tasks.values()):
             self._add(task)
+        self.declared.take(tasks.declared)
 
     def handlers(self) -> dict[str, Handler]:
         """What a worker runs, by type; an old name of a task leads to the same one."""

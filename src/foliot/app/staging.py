@@ -11,11 +11,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
-from foliot.settings import Settings
-
 if TYPE_CHECKING:
     from foliot.app.application import App
     from foliot.client.clients import AsyncClient, Client
+    from foliot.settings import Settings
 
 
 class Stage(Protocol):
@@ -48,6 +47,8 @@ def current() -> Stage | None:
 
 
 def settings(given: Mapping[str, Any]) -> Settings:
+    from foliot.settings import Settings
+
     stage = current()
     return Settings.load(**given) if stage is None else stage.settings(given)
 

@@ -240,8 +240,8 @@ def takes_connection(function: Callable[..., Any]) -> bool:
     first = next(iter(inspect.signature(function).parameters.values()), None)
     if first is None or first.annotation is first.empty:
         return False
-    if isinstance(first.annotation, str) and "Connection" not in first.annotation:
-        return False
+    if "Connection" not in first.annotation if isinstance(first.annotation, str) else "psycopg" not in sys.modules:
+        return False  # a class of a driver that nobody has loaded cannot be here
     from foliot.worker.transactions import is_connection
 
     return is_connection(get_type_hints(function).get(first.name))

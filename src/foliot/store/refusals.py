@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import psycopg
+from typing import TYPE_CHECKING
 
 from foliot.errors import FoliotError, NoDatabase, SchemaError
+
+if TYPE_CHECKING:
+    import psycopg
 
 
 class Invalid(FoliotError):
@@ -44,6 +47,8 @@ def refusal(state: str | None, text: str, hint: str | None) -> FoliotError | Non
 
 def translate(error: psycopg.Error, schema: str) -> Exception:
     """Ours where the state machine said no, or the schema or connection is the matter; else as it came."""
+    import psycopg
+
     text = error.diag.message_primary or str(error)
     if ours := refusal(error.sqlstate, text, error.diag.message_hint):
         return ours

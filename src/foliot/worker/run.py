@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextvars
 import time
-from asyncio import Task, TimerHandle
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 import orjson
 
-from foliot.client import foreign, plans
-from foliot.store.queries import Queries, queries
 from foliot.telemetry.context import current
 
 if TYPE_CHECKING:
+    from asyncio import Task, TimerHandle
+
+    from foliot.client.plans import Plan
     from foliot.worker.handlers import Handler
 
 _EPOCH_2000 = datetime(2000, 1, 1, tzinfo=UTC)
@@ -134,23 +134,38 @@ class Run:
 
         The connection is one of those that `enqueue` takes, here and in `complete`: docs/howto/transactions.md.
         """
-        foreign.run(plans.guard(self.id, self.fence), connection, self._queries, call="guard")
+        self._through(connection, self._guard(), "guard")
 
     async def aguard(self, *, connection: Any) -> None:
-        await foreign.arun(plans.guard(self.id, self.fence), connection, self._queries, call="guard")
+        await self._athrough(connection, self._guard(), "guard")
 
     def complete(self, result: Any = None, *, connection: Any) -> None:
         """Completes this job in your own transaction, whose commit is its end. Raises StaleFence if it is too late."""
-        foreign.run(self._completion(result), connection, self._queries, call="complete")
+        self._through(connection, self._completion(result), "complete")
 
     async def acomplete(self, result: Any = None, *, connection: Any) -> None:
-        await foreign.arun(self._completion(result), connection, self._queries, call="complete")
+        await self._athrough(connection, self._completion(result), "complete")
 
-    @property
-    def _queries(self) -> Queries:
-        return queries(self.handler.schema)
+    def _through(self, connection: Any, plan: Plan[None], call: str) -> None:
+        from foliot.client import foreign
+        from foliot.store.queries import queries
 
-    def _completion(self, result: Any) -> plans.Plan[None]:
+        foreign.run(plan, connection, queries(self.handler.schema), call=call)
+
+    async def _athrough(self, connection: Any, plan: Plan[None], call: str) -> None:
+        from foliot.client import foreign
+        from foliot.store.queries import queries
+
+        await foreign.arun(plan, connection, queries(self.handler.schema), call=call)
+
+    def _guard(self) -> Plan[None]:
+        from foliot.client import plans
+
+        return plans.guard(self.id, self.fence)
+
+    def _completion(self, result: Any) -> Plan[None]:
+        from foliot.client import plans
+
         raw = None if result is None else self.handler.encode_result(result)
         return plans.complete(self.id, self.fence, raw, self.age)
 
