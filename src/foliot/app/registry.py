@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, overload
 
+from foliot.app.declared import Declarations, Declared
 from foliot.app.plain_call import AsyncTask, AsyncTransactionalTask, SyncTask, TransactionalTask, class_for
 from foliot.app.task import Options, Seconds, Task
 from foliot.errors import FoliotError
@@ -13,10 +14,12 @@ from foliot.model.retry import Retry
 
 if TYPE_CHECKING:
     from foliot.app.application import App
+    from foliot.app.rules import Rule, Timing
     from foliot.postgres.connect import AsyncConnection, Connection
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T", bound=Task[..., Any])
 
 
 class NotIncluded(FoliotError):
@@ -24,10 +27,11 @@ class NotIncluded(FoliotError):
 
 
 class Registry:
-    """Tasks by their types."""
+    """Tasks by their types, and the schedules that the code declares."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task[..., Any]] = {}
+        self.declared = Declarations()
 
     @property
     def app(self) -> App:
@@ -87,6 +91,28 @@ class Registry:
                     f"two tasks have the type {name!r}: {_place(known)} and {_place(task)}; "
                     "give one of them another type="
                 )
+
+    def schedule(
+        self, pattern: str | None = None, *, name: str | None = None, **timing: Unpack[Timing]
+    ) -> Callable[[T], T]:
+        """Declares a schedule for a task, above `@app.task`: by a pattern, `every=`, `at=`, or none (on demand).
+
+        The name is the task's type, unless given. It is written when a node starts, and only when the code changed.
+        """
+
+        def declare(task: T) -> T:
+            if not isinstance(task, Task):
+                raise TypeError(
+                    f"@app.schedule stands above @app.task, which makes a task of {task!r}; exchange the two lines"
+                )
+            self.declare_schedule(name or task.type, pattern, task=task, **timing)
+            return task
+
+        return declare
+
+    def declare_schedule(self, name: str, pattern: str | None = None, **rule: Unpack[Rule]) -> None:
+        """The same for what has no function to stand above: a SQL command, or a call with its arguments."""
+        self.declared.add(Declared(name, pattern, rule, self.tasks.get))
 
 
 class Tasks(Registry):
