@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.pq.abc import PGresult
 
 from foliot.client.plans import Copy, Plan, Rows, Statement
 from foliot.store.queries import Queries
@@ -32,7 +33,12 @@ def _carry_out(step: Statement | Copy, connection: psycopg.Connection[Any], quer
                 copy.write(b"".join(step.rows))
             return []
         cursor.execute(queries[step.query].encode(), step.params)
-        return cursor.fetchall() if cursor.description else []
+        return cursor.fetchall() if _has_rows(cursor.pgresult) else []
+
+
+def _has_rows(result: PGresult | None) -> bool:
+    """As the cursor's `description` tells, which would build one in full for every enqueue."""
+    return result is not None and result.nfields > 0
 
 
 async def arun(plan: Plan[R], connection: psycopg.AsyncConnection[Any], queries: Queries) -> R:
@@ -54,4 +60,4 @@ async def _acarry_out(step: Statement | Copy, connection: psycopg.AsyncConnectio
                 await copy.write(b"".join(step.rows))
             return []
         await cursor.execute(queries[step.query].encode(), step.params)
-        return await cursor.fetchall() if cursor.description else []
+        return await cursor.fetchall() if _has_rows(cursor.pgresult) else []

@@ -235,11 +235,14 @@ class Worker:
         looked = self._is_time_for_lost()
         if looked and await self._claim_alone():
             return True
+        return await self._claim_ready() or (not looked and await self._claim_alone())
+
+    async def _claim_ready(self) -> bool:
         wanted = self.engine.wanted()
         if wanted > 0 and (rows := await self._claimer.claim(wanted, self.engine.free())):
             self.engine.accept(rows)
             return True
-        return not looked and await self._claim_alone()
+        return False
 
     def _is_time_for_lost(self) -> bool:
         now = time.monotonic()
@@ -275,7 +278,7 @@ class Worker:
             if not self._draining.is_set() and not await self._claim():
                 await self.doorbell.wait(LONGEST_DOZE)
                 if not self._draining.is_set():
-                    await self._claim()
+                    await self._claim_ready()  # a new job, most likely; for lost ones the next round is soon enough
             await self.doorbell.let_go()
             return
         await self.doorbell.wait(self._pause)

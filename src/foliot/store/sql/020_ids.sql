@@ -4,10 +4,10 @@
 DO $$
 BEGIN
   PERFORM pg_walfile_name(pg_current_wal_insert_lsn());
-  CREATE OR REPLACE FUNCTION server_timeline() RETURNS int LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $f$
-    SELECT ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int $f$;
+  CREATE OR REPLACE FUNCTION server_timeline() RETURNS int LANGUAGE sql VOLATILE
+    RETURN ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int;
 EXCEPTION WHEN insufficient_privilege OR feature_not_supported OR undefined_function THEN
-  CREATE OR REPLACE FUNCTION server_timeline() RETURNS int LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS 'SELECT 0';
+  CREATE OR REPLACE FUNCTION server_timeline() RETURNS int LANGUAGE sql VOLATILE RETURN 0;
 END $$;
 
 CREATE OR REPLACE FUNCTION next_fence() RETURNS bigint LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$

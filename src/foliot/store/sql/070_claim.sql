@@ -77,9 +77,9 @@ BEGIN
 END $$;
 
 -- Each picks and locks the heads of one index; LATERAL under an outer LIMIT locks only what it returns.
+-- The planner's settings are claim's: each SET costs every claim.
 CREATE OR REPLACE FUNCTION pick_ready(queues text[], lanes int[], max int) RETURNS tid[]
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 BEGIN
   RETURN ARRAY(SELECT x.ctid FROM unnest(queues) q(queue) CROSS JOIN unnest(lanes) l(lane) CROSS JOIN LATERAL (
     SELECT j.ctid FROM jobs j WHERE j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND j.max_attempts > 1 AND NOT (j.alone OR j.limited) AND j.fence = 0
@@ -89,8 +89,7 @@ END $$;
 -- Jobs with one attempt start at once or are not taken: those that are among the first `first` in the order of both indexes, which is looked up without locks.
 CREATE OR REPLACE FUNCTION pick_once(queues text[], lanes int[], first int, floor_queues text[], floor_priorities smallint[], floor_times timestamptz[], floor_ids uuid[],
   t timestamptz) RETURNS tid[]
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
   latest timestamptz := t - interval '250 milliseconds';
   max int;
@@ -121,8 +120,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION pick_alone(queues text[], lanes int[]) RETURNS tid[]
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 BEGIN
   RETURN ARRAY(SELECT x.ctid FROM unnest(queues) q(queue) CROSS JOIN unnest(lanes) l(lane) CROSS JOIN LATERAL (
     SELECT j.ctid FROM jobs j WHERE j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND j.alone AND NOT j.limited AND j.fence = 0
@@ -132,8 +130,7 @@ END $$;
 -- A floor is never later than 250 ms ago: what commits or is promoted within that time is above it.
 CREATE OR REPLACE FUNCTION pick_above(queues text[], lanes int[], floor_queues text[], floor_priorities smallint[], floor_times timestamptz[], floor_ids uuid[],
   max int, t timestamptz) RETURNS tid[]
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
   latest timestamptz := t - interval '250 milliseconds';
 BEGIN
@@ -147,8 +144,7 @@ END $$;
 
 -- Jobs that another node gave back because it does not know their type or version, and this one does.
 CREATE OR REPLACE FUNCTION pick_unsupported(epoch bigint, queues text[], max int, alone boolean) RETURNS tid[]
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 BEGIN
   RETURN ARRAY(SELECT x.ctid FROM unnest(pick_unsupported.queues) q(queue) CROSS JOIN unsupported_types u
@@ -164,7 +160,7 @@ CREATE OR REPLACE FUNCTION unpaused(queues text[]) RETURNS text[] LANGUAGE sql S
 
 -- Puts aside those of the picked jobs whose type is paused, so that they are walked once and not by every claim; returns the others.
 CREATE OR REPLACE FUNCTION park_paused(tids tid[]) RETURNS tid[]
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off AS $$
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
   paused tid[] := ARRAY(SELECT j.ctid FROM jobs j WHERE j.ctid = ANY (tids)
     AND EXISTS (SELECT FROM pauses p WHERE p.type = j.type AND (p.queue IS NULL OR p.queue = j.queue)));
