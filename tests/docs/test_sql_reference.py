@@ -103,6 +103,7 @@ INTERNAL = {
     "history_from",
     "id_horizon",
     "insert_jobs",
+    "is_plain_job",
     "insert_jobs_one_by_one",
     "is_valid_cron",
     "lose",
