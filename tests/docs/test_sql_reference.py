@@ -142,6 +142,8 @@ INTERNAL = {
     "zone_like",
     "zone_missing",
     "zone_names",
+    "zone_near",
+    "zone_near_first",
     "zone_number",
     "zone_second",
     "zone_segment",

@@ -1,8 +1,8 @@
 """Writes the time zones of this machine into a schema: the cron engines in Python and SQL count on the same numbers.
 
-The tables `zones` and `zone_segments` have the offsets. The functions zone_names() and zone_number() have the names, in
-their own text: a CHECK on a pattern must hold during a restore, when the tables may still be empty. A name keeps its
-number for ever, as parsed schedules hold it.
+The table `zones` has them. What schedules ask all the time also stands in functions: zone_names() and zone_number()
+have the names, since a CHECK on a pattern must hold during a restore, when the table may still be empty, zone_near()
+and zone_near_first() the offsets of the present. A name keeps its number for ever, as parsed schedules hold it.
 
 Only newer data replaces what is there. Machines of one cluster may differ; `foliot doctor` says so.
 """
@@ -26,7 +26,8 @@ from foliot.postgres.connect import Connection
 from foliot.postgres.migration_plan import read_sql
 
 _READER = 1  # one more when the same tzdata is to give other rows
-_NEAR = range(946_684_800, 2_524_608_000)  # the years 2000 to 2049
+_NEAR_FROM, _NEAR_TO = 1_577_836_800, 2_524_608_000  # the years 2020 to 2049, as in zone_write.sql
+_CLEARANCE = 3 * 86_400  # no clock may change so near to the ends of these years, or a cut would hide it
 _RELEASE = re.compile(r"(?:# version )?(?P<release>\d{4}[a-z]+)$", re.MULTILINE)
 
 
@@ -59,16 +60,23 @@ class ZoneRow(NamedTuple):
         starts, ends, offsets, highs = zip(*zone.segments, strict=True)
         return cls(zone.name, [*starts, ends[-1]], [*offsets], [*highs, ends[-1]], zone.horizon)
 
-    def near_segments(self) -> Iterator[tuple[int, int, int, int]]:
-        """(start, stop, offset, high) of those that reach into the years that schedules ask about."""
+    @property
+    def near(self) -> list[int]:
+        """Start, stop, offset and high of each segment of the near years, cut at both ends."""
+        if any(abs(start - end) < _CLEARANCE for start in self.starts for end in (_NEAR_FROM, _NEAR_TO)):
+            return []
+        flat: list[int] = []
         for start, stop, offset, high in zip(self.starts, self.starts[1:], self.offsets, self.highs, strict=False):
-            if stop > _NEAR.start and start < _NEAR.stop:
-                yield start, stop, offset, high
+            if stop > _NEAR_FROM and start < _NEAR_TO:
+                is_cut = start < _NEAR_FROM
+                begin, mark = (_NEAR_FROM, _NEAR_FROM + offset) if is_cut else (start, high)
+                flat += [begin, min(stop, _NEAR_TO), offset, mark]
+        return flat
 
     @property
     def digest(self) -> str:
         """The same as zone_digests.sql makes of the row in the table."""
-        text = "|".join(map(in_sql, self[1:]))
+        text = "|".join(map(_in_sql, self[1:]))
         return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
@@ -87,23 +95,10 @@ def local_zones() -> list[ZoneRow]:
     return [row for name in names if name != "UTC" and (row := _row(name)) is not None]
 
 
-def refresh_zones(url: str, schema: str, report: Callable[[str], None]) -> None:
-    """Writes what this machine knows if it is newer than what the schema has."""
-    ours = local_release()
-    with Connection.connect(url, application_name="foliot migrate") as connection:
-        if _is_current(connection, schema, ours):
-            return
-        connection.execute(sql.SQL("SET LOCAL search_path = {}, pg_temp").format(sql.Identifier(schema)))
-        connection.execute("LOCK TABLE zones IN SHARE ROW EXCLUSIVE MODE")
-        if _is_current(connection, schema, ours):  # another came first
-            return
-        _write(connection, local_zones(), ours)
-    report(f"time zones of tzdata {ours.tzdata or 'of an unknown release'}")
-
-
-def _is_current(connection: Connection, schema: str, ours: Release) -> bool:
-    theirs = stored_release(connection, schema)
-    return theirs is not None and theirs >= ours
+def stored_release(connection: Connection, schema: str) -> Release | None:
+    query = sql.SQL("SELECT max(tzdata) FROM {}").format(sql.Identifier(schema, "zones"))
+    [(text,)] = connection.execute(query)
+    return None if text is None else Release.of_text(text)
 
 
 def zone_digests(connection: Connection, schema: str) -> dict[str, str]:
@@ -112,43 +107,46 @@ def zone_digests(connection: Connection, schema: str) -> dict[str, str]:
     return dict(connection.execute(query).fetchall())
 
 
-def stored_release(connection: Connection, schema: str) -> Release | None:
-    query = sql.SQL("SELECT max(tzdata) FROM {}").format(sql.Identifier(schema, "zones"))
-    [(text,)] = connection.execute(query)
-    return None if text is None else Release.of_text(text)
+def refresh_zones(url: str, schema: str, report: Callable[[str], None]) -> None:
+    """Writes what this machine knows if it is newer than what the schema has."""
+    ours = local_release()
+    with Connection.connect(url, application_name="foliot migrate") as connection:
+        if is_current(connection, schema, ours):
+            return
+        connection.execute(_settings(schema))
+        if is_current(connection, schema, ours):  # another came first
+            return
+        with connection.cursor().copy("COPY read_zones FROM STDIN") as copy:
+            for line in _lines(local_zones(), ours):
+                copy.write(line)
+        connection.execute(read_sql("zone_write.sql").encode())
+    report(f"time zones of tzdata {ours.tzdata or 'of an unknown release'}")
 
 
-def _write(connection: Connection, rows: Sequence[ZoneRow], release: Release) -> None:
-    numbers: dict[str, int] = dict(connection.execute("SELECT name, number FROM zones").fetchall())
-    for row in rows:
-        numbers.setdefault(row.name, len(numbers) + 1)
-    connection.execute("DELETE FROM zones WHERE name = ANY (%s)", ([row.name for row in rows],))
-    connection.execute("DELETE FROM zone_segments")
-    kept = [ZoneRow(*row) for row in connection.execute("SELECT name, starts, offsets, highs, horizon FROM zones")]
-    connection.execute("UPDATE zones SET tzdata = %s", (str(release),))
-    _copy(connection, "zones", [(numbers[row.name], *row, release) for row in rows])
-    segments = [(numbers[row.name], *segment) for row in (*rows, *kept) for segment in row.near_segments()]
-    _copy(connection, "zone_segments", segments)
-    connection.execute("ANALYZE zones, zone_segments")
-    connection.execute(_functions([row.name for row in rows], numbers))
+def zones_script(schema: str) -> str:
+    """The same for psql."""
+    release = local_release()
+    data = "".join(_lines(local_zones(), release))
+    begin = f"\n-- time zones of tzdata {release.tzdata}\nBEGIN;\n{_settings(schema).as_string(None)}"
+    return f"{begin}COPY read_zones FROM STDIN;\n{data}\\.\n{read_sql('zone_write.sql')}COMMIT;\n"
 
 
-def _copy(connection: Connection, table: str, rows: Sequence[tuple[object, ...]]) -> None:
-    with connection.cursor().copy(sql.SQL("COPY {} FROM STDIN").format(sql.Identifier(table))) as copy:
-        for row in rows:
-            copy.write("\t".join(map(in_sql, row)) + "\n")
+def is_current(connection: Connection, schema: str, ours: Release) -> bool:
+    theirs = stored_release(connection, schema)
+    return theirs is not None and theirs >= ours
 
 
-def _functions(names: list[str], numbers: dict[str, int]) -> sql.Composed:
-    """A name that tzdata no longer has stays: nobody's schedule is to fail for it."""
-    known = [*names, *(name for name in numbers if name not in names)]
-    in_order = sorted(known)
-    return sql.SQL(read_sql("zone_functions.sql")).format(
-        names=in_sql(known), sorted_names=in_sql(in_order), numbers=in_sql([numbers[name] for name in in_order])
-    )
+def _settings(schema: str) -> sql.Composed:
+    return sql.SQL(read_sql("zone_begin.sql")).format(schema=sql.Identifier(schema))
 
 
-def in_sql(value: object) -> str:
+def _lines(rows: Sequence[ZoneRow], release: Release) -> Iterator[str]:
+    """As COPY reads them: a line for each zone."""
+    for place, row in enumerate(rows):
+        yield "\t".join(map(_in_sql, (place, *row, row.near, release))) + "\n"
+
+
+def _in_sql(value: object) -> str:
     """A number, a name or a list of them as PostgreSQL reads it."""
     return f"{{{','.join(map(str, value))}}}" if isinstance(value, list) else str(value)
 

@@ -8,16 +8,8 @@ CREATE TABLE zones (
   offsets int[] NOT NULL,                                -- ... the clock is ahead of UTC by this many seconds,
   highs bigint[] NOT NULL,                               -- and has shown, or jumped over, every time below this before
   horizon bigint NOT NULL,                               -- from here on everything repeats every 400 years
+  near bigint[] NOT NULL,                                -- start, stop, offset and high of the segments of 2020 to 2049, cut at both ends
   tzdata text COLLATE "C" NOT NULL                       -- the release that it was read from
-);
-
-CREATE TABLE zone_segments (                             -- the same for the years that schedules ask about, a row each: ten times as quick
-  zone int NOT NULL,
-  start bigint NOT NULL,
-  stop bigint NOT NULL,
-  shift bigint NOT NULL,
-  high bigint NOT NULL,
-  PRIMARY KEY (zone, stop)
 );
 
 CREATE DOMAIN cron AS bigint[];                          -- a parsed schedule; sql/220_cron_parse.sql has the layout

@@ -1,17 +1,24 @@
 -- Time zones in whole seconds. A zone is a number: a positive one of the table zones, else the fixed offset -100000 - zone.
 -- A segment is {start, stop, offset, high}: see src/foliot/cron/zones.py, whose arithmetic this repeats.
 
--- The names of all zones, and the number of each. `foliot db migrate` writes them into the functions themselves: a CHECK on a pattern must hold
--- during a restore, when tables may still be empty. Until then they know none. Made again as they are, lest they count as gone from this file.
+-- What `foliot db migrate` knows of the zones it writes into functions of their own, as constants: the names, since a CHECK on a pattern must hold
+-- during a restore, when tables may still be empty, and the segments of the present, for speed. Until then they know none. They are made again as
+-- they are, lest they count as gone from this file.
 DO $$
 BEGIN
-  IF to_regprocedure('zone_number(text)') IS NULL THEN
+  IF to_regprocedure('zone_near(int, bigint)') IS NULL THEN
     CREATE OR REPLACE FUNCTION zone_names() RETURNS text[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path FROM CURRENT AS $f$BEGIN RETURN '{}'; END$f$;
     CREATE OR REPLACE FUNCTION zone_number(name text) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS
+      $f$BEGIN RETURN NULL; END$f$;
+    CREATE OR REPLACE FUNCTION zone_near(zone int, t bigint) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS
+      $f$BEGIN RETURN NULL; END$f$;
+    CREATE OR REPLACE FUNCTION zone_near_first(zone int, wall bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS
       $f$BEGIN RETURN NULL; END$f$;
   ELSE
     EXECUTE pg_get_functiondef('zone_names()'::regprocedure);
     EXECUTE pg_get_functiondef('zone_number(text)'::regprocedure);
+    EXECUTE pg_get_functiondef('zone_near(int, bigint)'::regprocedure);
+    EXECUTE pg_get_functiondef('zone_near_first(int, bigint)'::regprocedure);
   END IF;
 END $$;
 
@@ -35,14 +42,11 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION zone_segment(zone int, t bigint) RETURNS bigint[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
-DECLARE
-  segment bigint[];
 BEGIN
   IF zone < 0 THEN
     RETURN ARRAY[-4611686018427387904, 4611686018427387904, -100000 - zone, -4611686018427387904];
   END IF;
-  SELECT ARRAY[s.start, s.stop, s.shift, s.high] INTO segment FROM zone_segments s WHERE s.zone = zone_segment.zone AND s.stop > t AND s.start <= t;
-  RETURN coalesce(segment, zone_far_segment(zone, t));
+  RETURN coalesce(zone_near(zone, t), zone_far_segment(zone, t));
 END $$;
 
 -- The same for any instant, from the whole of the zone.
@@ -59,15 +63,11 @@ BEGIN
   RETURN ARRAY[z.starts[i] + shift, z.starts[i + 1] + shift, z.offsets[i], z.highs[i] + shift];
 END $$;
 
--- The first instant at which the clock shows this time or a later one. No offset exceeds 16 hours.
+-- The first instant at which the clock shows this time or a later one.
 CREATE OR REPLACE FUNCTION zone_first(zone int, wall bigint) RETURNS bigint LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
-DECLARE
-  first bigint;
 BEGIN
   IF zone < 0 THEN RETURN wall + 100000 + zone; END IF;
-  SELECT greatest(wall - s.shift, s.start) INTO first FROM zone_segments s
-    WHERE s.zone = zone_first.zone AND s.stop > wall - 57600 AND s.high <= wall AND wall < s.stop + s.shift;
-  RETURN coalesce(first, zone_far_first(zone, wall));
+  RETURN coalesce(zone_near_first(zone, wall), zone_far_first(zone, wall));
 END $$;
 
 CREATE OR REPLACE FUNCTION zone_far_first(zone int, wall bigint) RETURNS bigint LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$

@@ -39,13 +39,10 @@ BEGIN
   IF place < 0 AND reading >= 0 THEN shift := -100000 - place; END IF;
   LOOP
     IF place > 0 AND reading >= 0 THEN
-      SELECT s.stop, s.shift, s.high INTO stop, shift, high FROM zone_segments s WHERE s.zone = place AND s.stop > resume AND s.start <= resume;
-      IF stop IS NULL THEN
-        segment := zone_far_segment(place, resume);
-        stop := segment[2];
-        shift := segment[3];
-        high := segment[4];
-      END IF;
+      segment := coalesce(zone_near(place, resume), zone_far_segment(place, resume));
+      stop := segment[2];
+      shift := segment[3];
+      high := segment[4];
     END IF;
     wall := 62162035200 + CASE WHEN reading = 0 THEN greatest(t + shift, high - 1) ELSE t + shift END;
     second := (wall % 86400)::int;
