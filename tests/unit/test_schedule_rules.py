@@ -14,6 +14,7 @@ import pytest
 from foliot import App, Retry, Tasks
 from foliot.app.payload import InvalidPayload
 from foliot.app.rule_checks import InvalidSchedule
+from foliot.app.rules import Changes, redefine
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -131,12 +132,39 @@ def test_a_name_is_a_line_of_text(app: App, name: Any) -> None:
 def test_a_task_or_a_command_and_not_both(app: App) -> None:
     with pytest.raises(InvalidSchedule, match="a task or a command"):
         app.declare_schedule("x", "@daily")
-    with pytest.raises(InvalidSchedule, match="a task or a command"):
+    with pytest.raises(InvalidSchedule, match="a task and a command cannot go together"):
         app.declare_schedule("x", "@daily", task="hello", command="SELECT 1")
-    with pytest.raises(InvalidSchedule, match="a command takes no arguments"):
+    with pytest.raises(InvalidSchedule, match="no task to take arguments"):
         app.declare_schedule("x", "@daily", command="SELECT 1", arguments={"a": 1})
     with pytest.raises(InvalidSchedule, match="has arguments already"):
         app.declare_schedule("x", "@daily", task=app.tasks["report"].bind(), arguments={"region": "us"})
+
+
+def test_a_schedule_of_nothing_is_asked_for_by_name(app: App) -> None:
+    app.declare_schedule("tick", every=1, task=None)
+    assert declared(app)["tick"].keys() == {"name", "every", "hash"}
+
+
+def test_a_task_that_is_not_there_is_refused(app: App) -> None:
+    with pytest.raises(InvalidSchedule, match="there is no task 'helo' here"):
+        app.declare_schedule("x", "@daily", task="helo")
+
+
+def test_what_excludes_each_other_is_exchanged_by_an_update(app: App) -> None:
+    def change(**changes: Any) -> dict[str, Any]:
+        return redefine("x", Changes(**changes), app.tasks.get)  # type: ignore[typeddict-item]
+
+    assert change(every=60) == {"pattern": None, "every": 60, "at": None}
+    assert change(command="SELECT 1") == {"type": None, "payload": None, "command": "SELECT 1"}
+    assert change(tz="Europe/Paris", end=None) == {"tz": "Europe/Paris", "end": None}
+    with_task = change(task="report", priority=3)
+    assert (with_task["command"], with_task["role"], with_task["queue"], with_task["priority"]) == (
+        None,
+        None,
+        "reports",
+        3,
+    )
+    assert change(task="hello")["queue"] is None, "the queue of another task does not stay behind"
 
 
 def test_the_order_of_the_decorators_is_said(app: App) -> None:

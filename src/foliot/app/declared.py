@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from foliot.app.rules import Definition, FindTask, Rule
+    from foliot.app.task import Task
 
 
 class Declared:
@@ -28,7 +29,15 @@ class Declared:
     def definition(self) -> Definition:
         from foliot.app.rules import define  # with the whole cron language, which an App without schedules can spare
 
-        return define(self.name, self._pattern, self._rule, self._find)
+        return define(self.name, self._pattern, self._rule, self._known)
+
+    def _known(self, type: str) -> Task[..., Any]:
+        task = self._find(type)
+        if task is None:
+            from foliot.app.rule_checks import wrong
+
+            raise wrong(self.name, f"there is no task {type!r} here", "Give the task itself, or declare it further up.")
+        return task
 
     @property
     def hash(self) -> str:

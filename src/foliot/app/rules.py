@@ -33,7 +33,7 @@ class Timing(TypedDict, total=False):
     arguments: Mapping[str, Any]
     queue: str
     priority: int
-    retry: Retry
+    retry: Retry | None
     timeout: Seconds | None
     missed: Missed
     catch_up: int | None
@@ -53,20 +53,23 @@ class Timing(TypedDict, total=False):
 
 
 class Rule(Timing, total=False):
-    """With what to run: a task, or a SQL command."""
+    """With what to run: a task, a SQL command, or nothing (`task=None`): then each slot is only an event."""
 
-    task: Task[..., Any] | Call[Any] | str
-    command: str
+    task: Task[..., Any] | Call[Any] | str | None
+    command: str | None
     role: str | None
+    created_by: str
 
 
 class Changes(Rule, total=False):
-    """What `update` may change; None takes an option away."""
+    """What `update` may change; None puts an option's default back."""
 
     pattern: str | None
 
 
-_KNOWN = (*Timing.__annotations__, "task", "command", "role", "pattern")
+_KNOWN = (*Timing.__annotations__, "task", "command", "role", "created_by", "pattern")
+_WHEN = ("pattern", "every", "at")
+_APART = ("task", "arguments", "retry")
 
 
 def define(name: str, pattern: str | None, rule: Rule, find: FindTask) -> Definition:
@@ -75,23 +78,36 @@ def define(name: str, pattern: str | None, rule: Rule, find: FindTask) -> Defini
     given = cast("Changes", dict(rule))
     if pattern is not None:
         given["pattern"] = pattern
-    times = [word for word in ("pattern", "every", "at") if given.get(word) is not None]
-    if len(times) > 1:
-        raise wrong(name, f"{' and '.join(times)} cannot go together", "Give one of them, or none: on demand.")
+    check_known(name, given, _KNOWN)
+    _refuse_several(name, given)
     if ("task" in given) == ("command" in given):
-        raise wrong(name, "it needs a task or a command, one of the two", "Give task=... or command='SELECT ...'.")
-    return {"name": name, **redefine(name, given, find)}
+        hint = "Give task=... or command='SELECT ...'; task=None makes it an event and nothing else."
+        raise wrong(name, "it needs a task or a command, one of the two", hint)
+    found = _plain(name, given) | _of_task(name, given, find)
+    return {"name": name, **{word: value for word, value in found.items() if value is not None}}
 
 
 def redefine(name: str, changes: Changes, find: FindTask) -> Definition:
-    """Of what is to be changed in a schedule, the same."""
+    """What is to be changed in a schedule. A task brings its options along, so far as no others are given.
+
+    What excludes each other is exchanged: a new pattern takes the place of an interval, a command that of a task.
+    """
     check_known(name, changes, _KNOWN)
-    check_values(name, changes)
-    apart = ("task", "arguments", "retry")
-    definition = {word: _stored(value) for word, value in changes.items() if word not in apart}
-    if "retry" in changes:
-        definition |= _of_retry(changes["retry"])
-    return definition | _of_task(name, changes, find)
+    _refuse_several(name, changes)
+    definition: Definition = {}
+    if any(changes.get(word) is not None for word in _WHEN):
+        definition |= dict.fromkeys(_WHEN)
+    if changes.get("task") is not None:
+        definition |= dict.fromkeys(("command", "role"))
+    elif changes.get("command") is not None:
+        definition |= dict.fromkeys(("type", "payload"))
+    definition |= _plain(name, changes)
+    return definition | _of_task(name, changes, find) if "task" in changes else definition
+
+
+def payload_of(task: Task[..., Any] | None, arguments: Mapping[str, Any]) -> Definition:
+    """The arguments of a task that stays; one that is not known here is not asked whether they fit."""
+    return dict(arguments) if task is None else orjson.loads(task.check(dict(arguments)))
 
 
 def fingerprint(definition: Definition) -> str:
@@ -99,36 +115,55 @@ def fingerprint(definition: Definition) -> str:
     return hashlib.sha256(orjson.dumps(definition, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
 
 
-def _of_task(name: str, changes: Changes, find: FindTask) -> Definition:
-    """Type, payload, and the options that the task was made with, so far as the schedule has none of its own."""
-    given, arguments = changes.get("task"), dict(changes.get("arguments", {}))
-    if given is None:
+def _refuse_several(name: str, given: Changes) -> None:
+    times = [word for word in _WHEN if given.get(word) is not None]
+    if len(times) > 1:
+        raise wrong(name, f"{' and '.join(times)} cannot go together", "Give one of them, or none: on demand.")
+    if given.get("task") is not None and given.get("command") is not None:
+        raise wrong(name, "a task and a command cannot go together", "Make two schedules of it.")
+
+
+def _plain(name: str, given: Changes) -> Definition:
+    check_values(name, given)
+    found = {word: _stored(value) for word, value in given.items() if word not in _APART}
+    return found | _of_retry(given["retry"]) if "retry" in given else found
+
+
+def _of_task(name: str, given: Changes, find: FindTask) -> Definition:
+    task, arguments = given.get("task"), dict(given.get("arguments") or {})
+    if task is None:
         if arguments:
-            raise wrong(name, "a command takes no arguments", "Write the values into the command.")
-        return {}
-    if isinstance(given, Call):
+            raise wrong(name, "there is no task to take arguments", "Write the values into the command.")
+        return {"type": None, "payload": None} if "task" in given else {}
+    if isinstance(task, Call):
         if arguments:
             raise wrong(name, "bind(...) has arguments already", "Leave out arguments=.")
-        return _of_known_task(given.task, given.payload, changes)
-    task = given if isinstance(given, Task) else find(given)
-    if task is None:  # not ours; the database says whether any node knows it
-        return {"type": given, "payload": arguments}
-    return _of_known_task(task, task.check(arguments), changes)
+        return _of_known_task(task.task, task.payload, given)
+    known = task if isinstance(task, Task) else find(task)
+    if known is None:  # not ours; the database says whether any node knows it
+        return {"type": task, "payload": arguments}
+    return _of_known_task(known, known.check(arguments), given)
 
 
-def _of_known_task(task: Task[..., Any], payload: bytes, changes: Changes) -> Definition:
+def _of_known_task(task: Task[..., Any], payload: bytes, given: Changes) -> Definition:
+    """Type, payload, and the options that the task was made with; None where they are the usual ones."""
     options, usual = task.options, Options()
     found: Definition = {"type": task.type, "payload": orjson.loads(payload)}
-    if task.version != 1:
-        found["version"] = task.version
+    found["version"] = None if task.version == 1 else task.version
     for word in ("queue", "priority", "timeout"):
-        if word not in changes and (value := getattr(options, word)) != getattr(usual, word):
-            found[word] = _stored(value)
-    return found if "retry" in changes or options.retry == usual.retry else found | _of_retry(options.retry)
+        if word not in given:
+            value = getattr(options, word)
+            found[word] = None if value == getattr(usual, word) else _stored(value)
+    if "retry" not in given:
+        found |= _of_retry(options.retry if options.retry != usual.retry else None)
+    return found
 
 
-def _of_retry(retry: Retry) -> Definition:
-    return {"max_attempts": retry.max_attempts, "retry": retry.policy()}
+def _of_retry(retry: Retry | None) -> Definition:
+    return {
+        "max_attempts": None if retry is None else retry.max_attempts,
+        "retry": None if retry is None else retry.policy(),
+    }
 
 
 def _stored(value: Any) -> Any:

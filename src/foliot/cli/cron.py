@@ -38,7 +38,7 @@ def next_(
 ) -> None:
     """Show when a pattern fires next."""
     cron = _cron(pattern, tz, dst)
-    _print(cron.upcoming(count, _instant(after, tz)), as_json=as_json)
+    print_instants(cron.upcoming(count, instant(after, tz)), as_json=as_json)
 
 
 @app.command()
@@ -51,12 +51,12 @@ def prev(
     as_json: AsJson = False,
 ) -> None:
     """Show when a pattern fired last."""
-    cron, moment = _cron(pattern, tz, dst), _instant(before, tz)
+    cron, moment = _cron(pattern, tz, dst), instant(before, tz)
     found: list[datetime] = []
     while len(found) < count and (earlier := cron.prev(moment)) is not None:
         found.append(earlier)
         moment = earlier
-    _print(found, as_json=as_json)
+    print_instants(found, as_json=as_json)
 
 
 @app.command()
@@ -72,8 +72,8 @@ def between(
     """Show every time a pattern fires between two instants."""
     from itertools import islice
 
-    found = _cron(pattern, tz, dst).between(_instant(start, tz), _instant(end, tz))
-    _print(list(islice(found, limit)), as_json=as_json)
+    found = _cron(pattern, tz, dst).between(instant(start, tz), instant(end, tz))
+    print_instants(list(islice(found, limit)), as_json=as_json)
 
 
 @app.command()
@@ -111,7 +111,7 @@ def preview(
 
     cron = _cron(pattern, tz, dst)
     typer.echo(cron.explain())
-    typer.echo(draw(cron, _instant(after, tz), months))
+    typer.echo(draw(cron, instant(after, tz), months))
 
 
 def _cron(pattern: str, tz: str, dst: Literal["default", "skip", "once", "both"]) -> Cron:
@@ -120,7 +120,7 @@ def _cron(pattern: str, tz: str, dst: Literal["default", "skip", "once", "both"]
     return Cron(pattern, tz, dst)
 
 
-def _instant(text: str | None, tz: str) -> datetime:
+def instant(text: str | None, tz: str) -> datetime:
     """An ISO instant; without an offset it is meant in the schedule's zone."""
     if text is None:
         return datetime.now(UTC)
@@ -138,7 +138,7 @@ def _instant(text: str | None, tz: str) -> datetime:
         raise Usage(f"There is no zone {tz!r}.", hint="Write an IANA name, such as Europe/London.") from None
 
 
-def _print(found: list[datetime], *, as_json: bool) -> None:
+def print_instants(found: list[datetime], *, as_json: bool) -> None:
     if as_json:
         print_json([f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" for moment in found])
         return

@@ -45,7 +45,7 @@ def enqueue(
     from foliot import App
 
     options: GlobalOptions = ctx.obj
-    arguments = _object(payload)
+    arguments = json_object(payload)
     producer = App(options.address(options.settings()).url, schema=options.schema)
     try:
         job = producer.enqueue(
@@ -159,15 +159,16 @@ def release(ctx: typer.Context, id: JobId) -> None:
     typer.echo(f"{id} queued again")
 
 
-def _object(text: str) -> dict[str, Any]:
+def json_object(text: str, what: str = "payload") -> dict[str, Any]:
     import orjson
 
     try:
         payload = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise Usage(f"The payload is not JSON: {error}.", hint='Quote it for the shell: \'{"name": "you"}\'.') from None
+        hint = 'Quote it for the shell: \'{"name": "you"}\'.'
+        raise Usage(f"The {what} is not JSON: {error}.", hint=hint) from None
     if not isinstance(payload, dict):
-        raise Usage("The payload must be a JSON object, one key per parameter.")
+        raise Usage(f"The {what} must be a JSON object: names and values.")
     return payload
 
 
