@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from foliot.model.job import JobFilter, JobRecord
     from foliot.model.retry import Retry
     from foliot.model.signals import Permanent, RetryAfter, Skip, Snooze
+    from foliot.payloads.store import PayloadStore
     from foliot.postgres.connect import AsyncConnection, Connection
     from foliot.store.refusals import StaleFence, WrongDatabase
     from foliot.worker.run import current_job
@@ -31,6 +32,7 @@ _HOMES = {
     "JobFailed": "foliot.app.handle",
     "JobFilter": "foliot.model.job",
     "JobRecord": "foliot.model.job",
+    "PayloadStore": "foliot.payloads.store",
     "Permanent": "foliot.model.signals",
     "Retry": "foliot.model.retry",
     "RetryAfter": "foliot.model.signals",
@@ -56,6 +58,7 @@ __all__ = [
     "JobFailed",
     "JobFilter",
     "JobRecord",
+    "PayloadStore",
     "Permanent",
     "Retry",
     "RetryAfter",

@@ -12,6 +12,8 @@ from typing import Literal
 from foliot.maintenance.caretaker import Caretaker
 from foliot.maintenance.promoter import Promoter
 from foliot.maintenance.reclaimer import Reclaimer
+from foliot.maintenance.sweeper import Sweeper
+from foliot.payloads import PayloadStore
 from foliot.settings import Settings
 from foliot.store.line import Disconnected, Line
 from foliot.store.queries import queries
@@ -69,9 +71,10 @@ class Node:
         *,
         unknown_type_grace: float = 3600.0,
         alive: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+        payload_store: PayloadStore | None = None,
     ) -> None:
         self.plan, self._handlers, self._events = plan, handlers, events
-        self._grace, self._alive = unknown_type_grace, alive
+        self._grace, self._alive, self._payload_store = unknown_type_grace, alive, payload_store
         self._queries = queries(plan.schema)
         self._worker: Worker | None = None
         self._made = asyncio.Event()
@@ -103,6 +106,8 @@ class Node:
             asyncio.create_task(_repeat(reclaimer.run, line)),
             asyncio.create_task(_repeat(caretaker.run, line)),
         ]
+        if self._payload_store is not None:
+            chores.append(asyncio.create_task(_repeat(Sweeper(line, self._payload_store).run, line)))
         try:
             await worker.run()
         finally:

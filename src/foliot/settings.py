@@ -64,6 +64,13 @@ def _plain_name(value: object) -> object:
     return value
 
 
+def _place(value: object) -> object:
+    """Producer and worker may start in different directories, so a path must not depend on that."""
+    if not re.match(r"/|[a-z][a-z0-9+.-]*://.", str(value)):
+        raise ValueError("neither an absolute path nor a URL")
+    return value
+
+
 def _binaries(value: object) -> object:
     if value not in {"auto", "wheel", "system"} and not Path(str(value)).is_dir():
         raise ValueError("no such directory")
@@ -75,6 +82,7 @@ Count = Annotated[int, BeforeValidator(_number), Field(ge=1)]
 Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_names)]
 Url = Annotated[str, BeforeValidator(_postgres_url), Field(min_length=1)]
 SchemaName = Annotated[str, BeforeValidator(_plain_name)]
+PayloadPlace = Annotated[str, BeforeValidator(_place)]
 Binaries = Annotated[str, BeforeValidator(_binaries)]
 
 _A_URL = "postgresql://user:password@host:5432/database, or libpq's key=value form"
@@ -159,6 +167,12 @@ class Settings:
     )
     max_payload: Count = _setting(
         100_000, "The largest payload, in bytes of JSON.", "a whole number from 1 to 100000000", ge=1, le=100_000_000
+    )
+    payload_store: PayloadPlace | None = _setting(
+        None, "Where payloads go that are too large for the database.", "an absolute path, or a URL that fsspec knows"
+    )
+    payload_store_above: Count = _setting(
+        50_000, "Payloads of more bytes go to the payload store, where there is one.", "a whole number from 1"
     )
     log_level: Literal["debug", "info", "warning", "error"] = _setting(
         "info", "The least that is logged.", "debug, info, warning, error"

@@ -18,15 +18,17 @@ from foliot.app.around import Around, AroundEnqueue, AroundRun
 from foliot.app.handle import Job
 from foliot.app.hosting import HostedNode
 from foliot.app.jobs import Cluster, Jobs, Queues
-from foliot.app.payload import InvalidPayload
 from foliot.app.registry import Registry, Tasks
+from foliot.app.stored import Stored
 from foliot.app.task import Call, Choices, Options, Task, refuse_on_loop
 from foliot.model.job import Enqueued, NewJob
 from foliot.telemetry.events import Events, Observer
 
 if TYPE_CHECKING:
+    from foliot.app.schedules import Schedules
     from foliot.client.clients import AsyncClient, Client
     from foliot.client.plans import Home, Plan
+    from foliot.payloads import PayloadStore
     from foliot.settings import Settings
     from foliot.store.queries import Queries
     from foliot.worker.handlers import Handler
@@ -48,10 +50,13 @@ class App(Registry):
         *,
         name: str | None = None,
         propagate: Sequence[ContextVar[Any]] = (),
+        payload_store: str | PayloadStore | None = None,
         **settings: Any,
     ) -> None:
         super().__init__()
-        self._given = {"database_url": database_url, **settings}
+        place = payload_store if isinstance(payload_store, str) else None
+        self._given = {"database_url": database_url, "payload_store": place, **settings}
+        self._payload_store = None if isinstance(payload_store, str) else payload_store
         self.around = Around(propagate)
         self._lifespan: Lifespan | None = None
         self.state: Any = None
@@ -67,7 +72,13 @@ class App(Registry):
 
     def use(self, settings: Settings) -> None:
         """Settings that somebody else has put together, such as the command line."""
+        self.__dict__.pop("stored", None)
         self.__dict__["settings"] = settings
+
+    @cached_property
+    def stored(self) -> Stored:
+        """Payloads too large for the database."""
+        return Stored(self.settings, self._payload_store)
 
     @property
     def name(self) -> str:
@@ -93,6 +104,13 @@ class App(Registry):
     def node(self, **settings: Any) -> HostedNode:
         """`async with app.node():` or `with app.node():` works here, inside another process, until the block ends."""
         return HostedNode(self, **settings)
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        """Schedules in the database: add, update, remove, look at them."""
+        from foliot.app.schedules import Schedules
+
+        return Schedules(self)
 
     # -- around
 
@@ -158,11 +176,14 @@ class App(Registry):
         connection = _one_connection(calls, connection)
         self._refuse_to_block("enqueue_many", connection)
         news, entered = self._sending(calls)
+        news = [self.stored.keep(job) for job in news]
         if connection is not None:
             here = plans.enqueue_many_here(news, self._home, copy=foreign.copies(connection))
-            return self._jobs(calls, foreign.run(here, connection, self._queries, call="enqueue_many"), entered)
-        plan = partial(plans.enqueue_many, news)
-        answers = self.client.run_surely(lambda again: plan(resend=again), together=True)
+            answers = foreign.run(here, connection, self._queries, call="enqueue_many")
+        else:
+            plan = partial(plans.enqueue_many, news)
+            answers = self.client.run_surely(lambda again: plan(resend=again), together=True)
+        self.stored.drop_duplicates(news, answers)
         return self._jobs(calls, answers, entered)
 
     async def aenqueue_many(self, calls: Iterable[Call[R]], *, connection: Any = None) -> list[Job[R]]:
@@ -171,16 +192,18 @@ class App(Registry):
         calls = list(calls)
         connection = _one_connection(calls, connection)
         news, entered = self._sending(calls)
+        news = await self.stored.akeep(news)
         if connection is not None:
             here = plans.enqueue_many_here(news, self._home, copy=foreign.copies(connection))
             answers = await foreign.arun(here, connection, self._queries, call="enqueue_many")
-            return self._jobs(calls, answers, entered)
-        plan = partial(plans.enqueue_many, news)
-        answers = await self.aclient.run_surely(lambda again: plan(resend=again), together=True)
+        else:
+            plan = partial(plans.enqueue_many, news)
+            answers = await self.aclient.run_surely(lambda again: plan(resend=again), together=True)
+        await self.stored.adrop_duplicates(news, answers)
         return self._jobs(calls, answers, entered)
 
     def _sending(self, calls: Sequence[Call[Any]]) -> tuple[list[NewJob], list[Any]]:
-        both = [self.around.sending(self._within_limits(call.new_job())) for call in calls]
+        both = [self.around.sending(call.new_job()) for call in calls]
         return [job for job, _ in both], [entered for _, entered in both]
 
     def _jobs(self, calls: list[Call[R]], answers: list[Enqueued], entered: list[Any]) -> list[Job[R]]:
@@ -192,26 +215,32 @@ class App(Registry):
         self._refuse_to_block("enqueue", options.connection)
         from foliot.client import foreign, plans
 
-        job, entered = self.around.sending(self._within_limits(job))
+        job, entered = self.around.sending(job)
+        job = self.stored.keep(job)
         if options.connection is not None:
             here = plans.enqueue_here(job, self._home, strict=options.strict)
             answer = foreign.run(here, options.connection, self._queries, call="enqueue")
         else:
             plan = partial(plans.enqueue, job, strict=options.strict)
             answer = self.client.run_surely(lambda again: plan(resend=again))
+        if answer.id != job.id:
+            self.stored.drop_duplicates([job], [answer])
         self.around.sent(entered, answer)
         return self._enqueued(task, answer, committed=options.connection is None)
 
     async def asend(self, task: Task[..., R] | None, job: NewJob, options: Options) -> Job[R]:
         from foliot.client import foreign, plans
 
-        job, entered = self.around.sending(self._within_limits(job))
+        job, entered = self.around.sending(job)
+        [job] = await self.stored.akeep([job])
         if options.connection is not None:
             here = plans.enqueue_here(job, self._home, strict=options.strict)
             answer = await foreign.arun(here, options.connection, self._queries, call="enqueue")
         else:
             plan = partial(plans.enqueue, job, strict=options.strict)
             answer = await self.aclient.run_surely(lambda again: plan(resend=again))
+        if answer.id != job.id:
+            await self.stored.adrop_duplicates([job], [answer])
         self.around.sent(entered, answer)
         return self._enqueued(task, answer, committed=options.connection is None)
 
@@ -221,14 +250,6 @@ class App(Registry):
             logger.warning("Job %s with the same idempotency key has another payload than was sent now", answer.id)
         if committed and answer.created:
             self.events.tell("job_enqueued", job=job)
-        return job
-
-    def _within_limits(self, job: NewJob) -> NewJob:
-        if len(job.payload) > self.settings.max_payload:
-            raise InvalidPayload(
-                f"{job.type}: the payload has {len(job.payload):,} bytes, the limit is {self.settings.max_payload:,}.",
-                hint="Store it elsewhere and send a reference, or raise max_payload in the settings.",
-            )
         return job
 
     # -- the database

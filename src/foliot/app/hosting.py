@@ -96,4 +96,11 @@ def make_node(app: App, *, once: bool = False, **settings: Any) -> Node:
     handlers = app.handlers()
     queues = chosen.queues or tuple(sorted({task.queue for task in app.tasks.values()} | {"default"}))
     plan = plan_for(chosen, app.database_url, handlers, app=app.name, queues=queues, once=once)
-    return Node(plan, handlers, app.events, unknown_type_grace=chosen.unknown_type_grace, alive=app.alive)
+    return Node(
+        plan,
+        handlers,
+        app.events,
+        unknown_type_grace=chosen.unknown_type_grace,
+        alive=app.alive,
+        payload_store=app.stored.store,
+    )

@@ -27,7 +27,7 @@ class Stage(Protocol):
     def settings(self, given: Mapping[str, Any]) -> Settings: ...
 
 
-_FOUND_OUT = ("settings", "database_url", "client", "aclient")
+_FOUND_OUT = ("settings", "stored", "database_url", "client", "aclient")
 _apps: WeakKeyDictionary[App, None] = WeakKeyDictionary()
 _stages: list[Stage] = []
 

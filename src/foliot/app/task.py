@@ -17,7 +17,7 @@ from uuid import UUID
 
 from foliot.app.payload import Signature
 from foliot.model.ids import new_id
-from foliot.model.job import NewJob
+from foliot.model.job import JobRecord, NewJob
 from foliot.model.retry import Retry, seconds
 from foliot.worker.handlers import BadPayload, Handler, Kind
 
@@ -180,21 +180,35 @@ class Task(Generic[P, R]):
     def check(self, payload: dict[str, Any]) -> bytes:
         return self._signature.check(payload)
 
+    def whole_payload(self, job: JobRecord) -> dict[str, Any]:
+        """The payload of a job of this type, from the payload store if it is there."""
+        digest = job.payload.get("$stored")
+        if digest is None:
+            return job.payload
+        import orjson
+
+        found: dict[str, Any] = orjson.loads(
+            self._registry.app.stored.fetch(job.id, digest, (job.meta or {}).get("stored"))
+        )
+        return found
+
     def decode_result(self, value: Any) -> R:
         return self._signature.decode_result(value)  # type: ignore[no-any-return]
 
     def handler(self) -> Handler:
         """As the worker sees it."""
+        app = self._registry.app
         return Handler(
             type=self.type,
-            function=self._registry.app.around.wrap(self.function, self.kind),
+            function=app.around.wrap(self.function, self.kind),
             kind=self.kind,
             version=self.version,
             decode=self._decode,
             encode_result=self._signature.encode_result,
-            schema=self._registry.app.settings.schema,
+            schema=app.settings.schema,
             transactional=self.transactional,
             reference=f"{self.function.__module__}:{self.function.__qualname__}",
+            reading=app.stored.reading,
         )
 
     def _decode(self, payload: bytes, version: int) -> dict[str, Any]:

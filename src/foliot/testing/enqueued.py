@@ -57,12 +57,12 @@ def _refuse_unknown(task: AnyTask, payload: Mapping[str, Any]) -> None:
 
 def _has(job: JobRecord, task: AnyTask | str, wanted: Mapping[str, Any]) -> bool:
     """Each value as it is stored, or as the handler is given it."""
-    stored = job.payload
+    stored = job.payload if isinstance(task, str) else task.whole_payload(job)
     unlike = {name: value for name, value in wanted.items() if name not in stored or stored[name] != _as_json(value)}
     if not unlike or isinstance(task, str):
         return not unlike
     try:
-        arguments = task.handler().decode(orjson.dumps(job.payload), job.version)
+        arguments = task.handler().decode(orjson.dumps(stored), job.version)
     except BadPayload:
         return False
     return all(name in arguments and arguments[name] == value for name, value in unlike.items())

@@ -16,10 +16,10 @@ from importlib import import_module
 from queue import SimpleQueue
 from typing import Any
 
-from foliot.model.signals import Permanent, RetryAfter, Skip, Snooze
+from foliot.model.signals import RetryAfter, Skip, Snooze
 from foliot.telemetry.context import current
-from foliot.worker.failures import describe
-from foliot.worker.handlers import BadPayload, Handler
+from foliot.worker.failures import PERMANENT, describe
+from foliot.worker.handlers import Handler
 from foliot.worker.processes import HEADER
 from foliot.worker.run import Claimed, Run
 
@@ -53,7 +53,7 @@ class Child:
 
     def _work(self, reference: str, claimed: Claimed) -> tuple[Any, ...]:
         try:
-            handler = find_handler(reference, claimed.type)
+            handler = find_handler(reference, claimed.type).for_payload(claimed.raw_payload)
             run = self._run = ReportingRun(claimed, handler, time.monotonic(), self._send)
             current.set(run)
             value = handler.function(**handler.decode(claimed.raw_payload[1:], claimed.version))
@@ -83,7 +83,7 @@ class ReportingRun(Run):
 
 def _description(error: BaseException) -> dict[str, Any]:
     """Plain values only: an exception of the user's own might not survive the way to the parent."""
-    kind = "permanent" if isinstance(error, (BadPayload, Permanent)) else "retryable"
+    kind = "permanent" if isinstance(error, PERMANENT) else "retryable"
     return describe(error, kind) | {"signal": _signal(error)}
 
 

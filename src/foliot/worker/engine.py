@@ -142,6 +142,7 @@ class Engine:
     def _begin(self, row: Claimed, handler: Handler) -> Run | None:
         """A run, entered in the books with its arguments; None when its payload cannot be understood."""
         self._held -= 1
+        handler = handler.for_payload(row.raw_payload)
         run = Run(row, handler, time.monotonic())
         try:
             if handler.kind != "process":  # a child decodes for itself
@@ -179,7 +180,7 @@ class Engine:
             assert run.context is not None
             self._driven = run
             try:
-                coroutine = self._transactions.arun(run) if handler.transactional else handler.function(**run.arguments)
+                coroutine = _coroutine(run) if not handler.transactional else self._transactions.arun(run)
                 future = run.context.run(coroutine.send, None)
             except StopIteration as stop:
                 self._driven = None
@@ -350,6 +351,10 @@ class Engine:
         if not any(run.claimed is self._alone for run in self.runs):
             self._alone = None
         self.stop_all("released")
+
+
+def _coroutine(run: Run) -> Any:
+    return run.handler.function(**run.arguments)
 
 
 def _this_task() -> asyncio.Task[Any]:

@@ -6,6 +6,7 @@ import traceback
 from typing import Any
 
 from foliot.model.signals import Permanent, RetryAfter, Skip, Snooze
+from foliot.payloads import PayloadGone
 from foliot.worker.handlers import BadPayload, NoConnection, RemoteError
 from foliot.worker.run import Claimed
 from foliot.worker.settler import Ending
@@ -13,6 +14,7 @@ from foliot.worker.settler import Ending
 MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 16_000
 NO_CONNECTION_DELAY = 2.0
+PERMANENT = (Permanent, BadPayload, PayloadGone)  # no other attempt would end otherwise
 
 
 def ending_of(claimed: Claimed, started: float | None, error: BaseException, stopping: str | None = None) -> Ending:
@@ -35,10 +37,9 @@ def ending_of(claimed: Claimed, started: float | None, error: BaseException, sto
             return Ending(claimed, "snoozed", started, delay=NO_CONNECTION_DELAY, error=describe(error, "retryable"))
         case RemoteError():
             return Ending(claimed, "failed", started, delay=error.delay, error=describe(error, "retryable"))
-        case Permanent() | BadPayload():
-            return Ending(claimed, "failed", started, error=describe(error, "permanent"))
         case _:
-            return Ending(claimed, "failed", started, error=describe(error, "retryable"))
+            kind = "permanent" if isinstance(error, PERMANENT) else "retryable"
+            return Ending(claimed, "failed", started, error=describe(error, kind))
 
 
 def describe(error: BaseException, kind: str) -> dict[str, Any]:
@@ -48,6 +49,7 @@ def describe(error: BaseException, kind: str) -> dict[str, Any]:
     return {
         "kind": kind,
         "type": type(error).__qualname__,
+        "module": type(error).__module__,
         "message": _clean(_text(error), MESSAGE_LIMIT),
         "traceback": _clean(_trace(error), TRACEBACK_LIMIT, keep_end=True),
     }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Kind = Literal["async", "thread", "process"]
+STORED = b'\x01{"$stored"'  # how a payload begins that is a reference, after jsonb's version byte
 
 
 class BadPayload(ValueError):
@@ -38,6 +39,11 @@ class Handler:
     schema: str = "foliot"
     transactional: bool = False  # takes a connection first, whose commit completes the job
     reference: str = ""  # module:name, by which a child process finds it
+    reading: Callable[[Handler], Handler] | None = None  # makes one of it that fetches its payload from the store
+
+    def for_payload(self, raw: bytes) -> Handler:
+        """This one, or the one for a payload by reference."""
+        return self.reading(self) if raw.startswith(STORED) and self.reading is not None else self
 
 
 Handlers = Mapping[str, Handler]

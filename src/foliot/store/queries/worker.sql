@@ -62,6 +62,10 @@ SELECT {schema}.make_partitions()
 -- name: sweep_claims
 SELECT {schema}.sweep_claims()
 
+-- name: known_jobs
+-- Which of these jobs are kept, finished or not: one snapshot, so that none is missed on its way from one to the other.
+SELECT id FROM unnest(%s::uuid[]) given(id) WHERE {schema}.seq_of(id) IS NOT NULL
+
 -- name: doorbell
 SELECT {schema}.wake_key(), {schema}.wake_channel()
 

@@ -1,0 +1,41 @@
+"""docs/howto/payloads.md: its settings and its programs, with the paths of a test."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from foliot.payloads import PayloadStore
+from foliot.settings import Settings
+from tests.docs.programs import blocks, run_program
+
+PAGE = "howto/payloads.md"
+_AT_THE_END = """
+app = App(payload_store=Compressed(Path("payloads")))
+task = app.task(type="summarize")(summarize.function)
+with app.node():
+    assert task.enqueue([{"amount": 1}] * 100_000).result(timeout=30) == 100_000
+print(*[path.stat().st_size < 10_000 for path in Path("payloads").glob("*/*")])
+"""
+
+
+def test_the_settings_are_settings(tmp_path: Path) -> None:
+    [text] = blocks(PAGE, "toml")
+    assert Settings.load(project=tmp_path, environ={}, **tomllib.loads(text)).payload_store_above == 50_000
+
+
+def test_the_programs_run(schema_database: str, tmp_path: Path) -> None:
+    plain, own = blocks(PAGE)
+    store = tmp_path / "store"
+    variables = {"DATABASE_URL": schema_database, "FOLIOT_PAYLOAD_STORE": str(store)}
+    own = own.replace("/tmp/payloads", str(tmp_path / "payloads"))
+    assert run_program(plain + own + _AT_THE_END, tmp_path, variables) == "True\n"
+    assert len(list(store.glob("*/*"))) == 1
+
+
+def test_its_store_is_one_to_a_type_checker(tmp_path: Path) -> None:
+    scope: dict[str, object] = {}
+    exec("from foliot import App\n" + blocks(PAGE)[1].rpartition("app =")[0], scope)
+    made = scope["Compressed"]
+    assert isinstance(made, type)
+    assert isinstance(made(tmp_path), PayloadStore)

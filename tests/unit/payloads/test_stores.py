@@ -1,0 +1,107 @@
+"""What every payload store does, and what the one of files does on a disk that may lose power."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from foliot.errors import SettingsError
+from foliot.payloads import PayloadStore, new_key, open_store
+from foliot.payloads.files import FileStore
+from foliot.payloads.remote import RemoteStore
+from foliot.payloads.store import job_of
+from foliot.settings import Settings
+
+JOB = UUID("01901234-5678-7abc-8def-0123456789ab")
+DIGEST = "0123456789abcdef" * 4
+
+
+@pytest.fixture(params=["path", "file-url", "fsspec-memory", "fsspec-local"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> PayloadStore:
+    places = {
+        "path": str(tmp_path / "payloads"),
+        "file-url": f"file://{tmp_path}/payloads",
+        "fsspec-memory": f"memory://{uuid4()}",
+        "fsspec-local": f"local://{tmp_path}/payloads",
+    }
+    return open_store(places[request.param])
+
+
+def test_it_has_what_was_put_until_that_is_deleted(store: PayloadStore) -> None:
+    key = new_key(JOB, DIGEST)
+    store.put(key, b"{}")
+    store.put(key, b"{}")
+    assert store.get(key) == b"{}"
+    store.delete(key)
+    store.delete(key)
+    with pytest.raises(FileNotFoundError):
+        store.get(key)
+
+
+def test_it_is_looked_through_day_by_day(store: PayloadStore) -> None:
+    assert store.days() == []
+    assert list(store.keys("2026-01-01")) == []
+    keys = [f"2026-01-0{day}/{uuid4()}-{DIGEST[:16]}" for day in (1, 1, 2)]
+    for key in keys:
+        store.put(key, b"{}")
+    assert sorted(store.days()) == ["2026-01-01", "2026-01-02"]
+    assert sorted(store.keys("2026-01-01")) == sorted(keys[:2])
+    assert list(store.keys("2026-01-02")) == keys[2:]
+
+
+def test_a_url_is_for_fsspec_and_a_path_is_not(tmp_path: Path) -> None:
+    assert isinstance(open_store(str(tmp_path)), FileStore)
+    assert isinstance(open_store("memory://x"), RemoteStore)
+    with pytest.raises(SettingsError, match="nowhere://x cannot be opened"):
+        open_store("nowhere://x")
+
+
+def test_without_fsspec_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "fsspec.core", None)
+    with pytest.raises(SettingsError, match=r"foliot\[fsspec\]"):
+        open_store("s3://bucket")
+
+
+def test_a_path_that_depends_on_where_a_process_starts_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="an absolute path, or a URL"):
+        Settings.load(project=tmp_path, environ={}, payload_store="payloads")
+
+
+def test_a_key_says_whose_it_is_and_nothing_else_is_a_key() -> None:
+    assert job_of(new_key(JOB, DIGEST)) == JOB
+    for other in ("../../etc/passwd", f"2026-01-01/{JOB}", f"2026-01-01/../{JOB}-{DIGEST[:16]}", "", f"x/{JOB}"):
+        assert job_of(other) is None
+
+
+class PowerCut(BaseException):
+    pass
+
+
+def test_a_half_written_file_is_never_seen_and_goes_with_its_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, key = FileStore(tmp_path), f"2026-01-01/{JOB}-{DIGEST[:16]}"
+
+    def cut(number: int) -> None:
+        raise PowerCut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", cut)
+        with pytest.raises(PowerCut):
+            store.put(key, b"{}")
+    assert list(store.keys("2026-01-01")) == []
+    left = tmp_path / "2026-01-01" / ".left-by-a-kill"
+    left.write_bytes(b"{")
+    assert list(store.keys("2026-01-01")) == []
+    assert left.exists(), "somebody may be writing it"
+    os.utime(left, (0, 0))
+    assert list(store.keys("2026-01-01")) == []
+    assert not left.exists()
+
+
+def test_without_its_directory_no_object_is_said_to_be_gone(tmp_path: Path) -> None:
+    with pytest.raises(NotADirectoryError, match="is not a directory here"):
+        FileStore(tmp_path / "not mounted").get(new_key(JOB, DIGEST))
