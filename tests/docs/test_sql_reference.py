@@ -8,14 +8,20 @@ from pathlib import Path
 import psycopg
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "sql.md"
+SCHEDULES = PAGE.with_name("schedules_sql.md")
 INTERNAL = {
     "adopt_server",
+    "arm_schedule",
     "backoff",
     "cancel_error",
+    "chained_slots",
     "check_active",
+    "check_command",
     "check_isolation",
     "check_outcomes",
+    "check_schedule",
     "clock",
+    "close_slots",
     "cron_after",
     "cron_apply",
     "cron_bare_span",
@@ -96,21 +102,35 @@ INTERNAL = {
     "cron_year",
     "cron_years",
     "cron_zone",
+    "declare_schedule",
+    "differs_from_code",
+    "due_slots",
     "end_one",
     "ending_of",
+    "execute_command",
     "finish",
     "finish_canceled",
+    "fire_due",
+    "first_slot",
     "history_from",
+    "hold_orphans",
     "id_horizon",
     "insert_jobs",
-    "is_plain_job",
     "insert_jobs_one_by_one",
+    "is_cluster_start",
+    "is_plain_job",
     "is_valid_cron",
+    "jittered",
+    "job_payload",
     "lose",
+    "make_slot_partitions",
     "new_job_fault",
+    "new_schedule",
     "next_fence",
     "next_run",
     "note",
+    "note_overdue",
+    "orphans",
     "park_paused",
     "parse_cron",
     "pick_above",
@@ -120,14 +140,34 @@ INTERNAL = {
     "pick_unsupported",
     "policy",
     "prev_run",
+    "preview_slots",
     "put_back",
+    "queue_behind",
     "record_runs",
     "refuse_job",
+    "refuse_schedule",
+    "refuse_taken_name",
     "release_claims",
+    "release_held",
+    "reopen_slot",
     "revive",
+    "rhythm",
+    "run_apart",
+    "schedule_counts",
+    "schedule_defaults",
+    "schedule_definition",
+    "schedule_fault",
+    "schedule_with",
     "seq_of",
     "server_timeline",
     "settle_each",
+    "settle_here",
+    "slot_after",
+    "slot_before",
+    "slot_event",
+    "slot_meta",
+    "stop_previous",
+    "switch_schedule",
     "take_back",
     "take_key",
     "undo_if_finished",
@@ -136,6 +176,8 @@ INTERNAL = {
     "wake",
     "wake_channel",
     "wake_key",
+    "wake_schedulers",
+    "write_schedule",
     "zone_far_first",
     "zone_far_segment",
     "zone_first",
@@ -162,12 +204,23 @@ def test_every_block_runs(schema_database: str) -> None:
     assert {"succeeded", "failed"} <= {word for (word,) in outcomes}, "the examples did not do what they show"
 
 
+def test_every_block_about_schedules_runs(schema_database: str) -> None:
+    blocks = re.findall(r"```sql\n(.*?)```", SCHEDULES.read_text(), re.DOTALL)
+    with psycopg.connect(schema_database, autocommit=True) as connection:
+        for block in blocks:
+            for statement in block.split(";\n"):
+                if statement.strip():
+                    connection.execute(statement.encode())
+        names = connection.execute("SELECT name FROM foliot.schedule ORDER BY 1").fetchall()
+    assert names == [("nightly",), ("tidy",)], "the examples did not do what they show"
+
+
 def test_every_public_function_is_described(schema_database: str) -> None:
     with psycopg.connect(schema_database) as connection:
         names = connection.execute(
             "SELECT DISTINCT proname FROM pg_proc WHERE pronamespace = 'foliot'::regnamespace"
         ).fetchall()
-    page = PAGE.read_text()
+    page = PAGE.read_text() + SCHEDULES.read_text()
     missing = sorted(name for (name,) in names if name not in INTERNAL and f"{name}(" not in page)
     assert not missing
 

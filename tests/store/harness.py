@@ -356,6 +356,16 @@ _ALWAYS: dict[str, LiteralString] = {
     "an unsupported job is listed by its type": """
         SELECT j.id FROM {schema}.jobs j WHERE j.wait = 'unsupported'
           AND NOT EXISTS (SELECT FROM {schema}.unsupported_types u WHERE (u.type, u.version) = (j.type, j.version))""",
+    "a slot is open exactly while its job is": """
+        SELECT s.job_id FROM {schema}.slots s LEFT JOIN {schema}.jobs j ON j.id = s.job_id
+        WHERE s.job_id IS NOT NULL AND (s.outcome IS NULL) IS DISTINCT FROM (j.id IS NOT NULL)""",
+    "a schedule's job has a slot": """
+        SELECT j.id FROM {schema}.job j WHERE j.schedule_id IS NOT NULL
+          AND NOT EXISTS (SELECT FROM {schema}.slots s WHERE s.job_id = j.id AND s.schedule_id = j.schedule_id)""",
+    "a schedule has a timer": """
+        SELECT s.id FROM {schema}.schedules s FULL JOIN {schema}.timers t ON t.schedule_id = s.id
+        WHERE s.id IS NULL OR t.schedule_id IS NULL""",
+    "a timer is ahead of what was dealt with": "SELECT schedule_id FROM {schema}.timers WHERE next_run <= last_slot",
 }
 
 _WIPE: LiteralString = """
@@ -363,5 +373,6 @@ _WIPE: LiteralString = """
     DELETE FROM {schema}.claims; DELETE FROM {schema}.runs; DELETE FROM {schema}.cancels;
     DELETE FROM {schema}.nodes; DELETE FROM {schema}.beats; DELETE FROM {schema}.node_types;
     DELETE FROM {schema}.unsupported_types; DELETE FROM {schema}.pauses; DELETE FROM {schema}.idempotency;
-    DELETE FROM {schema}.audit; DELETE FROM {schema}.policies WHERE id > 1
+    DELETE FROM {schema}.audit; DELETE FROM {schema}.policies WHERE id > 1;
+    DELETE FROM {schema}.schedules; DELETE FROM {schema}.slots; DELETE FROM {schema}.tallies
 """

@@ -122,6 +122,8 @@ BEGIN
   PERFORM FROM nodes n WHERE n.epoch = leave.epoch FOR UPDATE;
   UPDATE nodes n SET state = 'left', ended_at = t WHERE n.epoch = leave.epoch AND n.state IN ('active', 'draining');
   IF NOT FOUND THEN RETURN 0; END IF;
+  DELETE FROM declarations d WHERE d.epoch = leave.epoch;
+  PERFORM release_held();
   released := release_claims(ARRAY(SELECT c.fence FROM claims c WHERE c.epoch = leave.epoch), t);
   DELETE FROM runs r WHERE r.epoch = leave.epoch;
   DELETE FROM node_types nt WHERE nt.epoch = leave.epoch;

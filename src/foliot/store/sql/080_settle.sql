@@ -21,6 +21,7 @@ DECLARE
   t timestamptz := coalesce(settle.now, clock());
   got uuid[];
   stopping uuid[];
+  scheduled uuid[];
 BEGIN
   PERFORM check_isolation('settle');
   IF settle.outcomes IS NOT NULL THEN
@@ -35,7 +36,8 @@ BEGIN
         SELECT d.id, d.seq, d.run_at, d.created_at, t - d.age * interval '1 second', t, d.fence, settle.epoch, d.schedule_id, d.slot, d.lane, d.run, d.policy, d.timeout,
           d.version, d.priority, d.attempt + 1, d.max_attempts, 0, 'succeeded', d.queue, d.type, d.tenant, d.idempotency_key, d.route_key, d.limit_keys, d.created_by, d.payload, d.meta,
           d.result FROM d)
-    SELECT array_agg(d.id), array_agg(d.id) FILTER (WHERE d.canceling) INTO got, stopping FROM d;
+    SELECT array_agg(d.id), array_agg(d.id) FILTER (WHERE d.canceling), array_agg(d.id) FILTER (WHERE d.schedule_id IS NOT NULL) INTO got, stopping, scheduled FROM d;
+    IF scheduled IS NOT NULL THEN PERFORM close_slots(scheduled, t); END IF;
     IF stopping IS NOT NULL THEN
       DELETE FROM cancels c WHERE c.job_id = ANY (stopping);
     END IF;
@@ -92,6 +94,8 @@ CREATE OR REPLACE FUNCTION finish(endings ending[], epoch bigint, t timestamptz)
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
+DECLARE
+  scheduled uuid[];
 BEGIN
   WITH d AS (DELETE FROM jobs j USING unnest(finish.endings) e WHERE j.id = e.id AND j.fence = e.fence AND e.state IN ('succeeded', 'dead', 'canceled')
       RETURNING j.*, e.outcome, e.state, e.age, e.result, coalesce(e.error, cancel_error(j.id, e.state)) AS error,
@@ -103,8 +107,10 @@ BEGIN
         d.queue, d.type, d.tenant, d.idempotency_key, d.route_key, d.limit_keys, d.created_by, d.payload, d.meta, d.result, d.error FROM d),
     a AS (INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, queue, type, tenant, error)
       SELECT d.id, d.run, d.spent, d.fence, finish.epoch, d.outcome, t - d.age * interval '1 second', t, d.queue, d.type, d.tenant, d.error FROM d
-      WHERE d.outcome IN ('skipped', 'failed', 'timed_out', 'lost') OR d.outcome NOT IN ('succeeded', 'unsupported') AND d.age IS NOT NULL)
-  DELETE FROM cancels c USING d WHERE c.job_id = d.id AND d.canceling;
+      WHERE d.outcome IN ('skipped', 'failed', 'timed_out', 'lost') OR d.outcome NOT IN ('succeeded', 'unsupported') AND d.age IS NOT NULL),
+    c AS (DELETE FROM cancels c USING d WHERE c.job_id = d.id AND d.canceling)
+  SELECT array_agg(d.id) FILTER (WHERE d.schedule_id IS NOT NULL) INTO scheduled FROM d;
+  IF scheduled IS NOT NULL THEN PERFORM close_slots(scheduled, t); END IF;
 END $$;
 
 CREATE OR REPLACE FUNCTION cancel_error(id uuid, state text) RETURNS jsonb LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$

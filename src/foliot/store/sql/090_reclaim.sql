@@ -32,6 +32,8 @@ BEGIN
   UPDATE nodes n SET state = 'lost', ended_at = lose.t WHERE n.epoch = lose.epoch;
   DELETE FROM runs r WHERE r.epoch = lose.epoch;
   DELETE FROM node_types nt WHERE nt.epoch = lose.epoch;
+  DELETE FROM declarations d WHERE d.epoch = lose.epoch;
+  PERFORM release_held();
 END $$;
 
 -- What a job locked by its handler's own open transaction is, is not known yet: it stays for the next pass.

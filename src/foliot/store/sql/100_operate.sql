@@ -84,6 +84,7 @@ BEGIN
     VALUES (f.id, f.seq, revive.due, f.created_at, f.lane, f.run, f.policy, f.timeout, f.version, f.priority, f.max_attempts,
       f.limit_keys IS NOT NULL, CASE WHEN revive.due > revive.t THEN 'delayed' END, f.queue, f.type, f.tenant, f.idempotency_key, f.route_key, f.limit_keys,
       f.schedule_id, f.slot, f.finished_at, f.created_by, f.payload, f.meta);
+  IF f.schedule_id IS NOT NULL THEN PERFORM reopen_slot(f.schedule_id, coalesce(f.slot, f.created_at), f.id); END IF;
   RETURN f.state;
 END $$;
 

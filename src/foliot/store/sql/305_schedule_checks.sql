@@ -1,0 +1,147 @@
+-- What may be written into schedules. The triggers hold for every writer, also for plain SQL: they refuse what is wrong, compile the pattern,
+-- set the timer and wake the schedulers.
+
+-- The id of a rhythm with this content.
+CREATE OR REPLACE FUNCTION rhythm(pattern text, tz text, dst text, anchor timestamptz) RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  from_when timestamptz := CASE WHEN strpos(lower(rhythm.pattern), '@every') > 0 THEN rhythm.anchor ELSE '1970-01-01 00:00:00+00' END;   -- all others share theirs
+  parsed cron;
+  this int;
+BEGIN
+  SELECT min(r.id) INTO this FROM rhythms r WHERE r.pattern = rhythm.pattern AND r.tz = rhythm.tz AND r.dst = rhythm.dst AND r.anchor = from_when;
+  IF this IS NULL THEN
+    parsed := parse_cron(rhythm.pattern, rhythm.tz, rhythm.dst, from_when);
+    INSERT INTO rhythms (pattern, tz, dst, anchor, cron, chained, on_start)
+      SELECT rhythm.pattern, rhythm.tz, rhythm.dst, from_when, parsed, bool_or(parsed[27 * n + 1] = 3 OR parsed[27 * n + 23] > 0), bool_or(parsed[27 * n + 1] = 2)
+      FROM generate_series(0, parsed[26]::int - 1) n RETURNING id INTO this;
+  END IF;
+  RETURN this;
+END $$;
+
+CREATE OR REPLACE FUNCTION refuse_schedule(name text, why text, hint text DEFAULT NULL) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+BEGIN
+  IF hint IS NULL THEN RAISE EXCEPTION 'schedule % refused: %', quote_nullable(name), why USING ERRCODE = 'FO003'; END IF;
+  RAISE EXCEPTION 'schedule % refused: %', quote_nullable(name), why USING ERRCODE = 'FO003', HINT = hint;
+END $$;
+
+-- What is wrong with a schedule, or NULL.
+CREATE OR REPLACE FUNCTION schedule_fault(s schedules) RETURNS text LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+  SELECT CASE
+    WHEN coalesce(s.name, '') = '' OR length(s.name) > 200 THEN 'name must be a text of 1 to 200 characters'
+    WHEN num_nonnulls(s.pattern, s.every, s.at) > 1 THEN 'give one of pattern, every and at, or none of them: on demand'
+    WHEN s.type IS NOT NULL AND s.command IS NOT NULL THEN 'give a type or a command, not both'
+    WHEN s.dst NOT IN ('default', 'skip', 'once', 'both') THEN format('dst is one of default, skip, once, both, not %L', s.dst)
+    WHEN s.missed NOT IN ('skip', 'once', 'catch_up') THEN format('missed is one of skip, once, catch_up, not %L', s.missed)
+    WHEN s.overlap NOT IN ('skip', 'queue', 'cancel_previous', 'allow') THEN format('overlap is one of skip, queue, cancel_previous, allow, not %L', s.overlap)
+    WHEN extract(year FROM s.every) <> 0 OR extract(month FROM s.every) <> 0 THEN 'every has months, which are not all alike: use a pattern'
+    WHEN s.every NOT BETWEEN interval '1 second' AND interval '36500 days' THEN 'every must be from a second to 36500 days'
+    WHEN NOT isfinite(s.at) THEN 'at must be a finite time'
+    WHEN NOT isfinite(s.start) THEN 'start must be a finite time'
+    WHEN NOT isfinite(s."end") THEN 'end must be a finite time'
+    WHEN s."end" < s.start THEN format('it ends (%s) before it starts (%s)', s."end", s.start)
+    WHEN s.at < s.start THEN format('at (%s) lies before its start (%s)', s.at, s.start)
+    WHEN s.at > s."end" THEN format('at (%s) lies after its end (%s)', s.at, s."end")
+    WHEN s.max_runs < 1 THEN 'max_runs must be 1 or more'
+    WHEN s.catch_up NOT BETWEEN 1 AND 10000 THEN 'catch_up must be within 1..10000'
+    WHEN s.jitter NOT BETWEEN interval '0' AND interval '1 year' THEN 'jitter must be from 0 to a year'
+    WHEN s.grace NOT BETWEEN interval '0' AND interval '100 years' THEN 'grace must be from 0 to 100 years'
+    WHEN s.deadline <= interval '0' OR s.deadline > interval '1 year' THEN 'deadline must be more than 0 and at most a year'
+    WHEN array_position(s.tags, NULL) IS NOT NULL OR '' = ANY (s.tags) THEN 'tags must be texts that are not empty'
+    WHEN jsonb_typeof(s.context) <> 'object' THEN 'context must be a JSON object'
+    WHEN s.role IS NOT NULL AND s.command IS NULL THEN 'a role is for a command, and there is none'
+    WHEN NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = s.role) AND s.role IS NOT NULL THEN format('there is no role %L', s.role)
+    WHEN CASE WHEN s.role IS NOT NULL THEN NOT pg_has_role(s.role, 'MEMBER') END THEN format('you are not a member of the role %L', s.role)
+    ELSE new_job_fault(ROW(NULL, coalesce(s.type, 'foliot.sql'), s.payload, s.queue, s.priority, NULL, NULL, s.tenant, s.max_attempts, NULL, s.timeout, s.version,
+      NULL, NULL, NULL, NULL)::new_job, 100000, NULL)
+  END $$;
+
+-- Parses SQL with the server's own parser and runs none of it: as the body of a function that is taken back at once. What the statements name need not exist yet.
+CREATE OR REPLACE FUNCTION check_command(name text, command text) RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT
+SET check_function_bodies = on AS $$
+DECLARE
+  message text;
+BEGIN
+  BEGIN
+    EXECUTE 'CREATE OR REPLACE FUNCTION pg_temp.foliot_parses() RETURNS void LANGUAGE sql AS ' || quote_literal(command);
+    RAISE EXCEPTION 'it parses';                         -- so take it back
+  EXCEPTION
+    WHEN syntax_error THEN
+      GET STACKED DIAGNOSTICS message = MESSAGE_TEXT;
+      PERFORM refuse_schedule(name, 'its command does not parse: ' || message, left(command, 200));
+    WHEN OTHERS THEN NULL;                               -- also a table that is made later, or a statement that no function may hold
+  END;
+  IF btrim(command, E' \t\r\n;') = '' THEN PERFORM refuse_schedule(name, 'its command is empty'); END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION check_schedule() RETURNS trigger LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+DECLARE
+  is_new boolean := TG_OP = 'INSERT';
+  fault text;
+BEGIN
+  IF is_new THEN
+    NEW.created_at := coalesce(NEW.created_at, clock());
+    NEW.updated_at := coalesce(NEW.updated_at, NEW.created_at);
+  ELSIF NEW.updated_at IS NOT DISTINCT FROM OLD.updated_at THEN   -- our own verbs say when, others need not
+    NEW.updated_at := clock();
+  END IF;
+  NEW.overlap := coalesce(NEW.overlap, CASE NEW.missed WHEN 'catch_up' THEN 'queue' ELSE 'skip' END);
+  fault := schedule_fault(NEW);
+  IF fault IS NOT NULL THEN PERFORM refuse_schedule(NEW.name, fault); END IF;
+  IF NEW.pattern IS NULL THEN
+    NEW.rhythm := NULL;
+    IF cron_zone(NEW.tz) IS NULL THEN PERFORM cron_refuse_zone(NEW.tz, 0, NEW.tz); END IF;
+  ELSE
+    NEW.rhythm := rhythm(NEW.pattern, NEW.tz, NEW.dst, coalesce(NEW.start, NEW.created_at));
+  END IF;
+  NEW.policy := policy(NEW.retry);
+  IF NEW.command IS NOT NULL AND (is_new OR NEW.command IS DISTINCT FROM OLD.command) THEN PERFORM check_command(NEW.name, NEW.command); END IF;
+  IF NOT is_new AND NEW.id <> OLD.id THEN PERFORM refuse_schedule(NEW.name, 'its id stays as it is'); END IF;
+  RETURN NEW;
+END $$;
+
+-- Sets the timer. What changes a schedule's times holds from now on: a slot that was due and had not run is gone, and recorded so.
+CREATE OR REPLACE FUNCTION arm_schedule() RETURNS trigger LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  timer timers;
+  due timestamptz;
+  again boolean;
+BEGIN
+  IF TG_OP = 'DELETE' THEN
+    DELETE FROM timers x WHERE x.schedule_id = OLD.id;
+    DELETE FROM declarations d WHERE d.schedule_id = OLD.id;
+    RETURN NULL;
+  END IF;
+  IF TG_OP = 'INSERT' THEN
+    INSERT INTO timers (schedule_id, next_run) VALUES (NEW.id, CASE WHEN NEW.enabled THEN first_slot(NEW, CASE WHEN NEW.at IS NULL THEN NEW.created_at ELSE '-infinity' END) END);
+    PERFORM wake_schedulers();
+    RETURN NULL;
+  END IF;
+  again := (OLD.rhythm, OLD.every, OLD.at, OLD.start, OLD.enabled) IS DISTINCT FROM (NEW.rhythm, NEW.every, NEW.at, NEW.start, NEW.enabled);
+  IF NOT again AND (OLD."end", OLD.max_runs) IS NOT DISTINCT FROM (NEW."end", NEW.max_runs) THEN RETURN NULL; END IF;
+  SELECT * INTO timer FROM timers x WHERE x.schedule_id = NEW.id FOR UPDATE;   -- waits for a tick that is at it, and then sees what that did
+  due := coalesce(timer.next_run, timer.held);
+  IF again AND due <= NEW.updated_at THEN
+    INSERT INTO slots (schedule_id, slot, outcome, reason, fired_at, due_by)
+      VALUES (NEW.id, due, 'missed', 'the schedule was changed before this slot had run', NEW.updated_at, due + NEW.deadline) ON CONFLICT DO NOTHING;
+    timer.last_slot := due;
+  END IF;
+  IF again OR due IS NULL OR due > NEW."end" THEN
+    due := first_slot(NEW, CASE WHEN NEW.at IS NULL THEN greatest(NEW.updated_at, timer.last_slot)
+      WHEN NEW.at IS DISTINCT FROM OLD.at THEN '-infinity' ELSE coalesce(timer.last_slot, '-infinity') END);
+  END IF;
+  UPDATE timers x SET last_slot = timer.last_slot, held = NULL, next_run = CASE WHEN NEW.enabled AND timer.counted < coalesce(NEW.max_runs, 2147483647) THEN due END
+    WHERE x.schedule_id = NEW.id;
+  PERFORM wake_schedulers();
+  RETURN NULL;
+END $$;
+
+-- A changed schedule may be due sooner than the schedulers think. One notice per transaction, however many it writes.
+CREATE OR REPLACE FUNCTION wake_schedulers() RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+BEGIN
+  PERFORM pg_notify(wake_channel(), 'schedules');
+END $$;
+
+CREATE OR REPLACE TRIGGER check_schedule BEFORE INSERT OR UPDATE ON schedules FOR EACH ROW EXECUTE FUNCTION check_schedule();
+CREATE OR REPLACE TRIGGER arm_schedule AFTER INSERT OR UPDATE OR DELETE ON schedules FOR EACH ROW EXECUTE FUNCTION arm_schedule();

@@ -1,0 +1,89 @@
+-- Schedules that stand in code. A node says, right after it registered, what its code declares. The code's word counts when it is new: what an operator
+-- changed stands until then, and in a rolling deploy an old node does not write back what a newer one has replaced.
+
+CREATE OR REPLACE FUNCTION declare_schedules(epoch bigint, schedules jsonb, starting boolean DEFAULT true, now timestamptz DEFAULT NULL)
+RETURNS TABLE (name text, id bigint, outcome text) LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(declare_schedules.now, clock());
+  node nodes;
+  first boolean;
+  definition jsonb;
+BEGIN
+  IF jsonb_typeof(declare_schedules.schedules) <> 'array' OR jsonb_path_exists(declare_schedules.schedules, 'strict $[*] ? (@.type() != "object" || !exists(@.hash))', silent => true) THEN
+    RAISE EXCEPTION 'declare_schedules takes a JSON array of definitions, each with its hash' USING ERRCODE = 'FO003';
+  END IF;
+  SELECT * INTO node FROM nodes n WHERE n.epoch = declare_schedules.epoch AND n.state IN ('active', 'draining') FOR NO KEY UPDATE;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'node % is lost', declare_schedules.epoch USING ERRCODE = 'FO001', HINT = 'register again';
+  ELSIF node.app IS NULL THEN
+    RAISE EXCEPTION 'node % has no app, and a declaration needs an owner', node.name USING ERRCODE = 'FO003', HINT = 'register it with app => ...';
+  END IF;
+  PERFORM pg_advisory_xact_lock(1181707371, hashtext('schedules'::regclass::oid || node.app));   -- nodes of one app take turns
+  first := declare_schedules.starting AND node.declared_at IS NULL AND is_cluster_start(node);
+  FOR definition IN SELECT d FROM jsonb_array_elements(declare_schedules.schedules) WITH ORDINALITY e(d, n) ORDER BY e.n LOOP
+    name := definition->>'name';
+    SELECT w.id, w.outcome INTO id, outcome FROM declare_schedule(node, definition, t) w;
+    IF outcome <> 'foreign' THEN
+      INSERT INTO declarations (epoch, schedule_id, hash) VALUES (node.epoch, id, definition->>'hash')
+        ON CONFLICT (schedule_id, epoch) DO UPDATE SET hash = EXCLUDED.hash;
+    END IF;
+    RETURN NEXT;
+  END LOOP;
+  UPDATE nodes n SET declared_at = coalesce(n.declared_at, t) WHERE n.epoch = node.epoch;
+  PERFORM release_held();
+  IF first THEN
+    PERFORM run_apart(s.id, 'start', NULL, t) FROM declarations d JOIN schedules s ON s.id = d.schedule_id LEFT JOIN rhythms r ON r.id = s.rhythm
+      WHERE d.epoch = node.epoch AND s.enabled AND (s.run_on_start OR r.on_start);
+  END IF;
+END $$;
+
+-- Whether no other node of the app that has declared was alive when this one came: a rolling restart starts nothing.
+CREATE OR REPLACE FUNCTION is_cluster_start(node nodes) RETURNS boolean LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+  SELECT NOT EXISTS (SELECT FROM nodes n WHERE n.app = node.app AND n.epoch <> node.epoch AND n.declared_at IS NOT NULL
+    AND (n.state IN ('active', 'draining') OR n.ended_at > node.started_at)) $$;
+
+CREATE OR REPLACE FUNCTION declare_schedule(node nodes, definition jsonb, t timestamptz, OUT id bigint, OUT outcome text) LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  given text := definition->>'hash';
+  s schedules := new_schedule(definition - 'hash', t);
+  old schedules;
+BEGIN
+  SELECT * INTO old FROM schedules x WHERE x.tenant = s.tenant AND x.name = s.name FOR UPDATE;
+  id := old.id;
+  IF id IS NOT NULL AND old.owner IS DISTINCT FROM node.app THEN
+    outcome := 'foreign';
+    RETURN;
+  ELSIF old.hash = given THEN
+    outcome := 'unchanged';
+    RETURN;
+  ELSIF given = ANY (old.superseded) AND EXISTS (SELECT FROM declarations d JOIN nodes n USING (epoch)
+      WHERE d.schedule_id = old.id AND d.hash = old.hash AND n.epoch <> node.epoch AND n.state IN ('active', 'draining')) THEN
+    outcome := 'superseded';
+    RETURN;
+  END IF;
+  s.hash := given;
+  s.declared := schedule_definition(s);
+  IF id IS NOT NULL THEN
+    outcome := 'updated';
+    s.id := id;
+    s.created_by := old.created_by;
+    s.superseded := (array_remove(old.superseded, given) || old.hash)[greatest(1, cardinality(old.superseded) - 98):];
+    PERFORM write_schedule(s);
+    RETURN;
+  END IF;
+  outcome := 'created';
+  s.id := nextval('schedule_seq');
+  s.owner := node.app;
+  s.created_by := coalesce(definition->>'created_by', node.app);
+  INSERT INTO schedules SELECT s.* ON CONFLICT (tenant, name) DO NOTHING RETURNING schedules.id INTO id;
+  IF id IS NULL THEN                                     -- somebody else's, who was not done when we looked
+    outcome := 'foreign';
+    id := (SELECT x.id FROM schedules x WHERE x.tenant = s.tenant AND x.name = s.name);
+  END IF;
+END $$;
+
+-- Whether an operator, or anybody else but the code, has changed what the code declared.
+CREATE OR REPLACE FUNCTION differs_from_code(s schedules) RETURNS boolean LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+  SELECT s.declared IS NOT NULL AND EXISTS (SELECT FROM jsonb_each(s.declared) d JOIN jsonb_each(schedule_definition(s)) n ON n.key = d.key WHERE n.value <> d.value) $$;
