@@ -182,9 +182,17 @@ class Settings:
     origins: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def load(cls, *, project: Path | None = None, environ: Mapping[str, str] | None = None, **arguments: Any) -> Self:
-        """From everywhere. An argument that is None was not given."""
-        found = _last_of_each(_everywhere(project, os.environ if environ is None else environ, arguments))
+    def load(
+        cls,
+        *,
+        project: Path | None = None,
+        environ: Mapping[str, str] | None = None,
+        origins: Mapping[str, str] | None = None,
+        **arguments: Any,
+    ) -> Self:
+        """From everywhere. An argument that is None was not given; `origins` says where others come from."""
+        everywhere = _everywhere(project, os.environ if environ is None else environ, arguments, origins or {})
+        found = _last_of_each(everywhere)
         values = {name: value.value for name, value in found.items()}
         try:
             return cls(**values, origins={name: value.origin for name, value in found.items()})
@@ -217,7 +225,9 @@ def _last_of_each(values: Iterator[_Value]) -> dict[str, _Value]:
     return found
 
 
-def _everywhere(project: Path | None, environ: Mapping[str, str], arguments: Mapping[str, Any]) -> Iterator[_Value]:
+def _everywhere(
+    project: Path | None, environ: Mapping[str, str], arguments: Mapping[str, Any], origins: Mapping[str, str]
+) -> Iterator[_Value]:
     """From the weakest to the strongest."""
     if environ.get("DATABASE_URL"):
         yield _Value("database_url", environ["DATABASE_URL"], "DATABASE_URL")
@@ -227,7 +237,7 @@ def _everywhere(project: Path | None, environ: Mapping[str, str], arguments: Map
             yield _Value(variable.removeprefix("FOLIOT_").lower(), value, variable)
     for name, value in arguments.items():
         if value is not None:
-            yield _Value(name, value, f"the argument {name}")
+            yield _Value(name, value, origins.get(name, f"the argument {name}"))
 
 
 def _is_ours(variable: str) -> bool:

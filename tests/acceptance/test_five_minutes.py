@@ -181,3 +181,13 @@ def test_a_database_without_the_schema_says_what_to_run(project: Foliot, databas
     assert done.returncode == 3
     assert "foliot db migrate" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_address_in_the_code_is_the_workers_too(project: Foliot, schema_database: str) -> None:
+    """And wins over the environment, as the App says of itself."""
+    (project.directory / "tasks.py").write_text(TASKS.replace("App()", f"App({schema_database!r}, concurrency=3)"))
+    done = project("worker", "--once", "--queues", "mail", FOLIOT_DATABASE_URL="postgresql://127.0.0.1:1/x")
+    assert done.returncode == 0, done.stderr
+    assert "1 queue (mail)" in done.stdout
+    assert "3 handlers at once" in done.stdout
+    assert "(from the argument database_url)" in done.stdout

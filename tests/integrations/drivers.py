@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 from unittest.mock import patch
 
 import asyncpg  # type: ignore[import-untyped]
-import django.conf  # type: ignore[import-untyped]
-import django.db  # type: ignore[import-untyped]
+import django.conf
+import django.db
 import psycopg
 import psycopg2.extensions  # type: ignore[import-untyped]
 import psycopg2.extras  # type: ignore[import-untyped]
@@ -440,7 +440,7 @@ def _django() -> Any:
 def _django_wrapper(module: str) -> Any:
     """Django takes psycopg 3 when it can be imported; for psycopg2 its backend is imported as if it could not."""
     if module == "psycopg":
-        from django.db.backends.postgresql.base import DatabaseWrapper  # type: ignore[import-untyped]
+        from django.db.backends.postgresql.base import DatabaseWrapper
     else:
         ours = [name for name in sys.modules if name.startswith("django.db.backends.postgresql")]
         with patch.dict(sys.modules):

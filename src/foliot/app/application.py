@@ -66,9 +66,14 @@ class App(Registry):
         self.jobs, self.queues, self.cluster = Jobs(self), Queues(self), Cluster(self)
         staging.made(self)
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """The settings that code has given it: they win over all but the command line."""
+        return self._given
+
     @cached_property
     def settings(self) -> Settings:
-        return staging.settings(self._given)
+        return staging.settings(self.given)
 
     def use(self, settings: Settings) -> None:
         """Settings that somebody else has put together, such as the command line."""
@@ -100,6 +105,10 @@ class App(Registry):
         """What a worker runs, by type; an old name of a task leads to the same one."""
         made = {id(task): task.handler() for task in self.tasks.values()}
         return {name: made[id(task)] for name, task in self.tasks.items()}
+
+    def queue_names(self) -> set[str]:
+        """Those that a node serves which was told no others."""
+        return {task.queue for task in self.tasks.values()} | {"default"}
 
     def node(self, **settings: Any) -> HostedNode:
         """`async with app.node():` or `with app.node():` works here, inside another process, until the block ends."""

@@ -94,7 +94,7 @@ def make_node(app: App, *, once: bool = False, **settings: Any) -> Node:
 
     chosen = replace(app.settings, **settings) if settings else app.settings
     handlers = app.handlers()
-    queues = chosen.queues or tuple(sorted({task.queue for task in app.tasks.values()} | {"default"}))
+    queues = chosen.queues or tuple(sorted(app.queue_names()))
     plan = plan_for(chosen, app.database_url, handlers, app=app.name, queues=queues, once=once)
     return Node(
         plan,

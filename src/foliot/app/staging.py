@@ -56,17 +56,18 @@ def settings(given: Mapping[str, Any]) -> Settings:
 @contextmanager
 def staged(stage: Stage) -> Iterator[None]:
     """Every App is on this stage, those made meanwhile too; afterwards each is where it was."""
-    aside = {app: _set_aside(app) for app in apps()}
+    aside = {app: set_aside(app) for app in apps()}
     _stages.append(stage)
     try:
         yield
     finally:
         _stages.remove(stage)
         for app in apps():
-            _set_aside(app)
+            set_aside(app)
         for app, found in aside.items():
             app.__dict__.update(found)
 
 
-def _set_aside(app: App) -> dict[str, Any]:
+def set_aside(app: App) -> dict[str, Any]:
+    """What the App has found out so far; it will find out again."""
     return {name: app.__dict__.pop(name) for name in _FOUND_OUT if name in app.__dict__}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -81,15 +82,16 @@ def _foliot(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     """Runs work on time, once, on the right node."""
-    ctx.obj = GlobalOptions(database_url, schema)
+    ctx.obj = GlobalOptions(database_url, schema, ctx.obj or {})
     if ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())
 
 
-def main() -> None:
+def main(*, prog_name: str = "foliot", given: Mapping[str, Any] | None = None) -> None:
+    """`given` are settings that a framework's own command has found in the framework's settings."""
     arguments = _globals_first(sys.argv[1:])
     try:
-        _app(arguments, prog_name="foliot")
+        _app(arguments, prog_name=prog_name, obj=given)
     except Exception as error:
         if "--debug" in arguments:
             raise

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import typer
 
 if TYPE_CHECKING:
+    from foliot.app.application import App
     from foliot.client.plans import Plan
     from foliot.postgres.address import Address
     from foliot.settings import Settings
@@ -26,11 +27,22 @@ class GlobalOptions:
 
     database_url: str | None
     schema: str | None
+    given: Mapping[str, Any] = field(default_factory=dict)  # by a framework's settings
 
     def settings(self, **arguments: Any) -> Settings:
+        return self._settings(self.given, arguments)
+
+    def settings_of(self, application: App, **arguments: Any) -> Settings:
+        """What the application's code has given wins over all but the command line."""
+        return self._settings({**self.given, **application.given}, arguments)
+
+    def _settings(self, given: Mapping[str, Any], arguments: Mapping[str, Any]) -> Settings:
         from foliot.settings import Settings
 
-        return Settings.load(database_url=self.database_url, schema=self.schema, **arguments)
+        said = {"database_url": self.database_url, "schema": self.schema, **arguments}
+        told = {name: value for name, value in said.items() if value is not None}
+        origins = {name: origin for name, origin in given.get("origins", {}).items() if name not in told}
+        return Settings.load(**{**given, **told, "origins": origins})
 
     def address(self, settings: Settings) -> Address:
         from foliot.postgres.address import find_address

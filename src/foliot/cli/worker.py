@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,12 +35,18 @@ def worker(
     lines: Annotated[bool, typer.Option("--lines", help="Print a line per job.")] = False,
 ) -> None:
     """Run jobs until told to stop: the first Ctrl-C or SIGTERM drains, the second stops at once."""
-    settings = ctx.obj.settings(
-        app=application, queues=queues, concurrency=concurrency, processes=processes, node_name=name
-    )
+    told = {
+        "app": application,
+        "queues": queues,
+        "concurrency": concurrency,
+        "processes": processes,
+        "node_name": name,
+    }
+    settings = ctx.obj.settings(**told)
     if (settings.processes > 1 or reload or max_jobs or max_memory) and not is_child():
         raise typer.Exit(_supervise(settings, reload=reload))
-    raise typer.Exit(_work(ctx.obj, settings, once=once, lines=lines, max_jobs=max_jobs, max_memory=max_memory))
+    limits = Limits(max_jobs, max_memory)
+    raise typer.Exit(_work(ctx.obj, settings, told, limits, once=once, lines=lines))
 
 
 def _supervise(settings: Settings, *, reload: bool) -> int:
@@ -51,7 +57,7 @@ def _supervise(settings: Settings, *, reload: bool) -> int:
 
 
 def _work(
-    options: GlobalOptions, settings: Settings, *, once: bool, lines: bool, max_jobs: int | None, max_memory: int | None
+    options: GlobalOptions, settings: Settings, told: dict[str, Any], limits: Limits, *, once: bool, lines: bool
 ) -> int:
     from dataclasses import replace
 
@@ -62,6 +68,7 @@ def _work(
 
     configure(settings.log_level, settings.log_format)
     found, reference = find_app(settings.app)
+    settings = options.settings_of(found, **told)
     address = options.address(settings)
     found.use(replace(settings, database_url=address.url))
     status = ensure_usable(found)
@@ -69,7 +76,6 @@ def _work(
     print_start(found, reference, node, address, status)
     if lines:
         print_lines(found)
-    limits = Limits(max_jobs, max_memory)
     _run(node, limits)
     return RECYCLED if limits.reached else node.exit_code
 

@@ -20,6 +20,10 @@ class PayloadDiffers(FoliotError):
     """The idempotency key was used before, with another payload."""
 
 
+class ScheduleExists(Invalid):
+    """A schedule has this name already."""
+
+
 class StaleFence(FoliotError):
     """The job is not held under this fence any more: its lease was lost, or it was taken away."""
 
@@ -28,6 +32,10 @@ class WrongDatabase(FoliotError):
     """The connection that was given does not lead to where this App's jobs live."""
 
     exit_code = 3
+
+
+class NotInstalled(WrongDatabase):
+    """The connection that was given leads to a database without Foliot."""
 
 
 _OURS: dict[str, type[FoliotError]] = {
@@ -65,8 +73,8 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def nowhere(schema: str) -> WrongDatabase:
-    return WrongDatabase(
+def nowhere(schema: str) -> NotInstalled:
+    return NotInstalled(
         f"The connection that was given leads to a database without Foliot: it has no schema {schema!r} of ours.",
         hint="Give a connection to the database in which the App's jobs live. If this is the one, "
         "run `foliot db migrate` for it, or name its schema with App(schema=...).",

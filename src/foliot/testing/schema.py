@@ -10,10 +10,11 @@ from psycopg import sql
 
 from foliot.errors import FoliotError
 from foliot.postgres.connect import Connection
-from foliot.postgres.migrate import Source, migrate
+from foliot.postgres.migrate import Source, migrate, status
 from foliot.store.queries import queries
 
 PATIENCE = "5s"
+FURNITURE = "Made by a test run. Not emptied between tests: "
 
 
 class NotATest(FoliotError):
@@ -33,6 +34,25 @@ def make_schema(url: str, schema: str) -> None:
         migrate(url, schema, replace(source, functions=()))
         connection.execute(queries(schema)["mark_test"].encode())
         migrate(url, schema, source)  # the functions, last: in a test's schema they have a clock that can be moved
+        Sweeper(connection, schema).remember(connection)
+
+
+def ready_schema(url: str, schema: str) -> None:
+    """For a test database that may be kept from run to run: one that is as it should be is only emptied."""
+    found = status(url, schema, Source.of_package("foliot.store"))
+    if found.verdict == "ready" and not found.functions_outdated and empty_schema(url, schema):
+        return
+    make_schema(url, schema)
+
+
+def empty_schema(url: str, schema: str) -> bool:
+    """False, and nothing done, if it was not made by a test run."""
+    with Connection.connect(url, autocommit=True) as connection:
+        row = connection.execute(queries(schema)["is_test"].encode()).fetchone()
+        sweeper = Sweeper.remembered(connection, schema) if row == (True,) else None
+        if sweeper is not None:
+            sweeper.sweep(connection)
+        return sweeper is not None
 
 
 def _refuse_unless_test(connection: Connection, schema: str) -> None:
@@ -52,10 +72,21 @@ def _refuse_unless_test(connection: Connection, schema: str) -> None:
 class Sweeper:
     """Empties a schema, but for what its migrations have put there."""
 
-    def __init__(self, connection: psycopg.Connection[Any], schema: str) -> None:
-        """To be made while the schema is as new."""
+    def __init__(self, connection: psycopg.Connection[Any], schema: str, furniture: list[str] | None = None) -> None:
+        """To be made while the schema is as new, unless it is told what was in it then."""
         self._schema, self._queries = schema, queries(schema)
-        self._furniture = [name for name, _ in self._in_use(connection, [])]
+        self._furniture = furniture or [name for name, _ in self._in_use(connection, [])]
+
+    @classmethod
+    def remembered(cls, connection: psycopg.Connection[Any], schema: str) -> Sweeper | None:
+        """For a schema that another process has made."""
+        row = connection.execute(queries(schema)["furniture"].encode(), (schema,)).fetchone()
+        told = str(row[0]) if row is not None and row[0] is not None else ""
+        return cls(connection, schema, told.removeprefix(FURNITURE).split()) if told.startswith(FURNITURE) else None
+
+    def remember(self, connection: psycopg.Connection[Any]) -> None:
+        text = f"{FURNITURE}{' '.join(self._furniture)}"
+        connection.execute(sql.SQL("COMMENT ON SCHEMA {} IS {}").format(sql.Identifier(self._schema), text))
 
     def _in_use(self, connection: psycopg.Connection[Any], but: list[str]) -> list[tuple[str, bool]]:
         return connection.execute(self._queries["tables_in_use"].encode(), (self._schema, but)).fetchall()

@@ -99,12 +99,12 @@ def _signal(error: BaseException) -> tuple[str, Any] | None:
 
 
 def find_handler(reference: str, type: str) -> Handler:
-    """The task that `module:name` names; the module is imported here once."""
+    """The task that `module:name` names, or that an App of that name has; the module is imported here once."""
     module, _, name = reference.partition(":")
     found: Any = import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
-    handler: Handler = found.handler()
+    handler: Handler = found.handlers()[type] if hasattr(found, "handlers") else found.handler()
     return handler
 
 

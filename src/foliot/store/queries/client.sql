@@ -46,6 +46,12 @@ SELECT id, seq, type, tenant, queue, priority, payload, version, state, wait, at
   started_at, finished_at, outcome, error, result, progress, canceling, timeout, idempotency_key, created_by, meta, created_at, updated_at
 FROM {schema}.job_by_id(%s::uuid)
 
+-- name: job_as_text
+-- Through any driver, as enqueue_here: a job and its attempts, as one text.
+SELECT json_build_object('job', j, 'attempts', (SELECT coalesce(json_agg(a ORDER BY a.run), '[]') FROM {schema}.attempt a
+  WHERE a.job_id = j.id AND a.ended_at >= {schema}.history_from(j.id)))::text
+FROM {schema}.job_by_id(%s::text::uuid) j
+
 -- name: jobs
 SELECT id, seq, type, tenant, queue, priority, payload, version, state, wait, attempt, max_attempts, run, lost, run_at, holder, claimed_at, lease_expires_at,
   started_at, finished_at, outcome, error, result, progress, canceling, timeout, idempotency_key, created_by, meta, created_at, updated_at

@@ -11,6 +11,10 @@ UPDATE {schema}.installation SET test = true, id = gen_random_uuid()
 SELECT c.relname::text, pg_relation_size(c.oid) > 1000000 AS large FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relkind = 'r' AND c.relname <> ALL (%s::text[]) AND pg_relation_size(c.oid) > 0
 
+-- name: furniture
+-- What a test run has noted of the tables that it found filled when it had made the schema.
+SELECT obj_description(n.oid, 'pg_namespace') FROM pg_namespace n WHERE n.nspname = %s
+
 -- name: reset_clock
 UPDATE {schema}.installation SET clock_offset = '0' WHERE clock_offset <> '0'
 

@@ -1,0 +1,67 @@
+"""`manage.py foliot ...`: the command `foliot` for this project's App, on this project's database."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from foliot.integrations.django import configuration
+
+APP = "foliot.integrations.django:app"
+_DJANGOS = ("--settings", "--pythonpath")  # manage.py has obeyed them already
+
+
+class Command(BaseCommand):
+    help = "Runs Foliot: worker, up, jobs, queues, db, doctor and so on; `manage.py foliot --help` lists them all."
+    requires_system_checks: list[str] = []  # noqa: RUF012  (Django's name and way)
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        """All words are Foliot's own, `--help` too."""
+        run(_without_djangos(argv[2:]))
+
+    def add_arguments(self, parser: Any) -> None:
+        parser.add_argument("words", nargs="*")
+
+    def handle(self, *args: str, **options: Any) -> None:
+        """For call_command("foliot", "db", "migrate")."""
+        try:
+            run(options["words"])
+        except SystemExit as end:
+            if end.code:
+                raise
+
+
+def run(words: list[str]) -> None:
+    """In this process; the environment tells the same to the processes that it starts, such as a worker's children."""
+    from foliot.cli import main
+
+    given = configuration.given()
+    variables = {f"FOLIOT_{name.upper()}": _as_text(value) for name, value in given.items() if name != "origins"}
+    variables["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path for path in sys.path if path))
+    before = sys.argv, dict(os.environ)
+    sys.argv = ["foliot", *words]
+    os.environ.update({"FOLIOT_APP": APP, **variables})
+    try:
+        main(prog_name="manage.py foliot", given=given)
+    finally:
+        sys.argv = before[0]
+        os.environ.clear()
+        os.environ.update(before[1])
+
+
+def _as_text(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _without_djangos(words: list[str]) -> list[str]:
+    kept: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if word in _DJANGOS:
+            next(rest, None)
+        elif not word.startswith(tuple(f"{name}=" for name in _DJANGOS)):
+            kept.append(word)
+    return kept

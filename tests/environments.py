@@ -1,0 +1,66 @@
+"""Virtual environments with other versions of Python and of the frameworks, made once and kept in `.test-env/`.
+
+A machine without such a Python, or without the packages, skips the tests that need one, and says so.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PLACE = ROOT / ".test-env"
+
+
+def environment(name: str, *requirements: str, at_least: tuple[int, int] = (3, 11)) -> Path:
+    """The Python of an environment with Foliot as it stands here and these requirements."""
+    python = find_python(at_least)
+    if python is None:
+        wanted = ".".join(map(str, at_least))
+        pytest.skip(f"no Python {wanted} or newer with venv on this machine, so {name} is not tested")
+    wanted = "\n".join([python, *requirements, (ROOT / "pyproject.toml").read_text().split("[project.scripts]")[0]])
+    made = PLACE / f"{name}-{hashlib.sha256(wanted.encode()).hexdigest()[:10]}"
+    PLACE.mkdir(exist_ok=True)
+    with (PLACE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (made / "ready").exists():
+            for older in PLACE.glob(f"{name}-*/"):
+                shutil.rmtree(older)
+            _make(python, made, name, requirements)
+    return made / "bin" / "python"
+
+
+def _make(python: str, made: Path, name: str, requirements: tuple[str, ...]) -> None:
+    subprocess.run([python, "-m", "venv", str(made)], check=True, capture_output=True)
+    install = [str(made / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    done = subprocess.run([*install, "--editable", str(ROOT), *requirements], capture_output=True, text=True)
+    if done.returncode != 0:
+        why = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
+        pytest.skip(f"{name} cannot be installed here, so it is not tested: {why}")
+    (made / "ready").touch()
+
+
+def find_python(at_least: tuple[int, int]) -> str | None:
+    return next((path for path in _pythons() if _is_usable(path, at_least)), None)
+
+
+def _pythons() -> Iterator[str]:
+    yield sys.executable
+    for minor in range(11, 20):
+        if found := shutil.which(f"python3.{minor}"):
+            yield found
+    for versions in (os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), Path.home() / ".local/share/uv/python"):
+        yield from map(str, sorted(Path(versions).glob("**/bin/python3.1[0-9]")))
+
+
+def _is_usable(path: str, at_least: tuple[int, int]) -> bool:
+    code = f"import sys, venv, ensurepip; sys.exit(sys.version_info < {at_least})"
+    return subprocess.run([path, "-c", code], capture_output=True, check=False).returncode == 0

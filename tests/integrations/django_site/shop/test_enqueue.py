@@ -1,0 +1,117 @@
+"""Jobs in Django's transactions, on every version."""
+
+from typing import Any
+
+from django.core.checks import run_checks
+from django.db import connection, transaction
+from django.test import TestCase, TransactionTestCase, override_settings
+
+from foliot.integrations.django import app
+from foliot.store.refusals import NotInstalled
+from shop.models import Order
+from shop.tasks import chain, ship, ship_async
+
+
+def jobs(own: Any = connection) -> list[str]:
+    with own.cursor() as cursor:
+        cursor.execute("SELECT type FROM foliot.jobs ORDER BY seq")
+        return [row[0] for row in cursor.fetchall()]
+
+
+def committed() -> list[str]:
+    """As another connection sees them."""
+    with app.client.connection() as other:
+        return [row[0] for row in other.execute("SELECT type FROM foliot.jobs ORDER BY seq").fetchall()]
+
+
+class InATestCase(TestCase):
+    """TestCase rolls back; each test must find the queue empty."""
+
+    def test_a_job_is_in_the_open_transaction(self) -> None:
+        self.assertEqual(jobs(), [])
+        job = ship.enqueue(1)
+        self.assertTrue(job.created)
+        self.assertEqual(jobs(), ["shop.tasks.ship"])
+        self.assertEqual(committed(), [])
+
+    def test_again(self) -> None:
+        self.test_a_job_is_in_the_open_transaction()
+
+    def test_a_rolled_back_block_has_enqueued_nothing(self) -> None:
+        with self.assertRaises(LookupError), transaction.atomic():
+            ship.enqueue(1)
+            raise LookupError
+        ship.enqueue(2)
+        self.assertEqual(jobs(), ["shop.tasks.ship"])
+
+    def test_many_in_one_statement(self) -> None:
+        app.enqueue_many([ship.bind(n) for n in range(3)])
+        self.assertEqual(len(jobs()), 3)
+        self.assertEqual(committed(), [])
+
+    async def test_from_async_code(self) -> None:
+        await ship_async.aenqueue(1)
+        await app.aenqueue_many([ship_async.bind(2)])
+
+    def test_by_its_type(self) -> None:
+        app.enqueue("shop.tasks.ship", {"order": 1})
+        self.assertEqual(jobs(), ["shop.tasks.ship"])
+
+    def test_an_event_waits_for_the_commit(self) -> None:
+        told: list[Any] = []
+        app.on("job_enqueued")(lambda job: told.append(job.id))
+        with self.captureOnCommitCallbacks() as callbacks:
+            job = ship.enqueue(1)
+        self.assertEqual((told, len(callbacks)), ([], 1))
+        callbacks[0]()
+        self.assertEqual(told, [job.id])
+
+    def test_a_broken_setting_is_found_by_check(self) -> None:
+        for setting, words in (
+            ({"DATABASE": "nowhere"}, "which DATABASES does not have"),
+            ({"CONCURENCY": 3}, "Unknown setting concurency in FOLIOT['CONCURENCY']"),
+            ({"concurrency": 3}, "has 'concurrency'"),
+            ({"LEASE": "soon"}, "in FOLIOT['LEASE']"),
+        ):
+            with override_settings(FOLIOT=setting):
+                [found] = [each for each in run_checks() if each.id == "foliot.E001"]
+                self.assertIn(words, found.msg)
+        self.assertEqual([each for each in run_checks() if each.id.startswith("foliot")], [])
+
+    def test_a_database_without_the_schema_says_what_to_run(self) -> None:
+        elsewhere = override_settings(FOLIOT={"SCHEMA": "elsewhere"})
+        with elsewhere, self.assertRaisesRegex(NotInstalled, "manage.py migrate"), transaction.atomic():
+            ship.enqueue(1)
+
+
+class ForReal(TransactionTestCase):
+    """Committed, and run by a node in this process."""
+
+    def test_nothing_is_left_of_other_tests(self) -> None:
+        self.assertEqual(committed(), [])
+        ship.enqueue(1)
+        self.assertEqual(committed(), ["shop.tasks.ship"])
+
+    def test_nothing_is_left_of_other_tests_again(self) -> None:
+        self.test_nothing_is_left_of_other_tests()
+
+    def test_commit_and_rollback(self) -> None:
+        with transaction.atomic():
+            order = Order.objects.create(item="tea")
+            job = ship.enqueue(order.pk)
+            self.assertEqual(committed(), [])
+        with self.assertRaises(LookupError), transaction.atomic():
+            ship.enqueue(0)
+            raise LookupError
+        with app.node():
+            self.assertEqual(job.result(timeout=30), "tea")
+        order.refresh_from_db()
+        self.assertEqual(order.state, "shipped")
+        self.assertEqual(committed(), [])
+
+    def test_a_task_that_enqueues_in_its_own_transaction(self) -> None:
+        order = Order.objects.create(item="tea")
+        job = chain.enqueue(order.pk)
+        with app.node():
+            job.result(timeout=30)
+        self.assertLessEqual(len(committed()), 1)
