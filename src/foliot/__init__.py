@@ -8,11 +8,13 @@ if TYPE_CHECKING:
     from foliot.app.application import App
     from foliot.app.handle import Job, JobCanceled, JobFailed
     from foliot.app.registry import Tasks
+    from foliot.app.rule_checks import InvalidSchedule
     from foliot.app.task import Call, Task
     from foliot.client.clients import AsyncClient, Client
     from foliot.errors import FoliotError
     from foliot.model.job import JobFilter, JobRecord
     from foliot.model.retry import Retry
+    from foliot.model.schedule import Reason, ScheduleFilter, ScheduleRecord, SlotRecord
     from foliot.model.signals import Permanent, RetryAfter, Skip, Snooze
     from foliot.payloads.store import PayloadStore
     from foliot.postgres.connect import AsyncConnection, Connection
@@ -27,6 +29,7 @@ _HOMES = {
     "Client": "foliot.client.clients",
     "Connection": "foliot.postgres.connect",
     "FoliotError": "foliot.errors",
+    "InvalidSchedule": "foliot.app.rule_checks",
     "Job": "foliot.app.handle",
     "JobCanceled": "foliot.app.handle",
     "JobFailed": "foliot.app.handle",
@@ -34,9 +37,13 @@ _HOMES = {
     "JobRecord": "foliot.model.job",
     "PayloadStore": "foliot.payloads.store",
     "Permanent": "foliot.model.signals",
+    "Reason": "foliot.model.schedule",
     "Retry": "foliot.model.retry",
     "RetryAfter": "foliot.model.signals",
+    "ScheduleFilter": "foliot.model.schedule",
+    "ScheduleRecord": "foliot.model.schedule",
     "Skip": "foliot.model.signals",
+    "SlotRecord": "foliot.model.schedule",
     "Snooze": "foliot.model.signals",
     "StaleFence": "foliot.store.refusals",
     "WrongDatabase": "foliot.store.refusals",
@@ -53,6 +60,7 @@ __all__ = [
     "Client",
     "Connection",
     "FoliotError",
+    "InvalidSchedule",
     "Job",
     "JobCanceled",
     "JobFailed",
@@ -60,9 +68,13 @@ __all__ = [
     "JobRecord",
     "PayloadStore",
     "Permanent",
+    "Reason",
     "Retry",
     "RetryAfter",
+    "ScheduleFilter",
+    "ScheduleRecord",
     "Skip",
+    "SlotRecord",
     "Snooze",
     "StaleFence",
     "Task",

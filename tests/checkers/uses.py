@@ -10,7 +10,22 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 from uuid import UUID
 
-from foliot import App, AsyncConnection, Call, Connection, Job, JobRecord, Retry, Task, Tasks, current_job
+from foliot import (
+    App,
+    AsyncConnection,
+    Call,
+    Connection,
+    Job,
+    JobRecord,
+    Reason,
+    Retry,
+    ScheduleFilter,
+    ScheduleRecord,
+    SlotRecord,
+    Task,
+    Tasks,
+    current_job,
+)
 
 app = App()
 tasks = Tasks()
@@ -129,6 +144,50 @@ def declare() -> None:
     app.task(queu="mail")  # wrong
     app.task(retry=5)  # wrong
     app.task(executor="fork")  # wrong
+
+
+@app.schedule("0 9 * * MON-FRI", tz="America/New_York", missed="once", arguments={"region": "eu"})
+@app.task
+def report(region: str = "eu") -> int:
+    return len(region)
+
+
+@tasks.schedule(every=timedelta(minutes=5), overlap="queue", name="polling", tags=["often"])
+@tasks.task(queue="slow")
+async def poll() -> str:
+    return "polled"
+
+
+def declared() -> None:
+    assert_type(report("us"), int)
+    assert_type(report.enqueue("us"), Job[int])
+    assert_type(poll.bind(), Call[str])
+    app.declare_schedule("tidy", "@daily", command="DELETE FROM carts", role="janitor")
+    app.declare_schedule("eu", "@daily", task=report.bind("eu"))
+    report.enqueue(1)  # wrong
+    app.schedule("@daily", timezone="UTC")  # wrong
+    app.schedule("@daily", missed="always")  # wrong
+    app.schedule(every="5m")  # wrong
+    app.schedule("@daily")(print)  # wrong
+    app.schedule("@daily", command="SELECT 1")  # wrong
+    app.declare_schedule("eu", task=print)  # wrong
+
+
+async def schedules() -> None:
+    assert_type(app.schedules.add("x", "@daily", task=send.bind("a@b.c"), tz="Asia/Tokyo"), ScheduleRecord)
+    assert_type(await app.schedules.aadd("x", at=datetime.now(UTC), task="mail.send"), ScheduleRecord)
+    assert_type(app.schedules.update("x", pattern=None, every=5, end=None), ScheduleRecord)
+    assert_type(app.schedules.list(ScheduleFilter(tag="eu", status="failing")), list[ScheduleRecord])
+    assert_type(app.schedules.history("x", limit=5), list[SlotRecord])
+    assert_type(await app.schedules.apreview("x", 3), list[datetime])
+    assert_type(app.schedules.why("x"), list[Reason])
+    assert_type(app.schedules.run_now("x", arguments={"to": "a@b.c"}), Job[Any])
+    app.schedules.add("x", "@daily", task=send, overlap="wait")  # wrong
+    app.schedules.add("x", at="tomorrow", task=send)  # wrong
+    app.schedules.update("x", patern="@daily")  # wrong
+    app.schedules.update("x", "@daily")  # wrong
+    app.schedules.list(ScheduleFilter(status="broken"))  # wrong
+    print(app.schedules.aget("x").next_run)  # wrong
 
 
 def takes_any(task: Task[[str], object]) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from foliot import App, AsyncClient, Client, Job, Task
 from foliot.app.jobs import Cluster, Jobs, Queues
+from foliot.app.schedules import Schedules
 
 # What needs no twin: it talks to nobody.
 _QUIET = {
@@ -18,6 +19,7 @@ _QUIET = {
     Jobs: set[str](),
     Queues: set[str](),
     Cluster: set[str](),
+    Schedules: set[str](),
 }
 
 

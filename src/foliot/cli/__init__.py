@@ -27,6 +27,7 @@ _COMMANDS = {
     },
     "Look and act": {
         "jobs": "foliot.cli.jobs",
+        "schedules": "foliot.cli.schedules",
         "dead": "foliot.cli.dead",
         "queues": "foliot.cli.queues",
         "nodes": "foliot.cli.nodes",

@@ -105,9 +105,10 @@ def show(ctx: typer.Context, id: JobId, as_json: AsJson = False) -> None:
 
     job, attempts = ctx.obj.run(plans.get(id)), ctx.obj.run(plans.attempts(id))
     if as_json:
-        print_json(asdict(job) | {"attempts": [asdict(attempt) for attempt in attempts]})
+        print_json(asdict(job) | {"schedule": job.schedule, "attempts": [asdict(attempt) for attempt in attempts]})
         return
-    print_facts({name: _shown(value) for name, value in asdict(job).items() if value is not None})
+    facts = asdict(job) | {"schedule": job.schedule, "schedule_id": None}
+    print_facts({name: _shown(value) for name, value in facts.items() if value is not None})
     if attempts:
         rows = [
             (a.run, a.attempt, a.outcome, a.holder, _time(a.started_at), _time(a.ended_at), _why(a.error))

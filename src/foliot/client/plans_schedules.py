@@ -21,7 +21,7 @@ class NoSuchSchedule(FoliotError):
 
 
 class UnknownTask(FoliotError):
-    """No node has ever handled this type of task."""
+    """No live node handles this type of task."""
 
     exit_code = 2
 
@@ -32,7 +32,8 @@ def add(definition: dict[str, Any]) -> Plan[ScheduleRecord]:
 
 
 def update(name: str, changes: dict[str, Any], tenant: str) -> Plan[ScheduleRecord]:
-    yield from _of_one("update_schedule", name, tenant, (name, orjson.dumps(changes).decode(), tenant))
+    if changes:
+        yield from _of_one("update_schedule", name, tenant, (name, orjson.dumps(changes).decode(), tenant))
     return (yield from get(name, tenant))
 
 
@@ -87,13 +88,13 @@ def why(name: str, tenant: str) -> Plan[list[Reason]]:
 
 
 def ensure_known(type: str) -> Plan[None]:
-    """That some node handles this type, or did: a slip of the pen would wait for ever."""
+    """That a live node handles this type: a slip of the pen would wait for ever."""
     known = [name for (name,) in (yield Statement("node_types"))]
     if type not in known:
         near = get_close_matches(type, known, n=1)
         raise UnknownTask(
-            f"No node has ever handled a task of type {type!r}.",
-            hint=f"Did you mean {near[0]!r}?" if near else "Start a worker that has it first, or give the task itself.",
+            f"No live node handles a task of type {type!r}.",
+            hint=f"Did you mean {near[0]!r}?" if near else "Start a worker that has it first.",
         )
 
 

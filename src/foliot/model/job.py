@@ -75,6 +75,13 @@ class JobRecord:
     meta: dict[str, Any] | None
     created_at: datetime
     updated_at: datetime
+    schedule_id: int | None
+    slot: datetime | None
+
+    @property
+    def schedule(self) -> str | None:
+        """The name of the schedule that made it; `slot` is None when it was asked to by hand."""
+        return None if self.schedule_id is None else (self.meta or {}).get("schedule")
 
 
 @dataclass(frozen=True, slots=True)

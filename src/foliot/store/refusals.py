@@ -44,6 +44,8 @@ _OURS: dict[str, type[FoliotError]] = {
     "FO005": Invalid,
     "FO007": StaleFence,
     "FO008": Invalid,
+    "FO009": ScheduleExists,
+    "FO010": Invalid,
 }
 
 

@@ -43,7 +43,7 @@ DROP TABLE pg_temp.foliot_incoming
 
 -- name: job
 SELECT id, seq, type, tenant, queue, priority, payload, version, state, wait, attempt, max_attempts, run, lost, run_at, holder, claimed_at, lease_expires_at,
-  started_at, finished_at, outcome, error, result, progress, canceling, timeout, idempotency_key, created_by, meta, created_at, updated_at
+  started_at, finished_at, outcome, error, result, progress, canceling, timeout, idempotency_key, created_by, meta, created_at, updated_at, schedule_id, slot
 FROM {schema}.job_by_id(%s::uuid)
 
 -- name: job_as_text
@@ -54,7 +54,7 @@ FROM {schema}.job_by_id(%s::text::uuid) j
 
 -- name: jobs
 SELECT id, seq, type, tenant, queue, priority, payload, version, state, wait, attempt, max_attempts, run, lost, run_at, holder, claimed_at, lease_expires_at,
-  started_at, finished_at, outcome, error, result, progress, canceling, timeout, idempotency_key, created_by, meta, created_at, updated_at
+  started_at, finished_at, outcome, error, result, progress, canceling, timeout, idempotency_key, created_by, meta, created_at, updated_at, schedule_id, slot
 FROM {schema}.job_list(%(state)s::text[], %(type)s::text, %(queue)s::text, %(tenant)s::text, %(after)s::uuid, %(message)s::text, %(limit)s::int)
 
 -- name: ending

@@ -1,0 +1,49 @@
+-- What a client says of schedules.
+
+-- name: add_schedule
+SELECT {schema}.add_schedule_from(%s::jsonb)
+
+-- name: update_schedule
+SELECT {schema}.update_schedule(%s::text, %s::jsonb, %s::text)
+
+-- name: remove_schedule
+SELECT {schema}.remove_schedule(%s::text, %s::text)
+
+-- name: enable_schedule
+SELECT {schema}.enable_schedule(%s::text, %s::text)
+
+-- name: disable_schedule
+SELECT {schema}.disable_schedule(%s::text, %s::text)
+
+-- name: run_schedule
+SELECT {schema}.run_schedule(%s::text, %s::text, %s::jsonb)
+
+-- name: schedule
+SELECT id, tenant, name, status, pattern, every, at, tz, dst, start, "end", max_runs, jitter, type, payload, version, command, role, queue, priority, max_attempts,
+  retry, timeout, missed, catch_up, grace, overlap, deadline, run_on_start, enabled, description, category, tags, context, created_by, owner, hash, orphaned,
+  differs_from_code, next_run, last_run, last_slot, last_outcome, last_error, last_error_at, runs, successes, failures, skips, missed_slots, running, overdue,
+  created_at, updated_at
+FROM {schema}.schedule_by_name(%s::text, %s::text)
+
+-- name: schedules
+SELECT id, tenant, name, status, pattern, every, at, tz, dst, start, "end", max_runs, jitter, type, payload, version, command, role, queue, priority, max_attempts,
+  retry, timeout, missed, catch_up, grace, overlap, deadline, run_on_start, enabled, description, category, tags, context, created_by, owner, hash, orphaned,
+  differs_from_code, next_run, last_run, last_slot, last_outcome, last_error, last_error_at, runs, successes, failures, skips, missed_slots, running, overdue,
+  created_at, updated_at
+FROM {schema}.schedule_list(%(tenant)s::text, %(category)s::text, %(tag)s::text, %(status)s::text, %(after)s::text, %(limit)s::int)
+
+-- name: slots
+SELECT slot, kind, until, count, outcome, reason, job_id, fired_at, started_at, finished_at, duration, error, result, node, host, due_by, overdue_at
+FROM {schema}.slot_list(%s::text, %s::text, %s::timestamptz, %s::int)
+
+-- name: why_schedule
+SELECT fires, reason, next_run FROM {schema}.why_schedule(%s::text, %s::text)
+
+-- name: preview_schedule
+SELECT {schema}.preview_schedule(%s::text, %s::int, %s::text)
+
+-- name: schedule_names
+SELECT name FROM {schema}.schedules WHERE tenant = %s::text ORDER BY name LIMIT 10000
+
+-- name: node_types
+SELECT DISTINCT type FROM {schema}.node_types ORDER BY type
