@@ -43,6 +43,8 @@ INTERNAL = {
     "cron_holds",
     "cron_is_leap",
     "cron_item",
+    "cron_item_place",
+    "cron_items",
     "cron_january",
     "cron_last_trigger",
     "cron_last_useless",

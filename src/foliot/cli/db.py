@@ -55,15 +55,14 @@ def sql(
     everything: Annotated[bool, typer.Option("--all", help="From an empty database; needs no connection.")] = False,
 ) -> None:
     """Print what `migrate` would run, as a script for psql."""
-    from foliot.postgres.migrate import Status, plan_sql
-    from foliot.postgres.migrate import status as read
+    from foliot.store.install import install_script
 
     if everything:
-        found = Status(ctx.obj.settings().schema, _source(), exists=False)
+        settings, url = ctx.obj.settings(), None
     else:
         settings, address = _where(ctx.obj)
-        found = read(address.url, settings.schema, _source())
-    typer.echo(plan_sql(found), nl=False)
+        url = address.url
+    typer.echo(install_script(url, settings.schema, settings.jcron_schema), nl=False)
 
 
 @app.command()

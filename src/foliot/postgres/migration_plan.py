@@ -52,13 +52,11 @@ def plan(status: Status, patience: Patience = DEFAULT_PATIENCE) -> list[Step]:
     return steps
 
 
-def plan_sql(status: Status, patience: Patience = DEFAULT_PATIENCE) -> str:
-    """The plan as a script for psql, for a DBA who runs it himself."""
+def plan_sql(status: Status, patience: Patience = DEFAULT_PATIENCE, *, then: str = "") -> str:
+    """The plan as a script for psql, for a DBA who runs it himself; `then` is what comes behind it."""
     header = f"-- Foliot {status.source.foliot_version}, schema {status.schema}. For psql; stops at the first error.\n"
-    steps = plan(status, patience)
-    if not steps:
-        return header + "-- Nothing to do.\n"
-    return header + "\\set ON_ERROR_STOP on\n" + "".join(_script(status.schema, step) for step in steps)
+    script = "".join(_script(status.schema, step) for step in plan(status, patience)) + then
+    return header + ("\\set ON_ERROR_STOP on\n" + script if script else "-- Nothing to do.\n")
 
 
 def read_sql(name: str) -> str:

@@ -111,10 +111,10 @@ def refresh_zones(url: str, schema: str, report: Callable[[str], None]) -> None:
     """Writes what this machine knows if it is newer than what the schema has."""
     ours = local_release()
     with Connection.connect(url, application_name="foliot migrate") as connection:
-        if is_current(connection, schema, ours):
+        if has_zones(connection, schema):
             return
         connection.execute(_settings(schema))
-        if is_current(connection, schema, ours):  # another came first
+        if has_zones(connection, schema):  # another came first
             return
         with connection.cursor().copy("COPY read_zones FROM STDIN") as copy:
             for line in _lines(local_zones(), ours):
@@ -131,9 +131,11 @@ def zones_script(schema: str) -> str:
     return f"{begin}COPY read_zones FROM STDIN;\n{data}\\.\n{read_sql('zone_write.sql')}COMMIT;\n"
 
 
-def is_current(connection: Connection, schema: str, ours: Release) -> bool:
-    theirs = stored_release(connection, schema)
-    return theirs is not None and theirs >= ours
+def has_zones(connection: Connection, schema: str) -> bool:
+    """Whether the schema has zones as new as this machine's, or newer."""
+    table = "SELECT FROM pg_tables WHERE schemaname = %s AND tablename = 'zones'"
+    theirs = stored_release(connection, schema) if connection.execute(table, (schema,)).fetchone() else None
+    return theirs is not None and theirs >= local_release()
 
 
 def _settings(schema: str) -> sql.Composed:

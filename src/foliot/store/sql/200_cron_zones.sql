@@ -22,11 +22,17 @@ BEGIN
   END IF;
 END $$;
 
--- A zone that differs in case only, or whose city this is.
+-- A zone that differs in case only, else one whose city this is; looked for in one text of all names, as hundreds of comparisons would take long.
 CREATE OR REPLACE FUNCTION zone_like(name text) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  names text COLLATE "C" := ' UTC ' || array_to_string(zone_names(), ' ') || ' ';
+  wanted text COLLATE "C" := lower(name COLLATE "C");
+  at int := strpos(lower(names), ' ' || wanted || ' ');
 BEGIN
-  RETURN (SELECT z FROM unnest(zone_names()) WITH ORDINALITY u(z, i)
-    WHERE lower(z) = lower(name) OR right(lower(z), length(name) + 1) = '/' || lower(name) ORDER BY i LIMIT 1);
+  IF strpos(name, ' ') > 0 THEN RETURN NULL; END IF;
+  IF at = 0 THEN at := strpos(lower(names), '/' || wanted || ' '); END IF;
+  IF at = 0 OR wanted = '' THEN RETURN NULL; END IF;
+  RETURN split_part(left(names, at), ' ', -1) || split_part(substr(names, at + 1), ' ', 1);
 END $$;
 
 -- UTC, an IANA name or an offset like +05:30, east positive; NULL for anything else.

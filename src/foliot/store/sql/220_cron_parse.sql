@@ -24,7 +24,7 @@ BEGIN
   IF policy NOT IN ('default', 'skip', 'once', 'both') THEN
     RAISE EXCEPTION 'dst is one of default, skip, once, both, not %', cron_shown(policy) USING ERRCODE = 'FO003';
   END IF;
-  IF own IS NULL THEN PERFORM cron_refuse_zone(tz, 0, tz); END IF;
+  IF own IS NULL THEN PERFORM cron_refuse_zone(tz COLLATE "C", 0, tz COLLATE "C"); END IF;
   IF length(p) > 1000 THEN
     PERFORM cron_refuse(p, 1000, 1, 'pattern', format('has %s characters, 1000 are allowed', length(p)));
   END IF;
@@ -147,6 +147,8 @@ DECLARE
   step text[];
   in_time boolean := false;
   unit int;
+  most bigint;
+  size int;
   found bigint[] := '{}';
 BEGIN
   IF word !~ '^([ES]OD:)?[ES][0-9]+[YQMWDHmS](T?[0-9]+[YQMWDHmS])*$' THEN
@@ -157,9 +159,14 @@ BEGIN
     in_time := in_time OR step[1] = 'T';
     unit := CASE WHEN in_time AND step[3] = 'M' THEN 2 ELSE strpos('SmHDWMQY', step[3]) END;
     in_time := in_time OR step[3] = 'H';
-    found := found || ARRAY[unit, least(left(step[2], 16)::bigint,
-      CASE unit WHEN 1 THEN 720000000000 WHEN 2 THEN 12000000000 WHEN 3 THEN 200000000 WHEN 4 THEN 8000000 WHEN 5 THEN 1100000 WHEN 6 THEN 240000
-        WHEN 7 THEN 80000 ELSE 20000 END)];
+    most := CASE unit WHEN 1 THEN 720000000000 WHEN 2 THEN 12000000000 WHEN 3 THEN 200000000 WHEN 4 THEN 8000000 WHEN 5 THEN 1100000 WHEN 6 THEN 240000
+      WHEN 7 THEN 80000 ELSE 20000 END;
+    size := cardinality(found);
+    IF found[size - 1] = unit THEN                       -- the same unit again: so many periods further
+      found[size] := least(found[size] + left(step[2], 16)::bigint, most);
+    ELSE
+      found := found || ARRAY[unit, least(left(step[2], 16)::bigint, most)];
+    END IF;
   END LOOP;
   RETURN ARRAY[CASE WHEN word ~ '^(.OD:E|E[0-9])' THEN 1 ELSE 0 END, cardinality(found) / 2]::bigint[] || found;
 END $$;
@@ -338,8 +345,9 @@ END $$;
 CREATE OR REPLACE FUNCTION cron_list(word text, field text, low int, high int, cycle int, names text[], p text, n int, w int, skip int)
 RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
 DECLARE
-  item text := word;
-  at int := 1;                                           -- where the item begins
+  every CONSTANT bigint[] := '{4611686018427387903,1537228672809129301,1317624576693539401,1229782938247303441,1190112520884487201,1171221845949812801,72624976668147841,72340172838076673,18049651735527937,1154048505100108801,36046397799139329,1153203048319815681,4504149450301441,72061992352890881,1152956690052710401,281479271743489,2251816993685505,18014467229220865,144115462954287105,1152922604119523329,4398048608257,17592190238721,70368752566273,281474993487873,1125899940397057,4503599694479361,18014398643699713,72057594306363393,288230376688582657,1152921505680588801,2147483649,4294967297,8589934593,17179869185,34359738369,68719476737,137438953473,274877906945,549755813889,1099511627777,2199023255553,4398046511105,8796093022209,17592186044417,35184372088833,70368744177665,140737488355329,281474976710657,562949953421313,1125899906842625,2251799813685249,4503599627370497,9007199254740993,18014398509481985,36028797018963969,72057594037927937,144115188075855873,288230376151711745,576460752303423489,1152921504606846977,2305843009213693953}';
+  top int := CASE cycle WHEN 0 THEN high ELSE low + cycle - 1 END;
+  item text;
   slash int;
   dash int;
   value text;
@@ -347,10 +355,17 @@ DECLARE
   first int;
   last int;
   step int;
+  row bigint;                                            -- every step-th bit, from bit 0 on
   mask bigint := 0;
 BEGIN
-  LOOP
-    IF strpos(word, ',') > 0 THEN item := split_part(substr(word, at), ',', 1); END IF;
+  FOREACH item IN ARRAY CASE WHEN strpos(word, ',') = 0 THEN ARRAY[word] ELSE cron_items(word) END LOOP
+    IF length(item) < 3 AND item <> '' AND translate(item, '0123456789', '') = '' THEN
+      first := item;
+      IF first BETWEEN low AND top THEN
+        mask := mask | (1::bigint << first);
+        CONTINUE;
+      END IF;
+    END IF;
     slash := strpos(item, '/');
     dash := strpos(item, '-');
     step := CASE WHEN slash = 0 THEN 1 WHEN item ~ '/[0-9]{1,4}$' THEN substr(item, slash + 1)::int END;
@@ -363,22 +378,37 @@ BEGIN
       last := CASE WHEN slash > 0 OR value = '*' THEN high ELSE first END;
     END IF;
     IF (step > 0 AND first BETWEEN low AND high AND last BETWEEN low AND high AND (first <= last OR cycle > 0)) IS NOT TRUE THEN
-      range := cron_item(item, field, low, high, cycle, names, p, n, w, skip + at - 1);
+      range := cron_item(item, field, low, high, cycle, names, p, n, w, skip + cron_item_place(word, item));
       first := range[1];
       last := range[2];
       step := range[3];
     END IF;
     IF first > last THEN last := last + cycle; END IF;
-    IF step = 1 AND (cycle = 0 OR last < low + cycle) THEN
-      mask := mask | (((2::bigint << last - first) - 1) << first);
-    ELSE
-      FOR number IN first .. last BY step LOOP
-        mask := mask | (1::bigint << CASE cycle WHEN 0 THEN number ELSE low + (number - low) % cycle END);
-      END LOOP;
+    IF cycle > 0 AND first > top THEN                    -- 7 is Sunday again
+      first := first - cycle;
+      last := last - cycle;
     END IF;
-    at := at + length(item) + 1;
-    IF at > length(word) + 1 THEN RETURN mask; END IF;
+    row := CASE WHEN step < 62 THEN every[step] ELSE 1 END;
+    mask := mask | ((row & ((2::bigint << least(last, top) - first) - 1)) << first);
+    IF last > top THEN                                   -- on from the bottom, in step
+      first := first + ((top - first) / step + 1) * step - cycle;
+      IF first <= last - cycle THEN mask := mask | ((row & ((2::bigint << last - cycle - first) - 1)) << first); END IF;
+    END IF;
   END LOOP;
+  RETURN mask;
+END $$;
+
+-- The items of a list in order. A long one may say the same hundreds of times, which is heard once.
+CREATE OR REPLACE FUNCTION cron_items(word text) RETURNS text[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+BEGIN
+  IF length(word) < 60 THEN RETURN CASE word WHEN '' THEN '{""}' ELSE string_to_array(word, ',') END; END IF;
+  RETURN ARRAY(SELECT u.item FROM unnest(string_to_array(word, ',')) WITH ORDINALITY u(item, i) GROUP BY u.item ORDER BY min(u.i));
+END $$;
+
+-- Where the first of such items begins, from 0 on.
+CREATE OR REPLACE FUNCTION cron_item_place(word text, item text) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+BEGIN
+  RETURN strpos(',' || word || ',', ',' || item || ',') - 1;
 END $$;
 
 -- One item of a list as {first, last, step}; it begins at the given place of word w.
@@ -392,7 +422,7 @@ DECLARE
   first int;
   last int;
 BEGIN
-  IF item !~ '^(\*|[0-9A-Za-z]+(-[0-9A-Za-z]+)?)(/[0-9]+)?$' THEN
+  IF item !~ '^([*]|[0-9A-Za-z]+(-[0-9A-Za-z]+)?)(/[0-9]+)?$' THEN
     PERFORM cron_refuse_item(item, field, low, high, names, p, cron_position(p, n, w) + at);
   END IF;
   IF slash > 0 THEN
@@ -421,27 +451,27 @@ BEGIN
   IF number BETWEEN low AND high THEN RETURN number; END IF;
   IF value ~ '^[0-9]+$' THEN
     PERFORM cron_refuse(p, cron_position(p, n, w) + at, length(value), field, format('%s is not in %s to %s', cron_shown(value), low, high),
-      CASE WHEN low = 0 AND number = high + 1 THEN '0' END);          -- 24:00, minute 60
+      CASE WHEN number = high + 1 AND number IN (24, 60) THEN '0' END);          -- 24:00, minute 60
   END IF;
   number := array_position(names, upper(value));
   IF number IS NULL THEN PERFORM cron_refuse_name(value, field, low, high, names, p, cron_position(p, n, w) + at); END IF;
   RETURN low + number - 1;
 END $$;
 
--- The year field: 17 masks of 62 years each, from 1970 on.
+-- The year field: 17 masks of 62 years each, from 1970 on. In between it is a bit string of them all, whose first bit is 1970.
 CREATE OR REPLACE FUNCTION cron_years(word text, p text, n int, w int) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
 DECLARE
   item text;
   range int[];
-  at int := 0;
-  masks bigint[] := array_fill(0::bigint, '{17}');
+  years bit(1054) := repeat('0', 1054)::bit(1054);
+  masks bigint[] := '{}';
 BEGIN
-  FOREACH item IN ARRAY CASE word WHEN '' THEN '{""}' ELSE string_to_array(word, ',') END LOOP
-    range := cron_item(item, 'year', 1970, 3000, 0, '{}', p, n, w, at);
-    FOR year IN range[1] - 1970 .. range[2] - 1970 BY range[3] LOOP
-      masks[year / 62 + 1] := masks[year / 62 + 1] | (1::bigint << year % 62);
-    END LOOP;
-    at := at + length(item) + 1;
+  FOREACH item IN ARRAY cron_items(word) LOOP
+    range := cron_item(item, 'year', 1970, 3000, 0, '{}', p, n, w, cron_item_place(word, item));
+    years := years | rpad(repeat('0', range[1] - 1970) || repeat(rpad('1', range[3], '0'), (range[2] - range[1]) / range[3] + 1), 1054, '0')::bit(1054);
+  END LOOP;
+  FOR i IN 0 .. 16 LOOP
+    masks := masks || reverse(substr(years::text, 62 * i + 1, 62))::bit(62)::bigint;
   END LOOP;
   RETURN masks;
 END $$;
@@ -450,14 +480,15 @@ END $$;
 CREATE OR REPLACE FUNCTION cron_month_specials(word text, p text, n int, w int) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
 DECLARE
   item text;
-  at int := 0;
+  at int;
   days bigint := 0;
   lasts bigint := 0;
   last_workdays bigint := 0;
   workdays bigint := 0;
   number int;
 BEGIN
-  FOREACH item IN ARRAY string_to_array(word, ',') LOOP
+  FOREACH item IN ARRAY cron_items(word) LOOP
+    at := cron_item_place(word, item);
     IF item ~ '^L(-[0-9]+)?W?$' THEN
       number := CASE WHEN item ~ '-' THEN cron_value(rtrim(substr(item, 3), 'W'), 'day of month', 1, 30, '{}', p, n, w, at + 2) ELSE 0 END;
       IF item ~ 'W' THEN last_workdays := last_workdays | (1073741824 >> number); ELSE lasts := lasts | (1073741824 >> number); END IF;
@@ -467,7 +498,6 @@ BEGIN
       IF item ~ '[lw]' AND upper(item) ~ '^(L(-[0-9]+)?W?|[0-9]+W)$' THEN PERFORM cron_refuse_small(item, 'day of month', p, cron_position(p, n, w) + at); END IF;
       days := days | (cron_list(item, 'day of month', 1, 31, 0, '{}', p, n, w, at) >> 1);
     END IF;
-    at := at + length(item) + 1;
   END LOOP;
   RETURN ARRAY[days, lasts, last_workdays, workdays];
 END $$;
@@ -477,7 +507,7 @@ CREATE OR REPLACE FUNCTION cron_week_specials(word text, p text, n int, w int, s
 DECLARE
   names text[] := '{SUN,MON,TUE,WED,THU,FRI,SAT}';
   item text;
-  at int := skip;
+  at int;
   weekdays bigint := 0;
   nth bigint := 0;
   nth_last bigint := 0;
@@ -486,7 +516,8 @@ DECLARE
   day int;
   number int;
 BEGIN
-  FOREACH item IN ARRAY string_to_array(word, ',') LOOP
+  FOREACH item IN ARRAY cron_items(word) LOOP
+    at := skip + cron_item_place(word, item);
     IF item ~ '^([0-9]+|[A-Za-z]{3})(#?L|#-?[0-9]+)$' THEN
       mark := strpos(translate(item, 'L', '#'), '#');
       day := cron_value(left(item, mark - 1), 'day of week', 0, 7, names, p, n, w, at) % 7;
@@ -513,7 +544,6 @@ BEGIN
       END IF;
       weekdays := weekdays | cron_list(item, 'day of week', 0, 7, 7, names, p, n, w, at);
     END IF;
-    at := at + length(item) + 1;
   END LOOP;
   RETURN ARRAY[weekdays, nth, nth_last, rows];
 END $$;

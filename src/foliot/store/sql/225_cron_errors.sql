@@ -20,7 +20,7 @@ DECLARE
   at int := length(array_to_string(parts[:n - 1], '|')) + CASE WHEN n > 1 THEN 1 ELSE 0 END;
 BEGIN
   IF w = 0 THEN RETURN at; END IF;
-  RETURN at + regexp_instr(parts[n], '[^ \t]+', 1, w) - 1;
+  RETURN at + regexp_instr(parts[n], E'[^ \t]+', 1, w) - 1;
 END $$;
 
 -- A piece of a pattern inside a message: bounded, and as Python shows it.
@@ -29,12 +29,12 @@ DECLARE
   shown text := CASE WHEN length(piece) > 40 THEN left(piece, 40) || '...' ELSE piece END;
   mark text := CASE WHEN shown ~ '''' AND shown !~ '"' THEN '"' ELSE '''' END;
 BEGIN
-  shown := replace(replace(replace(replace(shown, '\', '\\'), E'\t', '\t'), E'\n', '\n'), E'\r', '\r');
+  shown := replace(replace(replace(replace(shown, E'\\', E'\\\\'), E'\t', E'\\t'), E'\n', E'\\n'), E'\r', E'\\r');
   IF shown ~ E'[\x01-\x1f\x7f]' THEN
-    shown := (SELECT string_agg(CASE WHEN x ~ E'[\x01-\x1f\x7f]' THEN '\x' || lpad(to_hex(ascii(x)), 2, '0') ELSE x END, '' ORDER BY i)
+    shown := (SELECT string_agg(CASE WHEN x ~ E'[\x01-\x1f\x7f]' THEN E'\\x' || lpad(to_hex(ascii(x)), 2, '0') ELSE x END, '' ORDER BY i)
       FROM regexp_split_to_table(shown, '') WITH ORDINALITY e(x, i));
   END IF;
-  RETURN mark || CASE mark WHEN '''' THEN replace(shown, '''', '\''') ELSE shown END || mark;
+  RETURN mark || CASE mark WHEN '''' THEN replace(shown, '''', E'\\''') ELSE shown END || mark;
 END $$;
 
 CREATE OR REPLACE FUNCTION cron_refuse_zone(p text, at int, name text) RETURNS void LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
