@@ -14,10 +14,14 @@ from foliot.maintenance.promoter import Promoter
 from foliot.maintenance.reclaimer import Reclaimer
 from foliot.maintenance.sweeper import Sweeper
 from foliot.payloads import PayloadStore
+from foliot.scheduler.declarer import Declarer
+from foliot.scheduler.scheduler import LONGEST_DEAF_SLEEP, LONGEST_SLEEP, Scheduler
 from foliot.settings import Settings
 from foliot.store.line import Disconnected, Line
 from foliot.store.queries import queries
 from foliot.telemetry.events import Events
+from foliot.worker.commands import TYPE as COMMAND
+from foliot.worker.commands import command_handler
 from foliot.worker.doorbell import Doorbell
 from foliot.worker.engine import Capacity
 from foliot.worker.handlers import Handlers
@@ -39,7 +43,15 @@ def capacity_for(concurrency: int | None, cores: int | None = None) -> Capacity:
 
 
 def plan_for(
-    settings: Settings, url: str, handlers: Handlers, *, app: str, queues: tuple[str, ...], once: bool = False
+    settings: Settings,
+    url: str,
+    handlers: Handlers,
+    *,
+    app: str,
+    queues: tuple[str, ...],
+    once: bool = False,
+    scheduler: bool = True,
+    declared: bytes = b"[]",
 ) -> Plan:
     return Plan(
         url=url,
@@ -57,6 +69,8 @@ def plan_for(
         poll_multiplier=settings.poll_multiplier,
         prepare=settings.prepared_statements,
         once=once,
+        scheduler=scheduler,
+        declared=declared,
     )
 
 
@@ -73,7 +87,8 @@ class Node:
         alive: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
         payload_store: PayloadStore | None = None,
     ) -> None:
-        self.plan, self._handlers, self._events = plan, handlers, events
+        self.plan, self._events = plan, events
+        self._handlers = {**handlers, COMMAND: command_handler(plan.url, plan.schema)}
         self._grace, self._alive, self._payload_store = unknown_type_grace, alive, payload_store
         self._queries = queries(plan.schema)
         self._worker: Worker | None = None
@@ -93,21 +108,7 @@ class Node:
         self._made.set()
         if self._asked:  # told to stop before it began
             (worker.stop if self._asked == "stop" else worker.drain)()
-        promoting = asyncio.Event()
-        bell.on_ring, bell.on_stop_request = promoting.set, worker.stop_request
-        promoter, reclaimer, caretaker = (
-            Promoter(line),
-            Reclaimer(line, plan.lease),
-            Caretaker(line, unknown_type_grace=self._grace),
-        )
-        chores = [
-            asyncio.create_task(_listen(bell)),
-            asyncio.create_task(_repeat(promoter.run, line, woken=promoting)),
-            asyncio.create_task(_repeat(reclaimer.run, line)),
-            asyncio.create_task(_repeat(caretaker.run, line)),
-        ]
-        if self._payload_store is not None:
-            chores.append(asyncio.create_task(_repeat(Sweeper(line, self._payload_store).run, line)))
+        chores = self._chores(line, bell, worker)
         try:
             await worker.run()
         finally:
@@ -116,6 +117,45 @@ class Node:
             await asyncio.gather(*chores, return_exceptions=True)
             await bell.close()
             await line.close()
+
+    def _chores(self, line: Line, bell: Doorbell, worker: Worker) -> list[asyncio.Task[None]]:
+        plan, promoting = self.plan, asyncio.Event()
+        bell.on_ring, bell.on_stop_request = promoting.set, worker.stop_request
+        chores = [
+            _listen(bell),
+            _repeat(Promoter(line).run, line, woken=promoting),
+            _repeat(Reclaimer(line, plan.lease).run, line),
+            _repeat(Caretaker(line, unknown_type_grace=self._grace).run, line),
+        ]
+        if self._payload_store is not None:
+            chores.append(_repeat(Sweeper(line, self._payload_store).run, line))
+        declarer, scheduler = Declarer(line, plan.declared), Scheduler(line, self._events)
+        if plan.scheduler:
+            chores.append(self._schedule(scheduler, line, bell, worker))
+
+        async def begin(epoch: int) -> None:
+            await declarer.declare(epoch)
+            if plan.once and plan.scheduler:  # what is due now is among what is left to do
+                await scheduler.run_all()
+
+        worker.on_registered = begin
+        return [asyncio.create_task(chore) for chore in chores]
+
+    async def _schedule(self, scheduler: Scheduler, line: Line, bell: Doorbell, worker: Worker) -> None:
+        """From the moment that the node has said what it declares, so that it does not fire what it makes obsolete."""
+        changed = asyncio.Event()
+        bell.on_schedules = changed.set
+        await worker.registered.wait()
+        self._events.tell("scheduler_started", name=self.plan.name)
+        try:
+            await _repeat(
+                scheduler.run,
+                line,
+                woken=changed,
+                longest=lambda: LONGEST_SLEEP if bell.listening else LONGEST_DEAF_SLEEP,
+            )
+        finally:
+            self._events.tell("scheduler_stopped", name=self.plan.name)
 
     async def ready(self) -> None:
         """Returns when the node is registered and works."""
@@ -166,6 +206,7 @@ async def _repeat(
     line: Line,
     *,
     woken: asyncio.Event | None = None,
+    longest: Callable[[], float] = lambda: 1.0,
 ) -> None:
     """Runs a chore as often as it asks for, or sooner when it is woken."""
     while True:
@@ -181,7 +222,7 @@ async def _repeat(
         if woken is None:
             await asyncio.sleep(pause)
         else:
-            await _sleep_unless(woken, min(pause, 1.0))
+            await _sleep_unless(woken, min(pause, longest()))
 
 
 async def _sleep_unless(woken: asyncio.Event, seconds: float) -> None:

@@ -86,7 +86,7 @@ def ensure_usable(app: App) -> Status:
     return found
 
 
-def make_node(app: App, *, once: bool = False, **settings: Any) -> Node:
+def make_node(app: App, *, once: bool = False, scheduler: bool = True, **settings: Any) -> Node:
     """A node for all tasks of an app, with its settings, changed as told."""
     from dataclasses import replace
 
@@ -95,7 +95,16 @@ def make_node(app: App, *, once: bool = False, **settings: Any) -> Node:
     chosen = replace(app.settings, **settings) if settings else app.settings
     handlers = app.handlers()
     queues = chosen.queues or tuple(sorted(app.queue_names()))
-    plan = plan_for(chosen, app.database_url, handlers, app=app.name, queues=queues, once=once)
+    plan = plan_for(
+        chosen,
+        app.database_url,
+        handlers,
+        app=app.name,
+        queues=queues,
+        once=once,
+        scheduler=scheduler,
+        declared=app.declared.as_json(),
+    )
     return Node(
         plan,
         handlers,

@@ -21,6 +21,9 @@ class Caretaker:
             (min(60.0, max(1.0, unknown_type_grace / 4)), lambda: line.execute("expire_unsupported", (self._grace,))),
             (10.0, lambda: line.execute("unpark_paused")),
             (60.0, lambda: line.execute("sweep_claims")),
+            (10.0, lambda: line.execute("release_held")),
+            (3600.0, lambda: line.execute("make_slot_partitions")),
+            (3600.0, lambda: line.execute("prune_slots")),
         ]
         self._due = [0.0] * len(self._chores)
 

@@ -40,6 +40,7 @@ class Doorbell:
         self._holding = False
         self.on_stop_request: Callable[[str], None] = lambda job_id: None
         self.on_ring: Callable[[], None] = lambda: None
+        self.on_schedules: Callable[[], None] = lambda: None
 
     async def open(self) -> None:
         """Listens, or says why it cannot; may be called again after the connection was lost."""
@@ -56,6 +57,7 @@ class Doorbell:
         self._connection, self._holding = connection, False
         self._watch()
         self.ring()  # what was enqueued meanwhile rang for nobody
+        self.on_schedules()
 
     @property
     def listening(self) -> bool:
@@ -71,6 +73,8 @@ class Doorbell:
         else:
             self._rung.set()
             self.on_ring()
+            if notify.payload == "schedules":  # or a queue of that name, which does no harm
+                self.on_schedules()
 
     def _watch(self) -> None:
         if self._connection is not None:

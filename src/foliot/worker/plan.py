@@ -30,6 +30,8 @@ class Plan:
     poll_multiplier: float = 2.0
     prepare: bool = True
     once: bool = False  # stop when nothing is left to do
+    scheduler: bool = True  # also makes the jobs of schedules
+    declared: bytes = b"[]"  # the schedules in the app's code, as JSON
     jobs_per_child: int | None = None
     memory_per_child: int | None = None  # bytes
     labels: dict[str, Any] = field(default_factory=dict)

@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -17,6 +18,7 @@ from foliot._version import __version__
 from foliot.errors import FoliotError
 from foliot.store.line import Disconnected, Line, NameTaken, NodeDraining, NodeLost, Refused
 from foliot.store.queries import Queries
+from foliot.telemetry.context import about
 from foliot.telemetry.events import Events
 from foliot.worker.claimer import Claimer
 from foliot.worker.doorbell import Doorbell
@@ -58,6 +60,7 @@ class Worker:
         self._settler.on_settled, self._settler.on_refused = teller.settled, teller.refused
         self._settler.on_progress = self.engine.room.set
         self.registered = asyncio.Event()
+        self.on_registered: Callable[[int], Awaitable[None]] | None = None  # before it works under a new epoch
         self._draining = asyncio.Event()
         self._over = asyncio.Event()
         self._heartbeat: Heartbeat | None = None
@@ -156,8 +159,10 @@ class Worker:
             "instance": instance,
             "foliot_version": __version__,
         }
-        ((self.epoch,),) = await self._claims.execute("register", params)
-        self._settler.epoch = self._claimer.epoch = self.epoch
+        ((epoch,),) = await self._claims.execute("register", params)
+        if self.on_registered is not None:
+            await self.on_registered(epoch)
+        self.epoch = self._settler.epoch = self._claimer.epoch = epoch
         self._next_abandon = time.monotonic() + self._plan.lease
         self._lost = False
         self._heartbeat = self._new_heartbeat()
@@ -182,7 +187,8 @@ class Worker:
             self.engine.give_back(older=GIVE_BACK_AFTER)
             for run in self.engine.runs:
                 if self._is_stuck(run) and not self._draining.is_set():
-                    logger.error("Job %s (%s) does not return from its time-out: this process ends", run.id, run.type)
+                    told = "Job %s (%s) does not return from its time-out: this process ends"
+                    logger.error(told, run.id, run.type, extra=about(run))
                     self.exit_code = EXIT_WEDGED
                     self.drain()
             await asyncio.sleep(0.25)

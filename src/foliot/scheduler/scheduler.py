@@ -1,0 +1,77 @@
+"""The scheduler's loop: ticks when the next slot is due, on the database's clock, and when a schedule was changed.
+
+All that matters is in one SQL function, `tick`, in one transaction. So any number of these may run, any of them may die
+at any point, and this one need not know what the others do: at worst it asks in vain.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from foliot.store.line import Line
+from foliot.telemetry.events import Events
+
+logger = logging.getLogger("foliot.scheduler")
+
+BATCH = 1000
+LONGEST_SLEEP = 60.0  # a monthly schedule is not looked at each second; a change rings
+LONGEST_DEAF_SLEEP = 5.0  # while nothing can ring
+TURN = 0.02  # something is due and in another scheduler's hands
+FULL_LOOK_EVERY = 60.0
+RECENT = 300.0
+FOREVER = 1e9
+
+
+class Scheduler:
+    def __init__(self, line: Line, events: Events) -> None:
+        self._line, self._events = line, events
+        self._next_full, self._connection = 0.0, -1
+
+    async def run(self) -> float:
+        """One tick; seconds until the next one.
+
+        Mostly it looks at the last minutes only: entries that an old snapshot keeps in the index are not walked again.
+        After an outage everything may be due, so then it looks at all.
+        """
+        full = time.monotonic() >= self._next_full or self._connection != self._line.connections
+        ((fired, missed, skipped, wait, events),) = await self._line.execute(
+            "tick", (BATCH, FOREVER if full else RECENT)
+        )
+        self._connection = self._line.connections
+        done = fired + missed + skipped
+        if done:
+            logger.debug("Tick: %d jobs, %d slots missed, %d skipped", fired, missed, skipped)
+        if full and not done:
+            self._next_full = time.monotonic() + FULL_LOOK_EVERY
+        if events != "[]":
+            self._tell(events)
+        return _pause(wait, done)
+
+    async def run_all(self) -> None:
+        """Until nothing is due that is not in other hands."""
+        while await self.run() == 0.0:
+            pass
+
+    def _tell(self, events: str) -> None:
+        for event in orjson.loads(events):
+            name = event.pop("event")
+            if name == "schedule_overdue":
+                logger.warning("Schedule %(schedule)s: the run of %(slot)s should have ended by %(due_by)s", event)
+            self._events.tell(name, **{key: _value(key, value) for key, value in event.items()})
+
+
+def _pause(wait: float | None, done: int) -> float:
+    if wait is None:
+        return LONGEST_SLEEP
+    if wait > 0:
+        return min(wait, LONGEST_SLEEP)
+    return 0.0 if done else TURN
+
+
+def _value(key: str, value: str) -> Any:
+    return datetime.fromisoformat(value) if key in {"slot", "due_by"} else value
