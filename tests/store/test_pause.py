@@ -128,6 +128,20 @@ def test_resume_waits_for_a_claim_that_puts_jobs_aside(db: Db) -> None:
     db.expect(job, wait=None)
 
 
+def test_a_resume_in_a_transaction_that_was_left_open_holds_up_no_claim(db: Db) -> None:
+    """What a claim puts aside meanwhile is found by the chore."""
+    operator, epoch = db.session(), db.node()
+    paused, other = db.enqueue("p", priority=9), db.enqueue("o")
+    db.value("pause", type="p")
+    db.value("pause", queue="elsewhere")
+    operator.begin()
+    operator.value("resume", type="p")
+    assert [row.id for row in db.claim(epoch)] == [other]
+    operator.commit()
+    assert db.value("unpark_paused") == 1
+    assert [row.id for row in db.claim(epoch)] == [paused]
+
+
 def test_claims_do_not_wait_for_each_other_because_of_a_pause(db: Db) -> None:
     one, other = db.session(), db.session()
     first, second = db.node(), db.node()

@@ -22,8 +22,8 @@ DECLARE
 BEGIN
   PERFORM check_isolation('claim');
   PERFORM check_active(claim.epoch);
-  PERFORM FROM pauses FOR KEY SHARE;                     -- resume waits for us, and then finds what we put aside
-  IF FOUND THEN
+  IF EXISTS (SELECT FROM pauses) THEN
+    PERFORM FROM pauses FOR KEY SHARE SKIP LOCKED;       -- resume waits for us, and then finds what we put aside; we do not wait for one under way
     open_queues := unpaused(claim.queues);
     types_paused := EXISTS (SELECT FROM pauses p WHERE p.type IS NOT NULL);
   END IF;

@@ -1,5 +1,6 @@
 -- Declares nodes lost and takes back what they held. The caller names (epoch, n) pairs whose beat it has itself seen unchanged for a full lease on its own
--- clock; the database's clock must agree. The DELETE re-checks n, so a heartbeat that commits first wins.
+-- clock; the database's clock must agree, and a heartbeat that commits first wins. What somebody has locked (a beat, or a claim in a transaction that was left
+-- open) is passed over until the next call: one session that hangs must not keep everybody's lost jobs waiting.
 -- A lost job comes back to run alone; at the third loss in a row, or at the first when it has one attempt only, it is dead.
 CREATE OR REPLACE FUNCTION reclaim(epochs bigint[] DEFAULT '{}', beats_seen bigint[] DEFAULT '{}', now timestamptz DEFAULT NULL)
 RETURNS TABLE (id uuid, epoch bigint, state text) LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
@@ -8,15 +9,13 @@ SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off 
 DECLARE
   t timestamptz := coalesce(reclaim.now, clock());
   gone bigint;
-  beat bigint;
   how text;
 BEGIN
   PERFORM check_isolation('reclaim');
-  FOR gone, beat IN SELECT s.epoch, s.n FROM unnest(reclaim.epochs, reclaim.beats_seen) s(epoch, n) ORDER BY 1 LOOP   -- in one order: no deadlock with another reclaim
-    DELETE FROM beats b USING nodes nd WHERE b.epoch = gone AND b.n = beat AND nd.epoch = gone AND b.at < t - nd.lease;
-    IF FOUND THEN PERFORM lose(gone, t); END IF;
-  END LOOP;
-  FOR gone, how IN SELECT nd.epoch, nd.state FROM nodes nd WHERE nd.state IN ('lost', 'left') AND EXISTS (SELECT FROM claims c WHERE c.epoch = nd.epoch) LOOP
+  PERFORM lose(x.epoch, t) FROM (
+    SELECT b.epoch FROM unnest(reclaim.epochs, reclaim.beats_seen) s(epoch, n) JOIN beats b ON b.epoch = s.epoch AND b.n = s.n
+      JOIN nodes nd ON nd.epoch = b.epoch AND b.at < t - nd.lease FOR UPDATE OF b, nd SKIP LOCKED) x;
+  FOR gone, how IN SELECT nd.epoch, nd.state FROM (SELECT DISTINCT c.epoch FROM claims c) held JOIN nodes nd USING (epoch) WHERE nd.state IN ('lost', 'left') LOOP
     IF how = 'left' THEN                                 -- it left politely while somebody had these locked: no loss
       PERFORM release_claims(ARRAY(SELECT c.fence FROM claims c WHERE c.epoch = gone), t);
     ELSE
@@ -25,10 +24,11 @@ BEGIN
   END LOOP;
 END $$;
 
+-- The caller has locked its beat and its row: no claim of this node is under way, and later ones find it lost.
 CREATE OR REPLACE FUNCTION lose(epoch bigint, t timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 BEGIN
-  PERFORM FROM nodes n WHERE n.epoch = lose.epoch FOR UPDATE;      -- waits for claims of this node under way; later ones find it lost
+  DELETE FROM beats b WHERE b.epoch = lose.epoch;
   UPDATE nodes n SET state = 'lost', ended_at = lose.t WHERE n.epoch = lose.epoch;
   DELETE FROM runs r WHERE r.epoch = lose.epoch;
   DELETE FROM node_types nt WHERE nt.epoch = lose.epoch;
