@@ -186,3 +186,58 @@ async def test_observers_hear_what_happened_and_cannot_break_it(bench: Workbench
 def test_an_unknown_event_is_refused() -> None:
     with pytest.raises(ValueError, match="job_died"):
         App("postgresql://x/y").on("job_dies")(lambda **_: None)
+
+
+async def test_what_stands_around_an_enqueue_hears_of_its_failure(bench: Workbench) -> None:
+    seen: list[str] = []
+
+    def note(name: str) -> Any:
+        def around(job: NewJob) -> Generator[NewJob, Enqueued, None]:
+            try:
+                yield job
+                seen.append(f"{name} sent")
+            except Exception as error:
+                seen.append(f"{name} {type(error).__name__}")
+                if name == "inner":
+                    raise LookupError("instead") from error
+                raise
+
+        return around
+
+    bench.app.around_enqueue(note("outer"))
+    bench.app.around_enqueue(note("inner"))
+
+    @bench.app.task
+    async def one(n: int) -> None: ...
+
+    with pytest.raises(LookupError, match="instead"):
+        await one.using(priority=10**6).aenqueue(1)
+    assert seen == ["inner Invalid", "outer LookupError"]
+    seen.clear()
+    with pytest.raises(LookupError):
+        await bench.app.aenqueue_many([one.bind(1), one.using(priority=10**6).bind(2)])
+    assert seen[:2] == ["inner Invalid", "outer LookupError"]
+    assert len(seen) == 4
+    seen.clear()
+    await bench.app.aenqueue_many([one.bind(1), one.bind(2)])
+    assert seen == ["inner sent", "outer sent"] * 2
+
+
+async def test_if_one_of_those_around_an_enqueue_cannot_begin_the_others_hear_of_it(bench: Workbench) -> None:
+    seen: list[str] = []
+
+    @bench.app.around_enqueue
+    def outer(job: NewJob) -> Generator[NewJob, Enqueued, None]:
+        try:
+            yield job
+        except ZeroDivisionError:
+            seen.append("heard")
+            raise
+
+    @bench.app.around_enqueue
+    def broken(job: NewJob) -> Generator[NewJob, Enqueued, None]:
+        yield job._replace(priority=1 // 0)
+
+    with pytest.raises(ZeroDivisionError):
+        await bench.app.aenqueue("t")
+    assert seen == ["heard"]

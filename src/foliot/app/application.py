@@ -184,73 +184,66 @@ class App(Registry):
         calls = list(calls)
         connection = _one_connection(calls, connection)
         self._refuse_to_block("enqueue_many", connection)
-        news, entered = self._sending(calls)
-        news = [self.stored.keep(job) for job in news]
-        if connection is not None:
-            here = plans.enqueue_many_here(news, self._home, copy=foreign.copies(connection))
-            answers = foreign.run(here, connection, self._queries, call="enqueue_many")
-        else:
-            plan = partial(plans.enqueue_many, news)
-            answers = self.client.run_surely(lambda again: plan(resend=again), together=True)
-        self.stored.drop_duplicates(news, answers)
-        return self._jobs(calls, answers, entered)
+        with self.around.sending([call.new_job() for call in calls]) as sending:
+            jobs = [self.stored.keep(job) for job in sending.jobs]
+            if connection is not None:
+                here = plans.enqueue_many_here(jobs, self._home, copy=foreign.copies(connection))
+                answers = foreign.run(here, connection, self._queries, call="enqueue_many")
+            else:
+                plan = partial(plans.enqueue_many, jobs)
+                answers = self.client.run_surely(lambda again: plan(resend=again), together=True)
+            sending.sent(answers)
+        self.stored.drop_duplicates(jobs, answers)
+        return [Job(self, call.task, answer) for call, answer in zip(calls, answers, strict=True)]
 
     async def aenqueue_many(self, calls: Iterable[Call[R]], *, connection: Any = None) -> list[Job[R]]:
         from foliot.client import foreign, plans
 
         calls = list(calls)
         connection = _one_connection(calls, connection)
-        news, entered = self._sending(calls)
-        news = await self.stored.akeep(news)
-        if connection is not None:
-            here = plans.enqueue_many_here(news, self._home, copy=foreign.copies(connection))
-            answers = await foreign.arun(here, connection, self._queries, call="enqueue_many")
-        else:
-            plan = partial(plans.enqueue_many, news)
-            answers = await self.aclient.run_surely(lambda again: plan(resend=again), together=True)
-        await self.stored.adrop_duplicates(news, answers)
-        return self._jobs(calls, answers, entered)
-
-    def _sending(self, calls: Sequence[Call[Any]]) -> tuple[list[NewJob], list[Any]]:
-        both = [self.around.sending(call.new_job()) for call in calls]
-        return [job for job, _ in both], [entered for _, entered in both]
-
-    def _jobs(self, calls: list[Call[R]], answers: list[Enqueued], entered: list[Any]) -> list[Job[R]]:
-        for each, answer in zip(entered, answers, strict=True):
-            self.around.sent(each, answer)
+        with self.around.sending([call.new_job() for call in calls]) as sending:
+            jobs = await self.stored.akeep(sending.jobs)
+            if connection is not None:
+                here = plans.enqueue_many_here(jobs, self._home, copy=foreign.copies(connection))
+                answers = await foreign.arun(here, connection, self._queries, call="enqueue_many")
+            else:
+                plan = partial(plans.enqueue_many, jobs)
+                answers = await self.aclient.run_surely(lambda again: plan(resend=again), together=True)
+            sending.sent(answers)
+        await self.stored.adrop_duplicates(jobs, answers)
         return [Job(self, call.task, answer) for call, answer in zip(calls, answers, strict=True)]
 
     def send(self, task: Task[..., R] | None, job: NewJob, options: Options) -> Job[R]:
         self._refuse_to_block("enqueue", options.connection)
         from foliot.client import foreign, plans
 
-        job, entered = self.around.sending(job)
-        job = self.stored.keep(job)
-        if options.connection is not None:
-            here = plans.enqueue_here(job, self._home, strict=options.strict)
-            answer = foreign.run(here, options.connection, self._queries, call="enqueue")
-        else:
-            plan = partial(plans.enqueue, job, strict=options.strict)
-            answer = self.client.run_surely(lambda again: plan(resend=again))
+        with self.around.sending([job]) as sending:
+            job = self.stored.keep(sending.jobs[0])
+            if options.connection is not None:
+                here = plans.enqueue_here(job, self._home, strict=options.strict)
+                answer = foreign.run(here, options.connection, self._queries, call="enqueue")
+            else:
+                plan = partial(plans.enqueue, job, strict=options.strict)
+                answer = self.client.run_surely(lambda again: plan(resend=again))
+            sending.sent([answer])
         if answer.id != job.id:
             self.stored.drop_duplicates([job], [answer])
-        self.around.sent(entered, answer)
         return self._enqueued(task, answer, committed=options.connection is None)
 
     async def asend(self, task: Task[..., R] | None, job: NewJob, options: Options) -> Job[R]:
         from foliot.client import foreign, plans
 
-        job, entered = self.around.sending(job)
-        [job] = await self.stored.akeep([job])
-        if options.connection is not None:
-            here = plans.enqueue_here(job, self._home, strict=options.strict)
-            answer = await foreign.arun(here, options.connection, self._queries, call="enqueue")
-        else:
-            plan = partial(plans.enqueue, job, strict=options.strict)
-            answer = await self.aclient.run_surely(lambda again: plan(resend=again))
+        with self.around.sending([job]) as sending:
+            [job] = await self.stored.akeep(sending.jobs)
+            if options.connection is not None:
+                here = plans.enqueue_here(job, self._home, strict=options.strict)
+                answer = await foreign.arun(here, options.connection, self._queries, call="enqueue")
+            else:
+                plan = partial(plans.enqueue, job, strict=options.strict)
+                answer = await self.aclient.run_surely(lambda again: plan(resend=again))
+            sending.sent([answer])
         if answer.id != job.id:
             await self.stored.adrop_duplicates([job], [answer])
-        self.around.sent(entered, answer)
         return self._enqueued(task, answer, committed=options.connection is None)
 
     def _enqueued(self, task: Task[..., R] | None, answer: Enqueued, *, committed: bool) -> Job[R]:

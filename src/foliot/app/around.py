@@ -3,7 +3,8 @@
 `@app.around_run` takes a generator function of the job: what stands before its `yield` runs before the handler, what
 stands after it afterwards; it may catch what the handler raised. It runs wherever the handler does: on the loop, in
 its thread, in its child process. `@app.around_enqueue` takes a generator function of the new job, which yields the
-job to be sent, perhaps another one, and gets the answer back. The first one registered is the outermost.
+job to be sent, perhaps another one, and gets the answer back, or has raised in it what went wrong. The first one
+registered is the outermost.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import contextlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextvars import ContextVar
 from functools import wraps
-from typing import Any
+from typing import Any, Self
 
 import orjson
 
@@ -22,7 +23,8 @@ from foliot.worker.handlers import Kind
 from foliot.worker.run import Run, current_job
 
 AroundRun = Callable[[Run], Generator[None, None, None]]
-AroundEnqueue = Callable[[NewJob], Generator[NewJob, Enqueued, None]]
+_Entered = Generator[NewJob, Enqueued, None]
+AroundEnqueue = Callable[[NewJob], _Entered]
 
 
 class NotSendable(FoliotError):
@@ -73,21 +75,22 @@ class Around:
 
     # -- around an enqueue
 
-    def sending(self, job: NewJob) -> tuple[NewJob, list[Generator[NewJob, Enqueued, None]]]:
-        """The job as it is to be sent, and whom to tell the answer."""
+    def sending(self, jobs: list[NewJob]) -> Sending:
+        return Sending(self, jobs)
+
+    def prepare(self, job: NewJob, entered: list[_Entered]) -> NewJob:
+        """The job as it is to be sent; those who hear of the answer are added to `entered`."""
         if self._propagate:
             job = self._with_context(job)
-        entered = []
         for each in self.enqueues:
             generator = each(job)
             job = next(generator)
             entered.append(generator)
-        return job, entered
+        return job
 
-    def sent(self, entered: list[Generator[NewJob, Enqueued, None]], answer: Enqueued) -> None:
-        for generator in reversed(entered):
-            with contextlib.suppress(StopIteration):
-                generator.send(answer)
+    @property
+    def is_empty(self) -> bool:
+        return not self.enqueues and not self._propagate
 
     def _with_context(self, job: NewJob) -> NewJob:
         found = {name: value for name, variable in self._propagate.items() if (value := variable.get(None)) is not None}
@@ -101,3 +104,50 @@ class Around:
                 f"A propagated context variable of {job.type} cannot be stored as JSON: {error}.",
                 hint=f"These travel with a job: {', '.join(self._propagate)}.",
             ) from None
+
+
+class Sending:
+    """Jobs on their way to the database: `jobs` as they are to be sent; the answers are told with `sent`."""
+
+    __slots__ = ("_around", "_entered", "jobs")
+
+    def __init__(self, around: Around, jobs: list[NewJob]) -> None:
+        self._around, self.jobs = around, jobs
+        self._entered: list[list[_Entered]] = []
+
+    def __enter__(self) -> Self:
+        if not self._around.is_empty:
+            try:
+                self.jobs = [self._prepared(job) for job in self.jobs]
+            except BaseException as error:
+                self._fail(error)
+                raise
+        return self
+
+    def _prepared(self, job: NewJob) -> NewJob:
+        self._entered.append([])
+        return self._around.prepare(job, self._entered[-1])
+
+    def sent(self, answers: Sequence[Enqueued]) -> None:
+        for entered, answer in zip(self._entered, answers, strict=False):  # none entered: nobody to tell
+            while entered:
+                with contextlib.suppress(StopIteration):
+                    entered.pop().send(answer)
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Each may raise something else instead; none can make a failure undone."""
+        told = error
+        for entered in self._entered:
+            while entered:
+                try:
+                    entered.pop().throw(told)
+                except StopIteration:
+                    continue
+                except BaseException as raised:  # noqa: BLE001
+                    told = raised
+        if told is not error:
+            raise told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,8 @@ def print_start(app: App, reference: str, node: Node, address: Address, status: 
 
 
 def print_lines(app: App) -> None:
-    """One line per attempt, as it ends."""
+    """One line per attempt, as it ends; the log keeps to what a line does not say, the tracebacks of dead jobs."""
+    logging.getLogger("foliot.jobs").setLevel(logging.ERROR)
     app.on("job_completed")(lambda job, outcome: _line(job, outcome))
     app.on("job_failed")(lambda job, outcome, error, final: _line(job, "dead" if final else outcome, error))
     app.on("job_snoozed")(lambda job, outcome: _line(job, outcome))

@@ -58,4 +58,7 @@ class Reclaimer:
         for epoch in stale:
             logger.warning("Node with epoch %d is lost", epoch)
         for job_id, epoch, state in rows:
-            logger.warning("Job %s was lost with node %d and is now %s", UUID(bytes=job_id), epoch, state)
+            job, level = UUID(bytes=job_id), logging.ERROR if state == "dead" else logging.WARNING
+            logger.log(
+                level, "Job %s was lost with node %d and is now %s", job, epoch, state, extra={"job_id": str(job)}
+            )

@@ -14,9 +14,14 @@ class JobLike(Protocol):
     def attempt(self) -> int: ...
 
 
-current: ContextVar[JobLike] = ContextVar("foliot_current_job")
+current: ContextVar[JobLike | None] = ContextVar("foliot_current_job", default=None)
+
+
+def about(job: JobLike) -> dict[str, object]:
+    """For `extra=` of what we log about a job, from outside its handler."""
+    return {"job_id": str(job.id), "attempt": job.attempt}
 
 
 def job_of_context() -> tuple[str | None, int | None]:
-    job = current.get(None)
+    job = current.get()
     return (None, None) if job is None else (str(job.id), job.attempt)

@@ -18,6 +18,7 @@ from typing import Any
 
 from foliot.model.signals import RetryAfter, Skip, Snooze
 from foliot.telemetry.context import current
+from foliot.telemetry.logs import configure_as_parent_did
 from foliot.worker.failures import PERMANENT, describe
 from foliot.worker.handlers import Handler
 from foliot.worker.processes import HEADER
@@ -62,6 +63,7 @@ class Child:
             return "failed", _description(error)
         finally:
             self._run = None
+            current.set(None)
 
     def _send(self, *message: Any) -> None:
         data = pickle.dumps(message)
@@ -111,6 +113,7 @@ def find_handler(reference: str, type: str) -> Handler:
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_with_parent(int(sys.argv[2]))
+    configure_as_parent_did()
     sys.path.insert(0, os.getcwd())  # noqa: PTH109  (as the command line does for the application)
     with socket.socket(fileno=int(sys.argv[1])) as channel:
         Child(channel).serve()

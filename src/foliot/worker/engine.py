@@ -19,7 +19,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from foliot.telemetry.context import current
+from foliot.telemetry.context import about, current
 from foliot.telemetry.events import Events
 from foliot.worker.failures import describe, ending_of
 from foliot.worker.handlers import Handler, Handlers, Kind
@@ -148,7 +148,9 @@ class Engine:
             if handler.kind != "process":  # a child decodes for itself
                 run.arguments = handler.decode(row.raw_payload[1:], row.version)
         except Exception as error:  # noqa: BLE001  (an upgrade function is the user's; whatever it raises is this job's end)
-            self._end_unstarted(row, ending_of(row, run.started, error))
+            ending = ending_of(row, run.started, error)
+            ending.run, run.raised = run, error
+            self._end_unstarted(row, ending)
             return None
         run.context = context = contextvars.copy_context()
         context.run(current.set, run)
@@ -255,7 +257,8 @@ class Engine:
 
     def _time_out(self, run: Run) -> None:
         if run in self.runs and run.stopping is None:
-            logger.warning("Job %s (%s) has timed out after %g s", run.id, run.type, run.claimed.timeout)
+            limit = run.claimed.timeout
+            logger.warning("Job %s (%s) has timed out after %g s", run.id, run.type, limit, extra=about(run))
             self._stop(run, "timed_out")
 
     def give_back(self, older: float = 0.0) -> int:
@@ -289,6 +292,7 @@ class Engine:
         try:
             result = value if value is None or run.handler.kind == "process" else run.handler.encode_result(value)
         except Exception as error:  # noqa: BLE001
+            run.raised = error
             self._end(Ending(run.claimed, "failed", run.started, error=describe(error, "permanent"), run=run))
             return
         self._settler.succeeded(run.claimed, run.started, result)
@@ -300,7 +304,7 @@ class Engine:
         if not self._leave(run):
             return
         ending = ending_of(run.claimed, run.started, error, run.stopping)
-        ending.run, run.seconds = run, run.age
+        ending.run, run.raised, run.seconds = run, error, run.age
         self._end(ending)
 
     def _leave(self, run: Run) -> bool:

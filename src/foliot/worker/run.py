@@ -53,6 +53,7 @@ class Run:
         "context",
         "handler",
         "last_progress",
+        "raised",
         "seconds",
         "started",
         "stopping",
@@ -71,6 +72,7 @@ class Run:
         self.timer: TimerHandle | None = None
         self.seconds = 0.0  # how long it took, once it has ended
         self.last_progress: Any = None
+        self.raised: BaseException | None = None  # what ended it
 
     @property
     def id(self) -> UUID:
@@ -172,7 +174,7 @@ class Run:
 
 def current_job() -> Run:
     """The job whose handler is calling."""
-    job = current.get(None)
+    job = current.get()
     if not isinstance(job, Run):
         raise LookupError("current_job() was called outside of a task's handler")
     return job

@@ -1,15 +1,23 @@
-"""Tells observers what became of runs, after commit."""
+"""Tells observers what became of runs, after commit, and the log of those that failed.
+
+A failed attempt that will be followed by another is a warning; a job that is dead is an error, with the traceback: who
+counts errors, as Sentry does, counts dead jobs.
+"""
 
 from __future__ import annotations
 
 import logging
+from typing import Any
 from uuid import UUID
 
+from foliot.telemetry.context import about
 from foliot.telemetry.events import Events
+from foliot.worker.handlers import RemoteError
 from foliot.worker.run import Run
 from foliot.worker.settler import Ending, Settled
 
 logger = logging.getLogger("foliot.worker")
+jobs_logger = logging.getLogger("foliot.jobs")
 
 
 class Teller:
@@ -29,7 +37,8 @@ class Teller:
 
     def refused(self, ids: list[bytes]) -> None:
         for job_id in ids:
-            logger.warning("Job %s was no longer ours when it ended; what it did is not recorded", UUID(bytes=job_id))
+            told = "Job %s was no longer ours when it ended; what it did is not recorded"
+            logger.warning(told, UUID(bytes=job_id), extra={"job_id": str(UUID(bytes=job_id))})
 
     def _tell(self, run: Run, ending: Ending, state: str) -> None:
         tell, what = self._events.tell, {"job": run, "outcome": ending.outcome}
@@ -38,7 +47,20 @@ class Teller:
         elif state == "canceled":
             tell("job_canceled", **what)
         elif ending.outcome in ("failed", "timed_out"):
+            _log(run, ending.error or {}, dead=state == "dead")
             tell("job_failed", **what, error=ending.error, final=state == "dead")
             tell("job_died" if state == "dead" else "job_retry", **what, error=ending.error)
         elif ending.outcome in ("snoozed", "released"):
             tell(f"job_{ending.outcome}", **what)
+
+
+def _log(run: Run, error: dict[str, Any], *, dead: bool) -> None:
+    why = f"{error.get('type', 'error')}: {error.get('message', 'unknown')}"
+    told = about(run) | {"type": run.type, "queue": run.queue}
+    if not dead:
+        count = (run.type, run.attempt, run.max_attempts)
+        jobs_logger.warning("%s has failed, attempt %d of %d: %s", *count, why.splitlines()[0], extra=told)
+    elif isinstance(run.raised, RemoteError):  # raised in a child process: its traceback is text
+        jobs_logger.error("%s is dead: %s\n%s", run.type, why, error.get("traceback", ""), extra=told)
+    else:
+        jobs_logger.error("%s is dead: %s", run.type, why, exc_info=run.raised, extra=told)

@@ -1,0 +1,169 @@
+"""OpenTelemetry: one trace from the enqueue to the end of the last attempt, through loop, threads and processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry import baggage, trace
+from opentelemetry.context import attach, detach
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import SpanKind, StatusCode
+
+from foliot.settings import Settings
+from foliot.store.refusals import Invalid
+from tests.worker import traced_tasks as tasks
+from tests.worker.conftest import Workbench
+
+
+@pytest.fixture
+def span_file(tmp_path: Path) -> Path:
+    return tmp_path / "spans"
+
+
+@pytest.fixture
+def bench(schema_database: str, span_file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workbench]:
+    monkeypatch.setenv("FOLIOT_DATABASE_URL", schema_database)
+    monkeypatch.setenv("TEST_SPANS", str(span_file))
+    workbench = Workbench(schema_database)
+    workbench.app = tasks.app
+    for name in ("client", "aclient", "database_url"):
+        tasks.app.__dict__.pop(name, None)
+    tasks.app.use(Settings.load(drain_timeout=5, poll_interval=0.01, poll_max_interval=0.05))
+    tasks.memory.clear()
+    yield workbench
+    tasks.app.close()
+
+
+def spans(name: str) -> list[ReadableSpan]:
+    return [span for span in tasks.memory.get_finished_spans() if span.name == name]
+
+
+def ids(span: ReadableSpan) -> tuple[int, int]:
+    assert span.context is not None
+    return span.context.trace_id, span.context.span_id
+
+
+def parent(span: ReadableSpan) -> tuple[int, int] | None:
+    return None if span.parent is None else (span.parent.trace_id, span.parent.span_id)
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+def written(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("task", [tasks.on_loop, tasks.in_thread], ids=["loop", "thread"])
+async def test_an_attempt_is_below_its_enqueue_and_linked_to_it(bench: Workbench, task: Any) -> None:
+    with tasks.tracer.start_as_current_span("request") as request:
+        job = await task.aenqueue()
+    await bench.work_off()
+    [sent], [processed], [work] = spans(f"enqueue {task.type}"), spans(f"process {task.type}"), spans("work")
+    assert (sent.kind, processed.kind) == (SpanKind.PRODUCER, SpanKind.CONSUMER)
+    assert parent(sent) == (request.get_span_context().trace_id, request.get_span_context().span_id)
+    assert parent(processed) == ids(sent)
+    assert [(link.context.trace_id, link.context.span_id) for link in processed.links] == [ids(sent)]
+    assert parent(work) == ids(processed)
+    common = {
+        "messaging.system": "foliot",
+        "messaging.destination.name": "default",
+        "messaging.message.id": str(job.id),
+        "foliot.job.type": task.type,
+        "foliot.tenant": "default",
+    }
+    assert attributes(sent) == common | {
+        "messaging.operation.name": "enqueue",
+        "messaging.operation.type": "send",
+        "foliot.job.created": True,
+    }
+    assert attributes(processed) == common | {
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.message.body.size": 2,
+        "foliot.job.attempt": 1,
+        "foliot.job.max_attempts": 5,
+    }
+
+
+async def test_a_child_process_goes_on_with_the_trace(bench: Workbench, span_file: Path) -> None:
+    job = await tasks.in_process.aenqueue()
+    await bench.work_off()
+    [sent] = spans(f"enqueue {tasks.in_process.type}")
+    assert await job.aresult(timeout=0) == format(ids(sent)[0], "032x")
+    work, processed = written(span_file)
+    assert (work["name"], processed["name"]) == ("work", f"process {tasks.in_process.type}")
+    assert work["parent_id"] == processed["context"]["span_id"]
+    assert processed["parent_id"] == f"0x{ids(sent)[1]:016x}"
+    assert processed["links"][0]["context"]["span_id"] == processed["parent_id"]
+
+
+async def test_each_attempt_is_a_span_and_only_failures_are_errors(bench: Workbench) -> None:
+    await tasks.fails.aenqueue()
+    await tasks.skips.aenqueue()
+    async with bench.working():
+        await bench.until(lambda: len(bench.sql("SELECT 1 FROM foliot.finished_jobs")) == 2)
+    first, second = spans(f"process {tasks.fails.type}")
+    assert [attributes(span)["foliot.job.attempt"] for span in (first, second)] == [1, 2]
+    assert [attributes(span)["error.type"] for span in (first, second)] == ["ValueError", "Permanent"]
+    assert (first.status.status_code, first.status.description) == (StatusCode.ERROR, "broken")
+    assert [event.name for event in first.events] == ["exception"]
+    [skipped] = spans(f"process {tasks.skips.type}")
+    assert (skipped.status.status_code, attributes(skipped)["foliot.job.outcome"]) == (StatusCode.UNSET, "skip")
+
+
+async def test_a_job_of_a_job_is_in_the_same_trace(bench: Workbench) -> None:
+    await tasks.enqueues_another.aenqueue()
+    await bench.work_off()
+    [outer], [inner] = spans(f"process {tasks.enqueues_another.type}"), spans(f"enqueue {tasks.on_loop.type}")
+    assert parent(inner) == ids(outer)
+
+
+async def test_jobs_that_are_sent_together_are_beside_each_other(bench: Workbench) -> None:
+    with tasks.tracer.start_as_current_span("request") as request:
+        await bench.app.aenqueue_many([tasks.on_loop.bind(), tasks.on_loop.bind()])
+        assert trace.get_current_span() is request
+    await bench.work_off()
+    sent, processed = spans(f"enqueue {tasks.on_loop.type}"), spans(f"process {tasks.on_loop.type}")
+    assert {parent(span) for span in sent} == {
+        (request.get_span_context().trace_id, request.get_span_context().span_id)
+    }
+    assert {parent(span) for span in processed} == {ids(span) for span in sent}
+    assert len({ids(span) for span in sent}) == 2
+
+
+async def test_a_refused_enqueue_is_an_error_in_its_span(bench: Workbench) -> None:
+    with pytest.raises(Invalid):
+        await tasks.on_loop.using(priority=10**6).aenqueue()
+    [sent] = spans(f"enqueue {tasks.on_loop.type}")
+    assert (sent.status.status_code, attributes(sent)["error.type"]) == (StatusCode.ERROR, "Invalid")
+
+
+async def test_a_duplicate_names_the_job_that_stands(bench: Workbench) -> None:
+    task = tasks.on_loop.using(idempotency_key="k")
+    first, _ = await task.aenqueue(), await task.aenqueue()
+    told = [attributes(span) for span in spans(f"enqueue {tasks.on_loop.type}")]
+    assert [each["foliot.job.created"] for each in told] == [True, False]
+    assert {each["messaging.message.id"] for each in told} == {str(first.id)}
+
+
+async def test_baggage_comes_along_and_other_meta_stays(bench: Workbench) -> None:
+    token = attach(baggage.set_baggage("customer", "7"))
+    try:
+        await tasks.on_loop.aenqueue()
+    finally:
+        detach(token)
+    [(meta,)] = bench.sql("SELECT meta FROM foliot.jobs")
+    assert set(meta["trace"]) == {"traceparent", "baggage"}
+
+
+async def test_a_job_from_elsewhere_begins_a_trace(bench: Workbench) -> None:
+    bench.sql("SELECT foliot.enqueue(%s)", tasks.on_loop.type)
+    await bench.work_off()
+    [processed] = spans(f"process {tasks.on_loop.type}")
+    assert (processed.parent, list(processed.links)) == (None, [])
