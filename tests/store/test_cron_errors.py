@@ -71,7 +71,7 @@ def comparable(verdict: Verdict) -> Verdict:
     said, meant = verdict.said, verdict.meant
     if said is not None and "is not one of @yearly" in said:
         meant = ""
-    if said is not None and not said.isascii() or said and "\\" in said:
+    if said is not None and (not said.isascii() or "\\" in said):
         said = said.partition(":")[0]
     return Verdict(verdict.state, said, meant)
 

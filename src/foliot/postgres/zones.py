@@ -133,7 +133,7 @@ def zones_script(schema: str) -> str:
 
 def has_zones(connection: Connection, schema: str) -> bool:
     """Whether the schema has zones as new as this machine's, or newer."""
-    table = "SELECT FROM pg_tables WHERE schemaname = %s AND tablename = 'zones'"
+    table = "SELECT true FROM pg_tables WHERE schemaname = %s AND tablename = 'zones'"
     theirs = stored_release(connection, schema) if connection.execute(table, (schema,)).fetchone() else None
     return theirs is not None and theirs >= local_release()
 

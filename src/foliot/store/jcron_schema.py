@@ -51,7 +51,7 @@ class JcronSchema:
         return f"it belongs to the installation in schema {signed[1]}" if signed[1] != self.owner and lives else None
 
     def is_current(self, connection: Connection) -> bool:
-        """Whether it is ours, of this version, and whole: dropping the owner takes the functions and leaves the rest."""
+        """Whether it is ours, of this version, and whole: dropping the owner takes the functions alone."""
         comment, count = self._found(connection)
         return comment == self._signature and count >= self._functions.count("CREATE OR REPLACE FUNCTION")
 
