@@ -67,13 +67,27 @@ def bench(schema_database: str) -> Iterator[Workbench]:
     workbench.app.close()
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """`on_both_loops`: also on uvloop, which `foliot worker` takes when it is installed. Those without it are run on
+    both by `make test-long`."""
+    if metafunc.module.__name__.endswith("test_running"):
+        marked = metafunc.definition.get_closest_marker("on_both_loops") is not None
+        other = pytest.param("uvloop", marks=[] if marked else [pytest.mark.long])
+        metafunc.fixturenames.append("loop")
+        metafunc.parametrize("loop", ["asyncio", other])
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Runs `async def` tests, and closes the app's connections on the loop that opened them."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    asyncio.run(_and_close(pyfuncitem.obj(**arguments), pyfuncitem.funcargs["bench"]))
+    test = _and_close(pyfuncitem.obj(**arguments), pyfuncitem.funcargs["bench"])
+    if pyfuncitem.funcargs.get("loop") == "uvloop":
+        pytest.importorskip("uvloop").run(test)
+    else:
+        asyncio.run(test)
     return True
 
 

@@ -16,6 +16,7 @@ from foliot import JobCanceled, JobFailed, Permanent, Retry, RetryAfter, Skip, S
 from tests.worker.conftest import Workbench
 
 
+@pytest.mark.on_both_loops
 async def test_an_async_task_runs_and_returns_its_result(bench: Workbench) -> None:
     @bench.app.task
     async def add(a: int, b: int = 2) -> int:
@@ -29,6 +30,7 @@ async def test_an_async_task_runs_and_returns_its_result(bench: Workbench) -> No
     assert record.started_at is not None
 
 
+@pytest.mark.on_both_loops
 async def test_a_plain_function_runs_in_a_thread_of_its_own(bench: Workbench) -> None:
     @bench.app.task
     def where() -> str:
@@ -143,6 +145,7 @@ async def test_no_exception_of_a_handler_ends_the_worker(bench: Workbench, error
         assert (record.state, (record.error or {})["type"]) == ("failed", type(error).__name__)
 
 
+@pytest.mark.on_both_loops
 async def test_a_polite_coroutine_is_stopped_at_its_time_out(bench: Workbench) -> None:
     @bench.app.task(timeout=0.05, retry=Retry(max_attempts=2, base=1000))
     async def forever() -> None:
@@ -156,6 +159,7 @@ async def test_a_polite_coroutine_is_stopped_at_its_time_out(bench: Workbench) -
     assert "0.05" in (record.error or {})["message"]
 
 
+@pytest.mark.on_both_loops
 async def test_a_coroutine_that_swallows_cancellation_is_told_again(bench: Workbench) -> None:
     @bench.app.task(timeout=0.05, retry=Retry(max_attempts=2, base=1000))
     async def stubborn() -> None:
@@ -191,6 +195,7 @@ async def test_a_timed_out_thread_keeps_its_slot_until_it_returns(bench: Workben
     assert (attempt.outcome, seen) == ("timed_out", [True])
 
 
+@pytest.mark.on_both_loops
 async def test_a_handlers_own_timeout_is_its_own(bench: Workbench) -> None:
     @bench.app.task
     async def limited() -> str:
@@ -206,6 +211,7 @@ async def test_a_handlers_own_timeout_is_its_own(bench: Workbench) -> None:
     assert [await job.aresult(timeout=5) for job in jobs] == ["limited"] * 10
 
 
+@pytest.mark.on_both_loops
 async def test_context_variables_of_one_handler_do_not_reach_another(bench: Workbench) -> None:
     mark: contextvars.ContextVar[str] = contextvars.ContextVar("mark", default="clean")
 
@@ -237,6 +243,7 @@ async def test_a_queued_job_is_canceled_at_once_and_never_runs(bench: Workbench)
         await job.aresult(timeout=1)
 
 
+@pytest.mark.on_both_loops
 async def test_a_running_job_is_told_and_ends_canceled(bench: Workbench) -> None:
     started = asyncio.Event()
 
@@ -379,6 +386,7 @@ async def test_a_result_that_cannot_be_stored_ends_the_job_dead(bench: Workbench
     assert await good.aresult(timeout=5) == "fine"
 
 
+@pytest.mark.on_both_loops
 async def test_a_transactional_task_completes_with_its_writes(bench: Workbench) -> None:
     bench.sql("CREATE TABLE effects (n int)")
 
@@ -466,6 +474,7 @@ async def test_paused_queues_and_types_wait_until_resumed(bench: Workbench) -> N
         assert [await job.aresult(timeout=20) for job in jobs] == ["sent", "billed"]
 
 
+@pytest.mark.on_both_loops
 async def test_a_node_that_is_asked_to_drain_finishes_and_leaves(bench: Workbench) -> None:
     started, go_on = asyncio.Event(), asyncio.Event()
 
