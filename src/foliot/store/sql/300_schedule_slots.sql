@@ -48,62 +48,56 @@ LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 #variable_conflict use_variable
 DECLARE
   stop timestamptz := least(t, "end");
-  oldest timestamptz := t - CASE missed WHEN 'skip' THEN coalesce(grace, interval '1 minute') ELSE grace END;
+  oldest timestamptz := coalesce(t - CASE missed WHEN 'skip' THEN coalesce(grace, interval '1 minute') ELSE grace END, '-infinity');
   wanted int := CASE missed WHEN 'catch_up' THEN catch_up ELSE 1 END;
-  x timestamptz;
+  due timestamptz[];
+  x timestamptz := first;
 BEGIN
   gone := 0;
   last := first;
   runs := ARRAY[first];
   next := slot_after(rhythm, every, anchor, at, first);
-  IF next <= stop THEN
-    IF (SELECT r.chained FROM rhythms r WHERE r.id = rhythm) THEN
-      SELECT c.runs, c.last, c.next INTO runs, last, next FROM chained_slots(rhythm, first, stop, wanted) c;
-    ELSE
-      last := slot_before(rhythm, every, anchor, stop + interval '1 microsecond');
-      next := slot_after(rhythm, every, anchor, at, last);
-      runs := ARRAY[last];
-      WHILE cardinality(runs) < wanted AND runs[1] > first AND runs[1] >= oldest LOOP
-        runs := slot_before(rhythm, every, anchor, runs[1]) || runs;
-      END LOOP;
-    END IF;
+  IF next <= stop AND (SELECT r.chained FROM rhythms r WHERE r.id = rhythm) THEN
+    due := chained_slots(rhythm, first, stop);
+    last := due[cardinality(due)];
+    next := slot_after(rhythm, every, anchor, at, last);
+    runs := CASE WHEN next <= stop THEN '{}' ELSE due[greatest(1, cardinality(due) - wanted + 1):] END;
+  ELSIF next <= stop THEN
+    last := slot_before(rhythm, every, anchor, stop + interval '1 microsecond');
+    next := slot_after(rhythm, every, anchor, at, last);
+    runs := ARRAY[last];
+    WHILE cardinality(runs) < wanted AND runs[1] > first AND runs[1] >= oldest LOOP
+      runs := slot_before(rhythm, every, anchor, runs[1]) || runs;
+    END LOOP;
   END IF;
-  IF oldest IS NOT NULL THEN runs := ARRAY(SELECT r FROM unnest(runs) r WHERE r >= oldest ORDER BY r); END IF;
-  x := first;
-  WHILE x <= last AND x < coalesce(runs[1], 'infinity') AND gone < 10000 LOOP
-    gone := gone + 1;
-    gone_to := x;
-    x := slot_after(rhythm, every, anchor, at, x);
-  END LOOP;
-  IF gone = 10000 AND x <= last AND x < coalesce(runs[1], 'infinity') THEN
-    gone_to := coalesce(slot_before(rhythm, every, anchor, runs[1]), last);
+  IF oldest > runs[1] THEN runs := ARRAY(SELECT r FROM unnest(runs) r WHERE r >= oldest ORDER BY r); END IF;
+  IF due IS NOT NULL THEN
+    gone := cardinality(due) - cardinality(runs);
+    gone_to := due[gone];
+  ELSE
+    WHILE x <= last AND x < coalesce(runs[1], 'infinity') AND gone < 10000 LOOP
+      gone := gone + 1;
+      gone_to := x;
+      x := slot_after(rhythm, every, anchor, at, x);
+    END LOOP;
+    IF gone = 10000 AND x <= last THEN gone_to := CASE WHEN runs = '{}' THEN last ELSE slot_before(rhythm, every, anchor, runs[1]) END; END IF;
   END IF;
   IF next > "end" THEN next := NULL; END IF;
 END $$;
 
--- The last `wanted` of the slots from `first` to `stop`. After 10,000 steps it stops in their midst: those are gone then, and the next call goes on.
-CREATE OR REPLACE FUNCTION chained_slots(rhythm int, first timestamptz, stop timestamptz, wanted int, OUT runs timestamptz[], OUT last timestamptz, OUT next timestamptz)
-LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
-#variable_conflict use_variable
+-- The slots from `first` to `stop`, each from the one before. It stops after 10,000: those are gone then, and the next call goes on.
+CREATE OR REPLACE FUNCTION chained_slots(rhythm int, first timestamptz, stop timestamptz) RETURNS timestamptz[] LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
-  parsed cron := (SELECT r.cron FROM rhythms r WHERE r.id = rhythm);
-  steps int := 1;
+  parsed cron := (SELECT r.cron FROM rhythms r WHERE r.id = chained_slots.rhythm);
+  slots timestamptz[] := ARRAY[first];
+  slot timestamptz := first;
 BEGIN
-  runs := ARRAY[first];
-  last := first;
-  LOOP
-    next := next_run(parsed, last);
-    EXIT WHEN next IS NULL OR next > stop;
-    IF steps = 10000 THEN
-      runs := '{}';
-      RETURN;
-    END IF;
-    last := next;
-    runs := runs || last;
-    IF cardinality(runs) > wanted + 1000 THEN runs := runs[cardinality(runs) - wanted + 1:]; END IF;
-    steps := steps + 1;
+  FOR i IN 2 .. 10000 LOOP
+    slot := next_run(parsed, slot);
+    EXIT WHEN slot IS NULL OR slot > stop;
+    slots := slots || slot;
   END LOOP;
-  runs := runs[greatest(1, cardinality(runs) - wanted + 1):];
+  RETURN slots;
 END $$;
 
 -- Always the same share of its jitter for the same slot.

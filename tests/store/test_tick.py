@@ -1,0 +1,422 @@
+"""The tick: which slots become jobs, which are missed or skipped, and that no slot is made twice."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.store.harness import T0, Db, End, Session, refused
+from tests.waiting import until
+
+HOUR = timedelta(hours=1)
+
+
+def at(hour: int, minute: int = 0, day: int = 14) -> datetime:
+    return T0.replace(day=day, hour=hour, minute=minute, second=0)
+
+
+def add(db: Session, name: str = "s", **rule: Any) -> int:
+    """On the hour, unless told otherwise; T0 is 9:26:53."""
+    times = {} if rule.keys() & {"every", "at", "pattern"} else {"pattern": "0 * * * *"}
+    action = {} if rule.keys() & {"command", "type"} else {"type": "task"}
+    made: int = db.value("add_schedule", name=name, **times, **action, **rule)
+    return made
+
+
+def tick_at(db: Db, now: datetime, **more: Any) -> Any:
+    db.now = now
+    return db.row("tick", **more)
+
+
+def slots(db: Db, schedule: int | None = None) -> list[tuple[datetime, str | None, int]]:
+    rows = db.rows("slots", "slot, kind")
+    return [(r.slot, r.outcome, r.count) for r in rows if schedule in {None, r.schedule_id}]
+
+
+def jobs(db: Db) -> list[Any]:
+    return db.rows("jobs", "slot, id")
+
+
+def finish_all(db: Db) -> None:
+    epoch = db.node()
+    for job in db.claim(epoch):
+        db.settle(epoch, End(job))
+
+
+# -- one slot
+
+
+def test_a_due_slot_becomes_a_job_and_the_timer_moves_on(db: Db) -> None:
+    schedule = add(
+        db, payload={"a": 1}, queue="q", priority=3, max_attempts=2, timeout="30 s", version=4, context={"x": 1}
+    )
+    assert tick_at(db, at(9, 59))[:4] == (0, 0, 0, at(10))
+    assert tick_at(db, at(10))[:4] == (1, 0, 0, at(11))
+    (job,) = jobs(db)
+    assert (job.schedule_id, job.slot, job.run_at, job.created_at) == (schedule, at(10), at(10), at(10))
+    assert (job.type, job.payload, job.queue, job.priority, job.max_attempts) == ("task", {"a": 1}, "q", 3, 2)
+    assert (job.timeout, job.version) == (30.0, 4)
+    assert job.meta == {"schedule": "s", "slot": "2031-03-14T10:00:00+00:00", "context": {"x": 1}}
+    assert tick_at(db, at(10))[:4] == (0, 0, 0, at(11))
+
+
+def test_the_clock_of_the_schedules_zone_counts(db: Db) -> None:
+    add(db, pattern="0 9 * * *", tz="America/New_York")
+    assert tick_at(db, at(12, 59)).next_at == at(13)
+    assert tick_at(db, at(13)).fired == 1
+
+
+def test_intervals_count_from_the_start_or_the_creation(db: Db) -> None:
+    started, created = add(db, "started", every=HOUR, start=at(10, 30)), add(db, "created", every=HOUR)
+    while db.now < at(13):
+        tick_at(db, db.row("tick").next_at)
+        finish_all(db)
+    assert [slot for slot, *_ in slots(db, started)] == [at(10, 30), at(11, 30), at(12, 30)]
+    assert [slot for slot, *_ in slots(db, created)] == [T0 + n * HOUR for n in (1, 2, 3, 4)]
+
+
+def test_one_time_runs_once_also_when_it_is_past(db: Db) -> None:
+    past, future = add(db, "past", at=at(8)), add(db, "future", at=at(10))
+    assert tick_at(db, T0).fired == 1
+    assert tick_at(db, at(10))[:4] == (1, 0, 0, None)
+    assert [slots(db, past), slots(db, future)] == [[(at(8), None, 1)], [(at(10), None, 1)]]
+    db.call("disable_schedule", name="future")
+    db.call("enable_schedule", name="future")
+    assert tick_at(db, at(11)).fired == 0
+    db.call("update_schedule", name="future", changes={"at": str(at(12))})
+    finish_all(db)
+    assert tick_at(db, at(12)).fired == 1
+
+
+def test_on_demand_never_fires(db: Db) -> None:
+    db.value("add_schedule", name="s", type="task")
+    assert tick_at(db, at(23))[:4] == (0, 0, 0, None)
+    assert db.row("schedule_by_name", name="s").status == "on_demand"
+
+
+def test_start_and_end_are_inclusive(db: Db) -> None:
+    add(db, start=at(11), end=at(13), overlap="allow")
+    assert db.row("tick").next_at == at(11)
+    for hour in range(10, 16):
+        tick_at(db, at(hour))
+    assert [slot for slot, *_ in slots(db)] == [at(11), at(12), at(13)]
+    assert db.row("schedule_by_name", name="s").status == "ended"
+
+
+def test_max_runs_counts_what_made_a_job(db: Db) -> None:
+    add(db, max_runs=2)
+    tick_at(db, at(10))
+    tick_at(db, at(11))  # skipped: the first has not ended
+    finish_all(db)
+    assert tick_at(db, at(12)).next_at is None
+    assert [outcome for _, outcome, _ in slots(db)] == ["succeeded", "skipped", None]
+    db.call("update_schedule", name="s", changes={"max_runs": 3})
+    assert db.row("tick").next_at == at(13)
+
+
+def test_jitter_moves_the_job_and_not_the_slot(db: Db) -> None:
+    add(db, jitter=timedelta(minutes=10))
+    tick_at(db, at(10))
+    (job,) = jobs(db)
+    assert job.slot == at(10)
+    assert at(10) < job.run_at < at(10, 10)
+    assert job.wait == "delayed"
+
+
+def test_a_schedule_without_action_is_an_event(db: Db) -> None:
+    db.value("add_schedule", name="bell", pattern="0 * * * *")
+    row = tick_at(db, at(10))
+    assert row.events == [
+        {"event": "schedule_fired", "schedule": "bell", "tenant": "default", "slot": "2031-03-14T10:00:00+00:00"}
+    ]
+    assert slots(db) == [(at(10), "fired", 1)]
+    assert jobs(db) == []
+
+
+def test_a_tick_takes_no_more_than_it_was_told_and_the_oldest_first(db: Db) -> None:
+    for minute in (50, 40, 30):
+        add(db, str(minute), pattern=f"{minute} * * * *")
+    row = tick_at(db, at(10), max=2)
+    assert (row.fired, row.next_at) == (2, at(9, 50))
+    assert [slot for slot, *_ in slots(db)] == [at(9, 30), at(9, 40)]
+
+
+def test_a_tick_needs_read_committed(db: Db) -> None:
+    db.begin("REPEATABLE READ")
+    with refused("FO005"):
+        db.call("tick")
+    db.rollback()
+
+
+def test_a_scheduled_job_rings_for_its_queue(db: Db) -> None:
+    listener, porter = db.session(), db.session()
+    add(db)
+    porter.execute("SELECT pg_advisory_lock(1181707369, foliot.wake_key())")
+    listener.execute("SELECT set_config('x.y', '', false)")
+    (row,) = listener.execute("SELECT foliot.wake_channel() AS name")
+    listener.connection.execute(f"LISTEN {row.name}".encode())
+    tick_at(db, at(10))
+    db.call("update_schedule", name="s", changes={"pattern": "5 * * * *"})
+    heard = [note.payload for note in listener.connection.notifies(timeout=0.2)]
+    porter.execute("SELECT pg_advisory_unlock_all()")
+    listener.connection.execute("UNLISTEN *")
+    assert heard == ["default", "schedules"]
+
+
+# -- missed slots
+
+MISSED = [  # missed, more, what ran, what is gone as (from, to, count); the tick comes at 13:10
+    ("once", {}, [13], (10, 12, 3)),
+    ("once", {"grace": timedelta(minutes=5)}, [], (10, 13, 4)),
+    ("once", {"grace": timedelta(minutes=10)}, [13], (10, 12, 3)),
+    ("skip", {}, [], (10, 13, 4)),
+    ("skip", {"grace": timedelta(minutes=15)}, [13], (10, 12, 3)),
+    ("catch_up", {}, [10, 11, 12, 13], None),
+    ("catch_up", {"catch_up": 2}, [12, 13], (10, 11, 2)),
+    ("catch_up", {"grace": timedelta(hours=2)}, [12, 13], (10, 11, 2)),
+    ("catch_up", {"catch_up": 1, "max_runs": 1}, [13], (10, 12, 3)),
+    ("catch_up", {"max_runs": 3}, [10, 11, 12], None),
+]
+
+
+@pytest.mark.parametrize("pattern", ["0 * * * *", "0 * * * * S0H", None], ids=["pattern", "chained", "every"])
+@pytest.mark.parametrize(("missed", "more", "ran", "gone"), MISSED)
+def test_missed_slots(
+    db: Db, missed: str, more: dict[str, Any], ran: list[int], gone: tuple[int, int, int] | None, pattern: str | None
+) -> None:
+    if pattern == "0 * * * * S0H":
+        pattern = (
+            "59 59 * * * * S1H"  # the start of the hour after 9:59:59, and so on: the same slots, one from the other
+        )
+    when = {"pattern": pattern} if pattern else {"every": HOUR, "start": at(10)}
+    add(db, missed=missed, overlap="allow", **when, **more)
+    row = tick_at(db, at(13, 10))
+    assert row.next_at == (None if "max_runs" in more else at(14))
+    assert [job.slot for job in jobs(db)] == [at(hour) for hour in ran]
+    rows = [(r.slot, r.until, r.count) for r in db.rows("slots") if r.outcome == "missed"]
+    assert rows == ([(at(gone[0]), at(gone[1]), gone[2])] if gone else [])
+    assert (row.fired, row.missed) == (len(ran), gone[2] if gone else 0)
+
+
+def test_catching_up_keeps_the_order_of_the_slots(db: Db) -> None:
+    add(db, missed="catch_up", overlap="allow")
+    tick_at(db, at(20))
+    epoch = db.node()
+    ran = [db.claim_one(epoch).meta["slot"] for _ in range(11)]
+    assert ran == sorted(ran)
+
+
+@pytest.mark.parametrize(
+    "rule", [{"pattern": "* * * * * *"}, {"every": timedelta(seconds=1)}], ids=["pattern", "every"]
+)
+def test_years_of_missed_seconds_are_passed_in_one_step(db: Db, rule: dict[str, Any]) -> None:
+    add(db, **rule)
+    row = tick_at(db, T0 + timedelta(days=1000))
+    assert (row.fired, row.missed, row.next_at) == (1, 10000, T0 + timedelta(days=1000, seconds=1))
+    gone, ran = db.rows("slots", "slot")
+    assert (gone.slot, gone.until, gone.reason) == (
+        T0 + timedelta(seconds=1),
+        ran.slot - timedelta(seconds=1),
+        "at least so many",
+    )
+
+
+def test_a_long_chain_is_caught_up_with_step_by_step(db: Db) -> None:
+    add(db, pattern="* * * * * * S1S")
+    ticks = 0
+    while db.row("tick", now=T0 + timedelta(hours=6)).next_at <= T0 + timedelta(hours=6):
+        ticks += 1
+        assert ticks < 10
+    assert sum(count for *_, count in slots(db)) == 21600 // 2
+    assert [outcome for _, outcome, _ in slots(db)].count(None) == 1
+
+
+# -- overlap
+
+
+def test_skip_records_the_slot_and_the_reason(db: Db) -> None:
+    add(db)
+    tick_at(db, at(10))
+    assert tick_at(db, at(11))[:3] == (0, 0, 1)
+    _, skipped = db.rows("slots", "slot")
+    assert (skipped.outcome, skipped.job_id, skipped.finished_at) == ("skipped", None, None)
+    assert skipped.reason == "the run of 2031-03-14 10:00:00+00 has not ended"
+    finish_all(db)
+    assert tick_at(db, at(12)).fired == 1
+
+
+def test_a_run_by_hand_is_in_the_way_too(db: Db) -> None:
+    add(db)
+    db.value("run_schedule", name="s")
+    assert tick_at(db, at(10)).skipped == 1
+
+
+def test_skip_leaves_one_of_many_that_are_caught_up(db: Db) -> None:
+    add(db, missed="catch_up", overlap="skip")
+    assert tick_at(db, at(13))[:3] == (1, 0, 3)
+    assert [outcome for _, outcome, _ in slots(db)] == [None, "skipped", "skipped", "skipped"]
+
+
+def test_allow_lets_them_run_side_by_side(db: Db) -> None:
+    add(db, overlap="allow")
+    tick_at(db, at(10))
+    assert tick_at(db, at(11)).fired == 1
+    assert [job.wait for job in jobs(db)] == [None, None]
+
+
+def test_cancel_previous_ends_what_waits_and_asks_what_runs(db: Db) -> None:
+    add(db, overlap="cancel_previous")
+    tick_at(db, at(10))
+    (first,) = jobs(db)
+    tick_at(db, at(11))
+    db.expect(first.id, state="canceled", error={"kind": "canceled", "message": "the next slot is due"})
+    db.call("promote")
+
+
+def test_cancel_previous_waits_for_nobody(db: Db) -> None:
+    add(db, overlap="cancel_previous")
+    tick_at(db, at(10))
+    (first,) = jobs(db)
+    other, epoch = db.session(), db.node()
+    job = db.claim_one(epoch)
+    other.begin()
+    other.call("complete", id=job.id, fence=job.fence)
+    assert tick_at(db, at(11)).fired == 1
+    other.commit()
+    db.expect(first.id, state="succeeded")
+
+
+# -- several at once
+
+
+def test_two_schedulers_share_what_is_due(db: Db) -> None:
+    for n in range(6):
+        add(db, str(n))
+    one, two = db.session(), db.session()
+    db.now = at(10)
+    one.begin()
+    assert one.row("tick", max=4).fired == 4
+    assert two.row("tick").fired == 2
+    one.commit()
+    assert len(jobs(db)) == 6
+
+
+def test_a_scheduler_that_dies_has_done_nothing(db: Db) -> None:
+    add(db)
+    db.now = at(10)
+    dying = db.session(db.url)
+    dying.begin()
+    assert dying.row("tick").fired == 1
+    dying.connection.close()
+    until(lambda: db.row("tick").fired == 1)  # when the server has noticed
+    assert slots(db) == [(at(10), None, 1)]
+
+
+def test_an_edit_waits_for_the_tick_and_holds_from_then_on(db: Db) -> None:
+    add(db)
+    editor = db.session()
+    db.now = at(10)
+    db.begin()
+    db.row("tick")
+    edit = editor.start("update_schedule", name="s", changes={"pattern": "30 * * * *"}).blocked()
+    db.commit()
+    assert edit.value()
+    assert slots(db) == [(at(10), None, 1)]
+    assert db.row("tick").next_at == at(10, 30)
+
+
+def test_a_tick_passes_by_what_is_being_edited(db: Db) -> None:
+    add(db)
+    editor = db.session()
+    db.now = at(10) + timedelta(seconds=1)
+    editor.begin()
+    editor.call("update_schedule", name="s", changes={"pattern": "30 * * * *"})
+    assert db.row("tick").fired == 0
+    editor.rollback()
+    assert db.row("tick").fired == 1
+
+
+def test_a_slot_that_an_edit_forestalls_is_recorded(db: Db) -> None:
+    add(db)
+    db.now = at(10) + timedelta(seconds=1)
+    db.call("update_schedule", name="s", changes={"pattern": "30 * * * *"})
+    assert db.row("tick").fired == 0
+    (row,) = db.rows("slots")
+    assert (row.slot, row.outcome, row.reason) == (
+        at(10),
+        "missed",
+        "the schedule was changed before this slot had run",
+    )
+
+
+def test_an_edit_of_other_things_leaves_the_timer_alone(db: Db) -> None:
+    add(db)
+    db.now = at(10) + timedelta(seconds=1)
+    db.call("update_schedule", name="s", changes={"payload": {"new": 1}, "description": "d"})
+    assert db.row("tick").fired == 1
+    assert jobs(db)[0].payload == {"new": 1}
+
+
+def test_disabled_slots_are_nobodys(db: Db) -> None:
+    add(db, missed="catch_up")
+    db.call("disable_schedule", name="s")
+    assert tick_at(db, at(12, 30))[:4] == (0, 0, 0, None)
+    db.call("enable_schedule", name="s")
+    assert db.row("tick")[:4] == (0, 0, 0, at(13))
+
+
+def test_a_slot_that_is_there_already_makes_no_second_job(db: Db) -> None:
+    add(db)
+    tick_at(db, at(10))
+    finish_all(db)
+    db.change("UPDATE {schema}.timers SET next_run = %s, last_slot = NULL", at(10))
+    assert db.row("tick")[:4] == (0, 0, 0, at(11))
+    assert slots(db) == [(at(10), "succeeded", 1)]
+
+
+# -- the dead-man's switch
+
+
+def overdue(db: Db) -> list[datetime]:
+    return [row.slot for row in db.rows("overdue")]
+
+
+def test_a_slot_that_has_not_ended_in_time_is_told_once(db: Db) -> None:
+    add(db, deadline=timedelta(minutes=10))
+    assert tick_at(db, at(10)).next_at == at(10, 10)
+    assert tick_at(db, at(10, 9)).events == []
+    assert tick_at(db, at(10, 10)).events == [
+        {"event": "schedule_overdue", "schedule": "s", "tenant": "default", "slot": "2031-03-14T10:00:00+00:00",
+         "due_by": "2031-03-14T10:10:00+00:00"}
+    ]  # fmt: skip
+    assert tick_at(db, at(10, 11)).events == []
+    assert overdue(db) == [at(10)]
+    assert db.row("schedule_by_name", name="s").overdue == at(10, 10)
+    finish_all(db)
+    assert overdue(db) == []
+
+
+def test_one_that_ended_in_time_is_not(db: Db) -> None:
+    add(db, deadline=timedelta(minutes=10))
+    tick_at(db, at(10))
+    finish_all(db)
+    assert tick_at(db, at(10, 30)).events == []
+
+
+@pytest.mark.parametrize("missed", ["skip", "once"])
+def test_when_nobody_looked_for_days_that_is_told_at_once(db: Db, missed: str) -> None:
+    add(db, deadline=timedelta(minutes=10), missed=missed)
+    told = tick_at(db, at(13, 30)).events
+    assert [event["event"] for event in told] == ["schedule_overdue"] * (2 if missed == "once" else 1)
+    assert overdue(db)
+
+
+def test_a_later_slot_that_ends_clears_it(db: Db) -> None:
+    add(db, deadline=timedelta(minutes=10), missed="skip")
+    tick_at(db, at(11, 30))
+    assert overdue(db) == [at(10)]
+    tick_at(db, at(12))
+    finish_all(db)
+    assert overdue(db) == []
