@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +27,8 @@ def environment(name: str, *requirements: str, at_least: tuple[int, int] = (3, 1
     if python is None:
         wanted = ".".join(map(str, at_least))
         pytest.skip(f"no Python {wanted} or newer with venv on this machine, so {name} is not tested")
-    wanted = "\n".join([python, *requirements, (ROOT / "pyproject.toml").read_text().split("[project.scripts]")[0]])
+    ours = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    wanted = "\n".join([python, *requirements, *ours])
     made = PLACE / f"{name}-{hashlib.sha256(wanted.encode()).hexdigest()[:10]}"
     PLACE.mkdir(exist_ok=True)
     with (PLACE / f"{name}.lock").open("w") as lock:

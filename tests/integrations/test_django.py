@@ -45,20 +45,18 @@ class Site:
         return {**inherited, **ours, **variables}
 
 
-VERSIONS = [
-    pytest.param((), id="installed"),
-    pytest.param(("django-6", "django>=6,<7"), id="6"),
-    pytest.param(("django-4.2", "django>=4.2,<5"), id="4.2", marks=pytest.mark.long),
-]
+REQUIREMENTS = {
+    "django-6": ("django>=6,<7", "gunicorn>=22", "pytest>=9,<10", "pytest-django>=4.9"),
+    "django-4.2": ("django>=4.2,<5", "pytest>=9,<10", "pytest-django>=4.9"),
+}
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=["installed", "django-6", pytest.param("django-4.2", marks=pytest.mark.long)])
 def python(request: pytest.FixtureRequest) -> Path:
-    if not request.param:
+    name = request.param
+    if name == "installed":
         return Path(sys.executable)
-    name, requirement = request.param
-    oldest = (3, 12) if name == "django-6" else (3, 11)
-    return environment(name, requirement, "pytest>=9,<10", "pytest-django>=4.9", at_least=oldest)
+    return environment(name, *REQUIREMENTS[name], at_least=(3, 12) if name == "django-6" else (3, 11))
 
 
 @pytest.fixture
