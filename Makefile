@@ -39,8 +39,6 @@ format: $(STAMP)  ## rewrite in the house style
 clean:  ## forget the virtual environment and caches, not your data
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-bench: $(STAMP)  ## ours and the peers', side by side on one server (minutes; installs the peers below .bench-env)
-	benchmarks/setup.sh
-	benchmarks/cluster.sh start
-	benchmarks/run.py --peers foliot,foliot-def,graphile-batched,pgqueuer,procrastinate,celery-redis --measures m1,m1x2,m2,m3 --repeat 3; \
-	  status=$$?; benchmarks/run.py --peers foliot,graphile-batched,pgqueuer --measures m4clean,m4held --repeat 1; benchmarks/cluster.sh stop; exit $$status
+bench: $(STAMP)  ## ours and the peers', side by side on one server (an hour; installs the peers below .bench-env)
+	benchmarks/install.sh
+	$(BIN)/python -m benchmarks

@@ -1,42 +1,33 @@
 #!/usr/bin/env bash
-# Installs every peer (by package name, newest on the registry) OUTSIDE the repository.
-#   BENCH_ENV     where environments and the throwaway cluster live   (default: .bench-env at the top of the repository)
-#   BENCH_PYTHON  interpreter for the venv                            (default: python3)
-#   PG_BIN        PostgreSQL binaries directory                       (default: newest /usr/lib/postgresql/*/bin)
+# Installs every peer, the newest its registry has, below BENCH_ENV (default: .bench-env). Once: remove versions-python.txt there to do it again.
 set -euo pipefail
-here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-export BENCH_ENV="${BENCH_ENV:-$here/../.bench-env}"
-mkdir -p "$BENCH_ENV"
-BENCH_ENV="$(cd "$BENCH_ENV" && pwd)"
-py="${BENCH_PYTHON:-python3}"
+cd "$(dirname "$0")/.."
+env="${BENCH_ENV:-.bench-env}"
+mkdir -p "$env"
+env="$(cd "$env" && pwd)"
+if [ -f "$env/versions-python.txt" ]; then exit 0; fi
 
-[ -d "$BENCH_ENV/venv" ] || "$py" -m venv "$BENCH_ENV/venv"
-pip="$BENCH_ENV/venv/bin/pip"
-"$pip" install -q --upgrade pip
-"$pip" install -q --upgrade \
-  "psycopg[binary,pool]" asyncpg uvloop orjson redis \
-  procrastinate "pgqueuer[cli,asyncpg]" \
-  celery taskiq taskiq-redis \
+python="${BENCH_PYTHON:-.venv/bin/python}"   # the same for all
+[ -d "$env/venv" ] || "$python" -m venv "$env/venv"
+"$env/venv/bin/pip" install --quiet --disable-pip-version-check --upgrade \
+  "psycopg[binary,pool]" asyncpg uvloop redis procrastinate "pgqueuer[cli,asyncpg]" celery taskiq taskiq-redis \
   "apscheduler<4" croniter cronsim
-if command -v npm >/dev/null; then
-  mkdir -p "$BENCH_ENV/node"
-  cd "$BENCH_ENV/node"
-  [ -f package.json ] || npm init -y >/dev/null 2>&1
-  npm install --silent --no-fund --no-audit graphile-worker@latest pg@latest
-  # the newest pg-boss may depend on a version that a mirror does not carry yet: take the newest that installs
-  for v in latest $(npm view pg-boss versions --json 2>/dev/null | tr -d '[]",' | tac | head -8); do
-    if npm install --silent --no-fund --no-audit "pg-boss@$v" >/dev/null 2>&1; then echo "pg-boss $v"; break; fi
-  done
-  cd "$here"
-fi
 
-if ! command -v redis-server >/dev/null; then
-  if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
-    (apt-get install -y -q redis-server || { apt-get update -q && apt-get install -y -q redis-server; }) >/dev/null
-  else
-    echo "redis-server not found: the redis peers will be skipped" >&2
-  fi
+if command -v npm >/dev/null; then
+  mkdir -p "$env/node"
+  (
+    cd "$env/node"
+    [ -f package.json ] || npm init --yes >/dev/null
+    npm install --silent --no-fund --no-audit graphile-worker@latest pg@latest
+    # A mirror may lack what the newest pg-boss depends on: take the newest that installs.
+    for version in latest $(npm view pg-boss versions --json | tr -d '[]",' | tac | head -8); do
+      if npm install --silent --no-fund --no-audit "pg-boss@$version" >/dev/null 2>&1; then break; fi
+    done
+    npm ls --depth=0 > ../versions-node.txt
+  )
+else
+  echo "There is no npm: graphile-worker and pg-boss are left out." >&2
 fi
-"$BENCH_ENV/venv/bin/pip" list --format=freeze > "$BENCH_ENV/versions-python.txt"
-[ -d "$BENCH_ENV/node" ] && (cd "$BENCH_ENV/node" && npm ls --depth=0 > "$BENCH_ENV/versions-node.txt" 2>/dev/null) || true
-echo "ready: $BENCH_ENV"
+command -v redis-server >/dev/null || echo "There is no redis-server: celery and taskiq are left out." >&2
+
+"$env/venv/bin/pip" list --format=freeze --disable-pip-version-check > "$env/versions-python.txt"

@@ -1,93 +1,106 @@
-"""Foliot in the harness: a plain `@app.task`, `task.enqueue`, and `foliot worker` with default settings. No other path is measured."""
+"""Foliot: a plain `@app.task`, `task.enqueue`, and `foliot worker` with default settings. No other path is measured."""
 
+from __future__ import annotations
+
+import json
 import os
+import random
+import string
+import subprocess
 import sys
+import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import peerlib
-from peerlib import DSN, OPTS, chunks, hit, out, sync_latency, sync_single
+import psycopg
 
 import foliot
+from benchmarks.adapters import contract
+from benchmarks.adapters.contract import DSN, OPTIONS, answer, chunks, hit, report
 
 app = foliot.App(DSN)
 
 
 @app.task(type="noop")
-async def noop(seq: int) -> None:
-    hit(seq)
+async def noop(number: int) -> None:
+    hit(number)
 
 
 @app.task(type="noop_def")
-def noop_def(seq: int) -> None:
-    hit(seq)
+def noop_def(number: int) -> None:
+    hit(number)
 
 
-TASK = noop_def if OPTS.get("def") else noop
-PADDING = "x" * OPTS.get("padding", 0)
+@app.task(type="noop_large")
+async def noop_large(number: int, text: str) -> None:
+    hit(number)
 
 
-@app.task(type="noop_padded")
-async def noop_padded(seq: int, padding: str) -> None:
-    hit(seq)
+COMMAND = [sys.executable, "-m", "foliot.cli", "--database-url", DSN]
+TASK = noop_def if OPTIONS.get("def") else noop
+BY_PRIORITY = [TASK.using(priority=priority) for priority in range(OPTIONS.get("priorities", 1))]
+TEXT_SIZE = OPTIONS.get("payload", 0) - len('{"text":"","number":12345}')
+NOISE = "".join(random.Random(7).choices(string.ascii_letters + string.digits, k=1_000_000))
 
 
-def call(seq):
-    return noop_padded.bind(seq, PADDING) if PADDING else TASK.bind(seq)
+def call(number: int) -> foliot.Call[None]:
+    """No two payloads are alike, and none can be compressed."""
+    if TEXT_SIZE > 0:
+        start = random.randrange(len(NOISE) - TEXT_SIZE)
+        return noop_large.bind(number, NOISE[start : start + TEXT_SIZE])
+    return BY_PRIORITY[number % len(BY_PRIORITY)].bind(number)
 
 
-def setup():
-    from foliot.postgres.migrate import Source, migrate
-
-    migrate(DSN, "foliot", Source.of_package("foliot.store"))
+def setup() -> None:
+    subprocess.run([*COMMAND, "db", "migrate"], check=True, stdout=subprocess.DEVNULL)
 
 
-def bulk(n):
-    import time
-
-    app.enqueue_many([])
-    began = time.perf_counter()
-    for numbers in chunks(n, 1000):
-        app.enqueue_many([call(i) for i in numbers])
-    out(n, time.perf_counter() - began)
+def bulk(n: int) -> None:
+    {"sql": bulk_by_function, "copy": bulk_by_copy}.get(OPTIONS.get("bulk", ""), bulk_from_python)(n)
 
 
-def single(n):
-    TASK.enqueue(-1)
-    sync_single(n, TASK.enqueue)
+def bulk_from_python(n: int) -> None:
+    contract.bulk(n, lambda numbers: app.enqueue_many([call(number) for number in numbers]))
 
 
-def latency(n, gap, path):
-    sync_latency(n, gap, path, TASK.enqueue)
-
-
-def worker():
-    command = [sys.executable, "-m", "foliot.cli", "--database-url", DSN, "worker", "foliot_peer:app"]
-    extra = [f"--processes={OPTS['processes']}"] if "processes" in OPTS else []
-    os.chdir(os.path.dirname(os.path.abspath(__file__)))
-    os.environ["PYTHONPATH"] = os.path.dirname(os.path.abspath(peerlib.__file__))
-    os.execv(sys.executable, command + extra)
-
-
-def churn(n):
-    """The row versions that n processed jobs leave behind, made by the same functions that a worker calls."""
-    import psycopg
-
+def bulk_by_function(n: int) -> None:
+    """What another language would send: the documented call, with nothing but type and payload."""
+    arrays = [json.dumps([{"type": "noop", "payload": {"number": i}} for i in numbers]) for numbers in chunks(n)]
     with psycopg.connect(DSN, autocommit=True) as connection:
-        connection.execute("SET synchronous_commit = off")
-        (epoch,) = connection.execute("SELECT foliot.register('churn')").fetchone()
-        for _ in range(0, n, 1000):
-            connection.execute(
-                "WITH c AS MATERIALIZED (SELECT id, fence FROM foliot.claim(%s, '{default}', 1000)) "
-                "SELECT array_agg(id), array_agg(fence) FROM c",
-                (epoch,),
-            )
-            ids, fences = connection.execute(
-                "SELECT array_agg(id), array_agg(fence) FROM foliot.jobs WHERE fence <> 0"
-            ).fetchone()
-            connection.execute("SELECT foliot.settle(%s, %s, %s, closed => %s)", (epoch, ids, fences, list(set(fences))))
-        connection.execute("SELECT foliot.leave(%s)", (epoch,))
+        began = time.perf_counter()
+        for array in arrays:
+            connection.execute("SELECT count(*) FROM foliot.enqueue_many(%s::jsonb)", (array,), prepare=True)
+        report(n, time.perf_counter() - began)
+
+
+def bulk_by_copy(n: int) -> None:
+    """Ten thousand rows of type and payload a transaction."""
+    texts = ["".join(f'noop\t{{"number": {i}}}\n' for i in numbers) for numbers in chunks(n, 10_000)]
+    with psycopg.connect(DSN, autocommit=True) as connection:
+        began = time.perf_counter()
+        for text in texts:
+            with connection.transaction(), connection.cursor() as cursor:
+                cursor.execute("CREATE TEMP TABLE incoming OF foliot.new_job ON COMMIT DROP")
+                with cursor.copy("COPY incoming (type, payload) FROM STDIN") as copy:
+                    copy.write(text)
+                cursor.execute("SELECT FROM foliot.enqueue_from('incoming')")
+        report(n, time.perf_counter() - began)
+
+
+def worker() -> None:
+    options = [f"--{name}={OPTIONS[name]}" for name in ("queues", "processes") if name in OPTIONS]
+    os.execv(sys.executable, [*COMMAND, "worker", "benchmarks.adapters.foliot:app", *options])
+
+
+def churn(n: int) -> None:
+    """Nothing has to be imitated: a worker works off what is there, and stops."""
+    subprocess.run([*COMMAND, "worker", "benchmarks.adapters.foliot:app", "--once"], check=True)
 
 
 if __name__ == "__main__":
-    peerlib.main(setup=setup, bulk=bulk, single=single, latency=latency, worker=worker, churn=churn)
+    answer(
+        setup=setup,
+        bulk=bulk,
+        single=lambda n: contract.single(n, TASK.enqueue),
+        latency=lambda n, gap, path: contract.latency(n, gap, path, TASK.enqueue),
+        worker=worker,
+        churn=churn,
+    )

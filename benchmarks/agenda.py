@@ -1,0 +1,46 @@
+"""What is measured, and for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks.contestant import Contestant
+from benchmarks.measures.deep import deep
+from benchmarks.measures.drain import drain, drain_by_two
+from benchmarks.measures.enqueue import bulk, enqueue
+from benchmarks.measures.pickup import pickup
+from benchmarks.measures.producers import producers
+from benchmarks.measures.sizes import Run, Sizes
+from benchmarks.measures.snapshot import clean, held
+
+OTHERS = ("graphile-worker", "pgqueuer", "pg-boss", "procrastinate", "celery", "taskiq")
+CHURNING = ("foliot", "foliot crowd", "graphile-worker", "pgqueuer", "procrastinate")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """`figure` is what the medians and the ratios are of; `repeat`: how often, at most, however often is asked for."""
+
+    name: str
+    run: Callable[[Contestant, Sizes], Run]
+    peers: tuple[str, ...]
+    figure: str = "rate"
+    repeat: int = 9
+
+
+MEASURES = {
+    measure.name: measure
+    for measure in (
+        Measure("drain", drain, ("foliot", "foliot def", *OTHERS)),
+        Measure("drain-two", drain_by_two, ("foliot", "foliot def", *OTHERS)),
+        Measure("payloads", drain, ("foliot 60B", "foliot 100B", "foliot 1kB", "foliot 10kB")),
+        Measure("enqueue", enqueue, ("foliot", *OTHERS)),
+        Measure("bulk", bulk, ("foliot", "foliot sql", "foliot copy", *OTHERS)),
+        Measure("pickup", pickup, ("foliot", *OTHERS), figure="p50", repeat=1),
+        Measure("producers", producers, ("foliot", "foliot asleep", "graphile-worker", "pgqueuer")),
+        Measure("clean", clean, CHURNING),
+        Measure("held", held, CHURNING),
+        Measure("deep", deep, ("foliot",), figure="fresh claim 20", repeat=1),
+    )
+}

@@ -1,0 +1,91 @@
+"""What ours wants to reach, as ratios to the peers in the same run where there is a peer, else as figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from benchmarks.measures.deep import CLAIMS, STATES
+from benchmarks.measures.sizes import Run
+
+Medians = dict[str, dict[str, Run]]  # by measure and peer
+
+
+@dataclass(frozen=True)
+class Side:
+    """One figure of one peer."""
+
+    measure: str
+    peer: str
+    figure: str = "rate"
+
+    def of(self, medians: Medians) -> float | None:
+        return medians.get(self.measure, {}).get(self.peer, {}).get(self.figure)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A figure, divided by another where one is given, within a bound."""
+
+    text: str
+    over: Side
+    under: Side | None = None
+    least: float | None = None
+    most: float | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a goal."""
+
+    text: str
+    value: float
+    wanted: str
+    met: bool
+
+
+def verdicts(medians: Medians) -> Iterator[Verdict]:
+    """Of the goals for which everything was measured."""
+    for goal in GOALS:
+        over = goal.over.of(medians)
+        under = goal.under.of(medians) if goal.under else 1.0
+        if over is not None and under:
+            value = over / under
+            least = goal.least if goal.least is not None else float("-inf")
+            most = goal.most if goal.most is not None else float("inf")
+            wanted = f"at least {least:g}" if goal.most is None else f"at most {most:g}"
+            yield Verdict(goal.text, value, wanted, least <= value <= most)
+
+
+def _beside(measure: str, peer: str, least: float) -> Goal:
+    return Goal(f"{measure}: foliot / {peer}", Side(measure, "foliot"), Side(measure, peer), least=least)
+
+
+def _held(peer: str) -> Goal:
+    return Goal(f"held / clean: {peer}", Side("held", peer), Side("clean", peer), least=0.9)
+
+
+def _deep(state: str, size: int) -> Goal:
+    over, under = Side("deep", "foliot", f"{state} claim {size}"), Side("deep", "foliot", f"shallow claim {size}")
+    return Goal(f"deep / shallow: claim of {size}, statistics {state}", over, under, most=1.5)
+
+
+GOALS = [
+    _beside("drain", "graphile-worker", 1.5),
+    _beside("drain", "pgqueuer", 3.5),
+    _beside("drain-two", "graphile-worker", 1.3),
+    _beside("enqueue", "graphile-worker", 1),
+    _beside("enqueue", "pgqueuer", 2),
+    _beside("enqueue", "pg-boss", 1),
+    _beside("enqueue", "procrastinate", 1),
+    Goal("bulk: jobs/s through the function", Side("bulk", "foliot sql"), least=50_000),
+    Goal("bulk: jobs/s by COPY", Side("bulk", "foliot copy"), least=100_000),
+    Goal("pickup: p50, ms", Side("pickup", "foliot", "p50"), most=1.5),
+    Goal("pickup: p99, ms", Side("pickup", "foliot", "p99"), most=7),
+    Goal("producers: beside sleepers / alone", Side("producers", "foliot asleep", "share"), least=0.9),
+    _held("foliot"),
+    _held("foliot crowd"),
+    Goal("WAL, bytes a job of 60 B", Side("payloads", "foliot 60B", "wal_per_job"), most=1200),
+    Goal("HOT share of updates", Side("drain", "foliot", "hot_share"), least=0.9),
+    *(_deep(state, size) for state in STATES for size in CLAIMS),
+]
