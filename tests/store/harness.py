@@ -360,7 +360,7 @@ _ALWAYS: dict[str, LiteralString] = {
         SELECT s.job_id FROM {schema}.slots s LEFT JOIN {schema}.jobs j ON j.id = s.job_id
         WHERE s.job_id IS NOT NULL AND (s.outcome IS NULL) IS DISTINCT FROM (j.id IS NOT NULL)""",
     "a schedule's job has a slot": """
-        SELECT j.id FROM {schema}.job j WHERE j.schedule_id IS NOT NULL
+        SELECT j.id FROM {schema}.jobs j WHERE j.schedule_id IS NOT NULL
           AND NOT EXISTS (SELECT FROM {schema}.slots s WHERE s.job_id = j.id AND s.schedule_id = j.schedule_id)""",
     "a schedule has a timer": """
         SELECT s.id FROM {schema}.schedules s FULL JOIN {schema}.timers t ON t.schedule_id = s.id

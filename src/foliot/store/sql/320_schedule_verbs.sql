@@ -184,8 +184,8 @@ BEGIN
   UPDATE timers x SET fired = x.fired + 1, last_run = run_apart.t WHERE x.schedule_id = run_apart.schedule_id;   -- first, as everybody: then nobody else is at it
   SELECT * INTO s FROM schedules x WHERE x.id = run_apart.schedule_id;
   IF NOT FOUND THEN RETURN NULL; END IF;
-  IF num_nonnulls(s.type, s.command) > 0 THEN job := uuid7(run_apart.t); END IF;
   LOOP
+    IF num_nonnulls(s.type, s.command) > 0 THEN job := uuid7(instant); END IF;   -- in the order of the instants
     INSERT INTO slots (schedule_id, slot, kind, job_id, outcome, fired_at, finished_at, due_by)
       VALUES (s.id, instant, run_apart.kind, job, CASE WHEN job IS NULL THEN 'fired' END, run_apart.t, CASE WHEN job IS NULL THEN run_apart.t END, instant + s.deadline)
       ON CONFLICT DO NOTHING;

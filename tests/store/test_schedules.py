@@ -1,0 +1,400 @@
+"""Writing schedules, by the verbs and by plain SQL alike: nothing wrong gets in, and the rest takes effect at once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.store.harness import T0, Db, End, refused
+from tests.store.test_tick import add, at, finish_all, jobs, slots, tick_at
+
+BAD: list[tuple[dict[str, Any], str, str]] = [
+    ({"name": ""}, "FO003", "name must be a text"),
+    ({"pattern": "61 * * * *"}, "FO010", "minute: '61' is not in 0 to 59"),
+    ({"pattern": "* * * * *", "tz": "Mars/Base"}, "FO010", "zone: 'Mars/Base'"),
+    ({"tz": "Mars/Base"}, "FO010", "zone: 'Mars/Base'"),
+    ({"pattern": "* * * * *", "every": "1 hour"}, "FO003", "'s' refused: give one of pattern, every and at"),
+    ({"dst": "never"}, "FO003", "dst is one of default, skip, once, both, not 'never'"),
+    ({"every": "0.5 s"}, "FO003", "every must be from a second"),
+    ({"every": "1 month"}, "FO003", "every has months"),
+    ({"every": "bla"}, "FO003", "every: invalid input syntax for type interval"),
+    ({"at": "infinity"}, "FO003", "at must be a finite time"),
+    ({"start": str(at(12)), "end": str(at(11))}, "FO003", "it ends .* before it starts"),
+    ({"at": str(at(12)), "end": str(at(11))}, "FO003", "at .* lies after its end"),
+    ({"max_runs": 0}, "FO003", "max_runs must be 1 or more"),
+    ({"catch_up": 0}, "FO003", "catch_up must be within 1..10000"),
+    ({"missed": "never"}, "FO003", "missed is one of skip, once, catch_up, not 'never'"),
+    ({"overlap": "never"}, "FO003", "overlap is one of skip, queue, cancel_previous, allow, not 'never'"),
+    ({"jitter": "-1 s"}, "FO003", "jitter must be from 0"),
+    ({"grace": "-1 s"}, "FO003", "grace must be from 0"),
+    ({"deadline": "0 s"}, "FO003", "deadline must be more than 0"),
+    ({"priority": 40000}, "FO003", "priority must be within"),
+    ({"timeout": "0 s"}, "FO003", "timeout must be more than 0"),
+    ({"max_attempts": 0}, "FO003", "max_attempts must be within"),
+    ({"retry": {"kind": "magic"}}, "FO003", "retry policy .* cannot be used"),
+    ({"payload": [1]}, "FO003", "payload must be a JSON object"),
+    ({"context": "x"}, "FO003", "context must be a JSON object"),
+    ({"tags": [""]}, "FO003", "tags must be texts"),
+    ({"command": "SELECT 1"}, "FO003", "give a type or a command, not both"),
+    ({"type": None, "command": "SELEC 1"}, "FO003", 'its command does not parse: syntax error at or near "SELEC"'),
+    ({"type": None, "command": "SELECT 1; SELECT (2"}, "FO003", "its command does not parse"),
+    ({"type": None, "command": " ; "}, "FO003", "its command is empty"),
+    ({"type": None, "command": "SELECT 1", "role": "nobody_knows"}, "FO003", "there is no role 'nobody_knows'"),
+    ({"role": "postgres"}, "FO003", "a role is for a command"),
+    ({"colour": "red"}, "FO003", "a schedule has no 'colour'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "sqlstate", "message"), BAD, ids=[str(rule) for rule, *_ in BAD])
+def test_what_is_wrong_is_refused_and_what_was_stored_stays(
+    db: Db, rule: dict[str, Any], sqlstate: str, message: str
+) -> None:
+    with refused(sqlstate, message):
+        db.value("add_schedule_from", definition={"name": "s", "type": "task"} | rule)
+    if "name" not in rule:
+        add(db)
+        before = db.rows("schedules"), db.rows("timers")
+        changes = {"pattern": None} | rule if rule.keys() & {"at", "every"} else rule
+        with refused(sqlstate, message):
+            db.value("update_schedule", name="s", changes=changes)
+        assert (db.rows("schedules"), db.rows("timers")) == before
+
+
+def test_no_definition_is_refused(db: Db) -> None:
+    with refused("FO003", "a schedule is defined by a JSON object"):
+        db.value("add_schedule_from", definition=[])
+
+
+def test_a_name_is_taken_once_per_tenant(db: Db) -> None:
+    add(db)
+    add(db, tenant="other")
+    with refused("FO009", "there is a schedule named 's'"):
+        add(db)
+    other = db.session()
+    other.begin()
+    add(other, "t")
+    late = db.session().start("add_schedule", name="t").blocked()
+    other.commit()
+    with refused("FO009"):
+        late.rows()
+
+
+def test_a_command_is_parsed_and_not_run(db: Db) -> None:
+    db.execute("CREATE TABLE public.kept (n int)")
+    add(db, "drop", command="DROP TABLE public.kept; SELECT 1")
+    add(db, "later", command="INSERT INTO not_there_yet VALUES (1)")
+    add(db, "apart", command="VACUUM public.kept")
+    assert db.execute("SELECT * FROM public.kept") == []
+    db.execute("DROP TABLE public.kept")
+
+
+def test_a_role_must_be_ones_own(db: Db) -> None:
+    db.execute("DO $$ BEGIN CREATE ROLE clerk; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
+    db.execute("GRANT USAGE ON SCHEMA foliot TO clerk")
+    db.execute("GRANT ALL ON ALL TABLES IN SCHEMA foliot TO clerk")
+    db.execute("GRANT ALL ON ALL SEQUENCES IN SCHEMA foliot TO clerk")
+    clerk = db.session(db.url)
+    clerk.execute("SET ROLE clerk")
+    add(clerk, "own", command="SELECT 1", role="clerk")
+    with refused("FO003", "you are not a member of the role 'postgres'"):
+        add(clerk, "other", command="SELECT 1", role="postgres")
+
+
+def test_plain_sql_is_as_good_as_the_verbs(db: Db) -> None:
+    db.change(
+        "INSERT INTO {schema}.schedules (name, pattern, type, created_at) VALUES ('s', '0 * * * *', 'task', %s)", T0
+    )
+    assert tick_at(db, at(10)).fired == 1
+    db.change("UPDATE {schema}.schedules SET pattern = '30 * * * *', updated_at = %s", at(10))
+    assert db.row("tick").next_at == at(10, 30)
+    with refused("FO010"):
+        db.change("UPDATE {schema}.schedules SET pattern = 'bla'")
+    with refused("FO003", "its id stays"):
+        db.change("UPDATE {schema}.schedules SET id = id + 1")
+    db.change("DELETE FROM {schema}.schedules")
+    assert db.row("tick").next_at is None
+    assert len(slots(db)) == 1
+
+
+def test_the_clock_counts_where_nobody_says_when(db: Db) -> None:
+    db.change("INSERT INTO {schema}.schedules (name, every, type) VALUES ('s', '1 hour', 'task')")
+    (row,) = db.execute("SELECT next_run > now() AND next_run <= now() + interval '1 hour' AS soon FROM foliot.timers")
+    assert row.soon
+
+
+def test_catching_up_queues_unless_told_otherwise(db: Db) -> None:
+    add(db, "a", missed="catch_up")
+    add(db, "b", missed="catch_up", overlap="skip")
+    add(db, "c")
+    assert [row.overlap for row in db.call("schedule_list")] == ["queue", "skip", "skip"]
+
+
+def test_null_puts_the_default_back(db: Db) -> None:
+    add(db, priority=5, tz="Europe/Paris", grace=timedelta(hours=1), tags=["x"])
+    assert db.value("update_schedule", name="s", changes={"priority": None, "tz": None, "grace": None, "tags": None})
+    row = db.row("schedule_by_name", name="s")
+    assert (row.priority, row.tz, row.grace, row.tags) == (0, "UTC", None, [])
+    assert not db.value("update_schedule", name="other", changes={})
+    add(db, "t")
+    with refused("FO009"):
+        db.value("update_schedule", name="t", changes={"name": "s"})
+
+
+def test_a_pattern_is_parsed_once_for_all_that_have_it(db: Db) -> None:
+    for n in range(5):
+        add(db, str(n), pattern="17 * * * *")
+    assert len({row.rhythm for row in db.rows("schedules")}) == 1
+
+
+# -- by hand
+
+
+def test_a_run_by_hand_has_no_slot_and_a_row_of_its_own(db: Db) -> None:
+    schedule = add(db, payload={"a": 1})
+    db.call("disable_schedule", name="s")
+    job = db.value("run_schedule", name="s", payload={"a": 2})
+    again = db.value("run_schedule", name="s")
+    assert [(j.schedule_id, j.slot, j.payload) for j in jobs(db)] == [
+        (schedule, None, {"a": 2}),
+        (schedule, None, {"a": 1}),
+    ]
+    assert [(r.kind, r.job_id, r.outcome) for r in db.rows("slots", "slot")] == [
+        ("hand", job, None),
+        ("hand", again, None),
+    ]
+    finish_all(db)
+    assert [(r.kind, r.outcome) for r in db.rows("slots")] == [("hand", "succeeded"), ("hand", "succeeded")]
+    assert db.row("schedule_by_name", name="s").runs == 2
+
+
+def test_what_cannot_be_run_by_hand(db: Db) -> None:
+    assert db.value("run_schedule", name="nobody") is None
+    add(db, "sql", command="SELECT 1")
+    with refused("FO003", "runs no task, so it takes no payload"):
+        db.value("run_schedule", name="sql", payload={"a": 1})
+    add(db)
+    with refused("FO003", "payload must be a JSON object"):
+        db.value("run_schedule", name="s", payload=[1])
+
+
+# -- what became of it
+
+
+@pytest.mark.parametrize(
+    ("end", "outcome", "error"),
+    [
+        ({"outcome": "succeeded"}, "succeeded", None),
+        ({"outcome": "skipped", "error": {"message": "holiday"}}, "skipped", "holiday"),
+        ({"outcome": "failed", "error": {"kind": "permanent", "message": "no"}}, "failed", "no"),
+        ({"outcome": "timed_out", "error": {"kind": "permanent", "message": "slow"}}, "timed_out", "slow"),
+        ({"outcome": "canceled"}, "canceled", "canceled"),
+    ],
+)
+def test_the_end_of_the_job_is_the_slots_outcome(db: Db, end: dict[str, Any], outcome: str, error: str | None) -> None:
+    add(db)
+    tick_at(db, at(10))
+    epoch = db.node("worker")
+    job = db.claim_one(epoch)
+    db.now = at(10, 1)
+    db.settle(epoch, End(job, age=30.0, **end))
+    (row,) = db.call("slot_list", name="s")
+    assert (row.outcome, row.error, row.node) == (outcome, error, "worker")
+    assert (row.started_at, row.finished_at) == (at(10, 1) - timedelta(seconds=30), at(10, 1))
+    assert row.duration == timedelta(seconds=30)
+
+
+def test_a_bulk_of_successes_closes_its_slots(db: Db) -> None:
+    for n in range(3):
+        add(db, str(n))
+    tick_at(db, at(10))
+    db.enqueue()
+    epoch = db.node()
+    held = db.claim(epoch)
+    db.call("settle", epoch=epoch, ids=[j.id for j in held], fences=[j.fence for j in held])
+    assert [outcome for _, outcome, _ in slots(db)] == ["succeeded"] * 3
+
+
+def test_a_retry_keeps_the_slot_open_and_a_loss_closes_it_at_last(db: Db) -> None:
+    add(db)
+    tick_at(db, at(10))
+    assert db.run(db.node(), "failed") == "failed"
+    assert slots(db) == [(at(10), None, 1)]
+    for _ in range(3):
+        db.make_ready()
+        epoch = db.node()
+        assert db.claim(epoch) or db.claim(epoch, alone=True)
+        db.lose(epoch)
+    assert slots(db) == [(at(10), "lost", 1)]
+
+
+def test_a_job_taken_back_opens_its_slot_again(db: Db) -> None:
+    add(db)
+    tick_at(db, at(10))
+    job = jobs(db)[0].id
+    db.run(db.node(), "failed", error={"kind": "permanent", "message": "no"})
+    db.call("reschedule", id=job)
+    assert slots(db) == [(at(10), None, 1)]
+    finish_all(db)
+    assert slots(db) == [(at(10), "succeeded", 1)]
+
+
+def test_canceling_a_waiting_job_closes_its_slot(db: Db) -> None:
+    add(db)
+    tick_at(db, at(10))
+    db.call("cancel", id=jobs(db)[0].id)
+    assert slots(db) == [(at(10), "canceled", 1)]
+
+
+def test_counters_and_the_last_error(db: Db) -> None:
+    add(db)
+    for hour, outcome in ((10, "succeeded"), (11, "failed"), (12, "succeeded"), (13, None)):
+        tick_at(db, at(hour))
+        if outcome:
+            db.run(
+                db.node(),
+                outcome,
+                error={"kind": "permanent", "message": f"at {hour}"} if outcome == "failed" else None,
+            )
+    tick_at(db, at(14))  # skipped
+    db.value("run_schedule", name="s")
+    row = db.row("schedule_by_name", name="s")
+    assert (row.runs, row.successes, row.failures, row.skips, row.running) == (5, 2, 1, 1, 2)
+    assert (row.last_error, row.last_error_at) == ("at 11", at(11))
+    assert (row.last_run, row.last_slot, row.last_outcome, row.next_run) == (at(14), at(14), "succeeded", at(15))
+
+
+def test_counters_outlive_the_history(own_db: Db) -> None:
+    db = own_db
+    db.call("make_slot_partitions", months=3)
+    add(db)
+    for hour, outcome in ((10, "succeeded"), (11, "failed")):
+        tick_at(db, at(hour))
+        db.run(db.node(), outcome, error={"kind": "permanent", "message": "x"} if outcome == "failed" else None)
+    tick_at(db, at(12))
+    tick_at(db, at(13))  # skipped
+    before = db.row("schedule_by_name", name="s")
+    later = T0 + timedelta(days=100)
+    db.call("prune_slots", now=T0)  # the months of today, which the installation made
+    assert db.value("prune_slots", keep=timedelta(days=60), now=later) == 0  # a job of that month has not ended
+    db.run(db.node(), "succeeded")
+    assert db.value("prune_slots", keep=timedelta(days=60), now=later) == 1
+    after = db.row("schedule_by_name", name="s")
+    assert slots(db) == []
+    assert (after.runs, after.successes, after.failures, after.skips) == (3, 2, 1, 1)
+    assert (before.runs, before.failures, before.skips) == (3, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("setup", "status", "fires", "reason"),
+    [
+        ({}, "due", True, "it is due at 2031-03-14 10:00:00+00, in 00:33:07"),
+        ({"enabled": False}, "disabled", False, "it is disabled, since 2031-03-14 09:26:53+00"),
+        ({"end": at(9, 30)}, "ended", False, "its pattern has no instant any more"),
+        ({"pattern": "0 0 30 2 *"}, "ended", False, "its pattern has no instant any more"),
+        ({"pattern": "@reboot"}, "on_demand", False, "it runs when the cluster starts, and at no other time"),
+    ],
+)
+def test_why(db: Db, setup: dict[str, Any], status: str, fires: bool, reason: str) -> None:
+    add(db, **setup)
+    first, *others = db.call("why_schedule", name="s")
+    assert (first.fires, first.reason) == (fires, reason)
+    assert [row.reason for row in others] == ["no live node handles its task task: its jobs wait"]
+    if status != "due":
+        assert db.row("schedule_by_name", name="s").status == status
+    assert db.call("why_schedule", name="other") == []
+
+
+def test_why_names_the_run_in_the_way(db: Db) -> None:
+    add(db)
+    tick_at(db, at(10))
+    reasons = [row.reason for row in db.call("why_schedule", name="s")]
+    assert reasons[1] == (
+        f"the run of 2031-03-14 10:00:00+00 has not ended (job {jobs(db)[0].id}): slots until then are skipped"
+    )
+
+
+def test_previews(db: Db) -> None:
+    add(db, max_runs=2, enabled=False)
+    assert [row[0] for row in db.call("preview_schedule", name="s")] == [at(10), at(11)]
+    definition = {"pattern": "0 9 * * *", "tz": "America/New_York", "end": str(at(13, day=15))}
+    assert [row[0] for row in db.call("preview_schedule_from", definition=definition)] == [at(13), at(13, day=15)]
+    with refused("FO010"):
+        db.call("preview_schedule_from", definition={"pattern": "bla"})
+    assert db.count("schedules") == 1
+
+
+def test_lists_are_by_name_and_filtered(db: Db) -> None:
+    add(db, "a", category="x", tags=["t"])
+    add(db, "b", enabled=False)
+    add(db, "c", category="x", tenant="other")
+
+    def names(**wanted: Any) -> list[str]:
+        return [row.name for row in db.call("schedule_list", **wanted)]
+
+    assert names() == ["a", "b", "c"]
+    assert names(category="x") == ["a", "c"]
+    assert names(tag="t") == ["a"]
+    assert names(status="disabled") == ["b"]
+    assert names(tenant="other") == ["c"]
+    assert names(after="a", max=1) == ["b"]
+
+
+# -- psql alone
+
+
+def test_psql_alone_runs_commands(db: Db) -> None:
+    db.execute("CREATE TABLE public.log (n int)")
+    try:
+        add(db, "good", command="INSERT INTO log SELECT 1 FROM generate_series(1, 3)", role="postgres")
+        add(db, "bad", command="INSERT INTO log VALUES (2); SELECT 1 / 0", max_attempts=1)
+        db.now = at(10)
+        rows = {row.schedule: row for row in db.call("execute_due")}
+        assert (rows["good"].outcome, rows["good"].slot, rows["good"].error) == ("succeeded", at(10), None)
+        assert (rows["bad"].outcome, rows["bad"].error) == ("failed", "division by zero")
+        assert [row.n for row in db.execute("SELECT n FROM public.log")] == [1, 1, 1]
+        assert sorted(outcome or "" for _, outcome, _ in slots(db)) == ["failed", "succeeded"]
+        assert db.call("execute_due") == []
+        (shown,) = db.call("slot_list", name="good")
+        assert shown.result == {"rows": 3}
+    finally:
+        db.execute("DROP TABLE public.log")
+
+
+def test_psql_alone_retries_as_the_policy_says(db: Db) -> None:
+    add(db, command="SELECT 1 / 0", max_attempts=2)
+    db.now = at(10)
+    db.call("execute_due")
+    assert db.call("execute_due") == []
+    db.make_ready()
+    assert [row.outcome for row in db.call("execute_due")] == ["failed"]
+    assert slots(db) == [(at(10), "failed", 1)]
+
+
+def test_psql_alone_leaves_tasks_and_what_a_worker_has(db: Db) -> None:
+    add(db, "task")
+    add(db, "sql", command="SELECT 1")
+    tick_at(db, at(10))
+    db.claim(db.node())
+    assert db.call("execute_due") == []
+
+
+def test_a_command_has_its_role_and_leaves_it(db: Db) -> None:
+    db.execute("DO $$ BEGIN CREATE ROLE clerk; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
+    add(db, "a", command="DO $$ BEGIN ASSERT current_user = 'clerk'; END $$", role="clerk")
+    add(db, "b", command="DO $$ BEGIN ASSERT current_user = session_user; END $$")
+    db.now = at(10)
+    db.begin()
+    assert [row.outcome for row in db.call("execute_due")] == ["succeeded", "succeeded"]
+    (row,) = db.execute("SELECT current_user = session_user AS own")
+    assert row.own
+    db.commit()
+
+
+def test_a_syntax_check_leaves_nothing_behind(db: Db) -> None:
+    with pytest.raises(psycopg.Error):
+        add(db, "a", command="SELEC 1")
+    add(db, "b", command="SELECT 1")
+    assert db.execute("SELECT 1 FROM pg_proc WHERE proname = 'foliot_parses'") == []
