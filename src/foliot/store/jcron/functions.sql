@@ -79,7 +79,7 @@ RETURN is_valid_cron(pattern, tz);
 -- The same, but what is no pattern is an error that says why.
 CREATE OR REPLACE FUNCTION {jcron}.check_pattern(pattern text, tz text DEFAULT 'UTC', dst text DEFAULT 'default') RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN parse_cron(pattern, tz, dst) IS NOT NULL;
+RETURN CASE WHEN parse_cron(pattern, tz, dst) IS NOT NULL THEN true END;
 
 CREATE OR REPLACE FUNCTION {jcron}.get_frequency(
   pattern text, tz text DEFAULT 'UTC', dst text DEFAULT 'default', anchor timestamptz DEFAULT '1970-01-01 00:00:00+00'
