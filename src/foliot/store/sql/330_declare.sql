@@ -10,7 +10,8 @@ DECLARE
   first boolean;
   definition jsonb;
 BEGIN
-  IF jsonb_typeof(declare_schedules.schedules) <> 'array' OR jsonb_path_exists(declare_schedules.schedules, 'strict $[*] ? (@.type() != "object" || !exists(@.hash))', silent => true) THEN
+  IF jsonb_typeof(declare_schedules.schedules) <> 'array'
+      OR EXISTS (SELECT FROM jsonb_path_query(declare_schedules.schedules, '$[*]') d WHERE jsonb_typeof(d) <> 'object' OR d->>'hash' IS NULL) THEN
     RAISE EXCEPTION 'declare_schedules takes a JSON array of definitions, each with its hash' USING ERRCODE = 'FO003';
   END IF;
   SELECT * INTO node FROM nodes n WHERE n.epoch = declare_schedules.epoch AND n.state IN ('active', 'draining') FOR NO KEY UPDATE;

@@ -1,0 +1,175 @@
+"""Schedules that stand in code: whose word counts, what is orphaned, and what the start of a cluster is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.store.harness import Db, refused
+from tests.store.test_tick import add, at, jobs, slots, tick_at
+
+
+def rule(hash: str = "1", name: str = "s", **more: Any) -> dict[str, Any]:
+    return {"name": name, "pattern": "0 * * * *", "type": "task", "hash": hash} | more
+
+
+def declare(db: Db, epoch: int, *rules: dict[str, Any], **more: Any) -> list[str]:
+    return [row.outcome for row in db.call("declare_schedules", epoch=epoch, schedules=list(rules), **more)]
+
+
+def start(db: Db, *rules: dict[str, Any], app: str = "shop") -> int:
+    epoch = db.node(app=app)
+    declare(db, epoch, *rules)
+    return epoch
+
+
+def look(db: Db, name: str = "s") -> Any:
+    return db.row("schedule_by_name", name=name)
+
+
+def test_a_declaration_is_written_once(db: Db) -> None:
+    epoch = db.node(app="shop")
+    assert declare(db, epoch, rule(), rule(name="t")) == ["created", "created"]
+    assert declare(db, epoch, rule(), rule(name="t")) == ["unchanged", "unchanged"]
+    assert (look(db).owner, look(db).hash, look(db).created_by, look(db).differs_from_code) == (
+        "shop",
+        "1",
+        "shop",
+        False,
+    )
+    assert tick_at(db, at(10)).fired == 2
+
+
+def test_what_an_operator_changed_stands_until_the_code_changes(db: Db) -> None:
+    start(db, rule())
+    db.call("update_schedule", name="s", changes={"pattern": "30 * * * *"})
+    assert look(db).differs_from_code
+    assert declare(db, db.node(app="shop"), rule()) == ["unchanged"]
+    assert look(db).pattern == "30 * * * *"
+    assert declare(db, db.node(app="shop"), rule("2", priority=1)) == ["updated"]
+    assert (look(db).pattern, look(db).priority, look(db).differs_from_code) == ("0 * * * *", 1, False)
+
+
+@pytest.mark.parametrize("change", [{"enabled": False}, {"payload": {"a": 1}}, {"grace": "1 hour"}, {"tags": ["x"]}])
+def test_every_change_shows(db: Db, change: dict[str, Any]) -> None:
+    start(db, rule())
+    db.call("update_schedule", name="s", changes=change)
+    assert look(db).differs_from_code
+    db.call("update_schedule", name="s", changes=dict.fromkeys(change))
+    assert not look(db).differs_from_code
+
+
+def test_in_a_rolling_deploy_the_old_code_does_not_come_back(db: Db) -> None:
+    old = start(db, rule("old"))
+    new = start(db, rule("new", priority=9))
+    assert declare(db, db.node(app="shop"), rule("old")) == ["superseded"]
+    assert look(db).priority == 9
+    db.call("leave", epoch=new)  # a deploy that was taken back
+    assert declare(db, db.node(app="shop"), rule("old")) == ["updated"]
+    assert look(db).priority == 0
+    assert old
+
+
+def test_others_schedules_are_left_alone(db: Db) -> None:
+    add(db, "hand")
+    start(db, rule(name="theirs"), app="other")
+    assert declare(db, db.node(app="shop"), rule(name="hand"), rule(name="theirs")) == ["foreign", "foreign"]
+    assert look(db, "hand").owner is None
+
+
+def test_an_orphan_stops_firing_and_is_shown(db: Db) -> None:
+    old = start(db, rule(missed="catch_up", overlap="allow"))
+    new = start(db)
+    assert not look(db).orphaned
+    db.call("leave", epoch=old)
+    assert (look(db).orphaned, look(db).status, look(db).next_run) == (True, "orphaned", None)
+    assert tick_at(db, at(12, 30))[:4] == (0, 0, 0, None)
+    assert "is orphaned: nodes of app shop are alive" in db.call("why_schedule", name="s")[0].reason
+    back = start(db, rule(missed="catch_up", overlap="allow"))
+    assert not look(db).orphaned
+    assert db.row("tick").fired == 3  # slots meanwhile are missed ones
+    assert new
+    assert back
+
+
+def test_without_any_node_of_the_app_it_is_no_orphan(db: Db) -> None:
+    old, new = start(db, rule()), start(db)
+    db.call("leave", epoch=old)
+    assert tick_at(db, at(10)).fired == 0
+    db.call("leave", epoch=new)
+    assert db.row("tick").fired == 1
+
+
+def test_a_lost_node_declares_nothing_any_more(db: Db) -> None:
+    old, new = start(db, rule()), start(db)
+    db.tick(29)
+    db.call("heartbeat", epoch=new)
+    db.tick(2)
+    db.reclaim(old)
+    assert look(db).orphaned
+
+
+def test_a_node_that_never_declared_makes_no_orphans(db: Db) -> None:
+    old = start(db, rule())
+    db.node(app="shop")
+    db.call("leave", epoch=old)
+    assert tick_at(db, at(10)).fired == 1
+
+
+def test_nodes_of_other_apps_do_not_matter(db: Db) -> None:
+    old = start(db, rule())
+    start(db, app="other")
+    db.call("leave", epoch=old)
+    assert tick_at(db, at(10)).fired == 1
+
+
+# -- the start of the cluster
+
+
+def test_run_on_start_and_reboot_run_once_per_cluster_start(db: Db) -> None:
+    rules = rule(run_on_start=True), rule(name="t", pattern="@reboot"), rule(name="u")
+    first = start(db, *rules)
+    second = start(db, *rules)
+    assert [(r.kind, r.outcome) for r in db.rows("slots")] == [("start", None), ("start", None)]
+    assert {j.slot for j in jobs(db)} == {None}
+    db.call("leave", epoch=first)
+    third = start(db, *rules)
+    db.call("leave", epoch=second)
+    db.call("leave", epoch=third)
+    assert len(slots(db)) == 2
+    db.tick(1)
+    start(db, *rules)
+    assert len(slots(db)) == 4
+
+
+def test_two_that_come_at_once_are_one_start(db: Db) -> None:
+    one, two = db.node(app="shop"), db.node(app="shop")
+    other = db.session()
+    db.begin()
+    declare(db, two, rule(run_on_start=True))
+    waiting = other.start("declare_schedules", epoch=one, schedules=[rule(run_on_start=True)]).blocked()
+    db.commit()
+    waiting.rows()
+    assert len(slots(db)) == 1
+
+
+def test_sent_again_it_is_no_second_start(db: Db) -> None:
+    epoch = start(db, rule(run_on_start=True))
+    declare(db, epoch, rule(run_on_start=True))
+    db.call("leave", epoch=epoch)
+    db.tick(1)
+    declare(db, db.node(app="shop"), rule(run_on_start=True), starting=False)
+    assert len(slots(db)) == 1
+
+
+def test_what_cannot_be_declared(db: Db) -> None:
+    with refused("FO001"):
+        declare(db, 7, rule())
+    with refused("FO003", "has no app"):
+        declare(db, db.node(), rule())
+    with refused("FO003", "each with its hash"):
+        declare(db, db.node(app="shop"), {"name": "s"})
+    with refused("FO010"):
+        declare(db, db.node(app="shop"), rule(), rule(name="t", pattern="bla"))
+    assert db.count("schedules") == 0
