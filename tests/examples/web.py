@@ -59,7 +59,7 @@ def serving(command: list[str], directory: Path, environment: Mapping[str, str])
         try:
             yield web
             process.send_signal(signal.SIGTERM)
-            assert process.wait(PATIENCE) == 0, web.said
+            assert process.wait(PATIENCE) in (0, -signal.SIGTERM), web.said  # some do what they can, and then obey
         finally:
             process.kill()
             process.wait()

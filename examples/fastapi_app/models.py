@@ -1,0 +1,21 @@
+from sqlalchemy import ForeignKey
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+
+class Base(DeclarativeBase): ...
+
+
+class Order(Base):
+    __tablename__ = "orders"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    item: Mapped[str]
+    state: Mapped[str] = mapped_column(default="placed")
+
+
+class Shipment(Base):
+    """One row each time that something is shipped, so that twice would be seen."""
+
+    __tablename__ = "shipments"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    order_id: Mapped[int] = mapped_column(ForeignKey("orders.id"))
+    by_process: Mapped[int]
