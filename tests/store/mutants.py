@@ -95,7 +95,9 @@ MUTANTS: list[Mutant] = [
     # Claiming.
     Mutant("claim: isolation", CLAIM, "PERFORM check_isolation('claim');", "", "claim"),
     Mutant("claim: the node is active", CLAIM, "PERFORM check_active(claim.epoch);", "", "claim"),
-    Mutant("claim: the node's row is locked", CLAIM, "WHERE n.epoch = check_active.epoch FOR KEY SHARE;", "WHERE n.epoch = check_active.epoch;", "nodes loss"),
+    Mutant("claim: the node's row is locked", CLAIM, "AND n.state = 'active' FOR KEY SHARE SKIP LOCKED;", "AND n.state = 'active';", "nodes loss"),
+    Mutant("claim: a lost node takes nothing", CLAIM, "AND n.state = 'active' FOR KEY SHARE", "FOR KEY SHARE", "loss"),
+    Mutant("claim: waits for no loss", CLAIM, "'active' FOR KEY SHARE SKIP LOCKED;", "'active' FOR KEY SHARE;", "loss"),
     Mutant("claim: a draining node", CLAIM, "IF s IS DISTINCT FROM 'active' THEN", "IF coalesce(s, '') NOT IN ('active', 'draining') THEN", "nodes"),
     Mutant("claim: a lost node", CLAIM, "IF s IS DISTINCT FROM 'active' THEN", "IF coalesce(s, '') NOT IN ('active', 'lost') THEN", "claim loss"),
     Mutant("claim: a node that has left", CLAIM, "IF s IS DISTINCT FROM 'active' THEN", "IF coalesce(s, '') NOT IN ('active', 'left') THEN", "nodes"),

@@ -249,16 +249,30 @@ def test_a_claim_in_a_transaction_that_was_left_open_keeps_only_its_own_node_ali
     db.expect(hangs, lost=1)
 
 
-def test_a_claim_that_meets_the_loss_of_its_node_is_refused(db: Db) -> None:
+def test_a_claim_that_meets_the_loss_of_its_node_takes_nothing_and_does_not_wait(db: Db) -> None:
     node, reclaimer, epoch = db.session(), db.session(), db.node()
     job = db.enqueue()
     db.tick(31)
     reclaimer.begin()
     reclaimer.call("reclaim", epochs=[epoch], beats_seen=[0])
-    waiting = node.start("claim", epoch=epoch).blocked()
+    assert node.claim(epoch) == []
     reclaimer.commit()
     with refused("FO001", "is lost"):
-        waiting.rows()
+        node.claim(epoch)
+    db.expect(job, state="queued", run=0)
+
+
+def test_a_claim_whose_node_is_lost_while_it_looks_takes_nothing(db: Db) -> None:
+    """It has seen the node active; what counts is the moment of taking."""
+    node, barrier, epoch = db.session(), db.session(), db.node()
+    job = db.enqueue()
+    db.tick(31)
+    barrier.begin()
+    barrier.execute("LOCK TABLE foliot.unsupported_types")  # the last thing a claim looks at
+    waiting = node.start("claim", epoch=epoch, max=2).blocked()
+    db.reclaim(epoch)
+    barrier.commit()
+    assert waiting.rows() == []
     db.expect(job, state="queued", run=0)
 
 

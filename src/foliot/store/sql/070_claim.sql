@@ -2,7 +2,8 @@
 --   free      how many of them can start at once: jobs that have one attempt are never taken ahead
 --   alone     take one job that is to run alone, and nothing else
 --   floor_*   start above these positions, one per queue and priority, instead of from the top (docs/explanation/floors.md)
--- The node row is locked FOR KEY SHARE: that meets the FOR UPDATE of reclaim, so no claim commits after its node was declared lost.
+-- The node row is locked FOR KEY SHARE once there is something to take: that meets the FOR UPDATE of reclaim, so no claim commits after its node was
+-- declared lost. It comes after the jobs, so nobody is waited for; a claim that finds nothing locks nothing, and so writes nothing.
 -- Rows come in no order; the caller sorts.
 CREATE OR REPLACE FUNCTION claim(
   epoch bigint, queues text[] DEFAULT '{default}', max int DEFAULT 1, free int DEFAULT NULL, alone boolean DEFAULT false, lanes int[] DEFAULT '{0}',
@@ -50,6 +51,8 @@ BEGIN
     EXIT WHEN cardinality(tids) > 0;
   END LOOP;
   IF cardinality(tids) = 0 THEN RETURN; END IF;
+  PERFORM FROM nodes n WHERE n.epoch = claim.epoch AND n.state = 'active' FOR KEY SHARE SKIP LOCKED;
+  IF NOT FOUND THEN RETURN; END IF;                      -- its state is being changed this moment: the next claim will tell
   f := next_fence();                                     -- drawn while the rows are locked: it only grows for each job
   RETURN QUERY WITH u AS (UPDATE jobs j SET fence = f, run = j.run + 1 WHERE j.ctid = ANY (tids)
       RETURNING j.id, j.type, j.payload, j.queue, j.tenant, j.priority, j.run_at, j.run, j.attempt, j.max_attempts, j.version, j.timeout, j.meta),
@@ -65,12 +68,12 @@ BEGIN
   END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION check_active(epoch bigint) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION check_active(epoch bigint) RETURNS void LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
   s text;
 BEGIN
-  SELECT n.state INTO s FROM nodes n WHERE n.epoch = check_active.epoch FOR KEY SHARE;
+  SELECT n.state INTO s FROM nodes n WHERE n.epoch = check_active.epoch;
   IF s IS DISTINCT FROM 'active' THEN
     RAISE EXCEPTION 'node % is %', check_active.epoch, coalesce(s, 'unknown') USING ERRCODE = CASE s WHEN 'draining' THEN 'FO006' ELSE 'FO001' END;
   END IF;
