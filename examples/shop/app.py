@@ -2,6 +2,7 @@
 
 Customers come in by themselves. Each order is a row and a job that commit together; payments fail now and then and are
 tried again; a card that is stolen is never charged twice, and ends dead; some customers change their mind in time.
+Schedules do the rest: goods come in every ten seconds, the till is counted every minute, the books are closed at night.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ CREATE TABLE IF NOT EXISTS shop.orders (
   total numeric NOT NULL,
   state text NOT NULL DEFAULT 'placed');
 CREATE TABLE IF NOT EXISTS shop.shipments (order_id bigint PRIMARY KEY, shipped_at timestamptz NOT NULL DEFAULT now());
+CREATE TABLE IF NOT EXISTS shop.deliveries (slot timestamptz PRIMARY KEY, crates int NOT NULL);
 """
 
 
@@ -58,6 +60,31 @@ async def send_mail(to: str, subject: str) -> int:
 @app.task(queue="mail")
 async def remind(customer: str) -> None:
     """Enqueued for later, and often canceled before."""
+
+
+@app.schedule(every=10, name="restock", description="Goods come in")
+@app.task(queue="warehouse")
+def restock(connection: foliot.Connection) -> int:
+    """The slot is the key: were one fired twice, the second row would be refused."""
+    crates = random.randint(1, 9)
+    connection.execute("INSERT INTO shop.deliveries VALUES (coalesce(%s, now()), %s)", (current_job().slot, crates))
+    return crates
+
+
+@app.schedule("* * * * *", missed="skip", arguments={"minutes": 1}, name="count-the-till")
+@app.schedule("0 3 * * *", tz="Europe/Paris", arguments={"minutes": 24 * 60}, deadline=3600, name="close-the-books")
+@app.task(queue="office")
+def takings(connection: foliot.Connection, minutes: int) -> str:
+    row = connection.execute(
+        "SELECT coalesce(sum(o.total), 0) FROM shop.orders o JOIN shop.shipments s ON s.order_id = o.id"
+        " WHERE s.shipped_at > now() - make_interval(mins => %s)",
+        (minutes,),
+    ).fetchone()
+    assert row is not None
+    return f"{row[0]} in {minutes} min"
+
+
+app.declare_schedule("tidy-up", "0 4 * * SUN", tz="Europe/Paris", command="VACUUM ANALYZE shop.orders", timeout=600)
 
 
 def place_order(customer: str) -> None:

@@ -1,4 +1,4 @@
-"""The example shop: within its first minute every state is seen, and nothing ships twice."""
+"""The example shop: within its first minute every state is seen, a schedule has fired, and nothing ships twice."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def _watch(project: Path) -> set[str]:
 
         def look() -> bool:
             seen.update(state for (state,) in connection.execute("SELECT DISTINCT state FROM foliot.job"))
-            return seen >= STATES
+            delivered = connection.execute("SELECT FROM shop.deliveries").rowcount
+            return seen >= STATES and delivered > 0
 
         until(look, 90)
         shipped = connection.execute("SELECT count(*) FROM shop.shipments").fetchone()

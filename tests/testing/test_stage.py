@@ -117,7 +117,7 @@ def counts(connection: psycopg.Connection) -> dict[str, int]:
     """Rows by table, but for those that migrations have put there."""
     names = connection.execute(
         "SELECT relname::text FROM pg_class WHERE relnamespace = 'foliot'::regnamespace AND relkind IN ('r', 'p')"
-        " AND NOT relispartition AND relname <> ALL ('{installation,policies,schema_version,schema_functions}')"
+        " AND NOT relispartition AND relname <> ALL ('{installation,policies,schema_version,schema_functions,zones}')"
     ).fetchall()
     count = sql.SQL("SELECT count(*) FROM foliot.{}")
     found = {name: connection.execute(count.format(sql.Identifier(name))).fetchone() or (0,) for (name,) in names}

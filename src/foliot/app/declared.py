@@ -45,6 +45,18 @@ class Declared:
 
         return fingerprint(self.definition)
 
+    @property
+    def meaning(self) -> str:
+        """When it fires, in English."""
+        from foliot.cron import Cron
+
+        said = self.definition
+        if "every" in said:
+            return f"every {said['every']:g} s"
+        if "pattern" not in said:
+            return f"at {said['at']}" if "at" in said else "on demand"
+        return Cron(said["pattern"], said.get("tz", "UTC"), said.get("dst", "default")).explain()
+
     def __repr__(self) -> str:
         return f"<Declared {self.name}>"
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from foliot.postgres.schema_status import Status
     from foliot.worker.run import Run
 
+_SHOWN = 10
 _COLOURS = {"succeeded": "green", "skipped": "cyan", "failed": "yellow", "timed_out": "yellow", "dead": "red"}
 
 
@@ -22,9 +23,19 @@ def print_start(app: App, reference: str, node: Node, address: Address, status: 
     tasks = len({id(task) for task in app.tasks.values()})
     queues, capacity = node.plan.queues, node.plan.capacity
     kinds = ", ".join(f"{count} {kind}" for kind, count in capacity.by_kind.items())
-    typer.echo(f"  {reference}   {_count(tasks, 'task')}  {_count(len(queues), 'queue')} ({', '.join(queues)})")
+    schedules = f"  {_count(len(app.declared), 'schedule')}" if len(app.declared) else ""
+    found = f"{_count(tasks, 'task')}  {_count(len(queues), 'queue')} ({', '.join(queues)}){schedules}"
+    typer.echo(f"  {reference}   {found}")
     typer.echo(f"  node {node.plan.name}   {capacity.total} handlers at once ({kinds})")
     typer.echo(f"  {address}   schema {status.schema} v{status.version}")
+
+
+def print_schedules(app: App) -> None:
+    """What the code declares, and what it means; the first few of them."""
+    for declared in list(app.declared)[:_SHOWN]:
+        typer.echo(f"  schedule {declared.name.ljust(20)} {declared.meaning}")
+    if len(app.declared) > _SHOWN:
+        typer.echo(f"  and {len(app.declared) - _SHOWN} more: foliot schedules")
 
 
 def print_lines(app: App) -> None:

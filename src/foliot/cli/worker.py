@@ -32,6 +32,7 @@ def worker(
     reload: Annotated[bool, typer.Option("--reload", help="Start anew when the code changes.")] = False,
     max_jobs: Annotated[int | None, typer.Option(min=1, help="Replace a process after so many jobs.")] = None,
     max_memory: Annotated[int | None, typer.Option(min=1, help="Replace a process beyond so many MiB.")] = None,
+    scheduler: Annotated[bool, typer.Option("--scheduler/--no-scheduler", help="Also fire schedules.")] = True,
     lines: Annotated[bool, typer.Option("--lines", help="Print a line per job.")] = False,
 ) -> None:
     """Run jobs until told to stop: the first Ctrl-C or SIGTERM drains, the second stops at once."""
@@ -46,7 +47,7 @@ def worker(
     if (settings.processes > 1 or reload or max_jobs or max_memory) and not is_child():
         raise typer.Exit(_supervise(settings, reload=reload))
     limits = Limits(max_jobs, max_memory)
-    raise typer.Exit(_work(ctx.obj, settings, told, limits, once=once, lines=lines))
+    raise typer.Exit(_work(ctx.obj, settings, told, limits, once=once, scheduler=scheduler, lines=lines))
 
 
 def _supervise(settings: Settings, *, reload: bool) -> int:
@@ -57,13 +58,20 @@ def _supervise(settings: Settings, *, reload: bool) -> int:
 
 
 def _work(
-    options: GlobalOptions, settings: Settings, told: dict[str, Any], limits: Limits, *, once: bool, lines: bool
+    options: GlobalOptions,
+    settings: Settings,
+    told: dict[str, Any],
+    limits: Limits,
+    *,
+    once: bool,
+    scheduler: bool,
+    lines: bool,
 ) -> int:
     from dataclasses import replace
 
     from foliot.app.hosting import ensure_usable, make_node
     from foliot.cli.discovery import find_app
-    from foliot.cli.lines import print_lines, print_start
+    from foliot.cli.lines import print_lines, print_schedules, print_start
     from foliot.telemetry.logs import configure
 
     configure(settings.log_level, settings.log_format)
@@ -72,9 +80,10 @@ def _work(
     address = options.address(settings)
     found.use(replace(settings, database_url=address.url))
     status = ensure_usable(found)
-    node = make_node(found, once=once)
+    node = make_node(found, once=once, scheduler=scheduler)
     print_start(found, reference, node, address, status)
     if lines:
+        print_schedules(found)
         print_lines(found)
     _run(node, limits)
     return RECYCLED if limits.reached else node.exit_code

@@ -49,7 +49,7 @@ class Scheduler:
         if full and not done:
             self._next_full = time.monotonic() + FULL_LOOK_EVERY
         if events != "[]":
-            self._tell(events)
+            tell(self._events, events)
         return _pause(wait, done)
 
     async def run_all(self) -> None:
@@ -57,12 +57,14 @@ class Scheduler:
         while await self.run() == 0.0:
             pass
 
-    def _tell(self, events: str) -> None:
-        for event in orjson.loads(events):
-            name = event.pop("event")
-            if name == "schedule_overdue":
-                logger.warning("Schedule %(schedule)s: the run of %(slot)s should have ended by %(due_by)s", event)
-            self._events.tell(name, **{key: _value(key, value) for key, value in event.items()})
+
+def tell(events: Events, said: str) -> None:
+    """What a tick had to say, to whoever listens."""
+    for event in orjson.loads(said):
+        name = event.pop("event")
+        if name == "schedule_overdue":
+            logger.warning("Schedule %(schedule)s: the run of %(slot)s should have ended by %(due_by)s", event)
+        events.tell(name, **{key: _value(key, value) for key, value in event.items()})
 
 
 def _pause(wait: float | None, done: int) -> float:

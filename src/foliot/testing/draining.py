@@ -29,6 +29,8 @@ from foliot.node import capacity_for, plan_for
 from foliot.testing.runs import Book
 from foliot.testing.stage import DatabaseStage
 from foliot.testing.worker import Calls, DrainWorker
+from foliot.worker.commands import TYPE as COMMAND
+from foliot.worker.commands import command_handler
 from foliot.worker.plan import default_name
 
 
@@ -108,7 +110,10 @@ def _ready() -> Plan[list[tuple[Any, ...]]]:
 
 def _share_out(ready: list[tuple[Any, ...]]) -> list[Share]:
     """Of two Apps that know a type, the one made last: the other may be left over from an earlier test."""
-    known = {name: (app, task.version) for app in staging.apps() for name, task in app.tasks.items()}
+    apps = staging.apps()
+    known = {name: (app, task.version) for app in apps for name, task in app.tasks.items()}
+    if apps:
+        known[COMMAND] = (apps[-1], 1)  # which every node runs
     queues: dict[App, set[str]] = {}
     for name, version, queue in ready:
         app, newest = known.get(name, (None, 0))
@@ -119,7 +124,8 @@ def _share_out(ready: list[tuple[Any, ...]]) -> list[Share]:
 
 async def _work_off(stage: DatabaseStage, book: Book, share: Share, concurrency: int, calls: Calls | None) -> None:
     app = share.app
-    handlers = {name: handler for name, handler in app.handlers().items() if name in share.types}
+    ours = {**app.handlers(), COMMAND: command_handler(app.database_url, app.settings.schema)}
+    handlers = {name: handler for name, handler in ours.items() if name in share.types}
     queues = tuple(sorted(share.queues))
     plan = replace(
         plan_for(app.settings, app.database_url, handlers, app=app.name, queues=queues, once=True),

@@ -7,15 +7,19 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from foliot.app import staging
+from foliot.app.application import App
 from foliot.app.task import Task, refuse_on_loop
 from foliot.client import foreign
 from foliot.client.plans import Plan, Statement
 from foliot.model.job import JobRecord
+from foliot.scheduler.scheduler import tell
 from foliot.telemetry.context import current
 from foliot.testing import enqueued
 from foliot.testing.draining import drain_blocking, drain_on_loop
 from foliot.testing.runs import Book, Ran
 from foliot.testing.stage import DatabaseStage
+from foliot.testing.timetable import declare, pass_time
 
 R = TypeVar("R")
 LIMIT = 10_000
@@ -121,6 +125,13 @@ class Foliot:
 
     # -- the clock
 
+    def declare(self, app: App, /) -> list[str]:
+        """Writes the schedules that the App's code declares, as a node does that starts; their names.
+
+        Otherwise a test has none but those that it adds: moving its clock makes no job that it does not ask for.
+        """
+        return self._stage.client.run(declare(app.name, app.declared.as_json()))
+
     def now(self) -> datetime:
         """The database's clock, as this test has set it."""
         return self._stage.client.run(_moment("clock"))
@@ -137,7 +148,8 @@ class Foliot:
     ) -> datetime:
         """Moves the database's clock, for every process and every session; what it shows then.
 
-        Forward only: a job's id carries the time it was made, and the database refuses one from the future.
+        Schedules fire on the way, each slot at its own time. Forward only: a job's id carries the time it was made, and
+        the database refuses one from the future.
         """
         by = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
         if to is not None:
@@ -146,7 +158,7 @@ class Foliot:
             by = to - self.now()
         if by < timedelta(0):
             raise ValueError(f"the clock cannot go back, by {-by}")
-        now = self._stage.client.run(_moment("advance_clock", by))
+        now = self._stage.client.run(pass_time(by, _tell))
         self._stage.client.run(_promote(now))  # drain() does not; a node that runs meanwhile would do so late
         return now
 
@@ -170,6 +182,12 @@ def _moment(query: str, *params: Any) -> Plan[datetime]:
     ((value,),) = yield Statement(query, params)
     assert isinstance(value, datetime)
     return value
+
+
+def _tell(said: str) -> None:
+    """What schedules have to say, to the observers of every App."""
+    for app in staging.apps():
+        tell(app.events, said)
 
 
 def _promote(at: datetime) -> Plan[None]:

@@ -11,6 +11,7 @@ from psycopg import sql
 from foliot.errors import FoliotError
 from foliot.postgres.connect import Connection
 from foliot.postgres.migrate import Source, migrate, status
+from foliot.postgres.zones import refresh_zones
 from foliot.store.queries import queries
 
 PATIENCE = "5s"
@@ -34,6 +35,7 @@ def make_schema(url: str, schema: str) -> None:
         migrate(url, schema, replace(source, functions=()))
         connection.execute(queries(schema)["mark_test"].encode())
         migrate(url, schema, source)  # the functions, last: in a test's schema they have a clock that can be moved
+        refresh_zones(url, schema, lambda _: None)
         Sweeper(connection, schema).remember(connection)
 
 

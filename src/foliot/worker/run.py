@@ -114,6 +114,17 @@ class Run:
         return {} if raw is None else orjson.loads(raw[1:])
 
     @property
+    def schedule(self) -> str | None:
+        """The name of the schedule that made this job."""
+        return self.meta.get("schedule")
+
+    @property
+    def slot(self) -> datetime | None:
+        """The instant at which its schedule was due; None when somebody ran it by hand, and without a schedule."""
+        found = self.meta.get("slot")
+        return None if found is None else datetime.fromisoformat(found)
+
+    @property
     def age(self) -> float:
         return time.monotonic() - self.started
 

@@ -35,3 +35,6 @@ WHERE j.fence = 0 AND (j.wait IS NULL OR j.wait = 'unsupported')
 -- name: jobs_as_text
 -- Through any driver, as enqueue_here: what comes out is text.
 SELECT coalesce(json_agg(j ORDER BY j.seq), '[]')::text FROM {schema}.job j
+
+-- name: tick_now
+SELECT fired, missed, skipped, next_at, events::text FROM {schema}.tick()

@@ -1,0 +1,183 @@
+"""Schedules that the code declares: a node writes them, once per change of the code, and nobody's work is undone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from foliot import App, Tasks, current_job
+from tests.waiting import until
+
+Shop = Any  # a function: the App as this version of the code makes it
+
+
+@pytest.fixture
+def shop(schema_database: str) -> Iterator[Shop]:
+    apps: list[App] = []
+
+    def make(pattern: str | None = "0 3 * * *", *, name: str = "shop", **options: Any) -> App:
+        app = App(schema_database, name=name)
+
+        @app.task(type="report")
+        def report() -> None: ...
+
+        if pattern is not None:
+            app.declare_schedule("nightly", pattern, task=report, **options)
+        apps.append(app)
+        return app
+
+    yield make
+    for app in apps:
+        app.close()
+
+
+def test_a_node_writes_what_the_code_declares(shop: Shop) -> None:
+    app = shop(tz="Europe/Paris")
+    library = Tasks()
+
+    @library.schedule(every=60)
+    @library.task(type="library.clean")
+    def clean() -> None: ...
+
+    app.include(library)
+    with app.node():
+        nightly, cleaning = app.schedules.get("nightly"), app.schedules.get("library.clean")
+    assert (nightly.pattern, nightly.tz, nightly.owner) == ("0 3 * * *", "Europe/Paris", "shop")
+    assert (nightly.hash, nightly.differs_from_code, nightly.orphaned) == (next(iter(app.declared)).hash, False, False)
+    assert cleaning.every == timedelta(minutes=1)
+
+
+def test_the_same_code_writes_nothing(shop: Shop) -> None:
+    with (app := shop()).node():
+        before = app.schedules.get("nightly")
+    with shop().node(), shop().node():
+        assert app.schedules.get("nightly") == before
+
+
+def test_what_an_operator_changed_stands_until_the_code_changes(shop: Shop) -> None:
+    with (app := shop()).node():
+        app.schedules.update("nightly", pattern="0 5 * * *")
+    with shop().node():
+        changed = app.schedules.get("nightly")
+        assert (changed.pattern, changed.differs_from_code) == ("0 5 * * *", True)
+        assert any("changed" in reason.reason for reason in app.schedules.why("nightly"))
+    with shop("0 4 * * *").node():
+        changed = app.schedules.get("nightly")
+        assert (changed.pattern, changed.differs_from_code) == ("0 4 * * *", False)
+
+
+def test_a_schedule_that_an_operator_disabled_stays_so(shop: Shop) -> None:
+    with (app := shop()).node():
+        app.schedules.disable("nightly")
+    with shop().node():
+        assert app.schedules.get("nightly").status == "disabled"
+
+
+def test_in_a_rolling_deploy_the_newer_declaration_wins(shop: Shop) -> None:
+    look = shop().schedules
+    with ExitStack() as cluster:
+        cluster.enter_context(shop("0 3 * * *").node())
+        with shop("0 4 * * *").node():
+            assert look.get("nightly").pattern == "0 4 * * *"
+            with shop("0 3 * * *").node():  # a process of the old code that was started again meanwhile
+                assert look.get("nightly").pattern == "0 4 * * *"
+            assert not look.get("nightly").orphaned
+        with shop("0 3 * * *").node():  # the new version was taken back: nobody declares it any more
+            assert look.get("nightly").pattern == "0 3 * * *"
+
+
+def test_a_declaration_that_nobody_makes_any_more_is_orphaned_and_comes_back(shop: Shop) -> None:
+    with (app := shop()).node(), shop(None).node():
+        assert app.schedules.get("nightly").status == "ok", "one node still declares it"
+    with shop(None).node():
+        orphan = app.schedules.get("nightly")
+        assert (orphan.status, orphan.orphaned, orphan.next_run) == ("orphaned", True, None)
+        reason = app.schedules.why("nightly")[0]
+        assert (reason.fires, "none of them declares it" in reason.reason) == (False, True)
+        with shop(None, name="another app").node(), shop().node():
+            assert app.schedules.get("nightly").status == "ok"
+    assert app.schedules.get("nightly").status == "ok", "no node at all is no reason"
+
+
+def test_a_name_that_somebody_else_has_is_left_to_him(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    app = shop()
+    app.schedules.add("nightly", "@daily", task="report")
+    with app.node(), shop("0 5 * * *", name="another app").node():
+        assert (app.schedules.get("nightly").pattern, app.schedules.get("nightly").owner) == ("@daily", None)
+    assert "Schedule nightly belongs to somebody else" in caplog.text
+
+
+def test_one_that_was_removed_comes_back_with_the_next_node(shop: Shop) -> None:
+    with (app := shop()).node():
+        app.schedules.remove("nightly")
+        assert app.schedules.list() == []
+    with shop().node():
+        assert [found.name for found in app.schedules.list()] == ["nightly"]
+
+
+def test_a_handler_knows_its_schedule_and_slot(schema_database: str) -> None:
+    app = App(schema_database)
+    seen: list[tuple[str | None, datetime | None, Any]] = []
+
+    @app.task(type="look")
+    def look() -> None:
+        job = current_job()
+        seen.append((job.schedule, job.slot, job.meta.get("context")))
+
+    slot = datetime.now(UTC)
+    with app.node():
+        app.schedules.add("once", at=slot, task=look, context={"colour": "red"})
+        until(lambda: len(seen) == 1)
+        app.schedules.run_now("once").result(timeout=30)
+        look.enqueue().result(timeout=30)
+        until(lambda: app.schedules.get("once").successes == 2)
+        jobs = app.jobs.list()
+    app.close()
+    red = {"colour": "red"}
+    assert seen == [("once", slot, red), ("once", None, red), (None, None, None)]
+    assert {(job.schedule, job.slot) for job in jobs} == {("once", slot), ("once", None), (None, None)}
+
+
+def test_a_slot_that_is_only_an_event_is_told(schema_database: str) -> None:
+    app = App(schema_database)
+    told: list[dict[str, Any]] = []
+    slot = datetime.now(UTC)
+    app.on("schedule_fired")(lambda **what: told.append(what))
+    with app.node():
+        app.schedules.add("bell", at=slot, task=None)
+        until(lambda: told)
+    app.close()
+    assert told == [{"schedule": "bell", "tenant": "default", "slot": slot}]
+
+
+def test_a_command_is_run_by_a_worker(schema_database: str) -> None:
+    app = App(schema_database)
+    with app.node():
+        app.schedules.add("sum", command="SELECT 40 + 2", timeout=60)
+        job = app.schedules.run_now("sum")
+        assert job.result(timeout=30)["rows"] == [[42]]
+        assert job.get().type == "foliot.sql"
+    app.close()
+
+
+def test_a_node_may_leave_schedules_to_others(shop: Shop) -> None:
+    app, started = shop(), list[str]()
+    app.on("scheduler_started")(lambda name: started.append(name))
+    with app.node(scheduler=False):
+        assert app.schedules.get("nightly").status == "ok", "what its code declares is written all the same"
+    assert started == []
+    with app.node():
+        until(lambda: started)
+
+
+def test_run_on_start_is_once_per_start_of_the_cluster(shop: Shop) -> None:
+    with (app := shop("@reboot", run_on_start=True)).node():
+        with shop("@reboot", run_on_start=True).node():
+            until(lambda: app.schedules.get("nightly").runs == 1)
+        assert [slot.kind for slot in app.schedules.history("nightly")] == ["start"]
+    with shop("@reboot", run_on_start=True).node():
+        until(lambda: app.schedules.get("nightly").runs == 2)
