@@ -213,6 +213,31 @@ def test_other_zones(schema_database: str, tmp_path: Path) -> None:
     assert "Update the older data" in finding.hint
 
 
+@pytest.mark.parametrize(
+    ("stored", "way_out"),
+    [
+        ("1999a.1", "Run `foliot db migrate`: the schema has tzdata 1999a"),
+        ("2999z.1", "Update tzdata on this machine to 2999z, which the schema has"),
+        (None, "built in different ways"),
+    ],
+)
+def test_zones_in_the_schema_that_differ(
+    schema_database: str, tmp_path: Path, stored: str | None, way_out: str
+) -> None:
+    run_sql(schema_database, "UPDATE foliot.zones SET offsets[1] = 60 WHERE name = 'Asia/Kolkata'")
+    if stored:
+        run_sql(schema_database, f"UPDATE foliot.zones SET tzdata = '{stored}'")
+    findings = look(tmp_path, database_url=schema_database)
+    assert_only(findings, "zone table", "would differ in Asia/Kolkata.", way_out)
+
+
+def test_no_zones_in_the_schema(schema_database: str, tmp_path: Path) -> None:
+    run_sql(schema_database, "TRUNCATE foliot.zones")
+    finding = look(tmp_path, database_url=schema_database)["zone table"]
+    assert (finding.state, finding.hint) == ("note", "Run `foliot db migrate`.")
+    assert "UTC and offsets only" in finding.says
+
+
 # What stands between.
 
 

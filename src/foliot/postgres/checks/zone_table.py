@@ -25,12 +25,23 @@ def check_zone_table(patient: Patient) -> Finding:
     other = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
     if not other:
         return Finding("zone table", "ok", f"Schedules in SQL and in Python count on the same {len(ours)} zones.")
-    says = f"Schedules in SQL and in Python would differ in {len(other)} zones: {', '.join(other[:_SHOWN])}."
+    says = f"Schedules in SQL and in Python would differ in {_listed(other)}."
     return Finding("zone table", "wrong", says, _way_out(patient))
+
+
+def _listed(names: list[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    more = "" if len(names) <= _SHOWN else " and so on"
+    return f"{len(names)} zones: {', '.join(names[:_SHOWN])}{more}"
 
 
 def _way_out(patient: Patient) -> str:
     stored, here = stored_release(patient.connection, patient.settings.schema), local_release()
     if stored is None or stored < here:
         return f"Run `foliot db migrate`: the schema has tzdata {stored and stored.tzdata}, here is {here.tzdata}."
-    return f"Update tzdata on this machine to {stored.tzdata}, which the schema has; here is {here.tzdata or 'none'}."
+    if stored > here:
+        return (
+            f"Update tzdata on this machine to {stored.tzdata}, which the schema has; here is {here.tzdata or 'none'}."
+        )
+    return f"Both are tzdata {here.tzdata}, built in different ways: use the same package of it on all machines."

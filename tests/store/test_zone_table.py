@@ -1,0 +1,114 @@
+"""The zones in the schema are Python's, to the second; only newer ones replace them, and numbers stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from foliot.cron import Cron
+from foliot.postgres import zones
+from foliot.postgres.zones import Release, ZoneRow, local_zones
+from foliot.store.install import install
+from tests.store.cron_sql import Connection, at, in_utc
+
+NEWER, OLDER = Release("2999z", 1), Release("1999a", 1)
+EDGES = [
+    "2019-12-30 12:00:00",
+    "2019-12-31 23:30:00",
+    "2020-01-01 00:00:00",
+    "2049-12-29 12:00:00",
+    "2049-12-31 23:30:00",
+]
+
+
+@pytest.fixture
+def sql(schema_database: str) -> Iterator[Connection]:
+    with psycopg.connect(schema_database, autocommit=True) as connection:
+        yield connection
+
+
+def tell(monkeypatch: pytest.MonkeyPatch, release: Release, rows: list[ZoneRow]) -> None:
+    """As if this machine had other data."""
+    monkeypatch.setattr(zones, "local_release", lambda: release)
+    monkeypatch.setattr(zones, "local_zones", lambda: rows)
+
+
+def moved(row: ZoneRow, seconds: int) -> ZoneRow:
+    return row._replace(offsets=[offset + seconds for offset in row.offsets])
+
+
+def numbers(sql: Connection) -> dict[str, int]:
+    return dict(sql.execute("SELECT name, foliot.zone_number(name) FROM foliot.zones").fetchall())
+
+
+def nine_in_kolkata(sql: Connection) -> object:
+    [(found,)] = sql.execute("SELECT jcron.next_time('0 9 * * * TZ:Asia/Kolkata', '2025-01-01 00:00:00+00')")
+    return found
+
+
+def test_every_zone_of_python_is_there_under_its_number(sql: Connection) -> None:
+    names = [row.name for row in local_zones()]
+    assert len(names) > 500
+    [(known,)] = sql.execute("SELECT foliot.zone_names()")
+    assert known == names
+    assert numbers(sql) == dict(sql.execute("SELECT name, number FROM foliot.zones").fetchall())
+    assert sorted(numbers(sql).values()) == list(range(1, len(names) + 1))
+
+
+@pytest.mark.parametrize("pattern", ["0 0 * * *", "30 */2 * * *", "0 12 1 1,7 *"])
+def test_every_zone_counts_alike_where_the_near_years_are_cut(sql: Connection, pattern: str) -> None:
+    query = (
+        "SELECT jcron.next_time(%(p)s, t, z), jcron.prev_time(%(p)s, t, z) FROM unnest(%(z)s::text[], %(t)s) u(z, t)"
+    )
+    asked = [(row.name, at(moment)) for row in local_zones() for moment in EDGES]
+    parameters = {"p": pattern, "z": [zone for zone, _ in asked], "t": [moment for _, moment in asked]}
+    for (zone, moment), found in zip(asked, sql.execute(query, parameters), strict=True):
+        cron = Cron(pattern, zone)
+        assert found == (in_utc(cron.next(moment)), in_utc(cron.prev(moment))), (zone, moment)
+
+
+def test_newer_data_replaces_older_and_numbers_stay(sql: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, kolkata = numbers(sql), nine_in_kolkata(sql)
+    assert kolkata == at("2025-01-01 03:30:00")
+    parsed = sql.execute("SELECT jcron.parse_cron('0 9 * * *', 'Asia/Kolkata')::bigint[]").fetchone()
+    rows = [moved(row, 3600) if row.name == "Asia/Kolkata" else row for row in reversed(local_zones())]
+    new = ZoneRow("Mars/Olympus", [zones._NEAR_FROM - 10**9, 1 << 62], [7200], [-(1 << 62), 1 << 62], 1 << 62)
+    tell(monkeypatch, NEWER, [new, *(row for row in rows if row.name != "Europe/Kyiv")])
+    said: list[str] = []
+    install(sql.info.dsn, report=said.append)
+    assert said == ["time zones of tzdata 2999z"]
+    assert nine_in_kolkata(sql) == at("2025-01-01 02:30:00")
+    after = numbers(sql)
+    assert after == {**before, "Mars/Olympus": len(before) + 1}, "nobody's number has changed, and none is reused"
+    assert sql.execute("SELECT jcron.next_run(%s::bigint[], '2025-01-01 00:00:00+00')", parsed).fetchone() == (
+        at("2025-01-01 02:30:00"),
+    )
+    assert sql.execute("SELECT jcron.is_valid_pattern('0 9 * * * TZ:Europe/Kyiv')").fetchone() == (True,), (
+        "gone from tzdata"
+    )
+    install(sql.info.dsn, report=said.append)
+    assert len(said) == 1, "what is current is not written again"
+
+
+def test_older_data_is_not_written(sql: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    tell(monkeypatch, OLDER, [moved(row, 3600) for row in local_zones()])
+    said: list[str] = []
+    install(sql.info.dsn, report=said.append)
+    assert (said, nine_in_kolkata(sql)) == ([], at("2025-01-01 03:30:00"))
+
+
+def test_a_change_beside_the_cut_is_left_to_the_whole_of_the_zone() -> None:
+    cut, beside = zones._NEAR_TO, zones._NEAR_TO - 3600
+    plain = ZoneRow("A", [0, cut + 10**7, 1 << 62], [0, 3600], [0, cut + 10**7, 1 << 62], 1 << 62)
+    assert plain.near == [zones._NEAR_FROM, cut, 0, zones._NEAR_FROM]
+    assert plain._replace(starts=[0, beside, 1 << 62]).near == []
+
+
+def test_functions_that_are_applied_again_keep_the_zones(sql: Connection) -> None:
+    before = numbers(sql)
+    sql.execute("UPDATE foliot.schema_functions SET checksum = 'of another version'")
+    install(sql.info.dsn)
+    assert numbers(sql) == before
+    assert nine_in_kolkata(sql) == at("2025-01-01 03:30:00")
