@@ -150,7 +150,7 @@ MUTANTS: list[Mutant] = [
     Mutant("settle_each: permanent", SETTLE, " OR i.error->>'kind' = 'permanent'", "", "settle"),
     Mutant("settle_each: known outcomes", SETTLE, "PERFORM check_outcomes(settle_each.outcomes);", "", "settle"),
     Mutant("finish: final states", SETTLE, " AND e.state IN ('succeeded', 'dead', 'canceled')\n", "\n", "settle"),
-    Mutant("finish: stop requests are forgotten", SETTLE, "DELETE FROM cancels c USING d WHERE c.job_id = d.id AND d.canceling;", "DELETE FROM cancels c USING d WHERE false;", "cancel"),
+    Mutant("finish: stop requests are forgotten", SETTLE, "WHERE c.job_id = d.id AND d.canceling)", "WHERE false)", "cancel"),
     Mutant("finish: attempts count", SETTLE, "j.attempt + (e.outcome IN ('succeeded', 'skipped', 'failed', 'timed_out'))::int AS spent, CASE", "j.attempt + 1 AS spent, CASE", "settle"),
     Mutant("finish: a loss counts", SETTLE, "WHEN e.outcome = 'lost' THEN j.lost + 1", "WHEN e.outcome = 'lost' THEN j.lost", "loss"),
     Mutant("put_back: attempts count", SETTLE, "j.attempt + (e.outcome IN ('failed', 'timed_out'))::int AS spent,", "j.attempt + 1 AS spent,", "settle"),
