@@ -17,7 +17,7 @@ from foliot.payloads import PayloadStore
 from foliot.scheduler.declarer import Declarer
 from foliot.scheduler.scheduler import LONGEST_DEAF_SLEEP, LONGEST_SLEEP, Scheduler
 from foliot.settings import Settings
-from foliot.store.line import Disconnected, Line
+from foliot.store.line import Busy, Disconnected, Line
 from foliot.store.queries import queries
 from foliot.telemetry.events import Events
 from foliot.worker.commands import TYPE as COMMAND
@@ -216,6 +216,9 @@ async def _repeat(
             logger.debug("A chore waits for the database: %s", error)
             await line.recover()
             continue
+        except Busy as error:
+            logger.warning("A chore waits for somebody's open transaction: %s", error)
+            pause = 5.0
         except Exception:  # a chore that ended would be missed by nobody, and by all
             logger.exception("A chore has failed")
             pause = 5.0

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.store.harness import Db, End, refused
+from tests.store.harness import NOBODY, Db, End, refused
 
 MINUTE = timedelta(minutes=1)
 
@@ -333,3 +333,16 @@ def test_ends_that_cannot_be_stored_fail_the_batch_as_a_whole(db: Db) -> None:
     with refused("22008"):
         db.settle(epoch, End(one), End(other, "snoozed", delay="300000 years"))  # type: ignore[arg-type]
     assert db.states(one.id, other.id) == ["running", "running"]
+
+
+def test_what_an_open_transaction_keeps_locked_can_be_told_from_the_rest(db: Db) -> None:
+    epoch, handler = db.node(), db.session()
+    jobs = [db.enqueue() for _ in range(3)]
+    held = {row.id: row for row in db.claim(epoch)}
+    handler.begin()
+    handler.value("guard", id=jobs[1], fence=held[jobs[1]].fence)
+    assert [row[0] for row in db.call("kept_locked", ids=[*jobs, NOBODY])] == [jobs[1]]
+    db.settle(epoch, End(held[jobs[0]]), End(held[jobs[2]]))
+    handler.rollback()
+    assert db.call("kept_locked", ids=jobs) == []
+    db.settle(epoch, End(held[jobs[1]]))

@@ -392,3 +392,58 @@ async def test_a_registration_sent_again_is_the_same(bench: Workbench) -> None:
     assert bench.sql(register) == bench.sql(register)
     with pytest.raises(psycopg.DatabaseError, match="alive"):
         bench.sql("SELECT foliot.register('mine')")
+
+
+# -- transactions that somebody left open
+
+
+@pytest.mark.parametrize("ends", ["succeeds", "fails"])
+async def test_a_transaction_left_open_holds_up_the_end_of_its_own_job_only(bench: Workbench, ends: str) -> None:
+    """An operator types BEGIN, cancels a job that runs, and goes to lunch."""
+    told: list[Any] = []
+    bench.app.on("job_completed")(lambda job, outcome: told.append(job.id))
+    go_on = asyncio.Event()
+
+    @bench.app.task
+    async def held() -> None:
+        await go_on.wait()
+        if ends == "fails":
+            raise ValueError
+
+    @bench.app.task
+    async def other() -> str:
+        return "ran"
+
+    job = await held.aenqueue()
+    async with bench.working() as node:
+        await bench.until(lambda: node._worker is not None and node.worker.engine.runs)
+        operator = psycopg.connect(bench.url)
+        operator.execute("SELECT foliot.cancel(%s)", (job.id,))
+        others = [await other.aenqueue() for _ in range(3)]
+        go_on.set()
+        assert [await each.aresult(timeout=20) for each in others] == ["ran"] * 3
+        assert bench.sql("SELECT state FROM foliot.job WHERE id = %s", job.id) == [("running",)]
+        operator.rollback()
+        state = "succeeded" if ends == "succeeds" else "failed"
+        await bench.until(lambda: bench.sql("SELECT state FROM foliot.job WHERE id = %s", job.id) == [(state,)])
+        await bench.until(lambda: bench.sql("SELECT count(*) FROM foliot.claims") == [(0,)])
+        assert sorted(told) == sorted([each.id for each in others] + [job.id] * (ends == "succeeds"))
+        operator.close()
+
+
+async def test_a_node_that_is_locked_by_an_operator_for_a_while_goes_on_afterwards(
+    bench: Workbench, caplog: pytest.LogCaptureFixture
+) -> None:
+    @bench.app.task
+    async def task() -> str:
+        return "ran"
+
+    async with bench.working(name="locked") as node:
+        await _started(bench, node)
+        with psycopg.connect(bench.url) as operator:
+            operator.execute("SELECT foliot.drain('locked')")
+            job = await task.aenqueue()
+            await bench.until(lambda: "lock timeout" in caplog.text)
+            assert len(bench.sql("SELECT 1 FROM pg_stat_activity WHERE application_name = 'foliot claims'")) == 1
+            operator.rollback()
+        assert await job.aresult(timeout=20) == "ran"

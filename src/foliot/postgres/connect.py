@@ -12,6 +12,7 @@ stand, and `foliot doctor` names those that bite.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any, Self
 
 import psycopg
@@ -49,8 +50,8 @@ class Connection(psycopg.Connection[TupleRow]):
 
     @classmethod
     def connect(cls, conninfo: str = "", **more: Any) -> Self:
-        """`more` is what psycopg takes: autocommit, prepare_threshold, application_name, ..."""
-        wanted = startup_parameters(conninfo) | more
+        """`more` is what psycopg takes: autocommit, application_name, ...; and `session` for other SESSION_DEFAULTS."""
+        wanted = startup_parameters(conninfo, more.pop("session", SESSION_DEFAULTS)) | more
         while True:
             try:
                 connection = super().connect(**wanted)
@@ -67,7 +68,7 @@ class AsyncConnection(psycopg.AsyncConnection[TupleRow]):
 
     @classmethod
     async def connect(cls, conninfo: str = "", **more: Any) -> Self:
-        wanted = startup_parameters(conninfo) | more
+        wanted = startup_parameters(conninfo, more.pop("session", SESSION_DEFAULTS)) | more
         while True:
             try:
                 connection = await super().connect(**wanted)
@@ -79,15 +80,15 @@ class AsyncConnection(psycopg.AsyncConnection[TupleRow]):
         return connection
 
 
-def startup_parameters(url: str) -> dict[str, Any]:
+def startup_parameters(url: str, session: Mapping[str, str] = SESSION_DEFAULTS) -> dict[str, Any]:
     """What the URL says, completed by what we want; the words of the URL and of libpq's variables win."""
     given = parse(url)
     if "PGCONNECT_TIMEOUT" in os.environ:
         given.setdefault("connect_timeout", os.environ["PGCONNECT_TIMEOUT"])
     several_hosts = {"target_session_attrs": "primary"} if "," in str(given.get("host", "")) else {}
-    session = (f"-c {name}={value}" for name, value in SESSION_DEFAULTS.items())
+    defaults = (f"-c {name}={value}" for name, value in session.items())
     own_options = given.get("options") or os.environ.get("PGOPTIONS", "")
-    return {**_TRANSPORT, **several_hosts, **given, "options": " ".join([*session, own_options]).strip()}
+    return {**_TRANSPORT, **several_hosts, **given, "options": " ".join([*defaults, own_options]).strip()}
 
 
 def _next_try(error: psycopg.OperationalError, wanted: dict[str, Any]) -> dict[str, Any]:

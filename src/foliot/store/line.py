@@ -12,7 +12,7 @@ from psycopg.types.numeric import Int8BinaryLoader
 from psycopg.types.string import ByteaBinaryLoader
 
 from foliot.errors import FoliotError, NoDatabase
-from foliot.postgres.connect import AsyncConnection
+from foliot.postgres.connect import SESSION_DEFAULTS, AsyncConnection
 from foliot.store.deadline import deadline
 from foliot.store.queries import Queries
 
@@ -39,9 +39,18 @@ class Refused(FoliotError):
     by_data = False
 
 
+class Busy(Refused):
+    """An open transaction kept locked what this statement needs; nothing was done."""
+
+
 _OURS: dict[str, type[FoliotError]] = {"FO001": NodeLost, "FO002": NameTaken, "FO006": NodeDraining}
 _OF_DATA = ("22", "23", "54")  # classes: data exception, integrity violation, limit exceeded
+_OF_LOCKS = "55P03"
 _OF_A_STANDBY = "25006"  # read-only: the primary is elsewhere by now, so look for it again
+
+
+# Our own statements lock for milliseconds; whoever keeps something locked for longer has left a transaction open.
+_PATIENT_WITH_LOCKS = SESSION_DEFAULTS | {"lock_timeout": "2s"}
 
 
 class Line:
@@ -81,7 +90,7 @@ class Line:
 
     async def _open(self) -> AsyncConnection:
         connection = await AsyncConnection.connect(
-            self._url, autocommit=True, application_name=f"foliot {self._purpose}"
+            self._url, session=_PATIENT_WITH_LOCKS, autocommit=True, application_name=f"foliot {self._purpose}"
         )
         if not self._prepare:
             connection.prepare_threshold = None
@@ -112,6 +121,8 @@ def _told(error: BaseException) -> FoliotError:
         refused = Refused(_first_line(error))
         refused.by_data = True
         return refused
+    if code == _OF_LOCKS:
+        return Busy(_first_line(error))
     if isinstance(error, psycopg.OperationalError) or not isinstance(error, psycopg.DatabaseError):
         return Disconnected(_first_line(error))
     return Disconnected(_first_line(error)) if code == _OF_A_STANDBY else Refused(_first_line(error))

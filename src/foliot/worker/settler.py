@@ -3,27 +3,31 @@
 Nobody waits for a timer: what ended while the last statement was under way goes into the next one. A reply that was
 lost is no answer, so the batch is sent again; ids refused then are looked up in the history, because it may have been
 us. A batch that the server refuses is halved until the offender is alone, and that one is settled as failed with the
-server's message.
+server's message. A job whose row an open transaction keeps locked is set aside and looked at again every second: one
+forgotten transaction must not keep all others from being settled.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import orjson
 
 from foliot.errors import FoliotError
 from foliot.postgres.arrays import float8s, int8s, intervals, jsonbs, texts, uuids
-from foliot.store.line import Disconnected, Line, Refused
+from foliot.store.line import Busy, Disconnected, Line, Refused
 from foliot.worker.run import Claimed, Run
 
 logger = logging.getLogger("foliot.worker")
+
+LOOK_AGAIN = 1.0  # seconds between two looks at what somebody keeps locked
 
 
 @dataclass(slots=True)
@@ -67,6 +71,35 @@ class Batch:
     def all_fences(self) -> list[int]:
         return self.fences + [ending.claimed.fence for ending in self.endings]
 
+    @property
+    def all_ids(self) -> list[bytes]:
+        return self.ids + [ending.claimed.id for ending in self.endings]
+
+    def without(self, ids: set[bytes]) -> Batch:
+        """Takes these jobs out, and returns them as a batch of their own, which closes their claims itself."""
+        taken = Batch(with_results=self.with_results)
+        rows = list(zip(self.ids, self.fences, self.started, self.results, strict=True))
+        for batch, chosen in ((taken, [r for r in rows if r[0] in ids]), (self, [r for r in rows if r[0] not in ids])):
+            batch.ids, batch.fences = [row[0] for row in chosen], [row[1] for row in chosen]
+            batch.started, batch.results = [row[2] for row in chosen], [row[3] for row in chosen]
+        taken.endings = [ending for ending in self.endings if ending.claimed.id in ids]
+        taken.observed = [run for run in self.observed if run.claimed.id in ids]
+        self.endings = [ending for ending in self.endings if ending.claimed.id not in ids]
+        self.observed = [run for run in self.observed if run.claimed.id not in ids]
+        held = set(taken.all_fences)
+        taken.closed = [fence for fence in self.closed if fence in held]
+        self.closed = [fence for fence in self.closed if fence not in held]
+        return taken
+
+    def add(self, other: Batch) -> None:
+        for mine, more in (
+            (self.ids, other.ids), (self.fences, other.fences), (self.started, other.started),
+            (self.results, other.results), (self.endings, other.endings), (self.closed, other.closed),
+            (self.observed, other.observed),
+        ):  # fmt: skip
+            cast("list[object]", mine).extend(more)
+        self.with_results |= other.with_results
+
 
 class Settler:
     """The one writer of endings in this process."""
@@ -78,6 +111,8 @@ class Settler:
         self.on_progress: Callable[[], None] = lambda: None
         self._next = Batch()
         self._under_way = Batch()
+        self._aside = Batch()  # kept locked by somebody's open transaction
+        self._look_again = 0.0
         self._work = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -86,12 +121,12 @@ class Settler:
 
     @property
     def waiting(self) -> int:
-        return len(self._next.ids) + len(self._next.endings)
+        return len(self._next) + len(self._aside)
 
     @property
     def known_fences(self) -> list[int]:
         """Of claims that are still held here, or whose ends the database may not have heard of yet."""
-        unheard = [*self._under_way.all_fences, *self._next.all_fences]
+        unheard = [*self._under_way.all_fences, *self._next.all_fences, *self._aside.all_fences]
         return list({*self._open, *unheard})
 
     def expect(self, rows: Iterable[Claimed]) -> None:
@@ -101,7 +136,7 @@ class Settler:
 
     def forget(self) -> None:
         """The node lost its epoch: nothing it holds is its own any more."""
-        self._next = Batch()
+        self._next, self._aside = Batch(), Batch()
         self._open.clear()
 
     def succeeded(self, claimed: Claimed, started: float, result: bytes | None) -> None:
@@ -133,14 +168,23 @@ class Settler:
 
     async def run(self) -> None:
         while True:
-            await self._work.wait()
-            self._work.clear()
+            await self._something_to_do()
             self._under_way, self._next = self._next, Batch()
             await self._settle(self._under_way)
             self._under_way = Batch()
-            if not len(self._next):
+            if not len(self._next) and not len(self._aside):
                 self._idle.set()
             self.on_progress()
+
+    async def _something_to_do(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_AGAIN if len(self._aside) else None):
+                await self._work.wait()
+        self._work.clear()
+        if len(self._aside) and time.monotonic() >= self._look_again:
+            self._look_again = time.monotonic() + LOOK_AGAIN
+            locked = await self._kept_locked(self._aside.all_ids)
+            self._next.add(self._aside.without(set(self._aside.all_ids) - locked))
 
     @property
     def idle(self) -> bool:
@@ -149,7 +193,7 @@ class Settler:
     @property
     def unheard(self) -> int:
         """Ends of which the database may not know."""
-        return len(self._under_way) + len(self._next)
+        return len(self._under_way) + len(self._next) + len(self._aside)
 
     async def drained(self) -> None:
         """Returns when everything that has ended is known to the database."""
@@ -159,15 +203,45 @@ class Settler:
         await self._line.close()
 
     async def _settle(self, batch: Batch) -> None:
-        closed = batch.closed
+        while True:
+            try:
+                await self._send(batch)
+            except Busy as error:
+                await self._set_aside(batch, error)
+            else:
+                return
+
+    async def _send(self, batch: Batch) -> None:
         if batch.endings:
-            self.on_settled([], await self._send_endings(batch.endings, [] if batch.ids else closed))
-        if batch.ids:
-            refused = await self._send_successes(batch, closed)
+            told = await self._send_endings(batch.endings, [] if batch.ids else batch.closed)
+            batch.endings, batch.closed = [], batch.closed if batch.ids else []
+            self.on_settled([], told)
+        if batch.ids or batch.closed:
+            refused = await self._send_successes(batch, batch.closed)
             if refused:
                 self.on_refused(refused)
             if batch.observed:
                 self.on_settled([run for run in batch.observed if run.claimed.id not in refused], [])
+
+    async def _set_aside(self, batch: Batch, error: Busy) -> None:
+        """The others are told without those that somebody keeps locked; if there are none, the lock is another."""
+        locked = await self._kept_locked(batch.all_ids)
+        for job_id in locked:
+            logger.warning("Job %s has ended, but an open transaction keeps its row locked", UUID(bytes=job_id))
+        self._aside.add(batch.without(locked))
+        self._look_again = time.monotonic() + LOOK_AGAIN
+        if not locked:
+            logger.warning("Settling waits for somebody's open transaction: %s", error)
+            await self._line.recover()
+
+    async def _kept_locked(self, ids: list[bytes]) -> set[bytes]:
+        while True:
+            try:
+                return {row[0] for row in await self._line.execute("kept_locked", (uuids(ids),))}
+            except Busy:  # then the table itself is
+                return set()
+            except (Disconnected, Refused) as error:
+                await self._wait(error)
 
     async def _send_successes(self, batch: Batch, closed: list[int]) -> list[bytes]:
         now = time.monotonic()
@@ -202,6 +276,9 @@ class Settler:
                 await self._wait(error)
 
     async def _wait(self, error: FoliotError) -> None:
+        """For the database; not for a lock, which may be that of a single job."""
+        if isinstance(error, Busy):
+            raise error
         logger.warning("Settling waits for the database: %s", error)
         await self._line.recover()
 

@@ -16,7 +16,7 @@ import orjson
 
 from foliot._version import __version__
 from foliot.errors import FoliotError
-from foliot.store.line import Disconnected, Line, NameTaken, NodeDraining, NodeLost, Refused
+from foliot.store.line import Busy, Disconnected, Line, NameTaken, NodeDraining, NodeLost, Refused
 from foliot.store.queries import Queries
 from foliot.telemetry.context import about
 from foliot.telemetry.events import Events
@@ -130,7 +130,7 @@ class Worker:
         while not self._draining.is_set():
             try:
                 await self._register(instance)
-            except (NameTaken, Disconnected) as error:
+            except (NameTaken, Disconnected, Busy, NodeLost) as error:
                 if time.monotonic() > deadline:
                     raise
                 logger.warning("Registration waits: %s", error)

@@ -40,6 +40,9 @@ UNION ALL
 SELECT a.job_id FROM ended i JOIN {schema}.attempts a ON a.job_id = i.id AND a.fence = i.fence
 WHERE a.ended_at >= clock_timestamp() - interval '1 hour' AND a.outcome IN ('failed', 'timed_out', 'snoozed')
 
+-- name: kept_locked
+SELECT k FROM {schema}.kept_locked(%s::uuid[]) k
+
 -- name: promote
 SELECT extract(epoch FROM {schema}.promote(%s::int, {schema}.clock() - make_interval(secs => %s)) - {schema}.clock())::float8
 

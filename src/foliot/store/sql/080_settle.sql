@@ -89,6 +89,16 @@ BEGIN
   RAISE EXCEPTION 'there is no outcome %', quote_literal(word) USING ERRCODE = 'FO003', HINT = 'the outcomes are ' || array_to_string(known, ', ');
 END $$;
 
+-- Which of these jobs does somebody keep locked? Settle would wait for him; a worker that tells many ends at once asks here after a lock timeout, and tells the others.
+CREATE OR REPLACE FUNCTION kept_locked(ids uuid[]) RETURNS SETOF uuid
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+  free uuid[] := ARRAY(SELECT j.id FROM unnest(kept_locked.ids) i(id) JOIN jobs j ON j.id = i.id FOR UPDATE OF j SKIP LOCKED);
+BEGIN
+  RETURN QUERY SELECT j.id FROM unnest(kept_locked.ids) i(id) JOIN jobs j ON j.id = i.id WHERE j.id <> ALL (free);
+END $$;
+
 -- Moves jobs whose ending is final into the history, with the last attempt's row. They are locked by the caller.
 CREATE OR REPLACE FUNCTION finish(endings ending[], epoch bigint, t timestamptz) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
