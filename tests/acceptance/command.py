@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import patch
 
 
 @dataclass(frozen=True)
@@ -34,3 +37,21 @@ class Foliot:
             name: value for name, value in os.environ.items() if not name.startswith(("FOLIOT_", "PG", "DATABASE_URL"))
         }
         return {**inherited, **self.environ, **variables}
+
+    def here(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """The same in this process, where it takes a hundredth of the time: for commands that only ask and print."""
+        from foliot.cli import main
+
+        out, err, code = io.StringIO(), io.StringIO(), 0
+        with (
+            patch.dict(os.environ, self.environment(), clear=True),
+            patch.object(sys, "argv", ["foliot", *words]),
+            chdir(self.directory),
+            redirect_stdout(out),
+            redirect_stderr(err),
+        ):
+            try:
+                main()
+            except SystemExit as end:
+                code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())

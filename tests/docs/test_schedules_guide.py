@@ -60,7 +60,7 @@ def commands_of(text: str) -> list[tuple[str, str]]:
 
 def check(project: Foliot, command: str, expected: str) -> None:
     """Each line that is shown is found, in its order; `...` stands for anything."""
-    done = project(*shlex.split(command)[1:])
+    done = project.here(*shlex.split(command)[1:])
     said = iter(line.rstrip() for line in done.stdout.splitlines())
     for shown in expected.splitlines():
         pattern = "*".join(re.sub(r"([\[*?])", r"[\1]", piece) for piece in shown.split("..."))

@@ -1,0 +1,150 @@
+"""Schedules as a person meets them: four `foliot worker` fire each slot once; the commands, and what they say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.acceptance.command import Foliot
+from tests.waiting import until
+
+TASKS = """
+from foliot import App, Retry
+
+app = App(name="shop")
+
+
+@app.schedule(every=1, name="ticking", overlap="allow")
+@app.schedule("* * * * * *", name="each-second", overlap="allow", missed="catch_up")
+@app.task(type="tick")
+async def tick() -> None: ...
+
+
+@app.schedule("0 3 * * *", tz="Europe/Paris", name="nightly")
+@app.task(type="report", retry=Retry(max_attempts=2))
+def report(region: str = "eu") -> str:
+    return region
+"""
+SLOTS = 4
+
+
+@pytest.fixture
+def shop(tmp_path: Path, schema_database: str) -> Foliot:
+    (tmp_path / "tasks.py").write_text(TASKS)
+    return Foliot(tmp_path, {"FOLIOT_DATABASE_URL": schema_database, "FOLIOT_LEASE": "2"})
+
+
+@contextmanager
+def workers(shop: Foliot, *words: str, count: int = 1) -> Iterator[list[subprocess.Popen[bytes]]]:
+    with (shop.directory / "log").open("ab") as log:
+        started = [
+            subprocess.Popen(
+                shop.command("worker", "tasks:app", *words),
+                cwd=shop.directory,
+                env=shop.environment(),
+                stdout=log,
+                stderr=log,
+            )
+            for _ in range(count)
+        ]
+        try:
+            yield started
+        finally:
+            for worker in started:
+                worker.terminate()
+            for worker in started:
+                worker.wait(60)
+
+
+def test_four_processes_fire_each_slot_once(shop: Foliot, schema_database: str) -> None:
+    """One of them is killed meanwhile. What each pattern asks for is there, each slot once, and nothing else."""
+    with psycopg.connect(schema_database, autocommit=True) as connection:
+
+        def fired(name: str) -> int:
+            query = "SELECT count(*) FROM foliot.slot WHERE name = %s AND job_id IS NOT NULL"
+            row = connection.execute(query, (name,)).fetchone()
+            return 0 if row is None else int(row[0])
+
+        with workers(shop, count=4) as started:
+            until(lambda: fired("ticking") >= 1 and _alive(connection) == 4, 60)
+            started[0].kill()
+            goal = {name: fired(name) + SLOTS for name in ("ticking", "each-second")}
+            until(lambda: all(fired(name) >= count for name, count in goal.items()), 60)
+        for name in goal:
+            rows = connection.execute(
+                "SELECT j.slot FROM foliot.job j JOIN foliot.schedules s ON s.id = j.schedule_id WHERE s.name = %s"
+                " ORDER BY 1",
+                (name,),
+            ).fetchall()
+            slots = [slot for (slot,) in rows]
+            assert len(slots) == len(set(slots)) == fired(name)
+            gaps = {(later - earlier).total_seconds() for earlier, later in pairwise(slots)}
+            assert gaps == {1.0}, f"{name}: a slot was left out"
+
+
+def _alive(connection: psycopg.Connection) -> int:
+    row = connection.execute("SELECT count(*) FROM foliot.nodes WHERE state = 'active'").fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def test_a_worker_says_what_it_found_and_may_leave_schedules_to_others(shop: Foliot, schema_database: str) -> None:
+    query = "SELECT name, runs FROM foliot.schedule WHERE status = 'due' ORDER BY name"
+    with workers(shop, "--no-scheduler", "--lines"), psycopg.connect(schema_database, autocommit=True) as connection:
+        until(lambda: connection.execute(query).fetchall() == [("each-second", 0), ("ticking", 0)], 60)
+    said = (shop.directory / "log").read_text()
+    assert "2 tasks  1 queue (default)  3 schedules" in said
+    assert "at 03:00 every day, Paris time" in said
+    assert "does a scheduler run?" in shop.here("schedules", "why", "ticking").stdout
+
+
+def test_the_commands_from_end_to_end(shop: Foliot) -> None:
+    said = shop.here("schedules", "add", "mails", "0 9 * * MON", "--task", "tasks.mail")
+    assert (said.returncode, "No live node handles" in said.stderr, "--unchecked" in said.stderr) == (2, True, True)
+    add = ["--unchecked", "--task", "tasks.mail", "--arguments", '{"to": "ada"}', "--tz", "Asia/Tokyo", "--tag", "a"]
+    said = shop.here("schedules", "add", "mails", "0 9 * * MON", *add, "--max-attempts", "3", "--timeout", "1m30s")
+    assert said.stdout.startswith("mails added; next ")
+    [found] = json.loads(shop.here("schedules", "list", "--json").stdout)
+    assert (found["payload"], found["tags"], found["max_attempts"], found["timeout"]) == ({"to": "ada"}, ["a"], 3, 90)
+    assert "mails  0 9 * * MON Asia/Tokyo  tasks.mail" in shop.here("schedules").stdout
+    assert shop.here("schedules", "update", "mails", "--priority", "5").returncode == 0
+    shown = json.loads(shop.here("schedules", "show", "mails", "--json").stdout)
+    assert (shown["priority"], shown["tags"], shown["slots"]) == (5, ["a"], [])
+    job = shop.here("schedules", "run", "mails", "--arguments", '{"to": "bob"}').stdout.strip()
+    assert "schedule      mails" in shop.here("jobs", "show", job).stdout
+    assert job in shop.here("schedules", "history", "mails").stdout
+    dry = shop.here("schedules", "remove", "mails", "--dry-run").stdout
+    assert dry.startswith("1 schedule: mails (0 9 * * MON Asia/Tokyo; tasks.mail; jobs so far: 1)")
+    assert shop.here("schedules", "remove", "mails", "--yes").stdout == "mails removed\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "what", "way_out"),
+    [
+        (["add", "x", "0 25 * * *", "--command", "SELECT 1"], 2, "'25' is not in 0 to 23", "^^"),
+        (["add", "x", "@daily", "--tz", "Mars", "--command", "SELECT 1"], 2, "neither an IANA zone", "^^^^"),
+        (["add", "x", "@daily", "--command", "SELEC 1"], 2, "does not parse", "SELEC"),
+        (["add", "x", "@daily"], 2, "needs a task or a command", "command="),
+        (["add", "x", "--every", "soon", "--command", "SELECT 1"], 2, "--every 'soon' is no duration", "1h30m"),
+        (["add", "x", "--at", "soon", "--command", "SELECT 1"], 2, "'soon' is no instant", "2026-03-29"),
+        (["add", "x", "--end", "2020-01-01", "--start", "2021-01-01", "--command", "x"], 2, "it ends", "Exchange"),
+        (["add", "x", "--task", "t", "--arguments", "{to", "--unchecked"], 2, "arguments is not JSON", "Quote it"),
+        (["why", "x"], 1, "no schedule 'x'", "foliot schedules"),
+        (["list", "--status", "broken"], 2, "no status 'broken'", "orphaned"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_goes_wrong_is_said_on_one_screen(
+    shop: Foliot, words: list[str], code: int, what: str, way_out: str
+) -> None:
+    done = shop.here("schedules", *words)
+    assert done.returncode == code, done.stderr
+    assert what in done.stderr
+    assert way_out in done.stderr
+    assert "Traceback" not in done.stderr
