@@ -120,7 +120,7 @@ class Node:
 
     def _chores(self, line: Line, bell: Doorbell, worker: Worker) -> list[asyncio.Task[None]]:
         plan, promoting = self.plan, asyncio.Event()
-        bell.on_ring, bell.on_stop_request = promoting.set, worker.stop_request
+        bell.on_later, bell.on_stop_request = promoting.set, worker.stop_request
         chores = [
             _listen(bell),
             _repeat(Promoter(line).run, line, woken=promoting),

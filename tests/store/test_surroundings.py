@@ -199,7 +199,7 @@ def test_a_bell_in_one_installation_is_not_heard_in_the_other(schema_database: s
             db.enqueue(queue="q")
             db.execute("SELECT pg_notify(%s, 'the end')", (db.value("wake_channel"),))
             heard = next(listener.connection.notifies(timeout=30, stop_after=1)).payload
-            assert heard == ("q" if db is one else "the end")
+            assert heard == ("ready q" if db is one else "the end")
     finally:
         one.close()
         other.close()

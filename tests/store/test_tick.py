@@ -162,7 +162,7 @@ def test_a_scheduled_job_rings_for_its_queue(db: Db) -> None:
     heard = [note.payload for note in listener.connection.notifies(timeout=0.2)]
     porter.execute("SELECT pg_advisory_unlock_all()")
     listener.connection.execute("UNLISTEN *")
-    assert heard == ["default", "schedules"]
+    assert heard == ["ready default", "schedules"]
 
 
 # -- missed slots

@@ -91,7 +91,20 @@ def test_the_bell_names_the_queue(db: Db) -> None:
     listener.execute("SELECT pg_advisory_lock(1181707369, %s)", (db.value("wake_key"),))
     db.enqueue(queue="a")
     db.call("enqueue_many", jobs=[{"type": "t", "queue": queue} for queue in ("b", "c", "b")])
-    assert sorted(heard(db, listener)) == ["a", "b", "c"]
+    assert sorted(heard(db, listener)) == ["ready a", "ready b", "ready c"]
+
+
+def test_for_a_delayed_job_only_those_who_promote_are_rung_and_only_if_it_is_due_before_they_look(db: Db) -> None:
+    listener = sleeper(db)  # nobody sleeps; they are to know of it all the same
+    db.enqueue(queue="later", delay=timedelta(seconds=4))
+    db.call("enqueue_many", jobs=[{"type": "t", "delay": "9 s"}, {"type": "t", "delay": "4 s"}])
+    assert heard(db, listener) == ["later", "later"]
+    listener.execute("SELECT pg_advisory_lock(1181707369, %s)", (db.value("wake_key"),))
+    db.enqueue(delay=timedelta(seconds=6))
+    db.call("enqueue_many", jobs=[{"type": "t", "delay": "9 s"}, {"type": "t", "run_at": "2999-01-01T00:00:00Z"}])
+    assert heard(db, listener) == []
+    db.call("enqueue_many", jobs=[{"type": "t", "queue": "a"}, {"type": "t", "queue": "b", "delay": "9 s"}])
+    assert heard(db, listener) == ["ready a"]
 
 
 def test_nobody_falls_asleep_while_a_producer_that_did_not_ring_has_not_committed(db: Db) -> None:

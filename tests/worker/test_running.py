@@ -371,6 +371,41 @@ async def test_a_delayed_job_runs_when_it_is_due(bench: Workbench) -> None:
     assert ran_at >= (await job.aget()).run_at.timestamp()
 
 
+async def test_a_job_that_is_due_soon_is_heard_of_though_nobody_sleeps(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would wait until somebody looks for delayed jobs anyway."""
+    monkeypatch.setattr("foliot.maintenance.promoter.LONGEST_WAIT", 3600.0)
+    go_on = threading.Event()
+
+    @bench.app.task
+    def busy() -> None:
+        go_on.wait(60)
+
+    @bench.app.task
+    async def tick() -> str:
+        return "ticked"
+
+    async with bench.working() as node:
+        job = await busy.aenqueue()
+        await bench.until(lambda: node.worker.engine.runs)
+        assert await (await tick.using(delay=0.3).aenqueue()).aresult(timeout=20) == "ticked"
+        go_on.set()
+        await job.aresult(timeout=20)
+
+
+@pytest.mark.parametrize("queue", ["stop", "stop it", "later", "schedules", "ready", " "])
+async def test_any_name_of_a_queue_rings_the_bell(bench: Workbench, queue: str) -> None:
+    @bench.app.task(queue=queue)
+    async def tick() -> str:
+        return "ticked"
+
+    async with bench.working(queues=(queue,), poll_interval=60.0, poll_max_interval=60.0) as node:
+        for _ in range(2):
+            await bench.until(lambda: node._worker and node.worker.doorbell._holding)
+            assert await (await tick.aenqueue()).aresult(timeout=20) == "ticked"
+
+
 async def test_a_result_that_cannot_be_stored_ends_the_job_dead(bench: Workbench) -> None:
     @bench.app.task
     async def unstorable() -> object:

@@ -7,7 +7,7 @@ import time
 from foliot.store.line import Line
 
 BATCH = 1000
-LONGEST_WAIT = 5.0
+LONGEST_WAIT = 5.0  # producers ring only for what is due sooner: wake_later()
 FULL_LOOK_EVERY = 60.0
 RECENT = 300.0
 

@@ -39,7 +39,7 @@ class Doorbell:
         self._rung = asyncio.Event()
         self._holding = False
         self.on_stop_request: Callable[[str], None] = lambda job_id: None
-        self.on_ring: Callable[[], None] = lambda: None
+        self.on_later: Callable[[], None] = lambda: None
         self.on_schedules: Callable[[], None] = lambda: None
 
     async def open(self) -> None:
@@ -68,13 +68,17 @@ class Doorbell:
         self._rung.set()
 
     def _hear(self, notify: psycopg.Notify) -> None:
-        if notify.payload.startswith("stop "):
-            self.on_stop_request(notify.payload.removeprefix("stop "))
+        word, _, what = notify.payload.partition(" ")
+        if word == "stop":
+            self.on_stop_request(what)
+        elif word == "schedules":
+            self.on_schedules()
+        elif word == "later":
+            self.on_later()
         else:
             self._rung.set()
-            self.on_ring()
-            if notify.payload == "schedules":  # or a queue of that name, which does no harm
-                self.on_schedules()
+            if not what:  # many, or put back: perhaps for later
+                self.on_later()
 
     def _watch(self) -> None:
         if self._connection is not None:

@@ -1,6 +1,7 @@
 -- The night porter's bell. An idle worker that sleeps holds this advisory lock exclusively; producers share it until they commit.
 -- Whoever cannot share it knows that somebody sleeps, and rings; whoever can leaves the sleeper-to-be no way to miss its row,
 -- because the lock is granted only after this transaction has ended.
+-- It says `ready QUEUE`; and, to those who keep the time, `later` or `schedules`; and to a node `stop JOB`.
 CREATE OR REPLACE FUNCTION wake_key() RETURNS int LANGUAGE sql STABLE PARALLEL SAFE SET search_path FROM CURRENT AS $$
   SELECT 'jobs'::regclass::oid::int $$;
 
@@ -10,6 +11,12 @@ CREATE OR REPLACE FUNCTION wake_channel() RETURNS text LANGUAGE sql STABLE PARAL
 CREATE OR REPLACE FUNCTION wake(queue text) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 BEGIN
   IF NOT pg_try_advisory_xact_lock_shared(1181707369, 'jobs'::regclass::oid::int) THEN
-    PERFORM pg_notify('foliot_' || 'jobs'::regclass::oid, queue);
+    PERFORM pg_notify('foliot_' || 'jobs'::regclass::oid, 'ready ' || queue);
   END IF;
+END $$;
+
+-- For a job that is not due yet nobody need look, except those who promote: they look every five seconds, so only for what is due sooner.
+CREATE OR REPLACE FUNCTION wake_later(due timestamptz, t timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+BEGIN
+  IF due < t + interval '5 seconds' THEN PERFORM pg_notify('foliot_' || 'jobs'::regclass::oid, 'later'); END IF;
 END $$;

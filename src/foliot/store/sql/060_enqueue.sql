@@ -17,12 +17,13 @@ CREATE OR REPLACE FUNCTION new_job_fault(n new_job, max_payload int, horizon tex
     WHEN coalesce((n).max_attempts, 0) NOT BETWEEN 1 AND 32767 THEN 'max_attempts must be within 1..32767'
     WHEN coalesce((n).version, 0) < 1 THEN 'version must be 1 or more'
     WHEN (n).run_at IS NOT NULL AND (n).delay IS NOT NULL THEN 'give run_at or delay, not both'
-    WHEN NOT isfinite((n).run_at) THEN 'run_at must be a finite time'
+    WHEN (n).run_at NOT BETWEEN '0001-01-03 00:00+00' AND '9999-12-29 00:00+00' THEN 'run_at must be a finite time, within the years 1 to 9999'
     WHEN (n).delay < interval '0' OR (n).delay > interval '100 years' THEN 'delay must be within 0 and 100 years'
     WHEN (n).timeout <= interval '0' OR (n).timeout > interval '1 year' THEN 'timeout must be more than 0 and at most a year'
     WHEN (n).idempotency_window IS NOT NULL AND (n).idempotency_key IS NULL THEN 'idempotency_window needs an idempotency_key'
     WHEN (n).idempotency_window <= interval '0' OR (n).idempotency_window > interval '100 years' THEN 'idempotency_window must be more than 0 and at most 100 years'
     WHEN (n).idempotency_key = '' OR length((n).idempotency_key) > 500 THEN 'idempotency_key must be a text of 1 to 500 characters'
+    WHEN octet_length((n).tenant) + octet_length((n).type) + octet_length((n).idempotency_key) > 2500 THEN 'tenant, type and idempotency_key have more than 2500 bytes together'
     WHEN coalesce(jsonb_typeof((n).payload), '') <> 'object' THEN 'payload must be a JSON object, one key per parameter'
     WHEN max_payload IS NOT NULL AND pg_column_size((n).payload || '{}') > max_payload THEN   -- || unpacks what a table had compressed
       format('the payload has %s bytes, the limit is %s: store it elsewhere and send a reference', pg_column_size((n).payload || '{}'), max_payload)
@@ -96,8 +97,10 @@ BEGIN
     created := enqueue.resend OR first_seq = seq;
     seq := first_seq;
   END IF;
-  IF NOT pg_try_advisory_xact_lock_shared(1181707369, 'jobs'::regclass::oid::int) THEN   -- as wake(), without the call
-    PERFORM pg_notify('foliot_' || 'jobs'::regclass::oid, enqueue.queue);
+  IF due > t THEN
+    PERFORM wake_later(due, t);
+  ELSIF NOT pg_try_advisory_xact_lock_shared(1181707369, 'jobs'::regclass::oid::int) THEN   -- as wake(), without the call
+    PERFORM pg_notify('foliot_' || 'jobs'::regclass::oid, 'ready ' || enqueue.queue);
   END IF;
 END $$;
 
@@ -215,7 +218,10 @@ BEGIN
         CASE WHEN coalesce(x.run_at, insert_jobs.t + x.delay) > insert_jobs.t THEN 'delayed' END, x.queue, x.type, x.tenant, x.created_by, x.payload, x.meta
       FROM unnest(insert_jobs.news) x RETURNING id, seq)
     SELECT i.id, i.seq, true, false FROM i;
-  PERFORM wake(q.queue) FROM (SELECT DISTINCT x.queue FROM unnest(insert_jobs.news) x) q;
+  PERFORM wake(q.queue) FROM (SELECT DISTINCT x.queue FROM unnest(insert_jobs.news) x WHERE coalesce(x.run_at, insert_jobs.t + x.delay, insert_jobs.t) <= insert_jobs.t) q;
+  IF NOT plain THEN
+    PERFORM wake_later(min(x.due), insert_jobs.t) FROM (SELECT coalesce(n.run_at, insert_jobs.t + n.delay) AS due FROM unnest(insert_jobs.news) n) x WHERE x.due > insert_jobs.t;
+  END IF;
 END $$;
 
 -- Keys are taken in sorted order, so that two bulks with the same keys wait for each other and never deadlock.
