@@ -127,9 +127,15 @@ class Settings:
         True, "Prepare statements; false behind a pooler that loses them (PgBouncer before 1.21).", "true or false"
     )
     lease: Duration = _setting(
-        30.0, "A node unheard of for this long is lost; longer than a failover.", f"{_A_DURATION}; at least 1", ge=1
+        30.0,
+        "A node unheard of for this long is lost; longer than a failover.",
+        f"{_A_DURATION}; from 1 to a day",
+        ge=1,
+        le=86_400,
     )
-    node_name: str | None = _setting(None, "This node's name; unset: host, process and chance.", "text", min_length=1)
+    node_name: str | None = _setting(
+        None, "This node's name; unset: host, process and chance.", "1 to 190 characters", min_length=1, max_length=190
+    )
     queues: Names = _setting(
         (),
         "Queues to serve; none named: those of the app's tasks, and default.",

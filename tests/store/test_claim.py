@@ -372,3 +372,13 @@ def test_a_promoted_job_comes_in_the_order_of_its_run_at(db: Db) -> None:
     now = db.enqueue()
     db.value("promote")
     assert order(db, epoch) == [early, late, now]
+
+
+def test_a_claim_says_how_many(db: Db) -> None:
+    """NULL, an unset variable of some script, would be all there are."""
+    epoch, job = db.node(), db.enqueue()
+    for wrong in (None, -1):
+        with refused("FO003", "max cannot be"):
+            db.call("claim", epoch=epoch, max=wrong)
+    assert db.claim(epoch, 0) == []
+    assert [row.id for row in db.claim(epoch, 1)] == [job]

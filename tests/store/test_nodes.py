@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -81,6 +82,24 @@ def test_a_lease_has_a_least_length(db: Db) -> None:
     db.node(lease=timedelta(seconds=1))
     with refused("FO003", "too short"):
         db.node(lease=timedelta(seconds=0.999))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"lease": None}, "a lease of NULL is too short"),
+        ({"lease": timedelta(days=2)}, "is too long"),
+        ({"name": "x" * 201}, "201 characters is too long"),
+        ({"types": ["t"]}, "types cannot be"),
+        ({"types": {"t": "1"}}, "types cannot be"),
+        ({"types": {"t": 1.5}}, "types cannot be"),
+        ({"types": {"t": 0}}, "types cannot be"),
+    ],
+)
+def test_what_cannot_be_a_node_is_refused_in_words(db: Db, given: dict[str, Any], words: str) -> None:
+    with refused("FO003", words):
+        db.value("register", **({"name": "n"} | given))
+    assert db.count("nodes") == 0
 
 
 def test_a_heartbeat_renews_the_lease(db: Db) -> None:

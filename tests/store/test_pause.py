@@ -115,6 +115,12 @@ def test_a_pause_is_made_once_and_ended_once(db: Db) -> None:
         db.value("pause")
 
 
+def test_what_no_job_can_be_of_is_not_paused(db: Db) -> None:
+    for wrong in ({"queue": ""}, {"type": ""}, {"queue": "q" * 101}, {"queue": "q", "type": "t" * 201}):
+        with refused("FO003", "no job can be of this queue or type"):
+            db.value("pause", **wrong)
+
+
 def test_resume_waits_for_a_claim_that_puts_jobs_aside(db: Db) -> None:
     """Else the claim parks a job just after resume has looked for parked ones, and nobody comes back for it."""
     claimer, operator, epoch = db.session(), db.session(), db.node()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.store.harness import NOBODY, Db, End, refused
+from tests.store.harness import NOBODY, Db, End, refused, settlement
 
 MINUTE = timedelta(minutes=1)
 
@@ -330,7 +330,7 @@ def test_ends_that_cannot_be_stored_fail_the_batch_as_a_whole(db: Db) -> None:
     epoch = db.node()
     db.enqueue(), db.enqueue()
     one, other = db.claim(epoch)
-    with refused("22008"):
+    with refused("FO003", "longer than 100 years"):
         db.settle(epoch, End(one), End(other, "snoozed", delay="300000 years"))  # type: ignore[arg-type]
     assert db.states(one.id, other.id) == ["running", "running"]
 
@@ -346,3 +346,13 @@ def test_what_an_open_transaction_keeps_locked_can_be_told_from_the_rest(db: Db)
     handler.rollback()
     assert db.call("kept_locked", ids=jobs) == []
     db.settle(epoch, End(held[jobs[1]]))
+
+
+def test_each_job_has_an_outcome_and_no_delay_is_absurd(db: Db) -> None:
+    epoch, _ = db.node(), [db.enqueue(), db.enqueue()]
+    ends = [End(job, "failed") for job in db.claim(epoch)]
+    with refused("FO003", "2 jobs have 1 outcomes"):
+        db.call("settle", **(settlement(epoch, *ends) | {"outcomes": ["failed"]}))
+    with refused("FO003", "longer than 100 years"):
+        db.settle(epoch, ends[0], ends[1]._replace(delay=timedelta(days=40_000)))
+    assert db.states(*[end.job.id for end in ends]) == ["running", "running"]

@@ -252,3 +252,16 @@ def test_types_given_back_are_listed_in_sorted_order(db: Db) -> None:
     one.settle(first, *mine[11:])  # would deadlock if the other had listed one of these already
     one.commit()
     assert {row.state for row in waiting.rows()} == {"queued"}
+
+
+def test_a_job_put_off_while_nobody_knows_its_type_starts_no_earlier(db: Db) -> None:
+    stranger = db.node()
+    job = db.enqueue("t")
+    db.settle(stranger, End(db.claim_one(stranger), "unsupported", age=None))
+    db.value("reschedule", id=job)
+    db.expect(job, wait="unsupported")
+    db.value("reschedule", id=job, run_at=db.after(3600))
+    expert = db.node(types={"t": 1})
+    assert db.claim(expert) == []
+    db.make_ready()
+    assert [row.id for row in db.claim(expert)] == [job]

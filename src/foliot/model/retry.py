@@ -14,6 +14,14 @@ def seconds(value: float | timedelta) -> float:
     return value.total_seconds() if isinstance(value, timedelta) else float(value)
 
 
+def waiting_time(value: float | timedelta) -> float:
+    """The same for what a handler asks for: a number that is one, and neither negative nor absurd."""
+    delay = seconds(value)
+    if not 0 <= delay <= TEN_YEARS:
+        raise ValueError(f"a delay of {value!r}: must be within 0 and {TEN_YEARS:g} seconds, which are ten years")
+    return delay
+
+
 @dataclass(frozen=True)
 class Retry:
     """`max_attempts` counts every attempt, the first included. The wait before attempt n+1 is

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from foliot.model.retry import seconds
+from foliot.model.retry import waiting_time
 
 
 class Signal(Exception):
@@ -24,7 +24,7 @@ class Snooze(Signal):
 
     def __init__(self, delay: float | timedelta) -> None:
         super().__init__(f"again in {delay}")
-        self.delay = seconds(delay)
+        self.delay = waiting_time(delay)
 
 
 class Permanent(Signal):
@@ -36,4 +36,4 @@ class RetryAfter(Signal):
 
     def __init__(self, delay: float | timedelta, message: str = "") -> None:
         super().__init__(message or f"again in {delay}")
-        self.delay = seconds(delay)
+        self.delay = waiting_time(delay)

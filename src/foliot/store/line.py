@@ -44,7 +44,7 @@ class Busy(Refused):
 
 
 _OURS: dict[str, type[FoliotError]] = {"FO001": NodeLost, "FO002": NameTaken, "FO006": NodeDraining}
-_OF_DATA = ("22", "23", "54")  # classes: data exception, integrity violation, limit exceeded
+_OF_DATA = ("22", "23", "54", "FO003")  # classes: data exception, integrity violation, limit exceeded; and our own
 _OF_LOCKS = "55P03"
 _OF_A_STANDBY = "25006"  # read-only: the primary is elsewhere by now, so look for it again
 
@@ -115,12 +115,14 @@ class Line:
 def _told(error: BaseException) -> FoliotError:
     """Our own codes first: psycopg takes them for operational errors, by their first letter."""
     code = getattr(error, "sqlstate", None) or ""
-    if code.startswith("FO"):
-        return _OURS.get(code, Refused)(_first_line(error))
+    if code in _OURS:
+        return _OURS[code](_first_line(error))
     if code.startswith(_OF_DATA):
         refused = Refused(_first_line(error))
         refused.by_data = True
         return refused
+    if code.startswith("FO"):
+        return Refused(_first_line(error))
     if code == _OF_LOCKS:
         return Busy(_first_line(error))
     if isinstance(error, psycopg.OperationalError) or not isinstance(error, psycopg.DatabaseError):

@@ -11,9 +11,14 @@ DECLARE
 BEGIN
   IF coalesce(register.name, '') = '' THEN
     RAISE EXCEPTION 'a node needs a name' USING ERRCODE = 'FO003';
-  END IF;
-  IF register.lease < interval '1 second' THEN
-    RAISE EXCEPTION 'a lease of % is too short', register.lease USING ERRCODE = 'FO003', HINT = 'the shortest lease is one second';
+  ELSIF length(register.name) > 200 THEN
+    RAISE EXCEPTION 'a node''s name of % characters is too long', length(register.name) USING ERRCODE = 'FO003', HINT = 'it has at most 200';
+  ELSIF coalesce(register.lease, interval '0') < interval '1 second' THEN
+    RAISE EXCEPTION 'a lease of % is too short', coalesce(register.lease::text, 'NULL') USING ERRCODE = 'FO003', HINT = 'the shortest lease is one second';
+  ELSIF register.lease > interval '1 day' THEN
+    RAISE EXCEPTION 'a lease of % is too long', register.lease USING ERRCODE = 'FO003', HINT = 'for so long its jobs would wait if it died; the longest lease is a day';
+  ELSIF jsonb_typeof(register.types) <> 'object' OR jsonb_path_exists(register.types, 'strict $.* ? (@.type() != "number" || @ < 1 || @ > 2147483647 || @.floor() != @)', silent => true) THEN
+    RAISE EXCEPTION 'types cannot be %', register.types USING ERRCODE = 'FO003', HINT = 'an object: each type with the newest version of its payload, as in {"mail.send": 1}';
   END IF;
   PERFORM adopt_server();
   e := next_fence();

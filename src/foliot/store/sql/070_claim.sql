@@ -22,6 +22,9 @@ DECLARE
   f bigint;
 BEGIN
   PERFORM check_isolation('claim');
+  IF coalesce(claim.max, -1) < 0 THEN
+    RAISE EXCEPTION 'max cannot be %', coalesce(claim.max::text, 'NULL') USING ERRCODE = 'FO003', HINT = 'how many jobs to take: 0 or more';
+  END IF;
   PERFORM check_active(claim.epoch);
   IF EXISTS (SELECT FROM pauses) THEN
     PERFORM FROM pauses FOR KEY SHARE SKIP LOCKED;       -- resume waits for us, and then finds what we put aside; we do not wait for one under way

@@ -62,6 +62,11 @@ DECLARE
   endings ending[];
 BEGIN
   PERFORM check_outcomes(settle_each.outcomes);
+  IF cardinality(settle_each.outcomes) <> cardinality(settle_each.ids) THEN
+    RAISE EXCEPTION '% jobs have % outcomes', cardinality(settle_each.ids), cardinality(settle_each.outcomes) USING ERRCODE = 'FO003', HINT = 'give one outcome per job';
+  ELSIF EXISTS (SELECT FROM unnest(settle_each.delays) d WHERE d > interval '100 years') THEN
+    RAISE EXCEPTION 'a delay is longer than 100 years' USING ERRCODE = 'FO003';
+  END IF;
   endings := ARRAY(
     SELECT ROW(i.id, i.fence, i.outcome, CASE
         WHEN i.outcome IN ('succeeded', 'skipped') THEN 'succeeded'

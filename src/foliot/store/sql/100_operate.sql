@@ -43,8 +43,8 @@ DECLARE
   j jobs;
   was text;
 BEGIN
-  IF NOT isfinite(due) THEN
-    RAISE EXCEPTION 'run_at must be a finite time' USING ERRCODE = 'FO003';
+  IF due NOT BETWEEN '0001-01-03 00:00+00' AND '9999-12-29 00:00+00' THEN
+    RAISE EXCEPTION 'run_at must be a finite time, within the years 1 to 9999' USING ERRCODE = 'FO003';
   END IF;
   SELECT * INTO j FROM jobs x WHERE x.id = reschedule.id FOR UPDATE;
   IF NOT FOUND THEN
@@ -57,7 +57,7 @@ BEGIN
     was := CASE WHEN j.wait = 'blocked' THEN 'blocked' WHEN j.failed THEN 'failed' ELSE 'queued' END;
     UPDATE jobs x SET run_at = due, attempt = CASE WHEN x.failed THEN 0 ELSE x.attempt END, lost = CASE WHEN x.failed THEN 0 ELSE x.lost END,
       alone = x.alone AND NOT x.failed, failed = false,
-      wait = CASE WHEN x.wait IN ('blocked', 'parked', 'paused', 'unsupported') THEN x.wait WHEN due > t THEN 'delayed' END
+      wait = CASE WHEN x.wait IN ('blocked', 'parked', 'paused') THEN x.wait WHEN due > t THEN 'delayed' WHEN x.wait = 'unsupported' THEN x.wait END
       WHERE x.id = reschedule.id;
   END IF;
   IF was IS NOT NULL THEN
@@ -128,6 +128,8 @@ DECLARE
 BEGIN
   IF pause.queue IS NULL AND pause.type IS NULL THEN
     RAISE EXCEPTION 'pause what?' USING ERRCODE = 'FO003', HINT = 'give a queue, a type or both';
+  ELSIF length(pause.queue) NOT BETWEEN 1 AND 100 OR length(pause.type) NOT BETWEEN 1 AND 200 THEN
+    RAISE EXCEPTION 'no job can be of this queue or type' USING ERRCODE = 'FO003', HINT = 'a queue has 1 to 100 characters, a type 1 to 200';
   END IF;
   INSERT INTO pauses (queue, type, reason, by, at) VALUES (pause.queue, pause.type, pause.reason, session_user, t) ON CONFLICT DO NOTHING;
   IF NOT FOUND THEN RETURN false; END IF;
