@@ -24,6 +24,7 @@ from foliot import App, Retry
 app = App()
 
 
+@app.schedule("0 9 * * MON-FRI", tz="Europe/Paris", arguments={"name": "everybody"})
 @app.task(retry=Retry(max_attempts=5), timeout=30)
 async def hello(name: str) -> str:
     return f"hello {name}"
@@ -91,13 +92,14 @@ def test_the_first_five_minutes(project: Foliot) -> None:
         running.wait_for("node ")
         assert "PostgreSQL" in running.said
         assert "embedded, .foliot/" in running.said
-        assert "tasks:app   1 task  1 queue (default)" in running.said
+        assert "tasks:app   1 task  1 queue (default)  1 schedule" in running.said
         job = project("jobs", "enqueue", "tasks.hello", '{"name": "you"}').stdout.strip()
         running.wait_for(f"{job}  attempt 1  succeeded")
         code = "from tasks import hello; print(hello.enqueue('me').result(timeout=20))"
         assert python(project, code) == "hello me"
         assert "succeeded" in project("jobs", "show", job).stdout
         assert "default" in project("queues").stdout
+        assert project("schedules", "why", "tasks.hello").stdout.startswith("tasks.hello fires ")
         running.process.send_signal(signal.SIGINT)
         assert running.process.wait(PATIENCE) == 0
     assert running_url(project.directory) is None, "PostgreSQL must stop with the last one who uses it"
