@@ -11,13 +11,12 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-import orjson
-
 from foliot.app import staging
 from foliot.app.around import Around, AroundEnqueue, AroundRun
 from foliot.app.handle import Job
 from foliot.app.hosting import HostedNode
 from foliot.app.jobs import Cluster, Jobs, Queues
+from foliot.app.payload import encode_unknown
 from foliot.app.registry import Registry, Tasks
 from foliot.app.stored import Stored
 from foliot.app.task import Call, Choices, Options, Task, refuse_on_loop
@@ -175,7 +174,7 @@ class App(Registry):
             chosen = task.using(**options)
             return task, chosen.new_job(task.check(payload or {})), chosen.options
         plain = Options().changed(**options)
-        return None, plain.new_job(type, orjson.dumps(payload or {})), plain
+        return None, plain.new_job(type, encode_unknown(type, payload or {})), plain
 
     def enqueue_many(self, calls: Iterable[Call[R]], *, connection: Any = None) -> list[Job[R]]:
         """All in one transaction; jobs in the order of the calls."""

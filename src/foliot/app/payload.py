@@ -134,6 +134,17 @@ class Signature:
             return TypeAdapter(hint)
 
 
+def encode_unknown(type: str, payload: dict[str, Any]) -> bytes:
+    """The payload of a job whose task is not known here: nothing says what it takes, but it must survive."""
+    import orjson
+
+    _refuse_unstorable(payload, "", type)
+    try:
+        return orjson.dumps(payload)
+    except TypeError as error:
+        raise InvalidPayload(f"{type}: the payload cannot be stored as JSON: {error}.") from None
+
+
 def _explain(error: ValueError) -> str:
     """pydantic's finding in one line: where, what, and the value."""
     from pydantic import ValidationError
@@ -176,7 +187,7 @@ def _unstorable(value: Any, path: str) -> Iterator[tuple[str, str]]:
                 if "\0" in str(key):
                     yield f"{path}.{key!r}".lstrip("."), "a NUL character in a key"
                 yield from _unstorable(each, f"{path}.{key}".lstrip("."))
-        case list():
+        case list() | tuple():
             for index, each in enumerate(value):
                 yield from _unstorable(each, f"{path}[{index}]")
         case float() if not math.isfinite(value):
@@ -187,3 +198,5 @@ def _unstorable(value: Any, path: str) -> Iterator[tuple[str, str]]:
             yield path, f"{_short(value)} needs more than 64 bits; send it as text"
         case str() if "\0" in value:
             yield path, "PostgreSQL's JSON has no NUL character"
+        case str() if any("\ud800" <= letter <= "\udfff" for letter in value):
+            yield path, "half of a surrogate pair is no character"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Self, TypedD
 from uuid import UUID
 
 from foliot.app.payload import Signature
+from foliot.errors import FoliotError
 from foliot.model.ids import new_id
 from foliot.model.job import JobRecord, NewJob
 from foliot.model.retry import Retry, seconds
@@ -30,6 +31,13 @@ R = TypeVar("R", covariant=True)
 Seconds = float | timedelta
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 NOBODY = UUID(int=0)
+LONGEST = 1e10  # seconds; beyond it no interval can be made
+
+
+class InvalidOption(FoliotError, ValueError):
+    """An option that cannot have that value."""
+
+    exit_code = 2
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,9 @@ class Options:
             raise TypeError(f"there is no option {', '.join(sorted(unknown))}; the options are {names}")
         if (at := more.get("run_at")) is not None and at.tzinfo is None:
             raise ValueError(f"run_at={at!r} has no time zone; give one, such as datetime.now(timezone.utc)")
+        for name in ("delay", "timeout", "idempotency_window"):
+            if (value := more.get(name)) is not None and not abs(seconds(value)) < LONGEST:
+                raise InvalidOption(f"{name}={value!r} is no duration.", hint="Give seconds or a timedelta.")
         return dataclasses.replace(self, **more)
 
     def new_job(self, type: str, payload: bytes, version: int = 1) -> NewJob:

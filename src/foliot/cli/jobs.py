@@ -145,7 +145,7 @@ def retry(
     """Run a job again with fresh attempts, or a waiting one at another time."""
     from foliot.client import plans
 
-    before = ctx.obj.run(plans.retry(id, run_at=at.astimezone() if at else None))
+    before = ctx.obj.run(plans.retry(id, run_at=_instant(at) if at else None))
     typer.echo(f"{id} queued again; it was {before}")
 
 
@@ -161,16 +161,27 @@ def release(ctx: typer.Context, id: JobId) -> None:
 
 
 def json_object(text: str, what: str = "payload") -> dict[str, Any]:
-    import orjson
+    import json
 
-    try:
-        payload = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
+    def refuse(word: str) -> None:
+        raise ValueError(f"there is no {word}")
+
+    try:  # not orjson, which makes a float of an integer that is too large
+        payload = json.loads(text, parse_constant=refuse)
+    except ValueError as error:
         hint = 'Quote it for the shell: \'{"name": "you"}\'.'
         raise Usage(f"The {what} is not JSON: {error}.", hint=hint) from None
     if not isinstance(payload, dict):
         raise Usage(f"The {what} must be a JSON object: names and values.")
     return payload
+
+
+def _instant(value: datetime) -> datetime:
+    """Without an offset it is meant in the zone of this machine."""
+    try:
+        return value.astimezone()
+    except (OverflowError, ValueError):
+        raise Usage(f"{value} is no time that a clock will ever show.") from None
 
 
 def _time(value: datetime | None) -> str:
