@@ -51,7 +51,10 @@ REQUIREMENTS = {
 }
 
 
-@pytest.fixture(params=["installed", "django-6", pytest.param("django-4.2", marks=pytest.mark.long)])
+OTHERS = ["django-6", pytest.param("django-4.2", marks=pytest.mark.long)]
+
+
+@pytest.fixture(params=["installed", *OTHERS])
 def python(request: pytest.FixtureRequest) -> Path:
     name = request.param
     if name == "installed":
@@ -60,14 +63,63 @@ def python(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture
-def site(python: Path, server: Server) -> Iterator[Site]:
+def site(server: Server) -> Iterator[Site]:
+    """On the Django that is installed."""
     name = server.create_database()
-    yield Site(python, server, name)
+    yield Site(Path(sys.executable), server, name)
     server.drop_database(name)
 
 
+@pytest.fixture
+def sites(python: Path, site: Site) -> Site:
+    """On each."""
+    return Site(python, site.server, site.database)
+
+
 @pytest.mark.timeout(400)  # the first time it makes the environment
-def test_its_own_tests_pass(site: Site) -> None:
-    done = site("manage.py", "test")
+def test_its_own_tests_pass(sites: Site) -> None:
+    done = sites("manage.py", "test", "shop")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "OK" in done.stderr
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("python", OTHERS, indirect=True)  # here pytest-django would take part in all our own tests
+def test_the_fixture_foliot_is_in_djangos_test_database(sites: Site) -> None:
+    done = sites("-m", "pytest", "-q", "pytests")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_manage_py_runs_everything_on_the_projects_database(site: Site) -> None:
+    """As a person does: migrate, enqueue by hand, a worker with children, which logs as the project's LOGGING says."""
+    assert "Foliot: schema foliot is at version" in site("manage.py", "migrate").stdout
+    assert "(from DATABASES['default'])" in site("manage.py", "foliot", "db", "status").stdout
+    for number in (1, 2):
+        assert (
+            site("manage.py", "foliot", "jobs", "enqueue", "shop.tasks.ship", f'{{"order": {number}}}').returncode == 0
+        )
+    done = site(
+        "manage.py", "foliot", "worker", "--once", "--processes", "2", "--settings", "project.settings_with_log"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "as LOGGING says: shop.tasks.ship has failed" in done.stdout
+    assert "queues (default, mail)" in done.stdout
+    broken = site("manage.py", "foliot", "worker", "--once", "--settings=project.settings_with_broken_tasks")
+    assert broken.returncode == 4
+    assert 'elsewhere/tasks.py", line 1, in <module>' in broken.stderr
+    assert 'FOLIOT = {"DISCOVER": ["shop"]}' in broken.stderr
+    assert len(broken.stderr.splitlines()) < 15
+
+
+def test_what_goes_wrong_is_said_on_one_screen(site: Site) -> None:
+    for settings, words, code in (
+        ("project.settings", "Run `foliot db migrate`", 3),
+        ("project.settings_with_sqlite", "is sqlite, and jobs live in PostgreSQL", 2),
+    ):
+        done = site("manage.py", "foliot", "worker", "--once", f"--settings={settings}")
+        assert done.returncode == code, done.stderr
+        assert words in done.stderr
+        assert len(done.stderr.splitlines()) < 15
+    checked = site("manage.py", "check", "--settings=project.settings_with_sqlite")
+    assert checked.returncode == 1
+    assert "foliot.E001" in checked.stderr

@@ -270,6 +270,11 @@ class App(Registry):
         clients = [self.__dict__[name] for name in ("client", "aclient") if name in self.__dict__]
         return Home(self.settings.schema, next((c.installation for c in clients if c.installation), None))
 
+    @property
+    def in_transaction(self) -> Any:
+        """The connection in whose open transaction jobs are enqueued that were given none; here there is no such."""
+        return None
+
     def _refuse_to_block(self, name: str, connection: Any) -> None:
         from foliot.client import foreign
 

@@ -6,7 +6,7 @@ instead; what it had before is set aside, and is there again afterwards. `foliot
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
@@ -24,6 +24,8 @@ class Stage(Protocol):
     def client(self) -> Client: ...
     @property
     def aclient(self) -> AsyncClient: ...
+    @property
+    def after_sending(self) -> Callable[[], None] | None: ...
     def settings(self, given: Mapping[str, Any]) -> Settings: ...
 
 
@@ -44,6 +46,12 @@ def apps() -> list[App]:
 
 def current() -> Stage | None:
     return _stages[-1] if _stages else None
+
+
+def after_sending() -> Callable[[], None] | None:
+    """What is to be done once a job is committed that an App has sent through somebody else's connection."""
+    stage = current()
+    return None if stage is None else stage.after_sending
 
 
 def settings(given: Mapping[str, Any]) -> Settings:

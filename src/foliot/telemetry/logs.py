@@ -53,11 +53,11 @@ class Json(logging.Formatter):
 
 
 def configure(level: str, form: str) -> None:
-    """The same for the children that run handlers."""
+    """The same for the children that run handlers. What a framework has configured by its own settings stands."""
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(WithJob())
     handler.setFormatter(Json() if form == "json" else Text())
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.basicConfig(level=level.upper(), handlers=[handler])
     os.environ[_FOR_CHILDREN] = f"{level} {form}"
 
 

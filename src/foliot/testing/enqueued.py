@@ -93,6 +93,10 @@ def unwanted(task: AnyTask | str, payload: Mapping[str, Any], found: Sequence[Jo
     return "\n".join([f"Job {_call(task, payload)} was enqueued:", *_listed(found)])
 
 
+def uncommitted(jobs: Sequence[JobRecord]) -> str:
+    return "\n".join(["The test's own transaction is open, and no worker sees what it has enqueued:", *_listed(jobs)])
+
+
 def _call(task: AnyTask | str, payload: Mapping[str, Any]) -> str:
     name = task if isinstance(task, str) else task.type
     return f"{name}({_arguments(payload)})" if payload else name

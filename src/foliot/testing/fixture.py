@@ -12,6 +12,7 @@ from foliot.app.application import App
 from foliot.app.task import Task, refuse_on_loop
 from foliot.client import foreign
 from foliot.client.plans import Plan, Statement
+from foliot.errors import FoliotError
 from foliot.model.job import JobRecord
 from foliot.scheduler.scheduler import tell
 from foliot.telemetry.context import current
@@ -23,6 +24,12 @@ from foliot.testing.timetable import declare, pass_time
 
 R = TypeVar("R")
 LIMIT = 10_000
+WAY_OUT = """To run them let the test commit: TransactionTestCase, or @pytest.mark.django_db(transaction=True).
+To see that they were enqueued, assert_enqueued() is enough."""
+
+
+class NotCommitted(FoliotError):
+    """Jobs to be run are in a transaction that the test has not committed."""
 
 
 class Foliot:
@@ -48,6 +55,7 @@ class Foliot:
         `raising`: stop at the first failure, and raise what the handler raised.
         """
         refuse_on_loop("drain", "adrain")
+        self._refuse_in_transaction()
         book = Book(limit, raising)
         drain_blocking(self._stage, book, concurrency)
         return book.conclude()
@@ -114,8 +122,19 @@ class Foliot:
         __tracebackhide__ = True
         _none(task, payload, await self._asee(connection, "assert_not_enqueued"))
 
+    def _refuse_in_transaction(self) -> None:
+        """Rather than to run nothing and say nothing."""
+        if (connection := _in_transaction()) is None:
+            return
+        committed = {job.id for job in self._stage.client.run(enqueued.all_jobs())}
+        unseen = [job for job in self._see(connection, "drain") if job.id not in committed]
+        if unseen:
+            raise NotCommitted(enqueued.uncommitted(unseen), hint=WAY_OUT)
+
     def _see(self, connection: Any, call: str) -> list[JobRecord]:
         client = self._stage.client
+        if connection is None:
+            connection = _in_transaction()
         if connection is None:
             return client.run(enqueued.all_jobs())
         return foreign.run(enqueued.all_jobs(), connection, client.queries, call=call)
@@ -161,6 +180,11 @@ class Foliot:
         now = self._stage.client.run(pass_time(by, _tell))
         self._stage.client.run(_promote(now))  # drain() does not; a node that runs meanwhile would do so late
         return now
+
+
+def _in_transaction() -> Any:
+    """A connection whose open transaction an App enqueues in, without being told: that of a Django test."""
+    return next((found for app in staging.apps() if (found := app.in_transaction) is not None), None)
 
 
 def _first(task: Any, payload: dict[str, Any], jobs: list[JobRecord], *, own: bool) -> JobRecord:

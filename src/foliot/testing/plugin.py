@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -24,14 +25,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session")
-def foliot_database_url(pytestconfig: pytest.Config) -> Iterator[str | None]:
+def foliot_database_url(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Iterator[str | None]:
     """The database that was named; None: one on the embedded server. Override it to give one of your own making.
 
-    Each process of pytest-xdist has its own, beside the one that was named.
+    Each process of pytest-xdist has its own, beside the one that was named. In a Django project with pytest-django it
+    is Django's test database.
     """
     named = pytestconfig.getoption("foliot_database_url") or os.environ.get(VARIABLE)
     url = named or pytestconfig.getini("foliot_database_url") or None
     process = os.environ.get("PYTEST_XDIST_WORKER")
+    if url is None and (of_django := _of_django(request)):
+        yield of_django
+        return
     if url is None or process is None:
         yield url
         return
@@ -78,6 +83,16 @@ def foliot(_foliot_stage: DatabaseStage) -> Iterator[Foliot]:
         _foliot_stage.sweep()
     with _foliot_stage.active():
         yield Foliot(_foliot_stage)
+
+
+def _of_django(request: pytest.FixtureRequest) -> str | None:
+    """Where Django's own tests are, if this is such a project: jobs are in its transactions."""
+    integration = sys.modules.get("foliot.integrations.django.application")
+    if integration is None or not request.config.pluginmanager.hasplugin("django"):
+        return None
+    request.getfixturevalue("django_db_setup")
+    url: str = integration.app.database_url
+    return url
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -32,6 +32,10 @@ class DatabaseStage:
         client = StagedAsyncClient(self.database.url, schema=self.database.schema)
         client.installation = self.database.installation
         return client
+
+    @property
+    def after_sending(self) -> Callable[[], None] | None:
+        return self.client.on_sent
 
     def settings(self, given: Mapping[str, Any]) -> Settings:
         return Settings.load(**{**given, **self._ours, "embedded": False})

@@ -79,12 +79,19 @@ class DjangoApp(App):
         alias = configuration.alias()
         return None if alias is None else connections[alias]
 
+    @property
+    def in_transaction(self) -> Any:
+        connection = self.connection
+        return connection if connection is not None and connection.in_atomic_block else None
+
     def send(self, task: Task[..., R] | None, job: NewJob, options: Options) -> Job[R]:
         if options.connection is not None or (connection := self.connection) is None:
             return super().send(task, job, options)
         sent = _with_way_out(lambda: super(DjangoApp, self).send(task, job, options.changed(connection=connection)))
         if sent.created and self.events.heard("job_enqueued"):
             transaction.on_commit(lambda: self.events.tell("job_enqueued", job=sent), using=connection.alias)
+        if (run := staging.after_sending()) is not None:
+            transaction.on_commit(run, using=connection.alias)
         return sent
 
     async def asend(self, task: Task[..., R] | None, job: NewJob, options: Options) -> Job[R]:

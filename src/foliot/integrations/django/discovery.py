@@ -6,6 +6,7 @@ from elsewhere may have a `tasks.py` for another queue, whose import must not ke
 
 from __future__ import annotations
 
+import logging
 import traceback
 from importlib import import_module
 
@@ -26,10 +27,18 @@ class BrokenTasks(FoliotError):
 def discover() -> None:
     if not apps.ready:
         django.setup()
+        _speak_again()
     wanted = configuration.option("DISCOVER")
     for config in apps.get_app_configs():
         if (wanted is None or config.name in wanted) and module_has_submodule(config.module, "tasks"):
             _import(f"{config.name}.tasks")
+
+
+def _speak_again() -> None:
+    """LOGGING switches off all loggers that were there before it, unless it says otherwise; ours were."""
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.partition(".")[0] == "foliot" and isinstance(logger, logging.Logger):
+            logger.disabled = False
 
 
 def _import(module: str) -> None:

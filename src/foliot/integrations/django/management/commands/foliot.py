@@ -8,6 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
+from foliot.errors import FoliotError
 from foliot.integrations.django import configuration
 
 APP = "foliot.integrations.django:app"
@@ -38,7 +39,7 @@ def run(words: list[str]) -> None:
     """In this process; the environment tells the same to the processes that it starts, such as a worker's children."""
     from foliot.cli import main
 
-    given = configuration.given()
+    given = _given()
     variables = {f"FOLIOT_{name.upper()}": _as_text(value) for name, value in given.items() if name != "origins"}
     variables["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path for path in sys.path if path))
     before = sys.argv, dict(os.environ)
@@ -50,6 +51,14 @@ def run(words: list[str]) -> None:
         sys.argv = before[0]
         os.environ.clear()
         os.environ.update(before[1])
+
+
+def _given() -> dict[str, Any]:
+    try:
+        return configuration.given()
+    except FoliotError as error:
+        sys.stderr.write(f"Error: {error}\n")
+        sys.exit(error.exit_code)
 
 
 def _as_text(value: Any) -> str:

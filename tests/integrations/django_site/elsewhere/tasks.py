@@ -1,0 +1,1 @@
+import celery  # noqa: F401

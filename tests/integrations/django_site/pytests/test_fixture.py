@@ -1,0 +1,86 @@
+"""The fixture `foliot` of our pytest plugin beside pytest-django's."""
+
+import pytest
+from django.db import connection
+from django.test import TestCase, TransactionTestCase
+from shop.models import Order
+from shop.tasks import chain, ship, ship_async
+
+from foliot.integrations.django import app
+from foliot.testing import Foliot
+from foliot.testing.fixture import NotCommitted
+
+
+@pytest.mark.django_db(transaction=True)
+def test_jobs_run_in_the_tests_database(foliot: Foliot) -> None:
+    assert foliot.database_url.startswith("postgresql:///test_")
+    order = Order.objects.create(item="tea")
+    job = ship.enqueue(order.pk)
+    foliot.assert_enqueued(ship, order=order.pk)
+    [run] = foliot.drain(raising=True)
+    assert (run.outcome, job.result(timeout=0)) == ("succeeded", "tea")
+    order.refresh_from_db()
+    assert order.state == "shipped"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_each_test_begins_with_an_empty_queue(foliot: Foliot) -> None:
+    assert foliot.jobs() == []
+    order = Order.objects.create(item="tea")
+    chain.enqueue(order.pk)
+    ship_async.enqueue(order.pk)
+    assert {run.outcome for run in foliot.drain(raising=True)} == {"succeeded"}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_clock_can_be_moved(foliot: Foliot) -> None:
+    order = Order.objects.create(item="tea")
+    ship.using(delay=3600).enqueue(order.pk)
+    assert foliot.drain() == []
+    foliot.advance(hours=1)
+    assert len(foliot.drain()) == 1
+
+
+@pytest.mark.django_db
+def test_in_a_transaction_that_is_rolled_back(foliot: Foliot) -> None:
+    """Nothing is committed, but what the test has enqueued is seen."""
+    assert connection.in_atomic_block
+    ship.enqueue(7)
+    foliot.assert_enqueued(ship, order=7)
+    foliot.assert_not_enqueued(ship, order=8)
+    assert [job.type for job in foliot.jobs()] == ["shop.tasks.ship"]
+    with pytest.raises(NotCommitted, match=r"(?s)ship\(order=7\).*django_db\(transaction=True\)"):
+        foliot.drain()
+
+
+class InATestCase(TestCase):
+    foliot: Foliot
+
+    @pytest.fixture(autouse=True)
+    def _queue(self, foliot: Foliot) -> None:
+        self.foliot = foliot
+
+    def test_in_a_test_case(self) -> None:
+        ship.enqueue(7)
+        self.foliot.assert_enqueued(ship, order=7)
+
+
+class InATransactionTestCase(TransactionTestCase):
+    foliot: Foliot
+
+    @pytest.fixture(autouse=True)
+    def _queue(self, foliot: Foliot) -> None:
+        self.foliot = foliot
+
+    def test_run(self) -> None:
+        order = Order.objects.create(item="tea")
+        with self.foliot.inline():
+            ship.enqueue(order.pk)
+        order.refresh_from_db()
+        self.assertEqual(order.state, "shipped")
+
+
+def test_without_a_database_django_says_so(foliot: Foliot) -> None:
+    with pytest.raises(RuntimeError, match="Database access not allowed"):
+        ship.enqueue(7)
+    assert app.in_transaction is None
