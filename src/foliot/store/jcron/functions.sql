@@ -81,6 +81,11 @@ CREATE OR REPLACE FUNCTION {jcron}.check_pattern(pattern text, tz text DEFAULT '
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN parse_cron(pattern, tz, dst) IS NOT NULL THEN true END;
 
+CREATE OR REPLACE FUNCTION {jcron}.explain_pattern(
+  pattern text, tz text DEFAULT 'UTC', dst text DEFAULT 'default', anchor timestamptz DEFAULT '1970-01-01 00:00:00+00'
+) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
+RETURN explain_cron(pattern, tz, dst, anchor);
+
 CREATE OR REPLACE FUNCTION {jcron}.get_frequency(
   pattern text, tz text DEFAULT 'UTC', dst text DEFAULT 'default', anchor timestamptz DEFAULT '1970-01-01 00:00:00+00'
 ) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE

@@ -2,7 +2,8 @@
 --
 -- A parsed schedule, of the domain cron, is an array that can be stored beside its pattern. Each part has 27 numbers, from b = 0, 27, 54 on:
 --   b + 1  kind: 0 fields, 1 @every, 2 @reboot, 3 a modifier alone        b + 2  zone, see cron_zone
---   b + 3  1: a time field begins with *                                   b + 4  reading, see cron_trigger_after
+--   b + 3  1: a time field begins with *, + 2: the day of month, + 4: the day of week is restricted; for explain_cron
+--   b + 4  reading, see cron_trigger_after
 --   b + 5  seconds   b + 6  minutes   b + 7  hours: bit n for the value n  b + 8  months: bit 0 for March
 --   b + 9  days of the month, bit 0 for the 1st: all if not restricted     b + 10 weekdays, bit 0 for Sunday, in each of six lanes of 7 bits
 --   b + 11 1: either day field suffices                                    b + 12 first time of a day  b + 13 last one, in seconds
@@ -234,6 +235,7 @@ DECLARE
   of_month bigint := 2147483647;
   of_week bigint := 4398046511103;
   either int := 0;
+  said int := 6;
   month_specials bigint[];
   week_specials bigint[];
   years bigint[];
@@ -277,7 +279,9 @@ BEGIN
     END IF;
   END IF;
   word := split_part(fields, ' ', i + 2);
-  IF word <> '*' AND word <> '?' THEN
+  IF word = '*' OR word = '?' THEN
+    said := 4;
+  ELSE
     either := 1;
     of_month := CASE WHEN length(word) > 2 OR translate(word, '0123456789', '') <> '' THEN NULL WHEN word::int BETWEEN 1 AND 31 THEN 1::bigint << word::int - 1 END;
     IF of_month IS NOT NULL THEN NULL;
@@ -290,6 +294,7 @@ BEGIN
   END IF;
   word := split_part(fields, ' ', i + 4);
   IF word = '*' OR word = '?' THEN
+    said := said - 4;
     either := 0;
   ELSIF word LIKE '_' AND translate(word, '0123456', '') = '' THEN
     of_week := 34630287489 << word::int;
@@ -318,7 +323,7 @@ BEGIN
   slots := ARRAY[
     0,
     zone,
-    by_interval::int,
+    said + by_interval::int,
     CASE WHEN zone < 0 THEN 0 WHEN dst = 'default' THEN by_interval::int WHEN dst = 'skip' THEN 2 WHEN dst = 'both' THEN 3 ELSE 0 END,
     seconds,
     minutes,
