@@ -105,7 +105,14 @@ def test_disabled_and_enabled(ask: Ask) -> None:
     ask("enable", "nightly")
     assert ask("get", "nightly").next_run is not None
     reason = ask("why", "nightly")[0]
-    assert (reason.fires, reason.next_run) == (True, ask("get", "nightly").next_run)
+    assert (reason.fires, reason.reason) == (False, "no node is alive, so nobody fires it")
+
+
+def test_why_says_when_it_will_fire(app: App) -> None:
+    app.schedules.add("nightly", "0 3 * * *", task="hello")
+    with app.node():
+        [reason] = app.schedules.why("nightly")
+    assert (reason.fires, reason.next_run) == (True, app.schedules.get("nightly").next_run)
 
 
 def test_preview_is_in_the_schedules_zone(ask: Ask) -> None:

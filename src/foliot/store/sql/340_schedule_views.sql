@@ -103,38 +103,3 @@ BEGIN
   IF s.pattern IS NOT NULL THEN s.rhythm := rhythm(s.pattern, s.tz, s.dst, coalesce(s.start, s.created_at)); END IF;
   RETURN QUERY SELECT * FROM preview_slots(s, n, s.created_at, coalesce(s.max_runs, 2147483647));
 END $$;
-
--- Why it does not fire, or when it will: the decisive reason first.
-CREATE OR REPLACE FUNCTION why_schedule(name text, tenant text DEFAULT 'default', now timestamptz DEFAULT NULL) RETURNS TABLE (fires boolean, reason text, next_run timestamptz)
-LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
-#variable_conflict use_column
-DECLARE
-  t timestamptz := coalesce(why_schedule.now, clock());
-  s schedule;
-  x timers;
-  open slots;
-BEGIN
-  SELECT * INTO s FROM schedule v WHERE v.name = why_schedule.name AND v.tenant = why_schedule.tenant;
-  IF NOT FOUND THEN RETURN; END IF;
-  SELECT * INTO x FROM timers y WHERE y.schedule_id = s.id;
-  RETURN QUERY SELECT w.fires, w.reason, CASE WHEN w.fires THEN x.next_run END FROM (VALUES
-    (NOT s.enabled, false, format('it is disabled, since %s', s.updated_at)),
-    (s.orphaned, false, format('it is orphaned: nodes of app %s are alive, and none of them declares it any more', s.owner)),
-    (num_nonnulls(s.pattern, s.every, s.at) = 0, false, 'it is on demand: it has no pattern, interval or time'),
-    (x.next_run IS NULL AND x.counted >= s.max_runs, false, format('it has made its %s runs', s.max_runs)),
-    (x.next_run IS NULL AND s."end" < t, false, format('it ended at %s', s."end")),
-    (x.next_run IS NULL AND s.at <= x.last_slot, false, format('its one time was %s', s.at)),
-    (s.status = 'on_demand' AND s.pattern IS NOT NULL, false, 'it runs when the cluster starts, and at no other time'),
-    (s.status = 'ended', false, 'its pattern has no instant any more'),
-    (x.next_run <= t, true, format('it is due since %s, and the next tick runs it: does a scheduler run?', x.next_run)),
-    (x.next_run > t, true, format('it is due at %s, in %s', x.next_run, date_trunc('second', x.next_run - t)))) w(applies, fires, reason)
-    WHERE w.applies LIMIT 1;
-  SELECT * INTO open FROM slots l WHERE l.schedule_id = s.id AND l.outcome IS NULL AND l.job_id IS NOT NULL ORDER BY l.fired_at DESC LIMIT 1;
-  RETURN QUERY SELECT w.fires, w.reason, NULL::timestamptz FROM (VALUES
-    (open.job_id IS NOT NULL AND s.overlap = 'skip', false, format('the run of %s has not ended (job %s): slots until then are skipped', open.slot, open.job_id)),
-    (open.job_id IS NOT NULL AND s.overlap = 'queue', true, format('the run of %s has not ended (job %s): the next waits for it', open.slot, open.job_id)),
-    (s.type IS NOT NULL AND NOT EXISTS (SELECT FROM node_types n WHERE n.type = s.type), true, format('no live node handles its task %s: its jobs wait', s.type)),
-    (EXISTS (SELECT FROM pauses p WHERE (p.queue = s.queue OR p.queue IS NULL) AND (p.type = s.type OR p.type IS NULL)), true, 'its queue or task is paused: its jobs wait'),
-    (s.differs_from_code, true, 'somebody changed it since the code declared it')) w(applies, fires, reason)
-    WHERE w.applies;
-END $$;

@@ -1,0 +1,159 @@
+"""Why a schedule does not fire: each cause by itself, each pair of them, and the decisive one first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.store.harness import Db, End
+from tests.store.test_tick import add, at, tick_at
+
+
+class Cause(NamedTuple):
+    """How it comes about, in the order of the answer."""
+
+    said: str
+    rule: dict[str, Any]
+    before: Callable[[Db], object] = lambda db: None  # while it can still fire
+    after: Callable[[Db], object] = lambda db: None
+
+
+def run_one(db: Db) -> None:
+    """At ten, to its end, by a node that leaves."""
+    epoch = db.node()
+    tick_at(db, at(10))
+    for job in db.claim(epoch):
+        db.settle(epoch, End(job))
+    db.call("leave", epoch=epoch)
+
+
+def hang(db: Db) -> None:
+    """Ten and eleven come, and nobody runs anything."""
+    tick_at(db, at(10))
+    tick_at(db, at(11))
+
+
+def orphan(db: Db) -> None:
+    db.change("UPDATE {schema}.schedules SET owner = 'shop'")
+    db.call("declare_schedules", epoch=db.node(app="shop", types={"task": 1}), schedules=[])
+
+
+CAUSES = {
+    "disabled": Cause("it is disabled, since", {}, after=lambda db: db.call("disable_schedule", name="s")),
+    "orphaned": Cause("it is orphaned: nodes of app shop are alive", {}, after=orphan),
+    "on demand": Cause("it is on demand", {"pattern": None}),
+    "max_runs": Cause("it has made its 1 runs", {"max_runs": 1}, before=run_one),
+    "ended": Cause("it ended at 2031-03-14 11:30:00+00", {"end": at(11, 30)}),
+    "past": Cause("its one time was 2031-03-14 10:00:00+00", {"at": at(10)}, before=run_one),
+    "last slot": Cause("no slot is left before its end", {"pattern": "0 0 1 1 *", "end": at(23)}),
+    "no instant": Cause("its pattern has no instant any more", {"pattern": "0 0 30 2 *"}),
+    "on start": Cause("it runs when the cluster starts, and at no other time", {"pattern": "@reboot"}),
+    "no node": Cause("no node is alive, so nobody fires it", {}),
+    "in the way": Cause("the run of 2031-03-14 10:00:00+00 has not ended: job", {}, before=hang),
+    "paused": Cause("is paused: its jobs wait", {}, after=lambda db: db.call("pause", queue="default")),
+}
+NEVER_FIRES = {"on demand", "last slot", "no instant", "on start"}
+NOT_TOGETHER = {
+    frozenset(pair)
+    for pair in [
+        *combinations(NEVER_FIRES | {"past"}, 2),  # each is another kind of time
+        *((never, fires) for never in NEVER_FIRES for fires in ("max_runs", "in the way")),
+        ("past", "in the way"),
+        ("max_runs", "in the way"),
+        ("ended", "last slot"),
+        ("orphaned", "no node"),
+    ]
+}
+PAIRS = [pair for pair in combinations(CAUSES, 2) if frozenset(pair) not in NOT_TOGETHER]
+
+
+def why(db: Db, *names: str) -> list[Any]:
+    rule: dict[str, Any] = {}
+    for name in names:
+        rule |= CAUSES[name].rule
+    add(db, **rule)
+    for stage in ("before", "after"):
+        for name in names:
+            getattr(CAUSES[name], stage)(db)
+    if "no node" not in names:
+        db.node(types={"task": 1})
+    db.now = at(12)
+    return db.call("why_schedule", name="s")
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_each_cause_by_itself(db: Db, name: str) -> None:
+    rows = why(db, name)
+    said = [row for row in rows if CAUSES[name].said in row.reason]
+    others = [row.reason for row in rows if row not in said]
+    assert len(said) == 1
+    if name == "paused":
+        assert [row.fires for row in rows] == [True, True]
+    elif name == "no node":
+        assert (rows[0], others) == (said[0], ["no live node handles its task task: its jobs wait"])
+    else:
+        assert ([row.fires for row in rows], rows[0].next_run, others) == ([False], None, [])
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS, ids=[" and ".join(pair) for pair in PAIRS])
+def test_each_pair_the_decisive_one_first(db: Db, first: str, second: str) -> None:
+    reasons = [row.reason for row in why(db, first, second)]
+    places = [next(i for i, said in enumerate(reasons) if CAUSES[name].said in said) for name in (first, second)]
+    assert places == sorted(places)
+    assert places[0] == 0 or {first, second} == {"no node", "in the way"}
+    assert not any("it is due" in reason for reason in reasons)
+
+
+def test_when_nothing_is_in_the_way_it_says_when(db: Db) -> None:
+    add(db)
+    db.node(types={"task": 1})
+    [row] = db.call("why_schedule", name="s")
+    assert (row.fires, row.reason, row.next_run) == (True, "it is due at 2031-03-14 10:00:00+00, in 00:33:07", at(10))
+    db.now = at(10)
+    [row] = db.call("why_schedule", name="s")
+    assert (row.reason, row.next_run) == ("it is due since 2031-03-14 10:00:00+00", at(10))
+    db.now = at(10, 2)
+    [row] = db.call("why_schedule", name="s")
+    assert row.reason.endswith(", and nobody fired it: does a scheduler run?")
+    assert db.call("why_schedule", name="other") == []
+
+
+@pytest.mark.parametrize(
+    ("overlap", "said"),
+    [
+        ("skip", "slots until then are skipped"),
+        ("queue", "the next one waits for it"),
+        ("cancel_previous", "the next one cancels it"),
+        ("allow", None),
+    ],
+)
+def test_a_run_that_has_not_ended_is_said(db: Db, overlap: str, said: str | None) -> None:
+    add(db, overlap=overlap)
+    db.node(types={"task": 1})
+    tick_at(db, at(10))
+    due, *others = db.call("why_schedule", name="s")
+    assert (due.fires, due.next_run) == (True, at(11))
+    assert [row.reason.rsplit(": ")[-1] for row in others] == ([said] if said else [])
+
+
+def test_skipped_slots_are_counted(db: Db) -> None:
+    add(db)
+    db.node(types={"task": 1})
+    for hour in (10, 11):
+        tick_at(db, at(hour))
+    assert db.call("why_schedule", name="s")[0].reason.endswith(" is queued, and 1 slot was skipped since")
+    tick_at(db, at(12))
+    assert db.call("why_schedule", name="s")[0].reason.endswith(" is queued, and 2 slots were skipped since")
+
+
+def test_what_differs_from_the_code_is_said(db: Db) -> None:
+    epoch = db.node(app="shop", types={"task": 1})
+    rule = {"name": "s", "pattern": "0 * * * *", "type": "task", "hash": "1"}
+    db.call("declare_schedules", epoch=epoch, schedules=[rule])
+    db.call("update_schedule", name="s", changes={"priority": 3})
+    assert [row.reason for row in db.call("why_schedule", name="s")][1:] == [
+        "somebody changed it since the code declared it"
+    ]
