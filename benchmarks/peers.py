@@ -49,7 +49,7 @@ class Peer:
 
 
 def _foliot(variant: str = "", jobs: int = 100_000, workers: int = 1, **options: Any) -> Peer:
-    name = f"{OURS} {variant}".strip()
+    name = f"{OURS}-{variant}" if variant else OURS
     left = "SELECT count(*) FROM foliot.jobs"
     return Peer(name, OURS, jobs, left, options, samples=5_000, workers=workers)
 

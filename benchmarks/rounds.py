@@ -52,7 +52,7 @@ def _one(measure: Measure, peer: Peer, sizes: Sizes, care: Care, tell: Tell) -> 
     try:
         with Contestant(peer) as contestant:
             run = measure.run(contestant, sizes)
-    except (Failed, psycopg.Error) as error:
+    except (Failed, psycopg.Error, OSError) as error:
         tell(f"{measure.name:10} {peer.name:16} failed: {error}")
         return None
     run["disturbed"] = run.get("other_cpu", 0) > care.tolerance or run.get("timed_share", 1) < WHOLE
@@ -63,4 +63,4 @@ def _one(measure: Measure, peer: Peer, sizes: Sizes, care: Care, tell: Tell) -> 
 
 def middle(runs: Sequence[Run]) -> Run:
     """The median of each figure."""
-    return {key: median(run[key] for run in runs if key in run) for key in runs[0]}
+    return {key: median(run[key] for run in runs if key in run) for key in runs[0] if key != "disturbed"}

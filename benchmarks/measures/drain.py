@@ -69,7 +69,7 @@ def drain_loaded(contestant: Contestant, jobs: int, workers: int, window: float 
     contestant.stop()
     if window == LONGEST and done < jobs:
         raise Failed(f"{contestant.peer.name}: {done} of {jobs} jobs in {seconds:.0f} s")
-    return {"rate": (done - at_first) / seconds, "seconds": seconds, "timed_share": (done - at_first) / jobs, **cores}
+    return {"rate": (done - at_first) / seconds, "seconds": seconds, "timed_share": 1 - at_first / jobs, **cores}
 
 
 def _wait_for_first_jobs(contestant: Contestant, jobs: int, workers: int) -> None:

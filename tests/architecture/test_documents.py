@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+import foliot
+from tests.architecture.python_reference import undocumented
 from tests.architecture.reference_tables import REFERENCE, TABLES, commands, with_table
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
+DOCUMENTS = sorted(
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md"), *ROOT.glob("benchmarks/*.md")]
+)
 _PATH = re.compile(r"(?<![\w/.])(?:src|tests|docs|examples|benchmarks)/[\w./*-]*\w")
 _COMMAND = re.compile(r"(?<![\w.-])(?<!from )foliot(?: [a-z][a-z-]*){1,2}")
 _CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
@@ -46,3 +50,9 @@ def is_known(words: list[str], known: set[tuple[str, ...]]) -> bool:
     first = (words[0],)
     is_group = any(len(command) == 2 and command[0] == words[0] for command in known)
     return tuple(words) in known or (first in known and not (is_group and len(words) == 2))
+
+
+def test_the_reference_leaves_out_no_public_name_and_says_something_of_each() -> None:
+    page = (REFERENCE / "python.md").read_text()
+    assert [name for name in foliot.__all__ if name.strip("_") not in page] == []
+    assert undocumented() == []

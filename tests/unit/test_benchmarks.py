@@ -1,0 +1,82 @@
+"""The harness of benchmarks/: what it names exists, disturbed runs are repeated, the report says what it should."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from benchmarks import rounds
+from benchmarks.agenda import MEASURES, Measure
+from benchmarks.contestant import Contestant, Failed
+from benchmarks.goals import GOALS, verdicts
+from benchmarks.measures.sizes import Run, Sizes
+from benchmarks.peers import PEERS
+from benchmarks.report import medians_of, report
+from benchmarks.rounds import Care, take_rounds
+
+QUIET, BUSY = 0.0, 1.0
+
+
+def measured(runs: dict[str, list[float | None]]) -> Measure:
+    """A measure that gives each peer's runs one after the other: cores of others, or None for a failure."""
+
+    def run(contestant: Contestant, sizes: Sizes) -> Run:
+        other = runs[contestant.peer.name].pop(0)
+        if other is None:
+            raise Failed("it did not start")
+        return {"rate": 1000.0, "other_cpu": other}
+
+    return Measure("drain", run, tuple(runs))
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setattr(rounds, "wait_until_quiet", lambda limit: None)
+    return []
+
+
+def take(runs: dict[str, list[float | None]], tell: Callable[[str], None], repeat: int = 2) -> dict[str, list[Run]]:
+    return take_rounds(measured(runs), list(runs), Sizes(), Care(repeat), tell)
+
+
+def test_every_goal_and_measure_names_a_peer_that_exists() -> None:
+    named = {peer for measure in MEASURES.values() for peer in measure.peers}
+    assert named == set(PEERS)
+    sides = [side for goal in GOALS for side in (goal.over, goal.under) if side]
+    assert [side for side in sides if side.peer not in MEASURES[side.measure].peers] == []
+
+
+def test_a_disturbed_run_is_repeated_and_does_not_count(told: list[str]) -> None:
+    runs: dict[str, list[float | None]] = {"foliot": [QUIET, BUSY, QUIET], "pgqueuer": [QUIET, QUIET]}
+    done = take(runs, told.append)
+    assert [run["other_cpu"] for run in done["foliot"]] == [QUIET, QUIET]
+    assert runs == {"foliot": [], "pgqueuer": []}
+
+
+def test_peers_take_turns(told: list[str]) -> None:
+    take({"foliot": [QUIET, QUIET], "pgqueuer": [QUIET, QUIET]}, told.append)
+    assert [line.split()[1] for line in told] == ["foliot", "pgqueuer", "foliot", "pgqueuer"]
+
+
+def test_what_is_always_disturbed_counts_with_a_mark(told: list[str]) -> None:
+    done = take({"foliot": [BUSY] * 9}, told.append, repeat=1)
+    assert len(done["foliot"]) == 1
+    assert any(line.startswith("foliot ~") for line in report({"drain": done}))
+
+
+def test_a_peer_that_fails_is_given_up_and_the_others_go_on(told: list[str]) -> None:
+    done = take({"celery": [None] * 9, "foliot": [QUIET] * 9}, told.append)
+    assert list(done) == ["foliot"]
+    assert sum("failed" in line for line in told) == 2
+
+
+def test_the_report_ends_with_ratios_and_what_was_wanted() -> None:
+    results = {
+        "drain": {"foliot": [{"rate": 60_000.0}, {"rate": 70_000.0}], "graphile-worker": [{"rate": 32_500.0}]},
+        "pickup": {"foliot": [{"p50": 1.0, "p99": 9.0}], "celery": [{"p50": 2.0}]},
+    }
+    lines = list(report(results))
+    assert "drain: foliot / graphile-worker = 2.00" in lines
+    assert "pickup: foliot / celery = 0.50  (less is better)" in lines
+    wanted = {verdict.text: verdict.met for verdict in verdicts(medians_of(results))}
+    assert wanted == {"drain: foliot / graphile-worker": True, "pickup: p50, ms": True, "pickup: p99, ms": False}
