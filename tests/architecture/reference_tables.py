@@ -11,6 +11,7 @@ import typer
 
 from foliot.cli import _app
 from foliot.settings import describe_settings
+from tests.architecture.python_reference import python_reference
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
 _TABLE = re.compile(r"(?<=<!-- made from the code -->\n).*?(?=<!-- end -->)", re.DOTALL)
@@ -50,7 +51,11 @@ def commands() -> Iterator[tuple[tuple[str, ...], Any]]:
             yield (name, verb), subcommand
 
 
-TABLES: dict[str, Callable[[], str]] = {"settings.md": settings_table, "commands.md": commands_table}
+TABLES: dict[str, Callable[[], str]] = {
+    "settings.md": settings_table,
+    "commands.md": commands_table,
+    "python.md": python_reference,
+}
 
 
 def with_table(text: str, table: str) -> str:

@@ -17,6 +17,7 @@ DOCUMENTS = sorted(
 )
 _PATH = re.compile(r"(?<![\w/.])(?:src|tests|docs|examples|benchmarks)/[\w./*-]*\w")
 _COMMAND = re.compile(r"(?<![\w.-])(?<!from )foliot(?: [a-z][a-z-]*){1,2}")
+_LINK = re.compile(r"\]\(([^)#:]+)\)")
 _CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 
 
@@ -43,6 +44,20 @@ def test_every_command_that_a_document_names_exists(document: Path) -> None:
     known = {words for words, _ in commands()}
     unknown = [words for words in named(_COMMAND, document) if not is_known(words.split()[1:], known)]
     assert unknown == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_of_a_document_leads_somewhere(document: Path) -> None:
+    links = _LINK.findall(_CODE.sub("", document.read_text()))
+    assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+def test_every_page_is_found_from_the_index() -> None:
+    """A decision is found in its directory."""
+    index = ROOT / "docs" / "index.md"
+    linked = {(index.parent / link).resolve() for link in _LINK.findall(index.read_text())}
+    pages = {page for page in ROOT.glob("docs/**/*.md") if page != index and page.parent.name != "decisions"}
+    assert sorted(str(page.relative_to(ROOT)) for page in pages - linked) == []
 
 
 def is_known(words: list[str], known: set[tuple[str, ...]]) -> bool:

@@ -60,6 +60,7 @@ def test_each_dead_job_is_one_error_with_its_traceback(schema_database: str) -> 
         assert (each["type"].partition(".fails")[0], each["queue"], each["attempt"]) == (TASKS, "default", 1)
         where = each.get("exception") or each["message"]
         assert 'raise ValueError("no such order' in where
+        assert "src/foliot/worker" not in where, "our own frames tell nothing of the handler"
 
 
 def test_lines_for_people_end_with_the_job_and_a_traceback_follows(schema_database: str) -> None:
@@ -113,6 +114,7 @@ async def test_a_payload_that_does_not_fit_is_told_like_any_other_end(
     await bench.work_off()
     [record] = [r for r in caplog.records if r.levelname == "ERROR"]
     assert "the payload does not fit" in record.getMessage()
+    assert record.exc_info is None, "the message says all"
     assert len(seen) == 1
 
 

@@ -72,6 +72,7 @@ class App(Registry):
 
     @cached_property
     def settings(self) -> Settings:
+        """From the arguments, the environment and the settings file; read when first asked for."""
         return staging.settings(self.given)
 
     def use(self, settings: Settings) -> None:
@@ -123,12 +124,12 @@ class App(Registry):
     # -- around
 
     def around_run(self, function: AroundRun) -> AroundRun:
-        """A generator function of the job that runs around every handler; see `foliot/app/around.py`."""
+        """Around every handler: a generator function of the job, which yields once. The first one is the outermost."""
         self.around.runs.append(function)
         return function
 
     def around_enqueue(self, function: AroundEnqueue) -> AroundEnqueue:
-        """A generator function of the new job that runs around every enqueue."""
+        """Around every enqueue: a generator function of the new job; it yields the one to send, and gets the answer."""
         self.around.enqueues.append(function)
         return function
 
@@ -291,12 +292,14 @@ class App(Registry):
 
     @cached_property
     def database_url(self) -> str:
+        """Where the database is, once it is asked for."""
         from foliot.postgres.address import find_address
 
         return find_address(self.settings).url
 
     @cached_property
     def client(self) -> Client:
+        """The layer below; opened at its first use."""
         from foliot.client.clients import Client
 
         stage = staging.current()
@@ -314,6 +317,7 @@ class App(Registry):
         return {"schema": s.schema, "pool_size": s.pool_size, "prepare": s.prepared_statements}
 
     def close(self) -> None:
+        """Closes its connections; the next call opens them again."""
         if "client" in self.__dict__:
             self.client.close()
 

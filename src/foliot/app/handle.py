@@ -40,6 +40,7 @@ class Job(Generic[R]):
 
     @property
     def id(self) -> UUID:
+        """A UUIDv7."""
         return self._answer.id
 
     @property
@@ -49,12 +50,14 @@ class Job(Generic[R]):
 
     @property
     def payload_differs(self) -> bool:
+        """True when its idempotency key was known, with another payload."""
         return self._answer.payload_differs
 
     def __repr__(self) -> str:
         return f"<Job {self.id}>"
 
     def get(self) -> JobRecord:
+        """The job as it stands."""
         return self._app.jobs.get(self.id)
 
     async def aget(self) -> JobRecord:

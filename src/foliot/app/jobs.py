@@ -21,6 +21,7 @@ class Jobs:
         self._app = app
 
     def get(self, id: UUID) -> JobRecord:
+        """The job as it stands. Raises NoSuchJob."""
         return self._app.run(plans.get(id))
 
     async def aget(self, id: UUID) -> JobRecord:
@@ -34,6 +35,7 @@ class Jobs:
         return await self._app.arun(plans.find(wanted))
 
     def attempts(self, id: UUID) -> builtins.list[AttemptRecord]:
+        """Its attempts so far, except a first one that succeeded."""
         return self._app.run(plans.attempts(id))
 
     async def aattempts(self, id: UUID) -> builtins.list[AttemptRecord]:
@@ -68,6 +70,7 @@ class Queues:
         self._app = app
 
     def stats(self) -> list[QueueCount]:
+        """How many jobs there are by queue and state, and since when the oldest waits."""
         return self._app.run(plans.stats())
 
     async def astats(self) -> list[QueueCount]:
@@ -81,12 +84,14 @@ class Queues:
         return await self._app.arun(plans.pause(queue=queue, type=type, reason=reason))
 
     def resume(self, queue: str | None = None, *, type: str | None = None) -> bool:
+        """Starts them again; False when it was not paused."""
         return self._app.run(plans.resume(queue=queue, type=type))
 
     async def aresume(self, queue: str | None = None, *, type: str | None = None) -> bool:
         return await self._app.arun(plans.resume(queue=queue, type=type))
 
     def pauses(self) -> list[Pause]:
+        """What is paused, by whom, and why."""
         return self._app.run(plans.pauses())
 
     async def apauses(self) -> list[Pause]:
@@ -100,6 +105,7 @@ class Cluster:
         self._app = app
 
     def nodes(self, *, gone: bool = False) -> list[NodeRecord]:
+        """Those that live; with `gone` also those that have left or were lost."""
         return self._app.run(plans.nodes(gone=gone))
 
     async def anodes(self, *, gone: bool = False) -> list[NodeRecord]:

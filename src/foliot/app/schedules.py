@@ -74,6 +74,7 @@ class Schedules:
         return await self._app.arun(self._running(name, arguments, tenant))
 
     def get(self, name: str, *, tenant: str = "default") -> ScheduleRecord:
+        """The schedule as it stands."""
         return self._app.run(plans.get(name, tenant))
 
     async def aget(self, name: str, *, tenant: str = "default") -> ScheduleRecord:

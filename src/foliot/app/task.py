@@ -160,12 +160,14 @@ class Task(Generic[P, R]):
         return other
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """Stores a job with these arguments, for a worker to run."""
         return self._registry.app.send(self, self.new_job(self._signature.encode(args, kwargs)), self.options)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         return await self._registry.app.asend(self, self.new_job(self._signature.encode(args, kwargs)), self.options)
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """A call that is not sent yet, for enqueue_many, schedules and the like."""
         return Call(self, self._signature.encode(args, kwargs))
 
     def upgrade(self, *, from_version: int) -> Callable[[Upgrade], Upgrade]:
@@ -186,6 +188,7 @@ class Task(Generic[P, R]):
 
     @property
     def queue(self) -> str:
+        """Where its jobs go."""
         return self.options.queue
 
     def check(self, payload: dict[str, Any]) -> bytes:

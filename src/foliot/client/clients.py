@@ -14,6 +14,7 @@ import psycopg
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from foliot.client import plans
+from foliot.client.loop_pools import LoopPools, Pool, Remember
 from foliot.client.plans import Plan
 from foliot.client.runners import arun, run
 from foliot.errors import FoliotError, NoDatabase
@@ -57,6 +58,7 @@ class Client:
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
+        """One of the pool, for a while."""
         try:
             with self._opened().connection() as connection:
                 yield connection
@@ -89,6 +91,7 @@ class Client:
         )
 
     def close(self) -> None:
+        """Closes the pool; the next call opens another."""
         pool, self._pool = self._pool, None
         if pool is not None and self._pid == os.getpid():
             pool.close()
@@ -101,13 +104,13 @@ class Client:
 
 
 class AsyncClient:
-    """The same for asyncio; belongs to the loop it is first used on."""
+    """The same for asyncio, with a pool for each event loop."""
 
     def __init__(self, url: str, *, schema: str = "foliot", pool_size: int = 4, prepare: bool = True) -> None:
         self.url, self.queries = url, queries(schema)
         self.installation: str | None = None  # the id of the one in that database, once seen
         self._pool_size, self._prepare = pool_size, prepare
-        self._pool: AsyncConnectionPool[AsyncConnection] | None = None
+        self._pools = LoopPools(self._open_pool)
 
     async def run(self, plan: Plan[R]) -> R:
         async with self.connection() as own:
@@ -129,27 +132,26 @@ class AsyncClient:
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection]:
         try:
-            async with (await self._opened()).connection() as connection:
+            async with (await self._pools.here()).connection() as connection:
                 yield connection
         except PoolTimeout as error:
             raise _no_answer() from error
 
-    async def _opened(self) -> AsyncConnectionPool[AsyncConnection]:
-        if self._pool is None:
-            await self._look()
-            pool = AsyncConnectionPool(
-                self.url,
-                connection_class=AsyncConnection,
-                min_size=1,
-                max_size=self._pool_size,
-                open=False,
-                timeout=30,
-                name="foliot",
-                kwargs={"autocommit": True, "prepare_threshold": 5 if self._prepare else None},
-            )
-            await pool.open()
-            self._pool = pool
-        return self._pool
+    async def _open_pool(self, remember: Remember) -> Pool:
+        await self._look()
+        pool = AsyncConnectionPool(
+            self.url,
+            connection_class=AsyncConnection,
+            configure=remember,
+            min_size=1,
+            max_size=self._pool_size,
+            open=False,
+            timeout=30,
+            name="foliot",
+            kwargs={"autocommit": True, "prepare_threshold": 5 if self._prepare else None},
+        )
+        await pool.open()
+        return pool
 
     async def _look(self) -> None:
         async with await AsyncConnection.connect(self.url, autocommit=True) as own:
@@ -157,9 +159,8 @@ class AsyncClient:
                 self.installation = await arun(plans.installation(), own, self.queries)
 
     async def close(self) -> None:
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            await pool.close()
+        """Closes the pool of the running loop; the next call opens another."""
+        await self._pools.close()
 
     async def __aenter__(self) -> Self:
         return self

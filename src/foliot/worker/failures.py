@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import traceback
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from foliot.model.signals import Permanent, RetryAfter, Skip, Snooze
@@ -14,6 +16,7 @@ from foliot.worker.settler import Ending
 MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 16_000
 NO_CONNECTION_DELAY = 2.0
+_PACKAGE = str(Path(__file__).parents[1])
 PERMANENT = (Permanent, BadPayload, PayloadGone)  # no other attempt would end otherwise
 
 
@@ -62,9 +65,17 @@ def _text(error: BaseException) -> str:
         return f"{type(error).__name__}, whose __str__ raised {type(problem).__name__}"
 
 
+def theirs(error: BaseException) -> TracebackType | None:
+    """The traceback without our own frames at its head, which tell nothing of the handler."""
+    at = error.__traceback__
+    while at is not None and at.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        at = at.tb_next
+    return at or error.__traceback__
+
+
 def _trace(error: BaseException) -> str:
     try:
-        return "".join(traceback.format_exception(error))
+        return "".join(traceback.format_exception(type(error), error, theirs(error)))
     except Exception as problem:  # noqa: BLE001
         return f"no traceback: formatting it raised {type(problem).__name__}"
 

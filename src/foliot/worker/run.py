@@ -76,18 +76,22 @@ class Run:
 
     @property
     def id(self) -> UUID:
+        """Of the job: the same for all its attempts."""
         return UUID(bytes=self.claimed.id)
 
     @property
     def type(self) -> str:
+        """The task's."""
         return self.claimed.type
 
     @property
     def queue(self) -> str:
+        """The one it was taken from."""
         return self.claimed.queue
 
     @property
     def tenant(self) -> str:
+        """Whose job it is."""
         return self.claimed.tenant
 
     @property
@@ -97,14 +101,17 @@ class Run:
 
     @property
     def max_attempts(self) -> int:
+        """How many there may be."""
         return self.claimed.max_attempts
 
     @property
     def fence(self) -> int:
+        """The number of this claim: who has a greater one came later."""
         return self.claimed.fence
 
     @property
     def run_at(self) -> datetime:
+        """When it was due."""
         return _EPOCH_2000 + timedelta(microseconds=self.claimed.raw_run_at)
 
     @property

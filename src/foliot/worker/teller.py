@@ -12,7 +12,8 @@ from uuid import UUID
 
 from foliot.telemetry.context import about
 from foliot.telemetry.events import Events
-from foliot.worker.handlers import RemoteError
+from foliot.worker.failures import theirs
+from foliot.worker.handlers import BadPayload, RemoteError
 from foliot.worker.run import Run
 from foliot.worker.settler import Ending, Settled
 
@@ -62,5 +63,8 @@ def _log(run: Run, error: dict[str, Any], *, dead: bool) -> None:
         jobs_logger.warning("%s has failed, attempt %d of %d: %s", *count, why.splitlines()[0], extra=told)
     elif isinstance(run.raised, RemoteError):  # raised in a child process: its traceback is text
         jobs_logger.error("%s is dead: %s\n%s", run.type, why, error.get("traceback", ""), extra=told)
+    elif run.raised is None or isinstance(run.raised, BadPayload):  # says all itself
+        jobs_logger.error("%s is dead: %s", run.type, why, extra=told)
     else:
-        jobs_logger.error("%s is dead: %s", run.type, why, exc_info=run.raised, extra=told)
+        where = (type(run.raised), run.raised, theirs(run.raised))
+        jobs_logger.error("%s is dead: %s", run.type, why, exc_info=where, extra=told)

@@ -1,0 +1,159 @@
+"""docs/reference/python.md, made of signatures and docstrings; `reference_tables.py` writes it."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any, NamedTuple, get_overloads
+
+import foliot
+from foliot.app.jobs import Cluster, Jobs, Queues
+from foliot.app.schedules import Schedules
+from foliot.app.task import Choices
+from foliot.worker.run import Run
+
+
+class Section(NamedTuple):
+    """A class, how its instances are called in the page, and whether users make them; `internal` is for our layers."""
+
+    title: str
+    shown: type
+    called: str
+    internal: frozenset[str] = frozenset()
+    made: bool = False
+
+
+SECTIONS = [
+    Section("App", foliot.App, "app", frozenset(
+        {"alive", "app", "arun", "asend", "around", "declared", "given", "handlers", "in_transaction", "queue_names",
+         "run", "send", "stored", "use"}), made=True),
+    Section("Jobs", Jobs, "app.jobs"),
+    Section("Queues", Queues, "app.queues"),
+    Section("Schedules", Schedules, "app.schedules"),
+    Section("The cluster", Cluster, "app.cluster"),
+    Section("Task", foliot.Task, "task", frozenset({"check", "decode_result", "handler", "new_job", "whole_payload"})),
+    Section("Tasks", foliot.Tasks, "tasks", frozenset({"app", "belong_to", "declared"}), made=True),
+    Section("Call", foliot.Call, "call", frozenset({"new_job"})),
+    Section("Job", foliot.Job, "job"),
+    Section("current_job()", Run, "job", frozenset({"age"})),
+    Section("Retry", foliot.Retry, "retry", frozenset({"policy"}), made=True),
+    Section("PayloadStore", foliot.PayloadStore, "store"),
+    Section("Client", foliot.Client, "client", made=True),
+]  # fmt: skip
+
+
+def python_reference() -> str:
+    parts = [_section(section) for section in SECTIONS]
+    told = {section.shown for section in SECTIONS}
+    others = [getattr(foliot, name) for name in foliot.__all__ if inspect.isclass(getattr(foliot, name))]
+    errors = [each for each in others if issubclass(each, Exception)]
+    records = [each for each in others if is_record(each) and each not in told]
+    rest = [each for each in others if each not in {*told, *errors, *records}]
+    options = _table((f"`{name}`", _MEANINGS[name]) for name in Choices.__annotations__)
+    parts.append(f"## Options\n\n{_OPTIONS}{options}")
+    parts.append("## Raised by a handler, or by Foliot\n\n" + _table((f"`{e.__name__}`", _doc(e)) for e in errors))
+    parts += [f"## {each.__name__}\n\n{_doc(each)}\n\n{_fields(each)}" for each in records]
+    parts.append("## Connections and clients\n\n" + _table((f"`{each.__name__}`", _doc(each)) for each in rest))
+    return "\n".join(parts)
+
+
+def is_record(cls: type) -> bool:
+    return dataclasses.is_dataclass(cls)
+
+
+_OPTIONS = "What `task.using(...)`, `app.enqueue(...)` and, as far as it makes sense there, `@app.task(...)` take.\n\n"
+
+
+_MEANINGS = {
+    "queue": "Where the job waits; `default` unless the task says otherwise.",
+    "priority": "-32768 to 32767, the higher first; 0.",
+    "delay": "Seconds or a timedelta, from the database's now.",
+    "run_at": "Not before: an aware datetime. Either this or `delay`.",
+    "tenant": "Whose job it is; `default`.",
+    "retry": "A `Retry`.",
+    "timeout": "Seconds or a timedelta for each attempt; none.",
+    "idempotency_key": "A second job of this tenant, type and key is not made: the first is the answer.",
+    "idempotency_window": "For how long; as long as the first is kept.",
+    "strict": "Another payload under the same key is an error, not a warning.",
+    "connection": "Your own: the job commits and rolls back with what you do there.",
+    "id": "A UUID of your own; else a new UUIDv7.",
+}
+
+
+def _section(section: Section) -> str:
+    how = f"`{section.title}{_signature(section.shown)}`\n\n" if section.made else ""
+    rows = list(_members(section))
+    text = inspect.cleandoc(section.shown.__doc__ or "")
+    return f"## {section.title}\n\n{how}{text}\n" + (f"\n{_table(rows)}" if rows else "")
+
+
+def _members(section: Section) -> Iterator[tuple[str, str]]:
+    names = [name for each in reversed(section.shown.__mro__) for name in vars(each) if _is_ours(each)]
+    for name in dict.fromkeys(names):
+        member = inspect.getattr_static(section.shown, name)
+        if name.startswith("_") or name in section.internal or _is_twin(section.shown, name):
+            continue
+        if isinstance(member, property | cached_property):
+            yield f"`{section.called}.{name}`", _doc(member)
+        elif callable(member) or isinstance(member, classmethod | staticmethod):
+            function = getattr(member, "__func__", member)
+            twin = f", `a{name}`" if hasattr(section.shown, f"a{name}") else ""
+            colour = "await " if inspect.iscoroutinefunction(function) else ""
+            yield f"`{colour}{section.called}.{name}{_signature(function)}`{twin}", _doc(function)
+
+
+def _is_ours(cls: type) -> bool:
+    return cls.__module__.startswith("foliot")
+
+
+def _is_twin(cls: type, name: str) -> bool:
+    """`aget` stands beside `get`."""
+    member = inspect.getattr_static(cls, name)
+    return name.startswith("a") and hasattr(cls, name[1:]) and (callable(member) or isinstance(member, cached_property))
+
+
+def _signature(function: Callable[..., Any]) -> str:
+    keywords = [each for each in get_overloads(function) if "queue" in inspect.signature(each).parameters]
+    parameters = list(inspect.signature(keywords[0] if keywords else function).parameters.values())
+    words, starred = [], False
+    for parameter in (each for each in parameters if each.name != "self"):
+        if parameter.kind is parameter.KEYWORD_ONLY and not starred:
+            words.append("*")
+        starred |= parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)
+        words.append(_parameter(parameter))
+    return f"({', '.join(words)})"
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    star = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}.get(parameter.kind.name, "")
+    has_default = parameter.default is not parameter.empty
+    default = "" if not has_default else "=..." if len(repr(parameter.default)) > 12 else f"={parameter.default!r}"
+    return f"{star}{parameter.name}{default.replace('Ellipsis', '...')}"
+
+
+def _fields(cls: type) -> str:
+    kinds = inspect.get_annotations(cls).items()
+    return _table((f"`{name}`", f"`{_type(kind)}`".replace("|", "\\|")) for name, kind in kinds)
+
+
+def _type(annotation: Any) -> str:
+    return re.sub(r"ForwardRef\('(.*?)'.*?\)", r"\1", str(getattr(annotation, "__forward_arg__", annotation)))
+
+
+def _doc(member: object) -> str:
+    """The first paragraph, in one line."""
+    text = (inspect.getdoc(member) or "").split("\n\n")[0]
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _table(rows: Any) -> str:
+    lines = [f"| {left} | {right} |\n" for left, right in rows]
+    return "".join(["| | |\n|---|---|\n", *lines])
+
+
+def undocumented() -> list[str]:
+    """Rows that say nothing."""
+    return [left for section in SECTIONS for left, right in _members(section) if not right]
