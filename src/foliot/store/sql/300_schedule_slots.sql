@@ -101,5 +101,5 @@ BEGIN
 END $$;
 
 -- Always the same share of its jitter for the same slot.
-CREATE OR REPLACE FUNCTION jittered(jitter interval, schedule_id bigint, slot timestamptz) RETURNS interval LANGUAGE sql IMMUTABLE
+CREATE OR REPLACE FUNCTION jittered(jitter interval, schedule_id bigint, slot timestamptz) RETURNS interval LANGUAGE sql STABLE   -- not IMMUTABLE, which extract is not: it would not be inlined
   RETURN jitter * ((hashint8extended(schedule_id, extract(epoch FROM slot)::bigint) & 1048575) / 1048576.0::float8);
