@@ -13,7 +13,18 @@ from foliot.app.schedules import Schedules
 
 # What needs no twin: it talks to nobody.
 _QUIET = {
-    App: {"on", "use", "include", "handlers", "queue_names", "node", "around_run", "around_enqueue", "lifespan", "alive"},
+    App: {
+        "on",
+        "use",
+        "include",
+        "handlers",
+        "queue_names",
+        "node",
+        "around_run",
+        "around_enqueue",
+        "lifespan",
+        "alive",
+    },
     Task: {"using", "bind", "upgrade", "new_job", "check", "decode_result", "handler"},
     Job: set[str](),
     Jobs: set[str](),
