@@ -1,6 +1,6 @@
 # `make` alone lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help up test test-long lint format bench clean
+.PHONY: help up test test-long lint format bench bench-cron clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
   $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -42,3 +42,9 @@ clean:  ## forget the virtual environment and caches, not your data
 bench: $(STAMP)  ## ours and the peers', side by side on one server (an hour; installs the peers below .bench-env)
 	benchmarks/install.sh
 	$(BIN)/python -m benchmarks
+
+bench-cron: $(STAMP)  ## the cron engines: Python's beside its peers, SQL's over 100,000 schedules
+	@test -x .bench-env/cron/bin/python || $(PYTHON) -m venv .bench-env/cron
+	.bench-env/cron/bin/python -m pip install --quiet --disable-pip-version-check cronsim croniter 'apscheduler<4' tzdata
+	.bench-env/cron/bin/python benchmarks/cron_bench.py
+	$(BIN)/python benchmarks/cron_sql_bench.py
