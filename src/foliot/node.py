@@ -185,6 +185,11 @@ class Node:
         return 0 if self._worker is None else self._worker.exit_code
 
     @property
+    def stubborn(self) -> list[str]:
+        """Jobs whose handlers are still on the loop after the end, though they were told to stop."""
+        return [] if self._worker is None else [f"{run.type} {run.id}" for run in self._worker.engine.stubborn]
+
+    @property
     def finished(self) -> int:
         """Runs that have ended here so far."""
         return 0 if self._worker is None else self._worker.engine.finished

@@ -124,3 +124,22 @@ def _been_here(job: object) -> bool:
 def too_slow_to_start() -> None:
     """Its time is up before its child process is there."""
     time.sleep(120)
+
+
+@app.task(type="deaf", retry=SOON)
+async def deaf(directory: str) -> None:
+    """Swallows every cancellation."""
+    _note(directory, "held")
+    while True:
+        try:
+            await asyncio.sleep(120)
+        except asyncio.CancelledError:
+            continue
+
+
+@app.task(type="deaf_to_its_timeout", retry=SOON, timeout=0.2)
+async def deaf_to_its_timeout(directory: str) -> str:
+    """The same, at its first run."""
+    if not list(Path(directory).glob("held-*")):  # noqa: ASYNC240
+        await deaf.function(directory)
+    return "ran"

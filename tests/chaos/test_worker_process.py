@@ -147,6 +147,41 @@ def test_draining_has_an_end(ward: Ward) -> None:
     assert ward.nodes() == ["left"]
 
 
+def test_a_handler_that_swallows_every_cancellation_does_not_keep_the_process(ward: Ward) -> None:
+    worker, job = ward.start(drain_timeout="500ms"), ward.hold("deaf")
+    until(lambda: ward.held(job))
+    worker.signal(signal.SIGTERM)
+    assert worker.process.wait(60) == 0, worker.text()
+    assert f"The handler of deaf {job} does not stop" in worker.text()
+    assert ward.job(job) == ("queued", 0, 0)
+    assert ward.nodes() == ["left"]
+
+
+def test_a_handler_that_swallows_its_time_out_ends_the_process_and_is_tried_again(ward: Ward) -> None:
+    worker, job = ward.start(drain_timeout="500ms", stuck_after="1s"), ward.hold("deaf_to_its_timeout")
+    assert worker.process.wait(60) == WEDGED, worker.text()
+    assert ward.outcomes(job) == ["timed_out"]
+    ward.start()
+    ward.until_state(job)
+
+
+def test_a_terminal_that_is_closed_drains(ward: Ward) -> None:
+    worker, job = ward.start("--processes", "2", drain_timeout="500ms"), ward.hold()
+    until(lambda: ward.held(job))
+    worker.signal(signal.SIGHUP)
+    assert worker.process.wait(60) == 0, worker.text()
+    assert ward.job(job) == ("queued", 0, 0)
+    assert ward.nodes() == ["left", "left"]
+
+
+def test_several_processes_with_one_name_are_told_apart(ward: Ward) -> None:
+    worker = ward.start("--processes", "2", "--name", "mine")
+    until(lambda: len(ward.nodes()) == 2)
+    assert ward.sql("SELECT name FROM foliot.nodes ORDER BY name") == [("mine/1",), ("mine/2",)]
+    worker.signal(signal.SIGTERM)
+    assert worker.process.wait(60) == 0, worker.text()
+
+
 def test_an_operators_drain_ends_the_process(ward: Ward) -> None:
     worker, job = ward.start(node_name="mine"), ward.enqueue("nothing")
     ward.until_state(job)

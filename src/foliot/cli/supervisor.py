@@ -18,6 +18,7 @@ from pathlib import Path
 import typer
 
 PARENT = "_FOLIOT_SUPERVISOR_PID"
+_NUMBER = "_FOLIOT_CHILD_NUMBER"  # of several
 RECYCLED = 75  # a worker that reached its limit of jobs or memory, and wants to be replaced
 _USAGE, _NO_DATABASE, _BROKEN_APP = 2, 3, 4  # said at the first start, these would be said again
 _IGNORED = {"node_modules", "__pycache__", "venv"}
@@ -25,6 +26,7 @@ _IGNORED = {"node_modules", "__pycache__", "venv"}
 
 @dataclass
 class _Slot:
+    number: int
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
     starts: int = 0
@@ -46,8 +48,8 @@ class Supervisor:
     _code: int = 0
 
     def run(self) -> int:
-        slots = [_Slot() for _ in range(self.count)]
-        for number in (signal.SIGINT, signal.SIGTERM):
+        slots = [_Slot(number + 1) for number in range(self.count)]
+        for number in stop_signals():
             signal.signal(number, lambda *_: self._pass_on(slots))
         files = Changes(self.watched) if self.watched else None
         while not self._over(slots):
@@ -61,7 +63,7 @@ class Supervisor:
     def _tend(self, slot: _Slot) -> None:
         if slot.process is None:
             if not self._signals and not slot.done and time.monotonic() >= slot.start_at:
-                slot.process, slot.started, slot.starts = self._start(), time.monotonic(), slot.starts + 1
+                slot.process, slot.started, slot.starts = self._start(slot), time.monotonic(), slot.starts + 1
                 if self._signals:  # came while it was being started, when nobody could pass it on
                     slot.process.terminate()
             return
@@ -70,9 +72,10 @@ class Supervisor:
             slot.process = None
             self._ended(slot, code)
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self, slot: _Slot) -> subprocess.Popen[bytes]:
         """In a session of its own: Ctrl-C at the terminal comes to us, and from us to it."""
-        environment = os.environ | self.environment | {PARENT: str(os.getpid())}
+        number = {_NUMBER: str(slot.number)} if self.count > 1 else {}
+        environment = os.environ | self.environment | {PARENT: str(os.getpid())} | number
         return subprocess.Popen(self.command, env=environment, start_new_session=True)
 
     def _ended(self, slot: _Slot, code: int) -> None:
@@ -136,13 +139,26 @@ class Changes:
                         continue
 
 
+def stop_signals() -> list[signal.Signals]:
+    """Also that of a terminal that was closed, unless nohup has told us to outlive it."""
+    hangup = getattr(signal, "SIGHUP", None)
+    heard = [] if hangup is None or signal.getsignal(hangup) is signal.SIG_IGN else [hangup]
+    return [signal.SIGINT, signal.SIGTERM, *heard]
+
+
+def own_name(name: str | None) -> str | None:
+    """Of several children with one name each has its number in it: a name is one node's."""
+    number = os.environ.get(_NUMBER)
+    return name if name is None or number is None else f"{name}/{number}"
+
+
 def is_child() -> bool:
     return PARENT in os.environ
 
 
 def parent_gone() -> Callable[[], bool]:
     """Asked by a child: has its supervisor died?"""
-    parent = os.environ.pop(PARENT, None)
+    parent, _ = os.environ.pop(PARENT, None), os.environ.pop(_NUMBER, None)
     if parent is None:
         return lambda: False
     number = int(parent)

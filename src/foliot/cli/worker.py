@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -11,11 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from foliot.cli.output import GlobalOptions, command_group
-from foliot.cli.supervisor import RECYCLED, Supervisor, is_child, parent_gone
+from foliot.cli.supervisor import RECYCLED, Supervisor, is_child, own_name, parent_gone, stop_signals
 
 if TYPE_CHECKING:
     from foliot.node import Node
     from foliot.settings import Settings
+
+logger = logging.getLogger("foliot.cli")
 
 app = command_group()
 
@@ -46,6 +50,7 @@ def worker(
     settings = ctx.obj.settings(**told)
     if (settings.processes > 1 or reload or max_jobs or max_memory) and not is_child():
         raise typer.Exit(_supervise(settings, reload=reload))
+    told["node_name"] = own_name(settings.node_name)
     limits = Limits(max_jobs, max_memory)
     raise typer.Exit(_work(ctx.obj, settings, told, limits, once=once, scheduler=scheduler, lines=lines))
 
@@ -86,6 +91,10 @@ def _work(
         print_schedules(found)
         print_lines(found)
     _run(node, limits)
+    return _code(node, limits)
+
+
+def _code(node: Node, limits: Limits) -> int:
     return RECYCLED if limits.reached else node.exit_code
 
 
@@ -111,7 +120,7 @@ def _run(node: Node, limits: Limits) -> None:
         asyncio.run(_until_stopped(node, limits))
     else:
         uvloop.run(_until_stopped(node, limits))
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in stop_signals():
         signal.signal(number, signal.SIG_IGN)  # all is done; an impatient signal must not make it look like a failure
 
 
@@ -123,13 +132,25 @@ async def _until_stopped(node: Node, limits: Limits) -> None:
         told += 1
         (node.drain if told == 1 else node.stop)()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in stop_signals():
         loop.add_signal_handler(number, stop)
     watching = loop.create_task(_watch(node, limits, parent_gone()))
     try:
         await node.run()
     finally:
         watching.cancel()
+    if node.stubborn:
+        _end_without_the_loop(node, limits)
+
+
+def _end_without_the_loop(node: Node, limits: Limits) -> None:
+    """A loop that closes waits for its tasks, and for those that swallow every cancellation it would wait for ever."""
+    for name in node.stubborn:
+        logger.error("The handler of %s does not stop; the process ends without it", name)
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(_code(node, limits))
 
 
 async def _watch(node: Node, limits: Limits, orphaned: Callable[[], bool]) -> None:

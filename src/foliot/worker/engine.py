@@ -70,6 +70,7 @@ class Engine:
         }
         self._held = 0  # claimed and not started
         self._busy: dict[Kind, int] = {"async": 0, "thread": 0, "process": 0}
+        self._given_up: list[Run] = []
         self.runs: set[Run] = set()  # not by job: one that was taken away may run here again, beside its old self
         self._driven: Run | None = None  # the handler whose first step the loop is taking
         self._driver: asyncio.Task[None] | None = None
@@ -327,10 +328,17 @@ class Engine:
         return True
 
     def give_up_stuck(self) -> None:
-        """At the end of the process: threads that never returned from their time-out have failed by it."""
+        """At the end of the process: handlers that never returned from their time-out have failed by it."""
         for run in list(self.runs):
             if run.stopping == "timed_out":
+                self._given_up.append(run)
                 self._fail(run, TimeoutError("did not return after its time-out"))
+
+    @property
+    def stubborn(self) -> list[Run]:
+        """Handlers that are still on the loop, though they were told to stop."""
+        told = [*self._given_up, *(run for run in self.runs if run.stopping is not None)]
+        return [run for run in told if run.task is not None and not run.task.done()]
 
     def _end(self, ending: Ending) -> None:
         self._settler.ended(ending)
