@@ -6,6 +6,7 @@ from foliot._version import __version__
 
 if TYPE_CHECKING:
     from foliot.app.application import App
+    from foliot.app.flows import Flow, chain, group
     from foliot.app.handle import Job, JobCanceled, JobFailed
     from foliot.app.registry import Tasks
     from foliot.app.rule_checks import InvalidSchedule
@@ -28,6 +29,7 @@ _HOMES = {
     "Call": "foliot.app.task",
     "Client": "foliot.client.clients",
     "Connection": "foliot.postgres.connect",
+    "Flow": "foliot.app.flows",
     "FoliotError": "foliot.errors",
     "InvalidSchedule": "foliot.app.rule_checks",
     "Job": "foliot.app.handle",
@@ -49,7 +51,9 @@ _HOMES = {
     "WrongDatabase": "foliot.store.refusals",
     "Task": "foliot.app.task",
     "Tasks": "foliot.app.registry",
+    "chain": "foliot.app.flows",
     "current_job": "foliot.worker.run",
+    "group": "foliot.app.flows",
 }
 
 __all__ = [
@@ -59,6 +63,7 @@ __all__ = [
     "Call",
     "Client",
     "Connection",
+    "Flow",
     "FoliotError",
     "InvalidSchedule",
     "Job",
@@ -81,7 +86,9 @@ __all__ = [
     "Tasks",
     "WrongDatabase",
     "__version__",
+    "chain",
     "current_job",
+    "group",
 ]
 
 

@@ -13,6 +13,7 @@ from foliot.maintenance.caretaker import Caretaker
 from foliot.maintenance.promoter import Promoter
 from foliot.maintenance.reclaimer import Reclaimer
 from foliot.maintenance.sweeper import Sweeper
+from foliot.maintenance.unblocker import Unblocker
 from foliot.payloads import PayloadStore
 from foliot.scheduler.declarer import Declarer
 from foliot.scheduler.scheduler import LONGEST_DEAF_SLEEP, LONGEST_SLEEP, Scheduler
@@ -119,11 +120,12 @@ class Node:
             await line.close()
 
     def _chores(self, line: Line, bell: Doorbell, worker: Worker) -> list[asyncio.Task[None]]:
-        plan, promoting = self.plan, asyncio.Event()
-        bell.on_later, bell.on_stop_request = promoting.set, worker.stop_request
+        plan, promoting, unblocking = self.plan, asyncio.Event(), asyncio.Event()
+        bell.on_later, bell.on_unblock, bell.on_stop_request = promoting.set, unblocking.set, worker.stop_request
         chores = [
             _listen(bell),
             _repeat(Promoter(line).run, line, woken=promoting),
+            _repeat(Unblocker(line, self._events).run, line, woken=unblocking),
             _repeat(Reclaimer(line, plan.lease).run, line),
             _repeat(Caretaker(line, unknown_type_grace=self._grace).run, line),
         ]

@@ -373,6 +373,7 @@ _WIPE: LiteralString = """
     DELETE FROM {schema}.claims; DELETE FROM {schema}.runs; DELETE FROM {schema}.cancels;
     DELETE FROM {schema}.nodes; DELETE FROM {schema}.beats; DELETE FROM {schema}.node_types;
     DELETE FROM {schema}.unsupported_types; DELETE FROM {schema}.pauses; DELETE FROM {schema}.idempotency;
+    DELETE FROM {schema}.dependencies; DELETE FROM {schema}.unblocks;
     DELETE FROM {schema}.audit; DELETE FROM {schema}.policies WHERE id > 1;
     DELETE FROM {schema}.schedules; DELETE FROM {schema}.slots; DELETE FROM {schema}.tallies
 """

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from foliot.app import staging
 from foliot.app.around import Around, AroundEnqueue, AroundRun
+from foliot.app.flows import Flow, flat, new_jobs
 from foliot.app.handle import Job
 from foliot.app.hosting import HostedNode
 from foliot.app.jobs import Cluster, Jobs, Queues
+from foliot.app.parents import refuse_unsent
 from foliot.app.payload import encode_unknown
 from foliot.app.registry import Registry, Tasks
 from foliot.app.stored import Stored
@@ -177,14 +179,14 @@ class App(Registry):
         plain = Options().changed(**options)
         return None, plain.new_job(type, encode_unknown(type, payload or {})), plain
 
-    def enqueue_many(self, calls: Iterable[Call[R]], *, connection: Any = None) -> list[Job[R]]:
-        """All in one transaction; jobs in the order of the calls."""
+    def enqueue_many(self, calls: Iterable[Call[R] | Flow[R]], *, connection: Any = None) -> list[Job[R]]:
+        """All in one transaction; jobs in the order of the calls. They may wait for each other: `depends_on`."""
         from foliot.client import foreign, plans
 
-        calls = list(calls)
+        calls = flat(calls)
         connection = _one_connection(calls, connection)
         self._refuse_to_block("enqueue_many", connection)
-        with self.around.sending([call.new_job() for call in calls]) as sending:
+        with self.around.sending(new_jobs(calls)) as sending:
             jobs = [self.stored.keep(job) for job in sending.jobs]
             if connection is not None:
                 here = plans.enqueue_many_here(jobs, self._home, copy=foreign.copies(connection))
@@ -196,12 +198,12 @@ class App(Registry):
         self.stored.drop_duplicates(jobs, answers)
         return [Job(self, call.task, answer) for call, answer in zip(calls, answers, strict=True)]
 
-    async def aenqueue_many(self, calls: Iterable[Call[R]], *, connection: Any = None) -> list[Job[R]]:
+    async def aenqueue_many(self, calls: Iterable[Call[R] | Flow[R]], *, connection: Any = None) -> list[Job[R]]:
         from foliot.client import foreign, plans
 
-        calls = list(calls)
+        calls = flat(calls)
         connection = _one_connection(calls, connection)
-        with self.around.sending([call.new_job() for call in calls]) as sending:
+        with self.around.sending(new_jobs(calls)) as sending:
             jobs = await self.stored.akeep(sending.jobs)
             if connection is not None:
                 here = plans.enqueue_many_here(jobs, self._home, copy=foreign.copies(connection))
@@ -215,6 +217,7 @@ class App(Registry):
 
     def send(self, task: Task[..., R] | None, job: NewJob, options: Options) -> Job[R]:
         self._refuse_to_block("enqueue", options.connection)
+        refuse_unsent(options.depends_on)
         from foliot.client import foreign, plans
 
         with self.around.sending([job]) as sending:
@@ -231,6 +234,7 @@ class App(Registry):
         return self._enqueued(task, answer, committed=options.connection is None)
 
     async def asend(self, task: Task[..., R] | None, job: NewJob, options: Options) -> Job[R]:
+        refuse_unsent(options.depends_on)
         from foliot.client import foreign, plans
 
         with self.around.sending([job]) as sending:

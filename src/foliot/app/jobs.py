@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from foliot.client import plans
+from foliot.client import plans, plans_families
+from foliot.model.family import Family
 from foliot.model.job import AttemptRecord, JobFilter, JobRecord, NodeRecord, Pause, QueueCount
 
 if TYPE_CHECKING:
@@ -54,6 +55,13 @@ class Jobs:
 
     async def aretry(self, id: UUID, *, run_at: datetime | None = None) -> str:
         return await self._app.arun(plans.retry(id, run_at=run_at))
+
+    def family(self, id: UUID) -> Family:
+        """It, what it waits for and what waits for it, however far away, and how they are connected."""
+        return self._app.run(plans_families.family(id))
+
+    async def afamily(self, id: UUID) -> Family:
+        return await self._app.arun(plans_families.family(id))
 
     def release(self, id: UUID) -> bool:
         """Takes a running job away from its node and queues it again."""

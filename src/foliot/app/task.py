@@ -15,15 +15,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Self, TypedDict, TypeVar, Unpack, get_type_hints
 from uuid import UUID
 
+from foliot.app.parents import known_ids, parents_of
 from foliot.app.payload import Signature
 from foliot.errors import FoliotError
+from foliot.model.family import RunIf
 from foliot.model.ids import new_id
 from foliot.model.job import JobRecord, NewJob
 from foliot.model.retry import Retry, seconds
 from foliot.worker.handlers import BadPayload, Handler, Kind
 
 if TYPE_CHECKING:
+    from foliot.app.application import App
     from foliot.app.handle import Job
+    from foliot.app.parents import Parent, Parents
     from foliot.app.registry import Registry
 
 P = ParamSpec("P")
@@ -56,6 +60,8 @@ class Options:
     strict: bool = False
     connection: Any = None
     id: UUID | None = None
+    depends_on: tuple[Parent, ...] = ()
+    run_if: RunIf | None = None
 
     def changed(self, **more: Any) -> Options:
         unknown = set(more) - {field.name for field in dataclasses.fields(self)}
@@ -67,6 +73,8 @@ class Options:
         for name in ("delay", "timeout", "idempotency_window"):
             if (value := more.get(name)) is not None and not abs(seconds(value)) < LONGEST:
                 raise InvalidOption(f"{name}={value!r} is no duration.", hint="Give seconds or a timedelta.")
+        if "depends_on" in more:
+            more["depends_on"] = parents_of(more["depends_on"])
         return dataclasses.replace(self, **more)
 
     def new_job(self, type: str, payload: bytes, version: int = 1) -> NewJob:
@@ -89,6 +97,8 @@ class Options:
             timeout=_maybe(self.timeout),
             idempotency_key=self.idempotency_key,
             idempotency_window=_maybe(self.idempotency_window),
+            depends_on=known_ids(self.depends_on),
+            run_if=self.run_if,
         )
 
 
@@ -107,6 +117,8 @@ class Choices(TypedDict, total=False):
     strict: bool
     connection: Any
     id: UUID | None
+    depends_on: Parents
+    run_if: RunIf | None
 
 
 @dataclass(frozen=True)
@@ -187,6 +199,10 @@ class Task(Generic[P, R]):
         return self.options.new_job(self.type, payload, self.version)
 
     @property
+    def app(self) -> App:
+        return self._registry.app
+
+    @property
     def queue(self) -> str:
         """Where its jobs go."""
         return self.options.queue
@@ -223,6 +239,7 @@ class Task(Generic[P, R]):
             transactional=self.transactional,
             reference=f"{self.function.__module__}:{self.function.__qualname__}",
             reading=app.stored.reading,
+            app=app,
         )
 
     def _decode(self, payload: bytes, version: int) -> dict[str, Any]:

@@ -63,6 +63,9 @@ class NoSuchJob(FoliotError):
 
 
 def enqueue(job: NewJob, *, resend: bool = False, strict: bool = False) -> Plan[Enqueued]:
+    if job.depends_on:
+        (answer,) = yield from enqueue_many([job], resend=resend, strict=strict)
+        return answer
     retry = None if job.retry is None else orjson.dumps(job.retry).decode()
     meta = None if job.meta is None else job.meta.decode()
     rows = yield Statement(
@@ -99,7 +102,10 @@ def enqueue_many(jobs: Sequence[NewJob], *, resend: bool = False, strict: bool =
         rows = yield Statement("enqueue_many", (_as_array(jobs), resend, strict))
         return [Enqueued(*row) for row in rows]
     yield Statement("incoming")
-    yield Copy("copy_incoming", [_as_copy_row(job) for job in jobs])
+    if any(job.depends_on for job in jobs):
+        yield Copy("copy_incoming_flow", [_with_dependencies(job, _as_copy_row(job)) for job in jobs])
+    else:
+        yield Copy("copy_incoming", [_as_copy_row(job) for job in jobs])
     rows = yield Statement("enqueue_incoming", (resend, strict))
     yield Statement("drop_incoming")
     others = {row[0]: _enqueued(row) for row in rows}
@@ -108,7 +114,7 @@ def enqueue_many(jobs: Sequence[NewJob], *, resend: bool = False, strict: bool =
 
 def enqueue_here(job: NewJob, home: Home, *, strict: bool = False) -> Plan[Enqueued]:
     """In a caller's transaction, and never sent again: whether it is lost is his to decide, with the rest of it."""
-    rows = yield Statement("enqueue_here", (strict, orjson.dumps(_as_object(job)).decode(), home.installation))
+    rows = yield Statement("enqueue_here", (strict, orjson.dumps(as_object(job)).decode(), home.installation))
     if not rows:
         raise elsewhere(home.schema)
     return _enqueued(rows[0])
@@ -264,10 +270,10 @@ def _enqueued(row: tuple[Any, ...]) -> Enqueued:
 
 
 def _as_array(jobs: Sequence[NewJob]) -> str:
-    return orjson.dumps([_as_object(job) for job in jobs]).decode()
+    return orjson.dumps([as_object(job) for job in jobs]).decode()
 
 
-def _as_object(job: NewJob) -> dict[str, Any]:
+def as_object(job: NewJob) -> dict[str, Any]:
     told = job._asdict()
     told["payload"] = orjson.Fragment(job.payload)
     told["meta"] = None if job.meta is None else orjson.Fragment(job.meta)
@@ -340,6 +346,11 @@ def _same_for_many(
         b"\t%b\t" % b"\t".join(map(_field, between)),
         b"\t%b\t%b\t" % (_field(_interval(window)), _field(created_by)),
     )
+
+
+def _with_dependencies(job: NewJob, row: bytes) -> bytes:
+    parents = f"{{{','.join(map(str, job.depends_on))}}}" if job.depends_on else None
+    return b"%b\t%b\t%b\n" % (row[:-1], _field(parents), _field(job.run_if))
 
 
 def _interval(seconds: float | None) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from uuid import UUID
 
 from foliot.store.line import Line, Refused
 
@@ -16,16 +17,23 @@ class Caretaker:
 
     def __init__(self, line: Line, *, unknown_type_grace: float) -> None:
         self._line, self._grace = line, unknown_type_grace
+        self._swept: UUID | None = None
         self._chores: list[tuple[float, Callable[[], Awaitable[object]]]] = [
             (3600.0, lambda: line.execute("make_partitions")),
             (min(60.0, max(1.0, unknown_type_grace / 4)), lambda: line.execute("expire_unsupported", (self._grace,))),
             (10.0, lambda: line.execute("unpark_paused")),
             (60.0, lambda: line.execute("sweep_claims")),
+            (60.0, self._sweep_dependencies),
             (10.0, lambda: line.execute("release_held")),
             (3600.0, lambda: line.execute("make_slot_partitions")),
             (3600.0, lambda: line.execute("prune_slots")),
         ]
         self._due = [0.0] * len(self._chores)
+
+    async def _sweep_dependencies(self) -> None:
+        """A part of them each time, from where the last one ended."""
+        ((last,),) = await self._line.execute("sweep_dependencies", (self._swept,))
+        self._swept = None if last is None else UUID(bytes=last)
 
     async def run(self) -> float:
         """Does what is due; seconds until the next chore is."""

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from foliot.model.family import RunIf
 from foliot.model.states import State
 
 
@@ -29,6 +30,8 @@ class NewJob(NamedTuple):
     idempotency_window: float | None = None
     created_by: str | None = None
     meta: bytes | None = None
+    depends_on: tuple[UUID, ...] | None = None
+    run_if: RunIf | None = None
 
 
 class Enqueued(NamedTuple):

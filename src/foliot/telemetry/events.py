@@ -9,6 +9,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 logger = logging.getLogger("foliot.events")
 
@@ -44,3 +45,11 @@ class Events:
                 observer(**what)
             except Exception:
                 logger.exception("An observer of %s failed", name)
+
+
+def tell_unblocked(events: Events, decided: list[tuple[Any, ...]]) -> None:
+    """Of what `unblock` has answered, those that may run now."""
+    if events.heard("job_unblocked"):
+        for job_id, state in decided:
+            if state == "queued":
+                events.tell("job_unblocked", id=UUID(bytes=job_id))

@@ -105,6 +105,8 @@ class _LoopThread(threading.Thread):
 
 def _ready() -> Plan[list[tuple[Any, ...]]]:
     """(type, version, queue) of all that could be claimed."""
+    while (yield Statement("unblock_any", (1e9,))):  # jobs that waited for what had ended before they were enqueued
+        pass
     return (yield Statement("ready"))
 
 

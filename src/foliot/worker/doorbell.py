@@ -40,6 +40,7 @@ class Doorbell:
         self._holding = False
         self.on_stop_request: Callable[[str], None] = lambda job_id: None
         self.on_later: Callable[[], None] = lambda: None
+        self.on_unblock: Callable[[], None] = lambda: None
         self.on_schedules: Callable[[], None] = lambda: None
 
     async def open(self) -> None:
@@ -75,6 +76,8 @@ class Doorbell:
             self.on_schedules()
         elif word == "later":
             self.on_later()
+        elif word == "unblock":
+            self.on_unblock()
         else:
             self._rung.set()
             if not what:  # many, or put back: perhaps for later

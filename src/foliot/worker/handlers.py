@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from foliot.client.plans import Plan
+
+R = TypeVar("R")
 
 Kind = Literal["async", "thread", "process"]
 STORED = b'\x01{"$stored"'  # how a payload begins that is a reference, after jsonb's version byte
@@ -26,6 +31,13 @@ class RemoteError(Exception):
         self.description, self.delay = description, delay
 
 
+class Asked(Protocol):
+    """An App, as far as it carries out plans."""
+
+    def run(self, plan: Plan[R]) -> R: ...
+    async def arun(self, plan: Plan[R]) -> R: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Handler:
     """A task as the worker sees it."""
@@ -39,6 +51,7 @@ class Handler:
     schema: str = "foliot"
     transactional: bool = False  # takes a connection first, whose commit completes the job
     reference: str = ""  # module:name, by which a child process finds it
+    app: Asked | None = None  # for what a handler asks of the database beside its own connections
     reading: Callable[[Handler], Handler] | None = None  # makes one of it that fetches its payload from the store
 
     def for_payload(self, raw: bytes) -> Handler:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import contextvars
 import time
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from uuid import UUID
 
 import orjson
 
 from foliot.telemetry.context import current
+from foliot.worker.earlier import Source, names, nearest, results
 
 if TYPE_CHECKING:
     from asyncio import Task, TimerHandle
 
     from foliot.client.plans import Plan
+    from foliot.model.family import EarlierJob
     from foliot.worker.handlers import Handler
 
+R = TypeVar("R")
 _EPOCH_2000 = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -148,6 +151,40 @@ class Run:
     def progress(self, value: Any) -> None:
         """Any JSON value; shown with the job within a heartbeat."""
         self.last_progress = value
+
+    def parents(self) -> list[EarlierJob]:
+        """The jobs that this one waited for, in the order given: their states, results and errors."""
+        return self._ask(self._earlier(deepest=1))
+
+    async def aparents(self) -> list[EarlierJob]:
+        return await self._aask(self._earlier(deepest=1))
+
+    def result_of(self, task: Source[R]) -> R:
+        """The result of the nearest earlier job of this task: a parent, or one that a parent waited for."""
+        return nearest(task, self._ask(self._earlier(types=names(task))))
+
+    async def aresult_of(self, task: Source[R]) -> R:
+        return nearest(task, await self._aask(self._earlier(types=names(task))))
+
+    def results_of(self, task: Source[R]) -> list[R]:
+        """Of all earlier jobs of this task that succeeded: parents first, in the order given."""
+        return results(task, self._ask(self._earlier(types=names(task))))
+
+    async def aresults_of(self, task: Source[R]) -> list[R]:
+        return results(task, await self._aask(self._earlier(types=names(task))))
+
+    def _earlier(self, **which: Any) -> Plan[list[EarlierJob]]:
+        from foliot.client.plans_families import earlier
+
+        return earlier(self.id, **which)
+
+    def _ask(self, plan: Plan[R]) -> R:
+        assert self.handler.app is not None, "only tasks of an App ask"
+        return self.handler.app.run(plan)
+
+    async def _aask(self, plan: Plan[R]) -> R:
+        assert self.handler.app is not None, "only tasks of an App ask"
+        return await self.handler.app.arun(plan)
 
     def guard(self, *, connection: Any) -> None:
         """In your own transaction: until its end nobody takes this job away. Raises StaleFence when somebody has.

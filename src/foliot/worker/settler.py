@@ -5,6 +5,9 @@ lost is no answer, so the batch is sent again; ids refused then are looked up in
 us. A batch that the server refuses is halved until the offender is alone, and that one is settled as failed with the
 server's message. A job whose row an open transaction keeps locked is set aside and looked at again every second: one
 forgotten transaction must not keep all others from being settled.
+
+Where others wait for what has ended, the statement after it looks whether they have all they wait for. It is only the
+quick way: what is missed, any node's chores find within a second.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from foliot.worker.run import Claimed, Run
 logger = logging.getLogger("foliot.worker")
 
 LOOK_AGAIN = 1.0  # seconds between two looks at what somebody keeps locked
+DEEPEST_CASCADE = 100  # levels of canceled jobs that are followed at once
 
 
 @dataclass(slots=True)
@@ -109,6 +113,7 @@ class Settler:
         self.on_settled: Callable[[list[Run], list[Settled]], None] = lambda succeeded, endings: None
         self.on_refused: Callable[[list[bytes]], None] = lambda ids: None
         self.on_progress: Callable[[], None] = lambda: None
+        self.on_unblocked: Callable[[list[tuple[Any, ...]]], None] = lambda decided: None
         self._next = Batch()
         self._under_way = Batch()
         self._aside = Batch()  # kept locked by somebody's open transaction
@@ -117,6 +122,7 @@ class Settler:
         self._idle = asyncio.Event()
         self._idle.set()
         self._open: dict[int, int] = {}  # fence -> jobs of that claim not yet ended
+        self._parents: list[bytes] = []  # ended, and others wait for them
         self.epoch = 0
 
     @property
@@ -171,6 +177,7 @@ class Settler:
             await self._something_to_do()
             self._under_way, self._next = self._next, Batch()
             await self._settle(self._under_way)
+            await self._unblock()
             self._under_way = Batch()
             if not len(self._next) and not len(self._aside):
                 self._idle.set()
@@ -256,12 +263,14 @@ class Settler:
         )
         while True:
             try:
-                refused = [row[0] for row in await self._line.execute("settle_succeeded", params)]
+                rows = await self._line.execute("settle_succeeded", params)
             except (Disconnected, Refused) as error:
                 if isinstance(error, Refused) and error.by_data:
                     return await self._one_by_one(batch, closed, error)
                 await self._wait(error)
             else:
+                self._parents += [row[0] for row in rows if row[2]]
+                refused = [row[0] for row in rows if row[1] is None]
                 return await self._not_by_us(dict(zip(batch.ids, batch.fences, strict=True)), refused)
 
     async def _not_by_us(self, fences: dict[bytes, int], refused: list[bytes]) -> list[bytes]:
@@ -271,9 +280,25 @@ class Settler:
         while True:
             try:
                 ours = await self._line.execute("settled_by", (uuids(refused), int8s([fences[i] for i in refused])))
+                self._parents += [row[0] for row in ours if row[1]]
                 return list(set(refused) - {row[0] for row in ours})
             except (Disconnected, Refused) as error:
                 await self._wait(error)
+
+    async def _unblock(self) -> None:
+        """Jobs that waited for what has ended. Those which are canceled for it may be waited for in turn."""
+        parents, self._parents = self._parents, []
+        for _ in range(DEEPEST_CASCADE if parents else 0):
+            try:
+                decided = await self._line.execute("unblock", (uuids(parents),))
+            except (Disconnected, Refused) as error:
+                logger.warning("What waited is left to the chores: %s", error)
+                return
+            if decided:
+                self.on_unblocked(decided)
+            parents = [row[0] for row in decided if row[1] == "canceled"]
+            if not parents:
+                return
 
     async def _wait(self, error: FoliotError) -> None:
         """For the database; not for a lock, which may be that of a single job."""
@@ -300,6 +325,7 @@ class Settler:
         while True:
             try:
                 rows = await self._line.execute("settle", self._refused_result(batch, closed, refusal))
+                self._parents += [row[0] for row in rows if row[2]]
                 return [row[0] for row in rows if row[1] is None]
             except (Disconnected, Refused) as error:
                 await self._wait(error)
@@ -325,6 +351,7 @@ class Settler:
                     return await self._halve(endings, closed, error)
                 await self._wait(error)
             else:
+                self._parents += [row[0] for row in rows if row[2]]
                 return await self._settled(endings, {row[0]: row[1] for row in rows})
 
     async def _settled(self, endings: list[Ending], states: dict[bytes, str | None]) -> list[Settled]:

@@ -9,6 +9,7 @@ import os
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -19,7 +20,7 @@ from foliot.errors import FoliotError
 from foliot.store.line import Busy, Disconnected, Line, NameTaken, NodeDraining, NodeLost, Refused
 from foliot.store.queries import Queries
 from foliot.telemetry.context import about
-from foliot.telemetry.events import Events
+from foliot.telemetry.events import Events, tell_unblocked
 from foliot.worker.claimer import Claimer
 from foliot.worker.doorbell import Doorbell
 from foliot.worker.engine import GIVE_BACK_AFTER, Engine
@@ -59,6 +60,7 @@ class Worker:
         teller = Teller(events)
         self._settler.on_settled, self._settler.on_refused = teller.settled, teller.refused
         self._settler.on_progress = self.engine.room.set
+        self._settler.on_unblocked = partial(tell_unblocked, events)
         self.registered = asyncio.Event()
         self.on_registered: Callable[[int], Awaitable[None]] | None = None  # before it works under a new epoch
         self._draining = asyncio.Event()
@@ -230,7 +232,8 @@ class Worker:
             await self._wait_for_room()
         elif self._plan.once and self.engine.idle:
             await self._settler.drained()
-            self.drain()
+            if not await self._claim():  # what has ended last may have been waited for
+                self.drain()
         elif self._plan.once:  # the end of a handler is what it waits for, not the bell
             await self._changed(self._plan.poll_interval)
         else:

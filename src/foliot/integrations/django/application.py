@@ -12,6 +12,7 @@ from django.db import connections, transaction
 
 from foliot.app import staging
 from foliot.app.application import App
+from foliot.app.flows import Flow, flat
 from foliot.app.handle import Job
 from foliot.app.task import Call, Options, Task
 from foliot.integrations.django import configuration
@@ -99,14 +100,14 @@ class DjangoApp(App):
             return await sync_to_async(self.send)(task, job, options)
         return await super().asend(task, job, options)
 
-    def enqueue_many(self, calls: Iterable[Call[R]], *, connection: Any = None) -> list[Job[R]]:
-        calls = list(calls)
+    def enqueue_many(self, calls: Iterable[Call[R] | Flow[R]], *, connection: Any = None) -> list[Job[R]]:
+        calls = flat(calls)
         if connection is None and not _connected(calls):
             connection = self.connection
         return _with_way_out(lambda: super(DjangoApp, self).enqueue_many(calls, connection=connection))
 
-    async def aenqueue_many(self, calls: Iterable[Call[R]], *, connection: Any = None) -> list[Job[R]]:
-        calls = list(calls)
+    async def aenqueue_many(self, calls: Iterable[Call[R] | Flow[R]], *, connection: Any = None) -> list[Job[R]]:
+        calls = flat(calls)
         if connection is None and not _connected(calls) and configuration.alias() is not None:
             return await sync_to_async(self.enqueue_many)(calls)
         return await super().aenqueue_many(calls, connection=connection)

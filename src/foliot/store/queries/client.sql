@@ -13,7 +13,8 @@ SELECT id, seq, created, payload_differs FROM {schema}.enqueue_many(%s::jsonb, r
 -- those mean the same to each of them. The WHERE is evaluated before the function: no row means another installation, and nothing done.
 WITH made AS MATERIALIZED (
   SELECT {schema}.enqueue(n.type, n.payload, n.queue, n.priority, n.run_at, n.delay, n.tenant, n.max_attempts, n.retry, n.timeout,
-    n.idempotency_key, n.idempotency_window, n.version, n.id, n.created_by, n.meta, strict => %s::boolean, max_payload => NULL) AS job
+    n.idempotency_key, n.idempotency_window, n.version, n.id, n.created_by, n.meta, strict => %s::boolean, max_payload => NULL,
+    depends_on => n.depends_on, run_if => n.run_if) AS job
   FROM {schema}.installation i, jsonb_populate_record(NULL::{schema}.new_job, %s::text::jsonb) n
   WHERE i.id = coalesce(%s::text::uuid, i.id))
 SELECT (job).id::text, (job).seq, (job).created, (job).payload_differs FROM made
@@ -33,6 +34,10 @@ SELECT id::text FROM {schema}.installation
 CREATE TEMP TABLE foliot_incoming OF {schema}.new_job ON COMMIT DROP
 
 -- name: copy_incoming
+COPY pg_temp.foliot_incoming (id, type, payload, queue, priority, run_at, delay, tenant, max_attempts, retry, timeout, version, idempotency_key, idempotency_window, created_by, meta)
+FROM STDIN
+
+-- name: copy_incoming_flow
 COPY pg_temp.foliot_incoming FROM STDIN
 
 -- name: enqueue_incoming
@@ -104,3 +109,16 @@ SELECT {schema}.purge(ARRAY['dead'], %s::text, %s::text, %s::text, %s::text, %s:
 
 -- name: count_dead
 SELECT count(*) FROM {schema}.job_list(ARRAY['dead'], %s::text, %s::text, %s::text, NULL, %s::text, %s::int)
+
+-- name: earlier
+SELECT id, depth, type, state, result, error FROM {schema}.earlier(%s::uuid, %s::text[], %s::int)
+
+-- name: family
+SELECT f FROM {schema}.family(%s::uuid, %s::int) f
+
+-- name: relatives
+SELECT j.id, j.type, j.state, j.attempt, j.max_attempts, j.run_at, j.started_at, j.finished_at, j.error
+FROM unnest(%s::uuid[]) x(id) CROSS JOIN LATERAL {schema}.job_by_id(x.id) j ORDER BY j.seq
+
+-- name: dependencies
+SELECT child, parent, place, run_if, outcome FROM {schema}.dependencies WHERE child = ANY (%s::uuid[]) AND parent = ANY (%s::uuid[]) ORDER BY child, place

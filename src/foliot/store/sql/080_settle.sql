@@ -9,11 +9,12 @@
 --   canceled                    stopped because it was asked to
 -- A job that was asked to stop ends canceled unless it succeeded. `ages` are seconds since the handler started, NULL when it never did.
 -- `closed` are claims of which the node holds no job any more.
--- Answers with a row for everything that did not simply succeed; state NULL: refused, not ours any more.
+-- Answers with a row for everything that did not simply succeed; state NULL: refused, not ours any more. `awaited`: others wait for it, so call unblock() next; successes
+-- for which others wait have a row too.
 CREATE OR REPLACE FUNCTION settle(
   epoch bigint, ids uuid[], fences bigint[], outcomes text[] DEFAULT NULL, ages float8[] DEFAULT NULL, delays interval[] DEFAULT NULL,
   results jsonb[] DEFAULT NULL, errors jsonb[] DEFAULT NULL, closed bigint[] DEFAULT NULL, now timestamptz DEFAULT NULL
-) RETURNS TABLE (id uuid, state text, run_at timestamptz)
+) RETURNS TABLE (id uuid, state text, run_at timestamptz, awaited boolean)
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
@@ -22,6 +23,7 @@ DECLARE
   got uuid[];
   stopping uuid[];
   scheduled uuid[];
+  parents uuid[];
 BEGIN
   PERFORM check_isolation('settle');
   IF settle.outcomes IS NOT NULL THEN
@@ -30,19 +32,24 @@ BEGIN
     WITH d AS (DELETE FROM jobs j USING unnest(settle.ids, settle.fences, settle.ages, settle.results) i(id, fence, age, result)
         WHERE j.id = i.id AND j.fence = i.fence AND i.fence <> 0
         RETURNING j.id, j.seq, j.run_at, j.created_at, j.fence, j.schedule_id, j.slot, j.lane, j.run, j.policy, j.timeout, j.version, j.priority, j.attempt,
-          j.max_attempts, j.queue, j.type, j.tenant, j.idempotency_key, j.route_key, j.limit_keys, j.created_by, j.payload, j.meta, j.canceling, i.age, i.result),
+          j.max_attempts, j.queue, j.type, j.tenant, j.idempotency_key, j.route_key, j.limit_keys, j.created_by, j.payload, j.meta, j.canceling, j.awaited, i.age, i.result),
       h AS (INSERT INTO finished_succeeded (id, seq, run_at, created_at, started_at, finished_at, fence, epoch, schedule_id, slot, lane, run, policy, timeout, version,
           priority, attempt, max_attempts, lost, state, queue, type, tenant, idempotency_key, route_key, limit_keys, created_by, payload, meta, result)
         SELECT d.id, d.seq, d.run_at, d.created_at, t - d.age * interval '1 second', t, d.fence, settle.epoch, d.schedule_id, d.slot, d.lane, d.run, d.policy, d.timeout,
           d.version, d.priority, d.attempt + 1, d.max_attempts, 0, 'succeeded', d.queue, d.type, d.tenant, d.idempotency_key, d.route_key, d.limit_keys, d.created_by, d.payload, d.meta,
           d.result FROM d)
-    SELECT array_agg(d.id), array_agg(d.id) FILTER (WHERE d.canceling), array_agg(d.id) FILTER (WHERE d.schedule_id IS NOT NULL) INTO got, stopping, scheduled FROM d;
+    SELECT array_agg(d.id), array_agg(d.id) FILTER (WHERE d.canceling), array_agg(d.id) FILTER (WHERE d.schedule_id IS NOT NULL), array_agg(d.id) FILTER (WHERE d.awaited)
+      INTO got, stopping, scheduled, parents FROM d;
     IF scheduled IS NOT NULL THEN PERFORM close_slots(scheduled, t); END IF;
     IF stopping IS NOT NULL THEN
       DELETE FROM cancels c WHERE c.job_id = ANY (stopping);
     END IF;
+    IF parents IS NOT NULL THEN
+      PERFORM end_parents(parents, array_fill('succeeded'::text, ARRAY[cardinality(parents)]), t);
+      RETURN QUERY SELECT p, 'succeeded', NULL::timestamptz, true FROM unnest(parents) p;
+    END IF;
     IF coalesce(cardinality(got), 0) < cardinality(settle.ids) THEN
-      RETURN QUERY SELECT x.id, NULL::text, NULL::timestamptz FROM unnest(settle.ids) x(id) WHERE x.id <> ALL (coalesce(got, '{}'));
+      RETURN QUERY SELECT x.id, NULL::text, NULL::timestamptz, false FROM unnest(settle.ids) x(id) WHERE x.id <> ALL (coalesce(got, '{}'));
     END IF;
   END IF;
   IF settle.closed IS NOT NULL THEN
@@ -53,13 +60,14 @@ END $$;
 -- The careful way, for batches with ends of several kinds: lock and decide, then move the finished, then put back the others.
 CREATE OR REPLACE FUNCTION settle_each(
   epoch bigint, ids uuid[], fences bigint[], outcomes text[], ages float8[], delays interval[], results jsonb[], errors jsonb[], t timestamptz
-) RETURNS TABLE (id uuid, state text, run_at timestamptz)
+) RETURNS TABLE (id uuid, state text, run_at timestamptz, awaited boolean)
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
   e ending;
   endings ending[];
+  parents uuid[];
 BEGIN
   PERFORM check_outcomes(settle_each.outcomes);
   IF cardinality(settle_each.outcomes) <> cardinality(settle_each.ids) THEN
@@ -77,11 +85,11 @@ BEGIN
     FROM unnest(settle_each.ids, settle_each.fences, settle_each.outcomes, settle_each.ages, settle_each.delays, settle_each.results, settle_each.errors)
       i(id, fence, outcome, age, delay, result, error)
     JOIN jobs j ON j.id = i.id AND j.fence = i.fence AND i.fence <> 0 FOR UPDATE OF j);
-  PERFORM finish(endings, settle_each.epoch, t);
+  parents := finish(endings, settle_each.epoch, t);
   PERFORM put_back(endings, settle_each.epoch, t);
-  RETURN QUERY SELECT i.id, n.state, j.run_at FROM unnest(settle_each.ids, settle_each.outcomes) i(id, outcome)
+  RETURN QUERY SELECT i.id, n.state, j.run_at, coalesce(i.id = ANY (parents), false) FROM unnest(settle_each.ids, settle_each.outcomes) i(id, outcome)
     LEFT JOIN unnest(endings) n ON n.id = i.id LEFT JOIN jobs j ON j.id = n.id AND n.state IN ('failed', 'queued')
-    WHERE n.state IS DISTINCT FROM 'succeeded';
+    WHERE n.state IS DISTINCT FROM 'succeeded' OR i.id = ANY (parents);
 END $$;
 
 CREATE OR REPLACE FUNCTION check_outcomes(outcomes text[]) RETURNS void LANGUAGE plpgsql IMMUTABLE SET search_path FROM CURRENT AS $$
@@ -104,13 +112,15 @@ BEGIN
   RETURN QUERY SELECT j.id FROM unnest(kept_locked.ids) i(id) JOIN jobs j ON j.id = i.id WHERE j.id <> ALL (free);
 END $$;
 
--- Moves jobs whose ending is final into the history, with the last attempt's row. They are locked by the caller.
-CREATE OR REPLACE FUNCTION finish(endings ending[], epoch bigint, t timestamptz) RETURNS void
+-- Moves jobs whose ending is final into the history, with the last attempt's row. They are locked by the caller. Answers with those for which others wait.
+CREATE OR REPLACE FUNCTION finish(endings ending[], epoch bigint, t timestamptz) RETURNS uuid[]
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
   scheduled uuid[];
+  parents uuid[];
+  outcomes text[];
 BEGIN
   WITH d AS (DELETE FROM jobs j USING unnest(finish.endings) e WHERE j.id = e.id AND j.fence = e.fence AND e.state IN ('succeeded', 'dead', 'canceled')
       RETURNING j.*, e.outcome, e.state, e.age, e.result, coalesce(e.error, cancel_error(j.id, e.state)) AS error,
@@ -124,8 +134,11 @@ BEGIN
       SELECT d.id, d.run, d.spent, d.fence, finish.epoch, d.outcome, t - d.age * interval '1 second', t, d.queue, d.type, d.tenant, d.error FROM d
       WHERE d.outcome IN ('skipped', 'failed', 'timed_out', 'lost') OR d.outcome NOT IN ('succeeded', 'unsupported') AND d.age IS NOT NULL),
     c AS (DELETE FROM cancels c USING d WHERE c.job_id = d.id AND d.canceling)
-  SELECT array_agg(d.id) FILTER (WHERE d.schedule_id IS NOT NULL) INTO scheduled FROM d;
+  SELECT array_agg(d.id) FILTER (WHERE d.schedule_id IS NOT NULL), array_agg(d.id) FILTER (WHERE d.awaited), array_agg(outcome_of(d.state, d.error)) FILTER (WHERE d.awaited)
+    INTO scheduled, parents, outcomes FROM d;
   IF scheduled IS NOT NULL THEN PERFORM close_slots(scheduled, t); END IF;
+  IF parents IS NOT NULL THEN PERFORM end_parents(parents, outcomes, finish.t); END IF;
+  RETURN parents;
 END $$;
 
 CREATE OR REPLACE FUNCTION cancel_error(id uuid, state text) RETURNS jsonb LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$

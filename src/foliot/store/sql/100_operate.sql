@@ -79,13 +79,19 @@ BEGIN
     INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, queue, type, tenant)
       VALUES (f.id, f.run, f.attempt, f.fence, f.epoch, 'succeeded', f.started_at, f.finished_at, f.queue, f.type, f.tenant);
   END IF;
-  INSERT INTO jobs (id, seq, run_at, created_at, lane, run, policy, timeout, version, priority, max_attempts, limited, wait, queue, type, tenant,
+  PERFORM restore(f, revive.due, CASE WHEN revive.due > revive.t THEN 'delayed' END);
+  PERFORM take_back_ends(f.id, revive.t);
+  RETURN f.state;
+END $$;
+
+CREATE OR REPLACE FUNCTION restore(f finished_jobs, run_at timestamptz, wait text) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+BEGIN
+  INSERT INTO jobs (id, seq, run_at, created_at, lane, run, policy, timeout, version, priority, max_attempts, limited, awaited, wait, queue, type, tenant,
       idempotency_key, route_key, limit_keys, schedule_id, slot, ended_at, created_by, payload, meta)
-    VALUES (f.id, f.seq, revive.due, f.created_at, f.lane, f.run, f.policy, f.timeout, f.version, f.priority, f.max_attempts,
-      f.limit_keys IS NOT NULL, CASE WHEN revive.due > revive.t THEN 'delayed' END, f.queue, f.type, f.tenant, f.idempotency_key, f.route_key, f.limit_keys,
+    VALUES (f.id, f.seq, restore.run_at, f.created_at, f.lane, f.run, f.policy, f.timeout, f.version, f.priority, f.max_attempts,
+      f.limit_keys IS NOT NULL, EXISTS (SELECT FROM dependencies d WHERE d.parent = f.id), restore.wait, f.queue, f.type, f.tenant, f.idempotency_key, f.route_key, f.limit_keys,
       f.schedule_id, f.slot, f.finished_at, f.created_by, f.payload, f.meta);
   IF f.schedule_id IS NOT NULL THEN PERFORM reopen_slot(f.schedule_id, coalesce(f.slot, f.created_at), f.id); END IF;
-  RETURN f.state;
 END $$;
 
 -- Takes a running job away from its node and queues it again; whatever that node still says of it is refused.

@@ -92,6 +92,7 @@ BEGIN
   DELETE FROM finished_jobs f WHERE f.id = ANY (ids);
   DELETE FROM attempts a WHERE a.job_id = ANY (ids);
   DELETE FROM idempotency i WHERE i.job_id = ANY (ids);
+  DELETE FROM dependencies d WHERE d.ctid = ANY (ARRAY(SELECT x.ctid FROM dependencies x WHERE x.child = ANY (ids) FOR UPDATE SKIP LOCKED));   -- sweep_dependencies finds the others
   IF cardinality(ids) > 0 THEN
     PERFORM note('purge', cardinality(ids) || ' jobs', purge.tenant, jsonb_build_object('states', purge.states, 'type', purge.type, 'queue', purge.queue, 'message', purge.message), purge.now);
   END IF;

@@ -53,7 +53,7 @@ CREATE OR REPLACE FUNCTION schedule_fault(s schedules) RETURNS text LANGUAGE sql
     WHEN NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = s.role) AND s.role IS NOT NULL THEN format('there is no role %L', s.role)
     WHEN CASE WHEN s.role IS NOT NULL THEN NOT pg_has_role(s.role, 'MEMBER') END THEN format('you are not a member of the role %L', s.role)
     ELSE new_job_fault(ROW(NULL, coalesce(s.type, 'foliot.sql'), s.payload, s.queue, s.priority, NULL, NULL, s.tenant, s.max_attempts, NULL, s.timeout, s.version,
-      NULL, NULL, NULL, NULL)::new_job, 100000, NULL)
+      NULL, NULL, NULL, NULL, NULL, NULL)::new_job, 100000, NULL)
   END $$;
 
 -- Parses SQL with the server's own parser and runs none of it: as the body of a function that is taken back at once. What the statements name need not exist yet.

@@ -123,7 +123,7 @@ CREATE OR REPLACE FUNCTION slot_event(event text, schedule_id bigint, slot times
 -- Jobs that were asked to run behind others wait for their end, whatever it is.
 CREATE OR REPLACE FUNCTION queue_behind(children uuid[], parents uuid[], t timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 BEGIN
-  UPDATE jobs j SET wait = CASE WHEN j.run_at > t THEN 'delayed' END WHERE j.id = ANY (children);
+  PERFORM add_dependencies(children, parents, array_fill(1, ARRAY[cardinality(children)]), array_fill('all_finished'::text, ARRAY[cardinality(children)]), NULL, t);
 END $$;
 
 -- What somebody else has locked is just ending, or its handler's own transaction is: no tick waits for that.

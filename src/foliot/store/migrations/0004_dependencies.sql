@@ -1,0 +1,37 @@
+-- Jobs that wait for other jobs. docs/explanation/schema.md says what each table promises.
+
+ALTER TABLE jobs ADD COLUMN awaited boolean NOT NULL DEFAULT false;   -- others wait for it: its end is told to them. In no index: set while it runs
+
+CREATE TABLE dependencies (
+  child uuid NOT NULL,
+  parent uuid NOT NULL,
+  place int NOT NULL,                                    -- among the child's parents, in the order given, from 1
+  run_if text COLLATE "C" NOT NULL CHECK (run_if IN ('all_succeeded', 'all_finished', 'any_failed')),   -- the same for all of a child's
+  outcome text COLLATE "C" CHECK (outcome IN ('succeeded', 'failed', 'skipped')),                       -- of the parent; NULL: it is not finished
+  PRIMARY KEY (parent, child),
+  CHECK (child <> parent)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX dependencies_child ON dependencies (child, place);
+CREATE INDEX dependencies_open ON dependencies (child) WHERE outcome IS NULL;
+
+-- No key: two producers that name the same parent must not wait for each other.
+CREATE TABLE unblocks (
+  parent uuid NOT NULL,
+  ended boolean NOT NULL,                                -- its end is noted on its dependencies; else a producer asks for that
+  after uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',   -- of its children, those up to here have been looked at
+  at timestamptz NOT NULL,
+  by xid8 NOT NULL DEFAULT pg_current_xact_id()
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX unblocks_parent ON unblocks (parent);
+CREATE INDEX unblocks_at ON unblocks (at);
+
+-- Where the functions are there already: these answer with more from now on, and their files make them again.
+DO $$
+BEGIN
+  IF to_regtype('new_job') IS NOT NULL THEN
+    DROP TYPE new_job CASCADE;
+    DROP FUNCTION settle(bigint, uuid[], bigint[], text[], float8[], interval[], jsonb[], jsonb[], bigint[], timestamptz);
+    DROP FUNCTION settle_each(bigint, uuid[], bigint[], text[], float8[], interval[], jsonb[], jsonb[], timestamptz);
+    DROP FUNCTION finish(ending[], bigint, timestamptz);
+  END IF;
+END $$;
