@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from foliot import App, Tasks, current_job
+from foliot.client import plans_schedules as plans
 from tests.waiting import until
 
 Shop = Any  # a function: the App as this version of the code makes it
@@ -64,6 +65,7 @@ def test_what_an_operator_changed_stands_until_the_code_changes(shop: Shop) -> N
     with shop().node():
         changed = app.schedules.get("nightly")
         assert (changed.pattern, changed.differs_from_code) == ("0 5 * * *", True)
+        assert app.run(plans.differences("nightly", "default")) == [("pattern", "0 3 * * *", "0 5 * * *")]
         assert any("changed" in reason.reason for reason in app.schedules.why("nightly"))
     with shop("0 4 * * *").node():
         changed = app.schedules.get("nightly")

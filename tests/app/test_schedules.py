@@ -134,6 +134,13 @@ def test_run_now_is_a_job_without_a_slot(ask: Ask, app: App) -> None:
         ask("run_now", "nightly", arguments={"regoin": "us"})
 
 
+def test_an_event_cannot_be_run_by_hand(ask: Ask) -> None:
+    ask("add", "bell", "@daily", task=None)
+    with pytest.raises(Invalid, match="'bell' runs nothing: its slots are only events"):
+        ask("run_now", "bell")
+    assert ask("history", "bell") == []
+
+
 def test_a_job_that_was_run_by_hand_has_a_typed_result(app: App) -> None:
     app.schedules.add("nightly", task="report", arguments={"region": "us"})
     with app.node():

@@ -167,6 +167,21 @@ def test_what_excludes_each_other_is_exchanged_by_an_update(app: App) -> None:
     assert change(task="hello")["queue"] is None, "the queue of another task does not stay behind"
 
 
+@pytest.mark.parametrize(
+    "options", [{"delay": 60}, {"run_at": NOON}, {"idempotency_key": "k"}, {"tenant": "acme"}], ids=str
+)
+def test_what_is_said_of_one_job_is_refused(app: App, options: Any) -> None:
+    [word] = options
+    with pytest.raises(InvalidSchedule, match=f"{word} is said of its task, and means nothing for a schedule"):
+        app.declare_schedule("x", "@daily", task=app.tasks["report"].using(**options).bind())
+
+
+def test_a_name_is_taken_once_per_tenant(app: App) -> None:
+    app.schedule("@daily", name="x")(app.tasks["hello"])
+    app.schedule("@daily", name="x", tenant="acme")(app.tasks["hello"])
+    assert [each.get("tenant") for each in orjson.loads(app.declared.as_json())] == [None, "acme"]
+
+
 def test_the_order_of_the_decorators_is_said(app: App) -> None:
     def wrong() -> None: ...
 

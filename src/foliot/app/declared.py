@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 class Declared:
     """One of them. What it says is checked where it is written down, so that a slip is found by the import."""
 
-    def __init__(self, name: str, pattern: str | None, rule: Rule, find: FindTask) -> None:
-        self.name, self._pattern, self._rule, self._find = name, pattern, rule, find
+    def __init__(self, name: str, pattern: str | None, rule: Rule, find: FindTask, tenant: str = "default") -> None:
+        self.name, self.tenant = name, tenant
+        self._pattern, self._rule, self._find = pattern, rule, find
         with contextlib.suppress(NameError):  # an annotation of its task that is defined further down; checked at start
             _ = self.definition
 
@@ -29,7 +30,7 @@ class Declared:
     def definition(self) -> Definition:
         from foliot.app.rules import define  # with the whole cron language, which an App without schedules can spare
 
-        return define(self.name, self._pattern, self._rule, self._known)
+        return define(self.name, self._pattern, self._rule, self._known, self.tenant)
 
     def _known(self, type: str) -> Task[..., Any]:
         task = self._find(type)
@@ -62,13 +63,13 @@ class Declared:
 
 
 class Declarations:
-    """Those of one App or Tasks, by name."""
+    """Those of one App or Tasks, by tenant and name."""
 
     def __init__(self) -> None:
-        self._by_name: dict[str, Declared] = {}
+        self._by_name: dict[tuple[str, str], Declared] = {}
 
     def add(self, declared: Declared) -> None:
-        if self._by_name.setdefault(declared.name, declared) is not declared:
+        if self._by_name.setdefault((declared.tenant, declared.name), declared) is not declared:
             raise ValueError(
                 f"two schedules are named {declared.name!r}; a schedule without a name has that of its task, "
                 "so give all but one of them a name="

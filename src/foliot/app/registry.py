@@ -93,7 +93,12 @@ class Registry:
                 )
 
     def schedule(
-        self, pattern: str | None = None, *, name: str | None = None, **timing: Unpack[Timing]
+        self,
+        pattern: str | None = None,
+        *,
+        name: str | None = None,
+        tenant: str = "default",
+        **timing: Unpack[Timing],
     ) -> Callable[[T], T]:
         """Declares a schedule for a task, above `@app.task`: by a pattern, `every=`, `at=`, or none (on demand).
 
@@ -105,14 +110,16 @@ class Registry:
                 raise TypeError(
                     f"@app.schedule stands above @app.task, which makes a task of {task!r}; exchange the two lines"
                 )
-            self.declare_schedule(name or task.type, pattern, task=task, **timing)
+            self.declare_schedule(name or task.type, pattern, tenant=tenant, task=task, **timing)
             return task
 
         return declare
 
-    def declare_schedule(self, name: str, pattern: str | None = None, **rule: Unpack[Rule]) -> None:
+    def declare_schedule(
+        self, name: str, pattern: str | None = None, *, tenant: str = "default", **rule: Unpack[Rule]
+    ) -> None:
         """The same for what has no function to stand above: a SQL command, or a call with its arguments."""
-        self.declared.add(Declared(name, pattern, rule, self.tasks.get))
+        self.declared.add(Declared(name, pattern, rule, self.tasks.get, tenant))
 
 
 class Tasks(Registry):

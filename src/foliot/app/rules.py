@@ -70,9 +70,10 @@ class Changes(Rule, total=False):
 _KNOWN = (*Timing.__annotations__, "task", "command", "role", "created_by", "pattern")
 _WHEN = ("pattern", "every", "at")
 _APART = ("task", "arguments", "retry")
+_OF_ONE_JOB = ("delay", "run_at", "tenant", "idempotency_key", "idempotency_window", "strict", "connection", "id")
 
 
-def define(name: str, pattern: str | None, rule: Rule, find: FindTask) -> Definition:
+def define(name: str, pattern: str | None, rule: Rule, find: FindTask, tenant: str = "default") -> Definition:
     """The whole of a new schedule."""
     check_name(name)
     given = cast("Changes", dict(rule))
@@ -84,6 +85,7 @@ def define(name: str, pattern: str | None, rule: Rule, find: FindTask) -> Defini
         hint = "Give task=... or command='SELECT ...'; task=None makes it an event and nothing else."
         raise wrong(name, "it needs a task or a command, one of the two", hint)
     found = _plain(name, given) | _of_task(name, given, find)
+    found["tenant"] = None if tenant == "default" else tenant
     return {"name": name, **{word: value for word, value in found.items() if value is not None}}
 
 
@@ -138,16 +140,20 @@ def _of_task(name: str, given: Changes, find: FindTask) -> Definition:
     if isinstance(task, Call):
         if arguments:
             raise wrong(name, "bind(...) has arguments already", "Leave out arguments=.")
-        return _of_known_task(task.task, task.payload, given)
+        return _of_known_task(name, task.task, task.payload, given)
     known = task if isinstance(task, Task) else find(task)
     if known is None:  # not ours; the database says whether any node knows it
         return {"type": task, "payload": arguments}
-    return _of_known_task(known, known.check(arguments), given)
+    return _of_known_task(name, known, known.check(arguments), given)
 
 
-def _of_known_task(task: Task[..., Any], payload: bytes, given: Changes) -> Definition:
+def _of_known_task(name: str, task: Task[..., Any], payload: bytes, given: Changes) -> Definition:
     """Type, payload, and the options that the task was made with; None where they are the usual ones."""
     options, usual = task.options, Options()
+    for word in _OF_ONE_JOB:
+        if getattr(options, word) != getattr(usual, word):
+            hint = "The tenant is an option of the schedule." if word == "tenant" else "Leave it out of using(...)."
+            raise wrong(name, f"{word} is said of its task, and means nothing for a schedule", hint)
     found: Definition = {"type": task.type, "payload": orjson.loads(payload)}
     found["version"] = None if task.version == 1 else task.version
     for word in ("queue", "priority", "timeout"):

@@ -115,9 +115,9 @@ class Schedules:
     # -- without colour
 
     def _adding(self, name: str, pattern: str | None, tenant: str, rule: Rule) -> Plan[ScheduleRecord]:
-        definition = define(name, pattern, rule, self._app.tasks.get)
+        definition = define(name, pattern, rule, self._app.tasks.get, tenant)
         yield from self._ensure_known(definition)
-        return (yield from plans.add(definition | {"tenant": tenant}))
+        return (yield from plans.add(definition))
 
     def _updating(self, name: str, tenant: str, changes: Changes) -> Plan[ScheduleRecord]:
         definition = redefine(name, changes, self._app.tasks.get)

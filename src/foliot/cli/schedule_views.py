@@ -25,17 +25,19 @@ _USUAL = {
 
 def print_list(found: Iterable[ScheduleRecord]) -> None:
     rows = [
-        (s.name, when(s), what(s), local(s.next_run), local(s.last_run), s.last_outcome, s.runs, status(s))
+        (_name(s), when(s), what(s), local(s.next_run), local(s.last_run), s.last_outcome, s.runs, status(s))
         for s in found
     ]
     print_table(("name", "when", "runs", "next", "last", "outcome", "jobs", "status"), rows)
 
 
-def print_schedule(found: ScheduleRecord) -> None:
+def print_schedule(found: ScheduleRecord, differences: list[tuple[str, Any, Any]]) -> None:
     facts: dict[str, object] = {"name": found.name, "when": when(found)}
     if found.pattern:
         facts["meaning"] = meaning(found)
     facts |= {"runs": what(found), "status": status(found)}
+    if differences:
+        facts["in the code"] = ", ".join(f"{option}: {code}" for option, code, _ in differences)
     for name, value in asdict(found).items():
         if name not in _TOLD and value not in (None, [], {}, _USUAL.get(name)):
             facts[name] = _shown(value)
@@ -65,6 +67,10 @@ def print_reasons(found: ScheduleRecord, reasons: list[Reason]) -> None:
     typer.echo(said)
     for reason in reasons:
         typer.echo(f"  - {reason.reason}")
+
+
+def _name(found: ScheduleRecord) -> str:
+    return found.name if found.tenant == "default" else f"{found.name} ({found.tenant})"
 
 
 def when(found: ScheduleRecord) -> str:

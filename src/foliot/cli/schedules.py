@@ -67,7 +67,7 @@ def show(ctx: typer.Context, name: Name, tenant: Tenant = "default", as_json: As
     if as_json:
         print_json({**as_data(found), "slots": [as_data(slot) for slot in slots]})
         return
-    print_schedule(found)
+    print_schedule(found, ctx.obj.run(plans.differences(name, tenant)) if found.differs_from_code else [])
     if slots:
         typer.echo("")
         print_history(slots)
@@ -273,10 +273,10 @@ def _adding(name: str, pattern: str | None, rule: Any, tenant: str, *, unchecked
     from foliot.client import plans_schedules as plans
 
     given: Rule = rule
-    definition = define(name, pattern, given, lambda _: None)
+    definition = define(name, pattern, given, lambda _: None, tenant)
     if not unchecked:
         yield from _ensure_known(definition)
-    return (yield from plans.add(definition | {"tenant": tenant}))
+    return (yield from plans.add(definition))
 
 
 def _updating(name: str, params: dict[str, Any], tenant: str, *, unchecked: bool) -> Plan[ScheduleRecord]:

@@ -14,6 +14,7 @@ from foliot.client.plans import Plan, Rows, Statement
 from foliot.cron.zones import load_zone
 from foliot.errors import FoliotError
 from foliot.model.schedule import Reason, ScheduleFilter, ScheduleRecord, SlotRecord
+from foliot.store.refusals import Invalid
 
 
 class NoSuchSchedule(FoliotError):
@@ -51,6 +52,9 @@ def disable(name: str, tenant: str) -> Plan[None]:
 
 def run_now(name: str, payload: dict[str, Any] | None, tenant: str) -> Plan[UUID]:
     """The id of the job; None as payload: the schedule's own."""
+    found = yield from get(name, tenant)
+    if found.type is None and found.command is None:
+        raise Invalid(f"Schedule {name!r} runs nothing: its slots are only events.")
     chosen = None if payload is None else orjson.dumps(payload).decode()
     ((job,),) = yield from _of_one("run_schedule", name, tenant, (name, tenant, chosen))
     assert isinstance(job, UUID)
@@ -60,6 +64,13 @@ def run_now(name: str, payload: dict[str, Any] | None, tenant: str) -> Plan[UUID
 def get(name: str, tenant: str) -> Plan[ScheduleRecord]:
     ((*row,),) = yield from _of_one("schedule", name, tenant, (name, tenant))
     return ScheduleRecord(*row)
+
+
+def differences(name: str, tenant: str) -> Plan[list[tuple[str, Any, Any]]]:
+    """What differs from the code: the option, what the code says, and what stands."""
+    return [
+        (option, code, stands) for option, code, stands in (yield Statement("schedule_differences", (name, tenant)))
+    ]
 
 
 def find(wanted: ScheduleFilter) -> Plan[list[ScheduleRecord]]:

@@ -11,6 +11,7 @@ With pytest there is nothing to set up: ask for the fixture `foliot`. docs/howto
     draining.py     runs what is ready, here and now
     worker.py       the worker that does so
     runs.py         what was run, and what the test is told of it
+    timetable.py    the clock moves from slot to slot, and schedules fire
     enqueued.py     finds jobs by task and payload, and tells what there is when none fits
 """
 

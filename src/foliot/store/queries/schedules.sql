@@ -42,6 +42,11 @@ SELECT fires, reason, next_run FROM {schema}.why_schedule(%s::text, %s::text)
 -- name: preview_schedule
 SELECT {schema}.preview_schedule(%s::text, %s::int, %s::text)
 
+-- name: schedule_differences
+SELECT d.key, d.value, n.value FROM {schema}.schedules s CROSS JOIN LATERAL jsonb_each(s.declared) d
+  JOIN LATERAL jsonb_each({schema}.schedule_definition(s)) n ON n.key = d.key
+WHERE s.name = %s::text AND s.tenant = %s::text AND n.value <> d.value ORDER BY d.key
+
 -- name: schedule_names
 SELECT name FROM {schema}.schedules WHERE tenant = %s::text ORDER BY name LIMIT 10000
 
