@@ -157,6 +157,7 @@ def test_a_job_that_is_to_run_alone_is_taken_alone(db: Db) -> None:
     db.lose(lost)
     epoch = db.node()
     db.make_ready()
+    assert db.claim(epoch) == []
     ordinary = db.enqueue(priority=9)
     assert [row.id for row in db.claim(epoch, alone=True)] == [poison[1]]
     assert [row.id for row in db.claim(epoch, alone=True)] == [poison[0]]
