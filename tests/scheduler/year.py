@@ -26,9 +26,9 @@ ZONES = [
     "UTC", "+03:00", "-09:30", "Asia/Tokyo", "Asia/Kathmandu", "Asia/Kolkata", "Asia/Tehran", "Asia/Beirut",
     "Asia/Gaza", "America/New_York", "America/St_Johns", "America/Los_Angeles", "America/Santiago",
     "America/Asuncion", "America/Havana", "America/Sao_Paulo", "America/Nuuk", "America/Anchorage",
-    "Europe/London", "Europe/Dublin", "Europe/Berlin", "Europe/Lisbon", "Europe/Chisinau", "Africa/Cairo", "Africa/Casablanca",
-    "Africa/Johannesburg", "Australia/Sydney", "Australia/Lord_Howe", "Australia/Adelaide", "Pacific/Auckland", "Pacific/Chatham",
-    "Pacific/Easter", "Pacific/Apia", "Antarctica/Troll",
+    "Europe/London", "Europe/Dublin", "Europe/Berlin", "Europe/Lisbon", "Europe/Chisinau", "Africa/Cairo",
+    "Africa/Casablanca", "Africa/Johannesburg", "Australia/Sydney", "Australia/Lord_Howe", "Australia/Adelaide",
+    "Pacific/Auckland", "Pacific/Chatham", "Pacific/Easter", "Pacific/Apia", "Antarctica/Troll",
 ]  # fmt: skip
 SHAPES = {  # how often each is drawn
     "{m} {h} * * *": 40, "{m} {h} * * MON-FRI": 12, "{m} {h} * * {w}": 10, "{m} {h} {d} * *": 8, "{m} {h} L * *": 3,
