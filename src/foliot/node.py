@@ -146,7 +146,12 @@ class Node:
     async def _schedule(self, scheduler: Scheduler, line: Line, bell: Doorbell, worker: Worker) -> None:
         """From the moment that the node has said what it declares, so that it does not fire what it makes obsolete."""
         changed = asyncio.Event()
-        bell.on_schedules = changed.set
+
+        def hear() -> None:
+            scheduler.heard()
+            changed.set()
+
+        bell.on_schedules = hear
         await worker.registered.wait()
         self._events.tell("scheduler_started", name=self.plan.name)
         try:

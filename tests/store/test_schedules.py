@@ -287,6 +287,23 @@ def test_counters_outlive_the_history(own_db: Db) -> None:
     assert (before.runs, before.failures, before.skips) == (3, 1, 1)
 
 
+def test_pruning_waits_for_whoever_writes_and_he_never_for_it(own_db: Db) -> None:
+    db = own_db
+    db.call("make_slot_partitions", months=0)
+    db.call("prune_slots", now=T0)  # the months of today, which the installation made
+    add(db)
+    tick_at(db, at(10))
+    db.run(db.node(), "succeeded")
+    scheduler = db.session()
+    scheduler.begin()
+    db.now = T0 + timedelta(days=200)
+    scheduler.call("run_schedule", name="s")
+    pruning = db.session().start("prune_slots").blocked()
+    scheduler.call("tick")  # looks into every month
+    scheduler.commit()
+    assert pruning.value() == 1
+
+
 @pytest.mark.parametrize(
     ("setup", "status"),
     [

@@ -32,6 +32,10 @@ class Scheduler:
         self._line, self._events = line, events
         self._next_full, self._connection = 0.0, -1
 
+    def heard(self) -> None:
+        """A schedule was written, and may be due since any time."""
+        self._next_full = 0.0
+
     async def run(self) -> float:
         """One tick; seconds until the next one.
 

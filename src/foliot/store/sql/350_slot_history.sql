@@ -35,7 +35,12 @@ BEGIN
   PERFORM pg_advisory_xact_lock(1181707370, 'slots'::regclass::oid::int);
   FOR name IN SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'slots'::regclass
       AND c.relname ~ '^slots_[0-9]{6}$' AND c.relname COLLATE "C" < limit_month COLLATE "C" ORDER BY 1 LOOP
-    EXECUTE format('LOCK TABLE %I IN SHARE MODE', name);
+    EXECUTE format('SELECT EXISTS (SELECT FROM %I WHERE outcome IS NULL AND job_id IS NOT NULL)', name) INTO open;
+    CONTINUE WHEN open;
+    BEGIN
+      LOCK TABLE ONLY slots IN ACCESS EXCLUSIVE MODE;    -- before the partition, as whoever writes has it, or we would wait for each other
+    EXCEPTION WHEN lock_not_available THEN RETURN dropped;   -- there is a next time
+    END;
     EXECUTE format('SELECT EXISTS (SELECT FROM %I WHERE outcome IS NULL AND job_id IS NOT NULL)', name) INTO open;
     CONTINUE WHEN open;
     EXECUTE format($q$
