@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def parents_of(given: Parents) -> tuple[Parent, ...]:
     """One or several, as several; a flow stands for the steps at its end."""
-    several: Iterable[Any] = given if isinstance(given, list | tuple | set | frozenset) else (given,)
+    several: Iterable[Any] = given if isinstance(given, list | set | frozenset) or type(given) is tuple else (given,)
     parents = tuple(parent for each in several for parent in getattr(each, "ends", (each,)))
     known_ids(parents)  # refuses what is none of these
     return parents

@@ -1,0 +1,671 @@
+"""Jobs that wait for others: what blocks them, what lets them run, what cancels them, and who waits for whom."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.store.harness import NOBODY, Db, End, Session, refused
+
+
+def look(session: Session, **which: Any) -> dict[UUID, str | None]:
+    """Until nothing is left to decide; what became of whom."""
+    decided: dict[UUID, str | None] = {}
+    while rows := session.call("unblock", **which):
+        decided |= {row.id: row.state for row in rows}
+    return decided
+
+
+def flow(db: Db, *jobs: dict[str, Any], **more: Any) -> list[UUID]:
+    return [row.id for row in db.call("enqueue_many", jobs=[{"type": "task"} | job for job in jobs], **more)]
+
+
+def end(db: Db, epoch: int, outcomes: dict[UUID, str]) -> None:
+    """Claims whatever is ready and ends these so; the others go back."""
+    held = {row.id: row for row in db.claim(epoch)}
+    assert outcomes.keys() <= held.keys()
+    permanent = {"kind": "permanent", "message": "no"}
+    db.settle(epoch, *(End(row, outcomes.get(job, "released"), error=permanent, age=None) for job, row in held.items()))
+
+
+def waiting(db: Db) -> int:
+    return db.count("unblocks")
+
+
+# What lets a job run.
+
+
+def test_a_child_runs_when_its_parent_has_succeeded(db: Db) -> None:
+    epoch = db.node()
+    parent, child = flow(db, {}, {"depends_on": [0]})
+    db.expect(child, state="blocked", wait="blocked")
+    assert [row.id for row in db.claim(epoch)] == [parent]
+    (held,) = db.rows("jobs")[:1]
+    db.tick(5)
+    (row,) = db.call("settle", epoch=epoch, ids=[parent], fences=[held.fence])
+    assert (row.id, row.state, row.awaited) == (parent, "succeeded", True)
+    db.expect(child, state="blocked")
+    assert look(db, parents=[parent]) == {child: "queued"}
+    db.expect(child, state="queued", wait=None, run_at=db.now)
+    assert waiting(db) == 0
+
+
+@pytest.mark.parametrize("run_if", ["all_succeeded", "all_finished", "any_failed"])
+@pytest.mark.parametrize("ends", ["ss", "sd", "dd", "cs", "s-", "d-", "c-", "--", "ks"])
+def test_each_rule_with_each_pair_of_ends(db: Db, run_if: str, ends: str) -> None:
+    """s succeeded, d dead, c canceled, k skipped by its handler, - not ended."""
+    epoch = db.node()
+    one, other, child = flow(db, {}, {}, {"depends_on": [0, 1], "run_if": run_if})
+    words = {"s": "succeeded", "d": "failed", "c": "canceled", "k": "skipped"}
+    end(db, epoch, {job: words[word] for job, word in zip((one, other), ends, strict=True) if word in words})
+    look(db)
+    failed, open_ = bool(set("dc") & set(ends)), "-" in ends
+    expected = {
+        "all_succeeded": "canceled" if failed else "blocked" if open_ else "queued",
+        "all_finished": "blocked" if open_ else "queued",
+        "any_failed": "queued" if failed else "blocked" if open_ else "canceled",
+    }[run_if]
+    assert db.look(child).state == expected
+    if expected == "canceled":
+        assert db.look(child).error["kind"] == ("dependency" if failed else "skipped")
+
+
+def test_who_needs_a_skipped_job_is_skipped_too_and_who_asks_for_a_failure_is_not_run(db: Db) -> None:
+    epoch = db.node()
+    first, alternative, after, complaint, always = flow(
+        db,
+        {},
+        {"depends_on": [0], "run_if": "any_failed"},
+        {"depends_on": [1]},
+        {"depends_on": [2], "run_if": "any_failed"},
+        {"depends_on": [1, 2, 3], "run_if": "all_finished"},
+    )
+    end(db, epoch, {first: "succeeded"})
+    look(db)
+    assert db.states(alternative, after, complaint, always) == ["canceled", "canceled", "canceled", "queued"]
+    assert {db.look(job).error["kind"] for job in (alternative, after, complaint)} == {"skipped"}
+
+
+def test_a_failure_beats_a_skip_in_whatever_order_they_come(db: Db) -> None:
+    for order in (0, 1):
+        epoch = db.node()
+        good, bad, skipped, child, complaint = flow(
+            db,
+            {},
+            {},
+            {"depends_on": [0], "run_if": "any_failed"},
+            {"depends_on": [2, 1]},
+            {"depends_on": [3], "run_if": "any_failed"},
+        )
+        steps = [{good: "succeeded"}, {bad: "failed"}]
+        for step in steps if order else reversed(steps):
+            end(db, epoch, step)
+            look(db)
+        assert db.states(skipped, child, complaint) == ["canceled", "canceled", "queued"]
+        assert db.look(child).error["kind"] == "dependency"
+        db.value("cancel", id=complaint)
+
+
+def test_a_failed_attempt_is_no_end(db: Db) -> None:
+    epoch = db.node()
+    parent, child = flow(db, {}, {"depends_on": [0], "run_if": "any_failed"})
+    assert db.run(epoch, "failed") == "failed"
+    assert look(db) == {}
+    db.expect(child, state="blocked")
+    assert db.value("cancel", id=parent) == "canceled"
+    assert look(db) == {child: "queued"}
+
+
+def test_a_delayed_child_waits_for_its_time_as_well(db: Db) -> None:
+    epoch = db.node()
+    parent, child = flow(db, {}, {"depends_on": [0], "delay": "1 minute"})
+    due = db.after(60)
+    end(db, epoch, {parent: "succeeded"})
+    look(db)
+    db.expect(child, state="queued", wait="delayed", run_at=due)
+
+
+@pytest.mark.parametrize("how", ["settle", "complete", "fail", "cancel", "force", "lose", "release", "expire"])
+def test_however_a_parent_ends_its_children_hear_of_it(db: Db, how: str) -> None:
+    epoch = db.node()
+    parent, child = flow(db, {"max_attempts": 1}, {"depends_on": [0], "run_if": "all_finished"})
+    job = db.claim_one(epoch)
+    match how:
+        case "settle":
+            db.settle(epoch, End(job, "skipped"))
+        case "complete":
+            db.value("complete", id=parent, fence=job.fence)
+        case "fail":
+            db.value("fail", id=parent, fence=job.fence)
+        case "cancel":
+            db.value("cancel", id=parent)
+            db.settle(epoch, End(job, "canceled"))
+        case "force":
+            db.value("cancel", id=parent, force=True)
+        case "lose":
+            db.lose(epoch)
+        case "release":
+            db.value("cancel", id=parent)
+            db.value("release", id=parent)
+        case "expire":
+            db.settle(epoch, End(job, "unsupported", age=None))
+            db.tick(7200)
+            db.value("expire_unsupported")
+    assert look(db) == {child: "queued"}
+    assert waiting(db) == 0
+
+
+# Parents that are there already.
+
+
+def test_a_parent_that_has_succeeded_does_not_block(db: Db) -> None:
+    epoch = db.node()
+    parent = db.enqueue()
+    end(db, epoch, {parent: "succeeded"})
+    assert db.look(db.enqueue(depends_on=[parent])).state == "queued"
+    assert db.look(db.enqueue(depends_on=[parent], run_if="any_failed")).state == "canceled"
+    assert waiting(db) == 0
+
+
+@pytest.mark.parametrize("outcome", ["failed", "canceled"])
+def test_a_parent_that_has_failed_is_heard_of_at_the_next_look(db: Db, outcome: str) -> None:
+    epoch = db.node()
+    parent = db.enqueue()
+    end(db, epoch, {parent: outcome})
+    child, other = db.enqueue(depends_on=[parent]), db.enqueue(depends_on=[parent], run_if="any_failed")
+    assert look(db) == {parent: None, child: "canceled", other: "queued"}
+
+
+def test_a_parent_that_is_under_way_tells_of_its_end(db: Db) -> None:
+    epoch = db.node()
+    parent = db.enqueue()
+    job = db.claim_one(epoch)
+    child = db.enqueue(depends_on=[parent])
+    assert look(db) == {}
+    assert waiting(db) == 0
+    assert db.settle(epoch, End(job)) == {parent: "succeeded"}
+    assert look(db, parents=[parent]) == {child: "queued"}
+
+
+def test_a_parent_that_ends_before_anybody_looked_is_found(db: Db) -> None:
+    epoch = db.node()
+    parent = db.enqueue()
+    job = db.claim_one(epoch)
+    child = db.enqueue(depends_on=[parent])
+    assert db.settle(epoch, End(job)) == {}
+    assert look(db) == {parent: None, child: "queued"}
+
+
+def test_a_parent_that_is_purged_meanwhile_has_failed(db: Db) -> None:
+    epoch = db.node()
+    parent = db.enqueue()
+    job = db.claim_one(epoch)
+    child = db.enqueue(depends_on=[parent])
+    db.settle(epoch, End(job))
+    db.value("purge", states=["succeeded"])
+    look(db)
+    db.expect(child, state="canceled")
+
+
+@pytest.mark.parametrize("kind", ["never", "purged", "uncommitted"])
+def test_a_parent_that_is_not_known_is_refused(db: Db, kind: str) -> None:
+    epoch, other = db.node(), db.session()
+    parent = NOBODY
+    if kind == "purged":
+        parent = db.enqueue()
+        end(db, epoch, {parent: "succeeded"})
+        db.value("purge", states=["succeeded"])
+    if kind == "uncommitted":
+        other.begin()
+        parent = other.enqueue()
+    with refused("FO003", f"job of type 'task' refused: it depends on job {parent}, which is unknown"):
+        db.enqueue(depends_on=[parent])
+    if kind == "uncommitted":
+        other.rollback()
+
+
+def test_a_parent_of_another_tenant_is_refused(db: Db) -> None:
+    parent = db.enqueue(tenant="one")
+    with refused("FO003", f"it depends on job {parent}, which belongs to another tenant"):
+        db.enqueue(tenant="two", depends_on=[parent])
+    with refused("FO003", "belongs to another tenant"):
+        flow(db, {"tenant": "one"}, {"tenant": "two", "depends_on": [0]})
+    db.enqueue(tenant="one", depends_on=[parent])
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("graph", "said"),
+    [
+        ([[0]], r"a \[0\] waits for a \[0\]"),
+        ([[1], [0]], r"a \[0\] waits for b \[1\] waits for a \[0\]|b \[1\] waits for a \[0\] waits for b \[1\]"),
+        ([[], [3, 0], [1], [2, 0]], r"(b \[1\] waits for d \[3\]|d \[3\] waits for c \[2\]|c \[2\] waits for b \[1\])"),
+        ([[4], [], [0], [2], [3], [4]], r"waits for"),
+    ],
+)
+def test_a_circle_is_refused_and_named(db: Db, graph: list[list[int]], said: str) -> None:
+    with refused("FO003", f"jobs wait for each other: .*({said})"):
+        flow(db, *({"type": "abcdef"[place], "depends_on": parents} for place, parents in enumerate(graph)))
+    assert db.count("jobs") == 0
+
+
+def test_a_graph_in_any_order_without_a_circle_is_none(db: Db) -> None:
+    last, *others = flow(db, {"depends_on": [1, 2]}, {"depends_on": [3]}, {"depends_on": [3]}, {})
+    assert db.states(last, *others) == ["blocked", "blocked", "blocked", "queued"]
+
+
+def test_a_long_chain_backwards_is_no_circle(db: Db) -> None:
+    count = 3000
+    jobs = [{"type": "task", "depends_on": [place + 1]} for place in range(count - 1)] + [{"type": "task"}]
+    assert len(db.call("enqueue_many", jobs=jobs)) == count
+    jobs[-1]["depends_on"] = [0]
+    with refused("FO003", r"jobs wait for each other: task \[\d+\] waits for .* waits for \.\.\. waits for"):
+        db.call("enqueue_many", jobs=jobs)
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        ({"depends_on": [1]}, "depends_on names place 1, but this call has the places 0 to 0"),
+        ({"depends_on": [-1]}, "depends_on names place -1, but"),
+        ({"depends_on": [0.5]}, "depends_on names place 0.5, but"),
+        ({"depends_on": "x"}, "depends_on must be an array of ids, or of places in this call"),
+        ({"depends_on": [None]}, "depends_on must name jobs by their ids"),
+        ({"run_if": "all_finished"}, "run_if needs depends_on"),
+        ({"depends_on": [str(NOBODY)], "run_if": "maybe"}, "run_if must be all_succeeded, all_finished or any_failed"),
+    ],
+)
+def test_what_cannot_be_a_dependency_is_refused(db: Db, job: dict[str, Any], said: str) -> None:
+    with refused("FO003", said):
+        flow(db, job)
+
+
+def test_a_job_cannot_wait_for_itself(db: Db) -> None:
+    own = db.new_id()
+    with refused("FO003", "task .* waits for task"):
+        db.enqueue(id=own, depends_on=[own])
+
+
+def test_a_parent_may_be_named_twice_and_none_at_all(db: Db) -> None:
+    parent = db.enqueue()
+    child = db.enqueue(depends_on=[parent, parent])
+    assert [(row.parent, row.place) for row in db.rows("dependencies")] == [(parent, 1)]
+    db.expect(child, state="blocked")
+    assert db.look(db.enqueue(depends_on=[])).state == "queued"
+
+
+# Sending.
+
+
+def test_what_is_sent_again_keeps_its_dependencies(db: Db) -> None:
+    epoch = db.node()
+    one, two = db.new_id(), db.new_id()
+    jobs = [{"type": "task", "id": str(one)}, {"type": "task", "id": str(two), "depends_on": [str(one)]}]
+    for resend in (False, True):
+        assert [row.created for row in db.call("enqueue_many", jobs=jobs, resend=resend)] == [True, True]
+    assert db.states(one, two) == ["queued", "blocked"]
+    end(db, epoch, {one: "succeeded"})
+    look(db)
+    db.call("enqueue_many", jobs=jobs, resend=True)
+    assert db.states(one, two) == ["succeeded", "queued"]
+    end(db, epoch, {two: "succeeded"})
+    db.call("enqueue_many", jobs=jobs, resend=True)
+    assert db.states(one, two) == ["succeeded", "succeeded"]
+    assert db.count("dependencies") == 1
+
+
+def test_what_is_sent_again_but_never_arrived_gets_its_dependencies(db: Db) -> None:
+    epoch = db.node()
+    one, two = flow(db, {}, {"depends_on": [0]}, resend=True)
+    assert db.states(one, two) == ["queued", "blocked"]
+    end(db, epoch, {one: "succeeded"})
+    look(db)
+    db.expect(two, state="queued")
+
+
+def test_a_key_that_is_known_leads_to_the_first_parent(db: Db) -> None:
+    epoch = db.node()
+    keyed = {"idempotency_key": "k"}
+    first, child = flow(db, keyed, {"depends_on": [0]})
+    same, other = flow(db, keyed, {"depends_on": [0]})
+    assert same == first
+    assert {(row.child, row.parent) for row in db.rows("dependencies")} == {(child, first), (other, first)}
+    end(db, epoch, {first: "succeeded"})
+    look(db)
+    assert db.states(child, other) == ["queued", "queued"]
+
+
+def test_a_child_whose_key_is_known_stays_as_it_was(db: Db) -> None:
+    child = db.enqueue(idempotency_key="k")
+    again = flow(db, {}, {"depends_on": [0], "idempotency_key": "k"})
+    assert again[1] == child
+    db.expect(child, state="queued")
+    assert db.count("dependencies") == 0
+
+
+def test_copied_rows_may_depend_on_each_other(db: Db) -> None:
+    db.begin()
+    db.execute("CREATE TEMP TABLE incoming OF foliot.new_job ON COMMIT DROP")
+    one, two = db.new_id(), db.new_id()
+    db.execute("INSERT INTO incoming (id, type) VALUES (%s, 'task')", (one,))
+    db.execute("INSERT INTO incoming (id, type, depends_on) VALUES (%s, 'task', %s)", (two, [one]))
+    assert db.call("enqueue_from", source="incoming") == []
+    db.commit()
+    assert db.states(one, two) == ["queued", "blocked"]
+
+
+# Who waits for whom.
+
+
+def test_a_producer_with_an_open_transaction_stops_nobody(db: Db) -> None:
+    epoch, producer = db.node(), db.session()
+    parent = db.enqueue()
+    producer.begin("REPEATABLE READ")
+    child = producer.enqueue(depends_on=[parent])
+    job = db.claim_one(epoch)
+    db.settle(epoch, End(job))
+    assert look(db) == {}
+    producer.commit()
+    assert look(db) == {parent: None, child: "queued"}
+
+
+def test_two_producers_of_one_parent_do_not_wait_for_each_other(db: Db) -> None:
+    parent, one, two = db.enqueue(), db.session(), db.session()
+    one.begin()
+    one.enqueue(depends_on=[parent])
+    two.enqueue(depends_on=[parent])
+    one.commit()
+    assert db.count("dependencies") == 2
+
+
+def test_parents_of_one_child_settle_side_by_side_and_the_last_look_sees_both(db: Db) -> None:
+    epoch, one, two = db.node(), db.session(), db.session()
+    *_, child = flow(db, {}, {}, {"depends_on": [0, 1]})
+    first, second = db.claim(epoch)
+    one.begin()
+    one.settle(epoch, End(first))
+    two.begin()
+    two.settle(epoch, End(second))  # waits for nobody
+    two.commit()
+    assert look(two, parents=[second.id]) == {}
+    one.commit()
+    assert look(one, parents=[first.id]) == {child: "queued"}
+    assert waiting(db) == 0
+
+
+def test_nobody_looks_at_what_his_own_transaction_has_ended(db: Db) -> None:
+    """Both would miss the other's end, and the child would wait for ever."""
+    epoch, one, two = db.node(), db.session(), db.session()
+    *_, child = flow(db, {}, {}, {"depends_on": [0, 1]})
+    first, second = db.claim(epoch)
+    for session, job in ((one, first), (two, second)):
+        session.begin()
+        session.settle(epoch, End(job))
+        assert look(session) == {}
+    one.commit()
+    two.commit()
+    assert waiting(db) == 2
+    assert look(db) == {child: "queued"}
+
+
+def test_a_child_that_somebody_keeps_locked_is_left_for_the_next_look(db: Db) -> None:
+    epoch, other = db.node(), db.session()
+    parent, child = flow(db, {}, {"depends_on": [0]})
+    end(db, epoch, {parent: "succeeded"})
+    other.begin()
+    other.value("reschedule", id=child)
+    assert look(db) == {}
+    other.commit()
+    assert look(db) == {child: "queued"}
+
+
+def test_two_looks_at_once_decide_each_child_once(db: Db) -> None:
+    epoch, other = db.node(), db.session()
+    parent, *children = flow(db, {}, *({"depends_on": [0]} for _ in range(5)))
+    end(db, epoch, {parent: "succeeded"})
+    db.begin()
+    assert len(db.call("unblock")) == 5
+    assert other.call("unblock") == []
+    db.commit()
+    assert look(other) == {}
+    assert db.states(*children) == ["queued"] * 5
+
+
+def test_a_parent_with_many_children_is_looked_at_in_parts(db: Db) -> None:
+    epoch = db.node()
+    parent, *_ = flow(db, {}, *({"depends_on": [0]} for _ in range(25)))
+    end(db, epoch, {parent: "succeeded"})
+    sizes = []
+    while rows := db.call("unblock", max=10):
+        sizes.append(len(rows))
+    assert sizes == [10, 10, 5]
+    assert waiting(db) == 0
+
+
+def test_a_look_whose_transaction_is_lost_is_made_again(db: Db) -> None:
+    epoch, other = db.node(), db.session()
+    parent, child = flow(db, {}, {"depends_on": [0]})
+    end(db, epoch, {parent: "succeeded"})
+    other.begin()
+    assert len(other.call("unblock")) == 1
+    other.rollback()
+    assert look(db) == {child: "queued"}
+
+
+def test_looking_needs_read_committed(db: Db) -> None:
+    db.begin("REPEATABLE READ")
+    with refused("FO005"):
+        db.call("unblock")
+    db.rollback()
+
+
+def test_a_parent_about_to_end_is_left_for_the_next_look(db: Db) -> None:
+    epoch, other = db.node(), db.session()
+    parent = db.enqueue()
+    job = db.claim_one(epoch)
+    child = db.enqueue(depends_on=[parent])
+    other.begin()
+    other.settle(epoch, End(job))
+    assert look(db) == {}
+    assert waiting(db) == 1
+    other.commit()
+    assert look(db) == {parent: None, child: "queued"}
+
+
+def test_a_guarded_parent_is_marked_all_the_same(db: Db) -> None:
+    epoch, handler = db.node(), db.session()
+    parent = db.enqueue()
+    job = db.claim_one(epoch)
+    handler.begin()
+    handler.value("guard", id=parent, fence=job.fence)
+    child = db.enqueue(depends_on=[parent])
+    assert look(db) == {}
+    assert waiting(db) == 0
+    handler.value("complete", id=parent, fence=job.fence)
+    handler.commit()
+    assert look(db) == {child: "queued"}
+
+
+# What operators do.
+
+
+def test_a_canceled_parent_cancels_its_children_and_a_retry_revives_them(db: Db) -> None:
+    epoch = db.node()
+    one, two, three, alternative = flow(
+        db, {}, {"depends_on": [0]}, {"depends_on": [1]}, {"depends_on": [2], "run_if": "any_failed"}
+    )
+    db.value("cancel", id=one)
+    look(db)
+    assert db.states(one, two, three, alternative) == ["canceled", "canceled", "canceled", "queued"]
+    assert db.value("reschedule", id=one) == "canceled"
+    assert db.states(one, two, three, alternative) == ["queued", "blocked", "blocked", "queued"]
+    for job in (one, two, three):
+        end(db, epoch, {job: "succeeded"})
+        look(db)
+    assert db.states(one, two, three) == ["succeeded"] * 3
+
+
+def test_with_two_dead_parents_a_child_revives_with_the_second(db: Db) -> None:
+    epoch = db.node()
+    one, two, child = flow(db, {}, {}, {"depends_on": [0, 1]})
+    end(db, epoch, {one: "failed", two: "failed"})
+    look(db)
+    db.value("reschedule", id=one)
+    db.expect(child, state="canceled")
+    end(db, epoch, {one: "succeeded"})
+    look(db)
+    db.value("reschedule", id=two)
+    db.expect(child, state="blocked")
+    end(db, epoch, {two: "succeeded"})
+    look(db)
+    db.expect(child, state="queued")
+
+
+def test_a_retried_success_makes_waiting_children_wait_again(db: Db) -> None:
+    epoch = db.node()
+    one, two, child = flow(db, {}, {}, {"depends_on": [0, 1]})
+    end(db, epoch, {one: "succeeded"})
+    look(db)
+    db.value("reschedule", id=one)
+    end(db, epoch, {two: "succeeded"})
+    look(db)
+    db.expect(child, state="blocked")
+    end(db, epoch, {one: "succeeded"})
+    look(db)
+    db.expect(child, state="queued")
+
+
+def test_an_alternative_that_was_skipped_is_there_again_for_the_rerun(db: Db) -> None:
+    epoch = db.node()
+    one, alternative = flow(db, {}, {"depends_on": [0], "run_if": "any_failed"})
+    end(db, epoch, {one: "succeeded"})
+    look(db)
+    db.expect(alternative, state="canceled")
+    db.value("reschedule", id=one)
+    db.expect(alternative, state="blocked")
+    end(db, epoch, {one: "failed"})
+    look(db)
+    db.expect(alternative, state="queued")
+
+
+def test_a_child_that_ran_is_not_taken_back(db: Db) -> None:
+    epoch = db.node()
+    parent, child = flow(db, {}, {"depends_on": [0], "run_if": "any_failed"})
+    end(db, epoch, {parent: "failed"})
+    look(db)
+    end(db, epoch, {child: "succeeded"})
+    db.value("reschedule", id=parent)
+    db.expect(child, state="succeeded")
+
+
+def test_a_retry_while_somebody_decides_is_not_overlooked(db: Db) -> None:
+    epoch, operator = db.node(), db.session()
+    parent, child = flow(db, {}, {"depends_on": [0]})
+    end(db, epoch, {parent: "failed"})
+    operator.begin()
+    operator.value("reschedule", id=parent)  # holds the child's row
+    assert look(db) == {}
+    operator.commit()
+    assert look(db) == {}
+    db.expect(child, state="blocked")
+
+
+def test_a_decision_while_somebody_retries_is_taken_back(db: Db) -> None:
+    epoch, other = db.node(), db.session()
+    parent, child = flow(db, {}, {"depends_on": [0]})
+    end(db, epoch, {parent: "failed"})
+    db.begin()
+    assert [row.state for row in db.call("unblock")] == ["canceled"]
+    retry = other.start("reschedule", id=parent).blocked()
+    db.commit()
+    assert retry.value() == "dead"
+    db.expect(child, state="blocked")
+
+
+def test_an_operator_may_run_a_canceled_child_by_itself(db: Db) -> None:
+    epoch = db.node()
+    parent, child = flow(db, {}, {"depends_on": [0]})
+    end(db, epoch, {parent: "failed"})
+    look(db)
+    assert db.value("reschedule", id=child) == "canceled"
+    end(db, epoch, {child: "succeeded"})
+    db.value("reschedule", id=parent)
+    end(db, epoch, {parent: "succeeded"})
+    assert look(db) == {}
+    db.expect(child, state="succeeded")
+
+
+def test_a_blocked_child_may_be_put_off_and_canceled(db: Db) -> None:
+    epoch = db.node()
+    parent, child, grandchild = flow(db, {}, {"depends_on": [0]}, {"depends_on": [1]})
+    assert db.value("reschedule", id=child, run_at=db.after(60)) == "blocked"
+    db.expect(child, state="blocked")
+    assert db.value("cancel", id=child) == "canceled"
+    look(db)
+    db.expect(grandchild, state="canceled")
+    end(db, epoch, {parent: "succeeded"})
+    assert look(db) == {}
+    db.expect(child, state="canceled")
+
+
+# What is kept.
+
+
+def test_dependencies_go_with_the_child(db: Db) -> None:
+    epoch = db.node()
+    parent, child, other = flow(db, {}, {"depends_on": [0]}, {"depends_on": [0]})
+    end(db, epoch, {parent: "succeeded"})
+    look(db)
+    end(db, epoch, {child: "succeeded"})
+    db.value("purge", states=["succeeded"])
+    assert [row.child for row in db.rows("dependencies")] == [other]
+    db.change("DELETE FROM {schema}.jobs WHERE id = %s", other)  # as when its partition is dropped
+    assert db.value("sweep_dependencies") is None
+    assert db.count("dependencies") == 0
+
+
+def test_dependencies_are_swept_in_parts(db: Db) -> None:
+    flow(db, {}, *({"depends_on": [0]} for _ in range(5)))
+    db.change("DELETE FROM {schema}.jobs WHERE wait = 'blocked'")
+    steps, after = 0, None
+    while True:
+        after = db.value("sweep_dependencies", after=after, max=2)
+        steps += 1
+        if after is None:
+            break
+    assert (steps, db.count("dependencies")) == (3, 0)
+
+
+def test_earlier_jobs_come_nearest_first_with_their_results(db: Db) -> None:
+    epoch = db.node()
+    one, two, three, four = flow(
+        db, {"type": "a"}, {"type": "b"}, {"type": "b", "depends_on": [1, 0]}, {"type": "c", "depends_on": [2, 0]}
+    )
+    held = {row.id: row for row in db.claim(epoch)}
+    db.settle(epoch, End(held[one], result={"n": 1}), End(held[two], result={"n": 2}))
+    rows = db.call("earlier", id=four)
+    assert [(row.id, row.depth, row.type, row.state, row.result) for row in rows] == [
+        (three, 1, "b", "blocked", None),
+        (one, 1, "a", "succeeded", {"n": 1}),
+        (two, 2, "b", "succeeded", {"n": 2}),
+    ]
+    assert [row.id for row in db.call("earlier", id=four, types=["b"])] == [three, two]
+    assert [row.id for row in db.call("earlier", id=four, deepest=1)] == [three, one]
+    assert {row[0] for row in db.call("family", id=two)} == {one, two, three, four}
+    assert len(db.call("family", id=two, max=2)) == 2
+
+
+def test_the_bell_rings_for_those_who_look(db: Db) -> None:
+    epoch, sleeper = db.node(), db.session()
+    parent, _ = flow(db, {}, {"depends_on": [0]})
+    (key,) = sleeper.execute("SELECT foliot.wake_key() AS key, foliot.wake_channel() AS channel")
+    sleeper.execute(f"LISTEN {key.channel}")
+    sleeper.execute("SELECT pg_advisory_lock(1181707369, %s)", (key.key,))
+    end(db, epoch, {parent: "succeeded"})
+    assert "unblock" in [notify.payload for notify in sleeper.connection.notifies(timeout=5, stop_after=1)]
+    sleeper.execute("SELECT pg_advisory_unlock_all()")
+    sleeper.execute("UNLISTEN *")
