@@ -266,13 +266,74 @@ def test_allow_lets_them_run_side_by_side(db: Db) -> None:
     assert [job.wait for job in jobs(db)] == [None, None]
 
 
-def test_cancel_previous_ends_what_waits_and_asks_what_runs(db: Db) -> None:
+def unblock(db: Db) -> None:
+    while db.call("unblock"):
+        pass
+
+
+def test_queue_lets_the_next_wait_for_the_end_of_the_one_before(db: Db) -> None:
+    add(db, overlap="queue")
+    tick_at(db, at(10))
+    assert tick_at(db, at(11)).fired == 1
+    assert tick_at(db, at(12)).fired == 1
+    unblock(db)
+    assert [job.wait for job in jobs(db)] == [None, "blocked", "blocked"]
+    db.run(db.node(), "failed", error={"kind": "permanent"})  # however it ends
+    unblock(db)
+    assert [job.wait for job in jobs(db)] == [None, "blocked"]
+    finish_all(db)
+    unblock(db)
+    assert [job.wait for job in jobs(db)] == [None]
+
+
+def test_what_is_caught_up_runs_one_after_the_other(db: Db) -> None:
+    add(db, missed="catch_up")
+    tick_at(db, at(13))
+    ran = []
+    while left := jobs(db):
+        assert [job.wait for job in left] == [None] + ["blocked"] * (len(left) - 1)
+        ran.append(left[0].slot)
+        finish_all(db)
+        unblock(db)
+    assert ran == [at(10), at(11), at(12), at(13)]
+
+
+def test_a_run_that_ends_while_the_next_is_made_holds_up_nothing(db: Db) -> None:
+    add(db, overlap="queue")
+    tick_at(db, at(10))
+    epoch, scheduler = db.node(), db.session()
+    job = db.claim_one(epoch)
+    db.now = at(11)
+    scheduler.begin()
+    assert scheduler.row("tick").fired == 1
+    db.settle(epoch, End(job))
+    scheduler.commit()
+    unblock(db)
+    assert [job.wait for job in jobs(db)] == [None]
+
+
+def test_cancel_previous_ends_what_waits(db: Db) -> None:
     add(db, overlap="cancel_previous")
     tick_at(db, at(10))
     (first,) = jobs(db)
     tick_at(db, at(11))
     db.expect(first.id, state="canceled", error={"kind": "canceled", "message": "the next slot is due"})
-    db.call("promote")
+    unblock(db)
+    assert [(job.slot, job.wait) for job in jobs(db)] == [(at(11), None)]
+
+
+def test_cancel_previous_asks_what_runs_and_waits_for_its_end(db: Db) -> None:
+    add(db, overlap="cancel_previous")
+    tick_at(db, at(10))
+    epoch = db.node()
+    first = db.claim_one(epoch)
+    tick_at(db, at(11))
+    unblock(db)
+    found = [(job.slot, job.wait, job.canceling) for job in jobs(db)]
+    assert found == [(at(10), None, True), (at(11), "blocked", False)]
+    db.settle(epoch, End(first, "canceled"))
+    unblock(db)
+    assert [(job.slot, job.wait) for job in jobs(db)] == [(at(11), None)]
 
 
 def test_cancel_previous_waits_for_nobody(db: Db) -> None:

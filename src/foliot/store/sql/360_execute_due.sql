@@ -13,6 +13,7 @@ DECLARE
 BEGIN
   PERFORM tick(execute_due.max, now => t);
   PERFORM promote(execute_due.max, now => t);
+  PERFORM unblock(max => execute_due.max, now => t);
   FOR j IN SELECT x.* FROM slots l JOIN jobs x ON x.id = l.job_id
       WHERE l.outcome IS NULL AND l.job_id IS NOT NULL AND x.type = 'foliot.sql' AND x.wait IS NULL AND x.fence = 0
       ORDER BY x.priority DESC, x.run_at, x.id LIMIT execute_due.max FOR UPDATE OF x SKIP LOCKED LOOP
