@@ -3,7 +3,7 @@
     make bench-cron    # installs the peers below .bench-env
 
 Each library walks each schedule from 2026 on, so that no (pattern, instant) is asked for twice. They take turns, lap
-by lap, and the best lap counts, in processor time: the machine may have other work. Reading a pattern is measured apart.
+by lap, and the best lap counts, in processor time: the machine may be busy. Reading a pattern is measured apart.
 foliot is also asked at random instants, where nothing that it keeps from one call to the next is of use.
 """
 

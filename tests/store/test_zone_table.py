@@ -9,6 +9,7 @@ import pytest
 
 from foliot.cron import Cron
 from foliot.postgres import zones
+from foliot.postgres.migration_plan import advisory_key
 from foliot.postgres.zones import Release, ZoneRow, local_zones
 from foliot.store.install import install
 from tests.store.cron_sql import Connection, at, in_utc
@@ -97,6 +98,29 @@ def test_older_data_is_not_written(sql: Connection, monkeypatch: pytest.MonkeyPa
     said: list[str] = []
     install(sql.info.dsn, report=said.append)
     assert (said, nine_in_kolkata(sql)) == ([], at("2025-01-01 03:30:00"))
+
+
+def test_a_machine_without_zones_says_so_and_writes_nothing(sql: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    tell(monkeypatch, NEWER, [])
+    said: list[str] = []
+    install(sql.info.dsn, report=said.append)
+    assert said == ["no time zones: this machine has none, so schedules in SQL know UTC and offsets only"]
+    assert nine_in_kolkata(sql) == at("2025-01-01 03:30:00")
+
+
+def test_zones_are_written_while_nobody_migrates(sql: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    tell(monkeypatch, NEWER, local_zones())
+    said: list[str] = []
+
+    def heard(line: str) -> None:
+        said.append(line)
+        if line.startswith("waiting"):
+            other.rollback()
+
+    with psycopg.connect(sql.info.dsn) as other:
+        other.execute("SELECT pg_advisory_xact_lock(%s, %s)", advisory_key("foliot"))
+        zones.refresh_zones(sql.info.dsn, "foliot", heard)
+    assert said == ["waiting: another migration of this schema is running", "time zones of tzdata 2999z"]
 
 
 def test_a_change_beside_the_cut_is_left_to_the_whole_of_the_zone() -> None:

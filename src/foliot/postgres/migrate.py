@@ -43,7 +43,17 @@ from foliot.postgres.migration_plan import (
 from foliot.postgres.schema_status import Status, read_status
 from foliot.postgres.statements import split
 
-__all__ = ["Patience", "Source", "Status", "apply_functions", "migrate", "plan_sql", "read_status", "status"]
+__all__ = [
+    "Patience",
+    "Source",
+    "Status",
+    "apply_functions",
+    "migrate",
+    "plan_sql",
+    "read_status",
+    "status",
+    "while_nobody_migrates",
+]
 
 Report = Callable[[str], None]
 T = TypeVar("T")
@@ -68,28 +78,52 @@ def migrate(
     report: Report = _silently,
 ) -> Status:
     """Runs every step that is missing; returns what is there afterwards. `report` hears of each step and each wait."""
-    runner = _Runner(url, schema, source, patience, report)
+    runner = _Runner(url, schema, source, patience)
     with Connection.connect(url, application_name="foliot migrate", autocommit=True) as connection:
-        while step := runner.patiently(lambda: runner.run_next(connection)):
+        while step := _patiently(lambda: runner.run_next(connection), patience, report):
             report(step.title)
         return read_status(connection, schema, source)
 
 
 def apply_functions(url: str, schema: str, source: Source) -> None:
     """Re-applies the function files though nothing changed in them, for what depends on data (a schema marked test)."""
-    runner = _Runner(url, schema, source, DEFAULT_PATIENCE, _silently)
+    while_nobody_migrates(url, schema, lambda held: _execute(held, functions_step(schema, source, DEFAULT_PATIENCE)))
+
+
+def while_nobody_migrates(url: str, schema: str, work: Callable[[Connection], T], *, report: Report = _silently) -> T:
+    """Does some work in one transaction that holds the schema's lock."""
     with Connection.connect(url, application_name="foliot migrate", autocommit=True) as connection:
-        runner.patiently(lambda: _apply_functions(connection, schema, source))
 
+        def attempt() -> T:
+            with connection.transaction():
+                _lock(connection, schema)
+                return work(connection)
 
-def _apply_functions(connection: Connection, schema: str, source: Source) -> None:
-    with connection.transaction():
-        _lock(connection, schema)
-        _execute(connection, functions_step(schema, source, DEFAULT_PATIENCE))
+        return _patiently(attempt, DEFAULT_PATIENCE, report)
 
 
 class _AnotherMigration(Exception):
     """The schema's lock is taken."""
+
+
+def _patiently(attempt: Callable[[], T], patience: Patience, report: Report) -> T:
+    """Tries again while another migration runs, and some times while a table is locked."""
+    tries_left, told = patience.tries, False
+    while True:
+        try:
+            return attempt()
+        except _AnotherMigration:
+            if not told:
+                report("waiting: another migration of this schema is running")
+            told, pause = True, _PAUSE_BETWEEN_MIGRATIONS
+        except (errors.LockNotAvailable, errors.DeadlockDetected) as error:
+            tries_left, pause = tries_left - 1, patience.pause
+            if not tries_left:
+                raise _gave_up(patience) from error
+            report(f"waiting: a table is locked by another session; {tries_left} tries left")
+        except psycopg.OperationalError as error:
+            raise _lost_connection(error) from error
+        sleep(pause)
 
 
 @dataclass(frozen=True)
@@ -98,26 +132,6 @@ class _Runner:
     schema: str
     source: Source
     patience: Patience
-    report: Report
-
-    def patiently(self, attempt: Callable[[], T]) -> T:
-        """Tries again while another migration runs, and some times while a table is locked."""
-        tries_left, told = self.patience.tries, False
-        while True:
-            try:
-                return attempt()
-            except _AnotherMigration:
-                if not told:
-                    self.report("waiting: another migration of this schema is running")
-                told, pause = True, _PAUSE_BETWEEN_MIGRATIONS
-            except (errors.LockNotAvailable, errors.DeadlockDetected) as error:
-                tries_left, pause = tries_left - 1, self.patience.pause
-                if not tries_left:
-                    raise _gave_up(self.patience) from error
-                self.report(f"waiting: a table is locked by another session; {tries_left} tries left")
-            except psycopg.OperationalError as error:
-                raise _lost_connection(error) from error
-            sleep(pause)
 
     def run_next(self, connection: Connection) -> Step | None:
         with connection.transaction():

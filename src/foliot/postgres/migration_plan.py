@@ -131,11 +131,11 @@ def _script(schema: str, step: Step) -> str:
     body = "".join(f"\n-- {file.name}\n{file.text.rstrip()}\n;\n" for file in step.files)
     if not step.in_transaction:
         return f"\n-- {step.title}\n{step.before}{body}{step.after}RESET search_path;\n"
-    begin = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;\n{_lock_or_stop(schema)}"
+    begin = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;\n{lock_or_stop(schema)}"
     return f"\n-- {step.title}\n{begin}{step.before}{body}{step.after}COMMIT;\n"
 
 
-def _lock_or_stop(schema: str) -> str:
+def lock_or_stop(schema: str) -> str:
     """Stops rather than waits, for the reason at the head of `migrate.py`."""
     first, second = advisory_key(schema)
     return (

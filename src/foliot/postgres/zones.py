@@ -23,7 +23,8 @@ from psycopg import sql
 
 from foliot.cron.zones import UnknownZone, Zone, listed_names, load_zone
 from foliot.postgres.connect import Connection
-from foliot.postgres.migration_plan import read_sql
+from foliot.postgres.migrate import while_nobody_migrates
+from foliot.postgres.migration_plan import lock_or_stop, read_sql
 
 _READER = 1  # one more when the same tzdata is to give other rows
 _NEAR_FROM, _NEAR_TO = 1_577_836_800, 2_524_608_000  # the years 2020 to 2049, as in zone_write.sql
@@ -110,25 +111,44 @@ def zone_digests(connection: Connection, schema: str) -> dict[str, str]:
 def refresh_zones(url: str, schema: str, report: Callable[[str], None]) -> None:
     """Writes what this machine knows if it is newer than what the schema has."""
     ours = local_release()
+
+    def write(connection: Connection) -> str | None:
+        if has_zones(connection, schema):  # another came first
+            return None
+        rows = local_zones()
+        if not rows:
+            return "no time zones: this machine has none, so schedules in SQL know UTC and offsets only"
+        connection.execute(_begin(schema))
+        with connection.cursor().copy("COPY read_zones FROM STDIN") as copy:
+            for line in _lines(rows, ours):
+                copy.write(line)
+        connection.execute(read_sql("zone_write.sql").encode())
+        return f"time zones of tzdata {ours.tzdata or 'of an unknown release'}"
+
     with Connection.connect(url, application_name="foliot migrate") as connection:
         if has_zones(connection, schema):
             return
-        connection.execute(_settings(schema))
-        if has_zones(connection, schema):  # another came first
-            return
-        with connection.cursor().copy("COPY read_zones FROM STDIN") as copy:
-            for line in _lines(local_zones(), ours):
-                copy.write(line)
-        connection.execute(read_sql("zone_write.sql").encode())
-    report(f"time zones of tzdata {ours.tzdata or 'of an unknown release'}")
+    said = while_nobody_migrates(url, schema, write, report=report)
+    if said:
+        report(said)
 
 
 def zones_script(schema: str) -> str:
     """The same for psql."""
-    release = local_release()
-    data = "".join(_lines(local_zones(), release))
-    begin = f"\n-- time zones of tzdata {release.tzdata}\nBEGIN;\n{_settings(schema).as_string(None)}"
-    return f"{begin}COPY read_zones FROM STDIN;\n{data}\\.\n{read_sql('zone_write.sql')}COMMIT;\n"
+    release, rows = local_release(), local_zones()
+    if not rows:
+        return ""
+    steps = [
+        f"\n-- time zones of tzdata {release.tzdata}\nBEGIN;\n",
+        lock_or_stop(schema),
+        _begin(schema).as_string(None),
+        "COPY read_zones FROM STDIN;\n",
+        *_lines(rows, release),
+        "\\.\n",
+        read_sql("zone_write.sql"),
+        "COMMIT;\n",
+    ]
+    return "".join(steps)
 
 
 def has_zones(connection: Connection, schema: str) -> bool:
@@ -138,7 +158,7 @@ def has_zones(connection: Connection, schema: str) -> bool:
     return theirs is not None and theirs >= local_release()
 
 
-def _settings(schema: str) -> sql.Composed:
+def _begin(schema: str) -> sql.Composed:
     return sql.SQL(read_sql("zone_begin.sql")).format(schema=sql.Identifier(schema))
 
 

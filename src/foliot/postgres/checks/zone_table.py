@@ -44,4 +44,5 @@ def _way_out(patient: Patient) -> str:
         return (
             f"Update tzdata on this machine to {stored.tzdata}, which the schema has; here is {here.tzdata or 'none'}."
         )
-    return f"Both are tzdata {here.tzdata}, built in different ways: use the same package of it on all machines."
+    release = here.tzdata or "of an unknown release"
+    return f"Both are tzdata {release}, built in different ways: use the same package of it on all machines."

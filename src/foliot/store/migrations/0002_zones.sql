@@ -12,4 +12,4 @@ CREATE TABLE zones (
   tzdata text COLLATE "C" NOT NULL                       -- the release that it was read from
 );
 
-CREATE DOMAIN cron AS bigint[];                          -- a parsed schedule; sql/220_cron_parse.sql has the layout
+CREATE DOMAIN cron AS bigint[] CHECK (cardinality(VALUE) > 26);  -- a parsed schedule; sql/220_cron_parse.sql has the layout
