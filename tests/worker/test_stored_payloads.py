@@ -113,7 +113,7 @@ async def test_an_old_payload_is_upgraded(bench: Workbench) -> None:
     job = await tasks.renamed.aenqueue(LARGE)
     key = bench.sql("SELECT meta->>'stored' FROM foliot.jobs")[0][0]
     old = tasks.renamed.using().new_job(b'{"bestellung":' + LARGE.model_dump_json().encode() + b"}")
-    kept = bench.app.stored.keep(old._replace(id=job.id))
+    [kept] = bench.app.stored.keep([old._replace(id=job.id)], lambda: "fedcba98")
     assert kept.meta is not None
     assert key not in kept.meta.decode()
     bench.sql("UPDATE foliot.jobs SET version = 1, payload = %s, meta = %s", kept.payload.decode(), kept.meta.decode())
@@ -251,6 +251,16 @@ async def test_the_sweeper_takes_what_no_job_refers_to(bench: Workbench, files: 
         bench.sql("DELETE FROM foliot.finished_jobs")
         assert await sweep.sweep(day) == 2
     assert keys(files) == [f"{day}/not ours"]
+
+
+async def test_the_sweeper_knows_whose_objects_are_whose(bench: Workbench, files: FileStore) -> None:
+    """Two installations may share a store; the jobs of one are unknown to the other."""
+    await tasks.on_loop.aenqueue(LARGE)
+    bench.sql("UPDATE foliot.installation SET id = gen_random_uuid()")
+    bench.sql("DELETE FROM foliot.jobs")
+    async with sweeping(bench, files) as sweep:
+        assert await sweep.sweep(age(files)) == 0
+    assert len(keys(files)) == 1
 
 
 async def test_the_sweeper_leaves_young_objects_alone(bench: Workbench, files: FileStore) -> None:

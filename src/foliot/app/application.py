@@ -187,7 +187,7 @@ class App(Registry):
         connection = _one_connection(calls, connection)
         self._refuse_to_block("enqueue_many", connection)
         with self.around.sending(new_jobs(calls)) as sending:
-            jobs = [self.stored.keep(job) for job in sending.jobs]
+            jobs = self.stored.keep(sending.jobs, partial(self._installation, connection))
             if connection is not None:
                 here = plans.enqueue_many_here(jobs, self._home, copy=foreign.copies(connection))
                 answers = foreign.run(here, connection, self._queries, call="enqueue_many")
@@ -204,7 +204,7 @@ class App(Registry):
         calls = flat(calls)
         connection = _one_connection(calls, connection)
         with self.around.sending(new_jobs(calls)) as sending:
-            jobs = await self.stored.akeep(sending.jobs)
+            jobs = await self.stored.akeep(sending.jobs, partial(self._ainstallation, connection))
             if connection is not None:
                 here = plans.enqueue_many_here(jobs, self._home, copy=foreign.copies(connection))
                 answers = await foreign.arun(here, connection, self._queries, call="enqueue_many")
@@ -221,7 +221,7 @@ class App(Registry):
         from foliot.client import foreign, plans
 
         with self.around.sending([job]) as sending:
-            job = self.stored.keep(sending.jobs[0])
+            [job] = self.stored.keep(sending.jobs, partial(self._installation, options.connection))
             if options.connection is not None:
                 here = plans.enqueue_here(job, self._home, strict=options.strict)
                 answer = foreign.run(here, options.connection, self._queries, call="enqueue")
@@ -238,7 +238,7 @@ class App(Registry):
         from foliot.client import foreign, plans
 
         with self.around.sending([job]) as sending:
-            [job] = await self.stored.akeep(sending.jobs)
+            [job] = await self.stored.akeep(sending.jobs, partial(self._ainstallation, options.connection))
             if options.connection is not None:
                 here = plans.enqueue_here(job, self._home, strict=options.strict)
                 answer = await foreign.arun(here, options.connection, self._queries, call="enqueue")
@@ -279,6 +279,22 @@ class App(Registry):
     def in_transaction(self) -> Any:
         """The connection in whose open transaction jobs are enqueued that were given none; here there is no such."""
         return None
+
+    def _installation(self, connection: Any) -> str:
+        """That of the connection or the App's own, asked for when it is not known yet."""
+        from foliot.client import foreign, plans
+
+        if connection is not None:
+            return foreign.run(plans.installation(), connection, self._queries, call="enqueue")
+        return self.client.installation or self.client.run(plans.installation())
+
+    async def _ainstallation(self, connection: Any) -> str:
+        from foliot.client import foreign, plans
+
+        if connection is not None:
+            return await foreign.arun(plans.installation(), connection, self._queries, call="enqueue")
+        known = self.aclient.installation
+        return known if known is not None else await self.aclient.run(plans.installation())
 
     def _refuse_to_block(self, name: str, connection: Any) -> None:
         from foliot.client import foreign

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any
@@ -50,15 +50,19 @@ class Stored:
 
     # -- when a job is enqueued
 
-    def keep(self, job: NewJob) -> NewJob:
-        """The job as it goes into the database; a large payload is put into the store."""
-        return self._keep(job) if self._is_large(job) else job
+    def keep(self, jobs: list[NewJob], installation: Callable[[], str]) -> list[NewJob]:
+        """The jobs as they go into the database; large payloads are put into the store."""
+        large = [self._is_large(job) for job in jobs]
+        return self._kept(jobs, large, installation()) if any(large) else jobs
 
-    async def akeep(self, jobs: list[NewJob]) -> list[NewJob]:
+    async def akeep(self, jobs: list[NewJob], installation: Callable[[], Awaitable[str]]) -> list[NewJob]:
         large = [self._is_large(job) for job in jobs]
         if not any(large):
             return jobs
-        return await asyncio.to_thread(lambda: [self.keep(job) for job in jobs])
+        return await asyncio.to_thread(self._kept, jobs, large, await installation())
+
+    def _kept(self, jobs: list[NewJob], large: list[bool], installation: str) -> list[NewJob]:
+        return [self._put(job, installation) if is_large else job for job, is_large in zip(jobs, large, strict=True)]
 
     def _is_large(self, job: NewJob) -> bool:
         size = len(job.payload)
@@ -73,10 +77,10 @@ class Stored:
             )
         return True
 
-    def _keep(self, job: NewJob) -> NewJob:
+    def _put(self, job: NewJob, installation: str) -> NewJob:
         assert self.store is not None
         digest = _digest(job.payload)
-        key = new_key(job.id, digest)
+        key = new_key(job.id, installation, digest)
         try:
             self.store.put(key, job.payload)
         except Exception as error:

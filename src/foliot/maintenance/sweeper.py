@@ -46,9 +46,10 @@ class Sweeper:
 
     async def sweep(self, day: str) -> int:
         """How many objects of that day were deleted."""
+        ((ours,),) = await self._line.execute("installation")
         keys, count = self._store.keys(day), 0
         while batch := await self._ask(lambda: list(islice(keys, BATCH))):
-            jobs = {key: job for key in batch if (job := job_of(key)) is not None}
+            jobs = {key: job for key in batch if (job := job_of(key, ours)) is not None}
             known = {UUID(bytes=row[0]) for row in await self._line.execute("known_jobs", (list(set(jobs.values())),))}
             orphans = [key for key, job in jobs.items() if job not in known]
             count += await asyncio.to_thread(self._delete, orphans)

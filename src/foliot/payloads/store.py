@@ -1,7 +1,8 @@
 """PayloadStore: objects by key, written once and never changed.
 
 A key begins with the day on which it was made, so that a store can be looked through day by day: what no job refers to
-any more (its transaction was rolled back, its history dropped) is found there and nowhere else.
+any more (its transaction was rolled back, its history dropped) is found there and nowhere else. It also names the
+installation: several may share a store, and none deletes what it does not know.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from uuid import UUID
 
 from foliot.errors import FoliotError
 
-_KEY = re.compile(r"(\d{4}-\d\d-\d\d)/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-[0-9a-f]{16}")
+_KEY = re.compile(r"\d{4}-\d\d-\d\d/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-([0-9a-f]{8})-[0-9a-f]{16}")
 
 
 class NoPayloadStore(FoliotError):
@@ -69,12 +70,14 @@ def open_store(place: str) -> PayloadStore:
     return RemoteStore(place)
 
 
-def new_key(job_id: UUID, digest: str) -> str:
+def new_key(job_id: UUID, installation: str, digest: str) -> str:
     """Job and content are in it: a job's id that is used again for another payload overwrites nothing."""
-    return f"{datetime.now(UTC):%Y-%m-%d}/{job_id}-{digest[:16]}"
+    return f"{datetime.now(UTC):%Y-%m-%d}/{job_id}-{installation[:8]}-{digest[:16]}"
 
 
-def job_of(key: str) -> UUID | None:
-    """None: not a key of ours, so hands off."""
+def job_of(key: str, installation: str | None = None) -> UUID | None:
+    """None: no key, or not one of this installation, so hands off."""
     found = _KEY.fullmatch(key)
-    return UUID(found[2]) if found else None
+    if found is None or (installation is not None and found[2] != installation[:8]):
+        return None
+    return UUID(found[1])

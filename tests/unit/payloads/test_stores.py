@@ -16,6 +16,7 @@ from foliot.payloads.store import job_of
 from foliot.settings import Settings
 
 JOB = UUID("01901234-5678-7abc-8def-0123456789ab")
+OURS = "fedcba98-0000-4000-8000-000000000000"
 DIGEST = "0123456789abcdef" * 4
 
 
@@ -31,7 +32,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> PayloadStore:
 
 
 def test_it_has_what_was_put_until_that_is_deleted(store: PayloadStore) -> None:
-    key = new_key(JOB, DIGEST)
+    key = new_key(JOB, OURS, DIGEST)
     store.put(key, b"{}")
     store.put(key, b"{}")
     assert store.get(key) == b"{}"
@@ -44,7 +45,7 @@ def test_it_has_what_was_put_until_that_is_deleted(store: PayloadStore) -> None:
 def test_it_is_looked_through_day_by_day(store: PayloadStore) -> None:
     assert store.days() == []
     assert list(store.keys("2026-01-01")) == []
-    keys = [f"2026-01-0{day}/{uuid4()}-{DIGEST[:16]}" for day in (1, 1, 2)]
+    keys = [f"2026-01-0{day}/{uuid4()}-{OURS[:8]}-{DIGEST[:16]}" for day in (1, 1, 2)]
     for key in keys:
         store.put(key, b"{}")
     assert sorted(store.days()) == ["2026-01-01", "2026-01-02"]
@@ -71,8 +72,16 @@ def test_a_path_that_depends_on_where_a_process_starts_is_refused(tmp_path: Path
 
 
 def test_a_key_says_whose_it_is_and_nothing_else_is_a_key() -> None:
-    assert job_of(new_key(JOB, DIGEST)) == JOB
-    for other in ("../../etc/passwd", f"2026-01-01/{JOB}", f"2026-01-01/../{JOB}-{DIGEST[:16]}", "", f"x/{JOB}"):
+    key = new_key(JOB, OURS, DIGEST)
+    assert job_of(key) == job_of(key, OURS) == JOB
+    assert job_of(key, f"0{OURS[1:]}") is None, "of another installation"
+    for other in (
+        "../../etc/passwd",
+        f"2026-01-01/{JOB}",
+        f"2026-01-01/../{JOB}-{OURS[:8]}-{DIGEST[:16]}",
+        "",
+        f"x/{JOB}",
+    ):
         assert job_of(other) is None
 
 
@@ -83,7 +92,7 @@ class PowerCut(BaseException):
 def test_a_half_written_file_is_never_seen_and_goes_with_its_day(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, key = FileStore(tmp_path), f"2026-01-01/{JOB}-{DIGEST[:16]}"
+    store, key = FileStore(tmp_path), f"2026-01-01/{JOB}-{OURS[:8]}-{DIGEST[:16]}"
 
     def cut(number: int) -> None:
         raise PowerCut
@@ -104,4 +113,4 @@ def test_a_half_written_file_is_never_seen_and_goes_with_its_day(
 
 def test_without_its_directory_no_object_is_said_to_be_gone(tmp_path: Path) -> None:
     with pytest.raises(NotADirectoryError, match="is not a directory here"):
-        FileStore(tmp_path / "not mounted").get(new_key(JOB, DIGEST))
+        FileStore(tmp_path / "not mounted").get(new_key(JOB, OURS, DIGEST))
