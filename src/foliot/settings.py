@@ -120,7 +120,7 @@ class Settings:
     )
     pool_size: Count = _setting(
         4,
-        "Connections that one process keeps at most, beside its two for beats and LISTEN.",
+        "Connections that the pool of one process keeps at most; a worker has five more of its own.",
         "a whole number from 1",
     )
     prepared_statements: bool = _setting(

@@ -97,8 +97,9 @@ def test_a_project_that_is_not_there_is_an_error(bare_project: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_an_error(bare_project: Path) -> None:
     (bare_project / ".foliot").touch()
-    with pytest.raises(EmbeddedError, match="cannot be used"):
+    with pytest.raises(EmbeddedError, match="cannot be used") as caught:
         EmbeddedServer.acquire(bare_project)
+    assert "in FOLIOT_DATABASE_URL" in str(caught.value)
 
 
 def test_a_copied_project_is_told_that_its_data_is_elsewhere(bare_project: Path, state: Path) -> None:

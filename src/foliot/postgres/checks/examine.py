@@ -11,7 +11,7 @@ import psycopg
 from foliot.errors import NoDatabase, SettingsError
 from foliot.postgres.address import Address, find_address
 from foliot.postgres.checks.finding import Finding, Patient, open_for_checks
-from foliot.postgres.checks.machine import check_embedded, check_python, check_zones
+from foliot.postgres.checks.machine import check_embedded, check_leftovers, check_python, check_zones
 from foliot.postgres.checks.path import check_listen, check_pooler
 from foliot.postgres.checks.server import (
     check_clock,
@@ -51,10 +51,11 @@ def examine(
         settings = load()
     except SettingsError as error:
         yield Finding("settings", "wrong", error.message, error.hint or "")
-        yield from _skipped(["embedded", "connection", *_OF_SERVER], "the settings")
+        yield from _skipped(["embedded", "leftovers", "connection", *_OF_SERVER], "the settings")
         return
     yield Finding("settings", "ok", _described(settings))
     yield check_embedded(project, settings)
+    yield check_leftovers()
     try:
         address = find_address(settings, project)
         connection = open_for_checks(address.url)

@@ -15,6 +15,7 @@ from foliot.postgres.checks.finding import Finding, Patient
 from foliot.postgres.embedded import running_url
 from foliot.postgres.embedded.data_directory import choose_binaries
 from foliot.postgres.embedded.home import find_home
+from foliot.postgres.embedded.leftovers import find_leftovers
 from foliot.settings import Settings
 
 _OLDEST_PYTHON = (3, 11)
@@ -78,6 +79,14 @@ def check_embedded(project: Path, settings: Settings) -> Finding:
     took = _start_took(home.log)
     last = f"; its last start took {took:.2f} s" if took is not None else ""
     return Finding("embedded", "ok", f"The server in {home.directory} {state}{last}. {binaries}.")
+
+
+def check_leftovers() -> Finding:
+    found = [*find_leftovers()]
+    if not found:
+        return Finding("leftovers", "ok", "No data of projects that are gone.")
+    says = f"{len(found)} projects that are not there any more have data: {', '.join(str(p) for _, p in found[:5])}."
+    return Finding("leftovers", "note", says, "\n".join(f"rm -r {directory}" for directory, _ in found[:5]))
 
 
 def _start_took(log: Path) -> float | None:

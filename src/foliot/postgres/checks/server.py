@@ -11,7 +11,7 @@ from foliot.postgres.schema_status import read_status
 
 _OLDEST_SERVER = 15
 _SKEW = 5.0
-_CONNECTIONS_BESIDE_POOL = 2  # one for heartbeats, one to listen
+_CONNECTIONS_OF_A_WORKER = 5  # to claim, to settle, to beat, to listen, and for chores
 
 
 def check_server(patient: Patient) -> Finding:
@@ -51,9 +51,12 @@ def check_clock(patient: Patient) -> Finding:
 
 def check_connections(patient: Patient) -> Finding:
     settings = patient.settings
-    per_process = settings.pool_size + _CONNECTIONS_BESIDE_POOL
+    per_process = _CONNECTIONS_OF_A_WORKER + settings.pool_size
     need = per_process * settings.processes
-    plan = f"{per_process} connections per process x {settings.processes} = {need}"
+    plan = (
+        f"A worker has up to {per_process} connections per process ({_CONNECTIONS_OF_A_WORKER} of its own and the "
+        f"pool) x {settings.processes} = {need}"
+    )
     if patient.is_pooled:
         return Finding("connections", "ok", f"{plan}; the pooler decides how many reach the server.")
     limit, used = _connection_limit(patient)

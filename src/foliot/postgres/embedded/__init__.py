@@ -15,6 +15,7 @@ numbers in them are hints. What a killed process leaves behind, the next one cle
     data_directory.py  initdb, whole or not at all
     sockets.py         where the server listens, and who gets in
     launch.py          how the server and its watcher are started
+    leftovers.py       what deleted projects of root's have left
     supervisor.py      who holds the server, which process it is, how it stops; also the watcher's program
 """
 

@@ -19,6 +19,7 @@ from foliot.errors import EmbeddedError
 from foliot.postgres.embedded import supervisor
 from foliot.postgres.embedded.home import DATABASE, PORT, Home, find_home
 from foliot.postgres.embedded.launch import Launch, start_watcher
+from foliot.postgres.embedded.leftovers import delete_temporary
 
 _PATIENCE = 60.0
 
@@ -70,6 +71,7 @@ class EmbeddedServer:
         with _explained(self.directory.parent), suppress(FileNotFoundError):
             if not supervisor.stop_unless_held(self._home.root):
                 raise EmbeddedError(f"The server did not stop.\n{_last_words(self._home)}")
+        delete_temporary()
 
     def __enter__(self) -> Self:
         return self
@@ -157,7 +159,7 @@ def _last_words(home: Home, lines: int = 10) -> str:
 def _explained(project: Path) -> Iterator[None]:
     if sys.platform == "win32":
         raise EmbeddedError(
-            "The embedded server does not run on Windows.", hint="Name a database in FOLIOTDATABASE_URL."
+            "The embedded server does not run on Windows.", hint="Name a database in FOLIOT_DATABASE_URL."
         )
     try:
         yield
@@ -169,5 +171,5 @@ def _explained(project: Path) -> Iterator[None]:
     except OSError as error:
         raise EmbeddedError(
             f"The embedded server of {project} cannot be used: {error}",
-            hint="Foliot must be able to write there, or needs a database of your own in FOLIOTDATABASE_URL.",
+            hint="Foliot must be able to write there, or needs a database of your own in FOLIOT_DATABASE_URL.",
         ) from error

@@ -180,6 +180,11 @@ def is_quiet(home: Path) -> bool:
         os.close(descriptor)
 
 
+def is_forsaken(home: Path) -> bool:
+    """Whether nobody holds the server and none of its processes is left (under `change`)."""
+    return _nobody_holds(home) and is_quiet(home)
+
+
 def _nobody_holds(home: Path) -> bool:
     descriptor = open_lock(home / "holders.lock")
     try:

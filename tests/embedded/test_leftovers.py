@@ -1,0 +1,50 @@
+"""Data of deleted projects in root's state directory: what was temporary goes, the rest is named."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from foliot.postgres.checks.machine import check_leftovers
+from foliot.postgres.embedded import home, supervisor
+from foliot.postgres.embedded.leftovers import delete_temporary
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root has a state directory")
+
+
+def keep_data(state: Path, name: str, project: Path) -> Path:
+    """As `Home.make` would for a project that the server's user cannot enter."""
+    directory = state / name
+    (directory / "data").mkdir(parents=True)
+    for lock in supervisor.LOCKS:
+        supervisor.make_lock(directory / lock)
+    home.write_path(directory / "project", project)
+    return directory
+
+
+def test_only_what_was_temporary_and_is_gone_is_deleted(state: Path, bare_project: Path) -> None:
+    gone = keep_data(state, "1", Path("/tmp/foliot-that-never-was"))
+    there = keep_data(state, "2", bare_project)
+    unmounted = keep_data(state, "3", Path("/mnt/foliot-that-never-was"))
+    (state / "binaries").mkdir()
+    delete_temporary()
+    assert not gone.exists()
+    assert all(directory.exists() for directory in (there, unmounted, state / "binaries"))
+    found = check_leftovers()
+    assert (found.state, found.hint) == ("note", f"rm -r {unmounted}")
+
+
+def test_what_somebody_holds_stays(state: Path) -> None:
+    held = keep_data(state, "1", Path("/tmp/foliot-that-never-was"))
+    hold = supervisor.hold(held)
+    delete_temporary()
+    assert held.exists()
+    os.close(hold)
+    with supervisor.change(held):
+        delete_temporary()
+        assert held.exists()
+    delete_temporary()
+    assert not held.exists()
+    assert check_leftovers().state == "ok"
