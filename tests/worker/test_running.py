@@ -9,10 +9,12 @@ import threading
 import time
 from datetime import timedelta
 
+import psycopg
 import pytest
 
 import foliot
 from foliot import JobCanceled, JobFailed, Permanent, Retry, RetryAfter, Skip, Snooze, current_job
+from foliot.worker.doorbell import Doorbell
 from tests.worker.conftest import Workbench
 
 
@@ -404,6 +406,31 @@ async def test_any_name_of_a_queue_rings_the_bell(bench: Workbench, queue: str) 
         for _ in range(2):
             await bench.until(lambda: node._worker and node.worker.doorbell._holding)
             assert await (await tick.aenqueue()).aresult(timeout=20) == "ticked"
+
+
+async def test_a_job_that_was_about_to_be_committed_is_found_without_a_ring(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its producer saw nobody asleep, and kept the worker from becoming the porter."""
+    tried: list[bool] = []
+    hold = Doorbell.hold
+
+    async def counted(doorbell: Doorbell) -> bool:
+        tried.append(await hold(doorbell))
+        return tried[-1]
+
+    @bench.app.task
+    async def tick() -> str:
+        return "ticked"
+
+    monkeypatch.setattr(Doorbell, "hold", counted)
+    with psycopg.connect(bench.url) as connection:
+        job = await asyncio.to_thread(tick.using(connection=connection).enqueue)
+        async with bench.working(poll_interval=1000.0, poll_max_interval=1000.0):
+            await bench.until(lambda: len(tried) > 3)  # the bell rings once, when it begins to listen
+            connection.commit()
+            assert await job.aresult(timeout=20) == "ticked"
+    assert tried[:4] == [False] * 4
 
 
 async def test_a_result_that_cannot_be_stored_ends_the_job_dead(bench: Workbench) -> None:

@@ -3,7 +3,8 @@
 Whoever is idle tries to hold the porter's advisory lock on its own listening connection. Producers share that lock
 until they commit; the one that cannot get it knows that somebody sleeps, and sends a NOTIFY. So a worker that holds
 the lock and then finds nothing has missed nothing: no producer that kept silent is still uncommitted. Those who do
-not get the lock sleep as well, hear the same bell, and look for themselves now and then.
+not get the lock because a porter has it sleep as well, hear the same bell, and look for themselves now and then. Those
+who do not get it because a producer is about to commit must not sleep: that one will not ring.
 
 A bell is only a hint. Without a direct connection (behind a pooler) there is none, and polling alone is correct.
 """
@@ -121,6 +122,10 @@ class Doorbell:
             return self._holding
         self._holding = await self._ask("SELECT pg_try_advisory_lock(%s, %s)") is True
         return self._holding
+
+    async def has_porter(self) -> bool:
+        """Whether somebody who sleeps keeps us from holding it, and not just producers who are about to commit."""
+        return self._connection is None or await self._ask(self._queries["porter"]) is not False
 
     async def let_go(self) -> None:
         if self._connection is not None and self._holding:

@@ -37,6 +37,7 @@ from foliot.worker.transactions import Transactions
 logger = logging.getLogger("foliot.worker")
 
 LONGEST_DOZE = 5.0
+FIRST_MOMENT = 0.001  # while a producer is about to commit
 TIME_TO_LEAVE = 5.0
 ALONE_BARRED = 3.0
 
@@ -67,7 +68,7 @@ class Worker:
         self._over = asyncio.Event()
         self._heartbeat: Heartbeat | None = None
         self._tick = time.monotonic()
-        self._pause = plan.poll_interval
+        self._pause, self._moment = plan.poll_interval, FIRST_MOMENT
         self._next_alone = self._alone_until = self._alone_barred = 0.0
         self._next_abandon = 0.0
         self._lost = False
@@ -226,7 +227,7 @@ class Worker:
 
     async def _claim_or_wait(self) -> None:
         if await self._claim():
-            self._pause = self._plan.poll_interval
+            self._pause, self._moment = self._plan.poll_interval, FIRST_MOMENT
             return
         if self.engine.wanted() <= 0:
             await self._wait_for_room()
@@ -289,6 +290,11 @@ class Worker:
                 if not self._draining.is_set():
                     await self._claim_ready()  # a new job, most likely; for lost ones the next round is soon enough
             await self.doorbell.let_go()
+            self._moment = FIRST_MOMENT
+            return
+        if not await self.doorbell.has_porter():
+            await self.doorbell.wait(self._moment)
+            self._moment = min(self._plan.poll_interval, self._moment * 2)
             return
         await self.doorbell.wait(self._pause)
         self._pause = min(self._plan.poll_max_interval, self._pause * self._plan.poll_multiplier)

@@ -81,6 +81,12 @@ SELECT id FROM unnest(%s::uuid[]) given(id) WHERE {schema}.seq_of(id) IS NOT NUL
 -- name: doorbell
 SELECT {schema}.wake_key(), {schema}.wake_channel()
 
+-- name: porter
+-- Whether some worker sleeps with the lock of the doorbell: two numbers, of which pg_locks shows the second unsigned.
+SELECT EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.mode = 'ExclusiveLock' AND l.granted AND l.objsubid = 2
+  AND l.classid = %s::bigint::oid AND l.objid = (%s::bigint & 4294967295)::oid
+  AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
+
 -- name: guard
 -- This and complete go through the user's own connection: as enqueue_here, they ask for nothing that a driver could read in its own way.
 SELECT {schema}.guard(%s::text::uuid, %s::bigint)
