@@ -21,11 +21,10 @@ from foliot.settings import Settings
 from foliot.store.line import Busy, Disconnected, Line
 from foliot.store.queries import queries
 from foliot.telemetry.events import Events
-from foliot.worker.commands import TYPE as COMMAND
-from foliot.worker.commands import command_handler
 from foliot.worker.doorbell import Doorbell
 from foliot.worker.engine import Capacity
 from foliot.worker.handlers import Handlers
+from foliot.worker.own_types import own_handlers
 from foliot.worker.plan import Plan, default_name
 from foliot.worker.worker import Worker
 
@@ -89,7 +88,7 @@ class Node:
         payload_store: PayloadStore | None = None,
     ) -> None:
         self.plan, self._events = plan, events
-        self._handlers = {**handlers, COMMAND: command_handler(plan.url, plan.schema)}
+        self._handlers = {**handlers, **own_handlers(plan.url, plan.schema)}
         self._grace, self._alive, self._payload_store = unknown_type_grace, alive, payload_store
         self._queries = queries(plan.schema)
         self._worker: Worker | None = None

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from foliot import App, Tasks, current_job
+from foliot import App, Tasks, chain, current_job, group
 from foliot.client import plans_schedules as plans
 from tests.waiting import until
 
@@ -164,6 +164,34 @@ def test_a_command_is_run_by_a_worker(schema_database: str) -> None:
         assert job.result(timeout=30)["rows"] == [[42]]
         assert job.get().type == "foliot.sql"
     app.close()
+
+
+def test_a_schedule_starts_a_chain_once_per_slot(schema_database: str) -> None:
+    app = App(schema_database, name="shop")
+    ran: list[tuple[str, str | None, Any]] = []
+
+    @app.task(type="count")
+    def count(n: int) -> int:
+        ran.append((f"count {n}", current_job().schedule, current_job().slot))
+        return n
+
+    @app.task(type="total")
+    def total() -> int:
+        ran.append(("total", current_job().schedule, current_job().slot))
+        return 3
+
+    slot = datetime.now(UTC)
+    flow = chain(group(count.bind(1), count.bind(2)), total.bind())
+    app.declare_schedule("books", at=slot, task=flow, tenant="acme")
+    with app.node(), app.node():
+        until(lambda: len(ran) == 3)
+        until(lambda: app.schedules.get("books", tenant="acme").successes == 1)
+        jobs = app.jobs.list()
+    app.close()
+    assert [name for name, *_ in ran][-1] == "total"
+    assert {(schedule, at) for _, schedule, at in ran} == {("books", slot)}
+    assert sorted(job.type for job in jobs) == ["count", "count", "foliot.flow", "total"]
+    assert {job.tenant for job in jobs} == {"acme"}
 
 
 def test_a_node_may_leave_schedules_to_others(shop: Shop) -> None:

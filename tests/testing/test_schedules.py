@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from foliot import App, ScheduleFilter, current_job
+from foliot import App, ScheduleFilter, chain, current_job
 from foliot.testing import Foliot, timetable
 
 app = App(name="tests of schedules")
@@ -125,6 +125,12 @@ def test_a_command_runs_in_a_drain(foliot: Foliot) -> None:
     assert [run.type for run in foliot.drain(raising=True)] == ["foliot.sql"]
     [slot] = app.schedules.history("sum")
     assert slot.result["rows"] == [[42]]
+
+
+def test_a_chain_runs_in_a_drain(foliot: Foliot) -> None:
+    app.schedules.add("flow", "0 13 * * *", task=chain(tick.bind(), night.bind()))
+    foliot.advance(hours=1, seconds=1)
+    assert [run.type for run in foliot.drain(raising=True)] == ["foliot.flow", "tick", "night"]
 
 
 def test_too_many_slots_are_an_error_that_says_so(foliot: Foliot, monkeypatch: pytest.MonkeyPatch) -> None:

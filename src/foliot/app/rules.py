@@ -13,11 +13,12 @@ from typing import Any, TypedDict, cast
 
 import orjson
 
+from foliot.app.flows import Flow
 from foliot.app.rule_checks import check_known, check_name, check_values, wrong
 from foliot.app.task import Call, Options, Seconds, Task
 from foliot.cron.compiler import Policy
 from foliot.model.retry import Retry, seconds
-from foliot.model.schedule import Missed, Overlap
+from foliot.model.schedule import FLOW, Missed, Overlap
 
 Definition = dict[str, Any]
 FindTask = Callable[[str], Task[..., Any] | None]
@@ -53,9 +54,9 @@ class Timing(TypedDict, total=False):
 
 
 class Rule(Timing, total=False):
-    """With what to run: a task, a SQL command, or nothing (`task=None`): then each slot is only an event."""
+    """With what to run: a task, a chain, a SQL command, or nothing (`task=None`): then each slot is only an event."""
 
-    task: Task[..., Any] | Call[Any] | str | None
+    task: Task[..., Any] | Call[Any] | Flow[Any] | str | None
     command: str | None
     role: str | None
     created_by: str
@@ -70,7 +71,10 @@ class Changes(Rule, total=False):
 _KNOWN = (*Timing.__annotations__, "task", "command", "role", "created_by", "pattern")
 _WHEN = ("pattern", "every", "at")
 _APART = ("task", "arguments", "retry")
-_OF_ONE_JOB = ("delay", "run_at", "tenant", "idempotency_key", "idempotency_window", "strict", "connection", "id")
+_WITHIN_A_FLOW = ("delay", "depends_on", "run_if")
+_OF_ONE_JOB = (
+    "run_at", "tenant", "idempotency_key", "idempotency_window", "strict", "connection", "id", *_WITHIN_A_FLOW
+)  # fmt: skip
 
 
 def define(name: str, pattern: str | None, rule: Rule, find: FindTask, tenant: str = "default") -> Definition:
@@ -137,23 +141,35 @@ def _of_task(name: str, given: Changes, find: FindTask) -> Definition:
         if arguments:
             raise wrong(name, "there is no task to take arguments", "Write the values into the command.")
         return {"type": None, "payload": None} if "task" in given else {}
-    if isinstance(task, Call):
+    if isinstance(task, Call | Flow):
         if arguments:
             raise wrong(name, "bind(...) has arguments already", "Leave out arguments=.")
-        return _of_known_task(name, task.task, task.payload, given)
+        return _of_flow(name, task) if isinstance(task, Flow) else _of_known_task(name, task.task, task.payload, given)
     known = task if isinstance(task, Task) else find(task)
     if known is None:  # not ours; the database says whether any node knows it
         return {"type": task, "payload": arguments}
     return _of_known_task(name, known, known.check(arguments), given)
 
 
+def _of_flow(name: str, flow: Flow[Any]) -> Definition:
+    """A job that starts the others. Each of them has the options of its own task."""
+    for call in flow.calls:
+        _refuse_of_one_job(name, call.task, but=_WITHIN_A_FLOW)
+    return {"type": FLOW, "payload": {"jobs": flow.definition()}}
+
+
+def _refuse_of_one_job(name: str, task: Task[..., Any], but: tuple[str, ...] = ()) -> None:
+    usual = Options()
+    for word in _OF_ONE_JOB:
+        if word not in but and getattr(task.options, word) != getattr(usual, word):
+            hint = "The tenant is an option of the schedule." if word == "tenant" else "Leave it out of using(...)."
+            raise wrong(name, f"{word} is said of {task.type}, and means nothing for a schedule", hint)
+
+
 def _of_known_task(name: str, task: Task[..., Any], payload: bytes, given: Changes) -> Definition:
     """Type, payload, and the options that the task was made with; None where they are the usual ones."""
     options, usual = task.options, Options()
-    for word in _OF_ONE_JOB:
-        if getattr(options, word) != getattr(usual, word):
-            hint = "The tenant is an option of the schedule." if word == "tenant" else "Leave it out of using(...)."
-            raise wrong(name, f"{word} is said of its task, and means nothing for a schedule", hint)
+    _refuse_of_one_job(name, task)
     found: Definition = {"type": task.type, "payload": orjson.loads(payload)}
     found["version"] = None if task.version == 1 else task.version
     for word in ("queue", "priority", "timeout"):

@@ -13,7 +13,7 @@ from foliot.app.rules import Changes, Definition, Rule, define, payload_of, rede
 from foliot.client import plans_schedules as plans
 from foliot.client.plans import Plan
 from foliot.model.job import Enqueued
-from foliot.model.schedule import Reason, ScheduleFilter, ScheduleRecord, SlotRecord
+from foliot.model.schedule import FLOW, Reason, ScheduleFilter, ScheduleRecord, SlotRecord
 
 if TYPE_CHECKING:
     from foliot.app.application import App
@@ -141,5 +141,5 @@ class Schedules:
 
     def _ensure_known(self, definition: Definition) -> Plan[None]:
         wanted = definition.get("type")
-        if wanted is not None and wanted not in self._app.tasks:
+        if wanted is not None and wanted != FLOW and wanted not in self._app.tasks:
             yield from plans.ensure_known(wanted)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from foliot.cli.output import print_facts, print_table
+from foliot.model.schedule import FLOW
 
 if TYPE_CHECKING:
     from foliot.model.schedule import Reason, ScheduleRecord, SlotRecord
@@ -92,6 +93,8 @@ def meaning(found: ScheduleRecord) -> str:
 def what(found: ScheduleRecord) -> str:
     if found.command is not None:
         return f"SQL: {' '.join(found.command.split())[:40]}"
+    if found.type == FLOW:
+        return "flow: " + ", ".join(dict.fromkeys(job["type"] for job in found.payload["jobs"]))[:60]
     return found.type or "only an event"
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from foliot.client.plans import Plan
     from foliot.model.schedule import ScheduleRecord
 
-app = command_group("List, show, add, update, enable, disable, remove, run; history, preview, why. Alone: list.")
+app = command_group("Write, list and run schedules, and ask why one does not fire. Alone: list.")
 
 Name = Annotated[str, typer.Argument(help="The schedule's name.")]
 Tenant = Annotated[str, typer.Option(help="The tenant.")]

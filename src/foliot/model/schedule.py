@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
+FLOW = "foliot.flow"  # the type of a job that starts the jobs of a chain
+
 Missed = Literal["skip", "once", "catch_up"]
 Overlap = Literal["skip", "queue", "cancel_previous", "allow"]
 Status = Literal["disabled", "orphaned", "ended", "on_demand", "due", "failing", "ok"]

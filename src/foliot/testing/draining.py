@@ -29,8 +29,7 @@ from foliot.node import capacity_for, plan_for
 from foliot.testing.runs import Book
 from foliot.testing.stage import DatabaseStage
 from foliot.testing.worker import Calls, DrainWorker
-from foliot.worker.commands import TYPE as COMMAND
-from foliot.worker.commands import command_handler
+from foliot.worker.own_types import OWN_TYPES, own_handlers
 from foliot.worker.plan import default_name
 
 
@@ -115,7 +114,7 @@ def _share_out(ready: list[tuple[Any, ...]]) -> list[Share]:
     apps = staging.apps()
     known = {name: (app, task.version) for app in apps for name, task in app.tasks.items()}
     if apps:
-        known[COMMAND] = (apps[-1], 1)  # which every node runs
+        known |= dict.fromkeys(OWN_TYPES, (apps[-1], 1))
     queues: dict[App, set[str]] = {}
     for name, version, queue in ready:
         app, newest = known.get(name, (None, 0))
@@ -126,7 +125,7 @@ def _share_out(ready: list[tuple[Any, ...]]) -> list[Share]:
 
 async def _work_off(stage: DatabaseStage, book: Book, share: Share, concurrency: int, calls: Calls | None) -> None:
     app = share.app
-    ours = {**app.handlers(), COMMAND: command_handler(app.database_url, app.settings.schema)}
+    ours = {**app.handlers(), **own_handlers(app.database_url, app.settings.schema)}
     handlers = {name: handler for name, handler in ours.items() if name in share.types}
     queues = tuple(sorted(share.queues))
     plan = replace(
