@@ -16,6 +16,7 @@ import pytest
 import foliot
 from foliot import Retry, current_job
 from foliot.node import Node
+from foliot.worker import floors
 from foliot.worker import worker as worker_module
 from foliot.worker.engine import Capacity
 from tests.chaos.proxy import Proxy
@@ -447,3 +448,22 @@ async def test_a_node_that_is_locked_by_an_operator_for_a_while_goes_on_afterwar
             assert len(bench.sql("SELECT 1 FROM pg_stat_activity WHERE application_name = 'foliot claims'")) == 1
             operator.rollback()
         assert await job.aresult(timeout=20) == "ran"
+
+
+# -- claims from a floor
+
+
+async def test_nothing_above_the_floors_is_not_nothing(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--once` ended after the first jobs of many queues, when to look from the top had become expensive."""
+    monkeypatch.setattr(floors, "CHEAP", -1e9)
+    tasks = []
+    for name in ("a", "b", "c"):
+
+        @bench.app.task(type=name, queue=name)
+        async def task() -> None: ...
+
+        tasks.append(task)
+    for task in tasks:
+        await task.aenqueue()
+    await bench.work_off(capacity=Capacity({"async": 1, "thread": 1, "process": 1}, 1))
+    assert bench.sql("SELECT count(*) FROM foliot.jobs") == [(0,)]

@@ -21,7 +21,13 @@ class Claimer:
         self.doubtful = False
 
     async def claim(self, wanted: int, free: int) -> list[Claimed]:
-        began, floors = time.perf_counter(), self._floors.above()
+        """Nothing means that there is nothing: floors know only the queues and priorities that were met before."""
+        floors = self._floors.above()
+        rows = await self._claim(wanted, free, floors)
+        return rows if rows or floors is None else await self._claim(wanted, free, None)
+
+    async def _claim(self, wanted: int, free: int, floors: dict[tuple[str, int], Position] | None) -> list[Claimed]:
+        began = time.perf_counter()
         self.doubtful = True
         if floors is None:
             found = await self._line.execute("claim", (self.epoch, self._queues, wanted, free, False))
