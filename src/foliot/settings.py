@@ -174,6 +174,9 @@ class Settings:
     max_payload: Count = _setting(
         100_000, "The largest payload, in bytes of JSON.", "a whole number from 1 to 100000000", ge=1, le=100_000_000
     )
+    max_result: Count = _setting(
+        1_000_000, "The largest result, in bytes of JSON.", "a whole number from 1 to 100000000", ge=1, le=100_000_000
+    )
     payload_store: PayloadPlace | None = _setting(
         None, "Where payloads go that are too large for the database.", "an absolute path, or a URL that fsspec knows"
     )

@@ -34,9 +34,11 @@ SECTIONS = [
     Section("Queues", Queues, "app.queues"),
     Section("Schedules", Schedules, "app.schedules"),
     Section("The cluster", Cluster, "app.cluster"),
-    Section("Task", foliot.Task, "task", frozenset({"check", "decode_result", "handler", "new_job", "whole_payload"})),
+    Section("Task", foliot.Task, "task", frozenset(
+        {"app", "check", "decode_result", "handler", "new_job", "whole_payload"})),
     Section("Tasks", foliot.Tasks, "tasks", frozenset({"app", "belong_to", "declared"}), made=True),
     Section("Call", foliot.Call, "call", frozenset({"new_job"})),
+    Section("Flow", foliot.Flow, "flow", frozenset({"after", "definition"})),
     Section("Job", foliot.Job, "job"),
     Section("current_job()", Run, "job", frozenset({"age"})),
     Section("Retry", foliot.Retry, "retry", frozenset({"policy"}), made=True),
@@ -52,12 +54,18 @@ def python_reference() -> str:
     errors = [each for each in others if issubclass(each, Exception)]
     records = [each for each in others if is_record(each) and each not in told]
     rest = [each for each in others if each not in {*told, *errors, *records}]
-    options = _table((f"`{name}`", _MEANINGS[name]) for name in Choices.__annotations__)
+    options = _table((f"`{name}`", _MEANINGS.get(name, "")) for name in Choices.__annotations__)
     parts.append(f"## Options\n\n{_OPTIONS}{options}")
     parts.append("## Raised by a handler, or by Foliot\n\n" + _table((f"`{e.__name__}`", _doc(e)) for e in errors))
     parts += [f"## {each.__name__}\n\n{_doc(each)}\n\n{_fields(each)}" for each in records]
     parts.append("## Connections and clients\n\n" + _table((f"`{each.__name__}`", _doc(each)) for each in rest))
-    return "\n".join(parts)
+    return "\n".join([_functions(), *parts])
+
+
+def _functions() -> str:
+    found = {name: getattr(foliot, name) for name in foliot.__all__}
+    functions = {name: each for name, each in found.items() if inspect.isfunction(each)}
+    return "## Functions\n\n" + _table((f"`{name}{_signature(each)}`", _doc(each)) for name, each in functions.items())
 
 
 def is_record(cls: type) -> bool:
@@ -80,6 +88,8 @@ _MEANINGS = {
     "strict": "Another payload under the same key is an error, not a warning.",
     "connection": "Your own: the job commits and rolls back with what you do there.",
     "id": "A UUID of your own; else a new UUIDv7.",
+    "depends_on": "A job, a call of the same `enqueue_many`, an id, or several: it is blocked until they have ended.",
+    "run_if": "On what: `all_succeeded`, the default, `all_finished` or `any_failed`; else it is canceled as skipped.",
 }
 
 
@@ -156,4 +166,5 @@ def _table(rows: Any) -> str:
 
 def undocumented() -> list[str]:
     """Rows that say nothing."""
-    return [left for section in SECTIONS for left, right in _members(section) if not right]
+    options = [name for name in Choices.__annotations__ if name not in _MEANINGS]
+    return options + [left for section in SECTIONS for left, right in _members(section) if not right]

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property, update_wrapper
+from functools import cached_property, partial, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Self, TypedDict, TypeVar, Unpack, get_type_hints
 from uuid import UUID
@@ -22,7 +22,7 @@ from foliot.model.family import RunIf
 from foliot.model.ids import new_id
 from foliot.model.job import JobRecord, NewJob
 from foliot.model.retry import Retry, seconds
-from foliot.worker.handlers import BadPayload, Handler, Kind
+from foliot.worker.handlers import BadPayload, BadResult, Handler, Kind
 
 if TYPE_CHECKING:
     from foliot.app.application import App
@@ -234,13 +234,25 @@ class Task(Generic[P, R]):
             kind=self.kind,
             version=self.version,
             decode=self._decode,
-            encode_result=self._signature.encode_result,
+            encode_result=partial(self._encode_result, app.settings.max_result),
             schema=app.settings.schema,
             transactional=self.transactional,
             reference=f"{self.function.__module__}:{self.function.__qualname__}",
             reading=app.stored.reading,
             app=app,
         )
+
+    def _encode_result(self, limit: int, value: Any) -> bytes:
+        try:
+            raw = self._signature.encode_result(value)
+        except Exception as error:
+            raise BadResult(f"{self.type}: the result cannot be stored as JSON: {error}") from error
+        if len(raw) > limit:
+            raise BadResult(
+                f"{self.type}: the result has {len(raw):,} bytes, the limit is {limit:,} (max_result); "
+                "store it elsewhere and return where it is"
+            )
+        return raw
 
     def _decode(self, payload: bytes, version: int) -> dict[str, Any]:
         if version == self.version or not self._upgrades:

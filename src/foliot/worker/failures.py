@@ -9,7 +9,7 @@ from typing import Any
 
 from foliot.model.signals import Permanent, RetryAfter, Skip, Snooze
 from foliot.payloads import PayloadGone
-from foliot.worker.handlers import BadPayload, NoConnection, RemoteError
+from foliot.worker.handlers import BadPayload, BadResult, NoConnection, RemoteError
 from foliot.worker.run import Claimed
 from foliot.worker.settler import Ending
 
@@ -17,7 +17,7 @@ MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 16_000
 NO_CONNECTION_DELAY = 2.0
 _PACKAGE = str(Path(__file__).parents[1])
-PERMANENT = (Permanent, BadPayload, PayloadGone)  # no other attempt would end otherwise
+PERMANENT = (Permanent, BadPayload, BadResult, PayloadGone)  # no other attempt would end otherwise
 
 
 def ending_of(claimed: Claimed, started: float | None, error: BaseException, stopping: str | None = None) -> Ending:

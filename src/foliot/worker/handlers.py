@@ -19,6 +19,10 @@ class BadPayload(ValueError):
     """The payload does not fit the task's signature; no attempt can change that."""
 
 
+class BadResult(ValueError):
+    """What a handler returned cannot be stored; no attempt can change that."""
+
+
 class NoConnection(Exception):
     """A transactional handler could not be given its connection."""
 
