@@ -469,16 +469,14 @@ DECLARE
   item text;
   range int[];
   years bit(1054) := repeat('0', 1054)::bit(1054);
-  masks bigint[] := '{}';
+  bits text;
 BEGIN
   FOREACH item IN ARRAY cron_items(word) LOOP
     range := cron_item(item, 'year', 1970, 3000, 0, '{}', p, n, w, cron_item_place(word, item));
     years := years | rpad(repeat('0', range[1] - 1970) || repeat(rpad('1', range[3], '0'), (range[2] - range[1]) / range[3] + 1), 1054, '0')::bit(1054);
   END LOOP;
-  FOR i IN 0 .. 16 LOOP
-    masks := masks || reverse(substr(years::text, 62 * i + 1, 62))::bit(62)::bigint;
-  END LOOP;
-  RETURN masks;
+  bits := reverse(years::text);                          -- the lowest bit of a mask is its first year
+  RETURN ARRAY(SELECT substr(bits, 993 - 62 * i, 62)::bit(62)::bigint FROM generate_series(0, 16) i ORDER BY i);
 END $$;
 
 -- {plain days, L-n, L-nW, nW} of a day-of-month field with specials.
