@@ -94,7 +94,12 @@ def test_a_command_needs_no_task(app: App) -> None:
         ("@daily", {"timezone": "UTC"}, "no option timezone", "Did you mean tz?"),
         ("@daily", {"xyzzy": 1}, "no option xyzzy", "The options are"),
         ("@daily", {"max_run": 1}, "no option max_run", "Did you mean max_runs?"),
-        ("@daily", {"context": {"a": object()}}, "context cannot be stored as JSON", None),
+        ("@daily", {"context": {"a": object()}}, "its context cannot be stored as JSON", "plain values"),
+        ("@daily", {"context": {1: 2}}, "its context cannot be stored as JSON", "plain values"),
+        ("@daily", {"context": [1]}, "context=[1] is no dict", "context={"),
+        ("@daily", {"arguments": "x"}, "arguments='x' is no dict", "arguments={"),
+        ("@daily", {"description": "a\0b"}, "its description has a NUL character", None),
+        ("@daily", {"category": "\ud800"}, "its category cannot be stored as JSON", None),
     ],
 )
 def test_what_cannot_be_is_refused_where_it_is_written(

@@ -78,17 +78,21 @@ def _check_value(name: str, word: str, value: Any) -> None:
         raise wrong(name, f"{word}={value!r} is no text")
     if word == "tags" and (isinstance(value, str) or not all(isinstance(tag, str) for tag in value)):
         raise wrong(name, f"tags={value!r} is no list of texts", "Give tags=['billing', 'eu'].")
-    if word == "context":
-        _check_context(name, value)
+    if word in ("arguments", "context") and not isinstance(value, Mapping):
+        raise wrong(name, f"{word}={value!r} is no dict", f"Give {word}={{'name': value}}.")
     if word == "retry" and not isinstance(value, Retry):
         raise wrong(name, f"retry={value!r} is no Retry", "Give retry=Retry(max_attempts=3).")
 
 
-def _check_context(name: str, value: Any) -> None:
-    try:
-        orjson.dumps(dict(value))
-    except (TypeError, ValueError) as error:
-        raise wrong(name, f"its context cannot be stored as JSON: {error}", "Give a dict of plain values.") from None
+def check_storable(name: str, definition: Mapping[str, Any]) -> None:
+    """That JSON and PostgreSQL can hold it; what a task takes was checked before, by its own signature."""
+    for word, value in definition.items():
+        try:
+            raw = orjson.dumps(value)
+        except TypeError as error:
+            raise wrong(name, f"its {word} cannot be stored as JSON: {error}", "Give plain values.") from None
+        if b"\\u0000" in raw:
+            raise wrong(name, f"its {word} has a NUL character, which PostgreSQL cannot store")
 
 
 def _check_duration(name: str, word: str, value: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any, TypedDict, cast
 import orjson
 
 from foliot.app.flows import Flow
-from foliot.app.rule_checks import check_known, check_name, check_values, wrong
+from foliot.app.rule_checks import check_known, check_name, check_storable, check_values, wrong
 from foliot.app.task import Call, Options, Seconds, Task
 from foliot.cron.compiler import Policy
 from foliot.model.retry import Retry, seconds
@@ -90,6 +90,7 @@ def define(name: str, pattern: str | None, rule: Rule, find: FindTask, tenant: s
         raise wrong(name, "it needs a task or a command, one of the two", hint)
     found = _plain(name, given) | _of_task(name, given, find)
     found["tenant"] = None if tenant == "default" else tenant
+    check_storable(name, found)
     return {"name": name, **{word: value for word, value in found.items() if value is not None}}
 
 
@@ -108,7 +109,10 @@ def redefine(name: str, changes: Changes, find: FindTask) -> Definition:
     elif changes.get("command") is not None:
         definition |= dict.fromkeys(("type", "payload"))
     definition |= _plain(name, changes)
-    return definition | _of_task(name, changes, find) if "task" in changes else definition
+    if "task" in changes:
+        definition |= _of_task(name, changes, find)
+    check_storable(name, definition)
+    return definition
 
 
 def payload_of(task: Task[..., Any] | None, arguments: Mapping[str, Any]) -> Definition:

@@ -55,7 +55,7 @@ def print_history(slots: Iterable[SlotRecord]) -> None:
 
 def print_reasons(found: ScheduleRecord, reasons: list[Reason]) -> None:
     """Whether it fires, and when, in its own zone; then all that the database has to say."""
-    from foliot.cron.zones import load_zone
+    from foliot.client.plans_schedules import zone_of
 
     decisive, said = reasons[0], typer.style(found.name, bold=True)
     if not decisive.fires:
@@ -63,7 +63,7 @@ def print_reasons(found: ScheduleRecord, reasons: list[Reason]) -> None:
     elif decisive.next_run is None:
         said += f" {typer.style('fires', fg='green')}"
     else:
-        at = decisive.next_run.astimezone(load_zone(found.tz).info)
+        at = decisive.next_run.astimezone(zone_of(found))
         said += f" {typer.style('fires', fg='green')} {at:%a} {at.isoformat(sep=' ')} ({until(at)})"
     typer.echo(said)
     for reason in reasons:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from difflib import get_close_matches
 from typing import Any
 from uuid import UUID
@@ -11,7 +11,7 @@ from uuid import UUID
 import orjson
 
 from foliot.client.plans import Plan, Rows, Statement
-from foliot.cron.zones import load_zone
+from foliot.cron.zones import UnknownZone, load_zone
 from foliot.errors import FoliotError
 from foliot.model.schedule import Reason, ScheduleFilter, ScheduleRecord, SlotRecord
 from foliot.store.refusals import Invalid
@@ -88,9 +88,17 @@ def history(name: str, before: datetime | None, limit: int, tenant: str) -> Plan
 
 def preview(name: str, count: int, tenant: str) -> Plan[list[datetime]]:
     """In its own zone."""
-    zone = load_zone((yield from get(name, tenant)).tz).info
+    zone = zone_of((yield from get(name, tenant)))
     rows = yield Statement("preview_schedule", (name, count, tenant))
     return [instant.astimezone(zone) for (instant,) in rows]
+
+
+def zone_of(found: ScheduleRecord) -> tzinfo:
+    """UTC where this machine does not know it: the database has zones of its own."""
+    try:
+        return load_zone(found.tz).info
+    except UnknownZone:
+        return UTC
 
 
 def why(name: str, tenant: str) -> Plan[list[Reason]]:
