@@ -24,7 +24,9 @@ from foliot import (
     SlotRecord,
     Task,
     Tasks,
+    chain,
     current_job,
+    group,
 )
 
 app = App()
@@ -188,6 +190,17 @@ async def schedules() -> None:
     app.schedules.update("x", "@daily")  # wrong
     app.schedules.list(ScheduleFilter(status="broken"))  # wrong
     print(app.schedules.aget("x").next_run)  # wrong
+
+
+def flows() -> None:
+    first = shout.enqueue("hi")
+    assert_type(send.using(depends_on=first, run_if="all_finished").enqueue("a@b.c"), Job[int])
+    assert_type(group(shout.bind("hi"), shout.bind("you")).enqueue(), list[Job[str]])
+    chain(shout.bind("hi"), group(send.bind("a@b.c"), report.bind())).enqueue()
+    chain(shout, send)  # wrong
+    chain(shout.enqueue("hi"))  # wrong
+    group(shout.bind(1))  # wrong
+    send.using(run_if="sometimes")  # wrong
 
 
 def takes_any(task: Task[[str], object]) -> None:
