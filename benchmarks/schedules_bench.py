@@ -6,6 +6,9 @@ Four figures, each measured on a database of its own, with the server that the t
 - tick: 100,000 schedules due in the same second, by 1 and by 4 schedulers, each in a process of its own
 - large: one tick with 10 due among 1,000,000 schedules
 - lag: from the slot to the start of the handler, one schedule each second on an idle node
+
+Rates by the clock are those of this machine as it is now; beside them stands the processor time of the server's
+process, which says the same on a busy one (Linux only).
 """
 
 from __future__ import annotations
@@ -13,11 +16,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import multiprocessing
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -34,6 +39,21 @@ ADD = """
     SELECT 's' || n, (%(patterns)s::text[])[1 + n %% cardinality(%(patterns)s::text[])], (ARRAY['UTC', 'Europe/Paris', 'Asia/Tokyo'])[1 + n %% 3],
       'task', jsonb_build_object('n', n), %(created)s
     FROM generate_series(%(first)s::int, %(last)s::int) n"""  # noqa: E501
+
+
+class Processor:
+    """Seconds that the server has spent on this connection."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._stat = Path(f"/proc/{connection.info.backend_pid}/stat")
+        self._began = self._read()
+
+    def spent(self) -> float:
+        return self._read() - self._began
+
+    def _read(self) -> float:
+        fields = self._stat.read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def connect(url: str) -> psycopg.Connection[Any]:
@@ -63,21 +83,21 @@ def add_schedules(url: str, count: int) -> None:
         connection.execute("VACUUM ANALYZE")
 
 
-def bulk_rate(url: str, count: int) -> float:
+def bulk_rate(url: str, count: int) -> tuple[float, float]:
     """The fastest way there is: rows copied into a temporary table, ready-made, then `enqueue_from`."""
     batches = [
         "".join(f'{uuid7(n)}\ttask\t{{"n": {n}}}\tdefault\t0\tdefault\t5\t1\n' for n in range(first, first + BATCH))
         for first in range(0, count, BATCH)
     ]
     with connect(url) as connection:
-        began = time.perf_counter()
+        began, processor = time.perf_counter(), Processor(connection)
         for batch in batches:
             with connection.transaction(), connection.cursor() as cursor:
                 cursor.execute("CREATE TEMP TABLE incoming OF foliot.new_job ON COMMIT DROP")
                 with cursor.copy(COPY) as copy:
                     copy.write(batch)
                 cursor.execute("SELECT * FROM foliot.enqueue_from('incoming')")
-        return count / (time.perf_counter() - began)
+        return count / (time.perf_counter() - began), processor.spent() / count
 
 
 def uuid7(n: int) -> UUID:
@@ -94,11 +114,26 @@ def tick_until_done(url: str, barrier: Any) -> None:
                 return
 
 
-def tick_rate(url: str, schedulers: int) -> float:
+def make_all_due(url: str) -> None:
     """All timers are set to one instant, as if all patterns met there."""
     with connect(url) as connection:
         connection.execute("UPDATE foliot.timers SET next_run = date_trunc('second', now())")
         connection.execute("VACUUM ANALYZE foliot.timers")
+
+
+def tick_cost(url: str, ticks: int) -> float:
+    """Seconds of the server's processor per job."""
+    make_all_due(url)
+    with connect(url) as connection:
+        connection.execute("SELECT foliot.tick(%s)", (BATCH,))
+        processor = Processor(connection)
+        for _ in range(ticks):
+            connection.execute("SELECT foliot.tick(%s)", (BATCH,))
+        return processor.spent() / (ticks * BATCH)
+
+
+def tick_rate(url: str, schedulers: int) -> float:
+    make_all_due(url)
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(schedulers + 1)
     processes = [context.Process(target=tick_until_done, args=(url, barrier)) for _ in range(schedulers)]
@@ -116,19 +151,22 @@ def tick_rate(url: str, schedulers: int) -> float:
     return float(row[0]) / took
 
 
-def large_tick(url: str) -> float:
-    """Milliseconds, the median of 50 ticks."""
+def large_tick(url: str) -> None:
+    """50 ticks; the first one has to plan and compile everything."""
     with connect(url) as connection:
-        times = []
+        times, spent = [], []
         for _ in range(50):
             connection.execute("""
                 UPDATE foliot.timers SET next_run = date_trunc('second', now()), last_slot = NULL
                 WHERE schedule_id IN (SELECT 1 + (random() * 900000)::int FROM generate_series(1, 10))""")
-            began = time.perf_counter()
+            began, processor = time.perf_counter(), Processor(connection)
             connection.execute("SELECT * FROM foliot.tick()")
             times.append((time.perf_counter() - began) * 1000)
-        print(f"  ticks with 10 due: median {statistics.median(times):.1f} ms, slowest {max(times):.1f} ms")
-        return statistics.median(times)
+            spent.append(processor.spent() * 1000)
+        print(
+            f"  ticks with 10 due: median {statistics.median(times):.1f} ms, slowest {max(times):.1f} ms, "
+            f"processor {statistics.mean(spent):.1f} ms (goal: 10)"
+        )
 
 
 async def lags(url: str, seconds: int) -> list[float]:
@@ -172,13 +210,17 @@ def main() -> None:
 
 def measure_ticks(server: Server, due: int) -> None:
     with database(server) as url:
-        bulk = bulk_rate(url, due)
-    print(f"bulk: {bulk:,.0f} jobs/s by one client in batches of {BATCH}")
+        bulk, cost = bulk_rate(url, due)
+    print(f"bulk: {bulk:,.0f} jobs/s by one client in batches of {BATCH}, processor {cost * 1e6:.1f} us a job")
     for schedulers in (1, 4):
         with database(server) as url:
             add_schedules(url, due)
             rate = tick_rate(url, schedulers)
         print(f"tick: {rate:,.0f} jobs/s by {schedulers} scheduler(s): {rate / bulk:.2f} of the bulk rate (goal: 0.25)")
+    with database(server) as url:
+        add_schedules(url, min(due, 20_000))
+        own = tick_cost(url, min(due, 20_000) // BATCH - 1)
+    print(f"tick: processor {own * 1e6:.1f} us a job, by which its rate is {cost / own:.2f} of the bulk rate")
 
 
 def measure_large(server: Server, table: int) -> None:
