@@ -8,18 +8,18 @@ CREATE OR REPLACE FUNCTION {jcron}.parse_cron(
 RETURN parse_cron(pattern, tz, dst, anchor);
 
 CREATE OR REPLACE FUNCTION {jcron}.next_run(cron cron, after timestamptz DEFAULT now()) RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
-RETURN to_timestamp(cron_after(cron, NULL, CASE isfinite(after) WHEN false THEN 253402300800 ELSE floor(extract(epoch FROM after))::bigint END, NULL));
+RETURN next_run(cron, after);
 
 CREATE OR REPLACE FUNCTION {jcron}.prev_run(cron cron, before timestamptz DEFAULT now()) RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
 RETURN prev_run(cron, before);
 
 CREATE OR REPLACE FUNCTION {jcron}.next_time(pattern text, after timestamptz DEFAULT now()) RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
-RETURN {jcron}.next_run(parse_cron(pattern), after);
+RETURN next_run(parse_cron(pattern), after);
 
 CREATE OR REPLACE FUNCTION {jcron}.next_time(
   pattern text, after timestamptz, tz text, dst text DEFAULT 'default', anchor timestamptz DEFAULT '1970-01-01 00:00:00+00'
 ) RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
-RETURN {jcron}.next_run(parse_cron(pattern, tz, dst, anchor), after);
+RETURN next_run(parse_cron(pattern, tz, dst, anchor), after);
 
 CREATE OR REPLACE FUNCTION {jcron}.prev_time(pattern text, before timestamptz DEFAULT now()) RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
 RETURN prev_run(parse_cron(pattern), before);
@@ -62,12 +62,12 @@ CREATE OR REPLACE FUNCTION {jcron}.get_duration(
 RETURN cron_window_length(parse_cron(pattern, tz, dst, anchor), after);
 
 CREATE OR REPLACE FUNCTION {jcron}.time_until_next(pattern text, now timestamptz DEFAULT now()) RETURNS interval LANGUAGE sql STABLE PARALLEL SAFE
-RETURN {jcron}.next_run(parse_cron(pattern), now) - now;
+RETURN next_run(parse_cron(pattern), now) - now;
 
 CREATE OR REPLACE FUNCTION {jcron}.time_until_next(
   pattern text, now timestamptz, tz text, dst text DEFAULT 'default', anchor timestamptz DEFAULT '1970-01-01 00:00:00+00'
 ) RETURNS interval LANGUAGE sql STABLE PARALLEL SAFE
-RETURN {jcron}.next_run(parse_cron(pattern, tz, dst, anchor), now) - now;
+RETURN next_run(parse_cron(pattern, tz, dst, anchor), now) - now;
 
 -- Whether a pattern is one: for a CHECK, say. Zone names stand in the functions' own text, so that it holds during a restore, too.
 CREATE OR REPLACE FUNCTION {jcron}.is_valid_pattern(pattern text, tz text DEFAULT 'UTC') RETURNS boolean LANGUAGE sql IMMUTABLE

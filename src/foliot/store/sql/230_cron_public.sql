@@ -17,11 +17,9 @@ BEGIN
   RETURN CASE WHEN to_timestamp(t) = at THEN t ELSE t + 1 END;
 END $$;
 
--- The first instant later than this one; NULL if there is none.
-CREATE OR REPLACE FUNCTION next_run(cron cron, after timestamptz) RETURNS timestamptz LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
-BEGIN
-  RETURN to_timestamp(cron_after(cron, NULL, cron_seconds(after), NULL));
-END $$;
+-- The first instant later than this one; NULL if there is none. PostgreSQL puts the expression in place of the call. What is not finite is refused behind it.
+CREATE OR REPLACE FUNCTION next_run(cron cron, after timestamptz) RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
+RETURN to_timestamp(cron_after(cron, NULL, CASE isfinite(after) WHEN false THEN 253402300800 ELSE floor(extract(epoch FROM after))::bigint END, NULL));
 
 -- The last instant earlier than this one; NULL if there is none.
 CREATE OR REPLACE FUNCTION prev_run(cron cron, before timestamptz) RETURNS timestamptz LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
