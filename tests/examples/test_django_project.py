@@ -91,7 +91,7 @@ def test_four_web_processes_with_nodes_ship_each_order_once(project: Project) ->
     assert project.sql("SELECT DISTINCT state FROM foliot.nodes") == [("left",)]
 
 
-@pytest.mark.timeout(400)  # the first time the environment is made
+@pytest.mark.long  # tests/docs/test_django_guide.py runs a worker on Django 6 each time
 def test_a_worker_of_its_own_runs_what_the_web_has_enqueued(newest: Project) -> None:
     command = [newest.python, *GUNICORN, "--config", "python:config"]  # not the file that runs nodes
     with serving(command, PROJECT, newest.environment) as web:

@@ -18,6 +18,7 @@ from starlette.routing import Route
 from foliot import App
 from foliot.errors import SchemaError
 from foliot.integrations.fastapi import FoliotApp, NotInApplication, foliot_app, lifespan
+from tests.waiting import until
 
 
 async def get(api: Any, path: str) -> Any:
@@ -69,7 +70,7 @@ def test_endpoints_of_both_colours_enqueue_and_leave_no_connection(schema_databa
             return [await get(api, "/async"), await get(api, "/blocking")]
 
     made = asyncio.run(serve())
-    assert sessions(schema_database) == []
+    until(lambda: sessions(schema_database) == [])
     assert len({app.jobs.get(each).id for each in map(UUID, made)}) == 2
     app.close()
 
@@ -91,7 +92,7 @@ def test_a_node_works_while_the_server_lives(schema_database: str) -> None:
     assert asyncio.run(serve()) == "done"
     with psycopg.connect(schema_database) as connection:
         assert connection.execute("SELECT state FROM foliot.nodes").fetchall() == [("left",)]
-    assert sessions(schema_database) == []
+    until(lambda: sessions(schema_database) == [])
 
 
 def test_a_server_with_a_node_does_not_start_without_the_schema(database: str) -> None:
