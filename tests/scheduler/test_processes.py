@@ -1,0 +1,68 @@
+"""Real worker processes, of which one is killed after the other, and a server that crashes: each second's slot once."""
+
+from __future__ import annotations
+
+import signal
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import psycopg
+
+from foliot.store.install import install
+from tests.chaos.server import ChaosServer
+from tests.chaos.workers import Workers
+from tests.conftest import BINARIES
+from tests.waiting import until
+
+SETTINGS = {"lease": "2", "poll_interval": "20ms", "poll_max_interval": "100ms"}
+MADE = """
+    SELECT j.slot FROM foliot.job j JOIN foliot.schedules s ON s.id = j.schedule_id
+    WHERE s.name = 'each second' ORDER BY 1"""
+RAN = "SELECT count(*) FROM foliot.slot WHERE name = 'each second' AND outcome = 'succeeded'"
+STARTS = "SELECT 1 FROM foliot.slot WHERE kind = 'start'"
+COMMANDS = (
+    "SELECT (SELECT count(*) FROM ran), count(*) FROM foliot.slot WHERE name = 'command' AND outcome = 'succeeded'"
+)
+
+
+def wait_for_more(server: ChaosServer, count: int) -> None:
+    with psycopg.connect(server.url, autocommit=True) as connection:
+
+        def ran() -> int:
+            row = connection.execute(RAN).fetchone()
+            return int(row[0]) if row else 0
+
+        so_far = ran()
+        until(lambda: ran() >= so_far + count, patience=60)
+
+
+def test_every_second_has_its_run_whoever_dies(tmp_path: Path) -> None:
+    with ChaosServer(BINARIES[0]) as server:
+        install(server.url)
+        server.sql("CREATE TABLE ran (at timestamptz)")
+        workers = Workers(tmp_path, tmp_path / "journal", SETTINGS, application="tests.scheduler.application:app")
+        try:
+            first = workers.start(server.url)
+            wait_for_more(server, 2)
+            second = workers.start(server.url)
+            until(lambda: len(server.sql("SELECT 1 FROM foliot.node WHERE state = 'active'")) == 2, patience=60)
+            first.kill()
+            wait_for_more(server, 2)
+            server.stop(signal.SIGQUIT)
+            server.start()
+            wait_for_more(server, 2)
+            third = workers.start(server.url)
+            until(
+                lambda: server.sql("SELECT 1 FROM foliot.node WHERE state = 'active' AND pid = %s", third.process.pid),
+                60,
+            )
+            second.kill()
+            wait_for_more(server, 2)
+            workers.stop()
+        finally:
+            workers.kill_all()
+        slots: list[datetime] = [slot for (slot,) in server.sql(MADE)]
+        assert slots == [slots[0] + n * timedelta(seconds=1) for n in range(len(slots))]
+        assert len(server.sql(STARTS)) == 1, "nodes of the app were alive all the time"
+        ((effects, successes),) = server.sql(COMMANDS)
+        assert effects == successes > 0
