@@ -30,11 +30,11 @@ FOREVER = 1e9
 class Scheduler:
     def __init__(self, line: Line, events: Events) -> None:
         self._line, self._events = line, events
-        self._next_full, self._connection = 0.0, -1
+        self._next_full, self._connection, self._news = 0.0, -1, True
 
     def heard(self) -> None:
         """A schedule was written, and may be due since any time."""
-        self._next_full = 0.0
+        self._news = True
 
     async def run(self) -> float:
         """One tick; seconds until the next one.
@@ -42,10 +42,9 @@ class Scheduler:
         Mostly it looks at the last minutes only: entries that an old snapshot keeps in the index are not walked again.
         After an outage everything may be due, so then it looks at all.
         """
-        full = time.monotonic() >= self._next_full or self._connection != self._line.connections
-        ((fired, missed, skipped, wait, events),) = await self._line.execute(
-            "tick", (BATCH, FOREVER if full else RECENT)
-        )
+        full = self._news or time.monotonic() >= self._next_full or self._connection != self._line.connections
+        self._news = False  # before the look: what is heard meanwhile it may not see
+        ((fired, missed, skipped, wait, events),) = await self._look(full)
         self._connection = self._line.connections
         done = fired + missed + skipped
         if done:
@@ -55,6 +54,13 @@ class Scheduler:
         if events != "[]":
             tell(self._events, events)
         return _pause(wait, done)
+
+    async def _look(self, full: bool) -> list[tuple[Any, ...]]:
+        try:
+            return await self._line.execute("tick", (BATCH, FOREVER if full else RECENT))
+        except BaseException:
+            self._news = full
+            raise
 
     async def run_all(self) -> None:
         """Until nothing is due that is not in other hands."""

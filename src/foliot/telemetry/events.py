@@ -19,7 +19,8 @@ EVENTS = frozenset(
     {
         "job_enqueued", "job_unblocked", "job_started", "job_completed", "job_failed", "job_retry", "job_died",
         "job_snoozed", "job_released", "job_reclaimed", "job_canceled", "job_rescheduled",
-        "node_started", "node_lost", "node_stopped", "scheduler_started", "scheduler_stopped", "schedule_fired", "schedule_overdue", "rebalance",
+        "node_started", "node_lost", "node_stopped", "rebalance",
+        "scheduler_started", "scheduler_stopped", "schedule_fired", "schedule_overdue",
     }
 )  # fmt: skip
 
