@@ -15,6 +15,7 @@ import psycopg
 import foliot
 from benchmarks.adapters import contract
 from benchmarks.adapters.contract import DSN, OPTIONS, answer, chunks, hit, report
+from foliot.model.ids import new_id
 
 app = foliot.App(DSN)
 
@@ -62,8 +63,9 @@ def bulk_from_python(n: int) -> None:
 
 
 def bulk_by_function(n: int) -> None:
-    """What another language would send: the documented call, with nothing but type and payload."""
-    arrays = [json.dumps([{"type": "noop", "payload": {"number": i}} for i in numbers]) for numbers in chunks(n)]
+    """What another language would send: id, type and payload."""
+    jobs = ([{"id": str(new_id()), "type": "noop", "payload": {"number": i}} for i in numbers] for numbers in chunks(n))
+    arrays = [json.dumps(each) for each in jobs]
     with psycopg.connect(DSN, autocommit=True) as connection:
         began = time.perf_counter()
         for array in arrays:
@@ -72,14 +74,14 @@ def bulk_by_function(n: int) -> None:
 
 
 def bulk_by_copy(n: int) -> None:
-    """Ten thousand rows of type and payload a transaction."""
-    texts = ["".join(f'noop\t{{"number": {i}}}\n' for i in numbers) for numbers in chunks(n, 10_000)]
+    """Ten thousand rows of id, type and payload a transaction."""
+    texts = ["".join(f'{new_id()}\tnoop\t{{"number": {i}}}\n' for i in numbers) for numbers in chunks(n, 10_000)]
     with psycopg.connect(DSN, autocommit=True) as connection:
         began = time.perf_counter()
         for text in texts:
             with connection.transaction(), connection.cursor() as cursor:
                 cursor.execute("CREATE TEMP TABLE incoming OF foliot.new_job ON COMMIT DROP")
-                with cursor.copy("COPY incoming (type, payload) FROM STDIN") as copy:
+                with cursor.copy("COPY incoming (id, type, payload) FROM STDIN") as copy:
                     copy.write(text)
                 cursor.execute("SELECT FROM foliot.enqueue_from('incoming')")
         report(n, time.perf_counter() - began)
