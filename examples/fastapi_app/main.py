@@ -8,10 +8,12 @@ from uuid import UUID
 
 import tasks
 from database import engine, sessions
-from fastapi import FastAPI, HTTPException
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.responses import JSONResponse
 from models import Order
 from pydantic import BaseModel
 
+from foliot import NoSuchJob
 from foliot.integrations.fastapi import FoliotApp, lifespan
 
 
@@ -23,6 +25,11 @@ async def whole_life(api: FastAPI) -> AsyncIterator[None]:
 
 
 api = FastAPI(lifespan=whole_life)
+
+
+@api.exception_handler(NoSuchJob)
+async def no_such_job(request: Request, error: NoSuchJob) -> JSONResponse:
+    return JSONResponse({"detail": error.message}, status_code=404)
 
 
 class NewOrder(BaseModel):

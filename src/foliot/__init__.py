@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from foliot.app.rule_checks import InvalidSchedule
     from foliot.app.task import Call, Task
     from foliot.client.clients import AsyncClient, Client
+    from foliot.client.plans import NoSuchJob
     from foliot.errors import FoliotError
     from foliot.model.job import JobFilter, JobRecord
     from foliot.model.retry import Retry
@@ -38,6 +39,7 @@ _HOMES = {
     "JobFilter": "foliot.model.job",
     "JobRecord": "foliot.model.job",
     "PayloadStore": "foliot.payloads.store",
+    "NoSuchJob": "foliot.client.plans",
     "Permanent": "foliot.model.signals",
     "Reason": "foliot.model.schedule",
     "Retry": "foliot.model.retry",
@@ -71,6 +73,7 @@ __all__ = [
     "JobFailed",
     "JobFilter",
     "JobRecord",
+    "NoSuchJob",
     "PayloadStore",
     "Permanent",
     "Reason",

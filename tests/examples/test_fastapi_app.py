@@ -65,3 +65,4 @@ def test_a_worker_of_its_own_ships_what_the_web_has_enqueued(project: Project) -
         assert "tasks:app   1 task  2 queues (default, warehouse)" in said
         told = web("GET", f"/jobs/{placed['job']}")[1]
         assert (told["state"], told["attempt"], told["error"]) == ("succeeded", 1, None)
+        assert web("GET", "/jobs/019a0000-0000-7000-8000-000000000000")[0] == 404
