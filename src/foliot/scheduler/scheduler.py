@@ -42,10 +42,9 @@ class Scheduler:
         Mostly it looks at the last minutes only: entries that an old snapshot keeps in the index are not walked again.
         After an outage everything may be due, so then it looks at all.
         """
-        full = self._news or time.monotonic() >= self._next_full or self._connection != self._line.connections
+        full = self._news or time.monotonic() >= self._next_full
         self._news = False  # before the look: what is heard meanwhile it may not see
         ((fired, missed, skipped, wait, events),) = await self._look(full)
-        self._connection = self._line.connections
         done = fired + missed + skipped
         if done:
             logger.debug("Tick: %d jobs, %d slots missed, %d skipped", fired, missed, skipped)
@@ -53,13 +52,21 @@ class Scheduler:
             self._next_full = time.monotonic() + FULL_LOOK_EVERY
         if events != "[]":
             tell(self._events, events)
+        if self._was_away() and not full:
+            self._news = True
+            return 0.0
         return _pause(wait, done)
+
+    def _was_away(self) -> bool:
+        """Whether the connection was another at the last tick."""
+        before, self._connection = self._connection, self._line.connections
+        return before != self._connection
 
     async def _look(self, full: bool) -> list[tuple[Any, ...]]:
         try:
             return await self._line.execute("tick", (BATCH, FOREVER if full else RECENT))
         except BaseException:
-            self._news = full
+            self._news = True
             raise
 
     async def run_all(self) -> None:
