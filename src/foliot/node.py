@@ -55,7 +55,7 @@ def plan_for(
 ) -> Plan:
     return Plan(
         url=url,
-        listen_url=settings.listen_url or url,
+        listen_url=settings.listen_url,
         schema=settings.schema,
         name=settings.node_name or default_name(),
         app=app,
@@ -101,7 +101,7 @@ class Node:
 
     async def _run(self) -> None:
         plan = self.plan
-        bell = Doorbell(plan.listen_url or plan.url, self._queries)
+        bell = Doorbell(plan.listen_url or plan.url, self._queries, direct=plan.listen_url is not None)
         line = Line(plan.url, self._queries, purpose="chores", patience=max(5.0, plan.lease), prepare=plan.prepare)
         worker = Worker(plan, self._queries, self._handlers, self._events, bell)
         self._worker = worker
@@ -203,7 +203,7 @@ class Node:
 
 async def _listen(bell: Doorbell) -> None:
     """Keeps the bell connected; while it is not, everybody polls."""
-    while True:
+    while not bell.deaf:
         if not bell.listening:
             try:
                 await bell.open()

@@ -124,7 +124,9 @@ class Settings:
         "a whole number from 1",
     )
     prepared_statements: bool = _setting(
-        True, "Prepare statements; false behind a pooler that loses them (PgBouncer before 1.21).", "true or false"
+        True,
+        "Prepare statements, except through a pooler that shows itself; false where one that does not loses them.",
+        "true or false",
     )
     lease: Duration = _setting(
         30.0,

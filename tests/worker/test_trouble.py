@@ -20,6 +20,8 @@ from foliot.worker import floors
 from foliot.worker import worker as worker_module
 from foliot.worker.engine import Capacity
 from tests.chaos.proxy import Proxy
+from tests.pooler import Pooler, run_pooler
+from tests.servers import Server
 from tests.worker.conftest import Workbench
 
 ONE_THREAD = Capacity({"async": 5, "thread": 1, "process": 1}, 5)
@@ -467,3 +469,38 @@ async def test_nothing_above_the_floors_is_not_nothing(bench: Workbench, monkeyp
         await task.aenqueue()
     await bench.work_off(capacity=Capacity({"async": 1, "thread": 1, "process": 1}, 1))
     assert bench.sql("SELECT count(*) FROM foliot.jobs") == [(0,)]
+
+
+# -- behind a pooler
+
+
+@pytest.fixture
+def pooler(server: Server) -> Iterator[Pooler]:
+    with run_pooler(server) as pooler:
+        yield pooler
+
+
+async def test_a_whole_node_works_behind_a_pooler_that_shares_sessions(
+    bench: Workbench, pooler: Pooler, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is prepared, nobody listens, no session keeps a lock: heartbeats and handlers' transactions included."""
+
+    @bench.app.task
+    async def write(connection: foliot.AsyncConnection) -> int:
+        for _ in range(8):
+            rows = await connection.execute("SELECT %s::int", (5,))
+        row = await rows.fetchone()
+        assert row is not None
+        return int(row[0])
+
+    async with bench.working(url=pooler.url(urlsplit(bench.url).path.lstrip("/")), listen_url=None) as node:
+        await _started(bench, node)
+        jobs = [await write.aenqueue() for _ in range(10)]
+        assert [await job.aresult(timeout=20) for job in jobs] == [5] * 10
+        await bench.until(lambda: bench.sql("SELECT 1 FROM foliot.beats WHERE n >= 8"))
+        assert node.worker.doorbell.deaf
+        porters = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'"
+        assert bench.sql(porters) == [(0,)]
+    assert [r.getMessage() for r in caplog.records if r.levelname in ("WARNING", "ERROR")] == [
+        "Behind a pooler nothing rings: jobs are looked for now and then, or listen_url is set"
+    ]

@@ -48,6 +48,8 @@ _TRANSPORT = {
 class Connection(psycopg.Connection[TupleRow]):
     """A blocking connection, safe from role defaults."""
 
+    is_pooled = False
+
     @classmethod
     def connect(cls, conninfo: str = "", **more: Any) -> Self:
         """`more` is what psycopg takes: autocommit, application_name, ...; and `session` for other SESSION_DEFAULTS."""
@@ -60,11 +62,14 @@ class Connection(psycopg.Connection[TupleRow]):
                 wanted = _next_try(error, wanted)
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         connection.read_only = False
+        _mark_pooled(connection, wanted)
         return connection
 
 
 class AsyncConnection(psycopg.AsyncConnection[TupleRow]):
     """The same for asyncio."""
+
+    is_pooled = False
 
     @classmethod
     async def connect(cls, conninfo: str = "", **more: Any) -> Self:
@@ -77,7 +82,15 @@ class AsyncConnection(psycopg.AsyncConnection[TupleRow]):
                 wanted = _next_try(error, wanted)
         await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
         await connection.set_read_only(False)
+        _mark_pooled(connection, wanted)
         return connection
+
+
+def _mark_pooled(connection: Connection | AsyncConnection, wanted: Mapping[str, Any]) -> None:
+    """Who refused our options shares its sessions: what one client prepares, another stumbles on."""
+    connection.is_pooled = "options" not in wanted
+    if connection.is_pooled:
+        connection.prepare_threshold = None
 
 
 def startup_parameters(url: str, session: Mapping[str, str] = SESSION_DEFAULTS) -> dict[str, Any]:

@@ -32,8 +32,10 @@ LOCK_CLASS = 1181707369  # "Foli" as four bytes; the second number is the oid of
 class Doorbell:
     """One listening connection per process."""
 
-    def __init__(self, url: str, queries: Queries) -> None:
-        self._url, self._queries = url, queries
+    def __init__(self, url: str, queries: Queries, *, direct: bool = False) -> None:
+        """`direct`: somebody said that this address leads to the server itself; else a pooler's refusals tell."""
+        self._url, self._queries, self._direct = url, queries, direct
+        self.deaf = False  # for good
         self._connection: AsyncConnection | None = None
         self._key = 0
         self._watched: int | None = None  # the descriptor, since a broken connection does not tell it any more
@@ -46,7 +48,14 @@ class Doorbell:
 
     async def open(self) -> None:
         """Listens, or says why it cannot; may be called again after the connection was lost."""
-        connection = await AsyncConnection.connect(self._url, autocommit=True, application_name="foliot listener")
+        connection = await AsyncConnection.connect(
+            self._url, autocommit=True, prepare_threshold=None, application_name="foliot listener"
+        )
+        if connection.is_pooled and not self._direct:
+            await connection.close()
+            self.deaf = True
+            logger.warning("Behind a pooler nothing rings: jobs are looked for now and then, or listen_url is set")
+            return
         try:
             with deadline(connection, PATIENCE):
                 cursor = await connection.execute(self._queries["doorbell"].encode())

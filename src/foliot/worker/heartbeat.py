@@ -116,6 +116,7 @@ class Heartbeat(threading.Thread):
             self._connection = Connection.connect(
                 self._url,
                 autocommit=True,
+                prepare_threshold=None,
                 application_name="foliot heartbeat",
                 connect_timeout=max(2, int(self._lease / 3)),
             )

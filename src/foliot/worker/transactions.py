@@ -26,8 +26,8 @@ PATIENCE = 10.0  # for a connection
 class Transactions:
     """Connections for handlers, apart from the worker's own, opened when the first transactional job runs."""
 
-    def __init__(self, url: str, *, lease: float, most: int) -> None:
-        self._url, self._most = url, most
+    def __init__(self, url: str, *, lease: float, most: int, prepare: bool = True) -> None:
+        self._url, self._most, self._prepare = url, most, prepare
         self._idle_limit = f"{int(lease * 1000)}ms"
         self._pool: ConnectionPool[Connection] | None = None
         self._async_pool: AsyncConnectionPool[AsyncConnection] | None = None
@@ -101,7 +101,7 @@ class Transactions:
             "min_size": 0,
             "max_size": self._most,
             "name": "foliot handlers",
-            "kwargs": {"application_name": "foliot handler"},
+            "kwargs": {"application_name": "foliot handler", "prepare_threshold": 5 if self._prepare else None},
         }
 
     async def close(self) -> None:

@@ -51,7 +51,7 @@ class Worker:
         self._claims = self._line("claims")
         self._settler = Settler(self._line("settlements"))
         self._claimer = Claimer(self._claims, plan.queues)
-        self._transactions = Transactions(plan.url, lease=plan.lease, most=plan.capacity.total)
+        self._transactions = Transactions(plan.url, lease=plan.lease, most=plan.capacity.total, prepare=plan.prepare)
         self.engine = Engine(handlers, plan.capacity, self._settler, events, self._transactions)
         self._threads = Threads(plan.capacity.by_kind["thread"], self.engine.ended_elsewhere, self._transactions)
         self._processes = Processes(
