@@ -16,6 +16,7 @@ from benchmarks.goals import verdicts
 from benchmarks.measures.sizes import Sizes
 from benchmarks.peers import PEERS
 from benchmarks.places import RESULTS
+from benchmarks.ratios import ratios
 from benchmarks.report import Results, medians_of, report
 from benchmarks.rounds import Care, take_rounds
 from benchmarks.servers import servers
@@ -98,8 +99,10 @@ def _write(path: Path, about: dict[str, object], results: Results) -> None:
     """After each measure, so that an interrupted run leaves what it has."""
     medians = medians_of(results)
     wanted = [vars(verdict) for verdict in verdicts(medians)]
+    beside = {ratio.text: ratio.value for ratio in ratios(medians)}
+    everything = {**about, "medians": medians, "ratios": beside, "wanted": wanted, "runs": results}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**about, "medians": medians, "wanted": wanted, "runs": results}, indent=1) + "\n")
+    path.write_text(json.dumps(everything, indent=1) + "\n")
 
 
 if __name__ == "__main__":

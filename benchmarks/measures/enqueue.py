@@ -24,4 +24,5 @@ def _produced(contestant: Contestant, command: str, jobs: int) -> Run:
     before = usage()
     made = contestant.call(command, jobs)
     cores = usage().since(before)
+    del cores["worker_cpu"]  # there is no worker
     return {"rate": made["n"] / made["seconds"], **cores, **(writes.per_job(jobs) if writes else {})}
