@@ -68,6 +68,8 @@ def plan_for(
         poll_max_interval=settings.poll_max_interval,
         poll_multiplier=settings.poll_multiplier,
         prepare=settings.prepared_statements,
+        jobs_per_child=settings.jobs_per_child,
+        memory_per_child=None if settings.memory_per_child is None else settings.memory_per_child * 2**20,
         once=once,
         scheduler=scheduler,
         declared=declared,

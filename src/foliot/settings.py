@@ -147,6 +147,12 @@ class Settings:
         None, "Handlers that run at once; unset: chosen by the number of cores.", "a whole number from 1"
     )
     processes: Count = _setting(1, "Worker processes under one supervisor.", "a whole number from 1")
+    jobs_per_child: Count | None = _setting(
+        None, "Replace a child process, which runs CPU-bound tasks, after so many jobs.", "a whole number from 1"
+    )
+    memory_per_child: Count | None = _setting(
+        None, "Replace such a child when it has had more memory than this, in MiB.", "a whole number from 1"
+    )
     scheduler: bool = _setting(True, "Turn due schedules into jobs on this node.", "true or false")
     drain_timeout: Duration = _setting(
         30.0,

@@ -386,3 +386,16 @@ def test_a_killed_worker_takes_its_children_with_it(ward: Ward) -> None:
     child = int(mark.read_text())
     worker.kill()
     until(lambda: not _alive(child))
+
+
+@pytest.mark.parametrize(
+    ("limit", "children"), [({"jobs_per_child": "2", "memory_per_child": "4000"}, 2), ({"memory_per_child": "1"}, 4)]
+)
+def test_children_are_replaced_at_their_limits(ward: Ward, limit: dict[str, str], children: int) -> None:
+    ward.start(concurrency="1", **limit)
+    used = []
+    for _ in range(4):
+        job = ward.enqueue("where")
+        ward.until_state(job)
+        used.append(ward.job(job, "result")[0])
+    assert len(set(used)) == children

@@ -106,9 +106,9 @@ class Limits:
         self.reached = False
 
     def check(self, finished: int) -> bool:
-        import resource
+        from foliot.worker.memory import peak_memory
 
-        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        grown = peak_memory() // 2**20
         self.reached = bool((self._jobs and finished >= self._jobs) or (self._memory and grown > self._memory))
         return self.reached
 

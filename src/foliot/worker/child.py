@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import os
 import pickle
-import resource
 import signal
 import socket
 import sys
@@ -21,6 +20,7 @@ from foliot.telemetry.context import current
 from foliot.telemetry.logs import configure_as_parent_did
 from foliot.worker.failures import PERMANENT, describe
 from foliot.worker.handlers import Handler
+from foliot.worker.memory import peak_memory
 from foliot.worker.processes import HEADER
 from foliot.worker.run import Claimed, Run
 
@@ -38,7 +38,7 @@ class Child:
         while (job := self._jobs.get()) is not None:
             answer = self._work(*job)
             with contextlib.suppress(BrokenPipeError):  # nobody is there to hear it; `_listen` ends this loop
-                self._send(*answer, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+                self._send(*answer, peak_memory())
 
     def _listen(self) -> None:
         """Jobs, and requests to stop the one that runs."""
