@@ -88,7 +88,9 @@ def test_code_that_cannot_be_imported_is_shown_and_mended_by_the_next_change(wor
     worker.says("handlers at once")
     worker.write("app = App()", "app = App(")
     worker.says("importing it failed")
+    worker.says("It starts again when the code changes.")
     worker.write("app = App(", "app = App()")
     worker.says("handlers at once", times=2)
     (tmp_path / "go-3").touch()
     assert worker.enqueue(3).result(PATIENCE) == "first"
+    assert worker.output.read_text().count("importing it failed") == 1

@@ -7,6 +7,7 @@ to do) is not, and leaves the others to us. No child outlives us: each watches i
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -85,6 +86,9 @@ class Supervisor:
             slot.reloading, slot.failures = False, 0
         elif code == 0 or (code in (_USAGE, _NO_DATABASE, _BROKEN_APP) and slot.starts == 1):
             slot.done, self._code = True, self._code or code
+        elif code == _BROKEN_APP and self.watched is not None:
+            slot.start_at = math.inf
+            typer.echo("It starts again when the code changes.", err=True)
         else:
             lived = time.monotonic() - slot.started
             slot.failures = 1 if lived > 60 else slot.failures + 1
