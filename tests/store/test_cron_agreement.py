@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import psycopg
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.store.cron_sql import Connection, ask_python, ask_sql
+from foliot.cron import Cron
+from tests.store.cron_sql import Connection, ask_python, ask_sql, in_utc
 from tests.unit.cron.strategies import PRODUCTIONS, Case, cases
 from tests.unit.cron.tally import Tally
 
@@ -44,8 +47,8 @@ def run(database: str, batches: int, capsys: pytest.CaptureFixture[str]) -> Tall
 
 
 def test_sql_and_python_agree(schema_database: str, capsys: pytest.CaptureFixture[str]) -> None:
-    tally = run(schema_database, 30, capsys)
-    assert tally.cases >= 600
+    tally = run(schema_database, 25, capsys)
+    assert tally.cases >= 500
     assert len(PRODUCTIONS - set(tally.shares)) <= 3
 
 
@@ -57,3 +60,34 @@ def test_sql_and_python_agree_on_a_hundred_thousand_cases(
     tally = run(schema_database, 5_100, capsys)
     assert tally.cases >= 100_000
     assert set(tally.shares) >= PRODUCTIONS
+
+
+WINDOWS = """
+    SELECT w.trigger, w."end", ARRAY(SELECT foliot.cron_upcoming(cron, 3, at)), foliot.cron_matches(cron, w."end")
+    FROM unnest(%s::text[], %s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[]) WITH ORDINALITY
+      u(pattern, tz, dst, anchor, at, i),
+      LATERAL (SELECT foliot.parse_cron(pattern, tz, dst, anchor) AS cron OFFSET 0) parsed,
+      foliot.cron_window(cron, at) w
+    ORDER BY i
+"""
+
+
+@pytest.mark.parametrize("batches", [8, pytest.param(500, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
+def test_windows_and_anchors_agree(schema_database: str, batches: int) -> None:
+    anchors = st.datetimes(timezones=st.just(UTC))
+    with psycopg.connect(schema_database, autocommit=True) as sql, sql.cursor(binary=True) as cursor:
+        sql.execute("SET timezone = 'UTC'")
+
+        @settings(RELAXED, max_examples=batches, phases=[Phase.generate])
+        @given(st.lists(st.tuples(cases(), anchors), min_size=BATCH, max_size=BATCH))
+        def check(batch: list[tuple[Case, datetime]]) -> None:
+            columns = zip(*((c.pattern, c.zone, c.dst, anchor, c.instant) for c, anchor in batch), strict=True)
+            answers = cursor.execute(WINDOWS, [list(column) for column in columns]).fetchall()
+            for (case, anchor), answer in zip(batch, answers, strict=True):
+                cron = Cron(case.pattern, case.zone, case.dst, anchor)
+                window, runs = cron.window(case.instant), cron.upcoming(3, case.instant)
+                ends = (None, None) if window is None else (in_utc(window.trigger), in_utc(window.end))
+                matches = None if window is None else cron.matches(window.end)
+                assert answer == (*ends, [in_utc(run) for run in runs], matches), (case, anchor)
+
+        check()
