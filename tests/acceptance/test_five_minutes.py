@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -18,17 +20,9 @@ from foliot.postgres.embedded import running_url
 from tests.acceptance.command import Foliot
 from tests.waiting import until
 
-TASKS = """
-from foliot import App, Retry
-
-app = App()
-
-
-@app.schedule("0 9 * * MON-FRI", tz="Europe/Paris", arguments={"name": "everybody"})
-@app.task(retry=Retry(max_attempts=5), timeout=30)
-async def hello(name: str) -> str:
-    return f"hello {name}"
-"""
+README = (Path(__file__).parents[2] / "README.md").read_text()
+[TASKS] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+COMMANDS = [shlex.split(line, comments=True) for line in re.findall(r"^\$ (.*)$", README, re.MULTILINE)]
 PATIENCE = 60
 
 
@@ -95,11 +89,14 @@ def test_the_first_five_minutes(project: Foliot) -> None:
         assert "tasks:app   1 task  1 queue (default)  1 schedule" in running.said
         job = project("jobs", "enqueue", "tasks.hello", '{"name": "you"}').stdout.strip()
         running.wait_for(f"{job}  attempt 1  succeeded")
-        code = "from tasks import hello; print(hello.enqueue('me').result(timeout=20))"
-        assert python(project, code) == "hello me"
+        [code] = [words[2] for words in COMMANDS if words[0] == "python"]
+        assert python(project, code.replace("timeout=5", "timeout=60")) == "hello me"
         assert "succeeded" in project("jobs", "show", job).stdout
-        assert "default" in project("queues").stdout
-        assert project("schedules", "why", "tasks.hello").stdout.startswith("tasks.hello fires ")
+        typed = [words[1:] for words in COMMANDS if words[0] == "foliot" and words[1] != "up"]
+        said = {tuple(words): project(*words).stdout for words in typed}
+        assert "default" in said["queues",]
+        assert job in said["jobs",]
+        assert said["schedules", "why", "tasks.hello"].startswith("tasks.hello fires ")
         running.process.send_signal(signal.SIGINT)
         assert running.process.wait(PATIENCE) == 0
     assert running_url(project.directory) is None, "PostgreSQL must stop with the last one who uses it"

@@ -52,6 +52,17 @@ def test_every_link_of_a_document_leads_somewhere(document: Path) -> None:
     assert [link for link in links if not (document.parent / link).exists()] == []
 
 
+def test_every_page_that_shows_code_is_read_by_a_test() -> None:
+    tests = [test.read_text() for test in ROOT.glob("tests/**/test_*.py") if test != Path(__file__)]
+    unread = [
+        str(page.relative_to(ROOT))
+        for page in DOCUMENTS
+        if re.search(r"```(python|sql|console)", page.read_text())
+        and not any(page.name in test or f'/ "{page.parent.name}")' in test for test in tests)
+    ]
+    assert unread == []
+
+
 def test_every_page_is_found_from_the_index() -> None:
     """A decision is found in its directory."""
     index = ROOT / "docs" / "index.md"
