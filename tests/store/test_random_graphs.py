@@ -16,7 +16,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.store.harness import Db, End, Session
+from tests.store.harness import Db, End, Session, settlement
 from tests.waiting import until
 
 RULES = ("all_succeeded", "all_succeeded", "all_finished", "any_failed")
@@ -90,18 +90,15 @@ def produce(session: Session, graphs: list[list[Node]], chance: random.Random) -
 def work(session: Session, epoch: int, plan: dict[UUID, Node], chance: random.Random, left: set[UUID]) -> None:
     """Claims, settles, and mostly looks at what waits for it, until all jobs have ended."""
     while left:
-        rows = session.claim(epoch, chance.randint(1, 6))
-        ended = [row for row in rows if not chance.random() < 0.1]
+        rows, told = session.claim(epoch, chance.randint(1, 6)), list[Any]()
         if rows and all(plan[row.id].does == "succeeded" for row in rows) and chance.random() < 0.7:
-            ended = rows
-            session.call("settle", epoch=epoch, ids=[row.id for row in rows], fences=[row.fence for row in rows])
+            told = session.call("settle", epoch=epoch, ids=[row.id for row in rows], fences=[row.fence for row in rows])
         elif rows:
-            permanent = {"kind": "permanent"}
-            session.settle(
-                epoch, *(End(row, plan[row.id].does if row in ended else "released", error=permanent) for row in rows)
-            )
+            how = [plan[row.id].does if chance.random() < 0.9 else "released" for row in rows]
+            ends = [End(row, word, error={"kind": "permanent"}) for row, word in zip(rows, how, strict=True)]
+            told = session.call("settle", **settlement(epoch, *ends))
         if chance.random() < 0.6:
-            session.call("unblock", parents=[row.id for row in ended])
+            session.call("unblock", ids=[row.id for row in told if row.state == "blocked"])
         elif chance.random() < 0.5:
             session.call("unblock", max=chance.choice((1, 3, 1000)))
         left -= {row.id for row in session.execute("SELECT id FROM foliot.finished_jobs")}

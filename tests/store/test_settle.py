@@ -114,7 +114,7 @@ def test_the_answer_says_when_it_runs_again(db: Db) -> None:
     job = db.enqueue(retry={"kind": "fixed", "base": 9, "jitter": 0})
     held = db.claim_one(epoch)
     (row,) = db.call("settle", epoch=epoch, ids=[job], fences=[held.fence], outcomes=["failed"])
-    assert tuple(row) == (job, "failed", db.after(9), False)
+    assert tuple(row) == (job, "failed", db.after(9))
 
 
 def test_a_released_job_goes_back_to_its_place(db: Db) -> None:
@@ -200,7 +200,7 @@ def test_who_does_not_hold_the_job_changes_nothing(db: Db, outcome: str | None, 
     before, attempts = db.look(job), db.attempts(job)
     outcomes = None if outcome is None else [outcome]
     answer = db.call("settle", epoch=epoch, ids=[job], fences=[fence], outcomes=outcomes, ages=[1.0])
-    assert [tuple(row) for row in answer] == [(job, None, None, False)]
+    assert [tuple(row) for row in answer] == [(job, None, None)]
     assert db.look(job) == before
     assert db.attempts(job) == attempts
 
@@ -290,7 +290,7 @@ def test_two_settles_of_one_run_meet_on_its_row_and_one_wins(db: Db) -> None:
     one.call("settle", epoch=epoch, ids=[job], fences=[fence])
     waiting = other.start("settle", epoch=epoch, ids=[job], fences=[fence], outcomes=["failed"]).blocked()
     one.commit()
-    assert [tuple(row) for row in waiting.rows()] == [(job, None, None, False)]
+    assert [tuple(row) for row in waiting.rows()] == [(job, None, None)]
     assert db.states(job) == ["succeeded"]
 
 

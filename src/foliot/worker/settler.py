@@ -32,6 +32,8 @@ logger = logging.getLogger("foliot.worker")
 
 LOOK_AGAIN = 1.0  # seconds between two looks at what somebody keeps locked
 DEEPEST_CASCADE = 100  # levels of canceled jobs that are followed at once
+RECENT = 30.0  # seconds; what a worker has noted itself is younger
+AT_ONCE = 1000  # jobs that one look decides
 
 
 @dataclass(slots=True)
@@ -122,7 +124,7 @@ class Settler:
         self._idle = asyncio.Event()
         self._idle.set()
         self._open: dict[int, int] = {}  # fence -> jobs of that claim not yet ended
-        self._parents: list[bytes] = []  # ended, and others wait for them
+        self._waiting: list[bytes] = []  # jobs that wait for what has ended
         self.epoch = 0
 
     @property
@@ -269,7 +271,7 @@ class Settler:
                     return await self._one_by_one(batch, closed, error)
                 await self._wait(error)
             else:
-                self._parents += [row[0] for row in rows if row[2]]
+                self._waiting += [row[0] for row in rows if row[1] == "blocked"]
                 refused = [row[0] for row in rows if row[1] is None]
                 return await self._not_by_us(dict(zip(batch.ids, batch.fences, strict=True)), refused)
 
@@ -280,25 +282,26 @@ class Settler:
         while True:
             try:
                 ours = await self._line.execute("settled_by", (uuids(refused), int8s([fences[i] for i in refused])))
-                self._parents += [row[0] for row in ours if row[1]]
+                self._waiting += [child for row in ours for child in row[1] or ()]
                 return list(set(refused) - {row[0] for row in ours})
             except (Disconnected, Refused) as error:
                 await self._wait(error)
 
     async def _unblock(self) -> None:
-        """Jobs that waited for what has ended. Those which are canceled for it may be waited for in turn."""
-        parents, self._parents = self._parents, []
-        for _ in range(DEEPEST_CASCADE if parents else 0):
+        """Jobs that waited for what has ended. Who waits for one that is canceled for it, the next look finds."""
+        waiting, self._waiting = self._waiting, []
+        query: str = "unblock"
+        params: tuple[Any, ...] = (uuids(waiting),)
+        for _ in range(DEEPEST_CASCADE if waiting else 0):
             try:
-                decided = await self._line.execute("unblock", (uuids(parents),))
+                decided = await self._line.execute(query, params)
             except (Disconnected, Refused) as error:
                 logger.warning("What waited is left to the chores: %s", error)
                 return
-            if decided:
-                self.on_unblocked(decided)
-            parents = [row[0] for row in decided if row[1] == "canceled"]
-            if not parents:
+            self.on_unblocked(decided)
+            if len(decided) < AT_ONCE and not any(row[1] == "canceled" for row in decided):
                 return
+            query, params = "unblock_any", (RECENT,)
 
     async def _wait(self, error: FoliotError) -> None:
         """For the database; not for a lock, which may be that of a single job."""
@@ -325,7 +328,7 @@ class Settler:
         while True:
             try:
                 rows = await self._line.execute("settle", self._refused_result(batch, closed, refusal))
-                self._parents += [row[0] for row in rows if row[2]]
+                self._waiting += [row[0] for row in rows if row[1] == "blocked"]
                 return [row[0] for row in rows if row[1] is None]
             except (Disconnected, Refused) as error:
                 await self._wait(error)
@@ -351,8 +354,8 @@ class Settler:
                     return await self._halve(endings, closed, error)
                 await self._wait(error)
             else:
-                self._parents += [row[0] for row in rows if row[2]]
-                return await self._settled(endings, {row[0]: row[1] for row in rows})
+                self._waiting += [row[0] for row in rows if row[1] == "blocked"]
+                return await self._settled(endings, {row[0]: row[1] for row in rows if row[1] != "blocked"})
 
     async def _settled(self, endings: list[Ending], states: dict[bytes, str | None]) -> list[Settled]:
         refused = [e.claimed.id for e in endings if states.get(e.claimed.id, "succeeded") is None]

@@ -10,28 +10,28 @@ CREATE TABLE dependencies (
   outcome text COLLATE "C" CHECK (outcome IN ('succeeded', 'failed', 'skipped')),                       -- of the parent; NULL: it is not finished
   PRIMARY KEY (parent, child),
   CHECK (child <> parent)
-) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
+) WITH (
+  fillfactor = 60,                                       -- outcome is in no index: the end of a parent is a HOT update
+  autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0
+);
 CREATE INDEX dependencies_child ON dependencies (child, place);
-CREATE INDEX dependencies_open ON dependencies (child) WHERE outcome IS NULL;
 
--- No key: two producers that name the same parent must not wait for each other.
+-- Who is to be looked at. No key: two producers that name the same parent must not wait for each other.
 CREATE TABLE unblocks (
-  parent uuid NOT NULL,
-  ended boolean NOT NULL,                                -- its end is noted on its dependencies; else a producer asks for that
-  after uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',   -- of its children, those up to here have been looked at
+  id uuid NOT NULL,
+  what text COLLATE "C" NOT NULL CHECK (what IN ('child', 'parent')),   -- a child of one that has ended; a parent that a producer has named
+  failed boolean NOT NULL DEFAULT false,                 -- the one that has ended did not succeed
   at timestamptz NOT NULL,
   by xid8 NOT NULL DEFAULT pg_current_xact_id()
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
-CREATE INDEX unblocks_parent ON unblocks (parent);
+CREATE INDEX unblocks_id ON unblocks (id);
 CREATE INDEX unblocks_at ON unblocks (at);
 
--- Where the functions are there already: these answer with more from now on, and their files make them again.
+-- Where the functions are there already: these take or answer more from now on, and their files make them again.
 DO $$
 BEGIN
   IF to_regtype('new_job') IS NOT NULL THEN
     DROP TYPE new_job CASCADE;
-    DROP FUNCTION settle(bigint, uuid[], bigint[], text[], float8[], interval[], jsonb[], jsonb[], bigint[], timestamptz);
-    DROP FUNCTION settle_each(bigint, uuid[], bigint[], text[], float8[], interval[], jsonb[], jsonb[], timestamptz);
     DROP FUNCTION finish(ending[], bigint, timestamptz);
   END IF;
 END $$;

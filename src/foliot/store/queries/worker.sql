@@ -26,18 +26,18 @@ FROM {schema}.claim(%s::bigint, %s::text[], %s::int, %s::int, false,
   floor_queues => %s::text[], floor_priorities => %s::smallint[], floor_times => %s::timestamptz[], floor_ids => %s::uuid[])
 
 -- name: settle_succeeded
-SELECT id, state, awaited FROM {schema}.settle(%s::bigint, %s::uuid[], %s::bigint[], ages => %s::float8[], results => %s::jsonb[], closed => %s::bigint[])
+SELECT id, state FROM {schema}.settle(%s::bigint, %s::uuid[], %s::bigint[], ages => %s::float8[], results => %s::jsonb[], closed => %s::bigint[])
 
 -- name: settle
-SELECT id, state, awaited FROM {schema}.settle(%s::bigint, %s::uuid[], %s::bigint[], %s::text[], %s::float8[], %s::interval[],
+SELECT id, state FROM {schema}.settle(%s::bigint, %s::uuid[], %s::bigint[], %s::text[], %s::float8[], %s::interval[],
   results => %s::jsonb[], errors => %s::jsonb[], closed => %s::bigint[])
 
 -- name: settled_by
--- After a lost reply: which of these did this claim end after all, for good or for another run? And may others wait for that?
+-- After a lost reply: which of these did this claim end after all, for good or for another run? And who waits for that?
 WITH ended AS MATERIALIZED (SELECT i.id, i.fence FROM unnest(%s::uuid[], %s::bigint[]) i(id, fence))
-SELECT f.id, EXISTS (SELECT FROM {schema}.unblocks u WHERE u.parent = f.id) FROM ended i JOIN {schema}.finished_jobs f ON f.id = i.id AND f.fence = i.fence WHERE f.finished_at >= clock_timestamp() - interval '1 hour'
+SELECT f.id, ARRAY(SELECT d.child FROM {schema}.dependencies d WHERE d.parent = f.id LIMIT 1000) FROM ended i JOIN {schema}.finished_jobs f ON f.id = i.id AND f.fence = i.fence WHERE f.finished_at >= clock_timestamp() - interval '1 hour'
 UNION ALL
-SELECT a.job_id, false FROM ended i JOIN {schema}.attempts a ON a.job_id = i.id AND a.fence = i.fence
+SELECT a.job_id, NULL FROM ended i JOIN {schema}.attempts a ON a.job_id = i.id AND a.fence = i.fence
 WHERE a.ended_at >= clock_timestamp() - interval '1 hour' AND a.outcome IN ('failed', 'timed_out', 'snoozed')
 
 -- name: kept_locked

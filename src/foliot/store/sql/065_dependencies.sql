@@ -7,9 +7,9 @@
 -- To its children a parent has `succeeded`, `failed` (it is dead or canceled), or was `skipped`: canceled because what it was there for did not happen. A child that
 -- needs the success of a skipped parent is skipped too: an alternative that is not needed takes what follows it along. No verdict depends on the order of the ends.
 --
--- Nobody counts. The transaction that ends a parent notes that on the parent's own dependencies and leaves a row in `unblocks`; it locks no child, so the parents of a
--- child never wait for each other. A later transaction, unblock(), looks whether the children have all they wait for. Of two parents that end at the same time the
--- one that commits last has its row looked at after both commits, so at least one look sees both ends. A crash in between leaves the row to whoever looks next.
+-- Nobody counts. The transaction that ends a parent notes that on the parent's own dependencies and leaves a row for each child in `unblocks`; it locks no child, so the
+-- parents of a child never wait for each other. A later transaction, unblock(), looks whether the children have all they wait for. Of two parents that end at the same
+-- time the one that commits last has its row looked at after both commits, so at least one look sees both ends. A crash in between leaves the row to whoever looks next.
 --
 -- A producer locks no parent: its transaction may stay open for hours. It leaves a row in `unblocks` too, upon which unblock() marks the parent as awaited, or finds that
 -- it has ended meanwhile.
@@ -35,7 +35,7 @@ BEGIN
     d AS (
       SELECT k.id AS child, coalesce(p.actual, w.parent) AS parent, min(w.place) AS place, k.run_if, k.tenant, k.type, coalesce(bool_or(p.fresh), false) AS own
       FROM known k CROSS JOIN LATERAL unnest(k.depends_on) WITH ORDINALITY w(parent, place) LEFT JOIN known p ON p.id = w.parent
-      WHERE k.actual = k.id AND k.fresh IS NOT FALSE AND NOT EXISTS (SELECT FROM dependencies e WHERE e.child = k.id)
+      WHERE k.actual = k.id AND k.fresh IS NOT FALSE AND (SELECT true FROM dependencies e WHERE e.child = k.id LIMIT 1) IS NULL
       GROUP BY 1, 2, 4, 5, 6)
   SELECT array_agg(d.child), array_agg(d.parent), array_agg(d.place), array_agg(coalesce(d.run_if, 'all_succeeded')), array_agg(d.tenant), array_agg(d.type),
       array_agg(DISTINCT d.parent) FILTER (WHERE d.own)
@@ -51,6 +51,9 @@ END $$;
 CREATE OR REPLACE FUNCTION add_dependencies(children uuid[], parents uuid[], places int[], rules text[], own uuid[], t timestamptz) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET jit = off AS $$
 #variable_conflict use_column
+DECLARE
+  asked uuid[];
+  decidable uuid[];
 BEGIN
   WITH foreigners AS MATERIALIZED (SELECT DISTINCT p AS id FROM unnest(add_dependencies.parents) p EXCEPT SELECT unnest(add_dependencies.own)),
     succeeded AS MATERIALIZED (SELECT x.id FROM foreigners x CROSS JOIN LATERAL (
@@ -58,11 +61,14 @@ BEGIN
     added AS (INSERT INTO dependencies (child, parent, place, run_if, outcome)
       SELECT d.child, d.parent, d.place, d.rule, CASE WHEN s.id IS NOT NULL THEN 'succeeded' END
       FROM unnest(add_dependencies.children, add_dependencies.parents, add_dependencies.places, add_dependencies.rules) d(child, parent, place, rule)
-      LEFT JOIN succeeded s ON s.id = d.parent)
-  INSERT INTO unblocks (parent, ended, at) SELECT x.id, false, add_dependencies.t FROM foreigners x WHERE x.id NOT IN (SELECT s.id FROM succeeded s);
-  IF FOUND THEN PERFORM wake_unblockers(); END IF;
-  PERFORM decide(ARRAY(SELECT DISTINCT c FROM unnest(add_dependencies.children) c WHERE NOT EXISTS (
-    SELECT FROM dependencies d WHERE d.child = c AND d.outcome IS NULL)), add_dependencies.t);
+      LEFT JOIN succeeded s ON s.id = d.parent RETURNING child, outcome)
+  SELECT ARRAY(SELECT x.id FROM foreigners x WHERE x.id NOT IN (SELECT s.id FROM succeeded s)), ARRAY(SELECT a.child FROM added a GROUP BY 1 HAVING bool_and(a.outcome IS NOT NULL))
+    INTO asked, decidable;
+  IF cardinality(asked) > 0 THEN
+    INSERT INTO unblocks (id, what, at) SELECT x, 'parent', add_dependencies.t FROM unnest(asked) x;
+    PERFORM wake_unblockers();
+  END IF;
+  PERFORM decide(decidable, add_dependencies.t);
 END $$;
 
 -- What a job cannot wait for. In one statement: a parent that moves meanwhile is seen either where it was or where it is.
@@ -146,15 +152,20 @@ BEGIN
   RETURN circle;
 END $$;
 
--- The end of parents, by the transaction that ends them.
-CREATE OR REPLACE FUNCTION end_parents(ids uuid[], outcomes text[], t timestamptz) RETURNS void
+-- The end of parents, by the transaction that ends them. Answers with the children that are to be looked at afterwards.
+CREATE OR REPLACE FUNCTION end_parents(ids uuid[], outcomes text[], t timestamptz) RETURNS uuid[]
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
+DECLARE
+  children uuid[];
 BEGIN
-  UPDATE dependencies d SET outcome = p.outcome FROM unnest(end_parents.ids, end_parents.outcomes) p(id, outcome) WHERE d.parent = p.id AND d.outcome IS NULL;
-  INSERT INTO unblocks (parent, ended, at) SELECT x, true, end_parents.t FROM unnest(end_parents.ids) x;
-  PERFORM wake_unblockers();                             -- a worker looks itself; whoever ends a parent in psql may not
+  WITH u AS (UPDATE dependencies d SET outcome = p.outcome FROM unnest(end_parents.ids, end_parents.outcomes) p(id, outcome) WHERE d.parent = p.id AND d.outcome IS NULL
+      RETURNING d.child, d.outcome),
+    i AS (INSERT INTO unblocks (id, what, failed, at) SELECT u.child, 'child', bool_or(u.outcome = 'failed'), end_parents.t FROM u GROUP BY 1 RETURNING id)
+  SELECT array_agg(i.id) INTO children FROM i;
+  IF children IS NOT NULL THEN PERFORM wake_unblockers(); END IF;   -- a worker looks itself; whoever ends a parent in psql may not
+  RETURN children;
 END $$;
 
 -- As wake(): only when somebody sleeps. All others look once a second.
@@ -205,69 +216,59 @@ BEGIN
   END IF;
 END $$;
 
--- Looks at what waits for parents that have ended: these, or whichever. A worker does it after each end of a parent, any node once a second.
--- Answers with the jobs that wait no longer, queued or canceled, and with parents of which it has just found that they had ended (state NULL): call it again while it
--- answers something, in a transaction of its own each time. It waits for nobody's locks: what it cannot have now stays for the next look.
+-- Looks at jobs of which a parent has ended: these, or whichever. A worker does it after each settle that names some, any node once a second.
+-- Answers with those that wait no longer, queued or canceled, and with children of parents of which it has just found that they had ended (blocked): call it again while
+-- it answers something, in a transaction of its own each time. It waits for nobody's locks: what it cannot have now stays for the next look.
 -- `since` spares a frequent caller the walk over entries that an old snapshot keeps in the index.
-CREATE OR REPLACE FUNCTION unblock(parents uuid[] DEFAULT NULL, max int DEFAULT 1000, since timestamptz DEFAULT '-infinity', now timestamptz DEFAULT NULL)
+CREATE OR REPLACE FUNCTION unblock(ids uuid[] DEFAULT NULL, max int DEFAULT 1000, since timestamptz DEFAULT '-infinity', now timestamptz DEFAULT NULL)
 RETURNS TABLE (id uuid, state text)
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off AS $$
 #variable_conflict use_column
 DECLARE
   t timestamptz := coalesce(unblock.now, clock());
   self xid8 := pg_current_xact_id_if_assigned();         -- an end noted in this very transaction is not to be looked at yet: others cannot see it
-  asked tid[];                                           -- rows that producers left,
-  tids tid[];                                            -- and those of ends, with their parents and how far others have looked
-  ended uuid[];
-  afters uuid[];
-  edges bigint;
+  tids tid[];
+  asked tid[];
+  children uuid[];
+  hopeless boolean[];                                    -- a parent has failed, which may be enough to decide
   decidable uuid[];
   locked uuid[];
-  missed uuid[];
 BEGIN
   PERFORM check_isolation('unblock');
-  IF unblock.parents IS NULL THEN
-    SELECT array_agg(x.tid) FILTER (WHERE x.ended), array_agg(x.parent) FILTER (WHERE x.ended), array_agg(x.after) FILTER (WHERE x.ended), array_agg(x.tid) FILTER (WHERE NOT x.ended)
-      INTO tids, ended, afters, asked FROM (SELECT u.ctid AS tid, u.parent, u.after, u.ended FROM unblocks u
-        WHERE u.at >= unblock.since AND u.by IS DISTINCT FROM self ORDER BY u.at LIMIT unblock.max FOR UPDATE SKIP LOCKED) x;
+  IF unblock.ids IS NULL THEN
+    SELECT array_agg(x.tid) FILTER (WHERE x.what = 'child'), array_agg(x.id) FILTER (WHERE x.what = 'child'), array_agg(x.failed) FILTER (WHERE x.what = 'child'),
+        array_agg(x.tid) FILTER (WHERE x.what = 'parent') INTO tids, children, hopeless, asked
+      FROM (SELECT u.ctid AS tid, u.id, u.what, u.failed FROM unblocks u WHERE u.at >= unblock.since AND u.by IS DISTINCT FROM self
+        ORDER BY u.at LIMIT unblock.max FOR UPDATE SKIP LOCKED) x;
   ELSE
-    SELECT array_agg(x.tid) FILTER (WHERE x.ended), array_agg(x.parent) FILTER (WHERE x.ended), array_agg(x.after) FILTER (WHERE x.ended), array_agg(x.tid) FILTER (WHERE NOT x.ended)
-      INTO tids, ended, afters, asked FROM (SELECT u.ctid AS tid, u.parent, u.after, u.ended FROM unblocks u
-        WHERE u.parent = ANY (unblock.parents) AND u.by IS DISTINCT FROM self LIMIT unblock.max FOR UPDATE SKIP LOCKED) x;
+    SELECT array_agg(x.tid), array_agg(x.id), array_agg(x.failed) INTO tids, children, hopeless
+      FROM (SELECT u.ctid AS tid, u.id, u.failed FROM unblocks u WHERE u.id = ANY (unblock.ids) AND u.what = 'child' AND u.by IS DISTINCT FROM self
+        LIMIT unblock.max FOR UPDATE SKIP LOCKED) x;
   END IF;
   IF asked IS NOT NULL THEN
-    RETURN QUERY SELECT a.id, NULL FROM answer_producers(asked, t) a(id);
+    RETURN QUERY SELECT a.id, 'blocked' FROM unnest(answer_producers(asked, t)) a(id);
   END IF;
-  IF ended IS NULL THEN RETURN; END IF;
-  WITH e AS MATERIALIZED (SELECT s.child, s.run_if, bool_or(s.outcome = 'failed') AS failed, count(*) AS n
-      FROM unnest(ended, afters) p(id, after) CROSS JOIN LATERAL (
-        SELECT d.child, d.run_if, d.outcome FROM dependencies d WHERE d.parent = p.id AND d.child > p.after ORDER BY d.child LIMIT unblock.max) s GROUP BY 1, 2)
-  SELECT (SELECT sum(e.n) FROM e), ARRAY(SELECT e.child FROM e JOIN jobs j ON j.id = e.child AND j.wait = 'blocked' AND j.fence = 0
-      WHERE e.failed AND e.run_if <> 'all_finished' OR NOT EXISTS (SELECT FROM dependencies o WHERE o.child = e.child AND o.outcome IS NULL)) INTO edges, decidable;
+  IF children IS NULL THEN RETURN; END IF;
+  decidable := ARRAY(SELECT j.id FROM (SELECT x.id, bool_or(x.hopeless) AS hopeless FROM unnest(children, hopeless) x(id, hopeless) GROUP BY 1) c
+    JOIN jobs j ON j.id = c.id AND j.wait = 'blocked' AND j.fence = 0
+    WHERE c.hopeless AND (SELECT d.run_if FROM dependencies d WHERE d.child = c.id LIMIT 1) <> 'all_finished'
+      OR (SELECT true FROM dependencies d WHERE d.child = c.id AND d.outcome IS NULL ORDER BY d.place DESC LIMIT 1) IS NULL);   -- the last are mostly those that are open
   IF cardinality(decidable) > 0 THEN
     locked := ARRAY(SELECT j.id FROM jobs j WHERE j.id = ANY (decidable) AND j.wait = 'blocked' AND j.fence = 0 ORDER BY j.id FOR UPDATE SKIP LOCKED);
     RETURN QUERY SELECT d.id, d.state FROM decide(locked, t) d;
-    missed := ARRAY(SELECT x FROM unnest(decidable) x WHERE x <> ALL (locked));
-    IF cardinality(missed) > 0 THEN                      -- somebody has them locked
-      tids := ARRAY(SELECT u.ctid FROM unblocks u WHERE u.ctid = ANY (tids) AND NOT EXISTS (SELECT FROM dependencies d WHERE d.parent = u.parent AND d.child = ANY (missed)));
-    END IF;
   END IF;
-  IF edges >= unblock.max THEN                           -- some parent may have more children than we look at in one go
-    UPDATE unblocks u SET after = s.last FROM (SELECT p.tid, x.last FROM unnest(tids) p(tid) JOIN unblocks r ON r.ctid = p.tid CROSS JOIN LATERAL (
-        SELECT d.child AS last FROM dependencies d WHERE d.parent = r.parent AND d.child > r.after ORDER BY d.child OFFSET unblock.max - 1 LIMIT 1) x) s WHERE u.ctid = s.tid;
-  END IF;
-  DELETE FROM unblocks u WHERE u.ctid = ANY (tids);      -- those that were put forward stand elsewhere by now
+  DELETE FROM unblocks u WHERE u.ctid = ANY (tids) AND (u.id <> ALL (decidable) OR u.id = ANY (locked));   -- not those that somebody has locked
 END $$;
 
 -- What producers asked: that a parent tells of its end. One that lives is marked as awaited; of one that has ended this is noted, for a look after the commit.
--- Answers with the latter. One that somebody is about to end or to revive is left for the next look.
-CREATE OR REPLACE FUNCTION answer_producers(asked tid[], t timestamptz) RETURNS SETOF uuid
+-- Answers with the children of the latter. One that somebody is about to end or to revive is left for the next look.
+CREATE OR REPLACE FUNCTION answer_producers(asked tid[], t timestamptz) RETURNS uuid[]
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
-  parents uuid[] := ARRAY(SELECT DISTINCT u.parent FROM unblocks u WHERE u.ctid = ANY (answer_producers.asked));
+  parents uuid[] := ARRAY(SELECT DISTINCT u.id FROM unblocks u WHERE u.ctid = ANY (answer_producers.asked));
   living uuid[] := ARRAY(SELECT j.id FROM jobs j WHERE j.id = ANY (parents) ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED);   -- does not meet a handler's guard
   over uuid[];
   outcomes text[];
@@ -280,11 +281,8 @@ BEGIN
     AND NOT EXISTS (SELECT FROM finished_jobs f WHERE f.id = x.id AND f.finished_at >= history_from(x.id)));
   over := over || purged;
   outcomes := outcomes || array_fill('failed'::text, ARRAY[cardinality(purged)]);
-  DELETE FROM unblocks u WHERE u.ctid = ANY (answer_producers.asked) AND (u.parent = ANY (living) OR u.parent = ANY (over));
-  IF cardinality(over) > 0 THEN
-    PERFORM end_parents(over, outcomes, answer_producers.t);
-    RETURN QUERY SELECT unnest(over);
-  END IF;
+  DELETE FROM unblocks u WHERE u.ctid = ANY (answer_producers.asked) AND (u.id = ANY (living) OR u.id = ANY (over));
+  RETURN CASE WHEN cardinality(over) > 0 THEN end_parents(over, outcomes, answer_producers.t) END;
 END $$;
 
 CREATE OR REPLACE FUNCTION outcome_of(state text, error jsonb) RETURNS text LANGUAGE sql IMMUTABLE
@@ -292,7 +290,8 @@ CREATE OR REPLACE FUNCTION outcome_of(state text, error jsonb) RETURNS text LANG
 
 -- A finished job comes back to life: what it told its children is taken back, where they have not run upon it. Those that wait still wait for it again; those that were
 -- canceled by what they wait for, and would not be now, come back too, and what they had told in turn.
-CREATE OR REPLACE FUNCTION take_back_ends(parent uuid, t timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION take_back_ends(parent uuid, t timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
   parents uuid[] := ARRAY[take_back_ends.parent];
@@ -319,7 +318,8 @@ END $$;
 
 -- Dependencies of children that are no longer kept, from `after` on. Answers with the last child looked at, NULL at the end of the table: a caller goes on from there.
 CREATE OR REPLACE FUNCTION sweep_dependencies(after uuid DEFAULT NULL, max int DEFAULT 1000) RETURNS uuid
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off AS $$
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
   looked uuid[] := ARRAY(SELECT d.child FROM dependencies d WHERE sweep_dependencies.after IS NULL OR d.child > sweep_dependencies.after ORDER BY d.child LIMIT sweep_dependencies.max);
@@ -333,7 +333,8 @@ END $$;
 
 -- What ended before a job could start: its parents at depth 1 in the order given, theirs at depth 2, and so on. One that is no longer kept has neither type nor state.
 CREATE OR REPLACE FUNCTION earlier(id uuid, types text[] DEFAULT NULL, deepest int DEFAULT NULL)
-RETURNS TABLE (id uuid, depth int, type text, state text, result jsonb, error jsonb) LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+RETURNS TABLE (id uuid, depth int, type text, state text, result jsonb, error jsonb) LANGUAGE sql STABLE SET search_path FROM CURRENT
+SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
   WITH RECURSIVE up(id, depth) AS (
       SELECT d.parent, 1 FROM dependencies d WHERE d.child = earlier.id
       UNION

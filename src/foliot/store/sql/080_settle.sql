@@ -9,12 +9,12 @@
 --   canceled                    stopped because it was asked to
 -- A job that was asked to stop ends canceled unless it succeeded. `ages` are seconds since the handler started, NULL when it never did.
 -- `closed` are claims of which the node holds no job any more.
--- Answers with a row for everything that did not simply succeed; state NULL: refused, not ours any more. `awaited`: others wait for it, so call unblock() next; successes
--- for which others wait have a row too.
+-- Answers with a row for everything that did not simply succeed; state NULL: refused, not ours any more.
+-- A row in state blocked is a job that waits for some of these: call unblock() with its id next.
 CREATE OR REPLACE FUNCTION settle(
   epoch bigint, ids uuid[], fences bigint[], outcomes text[] DEFAULT NULL, ages float8[] DEFAULT NULL, delays interval[] DEFAULT NULL,
   results jsonb[] DEFAULT NULL, errors jsonb[] DEFAULT NULL, closed bigint[] DEFAULT NULL, now timestamptz DEFAULT NULL
-) RETURNS TABLE (id uuid, state text, run_at timestamptz, awaited boolean)
+) RETURNS TABLE (id uuid, state text, run_at timestamptz)
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
@@ -45,11 +45,10 @@ BEGIN
       DELETE FROM cancels c WHERE c.job_id = ANY (stopping);
     END IF;
     IF parents IS NOT NULL THEN
-      PERFORM end_parents(parents, array_fill('succeeded'::text, ARRAY[cardinality(parents)]), t);
-      RETURN QUERY SELECT p, 'succeeded', NULL::timestamptz, true FROM unnest(parents) p;
+      RETURN QUERY SELECT c, 'blocked', NULL::timestamptz FROM unnest(end_parents(parents, array_fill('succeeded'::text, ARRAY[cardinality(parents)]), t)) c;
     END IF;
     IF coalesce(cardinality(got), 0) < cardinality(settle.ids) THEN
-      RETURN QUERY SELECT x.id, NULL::text, NULL::timestamptz, false FROM unnest(settle.ids) x(id) WHERE x.id <> ALL (coalesce(got, '{}'));
+      RETURN QUERY SELECT x.id, NULL::text, NULL::timestamptz FROM unnest(settle.ids) x(id) WHERE x.id <> ALL (coalesce(got, '{}'));
     END IF;
   END IF;
   IF settle.closed IS NOT NULL THEN
@@ -60,14 +59,14 @@ END $$;
 -- The careful way, for batches with ends of several kinds: lock and decide, then move the finished, then put back the others.
 CREATE OR REPLACE FUNCTION settle_each(
   epoch bigint, ids uuid[], fences bigint[], outcomes text[], ages float8[], delays interval[], results jsonb[], errors jsonb[], t timestamptz
-) RETURNS TABLE (id uuid, state text, run_at timestamptz, awaited boolean)
+) RETURNS TABLE (id uuid, state text, run_at timestamptz)
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
   e ending;
   endings ending[];
-  parents uuid[];
+  children uuid[];
 BEGIN
   PERFORM check_outcomes(settle_each.outcomes);
   IF cardinality(settle_each.outcomes) <> cardinality(settle_each.ids) THEN
@@ -85,11 +84,12 @@ BEGIN
     FROM unnest(settle_each.ids, settle_each.fences, settle_each.outcomes, settle_each.ages, settle_each.delays, settle_each.results, settle_each.errors)
       i(id, fence, outcome, age, delay, result, error)
     JOIN jobs j ON j.id = i.id AND j.fence = i.fence AND i.fence <> 0 FOR UPDATE OF j);
-  parents := finish(endings, settle_each.epoch, t);
+  children := finish(endings, settle_each.epoch, t);
   PERFORM put_back(endings, settle_each.epoch, t);
-  RETURN QUERY SELECT i.id, n.state, j.run_at, coalesce(i.id = ANY (parents), false) FROM unnest(settle_each.ids, settle_each.outcomes) i(id, outcome)
+  RETURN QUERY SELECT i.id, n.state, j.run_at FROM unnest(settle_each.ids, settle_each.outcomes) i(id, outcome)
     LEFT JOIN unnest(endings) n ON n.id = i.id LEFT JOIN jobs j ON j.id = n.id AND n.state IN ('failed', 'queued')
-    WHERE n.state IS DISTINCT FROM 'succeeded' OR i.id = ANY (parents);
+    WHERE n.state IS DISTINCT FROM 'succeeded'
+    UNION ALL SELECT c, 'blocked', NULL FROM unnest(children) c;
 END $$;
 
 CREATE OR REPLACE FUNCTION check_outcomes(outcomes text[]) RETURNS void LANGUAGE plpgsql IMMUTABLE SET search_path FROM CURRENT AS $$
@@ -112,7 +112,7 @@ BEGIN
   RETURN QUERY SELECT j.id FROM unnest(kept_locked.ids) i(id) JOIN jobs j ON j.id = i.id WHERE j.id <> ALL (free);
 END $$;
 
--- Moves jobs whose ending is final into the history, with the last attempt's row. They are locked by the caller. Answers with those for which others wait.
+-- Moves jobs whose ending is final into the history, with the last attempt's row. They are locked by the caller. Answers with jobs that wait for them.
 CREATE OR REPLACE FUNCTION finish(endings ending[], epoch bigint, t timestamptz) RETURNS uuid[]
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
@@ -137,8 +137,7 @@ BEGIN
   SELECT array_agg(d.id) FILTER (WHERE d.schedule_id IS NOT NULL), array_agg(d.id) FILTER (WHERE d.awaited), array_agg(outcome_of(d.state, d.error)) FILTER (WHERE d.awaited)
     INTO scheduled, parents, outcomes FROM d;
   IF scheduled IS NOT NULL THEN PERFORM close_slots(scheduled, t); END IF;
-  IF parents IS NOT NULL THEN PERFORM end_parents(parents, outcomes, finish.t); END IF;
-  RETURN parents;
+  RETURN CASE WHEN parents IS NOT NULL THEN end_parents(parents, outcomes, finish.t) END;
 END $$;
 
 CREATE OR REPLACE FUNCTION cancel_error(id uuid, state text) RETURNS jsonb LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
@@ -193,7 +192,7 @@ DECLARE
   s text;
 BEGIN
   SELECT x.state INTO s FROM settle_each((SELECT c.epoch FROM claims c WHERE c.fence = end_one.fence), ARRAY[end_one.id], ARRAY[end_one.fence], ARRAY[end_one.outcome],
-    ARRAY[end_one.age], ARRAY[end_one.delay], ARRAY[end_one.result], ARRAY[end_one.error], coalesce(end_one.now, clock())) x;
+    ARRAY[end_one.age], ARRAY[end_one.delay], ARRAY[end_one.result], ARRAY[end_one.error], coalesce(end_one.now, clock())) x WHERE x.id = end_one.id;
   IF FOUND AND s IS NULL THEN
     RAISE EXCEPTION 'job % is not held under fence %', end_one.id, end_one.fence USING ERRCODE = 'FO007',
       HINT = 'its lease was lost or it was taken away: roll back, somebody else runs it';
