@@ -38,12 +38,16 @@ class JcronSchema:
         version = hashlib.sha256(self._functions.encode()).hexdigest()[:12]
         self._signature = _SIGNATURE.format(owner=owner, version=version)
 
+    def is_forbidden(self, connection: Connection) -> bool:
+        """Whether there is none, and this role may not make one."""
+        [(may_create,)] = connection.execute("SELECT has_database_privilege(current_database(), 'CREATE')")
+        return not may_create and self._found(connection)[0] is None
+
     def obstacle(self, connection: Connection) -> str | None:
-        """Why it cannot be written."""
+        """Why nobody should write it."""
         comment, _ = self._found(connection)
         if comment is None:
-            [(may_create,)] = connection.execute("SELECT has_database_privilege(current_database(), 'CREATE')")
-            return None if may_create else "this role may not create schemas in this database"
+            return None
         signed = _SIGNED.fullmatch(comment)
         if signed is None:
             return "it is not Foliot's; set jcron_schema to another name"
@@ -77,7 +81,9 @@ def install_jcron(url: str, schema: str, jcron_schema: str, report: Callable[[st
     with Connection.connect(url, application_name="foliot migrate") as connection:
         connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", advisory_key(f"jcron {jcron_schema}"))
         obstacle = jcron.obstacle(connection)
-        if obstacle:
+        if jcron.is_forbidden(connection):
+            report(f"no schema {jcron_schema}: this role may not create schemas in this database")
+        elif obstacle:
             report(f"schema {jcron_schema} is left alone: {obstacle}")
         elif not jcron.is_current(connection):
             connection.execute(jcron.statements().encode())
