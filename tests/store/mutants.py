@@ -37,6 +37,8 @@ class Mutant(NamedTuple):
 IDS, NODES, ENQUEUE = "020_ids.sql", "050_nodes.sql", "060_enqueue.sql"
 CLAIM, SETTLE, RECLAIM = "070_claim.sql", "080_settle.sql", "090_reclaim.sql"
 OPERATE, PARTITIONS, LISTS = "100_operate.sql", "110_partitions.sql", "125_lists.sql"
+CHECKS, TICK, ORPHANS = "305_schedule_checks.sql", "310_tick.sql", "315_orphans.sql"
+DECLARE, SLOTS, EXECUTE = "330_declare.sql", "350_slot_history.sql", "360_execute_due.sql"
 
 READY = (
     "j.wait IS NULL AND j.max_attempts > 1 AND NOT (j.alone OR j.limited) AND j.fence = 0\n    ORDER BY j.priority DESC"
@@ -223,6 +225,35 @@ MUTANTS: list[Mutant] = [
     Mutant("partitions: one maker at a time", PARTITIONS, "PERFORM pg_advisory_xact_lock(1181707370, 'jobs'::regclass::oid::int);", "", "partitions"),
     Mutant("partitions: caught by the default", PARTITIONS, "EXCEPTION WHEN check_violation THEN NULL;", "EXCEPTION WHEN division_by_zero THEN NULL;", "partitions"),
     Mutant("fences: the timeline", IDS, "RETURN (SELECT (i.generation + server_timeline())::bigint << 40 FROM installation i) + nextval", "RETURN nextval", "ids"),
+    # Schedules.
+    Mutant("tick: isolation", TICK, "PERFORM check_isolation('tick');", "", "tick"),
+    Mutant("tick: lock", TICK, "LIMIT tick.max FOR UPDATE SKIP LOCKED);", "LIMIT tick.max);", "tick"),
+    Mutant("tick: waits for nobody", TICK, "LIMIT tick.max FOR UPDATE SKIP LOCKED);", "LIMIT tick.max FOR UPDATE);", "tick"),
+    Mutant("tick: a slot that is there", TICK, "ON CONFLICT DO NOTHING RETURNING schedule_id, slot, job_id, outcome, count)", "RETURNING schedule_id, slot, job_id, outcome, count)", "tick"),
+    Mutant("tick: jobs of written slots only", TICK, "FROM written w JOIN firings f ON f.job_id = w.job_id JOIN due", "FROM firings f JOIN due", "tick"),
+    Mutant("tick: max_runs", TICK, "next_run = CASE WHEN x.counted + coalesce(c.n, 0) < coalesce(d.max_runs, 2147483647) THEN r.next END", "next_run = r.next", "tick"),
+    Mutant("tick: as many as max_runs leaves", TICK, "r.runs[:coalesce(d.max_runs - d.counted, 2147483647)]", "r.runs", "tick"),
+    Mutant("tick: the job before", TICK, "r.has_job AND r.overlap = 'skip' AND (o.job_id IS NOT NULL OR row_number() OVER w > 1) AS skips", "false AS skips", "tick"),
+    Mutant("tick: the end", TICK, "CASE WHEN s.second <= coalesce(s.\"end\", 'infinity') THEN s.second END AS next", "s.second AS next", "tick"),
+    Mutant("tick: overdue once", TICK, "AND s.due_by IS NOT NULL AND s.overdue_at IS NULL AND s.finished_at IS NULL\n      ORDER BY s.due_by LIMIT note_overdue.max", "AND s.finished_at IS NULL\n      ORDER BY s.due_by LIMIT note_overdue.max", "tick"),
+    Mutant("tick: cancels without waiting", TICK, "WHERE x.id = ANY (ids) FOR NO KEY UPDATE SKIP LOCKED) j;", "WHERE x.id = ANY (ids) FOR NO KEY UPDATE) j;", "tick"),
+    Mutant("edit: lock of the timer", CHECKS, "WHERE x.schedule_id = NEW.id FOR UPDATE;", "WHERE x.schedule_id = NEW.id;", "tick"),
+    Mutant("edit: a slot that is due is recorded", CHECKS, "IF again AND due <= NEW.updated_at THEN", "IF false THEN", "tick"),
+    Mutant("edit: other columns", CHECKS, "(NEW.\"end\", NEW.max_runs) THEN RETURN NULL; END IF;", "(NEW.\"end\", NEW.max_runs) THEN END IF;", "tick"),
+    Mutant("schedule: a role of one's own", CHECKS, "THEN NOT pg_has_role(s.role, 'MEMBER') END THEN", "THEN false END THEN", "schedules"),
+    Mutant("orphans: who has declared", ORPHANS, "n.app = s.owner AND n.state IN ('active', 'draining') AND n.declared_at IS NOT NULL)\n", "n.app = s.owner AND n.state IN ('active', 'draining'))\n", "declare"),
+    Mutant("orphans: of the same app", ORPHANS, "(SELECT FROM nodes n WHERE n.app = s.owner AND", "(SELECT FROM nodes n WHERE", "declare"),
+    Mutant("orphans: still held", ORPHANS, " AND x.schedule_id <> ALL (orphans(ids));", ";", "declare"),
+    Mutant("declare: the owner", DECLARE, "IF id IS NOT NULL AND old.owner IS DISTINCT FROM node.app THEN", "IF false THEN", "declare"),
+    Mutant("declare: what was superseded", DECLARE, "ELSIF given = ANY (old.superseded) AND EXISTS", "ELSIF false AND EXISTS", "declare"),
+    Mutant("declare: while the newer lives", DECLARE, "ELSIF given = ANY (old.superseded) AND EXISTS (SELECT FROM declarations d JOIN nodes n USING (epoch)\n      WHERE d.schedule_id = old.id AND d.hash = old.hash", "ELSIF given = ANY (old.superseded) AND EXISTS (SELECT FROM declarations d JOIN nodes n USING (epoch)\n      WHERE d.schedule_id = old.id", "declare"),
+    Mutant("declare: nodes take turns", DECLARE, "PERFORM pg_advisory_xact_lock(1181707371, hashtext('schedules'::regclass::oid || node.app));", "", "declare"),
+    Mutant("declare: one start", DECLARE, "AND node.declared_at IS NULL AND is_cluster_start(node)", "AND is_cluster_start(node)", "declare"),
+    Mutant("declare: others alive", DECLARE, "AND is_cluster_start(node)", "", "declare"),
+    Mutant("declare: alive when it came", DECLARE, "(n.state IN ('active', 'draining') OR n.ended_at > node.started_at)", "n.state IN ('active', 'draining')", "declare"),
+    Mutant("execute_due: what a worker has", EXECUTE, "AND x.wait IS NULL AND x.fence = 0\n", "AND x.wait IS NULL\n", "schedules"),
+    Mutant("execute_due: the role is left", EXECUTE, "  PERFORM set_config('role', own_role, true);", "", "schedules"),
+    Mutant("prune: the parent first", SLOTS, "LOCK TABLE ONLY slots IN ACCESS EXCLUSIVE MODE;", "NULL;", "schedules"),
 ]  # fmt: skip
 
 EQUIVALENT: list[tuple[Mutant, str]] = [

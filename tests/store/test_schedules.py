@@ -149,6 +149,17 @@ def test_a_pattern_is_parsed_once_for_all_that_have_it(db: Db) -> None:
     assert len({row.rhythm for row in db.rows("schedules")}) == 1
 
 
+def test_new_rules_of_a_zone_set_the_timers_anew(db: Db) -> None:
+    add(db, "zone", pattern="0 9 * * *", tz="Europe/Paris")
+    add(db, "chained", pattern="0 9 * * MON E0D", tz="Europe/Paris")
+    add(db, "fixed", pattern="0 9 * * *", tz="+05:00")
+    right = db.rows("timers")
+    assert db.value("rearm_timers") == 0
+    db.change("UPDATE {schema}.timers SET next_run = next_run + interval '1 hour'")
+    assert db.value("rearm_timers") == 2
+    assert db.rows("timers")[:2] == right[:2]
+
+
 # -- by hand
 
 

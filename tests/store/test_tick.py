@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.store.harness import T0, Db, End, Session, refused
+from tests.store.test_work import work
 from tests.waiting import until
 
 HOUR = timedelta(hours=1)
@@ -435,6 +436,24 @@ def test_a_slot_that_is_there_already_makes_no_second_job(db: Db) -> None:
     db.change("UPDATE {schema}.timers SET next_run = %s, last_slot = NULL", at(10))
     assert db.row("tick")[:4] == (0, 0, 0, at(11))
     assert slots(db) == [(at(10), "succeeded", 1)]
+
+
+def test_a_tick_reads_what_is_due_and_little_else(db: Db) -> None:
+    db.change(
+        """
+        INSERT INTO {schema}.schedules (name, pattern, type, created_at)
+        SELECT 's' || n, n %% 60 || ' 3 * * *', 'task', %s FROM generate_series(1, 3000) n""",
+        T0,
+    )
+    for hour in range(10, 13):
+        add(db, str(hour))
+    db.execute("ANALYZE foliot.schedules, foliot.timers")
+    tick_at(db, at(10))
+    finish_all(db)
+    db.now = at(11)
+    done = work(db, "tick")
+    assert not done.scanned.keys() & {"timers", "schedules", "slots", "jobs", "slots_default"}, done.scanned
+    assert sum(done.entries.values()) < 100, done.entries
 
 
 # -- the dead-man's switch

@@ -108,8 +108,8 @@ def zone_digests(connection: Connection, schema: str) -> dict[str, str]:
     return dict(connection.execute(query).fetchall())
 
 
-def refresh_zones(url: str, schema: str, report: Callable[[str], None]) -> None:
-    """Writes what this machine knows if it is newer than what the schema has."""
+def refresh_zones(url: str, schema: str, report: Callable[[str], None]) -> bool:
+    """Writes what this machine knows if it is newer than what the schema has; whether it did."""
     ours = local_release()
 
     def write(connection: Connection) -> str | None:
@@ -127,10 +127,11 @@ def refresh_zones(url: str, schema: str, report: Callable[[str], None]) -> None:
 
     with Connection.connect(url, application_name="foliot migrate") as connection:
         if has_zones(connection, schema):
-            return
+            return False
     said = while_nobody_migrates(url, schema, write, report=report)
     if said:
         report(said)
+    return said is not None
 
 
 def zones_script(schema: str) -> str:

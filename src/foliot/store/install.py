@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from psycopg import sql
+
 from foliot.postgres.connect import Connection
 from foliot.postgres.migrate import Source, Status, migrate, plan_sql, read_status
 from foliot.postgres.zones import has_zones, refresh_zones, zones_script
 from foliot.store.jcron_schema import install_jcron, jcron_script
+
+_REARM = sql.SQL("SELECT {}.rearm_timers()")
 
 
 def _silently(line: str) -> None:
@@ -20,9 +24,16 @@ def install(
     """Says what is there afterwards. What a newer release has made is left to it."""
     status = migrate(url, schema, Source.of_package("foliot.store"), report=report)
     if status.verdict == "ready":
-        refresh_zones(url, schema, report)
+        if refresh_zones(url, schema, report):
+            _rearm(url, schema)
         install_jcron(url, schema, jcron_schema, report)
     return status
+
+
+def _rearm(url: str, schema: str) -> None:
+    """Schedules that are due at a time of the old rules are due at another now."""
+    with Connection.connect(url, application_name="foliot migrate") as connection:
+        connection.execute(_REARM.format(sql.Identifier(schema)))
 
 
 def install_script(url: str | None, schema: str, jcron_schema: str) -> str:
@@ -35,5 +46,6 @@ def install_script(url: str | None, schema: str, jcron_schema: str) -> str:
         status = read_status(connection, schema, source)
         if status.version > source.newest:
             return plan_sql(status)
-        zones = "" if has_zones(connection, schema) else zones_script(schema)
+        rearm = _REARM.format(sql.Identifier(schema)).as_string(connection)
+        zones = "" if has_zones(connection, schema) else f"{zones_script(schema)}{rearm};\n"
         return plan_sql(status, then=zones + jcron_script(connection, schema, jcron_schema))

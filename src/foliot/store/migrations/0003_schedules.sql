@@ -60,6 +60,7 @@ CREATE TABLE schedules (
   policy int NOT NULL DEFAULT 1,
   UNIQUE (tenant, name)
 );
+CREATE INDEX schedules_name ON schedules (name, tenant);  -- the order of lists
 CREATE INDEX schedules_owner ON schedules (owner) WHERE owner IS NOT NULL;
 
 CREATE TABLE timers (                                    -- apart from schedules: every slot rewrites this row

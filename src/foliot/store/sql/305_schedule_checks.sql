@@ -111,6 +111,7 @@ BEGIN
   IF TG_OP = 'DELETE' THEN
     DELETE FROM timers x WHERE x.schedule_id = OLD.id;
     DELETE FROM declarations d WHERE d.schedule_id = OLD.id;
+    DELETE FROM tallies y WHERE y.schedule_id = OLD.id;
     RETURN NULL;
   END IF;
   IF TG_OP = 'INSERT' THEN
@@ -135,6 +136,23 @@ BEGIN
     WHERE x.schedule_id = NEW.id;
   PERFORM wake_schedulers();
   RETURN NULL;
+END $$;
+
+-- When the zones' clock changes are others than was known: timers that are set to a time of the old rules are set anew.
+CREATE OR REPLACE FUNCTION rearm_timers(now timestamptz DEFAULT NULL) RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(rearm_timers.now, clock());
+  n int;
+BEGIN
+  WITH anew AS MATERIALIZED (
+      SELECT x.schedule_id, first_slot(s, CASE WHEN r.chained THEN coalesce(x.last_slot, s.created_at) ELSE greatest(t, x.last_slot) END) AS slot
+      FROM timers x JOIN schedules s ON s.id = x.schedule_id JOIN rhythms r ON r.id = s.rhythm
+      WHERE x.next_run > t AND EXISTS (SELECT FROM generate_series(0, r.cron[26] - 1) p WHERE r.cron[27 * p + 2] > 0) FOR UPDATE OF x)
+  UPDATE timers x SET next_run = a.slot FROM anew a WHERE x.schedule_id = a.schedule_id AND x.next_run IS DISTINCT FROM a.slot;
+  GET DIAGNOSTICS n = ROW_COUNT;
+  IF n > 0 THEN PERFORM wake_schedulers(); END IF;
+  RETURN n;
 END $$;
 
 -- A changed schedule may be due sooner than the schedulers think. One notice per transaction, however many it writes.

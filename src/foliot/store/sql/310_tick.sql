@@ -49,6 +49,8 @@ BEGIN
   WITH
     due AS MATERIALIZED (
       SELECT s.id, s.overlap, s.deadline, s.jitter, s.max_runs, num_nonnulls(s.type, s.command) > 0 AS has_job, x.next_run AS first, x.counted,
+        s.policy, s.timeout, s.version, s.priority, s.max_attempts, s.queue, coalesce(s.type, 'foliot.sql') AS type, s.tenant, s.created_by, job_payload(s) AS payload,
+        s.name, s.context,
         s.rhythm, s.every, coalesce(s.start, s.created_at) AS anchor, s.at, s."end", s.missed, s.catch_up, s.grace,
         dense_rank() OVER (ORDER BY x.next_run, s.rhythm, s.every, CASE WHEN s.every IS NOT NULL THEN coalesce(s.start, s.created_at) END, s."end", s.missed, s.catch_up, s.grace) AS rule
       FROM unnest(ids) i(id) JOIN timers x ON x.schedule_id = i.id JOIN schedules s ON s.id = i.id),
@@ -82,10 +84,10 @@ BEGIN
       ON CONFLICT DO NOTHING RETURNING schedule_id, slot, job_id, outcome, count),
     enqueued AS (
       INSERT INTO jobs (id, run_at, created_at, policy, timeout, version, priority, max_attempts, wait, queue, type, tenant, schedule_id, slot, created_by, payload, meta)
-      SELECT f.job_id, f.run_at, t, s.policy, extract(epoch FROM s.timeout), s.version, s.priority, s.max_attempts,
+      SELECT f.job_id, f.run_at, t, d.policy, extract(epoch FROM d.timeout), d.version, d.priority, d.max_attempts,
         CASE WHEN f.before IS NOT NULL AND f.overlap <> 'allow' THEN 'blocked' WHEN f.run_at > t THEN 'delayed' END,
-        s.queue, coalesce(s.type, 'foliot.sql'), s.tenant, s.id, f.slot, s.created_by, job_payload(s), slot_meta(s.name, f.slot, s.context)
-      FROM written w JOIN firings f ON f.job_id = w.job_id JOIN schedules s ON s.id = f.id
+        d.queue, d.type, d.tenant, d.id, f.slot, d.created_by, d.payload, slot_meta(d.name, f.slot, d.context)
+      FROM written w JOIN firings f ON f.job_id = w.job_id JOIN due d ON d.id = f.id   -- not schedules again: a guess of many rows would have it read as a whole
       RETURNING id, schedule_id, queue, wait),
     counts AS (SELECT e.schedule_id, count(*)::int AS n FROM enqueued e GROUP BY 1),
     advanced AS (

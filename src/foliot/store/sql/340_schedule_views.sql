@@ -40,14 +40,17 @@ CREATE OR REPLACE VIEW schedule AS
     CROSS JOIN LATERAL schedule_counts(s.id) c;
 
 CREATE OR REPLACE FUNCTION schedule_list(tenant text DEFAULT NULL, category text DEFAULT NULL, tag text DEFAULT NULL, status text DEFAULT NULL, after text DEFAULT NULL, max int DEFAULT 50)
-RETURNS SETOF schedule LANGUAGE plpgsql STABLE SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan SET jit = off SET enable_sort = off AS $$
+RETURNS SETOF schedule LANGUAGE plpgsql STABLE SET search_path FROM CURRENT SET plan_cache_mode = force_custom_plan SET jit = off AS $$
 #variable_conflict use_column
 BEGIN
-  RETURN QUERY SELECT v.* FROM schedule v
-    WHERE (schedule_list.tenant IS NULL OR v.tenant = schedule_list.tenant) AND (schedule_list.category IS NULL OR v.category = schedule_list.category)
-      AND (schedule_list.tag IS NULL OR schedule_list.tag = ANY (v.tags)) AND (schedule_list.after IS NULL OR v.name > schedule_list.after)
-      AND (schedule_list.status IS NULL OR v.status = schedule_list.status)
-    ORDER BY v.name, v.tenant LIMIT schedule_list.max;
+  RETURN QUERY SELECT v.* FROM (                         -- names first: what else the view shows is found for those alone that are wanted
+      SELECT s.id FROM schedules s
+      WHERE (schedule_list.tenant IS NULL OR s.tenant = schedule_list.tenant) AND (schedule_list.category IS NULL OR s.category = schedule_list.category)
+        AND (schedule_list.tag IS NULL OR schedule_list.tag = ANY (s.tags)) AND (schedule_list.after IS NULL OR s.name > schedule_list.after)
+      ORDER BY s.name, s.tenant LIMIT CASE WHEN schedule_list.status IS NULL THEN schedule_list.max END) page
+    CROSS JOIN LATERAL (SELECT * FROM schedule x WHERE x.id = page.id OFFSET 0) v
+    WHERE schedule_list.status IS NULL OR v.status = schedule_list.status
+    LIMIT schedule_list.max;
 END $$;
 
 CREATE OR REPLACE FUNCTION schedule_by_name(name text, tenant text DEFAULT 'default') RETURNS SETOF schedule LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$

@@ -47,7 +47,7 @@ BEGIN
       INSERT INTO tallies AS y (schedule_id, failures, unsuccessful, skips, missed)
       SELECT schedule_id, count(*) FILTER (WHERE outcome IN ('failed', 'timed_out', 'lost')), count(*) FILTER (WHERE job_id IS NOT NULL),
         count(*) FILTER (WHERE outcome = 'skipped'), coalesce(sum(count) FILTER (WHERE outcome = 'missed'), 0)
-      FROM %I WHERE outcome <> 'succeeded' GROUP BY 1
+      FROM %I WHERE outcome <> 'succeeded' AND schedule_id IN (SELECT id FROM schedules) GROUP BY 1
       ON CONFLICT (schedule_id) DO UPDATE SET failures = y.failures + EXCLUDED.failures, unsuccessful = y.unsuccessful + EXCLUDED.unsuccessful,
         skips = y.skips + EXCLUDED.skips, missed = y.missed + EXCLUDED.missed$q$, name);
     EXECUTE format('DROP TABLE %I', name);
