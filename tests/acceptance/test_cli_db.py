@@ -199,3 +199,14 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(foliot: Foliot, database: str) 
     assert process.returncode == 130
     assert "Traceback" not in said
     assert foliot("db", "--database-url", database).returncode == 3
+
+
+@pytest.mark.parametrize("columns", ["x text", "version int", "version int, oldest_compatible int"])
+def test_a_schema_of_somebody_else_is_left_alone(foliot: Foliot, database: str, columns: str) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA foliot")
+        connection.execute(f"CREATE TABLE foliot.schema_version ({columns})".encode())
+        connection.execute("INSERT INTO foliot.schema_version DEFAULT VALUES")
+    for words in (["db", "status"], ["db", "migrate"], ["db", "sql"]):
+        answer = foliot.here(*words, "--database-url", database)
+        assert (answer.returncode, "is not Foliot's own" in answer.stderr) == (3, True), answer.stderr

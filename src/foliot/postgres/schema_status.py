@@ -115,6 +115,16 @@ def read_status(connection: psycopg.Connection[Any], schema: str, source: Source
     ).fetchone() or (False, False)
     if not has_tables:
         return Status(schema, source, exists)
+    try:
+        return _recorded(connection, schema, source)
+    except (psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedTable, TypeError):
+        raise SchemaError(
+            f'Schema "{schema}" has a table schema_version that is not Foliot\'s own.',
+            hint="Give Foliot another one: --schema, FOLIOT_SCHEMA, or schema in the settings file.",
+        ) from None
+
+
+def _recorded(connection: psycopg.Connection[Any], schema: str, source: Source) -> Status:
     versions = sql.SQL("SELECT * FROM {} ORDER BY version").format(sql.Identifier(schema, "schema_version"))
     functions = sql.SQL("SELECT checksum, applied_at, foliot_version FROM {}").format(
         sql.Identifier(schema, "schema_functions")
@@ -122,7 +132,7 @@ def read_status(connection: psycopg.Connection[Any], schema: str, source: Source
     with connection.cursor(binary=True, row_factory=class_row(AppliedMigration)) as cursor:
         applied = tuple(cursor.execute(versions).fetchall())
     with connection.cursor(binary=True, row_factory=class_row(AppliedFunctions)) as function_cursor:
-        return Status(schema, source, exists, True, applied, function_cursor.execute(functions).fetchone())
+        return Status(schema, source, True, True, applied, function_cursor.execute(functions).fetchone())
 
 
 def _release(version: str) -> tuple[int, ...]:
