@@ -190,7 +190,7 @@ def test_a_schedule_starts_a_chain_once_per_slot(schema_database: str) -> None:
     app.close()
     assert [name for name, *_ in ran][-1] == "total"
     assert {(schedule, at) for _, schedule, at in ran} == {("books", slot)}
-    assert sorted(job.type for job in jobs) == ["count", "count", "foliot.flow", "total"]
+    assert sorted(job.type for job in jobs) == ["count", "count", "foliot.flow", "foliot.flow_end", "total"]
     assert {job.tenant for job in jobs} == {"acme"}
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from foliot import App, ScheduleFilter, chain, current_job
-from foliot.testing import Foliot, timetable
+from foliot import App, Permanent, ScheduleFilter, chain, current_job, group
+from foliot.testing import Foliot, NeverEnding, timetable
 
 app = App(name="tests of schedules")
 NOON = datetime(2060, 6, 1, 12, tzinfo=UTC)
@@ -130,7 +130,39 @@ def test_a_command_runs_in_a_drain(foliot: Foliot) -> None:
 def test_a_chain_runs_in_a_drain(foliot: Foliot) -> None:
     app.schedules.add("flow", "0 13 * * *", task=chain(tick.bind(), night.bind()))
     foliot.advance(hours=1, seconds=1)
-    assert [run.type for run in foliot.drain(raising=True)] == ["foliot.flow", "tick", "night"]
+    ran = [run.type for run in foliot.drain(raising=True)]
+    assert ran == ["foliot.flow", "tick", "night", "foliot.flow_end"]
+    assert slots(foliot, "flow") == [("01 13:00", "succeeded")]
+
+
+def test_a_slot_ends_with_its_chain_and_as_it_did(foliot: Foliot) -> None:
+    other = App(name="chains")
+
+    @other.task(type="fails")
+    def fails() -> None:
+        raise Permanent("no luck")
+
+    flow = chain(tick.bind(), group(fails.bind(), night.bind()), tick.bind())
+    other.schedules.add("flow", "@hourly", task=flow, deadline=600)
+    other.schedules.add("saved", "@hourly", task=chain(fails.bind()).on_failure(tick.bind()))
+    foliot.advance(hours=1, seconds=1)
+    with pytest.raises(NeverEnding):
+        foliot.drain(limit=2)  # what starts them has ended, what they started has not
+    foliot.advance(hours=1)
+    assert [outcome for _, outcome in slots(foliot, "flow")] == [None, "skipped"]
+    assert other.schedules.get("flow").overdue is not None
+    foliot.drain()
+    assert [outcome for _, outcome in slots(foliot, "flow")] == ["failed", "skipped"]
+    assert other.schedules.get("flow").last_error == "fails is dead: no luck"
+    assert [outcome for _, outcome in slots(foliot, "saved")] == ["failed", "skipped"]
+
+
+def test_a_chain_that_was_run_by_hand_ends_too(foliot: Foliot) -> None:
+    app.schedules.add("flow", task=chain(tick.bind(), night.bind()))
+    app.schedules.run_now("flow")
+    foliot.drain(raising=True)
+    [slot] = app.schedules.history("flow")
+    assert (slot.kind, slot.outcome) == ("hand", "succeeded")
 
 
 def test_too_many_slots_are_an_error_that_says_so(foliot: Foliot, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,6 +148,8 @@ def _of_task(name: str, given: Changes, find: FindTask) -> Definition:
     if isinstance(task, Call | Flow):
         if arguments:
             raise wrong(name, "bind(...) has arguments already", "Leave out arguments=.")
+        if isinstance(task, Flow) and given.get("overlap") == "cancel_previous":
+            raise wrong(name, "a chain cannot be canceled as a whole", "Give overlap='skip', 'queue' or 'allow'.")
         return _of_flow(name, task) if isinstance(task, Flow) else _of_known_task(name, task.task, task.payload, given)
     known = task if isinstance(task, Task) else find(task)
     if known is None:  # not ours; the database says whether any node knows it
@@ -159,7 +161,8 @@ def _of_flow(name: str, flow: Flow[Any]) -> Definition:
     """A job that starts the others. Each of them has the options of its own task."""
     for call in flow.calls:
         _refuse_of_one_job(name, call.task, but=_WITHIN_A_FLOW)
-    return {"type": FLOW, "payload": {"jobs": flow.definition()}}
+    ends = [place for place, call in enumerate(flow.calls) if any(call is end for end in flow.ends)]
+    return {"type": FLOW, "payload": {"jobs": flow.definition(), "ends": ends}}
 
 
 def _refuse_of_one_job(name: str, task: Task[..., Any], but: tuple[str, ...] = ()) -> None:

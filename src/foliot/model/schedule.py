@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
-FLOW = "foliot.flow"  # the type of a job that starts the jobs of a chain
+FLOW, FLOW_END = "foliot.flow", "foliot.flow_end"  # types of the jobs that start a chain, and wait for its end
 
 Missed = Literal["skip", "once", "catch_up"]
 Overlap = Literal["skip", "queue", "cancel_previous", "allow"]

@@ -7,6 +7,9 @@ FROM {schema}.tick(%s::int, {schema}.clock() - make_interval(secs => %s))
 -- name: declare_schedules
 SELECT name, outcome FROM {schema}.declare_schedules(%s::bigint, %s::jsonb, %s::boolean)
 
+-- name: hand_over_slot
+SELECT {schema}.hand_over_slot(%s::uuid, %s::uuid)
+
 -- name: release_held
 SELECT {schema}.release_held()
 
