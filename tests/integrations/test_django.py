@@ -83,6 +83,13 @@ def test_its_own_tests_pass(sites: Site) -> None:
     assert "OK" in done.stderr
 
 
+@pytest.mark.long
+def test_its_own_tests_pass_side_by_side(site: Site) -> None:
+    """Each of Django's processes has a copy of the test database, and our schema in it."""
+    done = site("manage.py", "test", "shop.test_enqueue", "shop.test_worker", "--parallel", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("python", OTHERS, indirect=True)  # here pytest-django would take part in all our own tests
 def test_the_fixture_foliot_is_in_djangos_test_database(sites: Site) -> None:

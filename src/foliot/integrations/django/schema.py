@@ -18,13 +18,14 @@ _LOOK_AGAIN = ("FOLIOT", "DATABASES")
 
 def after_migrate(using: str, verbosity: int = 1, **more: Any) -> None:
     """Told by `migrate`, and without a plan by `flush`."""
-    app.forget()
     if using != configuration.alias() or not configuration.option("MIGRATE"):
         return
+    app.forget()  # a test database has taken the place of another
     if "plan" in more:
         _bring(verbosity, more.get("stdout") or sys.stdout)
     elif under_test():
         _empty()
+    app.forget()  # and processes that run tests side by side will have copies of it
 
 
 def after_setting_changed(setting: str, **_: Any) -> None:

@@ -60,6 +60,12 @@ def chain(order: int) -> None:
         return
 
 
+@app.schedule("0 9 * * MON-FRI")
+@app.task
+def report() -> int:
+    return int(Order.objects.count())
+
+
 if django.VERSION >= (6, 0):
     from shop import tasks_of_django
 

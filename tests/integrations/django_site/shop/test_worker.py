@@ -55,6 +55,11 @@ class Worker(TransactionTestCase):
         self.order.refresh_from_db()
         self.assertEqual(self.order.state, "shipped")
 
+    def test_schedules_in_tasks_py_are_declared(self) -> None:
+        with app.node():
+            assert [each.name for each in app.schedules.list()] == ["shop.tasks.report"]
+        assert app.name == "project"
+
     def test_a_task_completes_in_its_own_transaction(self) -> None:
         with app.node():
             self.assertEqual(tasks.ship_and_complete.enqueue(self.order.pk).result(timeout=30), "done")

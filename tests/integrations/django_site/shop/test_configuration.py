@@ -1,0 +1,73 @@
+"""Where DATABASES say that the database is, as an address for libpq."""
+
+from unittest.mock import patch
+
+from django.db import connection
+from django.test import SimpleTestCase, override_settings
+from psycopg.conninfo import conninfo_to_dict
+
+from foliot.errors import SettingsError
+from foliot.integrations.django import app, configuration
+from foliot.integrations.django.discovery import discover
+from foliot.settings import Settings
+
+
+class Address(SimpleTestCase):
+    def parts(self, **place: object) -> dict[str, object]:
+        empty = {"NAME": "", "USER": "", "PASSWORD": "", "HOST": "", "PORT": "", "OPTIONS": {}}
+        with patch.dict(connection.settings_dict, empty | place):
+            url = configuration.address("default")
+            Settings(database_url=url)
+            return dict(conninfo_to_dict(url))
+
+    def test_what_is_said_is_passed_on(self) -> None:
+        place = {
+            "NAME": "a b/c",
+            "USER": "o'neil@x",
+            "PASSWORD": "p:/?#[]@ %é",
+            "HOST": "db.example.org",
+            "PORT": "6432",
+        }
+        words = {
+            "dbname": "a b/c",
+            "user": "o'neil@x",
+            "password": "p:/?#[]@ %é",
+            "host": "db.example.org",
+            "port": "6432",
+        }
+        assert self.parts(**place) == words
+
+    def test_options_for_libpq_are_passed_on_and_others_are_not(self) -> None:
+        options = {"sslmode": "verify-full", "connect_timeout": 3, "isolation_level": 3, "server_side_binding": True}
+        assert self.parts(NAME="x", OPTIONS=options) == {
+            "dbname": "x",
+            "sslmode": "verify-full",
+            "connect_timeout": "3",
+        }
+
+    def test_a_role_to_be_assumed(self) -> None:
+        found = self.parts(NAME="x", OPTIONS={"assume_role": "my role", "options": "-c jit=off"})
+        assert found == {"dbname": "x", "options": "-c jit=off -c role=my\\ role"}
+
+    def test_a_service(self) -> None:
+        assert self.parts(OPTIONS={"service": "jobs"}) == {"service": "jobs"}
+
+
+class Setting(SimpleTestCase):
+    def test_an_address_of_its_own_is_none_of_djangos(self) -> None:
+        with override_settings(FOLIOT={"DATABASE_URL": "postgresql://nowhere.example/jobs"}):
+            assert (configuration.alias(), app.connection, app.in_transaction) == (None, None, None)
+            assert app.settings.database_url == "postgresql://nowhere.example/jobs"
+            assert app.settings.origins["database_url"] == "FOLIOT['DATABASE_URL']"
+        assert app.settings.origins["database_url"] == "DATABASES['default']"
+
+    def test_what_is_no_dict(self) -> None:
+        with override_settings(FOLIOT=["CONCURRENCY"]), self.assertRaisesRegex(SettingsError, "must be a dict"):
+            configuration.given()
+
+    def test_only_the_apps_that_are_named_are_looked_at(self) -> None:
+        with patch("foliot.integrations.django.discovery.import_module") as imported:
+            discover()
+            with override_settings(FOLIOT={"DISCOVER": ["elsewhere"]}):
+                discover()
+        assert [call.args for call in imported.call_args_list] == [("shop.tasks",)]
