@@ -291,7 +291,7 @@ async def test_the_sweeper_goes_on_after_what_cannot_be_deleted(
     monkeypatch.setattr(files, "delete", refuse)
     async with sweeping(bench, files) as sweep:
         assert await sweep.sweep(day) == 2
-    assert "could not be deleted" in caplog.text
+    assert "1 payloads could not be deleted" in caplog.text
     assert [str(job.id) in key for key in keys(files)] == [True]
 
 

@@ -64,11 +64,12 @@ class Sweeper:
             raise StoreFailed(f"{self._store} cannot be listed: {error}") from error
 
     def _delete(self, keys: list[str]) -> int:
-        deleted = 0
+        failures: list[Exception] = []
         for key in keys:
             try:
                 self._store.delete(key)
-                deleted += 1
             except Exception as error:  # noqa: BLE001  (the store is the user's; the others may go)
-                logger.warning("Payload %s could not be deleted from %s: %s", key, self._store, error)
-        return deleted
+                failures.append(error)
+        if failures:
+            logger.warning("%d payloads could not be deleted from %s: %s", len(failures), self._store, failures[-1])
+        return len(keys) - len(failures)

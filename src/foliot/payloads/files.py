@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 
 class FileStore:
@@ -20,18 +20,19 @@ class FileStore:
         return f"FileStore({str(self.root)!r})"
 
     def put(self, key: str, data: bytes) -> None:
-        """Under another name first: who finds the file finds all of it. On disk before the job is in the database."""
+        """Under another name first: who finds the file finds all of it. On disk before the job is in the database.
+        Who may read it, the umask says: a worker may be another user."""
         path = self.root / key
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, partial = tempfile.mkstemp(prefix=".", dir=path.parent)
+        partial = path.with_name(f".{uuid4()}")
         try:
-            with os.fdopen(handle, "wb") as file:
+            with partial.open("xb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            Path(partial).replace(path)
+            partial.replace(path)
         except BaseException:
-            Path(partial).unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
             raise
         _sync(path.parent)
         _sync(self.root)

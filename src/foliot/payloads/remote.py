@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from foliot.errors import SettingsError
@@ -39,7 +40,8 @@ class RemoteStore:
 
     def delete(self, key: str) -> None:
         if self._files.exists(self._path(key)):
-            self._files.rm_file(self._path(key))
+            with suppress(FileNotFoundError):  # another was quicker
+                self._files.rm_file(self._path(key))
 
     def days(self) -> list[str]:
         return [name for name, kind in self._list("") if kind == "directory"]

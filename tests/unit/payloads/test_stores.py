@@ -111,6 +111,15 @@ def test_a_half_written_file_is_never_seen_and_goes_with_its_day(
     assert not left.exists()
 
 
+def test_another_user_may_read_what_the_umask_lets_him(tmp_path: Path) -> None:
+    store, key, before = FileStore(tmp_path), new_key(JOB, OURS, DIGEST), os.umask(0o022)
+    try:
+        store.put(key, b"{}")
+    finally:
+        os.umask(before)
+    assert (tmp_path / key).stat().st_mode & 0o777 == 0o644
+
+
 def test_without_its_directory_no_object_is_said_to_be_gone(tmp_path: Path) -> None:
     with pytest.raises(NotADirectoryError, match="is not a directory here"):
         FileStore(tmp_path / "not mounted").get(new_key(JOB, OURS, DIGEST))
