@@ -391,6 +391,6 @@ def test_a_great_many_sequences_of_verbs_do_what_the_model_says(db: Db) -> None:
     drive(db, examples=400, steps=100)
     print(Machine.changes, Machine.outcomes)
     seen, total = set(Machine.changes), Machine.outcomes.total()
-    assert allowed() - seen == {(None, "blocked")}
+    assert allowed() - seen == {(None, "blocked"), ("canceled", "blocked")}  # test_dependencies.py
     assert {outcome: n for outcome, n in Machine.outcomes.items() if n < total / 100} == {}
     assert len(Machine.outcomes) == 8

@@ -100,12 +100,20 @@ def list_(
 
 @app.command()
 def show(ctx: typer.Context, id: JobId, as_json: AsJson = False) -> None:
-    """Show a job with every attempt."""
-    from foliot.client import plans
+    """Show a job with every attempt, and what it is connected with."""
+    from foliot.client import plans, plans_families
 
     job, attempts = ctx.obj.run(plans.get(id)), ctx.obj.run(plans.attempts(id))
+    near = ctx.obj.run(plans_families.neighbours(id))
     if as_json:
-        print_json(asdict(job) | {"schedule": job.schedule, "attempts": [asdict(attempt) for attempt in attempts]})
+        print_json(
+            asdict(job)
+            | {
+                "schedule": job.schedule,
+                "attempts": [asdict(attempt) for attempt in attempts],
+                "dependencies": [asdict(each) for each in near],
+            }
+        )
         return
     facts = asdict(job) | {"schedule": job.schedule, "schedule_id": None}
     print_facts({name: _shown(value) for name, value in facts.items() if value is not None})
@@ -116,6 +124,28 @@ def show(ctx: typer.Context, id: JobId, as_json: AsJson = False) -> None:
         ]
         typer.echo("")
         print_table(("run", "attempt", "outcome", "node", "started", "ended", "error"), rows)
+    if near:
+        typer.echo("")
+        print_table(
+            ("", "job", "type", "state", "if"),
+            [(each.relation, each.id, each.type, each.state, each.run_if.replace("_", " ")) for each in near],
+        )
+
+
+@app.command()
+def tree(ctx: typer.Context, id: JobId, as_json: AsJson = False) -> None:
+    """Draw a job with all that it waits for and that waits for it."""
+    from foliot.cli.families import draw
+    from foliot.client import plans_families
+
+    family = ctx.obj.run(plans_families.family(id))
+    if as_json:
+        print_json(asdict(family))
+        return
+    for line in draw(family, id):
+        typer.echo(line)
+    if not family.complete:
+        typer.echo(f"... and more: these are the nearest {len(family.jobs):,}")
 
 
 @app.command()

@@ -6,15 +6,22 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from foliot.client.plans import Plan, Statement, get
-from foliot.model.family import Dependency, EarlierJob, Family, Relative
+from foliot.model.family import Dependency, EarlierJob, Family, Neighbour, Relative
 
 LARGEST = 10_000
+NEAR = 20
 
 
 def earlier(job_id: UUID, *, types: Sequence[str] | None = None, deepest: int | None = None) -> Plan[list[EarlierJob]]:
     """What a job has waited for, the nearest first."""
     rows = yield Statement("earlier", (job_id, None if types is None else list(types), deepest))
     return [EarlierJob(*row) for row in rows]
+
+
+def neighbours(job_id: UUID) -> Plan[list[Neighbour]]:
+    """What it waits for and what waits for it, the first twenty of each."""
+    rows = yield Statement("neighbours", {"id": job_id, "most": NEAR})
+    return [Neighbour(*row) for row in rows]
 
 
 def family(job_id: UUID, *, largest: int = LARGEST) -> Plan[Family]:

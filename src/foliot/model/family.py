@@ -34,6 +34,17 @@ class Dependency:
 
 
 @dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A parent or a child of a job; one that is no longer kept has neither type nor state."""
+
+    relation: Literal["waits for", "then"]
+    id: UUID
+    run_if: RunIf
+    type: str | None
+    state: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Relative:
     """A job among those it is connected with."""
 

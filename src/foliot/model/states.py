@@ -41,4 +41,5 @@ TRANSITIONS: tuple[Transition, ...] = (
         _states("queued"),
         ("job_rescheduled",),
     ),
+    Transition("revive", _states("canceled"), _states("blocked"), ()),  # with a parent that is rescheduled
 )

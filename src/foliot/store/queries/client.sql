@@ -113,6 +113,13 @@ SELECT count(*) FROM {schema}.job_list(ARRAY['dead'], %s::text, %s::text, %s::te
 -- name: earlier
 SELECT id, depth, type, state, result, error FROM {schema}.earlier(%s::uuid, %s::text[], %s::int)
 
+-- name: neighbours
+SELECT n.relation, n.id, n.run_if, j.type, j.state FROM (
+  (SELECT 'waits for' AS relation, d.parent AS id, d.run_if FROM {schema}.dependencies d WHERE d.child = %(id)s::uuid ORDER BY d.place LIMIT %(most)s::int)
+  UNION ALL
+  (SELECT 'then', d.child, d.run_if FROM {schema}.dependencies d WHERE d.parent = %(id)s::uuid ORDER BY d.child LIMIT %(most)s::int)) n
+LEFT JOIN LATERAL {schema}.job_by_id(n.id) j ON true
+
 -- name: family
 SELECT f FROM {schema}.family(%s::uuid, %s::int) f
 
