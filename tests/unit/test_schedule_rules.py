@@ -155,6 +155,12 @@ def test_a_task_that_is_not_there_is_refused(app: App) -> None:
         app.declare_schedule("x", "@daily", task="helo")
 
 
+@pytest.mark.parametrize("task", [print, 7, ["hello"]], ids=str)
+def test_what_is_no_task_is_refused(app: App, task: Any) -> None:
+    with pytest.raises(InvalidSchedule, match=r"task=.* is none\.\nGive a task \(what @app\.task made"):
+        app.declare_schedule("x", "@daily", task=task)
+
+
 def test_what_excludes_each_other_is_exchanged_by_an_update(app: App) -> None:
     def change(**changes: Any) -> dict[str, Any]:
         return redefine("x", Changes(**changes), app.tasks.get)  # type: ignore[typeddict-item]
