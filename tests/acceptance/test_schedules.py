@@ -114,9 +114,10 @@ def test_the_commands_from_end_to_end(shop: Foliot) -> None:
     [found] = json.loads(shop.here("schedules", "list", "--json").stdout)
     assert (found["payload"], found["tags"], found["max_attempts"], found["timeout"]) == ({"to": "ada"}, ["a"], 3, 90)
     assert "mails  0 9 * * MON Asia/Tokyo  tasks.mail" in shop.here("schedules").stdout
-    assert shop.here("schedules", "update", "mails", "--priority", "5").returncode == 0
+    assert shop.here("schedules", "update", "mails", "--priority", "5", "--end", "2040-01-01T09:00").returncode == 0
     shown = json.loads(shop.here("schedules", "show", "mails", "--json").stdout)
     assert (shown["priority"], shown["tags"], shown["slots"]) == (5, ["a"], [])
+    assert shown["end"] == "2040-01-01T00:00:00+00:00", "nine o'clock in Tokyo"
     job = shop.here("schedules", "run", "mails", "--arguments", '{"to": "bob"}').stdout.strip()
     assert "schedule      mails" in shop.here("jobs", "show", job).stdout
     assert job in shop.here("schedules", "history", "mails").stdout

@@ -85,6 +85,7 @@ def test_an_orphan_stops_firing_and_is_shown(db: Db) -> None:
     db.call("leave", epoch=old)
     assert (look(db).orphaned, look(db).status, look(db).next_run) == (True, "orphaned", None)
     assert tick_at(db, at(12, 30))[:4] == (0, 0, 0, None)
+    assert db.value("release_held") == 0
     assert "is orphaned: nodes of app shop are alive" in db.call("why_schedule", name="s")[0].reason
     back = start(db, rule(missed="catch_up", overlap="allow"))
     assert not look(db).orphaned
@@ -113,6 +114,7 @@ def test_a_lost_node_declares_nothing_any_more(db: Db) -> None:
 def test_a_node_that_never_declared_makes_no_orphans(db: Db) -> None:
     old = start(db, rule())
     db.node(app="shop")
+    start(db, app="other")
     db.call("leave", epoch=old)
     assert tick_at(db, at(10)).fired == 1
 
@@ -144,6 +146,10 @@ def test_run_on_start_and_reboot_run_once_per_cluster_start(db: Db) -> None:
 
 
 def test_two_that_come_at_once_are_one_start(db: Db) -> None:
+    before = db.node(app="shop")
+    declare(db, before, rule(run_on_start=True), starting=False)
+    db.call("leave", epoch=before)
+    db.tick(1)
     one, two = db.node(app="shop"), db.node(app="shop")
     other = db.session()
     db.begin()

@@ -110,9 +110,7 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Add a schedule: by a pattern, --every, --at, or none of them (on demand)."""
-    from getpass import getuser
-
-    rule = options.rule_of(ctx.params, tz or "UTC") | {"created_by": getuser()}
+    rule = options.rule_of(ctx.params, tz or "UTC") | _creator()
     rule.pop("pattern", None)
     _print_written(ctx.obj.run(_adding(name, pattern, rule, tenant, unchecked=unchecked)), "added", as_json=as_json)
 
@@ -293,6 +291,15 @@ def _updating(name: str, params: dict[str, Any], tenant: str, *, unchecked: bool
     if not unchecked:
         yield from _ensure_known(definition)
     return (yield from plans.update(name, definition, tenant))
+
+
+def _creator() -> dict[str, str]:
+    from getpass import getuser
+
+    try:
+        return {"created_by": getuser()}
+    except (KeyError, OSError):  # a user without a name, as in many containers
+        return {}
 
 
 def _ensure_known(definition: dict[str, Any]) -> Plan[None]:

@@ -90,6 +90,8 @@ def _of_django(request: pytest.FixtureRequest) -> str | None:
     integration = sys.modules.get("foliot.integrations.django.application")
     if integration is None or not request.config.pluginmanager.hasplugin("django"):
         return None
+    if integration.app.connection is None:  # the jobs are in none of Django's databases
+        return None
     request.getfixturevalue("django_db_setup")
     url: str = integration.app.database_url
     return url

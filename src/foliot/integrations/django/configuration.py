@@ -27,8 +27,9 @@ def option(name: str) -> Any:
 
 
 def alias() -> str | None:
-    """Which of Django's databases holds the jobs; None: none of them, an address of its own was given."""
-    return None if "DATABASE_URL" in _configured() else str(option("DATABASE"))
+    """Which of Django's databases holds the jobs; None: none of them, the jobs have an address of their own."""
+    named = option("DATABASE")
+    return None if named is None or "DATABASE_URL" in _configured() else str(named)
 
 
 def given() -> dict[str, Any]:
@@ -68,8 +69,10 @@ def address(database: str) -> str:
     if connection.vendor != "postgresql":
         raise SettingsError(
             f"DATABASES[{database!r}] is {connection.vendor}, and jobs live in PostgreSQL.",
-            hint='Name another of DATABASES: FOLIOT = {"DATABASE": "jobs"}. Or give an address of its own: '
-            'FOLIOT = {"DATABASE_URL": "postgresql://..."}; then jobs are enqueued at once, outside your transactions.',
+            hint='Name another of DATABASES, FOLIOT = {"DATABASE": "jobs"}, '
+            'or none of them, FOLIOT = {"DATABASE": None}: '
+            "then `manage.py foliot up` starts a PostgreSQL for the jobs, or DATABASE_URL says where one is; "
+            "and jobs are enqueued at once, outside your transactions.",
         )
     return _url(connection.get_connection_params(), connection.settings_dict["OPTIONS"])
 

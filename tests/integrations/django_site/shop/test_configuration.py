@@ -61,6 +61,11 @@ class Setting(SimpleTestCase):
             assert app.settings.origins["database_url"] == "FOLIOT['DATABASE_URL']"
         assert app.settings.origins["database_url"] == "DATABASES['default']"
 
+    def test_none_of_djangos_databases(self) -> None:
+        with override_settings(FOLIOT={"DATABASE": None}):
+            assert (configuration.alias(), app.connection) == (None, None)
+            assert "database_url" not in configuration.given()
+
     def test_what_is_no_dict(self) -> None:
         with override_settings(FOLIOT=["CONCURRENCY"]), self.assertRaisesRegex(SettingsError, "must be a dict"):
             configuration.given()
