@@ -15,6 +15,7 @@ from tests.unit.cron.strategies import PRODUCTIONS, Case, cases
 from tests.unit.cron.tally import Tally
 
 BATCH = 20  # an example of Hypothesis is so many cases: a round trip for each would take most of the time
+ROUND = 100  # of examples, after which Hypothesis begins anew: what it remembers of each would fill the memory
 RELAXED = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
@@ -34,13 +35,14 @@ def run(database: str, batches: int, capsys: pytest.CaptureFixture[str]) -> Tall
     with psycopg.connect(database, autocommit=True) as sql:
         sql.execute("SET timezone = 'UTC'")
         sql.execute("SET statement_timeout = '30s'")
+        for done in range(0, batches, ROUND):
 
-        @settings(RELAXED, max_examples=batches)
-        @given(st.lists(cases(), min_size=BATCH, max_size=BATCH))
-        def check(batch: list[Case]) -> None:
-            compare(sql, batch, tally)
+            @settings(RELAXED, max_examples=min(ROUND, batches - done))
+            @given(st.lists(cases(), min_size=BATCH, max_size=BATCH))
+            def check(batch: list[Case]) -> None:
+                compare(sql, batch, tally)
 
-        check()
+            check()
     with capsys.disabled():
         print(tally.report())
     return tally
