@@ -389,6 +389,18 @@ def test_an_edit_waits_for_the_tick_and_holds_from_then_on(db: Db) -> None:
     assert db.row("tick").next_at == at(10, 30)
 
 
+def test_an_edit_counts_what_the_tick_has_done_that_it_waited_for(db: Db) -> None:
+    add(db, max_runs=1)
+    editor = db.session()
+    db.now = at(10)
+    db.begin()
+    db.row("tick")
+    edit = editor.start("update_schedule", name="s", changes={"pattern": "30 * * * *"}).blocked()
+    db.commit()
+    assert edit.value()
+    assert db.row("tick").next_at is None
+
+
 def test_a_tick_passes_by_what_is_being_edited(db: Db) -> None:
     add(db)
     editor = db.session()
