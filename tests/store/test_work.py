@@ -109,6 +109,8 @@ def every_verb(db: Db) -> dict[str, Work]:
         "ending_of": work(db, "ending_of", id=done),
         "job_list": work(db, "job_list", max=BATCH),
         "job_list of queued": work(db, "job_list", max=BATCH, states=["queued"]),
+        "job_list of running": work(db, "job_list", max=BATCH, states=["running"]),
+        "job_list of failed": work(db, "job_list", max=BATCH, states=["failed", "dead"]),
         "pause": work(db, "pause", queue="x"),
         "expire_unsupported": work(db, "expire_unsupported", max=BATCH, grace="100 years"),
         "sweep_claims": work(db, "sweep_claims"),

@@ -103,6 +103,7 @@ CREATE INDEX jobs_alone ON jobs (queue, lane, priority DESC, run_at, id) WHERE w
 CREATE INDEX jobs_due ON jobs (run_at) WHERE wait = 'delayed';
 CREATE INDEX jobs_unsupported ON jobs (queue, type, version, priority DESC, run_at, id) WHERE wait = 'unsupported';
 CREATE INDEX jobs_paused ON jobs (type, queue) WHERE wait = 'paused';
+CREATE INDEX jobs_failed ON jobs (id) WHERE failed;
 
 CREATE TABLE claims (
   fence bigint PRIMARY KEY,

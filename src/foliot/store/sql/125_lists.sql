@@ -14,7 +14,16 @@ END $$;
 CREATE OR REPLACE FUNCTION ending_of(id uuid) RETURNS TABLE (state text, result jsonb, error jsonb) LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
   SELECT f.state, f.result, f.error FROM finished_jobs f WHERE f.id = ending_of.id AND f.finished_at >= history_from(ending_of.id) LIMIT 1 $$;
 
+CREATE OR REPLACE FUNCTION last_message(id uuid, ended_at timestamptz) RETURNS text LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+  SELECT a.error->>'message' FROM attempts a WHERE a.job_id = last_message.id AND a.ended_at = last_message.ended_at ORDER BY a.run DESC LIMIT 1 $$;
+
+CREATE OR REPLACE FUNCTION is_listed(j jobs, states text[], type text, queue text, tenant text, message text) RETURNS boolean LANGUAGE sql STABLE
+  RETURN CASE WHEN (j).fence <> 0 THEN 'running' WHEN (j).wait = 'blocked' THEN 'blocked' WHEN (j).failed THEN 'failed' ELSE 'queued' END = ANY (states)
+    AND (type IS NULL OR (j).type = type) AND (queue IS NULL OR (j).queue = queue) AND (tenant IS NULL OR (j).tenant = tenant)
+    AND (message IS NULL OR last_message((j).id, (j).ended_at) = message);
+
 -- Ids first, each table in the order of its index and no further than the page; planned anew, so that only partitions of these states are looked at.
+-- What is running or failed may be rare among ten million queued ones: unless those are wanted too it is found through the claims, and through its own index.
 CREATE OR REPLACE FUNCTION job_list(states text[] DEFAULT NULL, type text DEFAULT NULL, queue text DEFAULT NULL, tenant text DEFAULT NULL,
   after uuid DEFAULT NULL, message text DEFAULT NULL, max int DEFAULT 50)
 RETURNS SETOF job LANGUAGE plpgsql STABLE SET search_path FROM CURRENT
@@ -23,14 +32,17 @@ SET plan_cache_mode = force_custom_plan SET jit = off SET enable_seqscan = off S
 DECLARE
   wanted text[] := CASE WHEN cardinality(job_list.states) > 0 THEN job_list.states ELSE '{blocked,queued,running,failed,succeeded,dead,canceled}' END;
   below uuid := coalesce(job_list.after, 'ffffffff-ffff-ffff-ffff-ffffffffffff');
+  waiting boolean := wanted && '{blocked,queued}';
 BEGIN
   RETURN QUERY SELECT v.* FROM (
-    (SELECT j.id FROM jobs j WHERE j.id < below AND wanted && '{blocked,queued,running,failed}'
-      AND CASE WHEN j.fence <> 0 THEN 'running' WHEN j.wait = 'blocked' THEN 'blocked' WHEN j.failed THEN 'failed' ELSE 'queued' END = ANY (wanted)
-      AND (job_list.type IS NULL OR j.type = job_list.type) AND (job_list.queue IS NULL OR j.queue = job_list.queue)
-      AND (job_list.tenant IS NULL OR j.tenant = job_list.tenant)
-      AND (job_list.message IS NULL OR job_list.message = (SELECT a.error->>'message' FROM attempts a WHERE a.job_id = j.id AND a.ended_at = j.ended_at ORDER BY a.run DESC LIMIT 1))
-      ORDER BY j.id DESC LIMIT job_list.max)
+    (SELECT j.id FROM jobs j WHERE waiting
+      AND j.id < below AND is_listed(j, wanted, job_list.type, job_list.queue, job_list.tenant, job_list.message) ORDER BY j.id DESC LIMIT job_list.max)
+    UNION ALL
+    (SELECT j.id FROM claims c CROSS JOIN unnest(c.job_ids) held(id) JOIN jobs j ON j.id = held.id AND j.fence = c.fence WHERE NOT waiting AND 'running' = ANY (wanted)
+      AND j.id < below AND is_listed(j, wanted, job_list.type, job_list.queue, job_list.tenant, job_list.message) ORDER BY j.id DESC LIMIT job_list.max)
+    UNION ALL
+    (SELECT j.id FROM jobs j WHERE NOT waiting AND 'failed' = ANY (wanted) AND j.failed AND j.fence = 0
+      AND j.id < below AND is_listed(j, wanted, job_list.type, job_list.queue, job_list.tenant, job_list.message) ORDER BY j.id DESC LIMIT job_list.max)
     UNION ALL
     (SELECT f.id FROM finished_jobs f WHERE f.id < below AND f.state = ANY (wanted)
       AND (job_list.type IS NULL OR f.type = job_list.type) AND (job_list.queue IS NULL OR f.queue = job_list.queue)
