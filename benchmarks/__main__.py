@@ -19,11 +19,19 @@ from benchmarks.places import RESULTS
 from benchmarks.ratios import ratios
 from benchmarks.report import Results, medians_of, report
 from benchmarks.rounds import Care, take_rounds
-from benchmarks.servers import servers
+from benchmarks.servers import ServerFailed, servers
+from foliot.errors import FoliotError
 
 
 def main() -> int:
-    options = _options()
+    try:
+        return measure_all(_options())
+    except (ServerFailed, FoliotError) as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def measure_all(options: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
     care = Care(options.repeat, options.patience, options.tolerance)
     results: Results = {}

@@ -70,6 +70,12 @@ def _deep(state: str, size: int) -> Goal:
     return Goal(f"deep / shallow: claim of {size}, statistics {state}", over, under, most=1.5)
 
 
+def _scans(state: str) -> Goal:
+    return Goal(
+        f"deep: sequential scans, statistics {state}", Side("deep", "foliot", f"{state} sequential scans"), most=0
+    )
+
+
 GOALS = [
     _beside("drain", "graphile-worker", 1.5),
     _beside("drain", "pgqueuer", 3.5),
@@ -88,4 +94,5 @@ GOALS = [
     Goal("WAL, bytes a job of 60 B", Side("payloads", "foliot-60B", "wal_per_job"), most=1200),
     Goal("HOT share of updates", Side("drain", "foliot", "hot_share"), least=0.9),
     *(_deep(state, size) for state in STATES for size in CLAIMS),
+    *(_scans(state) for state in STATES),
 ]

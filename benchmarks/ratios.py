@@ -25,9 +25,9 @@ def ratios(medians: Medians) -> Iterator[Ratio]:
     for name, peers in medians.items():
         figure = MEASURES[name].figure
         for peer, run in peers.items():
-            if OURS in peers and PEERS[peer].adapter != OURS:
+            if OURS in peers and PEERS[peer].adapter != OURS and run[figure]:
                 yield Ratio(f"{name}: {OURS} / {peer}", peers[OURS][figure] / run[figure], figure != "rate")
     clean = medians.get("clean", {})
     for peer, run in medians.get("held", {}).items():
-        if peer in clean:
+        if clean.get(peer, {}).get("rate"):
             yield Ratio(f"held / clean: {peer}", run["rate"] / clean[peer]["rate"])

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psycopg
@@ -28,21 +28,22 @@ SETTINGS = {
     "max_wal_size": "8GB",
     "max_connections": 200,
 }
+POSTGRES_PID = POSTGRES_DATA / "postmaster.pid"
+REDIS_PID = REDIS_DATA / "redis.pid"
 
 
 class ServerFailed(Exception):
-    """A server of the benchmark did not start."""
+    """There is no server for the benchmark; the message says why."""
 
 
 @contextmanager
 def servers() -> Iterator[None]:
     """Those that already run are left running."""
-    stops = [stop for stop in (start_postgres(), start_redis()) if stop]
-    try:
+    with ExitStack() as started:
+        for start in (start_postgres, start_redis):
+            if stop := start():
+                started.callback(stop)
         yield
-    finally:
-        for stop in stops:
-            stop()
 
 
 Stop = Callable[[], object]
@@ -50,6 +51,7 @@ Stop = Callable[[], object]
 
 def start_postgres() -> Stop | None:
     if answers():
+        _refuse_if_foreign(POSTGRES_PID, f"PostgreSQL on port {POSTGRES_PORT}", "BENCH_PG_PORT")
         return None
     POSTGRES_DATA.parent.mkdir(parents=True, exist_ok=True)
     account = server_account(POSTGRES_DATA)
@@ -90,13 +92,16 @@ def answers() -> bool:
 
 def start_redis() -> Stop | None:
     """appendonly everysec: the closest that redis comes to a durable broker without a sync per write."""
-    if not shutil.which("redis-server") or _redis("ping"):
+    if not shutil.which("redis-server"):
+        return None
+    if _redis("ping"):
+        _refuse_if_foreign(REDIS_PID, f"redis on port {REDIS_PORT}", "BENCH_REDIS_PORT")
         return None
     REDIS_DATA.mkdir(parents=True, exist_ok=True)
     place = ["--bind", "127.0.0.1", "--port", str(REDIS_PORT), "--dir", str(REDIS_DATA), "--daemonize", "yes"]
     safe = ["--appendonly", "yes", "--appendfsync", "everysec", "--save", ""]
     subprocess.run(
-        ["redis-server", *place, *safe, "--pidfile", str(REDIS_DATA / "redis.pid")],
+        ["redis-server", *place, *safe, "--pidfile", str(REDIS_PID)],
         check=True,
         stdout=subprocess.DEVNULL,
     )
@@ -114,9 +119,10 @@ def _redis(*command: str) -> bool:
 
 def process_ids() -> list[int]:
     """Of the two servers, as far as they run here."""
-    files = [POSTGRES_DATA / "postmaster.pid", REDIS_DATA / "redis.pid"]
-    return [int(_first_line(file)) for file in files if file.exists()]
+    return [int(file.read_text().splitlines()[0]) for file in (POSTGRES_PID, REDIS_PID) if file.exists()]
 
 
-def _first_line(file: Path) -> str:
-    return file.read_text().splitlines()[0]
+def _refuse_if_foreign(pid_file: Path, server: str, variable: str) -> None:
+    """Databases are dropped here, and redis is emptied."""
+    if not pid_file.exists():
+        raise ServerFailed(f"{server} answers, but it is not the benchmark's own. Choose another port with {variable}.")

@@ -70,6 +70,14 @@ def test_a_peer_that_fails_is_given_up_and_the_others_go_on(told: list[str]) -> 
     assert sum("failed" in line for line in told) == 2
 
 
+def test_nothing_that_went_wrong_keeps_the_report_from_being_printed() -> None:
+    nothing: dict[str, list[Run]] = {}
+    stood_still = {"foliot": [{"rate": 0.0}], "pgqueuer": [{"rate": 0.0}]}
+    lines = list(report({"deep": nothing, "drain": stood_still, "clean": stood_still, "held": stood_still}))
+    assert "\ndeep: nobody could be measured" in lines
+    assert [line for line in lines if " = " in line] == []
+
+
 def test_the_report_ends_with_ratios_and_what_was_wanted() -> None:
     results = {
         "drain": {"foliot": [{"rate": 60_000.0}, {"rate": 70_000.0}], "graphile-worker": [{"rate": 32_500.0}]},
