@@ -160,6 +160,15 @@ def test_two_that_come_at_once_are_one_start(db: Db) -> None:
     assert len(slots(db)) == 1
 
 
+def test_one_that_leaves_while_the_next_comes_leaves_a_running_cluster(db: Db) -> None:
+    old = start(db, rule(run_on_start=True))
+    new = db.node(app="shop")
+    db.tick(1)
+    db.call("leave", epoch=old)
+    declare(db, new, rule(run_on_start=True))
+    assert len(slots(db)) == 1
+
+
 def test_sent_again_it_is_no_second_start(db: Db) -> None:
     epoch = start(db, rule(run_on_start=True))
     declare(db, epoch, rule(run_on_start=True))
