@@ -229,3 +229,16 @@ def introspective() -> None:
     assert_type(job.fence, int)
     job.progress({"done": 1})
     job.complete()  # wrong
+
+
+def flows(earlier: Job[int]) -> None:
+    flow = chain(send.bind("a"), group(area.bind(1, height=2), area.bind(2, height=3)), shout.bind("x"))
+    assert_type(group(area.bind(1, height=2)).enqueue(), list[Job[float]])
+    send.using(depends_on=flow, run_if="all_finished").bind("b")
+    send.using(depends_on=[earlier, earlier.id, send.bind("c")]).enqueue("d")
+    send.using(run_if="sometimes")  # wrong
+    send.using(depends_on="a")  # wrong
+    chain(send)  # wrong
+    assert_type(current_job().result_of(area), float)
+    assert_type(current_job().results_of(send), list[int])
+    current_job().result_of("area")  # wrong

@@ -46,5 +46,5 @@ def test_every_block_runs_and_every_job_ends_as_the_page_says(schema_database: s
         ended = connection.execute("SELECT type, state, result FROM foliot.job ORDER BY seq").fetchall()
     assert ("shop.publish", "succeeded", "Rows: 11") in ended
     assert ("shop.publish", "dead", None) in ended  # more than 100
-    assert [state for type, state, _ in ended if type == "shop.tell_somebody"] == ["succeeded", "succeeded"]
+    assert [state for task, state, _ in ended if task == "shop.tell_somebody"] == ["succeeded", "succeeded"]
     assert {state for _, state, _ in ended} == {"succeeded", "dead"}

@@ -13,7 +13,11 @@ from foliot.postgres.migrate import Source, apply_functions
 from tests.conftest import BINARIES
 from tests.servers import Server
 from tests.store.conftest import template
-from tests.store.mutants import EQUIVALENT, MUTANTS, Mutant
+from tests.store.mutants import EQUIVALENT, Mutant
+from tests.store.mutants import MUTANTS as MUTANTS_OF_THE_QUEUE
+from tests.store.mutants_dependencies import MUTANTS_OF_DEPENDENCIES
+
+MUTANTS = [*MUTANTS_OF_THE_QUEUE, *MUTANTS_OF_DEPENDENCIES]
 
 SOURCE = Source.of_package("foliot.store")
 HERE = Path(__file__).parent

@@ -64,7 +64,7 @@ def _waiting(call: Call[Any], job: NewJob, places: dict[int, list[UUID]]) -> New
 def _id(parent: Any) -> UUID | None:
     if isinstance(parent, UUID):
         return parent
-    if hasattr(parent, "payload"):  # a call
+    if hasattr(parent, "new_job"):  # a call
         return None
     found = getattr(parent, "id", None)
     if not isinstance(found, UUID):

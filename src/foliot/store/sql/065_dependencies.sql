@@ -268,7 +268,7 @@ LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
-  parents uuid[] := ARRAY(SELECT DISTINCT u.id FROM unblocks u WHERE u.ctid = ANY (answer_producers.asked));
+  parents uuid[] := ARRAY(SELECT DISTINCT u.id FROM unblocks u WHERE u.ctid = ANY (answer_producers.asked) ORDER BY 1);   -- in one order: two of us may note the same ends
   living uuid[] := ARRAY(SELECT j.id FROM jobs j WHERE j.id = ANY (parents) ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED);   -- does not meet a handler's guard
   over uuid[];
   outcomes text[];
