@@ -38,7 +38,7 @@ IDS, NODES, ENQUEUE = "020_ids.sql", "050_nodes.sql", "060_enqueue.sql"
 CLAIM, SETTLE, RECLAIM = "070_claim.sql", "080_settle.sql", "090_reclaim.sql"
 OPERATE, PARTITIONS, LISTS = "100_operate.sql", "110_partitions.sql", "125_lists.sql"
 CHECKS, TICK, ORPHANS = "305_schedule_checks.sql", "310_tick.sql", "315_orphans.sql"
-DECLARE, SLOTS, EXECUTE = "330_declare.sql", "350_slot_history.sql", "360_execute_due.sql"
+DECLARE, EXECUTE = "330_declare.sql", "360_execute_due.sql"
 
 READY = (
     "j.wait IS NULL AND j.max_attempts > 1 AND NOT (j.alone OR j.limited) AND j.fence = 0\n    ORDER BY j.priority DESC"
@@ -170,9 +170,9 @@ MUTANTS: list[Mutant] = [
     Mutant("reclaim: isolation", RECLAIM, "PERFORM check_isolation('reclaim');", "", "claim"),
     Mutant("reclaim: the beat seen", RECLAIM, " AND b.n = s.n", "", "loss"),
     Mutant("reclaim: the lease", RECLAIM, " AND b.at < t - nd.lease", "", "loss"),
-    Mutant("reclaim: the node is locked", RECLAIM, "FOR UPDATE OF b, nd SKIP LOCKED", "FOR UPDATE OF b SKIP LOCKED", "loss"),
-    Mutant("reclaim: the beat is locked", RECLAIM, "FOR UPDATE OF b, nd SKIP LOCKED", "FOR UPDATE OF nd SKIP LOCKED", "loss"),
-    Mutant("reclaim: waits for nobody", RECLAIM, "FOR UPDATE OF b, nd SKIP LOCKED", "FOR UPDATE OF b, nd", "loss"),
+    Mutant("reclaim: the node is locked", RECLAIM, "FOR UPDATE OF b, nd SKIP LOCKED) x;", "FOR UPDATE OF b SKIP LOCKED) x;", "loss"),
+    Mutant("reclaim: the beat is locked", RECLAIM, "FOR UPDATE OF b, nd SKIP LOCKED) x;", "FOR UPDATE OF nd SKIP LOCKED) x;", "loss"),
+    Mutant("reclaim: waits for nobody", RECLAIM, "FOR UPDATE OF b, nd SKIP LOCKED) x;", "FOR UPDATE OF b, nd) x;", "loss"),
     Mutant("reclaim: dead nodes only", RECLAIM, "USING (epoch) WHERE nd.state IN ('lost', 'left') LOOP", "USING (epoch) LOOP", "loss"),
     Mutant("reclaim: a polite end", RECLAIM, "IF how = 'left' THEN", "IF false THEN", "nodes"),
     Mutant("bury: the beat seen", RECLAIM, " AND b.n = bury.beat", "", "loss"),
@@ -254,7 +254,6 @@ MUTANTS: list[Mutant] = [
     Mutant("declare: alive when it came", DECLARE, "(n.state IN ('active', 'draining') OR n.ended_at > node.started_at)", "n.state IN ('active', 'draining')", "declare"),
     Mutant("execute_due: what a worker has", EXECUTE, "AND x.wait IS NULL AND x.fence = 0\n", "AND x.wait IS NULL\n", "schedules"),
     Mutant("execute_due: the role is left", EXECUTE, "  PERFORM set_config('role', own_role, true);", "", "schedules"),
-    Mutant("prune: the parent first", SLOTS, "LOCK TABLE ONLY slots IN ACCESS EXCLUSIVE MODE;", "NULL;", "schedules"),
 ]  # fmt: skip
 
 EQUIVALENT: list[tuple[Mutant, str]] = [
