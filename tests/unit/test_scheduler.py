@@ -79,6 +79,6 @@ def test_a_look_that_failed_is_made_again(scheduler: Scheduler, line: FakeLine) 
 def test_a_new_connection_is_a_reason_to_look_at_everything(scheduler: Scheduler, line: FakeLine) -> None:
     asyncio.run(scheduler.run())
     line.connections = 2
-    for _ in range(2):
-        asyncio.run(scheduler.run())
-    assert line.looks == [FOREVER, FOREVER, RECENT]
+    pauses = [asyncio.run(scheduler.run()) for _ in range(3)]
+    assert line.looks == [FOREVER, RECENT, FOREVER, RECENT]
+    assert [pause == 0.0 for pause in pauses] == [True, False, False], "at once, when it is seen to be another one"
