@@ -231,7 +231,7 @@ def introspective() -> None:
     job.complete()  # wrong
 
 
-def flows(earlier: Job[int]) -> None:
+def dependencies(earlier: Job[int]) -> None:
     flow = chain(send.bind("a"), group(area.bind(1, height=2), area.bind(2, height=3)), shout.bind("x"))
     assert_type(group(area.bind(1, height=2)).enqueue(), list[Job[float]])
     send.using(depends_on=flow, run_if="all_finished").bind("b")
