@@ -399,3 +399,26 @@ def test_children_are_replaced_at_their_limits(ward: Ward, limit: dict[str, str]
         ward.until_state(job)
         used.append(ward.job(job, "result")[0])
     assert len(set(used)) == children
+
+
+def test_a_named_node_that_was_killed_starts_again_at_once(ward: Ward) -> None:
+    settings = {"node_name": "mine", "lease": "1h"}
+    first, job = ward.start(**settings), ward.hold()
+    until(lambda: ward.held(job))
+    first.kill()
+    ward.let_go()
+    second = ward.start(**settings)
+    ward.until_state(job)
+    assert ward.nodes() == ["lost", "active"]
+    assert "Node mine" in second.text()
+
+
+def test_a_name_that_is_in_use_is_waited_for(ward: Ward) -> None:
+    first = ward.start(node_name="mine", lease="1h")
+    until(lambda: ward.nodes() == ["active"])
+    second, job = ward.start(node_name="mine", lease="1h"), ward.enqueue("nothing")
+    until(lambda: "Registration waits" in second.text())
+    ward.until_state(job)
+    assert ward.nodes() == ["active"]
+    first.signal(signal.SIGTERM)
+    until(lambda: ward.nodes() == ["left", "active"], patience=60)

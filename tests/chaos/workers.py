@@ -146,10 +146,9 @@ class Workers:
             worker.process.wait()
 
     def complaints(self) -> list[str]:
-        """What no fault explains: tracebacks that reached the log, tasks whose error nobody looked at."""
-        bad = re.compile(
-            r"^Traceback|CRITICAL|never retrieved|never awaited|was destroyed|RuntimeWarning", re.MULTILINE
-        )
+        """What no fault explains: tracebacks that are not those of a job, tasks whose error nobody looked at."""
+        words = r"CRITICAL|never retrieved|never awaited|was destroyed|RuntimeWarning"
+        bad = re.compile(rf"^(?!.* foliot\.jobs: ).*\n(?=Traceback)|{words}", re.MULTILINE)
         return [f"{w.name}: {found}" for w in self.all if (found := _around(bad, w.text()))]
 
 

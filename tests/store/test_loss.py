@@ -337,3 +337,20 @@ def test_a_job_being_canceled_is_passed_over_and_comes_next_time(db: Db) -> None
     assert db.lose(epoch) == {}
     operator.commit()
     assert db.reclaim() == {job: "canceled"}
+
+
+def test_a_node_whose_process_is_known_to_be_dead_is_lost_at_once(db: Db) -> None:
+    epoch, other, session = db.node("mine"), db.node(), db.session()
+    job, _ = db.enqueue(), db.enqueue()
+    db.claim_one(epoch)
+    db.value("heartbeat", epoch=epoch)
+    assert db.value("bury", epoch=epoch, beat=0) is False, "it has beaten since"
+    session.begin()
+    session.claim(epoch)
+    assert db.value("bury", epoch=epoch, beat=1) is False, "a claim of it is under way"
+    session.rollback()
+    assert db.value("bury", epoch=epoch, beat=1) is True
+    assert db.reclaim() == {job: "failed"}
+    assert [node.state for node in db.rows("nodes")] == ["lost", "active"]
+    db.node("mine")
+    assert db.value("heartbeat", epoch=other) == []

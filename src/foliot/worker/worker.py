@@ -26,6 +26,7 @@ from foliot.worker.doorbell import Doorbell
 from foliot.worker.engine import GIVE_BACK_AFTER, Engine
 from foliot.worker.handlers import Handlers
 from foliot.worker.heartbeat import EXIT_WEDGED, Heartbeat
+from foliot.worker.namesake import bury_if_dead, this_machine
 from foliot.worker.plan import Plan
 from foliot.worker.processes import Processes
 from foliot.worker.run import Run
@@ -137,10 +138,16 @@ class Worker:
                 if time.monotonic() > deadline:
                     raise
                 logger.warning("Registration waits: %s", error)
+                if isinstance(error, NameTaken):
+                    await self._bury_namesake()
                 await self._rest(max(0.5, self._claims.pause()))
             else:
                 return True
         return False
+
+    async def _bury_namesake(self) -> None:
+        with contextlib.suppress(Disconnected, Refused):  # the next try may find out
+            await bury_if_dead(self._claims, self._plan.name)
 
     async def _rest(self, seconds: float) -> None:
         """A pause that ends at once when there is no more work to do."""
@@ -156,7 +163,7 @@ class Worker:
             "lease": self._plan.lease,
             "app": self._plan.app,
             "types": orjson.dumps(types).decode(),
-            "labels": orjson.dumps(self._plan.labels).decode(),
+            "labels": orjson.dumps({"machine": this_machine()} | self._plan.labels).decode(),
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "instance": instance,

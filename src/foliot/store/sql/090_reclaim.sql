@@ -24,6 +24,19 @@ BEGIN
   END LOOP;
 END $$;
 
+-- Declares a node lost whose process is known to be dead, before its lease has run out: the caller has looked for that process on its own machine.
+-- False when it has beaten since, or somebody has it locked.
+CREATE OR REPLACE FUNCTION bury(epoch bigint, beat bigint, now timestamptz DEFAULT NULL) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+BEGIN
+  PERFORM check_isolation('bury');
+  PERFORM FROM beats b JOIN nodes nd ON nd.epoch = b.epoch WHERE b.epoch = bury.epoch AND b.n = bury.beat FOR UPDATE OF b, nd SKIP LOCKED;
+  IF NOT FOUND THEN RETURN false; END IF;
+  PERFORM lose(bury.epoch, coalesce(bury.now, clock()));
+  RETURN true;
+END $$;
+
 -- The caller has locked its beat and its row: no claim of this node is under way, and later ones find it lost.
 CREATE OR REPLACE FUNCTION lose(epoch bigint, t timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
