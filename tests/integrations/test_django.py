@@ -110,7 +110,7 @@ def test_manage_py_runs_everything_on_the_projects_database(site: Site) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "as LOGGING says: shop.tasks.ship has failed" in done.stdout
-    assert "queues (default, mail)" in done.stdout
+    assert "queues (default, mail, views)" in done.stdout
     broken = site("manage.py", "foliot", "worker", "--once", "--settings=project.settings_with_broken_tasks")
     assert broken.returncode == 4
     assert 'elsewhere/tasks.py", line 1, in <module>' in broken.stderr

@@ -1,4 +1,4 @@
-"""Finds the `tasks.py` of each installed app.
+"""Finds the `tasks.py` of each installed app, and what the URLconf imports: whatever a view enqueues is known then.
 
 Not before somebody wants to run them. A web process needs the tasks that its views import and no others; and an app
 from elsewhere may have a `tasks.py` for another queue, whose import must not keep a site from starting.
@@ -12,6 +12,7 @@ from importlib import import_module
 
 import django
 from django.apps import apps
+from django.conf import settings
 from django.utils.module_loading import module_has_submodule
 
 from foliot.errors import FoliotError
@@ -32,6 +33,8 @@ def discover() -> None:
     for config in apps.get_app_configs():
         if (wanted is None or config.name in wanted) and module_has_submodule(config.module, "tasks"):
             _import(f"{config.name}.tasks")
+    if wanted is None and (urls := getattr(settings, "ROOT_URLCONF", None)):
+        _import(urls)
 
 
 def _speak_again() -> None:

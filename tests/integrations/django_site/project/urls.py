@@ -1,1 +1,4 @@
+from shop import views
+
 urlpatterns: list[object] = []
+__all__ = ["urlpatterns", "views"]

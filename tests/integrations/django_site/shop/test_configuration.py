@@ -75,4 +75,4 @@ class Setting(SimpleTestCase):
             discover()
             with override_settings(FOLIOT={"DISCOVER": ["elsewhere"]}):
                 discover()
-        assert [call.args for call in imported.call_args_list] == [("shop.tasks",)]
+        assert [call.args for call in imported.call_args_list] == [("shop.tasks",), ("project.urls",)]

@@ -1,0 +1,7 @@
+"""A task beside the view that enqueues it: a worker finds it too."""
+
+from foliot.integrations.django import app
+
+
+@app.task(queue="views")
+def of_a_view() -> None: ...
