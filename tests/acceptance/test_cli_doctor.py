@@ -142,7 +142,8 @@ def test_clock_skew(schema_database: str, tmp_path: Path) -> None:
 
 def test_too_few_connections(schema_database: str, tmp_path: Path) -> None:
     findings = look(tmp_path, database_url=schema_database, pool_size=1000, processes=2)
-    assert_only(findings, "connections", "1005 connections per process (5 of its own and the pool) x 2 = 2010, but only", "Lower pool_size")
+    told = "1005 connections per process (5 of its own and the pool) x 2 = 2010, but only"
+    assert_only(findings, "connections", told, "Lower pool_size")
     run_sql(schema_database, f"ALTER DATABASE {name_of(schema_database)} CONNECTION LIMIT 5")
     findings = look(tmp_path, database_url=schema_database)
     assert_only(findings, "connections", "only 5 are allowed", "database's limit")
