@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import typer
+from typer.core import TyperGroup
 
 if TYPE_CHECKING:
     from foliot.app.application import App
@@ -58,9 +59,20 @@ class GlobalOptions:
             return client.run(plan)
 
 
+class Noun(TyperGroup):
+    """A bare noun lists, with whatever options `list` has: `foliot jobs --json`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0].startswith("-") and args[0] not in ("-h", "--help") and "list" in self.commands:
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
 def command_group(meaning: str | None = None) -> typer.Typer:
     """A Typer for one module of commands, set up like all the others."""
-    return typer.Typer(help=meaning, rich_markup_mode=MARKUP, add_completion=False, pretty_exceptions_enable=False)
+    return typer.Typer(
+        cls=Noun, help=meaning, rich_markup_mode=MARKUP, add_completion=False, pretty_exceptions_enable=False
+    )
 
 
 def print_json(data: object) -> None:
