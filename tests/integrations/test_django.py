@@ -90,7 +90,7 @@ def test_its_own_tests_pass_side_by_side(site: Site) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.long  # tests/docs/test_django_guide.py has two such tests each time
 @pytest.mark.parametrize("python", OTHERS, indirect=True)  # here pytest-django would take part in all our own tests
 def test_the_fixture_foliot_is_in_djangos_test_database(sites: Site) -> None:
     done = sites("-m", "pytest", "-q", "pytests")
