@@ -490,6 +490,18 @@ def test_a_slot_that_has_not_ended_in_time_is_told_once(db: Db) -> None:
     assert overdue(db) == []
 
 
+def test_a_day_has_24_hours_wherever_the_caller_lives(db: Db) -> None:
+    session = db.session(db.url)
+    session.configure(timezone="America/New_York")
+    add(db, pattern="0 12 8 3 *", deadline=timedelta(days=1), missed="once", grace=timedelta(days=1))
+    db.now = at(12, 0).replace(year=2032, month=3, day=13)  # the clocks go forward in between
+    db.change("UPDATE {schema}.timers SET next_run = %s", db.now)
+    session.row("tick")
+    (row,) = db.rows("slots")
+    assert row.due_by - row.slot == timedelta(hours=24)
+    assert jobs(db)[0].meta["slot"] == "2032-03-13T12:00:00+00:00"
+
+
 def test_one_that_ended_in_time_is_not(db: Db) -> None:
     add(db, deadline=timedelta(minutes=10))
     tick_at(db, at(10))

@@ -101,7 +101,7 @@ BEGIN
 END $$;
 
 -- Sets the timer. What changes a schedule's times holds from now on: a slot that was due and had not run is gone, and recorded so.
-CREATE OR REPLACE FUNCTION arm_schedule() RETURNS trigger LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION arm_schedule() RETURNS trigger LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET timezone = 'UTC' AS $$
 #variable_conflict use_column
 DECLARE
   timer timers;

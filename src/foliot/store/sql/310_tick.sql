@@ -28,9 +28,9 @@ BEGIN
 EXCEPTION WHEN duplicate_object THEN NULL;
 END $$;
 
--- These timers are due, and locked by the caller.
+-- These timers are due, and locked by the caller. In UTC: a day of grace or of a deadline has 24 hours, wherever the caller lives.
 CREATE OR REPLACE FUNCTION fire_due(ids bigint[], t timestamptz, OUT fired int, OUT missed int, OUT skipped int, OUT events jsonb)
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off AS $$
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET timezone = 'UTC' SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
   ms bigint := floor(extract(epoch FROM t) * 1000);

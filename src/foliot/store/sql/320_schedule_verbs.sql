@@ -174,7 +174,7 @@ BEGIN
 END $$;
 
 -- A run that no slot asked for. Its row among the slots has the instant at which its job was made.
-CREATE OR REPLACE FUNCTION run_apart(schedule_id bigint, kind text, payload jsonb, t timestamptz) RETURNS uuid LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION run_apart(schedule_id bigint, kind text, payload jsonb, t timestamptz) RETURNS uuid LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET timezone = 'UTC' AS $$
 #variable_conflict use_column
 DECLARE
   s schedules;
