@@ -9,7 +9,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from foliot import Call, Job, JobCanceled, Retry, chain, current_job, group
+from foliot import AsyncConnection, Call, Job, JobCanceled, Retry, chain, current_job, group
 from foliot.store.refusals import Invalid
 from foliot.worker.earlier import NoResult
 from tests.worker.conftest import Workbench
@@ -256,3 +256,32 @@ async def test_whoever_listens_hears_of_unblocked_jobs(bench: Workbench, recorde
     jobs = await chain(recorder.call("a"), recorder.call("b")).aenqueue()
     await bench.work_off()
     assert heard == [jobs[1].id]
+
+
+async def test_a_transactional_step_is_followed_at_once(bench: Workbench, recorder: Recorder) -> None:
+    """Its end is told by its own transaction, not by the settler."""
+
+    @bench.app.task
+    async def write(connection: AsyncConnection) -> str:
+        await connection.execute("SELECT 1")
+        return "written"
+
+    jobs = await chain(write.bind(), recorder.call("b")).aenqueue()
+    await bench.work_off()
+    assert await states(bench, jobs) == ["succeeded", "succeeded"]
+
+
+async def test_a_step_in_a_thread_and_one_that_is_retried_are_steps_too(bench: Workbench, recorder: Recorder) -> None:
+    @bench.app.task(retry=Retry(max_attempts=2, base=0, jitter=0))
+    def stumble() -> int:
+        if current_job().attempt == 1:
+            raise ValueError("not yet")
+        return current_job().attempt
+
+    @bench.app.task
+    def look_back() -> int:
+        return current_job().result_of(stumble)
+
+    jobs = await chain(stumble.bind(), look_back.bind()).aenqueue()
+    async with bench.working():
+        assert await jobs[-1].aresult(timeout=20) == 2
