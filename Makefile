@@ -1,6 +1,6 @@
 # `make` alone lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help up test test-long lint format bench bench-cron clean
+.PHONY: help up test test-long lint format bench bench-cron bench-schedules clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
   $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -48,3 +48,6 @@ bench-cron: $(STAMP)  ## the cron engines: Python's beside its peers, SQL's over
 	.bench-env/cron/bin/python -m pip install --quiet --disable-pip-version-check cronsim croniter 'apscheduler<4' tzdata
 	.bench-env/cron/bin/python benchmarks/cron_bench.py
 	$(BIN)/python benchmarks/cron_sql_bench.py
+
+bench-schedules: $(STAMP)  ## ticks beside the bulk rate, a tick among a million schedules, the lag from slot to handler
+	$(BIN)/python -m benchmarks.schedules_bench
