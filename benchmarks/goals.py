@@ -66,7 +66,10 @@ def _held(peer: str) -> Goal:
 
 
 def _deep(state: str, size: int) -> Goal:
-    over, under = Side("deep", "foliot", f"{state} claim {size}"), Side("deep", "foliot", f"shallow claim {size}")
+    over, under = (
+        Side("deep", "foliot", f"{state} claim {size}"),
+        Side("deep", "foliot", f"{state} shallow claim {size}"),
+    )
     return Goal(f"deep / shallow: claim of {size}, statistics {state}", over, under, most=1.5)
 
 
