@@ -450,7 +450,7 @@ def test_a_slot_that_is_there_already_makes_no_second_job(db: Db) -> None:
     assert slots(db) == [(at(10), "succeeded", 1)]
 
 
-def test_a_tick_reads_what_is_due_and_little_else(db: Db) -> None:
+def test_a_tick_and_the_end_of_its_jobs_read_what_they_need_and_little_else(db: Db) -> None:
     db.change(
         """
         INSERT INTO {schema}.schedules (name, pattern, type, created_at)
@@ -465,6 +465,12 @@ def test_a_tick_reads_what_is_due_and_little_else(db: Db) -> None:
     db.now = at(11)
     done = work(db, "tick")
     assert not done.scanned.keys() & {"timers", "schedules", "slots", "jobs", "slots_default"}, done.scanned
+    assert sum(done.entries.values()) < 100, done.entries
+    db.call("tick")
+    epoch = db.node()
+    held = db.claim(epoch)
+    done = work(db, "settle", epoch=epoch, ids=[row.id for row in held], fences=[row.fence for row in held])
+    assert not done.scanned.keys() & {"slots", "slots_default"}, done.scanned
     assert sum(done.entries.values()) < 100, done.entries
 
 
