@@ -37,7 +37,7 @@ format: $(STAMP)  ## rewrite in the house style
 	$(BIN)/ruff format .
 
 clean:  ## forget the virtual environment and caches, not your data
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .test-env .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 bench: $(STAMP)  ## ours and the peers', side by side on one server (an hour; installs the peers below .bench-env)
 	benchmarks/install.sh

@@ -19,7 +19,6 @@ from foliot.integrations.django import configuration
 from foliot.integrations.django.connections import BriefAsyncClient, BriefClient, DjangoAround, under_test
 from foliot.integrations.django.discovery import discover
 from foliot.model.job import NewJob
-from foliot.settings import Settings
 from foliot.store.refusals import NotInstalled
 
 if TYPE_CHECKING:
@@ -44,10 +43,6 @@ class DjangoApp(App):
     @property
     def given(self) -> dict[str, Any]:
         return configuration.given()
-
-    @cached_property
-    def settings(self) -> Settings:
-        return staging.settings(self.given)
 
     @property
     def name(self) -> str:
