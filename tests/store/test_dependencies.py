@@ -576,6 +576,9 @@ def test_a_child_that_ran_is_not_taken_back(db: Db) -> None:
     end(db, epoch, {child: "succeeded"})
     db.value("reschedule", id=parent)
     db.expect(child, state="succeeded")
+    end(db, epoch, {parent: "succeeded"})
+    assert [row.outcome for row in db.rows("dependencies")] == ["failed"]  # that is what it ran upon
+    assert waiting(db) == 0
 
 
 def test_a_retry_while_somebody_decides_is_not_overlooked(db: Db) -> None:
