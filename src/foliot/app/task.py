@@ -12,7 +12,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property, partial, update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Self, TypedDict, TypeVar, Unpack, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    get_type_hints,
+)
 from uuid import UUID
 
 from foliot.app.parents import known_ids, parents_of
@@ -78,12 +90,13 @@ class Options:
         return dataclasses.replace(self, **more)
 
     def new_job(self, type: str, payload: bytes, version: int = 1) -> NewJob:
-        return self._template._replace(id=self.id or new_id(), type=type, payload=payload, version=version)
+        head, tail = self._template
+        return NewJob._make((self.id or new_id(), type, payload, *head, version, *tail))
 
     @cached_property
-    def _template(self) -> NewJob:
-        """What all jobs with these options have in common."""
-        return NewJob(
+    def _template(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """What all jobs with these options have in common: the fields before the version, and those after it."""
+        job = NewJob(
             id=NOBODY,
             type="",
             payload=b"",
@@ -100,6 +113,8 @@ class Options:
             depends_on=known_ids(self.depends_on),
             run_if=self.run_if,
         )
+        version = NewJob._fields.index("version")
+        return job[3:version], job[version + 1 :]
 
 
 class Choices(TypedDict, total=False):
@@ -121,8 +136,7 @@ class Choices(TypedDict, total=False):
     run_if: RunIf | None
 
 
-@dataclass(frozen=True)
-class Call(Generic[R]):
+class Call(NamedTuple, Generic[R]):
     """A task with its arguments, not sent yet: for enqueue_many, chains and schedules."""
 
     task: Task[..., R]
