@@ -25,7 +25,7 @@ _QUIET = {
         "lifespan",
         "alive",
     },
-    Task: {"using", "bind", "upgrade", "new_job", "check", "decode_result", "handler"},
+    Task: {"using", "bind", "upgrade", "new_job", "check", "whole_payload", "decode_result", "handler"},
     Job: set[str](),
     Jobs: set[str](),
     Queues: set[str](),
