@@ -167,7 +167,7 @@ def test_a_handler_that_swallows_its_time_out_ends_the_process_and_is_tried_agai
 
 def test_a_terminal_that_is_closed_drains(ward: Ward) -> None:
     worker, job = ward.start("--processes", "2", drain_timeout="500ms"), ward.hold()
-    until(lambda: ward.held(job))
+    until(lambda: ward.held(job) and ward.nodes() == ["active", "active"])
     worker.signal(signal.SIGHUP)
     assert worker.process.wait(60) == 0, worker.text()
     assert ward.job(job) == ("queued", 0, 0)
