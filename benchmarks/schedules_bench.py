@@ -29,6 +29,7 @@ from uuid import UUID
 import psycopg
 from tests.servers import Server, find_servers
 
+from foliot.scheduler.scheduler import BATCH as AT_ONCE
 from foliot.store.install import install
 
 BATCH = 1000
@@ -109,7 +110,7 @@ def tick_until_done(url: str, barrier: Any) -> None:
         connection.execute("SELECT 1")
         barrier.wait()
         while True:
-            row = connection.execute("SELECT fired FROM foliot.tick(%s)", (BATCH,)).fetchone()
+            row = connection.execute("SELECT fired FROM foliot.tick(%s)", (AT_ONCE,)).fetchone()
             if row == (0,):
                 return
 
@@ -125,11 +126,11 @@ def tick_cost(url: str, ticks: int) -> float:
     """Seconds of the server's processor per job."""
     make_all_due(url)
     with connect(url) as connection:
-        connection.execute("SELECT foliot.tick(%s)", (BATCH,))
+        connection.execute("SELECT foliot.tick(%s)", (AT_ONCE,))
         processor = Processor(connection)
         for _ in range(ticks):
-            connection.execute("SELECT foliot.tick(%s)", (BATCH,))
-        return processor.spent() / (ticks * BATCH)
+            connection.execute("SELECT foliot.tick(%s)", (AT_ONCE,))
+        return processor.spent() / (ticks * AT_ONCE)
 
 
 def tick_rate(url: str, schedulers: int) -> float:
@@ -219,7 +220,7 @@ def measure_ticks(server: Server, due: int) -> None:
         print(f"tick: {rate:,.0f} jobs/s by {schedulers} scheduler(s): {rate / bulk:.2f} of the bulk rate (goal: 0.25)")
     with database(server) as url:
         add_schedules(url, min(due, 20_000))
-        own = tick_cost(url, min(due, 20_000) // BATCH - 1)
+        own = tick_cost(url, min(due, 20_000) // AT_ONCE - 1)
     print(f"tick: processor {own * 1e6:.1f} us a job, by which its rate is {cost / own:.2f} of the bulk rate")
 
 
