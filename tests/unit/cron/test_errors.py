@@ -37,6 +37,8 @@ WRONG: list[tuple[str, str, str, str | None]] = [
     ("*5 * * * *", "minute", "*5", None),
     ("*-5 * * * *", "minute", "*-5", None),
     ("5/ * * * *", "minute", "5/", None),
+    ("*/5*/5 * * * *", "minute", "*/5*/5", None),
+    ("1-5/2/3 * * * *", "minute", "1-5/2/3", None),
     ("? * * * *", "minute", "?", None),
     ("MON * * * *", "minute", "MON", None),
     ("0 0 * MON *", "month", "MON", None),

@@ -373,7 +373,7 @@ BEGIN
     END IF;
     slash := strpos(item, '/');
     dash := strpos(item, '-');
-    step := CASE WHEN slash = 0 THEN 1 WHEN item ~ '/[0-9]{1,4}$' THEN substr(item, slash + 1)::int END;
+    step := CASE WHEN slash = 0 THEN 1 WHEN substr(item, slash + 1) ~ '^[0-9]{1,4}$' THEN substr(item, slash + 1)::int END;
     value := CASE WHEN dash > 0 THEN left(item, dash - 1) WHEN slash > 0 THEN left(item, slash - 1) ELSE item END;
     first := CASE WHEN value ~ '^[0-9]{1,4}$' THEN value::int WHEN value = '*' AND dash = 0 THEN low ELSE low - 1 + array_position(names, upper(value)) END;
     IF dash > 0 THEN
