@@ -581,6 +581,16 @@ def test_a_child_that_ran_is_not_taken_back(db: Db) -> None:
     assert waiting(db) == 0
 
 
+def test_a_child_that_an_operator_canceled_stays_so(db: Db) -> None:
+    epoch = db.node()
+    parent, child = flow(db, {}, {"depends_on": [0]})
+    db.value("cancel", id=child)
+    end(db, epoch, {parent: "failed"})
+    look(db)
+    db.value("reschedule", id=parent)
+    db.expect(child, state="canceled")
+
+
 def test_a_retry_while_somebody_decides_is_not_overlooked(db: Db) -> None:
     epoch, operator = db.node(), db.session()
     parent, child = flow(db, {}, {"depends_on": [0]})
