@@ -659,6 +659,8 @@ def test_dependencies_go_with_the_child(db: Db) -> None:
 
 def test_dependencies_are_swept_in_parts(db: Db) -> None:
     flow(db, {}, *({"depends_on": [0]} for _ in range(5)))
+    db.value("sweep_dependencies")
+    assert db.count("dependencies") == 5  # not those of children that are there
     db.change("DELETE FROM {schema}.jobs WHERE wait = 'blocked'")
     steps, after = 0, None
     while True:
