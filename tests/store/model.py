@@ -206,7 +206,7 @@ class Model:
             job.clear_losses()
         if job.finished:
             job.finished = None
-        if job.wait in ("blocked", "parked", "paused", "unsupported"):
+        if job.wait in ("blocked", "parked", "paused") or (job.wait == "unsupported" and due <= self.now):
             job.run_at = due
         else:
             job.put_off(due, self.now)
