@@ -22,6 +22,7 @@ from pathlib import Path
 from tests.servers import Server
 
 _ENCRYPTION_REQUESTS = {80877103, 80877104}
+_CANCEL_REQUEST = 80877102
 _ENDS_WITH_READY = {b"Q", b"S", b"F"}
 
 
@@ -100,6 +101,8 @@ class Pooler:
         while struct.unpack("!i", first.body[:4])[0] in _ENCRYPTION_REQUESTS:
             client.writer.write(b"N")
             first = await client.read(typed=False)
+        if struct.unpack("!i", first.body[:4])[0] == _CANCEL_REQUEST:
+            return None
         words = first.body[4:].rstrip(b"\0").split(b"\0")
         given = dict(zip(words[::2], words[1::2], strict=True))
         if b"options" in given and not self.takes_options:

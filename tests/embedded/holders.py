@@ -95,3 +95,10 @@ def server_pid(project: Path) -> int:
     pid = supervisor.running_pid(project / ".foliot" / "data")
     assert pid is not None
     return pid
+
+
+def is_quiet(home: Path) -> bool:
+    """Whether no process of a server is left. Under the lock: the watcher asks the same when its wait ends, and holds
+    for that moment what it asks about."""
+    with supervisor.change(home):
+        return supervisor.is_quiet(home)

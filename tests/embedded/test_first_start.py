@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from foliot.errors import EmbeddedError
-from foliot.postgres.embedded import EmbeddedServer, find_binaries, supervisor
+from foliot.postgres.embedded import EmbeddedServer, find_binaries
 from foliot.postgres.embedded.binaries import search
-from tests.embedded.holders import Holder, server_pid
+from tests.embedded.holders import Holder, is_quiet, server_pid
 
 FAST = {"fsync": "off"}
 
@@ -36,7 +36,7 @@ def test_four_simultaneous_cold_starts_end_with_one_server(hold: Callable[..., H
         holder.let_go()
     assert server_pid(bare_project) == pid
     holders[0].let_go()
-    assert supervisor.is_quiet(bare_project / ".foliot")
+    assert is_quiet(bare_project / ".foliot")
 
 
 def test_a_start_that_is_killed_during_initdb_leaves_nothing_half_made(

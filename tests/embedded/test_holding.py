@@ -13,7 +13,7 @@ import pytest
 
 from foliot.errors import EmbeddedError
 from foliot.postgres.embedded import EmbeddedServer, running_url, supervisor
-from tests.embedded.holders import Holder, server_pid, wait_until_free
+from tests.embedded.holders import Holder, is_quiet, server_pid, wait_until_free
 
 FAST = {"fsync": "off"}
 
@@ -65,7 +65,7 @@ def test_a_second_hold_joins_and_only_the_last_release_stops(project: Path) -> N
     assert ask(second.url) == "foliot"
     second.release()
     assert running_url(project) is None
-    assert supervisor.is_quiet(project / ".foliot")
+    assert is_quiet(project / ".foliot")
 
 
 def test_two_processes_share_a_server_and_the_last_one_stops_it(hold: Callable[..., Holder], project: Path) -> None:
@@ -76,7 +76,7 @@ def test_two_processes_share_a_server_and_the_last_one_stops_it(hold: Callable[.
     first.let_go()
     assert ask(second.url) == "foliot"
     second.let_go()
-    assert supervisor.is_quiet(project / ".foliot")
+    assert is_quiet(project / ".foliot")
 
 
 def test_the_server_stops_when_its_only_holder_is_killed(hold: Callable[..., Holder], project: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_killed_holder_takes_nothing_from_another(hold: Callable[..., Holder],
     assert ask(second.url) == "foliot"
     assert server_pid(project) == pid
     second.let_go()
-    assert supervisor.is_quiet(project / ".foliot")
+    assert is_quiet(project / ".foliot")
 
 
 def test_the_next_clean_exit_stops_the_server_when_the_watcher_was_killed_too(
@@ -113,7 +113,7 @@ def test_the_next_clean_exit_stops_the_server_when_the_watcher_was_killed_too(
     with EmbeddedServer.acquire(project) as server:
         assert not server.started
         assert watcher_pid(project)
-    assert supervisor.is_quiet(project / ".foliot")
+    assert is_quiet(project / ".foliot")
 
 
 def watcher_pid(project: Path) -> int:
@@ -131,7 +131,7 @@ def test_a_forked_child_that_lets_go_takes_nothing_from_its_parent(hold: Callabl
     holder = hold(habit="forks")
     assert ask(holder.url) == "foliot"
     holder.let_go()
-    assert supervisor.is_quiet(project / ".foliot")
+    assert is_quiet(project / ".foliot")
 
 
 def test_a_program_that_a_holder_started_keeps_no_server_running(hold: Callable[..., Holder], project: Path) -> None:

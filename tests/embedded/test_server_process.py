@@ -14,7 +14,7 @@ import pytest
 
 from foliot.postgres.embedded import EmbeddedServer, find_binaries, running_url, supervisor
 from foliot.postgres.embedded.account import server_account
-from tests.embedded.holders import Holder, server_pid, wait_until_free
+from tests.embedded.holders import Holder, is_quiet, server_pid, wait_until_free
 
 FAST = {"fsync": "off"}
 
@@ -48,7 +48,7 @@ def test_data_survives_a_kill_of_the_server(project: Path) -> None:
 def test_a_server_that_is_killed_can_be_let_go(project: Path) -> None:
     with EmbeddedServer.acquire(project, settings=FAST):
         kill_server(project)
-    assert supervisor.is_quiet(project / ".foliot")
+    assert is_quiet(project / ".foliot")
 
 
 def test_a_server_that_was_restarted_by_hand_is_still_ours(project: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_number_that_went_to_another_process_is_no_server(project: Path, stran
         assert not supervisor.signal_server(home / "data", signal.SIGKILL)
         with EmbeddedServer.acquire(project, settings=FAST) as again:
             assert again.started
-    assert supervisor.is_quiet(home)
+    assert is_quiet(home)
     assert stranger.poll() is None
 
 
@@ -121,4 +121,4 @@ def test_root_in_a_container_may_not_look_into_processes_and_still_finds_the_ser
     holder = hold(prefix=(setpriv, "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"))
     assert holder.started
     holder.let_go()
-    assert supervisor.is_quiet(project / ".foliot")
+    assert is_quiet(project / ".foliot")

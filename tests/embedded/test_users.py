@@ -16,7 +16,7 @@ import pytest
 
 from foliot.errors import EmbeddedError
 from foliot.postgres.embedded import EmbeddedServer, find_binaries, running_url, supervisor
-from tests.embedded.holders import TESTS, Holder, python_path, server_pid
+from tests.embedded.holders import TESTS, Holder, is_quiet, python_path, server_pid
 
 FAST = {"fsync": "off"}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be other users")
@@ -101,7 +101,7 @@ def test_under_a_closed_home_the_server_lives_in_the_state_directory(bare_projec
             assert sorted(path.name for path in server.directory.iterdir()) == [".gitignore", "state-directory"]
             pid = supervisor.running_pid(home / "data")
             assert Path("/proc", str(pid), "exe").readlink().is_relative_to(state / "binaries")
-        assert supervisor.is_quiet(home)
+        assert is_quiet(home)
     assert mode(bare_project) == 0o700
     assert len(list((state / "binaries").glob("*-*"))) == 1
 
@@ -133,7 +133,7 @@ def test_an_ordinary_user_runs_the_server_as_himself(hold: Callable[..., Holder]
     assert holder.started
     assert owner(bare_project) == pwd.getpwnam("nobody").pw_uid
     holder.let_go()
-    assert supervisor.is_quiet(bare_project / ".foliot")
+    assert is_quiet(bare_project / ".foliot")
 
 
 @needs_root

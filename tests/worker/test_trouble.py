@@ -441,13 +441,15 @@ async def test_a_node_that_is_locked_by_an_operator_for_a_while_goes_on_afterwar
     async def task() -> str:
         return "ran"
 
+    claimers = """SELECT count(*) FROM pg_stat_activity
+        WHERE application_name = 'foliot claims' AND datname = current_database()"""
     async with bench.working(name="locked") as node:
         await _started(bench, node)
         with psycopg.connect(bench.url) as operator:
             operator.execute("SELECT foliot.drain('locked')")
             job = await task.aenqueue()
             await bench.until(lambda: "lock timeout" in caplog.text)
-            assert len(bench.sql("SELECT 1 FROM pg_stat_activity WHERE application_name = 'foliot claims'")) == 1
+            await bench.until(lambda: bench.sql(claimers) == [(1,)])
             operator.rollback()
         assert await job.aresult(timeout=20) == "ran"
 
