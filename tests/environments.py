@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,8 @@ def _pythons() -> Iterator[str]:
         if found := shutil.which(f"python3.{minor}"):
             yield found
     for versions in (os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), Path.home() / ".local/share/uv/python"):
-        yield from map(str, sorted(Path(versions).glob("**/bin/python3.1[0-9]")))
+        with suppress(PermissionError):  # a variable of another user's
+            yield from map(str, sorted(Path(versions).glob("**/bin/python3.1[0-9]")))
 
 
 def _is_usable(path: str, at_least: tuple[int, int]) -> bool:

@@ -93,7 +93,8 @@ class Pooler:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
         for peer in self._peers:
-            await peer.close()
+            with suppress(asyncio.CancelledError):  # of the task that was closing it
+                await peer.close()
 
     async def _greet(self, client: Peer) -> bytes | None:
         """Returns the startup parameters, which name user and database: sessions are shared among equal ones."""

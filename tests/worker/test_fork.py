@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 PROGRAM = '''
-import asyncio, os, sys, threading, traceback
+import asyncio, os, sys, traceback
 from foliot import App
 
 app = App(sys.argv[1])
@@ -72,11 +72,13 @@ def collected() -> None:
 work.enqueue(0)  # opens the parent's pool
 asyncio.run(awork.aenqueue(0))
 parents = backends()
-busy = threading.Thread(target=lambda: [work.enqueue(0) for _ in range(200)])
-busy.start()  # its connections are in use while we fork
-for function in (blocking, asynchronous, collected, blocking):
-    in_child(function)
-busy.join()
+with app.client.connection() as used:  # in the midst of a transaction while we fork, but of no statement: a child of a
+    # process whose other threads are inside the C library may hang, whatever we do
+    with used.transaction():
+        used.execute("SELECT 1")
+        for function in (blocking, asynchronous, collected, blocking):
+            in_child(function)
+        used.execute("SELECT 1")
 for _ in range(5):
     work.enqueue(0)
 with app.node():
