@@ -6,11 +6,12 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import psycopg
 import pytest
+
+from tests.waiting import until
 
 HERE = Path(__file__).parents[2] / "examples" / "psql_worker"
 PATIENCE = 60
@@ -58,7 +59,4 @@ def test_it_is_a_whole_worker(schema_database: str) -> None:
 
 
 def _wait(connection: psycopg.Connection[tuple[object, ...]], question: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not any(answer for (answer,) in connection.execute(question.encode()).fetchall()):
-        assert time.monotonic() < deadline, question
-        time.sleep(0.02)
+    until(lambda: any(answer for (answer,) in connection.execute(question.encode()).fetchall()), PATIENCE)

@@ -2,46 +2,33 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any
 from uuid import UUID
 
-import psycopg
 import pytest
 
-from tests.store.harness import Db, End, Session
+from tests.store.crowd import Actions, Member, let_loose
+from tests.store.harness import Db, End
 
 EXPECTED = {"FO001", "FO007", "FO008"}
 """Lost, stale, running: what somebody hears who comes too late."""
 LATER = timedelta(hours=1)
 
 
-class Actor:
+class Actor(Member):
     """A node, a handler with its own transaction, an operator and a chore in one, on one connection."""
 
-    def __init__(self, db: Db, jobs: list[UUID], seed: int) -> None:
-        self.db, self.jobs, self.random = db, jobs, random.Random(seed)
-        self.session: Session = db.session()
-        self.epoch = self.session.node()
+    expected = EXPECTED
 
-    def act(self, times: int) -> None:
-        actions: list[tuple[int, Callable[[], Any]]] = [
+    def __init__(self, db: Db, jobs: list[UUID], seed: int) -> None:
+        super().__init__(db, seed)
+        self.jobs = jobs
+
+    def actions(self) -> Actions:
+        return [
             (8, self.work), (2, self.complete), (1, self.cancel), (1, self.release), (1, self.reschedule),
             (1, self.reclaim), (1, self.abandon), (1, self.resend), (2, self.promote),
         ]  # fmt: skip
-        for action in self.random.choices([do for _, do in actions], [weight for weight, _ in actions], k=times):
-            try:
-                action()
-            except psycopg.Error as error:
-                if self.session.connection.info.transaction_status:
-                    self.session.rollback()
-                if error.sqlstate not in EXPECTED:
-                    raise
-                if error.sqlstate == "FO001":
-                    self.epoch = self.session.node()
 
     def work(self) -> None:
         outcomes = ["succeeded", "succeeded", "failed", "timed_out", "snoozed", "released", "skipped"]
@@ -92,12 +79,7 @@ class Actor:
 
 def storm(db: Db, actors: int, actions: int, jobs: int) -> None:
     ids = [db.enqueue(max_attempts=9) for _ in range(jobs)]
-    seed = random.randrange(10**9)
-    print(f"seed {seed}")
-    crowd = [Actor(db, ids, seed + n) for n in range(actors)]
-    with ThreadPoolExecutor(actors) as pool:
-        for done in [pool.submit(actor.act, actions) for actor in crowd]:
-            done.result()
+    let_loose(actors, lambda seed: Actor(db, ids, seed), actions)
     db.assert_sound()
     settle_everything(db)
     finished = {row.id: row for row in db.rows("finished_jobs")}

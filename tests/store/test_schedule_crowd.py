@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 import itertools
-import random
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
-import psycopg
 import pytest
 
-from tests.store.harness import T0, Db, End, Session
+from tests.store.crowd import Actions, Member, let_loose
+from tests.store.harness import T0, Db, End
 
 EXPECTED = {"FO001", "FO003", "FO007", "FO008", "FO009"}
 """Lost, refused, stale, running, taken: what somebody hears who comes too late."""
 NAMES = [f"s{n}" for n in range(12)]
 
 
-class Member:
-    def __init__(self, db: Db, minutes: itertools.count[int], seed: int) -> None:
-        self.minutes, self.random = minutes, random.Random(seed)
-        self.session: Session = db.session()
-        self.epoch = self.session.node(app="crowd")
+class Actor(Member):
+    expected = EXPECTED
 
-    def act(self, times: int) -> None:
-        actions: list[tuple[int, Callable[[], Any]]] = [
+    def __init__(self, db: Db, minutes: itertools.count[int], seed: int) -> None:
+        super().__init__(db, seed)
+        self.minutes = minutes
+
+    def register(self) -> int:
+        return self.session.node(app="crowd")
+
+    def actions(self) -> Actions:
+        return [
             (8, self.tick), (6, self.work), (4, self.edit), (2, self.run_by_hand), (2, self.cancel),
             (1, self.reschedule), (2, self.declare), (1, self.remove), (3, self.unblock), (1, self.chores),
         ]  # fmt: skip
-        for action in self.random.choices([do for _, do in actions], [weight for weight, _ in actions], k=times):
-            try:
-                action()
-            except psycopg.Error as error:
-                if self.session.connection.info.transaction_status:
-                    self.session.rollback()
-                if error.sqlstate not in EXPECTED:
-                    raise
-                if error.sqlstate == "FO001":
-                    self.epoch = self.session.node(app="crowd")
 
     @property
     def now(self) -> Any:
@@ -111,13 +102,8 @@ class Member:
 
 
 def storm(db: Db, members: int, actions: int) -> None:
-    seed = random.randrange(10**9)
-    print(f"seed {seed}")
     minutes = itertools.count()
-    crowd = [Member(db, minutes, seed + n) for n in range(members)]
-    with ThreadPoolExecutor(members) as pool:
-        for done in [pool.submit(member.act, actions) for member in crowd]:
-            done.result()
+    let_loose(members, lambda seed: Actor(db, minutes, seed), actions)
     db.now = T0 + timedelta(minutes=next(minutes))
     db.assert_sound()
     twice = db.execute(
