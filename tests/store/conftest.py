@@ -38,10 +38,13 @@ def start_server(start_server: Callable[[Binaries], Server]) -> Callable[[Binari
 
 @pytest.fixture(scope="session")
 def shared_db() -> Iterator[Callable[[Server], Db]]:
-    """Keeps the database, and its connections with their compiled functions, from test to test."""
+    """Keeps the database, and its connections with their compiled functions, from test to test; a test that failed
+    amid a transaction takes it along."""
     kept: dict[str, Db] = {}
 
     def ask(server: Server) -> Db:
+        if server.url() in kept and not kept[server.url()].is_idle():
+            kept.pop(server.url()).close()
         if server.url() not in kept:
             kept[server.url()] = Db(server.url(server.create_database(template(server))))
         return kept[server.url()]

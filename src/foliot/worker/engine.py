@@ -121,7 +121,7 @@ class Engine:
             else:
                 self._ready[handler.kind].append((row, handler, now))
                 self._held += 1
-        self._loop.call_soon(self.start)
+        self.start()
 
     # -- start
 

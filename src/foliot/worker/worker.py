@@ -294,8 +294,9 @@ class Worker:
         if await self.doorbell.hold():
             if not self._draining.is_set() and not await self._claim():
                 await self.doorbell.wait(LONGEST_DOZE)
-                if not self._draining.is_set():
-                    await self._claim_ready()  # a new job, most likely; for lost ones the next round is soon enough
+                # A new job, most likely; for lost ones the next round is soon enough. Its handler starts before we go on.
+                if not self._draining.is_set() and await self._claim_ready():
+                    await asyncio.sleep(0)
             await self.doorbell.let_go()
             self._moment = FIRST_MOMENT
             return

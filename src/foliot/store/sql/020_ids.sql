@@ -10,10 +10,10 @@ EXCEPTION WHEN insufficient_privilege OR feature_not_supported OR undefined_func
   CREATE OR REPLACE FUNCTION server_timeline() RETURNS int LANGUAGE sql VOLATILE RETURN 0;
 END $$;
 
-CREATE OR REPLACE FUNCTION next_fence() RETURNS bigint LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
-BEGIN
-  RETURN (SELECT (i.generation + server_timeline())::bigint << 40 FROM installation i) + nextval('fence_seq');
-END $$;
+CREATE OR REPLACE FUNCTION fence_of(generation int) RETURNS bigint LANGUAGE sql VOLATILE
+  RETURN ((generation + server_timeline())::bigint << 40) + nextval('fence_seq');
+
+CREATE OR REPLACE FUNCTION next_fence() RETURNS bigint LANGUAGE sql VOLATILE RETURN (SELECT fence_of(i.generation) FROM installation i);
 
 -- Another server holds this data than issued the last epoch, or its timeline went back: step over everything that was issued there.
 CREATE OR REPLACE FUNCTION adopt_server() RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$

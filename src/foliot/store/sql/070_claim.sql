@@ -18,15 +18,27 @@ DECLARE
   t timestamptz := coalesce(claim.now, clock());
   open_queues text[] := claim.queues;
   types_paused boolean := false;
-  tids tid[];
+  node_state text;
+  any_paused boolean;
+  any_unsupported boolean;
+  any_once boolean;
+  tids tid[] := '{}';
+  generation int;
   f bigint;
 BEGIN
-  PERFORM check_isolation('claim');
+  IF current_setting('transaction_isolation') <> 'read committed' THEN PERFORM check_isolation('claim'); END IF;
   IF coalesce(claim.max, -1) < 0 THEN
     RAISE EXCEPTION 'max cannot be %', coalesce(claim.max::text, 'NULL') USING ERRCODE = 'FO003', HINT = 'how many jobs to take: 0 or more';
   END IF;
-  PERFORM check_active(claim.epoch);
-  IF EXISTS (SELECT FROM pauses) THEN
+  -- One look at what is rare: each statement of a claim is paid for by every job that an idle worker picks up.
+  SELECT (SELECT n.state FROM nodes n WHERE n.epoch = claim.epoch), EXISTS (SELECT FROM pauses), EXISTS (SELECT FROM unsupported_types),
+      EXISTS (SELECT FROM unnest(claim.queues) q(queue) CROSS JOIN unnest(claim.lanes) l(lane) CROSS JOIN LATERAL (SELECT FROM jobs j
+        WHERE j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND j.max_attempts = 1 AND NOT (j.alone OR j.limited) AND j.fence = 0 LIMIT 1) x)
+    INTO node_state, any_paused, any_unsupported, any_once;
+  IF node_state IS DISTINCT FROM 'active' THEN
+    RAISE EXCEPTION 'node % is %', claim.epoch, coalesce(node_state, 'unknown') USING ERRCODE = CASE node_state WHEN 'draining' THEN 'FO006' ELSE 'FO001' END;
+  END IF;
+  IF any_paused THEN
     PERFORM FROM pauses FOR KEY SHARE SKIP LOCKED;       -- resume waits for us, and then finds what we put aside; we do not wait for one under way
     open_queues := unpaused(claim.queues);
     types_paused := EXISTS (SELECT FROM pauses p WHERE p.type IS NOT NULL);
@@ -34,18 +46,20 @@ BEGIN
   FOR round IN 1..100 LOOP                               -- again only after a round that met nothing but paused types
     IF claim.alone THEN
       tids := pick_alone(open_queues, claim.lanes);
-      IF cardinality(tids) = 0 AND EXISTS (SELECT FROM unsupported_types) THEN
+      IF cardinality(tids) = 0 AND any_unsupported THEN
         tids := pick_unsupported(claim.epoch, open_queues, 1, true);
       END IF;
     ELSE
-      tids := pick_once(open_queues, claim.lanes, least(claim.free, claim.max), claim.floor_queues, claim.floor_priorities, claim.floor_times, claim.floor_ids, t);
+      IF any_once THEN
+        tids := pick_once(open_queues, claim.lanes, least(claim.free, claim.max), claim.floor_queues, claim.floor_priorities, claim.floor_times, claim.floor_ids, t);
+      END IF;
       IF claim.floor_queues IS NULL THEN
         tids := tids || pick_ready(open_queues, claim.lanes, claim.max - cardinality(tids));
       ELSE
         tids := tids || pick_above(open_queues, claim.lanes, claim.floor_queues, claim.floor_priorities, claim.floor_times, claim.floor_ids,
           claim.max - cardinality(tids), t);
       END IF;
-      IF cardinality(tids) < claim.max AND EXISTS (SELECT FROM unsupported_types) THEN
+      IF cardinality(tids) < claim.max AND any_unsupported THEN
         tids := tids || pick_unsupported(claim.epoch, open_queues, least(claim.free, claim.max - cardinality(tids)), false);
       END IF;
     END IF;
@@ -54,9 +68,9 @@ BEGIN
     EXIT WHEN cardinality(tids) > 0;
   END LOOP;
   IF cardinality(tids) = 0 THEN RETURN; END IF;
-  PERFORM FROM nodes n WHERE n.epoch = claim.epoch AND n.state = 'active' FOR KEY SHARE SKIP LOCKED;
+  SELECT i.generation INTO generation FROM nodes n CROSS JOIN installation i WHERE n.epoch = claim.epoch AND n.state = 'active' FOR KEY SHARE OF n SKIP LOCKED;
   IF NOT FOUND THEN RETURN; END IF;                      -- its state is being changed this moment: the next claim will tell
-  f := next_fence();                                     -- drawn while the rows are locked: it only grows for each job
+  f := fence_of(generation);                             -- drawn while the rows are locked: it only grows for each job
   RETURN QUERY WITH u AS (UPDATE jobs j SET fence = f, run = j.run + 1 WHERE j.ctid = ANY (tids)
       RETURNING j.id, j.type, j.payload, j.queue, j.tenant, j.priority, j.run_at, j.run, j.attempt, j.max_attempts, j.version, j.timeout, j.meta),
     c AS (INSERT INTO claims (fence, epoch, job_ids, at) SELECT f, claim.epoch, array_agg(u.id), t FROM u)
@@ -68,17 +82,6 @@ BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION '% needs READ COMMITTED, this transaction is %', verb, upper(current_setting('transaction_isolation')) USING ERRCODE = 'FO005',
       HINT = 'start it with BEGIN ISOLATION LEVEL READ COMMITTED';
-  END IF;
-END $$;
-
-CREATE OR REPLACE FUNCTION check_active(epoch bigint) RETURNS void LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
-#variable_conflict use_column
-DECLARE
-  s text;
-BEGIN
-  SELECT n.state INTO s FROM nodes n WHERE n.epoch = check_active.epoch;
-  IF s IS DISTINCT FROM 'active' THEN
-    RAISE EXCEPTION 'node % is %', check_active.epoch, coalesce(s, 'unknown') USING ERRCODE = CASE s WHEN 'draining' THEN 'FO006' ELSE 'FO001' END;
   END IF;
 END $$;
 
@@ -100,10 +103,6 @@ DECLARE
   latest timestamptz := t - interval '250 milliseconds';
   max int;
 BEGIN
-  IF NOT EXISTS (SELECT FROM unnest(queues) q(queue) CROSS JOIN unnest(lanes) l(lane) CROSS JOIN LATERAL (
-      SELECT FROM jobs j WHERE j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND j.max_attempts = 1 AND NOT (j.alone OR j.limited) AND j.fence = 0 LIMIT 1) x) THEN
-    RETURN '{}';
-  END IF;
   SELECT count(*) FILTER (WHERE x.once) INTO max FROM (SELECT y.once FROM unnest(queues) q(queue) CROSS JOIN unnest(lanes) l(lane) CROSS JOIN LATERAL (
     SELECT h.once FROM (
       (SELECT true AS once, j.priority, j.run_at, j.id FROM jobs j
