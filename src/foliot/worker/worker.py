@@ -294,7 +294,7 @@ class Worker:
         if await self.doorbell.hold():
             if not self._draining.is_set() and not await self._claim():
                 await self.doorbell.wait(LONGEST_DOZE)
-                # A new job, most likely; for lost ones the next round is soon enough. Its handler starts before we go on.
+                # A new job, most likely (lost ones can wait for the next round), and its handler comes before the bell.
                 if not self._draining.is_set() and await self._claim_ready():
                     await asyncio.sleep(0)
             await self.doorbell.let_go()
