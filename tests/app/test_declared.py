@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -192,6 +193,31 @@ def test_a_schedule_starts_a_chain_once_per_slot(schema_database: str) -> None:
     assert {(schedule, at) for _, schedule, at in ran} == {("books", slot)}
     assert sorted(job.type for job in jobs) == ["count", "count", "foliot.flow", "foliot.flow_end", "total"]
     assert {job.tenant for job in jobs} == {"acme"}
+
+
+def test_the_next_slot_cancels_a_chain_as_a_whole(schema_database: str) -> None:
+    app, ran = App(schema_database), list[str]()
+
+    @app.task(type="endless")
+    async def endless() -> None:
+        ran.append(f"endless {current_job().slot}")
+        await asyncio.Event().wait()
+
+    @app.task(type="after")
+    def after() -> None:
+        ran.append("after")
+
+    with app.node():
+        app.schedules.add("books", task=chain(endless.bind(), after.bind()))
+        app.schedules.run_now("books")
+        until(lambda: len(ran) == 1)
+        app.schedules.update("books", overlap="cancel_previous", at=datetime.now(UTC))
+        until(lambda: len(ran) == 2)
+        second, first = app.schedules.history("books")
+        assert (first.outcome, second.outcome) == ("canceled", None)
+        assert first.error == "endless is canceled: the next slot is due"
+        assert ran[0] != ran[1]
+    app.close()
 
 
 def test_a_node_may_leave_schedules_to_others(shop: Shop) -> None:

@@ -159,6 +159,7 @@ INTERNAL = {
     "fire_due",
     "first_slot",
     "hand_over_slot",
+    "stop_flow",
     "history_from",
     "hold_orphans",
     "id_horizon",

@@ -344,7 +344,8 @@ _ALWAYS: dict[str, LiteralString] = {
     "a fence names a claim that names the job": """
         SELECT j.id FROM {schema}.jobs j WHERE j.fence <> 0
           AND NOT EXISTS (SELECT FROM {schema}.claims c WHERE c.fence = j.fence AND j.id = ANY (c.job_ids))""",
-    "only a running job is asked to stop": "SELECT id FROM {schema}.jobs WHERE canceling AND fence = 0",
+    "only a running job is asked to stop, or the last of a chain": """
+        SELECT id FROM {schema}.jobs WHERE canceling AND fence = 0 AND type <> 'foliot.flow_end'""",
     "a stop request belongs to a job that is asked to stop": """
         SELECT c.job_id FROM {schema}.cancels c
         WHERE NOT EXISTS (SELECT FROM {schema}.jobs j WHERE j.id = c.job_id AND j.canceling AND j.fence = c.fence)""",

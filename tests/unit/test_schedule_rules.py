@@ -201,8 +201,6 @@ def test_a_flow_is_stored_by_places_and_hashes_alike(app: App) -> None:
     assert [job.get("depends_on") for job in first["payload"]["jobs"]] == [None, [0], [0], [1, 2]]
     assert first["payload"]["jobs"][0]["queue"] == "reports"
     assert first["payload"]["ends"] == [3]
-    with pytest.raises(InvalidSchedule, match="a chain cannot be canceled as a whole"):
-        app.declare_schedule("x", "@daily", task=chain(app.tasks["hello"].bind()), overlap="cancel_previous")
     with pytest.raises(InvalidSchedule, match="idempotency_key is said of hello"):
         app.declare_schedule("x", "@daily", task=chain(app.tasks["hello"].using(idempotency_key="k").bind()))
     with pytest.raises(InvalidSchedule, match="has arguments already"):

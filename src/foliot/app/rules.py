@@ -148,8 +148,6 @@ def _of_task(name: str, given: Changes, find: FindTask) -> Definition:
     if isinstance(task, Call | Flow):
         if arguments:
             raise wrong(name, "bind(...) has arguments already", "Leave out arguments=.")
-        if isinstance(task, Flow) and given.get("overlap") == "cancel_previous":
-            raise wrong(name, "a chain cannot be canceled as a whole", "Give overlap='skip', 'queue' or 'allow'.")
         return _of_flow(name, task) if isinstance(task, Flow) else _of_known_task(name, task.task, task.payload, given)
     if not isinstance(task, Task | str):
         hint = "Give a task (what @app.task made of a function), task.bind(...), chain(...), or the type of a task."

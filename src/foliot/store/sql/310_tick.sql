@@ -131,7 +131,8 @@ END $$;
 -- What somebody else has locked is just ending, or its handler's own transaction is: no tick waits for that.
 CREATE OR REPLACE FUNCTION stop_previous(ids uuid[], t timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 BEGIN
-  PERFORM cancel(j.id, 'the next slot is due', false, t) FROM (SELECT x.id FROM jobs x WHERE x.id = ANY (ids) FOR NO KEY UPDATE SKIP LOCKED) j;
+  PERFORM CASE WHEN j.type = 'foliot.flow_end' THEN stop_flow(j.id, 'the next slot is due', t)::text ELSE cancel(j.id, 'the next slot is due', false, t) END
+    FROM (SELECT x.id, x.type FROM jobs x WHERE x.id = ANY (ids) ORDER BY x.id FOR NO KEY UPDATE SKIP LOCKED) j;
 END $$;
 
 -- Slots that should have ended by now and have not, each told once. They stay in the view `overdue` until that slot or a later one ends.

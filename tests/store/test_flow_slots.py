@@ -1,0 +1,111 @@
+"""Slots that start several jobs: overlap means all of them, also while the job that starts them has not run yet."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from tests.store.harness import Db, End, Session
+from tests.store.test_tick import add, at, jobs, tick_at, unblock
+
+
+def start_flow(db: Db, session: Session, job: Any, steps: int = 2) -> tuple[list[UUID], UUID]:
+    """What the job of a slot does that starts a chain, up to its commit; the steps, and the job that waits for them."""
+    ids = [db.new_id() for _ in range(steps)]
+    chain = [{"id": str(i), "type": "step", "depends_on": [place - 1] if place else []} for place, i in enumerate(ids)]
+    last = db.new_id()
+    waits = {"id": str(last), "type": "foliot.flow_end", "depends_on": [*range(steps)], "run_if": "all_finished"}
+    session.begin()
+    session.call("enqueue_many", jobs=[*chain, waits])
+    session.call("hand_over_slot", id=job.id, successor=last)
+    session.call("complete", id=job.id, fence=job.fence)
+    return ids, last
+
+
+def due_flow(db: Db, hour: int, **rule: Any) -> Any:
+    add(db, type="foliot.flow", payload={"jobs": [], "ends": []}, **rule)
+    tick_at(db, at(hour))
+
+
+def waiting(db: Db) -> list[tuple[str, int, str | None]]:
+    return [(job.type, job.slot.hour, job.wait) for job in jobs(db) if job.type != "step"]
+
+
+def test_what_is_queued_behind_a_chain_waits_for_the_whole_of_it(db: Db) -> None:
+    due_flow(db, 12, missed="catch_up")
+    epoch, session = db.node(), db.session()
+    for hour in (10, 11, 12):
+        (job,) = [job for job in db.claim(epoch) if job.type == "foliot.flow"]
+        start_flow(db, session, job)
+        session.commit()
+        unblock(db)
+        later = [("foliot.flow", after, "blocked") for after in range(hour + 1, 13)]
+        assert waiting(db) == [("foliot.flow_end", hour, "blocked"), *later]
+        while claimed := db.claim(epoch):
+            assert {each.type for each in claimed} <= {"step", "foliot.flow_end"}, "one chain at a time"
+            db.settle(epoch, *(End(each) for each in claimed))
+            unblock(db)
+            if claimed[0].type == "foliot.flow_end":
+                break
+    assert jobs(db) == []
+    assert [slot.outcome for slot in db.rows("slots", "slot")] == ["succeeded"] * 3
+
+
+def test_a_tick_and_the_start_of_a_chain_wait_for_each_other(db: Db) -> None:
+    due_flow(db, 10, overlap="queue")
+    (job,) = db.claim(db.node())
+    scheduler, starter = db.session(), db.session()
+    db.now = at(11)
+    scheduler.begin()
+    assert scheduler.row("tick").fired == 1, "behind the job that is about to hand over"
+    starter.begin()
+    last = starter.row("enqueue", type="foliot.flow_end", id=db.new_id()).id
+    handing = starter.start("hand_over_slot", id=job.id, successor=last).blocked()
+    scheduler.commit()
+    handing.rows()
+    assert tick_at(db, at(12)).fired == 0, "passed by: its timer is locked"
+    starter.call("complete", id=job.id, fence=job.fence)
+    starter.commit()
+    unblock(db)
+    assert waiting(db) == [("foliot.flow_end", 10, None), ("foliot.flow", 11, "blocked")]
+    assert tick_at(db, at(12)).fired == 1
+    unblock(db)
+    assert waiting(db)[1:] == [("foliot.flow", 11, "blocked"), ("foliot.flow", 12, "blocked")]
+
+
+def test_cancel_previous_cancels_the_chain_as_a_whole(db: Db) -> None:
+    due_flow(db, 10, overlap="cancel_previous")
+    epoch, session = db.node(), db.session()
+    (job,) = db.claim(epoch)
+    (first, second), last = start_flow(db, session, job)
+    session.commit()
+    (running,) = db.claim(epoch)
+    tick_at(db, at(11))
+    unblock(db)
+    db.expect(first, state="running", canceling=True)
+    db.expect(second, state="canceled", error={"kind": "canceled", "message": "the next slot is due"})
+    assert waiting(db) == [("foliot.flow_end", 10, "blocked"), ("foliot.flow", 11, "blocked")]
+    db.settle(epoch, End(running, "canceled"))
+    unblock(db)
+    (end,) = db.claim(epoch)
+    assert end.id == last
+    db.settle(epoch, End(end, "failed", error={"kind": "permanent", "message": "step is canceled"}))
+    unblock(db)
+    assert [(slot.outcome, slot.error) for slot in db.rows("slots", "slot")] == [
+        ("canceled", "step is canceled"),
+        (None, None),
+    ]
+    assert waiting(db) == [("foliot.flow", 11, None)]
+
+
+def test_a_chain_that_starts_while_it_is_canceled_is_canceled(db: Db) -> None:
+    due_flow(db, 10, overlap="cancel_previous")
+    (job,) = db.claim(db.node())
+    tick_at(db, at(11))
+    session = db.session()
+    steps, _ = start_flow(db, session, job)
+    session.commit()
+    unblock(db)
+    for step in steps:
+        db.expect(step, state="canceled")
+    assert waiting(db) == [("foliot.flow_end", 10, None), ("foliot.flow", 11, "blocked")]
