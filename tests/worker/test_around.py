@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from foliot import App, Retry, Skip, Tasks, current_job
+from foliot import App, Retry, Skip, Tasks, chain, current_job, group
 from foliot.app.around import NotSendable
 from foliot.app.registry import NotIncluded
 from foliot.model.job import Enqueued, NewJob
+from foliot.store.refusals import PayloadDiffers
 from foliot.worker.run import Run
 from tests.worker.conftest import Workbench
 
@@ -181,6 +182,37 @@ async def test_observers_hear_what_happened_and_cannot_break_it(bench: Workbench
         await bench.until(lambda: "job_died" in heard)
     assert heard == ["job_enqueued", "job_started", "job_failed", "job_retry", "job_started", "job_failed", "job_died"]
     assert (await job.aget()).state == "dead"
+
+
+async def test_observers_hear_of_each_job_that_was_enqueued_with_others(bench: Workbench) -> None:
+    heard: list[Any] = []
+    bench.app.on("job_enqueued")(lambda job: heard.append(job.id))
+
+    @bench.app.task
+    async def work() -> None: ...
+
+    known = work.using(idempotency_key="known")
+    first, second = await bench.app.aenqueue_many([work.bind(), known.bind()])
+    (third, again) = await bench.app.aenqueue_many([work.bind(), known.bind()])
+    flow = await chain(work.bind(), group(work.bind(), work.bind())).aenqueue()
+    assert again.id == second.id
+    assert heard == [first.id, second.id, third.id, *(job.id for job in flow)]
+
+
+async def test_a_known_key_with_another_payload_is_told_of_in_the_midst_of_others(
+    bench: Workbench, caplog: pytest.LogCaptureFixture
+) -> None:
+    @bench.app.task
+    async def pay(amount: int) -> None: ...
+
+    once = pay.using(idempotency_key="once")
+    await once.aenqueue(1)
+    other, same = await bench.app.aenqueue_many([pay.bind(2), once.bind(2)])
+    assert (other.payload_differs, same.payload_differs) == (False, True)
+    assert f"Job {same.id} with the same idempotency key has another payload" in caplog.text
+    with pytest.raises(PayloadDiffers):
+        await bench.app.aenqueue_many([pay.bind(3), once.using(strict=True).bind(2)])
+    assert sorted(job.payload["amount"] for job in await bench.app.jobs.alist()) == [1, 2]  # all or none
 
 
 def test_an_unknown_event_is_refused() -> None:

@@ -184,36 +184,36 @@ class App(Registry):
         from foliot.client import foreign, plans
 
         calls = flat(calls)
-        connection = _one_connection(calls, connection)
+        connection, strict = _one_connection(calls, connection), any(call.task.options.strict for call in calls)
         self._refuse_to_block("enqueue_many", connection)
         with self.around.sending(new_jobs(calls)) as sending:
             jobs = self.stored.keep(sending.jobs, partial(self._installation, connection))
             if connection is not None:
-                here = plans.enqueue_many_here(jobs, self._home, copy=foreign.copies(connection))
+                here = plans.enqueue_many_here(jobs, self._home, copy=foreign.copies(connection), strict=strict)
                 answers = foreign.run(here, connection, self._queries, call="enqueue_many")
             else:
-                plan = partial(plans.enqueue_many, jobs)
+                plan = partial(plans.enqueue_many, jobs, strict=strict)
                 answers = self.client.run_surely(lambda again: plan(resend=again), together=True)
             sending.sent(answers)
         self.stored.drop_duplicates(jobs, answers)
-        return [Job(self, call.task, answer) for call, answer in zip(calls, answers, strict=True)]
+        return self._enqueued([call.task for call in calls], answers, connection)
 
     async def aenqueue_many(self, calls: Iterable[Call[R] | Flow[R]], *, connection: Any = None) -> list[Job[R]]:
         from foliot.client import foreign, plans
 
         calls = flat(calls)
-        connection = _one_connection(calls, connection)
+        connection, strict = _one_connection(calls, connection), any(call.task.options.strict for call in calls)
         with self.around.sending(new_jobs(calls)) as sending:
             jobs = await self.stored.akeep(sending.jobs, partial(self._ainstallation, connection))
             if connection is not None:
-                here = plans.enqueue_many_here(jobs, self._home, copy=foreign.copies(connection))
+                here = plans.enqueue_many_here(jobs, self._home, copy=foreign.copies(connection), strict=strict)
                 answers = await foreign.arun(here, connection, self._queries, call="enqueue_many")
             else:
-                plan = partial(plans.enqueue_many, jobs)
+                plan = partial(plans.enqueue_many, jobs, strict=strict)
                 answers = await self.aclient.run_surely(lambda again: plan(resend=again), together=True)
             sending.sent(answers)
         await self.stored.adrop_duplicates(jobs, answers)
-        return [Job(self, call.task, answer) for call, answer in zip(calls, answers, strict=True)]
+        return self._enqueued([call.task for call in calls], answers, connection)
 
     def send(self, task: Task[..., R] | None, job: NewJob, options: Options) -> Job[R]:
         self._refuse_to_block("enqueue", options.connection)
@@ -231,7 +231,7 @@ class App(Registry):
             sending.sent([answer])
         if answer.id != job.id:
             self.stored.drop_duplicates([job], [answer])
-        return self._enqueued(task, answer, committed=options.connection is None)
+        return self._enqueued([task], [answer], options.connection)[0]
 
     async def asend(self, task: Task[..., R] | None, job: NewJob, options: Options) -> Job[R]:
         refuse_unsent(options.depends_on)
@@ -248,15 +248,25 @@ class App(Registry):
             sending.sent([answer])
         if answer.id != job.id:
             await self.stored.adrop_duplicates([job], [answer])
-        return self._enqueued(task, answer, committed=options.connection is None)
+        return self._enqueued([task], [answer], options.connection)[0]
 
-    def _enqueued(self, task: Task[..., R] | None, answer: Enqueued, *, committed: bool) -> Job[R]:
-        job = Job(self, task, answer)
-        if answer.payload_differs:
-            logger.warning("Job %s with the same idempotency key has another payload than was sent now", answer.id)
-        if committed and answer.created:
-            self.events.tell("job_enqueued", job=job)
-        return job
+    def _enqueued(
+        self, tasks: Sequence[Task[..., R] | None], answers: Sequence[Enqueued], connection: Any
+    ) -> list[Job[R]]:
+        jobs = [Job(self, task, answer) for task, answer in zip(tasks, answers, strict=True)]
+        for answer in answers:
+            if answer.payload_differs:
+                logger.warning("Job %s with the same idempotency key has another payload than was sent now", answer.id)
+        if connection is None:
+            self.tell_enqueued(jobs)
+        return jobs
+
+    def tell_enqueued(self, jobs: Iterable[Job[Any]]) -> None:
+        """To observers, once it is known that they are committed: on a connection of the caller's it never is."""
+        if self.events.heard("job_enqueued"):
+            for job in jobs:
+                if job.created:
+                    self.events.tell("job_enqueued", job=job)
 
     # -- the database
 

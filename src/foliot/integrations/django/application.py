@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from asgiref.sync import sync_to_async
@@ -84,10 +84,7 @@ class DjangoApp(App):
         if options.connection is not None or (connection := self.connection) is None:
             return super().send(task, job, options)
         sent = _with_way_out(lambda: super(DjangoApp, self).send(task, job, options.changed(connection=connection)))
-        if sent.created and self.events.heard("job_enqueued"):
-            transaction.on_commit(lambda: self.events.tell("job_enqueued", job=sent), using=connection.alias)
-        if (run := staging.after_sending()) is not None:
-            transaction.on_commit(run, using=connection.alias)
+        self._upon_commit([sent], connection)
         return sent
 
     async def asend(self, task: Task[..., R] | None, job: NewJob, options: Options) -> Job[R]:
@@ -97,15 +94,24 @@ class DjangoApp(App):
 
     def enqueue_many(self, calls: Iterable[Call[R] | Flow[R]], *, connection: Any = None) -> list[Job[R]]:
         calls = flat(calls)
-        if connection is None and not _connected(calls):
-            connection = self.connection
-        return _with_way_out(lambda: super(DjangoApp, self).enqueue_many(calls, connection=connection))
+        if connection is not None or _connected(calls) or (ours := self.connection) is None:
+            return super().enqueue_many(calls, connection=connection)
+        sent = _with_way_out(lambda: super(DjangoApp, self).enqueue_many(calls, connection=ours))
+        self._upon_commit(sent, ours)
+        return sent
 
     async def aenqueue_many(self, calls: Iterable[Call[R] | Flow[R]], *, connection: Any = None) -> list[Job[R]]:
         calls = flat(calls)
         if connection is None and not _connected(calls) and configuration.alias() is not None:
             return await sync_to_async(self.enqueue_many)(calls)
         return await super().aenqueue_many(calls, connection=connection)
+
+    def _upon_commit(self, sent: list[Job[R]], connection: Any) -> None:
+        """Django knows when that is; outside of a transaction it is now."""
+        if self.events.heard("job_enqueued"):
+            transaction.on_commit(partial(self.tell_enqueued, sent), using=connection.alias)
+        if (run := staging.after_sending()) is not None:
+            transaction.on_commit(run, using=connection.alias)
 
     # -- the database
 

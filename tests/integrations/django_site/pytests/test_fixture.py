@@ -79,6 +79,12 @@ class InATransactionTestCase(TransactionTestCase):
         order.refresh_from_db()
         self.assertEqual(order.state, "shipped")
 
+    def test_run_many(self) -> None:
+        orders = [Order.objects.create(item=item) for item in ("tea", "milk")]
+        with self.foliot.inline():
+            app.enqueue_many([ship.bind(order.pk) for order in orders])
+        self.assertEqual(Order.objects.filter(state="shipped").count(), 2)
+
 
 def test_without_a_database_django_says_so(foliot: Foliot) -> None:
     with pytest.raises(RuntimeError, match="Database access not allowed"):

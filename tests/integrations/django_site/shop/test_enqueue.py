@@ -65,6 +65,10 @@ class InATestCase(TestCase):
         self.assertEqual((told, len(callbacks)), ([], 1))
         callbacks[0]()
         self.assertEqual(told, [job.id])
+        with self.captureOnCommitCallbacks(execute=True):
+            several = app.enqueue_many([ship.bind(2), ship.bind(3)])
+            self.assertEqual(told, [job.id])
+        self.assertEqual(told, [job.id, *(each.id for each in several)])
 
     def test_a_broken_setting_is_found_by_check(self) -> None:
         for setting, words in (
