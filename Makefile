@@ -7,6 +7,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# One process per core, each with PostgreSQL servers of its own.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,10 +23,10 @@ up: $(STAMP)  ## run the example shop on a PostgreSQL of its own; Ctrl-C stops e
 	@cd examples/shop && ../../$(BIN)/foliot up
 
 test: lint  ## everything that must hold, in minutes
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 test-long: lint  ## also what takes longer: large fuzz runs, soak
-	$(BIN)/python -m pytest -m "long or not long" --timeout 3600
+	$(PYTEST) -m "long or not long" --timeout 3600
 
 lint: $(STAMP)  ## ruff, mypy, import-linter
 	$(BIN)/ruff check .
