@@ -6,6 +6,7 @@ run once per PostgreSQL that this machine has; all others run on the first.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +17,12 @@ from tests.servers import Server, find_servers
 
 BINARIES = find_servers()
 _EVERY_SERVER = Path(__file__).parent / "store"
+
+
+def pytest_configure() -> None:
+    """A script's `make test &` ignores Ctrl-C, and so would every program that a test starts and interrupts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> list[str]:

@@ -193,9 +193,12 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(foliot: Foliot, database: str) 
             text=True,
         ) as process:
             assert process.stdout is not None
-            assert process.stdout.readline().startswith("waiting: another migration")
-            process.send_signal(signal.SIGINT)
-            _, said = process.communicate()
+            try:
+                assert process.stdout.readline().startswith("waiting: another migration")
+                process.send_signal(signal.SIGINT)
+                _, said = process.communicate()
+            finally:
+                process.kill()  # or the end of this block would wait for it
     assert process.returncode == 130
     assert "Traceback" not in said
     assert foliot("db", "--database-url", database).returncode == 3

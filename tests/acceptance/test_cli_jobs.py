@@ -86,7 +86,7 @@ def test_dead_jobs_are_listed_grouped_retried_and_purged(foliot: Foliot) -> None
 
 
 def test_queues_are_counted_paused_and_resumed(foliot: Foliot) -> None:
-    enqueue(foliot, "send", "--queue", "mail")
+    enqueue(foliot, "send", "--queue", "mail", "--delay", "3600")  # not due, so no age changes between two looks
     assert foliot.here("queues", "pause", "mail", "--reason", "rain").stdout == "queue mail paused\n"
     assert foliot.here("queues", "pause", "--type", "send").stdout == "type send paused\n"
     listed = foliot.here("queues").stdout

@@ -98,17 +98,20 @@ def hold(bare_project: Path) -> Iterator[Callable[..., Holder]]:
 
 @pytest.fixture
 def fake_initdb(open_directory: Path) -> Callable[[str], Path]:
-    """A directory of programs whose initdb is a script, which finds the directory to fill in $data."""
+    """A directory of programs: a postgres that can say its version, and an initdb that does this with $data. Scripts
+    both, since the server's user may not reach what a virtual environment has."""
 
     def make(script: str) -> Path:
         programs = open_directory / "programs"
         programs.mkdir()
-        real = find_binaries()
-        (programs / "postgres").symlink_to(real.directory / "postgres")
-        fake = programs / "initdb"
-        fake.write_text(f'#!/bin/sh\nreal={real.directory}\ndata="${{1#--pgdata=}}"\n{script}\n')
-        for path in (programs, fake):
-            path.chmod(0o755)
+        programs.chmod(0o755)
+        scripts = {
+            "postgres": f'echo "postgres (PostgreSQL) {find_binaries().version}"',
+            "initdb": f'data="${{1#--pgdata=}}"\n{script}',
+        }
+        for name, text in scripts.items():
+            (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+            (programs / name).chmod(0o755)
         return programs
 
     return make

@@ -24,6 +24,7 @@ class Work(NamedTuple):
 def work(db: Db, function: str, **arguments: Any) -> Work:
     """What one call reads. It is rolled back, so that the next one finds the same."""
     session = db.session()
+    session.execute("SELECT pg_stat_force_next_flush()")  # or what it read before would count
     session.begin()
     session.call(function, **arguments)
     tables = session.execute("""
