@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
+import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Literal
@@ -21,16 +23,16 @@ from foliot.settings import Settings
 from foliot.store.line import Busy, Disconnected, Line
 from foliot.store.queries import queries
 from foliot.telemetry.events import Events
+from foliot.worker.bell import Bell
 from foliot.worker.doorbell import Doorbell
 from foliot.worker.engine import Capacity
 from foliot.worker.handlers import Handlers
 from foliot.worker.own_types import own_handlers
 from foliot.worker.plan import Plan, default_name
+from foliot.worker.switchboard import SharedBell
 from foliot.worker.worker import Worker
 
 logger = logging.getLogger("foliot.node")
-
-DOORBELL_RETRY = 1.0
 
 
 def capacity_for(concurrency: int | None, cores: int | None = None) -> Capacity:
@@ -86,13 +88,16 @@ class Node:
         events: Events,
         *,
         unknown_type_grace: float = 3600.0,
+        slot_retention: float = 90 * 86_400.0,
         alive: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
         payload_store: PayloadStore | None = None,
     ) -> None:
         self.plan, self._events = plan, events
         self._handlers = {**handlers, **own_handlers(plan.url, plan.schema)}
-        self._grace, self._alive, self._payload_store = unknown_type_grace, alive, payload_store
+        self._grace, self._slot_retention = unknown_type_grace, slot_retention
+        self._alive, self._payload_store = alive, payload_store
         self._queries = queries(plan.schema)
+        self.plug: socket.socket | None = None  # to a supervisor that listens for several
         self._worker: Worker | None = None
         self._made = asyncio.Event()
         self._asked: Literal["", "drain", "stop"] = ""
@@ -103,7 +108,7 @@ class Node:
 
     async def _run(self) -> None:
         plan = self.plan
-        bell = Doorbell(plan.listen_url or plan.url, self._queries, direct=plan.listen_url is not None)
+        bell = self._bell()
         line = Line(plan.url, self._queries, purpose="chores", patience=max(5.0, plan.lease), prepare=plan.prepare)
         worker = Worker(plan, self._queries, self._handlers, self._events, bell)
         self._worker = worker
@@ -120,15 +125,24 @@ class Node:
             await bell.close()
             await line.close()
 
-    def _chores(self, line: Line, bell: Doorbell, worker: Worker) -> list[asyncio.Task[None]]:
+    def _bell(self) -> Bell:
+        plan, direct = self.plan, self.plan.listen_url is not None
+        if self.plug is not None:
+            return SharedBell(self.plug, plan.listen_url or plan.url, plan.schema, direct=direct)
+        return Doorbell(plan.listen_url or plan.url, self._queries, direct=direct)
+
+    def _chores(self, line: Line, bell: Bell, worker: Worker) -> list[asyncio.Task[None]]:
         plan, promoting, unblocking = self.plan, asyncio.Event(), asyncio.Event()
         bell.on_later, bell.on_unblock, bell.on_stop_request = promoting.set, unblocking.set, worker.stop_request
+        promoter, unblocker = Promoter(line, promoting), Unblocker(line, self._events)
+        caretaker = Caretaker(line, unknown_type_grace=self._grace, slot_retention=self._slot_retention)
+        worker.settler.on_later = promoter.expect
         chores = [
-            _listen(bell),
-            _repeat(Promoter(line).run, line, woken=promoting),
-            _repeat(Unblocker(line, self._events).run, line, woken=unblocking),
-            _repeat(Reclaimer(line, plan.lease).run, line),
-            _repeat(Caretaker(line, unknown_type_grace=self._grace).run, line),
+            bell.keep_open(),
+            _repeat(promoter.run, line, woken=promoting),
+            _repeat(unblocker.run, line, woken=unblocking),
+            _repeat(Reclaimer(line, self._events, plan.lease).run, line),
+            _repeat(caretaker.run, line),
         ]
         if self._payload_store is not None:
             chores.append(_repeat(Sweeper(line, self._payload_store).run, line))
@@ -141,10 +155,14 @@ class Node:
             if plan.once and plan.scheduler:  # what is due now is among what is left to do
                 await scheduler.run_all()
 
-        worker.on_registered = begin
+        async def look_around() -> None:
+            await promoter.run()
+            await unblocker.run()
+
+        worker.on_registered, worker.on_idle = begin, look_around
         return [asyncio.create_task(chore) for chore in chores]
 
-    async def _schedule(self, scheduler: Scheduler, line: Line, bell: Doorbell, worker: Worker) -> None:
+    async def _schedule(self, scheduler: Scheduler, line: Line, bell: Bell, worker: Worker) -> None:
         """From the moment that the node has said what it declares, so that it does not fire what it makes obsolete."""
         changed = asyncio.Event()
 
@@ -203,23 +221,12 @@ class Node:
         return 0 if self._worker is None else self._worker.engine.finished
 
 
-async def _listen(bell: Doorbell) -> None:
-    """Keeps the bell connected; while it is not, everybody polls."""
-    while not bell.deaf:
-        if not bell.listening:
-            try:
-                await bell.open()
-            except Exception as error:  # noqa: BLE001  (polling goes on, and so does trying)
-                logger.warning("No doorbell: %s", str(error).strip() or type(error).__name__)
-        await asyncio.sleep(DOORBELL_RETRY)
-
-
 async def _repeat(
     chore: Callable[[], Awaitable[float]],
     line: Line,
     *,
     woken: asyncio.Event | None = None,
-    longest: Callable[[], float] = lambda: 1.0,
+    longest: Callable[[], float] = lambda: math.inf,
 ) -> None:
     """Runs a chore as often as it asks for, or sooner when it is woken."""
     while True:

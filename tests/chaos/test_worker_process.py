@@ -27,6 +27,11 @@ WEDGED = 70
 ENQUEUE = """SELECT foliot.enqueue(%s, %s, id => %s, max_attempts => %s, timeout => make_interval(secs => %s),
     retry => %s)"""
 
+LISTENERS = """SELECT count(*) FROM pg_stat_activity
+    WHERE application_name = 'foliot listener' AND datname = current_database()"""
+PORTERS = """SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory' AND granted
+    AND application_name = 'foliot listener' AND datname = current_database()"""
+
 
 class Ward:
     """A database, the workers on it, and a directory through which handlers are watched and let go."""
@@ -216,12 +221,14 @@ def test_once_ends_when_nothing_is_left(ward: Ward) -> None:
     assert ward.nodes() == ["left"]
 
 
-def test_several_processes_end_together(ward: Ward) -> None:
-    supervisor = ward.start("--processes", "2")
+def test_several_processes_hear_through_one_connection_and_end_together(ward: Ward) -> None:
+    """Each of the jobs wakes them by the bell: nobody looks by himself within this test."""
+    supervisor = ward.start("--processes", "2", poll_interval="1000", poll_max_interval="1000")
     until(lambda: ward.nodes() == ["active", "active"])
-    jobs = [ward.enqueue("nothing") for _ in range(20)]
-    for job in jobs:
-        ward.until_state(job)
+    for _ in range(5):
+        until(lambda: ward.sql(PORTERS) == [(1,)])
+        ward.until_state(ward.enqueue("nothing"))
+    assert ward.sql(LISTENERS) == [(1,)]
     supervisor.signal(signal.SIGTERM)
     assert supervisor.process.wait(60) == 0, supervisor.text()
     assert ward.nodes() == ["left", "left"]

@@ -192,7 +192,7 @@ async def test_a_timed_out_thread_keeps_its_slot_until_it_returns(bench: Workben
         assert (await job.aget()).state == "running"
         release.set()
         await bench.until(lambda: not node.worker.engine.runs)
-        await node.worker._settler.drained()
+        await node.worker.settler.drained()
     (attempt,) = await bench.app.jobs.aattempts(job.id)
     assert (attempt.outcome, seen) == ("timed_out", [True])
 
@@ -404,7 +404,7 @@ async def test_any_name_of_a_queue_rings_the_bell(bench: Workbench, queue: str) 
 
     async with bench.working(queues=(queue,), poll_interval=60.0, poll_max_interval=60.0) as node:
         for _ in range(2):
-            await bench.until(lambda: node._worker and node.worker.doorbell._holding)
+            await bench.until(lambda: node._worker and node.worker.doorbell.holding)
             assert await (await tick.aenqueue()).aresult(timeout=20) == "ticked"
 
 

@@ -246,8 +246,8 @@ async def test_thousands_of_ends_that_wait_are_not_the_end_of_claiming(bench: Wo
     async with bench.working() as node:
         await asyncio.wait_for(locked.wait(), 20)
         await bench.app.aenqueue_many([nothing.bind() for _ in range(8000)])
-        await bench.until(lambda: node.worker._settler.waiting > 4000)
-        assert set(node.worker._settler._under_way.fences) <= set(node.worker._settler.known_fences)
+        await bench.until(lambda: node.worker.settler.waiting > 4000)
+        assert set(node.worker.settler._under_way.fences) <= set(node.worker.settler.known_fences)
         await blocker.commit()
         await bench.until(lambda: bench.sql("SELECT count(*) FROM foliot.finished_jobs") == [(8001,)])
     await blocker.close()
@@ -339,15 +339,15 @@ async def test_the_bell_is_heard_again_after_its_connection_was_lost(
         return "ran"
 
     async with bench.working(poll_interval=1000.0, poll_max_interval=1000.0) as node:
-        await bench.until(lambda: node._worker and node.worker.doorbell._holding)
+        await bench.until(lambda: node._worker and node.worker.doorbell.holding)
         for _ in range(3):
             bench.sql(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'foliot listener'"
             )
-            await bench.until(lambda: not node.worker.doorbell._holding)
-            await bench.until(lambda: node.worker.doorbell._holding)
+            await bench.until(lambda: not node.worker.doorbell.holding)
+            await bench.until(lambda: node.worker.doorbell.holding)
             assert await (await task.aenqueue()).aresult(timeout=20) == "ran"
-            await bench.until(lambda: node.worker.doorbell._holding)
+            await bench.until(lambda: node.worker.doorbell.holding)
 
 
 async def test_a_network_that_swallows_everything_is_noticed(bench: Workbench, proxy: Proxy) -> None:

@@ -310,11 +310,11 @@ class App(Registry):
         from foliot.client import foreign
 
         if connection is None or not foreign.belongs_to_loop(connection):
-            refuse_on_loop(name, f"a{name}")
+            refuse_on_loop(f"{name}()", f"`await a{name}()`")
 
     def run(self, plan: Plan[R]) -> R:
         """Carries out a client's plan; blocking."""
-        refuse_on_loop("this call", "the same name with an `a` before it")
+        refuse_on_loop("This call", "its twin with an `a` before the name, as in `await app.schedules.alist()`,")
         return self.client.run(plan)
 
     async def arun(self, plan: Plan[R]) -> R:

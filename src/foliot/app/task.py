@@ -322,10 +322,10 @@ def _maybe(value: Seconds | None) -> float | None:
     return None if value is None else seconds(value)
 
 
-def refuse_on_loop(name: str, twin: str) -> None:
+def refuse_on_loop(call: str, instead: str) -> None:
     """A blocking call on an event loop's thread would stop everything else there."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return
-    raise RuntimeError(f"{name}() would block the running event loop; use `await {twin}()` here")
+    raise RuntimeError(f"{call} would block the running event loop; use {instead} here")

@@ -10,16 +10,22 @@ from __future__ import annotations
 import math
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
+if TYPE_CHECKING:
+    from foliot.worker.switchboard import Switchboard
+
 PARENT = "_FOLIOT_SUPERVISOR_PID"
 _NUMBER = "_FOLIOT_CHILD_NUMBER"  # of several
+_PLUG = "_FOLIOT_PLUG"  # the descriptor of its socket to the switchboard
 RECYCLED = 75  # a worker that reached its limit of jobs or memory, and wants to be replaced
 _USAGE, _NO_DATABASE, _BROKEN_APP = 2, 3, 4  # said at the first start, these would be said again
 _IGNORED = {"node_modules", "__pycache__", "venv"}
@@ -45,6 +51,7 @@ class Supervisor:
     count: int = 1
     environment: dict[str, str] = field(default_factory=dict)
     watched: Path | None = None  # start anew when a Python file below it changes
+    switchboard: Switchboard | None = None  # listens for all of them
     _signals: int = 0
     _code: int = 0
 
@@ -77,7 +84,11 @@ class Supervisor:
         """In a session of its own: Ctrl-C at the terminal comes to us, and from us to it."""
         number = {_NUMBER: str(slot.number)} if self.count > 1 else {}
         environment = os.environ | self.environment | {PARENT: str(os.getpid())} | number
-        return subprocess.Popen(self.command, env=environment, start_new_session=True)
+        if self.switchboard is None:
+            return subprocess.Popen(self.command, env=environment, start_new_session=True)
+        with self.switchboard.plug() as plug:
+            environment[_PLUG] = str(plug.fileno())
+            return subprocess.Popen(self.command, env=environment, start_new_session=True, pass_fds=[plug.fileno()])
 
     def _ended(self, slot: _Slot, code: int) -> None:
         if self._signals:
@@ -154,6 +165,16 @@ def own_name(name: str | None) -> str | None:
     """Of several children with one name each has its number in it: a name is one node's."""
     number = os.environ.get(_NUMBER)
     return name if name is None or number is None else f"{name}/{number}"
+
+
+def take_plug() -> socket.socket | None:
+    """A child's socket to its supervisor's switchboard; no grandchild inherits it."""
+    descriptor = os.environ.pop(_PLUG, None)
+    if descriptor is None:
+        return None
+    plug = socket.socket(fileno=int(descriptor))
+    plug.set_inheritable(False)
+    return plug
 
 
 def is_child() -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from foliot.cli.output import GlobalOptions, command_group
-from foliot.cli.supervisor import RECYCLED, Supervisor, is_child, own_name, parent_gone, stop_signals
+from foliot.cli.supervisor import RECYCLED, Supervisor, is_child, own_name, parent_gone, stop_signals, take_plug
 
 if TYPE_CHECKING:
     from foliot.node import Node
@@ -59,7 +59,18 @@ def _supervise(settings: Settings, *, reload: bool) -> int:
     from pathlib import Path
 
     command = [sys.executable, "-m", "foliot.cli", *sys.argv[1:]]
-    return Supervisor(command, count=settings.processes, watched=Path.cwd() if reload else None).run()
+    watched = Path.cwd() if reload else None
+    if settings.processes == 1 or os.name == "nt":  # there no child can inherit a socket
+        return Supervisor(command, count=settings.processes, watched=watched).run()
+    from foliot.telemetry.logs import configure
+    from foliot.worker.switchboard import Switchboard
+
+    configure(settings.log_level, settings.log_format)
+    switchboard = Switchboard()
+    try:
+        return Supervisor(command, settings.processes, watched=watched, switchboard=switchboard).run()
+    finally:
+        switchboard.close()
 
 
 def _work(
@@ -86,6 +97,7 @@ def _work(
     found.use(replace(settings, database_url=address.url))
     status = ensure_usable(found)
     node = make_node(found, once=once, scheduler=scheduler)
+    node.plug = take_plug()
     print_start(found, reference, node, address, status)
     if lines:
         print_schedules(found)

@@ -54,7 +54,7 @@ class Foliot:
 
         `raising`: stop at the first failure, and raise what the handler raised.
         """
-        refuse_on_loop("drain", "adrain")
+        refuse_on_loop("drain()", "`await adrain()`")
         self._refuse_in_transaction()
         book = Book(limit, raising)
         drain_blocking(self._stage, book, concurrency)

@@ -12,9 +12,7 @@ A bell is only a hint. Without a direct connection (behind a pooler) there is no
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Callable
 
 import psycopg
 
@@ -22,6 +20,7 @@ from foliot.errors import NoDatabase
 from foliot.postgres.connect import AsyncConnection
 from foliot.store.deadline import deadline
 from foliot.store.queries import Queries
+from foliot.worker.bell import Bell
 
 logger = logging.getLogger("foliot.worker")
 
@@ -29,25 +28,18 @@ PATIENCE = 5.0  # for an answer; a connection that does not give one is as good 
 LOCK_CLASS = 1181707369  # "Foli" as four bytes; the second number is the oid of the schema's table jobs
 
 
-class Doorbell:
-    """One listening connection per process."""
+class Doorbell(Bell):
+    """A listening connection of one's own."""
 
     def __init__(self, url: str, queries: Queries, *, direct: bool = False) -> None:
         """`direct`: somebody said that this address leads to the server itself; else a pooler's refusals tell."""
+        super().__init__()
         self._url, self._queries, self._direct = url, queries, direct
-        self.deaf = False  # for good
         self._connection: AsyncConnection | None = None
         self._key = 0
         self._watched: int | None = None  # the descriptor, since a broken connection does not tell it any more
-        self._rung = asyncio.Event()
-        self._holding = False
-        self.on_stop_request: Callable[[str], None] = lambda job_id: None
-        self.on_later: Callable[[], None] = lambda: None
-        self.on_unblock: Callable[[], None] = lambda: None
-        self.on_schedules: Callable[[], None] = lambda: None
 
     async def open(self) -> None:
-        """Listens, or says why it cannot; may be called again after the connection was lost."""
         connection = await AsyncConnection.connect(
             self._url, autocommit=True, prepare_threshold=None, application_name="foliot listener"
         )
@@ -64,34 +56,14 @@ class Doorbell:
         except BaseException:
             await connection.close()
             raise
-        connection.add_notify_handler(self._hear)
-        self._connection, self._holding = connection, False
+        connection.add_notify_handler(lambda notify: self.hear(notify.payload))
+        self._connection, self.holding = connection, False
         self._watch()
-        self.ring()  # what was enqueued meanwhile rang for nobody
-        self.on_schedules()
+        self.opened()
 
     @property
     def listening(self) -> bool:
         return self._connection is not None
-
-    def ring(self) -> None:
-        """From inside: something changed, look again."""
-        self._rung.set()
-
-    def _hear(self, notify: psycopg.Notify) -> None:
-        word, _, what = notify.payload.partition(" ")
-        if word == "stop":
-            self.on_stop_request(what)
-        elif word == "schedules":
-            self.on_schedules()
-        elif word == "later":
-            self.on_later()
-        elif word == "unblock":
-            self.on_unblock()
-        else:
-            self._rung.set()
-            if not what:  # many, or put back: perhaps for later
-                self.on_later()
 
     def _watch(self) -> None:
         if self._connection is not None:
@@ -111,7 +83,7 @@ class Doorbell:
         try:
             connection.pgconn.consume_input()
             while (note := connection.pgconn.notifies()) is not None:
-                self._hear(psycopg.Notify(note.relname.decode(), note.extra.decode(), note.be_pid))
+                self.hear(note.extra.decode())
         except psycopg.Error as error:
             self._lose(error)
 
@@ -120,25 +92,23 @@ class Doorbell:
             "The listening connection was lost, polling until it is back: %s", str(error).strip().splitlines()[0]
         )
         self._unwatch()
-        connection, self._connection, self._holding = self._connection, None, False
+        connection, self._connection, self.holding = self._connection, None, False
         if connection is not None:
             connection.pgconn.finish()
-        self._rung.set()
+        self.lost()
 
     async def hold(self) -> bool:
-        """Becomes the porter, if nobody is."""
-        if self._connection is None or self._holding:
-            return self._holding
-        self._holding = await self._ask("SELECT pg_try_advisory_lock(%s, %s)") is True
-        return self._holding
+        if self._connection is None or self.holding:
+            return self.holding
+        self.holding = await self._ask("SELECT pg_try_advisory_lock(%s, %s)") is True
+        return self.holding
 
     async def has_porter(self) -> bool:
-        """Whether somebody who sleeps keeps us from holding it, and not just producers who are about to commit."""
         return self._connection is None or await self._ask(self._queries["porter"]) is not False
 
     async def let_go(self) -> None:
-        if self._connection is not None and self._holding:
-            self._holding = False
+        if self._connection is not None and self.holding:
+            self.holding = False
             await self._ask("SELECT pg_advisory_unlock(%s, %s)")
 
     async def _ask(self, query: str) -> object:
@@ -153,15 +123,6 @@ class Doorbell:
             return None
         self._watch()
         return row[0] if row else None
-
-    async def wait(self, seconds: float) -> bool:
-        """Until it rings or the time is up; whether it rang."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._rung.wait()
-        rang = self._rung.is_set()
-        self._rung.clear()
-        return rang
 
     async def close(self) -> None:
         self._unwatch()

@@ -21,12 +21,13 @@ from typing import Any, Protocol
 
 from foliot.telemetry.context import about, current
 from foliot.telemetry.events import Events
+from foliot.worker.endings import Ending
 from foliot.worker.failures import describe, ending_of
 from foliot.worker.handlers import Handler, Handlers, Kind
 from foliot.worker.rate import Rate
 from foliot.worker.rest import Rest
 from foliot.worker.run import Claimed, Run
-from foliot.worker.settler import Ending, Settler
+from foliot.worker.settler import Settler
 from foliot.worker.transactions import Transactions
 
 logger = logging.getLogger("foliot.worker")

@@ -9,9 +9,9 @@ from typing import Any
 
 from foliot.model.signals import Permanent, RetryAfter, Skip, Snooze
 from foliot.payloads import PayloadGone
+from foliot.worker.endings import Ending
 from foliot.worker.handlers import BadPayload, BadResult, NoConnection, RemoteError
 from foliot.worker.run import Claimed
-from foliot.worker.settler import Ending
 
 MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 16_000

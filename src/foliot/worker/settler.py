@@ -6,6 +6,8 @@ us. A batch that the server refuses is halved until the offender is alone, and t
 server's message. A job whose row an open transaction keeps locked is set aside and looked at again every second: one
 forgotten transaction must not keep all others from being settled.
 
+What is put back for later is known here first: whoever promotes in this process hears when the first of it is due.
+
 Where others wait for what has ended, the statement after it looks whether they have all they wait for. It is only the
 quick way: what is missed, any node's chores find within a second.
 """
@@ -17,8 +19,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
 import orjson
@@ -26,6 +27,7 @@ import orjson
 from foliot.errors import FoliotError
 from foliot.postgres.arrays import float8s, int8s, intervals, jsonbs, texts, uuids
 from foliot.store.line import Busy, Disconnected, Line, Refused
+from foliot.worker.endings import Batch, Ending, Settled
 from foliot.worker.run import Claimed, Run
 
 logger = logging.getLogger("foliot.worker")
@@ -36,77 +38,6 @@ RECENT = 30.0  # seconds; what a worker has noted itself is younger
 AT_ONCE = 1000  # jobs that one look decides
 
 
-@dataclass(slots=True)
-class Ending:
-    """The end of a run that did more than succeed."""
-
-    claimed: Claimed
-    outcome: str
-    started: float | None = None
-    delay: float | None = None
-    result: bytes | None = None
-    error: dict[str, Any] | None = None
-    run: Run | None = None  # None: it never started
-
-
-@dataclass(slots=True)
-class Settled:
-    """What the database made of an ending; state None: refused, it was not ours any more."""
-
-    ending: Ending
-    state: str | None
-
-
-@dataclass(slots=True)
-class Batch:
-    """Plain successes as columns, everything else as endings."""
-
-    ids: list[bytes] = field(default_factory=list)
-    fences: list[int] = field(default_factory=list)
-    started: list[float] = field(default_factory=list)
-    results: list[bytes | None] = field(default_factory=list)
-    endings: list[Ending] = field(default_factory=list)
-    closed: list[int] = field(default_factory=list)
-    observed: list[Run] = field(default_factory=list)  # successes that somebody wants to hear of, after commit
-    with_results: bool = False
-
-    def __len__(self) -> int:
-        return len(self.ids) + len(self.endings)
-
-    @property
-    def all_fences(self) -> list[int]:
-        return self.fences + [ending.claimed.fence for ending in self.endings]
-
-    @property
-    def all_ids(self) -> list[bytes]:
-        return self.ids + [ending.claimed.id for ending in self.endings]
-
-    def without(self, ids: set[bytes]) -> Batch:
-        """Takes these jobs out, and returns them as a batch of their own, which closes their claims itself."""
-        taken = Batch(with_results=self.with_results)
-        rows = list(zip(self.ids, self.fences, self.started, self.results, strict=True))
-        for batch, chosen in ((taken, [r for r in rows if r[0] in ids]), (self, [r for r in rows if r[0] not in ids])):
-            batch.ids, batch.fences = [row[0] for row in chosen], [row[1] for row in chosen]
-            batch.started, batch.results = [row[2] for row in chosen], [row[3] for row in chosen]
-        taken.endings = [ending for ending in self.endings if ending.claimed.id in ids]
-        taken.observed = [run for run in self.observed if run.claimed.id in ids]
-        self.endings = [ending for ending in self.endings if ending.claimed.id not in ids]
-        self.observed = [run for run in self.observed if run.claimed.id not in ids]
-        held = set(taken.all_fences)
-        taken.closed = [fence for fence in self.closed if fence in held]
-        self.closed = [fence for fence in self.closed if fence not in held]
-        return taken
-
-    def add(self, other: Batch) -> None:
-        for mine, more in (
-            (self.ids, other.ids), (self.fences, other.fences), (self.started, other.started),
-            (self.results, other.results), (self.endings, other.endings), (self.closed, other.closed),
-            (self.observed, other.observed),
-        ):  # fmt: skip
-            cast("list[object]", mine).extend(more)
-        self.with_results |= other.with_results
-
-
 class Settler:
     """The one writer of endings in this process."""
 
@@ -115,7 +46,8 @@ class Settler:
         self.on_settled: Callable[[list[Run], list[Settled]], None] = lambda succeeded, endings: None
         self.on_refused: Callable[[list[bytes]], None] = lambda ids: None
         self.on_progress: Callable[[], None] = lambda: None
-        self.on_unblocked: Callable[[list[tuple[Any, ...]]], None] = lambda decided: None
+        self.on_decided: Callable[[list[tuple[Any, ...]]], None] = lambda decided: None
+        self.on_later: Callable[[float], None] = lambda seconds: None
         self._next = Batch()
         self._under_way = Batch()
         self._aside = Batch()  # kept locked by somebody's open transaction
@@ -298,7 +230,7 @@ class Settler:
             except (Disconnected, Refused) as error:
                 logger.warning("What waited is left to the chores: %s", error)
                 return
-            self.on_unblocked(decided)
+            self.on_decided(decided)
             if len(decided) < AT_ONCE and not any(row[1] == "canceled" for row in decided):
                 return
             query, params = "unblock_any", (RECENT,)
@@ -355,6 +287,8 @@ class Settler:
                 await self._wait(error)
             else:
                 self._waiting += [row[0] for row in rows if row[1] == "blocked"]
+                if put_off := [row[2] for row in rows if row[2] is not None]:
+                    self.on_later(min(put_off))
                 return await self._settled(endings, {row[0]: row[1] for row in rows if row[1] != "blocked"})
 
     async def _settled(self, endings: list[Ending], states: dict[bytes, str | None]) -> list[Settled]:

@@ -11,11 +11,11 @@ from typing import Any
 from uuid import UUID
 
 from foliot.telemetry.context import about
-from foliot.telemetry.events import Events
+from foliot.telemetry.events import Events, tell_canceled, tell_decided
+from foliot.worker.endings import Ending, Settled
 from foliot.worker.failures import theirs
 from foliot.worker.handlers import BadPayload, RemoteError
 from foliot.worker.run import Run
-from foliot.worker.settler import Ending, Settled
 
 logger = logging.getLogger("foliot.worker")
 jobs_logger = logging.getLogger("foliot.jobs")
@@ -33,8 +33,14 @@ class Teller:
         for each in endings:
             if each.state is None:
                 self.refused([each.ending.claimed.id])
+            elif each.state == "canceled":
+                tell_canceled(self._events, UUID(bytes=each.ending.claimed.id), each.ending.run)
             elif each.ending.run is not None:
                 self._tell(each.ending.run, each.ending, each.state)
+
+    def decided(self, decided: list[tuple[Any, ...]]) -> None:
+        """Of jobs that waited for what has ended here."""
+        tell_decided(self._events, decided)
 
     def refused(self, ids: list[bytes]) -> None:
         for job_id in ids:
@@ -45,8 +51,6 @@ class Teller:
         tell, what = self._events.tell, {"job": run, "outcome": ending.outcome}
         if state == "succeeded":
             tell("job_completed", **what)
-        elif state == "canceled":
-            tell("job_canceled", **what)
         elif ending.outcome in ("failed", "timed_out"):
             _log(run, ending.error or {}, dead=state == "dead")
             tell("job_failed", **what, error=ending.error, final=state == "dead")

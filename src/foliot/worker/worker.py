@@ -9,7 +9,6 @@ import os
 import socket
 import time
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -20,9 +19,9 @@ from foliot.errors import FoliotError
 from foliot.store.line import Busy, Disconnected, Line, NameTaken, NodeDraining, NodeLost, Refused
 from foliot.store.queries import Queries
 from foliot.telemetry.context import about
-from foliot.telemetry.events import Events, tell_unblocked
+from foliot.telemetry.events import Events
+from foliot.worker.bell import Bell
 from foliot.worker.claimer import Claimer
-from foliot.worker.doorbell import Doorbell
 from foliot.worker.engine import GIVE_BACK_AFTER, Engine
 from foliot.worker.handlers import Handlers
 from foliot.worker.heartbeat import EXIT_WEDGED, Heartbeat
@@ -46,32 +45,32 @@ ALONE_BARRED = 3.0
 class Worker:
     """`run()` returns when it has drained after `drain()`, or at once after `stop()`."""
 
-    def __init__(self, plan: Plan, queries: Queries, handlers: Handlers, events: Events, doorbell: Doorbell) -> None:
+    def __init__(self, plan: Plan, queries: Queries, handlers: Handlers, events: Events, doorbell: Bell) -> None:
         self._plan, self._queries, self._handlers, self._events = plan, queries, handlers, events
         self.doorbell = doorbell
         self._claims = self._line("claims")
-        self._settler = Settler(self._line("settlements"))
+        self.settler = Settler(self._line("settlements"))
         self._claimer = Claimer(self._claims, plan.queues)
         self._transactions = Transactions(plan.url, lease=plan.lease, most=plan.capacity.total, prepare=plan.prepare)
-        self.engine = Engine(handlers, plan.capacity, self._settler, events, self._transactions)
+        self.engine = Engine(handlers, plan.capacity, self.settler, events, self._transactions)
         self._threads = Threads(plan.capacity.by_kind["thread"], self.engine.ended_elsewhere, self._transactions)
         self._processes = Processes(
             self.engine.ended_elsewhere, jobs_each=plan.jobs_per_child, memory_each=plan.memory_per_child
         )
         self.engine.executors |= {"thread": self._threads, "process": self._processes}
         teller = Teller(events)
-        self._settler.on_settled, self._settler.on_refused = teller.settled, teller.refused
-        self._settler.on_progress = self.engine.room.set
-        self._settler.on_unblocked = partial(tell_unblocked, events)
+        self.settler.on_settled, self.settler.on_refused = teller.settled, teller.refused
+        self.settler.on_progress = self.engine.room.set
+        self.settler.on_decided = teller.decided
         self.registered = asyncio.Event()
         self.on_registered: Callable[[int], Awaitable[None]] | None = None  # before it works under a new epoch
+        self.on_idle: Callable[[], Awaitable[None]] | None = None  # before a worker that runs once takes that for all
         self._draining = asyncio.Event()
         self._over = asyncio.Event()
         self._heartbeat: Heartbeat | None = None
         self._tick = time.monotonic()
         self._pause, self._moment = plan.poll_interval, FIRST_MOMENT
-        self._next_alone = self._alone_until = self._alone_barred = 0.0
-        self._next_abandon = 0.0
+        self._next_alone = self._alone_until = self._alone_barred = self._next_abandon = 0.0
         self._lost = False
         self._failure: BaseException | None = None
         self.epoch = 0
@@ -91,7 +90,7 @@ class Worker:
     async def run(self) -> None:
         if not await self._register_in_time():
             return
-        tasks = [asyncio.create_task(self._settler.run()), asyncio.create_task(self._keep_time())]
+        tasks = [asyncio.create_task(self.settler.run()), asyncio.create_task(self._keep_time())]
         for task in tasks:
             task.add_done_callback(self._stop_if_failed)
         try:
@@ -172,7 +171,7 @@ class Worker:
         ((epoch,),) = await self._claims.execute("register", params)
         if self.on_registered is not None:
             await self.on_registered(epoch)
-        self.epoch = self._settler.epoch = self._claimer.epoch = epoch
+        self.epoch = self.settler.epoch = self._claimer.epoch = epoch
         self._next_abandon = time.monotonic() + self._plan.lease
         self._lost = False
         self._heartbeat = self._new_heartbeat()
@@ -229,7 +228,7 @@ class Worker:
 
     async def _abandon(self) -> None:
         """Once per lease without any doubt too: a claim may reach the server long after its connection was given up."""
-        await self._claimer.abandon(self._settler.known_fences)
+        await self._claimer.abandon(self.settler.known_fences)
         self._next_abandon = time.monotonic() + self._plan.lease
 
     async def _claim_or_wait(self) -> None:
@@ -239,7 +238,9 @@ class Worker:
         if self.engine.wanted() <= 0:
             await self._wait_for_room()
         elif self._plan.once and self.engine.idle:
-            await self._settler.drained()
+            await self.settler.drained()
+            if self.on_idle is not None:
+                await self.on_idle()
             if not await self._claim():  # what has ended last may have been waited for
                 self.drain()
         elif self._plan.once:  # the end of a handler is what it waits for, not the bell
@@ -330,7 +331,7 @@ class Worker:
         if self._heartbeat is not None:
             self._heartbeat.stop()
         self.engine.forget()
-        self._settler.forget()
+        self.settler.forget()
         self.doorbell.ring()
         self.engine.room.set()
 
@@ -357,12 +358,12 @@ class Worker:
 
     async def _settle_the_rest(self, deadline: float) -> None:
         """While the database does not answer, until the deadline; told to stop at once, for a moment only."""
-        while not self._settler.idle and time.monotonic() < deadline:
+        while not self.settler.idle and time.monotonic() < deadline:
             if self._over.is_set():
                 deadline = min(deadline, time.monotonic() + 1.0)
             await self._changed(0.1)
-        if not self._settler.idle:
-            logger.error("The database has not heard of the last %d runs that ended here", self._settler.unheard)
+        if not self.settler.idle:
+            logger.error("The database has not heard of the last %d runs that ended here", self.settler.unheard)
 
     async def _changed(self, seconds: float) -> None:
         self.engine.room.clear()
@@ -381,7 +382,7 @@ class Worker:
         except (FoliotError, TimeoutError) as error:
             logger.warning("Could not leave politely; the lease will run out: %s", error)
         await self._claims.close()
-        await self._settler.close()
+        await self.settler.close()
         await self._transactions.close()
         self._events.tell("node_stopped", name=self._plan.name, epoch=self.epoch)
 

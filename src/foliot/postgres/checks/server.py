@@ -11,7 +11,7 @@ from foliot.postgres.schema_status import read_status
 
 _OLDEST_SERVER = 15
 _SKEW = 5.0
-_CONNECTIONS_OF_A_WORKER = 5  # to claim, to settle, to beat, to listen, and for chores
+_CONNECTIONS_OF_A_WORKER = 4  # to claim, to settle, to beat, and for chores; one more listens for all processes
 
 
 def check_server(patient: Patient) -> Finding:
@@ -52,10 +52,10 @@ def check_clock(patient: Patient) -> Finding:
 def check_connections(patient: Patient) -> Finding:
     settings = patient.settings
     per_process = _CONNECTIONS_OF_A_WORKER + settings.pool_size
-    need = per_process * settings.processes
+    need = per_process * settings.processes + 1
     plan = (
         f"A worker has up to {per_process} connections per process ({_CONNECTIONS_OF_A_WORKER} of its own and the "
-        f"pool) x {settings.processes} = {need}"
+        f"pool) x {settings.processes}, and one to listen: {need}"
     )
     if patient.is_pooled:
         return Finding("connections", "ok", f"{plan}; the pooler decides how many reach the server.")
