@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 
-def until(condition: Callable[[], object], patience: float = 30) -> None:
+def until(condition: Callable[[], object], patience: float = 60) -> None:
     deadline = time.monotonic() + patience
     while not condition():
         if time.monotonic() > deadline:

@@ -16,7 +16,7 @@ from foliot import App
 from foliot.app.hosting import make_node
 from foliot.node import Node
 
-PATIENCE = 30
+PATIENCE = 60
 
 
 class Workbench:
