@@ -15,7 +15,7 @@ from foliot.store.line import Line
 from foliot.store.queries import queries
 from foliot.telemetry.events import Events
 
-PATIENCE = 30
+PATIENCE = 60
 ENDED = """
     SELECT outcome, result, error FROM foliot.slot WHERE name = %s AND finished_at IS NOT NULL ORDER BY slot LIMIT 1"""
 
@@ -49,7 +49,7 @@ def bench(schema_database: str) -> Bench:
 
 
 def scheduler(bench: Bench, events: Events | None = None) -> tuple[Scheduler, Line]:
-    line = Line(bench.url, queries("foliot"), purpose="test", patience=10)
+    line = Line(bench.url, queries("foliot"), purpose="test", patience=60)
     return Scheduler(line, events or Events()), line
 
 

@@ -697,6 +697,6 @@ def test_the_bell_rings_for_those_who_look(db: Db) -> None:
     sleeper.execute(f"LISTEN {key.channel}")
     sleeper.execute("SELECT pg_advisory_lock(1181707369, %s)", (key.key,))
     end(db, epoch, {parent: "succeeded"})
-    assert "unblock" in [notify.payload for notify in sleeper.connection.notifies(timeout=5, stop_after=1)]
+    assert "unblock" in [notify.payload for notify in sleeper.connection.notifies(timeout=60, stop_after=1)]
     sleeper.execute("SELECT pg_advisory_unlock_all()")
     sleeper.execute("UNLISTEN *")

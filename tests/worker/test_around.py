@@ -98,7 +98,7 @@ async def test_context_variables_travel_with_the_job(bench: Workbench) -> None:
     request_id.set("other")
     try:
         await bench.work_off()
-        assert [await job.aresult(timeout=5) for job in jobs] == ["r-17", "r-17"]
+        assert [await job.aresult(timeout=60) for job in jobs] == ["r-17", "r-17"]
         request_id.set(object())  # type: ignore[arg-type]
         with pytest.raises(NotSendable, match="request_id"):
             await on_loop.aenqueue()
@@ -122,7 +122,7 @@ async def test_a_lifespan_surrounds_the_work_and_its_state_is_at_hand(bench: Wor
 
     job = await use.aenqueue()
     await bench.work_off()
-    assert await job.aresult(timeout=5) == "loaded"
+    assert await job.aresult(timeout=60) == "loaded"
     assert seen == ["begin", "use", "end"]
 
 
@@ -139,7 +139,7 @@ async def test_tasks_of_a_library_are_included(bench: Workbench) -> None:
     job = await greet.aenqueue("ann")
     bench.sql("SELECT foliot.enqueue('old.name', '{\"name\": \"bob\"}')")
     await bench.work_off()
-    assert (await job.aresult(timeout=5)).endswith("hello ann")
+    assert (await job.aresult(timeout=60)).endswith("hello ann")
     assert bench.sql("SELECT result FROM foliot.job WHERE type = 'old.name'") == [("old.name: hello bob",)]
     with pytest.raises(ValueError, match="another App"):
         App("postgresql://x/y").include(library)

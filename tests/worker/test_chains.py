@@ -49,7 +49,7 @@ async def test_a_chain_runs_one_after_the_other(bench: Workbench, recorder: Reco
     assert await states(bench, jobs) == ["queued", "blocked", "blocked"]
     await bench.work_off()
     assert recorder.ran == ["a", "b", "c"]
-    assert await jobs[-1].aresult(timeout=5) == "C"
+    assert await jobs[-1].aresult(timeout=60) == "C"
 
 
 async def test_what_follows_a_group_waits_for_all_of_it(bench: Workbench, recorder: Recorder) -> None:
@@ -101,7 +101,7 @@ async def test_a_failed_step_cancels_the_rest_and_runs_the_alternative(bench: Wo
     assert recorder.ran == ["a", "b", "x", "y"]
     assert await states(bench, jobs) == ["succeeded", "dead", "canceled", "canceled", "succeeded", "succeeded"]
     with pytest.raises(JobCanceled, match=f"job {jobs[1].id}, which it waits for, did not succeed"):
-        await jobs[2].aresult(timeout=5)
+        await jobs[2].aresult(timeout=60)
 
 
 async def test_an_alternative_that_is_not_needed_is_skipped_as_a_whole(bench: Workbench, recorder: Recorder) -> None:
@@ -142,7 +142,7 @@ async def test_later_jobs_have_the_results_of_earlier_ones(bench: Workbench) -> 
     flow = chain(group(*(count.bind(n) for n in (5, 3, 9))), double.bind(), report.bind())
     jobs = await flow.aenqueue()
     await bench.work_off()
-    assert await jobs[-1].aresult(timeout=5) == [34, 5, 3, 9]
+    assert await jobs[-1].aresult(timeout=60) == [34, 5, 3, 9]
 
 
 async def test_a_result_that_is_not_there_is_said_so(bench: Workbench, recorder: Recorder) -> None:
@@ -243,7 +243,7 @@ def test_the_blocking_twins(bench: Workbench, recorder: Recorder) -> None:
     jobs = chain(recorder.call("a"), recorder.call("b")).enqueue()
     later = recorder.step.using(depends_on=jobs).enqueue("c")
     asyncio.run(bench.work_off())
-    assert later.result(timeout=5) == "C"
+    assert later.result(timeout=60) == "C"
     family = bench.app.jobs.family(later.id)
     assert [job.id for job in family.jobs] == [*(job.id for job in jobs), later.id]
     assert len(family.dependencies) == 3

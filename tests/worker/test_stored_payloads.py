@@ -51,7 +51,7 @@ def bench(schema_database: str, files: FileStore, monkeypatch: pytest.MonkeyPatc
 
 @asynccontextmanager
 async def sweeping(bench: Workbench, store: FileStore) -> AsyncIterator[Sweeper]:
-    line = Line(bench.url, queries("foliot"), purpose="test", patience=5)
+    line = Line(bench.url, queries("foliot"), purpose="test", patience=60)
     yield Sweeper(line, store)
     await line.close()
 
