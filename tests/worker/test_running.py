@@ -26,7 +26,7 @@ async def test_an_async_task_runs_and_returns_its_result(bench: Workbench) -> No
 
     job = await add.aenqueue(1)
     await bench.work_off()
-    assert await job.aresult(timeout=5) == 3
+    assert await job.aresult(timeout=60) == 3
     record = await job.aget()
     assert (record.state, record.attempt, record.run) == ("succeeded", 1, 1)
     assert record.started_at is not None
@@ -40,7 +40,7 @@ async def test_a_plain_function_runs_in_a_thread_of_its_own(bench: Workbench) ->
 
     job = await where.aenqueue()
     await bench.work_off()
-    assert "foliot-handler" in await job.aresult(timeout=5)
+    assert "foliot-handler" in await job.aresult(timeout=60)
 
 
 async def test_a_failed_attempt_waits_for_the_next_with_its_error(bench: Workbench) -> None:
@@ -210,7 +210,7 @@ async def test_a_handlers_own_timeout_is_its_own(bench: Workbench) -> None:
 
     jobs = [await limited.aenqueue() for _ in range(10)]
     await bench.work_off()
-    assert [await job.aresult(timeout=5) for job in jobs] == ["limited"] * 10
+    assert [await job.aresult(timeout=60) for job in jobs] == ["limited"] * 10
 
 
 @pytest.mark.on_both_loops
@@ -227,7 +227,7 @@ async def test_context_variables_of_one_handler_do_not_reach_another(bench: Work
 
     jobs = [await leave_a_mark.aenqueue(bool(n % 2)) for n in range(6)]
     await bench.work_off()
-    assert {await job.aresult(timeout=5) for job in jobs} == {"clean"}
+    assert {await job.aresult(timeout=60) for job in jobs} == {"clean"}
 
 
 async def test_a_queued_job_is_canceled_at_once_and_never_runs(bench: Workbench) -> None:
@@ -315,7 +315,7 @@ async def test_an_unknown_type_goes_back_unspent_and_waits_for_one_who_knows_it(
         return a
 
     await bench.work_off()
-    assert await stranger.aresult(timeout=5) == 1
+    assert await stranger.aresult(timeout=60) == 1
     assert (await bench.app.jobs.aget(newer.id)).wait == "unsupported"
 
 
@@ -445,7 +445,7 @@ async def test_a_result_that_cannot_be_stored_ends_the_job_dead(bench: Workbench
     bad, good = await unstorable.aenqueue(), await fine.aenqueue()
     await bench.work_off()
     assert (await bad.aget()).state == "dead"
-    assert await good.aresult(timeout=5) == "fine"
+    assert await good.aresult(timeout=60) == "fine"
 
 
 @pytest.mark.on_both_loops
@@ -470,7 +470,7 @@ async def test_a_transactional_task_completes_with_its_writes(bench: Workbench) 
     jobs = [await write.aenqueue(1), await write_in_thread.aenqueue(2)]
     failed = await write_and_fail.aenqueue()
     await bench.work_off()
-    assert [await job.aresult(timeout=5) for job in jobs] == [1, 2]
+    assert [await job.aresult(timeout=60) for job in jobs] == [1, 2]
     assert (await failed.aget()).state == "failed"
     assert bench.sql("SELECT n FROM effects ORDER BY n") == [(1,), (2,)]
 
@@ -554,7 +554,7 @@ async def test_a_node_that_is_asked_to_drain_finishes_and_leaves(bench: Workbenc
     second = await work.aenqueue()
     go_on.set()
     await asyncio.wait_for(running, 20)
-    assert await first.aresult(timeout=5) == "done"
+    assert await first.aresult(timeout=60) == "done"
     assert (await second.aget()).state == "queued"
     assert bench.sql("SELECT state FROM foliot.nodes WHERE name = 'drained'") == [("left",)]
 

@@ -224,7 +224,7 @@ async def test_a_claim_that_arrives_late_is_found_and_given_back(bench: Workbenc
         bench.sql("SELECT foliot.claim(%s, '{other}')", node.worker.epoch)  # as if delayed by the network
         await bench.until(lambda: bench.sql("SELECT 1 FROM foliot.jobs WHERE fence = 0 AND run = 1"))
     await bench.work_off()
-    assert await job.aresult(timeout=5) == "ran"
+    assert await job.aresult(timeout=60) == "ran"
 
 
 # -- settling
@@ -285,7 +285,7 @@ async def test_a_handler_that_cancels_its_own_task_cancels_no_other(bench: Workb
 
     jobs = [await task.aenqueue() for task in (cancel_myself, suspend, cancel_myself, suspend)]
     await bench.work_off()
-    assert [await job.aresult(timeout=5) for job in jobs] == ["done"] * 4
+    assert [await job.aresult(timeout=60) for job in jobs] == ["done"] * 4
 
 
 @pytest.mark.parametrize("progress", [{1: "a number for a key"}, {"nul": "\0"}, {"half": "\ud800"}, object()])
