@@ -80,7 +80,7 @@ def test_dead_jobs_are_listed_grouped_retried_and_purged(foliot: Foliot) -> None
         ("b", 1, "[red] luck"),
     ]
     assert foliot.here("dead", "retry", "--type", "a", "--dry-run").stdout == "2 dead jobs match\n"
-    assert foliot.here("dead", "retry", "--type", "a", "--limit", "1", "--yes").stdout.endswith("1 jobs queued again\n")
+    assert foliot.here("dead", "retry", "--type", "a", "--limit", "1", "--yes").stdout.endswith("1 job queued again\n")
     assert foliot.here("dead", "purge", "--message", "[red] luck", "--yes").stdout.endswith("2 jobs deleted\n")
     assert foliot.here("dead", "purge", "--yes").stdout == "0 dead jobs match\n"
 

@@ -142,15 +142,17 @@ def test_a_killed_up_loses_nothing_and_leaves_nothing_behind(project: Foliot) ->
         (["worker", "nothing:app"], 4, "no module 'nothing'", "package.module:app"),
         (["worker", "tasks:nobody"], 4, "tasks:nobody is not there", "tasks:app"),
         (["jobs", "enqueue", "tasks.hello", "{name"], 2, "not JSON", "Quote it"),
+        (["jobs", "enqueue", "tasks.hello", '{"nmae": "x"}'], 2, "nmae: extra inputs", "It takes (name: str)"),
         (["jobs", "list", "--state", "waiting"], 2, "no state 'waiting'", "queued"),
         (["--database-url", "postgresql://127.0.0.1:1/x", "jobs"], 3, "nothing listens there", "Start PostgreSQL"),
     ],
-    ids=["no database", "wrong module", "wrong name", "no JSON", "no such state", "nobody there"],
+    ids=["no database", "wrong module", "wrong name", "no JSON", "unknown argument", "no such state", "nobody there"],
 )
 def test_what_goes_wrong_is_said_on_one_screen(
     project: Foliot, words: list[str], code: int, what: str, way_out: str
 ) -> None:
-    done = project(*words)
+    address = {"FOLIOT_DATABASE_URL": "postgresql://127.0.0.1:1/x"} if words[1:2] == ["enqueue"] else {}
+    done = project(*words, **address)
     said = done.stdout + done.stderr
     assert done.returncode == code, said
     assert what in said
@@ -166,6 +168,61 @@ def test_a_module_that_breaks_shows_its_own_traceback_and_not_ours(project: Foli
     assert "ZeroDivisionError" in done.stderr
     assert 'tasks.py", line 3' in done.stderr
     assert "discovery.py" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ('@app.schedule("0 25 * * *", arguments={"name": "x"})', "hour: '25' is not in 0 to 23"),
+        ('@app.schedule("0 9 * * *")', "name: field required"),
+    ],
+    ids=["bad pattern", "missing argument"],
+)
+def test_what_we_refuse_in_a_module_points_at_its_line(project: Foliot, line: str, what: str) -> None:
+    (project.directory / "tasks.py").write_text(
+        f"from foliot import App\n\napp = App()\n\n\n{line}\n@app.task\ndef hello(name: str) -> None: ...\n"
+    )
+    done = project.here("worker")
+    assert done.returncode == 4
+    assert 'tasks.py", line 6' in done.stderr
+    assert what in done.stderr
+    assert "registry.py" not in done.stderr
+    assert len(done.stderr.splitlines()) < 12
+
+
+def test_the_app_is_the_first_one_that_is_ours(project: Foliot, schema_database: str) -> None:
+    """As in a project whose app.py has a web framework's."""
+    (project.directory / "app.py").write_text("class Flask: ...\n\n\napp = Flask()\n")
+    done = project("worker", "--once", FOLIOT_DATABASE_URL=schema_database)
+    assert "tasks:app" in done.stdout, done.stderr
+    (project.directory / "tasks.py").unlink()
+    done = project("worker")
+    assert "No application was found" in done.stderr
+    assert "app in app.py is a Flask" in done.stderr
+    assert "package.module:app" in done.stderr
+
+
+def test_up_without_an_application_starts_nothing(project: Foliot) -> None:
+    (project.directory / "tasks.py").unlink()
+    done = project("up")
+    assert done.returncode == 4
+    assert "No application was found" in done.stderr
+    assert not (project.directory / ".foliot").exists()
+
+
+def test_a_job_by_its_type_has_the_options_of_its_task(project: Foliot, schema_database: str) -> None:
+    (project.directory / "tasks.py").write_text(TASKS.replace("timeout=30", 'timeout=30, queue="mail"'))
+    environment = {"FOLIOT_DATABASE_URL": schema_database}
+    done = project("jobs", "enqueue", "tasks.hello", '{"name": "you"}', "--priority", "3", **environment)
+    assert done.returncode == 0, done.stderr
+    with psycopg.connect(schema_database) as connection:
+        row = connection.execute("SELECT queue, priority, timeout FROM foliot.jobs").fetchone()
+    assert row == ("mail", 3, 30.0)
+    unknown = project("jobs", "enqueue", "tasks.helo", **environment)
+    assert unknown.returncode == 0
+    assert "Did you mean tasks.hello?" in unknown.stderr
+    (project.directory / "tasks.py").write_text("import nothing_of_that_name_here_foliot\n")
+    assert project("jobs", "enqueue", "tasks.hello", **environment).returncode == 0, "a producer needs no code"
 
 
 def test_an_unknown_argument_is_refused_at_enqueue(project: Foliot) -> None:
@@ -190,3 +247,14 @@ def test_an_address_in_the_code_is_the_workers_too(project: Foliot, schema_datab
     assert "1 queue (mail)" in done.stdout
     assert "3 handlers at once" in done.stdout
     assert "(from the argument database_url)" in done.stdout
+
+
+def test_up_starts_no_database_when_the_code_has_an_address(project: Foliot, database: str) -> None:
+    """It makes the schema there, under the name that the code gives; and the other commands look there too."""
+    (project.directory / "tasks.py").write_text(TASKS.replace("App()", f"App({database!r}, schema='work')"))
+    with up(project) as running:
+        running.wait_for("node ")
+        assert "(from the argument database_url)   schema work v" in running.said
+        assert running.said.count("schema work") == 1
+        assert not (project.directory / ".foliot").exists()
+        assert "version" in project("--schema", "work", "db", "status").stdout

@@ -85,7 +85,7 @@ _MEANINGS = {
     "timeout": "Seconds or a timedelta for each attempt; none.",
     "idempotency_key": "A second job of this tenant, type and key is not made: the first is the answer.",
     "idempotency_window": "For how long; as long as the first is kept.",
-    "strict": "Another payload under the same key is an error, not a warning.",
+    "strict": "Another payload under the same key is an error, not a warning; in `enqueue_many` for all of them.",
     "connection": "Your own: the job commits and rolls back with what you do there.",
     "id": "A UUID of your own; else a new UUIDv7.",
     "depends_on": "A job, a call of the same `enqueue_many`, an id, or several: it is blocked until they have ended.",

@@ -258,10 +258,10 @@ class App(Registry):
             if answer.payload_differs:
                 logger.warning("Job %s with the same idempotency key has another payload than was sent now", answer.id)
         if connection is None:
-            self.tell_enqueued(jobs)
+            self._tell_enqueued(jobs)
         return jobs
 
-    def tell_enqueued(self, jobs: Iterable[Job[Any]]) -> None:
+    def _tell_enqueued(self, jobs: Iterable[Job[Any]]) -> None:
         """To observers, once it is known that they are committed: on a connection of the caller's it never is."""
         if self.events.heard("job_enqueued"):
             for job in jobs:

@@ -10,7 +10,7 @@ import typer
 
 from foliot.cli.jobs import AsJson
 from foliot.cli.jobs import list_ as list_jobs
-from foliot.cli.output import command_group, print_json, print_table
+from foliot.cli.output import command_group, counted, print_json, print_table
 
 app = command_group("List, group, retry and purge dead jobs. Alone: list.")
 
@@ -113,9 +113,9 @@ def _many(
     wanted = JobFilter(type=type, queue=queue, tenant=tenant, message=message, limit=limit)
     count = ctx.obj.run(plans.count_dead(wanted))
     if dry_run or not count:
-        typer.echo(f"{count} dead jobs match")
+        typer.echo(f"{counted(count, 'dead job')} {'matches' if count == 1 else 'match'}")
         return
     if not yes:
-        typer.confirm(f"{verb.capitalize()} {count} dead jobs?", abort=True)
+        typer.confirm(f"{verb.capitalize()} {counted(count, 'dead job')}?", abort=True)
     plan = plans.retry_dead(wanted) if verb == "retry" else plans.purge_dead(wanted)
-    typer.echo(f"{ctx.obj.run(plan)} jobs {'queued again' if verb == 'retry' else 'deleted'}")
+    typer.echo(f"{counted(ctx.obj.run(plan), 'job')} {'queued again' if verb == 'retry' else 'deleted'}")

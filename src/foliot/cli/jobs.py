@@ -9,7 +9,7 @@ from uuid import UUID
 
 import typer
 
-from foliot.cli.output import GlobalOptions, command_group, print_facts, print_json, print_table
+from foliot.cli.output import command_group, print_facts, print_json, print_table
 from foliot.errors import FoliotError
 
 app = command_group("Enqueue, list, show, cancel, retry and release jobs. Alone: list.")
@@ -34,25 +34,19 @@ def enqueue(
     ctx: typer.Context,
     type: Annotated[str, typer.Argument(help="The task's type, such as tasks.hello.")],
     payload: Annotated[str, typer.Argument(help="A JSON object, one key per parameter.")] = "{}",
-    queue: Annotated[str, typer.Option(help="The queue.")] = "default",
-    priority: Annotated[int, typer.Option(help="Higher runs first.")] = 0,
+    queue: Annotated[str | None, typer.Option(help="The queue.")] = None,
+    priority: Annotated[int | None, typer.Option(help="Higher runs first.")] = None,
     delay: Annotated[float | None, typer.Option(help="Seconds from now.")] = None,
     key: Annotated[str | None, typer.Option(help="An idempotency key.")] = None,
-    tenant: Annotated[str, typer.Option(help="The tenant.")] = "default",
+    tenant: Annotated[str | None, typer.Option(help="The tenant.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Enqueue a job by its type."""
-    from foliot import App
+    """Enqueue a job by its type; checked and with the task's own options, if the App is found here."""
+    from foliot.cli import producer
 
-    options: GlobalOptions = ctx.obj
-    arguments = json_object(payload)
-    producer = App(options.address(options.settings()).url, schema=options.schema)
-    try:
-        job = producer.enqueue(
-            type, arguments, queue=queue, priority=priority, delay=delay, idempotency_key=key, tenant=tenant
-        )
-    finally:
-        producer.close()
+    said = {"queue": queue, "priority": priority, "delay": delay, "idempotency_key": key, "tenant": tenant}
+    chosen = {name: value for name, value in said.items() if value is not None}
+    job = producer.enqueue(ctx.obj, type, json_object(payload), chosen)
     if as_json:
         print_json({"id": job.id, "created": job.created, "payload_differs": job.payload_differs})
     else:

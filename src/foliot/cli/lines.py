@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from foliot.cli.output import counted
 
 if TYPE_CHECKING:
     from foliot import App
@@ -17,17 +20,19 @@ if TYPE_CHECKING:
 
 _SHOWN = 10
 _COLOURS = {"succeeded": "green", "skipped": "cyan", "failed": "yellow", "timed_out": "yellow", "dead": "red"}
+IS_UP = "_FOLIOT_UP"  # `foliot up` has named the database already
 
 
 def print_start(app: App, reference: str, node: Node, address: Address, status: Status) -> None:
     tasks = len({id(task) for task in app.tasks.values()})
     queues, capacity = node.plan.queues, node.plan.capacity
     kinds = ", ".join(f"{count} {kind}" for kind, count in capacity.by_kind.items())
-    schedules = f"  {_count(len(app.declared), 'schedule')}" if len(app.declared) else ""
-    found = f"{_count(tasks, 'task')}  {_count(len(queues), 'queue')} ({', '.join(queues)}){schedules}"
+    schedules = f"  {counted(len(app.declared), 'schedule')}" if len(app.declared) else ""
+    found = f"{counted(tasks, 'task')}  {counted(len(queues), 'queue')} ({', '.join(queues)}){schedules}"
     typer.echo(f"  {reference}   {found}")
     typer.echo(f"  node {node.plan.name}   {capacity.total} handlers at once ({kinds})")
-    typer.echo(f"  {address}   schema {status.schema} v{status.version}")
+    if os.environ.pop(IS_UP, None) is None:
+        typer.echo(f"  {address}   schema {status.schema} v{status.version}")
 
 
 def print_schedules(app: App) -> None:
@@ -57,7 +62,3 @@ def _line(job: Run, outcome: str, error: dict[str, Any] | None = None) -> None:
 
 def _duration(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

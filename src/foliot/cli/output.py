@@ -46,9 +46,19 @@ class GlobalOptions:
         return Settings.load(**{**given, **told, "origins": origins})
 
     def address(self, settings: Settings) -> Address:
+        """Where else nothing says it, the code of the App that is found here may."""
+        from foliot.errors import NoDatabase
         from foliot.postgres.address import find_address
 
-        return find_address(settings)
+        try:
+            return find_address(settings)
+        except NoDatabase:
+            from foliot.cli.discovery import find_quietly
+
+            found = find_quietly(settings.app)
+            if found is None or not found[0].given.get("database_url"):
+                raise
+            return find_address(self.settings_of(found[0]))
 
     def run(self, plan: Plan[R]) -> R:
         """Carries out one of the client's plans."""
@@ -73,6 +83,10 @@ def command_group(meaning: str | None = None) -> typer.Typer:
     return typer.Typer(
         cls=Noun, help=meaning, rich_markup_mode=MARKUP, add_completion=False, pretty_exceptions_enable=False
     )
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def print_json(data: object) -> None:

@@ -109,7 +109,7 @@ class DjangoApp(App):
     def _upon_commit(self, sent: list[Job[R]], connection: Any) -> None:
         """Django knows when that is; outside of a transaction it is now."""
         if self.events.heard("job_enqueued"):
-            transaction.on_commit(partial(self.tell_enqueued, sent), using=connection.alias)
+            transaction.on_commit(partial(self._tell_enqueued, sent), using=connection.alias)
         if (run := staging.after_sending()) is not None:
             transaction.on_commit(run, using=connection.alias)
 
