@@ -179,6 +179,13 @@ class Settings:
         f"{_A_DURATION}; at least 0",
         ge=0,
     )
+    slot_retention: Duration = _setting(
+        90 * 86_400.0,
+        "How long what became of a schedule's slots is kept; dropped by the month, when all of it is older.",
+        f"{_A_DURATION}; from 1d to 36500d",
+        ge=86_400,
+        le=36_500 * 86_400,
+    )
     max_payload: Count = _setting(
         100_000, "The largest payload, in bytes of JSON.", "a whole number from 1 to 100000000", ge=1, le=100_000_000
     )

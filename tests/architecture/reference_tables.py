@@ -29,7 +29,7 @@ def _shown(default: object) -> str:
         return "not set"
     if isinstance(default, bool):
         return f"`{str(default).lower()}`"
-    return f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
+    return f"`{default:.15g}`" if isinstance(default, float) else f"`{default}`"
 
 
 def commands_table() -> str:

@@ -38,7 +38,7 @@ IDS, NODES, ENQUEUE = "020_ids.sql", "050_nodes.sql", "060_enqueue.sql"
 CLAIM, SETTLE, RECLAIM = "070_claim.sql", "080_settle.sql", "090_reclaim.sql"
 OPERATE, PARTITIONS, LISTS = "100_operate.sql", "110_partitions.sql", "125_lists.sql"
 CHECKS, TICK, ORPHANS = "305_schedule_checks.sql", "310_tick.sql", "315_orphans.sql"
-DECLARE, EXECUTE = "330_declare.sql", "360_execute_due.sql"
+DECLARE, EXECUTE, FLOWS = "330_declare.sql", "360_execute_due.sql", "365_flow_slots.sql"
 
 READY = (
     "j.wait IS NULL AND j.max_attempts > 1 AND NOT (j.alone OR j.limited) AND j.fence = 0\n    ORDER BY j.priority DESC"
@@ -203,11 +203,11 @@ MUTANTS: list[Mutant] = [
         "- sweep_claims.older\n    AND NOT EXISTS (SELECT FROM unnest(c.job_ids) x(id) JOIN jobs j ON j.id = x.id AND j.fence = c.fence);", "- sweep_claims.older;", "settle"),
     Mutant("sweep: age", RECLAIM, "WHERE c.at < coalesce(sweep_claims.now, clock()) - sweep_claims.older\n    AND", "WHERE", "settle"),
     # Operators.
-    Mutant("cancel: force waits first", OPERATE, "WHERE x.id = cancel.id FOR UPDATE; ", "WHERE x.id = cancel.id FOR NO KEY UPDATE; ", "complete"),
-    Mutant("cancel: lock", OPERATE, "WHERE x.id = cancel.id FOR NO KEY UPDATE; ", "WHERE x.id = cancel.id; ", "cancel"),
-    Mutant("cancel: lock too strong", OPERATE, "WHERE x.id = cancel.id FOR NO KEY UPDATE; ", "WHERE x.id = cancel.id FOR UPDATE; ", "complete"),
+    Mutant("cancel: force waits first", OPERATE, "WHERE x.id = cancel_job.id FOR UPDATE; ", "WHERE x.id = cancel_job.id FOR NO KEY UPDATE; ", "complete"),
+    Mutant("cancel: lock", OPERATE, "WHERE x.id = cancel_job.id FOR NO KEY UPDATE; ", "WHERE x.id = cancel_job.id; ", "cancel"),
+    Mutant("cancel: lock too strong", OPERATE, "WHERE x.id = cancel_job.id FOR NO KEY UPDATE; ", "WHERE x.id = cancel_job.id FOR UPDATE; ", "complete"),
     Mutant("cancel: running", OPERATE, "  IF j.fence <> 0 THEN\n    UPDATE jobs x SET canceling", "  IF false THEN\n    UPDATE jobs x SET canceling", "cancel"),
-    Mutant("cancel: the flag", OPERATE, "UPDATE jobs x SET canceling = true WHERE x.id = cancel.id;", "", "cancel"),
+    Mutant("cancel: the flag", OPERATE, "UPDATE jobs x SET canceling = true WHERE x.id = cancel_job.id;", "", "cancel"),
     Mutant("reschedule: running", OPERATE, "IF was IS NULL AND j.fence <> 0 THEN", "IF false THEN", "operate"),
     Mutant("reschedule: lock", OPERATE,
         "  SELECT * INTO j FROM jobs x WHERE x.id = reschedule.id FOR UPDATE;\n  IF NOT FOUND", "  SELECT * INTO j FROM jobs x WHERE x.id = reschedule.id;\n  IF NOT FOUND", "operate"),
@@ -238,7 +238,13 @@ MUTANTS: list[Mutant] = [
     Mutant("tick: the job before", TICK, "r.has_job AND r.overlap = 'skip' AND (o.job_id IS NOT NULL OR row_number() OVER w > 1) AS skips", "false AS skips", "tick"),
     Mutant("tick: the end", TICK, "CASE WHEN s.second <= coalesce(s.\"end\", 'infinity') THEN s.second END AS next", "s.second AS next", "tick"),
     Mutant("tick: overdue once", TICK, "AND s.due_by IS NOT NULL AND s.overdue_at IS NULL AND s.finished_at IS NULL\n      ORDER BY s.due_by LIMIT note_overdue.max", "AND s.finished_at IS NULL\n      ORDER BY s.due_by LIMIT note_overdue.max", "tick"),
-    Mutant("tick: cancels without waiting", TICK, "WHERE x.id = ANY (ids) FOR NO KEY UPDATE SKIP LOCKED) j;", "WHERE x.id = ANY (ids) FOR NO KEY UPDATE) j;", "tick"),
+    Mutant("tick: cancels without waiting", TICK, "WHERE j.id = ANY (ids) ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED) x;", "WHERE j.id = ANY (ids) ORDER BY j.id FOR NO KEY UPDATE) x;", "tick"),
+    Mutant("cancel_runs: a chain's end", TICK, "UPDATE jobs j SET canceling = true WHERE j.id = ANY (chains);", "", "flow_slots"),
+    Mutant("cancel_runs: a chain", TICK, "    wanted := wanted || ARRAY(SELECT j.id", "    PERFORM ARRAY(SELECT j.id", "flow_slots"),
+    Mutant("hand_over: the timer's lock", FLOWS, "  PERFORM FROM timers x WHERE x.schedule_id = j.schedule_id FOR NO KEY UPDATE;\n", "", "flow_slots"),
+    Mutant("hand_over: those queued behind", FLOWS, "WHERE d.parent = j.id AND c.id", "WHERE false AND c.id", "flow_slots"),
+    Mutant("hand_over: they are told", FLOWS, "IF FOUND THEN UPDATE jobs x SET awaited = true", "IF false THEN UPDATE jobs x SET awaited = true", "flow_slots"),
+    Mutant("hand_over: canceled meanwhile", FLOWS, "IF (SELECT x.canceling FROM jobs x WHERE x.id = j.id) THEN", "IF false THEN", "flow_slots"),
     Mutant("edit: lock of the timer", CHECKS, "WHERE x.schedule_id = NEW.id FOR UPDATE;", "WHERE x.schedule_id = NEW.id;", "tick"),
     Mutant("edit: a slot that is due is recorded", CHECKS, "IF again AND due <= NEW.updated_at THEN", "IF false THEN", "tick"),
     Mutant("schedule: a role of one's own", CHECKS, "THEN NOT pg_has_role(s.role, 'MEMBER') END THEN", "THEN false END THEN", "schedules"),

@@ -11,14 +11,12 @@ import pytest
 from tests.store.harness import Db, End, Session
 
 
-def lost(db: Db) -> None:
-    epoch = db.node()
-    db.claim(epoch)
-    db.lose(epoch)
-
-
 def failed(db: Db) -> None:
-    db.run(db.node(), "failed")
+    db.run(db.node(), "failed", delay=timedelta(0))
+
+
+def snoozed(db: Db) -> None:
+    db.run(db.node(), "snoozed")
 
 
 def released(db: Db) -> None:
@@ -46,7 +44,7 @@ VERBS: dict[str, Callable[[Db], Any]] = {
     "enqueue_many": lambda db: db.call("enqueue_many", jobs=[{"type": "t", "queue": "q"}]),
     "promote": promoted,
     "fail": failed,
-    "reclaim": lost,
+    "snooze": snoozed,
     "release": released,
     "leave": left,
     "resume": resumed,
@@ -96,15 +94,51 @@ def test_the_bell_names_the_queue(db: Db) -> None:
 
 def test_for_a_delayed_job_only_those_who_promote_are_rung_and_only_if_it_is_due_before_they_look(db: Db) -> None:
     listener = sleeper(db)  # nobody sleeps; they are to know of it all the same
-    db.enqueue(queue="later", delay=timedelta(seconds=4))
-    db.call("enqueue_many", jobs=[{"type": "t", "delay": "9 s"}, {"type": "t", "delay": "4 s"}])
+    db.enqueue(queue="later", delay=timedelta(seconds=1))
+    db.call("enqueue_many", jobs=[{"type": "t", "delay": "9 s"}, {"type": "t", "delay": "1 s"}])
     assert heard(db, listener) == ["later", "later"]
     listener.execute("SELECT pg_advisory_lock(1181707369, %s)", (db.value("wake_key"),))
-    db.enqueue(delay=timedelta(seconds=6))
+    db.enqueue(delay=timedelta(seconds=3))
     db.call("enqueue_many", jobs=[{"type": "t", "delay": "9 s"}, {"type": "t", "run_at": "2999-01-01T00:00:00Z"}])
     assert heard(db, listener) == []
     db.call("enqueue_many", jobs=[{"type": "t", "queue": "a"}, {"type": "t", "queue": "b", "delay": "9 s"}])
     assert heard(db, listener) == ["ready a"]
+
+
+@pytest.mark.parametrize(("seconds", "rung"), [(1, ["later"]), (3, [])])
+def test_what_is_put_back_for_later_rings_for_those_who_promote(db: Db, seconds: int, rung: list[str]) -> None:
+    """Except where a worker settles: it promotes itself."""
+    listener, epoch, later = sleeper(db), db.node(), timedelta(seconds=seconds)
+    listener.execute("SELECT pg_advisory_lock(1181707369, %s)", (db.value("wake_key"),))
+    db.enqueue(), db.enqueue()
+    heard(db, listener)
+    one, other = db.claim(epoch)
+    db.settle(epoch, End(one, "failed", delay=later))
+    assert heard(db, listener) == []
+    db.value("fail", id=other.id, fence=other.fence, delay=later)
+    assert heard(db, listener) == rung
+    db.value("reschedule", id=one.id, run_at=db.now + later)
+    assert heard(db, listener) == rung
+
+
+def test_lost_jobs_ring_for_those_who_promote(db: Db) -> None:
+    listener, epoch = sleeper(db), db.node()
+    db.enqueue()
+    db.claim(epoch)
+    db.lose(epoch)
+    assert heard(db, listener) == ["later"], "they come back within a second"
+
+
+@pytest.mark.parametrize(("seconds", "rung"), [(0, ["ready "]), (1, ["later"]), (3, [])])
+def test_what_waits_no_longer_may_have_to_wait_for_its_time(db: Db, seconds: int, rung: list[str]) -> None:
+    listener, epoch = sleeper(db), db.node()
+    first = db.enqueue(run_at=db.now)
+    db.enqueue(depends_on=[first], run_at=db.now + timedelta(seconds=seconds))
+    db.call("unblock")
+    db.settle(epoch, End(db.claim_one(epoch)))
+    listener.execute("SELECT pg_advisory_lock(1181707369, %s)", (db.value("wake_key"),))
+    db.call("unblock")
+    assert heard(db, listener) == rung
 
 
 def test_nobody_falls_asleep_while_a_producer_that_did_not_ring_has_not_committed(db: Db) -> None:

@@ -110,6 +110,7 @@ def make_node(app: App, *, once: bool = False, scheduler: bool = True, **setting
         handlers,
         app.events,
         unknown_type_grace=chosen.unknown_type_grace,
+        slot_retention=chosen.slot_retention,
         alive=app.alive,
         payload_store=app.stored.store,
     )

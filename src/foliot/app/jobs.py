@@ -10,6 +10,7 @@ from uuid import UUID
 from foliot.client import plans, plans_families
 from foliot.model.family import Family
 from foliot.model.job import AttemptRecord, JobFilter, JobRecord, NodeRecord, Pause, QueueCount
+from foliot.telemetry.events import tell_canceled
 
 if TYPE_CHECKING:
     from foliot.app.application import App
@@ -44,10 +45,13 @@ class Jobs:
 
     def cancel(self, id: UUID, *, reason: str | None = None, force: bool = False) -> str:
         """The state it is in afterwards; `running`: it was asked to stop."""
-        return self._app.run(plans.cancel(id, reason=reason, force=force))
+        return self._app.run(plans.cancel(id, reason=reason, force=force, tell=self._tell_canceled))
 
     async def acancel(self, id: UUID, *, reason: str | None = None, force: bool = False) -> str:
-        return await self._app.arun(plans.cancel(id, reason=reason, force=force))
+        return await self._app.arun(plans.cancel(id, reason=reason, force=force, tell=self._tell_canceled))
+
+    def _tell_canceled(self, id: UUID) -> None:
+        tell_canceled(self._app.events, id)
 
     def retry(self, id: UUID, *, run_at: datetime | None = None) -> str:
         """Reschedules it with fresh attempts; the state it was in."""

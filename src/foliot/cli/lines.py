@@ -12,6 +12,8 @@ import typer
 from foliot.cli.output import counted
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from foliot import App
     from foliot.node import Node
     from foliot.postgres.address import Address
@@ -50,7 +52,7 @@ def print_lines(app: App) -> None:
     app.on("job_failed")(lambda job, outcome, error, final: _line(job, "dead" if final else outcome, error))
     app.on("job_snoozed")(lambda job, outcome: _line(job, outcome))
     app.on("job_released")(lambda job, outcome: _line(job, outcome))
-    app.on("job_canceled")(lambda job, outcome: _line(job, "canceled"))
+    app.on("job_canceled")(_canceled)
 
 
 def _line(job: Run, outcome: str, error: dict[str, Any] | None = None) -> None:
@@ -58,6 +60,14 @@ def _line(job: Run, outcome: str, error: dict[str, Any] | None = None) -> None:
     why = f"  {error['type']}: {error['message'].splitlines()[0]}" if error else ""
     name = f"{time.strftime('%H:%M:%S')}  {job.type.ljust(24)} {job.id}  attempt {job.attempt}"
     typer.echo(f"  {name}  {word} {_duration(job.seconds)}{why}")
+
+
+def _canceled(id: UUID, job: Run | None) -> None:
+    if job is not None:
+        _line(job, "canceled")
+        return
+    word = typer.style("canceled", fg="magenta")
+    typer.echo(f"  {time.strftime('%H:%M:%S')}  {'before it began'.ljust(24)} {id}  {word}")
 
 
 def _duration(seconds: float) -> str:

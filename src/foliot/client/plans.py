@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import fields
 from datetime import datetime
 from functools import lru_cache
@@ -176,21 +176,26 @@ def attempts(job_id: UUID) -> Plan[list[AttemptRecord]]:
     return [AttemptRecord(*row) for row in rows]
 
 
-def cancel(job_id: UUID, *, reason: str | None = None, force: bool = False) -> Plan[str]:
-    """The state it is in afterwards; `running`: it was asked to stop."""
-    return (yield from _word("cancel", job_id, reason, force))
+def cancel(
+    job_id: UUID, *, reason: str | None = None, force: bool = False, tell: Callable[[UUID], None] | None = None
+) -> Plan[str]:
+    """The state it is in afterwards; `running`: it was asked to stop. `tell` is called if it has ended by this."""
+    ((state, ended),) = yield Statement("cancel", (job_id, reason, force))
+    if ended and tell is not None:
+        tell(job_id)
+    return _known(job_id, state)
 
 
 def retry(job_id: UUID, *, run_at: datetime | None = None) -> Plan[str]:
     """Reschedules a job; the state it was in."""
-    return (yield from _word("reschedule", job_id, run_at))
+    ((state,),) = yield Statement("reschedule", (job_id, run_at))
+    return _known(job_id, state)
 
 
-def _word(query: str, job_id: UUID, *more: Any) -> Plan[str]:
-    ((word,),) = yield Statement(query, (job_id, *more))
-    if word is None:
+def _known(job_id: UUID, state: str | None) -> str:
+    if state is None:
         raise NoSuchJob(f"There is no job {job_id}.")
-    return str(word)
+    return state
 
 
 def release(job_id: UUID) -> Plan[bool]:

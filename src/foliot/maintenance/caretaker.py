@@ -15,7 +15,7 @@ logger = logging.getLogger("foliot.maintenance")
 class Caretaker:
     """Each chore in its own rhythm; any node may do any of them at any time."""
 
-    def __init__(self, line: Line, *, unknown_type_grace: float) -> None:
+    def __init__(self, line: Line, *, unknown_type_grace: float, slot_retention: float) -> None:
         self._line, self._grace = line, unknown_type_grace
         self._swept: UUID | None = None
         self._chores: list[tuple[float, Callable[[], Awaitable[object]]]] = [
@@ -26,7 +26,7 @@ class Caretaker:
             (60.0, self._sweep_dependencies),
             (10.0, lambda: line.execute("release_held")),
             (3600.0, lambda: line.execute("make_slot_partitions")),
-            (3600.0, lambda: line.execute("prune_slots")),
+            (3600.0, lambda: line.execute("prune_slots", (slot_retention,))),
         ]
         self._due = [0.0] * len(self._chores)
 

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from foliot.postgres.arrays import int8s
 from foliot.store.line import Line
+from foliot.telemetry.events import Events, tell_canceled
 
 logger = logging.getLogger("foliot.maintenance")
 
@@ -24,8 +25,8 @@ class _Sighting:
 
 
 class Reclaimer:
-    def __init__(self, line: Line, lease: float) -> None:
-        self._line, self._lease = line, lease
+    def __init__(self, line: Line, events: Events, lease: float) -> None:
+        self._line, self._events, self._lease = line, events, lease
         self._seen: dict[int, _Sighting] = {}
         self._connection = 0
 
@@ -62,3 +63,7 @@ class Reclaimer:
             logger.log(
                 level, "Job %s was lost with node %d and is now %s", job, epoch, state, extra={"job_id": str(job)}
             )
+            if state == "canceled":
+                tell_canceled(self._events, job)
+            else:
+                self._events.tell("job_reclaimed", id=job, state=state)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from foliot.store.line import Line
-from foliot.telemetry.events import Events, tell_unblocked
+from foliot.telemetry.events import Events, tell_decided
 
 PAUSE = 1.0
 FULL_LOOK_EVERY = 60.0
@@ -26,7 +26,7 @@ class Unblocker:
         """
         full = time.monotonic() >= self._next_full
         while decided := await self._line.execute("unblock_any", (1e9 if full else RECENT,)):
-            tell_unblocked(self._events, decided)
+            tell_decided(self._events, decided)
         if full:
             self._next_full = time.monotonic() + FULL_LOOK_EVERY
         return PAUSE

@@ -10,11 +10,12 @@ import logging
 import time
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import orjson
 
 from foliot.store.line import Line
-from foliot.telemetry.events import Events
+from foliot.telemetry.events import Events, tell_canceled
 
 logger = logging.getLogger("foliot.scheduler")
 
@@ -79,6 +80,9 @@ def tell(events: Events, said: str) -> None:
     """What a tick had to say, to whoever listens."""
     for event in orjson.loads(said):
         name = event.pop("event")
+        if name == "job_canceled":
+            tell_canceled(events, UUID(event["id"]))
+            continue
         if name == "schedule_overdue":
             logger.warning("Schedule %(schedule)s: the run of %(slot)s should have ended by %(due_by)s", event)
         events.tell(name, **{key: _value(key, value) for key, value in event.items()})

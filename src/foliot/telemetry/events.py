@@ -48,9 +48,16 @@ class Events:
                 logger.exception("An observer of %s failed", name)
 
 
-def tell_unblocked(events: Events, decided: list[tuple[Any, ...]]) -> None:
-    """Of what `unblock` has answered, those that may run now."""
-    if events.heard("job_unblocked"):
+def tell_decided(events: Events, decided: list[tuple[Any, ...]]) -> None:
+    """What `unblock` has answered: those that may run now, and those that never will."""
+    if events.heard("job_unblocked") or events.heard("job_canceled"):
         for job_id, state in decided:
             if state == "queued":
                 events.tell("job_unblocked", id=UUID(bytes=job_id))
+            elif state == "canceled":
+                tell_canceled(events, UUID(bytes=job_id))
+
+
+def tell_canceled(events: Events, job_id: UUID, job: Any = None) -> None:
+    """`job` is its run, where one has ended by it."""
+    events.tell("job_canceled", id=job_id, job=job)

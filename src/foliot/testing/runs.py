@@ -9,8 +9,8 @@ from uuid import UUID
 
 from foliot.errors import FoliotError
 from foliot.model.signals import RetryAfter
+from foliot.worker.endings import Settled
 from foliot.worker.run import Run, current_job
-from foliot.worker.settler import Settled
 
 
 class DrainFailed(FoliotError):

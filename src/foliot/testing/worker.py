@@ -16,10 +16,11 @@ from foliot.testing.connections import Stock, StockedLine
 from foliot.testing.runs import Book
 from foliot.worker.claimer import Claimer
 from foliot.worker.doorbell import Doorbell
+from foliot.worker.endings import Settled
 from foliot.worker.handlers import Handler, Handlers
 from foliot.worker.plan import Plan
 from foliot.worker.run import Claimed, Run
-from foliot.worker.settler import Settled, Settler
+from foliot.worker.settler import Settler
 from foliot.worker.threads import Report, Threads
 from foliot.worker.transactions import Transactions
 from foliot.worker.worker import Worker
@@ -39,9 +40,9 @@ class DrainWorker(Worker):
         if calls is not None:
             self._threads = CallersThread(calls, self.engine.ended_elsewhere, self._transactions)
             self.engine.executors["thread"] = self._threads
-        self._claimer = OneByOne(self._claims, plan.queues, self._settler, book)
-        self._tell = self._settler.on_settled
-        self._settler.on_settled = self._note
+        self._claimer = OneByOne(self._claims, plan.queues, self.settler, book)
+        self._tell = self.settler.on_settled
+        self.settler.on_settled = self._note
 
     async def run(self) -> None:
         try:

@@ -71,7 +71,7 @@ SELECT job_id, run, attempt, outcome, holder, started_at, ended_at, error FROM {
 WHERE job_id = %(id)s::uuid AND ended_at >= {schema}.history_from(%(id)s::uuid) ORDER BY run
 
 -- name: cancel
-SELECT {schema}.cancel(%s::uuid, %s::text, %s::boolean)
+SELECT state, ended FROM {schema}.cancel_job(%s::uuid, %s::text, %s::boolean)
 
 -- name: reschedule
 SELECT {schema}.reschedule(%s::uuid, %s::timestamptz)

@@ -17,4 +17,4 @@ SELECT {schema}.release_held()
 SELECT {schema}.make_slot_partitions()
 
 -- name: prune_slots
-SELECT {schema}.prune_slots()
+SELECT {schema}.prune_slots(make_interval(secs => %s))

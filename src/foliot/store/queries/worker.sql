@@ -29,7 +29,7 @@ FROM {schema}.claim(%s::bigint, %s::text[], %s::int, %s::int, false,
 SELECT id, state FROM {schema}.settle(%s::bigint, %s::uuid[], %s::bigint[], ages => %s::float8[], results => %s::jsonb[], closed => %s::bigint[])
 
 -- name: settle
-SELECT id, state FROM {schema}.settle(%s::bigint, %s::uuid[], %s::bigint[], %s::text[], %s::float8[], %s::interval[],
+SELECT id, state, extract(epoch FROM run_at - {schema}.clock())::float8 FROM {schema}.settle(%s::bigint, %s::uuid[], %s::bigint[], %s::text[], %s::float8[], %s::interval[],
   results => %s::jsonb[], errors => %s::jsonb[], closed => %s::bigint[])
 
 -- name: settled_by

@@ -15,8 +15,9 @@ BEGIN
   END IF;
 END $$;
 
--- For a job that is not due yet nobody need look, except those who promote: they look every five seconds, so only for what is due sooner.
+-- For a job that is not due yet nobody need look, except those who promote: they look every second, so only for what may be due sooner. A worker that puts a job back
+-- for later says nothing: settle tells it when that is due, and it promotes itself.
 CREATE OR REPLACE FUNCTION wake_later(due timestamptz, t timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 BEGIN
-  IF due < t + interval '5 seconds' THEN PERFORM pg_notify('foliot_' || 'jobs'::regclass::oid, 'later'); END IF;
+  IF due < t + interval '2 seconds' THEN PERFORM pg_notify('foliot_' || 'jobs'::regclass::oid, 'later'); END IF;
 END $$;

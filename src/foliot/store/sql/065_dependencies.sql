@@ -200,14 +200,18 @@ LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
   ready uuid[];
   endings ending[];
+  at_once boolean;
+  due timestamptz;
 BEGIN
   IF cardinality(decide.children) = 0 THEN RETURN; END IF;
   SELECT array_agg(v.child) FILTER (WHERE v.verdict = 'ready'),
       array_agg(ROW(v.child, 0, 'canceled', 'canceled', NULL, NULL, NULL, v.error)::ending) FILTER (WHERE v.verdict = 'canceled')
     INTO ready, endings FROM verdicts(decide.children) v;
   IF ready IS NOT NULL THEN
-    UPDATE jobs j SET wait = CASE WHEN j.run_at > decide.t THEN 'delayed' END, run_at = greatest(j.run_at, decide.t) WHERE j.id = ANY (ready);
-    PERFORM wake('');
+    WITH u AS (UPDATE jobs j SET wait = CASE WHEN j.run_at > decide.t THEN 'delayed' END, run_at = greatest(j.run_at, decide.t) WHERE j.id = ANY (ready) RETURNING j.run_at)
+    SELECT bool_or(u.run_at <= decide.t), min(u.run_at) FILTER (WHERE u.run_at > decide.t) INTO at_once, due FROM u;
+    IF at_once THEN PERFORM wake(''); END IF;
+    PERFORM wake_later(due, decide.t);
     RETURN QUERY SELECT r, 'queued' FROM unnest(ready) r;
   END IF;
   IF endings IS NOT NULL THEN

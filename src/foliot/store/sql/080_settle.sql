@@ -149,6 +149,8 @@ CREATE OR REPLACE FUNCTION put_back(endings ending[], epoch bigint, t timestampt
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
+DECLARE
+  at_once boolean;
 BEGIN
   WITH due AS MATERIALIZED (
       SELECT e.*, j.attempt + (e.outcome IN ('failed', 'timed_out'))::int AS spent, e.age IS NOT NULL OR e.outcome IN ('failed', 'timed_out', 'snoozed') AS started,
@@ -160,13 +162,14 @@ BEGIN
         run_at = coalesce(due.at, j.run_at),
         wait = CASE WHEN due.outcome = 'unsupported' THEN 'unsupported' WHEN due.at > t THEN 'delayed' END
       FROM due WHERE j.id = due.id AND j.fence = due.fence
-      RETURNING j.id, j.run, j.attempt, j.queue, j.type, j.version, j.tenant, due.fence, due.outcome, due.age, due.error),
+      RETURNING j.id, j.run, j.attempt, j.queue, j.type, j.version, j.tenant, j.wait, due.fence, due.outcome, due.age, due.error),
     s AS (INSERT INTO unsupported_types (type, version, since) SELECT DISTINCT u.type, u.version, t FROM u WHERE u.outcome = 'unsupported'
-      ORDER BY 1, 2 ON CONFLICT DO NOTHING)              -- sorted: two settles with the same new types wait for each other and never deadlock
-  INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, queue, type, tenant, error)
-    SELECT u.id, u.run, u.attempt, u.fence, put_back.epoch, u.outcome, t - u.age * interval '1 second', t, u.queue, u.type, u.tenant, u.error FROM u
-    WHERE u.outcome IN ('failed', 'timed_out') OR u.outcome <> 'unsupported' AND u.age IS NOT NULL;
-  PERFORM wake('') WHERE EXISTS (SELECT FROM unnest(put_back.endings) e WHERE e.state IN ('failed', 'queued'));
+      ORDER BY 1, 2 ON CONFLICT DO NOTHING),             -- sorted: two settles with the same new types wait for each other and never deadlock
+    a AS (INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, queue, type, tenant, error)
+      SELECT u.id, u.run, u.attempt, u.fence, put_back.epoch, u.outcome, t - u.age * interval '1 second', t, u.queue, u.type, u.tenant, u.error FROM u
+      WHERE u.outcome IN ('failed', 'timed_out') OR u.outcome <> 'unsupported' AND u.age IS NOT NULL)
+  SELECT bool_or(u.wait IS DISTINCT FROM 'delayed') INTO at_once FROM u;
+  IF at_once THEN PERFORM wake(''); END IF;
 END $$;
 
 -- One job, in the caller's own transaction: its writes and the completion commit together, or neither does. Raises when the job is not his any more.
@@ -189,14 +192,17 @@ CREATE OR REPLACE FUNCTION end_one(id uuid, fence bigint, outcome text, age floa
 RETURNS text LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
+  t timestamptz := coalesce(end_one.now, clock());
   s text;
+  due timestamptz;
 BEGIN
-  SELECT x.state INTO s FROM settle_each((SELECT c.epoch FROM claims c WHERE c.fence = end_one.fence), ARRAY[end_one.id], ARRAY[end_one.fence], ARRAY[end_one.outcome],
-    ARRAY[end_one.age], ARRAY[end_one.delay], ARRAY[end_one.result], ARRAY[end_one.error], coalesce(end_one.now, clock())) x WHERE x.id = end_one.id;
+  SELECT x.state, x.run_at INTO s, due FROM settle_each((SELECT c.epoch FROM claims c WHERE c.fence = end_one.fence), ARRAY[end_one.id], ARRAY[end_one.fence], ARRAY[end_one.outcome],
+    ARRAY[end_one.age], ARRAY[end_one.delay], ARRAY[end_one.result], ARRAY[end_one.error], t) x WHERE x.id = end_one.id;
   IF FOUND AND s IS NULL THEN
     RAISE EXCEPTION 'job % is not held under fence %', end_one.id, end_one.fence USING ERRCODE = 'FO007',
       HINT = 'its lease was lost or it was taken away: roll back, somebody else runs it';
   END IF;
+  IF due > t THEN PERFORM wake_later(due, t); END IF;    -- its caller may promote nothing
   RETURN coalesce(s, 'succeeded');
 END $$;
 

@@ -60,17 +60,19 @@ DECLARE
       NULL, NULL, NULL, jsonb_build_object('kind', 'lost', 'message', 'the node that ran it was lost'))::ending
     FROM claims c CROSS JOIN LATERAL unnest(c.job_ids) x(id) JOIN jobs j ON j.id = x.id AND j.fence = c.fence
     WHERE c.epoch = take_back.epoch FOR UPDATE OF j SKIP LOCKED);
+  due timestamptz;
 BEGIN
   PERFORM finish(endings, take_back.epoch, t);
   WITH u AS (UPDATE jobs j SET fence = 0, ended_at = t, lost = j.lost + 1, alone = true, failed = true, wait = 'delayed',
         run_at = t + random() * power(2, least(j.lost, 10)) * interval '1 second'
       FROM unnest(endings) e WHERE j.id = e.id AND j.fence = e.fence AND e.state = 'failed'
-      RETURNING j.id, j.run, j.attempt, e.fence, j.queue, j.type, j.tenant, e.error)
-  INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, ended_at, queue, type, tenant, error)
-    SELECT u.id, u.run, u.attempt, u.fence, take_back.epoch, 'lost', t, u.queue, u.type, u.tenant, u.error FROM u;
+      RETURNING j.id, j.run, j.run_at, j.attempt, e.fence, j.queue, j.type, j.tenant, e.error),
+    a AS (INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, ended_at, queue, type, tenant, error)
+      SELECT u.id, u.run, u.attempt, u.fence, take_back.epoch, 'lost', t, u.queue, u.type, u.tenant, u.error FROM u)
+  SELECT min(u.run_at) INTO due FROM u;
   DELETE FROM claims c WHERE c.epoch = take_back.epoch
     AND NOT EXISTS (SELECT FROM unnest(c.job_ids) x(id) JOIN jobs j ON j.id = x.id AND j.fence = c.fence);
-  IF cardinality(endings) > 0 THEN PERFORM wake(''); END IF;
+  PERFORM wake_later(due, t);
   RETURN QUERY SELECT e.id, e.state FROM unnest(endings) e;
 END $$;
 

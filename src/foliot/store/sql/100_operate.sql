@@ -4,32 +4,43 @@
 -- whatever its handler still does is refused. Answers with the state it is in afterwards (running: asked), NULL when there is no such job.
 CREATE OR REPLACE FUNCTION cancel(id uuid, reason text DEFAULT NULL, force boolean DEFAULT false, now timestamptz DEFAULT NULL)
 RETURNS text LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+BEGIN
+  RETURN (SELECT c.state FROM cancel_job(cancel.id, cancel.reason, cancel.force, cancel.now) c);
+END $$;
+
+-- The same, and whether it has ended by this call: who tells others of it tells them once.
+CREATE OR REPLACE FUNCTION cancel_job(id uuid, reason text, force boolean, now timestamptz DEFAULT NULL, OUT state text, OUT ended boolean)
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(cancel.now, clock());
+  t timestamptz := coalesce(cancel_job.now, clock());
   j jobs;
   holder bigint;
 BEGIN
-  IF cancel.force THEN
-    SELECT * INTO j FROM jobs x WHERE x.id = cancel.id FOR UPDATE;        -- waits for a handler's guard, and meanwhile holds nothing that it may want
+  ended := false;
+  IF cancel_job.force THEN
+    SELECT * INTO j FROM jobs x WHERE x.id = cancel_job.id FOR UPDATE;        -- waits for a handler's guard, and meanwhile holds nothing that it may want
   ELSE
-    SELECT * INTO j FROM jobs x WHERE x.id = cancel.id FOR NO KEY UPDATE; -- does not wait for it
+    SELECT * INTO j FROM jobs x WHERE x.id = cancel_job.id FOR NO KEY UPDATE; -- does not wait for it
   END IF;
   IF NOT FOUND THEN
-    RETURN (SELECT f.state FROM finished_jobs f WHERE f.id = cancel.id AND f.finished_at >= history_from(cancel.id) LIMIT 1);
+    state := (SELECT f.state FROM finished_jobs f WHERE f.id = cancel_job.id AND f.finished_at >= history_from(cancel_job.id) LIMIT 1);
+    RETURN;
   END IF;
-  PERFORM note('cancel', 'job ' || cancel.id, j.tenant, jsonb_build_object('reason', cancel.reason, 'force', cancel.force), t);
+  PERFORM note('cancel', 'job ' || cancel_job.id, j.tenant, jsonb_build_object('reason', cancel_job.reason, 'force', cancel_job.force), t);
   SELECT c.epoch INTO holder FROM claims c WHERE c.fence = j.fence;
+  state := 'running';
   IF j.fence <> 0 THEN
-    UPDATE jobs x SET canceling = true WHERE x.id = cancel.id;
+    UPDATE jobs x SET canceling = true WHERE x.id = cancel_job.id;
     INSERT INTO cancels (job_id, fence, epoch, reason, requested_by, requested_at)
-      VALUES (cancel.id, j.fence, coalesce(holder, 0), cancel.reason, session_user, t) ON CONFLICT (job_id) DO UPDATE SET fence = EXCLUDED.fence, epoch = EXCLUDED.epoch;
-    PERFORM pg_notify(wake_channel(), 'stop ' || cancel.id);
-    IF NOT cancel.force THEN RETURN 'running'; END IF;
+      VALUES (cancel_job.id, j.fence, coalesce(holder, 0), cancel_job.reason, session_user, t) ON CONFLICT (job_id) DO UPDATE SET fence = EXCLUDED.fence, epoch = EXCLUDED.epoch;
+    PERFORM pg_notify(wake_channel(), 'stop ' || cancel_job.id);
+    IF NOT cancel_job.force THEN RETURN; END IF;
   END IF;
-  PERFORM finish(ARRAY[ROW(cancel.id, j.fence, 'canceled', 'canceled', NULL, NULL, NULL,
-    jsonb_build_object('kind', 'canceled', 'message', coalesce(cancel.reason, 'canceled')))::ending], holder, t);
-  RETURN 'canceled';
+  PERFORM finish(ARRAY[ROW(cancel_job.id, j.fence, 'canceled', 'canceled', NULL, NULL, NULL,
+    jsonb_build_object('kind', 'canceled', 'message', coalesce(cancel_job.reason, 'canceled')))::ending], holder, t);
+  state := 'canceled';
+  ended := true;
 END $$;
 
 -- A rerun. Of a finished or failed job: queued again, same id, fresh attempts. Of a queued one: another run_at.
@@ -62,7 +73,7 @@ BEGIN
   END IF;
   IF was IS NOT NULL THEN
     PERFORM note('reschedule', 'job ' || reschedule.id, j.tenant, jsonb_build_object('from', was, 'run_at', due), t);
-    PERFORM wake('');
+    IF due > t THEN PERFORM wake_later(due, t); ELSE PERFORM wake(''); END IF;
   END IF;
   RETURN was;
 END $$;

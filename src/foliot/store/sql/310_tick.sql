@@ -103,7 +103,9 @@ BEGIN
     INTO fired, queues, missed, skipped, waiting, before, stopping, events FROM written w;
   PERFORM wake(q) FROM unnest(queues) q;
   IF waiting IS NOT NULL THEN PERFORM queue_behind(waiting, before, t); END IF;
-  IF stopping IS NOT NULL THEN PERFORM stop_previous(stopping, t); END IF;
+  IF stopping IS NOT NULL THEN
+    events := events || (SELECT coalesce(jsonb_agg(jsonb_build_object('event', 'job_canceled', 'id', c)), '[]') FROM unnest(cancel_runs(stopping, 'the next slot is due', t)) c);
+  END IF;
 END $$;
 
 -- UUIDv7 for the n-th of many jobs made in one millisecond: they sort by n. As one expression, which the planner puts in place of the call.
@@ -128,11 +130,21 @@ BEGIN
   PERFORM add_dependencies(children, parents, array_fill(1, ARRAY[cardinality(children)]), array_fill('all_finished'::text, ARRAY[cardinality(children)]), NULL, t);
 END $$;
 
--- What somebody else has locked is just ending, or its handler's own transaction is: no tick waits for that.
-CREATE OR REPLACE FUNCTION stop_previous(ids uuid[], t timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+-- Cancels runs of a schedule; of a chain all that its last job waits for, upon which that one ends, as canceled unless they have all succeeded. Answers with those that
+-- have ended by this; what runs is asked to stop. What somebody else has locked is just ending, or its handler's own transaction is: no tick waits for that.
+CREATE OR REPLACE FUNCTION cancel_runs(ids uuid[], reason text, t timestamptz) RETURNS uuid[] LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  wanted uuid[];
+  chains uuid[];
 BEGIN
-  PERFORM CASE WHEN j.type = 'foliot.flow_end' THEN stop_flow(j.id, 'the next slot is due', t)::text ELSE cancel(j.id, 'the next slot is due', false, t) END
-    FROM (SELECT x.id, x.type FROM jobs x WHERE x.id = ANY (ids) ORDER BY x.id FOR NO KEY UPDATE SKIP LOCKED) j;
+  SELECT array_agg(x.id) FILTER (WHERE x.type <> 'foliot.flow_end'), array_agg(x.id) FILTER (WHERE x.type = 'foliot.flow_end') INTO wanted, chains
+    FROM (SELECT j.id, j.type FROM jobs j WHERE j.id = ANY (ids) ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED) x;
+  IF chains IS NOT NULL THEN
+    UPDATE jobs j SET canceling = true WHERE j.id = ANY (chains);
+    wanted := wanted || ARRAY(SELECT j.id FROM jobs j WHERE j.id IN (SELECT d.parent FROM dependencies d WHERE d.child = ANY (chains)) ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED);
+  END IF;
+  RETURN ARRAY(SELECT f FROM unnest(wanted) f CROSS JOIN LATERAL cancel_job(f, cancel_runs.reason, false, cancel_runs.t) c WHERE c.ended);
 END $$;
 
 -- Slots that should have ended by now and have not, each told once. They stay in the view `overdue` until that slot or a later one ends.

@@ -55,5 +55,10 @@ DECLARE
   e ending := (SELECT ROW(j.id, 0, settle_here.outcome, CASE WHEN settle_here.outcome = 'succeeded' THEN 'succeeded' WHEN j.attempt + 1 >= j.max_attempts THEN 'dead' ELSE 'failed' END,
     settle_here.age, NULL, settle_here.result, settle_here.error)::ending FROM jobs j WHERE j.id = settle_here.id);
 BEGIN
-  IF e.state = 'failed' THEN PERFORM put_back(ARRAY[e], NULL, t); ELSE PERFORM finish(ARRAY[e], NULL, t); END IF;
+  IF e.state <> 'failed' THEN
+    PERFORM finish(ARRAY[e], NULL, t);
+    RETURN;
+  END IF;
+  PERFORM put_back(ARRAY[e], NULL, t);
+  PERFORM wake_later((SELECT j.run_at FROM jobs j WHERE j.id = settle_here.id), t);
 END $$;

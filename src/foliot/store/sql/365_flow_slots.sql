@@ -15,15 +15,6 @@ BEGIN
   UPDATE dependencies d SET parent = hand_over_slot.successor FROM jobs c WHERE d.parent = j.id AND c.id = d.child AND c.schedule_id = j.schedule_id;
   IF FOUND THEN UPDATE jobs x SET awaited = true WHERE x.id = hand_over_slot.successor; END IF;
   IF (SELECT x.canceling FROM jobs x WHERE x.id = j.id) THEN   -- by the tick that this has waited for, say
-    PERFORM stop_flow(hand_over_slot.successor, (SELECT c.reason FROM cancels c WHERE c.job_id = j.id), clock());
+    PERFORM cancel_runs(ARRAY[hand_over_slot.successor], (SELECT c.reason FROM cancels c WHERE c.job_id = j.id), clock());
   END IF;
-END $$;
-
--- Cancels what a slot has started and has not ended: all that its last job waits for. That one ends after them, as canceled unless they have all succeeded.
-CREATE OR REPLACE FUNCTION stop_flow(id uuid, reason text, t timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
-#variable_conflict use_column
-BEGIN
-  UPDATE jobs x SET canceling = true WHERE x.id = stop_flow.id;
-  PERFORM cancel(j.id, stop_flow.reason, false, stop_flow.t) FROM (
-    SELECT x.id FROM jobs x WHERE x.id IN (SELECT d.parent FROM dependencies d WHERE d.child = stop_flow.id) ORDER BY x.id FOR NO KEY UPDATE SKIP LOCKED) j;
 END $$;

@@ -1,0 +1,139 @@
+"""What a worker and its chores owe each other: retries in time, nothing left behind, a word to whoever listens."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from foliot import Permanent, Retry, chain, current_job
+from foliot.maintenance import promoter
+from foliot.node import capacity_for
+from tests.worker.conftest import Workbench
+
+
+async def test_a_busy_worker_retries_in_time(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody sleeps, so nobody is rung, and the next look of the chores would come too late for this test."""
+    monkeypatch.setattr(promoter, "LONGEST_WAIT", 3600.0)
+    attempts, done = list[int](), asyncio.Event()
+
+    @bench.app.task
+    async def occupy() -> None:
+        await done.wait()
+
+    @bench.app.task(retry=Retry(max_attempts=2, backoff="fixed", base=0.5, jitter=0))
+    async def break_down() -> None:
+        attempts.append(current_job().attempt)
+        if len(attempts) == 1:
+            raise ValueError
+        done.set()
+
+    async with bench.working(capacity=capacity_for(2)):
+        await occupy.aenqueue()
+        await break_down.aenqueue()
+        await bench.until(done.is_set)
+    assert attempts == [1, 2]
+
+
+async def test_working_off_includes_what_waited_for_the_last_end(bench: Workbench) -> None:
+    """A job that was enqueued while its parent ran: the parent's end knows nothing of it, only the chores do."""
+    ran: list[str] = []
+
+    @bench.app.task
+    async def later() -> None:
+        ran.append("later")
+
+    @bench.app.task
+    async def first() -> None:
+        await later.using(depends_on=[current_job().id]).aenqueue()
+        ran.append("first")
+
+    await first.aenqueue()
+    await bench.work_off()
+    assert ran == ["first", "later"]
+
+
+class Canceled:
+    """Of which jobs an app hears that they were canceled, and which of them had run there."""
+
+    def __init__(self, bench: Workbench) -> None:
+        self.told: list[UUID] = []
+        self.ran: list[UUID] = []
+        bench.app.on("job_canceled")(self._hear)
+
+    def _hear(self, id: UUID, job: Any) -> None:
+        self.told.append(id)
+        if job is not None:
+            self.ran.append(job.id)
+
+
+async def test_whoever_listens_hears_of_jobs_that_were_canceled_for_others(bench: Workbench) -> None:
+    heard = Canceled(bench)
+
+    @bench.app.task
+    async def fail() -> None:
+        raise Permanent("no")
+
+    @bench.app.task
+    async def then() -> None: ...
+
+    jobs = await chain(fail.bind(), then.bind(), then.bind()).aenqueue()
+    await bench.work_off()
+    assert sorted(heard.told) == [job.id for job in jobs[1:]]
+    assert heard.ran == []
+
+
+async def test_and_of_those_that_somebody_canceled_here(bench: Workbench) -> None:
+    heard, begun = Canceled(bench), asyncio.Event()
+
+    @bench.app.task
+    async def endless() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    waiting = await endless.using(delay=3600).aenqueue()
+    for _ in range(2):
+        assert await bench.app.jobs.acancel(waiting.id) == "canceled"
+    assert heard.told == [waiting.id], "once"
+    running = await endless.aenqueue()
+    async with bench.working():
+        await begun.wait()
+        assert await bench.app.jobs.acancel(running.id) == "running"
+        assert heard.told == [waiting.id], "it was only asked"
+        await bench.until(lambda: len(heard.told) == 2)
+    assert heard.told == [waiting.id, running.id]
+    assert heard.ran == [running.id]
+
+
+async def test_and_of_those_that_the_next_slot_canceled(bench: Workbench) -> None:
+    heard = Canceled(bench)
+
+    @bench.app.task(queue="nobody's")
+    async def wait() -> None: ...
+
+    await bench.app.schedules.aadd("s", every=1, task=wait, overlap="cancel_previous")
+    async with bench.working(queues=("default",)):
+        await bench.until(lambda: heard.told)
+    slots = await bench.app.schedules.ahistory("s")
+    assert heard.told[0] == slots[-1].job_id
+    assert slots[-1].outcome == "canceled"
+
+
+async def test_and_of_those_that_were_lost_while_asked_to_stop(bench: Workbench) -> None:
+    heard, reclaimed = Canceled(bench), list[tuple[UUID, str]]()
+    bench.app.on("job_reclaimed")(lambda **told: reclaimed.append((told["id"], told["state"])))
+
+    @bench.app.task
+    async def never() -> None: ...
+
+    jobs = [await never.aenqueue() for _ in range(2)]
+    (epoch,) = bench.sql("SELECT foliot.register('dead', lease => '1 second')")[0]
+    bench.sql("SELECT foliot.claim(%s, max => 2)", epoch)
+    await bench.app.jobs.acancel(jobs[0].id)
+    bench.sql("UPDATE foliot.beats SET at = at - interval '1 hour'")
+    async with bench.working(lease=1.0):
+        await bench.until(lambda: heard.told and reclaimed)
+    assert heard.told == [jobs[0].id]
+    assert reclaimed == [(jobs[1].id, "failed")]
