@@ -9,7 +9,7 @@ from foliot.cron.errors import shown
 from foliot.cron.fields import WEEK, parse_list
 from foliot.cron.pattern import Modifier, Unit
 from foliot.cron.tokens import Token
-from foliot.cron.zones import is_zone, listed_names
+from foliot.cron.zones import LONGEST_NAME, is_zone, listed_names
 
 ZONE, WEEKS, MODIFIER = "zone", WEEK.name, "modifier"
 
@@ -64,6 +64,8 @@ def parse_modifier(token: Token) -> Modifier:
 
 def _similar_zone(name: str) -> str | None:
     """A zone that differs in case only, or whose city this is."""
+    if len(name) > LONGEST_NAME:
+        return None
     wanted = name.lower()
     same = [known for known in listed_names() if known.lower() == wanted]
     city = [known for known in listed_names() if known.lower().endswith(f"/{wanted}")]

@@ -47,7 +47,7 @@ def parse_item(token: Token, field: Field) -> int:
     """One item of a list: `*`, a value or a range, each with or without a step."""
     if token.text.isdigit() and token.text.isascii():
         number = parse_number(token, field.name, field.low, field.high)
-        return _mask(field, number, number, 1)
+        return 1 << number if number < 7 or field is not DAY_OF_WEEK else 1  # the other Sunday
     match = _ITEM.fullmatch(token.text)
     if match is None:
         raise _malformed(token, field)
@@ -77,7 +77,10 @@ def parse_value(token: Token, field: Field) -> int:
 
 def parse_number(token: Token, field_name: str, low: int, high: int) -> int:
     """An unsigned number within bounds; leading zeros do no harm."""
-    digits = token.text.lstrip("0") or "0"
+    digits = token.text
+    if len(digits) <= 4 and low <= (number := int(digits)) <= high:
+        return number
+    digits = digits.lstrip("0") or "0"
     if len(digits) > 4 or not low <= int(digits) <= high:
         suggestion = "0" if digits == str(high + 1) in ("24", "60") else None
         raise token.error(field_name, f"{shown(token.text)} is not in {low} to {high}", suggestion)

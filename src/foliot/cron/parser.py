@@ -40,7 +40,7 @@ _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 def parse(text: str) -> Pattern:
     if len(text) > MAX_LENGTH:
-        raise InvalidPattern(f"has {len(text)} characters, {MAX_LENGTH} are allowed", text, MAX_LENGTH)
+        raise InvalidPattern(f"has more than the {MAX_LENGTH} characters that are allowed", text, MAX_LENGTH)
     parts = Token(text, 0, text).split("|")
     if len(parts) > MAX_PARTS:
         raise parts[MAX_PARTS].error("pattern", f"has {len(parts)} parts, {MAX_PARTS} are allowed")

@@ -16,6 +16,8 @@ class Token(NamedTuple):
     pattern: str
 
     def split(self, separator: str) -> list[Token]:
+        if separator not in self.text:
+            return [self]
         pieces, position = [], self.position
         for text in self.text.split(separator):
             pieces.append(Token(text, position, self.pattern))

@@ -26,7 +26,7 @@ END = 1 << 62
 _FOLDS_FROM = 2100  # the last written-out transition of any zone is in 2087
 _NAME = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*")
 _NOT_PORTABLE = re.compile(r"(?:posix|right)/.*|posixrules|localtime")
-_LONGEST_NAME = 64  # or the file system complains
+LONGEST_NAME = 64  # or the file system complains
 _OFFSET = re.compile(r"([+-])([01][0-9]|2[0-3]):([0-5][0-9])")
 _HEADER = struct.Struct(">4sc15x6l")
 
@@ -105,6 +105,8 @@ class UnknownZone(LookupError):
 
 def is_zone(name: str) -> bool:
     """Whether there is a zone of this name, without the work of reading it."""
+    if len(name) > LONGEST_NAME:
+        return False
     return (
         name == "UTC" or _OFFSET.fullmatch(name) is not None or name in listed_names() or _read_file(name) is not None
     )
@@ -165,7 +167,7 @@ def listed_names() -> dict[str, None]:
 
 def _read_file(name: str) -> bytes | None:
     """The zone's file, looked for where `zoneinfo` looks, in the same order."""
-    if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name) or _NOT_PORTABLE.fullmatch(name):
+    if len(name) > LONGEST_NAME or not _NAME.fullmatch(name) or _NOT_PORTABLE.fullmatch(name):
         return None
     import zoneinfo
     from pathlib import Path

@@ -29,7 +29,7 @@ DECLARE
   wanted text COLLATE "C" := lower(name COLLATE "C");
   at int := strpos(lower(names), ' ' || wanted || ' ');
 BEGIN
-  IF strpos(name, ' ') > 0 THEN RETURN NULL; END IF;
+  IF strpos(name, ' ') > 0 OR octet_length(name) > 64 THEN RETURN NULL; END IF;
   IF at = 0 THEN at := strpos(lower(names), '/' || wanted || ' '); END IF;
   IF at = 0 OR wanted = '' THEN RETURN NULL; END IF;
   RETURN split_part(left(names, at), ' ', -1) || split_part(substr(names, at + 1), ' ', 1);

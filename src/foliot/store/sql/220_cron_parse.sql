@@ -14,36 +14,40 @@
 --   b + 24 period of @every in seconds                                     b + 25 its anchor
 --   b + 26 how many parts there are                                        b + 27 the schedule's own zone
 -- and behind the parts are the masks of years and the modifiers.
+--
+-- Only parse_cron sets the search path, which then holds for all that it calls: setting it anew in each would take a third of the time. It reads any
+-- text in about a millisecond of work, which is why nothing here is looked up, no regular expression catches groups (they are slow) and where an
+-- item stands is worked out for errors alone.
 CREATE OR REPLACE FUNCTION parse_cron(pattern text, tz text DEFAULT 'UTC', dst text DEFAULT 'default', anchor timestamptz DEFAULT '1970-01-01 00:00:00+00')
 RETURNS cron LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
 DECLARE
-  p text COLLATE "C" := pattern;                         -- a column's own collation may ignore case
+  p text COLLATE "C" := left(pattern, 1036);             -- as much as an error shows of a long one; a column's own collation may ignore case
   policy text COLLATE "C" := dst;
-  own int := CASE WHEN tz COLLATE "C" = 'UTC' THEN -100000 ELSE coalesce(zone_number(tz), cron_zone(tz)) END;
+  own int := CASE WHEN tz COLLATE "C" = 'UTC' THEN -100000 WHEN octet_length(tz) <= 64 THEN coalesce(zone_number(tz), cron_zone(tz)) END;
   start bigint := CASE WHEN anchor = '1970-01-01 00:00:00+00' THEN 0 ELSE cron_seconds(anchor) END;
 BEGIN
   IF policy NOT IN ('default', 'skip', 'once', 'both') THEN
-    RAISE EXCEPTION 'dst is one of default, skip, once, both, not %', cron_shown(policy) USING ERRCODE = 'FO003';
+    RAISE EXCEPTION 'dst is one of default, skip, once, both, not %', cron_shown(left(policy, 41)) USING ERRCODE = 'FO003';
   END IF;
-  IF own IS NULL THEN PERFORM cron_refuse_zone(tz COLLATE "C", 0, tz COLLATE "C"); END IF;
+  IF own IS NULL THEN PERFORM cron_refuse_zone(left(tz, 1036) COLLATE "C", 0, left(tz, 1036) COLLATE "C"); END IF;
   IF length(p) > 1000 THEN
-    PERFORM cron_refuse(p, 1000, 1, 'pattern', format('has %s characters, 1000 are allowed', length(p)));
+    PERFORM cron_refuse(p, 1000, 1, 'pattern', 'has more than the 1000 characters that are allowed');
   END IF;
   -- Most patterns are one part and fields alone, which is seen from their first and last words.
   IF p > '!' AND p < '@' AND strpos(p, '|') = 0 AND strpos(p, '  ') = 0 AND strpos(p, E'\t') = 0
-      AND split_part(p, ' ', -1) > '!' AND (split_part(p, ' ', -1) < '@' OR cron_extension(split_part(p, ' ', -1), true) IS NULL) THEN
+      AND split_part(p, ' ', -1) > '!' AND (split_part(p, ' ', -1) < '@' OR cron_extension_kind(split_part(p, ' ', -1), true) IS NULL) THEN
     RETURN cron_fields(p, 1, p, 1, 1, 28, own, own, policy, 0, NULL);
   END IF;
   RETURN cron_parts(p, own, policy, start);
 END $$;
 
-CREATE OR REPLACE FUNCTION cron_parts(p text, own int, dst text, anchor bigint) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION cron_parts(p text, own int, dst text, anchor bigint) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   parts text[] := CASE p WHEN '' THEN '{""}' ELSE string_to_array(p, '|') END;
   count int := cardinality(parts);
   part bigint[];
-  slots bigint[] := '{}';
-  tail bigint[] := '{}';
+  slots bigint[] := '{}'::bigint[];
+  tail bigint[] := '{}'::bigint[];
 BEGIN
   IF count > 32 THEN
     PERFORM cron_refuse(p, cron_position(p, 33, 0), length(parts[33]), 'pattern', format('has %s parts, 32 are allowed', count));
@@ -58,12 +62,12 @@ END $$;
 
 -- Part n of a pattern: its numbers, and what belongs behind those of all parts, where its place is `tail`.
 CREATE OR REPLACE FUNCTION cron_part(p text, n int, part text, count int, tail int, own int, dst text, anchor bigint) RETURNS bigint[]
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   words text[] := array_remove(string_to_array(translate(part, E'\t', ' '), ' '), '');
   lo int := 1;                                           -- first and last of the words that are fields
   hi int := cardinality(words);
-  ext jsonb := '{}';                                     -- which words are something else
+  ext int[];                                             -- which words are something else
   zone int := own;
   weeks bigint := 0;
   modifier bigint[];
@@ -72,12 +76,12 @@ BEGIN
     PERFORM cron_refuse(p, cron_position(p, n, 0), length(part), 'pattern', 'there is nothing here; a schedule has 5, 6 or 7 fields');
   END IF;
   IF words[1] >= 'A' OR words[hi] >= 'A' THEN            -- letters come behind everything that a number or * begins with
-    ext := cron_extensions(p, n, words);
-    lo := ext->'first';
-    hi := ext->'last';
-    IF ext ? 'zone' THEN zone := cron_parse_zone(p, n, words, (ext->'zone')::int); END IF;
-    IF ext ? 'week of year' THEN weeks := cron_parse_weeks(p, n, words, (ext->'week of year')::int); END IF;
-    IF ext ? 'modifier' THEN modifier := cron_parse_modifier(p, n, words, (ext->'modifier')::int); END IF;
+    ext := cron_extension_words(p, n, words);
+    lo := ext[4];
+    hi := ext[5];
+    IF ext[1] > 0 THEN zone := cron_parse_zone(p, n, words, ext[1]); END IF;
+    IF ext[2] > 0 THEN weeks := cron_parse_weeks(p, n, words, ext[2]); END IF;
+    IF ext[3] > 0 THEN modifier := cron_parse_modifier(p, n, words, ext[3]); END IF;
   END IF;
   IF lo <= hi THEN
     IF words[lo] LIKE '@%' THEN
@@ -92,89 +96,102 @@ BEGIN
   RETURN ARRAY[3, zone]::bigint[] || array_fill(0::bigint, '{20}') || ARRAY[tail, 0, 0, count, own]::bigint[] || modifier;
 END $$;
 
--- Takes zone, weeks and modifier off both ends: the number of the word that is each, and of the first and last that are left.
-CREATE OR REPLACE FUNCTION cron_extensions(p text, n int, words text[]) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+-- Takes zone, weeks and modifier off both ends: the number of the word that is each, or 0, then that of the first and the last that are left.
+CREATE OR REPLACE FUNCTION cron_extension_words(p text, n int, words text[]) RETURNS int[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   lo int := 1;
   hi int := cardinality(words);
-  found jsonb := '{}';
-  kind text;
+  found int[] := '{0,0,0}'::int[];
+  kind int;
 BEGIN
   LOOP
-    kind := CASE WHEN lo <= hi THEN cron_extension(words[lo], false) END;
+    kind := CASE WHEN lo <= hi THEN cron_extension_kind(words[lo], false) END;
     EXIT WHEN kind IS NULL;
-    IF found ? kind THEN PERFORM cron_refuse_second(p, n, words, lo, kind); END IF;
-    found := found || jsonb_build_object(kind, lo);
+    IF found[kind] > 0 THEN PERFORM cron_refuse_second(p, n, words, lo, kind); END IF;
+    found[kind] := lo;
     lo := lo + 1;
   END LOOP;
   LOOP
-    kind := CASE WHEN lo <= hi THEN cron_extension(words[hi], true) END;
+    kind := CASE WHEN lo <= hi THEN cron_extension_kind(words[hi], true) END;
     EXIT WHEN kind IS NULL;
-    IF found ? kind THEN PERFORM cron_refuse_second(p, n, words, hi, kind); END IF;
-    found := found || jsonb_build_object(kind, hi);
+    IF found[kind] > 0 THEN PERFORM cron_refuse_second(p, n, words, hi, kind); END IF;
+    found[kind] := hi;
     hi := hi - 1;
   END LOOP;
-  RETURN found || jsonb_build_object('first', lo, 'last', hi);
+  RETURN found || ARRAY[lo, hi];
 END $$;
 
--- Which extension a word is; NULL if none. Behind the fields a zone needs no prefix when it has a slash with a letter behind it.
-CREATE OR REPLACE FUNCTION cron_extension(word text, behind boolean) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+-- Which extension a word is: 1 a zone, 2 weeks of the year, 3 a modifier; NULL if none. Behind the fields a zone needs no prefix when it has a
+-- slash with a letter behind it.
+CREATE OR REPLACE FUNCTION cron_extension_kind(word text, behind boolean) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 BEGIN
   RETURN CASE
-    WHEN word ~ '^(TZ[:=]|CRON_TZ=)' OR behind AND word ~ '^[A-Za-z][A-Za-z0-9_+-]*/[A-Za-z]' THEN 'zone'
-    WHEN word ~ '^WOY:' THEN 'week of year'
-    WHEN word ~ '^[ES](OD:|[0-9])' THEN 'modifier' END;
+    WHEN word < 'A' THEN NULL                            -- letters come behind everything that a number or * begins with
+    WHEN word ^@ 'TZ:' OR word ^@ 'TZ=' OR word ^@ 'CRON_TZ=' OR behind AND strpos(word, '/') > 0 AND word ~ '^[A-Za-z][A-Za-z0-9_+-]*/[A-Za-z]' THEN 1
+    WHEN word ^@ 'WOY:' THEN 2
+    WHEN word ~ '^[ES](OD:|[0-9])' THEN 3 END;
 END $$;
 
-CREATE OR REPLACE FUNCTION cron_parse_zone(p text, n int, words text[], w int) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION cron_parse_zone(p text, n int, words text[], w int) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
-  name text := regexp_replace(words[w], '^(TZ[:=]|CRON_TZ=)', '');
+  word text := words[w];
+  name text := CASE WHEN word ^@ 'TZ:' OR word ^@ 'TZ=' THEN substr(word, 4) WHEN word ^@ 'CRON_TZ=' THEN substr(word, 9) ELSE word END;
   zone int := cron_zone(name);
 BEGIN
-  IF zone IS NULL THEN PERFORM cron_refuse_zone(p, cron_position(p, n, w) + length(words[w]) - length(name), name); END IF;
+  IF zone IS NULL THEN PERFORM cron_refuse_zone(p, cron_position(p, n, w) + length(word) - length(name), name); END IF;
   RETURN zone;
 END $$;
 
-CREATE OR REPLACE FUNCTION cron_parse_weeks(p text, n int, words text[], w int) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION cron_parse_weeks(p text, n int, words text[], w int) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 BEGIN
   RETURN cron_list(substr(words[w], 5), 'week of year', 1, 53, 53, '{}', p, n, w, 4);
 END $$;
 
 -- {1 if to the end, how many steps, unit, count, unit, count, ...}. A count that leads past the year 9999 from anywhere is as good as any higher one.
-CREATE OR REPLACE FUNCTION cron_parse_modifier(p text, n int, words text[], w int) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION cron_parse_modifier(p text, n int, words text[], w int) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   word text := words[w];
-  steps text := regexp_replace(word, '^([ES]OD:)?[ES]', '');
-  step text[];
+  steps text := substr(word, CASE WHEN word ~ '^.OD:' THEN 6 ELSE 2 END);
+  counts text[];
+  letter text;                                           -- a unit, or the T before one
   in_time boolean := false;
+  i int := 1;
   unit int;
   most bigint;
-  size int;
-  found bigint[] := '{}';
+  count bigint;
+  size int := 2;
+  found bigint[];
 BEGIN
   IF word !~ '^([ES]OD:)?[ES][0-9]+[YQMWDHmS](T?[0-9]+[YQMWDHmS])*$' THEN
     PERFORM cron_refuse(p, cron_position(p, n, w), length(word), 'modifier',
       cron_shown(word) || ' is no modifier: E or S, then numbers with a unit of Y Q M W D H m S, as in E1M2D');
   END IF;
-  FOR step IN SELECT regexp_matches(steps, '(T?)0*([0-9]+)([YQMWDHmS])', 'g') LOOP
-    in_time := in_time OR step[1] = 'T';
-    unit := CASE WHEN in_time AND step[3] = 'M' THEN 2 ELSE strpos('SmHDWMQY', step[3]) END;
-    in_time := in_time OR step[3] = 'H';
+  found := ARRAY[CASE WHEN word ~ '^(.OD:E|E[0-9])' THEN 1 ELSE 0 END, 0];
+  counts := string_to_array(translate(steps, 'YQMWDHmST', ',,,,,,,,'), ',');
+  FOREACH letter IN ARRAY string_to_array(translate(steps, '0123456789', ''), NULL) LOOP
+    in_time := in_time OR letter = 'T';
+    CONTINUE WHEN letter = 'T';
+    unit := CASE WHEN in_time AND letter = 'M' THEN 2 ELSE strpos('SmHDWMQY', letter) END;
+    in_time := in_time OR letter = 'H';
     most := CASE unit WHEN 1 THEN 720000000000 WHEN 2 THEN 12000000000 WHEN 3 THEN 200000000 WHEN 4 THEN 8000000 WHEN 5 THEN 1100000 WHEN 6 THEN 240000
       WHEN 7 THEN 80000 ELSE 20000 END;
-    size := cardinality(found);
-    IF found[size - 1] = unit THEN                       -- the same unit again: so many periods further
-      found[size] := least(found[size] + left(step[2], 16)::bigint, most);
+    count := CASE WHEN length(counts[i]) < 16 THEN counts[i] ELSE '0' || left(ltrim(counts[i], '0'), 16) END;
+    i := i + 1;
+    IF size > 2 AND found[size - 1] = unit THEN          -- the same unit again: so many periods further
+      found[size] := least(found[size] + count, most);
     ELSE
-      found := found || ARRAY[unit, least(left(step[2], 16)::bigint, most)];
+      found[size + 1] := unit;
+      found[size + 2] := least(count, most);
+      size := size + 2;
     END IF;
   END LOOP;
-  RETURN ARRAY[CASE WHEN word ~ '^(.OD:E|E[0-9])' THEN 1 ELSE 0 END, cardinality(found) / 2]::bigint[] || found;
+  found[2] := size / 2 - 1;
+  RETURN found;
 END $$;
 
 -- @daily and the like, @reboot, @every 1h30m.
 CREATE OR REPLACE FUNCTION cron_macro(p text, n int, words text[], lo int, hi int, count int, tail int, own int, zone int, dst text, anchor bigint, weeks bigint, modifier bigint[])
-RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path FROM CURRENT AS $$
+RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   name text := words[lo];
   fields text;
@@ -200,19 +217,16 @@ BEGIN
 END $$;
 
 -- Seconds. No run after the first would be before the year 10000 for any that is longer than 10^12.
-CREATE OR REPLACE FUNCTION cron_duration(p text, n int, words text[], lo int, hi int) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION cron_duration(p text, n int, words text[], lo int, hi int) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   wrong int := least(hi, lo + 2);
-  part text[];
-  seconds bigint := 0;
+  seconds bigint;
 BEGIN
   IF hi <> lo + 1 OR words[hi] !~ '^([0-9]+[dhms])+$' THEN
     PERFORM cron_refuse(p, cron_position(p, n, wrong), length(words[wrong]), 'duration', '@every takes one duration like 90s or 1h30m, of d, h, m and s');
   END IF;
-  FOR part IN SELECT regexp_matches(words[hi], '0*([0-9]+)([dhms])', 'g') LOOP
-    seconds := least(seconds + left(part[1], 12)::bigint * CASE part[2] WHEN 'd' THEN 86400 WHEN 'h' THEN 3600 WHEN 'm' THEN 60 ELSE 1 END
-      * CASE WHEN length(part[1]) > 12 THEN 10 ELSE 1 END, 1000000000000);
-  END LOOP;
+  seconds := (SELECT least(sum(('0' || left(ltrim(u.count, '0'), 13))::numeric * CASE u.unit WHEN 'd' THEN 86400 WHEN 'h' THEN 3600 WHEN 'm' THEN 60 ELSE 1 END), 1000000000000)
+    FROM unnest(string_to_array(rtrim(translate(words[hi], 'dhms', ',,,,'), ','), ','), string_to_array(translate(words[hi], '0123456789', ''), NULL)) u(count, unit));
   IF seconds = 0 THEN PERFORM cron_refuse(p, cron_position(p, n, hi), length(words[hi]), 'duration', '@every needs at least 1 second', '1s'); END IF;
   RETURN seconds;
 END $$;
@@ -221,7 +235,7 @@ END $$;
 -- on the spot: calling another function takes longer.
 CREATE OR REPLACE FUNCTION cron_fields(
   p text, n int, fields text, lo int, count int, tail int, own int, zone int, dst text, weeks bigint, modifier bigint[]
-) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path FROM CURRENT AS $$
+) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   size int := length(fields) - length(replace(fields, ' ', '')) + 1;
   i int := 1;                                            -- the number of the field
@@ -345,12 +359,15 @@ BEGIN
   RETURN slots || years || modifier;
 END $$;
 
+-- Every step-th bit of 62, from bit 0 on. PostgreSQL puts the expression in place of the call.
+CREATE OR REPLACE FUNCTION cron_steps(step int) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN step < 62 THEN ('{4611686018427387903,1537228672809129301,1317624576693539401,1229782938247303441,1190112520884487201,1171221845949812801,72624976668147841,72340172838076673,18049651735527937,1154048505100108801,36046397799139329,1153203048319815681,4504149450301441,72061992352890881,1152956690052710401,281479271743489,2251816993685505,18014467229220865,144115462954287105,1152922604119523329,4398048608257,17592190238721,70368752566273,281474993487873,1125899940397057,4503599694479361,18014398643699713,72057594306363393,288230376688582657,1152921505680588801,2147483649,4294967297,8589934593,17179869185,34359738369,68719476737,137438953473,274877906945,549755813889,1099511627777,2199023255553,4398046511105,8796093022209,17592186044417,35184372088833,70368744177665,140737488355329,281474976710657,562949953421313,1125899906842625,2251799813685249,4503599627370497,9007199254740993,18014398509481985,36028797018963969,72057594037927937,144115188075855873,288230376151711745,576460752303423489,1152921504606846977,2305843009213693953}'::bigint[])[step] ELSE 1 END;
+
 -- A comma-separated list of numbers, names, ranges and steps, as a mask with bit n for the value n. Ranges wrap around a cycle; without one
 -- (0) they may not run backwards. What cannot be read at once, if only for leading zeros, is left to cron_item, which knows all errors.
 CREATE OR REPLACE FUNCTION cron_list(word text, field text, low int, high int, cycle int, names text[], p text, n int, w int, skip int)
-RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
-  every CONSTANT bigint[] := '{4611686018427387903,1537228672809129301,1317624576693539401,1229782938247303441,1190112520884487201,1171221845949812801,72624976668147841,72340172838076673,18049651735527937,1154048505100108801,36046397799139329,1153203048319815681,4504149450301441,72061992352890881,1152956690052710401,281479271743489,2251816993685505,18014467229220865,144115462954287105,1152922604119523329,4398048608257,17592190238721,70368752566273,281474993487873,1125899940397057,4503599694479361,18014398643699713,72057594306363393,288230376688582657,1152921505680588801,2147483649,4294967297,8589934593,17179869185,34359738369,68719476737,137438953473,274877906945,549755813889,1099511627777,2199023255553,4398046511105,8796093022209,17592186044417,35184372088833,70368744177665,140737488355329,281474976710657,562949953421313,1125899906842625,2251799813685249,4503599627370497,9007199254740993,18014398509481985,36028797018963969,72057594037927937,144115188075855873,288230376151711745,576460752303423489,1152921504606846977,2305843009213693953}';
   top int := CASE cycle WHEN 0 THEN high ELSE low + cycle - 1 END;
   item text;
   slash int;
@@ -363,7 +380,7 @@ DECLARE
   row bigint;                                            -- every step-th bit, from bit 0 on
   mask bigint := 0;
 BEGIN
-  FOREACH item IN ARRAY CASE WHEN strpos(word, ',') = 0 THEN ARRAY[word] ELSE cron_items(word) END LOOP
+  FOREACH item IN ARRAY CASE WHEN length(word) BETWEEN 1 AND 59 THEN string_to_array(word, ',') ELSE cron_items(word) END LOOP
     IF length(item) < 3 AND item <> '' AND translate(item, '0123456789', '') = '' THEN
       first := item;
       IF first BETWEEN low AND top THEN
@@ -372,15 +389,21 @@ BEGIN
       END IF;
     END IF;
     slash := strpos(item, '/');
-    dash := strpos(item, '-');
+    value := CASE slash WHEN 0 THEN item ELSE left(item, slash - 1) END;
     step := CASE WHEN slash = 0 THEN 1 WHEN substr(item, slash + 1) ~ '^[0-9]{1,4}$' THEN substr(item, slash + 1)::int END;
-    value := CASE WHEN dash > 0 THEN left(item, dash - 1) WHEN slash > 0 THEN left(item, slash - 1) ELSE item END;
-    first := CASE WHEN value ~ '^[0-9]{1,4}$' THEN value::int WHEN value = '*' AND dash = 0 THEN low ELSE low - 1 + array_position(names, upper(value)) END;
-    IF dash > 0 THEN
-      value := CASE WHEN slash > 0 THEN substr(item, dash + 1, greatest(slash - dash - 1, 0)) ELSE substr(item, dash + 1) END;
-      last := CASE WHEN value ~ '^[0-9]{1,4}$' THEN value::int ELSE low - 1 + array_position(names, upper(value)) END;
+    IF value = '*' THEN
+      first := low;
+      last := high;
     ELSE
-      last := CASE WHEN slash > 0 OR value = '*' THEN high ELSE first END;
+      dash := strpos(value, '-');
+      last := CASE WHEN dash = 0 AND slash > 0 THEN high END;
+      IF dash > 0 THEN
+        last := CASE WHEN substr(value, dash + 1) ~ '^[0-9]{1,4}$' THEN substr(value, dash + 1)::int
+          WHEN length(value) = dash + 3 THEN low - 1 + array_position(names, upper(substr(value, dash + 1))) END;
+        value := left(value, dash - 1);
+      END IF;
+      first := CASE WHEN value ~ '^[0-9]{1,4}$' THEN value::int WHEN length(value) = 3 THEN low - 1 + array_position(names, upper(value)) END;
+      IF dash = 0 AND slash = 0 THEN last := first; END IF;
     END IF;
     IF (step > 0 AND first BETWEEN low AND high AND last BETWEEN low AND high AND (first <= last OR cycle > 0)) IS NOT TRUE THEN
       range := cron_item(item, field, low, high, cycle, names, p, n, w, skip + cron_item_place(word, item));
@@ -393,7 +416,7 @@ BEGIN
       first := first - cycle;
       last := last - cycle;
     END IF;
-    row := CASE WHEN step < 62 THEN every[step] ELSE 1 END;
+    row := cron_steps(step);
     mask := mask | ((row & ((2::bigint << least(last, top) - first) - 1)) << first);
     IF last > top THEN                                   -- on from the bottom, in step
       first := first + ((top - first) / step + 1) * step - cycle;
@@ -403,22 +426,21 @@ BEGIN
   RETURN mask;
 END $$;
 
--- The items of a list in order. A long one may say the same hundreds of times, which is heard once.
-CREATE OR REPLACE FUNCTION cron_items(word text) RETURNS text[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+-- The items of an empty or a long list in order. It may say the same hundreds of times, which is heard once.
+CREATE OR REPLACE FUNCTION cron_items(word text) RETURNS text[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 BEGIN
-  IF length(word) < 60 THEN RETURN CASE word WHEN '' THEN '{""}' ELSE string_to_array(word, ',') END; END IF;
-  RETURN ARRAY(SELECT u.item FROM unnest(string_to_array(word, ',')) WITH ORDINALITY u(item, i) GROUP BY u.item ORDER BY min(u.i));
+  RETURN CASE WHEN word = '' THEN '{""}' ELSE ARRAY(SELECT u.item FROM unnest(string_to_array(word, ',')) WITH ORDINALITY u(item, i) GROUP BY u.item ORDER BY min(u.i)) END;
 END $$;
 
 -- Where the first of such items begins, from 0 on.
-CREATE OR REPLACE FUNCTION cron_item_place(word text, item text) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION cron_item_place(word text, item text) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 BEGIN
   RETURN strpos(',' || word || ',', ',' || item || ',') - 1;
 END $$;
 
 -- One item of a list as {first, last, step}; it begins at the given place of word w.
 CREATE OR REPLACE FUNCTION cron_item(item text, field text, low int, high int, cycle int, names text[], p text, n int, w int, at int)
-RETURNS int[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+RETURNS int[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   slash int := strpos(item, '/');
   range text := CASE slash WHEN 0 THEN item ELSE left(item, slash - 1) END;
@@ -449,7 +471,7 @@ END $$;
 
 -- A number within bounds, leading zeros or not, or a name.
 CREATE OR REPLACE FUNCTION cron_value(value text, field text, low int, high int, names text[], p text, n int, w int, at int)
-RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   number int := CASE WHEN value ~ '^0*[0-9]{1,4}$' THEN value::int END;
 BEGIN
@@ -463,89 +485,115 @@ BEGIN
   RETURN low + number - 1;
 END $$;
 
--- The year field: 17 masks of 62 years each, from 1970 on. In between it is a bit string of them all, whose first bit is 1970.
-CREATE OR REPLACE FUNCTION cron_years(word text, p text, n int, w int) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+-- The year field: 17 masks of 62 years each, from 1970 on. In between it is a bit string of them all, whose last bit is 1970.
+CREATE OR REPLACE FUNCTION cron_years(word text, p text, n int, w int) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   item text;
   range int[];
-  years bit(1054) := repeat('0', 1054)::bit(1054);
-  bits text;
+  size int;                                              -- from the first to the last year of an item
+  period int;
+  row bit(1054);                                         -- every step-th bit, from the last on
+  years bit(1054) := 0::bit(1054);
 BEGIN
-  FOREACH item IN ARRAY cron_items(word) LOOP
-    range := cron_item(item, 'year', 1970, 3000, 0, '{}', p, n, w, cron_item_place(word, item));
-    years := years | rpad(repeat('0', range[1] - 1970) || repeat(rpad('1', range[3], '0'), (range[2] - range[1]) / range[3] + 1), 1054, '0')::bit(1054);
+  FOREACH item IN ARRAY CASE WHEN length(word) BETWEEN 1 AND 59 THEN string_to_array(word, ',') ELSE cron_items(word) END LOOP
+    IF item ~ '^(19[7-9][0-9]|2[0-9]{3})$' THEN
+      years := years | (1::bit(1054) << item::int - 1970);
+      CONTINUE;
+    END IF;
+    range := cron_item(item, 'year', 1970, 3000, 0, '{}', p, n, w, CASE word WHEN item THEN 0 ELSE cron_item_place(word, item) END);
+    size := range[2] - range[1] + 1;
+    row := cron_steps(range[3])::bit(1054);
+    period := range[3] * greatest((61 + range[3]) / range[3], 1);
+    WHILE period < size LOOP                             -- twice as many bits each time
+      row := row | (row << period);
+      period := period * 2;
+    END LOOP;
+    years := years | (((row << 1054 - size) >> 1054 - size) << range[1] - 1970);
   END LOOP;
-  bits := reverse(years::text);                          -- the lowest bit of a mask is its first year
-  RETURN ARRAY(SELECT substr(bits, 993 - 62 * i, 62)::bit(62)::bigint FROM generate_series(0, 16) i ORDER BY i);
+  RETURN ARRAY[                                          -- written out, as a loop would take longer than all the rest
+    substring(years FROM 993 FOR 62)::bit(62)::bigint, substring(years FROM 931 FOR 62)::bit(62)::bigint, substring(years FROM 869 FOR 62)::bit(62)::bigint,
+    substring(years FROM 807 FOR 62)::bit(62)::bigint, substring(years FROM 745 FOR 62)::bit(62)::bigint, substring(years FROM 683 FOR 62)::bit(62)::bigint,
+    substring(years FROM 621 FOR 62)::bit(62)::bigint, substring(years FROM 559 FOR 62)::bit(62)::bigint, substring(years FROM 497 FOR 62)::bit(62)::bigint,
+    substring(years FROM 435 FOR 62)::bit(62)::bigint, substring(years FROM 373 FOR 62)::bit(62)::bigint, substring(years FROM 311 FOR 62)::bit(62)::bigint,
+    substring(years FROM 249 FOR 62)::bit(62)::bigint, substring(years FROM 187 FOR 62)::bit(62)::bigint, substring(years FROM 125 FOR 62)::bit(62)::bigint,
+    substring(years FROM 63 FOR 62)::bit(62)::bigint, substring(years FROM 1 FOR 62)::bit(62)::bigint];
 END $$;
 
 -- {plain days, L-n, L-nW, nW} of a day-of-month field with specials.
-CREATE OR REPLACE FUNCTION cron_month_specials(word text, p text, n int, w int) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION cron_month_specials(word text, p text, n int, w int) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   item text;
-  at int;
+  digits text;
   days bigint := 0;
   lasts bigint := 0;
   last_workdays bigint := 0;
   workdays bigint := 0;
   number int;
 BEGIN
-  FOREACH item IN ARRAY cron_items(word) LOOP
-    at := cron_item_place(word, item);
+  FOREACH item IN ARRAY CASE WHEN length(word) BETWEEN 1 AND 59 THEN string_to_array(word, ',') ELSE cron_items(word) END LOOP
     IF item ~ '^L(-[0-9]+)?W?$' THEN
-      number := CASE WHEN item ~ '-' THEN cron_value(rtrim(substr(item, 3), 'W'), 'day of month', 1, 30, '{}', p, n, w, at + 2) ELSE 0 END;
-      IF item ~ 'W' THEN last_workdays := last_workdays | (1073741824 >> number); ELSE lasts := lasts | (1073741824 >> number); END IF;
+      digits := translate(item, 'L-W', '');
+      number := CASE WHEN digits = '' THEN 0 WHEN digits ~ '^([1-9]|[12][0-9]|30)$' THEN digits::int
+        ELSE cron_value(digits, 'day of month', 1, 30, '{}', p, n, w, cron_item_place(word, item) + 2) END;
+      IF item LIKE '%W' THEN last_workdays := last_workdays | (1073741824 >> number); ELSE lasts := lasts | (1073741824 >> number); END IF;
     ELSIF item ~ '^[0-9]+W$' THEN
-      workdays := workdays | (1::bigint << cron_value(rtrim(item, 'W'), 'day of month', 1, 31, '{}', p, n, w, at) - 1);
+      digits := rtrim(item, 'W');
+      number := CASE WHEN digits ~ '^([1-9]|[12][0-9]|3[01])$' THEN digits::int
+        ELSE cron_value(digits, 'day of month', 1, 31, '{}', p, n, w, cron_item_place(word, item)) END;
+      workdays := workdays | (1::bigint << number - 1);
     ELSE
-      IF item ~ '[lw]' AND upper(item) ~ '^(L(-[0-9]+)?W?|[0-9]+W)$' THEN PERFORM cron_refuse_small(item, 'day of month', p, cron_position(p, n, w) + at); END IF;
-      days := days | (cron_list(item, 'day of month', 1, 31, 0, '{}', p, n, w, at) >> 1);
+      IF item ~ '[lw]' AND upper(item) ~ '^(L(-[0-9]+)?W?|[0-9]+W)$' THEN
+        PERFORM cron_refuse_small(item, 'day of month', p, cron_position(p, n, w) + cron_item_place(word, item));
+      END IF;
+      days := days | (cron_list(item, 'day of month', 1, 31, 0, '{}', p, n, w, cron_item_place(word, item)) >> 1);
     END IF;
   END LOOP;
   RETURN ARRAY[days, lasts, last_workdays, workdays];
 END $$;
 
 -- {plain weekdays, d#n, d#-n, dWk} of a day-of-week field with specials.
-CREATE OR REPLACE FUNCTION cron_week_specials(word text, p text, n int, w int, skip int) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION cron_week_specials(word text, p text, n int, w int, skip int) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
-  names text[] := '{SUN,MON,TUE,WED,THU,FRI,SAT}';
+  names text[] := '{SUN,MON,TUE,WED,THU,FRI,SAT}'::text[];
   item text;
-  at int;
   weekdays bigint := 0;
   nth bigint := 0;
   nth_last bigint := 0;
   rows bigint := 0;
-  mark int;
+  mark int;                                              -- where the digits behind the weekday begin, a sign left out
+  value text;
   day int;
   number int;
 BEGIN
-  FOREACH item IN ARRAY cron_items(word) LOOP
-    at := skip + cron_item_place(word, item);
-    IF item ~ '^([0-9]+|[A-Za-z]{3})(#?L|#-?[0-9]+)$' THEN
-      mark := strpos(translate(item, 'L', '#'), '#');
-      day := cron_value(left(item, mark - 1), 'day of week', 0, 7, names, p, n, w, at) % 7;
-      IF item ~ 'L$' THEN
-        nth_last := nth_last | (1::bigint << 28 + day);
-      ELSIF item ~ '-' THEN
-        number := cron_value(substr(item, mark + 2), 'day of week', 1, 5, '{}', p, n, w, at + mark + 1);
-        nth_last := nth_last | (1::bigint << 7 * (5 - number) + day);
+  FOREACH item IN ARRAY CASE WHEN length(word) BETWEEN 1 AND 59 THEN string_to_array(word, ',') ELSE cron_items(word) END LOOP
+    IF item ~ '^([0-9]+|[A-Za-z]{3})(#?L|#-?[0-9]+|W[0-9]+)$' THEN
+      mark := CASE WHEN item >= 'A' THEN 4 ELSE length(item) - length(ltrim(item, '0123456789')) + 1 END;
+      value := left(item, mark - 1);
+      day := CASE WHEN value BETWEEN '0' AND '7' AND length(value) = 1 THEN value::int
+        ELSE cron_value(value, 'day of week', 0, 7, names, p, n, w, skip + cron_item_place(word, item)) END;
+      IF item LIKE '%L' THEN
+        nth_last := nth_last | (1::bigint << 28 + day % 7);
+        CONTINUE;
+      END IF;
+      IF day = 7 AND substr(item, mark, 1) = 'W' THEN
+        PERFORM cron_refuse(p, cron_position(p, n, w) + skip + cron_item_place(word, item), length(item), 'day of week', 'in a row of the month Sunday is 0, not 7',
+          '0' || substr(item, mark));
+      END IF;
+      value := ltrim(substr(item, mark + 1), '-');
+      number := CASE WHEN value BETWEEN '1' AND '5' AND length(value) = 1 THEN value::int
+        ELSE cron_value(value, 'day of week', 1, 5, '{}', p, n, w, skip + cron_item_place(word, item) + length(item) - length(value)) END;
+      IF substr(item, mark, 1) = 'W' THEN
+        rows := rows | (1::bigint << 7 * (number - 1) + (day + 6) % 7);
+      ELSIF substr(item, mark + 1, 1) = '-' THEN
+        nth_last := nth_last | (1::bigint << 7 * (5 - number) + day % 7);
       ELSE
-        number := cron_value(substr(item, mark + 1), 'day of week', 1, 5, '{}', p, n, w, at + mark);
-        nth := nth | (1::bigint << 7 * (number - 1) + day);
+        nth := nth | (1::bigint << 7 * (number - 1) + day % 7);
       END IF;
-    ELSIF item ~ '^([0-9]+|[A-Za-z]{3})W[0-9]+$' THEN
-      mark := length(substring(item FROM '^([0-9]+|[A-Za-z]{3})')) + 1;
-      day := cron_value(left(item, mark - 1), 'day of week', 0, 7, names, p, n, w, at);
-      IF day = 7 THEN
-        PERFORM cron_refuse(p, cron_position(p, n, w) + at, length(item), 'day of week', 'in a row of the month Sunday is 0, not 7', '0' || substr(item, mark));
-      END IF;
-      number := cron_value(substr(item, mark + 1), 'day of week', 1, 5, '{}', p, n, w, at + mark);
-      rows := rows | (1::bigint << 7 * (number - 1) + (day + 6) % 7);
     ELSE
       IF item ~ '[a-z]' AND upper(item) ~ '^([0-9]+|[A-Z]{3})(#?L|#-?[0-9]+|W[0-9]+)$' THEN
-        PERFORM cron_refuse_small(item, 'day of week', p, cron_position(p, n, w) + at);
+        PERFORM cron_refuse_small(item, 'day of week', p, cron_position(p, n, w) + skip + cron_item_place(word, item));
       END IF;
-      weekdays := weekdays | cron_list(item, 'day of week', 0, 7, 7, names, p, n, w, at);
+      weekdays := weekdays | cron_list(item, 'day of week', 0, 7, 7, names, p, n, w, skip + cron_item_place(word, item));
     END IF;
   END LOOP;
   RETURN ARRAY[weekdays, nth, nth_last, rows];

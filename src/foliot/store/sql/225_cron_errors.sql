@@ -42,9 +42,11 @@ BEGIN
   PERFORM cron_refuse(p, at, length(name), 'zone', cron_shown(name) || ' is neither an IANA zone like Europe/Paris nor an offset like +05:30', zone_like(name));
 END $$;
 
-CREATE OR REPLACE FUNCTION cron_refuse_second(p text, n int, words text[], w int, kind text) RETURNS void LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION cron_refuse_second(p text, n int, words text[], w int, kind int) RETURNS void LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  field text := ('{zone,week of year,modifier}'::text[])[kind];
 BEGIN
-  PERFORM cron_refuse(p, cron_position(p, n, w), length(words[w]), kind, format('%s is the second one; a part has at most one %s', cron_shown(words[w]), kind));
+  PERFORM cron_refuse(p, cron_position(p, n, w), length(words[w]), field, format('%s is the second one; a part has at most one %s', cron_shown(words[w]), field));
 END $$;
 
 CREATE OR REPLACE FUNCTION cron_refuse_macro(p text, at int, name text) RETURNS void LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
