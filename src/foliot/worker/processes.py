@@ -16,6 +16,7 @@ import signal
 import socket
 import struct
 import sys
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,6 +59,12 @@ class _Child:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.writer.close()
 
+    async def gone(self) -> None:
+        """Waited for, so that neither a zombie nor an open socket is left when the loop ends."""
+        await self.process.wait()
+        with contextlib.suppress(ConnectionError):
+            await self.writer.wait_closed()
+
 
 class Processes:
     """As many children as there are jobs for them, at most one per slot."""
@@ -69,9 +76,16 @@ class Processes:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def submit(self, run: Run) -> None:
-        task = asyncio.get_running_loop().create_task(self._run(run))
+        self._go_on_with(self._run(run))
+
+    def _go_on_with(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _end(self, child: _Child) -> None:
+        child.kill()
+        self._go_on_with(child.gone())
 
     def stop(self, run: Run) -> None:
         child = self._busy.get(run)
@@ -108,7 +122,7 @@ class Processes:
             child = self._idle.pop()
             if child.process.returncode is None and not child.reader.at_eof():
                 return child
-            child.kill()
+            self._end(child)
         return None
 
     async def _converse(self, child: _Child, run: Run) -> tuple[Any, BaseException | None]:
@@ -125,24 +139,27 @@ class Processes:
                         self._keep(child, memory)
                         return None, _revive(description)
         except (asyncio.IncompleteReadError, ConnectionError):
-            child.kill()
+            self._end(child)
             code = await child.process.wait()
             return None, ChildDied(f"The child process of job {run.id} ended without an answer ({_exit(code)}).")
         except Exception as error:  # noqa: BLE001  (an answer that cannot be read, say)
-            child.kill()
+            self._end(child)
             return None, ChildDied(f"The child process of job {run.id} was not understood: {error!r}.")
 
     def _keep(self, child: _Child, memory: int) -> None:
         child.jobs += 1
         worn = (self._jobs_each and child.jobs >= self._jobs_each) or (self._memory_each and memory > self._memory_each)
         if worn:
-            child.kill()
+            self._end(child)
         else:
             self._idle.append(child)
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Kills all of them, and waits until they are gone: moments, unless one of them hangs in the kernel."""
         for child in (*self._idle, *self._busy.values()):
-            child.kill()
+            self._end(child)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=GRACE)
 
 
 def _revive(description: dict[str, Any]) -> BaseException:

@@ -375,7 +375,7 @@ class Worker:
         if self._heartbeat is not None:
             self._heartbeat.stop()
         self._threads.close()
-        self._processes.close()
+        await self._processes.close()
         try:
             async with asyncio.timeout(TIME_TO_LEAVE):
                 await self._say_goodbye()
