@@ -107,9 +107,7 @@ def is_zone(name: str) -> bool:
     """Whether there is a zone of this name, without the work of reading it."""
     if len(name) > LONGEST_NAME:
         return False
-    return (
-        name == "UTC" or _OFFSET.fullmatch(name) is not None or name in listed_names() or _read_file(name) is not None
-    )
+    return name == "UTC" or _OFFSET.fullmatch(name) is not None or name in listed_names() or zone_file(name) is not None
 
 
 @lru_cache(maxsize=2048)
@@ -129,7 +127,7 @@ def load_zone(name: str) -> Zone:
 
 def read_transitions(name: str) -> Transitions:
     """What the zone's file says, its footer expanded."""
-    data = _read_file(name)
+    data = zone_file(name)
     if data is None:
         raise UnknownZone(name)
     return parse_tzif(data)
@@ -165,7 +163,7 @@ def listed_names() -> dict[str, None]:
         return {}
 
 
-def _read_file(name: str) -> bytes | None:
+def zone_file(name: str) -> bytes | None:
     """The zone's file, looked for where `zoneinfo` looks, in the same order."""
     if len(name) > LONGEST_NAME or not _NAME.fullmatch(name) or _NOT_PORTABLE.fullmatch(name):
         return None

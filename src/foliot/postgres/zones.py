@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 import zoneinfo
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from importlib.resources import files
@@ -21,7 +22,7 @@ from typing import NamedTuple
 
 from psycopg import sql
 
-from foliot.cron.zones import UnknownZone, Zone, listed_names, load_zone
+from foliot.cron.zones import Zone, listed_names, load_zone, zone_file
 from foliot.postgres.connect import Connection
 from foliot.postgres.migrate import while_nobody_migrates
 from foliot.postgres.migration_plan import lock_or_stop, read_sql
@@ -64,15 +65,18 @@ class ZoneRow(NamedTuple):
     @property
     def near(self) -> list[int]:
         """Start, stop, offset and high of each segment of the near years, cut at both ends."""
-        if any(abs(start - end) < _CLEARANCE for start in self.starts for end in (_NEAR_FROM, _NEAR_TO)):
+        if self._changes_near(_NEAR_FROM) or self._changes_near(_NEAR_TO):
             return []
         flat: list[int] = []
-        for start, stop, offset, high in zip(self.starts, self.starts[1:], self.offsets, self.highs, strict=False):
-            if stop > _NEAR_FROM and start < _NEAR_TO:
-                is_cut = start < _NEAR_FROM
-                begin, mark = (_NEAR_FROM, _NEAR_FROM + offset) if is_cut else (start, high)
-                flat += [begin, min(stop, _NEAR_TO), offset, mark]
+        for i in range(bisect_right(self.starts, _NEAR_FROM) - 1, bisect_left(self.starts, _NEAR_TO)):
+            start, stop, offset, high = self.starts[i], self.starts[i + 1], self.offsets[i], self.highs[i]
+            begin, mark = (_NEAR_FROM, _NEAR_FROM + offset) if start < _NEAR_FROM else (start, high)
+            flat += [begin, min(stop, _NEAR_TO), offset, mark]
         return flat
+
+    def _changes_near(self, end: int) -> bool:
+        after = bisect_right(self.starts, end - _CLEARANCE)
+        return after < len(self.starts) and self.starts[after] < end + _CLEARANCE
 
     @property
     def digest(self) -> str:
@@ -93,7 +97,8 @@ def local_release() -> Release:
 def local_zones() -> list[ZoneRow]:
     """Every zone that a pattern may name, in the order in which names are suggested."""
     names = dict.fromkeys((*listed_names(), *sorted(zoneinfo.available_timezones())))
-    return [row for name in names if name != "UTC" and (row := _row(name)) is not None]
+    known: dict[bytes, ZoneRow] = {}  # many names are other names of the same zone
+    return [row for name in names if name != "UTC" and (row := _row(name, known)) is not None]
 
 
 def stored_release(connection: Connection, schema: str) -> Release | None:
@@ -174,11 +179,13 @@ def _in_sql(value: object) -> str:
     return f"{{{','.join(map(str, value))}}}" if isinstance(value, list) else str(value)
 
 
-def _row(name: str) -> ZoneRow | None:
-    try:
-        return ZoneRow.of_zone(load_zone(name))
-    except UnknownZone:
+def _row(name: str, known: dict[bytes, ZoneRow]) -> ZoneRow | None:
+    data = zone_file(name)
+    if data is None:
         return None
+    if data not in known:
+        known[data] = ZoneRow.of_zone(load_zone(name))
+    return known[data]._replace(name=name)
 
 
 def _release_in(file: Path | Traversable) -> str | None:
