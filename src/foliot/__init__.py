@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from foliot.errors import FoliotError
     from foliot.model.job import JobFilter, JobRecord
     from foliot.model.retry import Retry
-    from foliot.model.schedule import Reason, ScheduleFilter, ScheduleRecord, SlotRecord
+    from foliot.model.schedule import Reason, ScheduleFilter, ScheduleRecord, ScheduleStats, SlotRecord
     from foliot.model.signals import Permanent, RetryAfter, Skip, Snooze
     from foliot.payloads.store import PayloadStore
     from foliot.postgres.connect import AsyncConnection, Connection
@@ -46,6 +46,7 @@ _HOMES = {
     "RetryAfter": "foliot.model.signals",
     "ScheduleFilter": "foliot.model.schedule",
     "ScheduleRecord": "foliot.model.schedule",
+    "ScheduleStats": "foliot.model.schedule",
     "Skip": "foliot.model.signals",
     "SlotRecord": "foliot.model.schedule",
     "Snooze": "foliot.model.signals",
@@ -81,6 +82,7 @@ __all__ = [
     "RetryAfter",
     "ScheduleFilter",
     "ScheduleRecord",
+    "ScheduleStats",
     "Skip",
     "SlotRecord",
     "Snooze",

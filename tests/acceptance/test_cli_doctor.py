@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import zoneinfo
 from collections.abc import Iterator
@@ -142,7 +143,7 @@ def test_clock_skew(schema_database: str, tmp_path: Path) -> None:
 
 def test_too_few_connections(schema_database: str, tmp_path: Path) -> None:
     findings = look(tmp_path, database_url=schema_database, pool_size=1000, processes=2)
-    told = "1005 connections per process (5 of its own and the pool) x 2 = 2010, but only"
+    told = "1004 connections per process (4 of its own and the pool) x 2, and one to listen: 2009, but only"
     assert_only(findings, "connections", told, "Lower pool_size")
     run_sql(schema_database, f"ALTER DATABASE {name_of(schema_database)} CONNECTION LIMIT 5")
     findings = look(tmp_path, database_url=schema_database)
@@ -312,3 +313,45 @@ def test_the_findings_as_json(foliot: Foliot, database: str) -> None:
     findings = {finding["check"]: finding for finding in json.loads(answer.stdout)}
     assert findings["schema"]["hint"] == "Run `foliot db migrate`."
     assert findings["python"]["state"] == "ok"
+
+
+# Schedules.
+
+
+def test_schedules_that_fire(schema_database: str, tmp_path: Path) -> None:
+    assert look(tmp_path, database_url=schema_database)["schedules"].says == "There are none."
+    run_sql(schema_database, "SELECT foliot.add_schedule('report', '0 9 1 1 *', command => 'SELECT 1')")
+    findings = look(tmp_path, database_url=schema_database)
+    assert_well(findings)
+    assert re.fullmatch(r"1; the next is due at \d{4}-01-01 09:00:00 UTC\.", findings["schedules"].says)
+
+
+def test_late_schedules(schema_database: str, tmp_path: Path) -> None:
+    run_sql(
+        schema_database,
+        "SELECT foliot.add_schedule('s' || n, at => now() - interval '2 minutes', command => 'SELECT 1')"
+        " FROM generate_series(1, 6) n",
+    )
+    late = "Of 6: 6 due for longer than a minute, and nobody fires them (s1, s2, s3, s4, s5, ...)."
+    assert_only(look(tmp_path, database_url=schema_database), "schedules", late, "start `foliot worker`")
+    run_sql(schema_database, "SELECT foliot.register('deaf')")
+    assert_only(look(tmp_path, database_url=schema_database), "schedules", late, "let one schedule")
+
+
+def test_orphaned_schedules_and_overdue_runs(schema_database: str, tmp_path: Path) -> None:
+    run_sql(
+        schema_database,
+        "SELECT foliot.add_schedule('old', at => now() - interval '1 hour', deadline => '1 minute', type => 't')",
+        "SELECT foliot.tick()",
+        "UPDATE foliot.schedules SET owner = 'shop'",
+        "SELECT foliot.declare_schedules(foliot.register('n', app => 'shop'), '[]')",
+    )
+    findings = look(tmp_path, database_url=schema_database)
+    assert_well(findings)
+    finding = findings["schedules"]
+    assert finding.state == "note"
+    assert (
+        "1 orphaned, declared by no live node (old); 1 with a run that should have ended by now (old)" in finding.says
+    )
+    assert "foliot schedules remove NAME" in finding.hint
+    assert "foliot schedules history NAME" in finding.hint

@@ -91,7 +91,7 @@ def test_queues_are_counted_paused_and_resumed(foliot: Foliot) -> None:
     assert foliot.here("queues", "pause", "--type", "send").stdout == "type send paused\n"
     listed = foliot.here("queues").stdout
     assert all(word in listed for word in ("mail", "rain", "paused: type send"))
-    assert foliot.here("stats").stdout == listed
+    assert foliot.here("stats").stdout == f"{listed}0 schedules\n"
     assert foliot.here("queues", "resume", "mail").stdout == "queue mail resumed\n"
     assert foliot.here("queues", "resume", "mail").returncode == 1
 

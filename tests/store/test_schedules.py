@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -289,6 +289,7 @@ def test_counters_outlive_the_history(own_db: Db) -> None:
     before = db.row("schedule_by_name", name="s")
     later = T0 + timedelta(days=100)
     db.call("prune_slots", now=T0)  # the months of today, which the installation made
+    assert db.value("prune_slots", keep=timedelta(days=100), now=later) == 0
     assert db.value("prune_slots", keep=timedelta(days=60), now=later) == 0  # a job of that month has not ended
     db.run(db.node(), "succeeded")
     assert db.value("prune_slots", keep=timedelta(days=60), now=later) == 1
@@ -296,6 +297,23 @@ def test_counters_outlive_the_history(own_db: Db) -> None:
     assert slots(db) == []
     assert (after.runs, after.successes, after.failures, after.skips) == (3, 2, 1, 1)
     assert (before.runs, before.failures, before.skips) == (3, 1, 1)
+
+
+def test_slots_of_no_month_are_pruned_too(own_db: Db) -> None:
+    """Nobody made the partition in time: without any node, say."""
+    db = own_db
+    add(db)
+    for hour, outcome in ((10, "succeeded"), (11, "failed"), (12, "succeeded")):
+        tick_at(db, at(hour))
+        if hour < 12:
+            db.run(db.node(), outcome, error={"kind": "permanent", "message": "x"} if outcome == "failed" else None)
+    keep, month_is_over = timedelta(days=60), datetime(2031, 4, 1, tzinfo=UTC)
+    db.call("prune_slots", keep=keep, now=month_is_over + keep - timedelta(seconds=1))
+    assert len(slots(db)) == 3
+    db.call("prune_slots", keep=keep, now=month_is_over + keep)
+    assert slots(db) == [(at(12), None, 1)], "its job has not ended"
+    row = db.row("schedule_by_name", name="s")
+    assert (row.runs, row.successes, row.failures, row.running) == (3, 1, 1, 1)
 
 
 def test_pruning_waits_for_whoever_writes_and_he_never_for_it(own_db: Db) -> None:

@@ -9,8 +9,12 @@ from uuid import UUID
 import pytest
 
 from foliot import Permanent, Retry, chain, current_job
+from foliot.app.hosting import make_node
 from foliot.maintenance import promoter
+from foliot.maintenance.caretaker import Caretaker
 from foliot.node import capacity_for
+from foliot.store.line import Line
+from foliot.store.queries import queries
 from tests.worker.conftest import Workbench
 
 
@@ -137,3 +141,24 @@ async def test_and_of_those_that_were_lost_while_asked_to_stop(bench: Workbench)
         await bench.until(lambda: heard.told and reclaimed)
     assert heard.told == [jobs[0].id]
     assert reclaimed == [(jobs[1].id, "failed")]
+
+
+async def test_slots_are_kept_as_long_as_the_setting_says(bench: Workbench) -> None:
+    ((month, end, age),) = bench.sql("""
+        SELECT to_char(t - interval '1 month', 'YYYYMM'), t::text, extract(epoch FROM u - t)::float8
+        FROM (SELECT now() AT TIME ZONE 'UTC') AS now(u), date_trunc('month', u - interval '4 months') AS t""")
+    values = f"FROM (timestamptz '{end}+00' - interval '1 month') TO ('{end}+00')"
+    bench.sql(f"CREATE TABLE foliot.slots_{month} PARTITION OF foliot.slots FOR VALUES {values}")
+
+    def is_kept() -> bool:
+        return bool(bench.sql("SELECT true WHERE to_regclass(%s) IS NOT NULL", f"foliot.slots_{month}"))
+
+    line = Line(bench.url, queries("foliot"), purpose="chores", patience=30.0)
+    await Caretaker(line, unknown_type_grace=3600, slot_retention=age + 60).run()
+    await line.close()
+    assert is_kept()
+    node = make_node(bench.app, slot_retention=age - 60)
+    running = asyncio.create_task(node.run())
+    await bench.until(lambda: not is_kept())
+    node.stop()
+    await running

@@ -13,7 +13,7 @@ from foliot.app.rules import Changes, Definition, Rule, define, payload_of, rede
 from foliot.client import plans_schedules as plans
 from foliot.client.plans import Plan
 from foliot.model.job import Enqueued
-from foliot.model.schedule import FLOW, Reason, ScheduleFilter, ScheduleRecord, SlotRecord
+from foliot.model.schedule import FLOW, Reason, ScheduleFilter, ScheduleRecord, ScheduleStats, SlotRecord
 
 if TYPE_CHECKING:
     from foliot.app.application import App
@@ -111,6 +111,13 @@ class Schedules:
 
     async def awhy(self, name: str, *, tenant: str = "default") -> builtins.list[Reason]:
         return await self._app.arun(plans.why(name, tenant))
+
+    def stats(self) -> ScheduleStats:
+        """How many there are, how many are due, late, orphaned or overdue, and when the next is due."""
+        return self._app.run(plans.stats())
+
+    async def astats(self) -> ScheduleStats:
+        return await self._app.arun(plans.stats())
 
     # -- without colour
 

@@ -31,12 +31,20 @@ def queues(ctx: typer.Context) -> None:
 @app.command("list")
 def list_(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List queues with their jobs by state; finished ones of the last hour."""
-    from foliot.client import plans
-
-    counts, pauses = ctx.obj.run(plans.stats()), ctx.obj.run(plans.pauses())
+    counts, pauses = count_queues(ctx)
     if as_json:
         print_json({"counts": [asdict(c) for c in counts], "pauses": [asdict(p) for p in pauses]})
         return
+    print_queues(counts, pauses)
+
+
+def count_queues(ctx: typer.Context) -> tuple[list[QueueCount], list[Pause]]:
+    from foliot.client import plans
+
+    return ctx.obj.run(plans.stats()), ctx.obj.run(plans.pauses())
+
+
+def print_queues(counts: list[QueueCount], pauses: list[Pause]) -> None:
     by_queue: dict[str, dict[str, QueueCount]] = defaultdict(dict)
     for count in counts:
         by_queue[count.queue][count.state] = count

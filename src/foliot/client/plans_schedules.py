@@ -13,7 +13,7 @@ import orjson
 from foliot.client.plans import Plan, Rows, Statement
 from foliot.cron.zones import UnknownZone, load_zone
 from foliot.errors import FoliotError
-from foliot.model.schedule import Reason, ScheduleFilter, ScheduleRecord, SlotRecord
+from foliot.model.schedule import Reason, ScheduleFilter, ScheduleRecord, ScheduleStats, SlotRecord
 from foliot.store.refusals import Invalid
 
 
@@ -104,6 +104,11 @@ def zone_of(found: ScheduleRecord) -> tzinfo:
 def why(name: str, tenant: str) -> Plan[list[Reason]]:
     rows = yield from _of_one("why_schedule", name, tenant, (name, tenant))
     return [Reason(*row) for row in rows]
+
+
+def stats() -> Plan[ScheduleStats]:
+    ((*row,),) = yield Statement("schedule_stats")
+    return ScheduleStats(*row)
 
 
 def ensure_known(type: str) -> Plan[None]:

@@ -75,6 +75,20 @@ class ScheduleRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ScheduleStats:
+    """All schedules in a few numbers. Late: due for longer than a minute, so nobody fires it; overdue: a run that should
+    have ended by now; capped: there are more than were counted."""
+
+    schedules: int
+    due: int
+    late: int
+    orphaned: int
+    overdue: int
+    next_run: datetime | None
+    capped: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SlotRecord:
     """What became of one instant at which a schedule was due: a row of the view `slot`.
 

@@ -13,6 +13,7 @@ from foliot.postgres.address import Address, find_address
 from foliot.postgres.checks.finding import Finding, Patient, open_for_checks
 from foliot.postgres.checks.machine import check_embedded, check_leftovers, check_python, check_zones
 from foliot.postgres.checks.path import check_listen, check_pooler
+from foliot.postgres.checks.schedules import check_schedules
 from foliot.postgres.checks.server import (
     check_clock,
     check_connections,
@@ -38,6 +39,7 @@ _OF_SERVER: dict[str, Callable[[Patient], Finding]] = {
     "connections": check_connections,
     "role defaults": check_role_defaults,
     "transactions": check_transactions,
+    "schedules": check_schedules,
 }
 
 

@@ -39,6 +39,9 @@ FROM {schema}.slot_list(%s::text, %s::text, %s::timestamptz, %s::int)
 -- name: why_schedule
 SELECT fires, reason, next_run FROM {schema}.why_schedule(%s::text, %s::text)
 
+-- name: schedule_stats
+SELECT schedules, due, late, orphaned, overdue, next_run, capped FROM {schema}.schedule_stats()
+
 -- name: preview_schedule
 SELECT {schema}.preview_schedule(%s::text, %s::int, %s::text)
 

@@ -23,18 +23,26 @@ BEGIN
   RETURN made;
 END $$;
 
--- Months that ended longer ago than this, unless a job of theirs has not ended.
+-- Months that ended longer ago than this, unless a job of theirs has not ended. What is that old and has no month of its own is deleted.
 CREATE OR REPLACE FUNCTION prune_slots(keep interval DEFAULT '90 days', now timestamptz DEFAULT NULL) RETURNS int
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET lock_timeout = '2s' AS $$
 DECLARE
-  limit_month text := to_char((coalesce(prune_slots.now, clock()) - prune_slots.keep) AT TIME ZONE 'UTC', '"slots_"YYYYMM');
+  first_month timestamp := date_trunc('month', (coalesce(prune_slots.now, clock()) - prune_slots.keep) AT TIME ZONE 'UTC');   -- that is kept
+  tally text := $q$INSERT INTO tallies AS y (schedule_id, failures, unsuccessful, skips, missed)
+      SELECT schedule_id, count(*) FILTER (WHERE outcome IN ('failed', 'timed_out', 'lost')), count(*) FILTER (WHERE job_id IS NOT NULL),
+        count(*) FILTER (WHERE outcome = 'skipped'), coalesce(sum(count) FILTER (WHERE outcome = 'missed'), 0)
+      FROM %I gone WHERE outcome <> 'succeeded' AND schedule_id IN (SELECT id FROM schedules) GROUP BY 1
+      ON CONFLICT (schedule_id) DO UPDATE SET failures = y.failures + EXCLUDED.failures, unsuccessful = y.unsuccessful + EXCLUDED.unsuccessful,
+        skips = y.skips + EXCLUDED.skips, missed = y.missed + EXCLUDED.missed$q$;
   name text;
   open boolean;
   dropped int := 0;
 BEGIN
   PERFORM pg_advisory_xact_lock(1181707370, 'slots'::regclass::oid::int);
+  EXECUTE 'WITH gone AS (DELETE FROM slots_default WHERE coalesce(until, slot) < $1 AND (outcome IS NOT NULL OR job_id IS NULL) RETURNING *) ' || format(tally, 'gone')
+    USING first_month AT TIME ZONE 'UTC';
   FOR name IN SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'slots'::regclass
-      AND c.relname ~ '^slots_[0-9]{6}$' AND c.relname COLLATE "C" < limit_month COLLATE "C" ORDER BY 1 LOOP
+      AND c.relname ~ '^slots_[0-9]{6}$' AND c.relname COLLATE "C" < to_char(first_month, '"slots_"YYYYMM') COLLATE "C" ORDER BY 1 LOOP
     EXECUTE format('SELECT EXISTS (SELECT FROM %I WHERE outcome IS NULL AND job_id IS NOT NULL)', name) INTO open;
     CONTINUE WHEN open;
     BEGIN
@@ -43,13 +51,7 @@ BEGIN
     END;
     EXECUTE format('SELECT EXISTS (SELECT FROM %I WHERE outcome IS NULL AND job_id IS NOT NULL)', name) INTO open;
     CONTINUE WHEN open;
-    EXECUTE format($q$
-      INSERT INTO tallies AS y (schedule_id, failures, unsuccessful, skips, missed)
-      SELECT schedule_id, count(*) FILTER (WHERE outcome IN ('failed', 'timed_out', 'lost')), count(*) FILTER (WHERE job_id IS NOT NULL),
-        count(*) FILTER (WHERE outcome = 'skipped'), coalesce(sum(count) FILTER (WHERE outcome = 'missed'), 0)
-      FROM %I WHERE outcome <> 'succeeded' AND schedule_id IN (SELECT id FROM schedules) GROUP BY 1
-      ON CONFLICT (schedule_id) DO UPDATE SET failures = y.failures + EXCLUDED.failures, unsuccessful = y.unsuccessful + EXCLUDED.unsuccessful,
-        skips = y.skips + EXCLUDED.skips, missed = y.missed + EXCLUDED.missed$q$, name);
+    EXECUTE format(tally, name);
     EXECUTE format('DROP TABLE %I', name);
     dropped := dropped + 1;
   END LOOP;
