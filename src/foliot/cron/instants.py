@@ -87,9 +87,7 @@ class WallClock(OnClock):
         return found - offset
 
     def prev(self, instant: int) -> int | None:
-        segment = self._zone.segment(instant - 1)
-        shown = max(instant - 1 + segment.offset, segment.high - 1)
-        found = self._walls.before(shown + 1)
+        found = self._walls.before(self._zone.shown_before(instant) + 1)
         return None if found is None else self._zone.first_instant(found)
 
 

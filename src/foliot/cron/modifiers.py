@@ -4,8 +4,9 @@ A modifier works on wall times and never turns their order around. Its result be
 a skipped one is at the clock change, a repeated one in its first pass; but an end is never before its trigger, and a
 start that is not after the instant asked about is taken in its second pass.
 
-Within one segment of the zone a later trigger never has an earlier result, so a bisection finds the one that is
-wanted however many there are. Across a clock put back it may have, so `prev` goes back segment by segment until
+The last trigger before which a result lies is found by undoing the modifier's steps, however many there are. Within
+one segment of the zone a later trigger never has an earlier result, so where repeated times make a difference a
+bisection finds it, from there. Across a clock put back it may have, so `prev` goes back segment by segment until
 nothing earlier can win.
 """
 
@@ -17,7 +18,7 @@ from typing import NamedTuple
 
 from foliot.cron.instants import EARLIEST, FURTHEST_BACK, LATEST, Instants
 from foliot.cron.pattern import Modifier
-from foliot.cron.periods import apply, moved_on, reach
+from foliot.cron.periods import apply, largest_unit, latest_before, moved_on
 from foliot.cron.zones import Segment, Zone
 
 
@@ -47,9 +48,10 @@ class WithModifier(ABC):
     def prev(self, instant: int) -> int | None:
         """The greatest result of any trigger that is earlier than an instant."""
         results: list[int] = []
-        segment = self._latest_segment(instant)
+        latest = min(self._latest(instant), LATEST + FURTHEST_BACK)
+        segment = self._latest_segment(latest)
         while segment is not None:
-            walls = [self._last_trigger_with(mapping, segment, instant) for mapping in self._mappings]
+            walls = [self._last_trigger_with(mapping, segment, instant, latest) for mapping in self._mappings]
             pairs = zip(self._mappings, walls, strict=True)
             results += [mapping(segment, wall) for mapping, wall in pairs if wall is not None]
             if all(wall is not None and wall >= segment.high for wall in walls):
@@ -83,18 +85,30 @@ class WithModifier(ABC):
         second = self._zone.second_instant(wall)
         return first if second is None else second
 
-    def _latest_segment(self, instant: int) -> Segment | None:
-        """The last segment in which a trigger can have a result before an instant."""
-        highest = min(instant + reach(self._modifier), LATEST) + FURTHEST_BACK
-        anywhere = self._zone.segments[0]
-        wall = last_where(lambda wall: self._early(anywhere, wall) < instant, EARLIEST - FURTHEST_BACK, highest)
-        return None if wall is None else self._zone.segment(self._zone.first_instant(wall) + FURTHEST_BACK)
+    def _latest(self, instant: int) -> int:
+        """The last wall time of a trigger whose result is earlier than an instant, at least in its first pass."""
+        return latest_before(self._modifier, self._zone.shown_before(instant))
 
-    def _last_trigger_with(self, mapping: _Mapping, segment: Segment, instant: int) -> int | None:
+    def _latest_segment(self, latest: int) -> Segment | None:
+        """The last segment in which a trigger can have so early a wall time."""
+        if latest < EARLIEST - FURTHEST_BACK:
+            return None
+        return self._zone.segment(self._zone.first_instant(latest) + FURTHEST_BACK)
+
+    def _last_trigger_with(self, mapping: _Mapping, segment: Segment, instant: int, latest: int) -> int | None:
         """The last trigger of a segment whose result is earlier than an instant."""
-        high = min(segment.end, LATEST + 1, instant + reach(self._modifier) + FURTHEST_BACK) + segment.offset
-        wall = last_where(lambda wall: mapping(segment, wall) < instant, self._lowest_wall(segment), high)
+        high = min(min(segment.end, LATEST + 1) + segment.offset, latest + 1)
+        low = self._lowest_wall(segment)
+        wall = last_where(lambda wall: mapping(segment, wall) < instant, low, high)
         return None if wall is None else self._last_trigger(segment, wall)
+
+    def _from(self, instant: int, wall: int) -> int:
+        """The result of a wall time, after an instant if its passes allow."""
+        return self._pass_from(instant + 1, apply(self._modifier, wall))
+
+    def _last_useless_wall(self, instant: int, wall: int, latest: int) -> int | None:
+        """The last wall time, from this one on, that leads no further than to an instant."""
+        return last_where(lambda wall: self._from(instant, wall) <= instant, wall, latest + 1)
 
 
 class Modified(WithModifier):
@@ -107,22 +121,30 @@ class Modified(WithModifier):
     def span(self, instant: int) -> Span | None:
         """The first trigger after an instant whose result is after it, too."""
         trigger = self._triggers.next(instant)
+        latest: int | None = None
         while trigger is not None and trigger <= LATEST:
             result = self._result(trigger, instant)
             if result > instant:
                 return Span(trigger, result)
-            trigger = self._triggers.next(self._last_useless(trigger, instant))
+            latest = self._latest(instant + 1) if latest is None else latest
+            trigger = self._triggers.next(self._last_useless(trigger, instant, latest))
         return None
 
     def _result(self, trigger: int, instant: int) -> int:
-        wall = apply(self._modifier, self._zone.wall(trigger))
-        return self._pass_from(trigger if self._modifier.to_end else instant + 1, wall)
+        wall = self._zone.wall(trigger)
+        if self._modifier.to_end:
+            return self._pass_from(trigger, apply(self._modifier, wall))
+        return self._from(instant, wall)
 
-    def _last_useless(self, trigger: int, instant: int) -> int:
-        """The last instant of the trigger's segment from which the modifier does not lead past the instant either."""
-        high = min(self._zone.segment(trigger).end, trigger + reach(self._modifier) + FURTHEST_BACK)
-        useless = last_where(lambda at: self._result(at, instant) <= instant, trigger, high)
-        return trigger if useless is None else useless
+    def _last_useless(self, trigger: int, instant: int, latest: int) -> int:
+        """An instant up to which triggers, from this one on, do not lead past the instant either."""
+        segment = self._zone.segment(trigger)
+        if self._modifier.to_end:
+            high = min(segment.end, latest + 1 - segment.offset)
+            useless = last_where(lambda at: self._result(at, instant) <= instant, trigger, high)
+            return trigger if useless is None else useless
+        wall = self._last_useless_wall(instant, trigger + segment.offset, latest)
+        return trigger if wall is None else max(trigger, self._zone.first_instant(wall + 1) - 1)
 
     def _last_trigger(self, segment: Segment, wall: int) -> int | None:
         trigger = self._triggers.prev(wall - segment.offset + 1)
@@ -138,13 +160,11 @@ class Bare(WithModifier):
 
     def span(self, instant: int) -> Span | None:
         wall = self._zone.wall(instant)
-        periods = 0
-        while True:
-            result = apply(self._modifier, moved_on(self._modifier, wall, periods))
-            at = self._pass_from(instant + 1, result)
-            if at > instant:
-                return Span(instant, at)
+        useless = self._last_useless_wall(instant, wall, self._latest(instant + 1))
+        unit, periods = largest_unit(self._modifier), 0
+        while useless is not None and moved_on(unit, wall, periods) <= useless:
             periods += 1
+        return Span(instant, self._from(instant, moved_on(unit, wall, periods)))
 
     def _lowest_wall(self, segment: Segment) -> int:
         return min(super()._lowest_wall(segment), max(segment.high, EARLIEST + segment.offset))
@@ -161,12 +181,13 @@ _Mapping = Callable[[Segment, int], int]
 
 def last_where(holds: Callable[[int], bool], low: int, high: int) -> int | None:
     """The greatest number from `low` to below `high` with a property that holds up to some number and not beyond."""
-    step = 1
-    while high - step > low and not holds(high - step):
-        step *= 2
-    good, bad = max(high - step, low), high - step // 2
-    if low >= high or not holds(good):
+    if low >= high:
         return None
+    good, bad, step = high - 1, high, 1
+    while not holds(good):
+        if good == low:
+            return None
+        good, bad, step = max(high - 2 * step, low), good, 2 * step
     while bad - good > 1:
         middle = (good + bad) // 2
         good, bad = (middle, bad) if holds(middle) else (good, middle)

@@ -19,14 +19,20 @@ def apply(modifier: Modifier, wall: int) -> int:
     return wall
 
 
-def reach(modifier: Modifier) -> int:
-    """By how much at most a modifier can take a wall time back."""
-    return sum(_LONGEST[unit] for unit, _ in modifier.steps)
+def latest_before(modifier: Modifier, wall: int) -> int:
+    """The last wall time from which a modifier leads no further than to this one: its steps, undone from the end."""
+    for unit, count in reversed(modifier.steps):
+        start, end = _period(wall + modifier.to_end, unit, -count)
+        wall = (start if modifier.to_end else end) - 1
+    return wall
 
 
-def moved_on(modifier: Modifier, wall: int, count: int) -> int:
-    """The wall time so many of the modifier's largest unit later; a day that the month does not have is its last."""
-    unit = max((unit for unit, _ in modifier.steps), key=_LONGEST.__getitem__)
+def largest_unit(modifier: Modifier) -> Unit:
+    return max((unit for unit, _ in modifier.steps), key=_LONGEST.__getitem__)
+
+
+def moved_on(unit: Unit, wall: int, count: int) -> int:
+    """The wall time so many units later; a day that the month does not have is its last."""
     if unit in _SECONDS:
         return wall + count * _SECONDS[unit]
     day, second = divmod(wall, DAY)

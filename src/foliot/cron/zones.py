@@ -85,6 +85,11 @@ class Zone:
         start, _, offset, _ = self.segments[bisect_right(self._highs, wall) - 1]
         return wall - offset if wall - offset > start else start
 
+    def shown_before(self, instant: int) -> int:
+        """The last wall time whose `first_instant` is earlier than an instant."""
+        _, _, offset, high = self.segment(instant - 1)
+        return max(instant - 1 + offset, high - 1)
+
     def second_instant(self, wall: int) -> int | None:
         """The instant at which the clock, put back, shows this time again."""
         segment = self.segment(self.segment(self.first_instant(wall)).end)

@@ -89,8 +89,6 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- The remainder that is never negative.
-CREATE OR REPLACE FUNCTION cron_modulo(a bigint, n bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
-BEGIN
-  RETURN (a % n + n) % n;
-END $$;
+-- The remainder that is never negative. PostgreSQL puts the expression in place of the call.
+CREATE OR REPLACE FUNCTION cron_modulo(a bigint, n bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN (a % n + n) % n;

@@ -2,14 +2,12 @@
 -- The steps stand in c from m = c[b + 23] on: whether to the end, how many, then unit and count of each. Units are 1 second, 2 minute, 3 hour,
 -- 4 day, 5 week, 6 month, 7 quarter, 8 year.
 
--- What a modifier makes of a wall time, beginning `later` of its largest unit after it.
-CREATE OR REPLACE FUNCTION cron_apply(c bigint[], m int, wall bigint, later bigint DEFAULT 0) RETURNS bigint
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+-- What a modifier makes of a wall time.
+CREATE OR REPLACE FUNCTION cron_apply(c bigint[], m int, wall bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
 DECLARE
   size bigint;
   month bigint;
 BEGIN
-  IF later > 0 THEN wall := cron_moved_on(c, m, wall, later); END IF;
   FOR step IN 0 .. c[m + 1]::int - 1 LOOP
     size := cron_unit_size(c[m + 2 + 2 * step]);
     IF c[m + 2 + 2 * step] < 6 THEN                      -- weeks begin on Monday, and 1970-01-01 was a Thursday
@@ -23,36 +21,49 @@ BEGIN
   RETURN wall;
 END $$;
 
--- The wall time so many of the largest unit later; a day that the month does not have is its last.
-CREATE OR REPLACE FUNCTION cron_moved_on(c bigint[], m int, wall bigint, later bigint) RETURNS bigint
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+-- The last wall time from which a modifier leads no further than to this one: its steps, undone from the end. What is earlier than year -300 could
+-- not come back to the years that count, and is -300 itself.
+CREATE OR REPLACE FUNCTION cron_latest_before(c bigint[], m int, wall bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
 DECLARE
-  unit bigint := 1;
-  month bigint := cron_month_number(wall);
-  target bigint;
+  size bigint;
+  month bigint;
 BEGIN
-  FOR step IN 0 .. c[m + 1]::int - 1 LOOP unit := greatest(unit, c[m + 2 + 2 * step]); END LOOP;
-  IF unit < 6 THEN RETURN wall + later * cron_unit_size(unit); END IF;
-  target := month + later * cron_unit_size(unit);
+  FOR step IN REVERSE c[m + 1]::int - 1 .. 0 LOOP
+    size := cron_unit_size(c[m + 2 + 2 * step]);
+    wall := wall + c[m];
+    IF c[m + 2 + 2 * step] < 6 THEN
+      wall := wall - cron_modulo(wall + 259200, size) - (c[m + 3 + 2 * step] + c[m] - 1) * size - 1;
+    ELSE
+      month := cron_month_number(wall);
+      month := month - cron_modulo(month, size) - (c[m + 3 + 2 * step] + c[m] - 1) * size;
+      wall := cron_month_wall(greatest(month, -3600)) - 1;
+    END IF;
+    IF wall < -71634326400 THEN RETURN -71634326400; END IF;
+  END LOOP;
+  RETURN wall;
+END $$;
+
+-- The wall time so many units later; a day that the month does not have is its last.
+CREATE OR REPLACE FUNCTION cron_moved_on(unit bigint, wall bigint, count bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  month bigint := cron_month_number(wall);
+  target bigint := month + count * cron_unit_size(unit);
+BEGIN
+  IF unit < 6 THEN RETURN wall + count * cron_unit_size(unit); END IF;
   RETURN least(cron_month_wall(target) + wall - cron_month_wall(month), cron_month_wall(target + 1) - 86400 + cron_modulo(wall, 86400));
 END $$;
 
--- Seconds of the units up to a week, months of the others.
-CREATE OR REPLACE FUNCTION cron_unit_size(unit bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION cron_largest_unit(c bigint[], m int) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  unit bigint := 1;
 BEGIN
-  RETURN CASE unit WHEN 1 THEN 1 WHEN 2 THEN 60 WHEN 3 THEN 3600 WHEN 4 THEN 86400 WHEN 5 THEN 604800 WHEN 6 THEN 1 WHEN 7 THEN 3 ELSE 12 END;
+  FOR step IN 0 .. c[m + 1]::int - 1 LOOP unit := greatest(unit, c[m + 2 + 2 * step]); END LOOP;
+  RETURN unit;
 END $$;
 
--- By how much at most a modifier can take a wall time back.
-CREATE OR REPLACE FUNCTION cron_reach(c bigint[], m int) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
-DECLARE
-  reach bigint := 0;
-BEGIN
-  FOR step IN 0 .. c[m + 1]::int - 1 LOOP
-    reach := reach + CASE c[m + 2 + 2 * step] WHEN 6 THEN 2678400 WHEN 7 THEN 7948800 WHEN 8 THEN 31622400 ELSE cron_unit_size(c[m + 2 + 2 * step]) END;
-  END LOOP;
-  RETURN reach;
-END $$;
+-- Seconds of the units up to a week, months of the others. PostgreSQL puts the expression in place of the call.
+CREATE OR REPLACE FUNCTION cron_unit_size(unit bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN ('{1,60,3600,86400,604800,1,3,12}'::bigint[])[unit];
 
 -- Months since January of year 0, and the wall time at which such a month begins. Both count from 400 years earlier, lest anything be negative.
 CREATE OR REPLACE FUNCTION cron_month_number(wall bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
@@ -64,10 +75,8 @@ BEGIN
   RETURN year * 12 + (5 * (day - (365 * year + year / 4 - year / 100 + year / 400)) + 2) / 153 - 4798;
 END $$;
 
-CREATE OR REPLACE FUNCTION cron_month_wall(number bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
-BEGIN
-  RETURN cron_month_start(number + 4798) * 86400 - 74784816000;
-END $$;
+CREATE OR REPLACE FUNCTION cron_month_wall(number bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN cron_month_start(number + 4798) * 86400 - 74784816000;
 
 -- The first pass of a wall time that is not before an instant, else its last.
 CREATE OR REPLACE FUNCTION cron_pass_from(zone int, t bigint, wall bigint) RETURNS bigint LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
@@ -82,13 +91,15 @@ CREATE OR REPLACE FUNCTION cron_span(c bigint[], b int, t bigint) RETURNS bigint
 DECLARE
   trigger bigint;
   result bigint;
+  latest bigint;
 BEGIN
   IF c[b + 1] = 3 THEN RETURN cron_bare_span(c, b, t); END IF;
   trigger := cron_trigger_after(c, b, t);
   WHILE trigger <= 253402300799 LOOP
     result := cron_result(c, b, trigger, t);
     IF result > t THEN RETURN ARRAY[trigger, result]; END IF;
-    trigger := cron_trigger_after(c, b, cron_last_useless(c, b, trigger, t));
+    latest := coalesce(latest, cron_latest(c, b, t + 1));
+    trigger := cron_trigger_after(c, b, cron_last_useless(c, b, trigger, t, latest));
   END LOOP;
   RETURN NULL;
 END $$;
@@ -98,14 +109,20 @@ CREATE OR REPLACE FUNCTION cron_bare_span(c bigint[], b int, t bigint) RETURNS b
 DECLARE
   zone int := c[b + 2];
   wall bigint := t + (zone_segment(zone, t))[3];
-  result bigint;
+  useless bigint := cron_last_where(c, b, 'bare', '{}', t, wall, cron_latest(c, b, t + 1) + 1);
+  unit bigint := cron_largest_unit(c, c[b + 23]::int);
   later bigint := 0;
 BEGIN
-  LOOP
-    result := cron_pass_from(zone, t + 1, cron_apply(c, c[b + 23]::int, wall, later));
-    IF result > t THEN RETURN ARRAY[t, result]; END IF;
-    later := later + 1;
-  END LOOP;
+  WHILE cron_moved_on(unit, wall, later) <= useless LOOP later := later + 1; END LOOP;
+  RETURN ARRAY[t, cron_pass_from(zone, t + 1, cron_apply(c, c[b + 23]::int, cron_moved_on(unit, wall, later)))];
+END $$;
+
+-- The last wall time of a trigger whose result is earlier than t, at least in its first pass.
+CREATE OR REPLACE FUNCTION cron_latest(c bigint[], b int, t bigint) RETURNS bigint LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  segment bigint[] := zone_segment(c[b + 2]::int, t - 1);
+BEGIN
+  RETURN cron_latest_before(c, c[b + 23]::int, greatest(t - 1 + segment[3], segment[4] - 1));
 END $$;
 
 CREATE OR REPLACE FUNCTION cron_result(c bigint[], b int, trigger bigint, t bigint) RETURNS bigint LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
@@ -116,28 +133,33 @@ BEGIN
   RETURN cron_pass_from(zone, CASE WHEN c[m] = 1 THEN trigger ELSE t + 1 END, cron_apply(c, m, trigger + (zone_segment(zone, trigger))[3]));
 END $$;
 
--- The last instant of the trigger's segment from which the modifier does not lead past t either.
-CREATE OR REPLACE FUNCTION cron_last_useless(c bigint[], b int, trigger bigint, t bigint) RETURNS bigint LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+-- An instant up to which triggers, from this one on, do not lead past t either.
+CREATE OR REPLACE FUNCTION cron_last_useless(c bigint[], b int, trigger bigint, t bigint, latest bigint) RETURNS bigint LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
 DECLARE
   segment bigint[] := zone_segment(c[b + 2]::int, trigger);
 BEGIN
-  RETURN coalesce(cron_last_where(c, b, 'useless', segment, t, trigger, least(segment[2], trigger + cron_reach(c, c[b + 23]::int) + 172800)), trigger);
+  IF c[c[b + 23]::int] = 0 THEN
+    RETURN greatest(trigger, zone_first(c[b + 2]::int, cron_last_where(c, b, 'bare', '{}', t, trigger + segment[3], latest + 1) + 1) - 1);
+  END IF;
+  RETURN coalesce(cron_last_where(c, b, 'useless', segment, t, trigger, least(segment[2], latest + 1 - segment[3])), trigger);
 END $$;
 
 -- The greatest number from low to below high with a property that holds up to some number and not beyond. For 'useless' numbers are instants
--- that lead no further than t; else walls whose result, by way of early or late, is before t.
+-- that lead no further than t, for 'bare' such walls; else walls whose result, by way of early or late, is before t.
 CREATE OR REPLACE FUNCTION cron_last_where(c bigint[], b int, property text, segment bigint[], t bigint, low bigint, high bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
 DECLARE
   step bigint := 1;
-  good bigint;
-  bad bigint;
+  good bigint := high - 1;
+  bad bigint := high;
 BEGIN
   IF low >= high THEN RETURN NULL; END IF;
-  WHILE high - step > low AND NOT cron_holds(c, b, property, segment, t, high - step) LOOP step := step * 2; END LOOP;
-  good := greatest(high - step, low);
-  bad := high - step / 2;
-  IF NOT cron_holds(c, b, property, segment, t, good) THEN RETURN NULL; END IF;
+  WHILE NOT cron_holds(c, b, property, segment, t, good) LOOP
+    IF good = low THEN RETURN NULL; END IF;
+    step := step * 2;
+    bad := good;
+    good := greatest(high - step, low);
+  END LOOP;
   WHILE bad - good > 1 LOOP
     step := (good + bad) / 2;                            -- rounded either way it lies between the two
     IF cron_holds(c, b, property, segment, t, step) THEN good := step; ELSE bad := step; END IF;
@@ -148,7 +170,9 @@ END $$;
 CREATE OR REPLACE FUNCTION cron_holds(c bigint[], b int, property text, segment bigint[], t bigint, x bigint) RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
 BEGIN
-  RETURN CASE WHEN property = 'useless' THEN cron_result(c, b, x, t) <= t ELSE cron_mapped(c, b, property, segment, x) < t END;
+  RETURN CASE property WHEN 'useless' THEN cron_result(c, b, x, t) <= t
+    WHEN 'bare' THEN cron_pass_from(c[b + 2]::int, t + 1, cron_apply(c, c[b + 23]::int, x)) <= t
+    ELSE cron_mapped(c, b, property, segment, x) < t END;
 END $$;
 
 -- The instant of a result, from the trigger's wall time: by its first pass, or by the one that is not before its trigger.
@@ -165,14 +189,15 @@ END $$;
 -- back segment by segment until nothing earlier can win.
 CREATE OR REPLACE FUNCTION cron_result_before(c bigint[], b int, t bigint) RETURNS bigint LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
 DECLARE
-  segment bigint[] := cron_latest_segment(c, b, t);
+  latest bigint := least(cron_latest(c, b, t), 253402473599);
+  segment bigint[] := CASE WHEN latest >= -62135769600 THEN zone_segment(c[b + 2]::int, zone_first(c[b + 2]::int, latest) + 172800) END;
   early bigint;
   late bigint;
   best bigint;
 BEGIN
   WHILE segment IS NOT NULL LOOP
-    late := cron_last_trigger(c, b, 'late', segment, t);
-    early := CASE WHEN c[c[b + 23]::int] = 1 THEN late ELSE cron_last_trigger(c, b, 'early', segment, t) END;
+    late := cron_last_trigger(c, b, 'late', segment, t, latest);
+    early := CASE WHEN c[c[b + 23]::int] = 1 THEN late ELSE cron_last_trigger(c, b, 'early', segment, t, latest) END;
     best := greatest(best, cron_mapped(c, b, 'late', segment, late));
     IF c[c[b + 23]::int] = 0 THEN best := greatest(best, cron_mapped(c, b, 'early', segment, early)); END IF;
     EXIT WHEN early >= segment[4] AND late >= segment[4];
@@ -181,22 +206,13 @@ BEGIN
   RETURN best;
 END $$;
 
--- The last segment in which a trigger can have a result before t.
-CREATE OR REPLACE FUNCTION cron_latest_segment(c bigint[], b int, t bigint) RETURNS bigint[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
-DECLARE
-  zone int := c[b + 2];
-  wall bigint := cron_last_where(c, b, 'early', '{}', t, -62135769600, least(t + cron_reach(c, c[b + 23]::int), 253402300799) + 172800);
-BEGIN
-  RETURN zone_segment(zone, zone_first(zone, wall) + 172800);
-END $$;
-
 -- The wall time of the last trigger in a segment whose result is earlier than t. A modifier alone is triggered by any time, skipped ones included.
-CREATE OR REPLACE FUNCTION cron_last_trigger(c bigint[], b int, mapping text, segment bigint[], t bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION cron_last_trigger(c bigint[], b int, mapping text, segment bigint[], t bigint, latest bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
 DECLARE
   bare boolean := c[b + 1] = 3;
   low bigint := greatest(segment[1], -62135596800) + segment[3];
-  high bigint := least(segment[2], 253402300800, t + cron_reach(c, c[b + 23]::int) + 172800) + segment[3];
+  high bigint := least(least(segment[2], 253402300800) + segment[3], latest + 1);
   wall bigint;
   trigger bigint;
 BEGIN
