@@ -15,6 +15,7 @@ import zoneinfo
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from datetime import UTC
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import NamedTuple
 
 from psycopg import sql
 
-from foliot.cron.zones import Zone, listed_names, load_zone, zone_file
+from foliot.cron.zones import Zone, listed_names, parse_tzif, zone_file
 from foliot.postgres.connect import Connection
 from foliot.postgres.migrate import while_nobody_migrates
 from foliot.postgres.migration_plan import lock_or_stop, read_sql
@@ -184,7 +185,7 @@ def _row(name: str, known: dict[bytes, ZoneRow]) -> ZoneRow | None:
     if data is None:
         return None
     if data not in known:
-        known[data] = ZoneRow.of_zone(load_zone(name))
+        known[data] = ZoneRow.of_zone(Zone(name, UTC, parse_tzif(data)))  # not load_zone: it keeps what it has read
     return known[data]._replace(name=name)
 
 
