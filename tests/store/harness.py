@@ -126,6 +126,10 @@ class Session:
         under_way = self._pending is not None and not self._pending.done()
         return not under_way and self.connection.info.transaction_status == TransactionStatus.IDLE
 
+    def forget(self) -> None:
+        """Whatever a test has left in the session that the next one would meet; its compiled functions stay."""
+        self.connection.execute("RESET ALL; DISCARD TEMP; UNLISTEN *; SELECT pg_advisory_unlock_all()")
+
     def close(self) -> None:
         if self._thread is not None:
             self.connection.cancel_safe()
@@ -187,6 +191,7 @@ class Db(Session):
         """After a test: a session keeps its compiled functions for the next one, unless somebody left it unfit."""
         for session in self._sessions:
             if session.is_idle() and not session.given_url:
+                session.forget()
                 self._rested.append(session)
             else:
                 session.close()
@@ -293,6 +298,7 @@ class Db(Session):
             assert self.execute(self._in_schema(query)) == [], rule
 
     def wipe(self) -> None:
+        self.forget()
         self.connection.execute(self._in_schema(_WIPE))
 
 

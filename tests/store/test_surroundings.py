@@ -31,7 +31,6 @@ def a_whole_life(db: Db, session: Session) -> list[tuple[Any, ...]]:
     session.execute("CREATE TEMP TABLE incoming OF foliot.new_job")
     session.execute("INSERT INTO incoming (type, delay) VALUES ('t', '1 day 02:03:04')")
     session.call("enqueue_from", source="incoming")
-    session.execute("DROP TABLE pg_temp.incoming")  # the session is used again
     held = {row.id: row for row in session.claim(epoch, 8)}
     session.value("heartbeat", epoch=epoch, running=[{"id": str(jobs[0]), "fence": held[jobs[0]].fence, "age": 12.5}])
     session.value("guard", id=jobs[0], fence=held[jobs[0]].fence)
