@@ -20,9 +20,11 @@ _EVERY_SERVER = Path(__file__).parent / "store"
 
 
 def pytest_configure() -> None:
-    """A script's `make test &` ignores Ctrl-C, and so would every program that a test starts and interrupts."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """`nohup make test` and a script's `make test &` ignore signals, and so would every program that a test starts.
+    One that is handled is what it always was for those."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 def pytest_report_header() -> list[str]:
