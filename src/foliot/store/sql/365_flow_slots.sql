@@ -2,7 +2,8 @@
 -- the first, which has made the second in it. From then on the second stands for the slot: for overlap, for the deadline, and for what became of it.
 -- Runs that were queued behind the first wait for the second. A tick reads under the timer's lock which job stands for a slot, so it is taken here too: no run is
 -- queued behind the first any more once this has looked for them.
-CREATE OR REPLACE FUNCTION hand_over_slot(id uuid, successor uuid) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION hand_over_slot(id uuid, successor uuid, now timestamptz DEFAULT NULL)
+RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
   j jobs;
@@ -15,6 +16,6 @@ BEGIN
   UPDATE dependencies d SET parent = hand_over_slot.successor FROM jobs c WHERE d.parent = j.id AND c.id = d.child AND c.schedule_id = j.schedule_id;
   IF FOUND THEN UPDATE jobs x SET awaited = true WHERE x.id = hand_over_slot.successor; END IF;
   IF (SELECT x.canceling FROM jobs x WHERE x.id = j.id) THEN   -- by the tick that this has waited for, say
-    PERFORM cancel_runs(ARRAY[hand_over_slot.successor], (SELECT c.reason FROM cancels c WHERE c.job_id = j.id), clock());
+    PERFORM cancel_runs(ARRAY[hand_over_slot.successor], (SELECT c.reason FROM cancels c WHERE c.job_id = j.id), coalesce(hand_over_slot.now, clock()));
   END IF;
 END $$;
