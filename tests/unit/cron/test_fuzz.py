@@ -81,8 +81,12 @@ def test_any_text_is_read_or_rejected_with_bounded_work(text: str) -> None:
 
 
 def shuffled(draw: random.Random) -> str:
-    """Random characters, random words, or a good pattern with some characters replaced."""
+    """Random characters or words, few or a thousand, or a good pattern with some characters replaced."""
     kind = draw.random()
+    if kind < 0.03:
+        return "".join(chr(draw.randrange(0x110000)) for _ in range(draw.randint(1, 60)))
+    if kind < 0.06:
+        return draw.choice(",|/-# ").join(draw.choices(WORDS, k=draw.randint(1, 250)))
     if kind < 0.3:
         return "".join(draw.choices(ALPHABET, k=draw.randint(0, 1100 if draw.random() < 0.05 else 30)))
     text = " ".join(draw.choices(WORDS, k=draw.randint(1, 8)))
