@@ -76,8 +76,8 @@ class ScheduleRecord:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleStats:
-    """All schedules in a few numbers. Late: due for longer than a minute, so nobody fires it; overdue: a run that should
-    have ended by now; capped: there are more than were counted."""
+    """All schedules in a few numbers. Late: due for longer than a minute, so nobody fires it; overdue: a run that
+    should have ended by now; capped: there are more than were counted."""
 
     schedules: int
     due: int
