@@ -126,13 +126,27 @@ def test_the_commands_from_end_to_end(shop: Foliot) -> None:
     assert shop.here("schedules", "remove", "mails", "--yes").stdout == "mails removed\n"
 
 
+def test_a_task_of_the_application_here_brings_its_options(shop: Foliot) -> None:
+    said = shop.here("schedules", "add", "west", "@daily", "--task", "report", "--arguments", '{"region": "us"}')
+    assert said.stdout.startswith("west added; next "), "no worker runs, but here is the task"
+    [found] = json.loads(shop.here("schedules", "list", "--json").stdout)
+    assert (found["payload"], found["max_attempts"]) == ({"region": "us"}, 2)
+    for verb in ("update", "run"):
+        said = shop.here("schedules", verb, "west", "--arguments", '{"reason": "us"}')
+        assert (said.returncode, "report: reason" in said.stderr) == (2, True)
+    assert shop.here("schedules", "update", "west", "--pattern", "0 0 30 2 *").stdout == (
+        "west updated; it is ended: foliot schedules why west\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "code", "what", "way_out"),
     [
         (["add", "x", "0 25 * * *", "--command", "SELECT 1"], 2, "'25' is not in 0 to 23", "^^"),
         (["add", "x", "@daily", "--tz", "Mars", "--command", "SELECT 1"], 2, "neither an IANA zone", "^^^^"),
         (["add", "x", "@daily", "--command", "SELEC 1"], 2, "does not parse", "SELEC"),
-        (["add", "x", "@daily"], 2, "needs a task or a command", "command="),
+        (["add", "x", "@daily"], 2, "What is it to run?", "--command"),
+        (["add", "x", "@daily", "--task", "report", "--arguments", '{"m": 1}'], 2, "report: m", "It takes ("),
         (["add", "x", "--every", "soon", "--command", "SELECT 1"], 2, "--every 'soon' is no duration", "1h30m"),
         (["add", "x", "--at", "soon", "--command", "SELECT 1"], 2, "'soon' is no instant", "2026-03-29"),
         (["add", "x", "--end", "2020-01-01", "--start", "2021-01-01", "--command", "x"], 2, "it ends", "Exchange"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from tests.store.harness import Db, End, Session
+from tests.store.harness import Db, End, Session, refused
 from tests.store.test_tick import add, at, jobs, tick_at, unblock
 
 
@@ -49,6 +49,25 @@ def test_what_is_queued_behind_a_chain_waits_for_the_whole_of_it(db: Db) -> None
                 break
     assert jobs(db) == []
     assert [slot.outcome for slot in db.rows("slots", "slot")] == ["succeeded"] * 3
+
+
+def test_a_chain_began_when_its_first_job_did(db: Db) -> None:
+    due_flow(db, 10)
+    epoch, session = db.node(), db.session()
+    (job,) = db.claim(epoch)
+    start_flow(db, session, job, steps=1)
+    session.commit()
+    (began,) = [slot.started_at for slot in db.rows("slots")]
+    assert began is not None
+    for outcome in ("succeeded", "failed"):
+        unblock(db)
+        ended = db.run(epoch, outcome, error={"kind": "permanent", "message": "x"} if outcome == "failed" else None)
+    assert ended == "dead"
+    (slot,) = db.rows("slots")
+    assert (slot.outcome, slot.started_at) == ("failed", began)
+    db.value("reschedule", id=slot.job_id)
+    (slot,) = db.rows("slots")
+    assert (slot.outcome, slot.started_at) == (None, began)
 
 
 def test_a_tick_and_the_start_of_a_chain_wait_for_each_other(db: Db) -> None:
@@ -109,3 +128,9 @@ def test_a_chain_that_starts_while_it_is_canceled_is_canceled(db: Db) -> None:
     for step in steps:
         db.expect(step, state="canceled")
     assert waiting(db) == [("foliot.flow_end", 10, None), ("foliot.flow", 11, "blocked")]
+
+
+def test_a_chain_takes_no_other_payload(db: Db) -> None:
+    add(db, type="foliot.flow", payload={"jobs": [], "ends": []})
+    with refused("FO003", "schedule 's' starts a chain, whose steps have their own payloads"):
+        db.value("run_schedule", name="s", payload={"jobs": []})

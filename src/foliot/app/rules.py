@@ -18,7 +18,7 @@ from foliot.app.rule_checks import check_known, check_name, check_storable, chec
 from foliot.app.task import Call, Options, Seconds, Task
 from foliot.cron.compiler import Policy
 from foliot.model.retry import Retry, seconds
-from foliot.model.schedule import FLOW, Missed, Overlap
+from foliot.model.schedule import FLOW, Missed, Overlap, ScheduleRecord
 
 Definition = dict[str, Any]
 FindTask = Callable[[str], Task[..., Any] | None]
@@ -115,8 +115,13 @@ def redefine(name: str, changes: Changes, find: FindTask) -> Definition:
     return definition
 
 
-def payload_of(task: Task[..., Any] | None, arguments: Mapping[str, Any]) -> Definition:
-    """The arguments of a task that stays; one that is not known here is not asked whether they fit."""
+def payload_of(found: ScheduleRecord, find: FindTask, arguments: Mapping[str, Any]) -> Definition:
+    """Other arguments for a schedule whose task stays; one that is not known here is not asked whether they fit."""
+    if found.type is None:
+        raise wrong(found.name, "it runs no task, so it takes no arguments")
+    if found.type == FLOW:
+        raise wrong(found.name, "it starts a chain, whose steps have theirs", "Give it another: task=chain(...).")
+    task = find(found.type)
     return dict(arguments) if task is None else orjson.loads(task.check(dict(arguments)))
 
 

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Unpack
 
 from foliot.app.handle import Job
-from foliot.app.rule_checks import wrong
 from foliot.app.rules import Changes, Definition, Rule, define, payload_of, redefine
 from foliot.client import plans_schedules as plans
 from foliot.client.plans import Plan
@@ -140,11 +139,7 @@ class Schedules:
         return Job(self._app, task, Enqueued(job, 0, True, False))
 
     def _payload(self, name: str, arguments: Mapping[str, Any], tenant: str) -> Plan[Definition]:
-        """Other arguments for a schedule whose task stays."""
-        found = yield from plans.get(name, tenant)
-        if found.type is None:
-            raise wrong(name, "it runs no task, so it takes no arguments")
-        return payload_of(self._app.tasks.get(found.type), arguments)
+        return payload_of((yield from plans.get(name, tenant)), self._app.tasks.get, arguments)
 
     def _ensure_known(self, definition: Definition) -> Plan[None]:
         wanted = definition.get("type")

@@ -12,7 +12,8 @@ from foliot.cli.jobs import AsJson, Usage, json_object
 from foliot.cli.output import command_group, print_json
 
 if TYPE_CHECKING:
-    from foliot.app.rules import Changes, Rule
+    from foliot.app.rules import Changes, FindTask, Rule
+    from foliot.cli.output import GlobalOptions
     from foliot.client.plans import Plan
     from foliot.model.schedule import ScheduleRecord
 
@@ -112,7 +113,12 @@ def add(
     """Add a schedule: by a pattern, --every, --at, or none of them (on demand)."""
     rule = options.rule_of(ctx.params, tz or "UTC") | _creator()
     rule.pop("pattern", None)
-    _print_written(ctx.obj.run(_adding(name, pattern, rule, tenant, unchecked=unchecked)), "added", as_json=as_json)
+    if not {"task", "command"} & rule.keys():
+        hint = "Give --task TYPE or --command 'SELECT ...'; --task none makes it an event and nothing else."
+        raise Usage("What is it to run?", hint=hint)
+    find = _tasks_here(ctx.obj) if rule.get("task") else _nowhere
+    written = ctx.obj.run(_adding(name, pattern, rule, tenant, find, unchecked=unchecked))
+    _print_written(written, "added", as_json=as_json)
 
 
 @app.command()
@@ -151,7 +157,8 @@ def update(
     as_json: AsJson = False,
 ) -> None:
     """Change what is given and leave the rest; `none` takes an option away. Takes effect at once."""
-    written = ctx.obj.run(_updating(name, ctx.params, tenant, unchecked=unchecked))
+    find = _tasks_here(ctx.obj) if task or arguments else _nowhere
+    written = ctx.obj.run(_updating(name, ctx.params, tenant, find, unchecked=unchecked))
     _print_written(written, "updated", as_json=as_json)
 
 
@@ -209,9 +216,12 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Enqueue a job of a schedule now, also of a disabled one."""
+    from foliot.app.rules import payload_of
     from foliot.client import plans_schedules as plans
 
     payload = None if arguments is None else json_object(arguments, "arguments")
+    if payload is not None:
+        payload = payload_of(ctx.obj.run(plans.get(name, tenant)), _tasks_here(ctx.obj), payload)
     job = ctx.obj.run(plans.run_now(name, payload, tenant))
     if as_json:
         print_json({"id": job})
@@ -266,30 +276,49 @@ def why(ctx: typer.Context, name: Name, tenant: Tenant = "default", as_json: AsJ
     raise typer.Exit(0 if reasons[0].fires else 1)
 
 
-def _adding(name: str, pattern: str | None, rule: Any, tenant: str, *, unchecked: bool) -> Plan[ScheduleRecord]:
+def _tasks_here(given: GlobalOptions) -> FindTask:
+    """Those of the application, if it is found here: they know their parameters, their queue and their retries."""
+    from foliot.cli.discovery import find_quietly
+
+    found = find_quietly(given.settings().app)
+    if found is None:
+        return _nowhere
+    found[0].handlers()  # also finds those that are declared in other modules
+    return found[0].tasks.get
+
+
+def _nowhere(type: str) -> None:
+    """No task is asked for, or there is no application."""
+
+
+def _adding(
+    name: str, pattern: str | None, rule: Any, tenant: str, find: FindTask, *, unchecked: bool
+) -> Plan[ScheduleRecord]:
     from foliot.app.rules import define
     from foliot.client import plans_schedules as plans
 
     given: Rule = rule
-    definition = define(name, pattern, given, lambda _: None, tenant)
+    definition = define(name, pattern, given, find, tenant)
     if not unchecked:
-        yield from _ensure_known(definition)
+        yield from _ensure_known(definition, find)
     return (yield from plans.add(definition))
 
 
-def _updating(name: str, params: dict[str, Any], tenant: str, *, unchecked: bool) -> Plan[ScheduleRecord]:
-    from foliot.app.rules import redefine
+def _updating(
+    name: str, params: dict[str, Any], tenant: str, find: FindTask, *, unchecked: bool
+) -> Plan[ScheduleRecord]:
+    from foliot.app.rules import payload_of, redefine
     from foliot.client import plans_schedules as plans
 
     before = yield from plans.get(name, tenant)
     changes: Changes = options.rule_of(params, params.get("tz") or before.tz)  # type: ignore[assignment]
     if not changes:
         raise Usage("Nothing to change.", hint="`foliot schedules update --help` lists the options.")
-    definition = redefine(name, changes, lambda _: None)
+    definition = redefine(name, changes, find)
     if "task" not in changes and changes.get("arguments") is not None:
-        definition["payload"] = changes["arguments"]
+        definition["payload"] = payload_of(before, find, changes["arguments"])
     if not unchecked:
-        yield from _ensure_known(definition)
+        yield from _ensure_known(definition, find)
     return (yield from plans.update(name, definition, tenant))
 
 
@@ -302,10 +331,10 @@ def _creator() -> dict[str, str]:
         return {}
 
 
-def _ensure_known(definition: dict[str, Any]) -> Plan[None]:
+def _ensure_known(definition: dict[str, Any], find: FindTask) -> Plan[None]:
     from foliot.client import plans_schedules as plans
 
-    if definition.get("type") is None:
+    if definition.get("type") is None or find(definition["type"]) is not None:
         return
     try:
         yield from plans.ensure_known(definition["type"])
@@ -322,4 +351,5 @@ def _print_written(found: ScheduleRecord, verb: str, *, as_json: bool) -> None:
     if found.next_run is not None:
         typer.echo(f"{found.name} {verb}; next {local(found.next_run)} ({until(found.next_run)})")
     else:
-        typer.echo(f"{found.name} {verb}; it is {found.status.replace('_', ' ')}")
+        more = f": foliot schedules why {found.name}" if found.status == "ended" else ""
+        typer.echo(f"{found.name} {verb}; it is {found.status.replace('_', ' ')}{more}")

@@ -168,7 +168,7 @@ SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off 
 #variable_conflict use_column
 BEGIN
   UPDATE slots s SET outcome = CASE f.state WHEN 'succeeded' THEN coalesce(f.outcome, 'succeeded') WHEN 'canceled' THEN 'canceled' ELSE coalesce(f.outcome, 'failed') END,
-      finished_at = f.finished_at, started_at = f.started_at, epoch = f.epoch, error = left(f.error->>'message', 1000),
+      finished_at = f.finished_at, started_at = coalesce(s.started_at, f.started_at), epoch = f.epoch, error = left(f.error->>'message', 1000),
       reason = CASE WHEN f.outcome = 'skipped' THEN left(f.error->>'message', 1000) END
     FROM finished_jobs f WHERE f.id = ANY (close_slots.ids) AND f.finished_at = close_slots.t
       AND s.schedule_id = f.schedule_id AND s.slot = coalesce(f.slot, f.created_at) AND s.job_id = f.id;
@@ -178,6 +178,7 @@ END $$;
 CREATE OR REPLACE FUNCTION reopen_slot(schedule_id bigint, slot timestamptz, job_id uuid) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 BEGIN
-  UPDATE slots s SET outcome = NULL, finished_at = NULL, started_at = NULL, epoch = NULL, error = NULL, reason = NULL
+  UPDATE slots s SET outcome = NULL, finished_at = NULL, epoch = NULL, error = NULL, reason = NULL,
+      started_at = (SELECT s.started_at FROM jobs j WHERE j.id = reopen_slot.job_id AND j.type = 'foliot.flow_end')   -- a chain began when its first step did
     WHERE s.schedule_id = reopen_slot.schedule_id AND s.slot = reopen_slot.slot AND s.job_id = reopen_slot.job_id;
 END $$;

@@ -164,8 +164,9 @@ DECLARE
 BEGIN
   SELECT * INTO s FROM schedules x WHERE x.tenant = run_schedule.tenant AND x.name = run_schedule.name;
   IF NOT FOUND THEN RETURN NULL; END IF;
-  IF jsonb_typeof(run_schedule.payload) <> 'object' OR run_schedule.payload IS NOT NULL AND s.type IS NULL THEN
+  IF jsonb_typeof(run_schedule.payload) <> 'object' OR run_schedule.payload IS NOT NULL AND coalesce(s.type, 'foliot.flow') = 'foliot.flow' THEN
     RAISE EXCEPTION '%', CASE WHEN s.type IS NULL THEN format('schedule %L runs no task, so it takes no payload', s.name)
+      WHEN s.type = 'foliot.flow' THEN format('schedule %L starts a chain, whose steps have their own payloads', s.name)
       ELSE 'payload must be a JSON object, one key per parameter' END USING ERRCODE = 'FO003';
   END IF;
   job := run_apart(s.id, 'hand', run_schedule.payload, t);

@@ -12,7 +12,7 @@ BEGIN
   IF j.schedule_id IS NULL THEN RETURN; END IF;
   PERFORM FROM timers x WHERE x.schedule_id = j.schedule_id FOR NO KEY UPDATE;
   UPDATE jobs x SET schedule_id = j.schedule_id, slot = j.slot, created_at = j.created_at WHERE x.id = hand_over_slot.successor;
-  UPDATE slots s SET job_id = hand_over_slot.successor WHERE s.schedule_id = j.schedule_id AND s.slot = coalesce(j.slot, j.created_at) AND s.job_id = j.id;
+  UPDATE slots s SET job_id = hand_over_slot.successor, started_at = coalesce(s.started_at, clock()) WHERE s.schedule_id = j.schedule_id AND s.slot = coalesce(j.slot, j.created_at) AND s.job_id = j.id;
   UPDATE dependencies d SET parent = hand_over_slot.successor FROM jobs c WHERE d.parent = j.id AND c.id = d.child AND c.schedule_id = j.schedule_id;
   IF FOUND THEN UPDATE jobs x SET awaited = true WHERE x.id = hand_over_slot.successor; END IF;
   IF (SELECT x.canceling FROM jobs x WHERE x.id = j.id) THEN   -- by the tick that this has waited for, say
