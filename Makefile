@@ -45,11 +45,12 @@ bench: $(STAMP)  ## ours and the peers', side by side on one server (an hour; in
 	benchmarks/install.sh
 	$(BIN)/python -m benchmarks
 
-bench-cron: $(STAMP)  ## the cron engines: Python's beside its peers, SQL's over 100,000 schedules
+bench-cron: $(STAMP)  ## the cron engines: Python's beside its peers, SQL's over 100,000 schedules, the worst texts
 	@test -x .bench-env/cron/bin/python || $(PYTHON) -m venv .bench-env/cron
 	.bench-env/cron/bin/python -m pip install --quiet --disable-pip-version-check cronsim croniter 'apscheduler<4' tzdata
 	.bench-env/cron/bin/python benchmarks/cron_bench.py
 	$(BIN)/python benchmarks/cron_sql_bench.py
+	$(BIN)/python -m benchmarks.cron_texts_bench
 
 bench-schedules: $(STAMP)  ## ticks beside the bulk rate, a tick among a million schedules, the lag from slot to handler
 	$(BIN)/python -m benchmarks.schedules_bench

@@ -23,6 +23,8 @@ _LIKE_ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*/[A-Za-z].*", re.DOTALL)  # a s
 
 def extension_kind(token: Token, *, trailing: bool) -> str | None:
     """Which extension a word is, if it is one. Behind the fields a zone needs no prefix when it has a slash."""
+    if token.text < "A":  # digits, `*` and `@` come before letters
+        return None
     if token.text.startswith(_ZONE_PREFIXES) or (trailing and _LIKE_ZONE.fullmatch(token.text)):
         return ZONE
     if token.text.startswith(_WEEKS_PREFIX):

@@ -492,15 +492,16 @@ DECLARE
   range int[];
   size int;                                              -- from the first to the last year of an item
   period int;
-  row bit(1054);                                         -- every step-th bit, from the last on
-  years bit(1054) := 0::bit(1054);
+  row varbit;                                            -- every step-th bit of 1054, from the last on
+  years varbit := 0::bit(1054);
 BEGIN
   FOREACH item IN ARRAY CASE WHEN length(word) BETWEEN 1 AND 59 THEN string_to_array(word, ',') ELSE cron_items(word) END LOOP
     IF item ~ '^(19[7-9][0-9]|2[0-9]{3})$' THEN
       years := years | (1::bit(1054) << item::int - 1970);
       CONTINUE;
     END IF;
-    range := cron_item(item, 'year', 1970, 3000, 0, '{}', p, n, w, CASE word WHEN item THEN 0 ELSE cron_item_place(word, item) END);
+    range := CASE WHEN item ~ '^[*]/[1-9][0-9]{0,3}$' THEN ARRAY[1970, 3000, substr(item, 3)::int]
+      ELSE cron_item(item, 'year', 1970, 3000, 0, '{}', p, n, w, CASE word WHEN item THEN 0 ELSE cron_item_place(word, item) END) END;
     size := range[2] - range[1] + 1;
     row := cron_steps(range[3])::bit(1054);
     period := range[3] * greatest((61 + range[3]) / range[3], 1);
