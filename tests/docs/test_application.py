@@ -23,13 +23,14 @@ def test_the_program_runs(schema_database: str, tmp_path: Path) -> None:
         (tmp_path / named[1]).write_text(text)
     program = (tmp_path / "program.py").read_text() + _AT_THE_END
     said = run_program(program, tmp_path, {"DATABASE_URL": schema_database}).splitlines()
-    assert said[0] == "['hello to a@b.c', 7, 'r-7']"
+    assert said[0] == "['hello to a@b.c', Decimal('2.00'), 7, 'r-7']"
     assert said[1] == "charged 1 times"
     assert "('mail.send', 'succeeded')" in said[2]
     assert "'mail.send begins', 'mail.send ends', 'mail.send is new'" in said[3]
     with psycopg.connect(schema_database) as connection:
         rows = connection.execute("SELECT type, created_by, result FROM foliot.job ORDER BY type").fetchall()
     assert rows == [
+        ("billing.bill", "the shop", "2.00"),
         ("mail.send", "the shop", "hello to a@b.c"),
         ("request.traced", "the shop", "r-7"),
         ("resources.charge", "the shop", 7),

@@ -102,7 +102,12 @@ def group(*steps: Call[R] | Flow[R]) -> Flow[R]:
 
 def flat(steps: Iterable[Call[Any] | Flow[Any]]) -> list[Call[Any]]:
     """All calls of these."""
-    return [call for step in steps for call in (step.calls if isinstance(step, Flow) else (step,))]
+    found: list[Call[Any]] = []
+    for step in steps:
+        if not isinstance(step, Call | Flow):
+            raise TypeError(f"enqueue_many() takes calls, task.bind(...), and flows; not {step!r}")
+        found += step.calls if isinstance(step, Flow) else (step,)
+    return found
 
 
 def new_jobs(calls: list[Call[Any]]) -> list[NewJob]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, NotRequired, Required, get_type_hints
 
+from foliot.app.survival import lost, nothing_is_lost
 from foliot.errors import FoliotError
 from foliot.worker.handlers import BadPayload
 
@@ -95,13 +96,30 @@ class Signature:
     def _to_json(self, arguments: dict[str, Any]) -> bytes:
         try:
             raw: bytes = self._adapter.serializer.to_json(arguments)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidPayload(
                 f"{self._name}: {_which(arguments, self._adapter)} cannot be stored as JSON: {error}."
             ) from None
         if _SUSPECT.search(raw):
             _refuse_unstorable(self._adapter.dump_python(arguments, mode="json"), "", self._name)
+        if not self._is_safe:
+            self._refuse_lost(arguments, raw)
         return raw
+
+    def _refuse_lost(self, arguments: dict[str, Any], raw: bytes) -> None:
+        try:
+            back = self._adapter.validator.validate_json(raw)
+        except ValueError as error:
+            raise InvalidPayload(f"{self._name}: what arrives would not fit: {_explain(error)}.") from None
+        for where, what in lost(arguments, back, ""):
+            raise InvalidPayload(
+                f"{self._name}: {where} does not survive the way to the worker: {what}.",
+                hint=f"Annotate it with its type, or send something else. It takes {self._signature}.",
+            )
+
+    @cached_property
+    def _is_safe(self) -> bool:
+        return nothing_is_lost(self._adapter.core_schema)
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
@@ -161,7 +179,10 @@ def _explain(error: ValueError) -> str:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:
+        text = f"a {type(value).__name__} too deep to be shown"
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
@@ -170,7 +191,7 @@ def _which(arguments: dict[str, Any], adapter: Any) -> str:
     for name, value in arguments.items():
         try:
             adapter.dump_json({name: value})
-        except ValueError:
+        except (ValueError, RecursionError):
             return f"{name}={_short(value)}"
     return "the payload"
 

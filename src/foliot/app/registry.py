@@ -77,6 +77,9 @@ class Registry:
         **options: Any,
     ) -> Task[..., Any]:
         chosen = Options().changed(**options)
+        if isinstance(aliases, str) or version < 1:
+            what = f"aliases={aliases!r}" if isinstance(aliases, str) else f"version={version!r}"
+            raise ValueError(f"@app.task({what}): aliases is a list of names, version a whole number from 1 on")
         task = class_for(function)(
             self, function, type=type, options=chosen, version=version, aliases=tuple(aliases), executor=executor
         )

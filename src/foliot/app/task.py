@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property, partial, update_wrapper
 from pathlib import Path
+from types import UnionType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
-Seconds = float | timedelta
+Seconds = int | float | timedelta
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 NOBODY = UUID(int=0)
 LONGEST = 1e10  # seconds; beyond it no interval can be made
@@ -80,11 +81,8 @@ class Options:
         if unknown:
             names = ", ".join(field.name for field in dataclasses.fields(self))
             raise TypeError(f"there is no option {', '.join(sorted(unknown))}; the options are {names}")
-        if (at := more.get("run_at")) is not None and at.tzinfo is None:
-            raise ValueError(f"run_at={at!r} has no time zone; give one, such as datetime.now(timezone.utc)")
-        for name in ("delay", "timeout", "idempotency_window"):
-            if (value := more.get(name)) is not None and not abs(seconds(value)) < LONGEST:
-                raise InvalidOption(f"{name}={value!r} is no duration.", hint="Give seconds or a timedelta.")
+        for name, value in more.items():
+            _check_option(name, value)
         if "depends_on" in more:
             more["depends_on"] = parents_of(more["depends_on"])
         return dataclasses.replace(self, **more)
@@ -115,6 +113,33 @@ class Options:
         )
         version = NewJob._fields.index("version")
         return job[3:version], job[version + 1 :]
+
+
+_DURATIONS = ("delay", "timeout", "idempotency_window")
+_KINDS: dict[str, tuple[type | UnionType, str]] = {
+    "queue": (str, "the name of a queue"),
+    "priority": (int, "a whole number"),
+    "run_at": (datetime | None, "a datetime"),
+    "tenant": (str, "a tenant's name"),
+    "retry": (Retry, "a policy, such as Retry(max_attempts=3)"),
+    "idempotency_key": (str | None, "a text"),
+    "strict": (bool, "True or False"),
+    "id": (UUID | None, "a UUID"),
+    **dict.fromkeys(_DURATIONS, (Seconds | None, "seconds or a timedelta")),
+}
+
+
+def _check_option(name: str, value: Any) -> None:
+    kind, what = _KINDS.get(name, (object, ""))
+    fits = isinstance(value, kind)
+    if not fits:
+        raise InvalidOption(f"{name}={value!r} cannot be.", hint=f"Give {what}.")
+    if name == "run_at" and value is not None and value.tzinfo is None:
+        raise ValueError(f"run_at={value!r} has no time zone; give one, such as datetime.now(timezone.utc)")
+    if name in _DURATIONS and value is not None and not abs(seconds(value)) < LONGEST:
+        raise InvalidOption(f"{name}={value!r} is no duration.", hint=f"Give {what}.")
+    if name == "priority" and not -(2**31) <= value < 2**31:
+        raise InvalidOption(f"priority={value!r} is out of range.", hint="It has 32 bits; higher runs first.")
 
 
 class Choices(TypedDict, total=False):
@@ -296,6 +321,8 @@ def task_type(function: Callable[..., Any]) -> str:
 def _kind(function: Callable[..., Any], executor: str | None, name: str) -> Kind:
     if executor not in (None, "thread", "process"):
         raise ValueError(f"task {name}: executor={executor!r} must be 'thread' or 'process'")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"task {name}: a generator cannot be a task, since nobody would ask for what it yields")
     if inspect.iscoroutinefunction(function):
         if executor is not None:
             raise TypeError(

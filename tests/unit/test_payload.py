@@ -1,0 +1,238 @@
+"""Arguments on their way through JSON: what arrives is what was sent, or it is refused where it is sent."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from foliot import App, Retry
+from foliot.app.payload import InvalidPayload, Signature
+from foliot.app.task import InvalidOption
+from foliot.worker.handlers import BadPayload
+
+app = App("postgresql://nobody@127.0.0.1:1/nowhere")
+
+
+class Colour(enum.Enum):
+    RED = "r"
+
+
+class Size(NamedTuple):
+    width: int
+    unit: str
+
+
+class Item(BaseModel):
+    name: str
+    price: Decimal
+    notes: dict[str, Any] = {}
+
+
+class Special(Item):
+    discount: int
+
+
+@dataclass
+class Order:
+    id: UUID
+    items: list[Item]
+    colour: Colour
+    placed: datetime
+    weight: float = 1.0
+
+
+def everything(
+    order: Order,
+    wait: timedelta,
+    tags: set[str],
+    size: Size,
+    pair: tuple[int, str],
+    day: date,
+    at: time | None,
+    where: Path,
+    kind: Literal["a", "b"] = "a",
+    **more: int,
+) -> None: ...
+
+
+def untyped(value) -> None: ...  # type: ignore[no-untyped-def]
+
+
+def loose(value: Any) -> None: ...
+
+
+def with_item(item: Item) -> None: ...
+
+
+def with_order(order: Order) -> None: ...
+
+
+def ordinary(
+    number: int,
+    text: str,
+    when: datetime,
+    key: UUID,
+    some: list[Decimal] | None = None,
+    by: dict[str, date] | None = None,
+) -> None: ...
+
+
+def through(function: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    signature = Signature(function, function.__name__)
+    return signature.decode(signature.encode(args, kwargs))
+
+
+ORDER = Order(uuid4(), [Item(name="tea", price=Decimal("1.10"))], Colour.RED, datetime(2026, 3, 1, tzinfo=UTC))
+
+
+def test_what_has_a_type_arrives_as_it_was_sent() -> None:
+    sent = {
+        "order": ORDER,
+        "wait": timedelta(days=-1, microseconds=3),
+        "tags": {"a", "b"},
+        "size": Size(3, "cm"),
+        "pair": (1, "x"),
+        "day": date(2026, 3, 1),
+        "at": None,
+        "where": Path("/tmp"),
+        "extra": 3,
+    }
+    arrived = through(everything, **sent)
+    assert arrived == sent
+    assert {name: type(value) for name, value in arrived.items()} == {name: type(value) for name, value in sent.items()}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(st.characters(exclude_characters="\0"))
+    | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.text(st.characters(exclude_characters="\0")), inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@given(JSON)
+def test_whatever_is_json_arrives_where_no_type_is_known(value: Any) -> None:
+    assert through(untyped, value) == {"value": value}
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (
+            datetime(2026, 3, 1, tzinfo=UTC),
+            "value does not survive the way to the worker: a datetime would arrive as a str",
+        ),
+        (Decimal("1.1"), "a Decimal would arrive as a str"),
+        ({1, 2}, "a set would arrive as a list"),
+        (uuid4(), "a UUID would arrive as a str"),
+        (ORDER, "an Order would arrive as a dict"),
+        (Item(name="tea", price=Decimal(1)), "an Item would arrive as a dict"),
+        ({"deep": [{"when": date(2026, 3, 1)}]}, "value.deep[0].when does not survive"),
+        ({1: "one"}, "its keys would arrive as text"),
+        (float("nan"), "nan would arrive as None"),
+        ([float("inf")], "value[0] does not survive the way to the worker: inf would arrive as None"),
+        (2**63, "needs more than 64 bits"),
+        ("a\0b", "no NUL character"),
+        ("\ud800", "cannot be stored as JSON"),
+        (object(), "cannot be stored as JSON"),
+        (b"\xff", "cannot be stored as JSON"),
+    ],
+    ids=[
+        "datetime",
+        "decimal",
+        "set",
+        "uuid",
+        "dataclass",
+        "model",
+        "deep",
+        "keys",
+        "nan",
+        "inf",
+        "64",
+        "nul",
+        "half",
+        "object",
+        "bytes",
+    ],
+)
+@pytest.mark.parametrize("function", [untyped, loose], ids=["no type", "Any"])
+def test_what_would_arrive_as_something_else_is_refused(function: Any, value: Any, why: str) -> None:
+    with pytest.raises(InvalidPayload) as error:
+        through(function, value)
+    assert error.value.message.startswith(f"{function.__name__}: value")
+    assert why in error.value.message
+
+
+def test_what_is_lost_inside_of_a_model_is_named() -> None:
+    with pytest.raises(InvalidPayload, match=r"item\.notes\.when .* a datetime would arrive as a str"):
+        through(with_item, Item(name="tea", price=Decimal(1), notes={"when": datetime.now(UTC)}))
+    with pytest.raises(InvalidPayload, match=r"item .* a Special would arrive as an Item"):
+        through(with_item, Special(name="tea", price=Decimal(1), discount=3))
+    with pytest.raises(InvalidPayload, match=r"order\.weight"):
+        through(with_order, Order(ORDER.id, [], Colour.RED, ORDER.placed, weight=float("nan")))
+
+
+def test_one_that_is_nested_without_end_is_refused() -> None:
+    value: list[Any] = []
+    for _ in range(5000):
+        value = [value]
+    with pytest.raises(InvalidPayload, match="untyped: value=a list too deep to be shown"):
+        through(untyped, value)
+
+
+def test_ordinary_types_are_not_looked_at_twice() -> None:
+    assert Signature(ordinary, "ordinary")._is_safe
+    assert not any(Signature(each, "x")._is_safe for each in (untyped, loose, with_item, everything))
+
+
+def test_a_payload_that_does_not_fit_is_bad_when_it_is_run() -> None:
+    with pytest.raises(BadPayload, match="number: input should be a valid integer"):
+        Signature(ordinary, "ordinary").decode(b'{"number": "x", "text": "", "when": 0, "key": "no"}')
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"priority": "high"}, "whole number"),
+        ({"priority": 2**31}, "32 bits"),
+        ({"queue": None}, "name of a queue"),
+        ({"run_at": "tomorrow"}, "a datetime"),
+        ({"delay": "5"}, "seconds or a timedelta"),
+        ({"timeout": float("nan")}, "seconds or a timedelta"),
+        ({"retry": 3}, r"Retry\(max_attempts=3\)"),
+        ({"id": "x"}, "a UUID"),
+    ],
+    ids=str,
+)
+def test_an_option_that_cannot_be_is_refused_where_it_is_given(options: dict[str, Any], why: str) -> None:
+    task = app.task(type=f"options {options}")(loose)
+    with pytest.raises(InvalidOption, match=why):
+        task.using(**options)
+
+
+def test_what_can_be_no_task_is_refused_when_it_is_declared() -> None:
+    with pytest.raises(InvalidOption, match="Retry"):
+        app.task(retry=3)(loose)  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="aliases is a list of names"):
+        app.task(aliases="old.name")(loose)
+    with pytest.raises(ValueError, match="from 1 on"):
+        app.task(version=0)(loose)
+
+    def generator() -> Any:
+        yield 1
+
+    with pytest.raises(TypeError, match="a generator cannot be a task"):
+        app.task(generator)
+    with pytest.raises(TypeError, match=r"enqueue_many\(\) takes calls"):
+        app.enqueue_many([app.task(retry=Retry())(loose)])
