@@ -215,6 +215,37 @@ async def test_a_known_key_with_another_payload_is_told_of_in_the_midst_of_other
     assert sorted(job.payload["amount"] for job in await bench.app.jobs.alist()) == [1, 2]  # all or none
 
 
+def test_what_cannot_stand_around_is_refused_where_it_is_registered() -> None:
+    app = App("postgresql://x/y")
+
+    def plain(job: Any) -> None: ...
+
+    async def on_loop(job: Any) -> AsyncGenerator[None, None]:
+        yield
+
+    def blocking(app: Any) -> Generator[None, None, None]:
+        yield
+
+    for wrong in (plain, on_loop):
+        with pytest.raises(TypeError, match=r"around_run takes a plain `def` that yields once, which .* is not"):
+            app.around_run(wrong)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="around_enqueue takes a plain `def`"):
+            app.around_enqueue(wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"lifespan takes an `async def` that yields once, which .*blocking is not"):
+        app.lifespan(blocking)  # type: ignore[arg-type]
+
+
+def test_one_around_an_enqueue_that_forgets_the_job_is_named() -> None:
+    app = App("postgresql://x/y")
+
+    @app.around_enqueue
+    def forgets(job: NewJob) -> Any:
+        yield
+
+    with pytest.raises(TypeError, match="forgets yields None; it must yield the job"):
+        app.enqueue("anything")
+
+
 def test_an_unknown_event_is_refused() -> None:
     with pytest.raises(ValueError, match="job_died"):
         App("postgresql://x/y").on("job_dies")(lambda **_: None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import AsyncGenerator
 
 import pytest
 
@@ -44,3 +45,23 @@ async def test_a_node_without_a_database_says_so(bench: Workbench) -> None:
     with pytest.raises(NoDatabase, match="nothing listens"):
         async with App("postgresql://127.0.0.1:1/x", lease=1).node():
             pass
+
+
+def test_what_ends_a_node_is_raised_where_its_block_ends(bench: Workbench) -> None:
+    @bench.app.lifespan
+    async def cannot_close(app: App) -> AsyncGenerator[None, None]:
+        yield
+        raise OSError("cannot close")
+
+    with pytest.raises(OSError, match="cannot close"), bench.app.node():
+        pass
+    with pytest.raises(LookupError, match="of the block"), bench.app.node():
+        raise LookupError("of the block")
+
+
+def test_a_node_is_entered_once(bench: Workbench) -> None:
+    node = bench.app.node()
+    with node:
+        pass
+    with pytest.raises(RuntimeError, match="makes another"), node:
+        pass

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from foliot.app import staging
-from foliot.app.around import Around, AroundEnqueue, AroundRun
+from foliot.app.around import Around, AroundEnqueue, AroundRun, refuse_unless_generator
 from foliot.app.flows import Flow, flat, new_jobs
 from foliot.app.handle import Job
 from foliot.app.hosting import HostedNode
@@ -127,16 +127,19 @@ class App(Registry):
 
     def around_run(self, function: AroundRun) -> AroundRun:
         """Around every handler: a generator function of the job, which yields once. The first one is the outermost."""
+        refuse_unless_generator(function, "@app.around_run")
         self.around.runs.append(function)
         return function
 
     def around_enqueue(self, function: AroundEnqueue) -> AroundEnqueue:
         """Around every enqueue: a generator function of the new job; it yields the one to send, and gets the answer."""
+        refuse_unless_generator(function, "@app.around_enqueue")
         self.around.enqueues.append(function)
         return function
 
     def lifespan(self, function: Lifespan) -> Lifespan:
         """An async generator function around the life of each worker process; what it yields is `app.state`."""
+        refuse_unless_generator(function, "@app.lifespan", of_loop=True)
         self._lifespan = function
         return function
 

@@ -10,6 +10,7 @@ registered is the outermost.
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextvars import ContextVar
 from functools import wraps
@@ -84,7 +85,13 @@ class Around:
             job = self._with_context(job)
         for each in self.enqueues:
             generator = each(job)
-            job = next(generator)
+            told = next(generator, None)
+            if not isinstance(told, NewJob):
+                name = getattr(each, "__qualname__", repr(each))
+                raise TypeError(
+                    f"@app.around_enqueue: {name} yields {told!r}; it must yield the job that is to be sent"
+                )
+            job = told
             entered.append(generator)
         return job
 
@@ -104,6 +111,15 @@ class Around:
                 f"A propagated context variable of {job.type} cannot be stored as JSON: {error}.",
                 hint=f"These travel with a job: {', '.join(self._propagate)}.",
             ) from None
+
+
+def refuse_unless_generator(function: Any, where: str, *, of_loop: bool = False) -> None:
+    """Where it is registered: in a worker it would fail every job."""
+    right = inspect.isasyncgenfunction(function) if of_loop else inspect.isgeneratorfunction(function)
+    if not right:
+        name = getattr(function, "__qualname__", repr(function))
+        what = "an `async def` that yields once" if of_loop else "a plain `def` that yields once"
+        raise TypeError(f"{where} takes {what}, which {name} is not")
 
 
 class Sending:

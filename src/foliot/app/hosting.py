@@ -6,6 +6,7 @@ No signal is taken and nothing is printed. On the way out the node drains: runni
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from foliot.app.application import App
     from foliot.node import Node
     from foliot.postgres.schema_status import Status
+
+logger = logging.getLogger("foliot.node")
 
 
 class HostedNode:
@@ -30,6 +33,8 @@ class HostedNode:
         self._error: BaseException | None = None
 
     async def __aenter__(self) -> Self:
+        if self._node is not None:
+            raise _entered_before()
         await asyncio.to_thread(ensure_usable, self._app)
         self._node = make_node(self._app, **self._settings)
         self._running = asyncio.create_task(self._node.run())
@@ -48,6 +53,8 @@ class HostedNode:
         await self._running
 
     def __enter__(self) -> Self:
+        if self._thread is not None:
+            raise _entered_before()
         self._thread = threading.Thread(target=self._run_in_thread, name="foliot-node", daemon=True)
         self._thread.start()
         self._started.wait()
@@ -55,16 +62,21 @@ class HostedNode:
             raise self._error
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, raised: BaseException | None, __: object) -> None:
         assert self._thread is not None
         if self._loop is not None and self._node is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._node.drain)
         self._thread.join()
+        if self._error is None:
+            return
+        if raised is None:
+            raise self._error
+        logger.error("The node has failed", exc_info=self._error)  # what the block raised is not to be hidden
 
     def _run_in_thread(self) -> None:
         try:
             asyncio.run(self._stay())
-        except BaseException as error:  # noqa: BLE001  (told to whoever waits for the start)
+        except BaseException as error:  # noqa: BLE001  (told to whoever waits for the start, or leaves)
             self._error = error
         finally:
             self._started.set()
@@ -75,6 +87,10 @@ class HostedNode:
             self._started.set()
             assert self._running is not None
             await asyncio.shield(self._running)
+
+
+def _entered_before() -> RuntimeError:
+    return RuntimeError("this node was entered before; app.node() makes another")
 
 
 def ensure_usable(app: App) -> Status:
