@@ -62,6 +62,33 @@ def test_preview_draws_a_month_and_marks_the_clock_change(foliot: Foliot) -> Non
     days = done.stdout.splitlines()
     week = next(n for n, line in enumerate(days) if line.split()[:1] == ["2"])
     assert days[week + 1].split() == ["1", "1", "1", "1", "1", ".", "."]
+    assert days[-1] == "* 29 March 2026: in Europe/Berlin the clock goes from 02:00 to 03:00"
+
+
+def test_preview_at_the_ends_of_time_and_of_a_day_that_never_was(foliot: Foliot) -> None:
+    last = foliot("cron", "preview", "0 9 * * *", "--after", "9999-12-01", "--months", "3")
+    assert last.stdout.count("9999") == 1
+    assert "+ " not in last.stdout.replace("    +:", "")
+    samoa = foliot("cron", "preview", "0 9 * * * TZ:Pacific/Apia", "--after", "2011-12-01", "--months", "1")
+    assert "30*" in samoa.stdout
+    assert "from 30 December 00:00 to 31 December 00:00" in samoa.stdout
+
+
+def test_a_pattern_without_quotes_is_told_about_the_shell(foliot: Foliot) -> None:
+    done = foliot("cron", "next", "0", "9", "setup.py", "setup.py", "MON")
+    assert done.returncode == 2
+    assert "without quotes the shell takes it apart" in " ".join(done.stderr.split())
+
+
+def test_an_offset_is_a_zone_for_the_instant_too(foliot: Foliot) -> None:
+    done = foliot("cron", "next", "0 9 * * *", "--tz", "+05:30", "--after", "2025-01-01", "--json")
+    assert done.stdout.split() == ["[", '"2025-01-01T03:30:00Z"', "]"]
+
+
+def test_between_says_when_it_leaves_some_out(foliot: Foliot) -> None:
+    done = foliot("cron", "between", "* * * * *", "2025-01-01", "2025-01-02", "--limit", "3", "--json")
+    assert (done.stdout.count("2025"), done.returncode) == (3, 0)
+    assert done.stderr.strip() == "and more: these are the first 3, as --limit says"
 
 
 @pytest.mark.parametrize(

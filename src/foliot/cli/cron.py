@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer.core import TyperCommand
 
 from foliot.cli.output import command_group, print_json
 from foliot.errors import FoliotError
@@ -27,7 +27,22 @@ class Usage(FoliotError):
     exit_code = 2
 
 
-@app.command("next")
+class TakesPattern(TyperCommand):
+    """A command that knows why it got more arguments than it takes."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:  # click's, or that of the copy that newer versions of Typer have
+            if "extra argument" in getattr(error, "message", ""):
+                error.message += (  # type: ignore[attr-defined]
+                    "\nA pattern is one argument: without quotes the shell takes it apart,"
+                    " and puts the names of files in place of its stars."
+                )
+            raise
+
+
+@app.command("next", cls=TakesPattern)
 def next_(
     pattern: Pattern,
     tz: Zone = "UTC",
@@ -41,7 +56,7 @@ def next_(
     print_instants(cron.upcoming(count, instant(after, tz)), as_json=as_json)
 
 
-@app.command()
+@app.command(cls=TakesPattern)
 def prev(
     pattern: Pattern,
     tz: Zone = "UTC",
@@ -59,7 +74,7 @@ def prev(
     print_instants(found, as_json=as_json)
 
 
-@app.command()
+@app.command(cls=TakesPattern)
 def between(
     pattern: Pattern,
     start: Annotated[str, typer.Argument(help="From this instant on.")],
@@ -72,17 +87,20 @@ def between(
     """Show every time a pattern fires between two instants."""
     from itertools import islice
 
-    found = _cron(pattern, tz, dst).between(instant(start, tz), instant(end, tz))
-    print_instants(list(islice(found, limit)), as_json=as_json)
+    runs = _cron(pattern, tz, dst).between(instant(start, tz), instant(end, tz))
+    found = list(islice(runs, limit))
+    print_instants(found, as_json=as_json)
+    if next(runs, None) is not None:
+        typer.echo(f"and more: these are the first {limit:,}, as --limit says", err=True)
 
 
-@app.command()
+@app.command(cls=TakesPattern)
 def explain(pattern: Pattern, tz: Zone = "UTC", dst: Dst = "default") -> None:
     """Say in English what a pattern means."""
     typer.echo(_cron(pattern, tz, dst).explain())
 
 
-@app.command()
+@app.command(cls=TakesPattern)
 def check(pattern: Pattern, tz: Zone = "UTC") -> None:
     """Say whether a text is a pattern, and if not, what is wrong where. Exit code 1: it is none, or it never fires."""
     from foliot.cron import InvalidPattern
@@ -98,7 +116,7 @@ def check(pattern: Pattern, tz: Zone = "UTC") -> None:
     typer.echo(f"valid: {cron.explain()} ({cron.frequency()})")
 
 
-@app.command()
+@app.command(cls=TakesPattern)
 def preview(
     pattern: Pattern,
     tz: Zone = "UTC",
@@ -132,10 +150,12 @@ def instant(text: str | None, tz: str) -> datetime:
         ) from None
     if moment.tzinfo is not None:
         return moment
-    try:
-        return moment.replace(tzinfo=ZoneInfo(tz))
-    except (ValueError, ZoneInfoNotFoundError):
-        raise Usage(f"There is no zone {tz!r}.", hint="Write an IANA name, such as Europe/London.") from None
+    from foliot.cron.extensions import check_zone
+    from foliot.cron.tokens import Token
+    from foliot.cron.zones import load_zone
+
+    check_zone(Token(tz, 0, tz))
+    return moment.replace(tzinfo=load_zone(tz).info)
 
 
 def print_instants(found: list[datetime], *, as_json: bool) -> None:

@@ -184,7 +184,7 @@ def _seconds(moment: datetime) -> int:
         raise _naive(moment) from None
     seconds = elapsed.days * DAY + elapsed.seconds
     if not EARLIEST <= seconds <= LATEST:
-        raise InvalidInstant(f"{moment!r} lies outside the years 1 to 9999 in UTC")
+        raise InvalidInstant(f"{moment.isoformat()} lies outside the years 1 to 9999 in UTC")
     return seconds
 
 
