@@ -147,6 +147,7 @@ class Node:
         if self._payload_store is not None:
             chores.append(_repeat(Sweeper(line, self._payload_store).run, line))
         declarer, scheduler = Declarer(line, plan.declared), Scheduler(line, self._events)
+        chores.append(_repeat(declarer.run, line))
         if plan.scheduler:
             chores.append(self._schedule(scheduler, line, bell, worker))
 

@@ -12,6 +12,7 @@ import pytest
 
 from foliot import App, Tasks, chain, current_job, group
 from foliot.client import plans_schedules as plans
+from foliot.scheduler import declarer
 from tests.waiting import until
 
 Shop = Any  # a function: the App as this version of the code makes it
@@ -228,6 +229,16 @@ def test_a_node_may_leave_schedules_to_others(shop: Shop) -> None:
     assert started == []
     with app.node():
         until(lambda: started)
+
+
+def test_after_a_deployment_was_taken_back_the_old_nodes_say_their_word_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(declarer, "PAUSE", 0.05)
+    with (app := shop()).node():
+        with shop("0 4 * * *").node():
+            assert app.schedules.get("nightly").pattern == "0 4 * * *"
+        until(lambda: app.schedules.get("nightly").pattern == "0 3 * * *")
 
 
 def test_run_on_start_is_once_per_start_of_the_cluster(shop: Shop) -> None:

@@ -171,6 +171,7 @@ INTERNAL = {
     "insert_jobs_one_by_one",
     "is_cluster_start",
     "is_listed",
+    "is_superseded",
     "is_plain_job",
     "last_message",
     "is_valid_cron",

@@ -71,6 +71,26 @@ def test_in_a_rolling_deploy_the_old_code_does_not_come_back(db: Db) -> None:
     assert old
 
 
+def test_when_the_newer_has_gone_the_newest_of_those_that_are_left_declares_again(db: Db) -> None:
+    codes = {name: rule(name, priority=number) for number, name in enumerate(("first", "second", "third"))}
+    nodes = {name: start(db, code) for name, code in codes.items()}
+
+    def in_vain() -> list[str]:
+        return [name for name, epoch in nodes.items() if db.value("declares_in_vain", epoch=epoch)]
+
+    assert in_vain() == []
+    db.call("leave", epoch=nodes.pop("third"))
+    assert in_vain() == ["second"], "the first is older still"
+    assert declare(db, nodes["first"], codes["first"]) == ["superseded"]
+    assert declare(db, nodes["second"], codes["second"]) == ["updated"]
+    assert (look(db).priority, in_vain()) == (1, [])
+    db.lose(nodes.pop("second"))
+    assert in_vain() == ["first"]
+    assert declare(db, nodes["first"], codes["first"]) == ["updated"]
+    db.call("update_schedule", name="s", changes={"priority": 7})
+    assert in_vain() == [], "what an operator changes stands"
+
+
 def test_others_schedules_are_left_alone(db: Db) -> None:
     add(db, "hand")
     start(db, rule(name="theirs"), app="other")

@@ -1,10 +1,13 @@
-"""Tells the database, when a node starts, which schedules its code declares."""
+"""Tells the database, when a node starts, which schedules its code declares; and again, when those have gone who
+declared something newer: after a deployment was taken back, what the remaining nodes say is in force.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
-from foliot.store.line import Line
+from foliot.store.line import Line, NodeLost
 
 logger = logging.getLogger("foliot.scheduler")
 
@@ -14,6 +17,7 @@ _SAID = {
     "superseded": "Schedule %s: a newer node declares it otherwise, and that stands",
     "foreign": "Schedule %s belongs to somebody else and stays as it is; give the declaration another name",
 }
+PAUSE = 10.0
 
 
 class Declarer:
@@ -22,11 +26,21 @@ class Declarer:
     def __init__(self, line: Line, declared: bytes) -> None:
         self._line, self._declared = line, declared.decode()
         self._started = False
+        self._epoch: int | None = None
+
+    async def run(self) -> float:
+        """Looks whether it is time to say it again; seconds until the next look."""
+        if self._epoch is not None:
+            ((in_vain,),) = await self._line.execute("declares_in_vain", (self._epoch,))
+            if in_vain:
+                with contextlib.suppress(NodeLost):  # then it is said after the next registration
+                    await self.declare(self._epoch)
+        return PAUSE
 
     async def declare(self, epoch: int) -> None:
         """After each registration; only the first of a process can be the start of the cluster."""
         rows = await self._line.execute("declare_schedules", (epoch, self._declared, not self._started))
-        self._started = True
+        self._started, self._epoch = True, epoch
         for name, outcome in rows:
             if outcome in _SAID:
                 logger.log(logging.WARNING if outcome == "foreign" else logging.INFO, _SAID[outcome], name)

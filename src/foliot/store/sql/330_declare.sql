@@ -59,8 +59,7 @@ BEGIN
   ELSIF old.hash = given THEN
     outcome := 'unchanged';
     RETURN;
-  ELSIF given = ANY (old.superseded) AND EXISTS (SELECT FROM declarations d JOIN nodes n USING (epoch)
-      WHERE d.schedule_id = old.id AND d.hash = old.hash AND n.epoch <> node.epoch AND n.state IN ('active', 'draining')) THEN
+  ELSIF is_superseded(old, given, node.epoch) THEN
     outcome := 'superseded';
     RETURN;
   END IF;
@@ -84,6 +83,16 @@ BEGIN
     id := (SELECT x.id FROM schedules x WHERE x.tenant = s.tenant AND x.name = s.name);
   END IF;
 END $$;
+
+-- Whether another living node declares what came after this. What is new came last; of several that were in force before, the one that was so last.
+CREATE OR REPLACE FUNCTION is_superseded(s schedules, hash text, epoch bigint) RETURNS boolean LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+  SELECT EXISTS (SELECT FROM declarations d JOIN nodes n USING (epoch) WHERE d.schedule_id = s.id AND n.epoch <> is_superseded.epoch AND n.state IN ('active', 'draining')
+    AND array_position(s.superseded || s.hash, d.hash) > array_position(s.superseded || s.hash, is_superseded.hash)) $$;
+
+-- Whether a node declares something that is not in force, and nobody alive anything later: those who did have gone, and it should declare again. A chore.
+CREATE OR REPLACE FUNCTION declares_in_vain(epoch bigint) RETURNS boolean LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+  SELECT EXISTS (SELECT FROM declarations d JOIN schedules s ON s.id = d.schedule_id
+    WHERE d.epoch = declares_in_vain.epoch AND d.hash <> s.hash AND NOT is_superseded(s, d.hash, d.epoch)) $$;
 
 -- Whether an operator, or anybody else but the code, has changed what the code declared.
 CREATE OR REPLACE FUNCTION differs_from_code(s schedules) RETURNS boolean LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
