@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Generator
 from contextvars import ContextVar
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -99,9 +100,11 @@ async def test_context_variables_travel_with_the_job(bench: Workbench) -> None:
     try:
         await bench.work_off()
         assert [await job.aresult(timeout=60) for job in jobs] == ["r-17", "r-17"]
-        request_id.set(object())  # type: ignore[arg-type]
-        with pytest.raises(NotSendable, match="request_id"):
-            await on_loop.aenqueue()
+        wrong: list[Any] = [object(), uuid4(), float("nan"), "a\0b", {"a": {1: 2}}]
+        for value in wrong:
+            request_id.set(value)
+            with pytest.raises(NotSendable, match="request_id"):
+                await on_loop.aenqueue()
     finally:
         request_id.set("none")
 

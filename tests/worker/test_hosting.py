@@ -65,3 +65,8 @@ def test_a_node_is_entered_once(bench: Workbench) -> None:
         pass
     with pytest.raises(RuntimeError, match="makes another"), node:
         pass
+
+
+async def test_on_a_loop_it_names_its_twin(bench: Workbench) -> None:
+    with pytest.raises(RuntimeError, match=r"use `async with app.node\(\):` here"), bench.app.node():
+        pass

@@ -18,6 +18,8 @@ from typing import Any, Self
 
 import orjson
 
+from foliot.app.payload import unstorable
+from foliot.app.survival import lost
 from foliot.errors import FoliotError
 from foliot.model.job import Enqueued, NewJob
 from foliot.worker.handlers import Kind
@@ -105,12 +107,18 @@ class Around:
             return job
         meta = orjson.loads(job.meta) if job.meta else {}
         try:
-            return job._replace(meta=orjson.dumps(meta | {"context": found}))
+            raw = orjson.dumps(found)
         except TypeError as error:
-            raise NotSendable(
-                f"A propagated context variable of {job.type} cannot be stored as JSON: {error}.",
-                hint=f"These travel with a job: {', '.join(self._propagate)}.",
-            ) from None
+            raise self._not_sendable(job, str(error)) from None
+        for where, what in (*unstorable(found, ""), *lost(found, orjson.loads(raw), "")):
+            raise self._not_sendable(job, f"{where}: {what}")
+        return job._replace(meta=orjson.dumps(meta | {"context": orjson.Fragment(raw)}))
+
+    def _not_sendable(self, job: NewJob, why: str) -> NotSendable:
+        return NotSendable(
+            f"A propagated context variable of {job.type} cannot be stored as JSON: {why}.",
+            hint=f"These travel with a job: {', '.join(self._propagate)}. Their values must be JSON, such as text.",
+        )
 
 
 def refuse_unless_generator(function: Any, where: str, *, of_loop: bool = False) -> None:

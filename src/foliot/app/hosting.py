@@ -10,6 +10,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
+from foliot.app.task import refuse_on_loop
 from foliot.errors import NoDatabase
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class HostedNode:
         await self._running
 
     def __enter__(self) -> Self:
+        refuse_on_loop("with app.node():", "`async with app.node():`")
         if self._thread is not None:
             raise _entered_before()
         self._thread = threading.Thread(target=self._run_in_thread, name="foliot-node", daemon=True)

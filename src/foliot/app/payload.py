@@ -197,20 +197,20 @@ def _which(arguments: dict[str, Any], adapter: Any) -> str:
 
 
 def _refuse_unstorable(value: Any, path: str, task: str) -> None:
-    for where, what in _unstorable(value, path):
+    for where, what in unstorable(value, path):
         raise InvalidPayload(f"{task}: {where} cannot be stored: {what}.")
 
 
-def _unstorable(value: Any, path: str) -> Iterator[tuple[str, str]]:
+def unstorable(value: Any, path: str) -> Iterator[tuple[str, str]]:
     match value:
         case dict():
             for key, each in value.items():
                 if "\0" in str(key):
                     yield f"{path}.{key!r}".lstrip("."), "a NUL character in a key"
-                yield from _unstorable(each, f"{path}.{key}".lstrip("."))
+                yield from unstorable(each, f"{path}.{key}".lstrip("."))
         case list() | tuple():
             for index, each in enumerate(value):
-                yield from _unstorable(each, f"{path}[{index}]")
+                yield from unstorable(each, f"{path}[{index}]")
         case float() if not math.isfinite(value):
             yield path, f"JSON has no {value}"
         case bool():
