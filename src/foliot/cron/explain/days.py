@@ -25,7 +25,9 @@ def days(fields: Fields) -> str:
     if rule.of_month is None and rule.of_week is None:
         return ("" if fields.by_interval else " every day") + _in_months(months)
     if rule.of_month is not None and rule.of_week is not None and rule.both:
-        return f" {_month_days(rule.of_month, months)} if it falls on {_condition(rule.of_week)}"
+        several = rule.of_month.days.bit_count() + len(rule.of_month.specials) > 1
+        when = "when the day falls on" if several else "if it falls on"
+        return f" {_month_days(rule.of_month, months)} {when} {_condition(rule.of_week)}"
     if rule.of_month is None and rule.of_week is not None and not rule.of_week.specials:
         return _plain_days(rule.of_week.weekdays, months)
     phrases = [_month_days(rule.of_month, months)] if rule.of_month is not None else []

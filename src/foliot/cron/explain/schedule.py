@@ -77,7 +77,7 @@ def _grid(grid: Every, anchor: datetime) -> str:
 
 def _bare(modifier: Modifier) -> str:
     (unit, count), *rest = modifier.steps
-    if not rest and count == 0:
+    if not rest and (count == 0 or (count == 1 and not modifier.to_end)):  # the next start is one more than the last
         return f"at the {_edge(modifier)} of every {_UNITS[unit]}"
     return f"from run to run, {_moves(modifier)}"
 

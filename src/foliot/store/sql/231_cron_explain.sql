@@ -58,7 +58,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION explain_bare(modifier text) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
 DECLARE
-  moves text := explain_moves(modifier);
+  moves text := regexp_replace(explain_moves(modifier), '^(to the start of the) next ([a-z]+)$', E'\\1 \\2');
   single text := substring(moves FROM '^to (the (?:end|start) of )the ([a-z]+)$');
 BEGIN
   IF single IS NULL THEN RETURN 'from run to run, ' || moves; END IF;

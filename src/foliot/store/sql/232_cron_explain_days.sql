@@ -10,7 +10,11 @@ BEGIN
   IF NOT by_month AND NOT by_week THEN
     RETURN CASE WHEN c[b + 3] & 1 = 1 THEN '' ELSE ' every day' END || explain_in_months(c[b + 8]);
   END IF;
-  IF by_month AND by_week AND c[b + 11] = 0 THEN RETURN format(' %s if it falls on %s', explain_month_days(c, b), explain_condition(c, b)); END IF;
+  IF by_month AND by_week AND c[b + 11] = 0 THEN
+    RETURN format(' %s %s %s', explain_month_days(c, b),
+      CASE WHEN bit_count(c[b + 9]::bit(64)) + bit_count(c[b + 16]::bit(64)) + bit_count(c[b + 17]::bit(64)) + bit_count(c[b + 18]::bit(64)) > 1
+        THEN 'when the day falls on' ELSE 'if it falls on' END, explain_condition(c, b));
+  END IF;
   IF NOT by_month AND c[b + 19] = 0 AND c[b + 20] = 0 AND c[b + 21] = 0 THEN
     told := explain_weekdays(c[b + 10]);                 -- weekdays alone, where a run of them reads best after a comma
     IF told NOT LIKE 'from %' THEN RETURN format(' %s%s', told, explain_in_months(c[b + 8])); END IF;
