@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from foliot.postgres.arrays import int2s, int8s, texts, times, uuids
 from foliot.store.line import Line
-from foliot.worker.floors import Floors, Position
+from foliot.worker.floors import Floors, Key, Look, Position
 from foliot.worker.run import Claimed, claim_order
 
 
@@ -16,17 +16,20 @@ class Claimer:
 
     def __init__(self, line: Line, queues: Sequence[str]) -> None:
         self._line, self._queues = line, list(queues)
-        self._floors = Floors()
+        self._floors = Floors(queues)
+        self._ahead: int | None = None  # microseconds from our clock to the server's, when floors need it
         self.epoch = 0
         self.doubtful = False
 
     async def claim(self, wanted: int, free: int) -> list[Claimed]:
         """Nothing means that there is nothing: floors know only the queues and priorities that were met before."""
         floors = self._floors.above()
+        if floors is None and self._floors.matter:
+            await self._ask_the_time()
         rows = await self._claim(wanted, free, floors)
         return rows if rows or floors is None else await self._claim(wanted, free, None)
 
-    async def _claim(self, wanted: int, free: int, floors: dict[tuple[str, int], Position] | None) -> list[Claimed]:
+    async def _claim(self, wanted: int, free: int, floors: dict[Key, Position] | None) -> list[Claimed]:
         began = time.perf_counter()
         self.doubtful = True
         if floors is None:
@@ -35,8 +38,14 @@ class Claimer:
             found = await self._line.execute("claim_above", (self.epoch, self._queues, wanted, free, *_packed(floors)))
         self.doubtful = False
         rows = _sorted(found)
-        self._floors.took(rows, from_top=floors is None, seconds=time.perf_counter() - began)
+        there = None if self._ahead is None else self._ahead + int(began * 1e6)
+        self._floors.took(Look(wanted, rows, there, time.perf_counter() - began, from_top=floors is None))
         return rows
+
+    async def _ask_the_time(self) -> None:
+        """Rather too early than too late, so that a floor is never above what a claim has seen."""
+        ((there,),) = await self._line.execute("clock")
+        self._ahead = there - int(time.perf_counter() * 1e6)
 
     async def claim_alone(self) -> list[Claimed]:
         """One job that is to run with nothing started beside it."""
@@ -57,7 +66,7 @@ def _sorted(found: list[tuple[object, ...]]) -> list[Claimed]:
     return rows
 
 
-def _packed(floors: dict[tuple[str, int], Position]) -> tuple[object, ...]:
+def _packed(floors: dict[Key, Position]) -> tuple[object, ...]:
     """High priorities first: the statement takes them in the order given."""
     ordered = sorted(floors.items(), key=lambda item: -item[0][1])
     return (

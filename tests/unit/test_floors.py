@@ -1,0 +1,75 @@
+"""Floors against an index walked by the book: nothing that a claim has not looked at lies behind them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foliot.worker.floors import LAST_ID, LATE, Floors, Look
+from foliot.worker.run import Claimed
+
+QUEUES = ("a", "b")
+EARLY, NOW = 1_000_000, 2_000_000
+
+
+def row(queue: str, priority: int, at: int, number: int) -> Claimed:
+    known: dict[str, Any] = {"queue": queue, "priority": priority, "raw_run_at": at, "id": number.to_bytes(16)}
+    return Claimed(**{name: known.get(name, 5) for name in Claimed._fields})
+
+
+ROWS = st.lists(
+    st.builds(row, st.sampled_from(QUEUES), st.integers(0, 2), st.integers(EARLY, EARLY + 3), st.integers(0, 99)),
+    unique_by=lambda row: row.id,
+    max_size=30,
+)
+
+
+def index(rows: list[Claimed]) -> list[Claimed]:
+    return sorted(rows, key=lambda row: (QUEUES.index(row.queue), -row.priority, row.raw_run_at, row.id))
+
+
+def floors_after(looks: list[Look]) -> dict[tuple[str, int], tuple[int, bytes]]:
+    floors = Floors(QUEUES)
+    for look in looks:
+        floors.took(look)
+    floors.took(Look(1, [], None, seconds=1000.0, from_top=True))  # so dear that floors matter
+    return floors.above() or {}
+
+
+@given(ROWS, st.lists(st.integers(1, 12), min_size=1, max_size=5), st.sets(st.integers(0, 99)))
+def test_what_was_not_looked_at_is_above_the_floor(rows: list[Claimed], sizes: list[int], taken: set[int]) -> None:
+    """Claims of several sizes from the top, beside another claimer that has taken some of the rows."""
+    left = [each for each in index(rows) if int.from_bytes(each.id) not in taken]
+    looks = []
+    for size in sizes:
+        took, left = left[:size], left[size:]
+        looks.append(Look(size, took, NOW, seconds=0.01, from_top=True))
+    floors = floors_after(looks)
+    for each in left:
+        floor = floors.get((each.queue, each.priority))
+        assert floor is None or (each.raw_run_at, each.id) > floor
+
+
+def test_what_others_took_at_the_end_of_a_priority_is_not_walked_again() -> None:
+    mine = [row("a", 2, EARLY, 1), row("a", 1, EARLY, 7)]  # between them, others took the rest of priority 2
+    floors = floors_after([Look(2, mine, NOW, seconds=0.01, from_top=False)])
+    assert floors == {("a", 2): (NOW - LATE, LAST_ID), ("a", 1): (EARLY, mine[1].id)}
+
+
+def test_a_claim_that_got_less_than_it_wanted_has_seen_everything() -> None:
+    floors = floors_after([Look(3, [row("b", 0, EARLY, 1)], NOW, seconds=0.01, from_top=False)])
+    assert floors == {("b", 0): (NOW - LATE, LAST_ID)}
+
+
+def test_jobs_that_commit_late_are_above_the_floor() -> None:
+    """Those of the last quarter of a second, whatever was taken."""
+    floors = floors_after([Look(1, [row("a", 0, NOW - 5, 1)], NOW, seconds=0.01, from_top=False)])
+    assert floors == {("a", 0): (NOW - LATE, LAST_ID)}
+
+
+def test_without_the_time_a_floor_is_what_was_taken() -> None:
+    took = [row("a", 2, EARLY, 1), row("a", 1, EARLY, 7)]
+    floors = floors_after([Look(2, took, None, seconds=0.01, from_top=False)])
+    assert floors == {("a", 2): (EARLY, took[0].id), ("a", 1): (EARLY, took[1].id)}
