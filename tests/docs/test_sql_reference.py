@@ -179,6 +179,7 @@ INTERNAL = {
     "job_payload",
     "lose",
     "make_slot_partitions",
+    "missed_because",
     "new_job_fault",
     "new_schedule",
     "next_fence",

@@ -137,6 +137,9 @@ COMMANDS: dict[str, tuple[str, str, Any, str | None]] = {
         "succeeded", {"status": "SELECT 1", "rows": [["clerk", "postgres"]]}, None,
     ),
     "slow": ("SELECT pg_sleep(60)", "timed_out", None, None),
+    "commits": ("SELECT 1; COMMIT; SELECT 2", "failed", None, "ended the transaction that it runs in"),
+    "goes on": ("SELECT 1; COMMIT AND CHAIN; SELECT 2", "failed", None, "ended the transaction that it runs in"),
+    "takes back": ("SELECT 1; ROLLBACK; SELECT 2", "failed", None, "ended the transaction that it runs in"),
 }  # fmt: skip
 
 

@@ -42,6 +42,10 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"type": None, "command": "SELEC 1"}, "FO003", 'its command does not parse: syntax error at or near "SELEC"'),
     ({"type": None, "command": "SELECT 1; SELECT (2"}, "FO003", "its command does not parse"),
     ({"type": None, "command": " ; "}, "FO003", "its command is empty"),
+    ({"type": None, "command": "SELECT $1"}, "FO003", "its command does not parse: there is no parameter"),
+    ({"type": None, "command": "Begin; SELECT 1"}, "FO003", "its command begins or ends a transaction"),
+    ({"type": None, "command": "start transaction"}, "FO003", "its command begins or ends a transaction"),
+    ({"type": None, "command": "SELECT 1; COMMIT WORK;\n"}, "FO003", "its command begins or ends a transaction"),
     ({"type": None, "command": "SELECT 1", "role": "nobody_knows"}, "FO003", "there is no role 'nobody_knows'"),
     ({"role": "postgres"}, "FO003", "a role is for a command"),
     ({"colour": "red"}, "FO003", "a schedule has no 'colour'"),
@@ -87,6 +91,7 @@ def test_a_command_is_parsed_and_not_run(db: Db) -> None:
     add(db, "drop", command="DROP TABLE public.kept; SELECT 1")
     add(db, "later", command="INSERT INTO not_there_yet VALUES (1)")
     add(db, "apart", command="VACUUM public.kept")
+    add(db, "looks so", command="SELECT '; COMMIT' AS begin")
     assert db.execute("SELECT * FROM public.kept") == []
     db.execute("DROP TABLE public.kept")
 

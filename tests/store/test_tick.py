@@ -220,7 +220,7 @@ def test_years_of_missed_seconds_are_passed_in_one_step(db: Db, rule: dict[str, 
     assert (gone.slot, gone.until, gone.reason) == (
         T0 + timedelta(seconds=1),
         ran.slot - timedelta(seconds=1),
-        "at least so many",
+        "at least so many; nobody fired it in time, and missed is once",
     )
 
 
@@ -232,6 +232,14 @@ def test_a_long_chain_is_caught_up_with_step_by_step(db: Db) -> None:
         assert ticks < 10
     assert sum(count for *_, count in slots(db)) == 21600 // 2
     assert [outcome for _, outcome, _ in slots(db)].count(None) == 1
+
+
+def test_missed_slots_are_recorded_with_the_reason(db: Db) -> None:
+    add(db, missed="catch_up", grace="2 hours")
+    tick_at(db, at(15, 30))
+    gone, *_ = db.rows("slots", "slot")
+    assert (gone.slot, gone.count) == (at(10), 4)
+    assert gone.reason == "nobody fired it in time, and missed is catch_up with a grace of 02:00:00"
 
 
 # -- overlap

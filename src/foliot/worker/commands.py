@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 import psycopg
 
+from foliot.model.signals import Permanent
 from foliot.postgres.connect import AsyncConnection
 from foliot.worker.handlers import BadPayload, Handler
 from foliot.worker.run import current_job
@@ -57,6 +58,9 @@ async def _run(url: str, connection: psycopg.AsyncConnection[Any], command: str,
             return answer
     except psycopg.errors.ActiveSqlTransaction:
         return await _run_outside(url, command, role, limit)
+    except (psycopg.errors.NoActiveSqlTransaction, psycopg.errors.InvalidSavepointSpecification) as error:
+        # What it did until then is committed, so it must not be done again.
+        raise Permanent("the command ended the transaction that it runs in: leave COMMIT and ROLLBACK out") from error
 
 
 async def _run_outside(url: str, command: str, role: str | None, limit: str) -> dict[str, Any]:

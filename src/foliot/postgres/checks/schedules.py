@@ -18,7 +18,7 @@ _ORPHANED = """
         {schema}.orphans(ARRAY(SELECT o.id FROM {schema}.schedules o WHERE o.owner IS NOT NULL AND o.enabled)))
     ORDER BY s.name LIMIT %s
 """
-_OVERDUE = "SELECT o.name::text FROM {schema}.overdue o ORDER BY o.due_by LIMIT %s"
+_OVERDUE = "SELECT o.name::text FROM {schema}.overdue o GROUP BY 1 ORDER BY min(o.due_by) LIMIT %s"
 
 
 def check_schedules(patient: Patient) -> Finding:
@@ -42,15 +42,16 @@ def _faults(patient: Patient, late: int, orphaned: int, overdue: int) -> list[tu
     """What is wrong, and what to do about it."""
     faults = []
     if late:
-        says = f"{late:,} due for longer than a minute, and nobody fires them ({_names(patient, _LATE, late)})"
+        says = f"{late:,} due for longer than a minute, and nobody fires them ({_names(patient, _LATE)})"
         faults.append((says, _who_would_fire(patient)))
     if orphaned:
-        says = f"{orphaned:,} orphaned, declared by no live node ({_names(patient, _ORPHANED, orphaned)})"
+        says = f"{orphaned:,} orphaned, declared by no live node ({_names(patient, _ORPHANED)})"
         faults.append(
             (says, "Remove what is not wanted (foliot schedules remove NAME), or deploy code that declares it.")
         )
     if overdue:
-        says = f"{overdue:,} with a run that should have ended by now ({_names(patient, _OVERDUE, overdue)})"
+        runs = "1 run" if overdue == 1 else f"{overdue:,} runs"
+        says = f"{runs} that should have ended by now ({_names(patient, _OVERDUE)})"
         faults.append((says, "See what became of it: foliot schedules history NAME."))
     return faults
 
@@ -62,8 +63,9 @@ def _who_would_fire(patient: Patient) -> str:
     return "Nodes are alive: let one schedule (without --no-scheduler or FOLIOT_SCHEDULER=false), and read its log."
 
 
-def _names(patient: Patient, query: str, number: int) -> str:
-    return ", ".join([name for (name,) in _ask(patient, query, _SHOWN)] + ["..."] * (number > _SHOWN))
+def _names(patient: Patient, query: str) -> str:
+    names = [name for (name,) in _ask(patient, query, _SHOWN + 1)]
+    return ", ".join(names[:_SHOWN] + ["..."] * (len(names) > _SHOWN))
 
 
 def _ask(patient: Patient, query: str, *parameters: object) -> list[tuple[Any, ...]]:

@@ -66,12 +66,16 @@ BEGIN
     EXECUTE 'CREATE OR REPLACE FUNCTION pg_temp.foliot_parses() RETURNS void LANGUAGE sql AS ' || quote_literal(command);
     RAISE EXCEPTION 'it parses';                         -- so take it back
   EXCEPTION
-    WHEN syntax_error THEN
+    WHEN syntax_error OR undefined_parameter THEN
       GET STACKED DIAGNOSTICS message = MESSAGE_TEXT;
       PERFORM refuse_schedule(name, 'its command does not parse: ' || message, left(command, 200));
     WHEN OTHERS THEN NULL;                               -- also a table that is made later, or a statement that no function may hold
   END;
-  IF btrim(command, E' \t\r\n;') = '' THEN PERFORM refuse_schedule(name, 'its command is empty'); END IF;
+  IF btrim(command, E' \t\r\n;') = '' THEN
+    PERFORM refuse_schedule(name, 'its command is empty');
+  ELSIF command ~* '^\s*(begin|start\s+transaction)\s*(;|work|transaction|isolation|read|$)' OR command ~* '(^|;)\s*(commit|rollback|abort)(\s+(work|transaction))?\s*;?\s*$' THEN
+    PERFORM refuse_schedule(name, 'its command begins or ends a transaction', 'it runs in one that also completes its job: leave BEGIN and COMMIT out');
+  END IF;
 END $$;
 
 CREATE OR REPLACE FUNCTION check_schedule() RETURNS trigger LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$

@@ -78,7 +78,7 @@ BEGIN
         CASE WHEN f.skips THEN format('the run of %s has not ended', f.before_slot) END,
         CASE WHEN f.has_job AND NOT f.skips THEN f.job_id END, t, CASE WHEN NOT f.has_job THEN t END, f.slot + f.deadline FROM firings f
       UNION ALL
-      SELECT d.id, d.first, CASE WHEN r.gone > 1 THEN r.gone_to END, r.gone, 'missed', CASE WHEN r.gone = 10000 THEN 'at least so many' END,
+      SELECT d.id, d.first, CASE WHEN r.gone > 1 THEN r.gone_to END, r.gone, 'missed', missed_because(d.missed, d.grace, r.gone = 10000),
         NULL, t, NULL, r.gone_to + d.deadline
       FROM due d JOIN rules r ON r.rule = d.rule WHERE r.gone > 0
       ON CONFLICT DO NOTHING RETURNING schedule_id, slot, job_id, outcome, count),
@@ -115,6 +115,10 @@ CREATE OR REPLACE FUNCTION uuid7_in_order(ms bigint, n bigint) RETURNS uuid LANG
 
 CREATE OR REPLACE FUNCTION job_payload(s schedules) RETURNS jsonb LANGUAGE sql STABLE
   RETURN CASE WHEN (s).command IS NULL THEN (s).payload ELSE jsonb_build_object('command', (s).command, 'role', (s).role) END;
+
+CREATE OR REPLACE FUNCTION missed_because(missed text, grace interval, capped boolean) RETURNS text LANGUAGE sql STABLE
+  RETURN CASE WHEN capped THEN 'at least so many; ' ELSE '' END || 'nobody fired it in time, and missed is ' || missed
+    || CASE WHEN grace IS NOT NULL THEN ' with a grace of ' || grace ELSE '' END;
 
 -- What a handler can know of where its job comes from.
 CREATE OR REPLACE FUNCTION slot_meta(name text, slot timestamptz, context jsonb) RETURNS jsonb LANGUAGE sql STABLE
