@@ -32,7 +32,7 @@ class Flow(Generic[R]):
         self.calls, self.starts, self.ends = calls, starts, ends
 
     def __repr__(self) -> str:
-        return f"<Flow of {len(self.calls)} jobs>"
+        return f"<Flow of {len(self.calls)} job{'' if len(self.calls) == 1 else 's'}>"
 
     def on_failure(self, alternative: Call[Any] | Flow[Any]) -> Flow[R]:
         """With an alternative that runs when this fails, and is skipped when it succeeds."""

@@ -113,10 +113,8 @@ class Worker:
     def drain(self) -> None:
         """Claim nothing more, let what runs end, give back the rest."""
         if not self._draining.is_set():
-            running = len(self.engine.runs)
-            logger.info(
-                "Draining: %d handlers may run on for %g s, the rest goes back", running, self._plan.drain_timeout
-            )
+            running, patience = len(self.engine.runs), self._plan.drain_timeout
+            logger.info("Draining: running handlers (%d) may go on for %g s, the rest goes back", running, patience)
         self._draining.set()
         self.engine.room.set()
         self.doorbell.ring()
