@@ -516,6 +516,15 @@ def test_a_day_has_24_hours_wherever_the_caller_lives(db: Db) -> None:
     assert jobs(db)[0].meta["slot"] == "2032-03-13T12:00:00+00:00"
 
 
+def test_nobody_is_told_of_a_schedule_that_is_no_more(db: Db) -> None:
+    add(db, deadline="10 minutes")
+    add(db, "t", deadline="10 minutes")
+    tick_at(db, at(10))
+    db.call("remove_schedule", name="s")
+    assert [event["schedule"] for event in tick_at(db, at(10, 10)).events] == ["t"]
+    assert tick_at(db, at(10, 11)).events == []
+
+
 def test_one_that_ended_in_time_is_not(db: Db) -> None:
     add(db, deadline=timedelta(minutes=10))
     tick_at(db, at(10))

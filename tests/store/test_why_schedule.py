@@ -157,3 +157,9 @@ def test_what_differs_from_the_code_is_said(db: Db) -> None:
     assert [row.reason for row in db.call("why_schedule", name="s")][1:] == [
         "somebody changed it since the code declared it"
     ]
+
+
+def test_on_demand_and_on_start(db: Db) -> None:
+    add(db, pattern=None, run_on_start=True)
+    (reason, *_) = db.call("why_schedule", name="s")
+    assert (reason.fires, reason.reason.split(":")[0]) == (False, "it runs when the cluster starts, and on demand")

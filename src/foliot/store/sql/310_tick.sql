@@ -162,7 +162,8 @@ BEGIN
       SELECT s.schedule_id, s.slot, s.kind FROM slots s WHERE s.due_by <= t AND s.due_by IS NOT NULL AND s.overdue_at IS NULL AND s.finished_at IS NULL
       ORDER BY s.due_by LIMIT note_overdue.max FOR UPDATE SKIP LOCKED),
     told AS (UPDATE slots s SET overdue_at = t FROM late l WHERE s.schedule_id = l.schedule_id AND s.slot = l.slot AND s.kind = l.kind RETURNING s.schedule_id, s.slot, s.due_by)
-  SELECT jsonb_agg(slot_event('schedule_overdue', told.schedule_id, told.slot, told.due_by) ORDER BY told.due_by) INTO events FROM told;
+  SELECT jsonb_agg(e.event ORDER BY told.due_by) INTO events   -- not of a schedule that is no more
+    FROM told CROSS JOIN LATERAL (SELECT slot_event('schedule_overdue', told.schedule_id, told.slot, told.due_by) AS event) e WHERE e.event IS NOT NULL;
   RETURN coalesce(events, '[]');
 END $$;
 

@@ -25,7 +25,8 @@ BEGIN
     SELECT c.rank, c.fires, c.reason FROM (VALUES
       (1, NOT s.enabled, false, format('it is disabled, since %s', date_trunc('second', s.updated_at))),
       (2, cardinality(orphans(ARRAY[s.id])) > 0, false, format('it is orphaned: nodes of app %s are alive, and none of them declares it any more', s.owner)),
-      (3, num_nonnulls(s.pattern, s.every, s.at) = 0, false, 'it is on demand: it has no pattern, interval or time'),
+      (3, num_nonnulls(s.pattern, s.every, s.at) = 0, false, CASE WHEN s.run_on_start THEN 'it runs when the cluster starts, and on demand: it has no pattern, interval or time'
+        ELSE 'it is on demand: it has no pattern, interval or time' END),
       (4, x.counted >= s.max_runs, false, format('it has made its %s runs', s.max_runs)),
       (5, s."end" < t, false, format('it ended at %s', s."end")),
       (6, s.at <= x.last_slot, false, format('its one time was %s', s.at)),
