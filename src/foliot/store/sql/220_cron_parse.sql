@@ -231,7 +231,7 @@ BEGIN
   RETURN seconds;
 END $$;
 
--- The five to seven fields, with one blank between; they are words lo and following of part n. What most fields are, a star or a number, is read
+-- The five to seven fields, with one blank between; they are words lo and following of part n. What most fields are, a star, its steps or a number, is read
 -- on the spot: calling another function takes longer.
 CREATE OR REPLACE FUNCTION cron_fields(
   p text, n int, fields text, lo int, count int, tail int, own int, zone int, dst text, weeks bigint, modifier bigint[]
@@ -253,45 +253,26 @@ DECLARE
   month_specials bigint[];
   week_specials bigint[];
   years bigint[];
-  slots bigint[];
 BEGIN
   IF size < 5 OR size > 7 THEN PERFORM cron_refuse_count(p, n, fields, lo, size); END IF;
   IF size > 5 THEN
-    IF word = '*' THEN
-      seconds := 1152921504606846975;
-      by_interval := true;
-    ELSE
-      seconds := CASE WHEN length(word) > 2 OR translate(word, '0123456789', '') <> '' THEN NULL WHEN word::int < 60 THEN 1::bigint << word::int END;
-      IF seconds IS NULL THEN
-        seconds := cron_list(word, 'second', 0, 59, 60, '{}', p, n, w, 0);
-        by_interval := word LIKE '*%';
-      END IF;
-    END IF;
+    seconds := CASE WHEN word = '*' THEN 1152921504606846975 WHEN word ^@ '*/' THEN CASE WHEN word ~ '^[*]/[1-9][0-9]?$' THEN cron_steps(substr(word, 3)::int) & 1152921504606846975 END
+      WHEN length(word) > 2 OR translate(word, '0123456789', '') <> '' THEN NULL WHEN word::int < 60 THEN 1::bigint << word::int END;
+    IF seconds IS NULL THEN seconds := cron_list(word, 'second', 0, 59, 60, '{}', p, n, w, 0); END IF;
+    by_interval := word ^@ '*';
     i := 2;
     w := w + 1;
     word := split_part(fields, ' ', 2);
   END IF;
-  IF word = '*' THEN
-    minutes := 1152921504606846975;
-    by_interval := true;
-  ELSE
-    minutes := CASE WHEN length(word) > 2 OR translate(word, '0123456789', '') <> '' THEN NULL WHEN word::int < 60 THEN 1::bigint << word::int END;
-    IF minutes IS NULL THEN
-      minutes := cron_list(word, 'minute', 0, 59, 60, '{}', p, n, w, 0);
-      by_interval := by_interval OR word LIKE '*%';
-    END IF;
-  END IF;
+  minutes := CASE WHEN word = '*' THEN 1152921504606846975 WHEN word ^@ '*/' THEN CASE WHEN word ~ '^[*]/[1-9][0-9]?$' THEN cron_steps(substr(word, 3)::int) & 1152921504606846975 END
+    WHEN length(word) > 2 OR translate(word, '0123456789', '') <> '' THEN NULL WHEN word::int < 60 THEN 1::bigint << word::int END;
+  IF minutes IS NULL THEN minutes := cron_list(word, 'minute', 0, 59, 60, '{}', p, n, w, 0); END IF;
+  by_interval := by_interval OR word ^@ '*';
   word := split_part(fields, ' ', i + 1);
-  IF word = '*' THEN
-    hours := 16777215;
-    by_interval := true;
-  ELSE
-    hours := CASE WHEN length(word) > 2 OR translate(word, '0123456789', '') <> '' THEN NULL WHEN word::int < 24 THEN 1::bigint << word::int END;
-    IF hours IS NULL THEN
-      hours := cron_list(word, 'hour', 0, 23, 24, '{}', p, n, w + 1, 0);
-      by_interval := by_interval OR word LIKE '*%';
-    END IF;
-  END IF;
+  hours := CASE WHEN word = '*' THEN 16777215 WHEN word ^@ '*/' THEN CASE WHEN word ~ '^[*]/[1-9][0-9]?$' THEN cron_steps(substr(word, 3)::int) & 16777215 END
+    WHEN length(word) > 2 OR translate(word, '0123456789', '') <> '' THEN NULL WHEN word::int < 24 THEN 1::bigint << word::int END;
+  IF hours IS NULL THEN hours := cron_list(word, 'hour', 0, 23, 24, '{}', p, n, w + 1, 0); END IF;
+  by_interval := by_interval OR word ^@ '*';
   word := split_part(fields, ' ', i + 2);
   IF word = '*' OR word = '?' THEN
     said := 4;
@@ -334,7 +315,7 @@ BEGIN
   END IF;
   word := split_part(fields, ' ', i + 5);
   IF size = i + 5 AND word <> '*' THEN years := cron_years(word, p, n, w + 5); END IF;
-  slots := ARRAY[
+  RETURN ARRAY[
     0,
     zone,
     said + by_interval::int,
@@ -354,9 +335,7 @@ BEGIN
     coalesce(week_specials[2], 0), coalesce(week_specials[3], 0), coalesce(week_specials[4], 0),
     CASE WHEN years IS NULL THEN 0 ELSE tail END,
     CASE WHEN modifier IS NULL THEN 0 WHEN years IS NULL THEN tail ELSE tail + 17 END,
-    0, 0, count, own];
-  IF years IS NULL AND modifier IS NULL THEN RETURN slots; END IF;
-  RETURN slots || years || modifier;
+    0, 0, count, own] || years || modifier;
 END $$;
 
 -- Every step-th bit of 62, from bit 0 on. PostgreSQL puts the expression in place of the call.
@@ -503,8 +482,8 @@ BEGIN
     range := CASE WHEN item ~ '^[*]/[1-9][0-9]{0,3}$' THEN ARRAY[1970, 3000, substr(item, 3)::int]
       ELSE cron_item(item, 'year', 1970, 3000, 0, '{}', p, n, w, CASE word WHEN item THEN 0 ELSE cron_item_place(word, item) END) END;
     size := range[2] - range[1] + 1;
-    row := cron_steps(range[3])::bit(1054);
-    period := range[3] * greatest((61 + range[3]) / range[3], 1);
+    row := CASE range[3] WHEN 1 THEN ~ 0::bit(1054) ELSE cron_steps(range[3])::bit(1054) END;
+    period := CASE range[3] WHEN 1 THEN size ELSE range[3] * greatest((61 + range[3]) / range[3], 1) END;
     WHILE period < size LOOP                             -- twice as many bits each time
       row := row | (row << period);
       period := period * 2;
@@ -555,7 +534,6 @@ END $$;
 -- {plain weekdays, d#n, d#-n, dWk} of a day-of-week field with specials.
 CREATE OR REPLACE FUNCTION cron_week_specials(word text, p text, n int, w int, skip int) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
-  names text[] := '{SUN,MON,TUE,WED,THU,FRI,SAT}'::text[];
   item text;
   weekdays bigint := 0;
   nth bigint := 0;
@@ -571,7 +549,7 @@ BEGIN
       mark := CASE WHEN item >= 'A' THEN 4 ELSE length(item) - length(ltrim(item, '0123456789')) + 1 END;
       value := left(item, mark - 1);
       day := CASE WHEN value BETWEEN '0' AND '7' AND length(value) = 1 THEN value::int
-        ELSE cron_value(value, 'day of week', 0, 7, names, p, n, w, skip + cron_item_place(word, item)) END;
+        ELSE cron_value(value, 'day of week', 0, 7, '{SUN,MON,TUE,WED,THU,FRI,SAT}', p, n, w, skip + cron_item_place(word, item)) END;
       IF item LIKE '%L' THEN
         nth_last := nth_last | (1::bigint << 28 + day % 7);
         CONTINUE;
@@ -594,7 +572,7 @@ BEGIN
       IF item ~ '[a-z]' AND upper(item) ~ '^([0-9]+|[A-Z]{3})(#?L|#-?[0-9]+|W[0-9]+)$' THEN
         PERFORM cron_refuse_small(item, 'day of week', p, cron_position(p, n, w) + skip + cron_item_place(word, item));
       END IF;
-      weekdays := weekdays | cron_list(item, 'day of week', 0, 7, 7, names, p, n, w, skip + cron_item_place(word, item));
+      weekdays := weekdays | cron_list(item, 'day of week', 0, 7, 7, '{SUN,MON,TUE,WED,THU,FRI,SAT}', p, n, w, skip + cron_item_place(word, item));
     END IF;
   END LOOP;
   RETURN ARRAY[weekdays, nth, nth_last, rows];
