@@ -162,3 +162,21 @@ async def test_slots_are_kept_as_long_as_the_setting_says(bench: Workbench) -> N
     await bench.until(lambda: not is_kept())
     node.stop()
     await running
+
+
+async def test_the_end_of_a_chain_says_what_failed_and_nothing_of_us(
+    bench: Workbench, caplog: pytest.LogCaptureFixture
+) -> None:
+    @bench.app.task(type="fail", retry=Retry(max_attempts=1))
+    async def fail() -> None:
+        raise ValueError("no luck")
+
+    await bench.app.schedules.aadd("books", task=chain(fail.bind()))
+    await bench.app.schedules.arun_now("books")
+    await bench.work_off()
+    (slot,) = await bench.app.schedules.ahistory("books")
+    assert (slot.outcome, slot.error) == ("failed", "fail is dead: no luck")
+    *_, last = [record for record in caplog.records if record.name == "foliot.jobs"]
+    assert last.getMessage() == "foliot.flow_end is dead: Permanent: fail is dead: no luck"
+    assert last.exc_info is not None
+    assert last.exc_info[2] is None

@@ -70,6 +70,8 @@ def theirs(error: BaseException) -> TracebackType | None:
     at = error.__traceback__
     while at is not None and at.tb_frame.f_code.co_filename.startswith(_PACKAGE):
         at = at.tb_next
+    if at is None and isinstance(error, Permanent):  # raised by a handler of ours, whose message says all
+        return None
     return at or error.__traceback__
 
 
