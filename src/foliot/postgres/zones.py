@@ -114,14 +114,19 @@ def zone_digests(connection: Connection, schema: str) -> dict[str, str]:
     return dict(connection.execute(query).fetchall())
 
 
-def refresh_zones(url: str, schema: str, report: Callable[[str], None]) -> bool:
-    """Writes what this machine knows if it is newer than what the schema has; whether it did."""
+def refresh_zones(
+    url: str, schema: str, report: Callable[[str], None], read: Callable[[], list[ZoneRow]] | None = None
+) -> bool:
+    """Writes what this machine knows if it is newer than what the schema has; whether it did.
+
+    `read`: in place of local_zones, by one who has begun with that before.
+    """
     ours = local_release()
 
     def write(connection: Connection) -> str | None:
         if has_zones(connection, schema):  # another came first
             return None
-        rows = local_zones()
+        rows = (read or local_zones)()
         if not rows:
             return "no time zones: this machine has none, so schedules in SQL know UTC and offsets only"
         connection.execute(_begin(schema))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from psycopg import sql
 from foliot.errors import FoliotError
 from foliot.postgres.connect import Connection
 from foliot.postgres.migrate import Source, migrate, status
-from foliot.postgres.zones import refresh_zones
+from foliot.postgres.zones import ZoneRow, refresh_zones
 from foliot.store.queries import queries
 
 PATIENCE = "5s"
@@ -26,7 +27,7 @@ class StillInUse(FoliotError):
     """An earlier test has left a transaction open, which keeps rows locked."""
 
 
-def make_schema(url: str, schema: str) -> None:
+def make_schema(url: str, schema: str, zones: Callable[[], list[ZoneRow]] | None = None) -> None:
     """From nothing. One that is there is dropped, if it is a test's."""
     with Connection.connect(url, autocommit=True) as connection:
         _refuse_unless_test(connection, schema)
@@ -35,7 +36,7 @@ def make_schema(url: str, schema: str) -> None:
         migrate(url, schema, replace(source, functions=()))
         connection.execute(queries(schema)["mark_test"].encode())
         migrate(url, schema, source)  # the functions, last: in a test's schema they have a clock that can be moved
-        refresh_zones(url, schema, lambda _: None)
+        refresh_zones(url, schema, lambda _: None, zones)
         Sweeper(connection, schema).remember(connection)
 
 
