@@ -257,4 +257,5 @@ def test_up_starts_no_database_when_the_code_has_an_address(project: Foliot, dat
         assert "(from the argument database_url)   schema work v" in running.said
         assert running.said.count("schema work") == 1
         assert not (project.directory / ".foliot").exists()
-        assert "version" in project("--schema", "work", "db", "status").stdout
+        assert "work" in project("db", "status").stdout
+        assert project("jobs").returncode == 0

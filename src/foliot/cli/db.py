@@ -86,7 +86,7 @@ def _where(options: GlobalOptions) -> tuple[Settings, Address]:
     """The direct address if there is one: what runs outside a transaction needs a session that stays the same."""
     from foliot.postgres.address import Address
 
-    settings = options.settings()
+    settings = options.located()
     if settings.listen_url:
         return settings, Address(settings.listen_url, settings.origins["listen_url"])
     return settings, options.address(settings)

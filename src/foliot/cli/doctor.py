@@ -29,7 +29,7 @@ def doctor(ctx: typer.Context, as_json: Annotated[bool, typer.Option("--json", h
 
     options: GlobalOptions = ctx.obj
     findings = []
-    for finding in examine(Source.of_package("foliot.store"), options.settings):
+    for finding in examine(Source.of_package("foliot.store"), options.located):
         findings.append(finding)
         if not as_json:
             _print_line(finding)

@@ -45,26 +45,31 @@ class GlobalOptions:
         origins = {name: origin for name, origin in given.get("origins", {}).items() if name not in told}
         return Settings.load(**{**given, **told, "origins": origins})
 
-    def address(self, settings: Settings) -> Address:
-        """Where else nothing says it, the code of the App that is found here may."""
+    def located(self) -> Settings:
+        """The settings. Where nothing says where the database is, the code of the App may that is found here."""
         from foliot.errors import NoDatabase
-        from foliot.postgres.address import find_address
 
+        settings = self.settings()
         try:
-            return find_address(settings)
+            self.address(settings)
         except NoDatabase:
             from foliot.cli.discovery import find_quietly
 
             found = find_quietly(settings.app)
-            if found is None or not found[0].given.get("database_url"):
-                raise
-            return find_address(self.settings_of(found[0]))
+            if found is not None and found[0].given.get("database_url"):
+                return self.settings_of(found[0])
+        return settings
+
+    def address(self, settings: Settings) -> Address:
+        from foliot.postgres.address import find_address
+
+        return find_address(settings)
 
     def run(self, plan: Plan[R]) -> R:
         """Carries out one of the client's plans."""
         from foliot.client.clients import Client
 
-        settings = self.settings()
+        settings = self.located()
         with Client(self.address(settings).url, schema=settings.schema, pool_size=1) as client:
             return client.run(plan)
 
