@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from foliot import App, Tasks, chain, current_job, group
@@ -239,6 +240,18 @@ def test_after_a_deployment_was_taken_back_the_old_nodes_say_their_word_again(
         with shop("0 4 * * *").node():
             assert app.schedules.get("nightly").pattern == "0 4 * * *"
         until(lambda: app.schedules.get("nightly").pattern == "0 3 * * *")
+
+
+def test_after_a_crash_the_next_node_is_a_start_of_the_cluster(shop: Shop, schema_database: str) -> None:
+    app = shop("@reboot")
+    with psycopg.connect(schema_database, autocommit=True) as connection:
+        connection.execute("""
+            WITH dead AS (SELECT foliot.register('dead', lease => '1 second', app => 'shop',
+              now => now() - interval '1 hour') AS epoch)
+            SELECT foliot.declare_schedules(epoch, '[]', false) FROM dead""")
+    with app.node(lease=1):
+        until(lambda: app.schedules.get("nightly").runs == 1)
+    assert [slot.kind for slot in app.schedules.history("nightly")] == ["start"]
 
 
 def test_run_on_start_is_once_per_start_of_the_cluster(shop: Shop) -> None:

@@ -180,6 +180,35 @@ def test_two_that_come_at_once_are_one_start(db: Db) -> None:
     assert len(slots(db)) == 1
 
 
+def test_after_a_crash_of_all_nodes_the_cluster_starts_once_they_are_found_lost(db: Db) -> None:
+    rules = rule(run_on_start=True), rule(name="t", pattern="@reboot"), rule(name="u")
+    dead = [start(db, *rules) for _ in range(2)]
+    db.tick(3600)
+    one = start(db, *rules)
+    db.tick(1)
+    two = start(db, *rules)
+    assert len(slots(db)) == 2, "are the others dead?"
+    assert [db.value("start_cluster", epoch=epoch) for epoch in (one, two)] == [None, None]
+    for epoch in dead:
+        db.lose(epoch)
+    assert db.value("start_cluster", epoch=two) is None, "it was not the first"
+    for epoch in (one, one, two):
+        assert db.value("start_cluster", epoch=epoch) is True
+        assert len(slots(db)) == 4, "once"
+
+
+def test_after_an_outage_others_are_alive_after_all(db: Db) -> None:
+    old = start(db, rule(run_on_start=True))
+    db.tick(3600)
+    new = start(db, rule(run_on_start=True))
+    assert db.value("start_cluster", epoch=new) is None
+    db.tick(1)
+    db.call("heartbeat", epoch=old)
+    db.lose(old)
+    assert db.value("start_cluster", epoch=new) is False, "it has lived to see it"
+    assert len(slots(db)) == 1
+
+
 def test_one_that_leaves_while_the_next_comes_leaves_a_running_cluster(db: Db) -> None:
     old = start(db, rule(run_on_start=True))
     new = db.node(app="shop")

@@ -18,6 +18,7 @@ _SAID = {
     "foreign": "Schedule %s belongs to somebody else and stays as it is; give the declaration another name",
 }
 PAUSE = 10.0
+MOMENT = 1.0  # while something is to be decided
 
 
 class Declarer:
@@ -25,22 +26,27 @@ class Declarer:
 
     def __init__(self, line: Line, declared: bytes) -> None:
         self._line, self._declared = line, declared.decode()
-        self._started = False
         self._epoch: int | None = None
+        self._may_start = True  # the cluster: until it is known that it does or does not
 
     async def run(self) -> float:
-        """Looks whether it is time to say it again; seconds until the next look."""
-        if self._epoch is not None:
-            ((in_vain,),) = await self._line.execute("declares_in_vain", (self._epoch,))
-            if in_vain:
-                with contextlib.suppress(NodeLost):  # then it is said after the next registration
-                    await self.declare(self._epoch)
-        return PAUSE
+        """What cannot be said at once: that the cluster starts, and that a newer word counts no more."""
+        if self._epoch is None:
+            return MOMENT
+        if self._may_start:
+            ((decided,),) = await self._line.execute("start_cluster", (self._epoch,))
+            self._may_start = decided is None
+        ((in_vain,),) = await self._line.execute("declares_in_vain", (self._epoch,))
+        if in_vain:
+            with contextlib.suppress(NodeLost):  # then it is said after the next registration
+                await self.declare(self._epoch)
+        return MOMENT if self._may_start else PAUSE
 
     async def declare(self, epoch: int) -> None:
         """After each registration; only the first of a process can be the start of the cluster."""
-        rows = await self._line.execute("declare_schedules", (epoch, self._declared, not self._started))
-        self._started, self._epoch = True, epoch
+        rows = await self._line.execute("declare_schedules", (epoch, self._declared, self._epoch is None))
+        self._may_start = self._may_start and self._epoch in (None, epoch)
+        self._epoch = epoch
         for name, outcome in rows:
             if outcome in _SAID:
                 logger.log(logging.WARNING if outcome == "foreign" else logging.INFO, _SAID[outcome], name)

@@ -7,6 +7,9 @@ FROM {schema}.tick(%s::int, {schema}.clock() - make_interval(secs => %s))
 -- name: declare_schedules
 SELECT name, outcome FROM {schema}.declare_schedules(%s::bigint, %s::jsonb, %s::boolean)
 
+-- name: start_cluster
+SELECT {schema}.start_cluster(%s::bigint)
+
 -- name: declares_in_vain
 SELECT {schema}.declares_in_vain(%s::bigint)
 

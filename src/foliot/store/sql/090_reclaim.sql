@@ -41,8 +41,8 @@ END $$;
 CREATE OR REPLACE FUNCTION lose(epoch bigint, t timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 BEGIN
+  UPDATE nodes n SET state = 'lost', ended_at = coalesce((SELECT b.at FROM beats b WHERE b.epoch = lose.epoch), lose.t) WHERE n.epoch = lose.epoch;   -- when it was last heard of
   DELETE FROM beats b WHERE b.epoch = lose.epoch;
-  UPDATE nodes n SET state = 'lost', ended_at = lose.t WHERE n.epoch = lose.epoch;
   DELETE FROM runs r WHERE r.epoch = lose.epoch;
   DELETE FROM node_types nt WHERE nt.epoch = lose.epoch;
   DELETE FROM declarations d WHERE d.epoch = lose.epoch;

@@ -21,7 +21,7 @@ BEGIN
     RAISE EXCEPTION 'node % has no app, and a declaration needs an owner', node.name USING ERRCODE = 'FO003', HINT = 'register it with app => ...';
   END IF;
   PERFORM pg_advisory_xact_lock(1181707371, hashtext('schedules'::regclass::oid || node.app));   -- nodes of one app take turns
-  first := declare_schedules.starting AND node.declared_at IS NULL AND is_cluster_start(node);
+  first := declare_schedules.starting AND node.declared_at IS NULL AND coalesce(is_cluster_start(node), false);
   FOR definition IN SELECT d FROM jsonb_array_elements(declare_schedules.schedules) WITH ORDINALITY e(d, n) ORDER BY e.n LOOP
     name := definition->>'name';
     SELECT w.id, w.outcome INTO id, outcome FROM declare_schedule(node, definition, t) w;
@@ -33,16 +33,40 @@ BEGIN
   END LOOP;
   UPDATE nodes n SET declared_at = coalesce(n.declared_at, t) WHERE n.epoch = node.epoch;
   PERFORM release_held();
-  IF first THEN
-    PERFORM run_apart(s.id, 'start', NULL, t) FROM declarations d JOIN schedules s ON s.id = d.schedule_id LEFT JOIN rhythms r ON r.id = s.rhythm
-      WHERE d.epoch = node.epoch AND s.enabled AND (s.run_on_start OR r.on_start);
-  END IF;
+  IF first THEN PERFORM run_apart(s, 'start', NULL, t) FROM run_on_start(node.epoch) s; END IF;
 END $$;
 
--- Whether no other node of the app that has declared was alive when this one came: a rolling restart starts nothing.
+-- What a node declares that is to run when its cluster starts.
+CREATE OR REPLACE FUNCTION run_on_start(epoch bigint) RETURNS SETOF bigint LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+  SELECT s.id FROM declarations d JOIN schedules s ON s.id = d.schedule_id LEFT JOIN rhythms r ON r.id = s.rhythm
+  WHERE d.epoch = run_on_start.epoch AND s.enabled AND (s.run_on_start OR r.on_start) $$;
+
+-- Whether no other node of the app that has declared before was alive when this one came: a rolling restart starts nothing. NULL: not known yet, since one that was so
+-- when we last heard of it has neither beaten since then nor been found lost.
 CREATE OR REPLACE FUNCTION is_cluster_start(node nodes) RETURNS boolean LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
-  SELECT NOT EXISTS (SELECT FROM nodes n WHERE n.app = node.app AND n.epoch <> node.epoch AND n.declared_at IS NOT NULL
-    AND (n.state IN ('active', 'draining') OR n.ended_at > node.started_at)) $$;
+  SELECT CASE WHEN bool_or(o.lived) THEN false WHEN count(*) = 0 THEN true END
+  FROM (SELECT n.state IN ('left', 'lost') OR b.at >= node.started_at AS lived FROM nodes n LEFT JOIN beats b USING (epoch)
+    WHERE n.app = node.app AND n.epoch <> node.epoch AND n.declared_at IS NOT NULL
+      AND (node.declared_at IS NULL OR (n.declared_at, n.epoch) < (node.declared_at, node.epoch))
+      AND (n.state IN ('active', 'draining') OR n.ended_at > node.started_at)) o $$;
+
+-- What runs when the cluster starts, where that was not known yet when the node declared: after a crash of all nodes, once they are found lost. Answers whether the
+-- cluster has started since this node came; NULL: ask again. For a node that has declared as one that starts.
+CREATE OR REPLACE FUNCTION start_cluster(epoch bigint, now timestamptz DEFAULT NULL) RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  node nodes;
+  mine bigint[] := ARRAY(SELECT run_on_start(start_cluster.epoch));
+  verdict boolean;
+BEGIN
+  SELECT * INTO node FROM nodes n WHERE n.epoch = start_cluster.epoch AND n.state IN ('active', 'draining') AND n.declared_at IS NOT NULL;
+  IF NOT FOUND OR mine = '{}' THEN RETURN false; END IF;
+  PERFORM pg_advisory_xact_lock(1181707371, hashtext('schedules'::regclass::oid || node.app));   -- as whoever declares
+  IF EXISTS (SELECT FROM slots s WHERE s.schedule_id = ANY (mine) AND s.kind = 'start' AND s.slot >= node.started_at) THEN RETURN true; END IF;
+  verdict := is_cluster_start(node);
+  IF verdict THEN PERFORM run_apart(m, 'start', NULL, coalesce(start_cluster.now, clock())) FROM unnest(mine) m; END IF;
+  RETURN verdict;
+END $$;
 
 CREATE OR REPLACE FUNCTION declare_schedule(node nodes, definition jsonb, t timestamptz, OUT id bigint, OUT outcome text) LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
