@@ -420,18 +420,17 @@ async def test_a_transaction_left_open_holds_up_the_end_of_its_own_job_only(benc
     job = await held.aenqueue()
     async with bench.working() as node:
         await bench.until(lambda: node._worker is not None and node.worker.engine.runs)
-        operator = psycopg.connect(bench.url)
-        operator.execute("SELECT foliot.cancel(%s)", (job.id,))
-        others = [await other.aenqueue() for _ in range(3)]
-        go_on.set()
-        assert [await each.aresult(timeout=20) for each in others] == ["ran"] * 3
-        assert bench.sql("SELECT state FROM foliot.job WHERE id = %s", job.id) == [("running",)]
-        operator.rollback()
+        with psycopg.connect(bench.url) as operator:
+            operator.execute("SELECT foliot.cancel(%s)", (job.id,))
+            others = [await other.aenqueue() for _ in range(3)]
+            go_on.set()
+            assert [await each.aresult(timeout=60) for each in others] == ["ran"] * 3
+            assert bench.sql("SELECT state FROM foliot.job WHERE id = %s", job.id) == [("running",)]
+            operator.rollback()
         state = "succeeded" if ends == "succeeds" else "failed"
         await bench.until(lambda: bench.sql("SELECT state FROM foliot.job WHERE id = %s", job.id) == [(state,)])
         await bench.until(lambda: bench.sql("SELECT count(*) FROM foliot.claims") == [(0,)])
-        assert sorted(told) == sorted([each.id for each in others] + [job.id] * (ends == "succeeds"))
-        operator.close()
+    assert sorted(told) == sorted([each.id for each in others] + [job.id] * (ends == "succeeds"))
 
 
 async def test_a_node_that_is_locked_by_an_operator_for_a_while_goes_on_afterwards(
