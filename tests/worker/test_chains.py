@@ -81,7 +81,7 @@ async def test_a_job_waits_for_jobs_that_were_enqueued_before(bench: Workbench, 
     third = await bench.app.aenqueue(recorder.step.type, {"name": "c"}, depends_on=[first.id, second])
     assert await states(bench, [first, second, third]) == ["queued", "blocked", "blocked"]
     async with bench.working():
-        assert await third.aresult(timeout=20) == "C"
+        assert await third.aresult(timeout=60) == "C"
     assert recorder.ran == ["a", "b", "c"]
 
 
@@ -97,7 +97,7 @@ async def test_a_failed_step_cancels_the_rest_and_runs_the_alternative(bench: Wo
     flow = chain(recorder.call("a"), recorder.call("b"), recorder.call("c"), recorder.call("d"))
     jobs = await flow.on_failure(chain(recorder.call("x"), recorder.call("y"))).aenqueue()
     async with bench.working():
-        assert await jobs[-1].aresult(timeout=20) == "Y"
+        assert await jobs[-1].aresult(timeout=60) == "Y"
     assert recorder.ran == ["a", "b", "x", "y"]
     assert await states(bench, jobs) == ["succeeded", "dead", "canceled", "canceled", "succeeded", "succeeded"]
     with pytest.raises(JobCanceled, match=f"job {jobs[1].id}, which it waits for, did not succeed"):
@@ -109,7 +109,7 @@ async def test_an_alternative_that_is_not_needed_is_skipped_as_a_whole(bench: Wo
     jobs = await chain(recorder.call("a"), recorder.call("b")).on_failure(unneeded).aenqueue()
     async with bench.working():
         with pytest.raises(JobCanceled):
-            await jobs[-1].aresult(timeout=20)
+            await jobs[-1].aresult(timeout=60)
     assert recorder.ran == ["a", "b"]
     assert await states(bench, jobs) == ["succeeded", "succeeded", "canceled", "canceled", "canceled"]
     kinds = [((await bench.app.jobs.aget(job.id)).error or {})["kind"] for job in jobs[2:]]
@@ -120,7 +120,7 @@ async def test_a_step_may_run_whatever_became_of_those_before(bench: Workbench, 
     recorder.fail = {"a"}
     jobs = await chain(recorder.call("a"), recorder.call("b"), recorder.call("c", run_if="all_finished")).aenqueue()
     async with bench.working():
-        assert await jobs[-1].aresult(timeout=20) == "C"
+        assert await jobs[-1].aresult(timeout=60) == "C"
     assert recorder.ran == ["a", "c"]
 
 
@@ -284,4 +284,4 @@ async def test_a_step_in_a_thread_and_one_that_is_retried_are_steps_too(bench: W
 
     jobs = await chain(stumble.bind(), look_back.bind()).aenqueue()
     async with bench.working():
-        assert await jobs[-1].aresult(timeout=20) == 2
+        assert await jobs[-1].aresult(timeout=60) == 2

@@ -20,7 +20,7 @@ async def test_a_node_works_on_the_loop_of_a_web_server(bench: Workbench) -> Non
     before = signal.getsignal(signal.SIGTERM)
     async with bench.app.node():
         job = await work.aenqueue()
-        assert await job.aresult(timeout=20) == "done"
+        assert await job.aresult(timeout=60) == "done"
         assert signal.getsignal(signal.SIGTERM) is before
     assert bench.sql("SELECT state FROM foliot.nodes") == [("left",)]
 
@@ -31,7 +31,7 @@ def test_a_node_works_in_a_thread_beside_blocking_code(bench: Workbench) -> None
         return "done"
 
     with bench.app.node(concurrency=2):
-        assert work.enqueue().result(timeout=20) == "done"
+        assert work.enqueue().result(timeout=60) == "done"
     assert bench.sql("SELECT state FROM foliot.nodes") == [("left",)]
 
 

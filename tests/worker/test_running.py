@@ -67,7 +67,7 @@ async def test_a_job_dies_with_its_last_attempt_and_keeps_every_one(bench: Workb
     job = await break_down.aenqueue()
     async with bench.working():
         with pytest.raises(JobFailed, match="attempt 3"):
-            await job.aresult(timeout=20)
+            await job.aresult(timeout=60)
     attempts = await bench.app.jobs.aattempts(job.id)
     assert [(a.attempt, a.outcome, (a.error or {})["message"]) for a in attempts] == [
         (1, "failed", "attempt 1"),
@@ -256,10 +256,10 @@ async def test_a_running_job_is_told_and_ends_canceled(bench: Workbench) -> None
 
     job = await wait.aenqueue()
     async with bench.working():
-        await asyncio.wait_for(started.wait(), 20)
+        await asyncio.wait_for(started.wait(), 60)
         assert await bench.app.jobs.acancel(job.id) == "running"
         with pytest.raises(JobCanceled):
-            await job.aresult(timeout=20)
+            await job.aresult(timeout=60)
     assert bench.sql("SELECT count(*) FROM foliot.cancels") == [(0,)]
 
 
@@ -277,9 +277,9 @@ async def test_a_handler_that_succeeds_after_the_request_has_succeeded(bench: Wo
 
     job = await finish_anyway.aenqueue()
     async with bench.working():
-        await asyncio.wait_for(started.wait(), 20)
+        await asyncio.wait_for(started.wait(), 60)
         await bench.app.jobs.acancel(job.id)
-        assert await job.aresult(timeout=20) == "done"
+        assert await job.aresult(timeout=60) == "done"
     assert (await job.aget()).state == "succeeded"
 
 
@@ -369,7 +369,7 @@ async def test_a_delayed_job_runs_when_it_is_due(bench: Workbench) -> None:
 
     job = await tick.using(delay=0.3).aenqueue()
     async with bench.working():
-        ran_at = await job.aresult(timeout=20)
+        ran_at = await job.aresult(timeout=60)
     assert ran_at >= (await job.aget()).run_at.timestamp()
 
 
@@ -391,9 +391,9 @@ async def test_a_job_that_is_due_soon_is_heard_of_though_nobody_sleeps(
     async with bench.working() as node:
         job = await busy.aenqueue()
         await bench.until(lambda: node.worker.engine.runs)
-        assert await (await tick.using(delay=0.3).aenqueue()).aresult(timeout=20) == "ticked"
+        assert await (await tick.using(delay=0.3).aenqueue()).aresult(timeout=60) == "ticked"
         go_on.set()
-        await job.aresult(timeout=20)
+        await job.aresult(timeout=60)
 
 
 @pytest.mark.parametrize("queue", ["stop", "stop it", "later", "schedules", "ready", " "])
@@ -405,7 +405,7 @@ async def test_any_name_of_a_queue_rings_the_bell(bench: Workbench, queue: str) 
     async with bench.working(queues=(queue,), poll_interval=60.0, poll_max_interval=60.0) as node:
         for _ in range(2):
             await bench.until(lambda: node._worker and node.worker.doorbell.holding)
-            assert await (await tick.aenqueue()).aresult(timeout=20) == "ticked"
+            assert await (await tick.aenqueue()).aresult(timeout=60) == "ticked"
 
 
 async def test_a_job_that_was_about_to_be_committed_is_found_without_a_ring(
@@ -429,7 +429,7 @@ async def test_a_job_that_was_about_to_be_committed_is_found_without_a_ring(
         async with bench.working(poll_interval=1000.0, poll_max_interval=1000.0):
             await bench.until(lambda: len(tried) > 3)  # the bell rings once, when it begins to listen
             connection.commit()
-            assert await job.aresult(timeout=20) == "ticked"
+            assert await job.aresult(timeout=60) == "ticked"
     assert tried[:4] == [False] * 4
 
 
@@ -488,10 +488,10 @@ async def test_a_transactional_task_that_lost_its_job_writes_nothing(bench: Work
 
     job = await write.aenqueue()
     async with bench.working():
-        await asyncio.wait_for(started.wait(), 20)
+        await asyncio.wait_for(started.wait(), 60)
         assert await bench.app.jobs.arelease(job.id)
         go_on.set()
-        await job.aresult(timeout=20)
+        await job.aresult(timeout=60)
     assert bench.sql("SELECT count(*) FROM effects") == [(1,)]
     assert [a.outcome for a in await bench.app.jobs.aattempts(job.id)] == ["released", "succeeded"]
 
@@ -507,13 +507,13 @@ async def test_progress_and_start_are_seen_while_it_runs(bench: Workbench) -> No
 
     job = await long.aenqueue()
     async with bench.working(lease=1.0):
-        await asyncio.wait_for(halfway.wait(), 20)
+        await asyncio.wait_for(halfway.wait(), 60)
         record = await bench.until(
             lambda: bench.sql("SELECT progress, started_at FROM foliot.job WHERE progress IS NOT NULL")
         )
         assert record[0][0] == {"done": 50}
         go_on.set()
-        await job.aresult(timeout=20)
+        await job.aresult(timeout=60)
 
 
 async def test_paused_queues_and_types_wait_until_resumed(bench: Workbench) -> None:
@@ -533,7 +533,7 @@ async def test_paused_queues_and_types_wait_until_resumed(bench: Workbench) -> N
     async with bench.working():
         await bench.app.queues.aresume("mail")
         await bench.app.queues.aresume(type=bill.type)
-        assert [await job.aresult(timeout=20) for job in jobs] == ["sent", "billed"]
+        assert [await job.aresult(timeout=60) for job in jobs] == ["sent", "billed"]
 
 
 @pytest.mark.on_both_loops
@@ -549,11 +549,11 @@ async def test_a_node_that_is_asked_to_drain_finishes_and_leaves(bench: Workbenc
     first = await work.aenqueue()
     node = bench.node(name="drained")
     running = asyncio.create_task(node.run())
-    await asyncio.wait_for(started.wait(), 20)
+    await asyncio.wait_for(started.wait(), 60)
     assert await bench.app.cluster.adrain("drained")
     second = await work.aenqueue()
     go_on.set()
-    await asyncio.wait_for(running, 20)
+    await asyncio.wait_for(running, 60)
     assert await first.aresult(timeout=60) == "done"
     assert (await second.aget()).state == "queued"
     assert bench.sql("SELECT state FROM foliot.nodes WHERE name = 'drained'") == [("left",)]
@@ -572,6 +572,6 @@ async def test_a_node_that_was_declared_lost_starts_again_and_goes_on(bench: Wor
             "SELECT * FROM foliot.reclaim(ARRAY(SELECT epoch FROM foliot.beats), ARRAY(SELECT n FROM foliot.beats))"
         )
         job = await work.aenqueue()
-        assert await job.aresult(timeout=20) == "done"
+        assert await job.aresult(timeout=60) == "done"
         assert node.worker.epoch > first
     assert bench.sql("SELECT state FROM foliot.nodes ORDER BY epoch") == [("lost",), ("left",)]

@@ -40,7 +40,7 @@ async def plugged(bench: Workbench, switchboard: Switchboard, **changes: Any) ->
         yield node
     finally:
         node.stop()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await running
 
 
@@ -67,7 +67,7 @@ async def test_several_hear_through_one_connection(bench: Workbench, switchboard
             for number in range(3):
                 await asleep(bench, *nodes)
                 job = await task.using(queue=f"q{number}").aenqueue()
-                assert await job.aresult(timeout=20) == "ran"
+                assert await job.aresult(timeout=60) == "ran"
         assert len(bench.sql(LISTENERS)) == 1
 
 
@@ -79,7 +79,7 @@ async def test_one_that_leaves_does_not_wake_the_porter(bench: Workbench, switch
     async with plugged(bench, switchboard, name="stays") as stays:
         async with plugged(bench, switchboard, name="leaves", queues=("other",)) as leaves:
             await asleep(bench, stays, leaves)
-        assert await (await task.aenqueue()).aresult(timeout=20) == "ran"
+        assert await (await task.aenqueue()).aresult(timeout=60) == "ran"
 
 
 async def test_the_lock_is_let_go_with_the_last_sleeper(bench: Workbench, switchboard: Switchboard) -> None:
@@ -102,7 +102,7 @@ async def test_the_connection_is_lost_and_found(bench: Workbench, switchboard: S
             bench.sql(f"SELECT pg_terminate_backend(pid) FROM ({LISTENERS}) x")
             await bench.until(lambda: not a.worker.doorbell.holding and not b.worker.doorbell.holding)
             await asleep(bench, a, b)
-            assert await (await task.aenqueue()).aresult(timeout=20) == "ran"
+            assert await (await task.aenqueue()).aresult(timeout=60) == "ran"
 
 
 async def test_a_switchboard_that_dies_leaves_workers_that_poll(bench: Workbench) -> None:
@@ -116,7 +116,7 @@ async def test_a_switchboard_that_dies_leaves_workers_that_poll(bench: Workbench
     running = asyncio.create_task(node.run())
     await asleep(bench, node)
     await asyncio.to_thread(switchboard.close)
-    assert await (await task.aenqueue()).aresult(timeout=20) == "ran"
+    assert await (await task.aenqueue()).aresult(timeout=60) == "ran"
     node.stop()
     await running
 
@@ -135,6 +135,6 @@ async def test_a_stop_request_reaches_the_one_that_runs_it(bench: Workbench, swi
     async with plugged(bench, switchboard, lease=600.0) as node:
         await asleep(bench, node)
         job = await long.aenqueue()
-        await asyncio.wait_for(started.wait(), 20)
+        await asyncio.wait_for(started.wait(), 60)
         bench.sql("SELECT foliot.cancel(%s)", job.id)
-        await asyncio.wait_for(stopped.wait(), 20)
+        await asyncio.wait_for(stopped.wait(), 60)

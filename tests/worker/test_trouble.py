@@ -63,7 +63,7 @@ async def test_a_lost_job_of_an_unknown_type_stops_nobody(bench: Workbench) -> N
     bench.sql("UPDATE foliot.jobs SET alone = true, lost = 1 WHERE id = %s", stranger.id)
     async with bench.working():
         await bench.until(lambda: bench.sql("SELECT 1 FROM foliot.jobs WHERE wait = 'unsupported'"))
-        assert await (await known.aenqueue()).aresult(timeout=20) == "ran"
+        assert await (await known.aenqueue()).aresult(timeout=60) == "ran"
 
 
 async def test_a_lost_job_whose_payload_does_not_fit_stops_nobody(bench: Workbench) -> None:
@@ -75,7 +75,7 @@ async def test_a_lost_job_whose_payload_does_not_fit_stops_nobody(bench: Workben
     bench.sql("UPDATE foliot.jobs SET alone = true, lost = 1")
     async with bench.working():
         await bench.until(lambda: bench.sql("SELECT 1 FROM foliot.finished_jobs WHERE state = 'dead'"))
-        assert await (await numeric.aenqueue(5)).aresult(timeout=20) == 5
+        assert await (await numeric.aenqueue(5)).aresult(timeout=60) == 5
 
 
 async def test_a_lost_job_that_found_no_slot_stops_nobody(bench: Workbench) -> None:
@@ -96,10 +96,10 @@ async def test_a_lost_job_that_found_no_slot_stops_nobody(bench: Workbench) -> N
         bench.sql("UPDATE foliot.jobs SET alone = true, lost = 1 WHERE id = %s", second.id)
         await bench.until(lambda: bench.sql("SELECT run FROM foliot.jobs WHERE id = %s", second.id)[0][0] >= 1)
         for _ in range(3):
-            assert await (await other.aenqueue()).aresult(timeout=20) == "ran"
+            assert await (await other.aenqueue()).aresult(timeout=60) == "ran"
         go_on.set()
-        await first.aresult(timeout=20)
-        await second.aresult(timeout=20)
+        await first.aresult(timeout=60)
+        await second.aresult(timeout=60)
 
 
 async def test_a_backlog_does_not_starve_a_lost_job(bench: Workbench) -> None:
@@ -132,10 +132,10 @@ async def test_a_job_with_one_attempt_is_not_kept_waiting_here(bench: Workbench)
     async with bench.working(capacity=ONE_THREAD, lease=60.0) as node:
         await bench.until(lambda: node._worker and node.worker.engine.runs)
         await bench.until(lambda: bench.sql("SELECT count(*) FROM foliot.jobs WHERE fence = 0") == [(2,)])
-        await (await other.aenqueue()).aresult(timeout=20)
+        await (await other.aenqueue()).aresult(timeout=60)
         go_on.set()
         for job in jobs:
-            await job.aresult(timeout=20)
+            await job.aresult(timeout=60)
 
 
 async def test_many_lost_jobs_run_one_by_one_among_the_others(bench: Workbench) -> None:
@@ -175,7 +175,7 @@ async def test_a_job_released_by_an_operator_may_run_beside_its_old_self(bench: 
         await bench.until(lambda: len(began) == 2)
         assert len(node.worker.engine.runs) == 2
         go_on.set()
-        await job.aresult(timeout=20)
+        await job.aresult(timeout=60)
         await bench.until(lambda: not node.worker.engine.runs)
         assert set(node.worker.engine._busy.values()) == {0}
     (record,) = bench.sql("SELECT fence, attempt, run FROM foliot.finished_jobs")
@@ -200,7 +200,7 @@ async def test_what_waits_here_goes_back_when_the_lease_is_in_doubt(bench: Workb
         assert node.worker.engine._held == 0
         go_on.set()
         for job in jobs:
-            await job.aresult(timeout=20)
+            await job.aresult(timeout=60)
 
 
 async def test_a_warning_of_an_earlier_epoch_is_no_news(bench: Workbench) -> None:
@@ -244,7 +244,7 @@ async def test_thousands_of_ends_that_wait_are_not_the_end_of_claiming(bench: Wo
 
     await lock_myself.aenqueue()
     async with bench.working() as node:
-        await asyncio.wait_for(locked.wait(), 20)
+        await asyncio.wait_for(locked.wait(), 60)
         await bench.app.aenqueue_many([nothing.bind() for _ in range(8000)])
         await bench.until(lambda: node.worker.settler.waiting > 4000)
         assert set(node.worker.settler._under_way.fences) <= set(node.worker.settler.known_fences)
@@ -263,7 +263,7 @@ async def test_a_worker_without_its_settler_ends(bench: Workbench, monkeypatch: 
     monkeypatch.setattr("foliot.worker.settler.Settler._settle", broken)
     await task.aenqueue()
     with pytest.raises(ZeroDivisionError):
-        await asyncio.wait_for(bench.node().run(), 20)
+        await asyncio.wait_for(bench.node().run(), 60)
     assert bench.sql("SELECT count(*) FROM foliot.jobs WHERE fence = 0") == [(1,)]
 
 
@@ -303,7 +303,7 @@ async def test_no_progress_of_a_handler_stops_the_heart(bench: Workbench, progre
         beats = "SELECT n FROM foliot.beats WHERE epoch = %s"
         await bench.until(lambda: bench.sql(beats, node.worker.epoch)[0][0] >= 3)
         go_on.set()
-        await job.aresult(timeout=20)
+        await job.aresult(timeout=60)
 
 
 async def test_a_pooled_connection_that_was_closed_costs_no_attempt(bench: Workbench) -> None:
@@ -317,12 +317,12 @@ async def test_a_pooled_connection_that_was_closed_costs_no_attempt(bench: Workb
 
     async with bench.working():
         for task in (write, write_in_thread):
-            await (await task.aenqueue()).aresult(timeout=20)
+            await (await task.aenqueue()).aresult(timeout=60)
             bench.sql(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'foliot handler'"
             )
             again = await task.aenqueue()
-            await again.aresult(timeout=20)
+            await again.aresult(timeout=60)
             assert (await again.aget()).attempt == 1
 
 
@@ -346,7 +346,7 @@ async def test_the_bell_is_heard_again_after_its_connection_was_lost(
             )
             await bench.until(lambda: not node.worker.doorbell.holding)
             await bench.until(lambda: node.worker.doorbell.holding)
-            assert await (await task.aenqueue()).aresult(timeout=20) == "ran"
+            assert await (await task.aenqueue()).aresult(timeout=60) == "ran"
             await bench.until(lambda: node.worker.doorbell.holding)
 
 
@@ -356,7 +356,7 @@ async def test_a_network_that_swallows_everything_is_noticed(bench: Workbench, p
         return "ran"
 
     async with bench.working(lease=1.0, **_through(proxy, bench)) as node:
-        await (await task.aenqueue()).aresult(timeout=20)
+        await (await task.aenqueue()).aresult(timeout=60)
         before = (node.worker._claims.connections, node.worker.epoch)
         proxy.swallow()
         heartbeat = node.worker._heartbeat
@@ -364,7 +364,7 @@ async def test_a_network_that_swallows_everything_is_noticed(bench: Workbench, p
         await bench.until(lambda: heartbeat._fenced)
         await bench.until(lambda: node.worker._claims._failures)
         proxy.behave()
-        assert await (await task.aenqueue()).aresult(timeout=20) == "ran"
+        assert await (await task.aenqueue()).aresult(timeout=60) == "ran"
         assert node.worker._claims.connections > before[0]
 
 
@@ -377,7 +377,7 @@ async def test_a_worker_survives_the_loss_of_every_connection(bench: Workbench) 
         await _started(bench, node)
         for _ in range(5):
             bench.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'foliot %%'")
-            assert await (await task.aenqueue()).aresult(timeout=20) == "ran"
+            assert await (await task.aenqueue()).aresult(timeout=60) == "ran"
 
 
 # -- registration
@@ -450,7 +450,7 @@ async def test_a_node_that_is_locked_by_an_operator_for_a_while_goes_on_afterwar
             await bench.until(lambda: "lock timeout" in caplog.text)
             await bench.until(lambda: bench.sql(claimers) == [(1,)])
             operator.rollback()
-        assert await job.aresult(timeout=20) == "ran"
+        assert await job.aresult(timeout=60) == "ran"
 
 
 # -- claims from a floor
@@ -497,7 +497,7 @@ async def test_a_whole_node_works_behind_a_pooler_that_shares_sessions(
     async with bench.working(url=pooler.url(urlsplit(bench.url).path.lstrip("/")), listen_url=None) as node:
         await _started(bench, node)
         jobs = [await write.aenqueue() for _ in range(10)]
-        assert [await job.aresult(timeout=20) for job in jobs] == [5] * 10
+        assert [await job.aresult(timeout=60) for job in jobs] == [5] * 10
         await bench.until(lambda: bench.sql("SELECT 1 FROM foliot.beats WHERE n >= 8"))
         assert node.worker.doorbell.deaf
         porters = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'"
