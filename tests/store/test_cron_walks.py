@@ -44,6 +44,17 @@ THROUGH_YEARS = [
     "0 0 1 1 * E0Q",
     "0 0 1 * * S1W",
 ]
+MODIFIERS = [
+    "E0Y0S0Y0S",
+    "S0Y0W0Y0W",
+    "S1M0W2D0M",
+    "E" + "0Y0W" * 40,
+    "S" + "0M0W0Q" * 40,
+    "S" + "1Y1S" * 40,
+    "E8000Y",
+    "S720000000001S",
+    "E0D" + "9" * 300 + "W",
+]
 WALK = """
     SELECT runs,
       ARRAY(SELECT foliot.prev_run(cron, t) FROM unnest(%s::timestamptz[]) WITH ORDINALITY u(t, i) ORDER BY i)
@@ -59,10 +70,10 @@ def sql(schema_database: str) -> Iterator[Connection]:
         yield connection
 
 
-def compare(sql: Connection, cron: Cron, begin: datetime, end: datetime) -> None:
-    """All runs from the one to the other, and at forty instants on the way the run before."""
+def compare(sql: Connection, cron: Cron, begin: datetime, end: datetime, stops: int = 40) -> None:
+    """All runs from the one to the other, and at some instants on the way the run before."""
     runs = [in_utc(run) for run in cron.between(begin, end)]
-    probes = [begin + (end - begin) * step / 40 for step in range(41)]
+    probes = [begin + (end - begin) * step / stops for step in range(stops + 1)]
     backwards = [in_utc(cron.prev(probe)) for probe in probes]
     with sql.cursor(binary=True) as cursor:
         found = cursor.execute(WALK, (probes, cron.pattern, cron.tz, cron.dst, begin, end)).fetchall()
@@ -74,6 +85,14 @@ def test_through_clock_changes_under_every_policy(sql: Connection) -> None:
         for pattern in THROUGH_CHANGES:
             for policy in POLICIES:
                 compare(sql, Cron(pattern, zone, policy), at(moment) - HALF_A_DAY, at(moment) + HALF_A_DAY)
+
+
+def test_around_modifiers_of_many_steps_and_far_ones(sql: Connection) -> None:
+    for modifier in MODIFIERS:
+        for body in ("", "*/20 * * * * "):
+            for zone, moment in CHANGES[1:3]:
+                begin, end = at(moment) - HALF_A_DAY / 8, at(moment) + HALF_A_DAY / 8
+                compare(sql, Cron(body + modifier, zone), begin, end, stops=6)
 
 
 def test_through_many_years_of_the_calendar(sql: Connection) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from foliot.cron import Cron
 from foliot.cron.pattern import Modifier
-from foliot.cron.periods import apply
+from foliot.cron.periods import apply, latest_before
 from tests.unit.cron.test_fuzz import steps_of
 
 
@@ -159,6 +162,32 @@ def test_millions_of_triggers_are_leapt_over(pattern: str, zone: str) -> None:
     moment = at("2024-05-05 12:00:00")
     cron.next(moment)
     assert steps_of(lambda: (cron.next(moment), cron.prev(moment))) < 40_000
+
+
+HUNDREDS = ["E" + "0Y0S" * 240, "S" + "1Y1W" * 240, "S" + "0M0W0Q" * 160, "E" + "3H2M1D9S" * 120]
+
+
+@pytest.mark.parametrize("body", ["", "0 9 * * MON ", "* * * * * * "])
+@pytest.mark.parametrize("modifier", HUNDREDS)
+def test_hundreds_of_steps_are_gone_through_a_few_times(modifier: str, body: str) -> None:
+    cron = Cron(body + modifier, NEW_YORK)
+    for moment in map(at, ("2024-05-05 12:00:00", "2024-11-03 05:45:00", "2024-11-03 06:15:00")):
+        cron.next(moment)
+        assert steps_of(lambda: cron.next(moment)) < 100_000  # noqa: B023  called at once
+        assert steps_of(lambda: cron.prev(moment)) < 100_000  # noqa: B023
+
+
+steps = st.lists(st.tuples(st.sampled_from("YQMWDHmS"), st.integers(0, 4)), min_size=1, max_size=6)
+
+
+@settings(deadline=None, max_examples=300)
+@given(steps, st.booleans(), st.integers(-(10**11), 3 * 10**11))
+def test_steps_are_undone_to_the_last_wall_time_that_leads_no_further(
+    steps: list[tuple[Any, int]], to_end: bool, wall: int
+) -> None:
+    modifier = Modifier(to_end, tuple(steps))
+    latest = latest_before(modifier, wall)
+    assert apply(modifier, latest) <= wall < apply(modifier, latest + 1)
 
 
 @pytest.mark.parametrize("pattern", ["E{n}Y", "S{n}M", "0 9 * * * E{n}W", "0 9 * * * S{n}H", "E0D{n}D"])
