@@ -34,7 +34,7 @@ class Client:
         self._pool_size, self._prepare = pool_size, prepare
         self._pool: ConnectionPool[Connection] | None = None
         self._pid = 0
-        self._lock = threading.Lock()
+        self._locks: dict[int, threading.Lock] = {}  # by process: a child must not wait for a thread of its parent's
 
     def run(self, plan: Plan[R]) -> R:
         """Carries out a plan; `foliot.client.foreign` does so in a transaction of the caller's."""
@@ -67,7 +67,7 @@ class Client:
 
     def _opened(self) -> ConnectionPool[Connection]:
         if self._pool is None or self._pid != os.getpid():
-            with self._lock:
+            with self._locks.setdefault(os.getpid(), threading.Lock()):
                 if self._pool is None or self._pid != os.getpid():
                     self._look()
                     self._pool, self._pid = self._new_pool(), os.getpid()
