@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from foliot import App, Retry
-from foliot.app.payload import InvalidPayload, Signature
+from foliot.app.payload import InvalidPayload, InvalidResult, Signature
 from foliot.app.task import InvalidOption
 from foliot.worker.handlers import BadPayload
 
@@ -199,6 +199,13 @@ def test_ordinary_types_are_not_looked_at_twice() -> None:
 def test_a_payload_that_does_not_fit_is_bad_when_it_is_run() -> None:
     with pytest.raises(BadPayload, match="number: input should be a valid integer"):
         Signature(ordinary, "ordinary").decode(b'{"number": "x", "text": "", "when": 0, "key": "no"}')
+
+
+def test_a_result_that_is_not_what_the_task_declares_is_named() -> None:
+    def measure() -> float: ...  # type: ignore[empty-body]
+
+    with pytest.raises(InvalidResult, match=r"measure: the result does not fit: result: .*, not 'wide'"):
+        Signature(measure, "measure").decode_result("wide")
 
 
 @pytest.mark.parametrize(

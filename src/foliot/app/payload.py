@@ -27,6 +27,10 @@ class InvalidPayload(FoliotError):
     exit_code = 2
 
 
+class InvalidResult(FoliotError):
+    """A job's result is not what its task declares."""
+
+
 class Signature:
     """What a task takes and returns. Built cheaply at decoration; pydantic comes in at first use."""
 
@@ -82,7 +86,13 @@ class Signature:
         return raw
 
     def decode_result(self, value: Any) -> Any:
-        return self._result_adapter.validate_python(value)
+        try:
+            return self._result_adapter.validate_python(value)
+        except ValueError as error:
+            hint = f"It is declared as {self._signature}; what the worker's code returned was stored as it is."
+            raise InvalidResult(
+                f"{self._name}: the result does not fit: {_explain(error, 'result')}.", hint=hint
+            ) from None
 
     def _validated(self, arguments: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -163,7 +173,7 @@ def encode_unknown(type: str, payload: dict[str, Any]) -> bytes:
         raise InvalidPayload(f"{type}: the payload cannot be stored as JSON: {error}.") from None
 
 
-def _explain(error: ValueError) -> str:
+def _explain(error: ValueError, whole: str = "payload") -> str:
     """pydantic's finding in one line: where, what, and the value."""
     from pydantic import ValidationError
 
@@ -171,7 +181,7 @@ def _explain(error: ValueError) -> str:
         return str(error)
     found = error.errors(include_url=False)
     lines = [
-        f"{'.'.join(map(str, e['loc'])) or 'payload'}: {e['msg'].lower()}"
+        f"{'.'.join(map(str, e['loc'])) or whole}: {e['msg'].lower()}"
         + ("" if e["type"] == "missing" else f", not {_short(e['input'])}")
         for e in found[:3]
     ]
