@@ -71,6 +71,11 @@ def test_in_a_rolling_deploy_the_old_code_does_not_come_back(db: Db) -> None:
     assert old
 
 
+def test_a_node_may_change_its_word_and_change_it_back(db: Db) -> None:
+    epoch = start(db, rule("one"))
+    assert [declare(db, epoch, rule(word)) for word in ("two", "one")] == [["updated"], ["updated"]]
+
+
 def test_when_the_newer_has_gone_the_newest_of_those_that_are_left_declares_again(db: Db) -> None:
     codes = {name: rule(name, priority=number) for number, name in enumerate(("first", "second", "third"))}
     nodes = {name: start(db, code) for name, code in codes.items()}
@@ -204,6 +209,7 @@ def test_after_an_outage_others_are_alive_after_all(db: Db) -> None:
     assert db.value("start_cluster", epoch=new) is None
     db.tick(1)
     db.call("heartbeat", epoch=old)
+    assert db.value("start_cluster", epoch=new) is False
     db.lose(old)
     assert db.value("start_cluster", epoch=new) is False, "it has lived to see it"
     assert len(slots(db)) == 1
