@@ -511,7 +511,7 @@ def claimed(app: App, other: Observer) -> Run:
     other.connection.execute("SELECT foliot.register('n')")
     row = other.connection.execute(
         "SELECT uuid_send(id), fence, type, jsonb_send(payload), queue, tenant, priority, 0, run, attempt, "
-        "max_attempts, version, timeout, NULL FROM foliot.claim((SELECT max(epoch) FROM foliot.nodes))"
+        "max_attempts, version, timeout, NULL, 0 FROM foliot.claim((SELECT max(epoch) FROM foliot.nodes))"
     ).fetchone()
     assert row is not None
     return Run(Claimed(*row), app.handlers()["result"], time.monotonic())

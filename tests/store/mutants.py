@@ -47,9 +47,8 @@ ONCE = (
     "j.wait IS NULL AND j.max_attempts = 1 AND NOT (j.alone OR j.limited) AND j.fence = 0\n    ORDER BY j.priority DESC"
 )
 ALONE = "j.wait IS NULL AND j.alone AND NOT j.limited AND j.fence = 0"
-ABOVE = (
-    "AND j.wait IS NULL AND j.max_attempts > 1 AND NOT (j.alone OR j.limited) AND j.fence = 0\n      ORDER BY j.run_at"
-)
+ABOVE = "AND (j.run_at, j.id) > (s.at, s.id) AND j.wait IS NULL AND j.max_attempts > 1 AND NOT (j.alone OR j.limited) AND j.fence = 0"
+BETWEEN = "j.priority > s.above\n          AND j.wait IS NULL AND j.max_attempts > 1 AND NOT (j.alone OR j.limited) AND j.fence = 0"
 UNSUPPORTED = "AND j.wait = 'unsupported' AND j.alone = pick_unsupported.alone AND j.fence = 0"
 
 MUTANTS: list[Mutant] = [
@@ -124,9 +123,12 @@ MUTANTS: list[Mutant] = [
     Mutant("pick_alone: alone", CLAIM, ALONE, ALONE.replace("j.alone AND ", ""), "claim"),
     Mutant("pick_above: taken", CLAIM, ABOVE, ABOVE.replace(" AND j.fence = 0", ""), "claim"),
     Mutant("pick_above: waiting", CLAIM, ABOVE, ABOVE.replace("AND j.wait IS NULL ", ""), "claim"),
-    Mutant("pick_above: not later than 250 ms ago", CLAIM,
-        "ORDER BY array_position(queues, f.queue), f.priority DESC) f\n    CROSS JOIN unnest(lanes) l(lane) CROSS JOIN LATERAL (SELECT j.ctid FROM jobs j WHERE j.queue = f.queue AND j.lane = l.lane AND j.priority = f.priority\n        AND (j.run_at, j.id) > (least(f.at, latest),",
-        "ORDER BY array_position(queues, f.queue), f.priority DESC) f\n    CROSS JOIN unnest(lanes) l(lane) CROSS JOIN LATERAL (SELECT j.ctid FROM jobs j WHERE j.queue = f.queue AND j.lane = l.lane AND j.priority = f.priority\n        AND (j.run_at, j.id) > (f.at,", "claim"),
+    Mutant("pick_above: not later than 250 ms ago", CLAIM, "SELECT f.priority AS floor, least(f.at, latest) AS at,", "SELECT f.priority AS floor, f.at AS at,", "claim"),
+    Mutant("pick_above: taken, between", CLAIM, BETWEEN, BETWEEN.replace(" AND j.fence = 0", ""), "claim"),
+    Mutant("pick_above: waiting, between", CLAIM, BETWEEN, BETWEEN.replace("AND j.wait IS NULL ", ""), "claim"),
+    Mutant("pick_above: priorities below", CLAIM, "j.priority < s.below AND j.priority > s.above", "j.priority > s.above", "claim"),
+    Mutant("pick_above: priorities above", CLAIM, "j.priority < s.below AND j.priority > s.above", "j.priority < s.below", "claim"),
+    Mutant("pick_above: in order", CLAIM, "ORDER BY q.n, coalesce(s.floor, s.above) DESC, s.floor NULLS FIRST) s", "ORDER BY q.n) s", "claim"),
     Mutant("pick_unsupported: taken", CLAIM, UNSUPPORTED, UNSUPPORTED.replace(" AND j.fence = 0", ""), "unsupported"),
     Mutant("pick_unsupported: waiting", CLAIM, UNSUPPORTED, UNSUPPORTED.replace("AND j.wait = 'unsupported' ", ""), "unsupported"),
     Mutant("pick_unsupported: alone", CLAIM, UNSUPPORTED, UNSUPPORTED.replace("AND j.alone = pick_unsupported.alone ", ""), "unsupported"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -282,10 +283,27 @@ def test_floors_are_per_queue_and_priority(db: Db) -> None:
         for queue in ("a", "b")
         for priority in (0, 7)
     }
-    db.enqueue(queue="a", priority=3, run_at=db.after(-50))  # a priority without a floor waits for a scan from the top
+    between = db.enqueue(
+        queue="a", priority=3, run_at=db.after(-50)
+    )  # without a floor: from its beginning, in its place
     low, high = (db.after(-100), NOBODY), (db.after(-10), NOBODY)
     given = floors(("b", 0, *low), ("b", 7, *low), ("a", 7, *high), ("a", 0, *low))
-    assert order(db, epoch, queues=["a", "b"], **given) == [jobs["a", 0], jobs["b", 7], jobs["b", 0]]
+    assert order(db, epoch, queues=["a", "b"], **given) == [between, jobs["a", 0], jobs["b", 7], jobs["b", 0]]
+
+
+def test_with_floors_that_hide_nothing_the_order_is_that_from_the_top(db: Db) -> None:
+    """Priorities with and without a floor, the extremes among them, a queue with none."""
+    epoch, chance = db.node(), random.Random(5)
+    priorities, queues = [-32768, -5, 0, 1, 2, 9, 32767], ["b", "a", "c"]
+    jobs = [
+        (queues.index(queue), -priority, run_at, db.enqueue(queue=queue, priority=priority, run_at=run_at))
+        for queue, priority, run_at in (
+            (chance.choice(queues), chance.choice(priorities), db.after(-chance.randint(1, 50))) for _ in range(60)
+        )
+    ]
+    some = [(queue, priority) for queue in ("a", "b") for priority in priorities if chance.random() < 0.5]
+    given = floors(*((queue, priority, db.after(-100), NOBODY) for queue, priority in some))
+    assert order(db, epoch, queues=queues, **given) == [job for _, _, _, job in sorted(jobs)]
 
 
 def test_a_floor_of_a_queue_that_is_not_asked_for_or_is_paused_counts_nothing(db: Db) -> None:

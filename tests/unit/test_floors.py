@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foliot.worker.floors import LAST_ID, LATE, Floors, Look
+from foliot.worker.floors import CHEAP, LAST_ID, LATE, Floors, Look
 from foliot.worker.run import Claimed
 
 QUEUES = ("a", "b")
@@ -16,7 +18,7 @@ EARLY, NOW = 1_000_000, 2_000_000
 
 def row(queue: str, priority: int, at: int, number: int) -> Claimed:
     known: dict[str, Any] = {"queue": queue, "priority": priority, "raw_run_at": at, "id": number.to_bytes(16)}
-    return Claimed(**{name: known.get(name, 5) for name in Claimed._fields})
+    return Claimed(**{"walked": 0} | {name: known.get(name, 5) for name in Claimed._fields if name != "walked"})
 
 
 ROWS = st.lists(
@@ -34,7 +36,8 @@ def floors_after(looks: list[Look]) -> dict[tuple[str, int], tuple[int, bytes]]:
     floors = Floors(QUEUES)
     for look in looks:
         floors.took(look)
-    floors.took(Look(1, [], None, seconds=1000.0, from_top=True))  # so dear that floors matter
+    floors.took(Look(1, [], None, seconds=1000.0, from_top=True))
+    floors.matter = True
     return floors.above() or {}
 
 
@@ -67,6 +70,35 @@ def test_jobs_that_commit_late_are_above_the_floor() -> None:
     """Those of the last quarter of a second, whatever was taken."""
     floors = floors_after([Look(1, [row("a", 0, NOW - 5, 1)], NOW, seconds=0.01, from_top=False)])
     assert floors == {("a", 0): (NOW - LATE, LAST_ID)}
+
+
+def test_floors_matter_when_a_look_from_the_top_walks_over_much() -> None:
+    floors, few, many = Floors(QUEUES), row("a", 0, EARLY, 1), row("a", 0, EARLY, 2)._replace(walked=CHEAP + 2)
+    floors.took(Look(1, [few], NOW, 0.1, from_top=True))
+    assert floors.above() is None
+    floors.took(Look(1, [many], NOW, 0.1, from_top=True))
+    assert floors.above() == {("a", 0): (EARLY, many.id)}
+    floors.took(Look(1, [many], NOW, 0.1, from_top=False))
+    assert floors.above() is not None
+    floors.took(Look(1, [], NOW, 0.1, from_top=False))  # then from the top
+    assert floors.above() is None
+    floors.took(Look(1, [], NOW, 0.1, from_top=True))  # what it walked over nobody tells
+    assert floors.above() is not None
+    floors.took(Look(1, [few], NOW, 0.1, from_top=True))
+    assert floors.above() is None
+
+
+def test_nodes_look_from_the_top_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    floors, many = Floors(QUEUES), row("a", 0, EARLY, 2)._replace(walked=CHEAP + 2)
+    floors.nodes = 3
+    for seconds, pause in ((0.001, 3.0), (0.1, 6.0)):
+        floors.took(Look(1, [many], NOW, seconds, from_top=True))
+        clock[0] += pause - 0.001
+        assert floors.above() is not None
+        clock[0] += 0.002
+        assert floors.above() is None
 
 
 def test_without_the_time_a_floor_is_what_was_taken() -> None:

@@ -24,8 +24,8 @@ class Claimer:
     async def claim(self, wanted: int, free: int) -> list[Claimed]:
         """Nothing means that there is nothing: floors know only the queues and priorities that were met before."""
         floors = self._floors.above()
-        if floors is None and self._floors.matter:
-            await self._ask_the_time()
+        if self._floors.matter and (floors is None or self._ahead is None):
+            await self._look_around()
         rows = await self._claim(wanted, free, floors)
         return rows if rows or floors is None else await self._claim(wanted, free, None)
 
@@ -42,10 +42,10 @@ class Claimer:
         self._floors.took(Look(wanted, rows, there, time.perf_counter() - began, from_top=floors is None))
         return rows
 
-    async def _ask_the_time(self) -> None:
-        """Rather too early than too late, so that a floor is never above what a claim has seen."""
-        ((there,),) = await self._line.execute("clock")
-        self._ahead = there - int(time.perf_counter() * 1e6)
+    async def _look_around(self) -> None:
+        """The time rather too early than too late, so that a floor is never above what a claim has seen."""
+        ((there, nodes),) = await self._line.execute("surroundings")
+        self._ahead, self._floors.nodes = there - int(time.perf_counter() * 1e6), max(1, nodes)
 
     async def claim_alone(self) -> list[Claimed]:
         """One job that is to run with nothing started beside it."""

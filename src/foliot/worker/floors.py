@@ -5,9 +5,10 @@ an old snapshot anywhere in the database keeps vacuum away; walking them costs m
 remembers, for every queue and priority, how far it has looked, its *floor*, and may start above it: the last position
 it took, or, where it found less than it wanted, the time of that claim, since what was left there others have taken.
 
-What arrives behind a floor (a long transaction's job, one put back, an unseen priority) is seen only from the top.
-Therefore: from the top whenever that is cheap, which is always in a healthy database; and else from the top every
-second, or less often when that alone would take a twentieth of the time.
+What arrives behind a floor (a long transaction's job, one put back, one due in the past) is seen only from the top.
+Therefore: from the top whenever that is cheap, which is always in a healthy database; and else one of the nodes every
+second, or less often when that alone would take a twentieth of the time. What is cheap is told by the number of entries
+that the last look from the top has read; its time would tell more about the load of the machine.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from foliot.worker.run import Claimed
 
 Key = tuple[str, int]  # a queue and a priority
 Position = tuple[int, bytes]
-CHEAP = 0.002
+CHEAP = 5_000  # entries that are walked over in a few milliseconds
 LATE = 250_000  # microseconds between a job's run_at and its commit for which it lands above every floor
 LAST_ID = b"\xff" * 16
 
@@ -42,12 +43,8 @@ class Floors:
         self._rank = {queue: place for place, queue in enumerate(queues)}
         self._at: dict[Key, Position] = {}
         self._next_from_top = 0.0
-        self._top_cost = self._floor_cost = 0.0
-
-    @property
-    def matter(self) -> bool:
-        """Looking from the top is dear."""
-        return bool(self._at) and self._top_cost >= self._floor_cost + CHEAP
+        self.matter = False  # looking from the top is dear
+        self.nodes = 1  # who look from the top in turns, more or less
 
     def above(self) -> dict[Key, Position] | None:
         """The floors to start from; None: from the top."""
@@ -58,13 +55,12 @@ class Floors:
             self._at[row.queue, row.priority] = (row.raw_run_at, row.id)
         if look.began is not None:
             self._adjust((look.began - LATE, LAST_ID), set(self._exhausted(look)))
-        if look.from_top:
-            self._top_cost = look.seconds
-            self._next_from_top = time.monotonic() + max(1.0, 20 * look.seconds)
-        elif look.rows:
-            self._floor_cost = look.seconds
-        else:
-            self._next_from_top = 0.0
+        if not look.from_top:
+            self._next_from_top = self._next_from_top if look.rows else 0.0
+            return
+        self._next_from_top = time.monotonic() + self.nodes * max(1.0, 20 * look.seconds)
+        if look.rows:
+            self.matter = look.rows[0].walked - len(look.rows) > CHEAP
 
     def _exhausted(self, look: Look) -> Iterator[Key]:
         """A claim goes to the next priority, and to the next queue, only when this one has nothing left to take."""

@@ -41,6 +41,7 @@ class Claimed(NamedTuple):
     version: int
     timeout: float | None
     raw_meta: bytes | None
+    walked: int  # entries of the index that its claim has read, when it looked from the top
 
 
 def claim_order(row: Claimed) -> tuple[int, int, bytes]:

@@ -17,13 +17,18 @@ SELECT {schema}.leave(%s::bigint)
 SELECT {schema}.abandon(%s::bigint, %s::bigint[])
 
 -- name: claim
-SELECT id, fence, type, payload, queue, tenant, priority, run_at, run, attempt, max_attempts, version, timeout, meta
-FROM {schema}.claim(%s::bigint, %s::text[], %s::int, %s::int, %s::boolean)
+-- The last column: how many entries of the index it has read. `before` is read before it because the claim depends on it.
+SELECT c.id, fence, type, payload, queue, tenant, priority, run_at, run, attempt, max_attempts, version, timeout, meta, {schema}.ready_entries_read() - b.before
+FROM (SELECT {schema}.ready_entries_read() AS before) b
+  CROSS JOIN LATERAL {schema}.claim(%s::bigint + 0 * b.before, %s::text[], %s::int, %s::int, %s::boolean) c
 
 -- name: claim_above
-SELECT id, fence, type, payload, queue, tenant, priority, run_at, run, attempt, max_attempts, version, timeout, meta
+SELECT id, fence, type, payload, queue, tenant, priority, run_at, run, attempt, max_attempts, version, timeout, meta, 0::bigint
 FROM {schema}.claim(%s::bigint, %s::text[], %s::int, %s::int, false,
   floor_queues => %s::text[], floor_priorities => %s::smallint[], floor_times => %s::timestamptz[], floor_ids => %s::uuid[])
+
+-- name: surroundings
+SELECT {schema}.clock(), (SELECT count(*) FROM {schema}.nodes n WHERE n.state IN ('active', 'draining'))
 
 -- name: settle_succeeded
 SELECT id, state FROM {schema}.settle(%s::bigint, %s::uuid[], %s::bigint[], ages => %s::float8[], results => %s::jsonb[], closed => %s::bigint[])

@@ -1,7 +1,7 @@
 -- Takes up to `max` ready jobs of these queues for a node, in the order of the queues given, within each by priority, run_at, id.
 --   free      how many of them can start at once: jobs that have one attempt are never taken ahead
 --   alone     take one job that is to run alone, and nothing else
---   floor_*   start above these positions, one per queue and priority, instead of from the top (docs/explanation/floors.md)
+--   floor_*   start above these positions, at most one per queue and priority, instead of from the top (docs/explanation/floors.md)
 -- The node row is locked FOR KEY SHARE once there is something to take: that meets the FOR UPDATE of reclaim, so no claim commits after its node was
 -- declared lost. It comes after the jobs, so nobody is waited for; a claim that finds nothing locks nothing, and so writes nothing.
 -- Rows come in no order; the caller sorts.
@@ -132,6 +132,7 @@ BEGIN
     ORDER BY j.priority DESC, j.run_at, j.id LIMIT 1 FOR UPDATE SKIP LOCKED) x LIMIT 1);
 END $$;
 
+-- Per queue the priorities from the highest to the lowest: those with a floor from there on, and between them, from their beginning, those without.
 -- A floor is never later than 250 ms ago: what commits or is promoted within that time is above it.
 CREATE OR REPLACE FUNCTION pick_above(queues text[], lanes int[], floor_queues text[], floor_priorities smallint[], floor_times timestamptz[], floor_ids uuid[],
   max int, t timestamptz) RETURNS tid[]
@@ -139,12 +140,23 @@ LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
   latest timestamptz := t - interval '250 milliseconds';
 BEGIN
-  RETURN ARRAY(SELECT x.ctid FROM (SELECT f.* FROM unnest(floor_queues, floor_priorities, floor_times, floor_ids) f(queue, priority, at, id)
-      WHERE f.queue = ANY (queues) ORDER BY array_position(queues, f.queue), f.priority DESC) f
-    CROSS JOIN unnest(lanes) l(lane) CROSS JOIN LATERAL (SELECT j.ctid FROM jobs j WHERE j.queue = f.queue AND j.lane = l.lane AND j.priority = f.priority
-        AND (j.run_at, j.id) > (least(f.at, latest), CASE WHEN f.at > latest THEN '00000000-0000-0000-0000-000000000000' ELSE f.id END)
-        AND j.wait IS NULL AND j.max_attempts > 1 AND NOT (j.alone OR j.limited) AND j.fence = 0
-      ORDER BY j.run_at, j.id LIMIT max FOR UPDATE SKIP LOCKED) x LIMIT max);
+  RETURN ARRAY(SELECT x.ctid FROM (
+      WITH f AS (SELECT * FROM unnest(floor_queues, floor_priorities, floor_times, floor_ids) f(queue, priority, at, id))
+      SELECT q.queue, s.* FROM unnest(queues) WITH ORDINALITY q(queue, n) CROSS JOIN LATERAL (
+        SELECT f.priority AS floor, least(f.at, latest) AS at, CASE WHEN f.at > latest THEN '00000000-0000-0000-0000-000000000000' ELSE f.id END AS id,
+            NULL::int AS below, NULL::int AS above FROM f WHERE f.queue = q.queue
+        UNION ALL
+        SELECT NULL, NULL, NULL, lag(g.priority, 1, 32768) OVER (ORDER BY g.priority DESC), g.priority
+          FROM (SELECT f.priority::int FROM f WHERE f.queue = q.queue UNION ALL SELECT -32769) g(priority)) s
+      ORDER BY q.n, coalesce(s.floor, s.above) DESC, s.floor NULLS FIRST) s
+    CROSS JOIN unnest(lanes) l(lane) CROSS JOIN LATERAL (
+      SELECT a.ctid FROM (SELECT j.ctid FROM jobs j WHERE s.floor IS NOT NULL AND j.queue = s.queue AND j.lane = l.lane AND j.priority = s.floor
+          AND (j.run_at, j.id) > (s.at, s.id) AND j.wait IS NULL AND j.max_attempts > 1 AND NOT (j.alone OR j.limited) AND j.fence = 0
+        ORDER BY j.run_at, j.id LIMIT max FOR UPDATE SKIP LOCKED) a
+      UNION ALL
+      SELECT b.ctid FROM (SELECT j.ctid FROM jobs j WHERE s.floor IS NULL AND j.queue = s.queue AND j.lane = l.lane AND j.priority < s.below AND j.priority > s.above
+          AND j.wait IS NULL AND j.max_attempts > 1 AND NOT (j.alone OR j.limited) AND j.fence = 0
+        ORDER BY j.priority DESC, j.run_at, j.id LIMIT max FOR UPDATE SKIP LOCKED) b) x LIMIT max);
 END $$;
 
 -- Jobs that another node gave back because it does not know their type or version, and this one does.
@@ -188,3 +200,6 @@ BEGIN
   IF FOUND THEN PERFORM wake(''); END IF;
   RETURN (SELECT j.run_at FROM jobs j WHERE j.wait = 'delayed' AND j.run_at >= promote.since ORDER BY j.run_at LIMIT 1);
 END $$;
+
+-- Entries of the ready index that this session has read and not yet reported: the difference around a claim tells what it walked over.
+CREATE OR REPLACE FUNCTION ready_entries_read() RETURNS bigint LANGUAGE sql VOLATILE RETURN pg_stat_get_xact_tuples_returned('jobs_ready'::regclass);
