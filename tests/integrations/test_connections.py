@@ -452,7 +452,8 @@ async def _aenqueue(task: Task[[int], None], connection: Any) -> None:
 
 
 def test_another_database_system_is_named(task: Task[[int], None]) -> None:
-    with sa.create_engine("sqlite://").connect() as connection, pytest.raises(WrongDatabase, match="leads to sqlite"):
+    engine = sa.create_engine("sqlite://", poolclass=sa.NullPool)
+    with engine.connect() as connection, pytest.raises(WrongDatabase, match="leads to sqlite"):
         task.using(connection=connection).enqueue(1)
 
 
