@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from datetime import timedelta
 from typing import Any
@@ -292,7 +293,7 @@ def test_floors_are_per_queue_and_priority(db: Db) -> None:
 
 
 def test_with_floors_that_hide_nothing_the_order_is_that_from_the_top(db: Db) -> None:
-    """Priorities with and without a floor, the extremes among them, a queue with none."""
+    """Priorities with and without a floor, the extremes among them, a queue with none; and what is not yet due."""
     epoch, chance = db.node(), random.Random(5)
     priorities, queues = [-32768, -5, 0, 1, 2, 9, 32767], ["b", "a", "c"]
     jobs = [
@@ -301,6 +302,8 @@ def test_with_floors_that_hide_nothing_the_order_is_that_from_the_top(db: Db) ->
             (chance.choice(queues), chance.choice(priorities), db.after(-chance.randint(1, 50))) for _ in range(60)
         )
     ]
+    for queue, priority in itertools.product(queues, priorities):
+        db.enqueue(queue=queue, priority=priority, delay=timedelta(seconds=1))
     some = [(queue, priority) for queue in ("a", "b") for priority in priorities if chance.random() < 0.5]
     given = floors(*((queue, priority, db.after(-100), NOBODY) for queue, priority in some))
     assert order(db, epoch, queues=queues, **given) == [job for _, _, _, job in sorted(jobs)]
