@@ -67,7 +67,7 @@ def _canceled(id: UUID, job: Run | None) -> None:
         _line(job, "canceled")
         return
     word = typer.style("canceled", fg="magenta")
-    typer.echo(f"  {time.strftime('%H:%M:%S')}  {'before it began'.ljust(24)} {id}  {word}")
+    typer.echo(f"  {time.strftime('%H:%M:%S')}  {'(never began)'.ljust(24)} {id}  {word}")
 
 
 def _duration(seconds: float) -> str:
