@@ -390,6 +390,7 @@ def test_a_killed_worker_takes_its_children_with_it(ward: Ward) -> None:
     worker, job = ward.start(), ward.hold("hold_process")
     until(lambda: ward.held(job))
     (mark,) = ward.directory.glob(f"held-{job}-*")
+    until(mark.read_text)  # it is made first, and then written
     child = int(mark.read_text())
     worker.kill()
     until(lambda: not _alive(child))
