@@ -14,7 +14,8 @@ from tests.chaos.workers import Workers
 from tests.conftest import BINARIES
 from tests.waiting import until
 
-SETTINGS = {"lease": "2", "poll_interval": "20ms", "poll_max_interval": "100ms"}
+# The lease is longer than the server is away: nobody is lost who lives.
+SETTINGS = {"lease": "10", "poll_interval": "20ms", "poll_max_interval": "100ms"}
 MADE = """
     SELECT j.slot FROM foliot.job j JOIN foliot.schedules s ON s.id = j.schedule_id
     WHERE s.name = 'each second' ORDER BY 1"""
