@@ -14,7 +14,7 @@ RETRY = 1.0
 
 
 class Bell(ABC):
-    """Each note says what it rings for; `docs/explanation/schema.md` lists them."""
+    """Each note says what it rings for; `store/sql/030_wake.sql` lists them."""
 
     def __init__(self) -> None:
         self.deaf = False  # for good

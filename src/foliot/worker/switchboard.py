@@ -45,7 +45,9 @@ class Switchboard:
         return theirs
 
     def close(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._hang_up(), self._loop).result(PATIENCE)
+        """A server that does not answer must not change how the supervisor ends: the thread dies with it."""
+        with contextlib.suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(self._hang_up(), self._loop).result(PATIENCE)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(PATIENCE)
         if not self._thread.is_alive():
@@ -117,11 +119,12 @@ class Switchboard:
             _say(child, message)
 
     async def _hang_up(self) -> None:
+        """The connection first: nobody asks it anything any more, and its lock goes with it."""
+        if self._bell is not None:
+            await self._bell.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._bell is not None:
-            await self._bell.close()
 
 
 class _Relay(Doorbell):
