@@ -66,8 +66,8 @@ CREATE TABLE jobs (
   run_at timestamptz NOT NULL,
   created_at timestamptz NOT NULL,
   fence bigint NOT NULL DEFAULT 0,                       -- of the claim that holds it; 0: nobody. In no index and no predicate of one: a claim stays HOT
+  run int NOT NULL DEFAULT 0,                            -- beside fence: a claim logs what lies between the first and the last byte that it changes
   lane int NOT NULL DEFAULT 0,
-  run int NOT NULL DEFAULT 0,
   policy int NOT NULL DEFAULT 1,
   version int NOT NULL DEFAULT 1,
   priority smallint NOT NULL DEFAULT 0,
