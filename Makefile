@@ -1,6 +1,6 @@
 # `make` alone lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help up test test-long lint format bench bench-cron bench-schedules clean
+.PHONY: help up test test-long soak lint format bench bench-cron bench-schedules clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
   $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -25,8 +25,11 @@ up: $(STAMP)  ## run the example shop on a PostgreSQL of its own; Ctrl-C stops e
 test: lint  ## everything that must hold, in minutes
 	$(PYTEST)
 
-test-long: lint  ## also what takes longer: large fuzz runs, soak
+test-long: lint  ## also what takes longer: large fuzz runs, long chaos
 	$(PYTEST) -m "long or not long" --timeout 3600
+
+soak: $(STAMP)  ## storms of faults, one after the other, for MINUTES=45, from SEED=N on
+	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),45) $(if $(SEED),--seed $(SEED))
 
 lint: $(STAMP)  ## ruff, mypy, import-linter
 	$(BIN)/ruff check .

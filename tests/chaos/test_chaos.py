@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from foliot.postgres.embedded import Binaries
+from tests.chaos.__main__ import draw_plan
 from tests.chaos.harness import Chaos, Plan, seed_of_environment
 from tests.servers import find_servers
 
@@ -42,3 +43,10 @@ def test_nothing_is_lost_in_a_long_storm_either(binaries: Binaries) -> None:
 def test_nor_with_the_shortest_lease_and_faults_without_a_break(binaries: Binaries) -> None:
     plan = Plan(seed_of_environment(), seconds=120, jobs=1200, lease=1, gap=(0.05, 0.5), patience=120)
     _survive(binaries, plan)
+
+
+def test_a_soak_has_storms_of_every_kind_and_repeats_one_by_its_seed() -> None:
+    plans = [draw_plan(seed) for seed in range(200)]
+    assert plans == [draw_plan(seed) for seed in range(200)]
+    for name in ("seconds", "direct", "proxied", "producers", "supervised", "external", "lease", "gap"):
+        assert len({getattr(plan, name) for plan in plans}) > 1, name
