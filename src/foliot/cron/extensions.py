@@ -34,10 +34,12 @@ def extension_kind(token: Token, *, trailing: bool) -> str | None:
 
 def parse_zone(token: Token) -> str:
     """The name of a zone that exists, from `TZ:Europe/Paris`, `CRON_TZ=+01:00` or the bare name."""
-    prefix = next((prefix for prefix in _ZONE_PREFIXES if token.text.startswith(prefix)), "")
-    name = token.after(prefix)
-    check_zone(name)
-    return name.text
+    for prefix in _ZONE_PREFIXES:
+        if token.text.startswith(prefix):
+            token = token.after(prefix)
+            break
+    check_zone(token)
+    return token.text
 
 
 def check_zone(name: Token) -> None:

@@ -6,10 +6,10 @@ import re
 from typing import NamedTuple
 
 from foliot.cron.errors import InvalidPattern, shown
-from foliot.cron.tokens import Token
+from foliot.cron.tokens import Group, Token
 
-_ITEM = re.compile(r"(?:\*|(?P<first>[0-9A-Za-z]+)(?:-(?P<last>[0-9A-Za-z]+))?)(?:/(?P<step>[0-9]+))?")
-
+_ITEM = re.compile(r"(?:\*|([0-9A-Za-z]+)(?:-([0-9A-Za-z]+))?)(?:/([0-9]+))?")
+_FIRST, _LAST, _STEP = 1, 2, 3  # its groups
 
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
@@ -22,17 +22,24 @@ class Field(NamedTuple):
     low: int
     high: int
     cycle: int | None
-    names: tuple[str, ...] = ()  # of the values from `low` on
+    names: tuple[str, ...]  # of the values from `low` on
+    values: dict[str, int]  # of numbers without leading zeros and names in capitals
+
+    @classmethod
+    def of(cls, name: str, low: int, high: int, cycle: int | None = None, names: tuple[str, ...] = ()) -> Field:
+        values = {str(value): value for value in range(low, high + 1)}
+        values |= {known: value for value, known in enumerate(names, low)}
+        return cls(name, low, high, cycle, names, values)
 
 
-SECOND = Field("second", 0, 59, 60)
-MINUTE = Field("minute", 0, 59, 60)
-HOUR = Field("hour", 0, 23, 24)
-DAY_OF_MONTH = Field("day of month", 1, 31, None)
-MONTH = Field("month", 1, 12, 12, _MONTHS)
-DAY_OF_WEEK = Field("day of week", 0, 7, 7, _WEEKDAYS)  # 7 is Sunday again
-YEAR = Field("year", 1970, 3000, None)
-WEEK = Field("week of year", 1, 53, 53)
+SECOND = Field.of("second", 0, 59, 60)
+MINUTE = Field.of("minute", 0, 59, 60)
+HOUR = Field.of("hour", 0, 23, 24)
+DAY_OF_MONTH = Field.of("day of month", 1, 31)
+MONTH = Field.of("month", 1, 12, 12, _MONTHS)
+DAY_OF_WEEK = Field.of("day of week", 0, 7, 7, _WEEKDAYS)  # 7 is Sunday again
+YEAR = Field.of("year", 1970, 3000)
+WEEK = Field.of("week of year", 1, 53, 53)
 
 
 def parse_list(token: Token, field: Field) -> int:
@@ -45,46 +52,36 @@ def parse_list(token: Token, field: Field) -> int:
 
 def parse_item(token: Token, field: Field) -> int:
     """One item of a list: `*`, a value or a range, each with or without a step."""
-    if token.text.isdigit() and token.text.isascii():
-        number = parse_number(token, field.name, field.low, field.high)
-        return 1 << number if number < 7 or field is not DAY_OF_WEEK else 1  # the other Sunday
+    value = field.values.get(token.text)
+    if value is not None:
+        return 1 << value if value < 7 or field is not DAY_OF_WEEK else 1  # the other Sunday
     match = _ITEM.fullmatch(token.text)
     if match is None:
         raise _malformed(token, field)
-    step = int(match["step"] or 1)
+    first_text, last_text, step_text = match.groups()
+    step = int(step_text) if step_text else 1
     if step == 0:
-        raise token.error(field.name, "a step is at least 1", f"{token.text[: match.start('step')]}1")
-    if match["first"] is None:
+        raise token.error(field.name, "a step is at least 1", f"{token.text[: match.start(_STEP)]}1")
+    if first_text is None:
         return _mask(field, field.low, field.high, step)
-    first = parse_value(token.part(match, "first"), field)
-    if match["last"] is None:
-        return _mask(field, first, field.high if match["step"] else first, step)
-    last = parse_value(token.part(match, "last"), field)
+    first = parse_value(token, match, _FIRST, field)
+    if last_text is None:
+        return _mask(field, first, field.high if step_text else first, step)
+    last = parse_value(token, match, _LAST, field)
     if first > last and field.cycle is None:
         raise _backwards(token, field, first, last)
     return _mask(field, first, last, step)
 
 
-def parse_value(token: Token, field: Field) -> int:
-    """A number or a name."""
-    if token.text.isdigit():
-        return parse_number(token, field.name, field.low, field.high)
-    name = token.text.upper()
-    if name not in field.names:
-        raise _unknown(token, field)
-    return field.low + field.names.index(name)
-
-
-def parse_number(token: Token, field_name: str, low: int, high: int) -> int:
-    """An unsigned number within bounds; leading zeros do no harm."""
-    digits = token.text
-    if len(digits) <= 4 and low <= (number := int(digits)) <= high:
-        return number
-    digits = digits.lstrip("0") or "0"
-    if len(digits) > 4 or not low <= int(digits) <= high:
-        suggestion = "0" if digits == str(high + 1) in ("24", "60") else None
-        raise token.error(field_name, f"{shown(token.text)} is not in {low} to {high}", suggestion)
-    return int(digits)
+def parse_value(token: Token, match: re.Match[str], group: Group, field: Field) -> int:
+    """The number or name that a group of a match caught; leading zeros and small letters do no harm."""
+    text = match[group]
+    value = field.values.get(text)
+    if value is None:
+        value = field.values.get((text.lstrip("0") or "0") if text.isdigit() else text.upper())
+    if value is None:
+        raise _unknown(token.part(match, group), field)
+    return value
 
 
 def _mask(field: Field, first: int, last: int, step: int) -> int:
@@ -106,6 +103,9 @@ def _malformed(token: Token, field: Field) -> InvalidPattern:
 
 
 def _unknown(token: Token, field: Field) -> InvalidPattern:
+    if token.text.isdigit():
+        suggestion = "0" if token.text.lstrip("0") == str(field.high + 1) in ("24", "60") else None
+        return token.error(field.name, f"{shown(token.text)} is not in {field.low} to {field.high}", suggestion)
     if not field.names:
         return token.error(field.name, f"{shown(token.text)} is not a number of {field.low} to {field.high}")
     short = token.text[:3].upper()

@@ -119,16 +119,16 @@ def _parse_every(words: list[Token]) -> Every:
 def _parse_fields(words: list[Token]) -> Fields:
     if not 5 <= len(words) <= 7:
         raise _wrong_count(words)
-    second = [] if len(words) == 5 else words[:1]
-    minute, hour, of_month, month, of_week, *year = words[len(second) :]
+    second = None if len(words) == 5 else words[0]
+    minute, hour, of_month, month, of_week, *year = words[1:] if second else words
     return Fields(
-        seconds=parse_list(second[0], SECOND) if second else 1,
+        seconds=parse_list(second, SECOND) if second else 1,
         minutes=parse_list(minute, MINUTE),
         hours=parse_list(hour, HOUR),
         days=parse_days(of_month, of_week),
         months=parse_list(month, MONTH),
         years=_parse_years(year[0]) if year else None,
-        by_interval=any(token.text.startswith("*") for token in (*second, minute, hour)),
+        by_interval="*" in (minute.text[0], hour.text[0], second.text[0] if second else ""),
     )
 
 
@@ -139,5 +139,6 @@ def _parse_years(token: Token) -> int | None:
 def _wrong_count(words: list[Token]) -> InvalidPattern:
     first, last = words[0], words[-1]
     whole = Token(first.pattern[first.position : last.position + len(last.text)], first.position, first.pattern)
-    reason = f"{len(words)} fields; a schedule has 5 (minute hour day month weekday), 6 (second first) or 7 (year last)"
+    count = "1 field" if len(words) == 1 else f"{len(words)} fields"
+    reason = f"{count}; a schedule has 5 (minute hour day month weekday), 6 (second first) or 7 (year last)"
     return whole.error("pattern", reason)

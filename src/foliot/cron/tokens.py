@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from foliot.cron.errors import InvalidPattern
 
-_WORD = re.compile(r"[^ \t]+")
+Group = int | str  # of a regular expression
 
 
 class Token(NamedTuple):
@@ -25,14 +25,18 @@ class Token(NamedTuple):
         return pieces
 
     def words(self) -> list[Token]:
-        found = _WORD.finditer(self.text)
-        return [Token(match[0], self.position + match.start(), self.pattern) for match in found]
+        words, position = [], self.position
+        for text in self.text.replace("\t", " ").split(" "):
+            if text:
+                words.append(Token(text, position, self.pattern))
+            position += len(text) + 1
+        return words
 
     def after(self, prefix: str) -> Token:
         """What follows a prefix that is known to be there."""
         return Token(self.text[len(prefix) :], self.position + len(prefix), self.pattern)
 
-    def part(self, match: re.Match[str], group: str) -> Token:
+    def part(self, match: re.Match[str], group: Group) -> Token:
         """The part of this token that a group of a match on its text caught."""
         return Token(match[group], self.position + match.start(group), self.pattern)
 

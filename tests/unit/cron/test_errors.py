@@ -46,6 +46,8 @@ WRONG: list[tuple[str, str, str, str | None]] = [
     ("0 9 * * MONDAY", "day of week", "MONDAY", "MON"),
     ("0 9 * * mon-friday", "day of week", "friday", "FRI"),
     ("0 0 1 SEPT *", "month", "SEPT", "SEP"),
+    ("0 0 1 0JAN *", "month", "0JAN", None),
+    ("0060 * * * *", "minute", "0060", "0"),
     ("0 0 25-5 * *", "day of month", "25-5", "1-5,25-31"),
     ("0 0 0 1 1 * 2030-2020", "year", "2030-2020", "1970-2020,2030-3000"),
     ("0 0 25-5/2 * *", "day of month", "25-5/2", None),
@@ -141,6 +143,12 @@ def test_the_message_shows_the_place_and_the_way_out() -> None:
         "          ^^^^^^",
         "Did you mean MON?",
     ]
+
+
+@pytest.mark.parametrize(("pattern", "count"), [("x", "1 field;"), ("* *", "2 fields;")])
+def test_fields_are_counted_in_english(pattern: str, count: str) -> None:
+    with pytest.raises(InvalidPattern, match=f"^pattern: {count} a schedule has 5 "):
+        Cron(pattern)
 
 
 def test_a_message_stays_short_and_printable() -> None:

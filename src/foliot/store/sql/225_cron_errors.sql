@@ -62,7 +62,7 @@ DECLARE
   start int := cron_position(p, n, lo);
 BEGIN
   PERFORM cron_refuse(p, start, cron_position(p, n, lo + size - 1) + length(split_part(fields, ' ', -1)) - start, 'pattern',
-    format('%s fields; a schedule has 5 (minute hour day month weekday), 6 (second first) or 7 (year last)', size));
+    format('%s; a schedule has 5 (minute hour day month weekday), 6 (second first) or 7 (year last)', CASE size WHEN 1 THEN '1 field' ELSE size || ' fields' END));
 END $$;
 
 CREATE OR REPLACE FUNCTION cron_refuse_item(item text, field text, low int, high int, names text[], p text, at int) RETURNS void
