@@ -15,6 +15,7 @@ INTERNAL = {
     "answer_producers",
     "arm_schedule",
     "backoff",
+    "began",
     "cancel_error",
     "cancel_job",
     "cancel_runs",

@@ -27,6 +27,7 @@ from tests.waiting import until
 
 T0 = datetime(2031, 3, 14, 9, 26, 53, tzinfo=UTC)
 LEASE = timedelta(seconds=30)
+CENTURY = 3_155_760_000.0  # in seconds
 NOBODY = UUID("00000000-0000-7000-8000-000000000000")
 
 Statement: TypeAlias = LiteralString | sql.Composed

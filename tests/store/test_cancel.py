@@ -144,6 +144,13 @@ def test_force_ends_a_running_job_here_and_now_and_fences_its_handler(db: Db) ->
     assert db.states(job) == ["canceled"]
 
 
+def test_who_does_not_say_whether_to_force_does_not(db: Db) -> None:
+    epoch, job = db.node(), db.enqueue()
+    db.claim_one(epoch)
+    assert db.value("cancel", id=job, force=None) == "running"
+    assert db.states(job) == ["running"]
+
+
 def test_force_after_a_polite_request(db: Db) -> None:
     epoch = db.node()
     job = db.enqueue()

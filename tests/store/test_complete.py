@@ -74,6 +74,8 @@ def test_a_finished_or_unknown_job_is_held_by_nobody(db: Db, verb: str) -> None:
         db.value(verb, id=job, fence=held.fence)
     with refused("FO007"):
         db.value(verb, id=db.new_id(), fence=held.fence)
+    with refused("FO007"):
+        db.value(verb, id=None, fence=None)
     assert db.outcomes(job) == ["succeeded"]
 
 
@@ -155,6 +157,11 @@ def test_what_is_not_retryable_is_dead_at_once_whatever_the_error_looks_like(db:
     db.expect(job, state="dead", attempt=1, error_kind="permanent")
     if isinstance(error, str):
         assert db.look(job).error["message"] == error
+
+
+def test_who_does_not_say_whether_it_is_retryable_gets_another_attempt(db: Db) -> None:
+    epoch, job = db.node(), db.enqueue()
+    assert db.value("fail", id=job, fence=db.claim_one(epoch).fence, retryable=None) == "failed"
 
 
 def test_losses_before_a_failure_that_names_no_age_are_cleared(db: Db) -> None:

@@ -96,6 +96,10 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"payload": {"x": "y" * 100_001}}, "the payload has 1000.. bytes, the limit is 100000: store it elsewhere"),
     ({"payload": {"x": "yyy"}, "max_payload": 10}, "the limit is 10"),
     ({"retry": {"kind": "wild"}}, "retry policy"),
+    ({"delay": "170000000 years"}, "delay must be within 0 and 100 years"),
+    ({"delay": "-8000 years"}, "delay must be within 0 and 100 years"),
+    ({"meta": 5}, "meta must be a JSON object"),
+    ({"meta": [1]}, "meta must be a JSON object"),
 ]
 
 

@@ -233,6 +233,8 @@ def test_running_jobs_are_not_rescheduled_in_bulk_and_states_are_named(db: Db) -
             db.value("purge", states=states)
     with refused("FO008", "only finished jobs can be purged"):
         db.value("purge", states=["dead", "queued"])
+    with refused("FO003", "there is no such state"):
+        db.value("reschedule_many", states=["dead", "failde"])
     assert db.states(job) == ["running"]
 
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.store.harness import LEASE, Db, End, refused
+from tests.store.harness import CENTURY, LEASE, NOBODY, Db, End, refused
 
 
 def test_a_registered_node_is_active_and_has_a_lease(db: Db) -> None:
@@ -161,6 +161,32 @@ def test_a_heartbeat_records_what_runs_long_and_forgets_what_does_not_run(db: Db
     assert db.look(long).progress == {"done": 9}
     db.value("heartbeat", epoch=epoch, running=[])
     assert db.look(long).progress is None
+
+
+@pytest.mark.parametrize(
+    "running",
+    [
+        5,
+        {},
+        [1],
+        [{}],
+        [{"id": str(NOBODY)}],
+        [{"id": None, "fence": 1}],
+        [{"id": str(NOBODY), "fence": 1, "age": "x"}],
+    ],
+)
+def test_what_cannot_be_running_is_refused_in_words(db: Db, running: Any) -> None:
+    epoch = db.node()
+    with refused("FO003", "running cannot be"):
+        db.value("heartbeat", epoch=epoch, running=running)
+
+
+@pytest.mark.parametrize(("age", "ago"), [(None, 0.0), (-5.0, 0.0), (1e300, CENTURY)])
+def test_a_run_of_an_age_that_cannot_be_is_shown_as_one_that_can(db: Db, age: float | None, ago: float) -> None:
+    epoch, job = db.node(), db.enqueue()
+    told = {"id": str(job), "fence": db.claim_one(epoch).fence} | ({} if age is None else {"age": age})
+    db.value("heartbeat", epoch=epoch, running=[told])
+    db.expect(job, started_at=db.after(-ago))
 
 
 def test_one_nodes_heartbeat_leaves_the_runs_of_others_alone(db: Db) -> None:

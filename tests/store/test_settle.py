@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.store.harness import NOBODY, Db, End, refused, settlement
+from tests.store.harness import CENTURY, NOBODY, Db, End, refused, settlement
 
 MINUTE = timedelta(minutes=1)
 
@@ -356,3 +356,26 @@ def test_each_job_has_an_outcome_and_no_delay_is_absurd(db: Db) -> None:
     with refused("FO003", "longer than 100 years"):
         db.settle(epoch, ends[0], ends[1]._replace(delay=timedelta(days=40_000)))
     assert db.states(*[end.job.id for end in ends]) == ["running", "running"]
+
+
+@pytest.mark.parametrize("outcomes", [None, "failed", "released"])
+@pytest.mark.parametrize(
+    ("age", "ago"), [(-5.0, 0.0), (float("inf"), CENTURY), (float("nan"), CENTURY), (1e300, CENTURY)]
+)
+def test_an_age_that_cannot_be_is_shown_as_one_that_can(db: Db, outcomes: str | None, age: float, ago: float) -> None:
+    """Of a worker whose clock jumped: its word counts, and no list is spoilt by a time that nobody can read."""
+    epoch, job = db.node(), db.enqueue()
+    end = End(db.claim_one(epoch), outcomes or "succeeded", age=age)
+    given = settlement(epoch, end)
+    db.call("settle", **(given if outcomes else given | {"outcomes": None}))
+    (attempt,) = db.rows("attempt")
+    assert (attempt.job_id, attempt.started_at) == (job, db.after(-ago))
+
+
+@pytest.mark.parametrize("outcome", ["failed", "snoozed"])
+@pytest.mark.parametrize("delay", ["-1 second", "-1000 years", "-8000 years"])
+def test_what_was_due_before_now_is_due_now(db: Db, outcome: str, delay: str) -> None:
+    epoch, job = db.node(), db.enqueue()
+    given = settlement(epoch, End(db.claim_one(epoch), outcome))
+    db.call("settle", **(given | {"delays": [delay]}))
+    db.expect(job, run_at=db.now, wait=None)

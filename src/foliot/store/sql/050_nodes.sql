@@ -62,10 +62,14 @@ CREATE OR REPLACE FUNCTION record_runs(epoch bigint, running jsonb, now timestam
 RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 BEGIN
+  IF EXISTS (SELECT FROM jsonb_array_elements(CASE jsonb_typeof(record_runs.running) WHEN 'array' THEN record_runs.running ELSE '[0]' END) r
+      WHERE (jsonb_typeof(r->'id'), jsonb_typeof(r->'fence'), coalesce(jsonb_typeof(r->'age'), 'number')) IS DISTINCT FROM ('string', 'number', 'number')) THEN
+    RAISE EXCEPTION 'running cannot be %', record_runs.running USING ERRCODE = 'FO003', HINT = 'an array of objects, as in [{"id": "...", "fence": 7, "age": 12.5}]';
+  END IF;
   DELETE FROM runs r WHERE r.epoch = record_runs.epoch
     AND NOT EXISTS (SELECT FROM jsonb_to_recordset(record_runs.running) AS x(id uuid, fence bigint) WHERE x.id = r.job_id AND x.fence = r.fence);
   INSERT INTO runs AS r (job_id, fence, epoch, started_at, seen_at, progress)
-    SELECT DISTINCT ON (x.id) x.id, x.fence, record_runs.epoch, record_runs.now - x.age * interval '1 second', record_runs.now, x.progress
+    SELECT DISTINCT ON (x.id) x.id, x.fence, record_runs.epoch, began(record_runs.now, coalesce(x.age, 0)), record_runs.now, x.progress
     FROM jsonb_to_recordset(record_runs.running) AS x(id uuid, fence bigint, age float8, progress jsonb)
     ORDER BY x.id, x.fence DESC                          -- a job taken away and claimed again may run here twice
     ON CONFLICT (job_id) DO UPDATE SET fence = EXCLUDED.fence, epoch = EXCLUDED.epoch, seen_at = EXCLUDED.seen_at, progress = EXCLUDED.progress,

@@ -29,6 +29,7 @@ CREATE OR REPLACE FUNCTION new_job_fault(n new_job, max_payload int, horizon tex
     WHEN (n).run_if IS NOT NULL AND coalesce(cardinality((n).depends_on), 0) = 0 THEN 'run_if needs depends_on'
     WHEN array_position((n).depends_on, NULL) IS NOT NULL THEN 'depends_on must name jobs by their ids'
     WHEN coalesce(jsonb_typeof((n).payload), '') <> 'object' THEN 'payload must be a JSON object, one key per parameter'
+    WHEN jsonb_typeof((n).meta) <> 'object' THEN 'meta must be a JSON object'
     WHEN max_payload IS NOT NULL AND pg_column_size((n).payload || '{}') > max_payload THEN   -- || unpacks what a table had compressed
       format('the payload has %s bytes, the limit is %s: store it elsewhere and send a reference', pg_column_size((n).payload || '{}'), max_payload)
     WHEN (n).id::text >= horizon AND substr((n).id::text, 15, 1) = '7' THEN 'the id lies more than an hour ahead of the database''s clock'
@@ -39,7 +40,7 @@ CREATE OR REPLACE FUNCTION is_plain_job(n new_job, max_payload int) RETURNS bool
   RETURN length((n).type) BETWEEN 1 AND 200 AND length((n).queue) BETWEEN 1 AND 100 AND length((n).tenant) BETWEEN 1 AND 200
     AND (n).priority BETWEEN -32768 AND 32767 AND (n).max_attempts BETWEEN 1 AND 32767 AND (n).version >= 1
     AND (n).run_at IS NULL AND (n).delay IS NULL AND (n).timeout IS NULL AND (n).idempotency_key IS NULL AND (n).idempotency_window IS NULL AND (n).depends_on IS NULL AND (n).run_if IS NULL
-    AND jsonb_typeof((n).payload) = 'object'
+    AND jsonb_typeof((n).payload) = 'object' AND coalesce(jsonb_typeof((n).meta), 'object') = 'object'
     AND (max_payload IS NULL OR pg_column_compression((n).payload) IS NULL AND pg_column_size((n).payload) <= max_payload);
 
 CREATE OR REPLACE FUNCTION id_horizon(t timestamptz) RETURNS text LANGUAGE sql STABLE
@@ -62,7 +63,7 @@ CREATE OR REPLACE FUNCTION enqueue(
 #variable_conflict use_column
 DECLARE
   t timestamptz := coalesce(enqueue.now, clock());
-  due timestamptz := coalesce(enqueue.run_at, t + coalesce(enqueue.delay, interval '0'));
+  due timestamptz;
   one_of_ours uuid;
   first_seq bigint;
   stored boolean;
@@ -74,6 +75,7 @@ BEGIN
     enqueue.max_attempts, enqueue.retry, enqueue.timeout, enqueue.version, enqueue.idempotency_key, enqueue.idempotency_window, enqueue.created_by, enqueue.meta,
     enqueue.depends_on, enqueue.run_if)::new_job, enqueue.max_payload, id_horizon(t));
   IF fault IS NOT NULL THEN PERFORM refuse_job(enqueue.type, fault); END IF;
+  due := coalesce(enqueue.run_at, t + enqueue.delay, t);
   created := true;
   payload_differs := false;
   IF enqueue.idempotency_key IS NOT NULL THEN

@@ -35,7 +35,7 @@ BEGIN
           j.max_attempts, j.queue, j.type, j.tenant, j.idempotency_key, j.route_key, j.limit_keys, j.created_by, j.payload, j.meta, j.canceling, j.awaited, i.age, i.result),
       h AS (INSERT INTO finished_succeeded (id, seq, run_at, created_at, started_at, finished_at, fence, epoch, schedule_id, slot, lane, run, policy, timeout, version,
           priority, attempt, max_attempts, lost, state, queue, type, tenant, idempotency_key, route_key, limit_keys, created_by, payload, meta, result)
-        SELECT d.id, d.seq, d.run_at, d.created_at, t - d.age * interval '1 second', t, d.fence, settle.epoch, d.schedule_id, d.slot, d.lane, d.run, d.policy, d.timeout,
+        SELECT d.id, d.seq, d.run_at, d.created_at, began(t, d.age), t, d.fence, settle.epoch, d.schedule_id, d.slot, d.lane, d.run, d.policy, d.timeout,
           d.version, d.priority, d.attempt + 1, d.max_attempts, 0, 'succeeded', d.queue, d.type, d.tenant, d.idempotency_key, d.route_key, d.limit_keys, d.created_by, d.payload, d.meta,
           d.result FROM d)
     SELECT array_agg(d.id), array_agg(d.id) FILTER (WHERE d.canceling), array_agg(d.id) FILTER (WHERE d.schedule_id IS NOT NULL), array_agg(d.id) FILTER (WHERE d.awaited)
@@ -80,7 +80,7 @@ BEGIN
         WHEN j.canceling OR i.outcome = 'canceled' THEN 'canceled'
         WHEN i.outcome IN ('failed', 'timed_out') THEN
           CASE WHEN j.attempt + 1 >= j.max_attempts OR i.error->>'kind' = 'permanent' THEN 'dead' ELSE 'failed' END
-        ELSE 'queued' END, i.age, i.delay, i.result, i.error)::ending
+        ELSE 'queued' END, i.age, CASE WHEN i.delay < interval '0' THEN interval '0' ELSE i.delay END, i.result, i.error)::ending
     FROM unnest(settle_each.ids, settle_each.fences, settle_each.outcomes, settle_each.ages, settle_each.delays, settle_each.results, settle_each.errors)
       i(id, fence, outcome, age, delay, result, error)
     JOIN jobs j ON j.id = i.id AND j.fence = i.fence AND i.fence <> 0 FOR UPDATE OF j);
@@ -127,11 +127,11 @@ BEGIN
         j.attempt + (e.outcome IN ('succeeded', 'skipped', 'failed', 'timed_out'))::int AS spent, CASE WHEN e.outcome = 'lost' THEN j.lost + 1 WHEN e.outcome IN ('succeeded', 'skipped', 'failed', 'timed_out') OR e.age IS NOT NULL THEN 0 ELSE j.lost END AS losses),
     h AS (INSERT INTO finished_jobs (id, seq, run_at, created_at, started_at, finished_at, fence, epoch, schedule_id, slot, lane, run, policy, timeout, version,
         priority, attempt, max_attempts, lost, state, outcome, queue, type, tenant, idempotency_key, route_key, limit_keys, created_by, payload, meta, result, error)
-      SELECT d.id, d.seq, d.run_at, d.created_at, t - d.age * interval '1 second', t, nullif(d.fence, 0), finish.epoch, d.schedule_id, d.slot, d.lane, d.run, d.policy, d.timeout,
+      SELECT d.id, d.seq, d.run_at, d.created_at, began(t, d.age), t, nullif(d.fence, 0), finish.epoch, d.schedule_id, d.slot, d.lane, d.run, d.policy, d.timeout,
         d.version, d.priority, d.spent, d.max_attempts, d.losses, d.state, CASE WHEN d.outcome IN ('skipped', 'failed', 'timed_out', 'lost') THEN d.outcome END,
         d.queue, d.type, d.tenant, d.idempotency_key, d.route_key, d.limit_keys, d.created_by, d.payload, d.meta, d.result, d.error FROM d),
     a AS (INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, queue, type, tenant, error)
-      SELECT d.id, d.run, d.spent, d.fence, finish.epoch, d.outcome, t - d.age * interval '1 second', t, d.queue, d.type, d.tenant, d.error FROM d
+      SELECT d.id, d.run, d.spent, d.fence, finish.epoch, d.outcome, began(t, d.age), t, d.queue, d.type, d.tenant, d.error FROM d
       WHERE d.outcome IN ('skipped', 'failed', 'timed_out', 'lost') OR d.outcome NOT IN ('succeeded', 'unsupported') AND d.age IS NOT NULL),
     c AS (DELETE FROM cancels c USING d WHERE c.job_id = d.id AND d.canceling)
   SELECT array_agg(d.id) FILTER (WHERE d.schedule_id IS NOT NULL), array_agg(d.id) FILTER (WHERE d.awaited), array_agg(outcome_of(d.state, d.error)) FILTER (WHERE d.awaited)
@@ -166,7 +166,7 @@ BEGIN
     s AS (INSERT INTO unsupported_types (type, version, since) SELECT DISTINCT u.type, u.version, t FROM u WHERE u.outcome = 'unsupported'
       ORDER BY 1, 2 ON CONFLICT DO NOTHING),             -- sorted: two settles with the same new types wait for each other and never deadlock
     a AS (INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, queue, type, tenant, error)
-      SELECT u.id, u.run, u.attempt, u.fence, put_back.epoch, u.outcome, t - u.age * interval '1 second', t, u.queue, u.type, u.tenant, u.error FROM u
+      SELECT u.id, u.run, u.attempt, u.fence, put_back.epoch, u.outcome, began(t, u.age), t, u.queue, u.type, u.tenant, u.error FROM u
       WHERE u.outcome IN ('failed', 'timed_out') OR u.outcome <> 'unsupported' AND u.age IS NOT NULL)
   SELECT bool_or(u.wait IS DISTINCT FROM 'delayed') INTO at_once FROM u;
   IF at_once THEN PERFORM wake(''); END IF;
@@ -185,7 +185,7 @@ CREATE OR REPLACE FUNCTION fail(id uuid, fence bigint, error jsonb DEFAULT '{}',
 DECLARE
   e jsonb := CASE jsonb_typeof(fail.error) WHEN 'object' THEN fail.error ELSE jsonb_build_object('message', fail.error #>> '{}') END;
 BEGIN
-  RETURN end_one(fail.id, fail.fence, 'failed', fail.age, fail.delay, NULL, CASE WHEN fail.retryable THEN e ELSE e || '{"kind": "permanent"}' END, fail.now);
+  RETURN end_one(fail.id, fail.fence, 'failed', fail.age, fail.delay, NULL, CASE WHEN fail.retryable IS NOT FALSE THEN e ELSE e || '{"kind": "permanent"}' END, fail.now);
 END $$;
 
 CREATE OR REPLACE FUNCTION end_one(id uuid, fence bigint, outcome text, age float8, delay interval, result jsonb, error jsonb, now timestamptz)
@@ -197,7 +197,7 @@ DECLARE
   due timestamptz;
 BEGIN
   SELECT x.state, x.run_at INTO s, due FROM settle_each((SELECT c.epoch FROM claims c WHERE c.fence = end_one.fence), ARRAY[end_one.id], ARRAY[end_one.fence], ARRAY[end_one.outcome],
-    ARRAY[end_one.age], ARRAY[end_one.delay], ARRAY[end_one.result], ARRAY[end_one.error], t) x WHERE x.id = end_one.id;
+    ARRAY[end_one.age], ARRAY[end_one.delay], ARRAY[end_one.result], ARRAY[end_one.error], t) x WHERE x.id IS NOT DISTINCT FROM end_one.id;
   IF FOUND AND s IS NULL THEN
     RAISE EXCEPTION 'job % is not held under fence %', end_one.id, end_one.fence USING ERRCODE = 'FO007',
       HINT = 'its lease was lost or it was taken away: roll back, somebody else runs it';

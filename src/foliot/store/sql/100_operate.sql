@@ -35,7 +35,7 @@ BEGIN
     INSERT INTO cancels (job_id, fence, epoch, reason, requested_by, requested_at)
       VALUES (cancel_job.id, j.fence, coalesce(holder, 0), cancel_job.reason, session_user, t) ON CONFLICT (job_id) DO UPDATE SET fence = EXCLUDED.fence, epoch = EXCLUDED.epoch;
     PERFORM pg_notify(wake_channel(), 'stop ' || cancel_job.id);
-    IF NOT cancel_job.force THEN RETURN; END IF;
+    IF cancel_job.force IS NOT TRUE THEN RETURN; END IF;
   END IF;
   PERFORM finish(ARRAY[ROW(cancel_job.id, j.fence, 'canceled', 'canceled', NULL, NULL, NULL,
     jsonb_build_object('kind', 'canceled', 'message', coalesce(cancel_job.reason, 'canceled')))::ending], holder, t);

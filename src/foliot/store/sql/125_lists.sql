@@ -71,6 +71,8 @@ BEGIN
     RAISE EXCEPTION 'running jobs cannot be rescheduled' USING ERRCODE = 'FO008', HINT = 'cancel or release them first';
   ELSIF coalesce(cardinality(reschedule_many.states), 0) = 0 THEN
     RAISE EXCEPTION 'reschedule jobs of which states?' USING ERRCODE = 'FO003', HINT = 'name them: blocked, queued, failed, succeeded, dead, canceled';
+  ELSIF NOT reschedule_many.states <@ '{blocked,queued,failed,succeeded,dead,canceled}' THEN
+    RAISE EXCEPTION 'there is no such state among %', reschedule_many.states USING ERRCODE = 'FO003', HINT = 'the states are blocked, queued, failed, succeeded, dead, canceled';
   END IF;
   LOOP
     FOR l IN SELECT * FROM job_list(reschedule_many.states, reschedule_many.type, reschedule_many.queue, reschedule_many.tenant, last_id, reschedule_many.message,
