@@ -49,6 +49,12 @@ def nine_in_kolkata(sql: Connection) -> object:
     return found
 
 
+def test_no_time_is_spent_on_compressing_them(sql: Connection) -> None:
+    columns = "starts", "offsets", "highs"
+    compressed = " OR ".join(f"pg_column_compression({column}) IS NOT NULL" for column in columns)
+    assert sql.execute(f"SELECT name FROM foliot.zones WHERE {compressed}".encode()).fetchall() == []
+
+
 def test_every_zone_of_python_is_there_under_its_number(sql: Connection) -> None:
     names = [row.name for row in local_zones()]
     assert len(names) > 500

@@ -13,7 +13,7 @@ import hashlib
 import re
 import zoneinfo
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC
 from importlib.resources import files
@@ -102,6 +102,12 @@ def local_zones() -> list[ZoneRow]:
     return [row for name in names if name != "UTC" and (row := _row(name, known)) is not None]
 
 
+def zone_lines() -> list[str]:
+    """All of them as COPY reads them: a line for each zone."""
+    release = local_release()
+    return ["\t".join(map(_in_sql, (i, *row, row.near, release))) + "\n" for i, row in enumerate(local_zones())]
+
+
 def stored_release(connection: Connection, schema: str) -> Release | None:
     query = sql.SQL("SELECT max(tzdata) FROM {}").format(sql.Identifier(schema, "zones"))
     [(text,)] = connection.execute(query)
@@ -115,26 +121,25 @@ def zone_digests(connection: Connection, schema: str) -> dict[str, str]:
 
 
 def refresh_zones(
-    url: str, schema: str, report: Callable[[str], None], read: Callable[[], list[ZoneRow]] | None = None
+    url: str, schema: str, report: Callable[[str], None], read: Callable[[], list[str]] | None = None
 ) -> bool:
     """Writes what this machine knows if it is newer than what the schema has; whether it did.
 
-    `read`: in place of local_zones, by one who has begun with that before.
+    `read`: in place of zone_lines, by one who has begun with that before.
     """
-    ours = local_release()
 
     def write(connection: Connection) -> str | None:
         if has_zones(connection, schema):  # another came first
             return None
-        rows = (read or local_zones)()
-        if not rows:
+        lines = (read or zone_lines)()
+        if not lines:
             return "no time zones: this machine has none, so schedules in SQL know UTC and offsets only"
         connection.execute(_begin(schema))
         with connection.cursor().copy("COPY read_zones FROM STDIN") as copy:
-            for line in _lines(rows, ours):
+            for line in lines:
                 copy.write(line)
         connection.execute(read_sql("zone_write.sql").encode())
-        return f"time zones of tzdata {ours.tzdata or 'of an unknown release'}"
+        return f"time zones of tzdata {local_release().tzdata or 'of an unknown release'}"
 
     with Connection.connect(url, application_name="foliot migrate") as connection:
         if has_zones(connection, schema):
@@ -147,15 +152,15 @@ def refresh_zones(
 
 def zones_script(schema: str) -> str:
     """The same for psql."""
-    release, rows = local_release(), local_zones()
-    if not rows:
+    lines = zone_lines()
+    if not lines:
         return ""
     steps = [
-        f"\n-- time zones of tzdata {release.tzdata}\nBEGIN;\n",
+        f"\n-- time zones of tzdata {local_release().tzdata}\nBEGIN;\n",
         lock_or_stop(schema),
         _begin(schema).as_string(None),
         "COPY read_zones FROM STDIN;\n",
-        *_lines(rows, release),
+        *lines,
         "\\.\n",
         read_sql("zone_write.sql"),
         "COMMIT;\n",
@@ -172,12 +177,6 @@ def has_zones(connection: Connection, schema: str) -> bool:
 
 def _begin(schema: str) -> sql.Composed:
     return sql.SQL(read_sql("zone_begin.sql")).format(schema=sql.Identifier(schema))
-
-
-def _lines(rows: Sequence[ZoneRow], release: Release) -> Iterator[str]:
-    """As COPY reads them: a line for each zone."""
-    for place, row in enumerate(rows):
-        yield "\t".join(map(_in_sql, (place, *row, row.near, release))) + "\n"
 
 
 def _in_sql(value: object) -> str:

@@ -16,7 +16,6 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -33,9 +32,8 @@ from foliot.postgres.connect import Connection
 from foliot.postgres.embedded import EmbeddedServer, find_binaries
 from foliot.postgres.embedded.home import DATABASE, make_directory
 from foliot.postgres.migrate import Source
-from foliot.postgres.zones import ZoneRow, local_zones
 from foliot.store.queries import queries
-from foliot.testing.schema import NotATest, Sweeper, make_schema
+from foliot.testing.schema import NotATest, Sweeper, begin_to_read_zones, make_schema
 
 _QUICK = {
     "fsync": "off",
@@ -114,7 +112,7 @@ def _drop_if_ours(connection: Connection, name: str) -> None:
 @contextmanager
 def embedded_database(project: Path, schema: str, binaries: str = "auto") -> Iterator[Database]:
     home = _home(project, find_binaries(binaries).major)
-    zones = None if any(home.iterdir()) else _begin_to_read_zones()
+    zones = None if any(home.iterdir()) else begin_to_read_zones()
     settings = _QUICK if _BOOT.exists() else {}
     with EmbeddedServer.acquire(home, binaries=binaries, settings=settings) as server:
         name = f"run_{os.getpid()}_{secrets.token_hex(4)}"
@@ -162,15 +160,7 @@ def _alone(url: str) -> Iterator[Connection]:
         yield connection
 
 
-def _begin_to_read_zones() -> Callable[[], list[ZoneRow]]:
-    """Half a second of work, while PostgreSQL's own programs make the first data directory."""
-    with_one_thread = ThreadPoolExecutor(1)
-    reading = with_one_thread.submit(local_zones)
-    with_one_thread.shutdown(wait=False)
-    return reading.result
-
-
-def _make_template(connection: Connection, url: str, schema: str, zones: Callable[[], list[ZoneRow]] | None) -> None:
+def _make_template(connection: Connection, url: str, schema: str, zones: Callable[[], list[str]] | None) -> None:
     """In the database that every embedded server has. Its comment says what is in it; of a new one, nothing."""
     wanted, found = _fingerprint(schema), _comment(connection, DATABASE)
     if found == wanted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from psycopg import sql
 from foliot.errors import FoliotError
 from foliot.postgres.connect import Connection
 from foliot.postgres.migrate import Source, migrate, status
-from foliot.postgres.zones import ZoneRow, refresh_zones
+from foliot.postgres.zones import refresh_zones, zone_lines
 from foliot.store.queries import queries
 
 PATIENCE = "5s"
@@ -27,10 +28,19 @@ class StillInUse(FoliotError):
     """An earlier test has left a transaction open, which keeps rows locked."""
 
 
-def make_schema(url: str, schema: str, zones: Callable[[], list[ZoneRow]] | None = None) -> None:
+def begin_to_read_zones() -> Callable[[], list[str]]:
+    """Half a second of work, while PostgreSQL is busy with its own."""
+    with_one_thread = ThreadPoolExecutor(1)
+    reading = with_one_thread.submit(zone_lines)
+    with_one_thread.shutdown(wait=False)
+    return reading.result
+
+
+def make_schema(url: str, schema: str, zones: Callable[[], list[str]] | None = None) -> None:
     """From nothing. One that is there is dropped, if it is a test's."""
     with Connection.connect(url, autocommit=True) as connection:
         _refuse_unless_test(connection, schema)
+        zones = zones or begin_to_read_zones()
         connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
         source = Source.of_package("foliot.store")
         migrate(url, schema, replace(source, functions=()))
