@@ -136,7 +136,7 @@ class Node:
         bell.on_later, bell.on_unblock, bell.on_stop_request = promoting.set, unblocking.set, worker.stop_request
         promoter, unblocker = Promoter(line, promoting), Unblocker(line, self._events)
         caretaker = Caretaker(line, unknown_type_grace=self._grace, slot_retention=self._slot_retention)
-        worker.settler.on_later = promoter.expect
+        worker.settler.on_later, bell.on_beat = promoter.expect, worker.beat
         chores = [
             bell.keep_open(),
             _repeat(promoter.run, line, woken=promoting),

@@ -158,6 +158,7 @@ INTERNAL = {
     "explain_years",
     "explain_zone",
     "fence_of",
+    "born",
     "find_cycle",
     "finish",
     "finish_canceled",

@@ -10,12 +10,11 @@ import psycopg
 
 from foliot.store.install import install
 from tests.chaos.server import ChaosServer
-from tests.chaos.workers import Workers
+from tests.chaos.workers import Worker, Workers
 from tests.conftest import BINARIES
 from tests.waiting import until
 
-# The lease is longer than the server is away: nobody is lost who lives.
-SETTINGS = {"lease": "10", "poll_interval": "20ms", "poll_max_interval": "100ms"}
+SETTINGS = {"lease": "2", "poll_interval": "20ms", "poll_max_interval": "100ms"}
 MADE = """
     SELECT j.slot FROM foliot.job j JOIN foliot.schedules s ON s.id = j.schedule_id
     WHERE s.name = 'each second' ORDER BY 1"""
@@ -24,6 +23,16 @@ STARTS = "SELECT 1 FROM foliot.slot WHERE kind = 'start'"
 COMMANDS = (
     "SELECT (SELECT count(*) FROM ran), count(*) FROM foliot.slot WHERE name = 'command' AND outcome = 'succeeded'"
 )
+
+
+SEEN = """
+    SELECT 1 FROM foliot.node n JOIN foliot.nodes new ON new.pid = %s AND new.declared_at IS NOT NULL
+    WHERE n.pid = %s AND n.heartbeat_at > new.started_at"""
+
+
+def has_seen(server: ChaosServer, new: Worker, old: Worker) -> bool:
+    """One that is killed before it could show that it lived when the next one came cannot be told from a dead one."""
+    return bool(server.sql(SEEN, new.process.pid, old.process.pid))
 
 
 def wait_for_more(server: ChaosServer, count: int) -> None:
@@ -46,18 +55,16 @@ def test_every_second_has_its_run_whoever_dies(tmp_path: Path) -> None:
             first = workers.start(server.url)
             wait_for_more(server, 2)
             second = workers.start(server.url)
-            until(lambda: len(server.sql("SELECT 1 FROM foliot.node WHERE state = 'active'")) == 2, patience=60)
+            until(lambda: has_seen(server, second, first), patience=60)
             first.kill()
             wait_for_more(server, 2)
             server.stop(signal.SIGQUIT)
             server.start()
             wait_for_more(server, 2)
             third = workers.start(server.url)
-            until(
-                lambda: server.sql("SELECT 1 FROM foliot.node WHERE state = 'active' AND pid = %s", third.process.pid),
-                60,
-            )
+            until(lambda: has_seen(server, third, second), patience=60)
             second.kill()
+            until(lambda: len(server.sql("SELECT 1 FROM foliot.nodes WHERE state = 'lost'")) == 2, patience=60)
             wait_for_more(server, 2)
             workers.stop()
         finally:

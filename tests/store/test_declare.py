@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -171,10 +173,6 @@ def test_run_on_start_and_reboot_run_once_per_cluster_start(db: Db) -> None:
 
 
 def test_two_that_come_at_once_are_one_start(db: Db) -> None:
-    before = db.node(app="shop")
-    declare(db, before, rule(run_on_start=True), starting=False)
-    db.call("leave", epoch=before)
-    db.tick(1)
     one, two = db.node(app="shop"), db.node(app="shop")
     other = db.session()
     db.begin()
@@ -227,10 +225,69 @@ def test_one_that_leaves_while_the_next_comes_leaves_a_running_cluster(db: Db) -
 def test_sent_again_it_is_no_second_start(db: Db) -> None:
     epoch = start(db, rule(run_on_start=True))
     declare(db, epoch, rule(run_on_start=True))
-    db.call("leave", epoch=epoch)
-    db.tick(1)
-    declare(db, db.node(app="shop"), rule(run_on_start=True), starting=False)
     assert len(slots(db)) == 1
+
+
+def test_processes_that_are_found_lost_and_live_on_are_no_start(db: Db) -> None:
+    """Whoever of them registers first: an instance is known by its earlier nodes."""
+    rules, instances = rule(run_on_start=True), [uuid4(), uuid4()]
+    lost = [db.node(app="shop", instance=instance) for instance in instances]
+    for epoch in lost:
+        declare(db, epoch, rules)
+    db.lose(*lost)
+    again = [db.node(app="shop", instance=instance) for instance in instances]
+    for epoch in again:
+        declare(db, epoch, rules)
+        db.tick(1)
+    new = start(db, rules)
+    db.call("heartbeat", epoch=again[0])
+    assert [db.value("start_cluster", epoch=epoch) for epoch in (*again, new)] == [True, True, False]
+    assert len(slots(db)) == 1
+
+
+def test_one_that_was_lost_before_it_was_known_whether_it_starts_the_cluster_asks_on(db: Db) -> None:
+    rules, instance = rule(run_on_start=True), uuid4()
+    dead = start(db, rules)
+    db.tick(1)
+    declare(db, (undecided := db.node(app="shop", instance=instance)), rules)
+    assert db.value("start_cluster", epoch=undecided) is None
+    db.lose(dead, undecided)
+    assert db.value("start_cluster", epoch=undecided) is None, "it may live"
+    declare(db, (again := db.node(app="shop", instance=instance)), rules)
+    assert len(slots(db)) == 1
+    assert db.value("start_cluster", epoch=again) is True
+    assert len(slots(db)) == 2
+
+
+def test_one_that_was_there_and_is_found_lost_comes_back_and_was_no_dead_one(db: Db) -> None:
+    """It did not beat between the coming of the next one and its own loss."""
+    rules, instance = rule(run_on_start=True), uuid4()
+    declare(db, (old := db.node(app="shop", instance=instance)), rules)
+    db.tick(1)
+    new = start(db, rules)
+    db.lose(old)
+    declare(db, db.node(app="shop", instance=instance), rules)
+    assert db.value("start_cluster", epoch=new) is False
+    assert len(slots(db)) == 1
+
+
+def test_who_does_not_know_whether_the_others_live_asks_them(db: Db) -> None:
+    channel = db.value("wake_channel")
+    listener = db.session(db.url)
+    listener.execute(f'LISTEN "{channel}"')
+
+    def heard() -> list[str]:
+        db.execute("SELECT pg_notify(%s, 'the end')", (channel,))
+        notes = (note.payload for note in listener.connection.notifies(timeout=60))
+        return list(takewhile(lambda note: note != "the end", notes))
+
+    start(db, rule(run_on_start=True), rule(name="t"))
+    db.tick(1)
+    start(db, rule(name="t"))
+    assert "beat" not in heard(), "nothing runs when its cluster starts"
+    db.tick(1)
+    start(db, rule(run_on_start=True))
+    assert "beat" in heard()
 
 
 def test_what_cannot_be_declared(db: Db) -> None:

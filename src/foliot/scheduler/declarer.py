@@ -43,9 +43,8 @@ class Declarer:
         return MOMENT if self._may_start else PAUSE
 
     async def declare(self, epoch: int) -> None:
-        """After each registration; only the first of a process can be the start of the cluster."""
-        rows = await self._line.execute("declare_schedules", (epoch, self._declared, self._epoch is None))
-        self._may_start = self._may_start and self._epoch in (None, epoch)
+        """After each registration."""
+        rows = await self._line.execute("declare_schedules", (epoch, self._declared))
         self._epoch = epoch
         for name, outcome in rows:
             if outcome in _SAID:

@@ -78,6 +78,6 @@ def declare(app: str, declared: bytes) -> Plan[list[str]]:
         "foliot_version": __version__,
     }
     ((epoch,),) = yield Statement("register", params)
-    rows = yield Statement("declare_schedules", (epoch, declared.decode(), True))
+    rows = yield Statement("declare_schedules", (epoch, declared.decode()))
     yield Statement("leave", (epoch,))
     return [name for name, _ in rows]

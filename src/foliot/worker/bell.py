@@ -24,6 +24,7 @@ class Bell(ABC):
         self.on_later: Callable[[], None] = lambda: None
         self.on_unblock: Callable[[], None] = lambda: None
         self.on_schedules: Callable[[], None] = lambda: None
+        self.on_beat: Callable[[], None] = lambda: None
 
     @property
     @abstractmethod
@@ -80,6 +81,8 @@ class Bell(ABC):
             self.on_later()
         elif word == "unblock":
             self.on_unblock()
+        elif word == "beat":
+            self.on_beat()
         else:
             self._rung.set()
             if not what:  # many, or put back: perhaps for later

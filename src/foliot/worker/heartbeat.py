@@ -63,7 +63,7 @@ class Heartbeat(threading.Thread):
         self._running, self._driven = running, driven
         self._on_stop, self._on_lost, self._on_fence, self._loop_tick = on_stop, on_lost, on_fence, loop_tick
         self._connection: Connection | None = None
-        self._over = threading.Event()
+        self._over, self._hurry = threading.Event(), threading.Event()
         self._deadline = now() + lease * 0.8
         self._fenced = False
         self._period = min(1.0, lease / 6)
@@ -79,14 +79,24 @@ class Heartbeat(threading.Thread):
     def run(self) -> None:
         interval = self._lease / 3
         next_beat = now() + interval
-        while not self._over.wait(self._period):
-            beat_due = now() >= next_beat
+        while not self._is_over_after(self._period):
+            beat_due = self._hurry.is_set() or now() >= next_beat
+            self._hurry.clear()
             if (beat_due or self._running()) and self._talk(beat=beat_due) and beat_due:
                 next_beat = now() + interval
         self._hang_up()
 
+    def _is_over_after(self, seconds: float) -> bool:
+        self._hurry.wait(seconds)
+        return self._over.is_set()
+
+    def hurry(self) -> None:
+        """A beat at once."""
+        self._hurry.set()
+
     def stop(self) -> None:
         self._over.set()
+        self._hurry.set()
         self._give_up()
 
     def _talk(self, *, beat: bool) -> bool:
@@ -183,9 +193,9 @@ class Heartbeat(threading.Thread):
             os._exit(EXIT_WEDGED)
 
     def _held_for_too_long(self, run: Run | None) -> bool:
-        if run is None or run.claimed.timeout is None:
+        if run is None or run.timeout is None:
             return self._still > self._stuck_after
-        return run.age > min(run.claimed.timeout + GRACE, self._stuck_after)
+        return run.age > min(run.timeout + GRACE, self._stuck_after)
 
 
 def _report(run: Run) -> bytes:

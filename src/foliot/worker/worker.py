@@ -73,7 +73,7 @@ class Worker:
         self._next_alone = self._alone_until = self._alone_barred = self._next_abandon = 0.0
         self._lost = False
         self._failure: BaseException | None = None
-        self.epoch = 0
+        self.epoch, self._instance = 0, uuid4()
         self.exit_code = 0
 
     def _line(self, purpose: str) -> Line:
@@ -126,11 +126,10 @@ class Worker:
 
     async def _register_in_time(self) -> bool:
         """Waits for the database, and for the name if a node that died has it still. False: told to stop meanwhile."""
-        instance = uuid4()
         deadline = time.monotonic() + 2 * self._plan.lease + 10
         while not self._draining.is_set():
             try:
-                await self._register(instance)
+                await self._register()
             except (NameTaken, Disconnected, Busy, NodeLost) as error:
                 if time.monotonic() > deadline:
                     raise
@@ -152,8 +151,8 @@ class Worker:
             async with asyncio.timeout(seconds):
                 await self._draining.wait()
 
-    async def _register(self, instance: UUID) -> None:
-        """`instance` is that of the first try: a registration whose reply was lost is found again by it."""
+    async def _register(self) -> None:
+        """`instance` is the process: lost replies are found by it, and who was taken for dead starts no cluster."""
         types = {name: handler.version for name, handler in self._handlers.items()}
         params = {
             "name": self._plan.name,
@@ -163,7 +162,7 @@ class Worker:
             "labels": orjson.dumps({"machine": this_machine()} | self._plan.labels).decode(),
             "host": socket.gethostname(),
             "pid": os.getpid(),
-            "instance": instance,
+            "instance": self._instance,
             "foliot_version": __version__,
         }
         ((epoch,),) = await self._claims.execute("register", params)
@@ -202,8 +201,7 @@ class Worker:
 
     def _is_stuck(self, run: Run) -> bool:
         """A thread cannot be stopped; it has its slot until the process ends."""
-        timeout = run.claimed.timeout
-        return run.stopping == "timed_out" and timeout is not None and run.age > timeout + self._plan.stuck_after
+        return run.stopping == "timed_out" and run.age > (run.timeout or 0) + self._plan.stuck_after
 
     # -- claiming
 
@@ -315,6 +313,11 @@ class Worker:
     def stop_request(self, job_id: str) -> None:
         self.engine.stop_job(UUID(job_id).bytes, "canceled")
 
+    def beat(self) -> None:
+        """Somebody wants to know whether we are alive."""
+        if self._heartbeat is not None:
+            self._heartbeat.hurry()
+
     def _fence(self, epoch: int) -> None:
         if epoch == self.epoch:
             self.engine.give_up()
@@ -323,7 +326,7 @@ class Worker:
         """From a claim or from the heartbeat, whichever asked first; one of an earlier epoch is no news."""
         if epoch != self.epoch or self._lost:
             return
-        self._lost, self._instance = True, uuid4()
+        self._lost = True
         logger.error("Node %s (epoch %s) was declared lost; it starts again under a new epoch", self._plan.name, epoch)
         self._events.tell("node_lost", name=self._plan.name, epoch=epoch)
         if self._heartbeat is not None:
@@ -334,7 +337,7 @@ class Worker:
         self.engine.room.set()
 
     async def _start_again(self) -> None:
-        await self._register(self._instance)
+        await self._register()
         self._claimer.doubtful = False
 
     # -- its end

@@ -5,7 +5,7 @@ SELECT fired, missed, skipped, extract(epoch FROM next_at - {schema}.clock())::f
 FROM {schema}.tick(%s::int, {schema}.clock() - make_interval(secs => %s))
 
 -- name: declare_schedules
-SELECT name, outcome FROM {schema}.declare_schedules(%s::bigint, %s::jsonb, %s::boolean)
+SELECT name, outcome FROM {schema}.declare_schedules(%s::bigint, %s::jsonb)
 
 -- name: start_cluster
 SELECT {schema}.start_cluster(%s::bigint)

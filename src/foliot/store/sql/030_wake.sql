@@ -1,7 +1,7 @@
 -- The night porter's bell. An idle worker that sleeps holds this advisory lock exclusively; producers share it until they commit.
 -- Whoever cannot share it knows that somebody sleeps, and rings; whoever can leaves the sleeper-to-be no way to miss its row,
 -- because the lock is granted only after this transaction has ended.
--- It says `ready QUEUE`; and, to those who keep the time, `later` or `schedules`; to those who look after jobs that wait for others, `unblock`; and to a node `stop JOB`.
+-- It says `ready QUEUE`; and, to those who keep the time, `later` or `schedules`; to those who look after jobs that wait for others, `unblock`; and to nodes `stop JOB`, and `beat`: a sign of life is wanted.
 CREATE OR REPLACE FUNCTION wake_key() RETURNS int LANGUAGE sql STABLE PARALLEL SAFE SET search_path FROM CURRENT AS $$
   SELECT 'jobs'::regclass::oid::int $$;
 

@@ -1,13 +1,13 @@
 -- Schedules that stand in code. A node says, right after it registered, what its code declares. The code's word counts when it is new: what an operator
 -- changed stands until then, and in a rolling deploy an old node does not write back what a newer one has replaced.
 
-CREATE OR REPLACE FUNCTION declare_schedules(epoch bigint, schedules jsonb, starting boolean DEFAULT true, now timestamptz DEFAULT NULL)
+CREATE OR REPLACE FUNCTION declare_schedules(epoch bigint, schedules jsonb, now timestamptz DEFAULT NULL)
 RETURNS TABLE (name text, id bigint, outcome text) LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
   t timestamptz := coalesce(declare_schedules.now, clock());
   node nodes;
-  first boolean;
+  starts boolean;
   definition jsonb;
 BEGIN
   IF jsonb_typeof(declare_schedules.schedules) <> 'array'
@@ -21,7 +21,7 @@ BEGIN
     RAISE EXCEPTION 'node % has no app, and a declaration needs an owner', node.name USING ERRCODE = 'FO003', HINT = 'register it with app => ...';
   END IF;
   PERFORM pg_advisory_xact_lock(1181707371, hashtext('schedules'::regclass::oid || node.app));   -- nodes of one app take turns
-  first := declare_schedules.starting AND node.declared_at IS NULL AND coalesce(is_cluster_start(node), false);
+  starts := CASE WHEN (born(node)).declared_at IS NOT NULL THEN false ELSE is_cluster_start(node) END;
   FOR definition IN SELECT d FROM jsonb_array_elements(declare_schedules.schedules) WITH ORDINALITY e(d, n) ORDER BY e.n LOOP
     name := definition->>'name';
     SELECT w.id, w.outcome INTO id, outcome FROM declare_schedule(node, definition, t) w;
@@ -33,7 +33,11 @@ BEGIN
   END LOOP;
   UPDATE nodes n SET declared_at = coalesce(n.declared_at, t) WHERE n.epoch = node.epoch;
   PERFORM release_held();
-  IF first THEN PERFORM run_apart(s, 'start', NULL, t) FROM run_on_start(node.epoch) s; END IF;
+  IF starts THEN
+    PERFORM run_apart(s, 'start', NULL, t) FROM run_on_start(node.epoch) s;
+  ELSIF starts IS NULL AND EXISTS (SELECT FROM run_on_start(node.epoch)) THEN
+    PERFORM pg_notify(wake_channel(), 'beat');           -- who lives says so
+  END IF;
 END $$;
 
 -- What a node declares that is to run when its cluster starts.
@@ -41,17 +45,20 @@ CREATE OR REPLACE FUNCTION run_on_start(epoch bigint) RETURNS SETOF bigint LANGU
   SELECT s.id FROM declarations d JOIN schedules s ON s.id = d.schedule_id LEFT JOIN rhythms r ON r.id = s.rhythm
   WHERE d.epoch = run_on_start.epoch AND s.enabled AND (s.run_on_start OR r.on_start) $$;
 
--- Whether no other node of the app that has declared before was alive when this one came: a rolling restart starts nothing. NULL: not known yet, since one that was so
+-- The first of a process's nodes: one that is found lost and lives on registers again, as the same instance.
+CREATE OR REPLACE FUNCTION born(node nodes, OUT at timestamptz, OUT declared_at timestamptz, OUT epoch bigint) LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+  SELECT min(n.started_at), min(n.declared_at), min(n.epoch) FILTER (WHERE n.declared_at IS NOT NULL) FROM nodes n WHERE n.instance = node.instance $$;
+
+-- Whether no other process of the app that has declared before was alive when this one came: a rolling restart starts nothing. NULL: not known yet, since one that was so
 -- when we last heard of it has neither beaten since then nor been found lost.
 CREATE OR REPLACE FUNCTION is_cluster_start(node nodes) RETURNS boolean LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
-  SELECT CASE WHEN bool_or(o.lived) THEN false WHEN count(*) = 0 THEN true END
-  FROM (SELECT n.state IN ('left', 'lost') OR b.at >= node.started_at AS lived FROM nodes n LEFT JOIN beats b USING (epoch)
-    WHERE n.app = node.app AND n.epoch <> node.epoch AND n.declared_at IS NOT NULL
-      AND (node.declared_at IS NULL OR (n.declared_at, n.epoch) < (node.declared_at, node.epoch))
-      AND (n.state IN ('active', 'draining') OR n.ended_at > node.started_at)) o $$;
+  SELECT CASE WHEN bool_or(x.lived) THEN false WHEN count(*) = 0 THEN true END
+  FROM (SELECT o.state IN ('left', 'lost') OR b.at >= me.at AS lived FROM born(node) me CROSS JOIN nodes o LEFT JOIN beats b ON b.epoch = o.epoch
+    WHERE o.app = node.app AND o.instance <> node.instance AND (o.state IN ('active', 'draining') OR o.ended_at > me.at)
+      AND EXISTS (SELECT FROM born(o) c WHERE c.declared_at IS NOT NULL AND (me.declared_at IS NULL OR (c.declared_at, c.epoch) < (me.declared_at, me.epoch)))) x $$;
 
 -- What runs when the cluster starts, where that was not known yet when the node declared: after a crash of all nodes, once they are found lost. Answers whether the
--- cluster has started since this node came; NULL: ask again. For a node that has declared as one that starts.
+-- cluster has started since this process came; NULL: ask again.
 CREATE OR REPLACE FUNCTION start_cluster(epoch bigint, now timestamptz DEFAULT NULL) RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
@@ -60,9 +67,9 @@ DECLARE
   verdict boolean;
 BEGIN
   SELECT * INTO node FROM nodes n WHERE n.epoch = start_cluster.epoch AND n.state IN ('active', 'draining') AND n.declared_at IS NOT NULL;
-  IF NOT FOUND OR mine = '{}' THEN RETURN false; END IF;
+  IF NOT FOUND THEN RETURN NULL; ELSIF mine = '{}' THEN RETURN false; END IF;   -- lost: its process may register again
   PERFORM pg_advisory_xact_lock(1181707371, hashtext('schedules'::regclass::oid || node.app));   -- as whoever declares
-  IF EXISTS (SELECT FROM slots s WHERE s.schedule_id = ANY (mine) AND s.kind = 'start' AND s.slot >= node.started_at) THEN RETURN true; END IF;
+  IF EXISTS (SELECT FROM slots s WHERE s.schedule_id = ANY (mine) AND s.kind = 'start' AND s.slot >= (born(node)).at) THEN RETURN true; END IF;
   verdict := is_cluster_start(node);
   IF verdict THEN PERFORM run_apart(m, 'start', NULL, coalesce(start_cluster.now, clock())) FROM unnest(mine) m; END IF;
   RETURN verdict;
