@@ -82,7 +82,7 @@ _MEANINGS = {
     "run_at": "Not before: an aware datetime. Either this or `delay`.",
     "tenant": "Whose job it is; `default`.",
     "retry": "A `Retry`.",
-    "timeout": "Seconds or a timedelta for each attempt; none.",
+    "timeout": "Seconds or a timedelta for each attempt; the task's, which has none unless it says so.",
     "idempotency_key": "A second job of this tenant, type and key is not made: the first is the answer.",
     "idempotency_window": "For how long; as long as the first is kept.",
     "strict": "Another payload under the same key is an error, not a warning; in `enqueue_many` for all of them.",

@@ -161,6 +161,35 @@ async def test_a_polite_coroutine_is_stopped_at_its_time_out(bench: Workbench) -
     assert "0.05" in (record.error or {})["message"]
 
 
+async def test_a_job_that_was_enqueued_without_a_time_out_has_its_tasks(bench: Workbench) -> None:
+    """From SQL, or by a producer without the code."""
+    told = []
+
+    @bench.app.task(type="forever", timeout=0.05, retry=Retry(max_attempts=2))
+    async def forever() -> None:
+        told.append((current_job().timeout, current_job().deadline is not None))
+        await asyncio.Event().wait()
+
+    ((job,),) = bench.sql("SELECT id FROM foliot.enqueue('forever', max_attempts => 1)")
+    other = await bench.app.aenqueue("forever", {}, retry=Retry(max_attempts=1), timeout=0.06)
+    await bench.work_off()
+    assert sorted(told) == [(0.05, True), (pytest.approx(0.06), True)]
+    for each, limit in ((job, "0.05"), (other.id, "0.06")):
+        (attempt,) = await bench.app.jobs.aattempts(each)
+        assert (attempt.outcome, (attempt.error or {})["message"]) == ("timed_out", f"timed out after {limit} s")
+
+
+async def test_a_job_may_be_enqueued_without_its_tasks_time_out(bench: Workbench) -> None:
+    @bench.app.task(timeout=0.01)
+    async def slow() -> str:
+        await asyncio.sleep(0.1)
+        return "done"
+
+    job = await slow.using(timeout=None).aenqueue()
+    await bench.work_off()
+    assert await job.aresult() == "done"
+
+
 @pytest.mark.on_both_loops
 async def test_a_coroutine_that_swallows_cancellation_is_told_again(bench: Workbench) -> None:
     @bench.app.task(timeout=0.05, retry=Retry(max_attempts=2, base=1000))

@@ -49,6 +49,7 @@ Seconds = int | float | timedelta
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 NOBODY = UUID(int=0)
 LONGEST = 1e10  # seconds; beyond it no interval can be made
+LONGEST_TIMEOUT = timedelta(days=360)  # what PostgreSQL takes for a year
 
 
 class InvalidOption(FoliotError, ValueError):
@@ -83,6 +84,8 @@ class Options:
             raise TypeError(f"there is no option {', '.join(sorted(unknown))}; the options are {names}")
         for name, value in more.items():
             _check_option(name, value)
+        if self.timeout is not None and more.get("timeout", self.timeout) is None:
+            more["timeout"] = LONGEST_TIMEOUT  # a job without any would have its task's
         if "depends_on" in more:
             more["depends_on"] = parents_of(more["depends_on"])
         return dataclasses.replace(self, **more)
@@ -275,6 +278,7 @@ class Task(Generic[P, R]):
             decode=self._decode,
             encode_result=partial(self._encode_result, app.settings.max_result),
             schema=app.settings.schema,
+            timeout=_maybe(self.options.timeout),
             transactional=self.transactional,
             reference=f"{self.function.__module__}:{self.function.__qualname__}",
             reading=app.stored.reading,

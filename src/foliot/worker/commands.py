@@ -48,7 +48,7 @@ def _decode(payload: bytes, version: int) -> dict[str, Any]:
 
 
 async def _run(url: str, connection: psycopg.AsyncConnection[Any], command: str, role: str | None) -> dict[str, Any]:
-    timeout = current_job().claimed.timeout
+    timeout = current_job().timeout
     limit = "0" if timeout is None else f"{int((timeout + NET) * 1000)}ms"
     try:
         async with connection.transaction():  # a savepoint: what was tried in vain is taken back

@@ -170,8 +170,8 @@ class Engine:
         self.executors[kind].submit(run)
 
     def _arm(self, run: Run) -> None:
-        if run.claimed.timeout is not None:
-            run.timer = self._loop.call_later(run.claimed.timeout, self._time_out, run)
+        if run.timeout is not None:
+            run.timer = self._loop.call_later(run.timeout, self._time_out, run)
 
     async def _drive(self) -> None:
         """Runs ready `async def` handlers, one after the other, until one suspends; see the head of this file."""
@@ -259,8 +259,7 @@ class Engine:
 
     def _time_out(self, run: Run) -> None:
         if run in self.runs and run.stopping is None:
-            limit = run.claimed.timeout
-            logger.warning("Job %s (%s) has timed out after %g s", run.id, run.type, limit, extra=about(run))
+            logger.warning("Job %s (%s) has timed out after %g s", run.id, run.type, run.timeout, extra=about(run))
             self._stop(run, "timed_out")
 
     def give_back(self, older: float = 0.0) -> int:
@@ -287,7 +286,7 @@ class Engine:
 
     def _succeed(self, run: Run, value: Any) -> None:
         if run.stopping == "timed_out":
-            self._fail(run, TimeoutError(f"ended {run.age - (run.claimed.timeout or 0):.3f} s after its time-out"))
+            self._fail(run, TimeoutError(f"ended {run.age - (run.timeout or 0):.3f} s after its time-out"))
             return
         if not self._leave(run):
             return
@@ -305,7 +304,7 @@ class Engine:
     def _fail(self, run: Run, error: BaseException) -> None:
         if not self._leave(run):
             return
-        ending = ending_of(run.claimed, run.started, error, run.stopping)
+        ending = ending_of(run.claimed, run.started, error, run.stopping, run.timeout)
         ending.run, run.raised, run.seconds = run, error, run.age
         self._end(ending)
 

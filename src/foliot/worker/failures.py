@@ -20,12 +20,18 @@ _PACKAGE = str(Path(__file__).parents[1])
 PERMANENT = (Permanent, BadPayload, BadResult, PayloadGone)  # no other attempt would end otherwise
 
 
-def ending_of(claimed: Claimed, started: float | None, error: BaseException, stopping: str | None = None) -> Ending:
+def ending_of(
+    claimed: Claimed,
+    started: float | None,
+    error: BaseException,
+    stopping: str | None = None,
+    timeout: float | None = None,
+) -> Ending:
     """`stopping` says that we had told the handler to stop, and why: then whatever it raised is the end of that."""
     if stopping in ("released", "canceled"):  # of a canceled job the database knows who asked, and why
         return Ending(claimed, stopping, started)
     if stopping is not None:
-        what = describe(error, stopping) | {"message": f"timed out after {claimed.timeout:g} s"}
+        what = describe(error, stopping) | {"message": f"timed out after {timeout:g} s"}
         return Ending(claimed, stopping, started, error=what)
     match error:
         case Skip():

@@ -53,6 +53,7 @@ class Handler:
     decode: Callable[[bytes, int], dict[str, Any]]  # JSON and its version -> keyword arguments; raises BadPayload
     encode_result: Callable[[Any], bytes | None]
     schema: str = "foliot"
+    timeout: float | None = None  # seconds, for jobs that bring none
     transactional: bool = False  # takes a connection first, whose commit completes the job
     reference: str = ""  # module:name, by which a child process finds it
     app: Asked | None = None  # for what a handler asks of the database beside its own connections

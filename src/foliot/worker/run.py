@@ -109,6 +109,11 @@ class Run:
         return self.claimed.max_attempts
 
     @property
+    def timeout(self) -> float | None:
+        """Seconds that this attempt may take: the job's, or its task's when it was enqueued without."""
+        return self.handler.timeout if self.claimed.timeout is None else self.claimed.timeout
+
+    @property
     def fence(self) -> int:
         """The number of this claim: who has a greater one came later."""
         return self.claimed.fence
@@ -142,7 +147,7 @@ class Run:
     @property
     def deadline(self) -> float | None:
         """On `time.monotonic()`, when the time-out strikes; None without one."""
-        return None if self.claimed.timeout is None else self.started + self.claimed.timeout
+        return None if self.timeout is None else self.started + self.timeout
 
     @property
     def canceled(self) -> bool:
