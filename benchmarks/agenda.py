@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from benchmarks.contestant import Contestant
 from benchmarks.measures.deep import deep
-from benchmarks.measures.drain import drain, drain_by_two
+from benchmarks.measures.drain import drain, drain_by_two, drain_young
 from benchmarks.measures.enqueue import bulk, enqueue
 from benchmarks.measures.pickup import pickup
 from benchmarks.measures.producers import producers
@@ -34,7 +34,7 @@ MEASURES = {
     for measure in (
         Measure("drain", drain, ("foliot", "foliot-def", *OTHERS)),
         Measure("drain-two", drain_by_two, ("foliot", "foliot-def", *OTHERS)),
-        Measure("payloads", drain, ("foliot-60B", "foliot-100B", "foliot-1kB", "foliot-10kB")),
+        Measure("payloads", drain_young, ("foliot-60B", "foliot-100B", "foliot-1kB", "foliot-10kB")),
         Measure("enqueue", enqueue, ("foliot", *OTHERS)),
         Measure("bulk", bulk, ("foliot", "foliot-sql", "foliot-copy", *OTHERS)),
         Measure("pickup", pickup, ("foliot", *OTHERS), figure="p50", repeat=1),

@@ -23,13 +23,16 @@ TIME_TO_START = 40.0
 SECOND_WORKER = 8.0  # after so many seconds those that have begun are all there will be
 
 
-def drain(contestant: Contestant, sizes: Sizes, workers: int = 1) -> Run:
-    """With what was written per job: WAL from the enqueue on, commits and HOT updates of the workers."""
+def drain(contestant: Contestant, sizes: Sizes, workers: int = 1, *, checkpoint: bool = True) -> Run:
+    """With what was written per job: WAL from the enqueue on, commits and HOT updates of the workers.
+
+    After the checkpoint between enqueue and work the first touch of each page writes an image of it, which counts too.
+    """
     jobs = sizes.jobs_of(contestant.peer) * workers
     contestant.set_up()
     enqueued, preload = _written(contestant, jobs, lambda: contestant.call("bulk", jobs))
     if contestant.on_postgres:
-        database.settle_down()
+        database.settle_down(checkpoint=checkpoint)
     worked, run = _written(contestant, jobs, lambda: drain_loaded(contestant, jobs, workers))
     if enqueued:
         worked |= {
@@ -41,6 +44,11 @@ def drain(contestant: Contestant, sizes: Sizes, workers: int = 1) -> Run:
 
 def drain_by_two(contestant: Contestant, sizes: Sizes) -> Run:
     return drain(contestant, sizes, workers=2)
+
+
+def drain_young(contestant: Contestant, sizes: Sizes) -> Run:
+    """Jobs that no checkpoint passes while they wait: the WAL is that of the jobs alone."""
+    return drain(contestant, sizes, checkpoint=False)
 
 
 def _written(contestant: Contestant, jobs: int, work: Callable[[], Run]) -> tuple[Run, Run]:

@@ -257,15 +257,14 @@ BEGIN
     RETURN;
   END IF;
   RETURN QUERY
-    WITH p AS MATERIALIZED (SELECT r.retry, policy(r.retry) AS policy FROM (SELECT DISTINCT x.retry FROM unnest(insert_jobs.news) x WHERE x.retry IS NOT NULL) r),
-    i AS (INSERT INTO jobs (id, run_at, created_at, policy, timeout, version, priority, max_attempts, awaited, wait, queue, type, tenant, created_by, payload, meta)
+    WITH p AS MATERIALIZED (SELECT r.retry, policy(r.retry) AS policy FROM (SELECT DISTINCT x.retry FROM unnest(insert_jobs.news) x WHERE x.retry IS NOT NULL) r)
+    INSERT INTO jobs (id, run_at, created_at, policy, timeout, version, priority, max_attempts, awaited, wait, queue, type, tenant, created_by, payload, meta)
       SELECT x.id, coalesce(x.run_at, insert_jobs.t + x.delay, insert_jobs.t), insert_jobs.t,
         CASE WHEN x.retry IS NULL THEN 1 ELSE (SELECT p.policy FROM p WHERE p.retry = x.retry) END, extract(epoch FROM x.timeout), x.version, x.priority, x.max_attempts,
         x.id IN (SELECT unnest(awaited)),
         CASE WHEN cardinality(x.depends_on) > 0 THEN 'blocked' WHEN coalesce(x.run_at, insert_jobs.t + x.delay) > insert_jobs.t THEN 'delayed' END,
         x.queue, x.type, x.tenant, x.created_by, x.payload, x.meta
-      FROM unnest(insert_jobs.news) x RETURNING id, seq)
-    SELECT i.id, i.seq, true, false FROM i;
+      FROM unnest(insert_jobs.news) x RETURNING id, seq, true, false;
   PERFORM wake(q.queue) FROM (SELECT DISTINCT x.queue FROM unnest(insert_jobs.news) x
     WHERE coalesce(x.run_at, insert_jobs.t + x.delay, insert_jobs.t) <= insert_jobs.t AND x.depends_on IS NULL) q;
   IF NOT plain THEN
