@@ -76,6 +76,12 @@ class Case:
         return self.end is not None and (self.end["state"], self.end["outcome"]) == ("dead", "lost")
 
     @property
+    def stopped_with_its_node(self) -> bool:
+        """Allowed to those that may run once only; all others run again."""
+        error = (self.end and self.end["error"]) or {}
+        return self.end is not None and self.end["max_attempts"] == 1 and "its node stopped" in error.get("message", "")
+
+    @property
     def asked_to_stop(self) -> bool:
         return bool(self.history.cancels.get(self.id))
 
@@ -140,7 +146,7 @@ def it_ends_as_its_handler_says(case: Case) -> Iterator[str]:
         if not case.asked_to_stop:
             yield "is canceled, and nobody asked for that"
     elif state == "dead" and not case.died_by_loss:
-        if wanted != "dead":
+        if wanted != "dead" and not case.stopped_with_its_node:
             yield f"is dead by {case.end['outcome']}: {(case.end['error'] or {}).get('message')}"
         elif case.asked_to_stop and _asked_before_end(case):
             yield "is dead, though it had been asked to stop"

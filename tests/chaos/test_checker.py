@@ -80,6 +80,7 @@ def history() -> History:
     story.job("skip", "skipped", type="skip")
     story.job("survivor", "lost", "(released)", "lost", "succeeded")
     story.job("once", "lost", type="once", max_attempts=1)
+    story.job("stopped", "failed", type="once", max_attempts=1)["error"] = {"message": "its node stopped while it ran"}
     story.job("poison", "lost", "lost", "lost", type="poison")
     story.job("doomed", "failed", "failed", "failed", type="doomed", max_attempts=3)
     story.job("keyed", "succeeded", key="k")
@@ -147,6 +148,10 @@ def _cancel_uncalled(h: History) -> None:
 
 def _kill_an_innocent(h: History) -> None:
     _end(h, "plain").update(state="dead", outcome="failed", max_attempts=1)
+
+
+def _do_not_run_again_what_may(h: History) -> None:
+    _end(h, "stopped").update(max_attempts=5)
 
 
 def _let_the_doomed_succeed(h: History) -> None:
@@ -295,6 +300,7 @@ PLANTED: list[tuple[Callable[[History], Any], str, str]] = [
     (_never_finish, "each_job_ends_once", "plain"),
     (_cancel_uncalled, "it_ends_as_its_handler_says", "long"),
     (_kill_an_innocent, "it_ends_as_its_handler_says", "plain"),
+    (_do_not_run_again_what_may, "it_ends_as_its_handler_says", "stopped"),
     (_let_the_doomed_succeed, "it_ends_as_its_handler_says", "doomed"),
     (_run_again_after_a_request_to_stop, "a_canceled_job_is_never_requeued", "long"),
     (_undo_a_cancel, "a_canceled_job_is_never_requeued", "plain"),

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from foliot import App
+from foliot import App, Retry
 from foliot.postgres.embedded import Binaries
 from tests.chaos import handlers
 from tests.chaos.server import ChaosServer
@@ -48,15 +48,16 @@ class Ward:
     def close(self) -> None:
         self._workers.kill_all()
 
-    def enqueue(self, type: str, **payload: Any) -> str:
+    def enqueue(self, type: str, *, retry: Retry | None = None, **payload: Any) -> str:
         task = handlers.app.tasks[type]
+        task = task if retry is None else task.using(retry=retry)
         job = task.new_job(task.check(payload))
         policy = None if job.retry is None else Jsonb(job.retry)
         self.sql(ENQUEUE, type, job.payload.decode(), job.id, job.max_attempts, job.timeout, policy)
         return str(job.id)
 
-    def hold(self, type: str = "hold") -> str:
-        return self.enqueue(type, directory=str(self.directory))
+    def hold(self, type: str = "hold", retry: Retry | None = None) -> str:
+        return self.enqueue(type, retry=retry, directory=str(self.directory))
 
     def held(self, job: str, times: int = 1) -> bool:
         return len(list(self.directory.glob(f"held-{job}-*"))) >= times
@@ -149,6 +150,18 @@ def test_draining_has_an_end(ward: Ward) -> None:
     worker.signal(signal.SIGTERM)
     assert worker.process.wait(60) == 0, worker.text()
     assert [ward.job(job) for job in jobs] == [("queued", 0, 0)] * len(KINDS)
+    assert ward.nodes() == ["left"]
+
+
+def test_what_may_run_once_only_and_is_stopped_has_failed(ward: Ward) -> None:
+    """Whether it hears that it should stop, or not."""
+    worker = ward.start(drain_timeout="500ms")
+    jobs = [ward.hold(kind, Retry(max_attempts=1)) for kind in (*KINDS, "deaf")]
+    until(lambda: all(ward.held(job) for job in jobs))
+    worker.signal(signal.SIGTERM)
+    assert worker.process.wait(60) == 0, worker.text()
+    ends = [ward.job(job, "state, attempt, lost, error->>'message'") for job in jobs]
+    assert ends == [("dead", 1, 0, "its node stopped while it ran, and it has one attempt only")] * len(jobs)
     assert ward.nodes() == ["left"]
 
 

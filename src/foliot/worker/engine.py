@@ -328,11 +328,12 @@ class Engine:
         return True
 
     def give_up_stuck(self) -> None:
-        """At the end of the process: handlers that never returned from their time-out have failed by it."""
+        """At the end of the process: handlers that never returned from their time-out have failed by it, and those that
+        may not begin again have failed by that."""
         for run in list(self.runs):
-            if run.stopping == "timed_out":
+            if run.stopping == "timed_out" or run.claimed.max_attempts == 1:
                 self._given_up.append(run)
-                self._fail(run, TimeoutError("did not return after its time-out"))
+                self._fail(run, TimeoutError("did not return after it was told to stop"))
 
     @property
     def stubborn(self) -> list[Run]:

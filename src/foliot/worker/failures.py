@@ -16,6 +16,7 @@ from foliot.worker.run import Claimed
 MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 16_000
 NO_CONNECTION_DELAY = 2.0
+STOPPED = "its node stopped while it ran, and it has one attempt only"
 _PACKAGE = str(Path(__file__).parents[1])
 PERMANENT = (Permanent, BadPayload, BadResult, PayloadGone)  # no other attempt would end otherwise
 
@@ -28,6 +29,8 @@ def ending_of(
     timeout: float | None = None,
 ) -> Ending:
     """`stopping` says that we had told the handler to stop, and why: then whatever it raised is the end of that."""
+    if stopping == "released" and claimed.max_attempts == 1:
+        return Ending(claimed, "failed", started, error=describe(error, "permanent") | {"message": STOPPED})
     if stopping in ("released", "canceled"):  # of a canceled job the database knows who asked, and why
         return Ending(claimed, stopping, started)
     if stopping is not None:
