@@ -256,9 +256,9 @@ def test_after_a_crash_the_next_node_is_a_start_of_the_cluster(shop: Shop, schem
 
 def test_who_lives_says_so_when_the_next_one_comes(shop: Shop, schema_database: str) -> None:
     """Or it could not be told from a dead one until its next beat."""
-    with shop("@reboot").node(lease=3600), shop("@reboot").node(lease=3600):
-        with psycopg.connect(schema_database, autocommit=True) as connection:
-            until(lambda: connection.execute("SELECT 1 FROM foliot.node WHERE beats > 0").fetchone())
+    watch = psycopg.connect(schema_database, autocommit=True)
+    with shop("@reboot").node(lease=3600), shop("@reboot").node(lease=3600), watch as connection:
+        until(lambda: connection.execute("SELECT 1 FROM foliot.node WHERE beats > 0").fetchone())
 
 
 def test_run_on_start_is_once_per_start_of_the_cluster(shop: Shop) -> None:

@@ -39,6 +39,7 @@ CLAIM, SETTLE, RECLAIM = "070_claim.sql", "080_settle.sql", "090_reclaim.sql"
 OPERATE, PARTITIONS, LISTS = "100_operate.sql", "110_partitions.sql", "125_lists.sql"
 CHECKS, TICK, ORPHANS = "305_schedule_checks.sql", "310_tick.sql", "315_orphans.sql"
 DECLARE, EXECUTE, FLOWS = "330_declare.sql", "360_execute_due.sql", "365_flow_slots.sql"
+DEPENDENCIES = "065_dependencies.sql"
 
 READY = (
     "j.wait IS NULL AND j.max_attempts > 1 AND NOT (j.alone OR j.limited) AND j.fence = 0\n    ORDER BY j.priority DESC"
@@ -216,8 +217,8 @@ MUTANTS: list[Mutant] = [
         "  SELECT * INTO j FROM jobs x WHERE x.id = reschedule.id FOR UPDATE;\n  IF NOT FOUND", "  SELECT * INTO j FROM jobs x WHERE x.id = reschedule.id;\n  IF NOT FOUND", "operate"),
     Mutant("reschedule: attempts are kept", OPERATE, "attempt = CASE WHEN x.failed THEN 0 ELSE x.attempt END", "attempt = 0", "operate"),
     Mutant("reschedule: attempts are fresh", OPERATE, "attempt = CASE WHEN x.failed THEN 0 ELSE x.attempt END", "attempt = x.attempt", "operate"),
-    Mutant("release: running", OPERATE, "WHERE x.id = release.id AND x.fence <> 0 FOR UPDATE;", "WHERE x.id = release.id FOR UPDATE;", "operate"),
-    Mutant("release: lock", OPERATE, "WHERE x.id = release.id AND x.fence <> 0 FOR UPDATE;", "WHERE x.id = release.id AND x.fence <> 0;", "operate complete"),
+    Mutant("release: running", OPERATE, "WHERE x.id = release_job.id AND x.fence <> 0 FOR UPDATE;", "WHERE x.id = release_job.id FOR UPDATE;", "operate"),
+    Mutant("release: lock", OPERATE, "WHERE x.id = release_job.id AND x.fence <> 0 FOR UPDATE;", "WHERE x.id = release_job.id AND x.fence <> 0;", "operate complete"),
     Mutant("release: asked to stop", OPERATE, "IF j.canceling THEN", "IF false THEN", "cancel"),
     Mutant("release: takes the claim away", OPERATE, "SET fence = 0, ended_at = t, failed = false, run_at = t, wait = NULL", "SET ended_at = t, failed = false, run_at = t, wait = NULL", "operate"),
     Mutant("finish_canceled: fence", OPERATE, "ON j.id = x.id AND j.fence = c.fence\n    WHERE c.fence = ANY (finish_canceled.fences)", "ON j.id = x.id\n    WHERE c.fence = ANY (finish_canceled.fences)", "nodes operate"),
@@ -241,12 +242,16 @@ MUTANTS: list[Mutant] = [
     Mutant("tick: the job before", TICK, "r.has_job AND r.overlap = 'skip' AND (o.job_id IS NOT NULL OR row_number() OVER w > 1) AS skips", "false AS skips", "tick"),
     Mutant("tick: the end", TICK, "CASE WHEN s.second <= coalesce(s.\"end\", 'infinity') THEN s.second END AS next", "s.second AS next", "tick"),
     Mutant("tick: overdue once", TICK, "AND s.due_by IS NOT NULL AND s.overdue_at IS NULL AND s.finished_at IS NULL\n      ORDER BY s.due_by LIMIT note_overdue.max", "AND s.finished_at IS NULL\n      ORDER BY s.due_by LIMIT note_overdue.max", "tick"),
-    Mutant("tick: cancels without waiting", TICK, "WHERE j.id = ANY (ids) ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED) x;", "WHERE j.id = ANY (ids) ORDER BY j.id FOR NO KEY UPDATE) x;", "tick"),
+    Mutant("tick: cancels without waiting", TICK, "SET search_path FROM CURRENT SET lock_timeout = '100ms' AS", "SET search_path FROM CURRENT SET lock_timeout = '1min' AS", "tick"),
     Mutant("cancel_runs: a chain's end", TICK, "UPDATE jobs j SET canceling = true WHERE j.id = ANY (chains);", "", "flow_slots"),
     Mutant("cancel_runs: a chain", TICK, "    wanted := wanted || ARRAY(SELECT j.id", "    PERFORM ARRAY(SELECT j.id", "flow_slots"),
     Mutant("hand_over: the timer's lock", FLOWS, "  PERFORM FROM timers x WHERE x.schedule_id = j.schedule_id FOR NO KEY UPDATE;\n", "", "flow_slots"),
     Mutant("hand_over: those queued behind", FLOWS, "WHERE d.parent = j.id AND c.id", "WHERE false AND c.id", "flow_slots"),
     Mutant("hand_over: they are told", FLOWS, "IF FOUND THEN UPDATE jobs x SET awaited = true", "IF false THEN UPDATE jobs x SET awaited = true", "flow_slots"),
+    Mutant("retry of a step: its slot, before it is closed", DEPENDENCIES, " AND j.fence = 0 OR j.type = 'foliot.flow_end')", " AND j.fence = 0)", "flow_slots"),
+    Mutant("retry of a step: the end is taken away", DEPENDENCIES, "UPDATE jobs j SET fence = 0, wait = 'blocked' WHERE j.id = ANY (waiting)", "UPDATE jobs j SET wait = 'blocked' WHERE j.id = ANY (waiting)", "flow_slots"),
+    Mutant("retry of a step: its slot, closed", DEPENDENCIES, " OR c.type = 'foliot.flow_end')) c);", ")) c);", "flow_slots"),
+    Mutant("cancel_previous: what is being claimed", TICK, "IF FOUND THEN got := got || other; END IF;", "", "tick"),
     Mutant("hand_over: canceled meanwhile", FLOWS, "IF (SELECT x.canceling FROM jobs x WHERE x.id = j.id) THEN", "IF false THEN", "flow_slots"),
     Mutant("edit: lock of the timer", CHECKS, "WHERE x.schedule_id = NEW.id FOR UPDATE;", "WHERE x.schedule_id = NEW.id;", "tick"),
     Mutant("edit: a slot that is due is recorded", CHECKS, "IF again AND due <= NEW.updated_at THEN", "IF false THEN", "tick"),

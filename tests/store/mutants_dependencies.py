@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-from tests.store.mutants import LISTS, OPERATE, SETTLE, Mutant
-
-DEPENDENCIES = "065_dependencies.sql"
+from tests.store.mutants import DEPENDENCIES, LISTS, OPERATE, SETTLE, Mutant
 
 MUTANTS_OF_DEPENDENCIES: list[Mutant] = [Mutant(f"dependencies: {name}", file, original, replacement, "dependencies") for name, file, original, replacement in [
     # Enqueue.
@@ -15,8 +13,8 @@ MUTANTS_OF_DEPENDENCIES: list[Mutant] = [Mutant(f"dependencies: {name}", file, o
     ("circles", DEPENDENCIES, "PERFORM refuse_cycle(depend.news);", ""),
     ("unknown parents", DEPENDENCIES, "PERFORM refuse_parents(parents, tenants, types);", ""),
     ("other tenants", DEPENDENCIES, "WHERE p.tenant IS DISTINCT FROM x.tenant LIMIT 1;", "WHERE p.tenant IS NULL LIMIT 1;"),
-    ("parents are asked", DEPENDENCIES, "IF cardinality(asked) > 0 THEN\n    INSERT", "IF false THEN\n    INSERT"),
-    ("parents that have succeeded", DEPENDENCIES, "  PERFORM decide(decidable, add_dependencies.t);\n", ""),
+    ("parents are asked", DEPENDENCIES, "IF cardinality(asked || needless) > 0 THEN\n    INSERT", "IF false THEN\n    INSERT"),
+    ("parents that have succeeded", DEPENDENCIES, "  PERFORM decide(ready, add_dependencies.t);\n", ""),
     ("only a success is taken at its word", DEPENDENCIES, " AND f.state = 'succeeded' LIMIT 1) f),", " LIMIT 1) f),"),
     # The end of a parent.
     ("the quick settle tells", SETTLE, "    IF parents IS NOT NULL THEN\n", "    IF false THEN\n"),
@@ -44,10 +42,10 @@ MUTANTS_OF_DEPENDENCIES: list[Mutant] = [Mutant(f"dependencies: {name}", file, o
     # Second thoughts.
     ("a retry takes back", OPERATE, "PERFORM take_back_ends(f.id, revive.t);", ""),
     ("a revived parent tells again", OPERATE, "EXISTS (SELECT FROM dependencies d WHERE d.parent = f.id), restore.wait", "false, restore.wait"),
-    ("a retry holds those who wait", DEPENDENCIES, "AND j.fence = 0 ORDER BY j.id FOR UPDATE);   -- whoever decides", "AND j.fence = 0 ORDER BY j.id);   -- whoever decides"),
-    ("only what was canceled for it", DEPENDENCIES, " AND c.error->>'kind' IN ('dependency', 'skipped')) c);", ") c);"),
+    ("a retry holds those who wait", DEPENDENCIES, "ORDER BY j.id FOR UPDATE);                         -- whoever decides", "ORDER BY j.id);   -- whoever decides"),
+    ("only what was canceled for it", DEPENDENCIES, " AND c.error->>'kind' IN ('dependency', 'skipped') OR", " OR"),
     ("only what would not be canceled again", DEPENDENCIES, "WHERE x.id = v.child AND v.verdict = 'blocked' AND", "WHERE x.id = v.child AND"),
-    ("what has run", DEPENDENCIES, "UPDATE dependencies d SET outcome = NULL WHERE d.parent = ANY (parents) AND d.child = ANY (waiting || canceled);", "UPDATE dependencies d SET outcome = NULL WHERE d.parent = ANY (parents) AND d.child = ANY (waiting);"),
+    ("what has run", DEPENDENCIES, "UPDATE dependencies d SET outcome = NULL WHERE d.parent = ANY (parents) AND d.child = ANY (waiting || over);", "UPDATE dependencies d SET outcome = NULL WHERE d.parent = ANY (parents) AND d.child = ANY (waiting);"),
     ("purged with the child", LISTS, "DELETE FROM dependencies d WHERE d.ctid", "DELETE FROM dependencies d WHERE false AND d.ctid"),
     ("swept with the child", DEPENDENCIES, "x(child) WHERE NOT EXISTS (SELECT FROM jobs j WHERE j.id = x.child)\n", "x(child) WHERE true\n"),
 ]]  # fmt: skip

@@ -166,7 +166,17 @@ def test_a_parent_that_has_succeeded_does_not_block(db: Db) -> None:
     parent = db.enqueue()
     end(db, epoch, {parent: "succeeded"})
     assert db.look(db.enqueue(depends_on=[parent])).state == "queued"
-    assert db.look(db.enqueue(depends_on=[parent], run_if="any_failed")).state == "canceled"
+    assert waiting(db) == 0
+
+
+def test_an_alternative_to_what_has_succeeded_is_canceled_at_the_next_look(db: Db) -> None:
+    """Not by its producer: whoever cancels tells of it, after the commit."""
+    epoch = db.node()
+    parent = db.enqueue()
+    end(db, epoch, {parent: "succeeded"})
+    alternative = db.enqueue(depends_on=[parent], run_if="any_failed")
+    assert look(db) == {alternative: "canceled"}
+    assert db.look(alternative).error["kind"] == "skipped"
     assert waiting(db) == 0
 
 

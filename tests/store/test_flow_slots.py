@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from tests.store.harness import Db, End, Session, refused
 from tests.store.test_tick import add, at, jobs, tick_at, unblock
 
@@ -128,6 +130,78 @@ def test_a_chain_that_starts_while_it_is_canceled_is_canceled(db: Db) -> None:
     for step in steps:
         db.expect(step, state="canceled")
     assert waiting(db) == [("foliot.flow_end", 10, None), ("foliot.flow", 11, "blocked")]
+
+
+FAULT = {"kind": "permanent", "message": "x"}
+
+
+def run_chain(db: Db, epoch: int, outcome: str = "succeeded") -> None:
+    """One step that ends so, and what follows from that, up to the job that stands for the slot."""
+    unblock(db)
+    db.run(epoch, outcome, error=None if outcome == "succeeded" else FAULT)
+    unblock(db)
+
+
+def slot_of(db: Db) -> Any:
+    return db.rows("slots", "slot")[0]
+
+
+@pytest.mark.parametrize("outcome", ["succeeded", "failed"])
+def test_a_step_that_is_run_again_opens_its_slot_again(db: Db, outcome: str) -> None:
+    due_flow(db, 10)
+    epoch, session = db.node(), db.session()
+    (job,) = db.claim(epoch)
+    (step,), last = start_flow(db, session, job, steps=1)
+    session.commit()
+    run_chain(db, epoch, outcome)
+    db.run(epoch, outcome, error=None if outcome == "succeeded" else FAULT)
+    assert slot_of(db).outcome == outcome
+    db.value("reschedule", id=step)
+    assert (slot_of(db).outcome, slot_of(db).job_id) == (None, last)
+    db.expect(last, state="blocked")
+    assert tick_at(db, at(11)).skipped == 1, "it is under way"
+    run_chain(db, epoch)
+    db.run(epoch, "succeeded")
+    assert [slot.outcome for slot in db.rows("slots", "slot")] == ["succeeded", "skipped"]
+    assert [a.outcome for a in db.rows("attempt", "run") if a.job_id == last] == [outcome, "succeeded"]
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+def test_a_step_that_is_run_again_before_its_slot_is_closed_keeps_it_open(db: Db, claimed: bool) -> None:
+    due_flow(db, 10)
+    epoch, session = db.node(), db.session()
+    (job,) = db.claim(epoch)
+    (first, second), last = start_flow(db, session, job)
+    session.commit()
+    run_chain(db, epoch, "failed")
+    db.expect(second, state="canceled")
+    held = db.claim(epoch) if claimed else []
+    db.value("reschedule", id=first)
+    db.expect(last, state="blocked")
+    db.expect(second, state="blocked")
+    assert [db.settle(epoch, End(end)) for end in held] == [{last: None}] * len(held), "it was taken away"
+    run_chain(db, epoch)
+    run_chain(db, epoch)
+    db.expect(last, state="queued")
+    db.run(epoch, "succeeded")
+    assert slot_of(db).outcome == "succeeded"
+
+
+def test_a_step_that_is_run_again_waits_for_the_end_that_is_just_being_written(db: Db) -> None:
+    due_flow(db, 10)
+    epoch, handler, operator = db.node(), db.session(), db.session()
+    (job,) = db.claim(epoch)
+    (step,), last = start_flow(db, handler, job, steps=1)
+    handler.commit()
+    run_chain(db, epoch, "failed")
+    (end,) = db.claim(epoch)
+    handler.begin()
+    handler.call("fail", id=last, fence=end.fence, error=FAULT, retryable=False)
+    retrying = operator.start("reschedule", id=step).blocked()
+    handler.commit()
+    retrying.rows()
+    db.expect(last, state="blocked")
+    assert slot_of(db).outcome is None
 
 
 def test_a_chain_takes_no_other_payload(db: Db) -> None:

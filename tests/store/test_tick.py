@@ -358,6 +358,20 @@ def test_cancel_previous_waits_for_nobody(db: Db) -> None:
     db.expect(first.id, state="succeeded")
 
 
+def test_cancel_previous_asks_what_is_just_being_claimed(db: Db) -> None:
+    add(db, overlap="cancel_previous")
+    tick_at(db, at(10))
+    db.execute("ALTER FUNCTION foliot.lock_soon SET lock_timeout = '60s'")
+    epoch, claimer, scheduler = db.node(), db.session(), db.session()
+    claimer.begin()
+    (first,) = claimer.claim(epoch)
+    db.now = at(11)
+    ticking = scheduler.start("tick").blocked()
+    claimer.commit()
+    assert [row.fired for row in ticking.rows()] == [1]
+    db.expect(first.id, state="running", canceling=True)
+
+
 # -- several at once
 
 

@@ -125,6 +125,35 @@ async def test_and_of_those_that_the_next_slot_canceled(bench: Workbench) -> Non
     assert slots[-1].outcome == "canceled"
 
 
+async def test_and_of_those_that_were_released_while_asked_to_stop(bench: Workbench) -> None:
+    heard = Canceled(bench)
+
+    @bench.app.task
+    async def never() -> None: ...
+
+    jobs = [await never.aenqueue() for _ in range(2)]
+    bench.sql("SELECT foliot.claim(foliot.register('held'), max => 2)")
+    await bench.app.jobs.acancel(jobs[0].id)
+    for _ in range(2):
+        for job in jobs:
+            await bench.app.jobs.arelease(job.id)
+    assert heard.told == [jobs[0].id], "once"
+
+
+async def test_and_of_those_that_are_not_needed_when_they_are_enqueued(bench: Workbench) -> None:
+    heard = Canceled(bench)
+
+    @bench.app.task
+    async def work() -> None: ...
+
+    done = await work.aenqueue()
+    await bench.work_off()
+    alternative = await work.using(depends_on=[done.id], run_if="any_failed").aenqueue()
+    assert heard.told == []
+    await bench.work_off()
+    assert heard.told == [alternative.id]
+
+
 async def test_and_of_those_that_were_lost_while_asked_to_stop(bench: Workbench) -> None:
     heard, reclaimed = Canceled(bench), list[tuple[UUID, str]]()
     bench.app.on("job_reclaimed")(lambda **told: reclaimed.append((told["id"], told["state"])))

@@ -68,11 +68,11 @@ class Jobs:
         return await self._app.arun(plans_families.family(id))
 
     def release(self, id: UUID) -> bool:
-        """Takes a running job away from its node and queues it again."""
-        return self._app.run(plans.release(id))
+        """Takes a running job away from its node and queues it again; one that was asked to stop is canceled by it."""
+        return self._app.run(plans.release(id, tell=self._tell_canceled))
 
     async def arelease(self, id: UUID) -> bool:
-        return await self._app.arun(plans.release(id))
+        return await self._app.arun(plans.release(id, tell=self._tell_canceled))
 
 
 class Queues:

@@ -198,9 +198,12 @@ def _known(job_id: UUID, state: str | None) -> str:
     return state
 
 
-def release(job_id: UUID) -> Plan[bool]:
-    """Takes a running job away from its node; False when it does not run."""
-    return (yield from _truth("release", job_id))
+def release(job_id: UUID, *, tell: Callable[[UUID], None] | None = None) -> Plan[bool]:
+    """Takes a running job away from its node; False when it does not run. `tell` is called if it has ended by this."""
+    ((released, ended),) = yield Statement("release", (job_id,))
+    if ended and tell is not None:
+        tell(job_id)
+    return bool(released)
 
 
 def pause(*, queue: str | None = None, type: str | None = None, reason: str | None = None) -> Plan[bool]:

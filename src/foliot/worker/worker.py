@@ -314,8 +314,7 @@ class Worker:
         self.engine.stop_job(UUID(job_id).bytes, "canceled")
 
     def beat(self) -> None:
-        """Somebody wants to know whether we are alive."""
-        if self._heartbeat is not None:
+        if self._heartbeat is not None:  # somebody wants to know whether we are alive
             self._heartbeat.hurry()
 
     def _fence(self, epoch: int) -> None:

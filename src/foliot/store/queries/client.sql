@@ -77,7 +77,7 @@ SELECT state, ended FROM {schema}.cancel_job(%s::uuid, %s::text, %s::boolean)
 SELECT {schema}.reschedule(%s::uuid, %s::timestamptz)
 
 -- name: release
-SELECT {schema}.release(%s::uuid)
+SELECT released, ended FROM {schema}.release_job(%s::uuid)
 
 -- name: pause
 SELECT {schema}.pause(%s::text, %s::text, %s::text)

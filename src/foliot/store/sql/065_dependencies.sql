@@ -53,7 +53,8 @@ LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
   asked uuid[];
-  decidable uuid[];
+  ready uuid[];
+  needless uuid[];
 BEGIN
   WITH foreigners AS MATERIALIZED (SELECT DISTINCT p AS id FROM unnest(add_dependencies.parents) p EXCEPT SELECT unnest(add_dependencies.own)),
     succeeded AS MATERIALIZED (SELECT x.id FROM foreigners x CROSS JOIN LATERAL (
@@ -61,14 +62,16 @@ BEGIN
     added AS (INSERT INTO dependencies (child, parent, place, run_if, outcome)
       SELECT d.child, d.parent, d.place, d.rule, CASE WHEN s.id IS NOT NULL THEN 'succeeded' END
       FROM unnest(add_dependencies.children, add_dependencies.parents, add_dependencies.places, add_dependencies.rules) d(child, parent, place, rule)
-      LEFT JOIN succeeded s ON s.id = d.parent RETURNING child, outcome)
-  SELECT ARRAY(SELECT x.id FROM foreigners x WHERE x.id NOT IN (SELECT s.id FROM succeeded s)), ARRAY(SELECT a.child FROM added a GROUP BY 1 HAVING bool_and(a.outcome IS NOT NULL))
-    INTO asked, decidable;
-  IF cardinality(asked) > 0 THEN
-    INSERT INTO unblocks (id, what, at) SELECT x, 'parent', add_dependencies.t FROM unnest(asked) x;
+      LEFT JOIN succeeded s ON s.id = d.parent RETURNING child, run_if, outcome),
+    decidable AS (SELECT a.child, a.run_if FROM added a GROUP BY 1, 2 HAVING bool_and(a.outcome IS NOT NULL))
+  SELECT ARRAY(SELECT x.id FROM foreigners x WHERE x.id NOT IN (SELECT s.id FROM succeeded s)), ARRAY(SELECT d.child FROM decidable d WHERE d.run_if <> 'any_failed'),
+      ARRAY(SELECT d.child FROM decidable d WHERE d.run_if = 'any_failed') INTO asked, ready, needless;
+  IF cardinality(asked || needless) > 0 THEN
+    INSERT INTO unblocks (id, what, at) SELECT x, 'parent', add_dependencies.t FROM unnest(asked) x
+      UNION ALL SELECT x, 'child', add_dependencies.t FROM unnest(needless) x;   -- whoever cancels it tells of that, which a producer cannot before its commit
     PERFORM wake_unblockers();
   END IF;
-  PERFORM decide(decidable, add_dependencies.t);
+  PERFORM decide(ready, add_dependencies.t);
 END $$;
 
 -- What a job cannot wait for. In one statement: a parent that moves meanwhile is seen either where it was or where it is.
@@ -293,7 +296,8 @@ CREATE OR REPLACE FUNCTION outcome_of(state text, error jsonb) RETURNS text LANG
   RETURN CASE WHEN state = 'succeeded' THEN 'succeeded' WHEN state = 'canceled' AND error->>'kind' = 'skipped' THEN 'skipped' WHEN state IS NOT NULL THEN 'failed' END;
 
 -- A finished job comes back to life: what it told its children is taken back, where they have not run upon it. Those that wait still wait for it again; those that were
--- canceled by what they wait for, and would not be now, come back too, and what they had told in turn.
+-- canceled by what they wait for, and would not be now, come back too, and what they had told in turn. What stands for a scheduled chain waits again in any case, also
+-- where it is running or has ended: its slot has not, before its steps have.
 CREATE OR REPLACE FUNCTION take_back_ends(parent uuid, t timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
@@ -301,18 +305,20 @@ DECLARE
   parents uuid[] := ARRAY[take_back_ends.parent];
   children uuid[];
   waiting uuid[];
-  canceled uuid[];
+  over uuid[];
   f finished_jobs;
 BEGIN
   LOOP
     children := ARRAY(SELECT DISTINCT d.child FROM dependencies d WHERE d.parent = ANY (parents) AND d.outcome IS NOT NULL);
     EXIT WHEN cardinality(children) = 0;
-    waiting := ARRAY(SELECT j.id FROM jobs j WHERE j.id = ANY (children) AND j.wait = 'blocked' AND j.fence = 0 ORDER BY j.id FOR UPDATE);   -- whoever decides looks under this lock
-    canceled := ARRAY(SELECT c.id FROM unnest(children) x(id) CROSS JOIN LATERAL (
-      SELECT c.id FROM finished_jobs c WHERE c.id = x.id AND c.finished_at >= history_from(x.id) AND c.state = 'canceled' AND c.error->>'kind' IN ('dependency', 'skipped')) c);
-    UPDATE dependencies d SET outcome = NULL WHERE d.parent = ANY (parents) AND d.child = ANY (waiting || canceled);
+    waiting := ARRAY(SELECT j.id FROM jobs j WHERE j.id = ANY (children) AND (j.wait = 'blocked' AND j.fence = 0 OR j.type = 'foliot.flow_end')
+      ORDER BY j.id FOR UPDATE);                         -- whoever decides looks under this lock
+    UPDATE jobs j SET fence = 0, wait = 'blocked' WHERE j.id = ANY (waiting) AND (j.fence <> 0 OR j.wait IS DISTINCT FROM 'blocked');
+    over := ARRAY(SELECT c.id FROM unnest(children) x(id) CROSS JOIN LATERAL (
+      SELECT c.id FROM finished_jobs c WHERE c.id = x.id AND c.finished_at >= history_from(x.id) AND (c.state = 'canceled' AND c.error->>'kind' IN ('dependency', 'skipped') OR c.type = 'foliot.flow_end')) c);
+    UPDATE dependencies d SET outcome = NULL WHERE d.parent = ANY (parents) AND d.child = ANY (waiting || over);
     parents := '{}';
-    FOR f IN DELETE FROM finished_jobs x USING verdicts(canceled) v WHERE x.id = v.child AND v.verdict = 'blocked' AND x.finished_at >= history_from(x.id) RETURNING x.* LOOP
+    FOR f IN DELETE FROM finished_jobs x USING verdicts(over) v WHERE x.id = v.child AND v.verdict = 'blocked' AND x.finished_at >= history_from(x.id) RETURNING x.* LOOP
       PERFORM restore(f, f.run_at, 'blocked');
       parents := parents || f.id;
     END LOOP;

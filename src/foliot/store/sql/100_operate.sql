@@ -78,7 +78,7 @@ BEGIN
   RETURN was;
 END $$;
 
--- Takes a finished job back. A success leaves the row among the attempts that its history row was.
+-- Takes a finished job back.
 CREATE OR REPLACE FUNCTION revive(id uuid, due timestamptz, t timestamptz) RETURNS text LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
@@ -86,17 +86,18 @@ DECLARE
 BEGIN
   DELETE FROM finished_jobs x WHERE x.id = revive.id AND x.finished_at >= history_from(revive.id) RETURNING * INTO f;
   IF NOT FOUND THEN RETURN NULL; END IF;
-  IF f.state = 'succeeded' AND f.outcome IS NULL THEN
-    INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, queue, type, tenant)
-      VALUES (f.id, f.run, f.attempt, f.fence, f.epoch, 'succeeded', f.started_at, f.finished_at, f.queue, f.type, f.tenant);
-  END IF;
   PERFORM restore(f, revive.due, CASE WHEN revive.due > revive.t THEN 'delayed' END);
   PERFORM take_back_ends(f.id, revive.t);
   RETURN f.state;
 END $$;
 
+-- A success leaves the row among the attempts that its history row was.
 CREATE OR REPLACE FUNCTION restore(f finished_jobs, run_at timestamptz, wait text) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 BEGIN
+  IF f.state = 'succeeded' AND f.outcome IS NULL THEN
+    INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, queue, type, tenant)
+      VALUES (f.id, f.run, f.attempt, f.fence, f.epoch, 'succeeded', f.started_at, f.finished_at, f.queue, f.type, f.tenant);
+  END IF;
   INSERT INTO jobs (id, seq, run_at, created_at, lane, run, policy, timeout, version, priority, max_attempts, limited, awaited, wait, queue, type, tenant,
       idempotency_key, route_key, limit_keys, schedule_id, slot, ended_at, created_by, payload, meta)
     VALUES (f.id, f.seq, restore.run_at, f.created_at, f.lane, f.run, f.policy, f.timeout, f.version, f.priority, f.max_attempts,
@@ -107,24 +108,32 @@ END $$;
 
 -- Takes a running job away from its node and queues it again; whatever that node still says of it is refused.
 CREATE OR REPLACE FUNCTION release(id uuid, now timestamptz DEFAULT NULL) RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+BEGIN
+  RETURN (SELECT r.released FROM release_job(release.id, release.now) r);
+END $$;
+
+-- The same, and whether it has ended by this: it was asked to stop.
+CREATE OR REPLACE FUNCTION release_job(id uuid, now timestamptz DEFAULT NULL, OUT released boolean, OUT ended boolean)
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(release.now, clock());
+  t timestamptz := coalesce(release_job.now, clock());
   j jobs;
 BEGIN
-  SELECT * INTO j FROM jobs x WHERE x.id = release.id AND x.fence <> 0 FOR UPDATE;
-  IF NOT FOUND THEN RETURN false; END IF;
+  SELECT * INTO j FROM jobs x WHERE x.id = release_job.id AND x.fence <> 0 FOR UPDATE;
+  released := FOUND;
+  ended := coalesce(j.canceling, false);
+  IF NOT released THEN RETURN; END IF;
   INSERT INTO attempts (job_id, run, attempt, fence, epoch, outcome, ended_at, queue, type, tenant, error)
     VALUES (j.id, j.run, j.attempt, j.fence, (SELECT c.epoch FROM claims c WHERE c.fence = j.fence), 'released', t, j.queue, j.type, j.tenant,
       jsonb_build_object('kind', 'released', 'message', 'released by ' || session_user));
   IF j.canceling THEN
     PERFORM finish(ARRAY[ROW(j.id, j.fence, 'released', 'canceled', NULL, NULL, NULL, NULL)::ending], NULL, t);
   ELSE
-    UPDATE jobs x SET fence = 0, ended_at = t, failed = false, run_at = t, wait = NULL WHERE x.id = release.id;
+    UPDATE jobs x SET fence = 0, ended_at = t, failed = false, run_at = t, wait = NULL WHERE x.id = release_job.id;
   END IF;
-  PERFORM note('release', 'job ' || release.id, j.tenant, NULL, t);
+  PERFORM note('release', 'job ' || release_job.id, j.tenant, NULL, t);
   PERFORM wake(j.queue);
-  RETURN true;
 END $$;
 
 -- Ends the jobs that these claims hold and that were asked to stop: used where claims are given up.

@@ -135,7 +135,7 @@ BEGIN
 END $$;
 
 -- Cancels runs of a schedule; of a chain all that its last job waits for, upon which that one ends, as canceled unless they have all succeeded. Answers with those that
--- have ended by this; what runs is asked to stop. What somebody else has locked is just ending, or its handler's own transaction is: no tick waits for that.
+-- have ended by this; what runs is asked to stop.
 CREATE OR REPLACE FUNCTION cancel_runs(ids uuid[], reason text, t timestamptz) RETURNS uuid[] LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 DECLARE
@@ -143,12 +143,30 @@ DECLARE
   chains uuid[];
 BEGIN
   SELECT array_agg(x.id) FILTER (WHERE x.type <> 'foliot.flow_end'), array_agg(x.id) FILTER (WHERE x.type = 'foliot.flow_end') INTO wanted, chains
-    FROM (SELECT j.id, j.type FROM jobs j WHERE j.id = ANY (ids) ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED) x;
+    FROM unnest(lock_soon(cancel_runs.ids)) l JOIN jobs x ON x.id = l;
   IF chains IS NOT NULL THEN
     UPDATE jobs j SET canceling = true WHERE j.id = ANY (chains);
-    wanted := wanted || ARRAY(SELECT j.id FROM jobs j WHERE j.id IN (SELECT d.parent FROM dependencies d WHERE d.child = ANY (chains)) ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED);
+    wanted := wanted || lock_soon(ARRAY(SELECT d.parent FROM dependencies d WHERE d.child = ANY (chains)));
   END IF;
   RETURN ARRAY(SELECT f FROM unnest(wanted) f CROSS JOIN LATERAL cancel_job(f, cancel_runs.reason, false, cancel_runs.t) c WHERE c.ended);
+END $$;
+
+-- Locks jobs; answers with those it has got. One that is just being claimed is had in a moment. One that is not had by then is ended in a transaction of its
+-- handler's, and no tick waits for that.
+CREATE OR REPLACE FUNCTION lock_soon(ids uuid[]) RETURNS uuid[] LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET lock_timeout = '100ms' AS $$
+#variable_conflict use_column
+DECLARE
+  got uuid[] := ARRAY(SELECT j.id FROM jobs j WHERE j.id = ANY (lock_soon.ids) ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED);
+  other uuid;
+BEGIN
+  FOR other IN SELECT j.id FROM jobs j WHERE j.id = ANY (lock_soon.ids) EXCEPT SELECT unnest(got) ORDER BY 1 LOOP
+    BEGIN
+      PERFORM FROM jobs j WHERE j.id = other FOR NO KEY UPDATE;
+      IF FOUND THEN got := got || other; END IF;
+    EXCEPTION WHEN lock_not_available THEN EXIT;
+    END;
+  END LOOP;
+  RETURN got;
 END $$;
 
 -- Slots that should have ended by now and have not, each told once. They stay in the view `overdue` until that slot or a later one ends.
