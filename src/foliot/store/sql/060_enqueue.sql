@@ -81,7 +81,7 @@ BEGIN
   IF (fresh AND length(enqueue.type) BETWEEN 1 AND 200 AND length(enqueue.queue) BETWEEN 1 AND 100 AND length(enqueue.tenant) BETWEEN 1 AND 200
       AND enqueue.priority BETWEEN -32768 AND 32767 AND enqueue.max_attempts BETWEEN 1 AND 32767 AND enqueue.version >= 1
       AND num_nonnulls(enqueue.run_at, enqueue.delay, enqueue.timeout, enqueue.idempotency_key, enqueue.idempotency_window, enqueue.depends_on, enqueue.run_if) = 0
-      AND jsonb_typeof(enqueue.payload) = 'object' AND (enqueue.max_payload IS NULL OR pg_column_compression(enqueue.payload) IS NULL AND pg_column_size(enqueue.payload) <= enqueue.max_payload)) IS NOT TRUE THEN
+      AND jsonb_typeof(enqueue.payload) = 'object' AND coalesce(jsonb_typeof(enqueue.meta), 'object') = 'object' AND (enqueue.max_payload IS NULL OR pg_column_compression(enqueue.payload) IS NULL AND pg_column_size(enqueue.payload) <= enqueue.max_payload)) IS NOT TRUE THEN
     fault := new_job_fault(ROW(enqueue.id, enqueue.type, enqueue.payload, enqueue.queue, enqueue.priority, enqueue.run_at, enqueue.delay, enqueue.tenant,
       enqueue.max_attempts, enqueue.retry, enqueue.timeout, enqueue.version, enqueue.idempotency_key, enqueue.idempotency_window, enqueue.created_by, enqueue.meta,
       enqueue.depends_on, enqueue.run_if)::new_job, enqueue.max_payload, id_horizon(t));
