@@ -249,6 +249,58 @@ def test_what_cannot_stand_around_is_refused_where_it_is_registered() -> None:
         app.lifespan(blocking)  # type: ignore[arg-type]
 
 
+async def test_what_fails_after_an_enqueue_is_logged_since_the_job_is_there(
+    bench: Workbench, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[Any] = []
+
+    @bench.app.around_enqueue
+    def outer(job: NewJob) -> Any:
+        told.append((yield job).id)
+
+    @bench.app.around_enqueue
+    def twice(job: NewJob) -> Any:
+        yield job
+        yield job
+
+    @bench.app.around_enqueue
+    def broken(job: NewJob) -> Any:
+        yield job
+        raise RuntimeError("no more room in the log")
+
+    first = await bench.app.aenqueue("anything")
+    second, third = await bench.app.aenqueue_many([bench.app.task(type=f"t{n}")(_nothing).bind() for n in range(2)])
+    assert told == [first.id, second.id, third.id], "the others hear of it as ever"
+    assert {job.id for job in await bench.app.jobs.alist()} == set(told)
+    assert caplog.text.count("RuntimeError: no more room in the log") == 3
+    assert f"twice yields twice for job {first.id}" in caplog.text
+
+
+async def _nothing() -> None: ...
+
+
+async def test_what_is_raised_before_the_yield_refuses_the_job(bench: Workbench) -> None:
+    outcomes: list[str] = []
+
+    @bench.app.around_enqueue
+    def outer(job: NewJob) -> Any:
+        try:
+            yield job
+        except PermissionError as error:
+            outcomes.append(str(error))
+            raise
+
+    @bench.app.around_enqueue
+    def guard(job: NewJob) -> Any:
+        raise PermissionError("not today")
+        yield job
+
+    with pytest.raises(PermissionError, match="not today"):
+        await bench.app.aenqueue("anything")
+    assert outcomes == ["not today"]
+    assert await bench.app.jobs.alist() == []
+
+
 def test_one_around_an_enqueue_that_forgets_the_job_is_named() -> None:
     app = App("postgresql://x/y")
 

@@ -4,13 +4,15 @@
 stands after it afterwards; it may catch what the handler raised. It runs wherever the handler does: on the loop, in
 its thread, in its child process. `@app.around_enqueue` takes a generator function of the new job, which yields the
 job to be sent, perhaps another one, and gets the answer back, or has raised in it what went wrong. The first one
-registered is the outermost.
+registered is the outermost. What it raises before its `yield` refuses the job; what it raises after the answer is
+logged, since the job is in the queue: a caller would take it for a failed enqueue, and try again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import inspect
+import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextvars import ContextVar
 from functools import wraps
@@ -25,6 +27,7 @@ from foliot.model.job import Enqueued, NewJob
 from foliot.worker.handlers import Kind
 from foliot.worker.run import Run, current_job
 
+logger = logging.getLogger("foliot")
 AroundRun = Callable[[Run], Generator[None, None, None]]
 _Entered = Generator[NewJob, Enqueued, None]
 AroundEnqueue = Callable[[NewJob], _Entered]
@@ -155,8 +158,7 @@ class Sending:
     def sent(self, answers: Sequence[Enqueued]) -> None:
         for entered, answer in zip(self._entered, answers, strict=False):  # none entered: nobody to tell
             while entered:
-                with contextlib.suppress(StopIteration):
-                    entered.pop().send(answer)
+                _tell(entered.pop(), answer)
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if error is not None:
@@ -175,3 +177,16 @@ class Sending:
                     told = raised
         if told is not error:
             raise told
+
+
+def _tell(generator: _Entered, answer: Enqueued) -> None:
+    try:
+        generator.send(answer)
+    except StopIteration:
+        return
+    except Exception:
+        logger.exception("Around the enqueue of job %s something failed afterwards; the job is in the queue", answer.id)
+    else:
+        name = getattr(generator, "__qualname__", repr(generator))
+        logger.error("@app.around_enqueue: %s yields twice for job %s", name, answer.id)
+        generator.close()
