@@ -45,7 +45,7 @@ CAUSES = {
     "disabled": Cause("it is disabled, since", {}, after=lambda db: db.call("disable_schedule", name="s")),
     "orphaned": Cause("it is orphaned: nodes of app shop are alive", {}, after=orphan),
     "on demand": Cause("it is on demand", {"pattern": None}),
-    "max_runs": Cause("it has made its 1 runs", {"max_runs": 1}, before=run_one),
+    "max_runs": Cause("it has made its one run", {"max_runs": 1}, before=run_one),
     "ended": Cause("it ended at 2031-03-14 11:30:00+00", {"end": at(11, 30)}),
     "past": Cause("its one time was 2031-03-14 10:00:00+00", {"at": at(10)}, before=run_one),
     "last slot": Cause("no slot is left before its end", {"pattern": "0 0 1 1 *", "end": at(23)}),

@@ -27,7 +27,7 @@ BEGIN
       (2, cardinality(orphans(ARRAY[s.id])) > 0, false, format('it is orphaned: nodes of app %s are alive, and none of them declares it any more', s.owner)),
       (3, num_nonnulls(s.pattern, s.every, s.at) = 0, false, CASE WHEN s.run_on_start THEN 'it runs when the cluster starts, and on demand: it has no pattern, interval or time'
         ELSE 'it is on demand: it has no pattern, interval or time' END),
-      (4, x.counted >= s.max_runs, false, format('it has made its %s runs', s.max_runs)),
+      (4, x.counted >= s.max_runs, false, CASE s.max_runs WHEN 1 THEN 'it has made its one run' ELSE format('it has made its %s runs', s.max_runs) END),
       (5, s."end" < t, false, format('it ended at %s', s."end")),
       (6, s.at <= x.last_slot, false, format('its one time was %s', s.at)),
       (7, coming IS NULL AND beyond IS NOT NULL AND s."end" >= t, false, format('no slot is left before its end, %s; the next would be %s', s."end", beyond)),
