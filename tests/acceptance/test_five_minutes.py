@@ -249,6 +249,35 @@ def test_an_address_in_the_code_is_the_workers_too(project: Foliot, schema_datab
     assert "(from the argument database_url)" in done.stdout
 
 
+def test_every_command_is_about_the_database_of_the_worker(project: Foliot, schema_database: str) -> None:
+    """An address in the code wins over the environment for all of them; only the command line wins over the code."""
+    nowhere = {"FOLIOT_DATABASE_URL": "postgresql://127.0.0.1:1/x", "FOLIOT_SCHEMA": "nothing_there"}
+    (project.directory / "tasks.py").write_text(TASKS.replace("App()", f"App({schema_database!r}, schema='foliot')"))
+    assert project("jobs", "enqueue", "tasks.hello", '{"name": "you"}', **nowhere).returncode == 0
+    assert "tasks.hello" in project("jobs", **nowhere).stdout
+    for words in (("db", "status"), ("stats",), ("schedules",), ("queues",)):
+        done = project(*words, **nowhere)
+        assert (done.returncode, done.stderr) == (0, ""), words
+    assert "CREATE SCHEMA foliot" in project("db", "sql", "--all", **nowhere).stdout.replace('"', "")
+    told = project("jobs", "--database-url", nowhere["FOLIOT_DATABASE_URL"])
+    assert (told.returncode, "nothing listens there" in told.stderr) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [("import nothing_of_this_name", "ModuleNotFoundError: No module named"), ("raise SystemExit(5)", "SystemExit: 5")],
+)
+def test_a_command_that_does_without_a_broken_app_says_so(
+    project: Foliot, schema_database: str, ending: str, said: str
+) -> None:
+    (project.directory / "tasks.py").write_text(f"{TASKS}\n{ending}\n")
+    done = project("jobs", FOLIOT_DATABASE_URL=schema_database)
+    assert done.returncode == 0
+    assert "Going on without the App" in done.stderr
+    assert said in done.stderr
+    assert project("worker", FOLIOT_DATABASE_URL=schema_database).returncode == 4
+
+
 def test_up_starts_no_database_when_the_code_has_an_address(project: Foliot, database: str) -> None:
     """It makes the schema there, under the name that the code gives; and the other commands look there too."""
     (project.directory / "tasks.py").write_text(TASKS.replace("App()", f"App({database!r}, schema='work')"))

@@ -58,7 +58,7 @@ def sql(
     from foliot.store.install import install_script
 
     if everything:
-        settings, url = ctx.obj.settings(), None
+        settings, url = ctx.obj.located(), None
     else:
         settings, address = _where(ctx.obj)
         url = address.url

@@ -35,14 +35,23 @@ def find_app(reference: str | None) -> tuple[App, str]:
 
 
 def find_quietly(reference: str | None) -> tuple[App, str] | None:
-    """For a command that can do without. What has never heard of us is not imported: it may be any program."""
+    """For a command that can do without, but says so where one was meant to be. What has never heard of us is not
+    imported: it may be any program."""
     if not reference and not any("foliot" in file.read_text(errors="ignore") for file in map(_file, PLACES) if file):
         return None
     try:
         with unheard():
             return find_app(reference)
-    except AppNotFound:
+    except AppNotFound as error:
+        if reference or isinstance(error, BrokenApp):
+            sys.stderr.write(f"{_without(error)}\n")
         return None
+
+
+def _without(error: AppNotFound) -> str:
+    why = error.message.splitlines()[0].rstrip(".:")
+    cause = f" ({type(error.__cause__).__name__}: {error.__cause__})" if error.__cause__ else ""
+    return f"Going on without the App, and the address in its code if it has one. {why}{cause}."
 
 
 @contextmanager
@@ -95,11 +104,11 @@ def _import(module: str) -> Any:
                 hint="Write it as in `import`: package.module:app, and start where that import works.",
             ) from None
         raise _broken(module, error) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _broken(module, error) from error
 
 
-def _broken(module: str, error: Exception) -> BrokenApp:
+def _broken(module: str, error: BaseException) -> BrokenApp:
     """The module's own part of the traceback says where; ours would only hide it."""
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if "importlib" not in frame.filename and frame.filename != __file__]

@@ -46,19 +46,14 @@ class GlobalOptions:
         return Settings.load(**{**given, **told, "origins": origins})
 
     def located(self) -> Settings:
-        """The settings. Where nothing says where the database is, the code of the App may that is found here."""
-        from foliot.errors import NoDatabase
-
+        """As the App has them that is found here: every command is about the database that its worker works on."""
         settings = self.settings()
-        try:
-            self.address(settings)
-        except NoDatabase:
-            from foliot.cli.discovery import find_quietly
+        if self.database_url and self.schema:
+            return settings
+        from foliot.cli.discovery import find_quietly
 
-            found = find_quietly(settings.app)
-            if found is not None and found[0].given.get("database_url"):
-                return self.settings_of(found[0])
-        return settings
+        found = find_quietly(settings.app)
+        return settings if found is None else self.settings_of(found[0])
 
     def address(self, settings: Settings) -> Address:
         from foliot.postgres.address import find_address
