@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from sqlalchemy.orm import Session
 
 from foliot import App, Job, StaleFence, Task
 from foliot.client import foreign, plans
+from foliot.client.clients import AsyncClient, Client
 from foliot.client.foreign.drivers import SUPPORTED, numbered
 from foliot.errors import SchemaError
 from foliot.model.ids import new_id
@@ -115,7 +117,7 @@ def few_are_enough_for_copy(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def app() -> App:
     """It has no database of its own that could be reached: whatever works here works on the caller's connection."""
-    return App("postgresql://nowhere.invalid/x")
+    return App("postgresql://127.0.0.1:1/x")
 
 
 @pytest.fixture
@@ -369,7 +371,6 @@ def test_a_database_without_foliot(kind: type[Caller], empty_database: str, task
 
 def test_another_installation_than_the_apps_own(caller: Caller, other: Observer, second_installation: str) -> None:
     app = App(second_installation)
-    app.jobs.list()  # it has looked at its own database, and knows it from then on
     with caller.transaction():
         with pytest.raises(WrongDatabase, match=r"(?s)another installation.*schema 'foliot'.*Nothing was enqueued"):
             caller.call(app.enqueue, "t", {"n": 1})
@@ -380,6 +381,79 @@ def test_another_installation_than_the_apps_own(caller: Caller, other: Observer,
         caller.execute(NOTE)
     assert (other.jobs(), other.notes()) == (set(), 1), "nothing was broken by the refusal"
     app.close()
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The addresses at which a client was told to see which installation is there."""
+    seen: list[str] = []
+    for client in (Client, AsyncClient):
+        _note_looks(monkeypatch, client, seen)
+    return seen
+
+
+def _note_looks(monkeypatch: pytest.MonkeyPatch, client: type[Any], seen: list[str]) -> None:
+    look = client.recognise
+
+    def noted(self: Any) -> Any:
+        seen.append(self.url)
+        return look(self)
+
+    monkeypatch.setattr(client, "recognise", noted)
+
+
+def test_the_app_looks_at_its_own_database_once_and_opens_no_pool(
+    caller: Caller, other: Observer, home: str, looks: list[str]
+) -> None:
+    own = App(home)
+    with caller.transaction():
+        jobs = [caller.call(own.enqueue, "t", {"n": n}) for n in range(3)]
+    assert looks == [home]
+    assert other.jobs() == {job.id for job in jobs}
+    [(idle,)] = other.connection.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'foliot'")
+    assert idle == 0
+
+
+def test_an_app_that_cannot_look_says_so_once_and_enqueues(
+    caller: Caller,
+    other: Observer,
+    app: App,
+    task: Task[[int], None],
+    looks: list[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caller.transaction():
+        jobs = [caller.enqueue(task, n) for n in range(3)]
+    assert other.jobs() == {job.id for job in jobs}
+    assert len(looks) == 1
+    [told] = [record.getMessage() for record in caplog.records]
+    assert "cannot look at its own database" in told
+    assert "nothing listens there" in told
+
+
+def test_an_app_without_an_address_looks_nowhere(
+    caller: Caller, other: Observer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, looks: list[str]
+) -> None:
+    for name in ("DATABASE_URL", "FOLIOT_DATABASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    with caller.transaction():
+        job = caller.call(App().enqueue, "t", {"n": 1})
+    assert (other.jobs(), looks) == ({job.id}, [])
+
+
+def test_a_loop_is_not_stopped_for_a_look(home: str, other: Observer, looks: list[str]) -> None:
+    """Under `run_sync` a call is blocking in name only."""
+    app = App(home)
+
+    async def enqueue() -> None:
+        engine = create_async_engine(home.replace("postgresql:", "postgresql+psycopg:"))
+        async with AsyncSession(engine) as session, session.begin():
+            await session.run_sync(lambda blocking: app.enqueue("t", connection=blocking))
+        await engine.dispose()
+
+    asyncio.run(enqueue())
+    assert (len(other.jobs()), looks) == (1, [])
 
 
 def test_what_one_colour_has_seen_the_other_knows(home: str, other: Observer, second_installation: str) -> None:

@@ -27,8 +27,9 @@ from foliot.telemetry.events import Events, Observer
 
 if TYPE_CHECKING:
     from foliot.app.schedules import Schedules
+    from foliot.app.whereabouts import Whereabouts
     from foliot.client.clients import AsyncClient, Client
-    from foliot.client.plans import Home, Plan
+    from foliot.client.plans import Plan
     from foliot.payloads import PayloadStore
     from foliot.settings import Settings
     from foliot.store.queries import Queries
@@ -192,7 +193,8 @@ class App(Registry):
         with self.around.sending(new_jobs(calls)) as sending:
             jobs = self.stored.keep(sending.jobs, partial(self._installation, connection))
             if connection is not None:
-                here = plans.enqueue_many_here(jobs, self._home, copy=foreign.copies(connection), strict=strict)
+                home = self._whereabouts.home(connection)
+                here = plans.enqueue_many_here(jobs, home, copy=foreign.copies(connection), strict=strict)
                 answers = foreign.run(here, connection, self._queries, call="enqueue_many")
             else:
                 plan = partial(plans.enqueue_many, jobs, strict=strict)
@@ -209,7 +211,8 @@ class App(Registry):
         with self.around.sending(new_jobs(calls)) as sending:
             jobs = await self.stored.akeep(sending.jobs, partial(self._ainstallation, connection))
             if connection is not None:
-                here = plans.enqueue_many_here(jobs, self._home, copy=foreign.copies(connection), strict=strict)
+                home = await self._whereabouts.ahome(connection)
+                here = plans.enqueue_many_here(jobs, home, copy=foreign.copies(connection), strict=strict)
                 answers = await foreign.arun(here, connection, self._queries, call="enqueue_many")
             else:
                 plan = partial(plans.enqueue_many, jobs, strict=strict)
@@ -226,7 +229,8 @@ class App(Registry):
         with self.around.sending([job]) as sending:
             [job] = self.stored.keep(sending.jobs, partial(self._installation, options.connection))
             if options.connection is not None:
-                here = plans.enqueue_here(job, self._home, strict=options.strict)
+                home = self._whereabouts.home(options.connection)
+                here = plans.enqueue_here(job, home, strict=options.strict)
                 answer = foreign.run(here, options.connection, self._queries, call="enqueue")
             else:
                 plan = partial(plans.enqueue, job, strict=options.strict)
@@ -243,7 +247,8 @@ class App(Registry):
         with self.around.sending([job]) as sending:
             [job] = await self.stored.akeep(sending.jobs, partial(self._ainstallation, options.connection))
             if options.connection is not None:
-                here = plans.enqueue_here(job, self._home, strict=options.strict)
+                home = await self._whereabouts.ahome(options.connection)
+                here = plans.enqueue_here(job, home, strict=options.strict)
                 answer = await foreign.arun(here, options.connection, self._queries, call="enqueue")
             else:
                 plan = partial(plans.enqueue, job, strict=options.strict)
@@ -279,14 +284,16 @@ class App(Registry):
 
         return queries(self.settings.schema)
 
-    @property
-    def _home(self) -> Home:
-        """Where a caller's connection should lead. Which installation that is, a client that was used has seen; none is
-        opened to find out, and no address is needed: an App may live on its callers' connections alone."""
-        from foliot.client.plans import Home
+    @cached_property
+    def _whereabouts(self) -> Whereabouts:
+        """Knows which database a caller's connection should lead to."""
+        from foliot.app.whereabouts import Whereabouts
 
-        clients = [self.__dict__[name] for name in ("client", "aclient") if name in self.__dict__]
-        return Home(self.settings.schema, next((c.installation for c in clients if c.installation), None))
+        return Whereabouts(self, self._is_own)
+
+    def _is_own(self, connection: Any) -> bool:
+        """Whether it leads to the App's own database for certain; here any may lead anywhere."""
+        return False
 
     @property
     def in_transaction(self) -> Any:
@@ -326,6 +333,10 @@ class App(Registry):
     @cached_property
     def database_url(self) -> str:
         """Where the database is, once it is asked for."""
+        if self.settings.embedded and not self.settings.database_url:
+            from foliot.app.embedding import hold_server
+
+            return hold_server(self.settings)
         from foliot.postgres.address import find_address
 
         return find_address(self.settings).url

@@ -29,7 +29,7 @@ class Stage(Protocol):
     def settings(self, given: Mapping[str, Any]) -> Settings: ...
 
 
-_FOUND_OUT = ("settings", "stored", "database_url", "client", "aclient")
+_FOUND_OUT = ("settings", "stored", "database_url", "client", "aclient", "_whereabouts")
 _apps: WeakKeyDictionary[App, None] = WeakKeyDictionary()
 _stages: list[Stage] = []
 

@@ -355,8 +355,14 @@ def _maybe(value: Seconds | None) -> float | None:
 
 def refuse_on_loop(call: str, instead: str) -> None:
     """A blocking call on an event loop's thread would stop everything else there."""
+    if on_loop():
+        raise RuntimeError(f"{call} would block the running event loop; use {instead} here")
+
+
+def on_loop() -> bool:
+    """Whether an event loop runs on this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return
-    raise RuntimeError(f"{call} would block the running event loop; use {instead} here")
+        return False
+    return True

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import psycopg
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
@@ -23,6 +23,7 @@ from foliot.store.queries import queries
 
 R = TypeVar("R")
 PAUSES = (0.05, 0.2, 0.5, 1.0)  # seconds before an enqueue whose reply was lost is sent again
+BRIEFLY = 2  # seconds
 
 
 class Client:
@@ -73,9 +74,13 @@ class Client:
                     self._pool, self._pid = self._new_pool(), os.getpid()
         return self._pool
 
-    def _look(self) -> None:
+    def recognise(self) -> None:
+        """Sees which installation is there, without a pool, and soon: he who waits has no need of this database."""
+        self._look(connect_timeout=BRIEFLY)
+
+    def _look(self, **more: Any) -> None:
         """Says what is wrong at once, where a pool would wait; and whose database it is, as far as it says so."""
-        with Connection.connect(self.url, autocommit=True) as own, suppress(FoliotError, psycopg.Error):
+        with Connection.connect(self.url, autocommit=True, **more) as own, suppress(FoliotError, psycopg.Error):
             self.installation = run(plans.installation(), own, self.queries)
 
     def _new_pool(self) -> ConnectionPool[Connection]:
@@ -153,8 +158,11 @@ class AsyncClient:
         await pool.open()
         return pool
 
-    async def _look(self) -> None:
-        async with await AsyncConnection.connect(self.url, autocommit=True) as own:
+    async def recognise(self) -> None:
+        await self._look(connect_timeout=BRIEFLY)
+
+    async def _look(self, **more: Any) -> None:
+        async with await AsyncConnection.connect(self.url, autocommit=True, **more) as own:
             with suppress(FoliotError, psycopg.Error):
                 self.installation = await arun(plans.installation(), own, self.queries)
 

@@ -21,7 +21,9 @@ _WAYS = """Say where it is in one of these ways:
   --database-url postgresql://user@host/database   (or database_url= in Python)
   FOLIOT_DATABASE_URL or DATABASE_URL in the environment
   database_url in foliot.toml or [tool.foliot] of pyproject.toml
-  `foliot up`, which starts a PostgreSQL of this project's own (pip install 'foliot[embedded]')"""
+  `foliot up` or App(embedded=True), which start a PostgreSQL of this project's own (pip install 'foliot[embedded]')"""
+_START_IT = """This project is to have a PostgreSQL of its own (the setting embedded), and that does not run.
+Programs start it when they use their App, and so does `foliot up`; other commands only join."""
 
 # (what the server or libpq says, what we say, what to do); the first match counts.
 _FAILURES = (
@@ -62,7 +64,7 @@ def find_address(settings: Settings, project: Path | None = None) -> Address:
 
     url = running_url(project or find_project())
     if url is None:
-        raise NoDatabase("No database is known.", hint=_WAYS)
+        raise NoDatabase("No database is known.", hint=_START_IT if settings.embedded else _WAYS)
     return Address(url, "the embedded server of this project")
 
 

@@ -115,6 +115,10 @@ class DjangoApp(App):
 
     # -- the database
 
+    def _is_own(self, connection: Any) -> bool:
+        """The one that its address was taken from."""
+        return connection is self.connection
+
     @cached_property
     def client(self) -> Client:
         if under_test() and staging.current() is None:
