@@ -27,7 +27,7 @@ PARENT = "_FOLIOT_SUPERVISOR_PID"
 _NUMBER = "_FOLIOT_CHILD_NUMBER"  # of several
 _PLUG = "_FOLIOT_PLUG"  # the descriptor of its socket to the switchboard
 RECYCLED = 75  # a worker that reached its limit of jobs or memory, and wants to be replaced
-_USAGE, _NO_DATABASE, _BROKEN_APP = 2, 3, 4  # said at the first start, these would be said again
+_USAGE, _NO_DATABASE, _BROKEN_APP = 2, 3, 4  # said before any has worked, these would be said again
 _IGNORED = {"node_modules", "__pycache__", "venv"}
 
 
@@ -41,6 +41,7 @@ class _Slot:
     start_at: float = 0.0
     reloading: bool = False
     done: bool = False
+    refused: int = 0  # the code with which it could not begin
 
 
 @dataclass
@@ -66,12 +67,13 @@ class Supervisor:
             if files is not None and not self._signals and files.happened():
                 self._reload(slots)
             time.sleep(0.1)
-        return self._code
+        return self._code or max(slot.refused for slot in slots)
 
     def _tend(self, slot: _Slot) -> None:
         if slot.process is None:
             if not self._signals and not slot.done and time.monotonic() >= slot.start_at:
                 slot.process, slot.started, slot.starts = self._start(slot), time.monotonic(), slot.starts + 1
+                slot.refused = 0
                 if self._signals:  # came while it was being started, when nobody could pass it on
                     slot.process.terminate()
             return
@@ -95,8 +97,10 @@ class Supervisor:
             self._code = self._code or max(code, 0)
         elif slot.reloading or code == RECYCLED:
             slot.reloading, slot.failures = False, 0
-        elif code == 0 or (code in (_USAGE, _NO_DATABASE, _BROKEN_APP) and slot.starts == 1):
-            slot.done, self._code = True, self._code or code
+        elif code == 0:
+            slot.done = True
+        elif code in (_USAGE, _NO_DATABASE, _BROKEN_APP) and not self._has_worked(slot):
+            slot.refused, slot.start_at = code, time.monotonic() + 1.0  # if others can begin meanwhile, so may it
         elif code == _BROKEN_APP and self.watched is not None:
             slot.start_at = math.inf
             typer.echo("It starts again when the code changes.", err=True)
@@ -108,8 +112,11 @@ class Supervisor:
                 f"A worker ended with code {code}; another starts in {slot.start_at - time.monotonic():.1f} s", err=True
             )
 
+    def _has_worked(self, slot: _Slot) -> bool:
+        return slot.starts > 1 if self.switchboard is None else self.switchboard.called
+
     def _over(self, slots: list[_Slot]) -> bool:
-        return all(slot.process is None and (slot.done or self._signals) for slot in slots)
+        return all(slot.process is None and (slot.done or slot.refused or self._signals) for slot in slots)
 
     def _pass_on(self, slots: list[_Slot]) -> None:
         self._signals += 1

@@ -44,6 +44,11 @@ class Switchboard:
         self._loop.call_soon_threadsafe(self._start, self._serve(ours))
         return theirs
 
+    @property
+    def called(self) -> bool:
+        """Whether a child has come so far as to listen."""
+        return self._bell is not None
+
     def close(self) -> None:
         """A server that does not answer must not change how the supervisor ends: the thread dies with it."""
         with contextlib.suppress(TimeoutError):

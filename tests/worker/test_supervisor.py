@@ -1,0 +1,58 @@
+"""The supervisor of several processes, with children that only count their starts."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import until
+
+SUPERVISOR = """
+import sys
+from foliot.cli.supervisor import Supervisor
+sys.exit(Supervisor([sys.executable, "-c", *sys.argv[1:]], 2).run())
+"""
+CHILD = """
+import os, signal, sys
+from pathlib import Path
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+directory, refused = Path(sys.argv[1]), sys.argv[2].split()
+number = os.environ["_FOLIOT_CHILD_NUMBER"]
+(directory / f"{number}-{os.getpid()}").touch()
+if len(list(directory.glob(f"{number}-*"))) <= refused.count(number):
+    sys.exit(3)
+signal.pause()
+"""
+Start = Callable[[str], subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Of the children each is refused as often as its number stands in `refused`."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(refused: str) -> subprocess.Popen[bytes]:
+        running.append(subprocess.Popen([sys.executable, "-c", SUPERVISOR, CHILD, str(tmp_path), refused]))
+        return running[-1]
+
+    yield start
+    for process in running:
+        process.terminate()
+        process.wait(30)
+
+
+def test_when_no_child_can_begin_it_says_so_and_ends(start: Start) -> None:
+    assert start("1 1 1 1 1 1 1 1 2 2 2 2 2 2 2 2").wait(60) == 3
+
+
+def test_one_that_could_not_begin_while_others_could_is_tried_again(start: Start, tmp_path: Path) -> None:
+    """The server may have been away for just that moment."""
+    supervisor = start("1")
+    until(lambda: len(list(tmp_path.glob("1-*"))) == 2 and list(tmp_path.glob("2-*")))
+    supervisor.send_signal(signal.SIGTERM)
+    assert supervisor.wait(60) == 0
