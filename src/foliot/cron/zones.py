@@ -221,15 +221,22 @@ def _expand(before: int, instants: list[int], offsets: list[int], footer: str) -
 
 
 def _segments(transitions: Transitions) -> list[Segment]:
-    """One segment per stretch of constant offset: changes of name or of the summer-time flag alone do not count."""
-    start, offset, high = BEGINNING, transitions.before, BEGINNING
-    segments = []
+    starts, offsets, highs = stretches(transitions)
+    return [*map(Segment._make, zip(starts, [*starts[1:], END], offsets, highs, strict=True))]
+
+
+def stretches(transitions: Transitions) -> tuple[list[int], list[int], list[int]]:
+    """Starts, offsets and high-water marks, one of each per stretch of constant offset: changes of name or of the
+    summer-time flag alone do not count."""
+    offset, high = transitions.before, BEGINNING
+    starts, offsets, highs = [BEGINNING], [offset], [high]
     changes = dict(zip(transitions.instants, transitions.offsets, strict=True))  # the later of two at one instant
     for instant, new_offset in changes.items():
-        if new_offset == offset:
-            continue
-        segments.append(Segment(start, instant, offset, high))
-        high = max(high, instant + offset)
-        start, offset = instant, new_offset
-    segments.append(Segment(start, END, offset, high))
-    return segments
+        if new_offset != offset:
+            if instant + offset > high:
+                high = instant + offset
+            starts.append(instant)
+            offsets.append(new_offset)
+            highs.append(high)
+            offset = new_offset
+    return starts, offsets, highs

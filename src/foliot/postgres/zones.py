@@ -15,7 +15,6 @@ import zoneinfo
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import NamedTuple
 
 from psycopg import sql
 
-from foliot.cron.zones import Zone, listed_names, parse_tzif, zone_file
+from foliot.cron.zones import END, Transitions, listed_names, parse_tzif, stretches, zone_file
 from foliot.postgres.connect import Connection
 from foliot.postgres.migrate import while_nobody_migrates
 from foliot.postgres.migration_plan import lock_or_stop, read_sql
@@ -59,9 +58,9 @@ class ZoneRow(NamedTuple):
     horizon: int
 
     @classmethod
-    def of_zone(cls, zone: Zone) -> ZoneRow:
-        starts, ends, offsets, highs = zip(*zone.segments, strict=True)
-        return cls(zone.name, [*starts, ends[-1]], [*offsets], [*highs, ends[-1]], zone.horizon)
+    def of_transitions(cls, name: str, transitions: Transitions) -> ZoneRow:
+        starts, offsets, highs = stretches(transitions)
+        return cls(name, [*starts, END], offsets, [*highs, END], transitions.horizon)
 
     @property
     def near(self) -> list[int]:
@@ -189,7 +188,7 @@ def _row(name: str, known: dict[bytes, ZoneRow]) -> ZoneRow | None:
     if data is None:
         return None
     if data not in known:
-        known[data] = ZoneRow.of_zone(Zone(name, UTC, parse_tzif(data)))  # not load_zone: it keeps what it has read
+        known[data] = ZoneRow.of_transitions(name, parse_tzif(data))
     return known[data]._replace(name=name)
 
 
