@@ -2,7 +2,7 @@
 # A whole Foliot worker in shell and psql: registers, beats, claims, runs, settles with backoff, and leaves cleanly on SIGTERM.
 #   DATABASE_URL=postgresql://... QUEUES=shell ./worker.sh handler.sh
 # The handler gets the payload on standard input and the type as its argument; exit code 0 completes the job with its output,
-# 75 (EX_TEMPFAIL) and any other code fails the attempt, 65 (EX_DATAERR) fails it for good.
+# 75 (EX_TEMPFAIL) and any other code fails the attempt, 65 (EX_DATAERR) fails it for good. It is killed at the job's time-out.
 set -u
 handler=$1 queues=${QUEUES:-default} schema=${FOLIOT_SCHEMA:-foliot} lease=${LEASE:-30}
 sql() { psql -X -A -t -q -v ON_ERROR_STOP=1 "$@" "$DATABASE_URL"; }
@@ -16,25 +16,28 @@ beat() { # as long as the worker lives: a beat without a worker would hold its j
 }
 beat & beating=$!
 
-settle() { # id fence outcome age result-or-error
-  sql -v id="$1" -v age="$4" -v text="$5" <<< "SELECT * FROM $schema.settle($epoch, ARRAY[:'id']::uuid[], ARRAY[$2], ARRAY['$3'], ARRAY[:age::float8],
+settle() { # id fence outcome age result-or-error [kind]; three times, for the server may be away
+  for wait in 0 1 3; do sleep $wait; sql -v id="$1" -v age="$4" -v text="$5" <<< "SELECT * FROM $schema.settle($epoch, ARRAY[:'id']::uuid[], ARRAY[$2], ARRAY['$3'], ARRAY[:age::float8],
     results => ARRAY[CASE '$3' WHEN 'succeeded' THEN to_jsonb(:'text'::text) END],
-    errors => ARRAY[CASE '$3' WHEN 'failed' THEN jsonb_build_object('kind', '${6:-retryable}', 'message', :'text'::text) END], closed => ARRAY[$2])"
+    errors => ARRAY[CASE WHEN '$3' <> 'succeeded' THEN jsonb_build_object('kind', '${6:-retryable}', 'message', :'text'::text) END], closed => ARRAY[$2])" && return
+  done
 }
 
 while [ -z "$stopping" ]; do
   [ $alone = true ] && alone=false || alone=true # every other look is for a job that was lost before, and is to run alone
-  job=$(sql -v queues="{$queues}" <<< "SELECT $schema.promote() \g /dev/null
-    SELECT id, fence, type, payload FROM $schema.claim($epoch, :'queues', 1, alone => $alone)") || { sleep 1; continue; }
+  # It knows of no claim now; if there is one, a reply was lost: abandon gives it back.
+  job=$(sql -v queues="{$queues}" <<< "SELECT $schema.promote(), $schema.abandon($epoch, '{}') \g /dev/null
+    SELECT id, fence, coalesce(timeout, 0), type, payload FROM $schema.claim($epoch, :'queues', 1, alone => $alone)") || { sleep 1; continue; }
   if [ -z "$job" ]; then # back off while idle, up to five seconds
     sleep "$pause"; pause=$(awk "BEGIN { p = $pause * 2; print (p > 5) ? 5 : p }"); continue
   fi
   pause=0.1 began=$(date +%s.%N)
-  IFS='|' read -r id fence type payload <<< "$job"
-  output=$("$handler" "$type" <<< "$payload" 2>&1); code=$?
+  IFS='|' read -r id fence limit type payload <<< "$job"
+  output=$(timeout -k 5 "$limit" "$handler" "$type" <<< "$payload" 2>&1); code=$?
   age=$(awk "BEGIN { print $(date +%s.%N) - $began }")
   case $code in
     0) settle "$id" "$fence" succeeded "$age" "$output" ;;
+    124) settle "$id" "$fence" timed_out "$age" "timed out after $limit s" ;;
     65) settle "$id" "$fence" failed "$age" "$output" permanent ;;
     *) settle "$id" "$fence" failed "$age" "exit code $code: $output" ;;
   esac

@@ -6,7 +6,10 @@ import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -34,36 +37,65 @@ def _runs(program: str) -> bool:
         return False
 
 
-def test_it_is_a_whole_worker(schema_database: str) -> None:
+@pytest.fixture
+def connection(schema_database: str) -> Iterator[psycopg.Connection[Any]]:
     with psycopg.connect(schema_database, autocommit=True) as connection:
-        for name in ("ann", "nobody", ""):
-            payload = f'{{"name": "{name}"}}' if name else "{}"
-            connection.execute("SELECT foliot.enqueue('greet', %s, queue => 'shell')", (payload,))
-        environment = os.environ | {
-            "DATABASE_URL": schema_database,
-            "QUEUES": "shell",
-            "LEASE": "3",
-            "NAME": "shell-1",
-            "PATH": f"{Path(psql()).parent}:{os.environ['PATH']}",
-        }
-        worker = subprocess.Popen([HERE / "worker.sh", HERE / "handler.sh"], env=environment)
-        try:
-            _wait(connection, "SELECT count(*) = 3 FROM foliot.attempt")
-            _wait(connection, "SELECT n > 0 FROM foliot.beats")
-            worker.send_signal(signal.SIGTERM)
-            assert worker.wait(PATIENCE) == 0
-        finally:
-            worker.kill()
-            worker.wait()
-        rows = connection.execute("SELECT state, result, error->>'message' FROM foliot.job ORDER BY seq").fetchall()
-        assert rows == [
-            ("succeeded", "hello ann", None),
-            ("failed", None, "exit code 75: nobody is there"),
-            ("dead", None, "no name in the payload"),
-        ]
-        assert connection.execute("SELECT state FROM foliot.nodes").fetchall() == [("left",)]
-        assert connection.execute("SELECT count(*) FROM foliot.claims").fetchall() == [(0,)]
+        yield connection
 
 
-def _wait(connection: psycopg.Connection[tuple[object, ...]], question: str) -> None:
+@contextmanager
+def _working(url: str, handler: Path) -> Iterator[None]:
+    """It ends in order when it is told to."""
+    known = {"DATABASE_URL": url, "QUEUES": "shell", "LEASE": "3", "NAME": "shell-1"}
+    environment = os.environ | known | {"PATH": f"{Path(psql()).parent}:{os.environ['PATH']}"}
+    worker = subprocess.Popen([HERE / "worker.sh", handler], env=environment)
+    try:
+        yield
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(PATIENCE) == 0
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+def test_it_is_a_whole_worker(schema_database: str, connection: psycopg.Connection[Any]) -> None:
+    for name in ("ann", "nobody", ""):
+        payload = f'{{"name": "{name}"}}' if name else "{}"
+        connection.execute("SELECT foliot.enqueue('greet', %s, queue => 'shell')", (payload,))
+    with _working(schema_database, HERE / "handler.sh"):
+        _wait(connection, "SELECT count(*) = 3 FROM foliot.attempt")
+        _wait(connection, "SELECT n > 0 FROM foliot.beats")
+    rows = connection.execute("SELECT state, result, error->>'message' FROM foliot.job ORDER BY seq").fetchall()
+    assert rows == [
+        ("succeeded", "hello ann", None),
+        ("failed", None, "exit code 75: nobody is there"),
+        ("dead", None, "no name in the payload"),
+    ]
+    assert connection.execute("SELECT state FROM foliot.nodes").fetchall() == [("left",)]
+    assert connection.execute("SELECT count(*) FROM foliot.claims").fetchall() == [(0,)]
+
+
+def test_it_keeps_to_time_outs(schema_database: str, connection: psycopg.Connection[Any], tmp_path: Path) -> None:
+    handler = tmp_path / "handler.sh"
+    handler.write_text("#!/bin/sh\nsleep 600\n")
+    handler.chmod(0o755)
+    connection.execute("SELECT foliot.enqueue('slow', queue => 'shell', timeout => '0.2 s', max_attempts => 1)")
+    with _working(schema_database, handler):
+        _wait(connection, "SELECT count(*) = 1 FROM foliot.finished_jobs")
+    ends = connection.execute("SELECT state, outcome, error->>'message' FROM foliot.job").fetchall()
+    assert ends == [("dead", "timed_out", "timed out after 0.2 s")]
+
+
+def test_it_gives_back_what_it_does_not_know(schema_database: str, connection: psycopg.Connection[Any]) -> None:
+    """As after a claim whose reply was lost."""
+    with _working(schema_database, HERE / "handler.sh"):
+        _wait(connection, "SELECT count(*) = 1 FROM foliot.nodes")
+        with connection.transaction():
+            connection.execute("""SELECT foliot.enqueue('greet', '{"name": "ann"}', queue => 'shell')""")
+            claimed = "SELECT FROM foliot.claim((SELECT epoch FROM foliot.nodes), '{shell}')"
+            assert connection.execute(claimed).rowcount == 1
+        _wait(connection, "SELECT count(*) = 1 FROM foliot.finished_jobs")
+
+
+def _wait(connection: psycopg.Connection[Any], question: str) -> None:
     until(lambda: any(answer for (answer,) in connection.execute(question.encode()).fetchall()), PATIENCE)
