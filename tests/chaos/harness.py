@@ -107,11 +107,18 @@ class Chaos:
             time.sleep(self.random.uniform(*self.plan.gap))
         self._mend()
         for producer in producers:
-            producer.join(60)
-            if producer.failure is not None:
-                raise producer.failure
+            self._end_production(producer)
         self._come_to_an_end()
         self._judge()
+
+    def _end_production(self, producer: Producer) -> None:
+        """On a busy machine it may not have come to its last job: then there are fewer."""
+        producer.join(60)
+        producer.stop()
+        producer.join(60)
+        if producer.failure is not None:
+            raise producer.failure
+        assert not producer.is_alive(), f"{producer.name} does not end"
 
     def _start_workers(self) -> None:
         for n in range(self.plan.direct + self.plan.proxied):
