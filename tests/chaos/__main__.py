@@ -33,6 +33,7 @@ def draw_plan(seed: int) -> Plan:
         proxied=random.randint(1, 3),
         producers=random.randint(2, 4),
         supervised=random.randint(0, 1),
+        pooled=random.randint(0, 1),
         external=random.randint(0, 2),
         lease=random.choice([1, 2, 3]),
         gap=random.choice([(0.05, 0.5), (0.2, 1.5), (1.0, 4.0)]),

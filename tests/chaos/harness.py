@@ -33,6 +33,7 @@ from tests.chaos.producers import Producer, acknowledge, external_job
 from tests.chaos.proxy import Proxy
 from tests.chaos.server import ChaosServer
 from tests.chaos.workers import Worker, Workers
+from tests.pooler import run_pooler
 from tests.servers import _place
 from tests.waiting import until
 
@@ -55,6 +56,7 @@ class Plan:
     proxied: int = 2
     producers: int = 2
     supervised: int = 0  # supervisors of two processes each
+    pooled: int = 0  # behind a pooler in transaction mode
     external: int = 1
     lease: int = 2
     gap: tuple[float, float] = (0.2, 1.5)  # between two faults
@@ -77,6 +79,8 @@ class Chaos:
         self.journal = journal.Journal(self.directory / "journal")
         self.server = ChaosServer(self.binaries).__enter__()
         self.proxy = Proxy(self.server.socket).__enter__()
+        self._open = contextlib.ExitStack()
+        self.pooler = self._open.enter_context(run_pooler(self.server))
         settings = SETTINGS | {"lease": str(self.plan.lease)}
         self.workers = Workers(self.directory, self.directory / "journal", settings)
         self._later: list[tuple[float, Callable[[], object]]] = []
@@ -86,6 +90,7 @@ class Chaos:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.workers.kill_all()
+        self._open.close()
         self.proxy.__exit__()
         if error is None and not self.violations:
             shutil.rmtree(self.directory)
@@ -126,6 +131,8 @@ class Chaos:
             self._place(partial(self.workers.start, url))
         for _ in range(self.plan.supervised):
             self._place(partial(self.workers.start, self.server.url, "--processes", "2"))
+        for _ in range(self.plan.pooled):
+            self._place(partial(self.workers.start, self.pooler.url("foliot"), handlers_url=self.server.url))
         for _ in range(self.plan.external):
             self._place(
                 lambda: self.workers.start_external(self.server.url, SHELL_QUEUE, 3, str(self.binaries.directory))
@@ -267,6 +274,33 @@ class Chaos:
     def _release(self) -> str:
         return self._operate("release", "SELECT foliot.release(%s)")
 
+    def _lock(self) -> str:
+        """An operator who begins to cancel something, goes away for a while, and then thinks better of it."""
+        seconds = self.random.uniform(0.5, 6)
+        told = self._keep(
+            "SELECT foliot.cancel(id, force => true) FROM foliot.jobs ORDER BY fence <> 0 DESC LIMIT 5", seconds
+        )
+        return f"{told} for {seconds:.1f} s"
+
+    def _remember(self) -> str:
+        """A snapshot that is kept: what has ended since cannot be cleared away."""
+        seconds = self.random.uniform(2, 20)
+        told = self._keep("SELECT count(*) FROM foliot.jobs", seconds, psycopg.IsolationLevel.REPEATABLE_READ)
+        return f"{told} for {seconds:.1f} s"
+
+    def _keep(self, query: str, seconds: float, isolation: psycopg.IsolationLevel | None = None) -> str:
+        """A transaction that is open for so long, and is rolled back."""
+        try:
+            connection = psycopg.connect(self.server.url, options="-c statement_timeout=2s")
+        except psycopg.OperationalError:
+            return "nothing"
+        self._in(seconds, connection.close)
+        connection.isolation_level = isolation
+        try:
+            return str([str(value) for (value,) in connection.execute(query.encode())])
+        except psycopg.Error as error:
+            return type(error).__name__
+
     def _pause(self) -> str:
         """A type or a queue, for a while."""
         what = self.random.choice(["type => 'quick'", "type => 'write_async'", "queue => 'default'"])
@@ -376,4 +410,6 @@ FAULTS = {
     "cancel": 4,
     "release": 4,
     "pause": 2,
+    "lock": 2,
+    "remember": 1,
 }

@@ -47,8 +47,12 @@ class ChaosServer:
         return self._hold.url
 
     @property
+    def socket_directory(self) -> str:
+        return str(self._home.socket_directory)
+
+    @property
     def socket(self) -> Path:
-        return Path(self._home.socket_directory, ".s.PGSQL.5432")
+        return Path(self.socket_directory, ".s.PGSQL.5432")
 
     @property
     def _home(self) -> Any:

@@ -48,5 +48,5 @@ def test_nor_with_the_shortest_lease_and_faults_without_a_break(binaries: Binari
 def test_a_soak_has_storms_of_every_kind_and_repeats_one_by_its_seed() -> None:
     plans = [draw_plan(seed) for seed in range(200)]
     assert plans == [draw_plan(seed) for seed in range(200)]
-    for name in ("seconds", "direct", "proxied", "producers", "supervised", "external", "lease", "gap"):
+    for name in ("seconds", "direct", "proxied", "producers", "supervised", "pooled", "external", "lease", "gap"):
         assert len({getattr(plan, name) for plan in plans}) > 1, name
