@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from foliot import RetryAfter, Snooze
+from foliot import Retry, RetryAfter, Snooze
 
 
 @pytest.mark.parametrize("signal", [Snooze, RetryAfter])
@@ -19,3 +20,9 @@ def test_a_delay_is_a_sensible_number(signal: type[Snooze | RetryAfter], delay: 
 @pytest.mark.parametrize("signal", [Snooze, RetryAfter])
 def test_a_delay_is_seconds_or_a_timedelta(signal: type[Snooze | RetryAfter]) -> None:
     assert (signal(0).delay, signal(1.5).delay, signal(timedelta(minutes=1)).delay) == (0, 1.5, 60)
+
+
+@pytest.mark.parametrize("attempts", [1.5, True, "3", None])
+def test_attempts_are_counted_in_whole_numbers(attempts: Any) -> None:
+    with pytest.raises(ValueError, match="must be a whole number"):
+        Retry(max_attempts=attempts)

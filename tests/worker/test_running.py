@@ -8,12 +8,14 @@ import contextvars
 import threading
 import time
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 import pytest
 
 import foliot
 from foliot import JobCanceled, JobFailed, Permanent, Retry, RetryAfter, Skip, Snooze, current_job
+from foliot.store.refusals import Invalid
 from foliot.worker.doorbell import Doorbell
 from tests.worker.conftest import Workbench
 
@@ -604,3 +606,9 @@ async def test_a_node_that_was_declared_lost_starts_again_and_goes_on(bench: Wor
         assert await job.aresult(timeout=60) == "done"
         assert node.worker.epoch > first
     assert bench.sql("SELECT state FROM foliot.nodes ORDER BY epoch") == [("lost",), ("left",)]
+
+
+async def test_what_is_no_id_is_refused_in_words(bench: Workbench) -> None:
+    nonsense: Any = "zz"
+    with pytest.raises(Invalid, match='An argument cannot be used: invalid input syntax for type uuid: "zz"'):
+        await bench.app.jobs.aget(nonsense)

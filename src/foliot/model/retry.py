@@ -40,6 +40,8 @@ class Retry:
     delays: tuple[float | timedelta, ...] = ()
 
     def __post_init__(self) -> None:
+        if type(self.max_attempts) is not int:  # nor a bool
+            raise ValueError(f"Retry(max_attempts={self.max_attempts!r}): must be a whole number")
         self._check("max_attempts", self.max_attempts, 1, 32767)
         self._check("base", seconds(self.base), 0, TEN_YEARS)
         self._check("cap", seconds(self.cap), 0, TEN_YEARS)

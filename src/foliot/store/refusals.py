@@ -66,6 +66,8 @@ def translate(error: psycopg.Error, schema: str) -> Exception:
         error, (psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedTable)
     ):
         return SchemaError(f"Schema {schema!r} is missing or too old: {text}.", hint="Run `foliot db migrate`.")
+    if isinstance(error, psycopg.DataError):  # an id that is none, a number that is too large
+        return Invalid(f"An argument cannot be used: {text}.")
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return NoDatabase(f"The database did not answer: {_sentence(str(error).strip().splitlines()[0])}")
     return error
