@@ -8,6 +8,7 @@ DATABASE_URL, which other programs use too, is asked last for the address, after
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 import tomllib
@@ -230,6 +231,25 @@ def describe_settings() -> Iterator[tuple[str, Any, str, str]]:
         if each.name != "origins":
             info: Any = each.default
             yield each.name, info.default, info.json_schema_extra["allowed"], info.description
+
+
+_FOR_CHILDREN = "_FOLIOT_SETTINGS"
+_inherited: dict[str, Any] = {}
+
+
+def for_children(origin: str, **settings: str) -> dict[str, str]:
+    """The environment of a process that is to have these whatever its code says: a worker's child, a test's program."""
+    return {_FOR_CHILDREN: json.dumps({**settings, "origins": dict.fromkeys(settings, origin)})}
+
+
+def take_over() -> None:
+    """Told to a worker's child, and not to the programs that a task may start there: those are their own masters."""
+    _inherited.update(json.loads(os.environ.pop(_FOR_CHILDREN, "{}")))
+
+
+def inherited() -> dict[str, Any]:
+    """What whoever started this process has decided."""
+    return _inherited or dict(json.loads(os.environ.get(_FOR_CHILDREN, "{}")))
 
 
 class _Value(NamedTuple):

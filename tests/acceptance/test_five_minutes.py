@@ -263,6 +263,23 @@ def test_every_command_is_about_the_database_of_the_worker(project: Foliot, sche
     assert (told.returncode, "nothing listens there" in told.stderr) == (3, True)
 
 
+def test_the_children_of_a_worker_are_on_its_database(project: Foliot, schema_database: str) -> None:
+    """They import the App anew; and what a task starts there is a program of its own."""
+    (project.directory / "tasks.py").write_text(
+        "import os\n\nfrom foliot import App\n\napp = App('postgresql://127.0.0.1:1/x', schema='elsewhere')\n\n\n"
+        "@app.task(executor='process')\ndef parent() -> list[str]:\n    child.enqueue()\n"
+        "    return [name for name in os.environ if 'FOLIOT_SETTINGS' in name]\n\n\n"
+        "@app.task\ndef child() -> None: ...\n"
+    )
+    told = ("--database-url", schema_database, "--schema", "foliot")
+    assert project("jobs", "enqueue", "tasks.parent", *told).returncode == 0
+    done = project("worker", "--once", *told)
+    assert done.returncode == 0, done.stderr
+    with psycopg.connect(schema_database) as connection:
+        ended = connection.execute("SELECT type, state, result FROM foliot.job ORDER BY type").fetchall()
+    assert ended == [("tasks.child", "succeeded", None), ("tasks.parent", "succeeded", [])]
+
+
 @pytest.mark.parametrize(
     ("ending", "said"),
     [("import nothing_of_this_name", "ModuleNotFoundError: No module named"), ("raise SystemExit(5)", "SystemExit: 5")],

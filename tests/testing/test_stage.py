@@ -75,6 +75,13 @@ def test_an_app_that_is_closed_closes_nothing_for_others(foliot: Foliot) -> None
     assert len(foliot.jobs()) == 3
 
 
+def test_a_program_that_a_test_starts_is_on_the_test_database(foliot: Foliot, tmp_path: Path) -> None:
+    """Whatever its code says: that may well be the address of the production."""
+    program = f"from foliot import App; app = App({ELSEWHERE!r}, schema='other'); app.enqueue('work')"
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
+    assert len(foliot.jobs("work")) == 1
+
+
 def test_staging_keeps_no_app_alive() -> None:
     app = weakref.ref(App())
     gc.collect()

@@ -70,8 +70,10 @@ class App(Registry):
 
     @property
     def given(self) -> dict[str, Any]:
-        """The settings that code has given it: they win over all but the command line."""
-        return self._given
+        """The settings of its code, or of whoever started this process: they win over all but the command line."""
+        from foliot.settings import inherited
+
+        return {**self._given, **inherited()}
 
     @cached_property
     def settings(self) -> Settings:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from foliot.app.staging import staged
-from foliot.settings import Settings
+from foliot.settings import Settings, for_children
 from foliot.testing.connections import StagedAsyncClient, StagedClient, Stock
 from foliot.testing.database import Database
 
@@ -65,6 +65,7 @@ class DatabaseStage:
 def _environment(settings: Mapping[str, str]) -> Iterator[None]:
     """For what a test starts: `foliot worker`, the child of a process task, a command."""
     ours: dict[str, str | None] = {f"FOLIOT_{name.upper()}": value for name, value in settings.items()}
+    ours |= for_children("the test that started this", **settings)  # an App of theirs may have another one in its code
     ours["FOLIOT_TEST_DATABASE_URL"] = None  # the plugin's word, no setting of theirs
     before = {name: os.environ.get(name) for name in ours}
     _set(ours)

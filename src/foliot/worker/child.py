@@ -16,6 +16,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from foliot.model.signals import RetryAfter, Skip, Snooze
+from foliot.settings import take_over
 from foliot.telemetry.context import current
 from foliot.telemetry.logs import configure_as_parent_did
 from foliot.worker.failures import PERMANENT, describe
@@ -114,6 +115,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_with_parent(int(sys.argv[2]))
     configure_as_parent_did()
+    take_over()
     sys.path.insert(0, os.getcwd())  # noqa: PTH109  (as the command line does for the application)
     with socket.socket(fileno=int(sys.argv[1])) as channel:
         Child(channel).serve()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
+from foliot.settings import for_children
 from foliot.worker.engine import Capacity
 
 
@@ -35,6 +36,11 @@ class Plan:
     jobs_per_child: int | None = None
     memory_per_child: int | None = None  # bytes
     labels: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def for_children(self) -> dict[str, str]:
+        """In their environment: an App there is on the worker's database, whatever its code says."""
+        return for_children("the worker", database_url=self.url, schema=self.schema)
 
 
 def default_name() -> str:

@@ -16,7 +16,7 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,10 +67,17 @@ class _Child:
 
 
 class Processes:
-    """As many children as there are jobs for them, at most one per slot."""
+    """As many children as there are jobs for them, at most one per slot. `environment` is theirs beside our own."""
 
-    def __init__(self, report: Report, *, jobs_each: int | None = None, memory_each: int | None = None) -> None:
-        self._report, self._jobs_each, self._memory_each = report, jobs_each, memory_each
+    def __init__(
+        self,
+        report: Report,
+        environment: Mapping[str, str],
+        jobs_each: int | None = None,
+        memory_each: int | None = None,
+    ) -> None:
+        self._report, self._environment = report, environment
+        self._jobs_each, self._memory_each = jobs_each, memory_each
         self._idle: list[_Child] = []
         self._busy: dict[Run, _Child] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -103,7 +110,7 @@ class Processes:
 
     async def _run(self, run: Run) -> None:
         try:
-            child = self._idle_child() or await _start_child()
+            child = self._idle_child() or await _start_child(self._environment)
         except Exception as error:  # noqa: BLE001  (whatever it is, this job must hear of it)
             self._report(run, None, ChildDied(f"No child process could be started: {error}"))
             return
@@ -178,7 +185,7 @@ def _exit(code: int) -> str:
     return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
-async def _start_child() -> _Child:
+async def _start_child(environment: Mapping[str, str]) -> _Child:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     with theirs:
@@ -191,7 +198,7 @@ async def _start_child() -> _Child:
             pass_fds=(theirs.fileno(),),
             start_new_session=True,
             stdin=asyncio.subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+            env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
         )
     reader, writer = await asyncio.open_connection(sock=ours)
     return _Child(process, reader, writer)

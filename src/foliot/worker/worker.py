@@ -55,7 +55,7 @@ class Worker:
         self.engine = Engine(handlers, plan.capacity, self.settler, events, self._transactions)
         self._threads = Threads(plan.capacity.by_kind["thread"], self.engine.ended_elsewhere, self._transactions)
         self._processes = Processes(
-            self.engine.ended_elsewhere, jobs_each=plan.jobs_per_child, memory_each=plan.memory_per_child
+            self.engine.ended_elsewhere, plan.for_children, plan.jobs_per_child, plan.memory_per_child
         )
         self.engine.executors |= {"thread": self._threads, "process": self._processes}
         teller = Teller(events)
