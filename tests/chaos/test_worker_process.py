@@ -272,6 +272,15 @@ def test_a_process_is_replaced_after_so_many_jobs(ward: Ward) -> None:
     assert set(ward.nodes()) == {"left"}
 
 
+def test_a_process_is_replaced_beyond_so_much_memory(ward: Ward) -> None:
+    """Any Python has more than one MiB."""
+    supervisor = ward.start("--max-memory", "1")
+    until(lambda: ward.nodes().count("left") >= 2, patience=60)
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.process.wait(60) == 0, supervisor.text()
+    assert set(ward.nodes()) == {"left"}
+
+
 def test_one_process_that_was_drained_leaves_the_others_watched(ward: Ward) -> None:
     supervisor = ward.start("--processes", "2")
     until(lambda: ward.nodes() == ["active", "active"])

@@ -15,6 +15,7 @@ from foliot.maintenance.caretaker import Caretaker
 from foliot.node import capacity_for
 from foliot.store.line import Line
 from foliot.store.queries import queries
+from foliot.worker.doorbell import Doorbell
 from tests.worker.conftest import Workbench
 
 
@@ -209,3 +210,32 @@ async def test_the_end_of_a_chain_says_what_failed_and_nothing_of_us(
     assert last.getMessage() == "foliot.flow_end is dead: Permanent: fail is dead: no luck"
     assert last.exc_info is not None
     assert last.exc_info[2] is None
+
+
+async def test_an_idle_worker_without_a_bell_looks_less_and_less_often(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each pause is longer than the one before, up to the longest, and after work they begin anew."""
+    pauses: list[float] = []
+
+    async def wait(bell: Doorbell, seconds: float) -> None:
+        pauses.append(seconds)
+        await asyncio.sleep(0)
+
+    async def open_nothing(bell: Doorbell) -> None:
+        bell.deaf = True
+
+    monkeypatch.setattr(Doorbell, "wait", wait)
+    monkeypatch.setattr(Doorbell, "open", open_nothing)
+
+    @bench.app.task
+    async def work() -> None: ...
+
+    async with bench.working(poll_interval=1.0, poll_multiplier=3.0, poll_max_interval=20.0):
+        await bench.until(lambda: len(pauses) > 5)
+        await (await work.aenqueue()).aresult(timeout=60)
+        done = len(pauses)
+        await bench.until(lambda: len(pauses) > done + 5)
+    assert pauses[:5] == [1.0, 3.0, 9.0, 20.0, 20.0]
+    again = pauses.index(1.0, 1)
+    assert pauses[again : again + 5] == [1.0, 3.0, 9.0, 20.0, 20.0]

@@ -94,7 +94,7 @@ class Supervisor:
 
     def _ended(self, slot: _Slot, code: int) -> None:
         if self._signals:
-            self._code = self._code or max(code, 0)
+            self._code = self._code or (max(code, 0) if code != RECYCLED else 0)
         elif slot.reloading or code == RECYCLED:
             slot.reloading, slot.failures = False, 0
         elif code == 0:
