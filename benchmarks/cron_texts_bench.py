@@ -64,13 +64,18 @@ def known() -> Iterator[str]:
     yield repeated(lambda i: f"{'0' * (i // 40)}{i % 8}#{i // 8 % 5 + 1}", "0 0 * * ")
     yield repeated(lambda i: f"{'0' * (i // 31)}{i % 31 + 1}W", "0 0 ", " * *")
     yield repeated(lambda i: f"{i % 53 + 1}-{i // 53 + 1}", "WOY:")
+    yield repeated(lambda i: f"{9 - i % 9}-{i % 3}/{i // 9 + 2}", tail=" * * * *")
+    yield repeated(lambda i: f"{('MON', 'tue')[i % 2]}-{('fri', 'Sat')[i // 2 % 2]}/{i // 4 + 1}", "0 0 * * ")
     yield "E" + "0Y0S" * 249
     yield "@every " + "0s1h" * 248
     yield parts("*/2 */2 */2 LW */2 1#1 */2")
     yield parts("*/2 */2 */2 LW */2 1#1 */2", "*/2 */2 */2 LW */2 1#1 x")
     yield parts("1,2 1,2 1,2 1W,L 1,2 1L 1980")
     yield parts("1 1 1 L 1 1L 1970,1980-1990")
+    yield parts("1-2 1-2 1-2 1W,2 1-2 5#1 1980")
+    yield parts("007 007 007 1W,2 001 5#1 */2")
     yield parts("TZ:UTC E1D 1 1 1 1 1 WOY:1-2")
+    yield parts("TZ:UTC E1D 1-2 1-2 1-2 1-2 1-2", "1-2 1-2 1-2 1-2 x")
     yield parts("TZ:Asia/Tokyo E1D @daily WOY:1")
     yield parts("E" + "0Y0S" * 7)
     yield from ("|" * MAX_LENGTH, "," * MAX_LENGTH, "1 " * 500, "TZ:" + "A/" * 498, "\x01" * MAX_LENGTH)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import UTC, datetime
 
 import psycopg
@@ -62,6 +63,36 @@ def test_sql_and_python_agree_on_a_hundred_thousand_cases(
     tally = run(schema_database, 5_100, capsys)
     assert tally.cases >= 100_000
     assert set(tally.shares) >= PRODUCTIONS
+
+
+YEARS = """
+    SELECT jcron.next_time(p, at), jcron.prev_time(p, at), jcron.explain_pattern(p)
+    FROM unnest(%s::text[], %s::timestamptz[]) WITH ORDINALITY u(p, at, i) ORDER BY i
+"""
+
+
+def some_years(draw: random.Random) -> str:
+    """Items of the year field, which is kept in three ways: as steps, as one mask, as many."""
+    first = draw.choice([draw.randint(1970, 2033), draw.randint(1970, 3000)])
+    last = draw.choice([first, min(first + draw.randint(0, 70), 3000), 3000])
+    step = draw.choice([1, 2, 61, 62, 63, 400, 9999, 99999])
+    return draw.choice(
+        [f"{first}", f"0{first}", f"{first}-{last}", f"{first}-{last}/{step}", f"{first}/{step}", f"*/{step}"]
+    )
+
+
+def test_years_agree(schema_database: str) -> None:
+    draw = random.Random(4)
+    patterns = [
+        f"0 0 0 1 1 * {','.join(some_years(draw) for _ in range(draw.choice([1, 1, 2, 3])))}" for _ in range(120)
+    ]
+    instants = [datetime(draw.randint(1950, 3020), 6, 1, tzinfo=UTC) for _ in patterns]
+    with psycopg.connect(schema_database, autocommit=True) as sql:
+        sql.execute("SET timezone = 'UTC'")
+        answers = sql.execute(YEARS, (patterns, instants)).fetchall()
+    for pattern, instant, answer in zip(patterns, instants, answers, strict=True):
+        cron = Cron(pattern)
+        assert answer == (cron.next(instant), cron.prev(instant), cron.explain()), (pattern, instant)
 
 
 WINDOWS = """

@@ -32,10 +32,7 @@ BEGIN
   RETURN %L;
 END $$$f$, names);
 
-  EXECUTE format($f$CREATE OR REPLACE FUNCTION zone_number(name text) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
-BEGIN
-  RETURN (%L::jsonb -> name)::int;
-END $$$f$, numbers);
+  EXECUTE format('CREATE OR REPLACE FUNCTION zone_number(name text) RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN (%L::jsonb -> name)::int', numbers);
 
   EXECUTE format($f$CREATE OR REPLACE FUNCTION zone_near(zone int, t bigint) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
 DECLARE

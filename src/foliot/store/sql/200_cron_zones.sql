@@ -8,8 +8,7 @@ DO $$
 BEGIN
   IF to_regprocedure('zone_near(int, bigint)') IS NULL THEN
     CREATE OR REPLACE FUNCTION zone_names() RETURNS text[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path FROM CURRENT AS $f$BEGIN RETURN '{}'; END$f$;
-    CREATE OR REPLACE FUNCTION zone_number(name text) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS
-      $f$BEGIN RETURN NULL; END$f$;
+    CREATE OR REPLACE FUNCTION zone_number(name text) RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN NULL::int;
     CREATE OR REPLACE FUNCTION zone_near(zone int, t bigint) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS
       $f$BEGIN RETURN NULL; END$f$;
     CREATE OR REPLACE FUNCTION zone_near_first(zone int, wall bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS
@@ -35,17 +34,12 @@ BEGIN
   RETURN split_part(left(names, at), ' ', -1) || split_part(substr(names, at + 1), ' ', 1);
 END $$;
 
--- UTC, an IANA name or an offset like +05:30, east positive; NULL for anything else.
-CREATE OR REPLACE FUNCTION cron_zone(name text) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
-DECLARE
-  n text COLLATE "C" := name;
-BEGIN
-  IF n = 'UTC' THEN RETURN -100000; END IF;
-  IF n ~ '^[+-]([01][0-9]|2[0-3]):[0-5][0-9]$' THEN
-    RETURN -100000 - (left(n, 1) || '1')::int * (substr(n, 2, 2)::int * 3600 + substr(n, 5, 2)::int * 60);
-  END IF;
-  RETURN zone_number(n);
-END $$;
+-- UTC, an IANA name or an offset like +05:30, east positive; NULL for anything else. PostgreSQL puts the expression in place of the call.
+CREATE OR REPLACE FUNCTION cron_zone(name text) RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE
+  WHEN name COLLATE "C" = 'UTC' THEN -100000
+  WHEN name COLLATE "C" > 'A' THEN zone_number(name)
+  WHEN name ~ '^[+-]([01][0-9]|2[0-3]):[0-5][0-9]$' THEN -100000 - (left(name, 1) || '1')::int * (substr(name, 2, 2)::int * 3600 + substr(name, 5, 2)::int * 60) END;
 
 CREATE OR REPLACE FUNCTION zone_segment(zone int, t bigint) RETURNS bigint[] LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
 BEGIN

@@ -130,9 +130,10 @@ END $$;
 CREATE OR REPLACE FUNCTION cron_month_start(month bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN 365 * (month / 12) + month / 48 - month / 1200 + month / 4800 + (153 * (month % 12) + 2) / 5;
 
--- Whether the year field allows a year.
-CREATE OR REPLACE FUNCTION cron_has_year(c bigint[], b int, year bigint) RETURNS boolean LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
-BEGIN
-  RETURN c[b + 22] = 0
-    OR year BETWEEN 1970 AND 3000 AND (c[(c[b + 22] + (year - 1970) / 62)::int] >> ((year - 1970) % 62)::int) & 1 = 1;
-END $$;
+-- Whether the year field allows a year. PostgreSQL puts the expression in place of the call.
+CREATE OR REPLACE FUNCTION cron_has_year(c bigint[], b int, year bigint) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE
+  WHEN c[b + 22] = 0 THEN true
+  WHEN year < c[c[b + 22]::int] OR year > c[c[b + 22]::int + 1] THEN false
+  WHEN c[c[b + 22]::int + 2] > 0 THEN (year - c[c[b + 22]::int]) % c[c[b + 22]::int + 2] = 0
+  ELSE (c[(c[b + 22] + 3 + (year - 1970) / 62)::int] >> ((year - 1970) % 62)::int) & 1 = 1 END;

@@ -1,7 +1,8 @@
--- What is wrong with a pattern: SQLSTATE FO010, with the field, the reason, the text with carets below it, and what was perhaps meant.
+-- What is wrong with a pattern: SQLSTATE FO010, with the field, the reason, the text with carets below it, and what was perhaps meant. Only called by
+-- functions that have set the search path.
 
 CREATE OR REPLACE FUNCTION cron_refuse(p text, at int, length int, field text, reason text, suggestion text DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   start int := greatest(0, at - 36);
   line text := regexp_replace(substr(p, start + 1, 72), '[^ -~]', '?', 'g');
@@ -14,7 +15,7 @@ BEGIN
 END $$;
 
 -- Where word w of part n begins, or the part itself (w = 0); from 0 on.
-CREATE OR REPLACE FUNCTION cron_position(p text, n int, w int) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION cron_position(p text, n int, w int) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   parts text[] := string_to_array(p, '|');
   at int := length(array_to_string(parts[:n - 1], '|')) + CASE WHEN n > 1 THEN 1 ELSE 0 END;
@@ -24,7 +25,7 @@ BEGIN
 END $$;
 
 -- A piece of a pattern inside a message: bounded, and as Python shows it.
-CREATE OR REPLACE FUNCTION cron_shown(piece text) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION cron_shown(piece text) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   shown text := CASE WHEN length(piece) > 40 THEN left(piece, 40) || '...' ELSE piece END;
   mark text := CASE WHEN shown ~ '''' AND shown !~ '"' THEN '"' ELSE '''' END;
@@ -37,19 +38,19 @@ BEGIN
   RETURN mark || CASE mark WHEN '''' THEN replace(shown, '''', E'\\''') ELSE shown END || mark;
 END $$;
 
-CREATE OR REPLACE FUNCTION cron_refuse_zone(p text, at int, name text) RETURNS void LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION cron_refuse_zone(p text, at int, name text) RETURNS void LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 BEGIN
   PERFORM cron_refuse(p, at, length(name), 'zone', cron_shown(name) || ' is neither an IANA zone like Europe/Paris nor an offset like +05:30', zone_like(name));
 END $$;
 
-CREATE OR REPLACE FUNCTION cron_refuse_second(p text, n int, words text[], w int, kind int) RETURNS void LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION cron_refuse_second(p text, n int, words text[], w int, kind int) RETURNS void LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   field text := ('{zone,week of year,modifier}'::text[])[kind];
 BEGIN
   PERFORM cron_refuse(p, cron_position(p, n, w), length(words[w]), field, format('%s is the second one; a part has at most one %s', cron_shown(words[w]), field));
 END $$;
 
-CREATE OR REPLACE FUNCTION cron_refuse_macro(p text, at int, name text) RETURNS void LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION cron_refuse_macro(p text, at int, name text) RETURNS void LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   macros text[] := '{@yearly,@annually,@monthly,@weekly,@daily,@midnight,@hourly,@reboot,@every}';
 BEGIN
@@ -57,32 +58,42 @@ BEGIN
     (SELECT m FROM unnest(macros) m WHERE left(m, 3) = lower(left(name, 3)) LIMIT 1));
 END $$;
 
-CREATE OR REPLACE FUNCTION cron_refuse_count(p text, n int, fields text, lo int, size int) RETURNS void LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION cron_refuse_count(p text, n int, words text[], lo int, hi int) RETURNS void LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   start int := cron_position(p, n, lo);
+  count text := CASE hi - lo WHEN 0 THEN '1 field' ELSE format('%s fields', hi - lo + 1) END;
 BEGIN
-  PERFORM cron_refuse(p, start, cron_position(p, n, lo + size - 1) + length(split_part(fields, ' ', -1)) - start, 'pattern',
-    format('%s; a schedule has 5 (minute hour day month weekday), 6 (second first) or 7 (year last)', CASE size WHEN 1 THEN '1 field' ELSE size || ' fields' END));
+  PERFORM cron_refuse(p, start, cron_position(p, n, hi) + length(words[hi]) - start, 'pattern',
+    format('%s; a schedule has 5 (minute hour day month weekday), 6 (second first) or 7 (year last)', count));
 END $$;
 
-CREATE OR REPLACE FUNCTION cron_refuse_item(item text, field text, low int, high int, names text[], p text, at int) RETURNS void
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION cron_refuse_item(item text, field int, p text, at int) RETURNS void LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+DECLARE
+  names text[] := cron_names(field);
 BEGIN
-  PERFORM cron_refuse(p, at, length(item), field, CASE item WHEN '' THEN 'an item of the list is empty'
-    ELSE format('%s is no value, range or step of %s to %s', cron_shown(item), low, high)
+  PERFORM cron_refuse(p, at, length(item), cron_field_name(field), CASE item WHEN '' THEN 'an item of the list is empty'
+    ELSE format('%s is no value, range or step of %s to %s', cron_shown(item), cron_low(field), cron_high(field))
       || CASE WHEN names = '{}' THEN '' ELSE format(' or %s to %s', names[1], names[cardinality(names)]) END END);
 END $$;
 
-CREATE OR REPLACE FUNCTION cron_refuse_name(name text, field text, low int, high int, names text[], p text, at int) RETURNS void
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+-- A number out of bounds, or, where that is NULL, an unknown name.
+CREATE OR REPLACE FUNCTION cron_refuse_value(value text, number int, field int, p text, at int) RETURNS void LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  names text[] := cron_names(field);
+  bounds text := format('%s to %s', cron_low(field), cron_high(field));
+  short text := upper(left(value, 3));
 BEGIN
-  PERFORM cron_refuse(p, at, length(name), field,
-    CASE WHEN names = '{}' THEN format('%s is not a number of %s to %s', cron_shown(name), low, high)
-      ELSE format('%s is not one of %s or %s to %s', cron_shown(name), array_to_string(names, ', '), low, high) END,
-    CASE WHEN upper(left(name, 3)) = ANY (names) THEN upper(left(name, 3)) END);
+  IF number IS NOT NULL THEN
+    PERFORM cron_refuse(p, at, length(value), cron_field_name(field), format('%s is not in %s', cron_shown(value), bounds),
+      CASE WHEN number = cron_high(field) + 1 AND number IN (24, 60) THEN '0' END);          -- 24:00, minute 60
+  END IF;
+  PERFORM cron_refuse(p, at, length(value), cron_field_name(field),
+    CASE WHEN names = '{}' THEN format('%s is not a number of %s', cron_shown(value), bounds)
+      ELSE format('%s is not one of %s or %s', cron_shown(value), array_to_string(names, ', '), bounds) END,
+    CASE WHEN short = ANY (names) THEN short END);
 END $$;
 
-CREATE OR REPLACE FUNCTION cron_refuse_small(item text, field text, p text, at int) RETURNS void LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION cron_refuse_small(item text, field int, p text, at int) RETURNS void LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 BEGIN
-  PERFORM cron_refuse(p, at, length(item), field, 'L and W are written in capitals', upper(item));
+  PERFORM cron_refuse(p, at, length(item), cron_field_name(field), 'L and W are written in capitals', upper(item));
 END $$;

@@ -25,12 +25,19 @@ END $$;
 
 CREATE OR REPLACE FUNCTION explain_years(c bigint[], b int) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
 DECLARE
+  at int := c[b + 22];
   years int[];
-  step int;
+  step int := c[at + 2];
 BEGIN
-  IF c[b + 22] = 0 THEN RETURN NULL; END IF;
-  years := ARRAY(SELECT y FROM generate_series(1970, 3000) y WHERE cron_has_year(c, b, y) ORDER BY y);
-  step := explain_step(years);
+  IF at = 0 THEN RETURN NULL; END IF;
+  IF step = 0 THEN                                       -- a list
+    years := ARRAY(SELECT 1970 + 62 * k + bit FROM generate_series(0, (c[at + 1]::int - 1970) / 62) k, unnest(explain_bits(c[at + 3 + k])) bit ORDER BY k, bit);
+    step := explain_step(years);
+  ELSIF step = 1 AND c[at + 1] - c[at] > 1 THEN
+    RETURN format('from %s to %s', c[at], c[at + 1]);
+  ELSE
+    years := ARRAY(SELECT generate_series(c[at], c[at + 1], step));
+  END IF;
   IF step > 1 AND cardinality(years) > 4 THEN
     RETURN format('in every %s year from %s to %s', explain_ordinal(step), years[1], years[cardinality(years)]);
   END IF;
@@ -75,11 +82,11 @@ DECLARE
   specials text[];
   is_run boolean;
 BEGIN
-  specials := ARRAY(SELECT 'the working day nearest to the ' || explain_ordinal(d + 1) FROM unnest(explain_bits(c[b + 18])) d ORDER BY d)
+  specials := CASE WHEN (c[b + 16] | c[b + 17] | c[b + 18]) = 0 THEN '{}' ELSE ARRAY(SELECT 'the working day nearest to the ' || explain_ordinal(d + 1) FROM unnest(explain_bits(c[b + 18])) d ORDER BY d)
     || ARRAY(SELECT CASE WHEN before = 0 THEN CASE WHEN workday THEN 'the last working day' ELSE 'the last day' END
           ELSE format('%sthe %s to last day', CASE WHEN workday THEN 'the working day nearest to ' ELSE '' END, explain_ordinal(before + 1)) END
         FROM (SELECT 30 - d AS before, false AS workday FROM unnest(explain_bits(c[b + 16])) d UNION ALL SELECT 30 - d, true FROM unnest(explain_bits(c[b + 17])) d) l
-        ORDER BY before, workday);
+        ORDER BY before, workday) END;
   is_run := cardinality(items) = 1 AND specials = '{}' AND items[1] LIKE '% to the %' AND items[1] NOT LIKE 'every%';
   RETURN format('%s %s %s', CASE WHEN is_run THEN 'from' ELSE 'on' END, explain_list(items || specials), explain_of_months(c[b + 8]));
 END $$;

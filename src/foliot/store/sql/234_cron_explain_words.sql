@@ -50,8 +50,14 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION explain_bits(mask bigint) RETURNS int[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  bits int[] := '{}';
 BEGIN
-  RETURN ARRAY(SELECT i FROM generate_series(0, 62) i WHERE (mask >> i) & 1 = 1 ORDER BY i);
+  WHILE mask <> 0 LOOP
+    bits := bits || cron_lowest(mask);
+    mask := mask & (mask - 1);
+  END LOOP;
+  RETURN bits;
 END $$;
 
 -- The distance of evenly spaced values, of which there are at least three.
@@ -63,13 +69,18 @@ BEGIN
   RETURN CASE WHEN cardinality(numbers) > 2 THEN numbers[2] - numbers[1] END;
 END $$;
 
--- The names of numbers, with runs of three and more drawn together: `1`, `5 to 9`.
+-- The names of numbers in order, with runs of three and more drawn together: `1`, `5 to 9`.
 CREATE OR REPLACE FUNCTION explain_spans(numbers int[], names text[]) RETURNS text[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
+DECLARE
+  first int := 1;                                        -- of a run, and its last
+  last int;
+  spans text[] := '{}';
 BEGIN
-  RETURN ARRAY(
-    SELECT t.told
-    FROM (SELECT r.run, array_agg(r.name ORDER BY r.number) AS found
-        FROM (SELECT u.number, u.name, u.number - row_number() OVER (ORDER BY u.number) AS run FROM unnest(numbers, names) u(number, name)) r GROUP BY r.run) g,
-      unnest(CASE WHEN cardinality(g.found) > 2 THEN ARRAY[format('%s to %s', g.found[1], g.found[cardinality(g.found)])] ELSE g.found END) WITH ORDINALITY t(told, i)
-    ORDER BY g.run, t.i);
+  WHILE first <= cardinality(numbers) LOOP
+    last := first;
+    WHILE numbers[last + 1] = numbers[last] + 1 LOOP last := last + 1; END LOOP;
+    spans := spans || CASE WHEN last - first > 1 THEN ARRAY[format('%s to %s', names[first], names[last])] ELSE names[first:last] END;
+    first := last + 1;
+  END LOOP;
+  RETURN spans;
 END $$;

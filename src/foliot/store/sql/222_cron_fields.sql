@@ -1,0 +1,233 @@
+-- The five to seven fields: lists of numbers, names, ranges and steps. A list becomes a mask with bit n for the value n.
+--
+-- Fields are told by numbers: 1 second, 2 minute, 3 hour, 4 day of month, 5 month, 6 day of week, 7 year, 8 week of year; and what stands inside of
+-- specials: 9 n of L-n, 10 n of d#n and dWn. What they may hold is told by expressions that PostgreSQL puts in place of the calls.
+
+CREATE OR REPLACE FUNCTION cron_field_name(field int) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN ('{second,minute,hour,day of month,month,day of week,year,week of year,day of month,day of week}'::text[])[field];
+
+CREATE OR REPLACE FUNCTION cron_low(field int) RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN ('{0,0,0,1,1,0,1970,1,1,1}'::int[])[field];
+
+CREATE OR REPLACE FUNCTION cron_high(field int) RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN ('{59,59,23,31,12,7,3000,53,30,5}'::int[])[field];
+
+-- After how many values a range goes on from the lowest; 0: it may not run backwards.
+CREATE OR REPLACE FUNCTION cron_cycle(field int) RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN ('{60,60,24,0,12,7,0,53,0,0}'::int[])[field];
+
+-- Names of the values from the lowest on.
+CREATE OR REPLACE FUNCTION cron_names(field int) RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE field WHEN 5 THEN '{JAN,FEB,MAR,APR,MAY,JUN,JUL,AUG,SEP,OCT,NOV,DEC}' WHEN 6 THEN '{SUN,MON,TUE,WED,THU,FRI,SAT}' ELSE '{}'::text[] END;
+
+CREATE OR REPLACE FUNCTION cron_fields(
+  p text, n int, words text[], lo int, hi int, count int, tail int, own int, zone int, dst text, weeks bigint, modifier bigint[]
+) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  m int := CASE hi - lo WHEN 4 THEN lo ELSE lo + 1 END;  -- which word the minutes are
+  second text := CASE hi - lo WHEN 4 THEN '0' ELSE words[lo] END;
+  minute text := words[m];
+  hour text := words[m + 1];
+  of_month text := words[m + 2];
+  month text := words[m + 3];
+  of_week text := words[m + 4];
+  seconds bigint := cron_simple(second, 1);
+  minutes bigint := cron_simple(minute, 2);
+  hours bigint := cron_simple(hour, 3);
+  days bigint := cron_simple(of_month, 4);
+  months bigint := cron_simple(month, 5);
+  weekdays bigint := cron_simple(of_week, 6);   -- bit 7 is Sunday, too
+  month_specials bigint[];
+  week_specials bigint[];
+  years bigint[];
+  plus int := 0;                                         -- + before the weekdays
+  by_interval boolean := minute ^@ '*' OR hour ^@ '*' OR second ^@ '*';
+  said int := CASE WHEN of_month = '*' OR of_month = '?' THEN 0 ELSE 2 END + CASE WHEN of_week = '*' OR of_week = '?' THEN 0 ELSE 4 END;
+BEGIN
+  IF hi - lo NOT BETWEEN 4 AND 6 THEN PERFORM cron_refuse_count(p, n, words, lo, hi); END IF;
+  IF seconds IS NULL THEN seconds := cron_list(second, 1, p, n, lo, 0); END IF;
+  IF minutes IS NULL THEN minutes := cron_list(minute, 2, p, n, m, 0); END IF;
+  IF hours IS NULL THEN hours := cron_list(hour, 3, p, n, m + 1, 0); END IF;
+  IF days IS NULL THEN
+    IF translate(of_month, '?LWlw', '') = of_month THEN
+      days := cron_list(of_month, 4, p, n, m + 2, 0);
+    ELSIF of_month = '?' THEN
+      days := 4294967294;
+    ELSE
+      month_specials := cron_month_specials(of_month, p, n, m + 2);
+      days := month_specials[1];
+    END IF;
+  END IF;
+  IF weekdays IS NULL THEN
+    plus := CASE WHEN of_week ^@ '+' THEN 1 ELSE 0 END;
+    of_week := substr(of_week, 1 + plus);
+    IF strpos(of_week, '#') > 0 OR of_week ~ '[Ll]|[Ww][0-9]' THEN
+      week_specials := cron_week_specials(of_week, p, n, m + 4, plus);
+      weekdays := week_specials[1];
+    ELSIF said < 4 THEN
+      weekdays := 127;
+    ELSE
+      weekdays := cron_list(of_week, 6, p, n, m + 4, plus);
+    END IF;
+  END IF;
+  IF months IS NULL THEN months := cron_list(month, 5, p, n, m + 3, 0); END IF;
+  IF hi - lo = 6 AND words[hi] <> '*' THEN years := cron_years(words[hi], p, n, hi); END IF;
+  RETURN ARRAY[
+    0,
+    zone,
+    said + by_interval::int,
+    CASE WHEN zone < 0 THEN 0 WHEN dst = 'default' THEN by_interval::int WHEN dst = 'skip' THEN 2 WHEN dst = 'both' THEN 3 ELSE 0 END,
+    seconds,
+    minutes,
+    hours,
+    ((months >> 3) | (months << 9)) & 4095,
+    days >> 1,
+    ((weekdays | (weekdays >> 7)) & 127) * 34630287489,
+    CASE WHEN said = 6 AND plus = 0 THEN 1 ELSE 0 END,
+    cron_lowest(hours) * 3600 + cron_lowest(minutes) * 60 + cron_lowest(seconds),
+    cron_highest(hours) * 3600 + cron_highest(minutes) * 60 + cron_highest(seconds),
+    weeks,
+    CASE WHEN weeks = 0 AND month_specials IS NULL AND week_specials IS NULL THEN 0 ELSE 1 END,
+    coalesce(month_specials[2], 0), coalesce(month_specials[3], 0), coalesce(month_specials[4], 0),
+    coalesce(week_specials[2], 0), coalesce(week_specials[3], 0), coalesce(week_specials[4], 0),
+    CASE WHEN years IS NULL THEN 0 ELSE tail END,
+    CASE WHEN modifier IS NULL THEN 0 WHEN years IS NULL THEN tail ELSE tail + cardinality(years) END,
+    0, 0, count, own] || years || modifier;
+END $$;
+
+CREATE OR REPLACE FUNCTION cron_lowest(mask bigint) RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN bit_count(((mask & -mask) - 1)::bit(64))::int;
+
+CREATE OR REPLACE FUNCTION cron_highest(mask bigint) RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN width_bucket(mask, '{1,2,4,8,16,32,64,128,256,512,1024,2048,4096,8192,16384,32768,65536,131072,262144,524288,1048576,2097152,4194304,8388608,16777216,33554432,67108864,134217728,268435456,536870912,1073741824,2147483648,4294967296,8589934592,17179869184,34359738368,68719476736,137438953472,274877906944,549755813888,1099511627776,2199023255552,4398046511104,8796093022208,17592186044416,35184372088832,70368744177664,140737488355328,281474976710656,562949953421312,1125899906842624,2251799813685248,4503599627370496,9007199254740992,18014398509481984,36028797018963968,72057594037927936,144115188075855872,288230376151711744,576460752303423488}'::bigint[]) - 1;
+
+-- Every step-th bit of 62, from bit 0 on. PostgreSQL puts the expression in place of the call.
+CREATE OR REPLACE FUNCTION cron_steps(step int) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN step < 62 THEN ('{4611686018427387903,1537228672809129301,1317624576693539401,1229782938247303441,1190112520884487201,1171221845949812801,72624976668147841,72340172838076673,18049651735527937,1154048505100108801,36046397799139329,1153203048319815681,4504149450301441,72061992352890881,1152956690052710401,281479271743489,2251816993685505,18014467229220865,144115462954287105,1152922604119523329,4398048608257,17592190238721,70368752566273,281474993487873,1125899940397057,4503599694479361,18014398643699713,72057594306363393,288230376688582657,1152921505680588801,2147483649,4294967297,8589934593,17179869185,34359738369,68719476737,137438953473,274877906945,549755813889,1099511627777,2199023255553,4398046511105,8796093022209,17592186044417,35184372088833,70368744177665,140737488355329,281474976710657,562949953421313,1125899906842625,2251799813685249,4503599627370497,9007199254740993,18014398509481985,36028797018963969,72057594037927937,144115188075855873,288230376151711745,576460752303423489,1152921504606846977,2305843009213693953}'::bigint[])[step] ELSE 1 END;
+
+-- How a number of the field is written, as a regular expression.
+CREATE OR REPLACE FUNCTION cron_number(field int) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN ('{0*[0-5]?[0-9],0*[0-5]?[0-9],0*([01]?[0-9]|2[0-3]),0*([1-9]|[12][0-9]|3[01]),0*([1-9]|1[0-2]),0*[0-7],NULL,0*([1-9]|[1-4][0-9]|5[0-3])}'::text[])[field];
+
+-- A number of one or two digits that the field may hold, else NULL.
+CREATE OR REPLACE FUNCTION cron_digits(value text, field int) RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN octet_length(value) IN (1, 2) AND translate(value, '0123456789', '') = '' AND value::int BETWEEN cron_low(field) AND cron_high(field) THEN value::int END;
+
+-- From one value to another; across the end of the cycle, if they run backwards and there is one.
+CREATE OR REPLACE FUNCTION cron_from_to(first int, last int, field int) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN coalesce(
+  nullif(((2::bigint << last) - 1) & (-1::bigint << first), 0),
+  CASE WHEN cron_cycle(field) > 0 THEN (((2::bigint << last) - 1) | (-1::bigint << first)) & ((2::bigint << cron_high(field)) - (1::bigint << cron_low(field))) END);
+
+-- What most fields are, and most items of lists: *, a number or two, a range, some with a step. NULL for anything else, right or wrong. PostgreSQL puts the
+-- expression in place of the call, and works out what is constant in it.
+CREATE OR REPLACE FUNCTION cron_simple(word text, field int) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE
+  WHEN word = '*' THEN (2::bigint << cron_high(field)) - (1::bigint << cron_low(field))
+  WHEN octet_length(word) NOT BETWEEN 1 AND 9 THEN NULL
+  WHEN translate(word, '0123456789', '') = '' THEN CASE WHEN word::int BETWEEN cron_low(field) AND cron_high(field) THEN 1::bigint << word::int END
+  WHEN strpos(word, ',') > 0 THEN
+    CASE WHEN word ~ ('^' || cron_number(field) || ',' || cron_number(field) || '$') THEN (1::bigint << split_part(word, ',', 1)::int) | (1::bigint << split_part(word, ',', 2)::int) END
+  WHEN word ^@ '*/' THEN CASE WHEN word ~ '^[*]/[1-9][0-9]?$' THEN (cron_steps(substr(word, 3)::int) << cron_low(field)) & ((2::bigint << cron_high(field)) - 1) END
+  WHEN strpos(word, '-') = 0 THEN
+    CASE WHEN strpos(word, '/') > 0 AND word ~ ('^' || cron_number(field) || '/[1-9][0-9]?$')
+      THEN (cron_steps(split_part(word, '/', 2)::int) << split_part(word, '/', 1)::int) & ((2::bigint << cron_high(field)) - 1) END
+  WHEN strpos(word, '/') = 0 AND word ~ ('^' || cron_number(field) || '-' || cron_number(field) || '$')
+    THEN cron_from_to(split_part(word, '-', 1)::int, split_part(word, '-', 2)::int, field)
+  END;
+
+CREATE OR REPLACE FUNCTION cron_named(name text, field int) RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN cron_low(field) - 1 + array_position(cron_names(field), upper(name));
+
+-- What most other items of lists are, as {first, last, step}: a range with a step, or of names, or a name. NULL, or with a NULL inside, for anything else.
+CREATE OR REPLACE FUNCTION cron_simple_row(item text, field int) RETURNS int[] LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE
+  WHEN item < 'A' THEN
+    CASE WHEN item ~ ('^' || cron_number(field) || '-' || cron_number(field) || '/[1-9][0-9]?$')
+        AND (cron_cycle(field) > 0 OR split_part(item, '-', 1)::int <= split_part(split_part(item, '/', 1), '-', 2)::int)
+      THEN ARRAY[split_part(item, '-', 1)::int, split_part(split_part(item, '/', 1), '-', 2)::int, split_part(item, '/', 2)::int] END
+  WHEN octet_length(item) = 3 THEN ARRAY[cron_named(item, field), cron_named(item, field), 1]
+  WHEN item ~ '^[A-Za-z]{3}-[A-Za-z]{3}(/[1-9][0-9]?)?$'
+    THEN ARRAY[cron_named(left(item, 3), field), cron_named(substr(item, 5, 3), field), coalesce(nullif(split_part(item, '/', 2), ''), '1')::int]
+  END;
+
+-- A comma-separated list.
+CREATE OR REPLACE FUNCTION cron_list(word text, field int, p text, n int, w int, skip int) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+DECLARE
+  item text;
+  mask bigint := 0;
+BEGIN
+  FOREACH item IN ARRAY CASE WHEN length(word) BETWEEN 1 AND 59 THEN string_to_array(word, ',') ELSE cron_items(word) END LOOP
+    mask := mask | coalesce(cron_simple(item, field), cron_row(cron_simple_row(item, field), field), cron_row(cron_item(item, word, field, p, n, w, skip), field));
+  END LOOP;
+  RETURN mask;
+END $$;
+
+-- The values of {first, last, step}; across the end of the cycle, if that is where the last one is.
+CREATE OR REPLACE FUNCTION cron_row(range int[], field int) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+DECLARE
+  first int := range[1];
+  last int := range[2];
+  step int := range[3];
+  top int := cron_low(field) + cron_cycle(field) - 1;
+  again int;                                             -- where it goes on, in step
+BEGIN
+  IF first > last AND first > top THEN first := first - cron_cycle(field); END IF;         -- Sunday as 7
+  IF first <= last THEN RETURN (cron_steps(step) << first) & ((2::bigint << last) - 1); END IF;
+  again := first + ((top - first) / step + 1) * step - cron_cycle(field);
+  RETURN (cron_steps(step) << first) & ((2::bigint << top) - 1) | CASE WHEN again <= last THEN (cron_steps(step) << again) & ((2::bigint << last) - 1) ELSE 0 END;
+END $$;
+
+-- The items of an empty or a long list in order. It may say the same hundreds of times, which is heard once.
+CREATE OR REPLACE FUNCTION cron_items(word text) RETURNS text[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+BEGIN
+  RETURN CASE WHEN word = '' THEN '{""}' ELSE ARRAY(SELECT u.item FROM unnest(string_to_array(word, ',')) WITH ORDINALITY u(item, i) GROUP BY u.item ORDER BY min(u.i)) END;
+END $$;
+
+-- Where the first of such items begins, from 0 on.
+CREATE OR REPLACE FUNCTION cron_item_place(word text, item text) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+BEGIN
+  RETURN strpos(',' || word || ',', ',' || item || ',') - 1;
+END $$;
+
+-- One item of a list as {first, last, step}.
+CREATE OR REPLACE FUNCTION cron_item(item text, word text, field int, p text, n int, w int, skip int) RETURNS int[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+DECLARE
+  slash int := strpos(item, '/');
+  range text := CASE slash WHEN 0 THEN item ELSE left(item, slash - 1) END;
+  dash int := strpos(range, '-');
+  step int := 1;
+  first int;
+  last int;
+BEGIN
+  IF item !~ '^([*]|[0-9A-Za-z]+(-[0-9A-Za-z]+)?)(/[0-9]+)?$' THEN
+    PERFORM cron_refuse_item(item, field, p, cron_position(p, n, w) + skip + cron_item_place(word, item));
+  END IF;
+  IF slash > 0 THEN
+    step := ('0' || left(ltrim(substr(item, slash + 1), '0'), 5))::int;
+    IF step = 0 THEN
+      PERFORM cron_refuse(p, cron_position(p, n, w) + skip + cron_item_place(word, item), length(item), cron_field_name(field), 'a step is at least 1', left(item, slash) || '1');
+    END IF;
+  END IF;
+  IF range = '*' THEN RETURN ARRAY[cron_low(field), cron_high(field), step]; END IF;
+  first := cron_value(CASE dash WHEN 0 THEN range ELSE left(range, dash - 1) END, item, word, field, p, n, w, skip);
+  IF dash = 0 THEN RETURN ARRAY[first, CASE slash WHEN 0 THEN first ELSE cron_high(field) END, step]; END IF;
+  last := cron_value(substr(range, dash + 1), item, word, field, p, n, w, skip + dash);
+  IF first > last AND cron_cycle(field) = 0 THEN
+    PERFORM cron_refuse(p, cron_position(p, n, w) + skip + cron_item_place(word, item), length(item), cron_field_name(field),
+      format('the range %s runs backwards', cron_shown(item)), CASE WHEN slash = 0 THEN format('%s-%s,%s-%s', cron_low(field), last, first, cron_high(field)) END);
+  END IF;
+  RETURN ARRAY[first, last, step];
+END $$;
+
+-- A number within bounds, leading zeros or not, or a name, inside an item.
+CREATE OR REPLACE FUNCTION cron_value(value text, item text, word text, field int, p text, n int, w int, skip int) RETURNS int
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+DECLARE
+  is_number boolean := translate(value, '0123456789', '') = '';
+  number int := CASE WHEN is_number THEN ('0' || left(ltrim(value, '0'), 5))::int ELSE cron_named(value, field) END;
+BEGIN
+  IF number BETWEEN cron_low(field) AND cron_high(field) THEN RETURN number; END IF;
+  PERFORM cron_refuse_value(value, number, field, p, cron_position(p, n, w) + skip + cron_item_place(word, item));
+  RETURN NULL;
+END $$;
