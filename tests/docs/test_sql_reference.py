@@ -22,6 +22,7 @@ INTERNAL = {
     "cancel_runs",
     "chained_slots",
     "check_command",
+    "check_flow",
     "check_isolation",
     "check_outcomes",
     "check_schedule",

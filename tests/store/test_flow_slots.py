@@ -10,6 +10,8 @@ import pytest
 from tests.store.harness import Db, End, Session, refused
 from tests.store.test_tick import add, at, jobs, tick_at, unblock
 
+FLOW = {"jobs": [{"type": "step"}], "ends": [0]}
+
 
 def start_flow(db: Db, session: Session, job: Any, steps: int = 2) -> tuple[list[UUID], UUID]:
     """What the job of a slot does that starts a chain, up to its commit; the steps, and the job that waits for them."""
@@ -25,7 +27,7 @@ def start_flow(db: Db, session: Session, job: Any, steps: int = 2) -> tuple[list
 
 
 def due_flow(db: Db, hour: int, **rule: Any) -> Any:
-    add(db, type="foliot.flow", payload={"jobs": [], "ends": []}, **rule)
+    add(db, type="foliot.flow", payload=FLOW, **rule)
     tick_at(db, at(hour))
 
 
@@ -204,7 +206,29 @@ def test_a_step_that_is_run_again_waits_for_the_end_that_is_just_being_written(d
     assert slot_of(db).outcome is None
 
 
+def test_a_chain_that_is_started_again_has_its_slot_again(db: Db) -> None:
+    due_flow(db, 10)
+    epoch, session = db.node(), db.session()
+    (job,) = db.claim(epoch)
+    for outcome in ("failed", "succeeded"):
+        _, last = start_flow(db, session, job, steps=1)
+        session.commit()
+        assert slot_of(db).job_id == last
+        if outcome == "failed":
+            db.value("reschedule", id=job.id)
+            assert slot_of(db).job_id == last, "the chain is under way"
+            db.value("cancel", id=job.id)
+        run_chain(db, epoch, outcome)
+        db.run(epoch, outcome, error=None if outcome == "succeeded" else FAULT)
+        assert slot_of(db).outcome == outcome
+        if outcome == "failed":
+            db.value("reschedule", id=job.id)
+            assert (slot_of(db).outcome, slot_of(db).job_id) == (None, job.id)
+            (job,) = db.claim(epoch)
+    assert len(db.rows("slots")) == 1
+
+
 def test_a_chain_takes_no_other_payload(db: Db) -> None:
-    add(db, type="foliot.flow", payload={"jobs": [], "ends": []})
+    add(db, type="foliot.flow", payload=FLOW)
     with refused("FO003", "schedule 's' starts a chain, whose steps have their own payloads"):
         db.value("run_schedule", name="s", payload={"jobs": []})

@@ -11,6 +11,11 @@ import pytest
 from tests.store.harness import T0, Db, End, refused
 from tests.store.test_tick import add, at, finish_all, jobs, slots, tick_at
 
+
+def flow(*jobs: dict[str, Any], ends: Any = ()) -> dict[str, Any]:
+    return {"type": "foliot.flow", "payload": {"jobs": [{"type": "step"} | job for job in jobs], "ends": ends}}
+
+
 BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"name": ""}, "FO003", "name must be a text"),
     ({"pattern": "61 * * * *"}, "FO010", "minute: '61' is not in 0 to 59"),
@@ -49,6 +54,15 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"type": None, "command": "SELECT 1", "role": "nobody_knows"}, "FO003", "there is no role 'nobody_knows'"),
     ({"role": "postgres"}, "FO003", "a role is for a command"),
     ({"colour": "red"}, "FO003", "a schedule has no 'colour'"),
+    (flow({"depends_on": [1]}, {"depends_on": [0]}), "FO003", "jobs wait for each other: step"),
+    (flow({"depends_on": [0]}), "FO003", "jobs wait for each other: step"),
+    (flow({"depends_on": [7]}), "FO003", "depends_on names place 7"),
+    (flow({}, ends=[1]), "FO003", "the ends of a chain are places among its jobs, from 0, not 1"),
+    (flow({}, ends=["x"]), "FO003", "the ends of a chain are places among its jobs"),
+    (flow({}, ends=None), "FO003", "the ends of a chain are places among its jobs, from 0"),
+    (flow(), "FO003", "a chain has jobs: a JSON array of at least one"),
+    (flow({"type": None}), "FO003", "a chain has jobs: .* each with its type"),
+    ({"type": "foliot.flow", "payload": {}}, "FO003", "a chain has jobs"),
 ]  # fmt: skip
 
 

@@ -447,6 +447,30 @@ def test_a_slot_that_an_edit_forestalls_is_recorded(db: Db) -> None:
     )
 
 
+@pytest.mark.parametrize("change", [{"pattern": "30 * * * *"}, {"enabled": False}, {"pattern": None, "every": "1 day"}])
+def test_so_are_all_of_them_that_were_due(db: Db, change: dict[str, Any]) -> None:
+    add(db, deadline="1 hour")
+    db.now = at(12)
+    db.call("update_schedule", name="s", changes=change)
+    (row,) = db.rows("slots")
+    assert (row.slot, row.until, row.count, row.due_by) == (at(10), at(12), 3, at(13))
+    assert db.rows("timers")[0].last_slot == at(12)
+
+
+def test_one_that_has_a_twin_of_its_rhythm_is_no_other_after_an_edit(db: Db) -> None:
+    """Two writers who use a new pattern at the same time do not wait for each other."""
+    one, two = db.session(), db.session()
+    one.begin()
+    add(one, "a", pattern="0 10-10 * * *")
+    add(two, "b", pattern="0 10-10 * * *")
+    one.commit()
+    assert len({rule.rhythm for rule in db.rows("schedules")}) == 2
+    db.now = at(10)
+    for name in "ab":
+        db.call("update_schedule", name=name, changes={"description": "d"})
+    assert db.row("tick").fired == 2
+
+
 def test_an_edit_of_other_things_leaves_the_timer_alone(db: Db) -> None:
     add(db)
     db.now = at(10) + timedelta(seconds=1)

@@ -78,6 +78,23 @@ BEGIN
   END IF;
 END $$;
 
+-- A chain that could never be started: its jobs are those that enqueue_many takes, its ends are places among them.
+CREATE OR REPLACE FUNCTION check_flow(name text, payload jsonb) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_variable
+DECLARE
+  jobs jsonb := payload->'jobs';
+  wrong jsonb;
+BEGIN
+  IF coalesce(jsonb_typeof(jobs), '') <> 'array' OR jobs = '[]' OR jsonb_path_exists(jobs, '$[*] ? (@.type() != "object" || !exists(@."type" ? (@.type() == "string")))') THEN
+    PERFORM refuse_schedule(name, 'a chain has jobs: a JSON array of at least one, each with its type');
+  END IF;
+  SELECT e INTO wrong FROM jsonb_path_query(payload, 'lax $.ends[*]') e WHERE jsonb_typeof(e) <> 'number' OR e NOT IN (SELECT to_jsonb(n) FROM generate_series(0, jsonb_array_length(jobs) - 1) n);
+  IF FOUND OR coalesce(jsonb_typeof(payload->'ends'), '') <> 'array' THEN
+    PERFORM refuse_schedule(name, 'the ends of a chain are places among its jobs, from 0' || coalesce(', not ' || wrong::text, ''));
+  END IF;
+  PERFORM refuse_cycle(ARRAY(SELECT j FROM jsonb_populate_recordset(NULL::new_job, ids_for_places(jobs, clock())) j));
+END $$;
+
 CREATE OR REPLACE FUNCTION check_schedule() RETURNS trigger LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
   is_new boolean := TG_OP = 'INSERT';
@@ -95,21 +112,26 @@ BEGIN
   IF NEW.pattern IS NULL THEN
     NEW.rhythm := NULL;
     IF cron_zone(NEW.tz) IS NULL THEN PERFORM cron_refuse_zone(NEW.tz, 0, NEW.tz); END IF;
-  ELSE
+  ELSIF is_new OR (NEW.pattern, NEW.tz, NEW.dst, NEW.start, NEW.created_at) IS DISTINCT FROM (OLD.pattern, OLD.tz, OLD.dst, OLD.start, OLD.created_at) THEN
     NEW.rhythm := rhythm(NEW.pattern, NEW.tz, NEW.dst, coalesce(NEW.start, NEW.created_at));
+  ELSE
+    NEW.rhythm := OLD.rhythm;                            -- not its twin, which would look like another
   END IF;
   NEW.policy := policy(NEW.retry);
   IF NEW.command IS NOT NULL AND (is_new OR NEW.command IS DISTINCT FROM OLD.command) THEN PERFORM check_command(NEW.name, NEW.command); END IF;
+  IF NEW.type = 'foliot.flow' AND (is_new OR (NEW.type, NEW.payload) IS DISTINCT FROM (OLD.type, OLD.payload)) THEN PERFORM check_flow(NEW.name, NEW.payload); END IF;
   IF NOT is_new AND NEW.id <> OLD.id THEN PERFORM refuse_schedule(NEW.name, 'its id stays as it is'); END IF;
   RETURN NEW;
 END $$;
 
--- Sets the timer. What changes a schedule's times holds from now on: a slot that was due and had not run is gone, and recorded so.
+-- Sets the timer. What changes a schedule's times holds from now on: slots that were due and had not run are gone, and recorded so.
 CREATE OR REPLACE FUNCTION arm_schedule() RETURNS trigger LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET timezone = 'UTC' AS $$
 #variable_conflict use_column
 DECLARE
   timer timers;
   due timestamptz;
+  gone int;
+  gone_to timestamptz;
   again boolean;
 BEGIN
   IF TG_OP = 'DELETE' THEN
@@ -128,9 +150,12 @@ BEGIN
   SELECT * INTO timer FROM timers x WHERE x.schedule_id = NEW.id FOR UPDATE;   -- waits for a tick that is at it, and then sees what that did
   due := coalesce(timer.next_run, timer.held);
   IF again AND due <= NEW.updated_at THEN
-    INSERT INTO slots (schedule_id, slot, outcome, reason, fired_at, due_by)
-      VALUES (NEW.id, due, 'missed', 'the schedule was changed before this slot had run', NEW.updated_at, due + NEW.deadline) ON CONFLICT DO NOTHING;
-    timer.last_slot := due;
+    SELECT g.gone + cardinality(g.runs), g.last INTO gone, gone_to
+      FROM due_slots(OLD.rhythm, OLD.every, coalesce(OLD.start, OLD.created_at), OLD.at, due, OLD."end", 'skip', 1, interval '0', NEW.updated_at) g;
+    INSERT INTO slots (schedule_id, slot, until, count, outcome, reason, fired_at, due_by)
+      VALUES (NEW.id, due, CASE WHEN gone > 1 THEN gone_to END, gone, 'missed', CASE WHEN gone = 10000 THEN 'at least so many; ' ELSE '' END
+        || 'the schedule was changed before this slot had run', NEW.updated_at, gone_to + OLD.deadline) ON CONFLICT DO NOTHING;
+    timer.last_slot := gone_to;
   END IF;
   IF again OR due IS NULL OR due > NEW."end" THEN
     due := first_slot(NEW, CASE WHEN NEW.at IS NULL THEN greatest(NEW.updated_at, timer.last_slot)

@@ -197,11 +197,12 @@ BEGIN
       AND s.schedule_id = f.schedule_id AND s.slot = coalesce(f.slot, f.created_at) AND s.job_id = f.id;
 END $$;
 
--- And when it is taken back to run again.
+-- And when it is taken back to run again. The job that starts a chain, too, stands for its slot again, unless the chain is under way.
 CREATE OR REPLACE FUNCTION reopen_slot(schedule_id bigint, slot timestamptz, job_id uuid) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 BEGIN
-  UPDATE slots s SET outcome = NULL, finished_at = NULL, epoch = NULL, error = NULL, reason = NULL,
+  UPDATE slots s SET job_id = reopen_slot.job_id, outcome = NULL, finished_at = NULL, epoch = NULL, error = NULL, reason = NULL,
       started_at = (SELECT s.started_at FROM jobs j WHERE j.id = reopen_slot.job_id AND j.type = 'foliot.flow_end')   -- a chain began when its first step did
-    WHERE s.schedule_id = reopen_slot.schedule_id AND s.slot = reopen_slot.slot AND s.job_id = reopen_slot.job_id;
+    WHERE s.schedule_id = reopen_slot.schedule_id AND s.slot = reopen_slot.slot AND (s.job_id = reopen_slot.job_id
+      OR s.outcome IS NOT NULL AND s.job_id IS NOT NULL AND EXISTS (SELECT FROM jobs j WHERE j.id = reopen_slot.job_id AND j.type = 'foliot.flow'));
 END $$;
