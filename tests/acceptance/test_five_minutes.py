@@ -142,7 +142,7 @@ def test_a_killed_up_loses_nothing_and_leaves_nothing_behind(project: Foliot) ->
         (["worker", "nothing:app"], 4, "no module 'nothing'", "package.module:app"),
         (["worker", "tasks:nobody"], 4, "tasks:nobody is not there", "tasks:app"),
         (["jobs", "enqueue", "tasks.hello", "{name"], 2, "not JSON", "Quote it"),
-        (["jobs", "enqueue", "tasks.hello", '{"nmae": "x"}'], 2, "nmae: extra inputs", "It takes (name: str)"),
+        (["jobs", "enqueue", "tasks.hello", '{"nmae": "x"}'], 2, "nmae is unknown", "It takes (name: str)"),
         (["jobs", "list", "--state", "waiting"], 2, "no state 'waiting'", "queued"),
         (["--database-url", "postgresql://127.0.0.1:1/x", "jobs"], 3, "nothing listens there", "Start PostgreSQL"),
     ],
@@ -174,7 +174,7 @@ def test_a_module_that_breaks_shows_its_own_traceback_and_not_ours(project: Foli
     ("line", "what"),
     [
         ('@app.schedule("0 25 * * *", arguments={"name": "x"})', "hour: '25' is not in 0 to 23"),
-        ('@app.schedule("0 9 * * *")', "name: field required"),
+        ('@app.schedule("0 9 * * *")', "name is missing"),
     ],
     ids=["bad pattern", "missing argument"],
 )

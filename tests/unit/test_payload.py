@@ -246,3 +246,15 @@ def test_what_can_be_no_task_is_refused_when_it_is_declared() -> None:
         app.task(generator)
     with pytest.raises(TypeError, match=r"enqueue_many\(\) takes calls"):
         app.enqueue_many([app.task(retry=Retry())(loose)])
+
+
+def test_what_a_message_says_of_values_is_as_they_are_written() -> None:
+    app = App("postgresql://x/y")
+
+    @app.task(type="paint")
+    def paint(color: Literal["Red", "Blue"]) -> None: ...
+
+    with pytest.raises(InvalidPayload, match="color: input should be 'Red' or 'Blue', not 'red'"):
+        paint.bind("red")  # type: ignore[arg-type]
+    with pytest.raises(InvalidPayload, match="paint: color is missing; colour is unknown"):
+        app.enqueue("paint", {"colour": "Red"})

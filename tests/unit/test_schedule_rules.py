@@ -114,7 +114,7 @@ def test_what_cannot_be_is_refused_where_it_is_written(
 
 
 def test_arguments_that_do_not_fit_the_task_are_refused_where_they_are_written(app: App) -> None:
-    with pytest.raises(InvalidPayload, match=r"report: regoin: extra inputs are not permitted"):
+    with pytest.raises(InvalidPayload, match=r"report: regoin is unknown"):
         app.schedule("@daily", arguments={"regoin": "us"})(app.tasks["report"])
     with pytest.raises(InvalidPayload, match=r"report: total: .* not 'much'"):
         app.schedule("@daily", arguments={"total": "much"})(app.tasks["report"])
@@ -124,7 +124,7 @@ def test_a_task_that_needs_arguments_is_not_scheduled_without(app: App) -> None:
     @app.task
     def needs(what: str) -> None: ...
 
-    with pytest.raises(InvalidPayload, match=r"what: field required"):
+    with pytest.raises(InvalidPayload, match=r"what is missing"):
         app.schedule("@daily")(needs)
 
 

@@ -180,12 +180,17 @@ def _explain(error: ValueError, whole: str = "payload") -> str:
     if not isinstance(error, ValidationError):
         return str(error)
     found = error.errors(include_url=False)
-    lines = [
-        f"{'.'.join(map(str, e['loc'])) or whole}: {e['msg'].lower()}"
-        + ("" if e["type"] == "missing" else f", not {_short(e['input'])}")
-        for e in found[:3]
-    ]
+    lines = [_said(".".join(map(str, each["loc"])) or whole, each) for each in found[:3]]
     return "; ".join(lines) + ("" if len(found) <= 3 else f"; and {len(found) - 3} more")
+
+
+def _said(where: str, error: Any) -> str:
+    if error["type"] == "missing":
+        return f"{where} is missing"
+    if error["type"] == "extra_forbidden":
+        return f"{where} is unknown"
+    said = error["msg"]
+    return f"{where}: {said[:1].lower()}{said[1:]}, not {_short(error['input'])}"
 
 
 def _short(value: object) -> str:
