@@ -433,6 +433,33 @@ async def test_a_transaction_left_open_holds_up_the_end_of_its_own_job_only(benc
     assert sorted(told) == sorted([each.id for each in others] + [job.id] * (ends == "succeeds"))
 
 
+@pytest.mark.parametrize("ends", ["while it waits", "once it is set aside"])
+async def test_a_claim_is_kept_as_long_as_one_of_its_jobs_is_kept_locked(bench: Workbench, ends: str) -> None:
+    """If the node died now, nobody would find that job without its claim."""
+    go_on = {"locked": asyncio.Event(), "other": asyncio.Event()}
+
+    @bench.app.task
+    async def wait(name: str) -> None:
+        await go_on[name].wait()
+
+    locked, other = await bench.app.aenqueue_many([wait.bind("locked"), wait.bind("other")])
+    async with bench.working() as node:
+        await bench.until(lambda: node._worker is not None and len(node.worker.engine.runs) == 2)
+        settler = node.worker.settler
+        with psycopg.connect(bench.url) as operator:
+            operator.execute("SELECT foliot.cancel(%s)", (locked.id,))
+            go_on["locked"].set()
+            await bench.until(lambda: len(settler._under_way if ends == "while it waits" else settler._aside))
+            go_on["other"].set()
+            await other.aresult(timeout=60)
+            await bench.until(lambda: len(settler._aside))
+            held = "SELECT count(*) FROM foliot.jobs JOIN foliot.claims USING (fence) WHERE id = %s"
+            assert bench.sql(held, locked.id) == [(1,)]
+            operator.rollback()
+        await locked.aresult(timeout=60)
+        await bench.until(lambda: bench.sql("SELECT count(*) FROM foliot.claims") == [(0,)])
+
+
 async def test_a_node_that_is_locked_by_an_operator_for_a_while_goes_on_afterwards(
     bench: Workbench, caplog: pytest.LogCaptureFixture
 ) -> None:

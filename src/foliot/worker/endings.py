@@ -54,7 +54,7 @@ class Batch:
         return self.ids + [ending.claimed.id for ending in self.endings]
 
     def without(self, ids: set[bytes]) -> Batch:
-        """Takes these jobs out, and returns them as a batch of their own, which closes their claims itself."""
+        """Takes these jobs out, and returns them as a batch of their own; what is left does not close their claims."""
         taken = Batch(with_results=self.with_results)
         rows = list(zip(self.ids, self.fences, self.started, self.results, strict=True))
         for batch, chosen in ((taken, [r for r in rows if r[0] in ids]), (self, [r for r in rows if r[0] not in ids])):
@@ -64,10 +64,12 @@ class Batch:
         taken.observed = [run for run in self.observed if run.claimed.id in ids]
         self.endings = [ending for ending in self.endings if ending.claimed.id not in ids]
         self.observed = [run for run in self.observed if run.claimed.id not in ids]
-        held = set(taken.all_fences)
-        taken.closed = [fence for fence in self.closed if fence in held]
-        self.closed = [fence for fence in self.closed if fence not in held]
+        self.keep_open(taken.all_fences)
         return taken
+
+    def keep_open(self, fences: list[int]) -> None:
+        """These claims have a job yet."""
+        self.closed = [fence for fence in self.closed if fence not in fences]
 
     def add(self, other: Batch) -> None:
         for mine, more in (

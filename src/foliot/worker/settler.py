@@ -125,7 +125,10 @@ class Settler:
         if len(self._aside) and time.monotonic() >= self._look_again:
             self._look_again = time.monotonic() + LOOK_AGAIN
             locked = await self._kept_locked(self._aside.all_ids)
-            self._next.add(self._aside.without(set(self._aside.all_ids) - locked))
+            back = self._aside.without(set(self._aside.all_ids) - locked)
+            self._next.add(back)
+            for fence in back.all_fences:
+                self._ended(fence)
 
     @property
     def idle(self) -> bool:
@@ -169,7 +172,11 @@ class Settler:
         locked = await self._kept_locked(batch.all_ids)
         for job_id in locked:
             logger.warning("Job %s has ended, but an open transaction keeps its row locked", UUID(bytes=job_id))
-        self._aside.add(batch.without(locked))
+        aside = batch.without(locked)
+        self._aside.add(aside)
+        self._next.keep_open(aside.all_fences)
+        for fence in aside.all_fences:  # not ended after all: without its claim nobody would find it if we died
+            self._open[fence] = self._open.get(fence, 0) + 1
         self._look_again = time.monotonic() + LOOK_AGAIN
         if not locked:
             logger.warning("Settling waits for somebody's open transaction: %s", error)
