@@ -448,3 +448,12 @@ def test_a_syntax_check_leaves_nothing_behind(db: Db) -> None:
         add(db, "a", command="SELEC 1")
     add(db, "b", command="SELECT 1")
     assert db.execute("SELECT 1 FROM pg_proc WHERE proname = 'foliot_parses'") == []
+
+
+def test_psql_alone_catches_up_one_run_a_call(db: Db) -> None:
+    """Each waits for the one before, and a call ends what it runs when it commits."""
+    add(db, command="SELECT 1", missed="catch_up")
+    db.now = at(13)
+    for hour in (10, 11, 12, 13):
+        assert [row.slot for row in db.call("execute_due")] == [at(hour)]
+    assert db.call("execute_due") == []

@@ -37,6 +37,7 @@ DECLARE
   open open_run[];
   waiting uuid[];
   before uuid[];
+  own uuid[];
   stopping uuid[];
   queues text[];
 BEGIN
@@ -98,11 +99,12 @@ BEGIN
   SELECT (SELECT count(*) FROM enqueued), (SELECT array_agg(DISTINCT e.queue) FROM enqueued e WHERE e.wait IS NULL),
     coalesce(sum(w.count) FILTER (WHERE w.outcome = 'missed'), 0), count(*) FILTER (WHERE w.outcome = 'skipped'),
     (SELECT array_agg(b.job_id ORDER BY b.job_id) FROM blocked b), (SELECT array_agg(b.before ORDER BY b.job_id) FROM blocked b),
+    (SELECT array_agg(b.before) FROM blocked b WHERE b.before IN (SELECT e.id FROM enqueued e)),
     (SELECT array_agg(DISTINCT u) FROM blocked b, unnest(b.unfinished) u WHERE b.overlap = 'cancel_previous'),
     coalesce(jsonb_agg(slot_event('schedule_fired', w.schedule_id, w.slot, NULL) ORDER BY w.slot) FILTER (WHERE w.outcome = 'fired'), '[]')
-    INTO fired, queues, missed, skipped, waiting, before, stopping, events FROM written w;
+    INTO fired, queues, missed, skipped, waiting, before, own, stopping, events FROM written w;
   PERFORM wake(q) FROM unnest(queues) q;
-  IF waiting IS NOT NULL THEN PERFORM queue_behind(waiting, before, t); END IF;
+  IF waiting IS NOT NULL THEN PERFORM queue_behind(waiting, before, own, t); END IF;
   IF stopping IS NOT NULL THEN
     events := events || (SELECT coalesce(jsonb_agg(jsonb_build_object('event', 'job_canceled', 'id', c)), '[]') FROM unnest(cancel_runs(stopping, 'the next slot is due', t)) c);
   END IF;
@@ -128,10 +130,11 @@ CREATE OR REPLACE FUNCTION slot_event(event text, schedule_id bigint, slot times
   SELECT jsonb_strip_nulls(jsonb_build_object('event', slot_event.event, 'schedule', s.name, 'tenant', s.tenant, 'slot', slot_event.slot, 'due_by', slot_event.due_by))
   FROM schedules s WHERE s.id = slot_event.schedule_id $$;
 
--- Jobs that were asked to run behind others wait for their end, whatever it is.
-CREATE OR REPLACE FUNCTION queue_behind(children uuid[], parents uuid[], t timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+-- Jobs that were asked to run behind others wait for their end, whatever it is. Those in `own` are as new as they.
+CREATE OR REPLACE FUNCTION queue_behind(children uuid[], parents uuid[], own uuid[], t timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 BEGIN
-  PERFORM add_dependencies(children, parents, array_fill(1, ARRAY[cardinality(children)]), array_fill('all_finished'::text, ARRAY[cardinality(children)]), NULL, t);
+  UPDATE jobs j SET awaited = true WHERE j.id = ANY (queue_behind.own);
+  PERFORM add_dependencies(children, parents, array_fill(1, ARRAY[cardinality(children)]), array_fill('all_finished'::text, ARRAY[cardinality(children)]), own, t);
 END $$;
 
 -- Cancels runs of a schedule; of a chain all that its last job waits for, upon which that one ends, as canceled unless they have all succeeded. Answers with those that
