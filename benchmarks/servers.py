@@ -17,6 +17,7 @@ from foliot.postgres.embedded.account import Account, server_account
 from foliot.postgres.embedded.binaries import Binaries, find_binaries, search
 from foliot.postgres.embedded.binaries_copy import programs_for
 
+MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "port": POSTGRES_PORT,
@@ -24,7 +25,7 @@ SETTINGS = {
     "fsync": "on",
     "synchronous_commit": "on",
     "full_page_writes": "on",
-    "shared_buffers": "1GB",
+    "shared_buffers": f"{MEMORY // 4 // 2**20}MB",  # what PostgreSQL's manual advises to begin with
     "max_wal_size": "8GB",
     "max_connections": 200,
 }

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import psycopg
 
@@ -38,7 +38,8 @@ SETTLE = "SELECT id FROM {schema}.settle(%s::bigint, %s::uuid[], %s::bigint[], c
 ENQUEUE = "SELECT id FROM {schema}.enqueue('type1', jsonb_build_object('number', 1), 'queue1')"
 PROMOTE = "SELECT {schema}.promote(%s::int, now => clock_timestamp() + interval '60 days')"
 WORK = """
-SELECT t.seq_scan, s.heap_blks_read + s.heap_blks_hit + s.idx_blks_read + s.idx_blks_hit
+SELECT t.seq_scan, s.heap_blks_read + s.heap_blks_hit + s.idx_blks_read + s.idx_blks_hit, s.heap_blks_read,
+  ((pg_current_wal_insert_lsn() - '0/0') / 1024)::float8
 FROM pg_stat_user_tables t JOIN pg_statio_user_tables s USING (relid) WHERE relid = '{schema}.jobs'::regclass
 """
 
@@ -83,6 +84,15 @@ def compare(state: str, shallow: Session, deep: Session) -> Run:
     return {**found, f"{state} sequential scans": deep.scans() - scans}
 
 
+class Work(NamedTuple):
+    """What was done with jobs so far: sequential scans, pages touched and, of the table, read; and kB of WAL."""
+
+    scans: int
+    pages: int
+    read: int
+    wal: float
+
+
 class Session:
     """One connection and the node that it speaks for."""
 
@@ -117,21 +127,27 @@ class Session:
 
     def scans(self) -> int:
         """Sequential scans of jobs so far."""
-        return self._work()[0]
+        return self._work().scans
 
     def claim_and_settle(self, size: int) -> Run:
         """A claim of all queues, which take turns to be the first, and the settle of what it got."""
         self._turn += 7
         queues = QUEUES[self._turn % 100 :] + QUEUES[: self._turn % 100]
-        _, touched = self._work()
+        before = self._work()
         claim, rows = _timed(lambda: self.execute(CLAIM, self._epoch, queues, size, size))
-        pages = self._work()[1] - touched
+        work = self._work()
         assert len(rows) == size, f"a claim of {size} got {len(rows)}"
         ids, fences = [row[0] for row in rows], [row[1] for row in rows]
         settle, refused = _timed(lambda: self.execute(SETTLE, self._epoch, ids, fences, fences[:1]))
         assert refused == []
         self.load(size, READY)
-        return {f"claim {size}": claim, f"pages of claim {size}": pages, f"settle {size}": settle}
+        return {
+            f"claim {size}": claim,
+            f"pages of claim {size}": work.pages - before.pages,
+            f"of these, not in memory: {size}": work.read - before.read,
+            f"kB of WAL of claim {size}": work.wal - before.wal,  # with the image of each page that is touched first
+            f"settle {size}": settle,
+        }
 
     def rest(self) -> Run:
         """What else must not depend on the depth."""
@@ -143,11 +159,10 @@ class Session:
         self.execute(SETTLE, self._epoch, [row[0] for row in more], [row[1] for row in more], [more[0][1]])
         return {"claim of nothing": claim, "enqueue": enqueue, f"promote {PROMOTED}": promote}
 
-    def _work(self) -> tuple[int, int]:
-        """Sequential scans of jobs, and its pages that were touched, so far."""
+    def _work(self) -> Work:
         self.execute("SELECT pg_stat_force_next_flush()")
-        [(scans, pages)] = self.execute(WORK)
-        return scans, pages
+        [row] = self.execute(WORK)
+        return Work(*row)
 
 
 def _claims(size: int) -> Operation:
