@@ -32,7 +32,7 @@ READ = f"""
       RETURN true;
     END $$
 """
-LAPS, FINAL_LAPS, SHOWN, KEPT = 5, 50, 6, 12
+LAPS, FINAL_LAPS, SHOWN, KEPT = 5, 200, 6, 12
 PIECES = """* */2 1-5/2 9-3 1,2 007 L LW L-3W 1W MON mon-FRI/2 1#1 FRI#-2 5L 1W2 ? + 2027 */7 1970-3000/3 | @daily
     @every 1s2h TZ:UTC TZ:Asia/Tokyo TZ:+01:00 WOY:1-4 E0D S1Y0W EOD:E0M 0Y0S T0M x MONDAY 99 */0 , / - # é""".split()  # noqa: SIM905
 

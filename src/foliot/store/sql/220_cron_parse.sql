@@ -71,26 +71,42 @@ BEGIN
   RETURN slots || tail;
 END $$;
 
--- Part n of a pattern, of so many characters: its numbers, and what belongs behind those of all parts, where its place is `tail`.
+-- Part n of a pattern, of so many characters: its numbers, and what belongs behind those of all parts, where its place is `tail`. Zone, weeks and modifier
+-- are taken off both ends of its words; the fields are what is left.
 CREATE OR REPLACE FUNCTION cron_part(p text, n int, words text[], size int, count int, tail int, own int, dst text, anchor bigint) RETURNS bigint[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
-  ext int[];                                             -- which words are no fields, then the first and the last that are
-  lo int;
-  hi int;
+  lo int := 1;
+  hi int := cardinality(words);
+  word text;
+  kind int;
+  found int[] := '{0,0,0}'::int[];                       -- which words they are
   zone int := own;
   weeks bigint := 0;
   modifier bigint[];
 BEGIN
-  IF cardinality(words) = 0 THEN
+  IF hi = 0 THEN
     PERFORM cron_refuse(p, cron_position(p, n, 0), size, 'pattern', 'there is nothing here; a schedule has 5, 6 or 7 fields');
   END IF;
-  ext := cron_extension_words(p, n, words);
-  lo := ext[4];
-  hi := ext[5];
-  IF ext[1] > 0 THEN zone := cron_parse_zone(p, n, words, ext[1]); END IF;
-  IF ext[2] > 0 THEN weeks := cron_parse_weeks(p, n, words, ext[2]); END IF;
-  IF ext[3] > 0 THEN modifier := cron_parse_modifier(p, n, words, ext[3]); END IF;
+  WHILE lo <= hi LOOP
+    word := words[lo];
+    kind := cron_extension_kind(word, false);
+    EXIT WHEN kind IS NULL;
+    IF found[kind] > 0 THEN PERFORM cron_refuse_second(p, n, words, lo, kind); END IF;
+    found[kind] := lo;
+    lo := lo + 1;
+  END LOOP;
+  WHILE lo <= hi LOOP
+    word := words[hi];
+    kind := cron_extension_kind(word, true);
+    EXIT WHEN kind IS NULL;
+    IF found[kind] > 0 THEN PERFORM cron_refuse_second(p, n, words, hi, kind); END IF;
+    found[kind] := hi;
+    hi := hi - 1;
+  END LOOP;
+  IF found[1] > 0 THEN zone := cron_parse_zone(p, n, words, found[1]); END IF;
+  IF found[2] > 0 THEN weeks := cron_parse_weeks(p, n, words, found[2]); END IF;
+  IF found[3] > 0 THEN modifier := cron_parse_modifier(p, n, words, found[3]); END IF;
   IF lo <= hi THEN
     IF words[lo] LIKE '@%' THEN
       RETURN cron_macro(p, n, words, lo, hi, count, tail, own, zone, dst, anchor, weeks, modifier);

@@ -9,34 +9,6 @@ RETURN CASE
   WHEN word ^@ 'WOY:' THEN 2
   WHEN word ~ '^[ES](OD:|[0-9])' THEN 3 END;
 
--- Takes zone, weeks and modifier off both ends: the number of the word that is each, or 0, then that of the first and the last that are left.
-CREATE OR REPLACE FUNCTION cron_extension_words(p text, n int, words text[]) RETURNS int[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
-DECLARE
-  lo int := 1;
-  hi int := cardinality(words);
-  found int[] := '{0,0,0}'::int[];
-  word text;
-  kind int;
-BEGIN
-  WHILE lo <= hi LOOP
-    word := words[lo];
-    kind := cron_extension_kind(word, false);
-    EXIT WHEN kind IS NULL;
-    IF found[kind] > 0 THEN PERFORM cron_refuse_second(p, n, words, lo, kind); END IF;
-    found[kind] := lo;
-    lo := lo + 1;
-  END LOOP;
-  WHILE lo <= hi LOOP
-    word := words[hi];
-    kind := cron_extension_kind(word, true);
-    EXIT WHEN kind IS NULL;
-    IF found[kind] > 0 THEN PERFORM cron_refuse_second(p, n, words, hi, kind); END IF;
-    found[kind] := hi;
-    hi := hi - 1;
-  END LOOP;
-  RETURN found || ARRAY[lo, hi];
-END $$;
-
 CREATE OR REPLACE FUNCTION cron_parse_zone(p text, n int, words text[], w int) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   word text := words[w];

@@ -61,7 +61,7 @@ BEGIN
   IF weekdays IS NULL THEN
     plus := CASE WHEN of_week ^@ '+' THEN 1 ELSE 0 END;
     of_week := substr(of_week, 1 + plus);
-    IF strpos(of_week, '#') > 0 OR of_week ~ '[Ll]|[Ww][0-9]' THEN
+    IF translate(of_week, '#Ll', '') <> of_week OR of_week ~ '[Ww][0-9]' THEN
       week_specials := cron_week_specials(of_week, p, n, m + 4, plus);
       weekdays := week_specials[1];
     ELSIF said < 4 THEN
@@ -103,7 +103,7 @@ RETURN width_bucket(mask, '{1,2,4,8,16,32,64,128,256,512,1024,2048,4096,8192,163
 
 -- Every step-th bit of 62, from bit 0 on. PostgreSQL puts the expression in place of the call.
 CREATE OR REPLACE FUNCTION cron_steps(step int) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN CASE WHEN step < 62 THEN ('{4611686018427387903,1537228672809129301,1317624576693539401,1229782938247303441,1190112520884487201,1171221845949812801,72624976668147841,72340172838076673,18049651735527937,1154048505100108801,36046397799139329,1153203048319815681,4504149450301441,72061992352890881,1152956690052710401,281479271743489,2251816993685505,18014467229220865,144115462954287105,1152922604119523329,4398048608257,17592190238721,70368752566273,281474993487873,1125899940397057,4503599694479361,18014398643699713,72057594306363393,288230376688582657,1152921505680588801,2147483649,4294967297,8589934593,17179869185,34359738369,68719476737,137438953473,274877906945,549755813889,1099511627777,2199023255553,4398046511105,8796093022209,17592186044417,35184372088833,70368744177665,140737488355329,281474976710657,562949953421313,1125899906842625,2251799813685249,4503599627370497,9007199254740993,18014398509481985,36028797018963969,72057594037927937,144115188075855873,288230376151711745,576460752303423489,1152921504606846977,2305843009213693953}'::bigint[])[step] ELSE 1 END;
+RETURN coalesce(('{4611686018427387903,1537228672809129301,1317624576693539401,1229782938247303441,1190112520884487201,1171221845949812801,72624976668147841,72340172838076673,18049651735527937,1154048505100108801,36046397799139329,1153203048319815681,4504149450301441,72061992352890881,1152956690052710401,281479271743489,2251816993685505,18014467229220865,144115462954287105,1152922604119523329,4398048608257,17592190238721,70368752566273,281474993487873,1125899940397057,4503599694479361,18014398643699713,72057594306363393,288230376688582657,1152921505680588801,2147483649,4294967297,8589934593,17179869185,34359738369,68719476737,137438953473,274877906945,549755813889,1099511627777,2199023255553,4398046511105,8796093022209,17592186044417,35184372088833,70368744177665,140737488355329,281474976710657,562949953421313,1125899906842625,2251799813685249,4503599627370497,9007199254740993,18014398509481985,36028797018963969,72057594037927937,144115188075855873,288230376151711745,576460752303423489,1152921504606846977,2305843009213693953}'::bigint[])[step], 1);
 
 -- How a number of the field is written, as a regular expression.
 CREATE OR REPLACE FUNCTION cron_number(field int) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -124,8 +124,8 @@ RETURN coalesce(
 CREATE OR REPLACE FUNCTION cron_simple(word text, field int) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE
   WHEN word = '*' THEN (2::bigint << cron_high(field)) - (1::bigint << cron_low(field))
-  WHEN octet_length(word) NOT BETWEEN 1 AND 9 THEN NULL
-  WHEN translate(word, '0123456789', '') = '' THEN CASE WHEN word::int BETWEEN cron_low(field) AND cron_high(field) THEN 1::bigint << word::int END
+  WHEN word = '' OR octet_length(word) > 9 THEN NULL
+  WHEN translate(word, '0123456789', '') = '' THEN CASE WHEN word::int <= cron_high(field) THEN nullif((1::bigint << word::int) & (-1::bigint << cron_low(field)), 0) END
   WHEN strpos(word, ',') > 0 THEN
     CASE WHEN word ~ ('^' || cron_number(field) || ',' || cron_number(field) || '$') THEN (1::bigint << split_part(word, ',', 1)::int) | (1::bigint << split_part(word, ',', 2)::int) END
   WHEN word ^@ '*/' THEN CASE WHEN word ~ '^[*]/[1-9][0-9]?$' THEN (cron_steps(substr(word, 3)::int) << cron_low(field)) & ((2::bigint << cron_high(field)) - 1) END
@@ -157,7 +157,7 @@ DECLARE
   item text;
   mask bigint := 0;
 BEGIN
-  FOREACH item IN ARRAY CASE WHEN length(word) BETWEEN 1 AND 59 THEN string_to_array(word, ',') ELSE cron_items(word) END LOOP
+  FOREACH item IN ARRAY cron_items(word) LOOP
     mask := mask | coalesce(cron_simple(item, field), cron_row(cron_simple_row(item, field), field), cron_row(cron_item(item, word, field, p, n, w, skip), field));
   END LOOP;
   RETURN mask;
@@ -178,17 +178,19 @@ BEGIN
   RETURN (cron_steps(step) << first) & ((2::bigint << top) - 1) | CASE WHEN again <= last THEN (cron_steps(step) << again) & ((2::bigint << last) - 1) ELSE 0 END;
 END $$;
 
--- The items of an empty or a long list in order. It may say the same hundreds of times, which is heard once.
-CREATE OR REPLACE FUNCTION cron_items(word text) RETURNS text[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+-- A long list may say the same hundreds of times, which is heard once.
+CREATE OR REPLACE FUNCTION cron_long_items(word text) RETURNS text[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
 BEGIN
-  RETURN CASE WHEN word = '' THEN '{""}' ELSE ARRAY(SELECT u.item FROM unnest(string_to_array(word, ',')) WITH ORDINALITY u(item, i) GROUP BY u.item ORDER BY min(u.i)) END;
+  RETURN ARRAY(SELECT u.item FROM unnest(string_to_array(word, ',')) WITH ORDINALITY u(item, i) GROUP BY u.item ORDER BY min(u.i));
 END $$;
 
--- Where the first of such items begins, from 0 on.
-CREATE OR REPLACE FUNCTION cron_item_place(word text, item text) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
-BEGIN
-  RETURN strpos(',' || word || ',', ',' || item || ',') - 1;
-END $$;
+-- The items of a list in order. PostgreSQL puts the expression in place of the call.
+CREATE OR REPLACE FUNCTION cron_items(word text) RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN strpos(word, ',') = 0 THEN ARRAY[word] WHEN octet_length(word) < 60 THEN string_to_array(word, ',') ELSE cron_long_items(word) END;
+
+-- Where the first of such items begins, from 0 on. PostgreSQL puts the expression in place of the call.
+CREATE OR REPLACE FUNCTION cron_item_place(word text, item text) RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN strpos(',' || word || ',', ',' || item || ',') - 1;
 
 -- One item of a list as {first, last, step}.
 CREATE OR REPLACE FUNCTION cron_item(item text, word text, field int, p text, n int, w int, skip int) RETURNS int[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$

@@ -21,7 +21,7 @@ DECLARE
   years varbit := 0::bit(1054);
 BEGIN
   IF strpos(word, ',') = 0 THEN RETURN coalesce(cron_simple_years(word), cron_item(word, word, 7, p, n, w, 0)); END IF;
-  FOREACH item IN ARRAY CASE WHEN length(word) BETWEEN 1 AND 59 THEN string_to_array(word, ',') ELSE cron_items(word) END LOOP
+  FOREACH item IN ARRAY cron_items(word) LOOP
     IF octet_length(item) = 4 AND item ~ '^(19[7-9]|2[0-9]{2})[0-9]$' THEN
       years := years | (1::bit(1054) << item::int - 1970);
       CONTINUE;
@@ -46,26 +46,32 @@ BEGIN
     substring(years FROM 63 FOR 62)::bit(62)::bigint, substring(years FROM 1 FOR 62)::bit(62)::bigint];
 END $$;
 
--- {plain days, L-n, L-nW, nW} of a day-of-month field with specials.
+-- {plain days, L-n, L-nW, nW} of a day-of-month field with specials. What most of them are is read first, without a regular expression.
 CREATE OR REPLACE FUNCTION cron_month_specials(word text, p text, n int, w int) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   item text;
-  plain bigint;
   digits text;
+  number int;
+  plain bigint;
   days bigint := 0;
   lasts bigint := 0;
   last_workdays bigint := 0;
   workdays bigint := 0;
-  number int;
 BEGIN
-  FOREACH item IN ARRAY CASE WHEN length(word) BETWEEN 1 AND 59 THEN string_to_array(word, ',') ELSE cron_items(word) END LOOP
-    IF item ^@ 'L' AND item ~ '^L(-[0-9]+)?W?$' THEN
+  FOREACH item IN ARRAY cron_items(word) LOOP
+    number := CASE WHEN item LIKE '%W' THEN cron_digits(left(item, -1), 4) END;
+    IF number IS NOT NULL THEN
+      workdays := workdays | (1::bigint << number - 1);
+    ELSIF item = 'L' THEN
+      lasts := lasts | 1073741824;
+    ELSIF item = 'LW' THEN
+      last_workdays := last_workdays | 1073741824;
+    ELSIF item ~ '^L-[0-9]+W?$' THEN
       digits := translate(item, 'L-W', '');
-      number := CASE WHEN digits = '' THEN 0 ELSE coalesce(cron_digits(digits, 9), cron_value(digits, item, word, 9, p, n, w, 2)) END;
+      number := coalesce(cron_digits(digits, 9), cron_value(digits, item, word, 9, p, n, w, 2));
       IF item LIKE '%W' THEN last_workdays := last_workdays | (1073741824 >> number); ELSE lasts := lasts | (1073741824 >> number); END IF;
-    ELSIF item LIKE '%W' AND item ~ '^[0-9]+W$' THEN
-      digits := rtrim(item, 'W');
-      workdays := workdays | (1::bigint << coalesce(cron_digits(digits, 4), cron_value(digits, item, word, 4, p, n, w, 0)) - 1);
+    ELSIF item ~ '^[0-9]+W$' THEN
+      workdays := workdays | (1::bigint << cron_value(rtrim(item, 'W'), item, word, 4, p, n, w, 0) - 1);
     ELSE
       plain := cron_simple(item, 4);
       IF plain IS NULL THEN
@@ -82,45 +88,49 @@ END $$;
 CREATE OR REPLACE FUNCTION cron_week_specials(word text, p text, n int, w int, skip int) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   item text;
+  mark text;                                             -- what is behind the weekday: L, #L, #n, #-n or Wn
+  value text;
+  day int;
+  number int;
   plain bigint;
   weekdays bigint := 0;
   nth bigint := 0;
   nth_last bigint := 0;
   rows bigint := 0;
-  mark text;                                             -- what is behind the weekday: L, #L, #n, #-n or Wn
-  value text;
-  day int;
-  number int;
 BEGIN
-  FOREACH item IN ARRAY CASE WHEN length(word) BETWEEN 1 AND 59 THEN string_to_array(word, ',') ELSE cron_items(word) END LOOP
-    IF item ~ '^([0-9]+|[A-Za-z]{3})(#?L|#-?[0-9]+|W[0-9]+)$' THEN
+  FOREACH item IN ARRAY cron_items(word) LOOP
+    day := cron_digits(left(item, 1), 6);                -- as it is in most, and their marks
+    mark := substr(item, 2);
+    number := CASE WHEN mark = 'L' THEN 0 WHEN mark LIKE '#_' OR mark LIKE 'W_' AND day < 7 THEN cron_digits(right(mark, 1), 10) END;
+    IF day IS NULL OR number IS NULL THEN
+      IF item !~ '^([0-9]+|[A-Za-z]{3})(#?L|#-?[0-9]+|W[0-9]+)$' THEN
+        plain := cron_simple(item, 6);
+        IF plain IS NULL THEN
+          IF upper(item) ~ '^([0-9]+|[A-Z]{3})(#?L|#-?[0-9]+|W[0-9]+)$' THEN
+            PERFORM cron_refuse_small(item, 6, p, cron_position(p, n, w) + skip + cron_item_place(word, item));
+          END IF;
+          plain := cron_list(item, 6, p, n, w, skip + cron_item_place(word, item));
+        END IF;
+        weekdays := weekdays | plain;
+        CONTINUE;
+      END IF;
       mark := CASE WHEN item >= 'A' THEN substr(item, 4) ELSE ltrim(item, '0123456789') END;
       value := left(item, -length(mark));
       day := coalesce(cron_digits(value, 6), cron_value(value, item, word, 6, p, n, w, skip));
-      IF mark LIKE '%L' THEN
-        nth_last := nth_last | (1::bigint << 28 + day % 7);
-        CONTINUE;
-      ELSIF day = 7 AND mark ^@ 'W' THEN
+      IF day = 7 AND mark ^@ 'W' THEN
         PERFORM cron_refuse(p, cron_position(p, n, w) + skip + cron_item_place(word, item), length(item), 'day of week', 'in a row of the month Sunday is 0, not 7', '0' || mark);
       END IF;
       value := ltrim(mark, 'W#-');
-      number := coalesce(cron_digits(value, 10), cron_value(value, item, word, 10, p, n, w, skip + length(item) - length(value)));
-      IF mark ^@ 'W' THEN
-        rows := rows | (1::bigint << 7 * (number - 1) + (day + 6) % 7);
-      ELSIF mark ^@ '#-' THEN
-        nth_last := nth_last | (1::bigint << 7 * (5 - number) + day % 7);
-      ELSE
-        nth := nth | (1::bigint << 7 * (number - 1) + day % 7);
-      END IF;
+      number := CASE WHEN value = 'L' THEN 0 ELSE coalesce(cron_digits(value, 10), cron_value(value, item, word, 10, p, n, w, skip + length(item) - length(value))) END;
+    END IF;
+    IF number = 0 THEN
+      nth_last := nth_last | (1::bigint << 28 + day % 7);
+    ELSIF mark ^@ 'W' THEN
+      rows := rows | (1::bigint << 7 * (number - 1) + (day + 6) % 7);
+    ELSIF mark ^@ '#-' THEN
+      nth_last := nth_last | (1::bigint << 7 * (5 - number) + day % 7);
     ELSE
-      plain := cron_simple(item, 6);
-      IF plain IS NULL THEN
-        IF upper(item) ~ '^([0-9]+|[A-Z]{3})(#?L|#-?[0-9]+|W[0-9]+)$' THEN
-          PERFORM cron_refuse_small(item, 6, p, cron_position(p, n, w) + skip + cron_item_place(word, item));
-        END IF;
-        plain := cron_list(item, 6, p, n, w, skip + cron_item_place(word, item));
-      END IF;
-      weekdays := weekdays | plain;
+      nth := nth | (1::bigint << 7 * (number - 1) + day % 7);
     END IF;
   END LOOP;
   RETURN ARRAY[weekdays, nth, nth_last, rows];

@@ -18,10 +18,8 @@ END $$;
 CREATE OR REPLACE FUNCTION cron_position(p text, n int, w int) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   parts text[] := string_to_array(p, '|');
-  at int := length(array_to_string(parts[:n - 1], '|')) + CASE WHEN n > 1 THEN 1 ELSE 0 END;
 BEGIN
-  IF w = 0 THEN RETURN at; END IF;
-  RETURN at + regexp_instr(parts[n], E'[^ \t]+', 1, w) - 1;
+  RETURN length(array_to_string(parts[:n - 1], '|')) + CASE n WHEN 1 THEN 0 ELSE 1 END + CASE w WHEN 0 THEN 0 ELSE regexp_instr(parts[n], E'[^ \t]+', 1, w) - 1 END;
 END $$;
 
 -- A piece of a pattern inside a message: bounded, and as Python shows it.
