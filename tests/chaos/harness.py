@@ -295,6 +295,7 @@ class Chaos:
         except psycopg.OperationalError:
             return "nothing"
         self._in(seconds, connection.close)
+        self._open.callback(connection.close)
         connection.isolation_level = isolation
         try:
             return str([str(value) for (value,) in connection.execute(query.encode())])
