@@ -268,3 +268,17 @@ def test_run_on_start_is_once_per_start_of_the_cluster(shop: Shop) -> None:
         assert [slot.kind for slot in app.schedules.history("nightly")] == ["start"]
     with shop("@reboot", run_on_start=True).node():
         until(lambda: app.schedules.get("nightly").runs == 2)
+
+
+def test_when_it_fires_in_english() -> None:
+    app = App("postgresql:///nowhere", name="shop")
+
+    @app.task(type="report")
+    def report() -> None: ...
+
+    app.declare_schedule("a", task=report)
+    app.declare_schedule("b", task=report, run_on_start=True)
+    app.declare_schedule("c", every=90, task=report, run_on_start=True)
+    app.declare_schedule("d", "0 9 * * *", task=report)
+    told = {declared.name: declared.meaning for declared in app.declared}
+    assert told == {"a": "on demand", "b": "when the cluster starts", "c": "every 90 s", "d": "at 09:00 every day"}

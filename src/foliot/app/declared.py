@@ -55,7 +55,8 @@ class Declared:
         if "every" in said:
             return f"every {said['every']:g} s"
         if "pattern" not in said:
-            return f"at {said['at']}" if "at" in said else "on demand"
+            at_start = "when the cluster starts" if said.get("run_on_start") else "on demand"
+            return f"at {said['at']}" if "at" in said else at_start
         return Cron(said["pattern"], said.get("tz", "UTC"), said.get("dst", "default")).explain()
 
     def __repr__(self) -> str:

@@ -80,7 +80,8 @@ def when(found: ScheduleRecord) -> str:
         return f"{found.pattern}{zone}"
     if found.every is not None:
         return f"every {duration(found.every)}"
-    return "on demand" if found.at is None else f"at {local(found.at)}"
+    at_start = "when the cluster starts" if found.run_on_start else "on demand"
+    return at_start if found.at is None else f"at {local(found.at)}"
 
 
 def meaning(found: ScheduleRecord) -> str:
