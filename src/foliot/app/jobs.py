@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import builtins
+from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 from uuid import UUID
 
 from foliot.client import plans, plans_families
 from foliot.model.family import Family
-from foliot.model.job import AttemptRecord, JobFilter, JobRecord, NodeRecord, Pause, QueueCount
+from foliot.model.job import AttemptRecord, JobConditions, JobFilter, JobRecord, NodeRecord, Pause, QueueCount
 from foliot.telemetry.events import tell_canceled
 
 if TYPE_CHECKING:
@@ -29,12 +30,14 @@ class Jobs:
     async def aget(self, id: UUID) -> JobRecord:
         return await self._app.arun(plans.get(id))
 
-    def list(self, wanted: JobFilter = JobFilter()) -> builtins.list[JobRecord]:  # noqa: B008
-        """Newest first; the next page comes after the last id: JobFilter(after=...)."""
-        return self._app.run(plans.find(wanted))
+    def list(self, wanted: JobFilter | None = None, **conditions: Unpack[JobConditions]) -> builtins.list[JobRecord]:
+        """Newest first: `list(state="dead", queue="mail")`, or a JobFilter. The next page is `after=` the last id."""
+        return self._app.run(plans.find(replace(wanted or JobFilter(), **conditions)))
 
-    async def alist(self, wanted: JobFilter = JobFilter()) -> builtins.list[JobRecord]:  # noqa: B008
-        return await self._app.arun(plans.find(wanted))
+    async def alist(
+        self, wanted: JobFilter | None = None, **conditions: Unpack[JobConditions]
+    ) -> builtins.list[JobRecord]:
+        return await self._app.arun(plans.find(replace(wanted or JobFilter(), **conditions)))
 
     def attempts(self, id: UUID) -> builtins.list[AttemptRecord]:
         """Its attempts so far, except a first one that succeeded."""

@@ -72,7 +72,8 @@ def list_(
     for word in state or ():
         if word not in STATES:
             raise Usage(f"There is no state {word!r}.", hint=f"The states are {', '.join(STATES)}.")
-    wanted = JobFilter(state=tuple(state or ()), type=type, queue=queue, tenant=tenant, after=after, limit=limit)
+    states = tuple(each for each in STATES if each in (state or ()))
+    wanted = JobFilter(state=states, type=type, queue=queue, tenant=tenant, after=after, limit=limit)
     found = ctx.obj.run(plans.find(wanted))
     if as_json:
         print_json([asdict(job) for job in found])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 from uuid import UUID
 
 from foliot.model.family import RunIf
-from foliot.model.states import State
+from foliot.model.states import STATES, State
 
 
 class NewJob(NamedTuple):
@@ -154,12 +154,30 @@ class DeadGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFilter:
-    """Which jobs: every condition that is given must hold."""
+    """Which jobs: every condition that is given must hold. `state`: one, or any of several."""
 
-    state: tuple[str, ...] = ()
+    state: State | tuple[State, ...] = ()
     type: str | None = None
     queue: str | None = None
     tenant: str | None = None
     after: UUID | None = None
     message: str | None = None
     limit: int = 50
+
+    def __post_init__(self) -> None:
+        states = (self.state,) if isinstance(self.state, str) else tuple(self.state)
+        if unknown := [state for state in states if state not in STATES]:
+            raise ValueError(f"there is no state {unknown[0]!r}; the states are {', '.join(STATES)}")
+        object.__setattr__(self, "state", states)
+
+
+class JobConditions(TypedDict, total=False):
+    """The same, word by word."""
+
+    state: State | tuple[State, ...]
+    type: str
+    queue: str
+    tenant: str
+    after: UUID
+    message: str
+    limit: int
