@@ -16,7 +16,7 @@
 -- and behind the parts are the years and the modifiers.
 --
 -- Only parse_cron sets the search path, which then holds for all that it calls: setting it anew in each would take a third of the time. It reads any
--- text in less than a millisecond of work, which is why no table is read, no regular expression catches groups (they are slow), where an item stands
+-- text within about a millisecond of work, which is why no table is read, no regular expression catches groups (they are slow), where an item stands
 -- is worked out for errors alone, and what most words are is one expression that PostgreSQL puts in place of a call.
 CREATE OR REPLACE FUNCTION parse_cron(pattern text, tz text DEFAULT 'UTC', dst text DEFAULT 'default', anchor timestamptz DEFAULT '1970-01-01 00:00:00+00')
 RETURNS cron LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
