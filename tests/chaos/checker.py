@@ -262,7 +262,7 @@ def losses_are_counted(case: Case) -> Iterator[str]:
                 yield f"run {row['run']} was lost with a node that is {states[row['epoch']]}"
         elif row["started_at"] is not None:
             streak = 0
-        if streak >= MOST_LOSSES and not case.died_by_loss and case.end is not None:
+        if streak >= MOST_LOSSES and case.end is not None and not (case.died_by_loss or _stopped_by(row, case.end)):
             yield f"was lost {streak} times in a row and lived"
     if case.end is None:
         return
@@ -271,6 +271,11 @@ def losses_are_counted(case: Case) -> Iterator[str]:
     enough = 1 if case.end["max_attempts"] == 1 else MOST_LOSSES
     if case.died_by_loss and not (case.end["lost"] == streak == enough):
         yield f"died of {case.end['lost']} losses, {streak} in a row; {enough} are its end"
+
+
+def _stopped_by(row: Row, end: Row) -> bool:
+    """Lost for the last time when it had been asked to stop: that is its end."""
+    return bool(end["state"] == "canceled" and end["run"] == row["run"])
 
 
 # -- what it did

@@ -82,6 +82,9 @@ def history() -> History:
     story.job("once", "lost", type="once", max_attempts=1)
     story.job("stopped", "failed", type="once", max_attempts=1)["error"] = {"message": "its node stopped while it ran"}
     story.job("poison", "lost", "lost", "lost", type="poison")
+    lost = story.job("asked", "lost", "lost", "lost", type="long")
+    lost["state"] = "canceled"
+    story.history.cancels["asked"].append(Cancel("asked", lost["finished_at"].timestamp() - 1.5, "running"))
     story.job("doomed", "failed", "failed", "failed", type="doomed", max_attempts=3)
     story.job("keyed", "succeeded", key="k")
     story.history.sent["second"] = Sent("second", "quick", "k", fate="acknowledged", answers=[("keyed", False)])
@@ -148,6 +151,10 @@ def _cancel_uncalled(h: History) -> None:
 
 def _kill_an_innocent(h: History) -> None:
     _end(h, "plain").update(state="dead", outcome="failed", max_attempts=1)
+
+
+def _live_on_after_three_losses(h: History) -> None:
+    _end(h, "asked").update(run=4)
 
 
 def _do_not_run_again_what_may(h: History) -> None:
@@ -300,6 +307,7 @@ PLANTED: list[tuple[Callable[[History], Any], str, str]] = [
     (_never_finish, "each_job_ends_once", "plain"),
     (_cancel_uncalled, "it_ends_as_its_handler_says", "long"),
     (_kill_an_innocent, "it_ends_as_its_handler_says", "plain"),
+    (_live_on_after_three_losses, "losses_are_counted", "asked"),
     (_do_not_run_again_what_may, "it_ends_as_its_handler_says", "stopped"),
     (_let_the_doomed_succeed, "it_ends_as_its_handler_says", "doomed"),
     (_run_again_after_a_request_to_stop, "a_canceled_job_is_never_requeued", "long"),
