@@ -83,6 +83,7 @@ CREATE TABLE declarations (
 );
 CREATE INDEX declarations_epoch ON declarations (epoch);
 ALTER TABLE nodes ADD COLUMN declared_at timestamptz;    -- when it said what its code declares; NULL: it never did
+CREATE INDEX nodes_instance ON nodes (instance);         -- the nodes that one process was
 
 CREATE TABLE slots (
   schedule_id bigint NOT NULL,
