@@ -16,7 +16,6 @@ import pytest
 import foliot
 from foliot import Retry, current_job
 from foliot.node import Node
-from foliot.store import line
 from foliot.worker import floors
 from foliot.worker import worker as worker_module
 from foliot.worker.engine import Capacity
@@ -232,11 +231,9 @@ async def test_a_claim_that_arrives_late_is_found_and_given_back(bench: Workbenc
 # -- settling
 
 
-async def test_thousands_of_ends_that_wait_are_not_the_end_of_claiming(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_thousands_of_ends_that_wait_are_not_the_end_of_claiming(bench: Workbench) -> None:
     """The locked one is not set aside within this test, however long the others take."""
-    monkeypatch.setitem(line._PATIENT_WITH_LOCKS, "lock_timeout", "5min")
+    bench.sql("ALTER FUNCTION foliot.settle SET lock_timeout = '5min'")
     locked = asyncio.Event()
     blocker = await psycopg.AsyncConnection.connect(bench.url)
 
@@ -512,6 +509,31 @@ async def test_nothing_above_the_floors_is_not_nothing(bench: Workbench, monkeyp
 def pooler(server: Server) -> Iterator[Pooler]:
     with run_pooler(server) as pooler:
         yield pooler
+
+
+async def test_behind_a_pooler_too_a_job_kept_locked_holds_up_no_other(bench: Workbench, pooler: Pooler) -> None:
+    """There no session can be told how long to wait for a lock."""
+    go_on = asyncio.Event()
+
+    @bench.app.task
+    async def held() -> None:
+        await go_on.wait()
+
+    @bench.app.task
+    async def other() -> str:
+        return "ran"
+
+    job = await held.aenqueue()
+    async with bench.working(url=pooler.url(urlsplit(bench.url).path.lstrip("/")), listen_url=None) as node:
+        await bench.until(lambda: node._worker is not None and node.worker.engine.runs)
+        with psycopg.connect(bench.url) as operator:
+            operator.execute("SELECT FROM foliot.jobs WHERE id = %s FOR UPDATE", (job.id,))
+            go_on.set()
+            await bench.until(lambda: len(node.worker.settler._under_way))
+            assert await (await other.aenqueue()).aresult(timeout=60) == "ran"
+            assert bench.sql("SELECT state FROM foliot.job WHERE id = %s", job.id) == [("running",)]
+            operator.rollback()
+        await job.aresult(timeout=60)
 
 
 async def test_a_whole_node_works_behind_a_pooler_that_shares_sessions(

@@ -11,11 +11,12 @@
 -- `closed` are claims of which the node holds no job any more.
 -- Answers with a row for everything that did not simply succeed; state NULL: refused, not ours any more.
 -- A row in state blocked is a job that waits for some of these: call unblock() with its id next.
+-- Waits two seconds for a job that somebody keeps locked, behind a pooler as well, where a session can set nothing: kept_locked() tells which one.
 CREATE OR REPLACE FUNCTION settle(
   epoch bigint, ids uuid[], fences bigint[], outcomes text[] DEFAULT NULL, ages float8[] DEFAULT NULL, delays interval[] DEFAULT NULL,
   results jsonb[] DEFAULT NULL, errors jsonb[] DEFAULT NULL, closed bigint[] DEFAULT NULL, now timestamptz DEFAULT NULL
 ) RETURNS TABLE (id uuid, state text, run_at timestamptz)
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET lock_timeout = '2s'
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
