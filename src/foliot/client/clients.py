@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Self, TypeVar
+from weakref import WeakSet
 
 import psycopg
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
@@ -22,6 +24,7 @@ from foliot.postgres.connect import AsyncConnection, Connection
 from foliot.store.queries import queries
 
 R = TypeVar("R")
+_OPENED: WeakSet[Client] = WeakSet()  # with a pool, perhaps
 PAUSES = (0.05, 0.2, 0.5, 1.0)  # seconds before an enqueue whose reply was lost is sent again
 BRIEFLY = 2  # seconds
 
@@ -72,6 +75,7 @@ class Client:
                 if self._pool is None or self._pid != os.getpid():
                     self._look()
                     self._pool, self._pid = self._new_pool(), os.getpid()
+                    _OPENED.add(self)
         return self._pool
 
     def recognise(self) -> None:
@@ -175,6 +179,13 @@ class AsyncClient:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+@atexit.register
+def _close_all() -> None:
+    """A pool whose threads are still there when the interpreter ends waits for them, in vain, and complains."""
+    for client in list(_OPENED):
+        client.close()
 
 
 def _no_answer() -> NoDatabase:
