@@ -46,6 +46,7 @@ class Foliot:
         with (
             patch.dict(os.environ, self.environment(), clear=True),
             patch.object(sys, "argv", ["foliot", *words]),
+            patch.object(sys, "path", [*sys.path]),
             chdir(self.directory),
             redirect_stdout(out),
             redirect_stderr(err),
@@ -54,4 +55,12 @@ class Foliot:
                 main()
             except SystemExit as end:
                 code = end.code if isinstance(end.code, int) else int(end.code is not None)
+            finally:
+                self._forget_modules()
         return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
+
+    def _forget_modules(self) -> None:
+        """Of this directory: another project's tasks.py is another module."""
+        for name, module in list(sys.modules.items()):
+            if (getattr(module, "__file__", None) or "").startswith(f"{self.directory}{os.sep}"):
+                del sys.modules[name]
