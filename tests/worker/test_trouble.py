@@ -203,6 +203,47 @@ async def test_what_waits_here_goes_back_when_the_lease_is_in_doubt(bench: Workb
             await job.aresult(timeout=60)
 
 
+async def test_a_node_that_was_lost_does_not_close_the_claim_of_what_still_runs(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handler's own transaction keeps its job from being taken back; if the process died now, only its claim would
+    tell of it."""
+    on_loop, go_on, registers = asyncio.Event(), threading.Event(), asyncio.Event()
+
+    @bench.app.task
+    async def stopped() -> None:
+        await on_loop.wait()
+
+    @bench.app.task
+    def goes_on() -> None:
+        go_on.wait(30)
+
+    async def start_again(self: Any) -> None:
+        await registers.wait()
+        await registered(self)
+
+    registered = worker_module.Worker._start_again
+    monkeypatch.setattr(worker_module.Worker, "_start_again", start_again)
+    await bench.app.aenqueue_many([stopped.bind(), goes_on.bind()])
+    async with bench.working() as node:
+        await bench.until(lambda: node._worker is not None and len(node.worker.engine.runs) == 2)
+        with psycopg.connect(bench.url) as handler:
+            handler.execute("SELECT foliot.guard(id, fence) FROM foliot.jobs WHERE type LIKE '%goes_on'")
+            epoch = node.worker.epoch
+            bench.sql("SELECT foliot.bury(epoch, n) FROM foliot.beats WHERE epoch = %s", epoch)
+            bench.sql("SELECT foliot.reclaim()")
+            node.worker._hear_of_loss(epoch)
+            await bench.until(lambda: len(node.worker.engine.runs) == 1)
+            await node.worker.settler.drained()
+            held = "SELECT count(*) FROM foliot.jobs JOIN foliot.claims USING (fence) WHERE type LIKE '%goes_on'"
+            assert bench.sql(held.replace("%", "%%")) == [(1,)]
+            go_on.set()
+        registers.set()
+        on_loop.set()
+        await bench.until(lambda: bench.sql("SELECT count(*) FROM foliot.finished_jobs") == [(2,)])
+        await bench.until(lambda: bench.sql("SELECT count(*) FROM foliot.claims") == [(0,)])
+
+
 async def test_a_warning_of_an_earlier_epoch_is_no_news(bench: Workbench) -> None:
     async with bench.working() as node:
         await _started(bench, node)
@@ -250,7 +291,7 @@ async def test_thousands_of_ends_that_wait_are_not_the_end_of_claiming(bench: Wo
         await asyncio.wait_for(locked.wait(), 60)
         await bench.app.aenqueue_many([nothing.bind() for _ in range(8000)])
         await bench.until(lambda: node.worker.settler.waiting > 4000)
-        assert set(node.worker.settler._under_way.fences) <= set(node.worker.settler.known_fences)
+        assert set(node.worker.settler._under_way.all_fences) <= set(node.worker.settler.known_fences)
         await blocker.commit()
         await bench.until(lambda: bench.sql("SELECT count(*) FROM foliot.finished_jobs") == [(8001,)])
     await blocker.close()

@@ -44,7 +44,8 @@ class Busy(Refused):
 
 
 _OURS: dict[str, type[FoliotError]] = {"FO001": NodeLost, "FO002": NameTaken, "FO006": NodeDraining}
-_OF_DATA = ("22", "23", "54", "FO003")  # classes: data exception, integrity violation, limit exceeded; and our own
+# Classes: data exceptions and violations, limits, what a trigger raises; and our own.
+_OF_DATA = ("21", "22", "23", "27", "44", "54", "P0", "FO003")
 _OF_LOCKS = "55P03"
 _OF_A_STANDBY = "25006"  # read-only: the primary is elsewhere by now, so look for it again
 

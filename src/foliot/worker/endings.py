@@ -33,49 +33,66 @@ class Settled:
 class Batch:
     """Plain successes as columns, everything else as endings."""
 
-    ids: list[bytes] = field(default_factory=list)
-    fences: list[int] = field(default_factory=list)
+    succeeded: list[Claimed] = field(default_factory=list)
     started: list[float] = field(default_factory=list)
     results: list[bytes | None] = field(default_factory=list)
     endings: list[Ending] = field(default_factory=list)
-    closed: list[int] = field(default_factory=list)
+    closed: list[int] = field(default_factory=list)  # claims of which this batch ends the last jobs
     observed: list[Run] = field(default_factory=list)  # successes that somebody wants to hear of, after commit
     with_results: bool = False
+    refused: Batch | None = None  # the one end that the server did not take: this batch tells it as a failure
 
     def __len__(self) -> int:
-        return len(self.ids) + len(self.endings)
+        return len(self.succeeded) + len(self.endings)
+
+    @property
+    def all_jobs(self) -> list[Claimed]:
+        return self.succeeded + [ending.claimed for ending in self.endings]
 
     @property
     def all_fences(self) -> list[int]:
-        return self.fences + [ending.claimed.fence for ending in self.endings]
+        return [claimed.fence for claimed in self.all_jobs]
 
     @property
     def all_ids(self) -> list[bytes]:
-        return self.ids + [ending.claimed.id for ending in self.endings]
+        return [claimed.id for claimed in self.all_jobs]
 
-    def without(self, ids: set[bytes]) -> Batch:
-        """Takes these jobs out, and returns them as a batch of their own; what is left does not close their claims."""
-        taken = Batch(with_results=self.with_results)
-        rows = list(zip(self.ids, self.fences, self.started, self.results, strict=True))
-        for batch, chosen in ((taken, [r for r in rows if r[0] in ids]), (self, [r for r in rows if r[0] not in ids])):
-            batch.ids, batch.fences = [row[0] for row in chosen], [row[1] for row in chosen]
-            batch.started, batch.results = [row[2] for row in chosen], [row[3] for row in chosen]
-        taken.endings = [ending for ending in self.endings if ending.claimed.id in ids]
-        taken.observed = [run for run in self.observed if run.claimed.id in ids]
-        self.endings = [ending for ending in self.endings if ending.claimed.id not in ids]
-        self.observed = [run for run in self.observed if run.claimed.id not in ids]
-        self.keep_open(taken.all_fences)
+    def take(self, ids: set[bytes]) -> Batch:
+        """Takes these jobs out, and returns them as a batch of their own."""
+        taken = self._part([claimed for claimed in self.all_jobs if claimed.id in ids])
+        rest = self._part([claimed for claimed in self.all_jobs if claimed.id not in ids])
+        self.succeeded, self.started, self.results = rest.succeeded, rest.started, rest.results
+        self.endings, self.observed = rest.endings, rest.observed
         return taken
 
-    def keep_open(self, fences: list[int]) -> None:
-        """These claims have a job yet."""
-        self.closed = [fence for fence in self.closed if fence not in fences]
+    def halves(self) -> tuple[Batch, Batch]:
+        """Copies, which close nothing."""
+        jobs, middle = self.all_jobs, len(self) // 2
+        return self._part(jobs[:middle]), self._part(jobs[middle:])
+
+    def _part(self, jobs: list[Claimed]) -> Batch:
+        chosen = {(claimed.id, claimed.fence) for claimed in jobs}
+        part = Batch(with_results=self.with_results)
+        for claimed, started, result in zip(self.succeeded, self.started, self.results, strict=True):
+            if (claimed.id, claimed.fence) in chosen:
+                part.succeeded.append(claimed)
+                part.started.append(started)
+                part.results.append(result)
+        part.endings = [e for e in self.endings if (e.claimed.id, e.claimed.fence) in chosen]
+        part.observed = [run for run in self.observed if (run.claimed.id, run.claimed.fence) in chosen]
+        return part
+
+    def keep_open(self, fence: int) -> bool:
+        """This claim has a job yet; whether this batch was about to close it."""
+        closes = fence in self.closed
+        if closes:
+            self.closed.remove(fence)
+        return closes
 
     def add(self, other: Batch) -> None:
         for mine, more in (
-            (self.ids, other.ids), (self.fences, other.fences), (self.started, other.started),
-            (self.results, other.results), (self.endings, other.endings), (self.closed, other.closed),
-            (self.observed, other.observed),
+            (self.succeeded, other.succeeded), (self.started, other.started), (self.results, other.results),
+            (self.endings, other.endings), (self.closed, other.closed), (self.observed, other.observed),
         ):  # fmt: skip
             cast("list[object]", mine).extend(more)
         self.with_results |= other.with_results

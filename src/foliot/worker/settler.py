@@ -3,8 +3,11 @@
 Nobody waits for a timer: what ended while the last statement was under way goes into the next one. A reply that was
 lost is no answer, so the batch is sent again; ids refused then are looked up in the history, because it may have been
 us. A batch that the server refuses is halved until the offender is alone, and that one is settled as failed with the
-server's message. A job whose row an open transaction keeps locked is set aside and looked at again every second: one
-forgotten transaction must not keep all others from being settled.
+server's message; if even that is refused, by somebody's trigger, say, it stays claimed and is told again now and then.
+A job whose row an open transaction keeps locked is set aside and looked at again every second: one forgotten
+transaction must not keep all others from being settled.
+
+A claim is closed with the end of its last job, and not before: without its claim nobody would find a job if we died.
 
 What is put back for later is known here first: whoever promotes in this process hears when the first of it is due.
 
@@ -19,6 +22,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -33,6 +37,7 @@ from foliot.worker.run import Claimed, Run
 logger = logging.getLogger("foliot.worker")
 
 LOOK_AGAIN = 1.0  # seconds between two looks at what somebody keeps locked
+TELL_AGAIN = 30.0  # seconds after which the server is told again what it has refused
 DEEPEST_CASCADE = 100  # levels of canceled jobs that are followed at once
 RECENT = 30.0  # seconds; what a worker has noted itself is younger
 AT_ONCE = 1000  # jobs that one look decides
@@ -52,6 +57,8 @@ class Settler:
         self._under_way = Batch()
         self._aside = Batch()  # kept locked by somebody's open transaction
         self._look_again = 0.0
+        self._held: list[Batch] = []  # single ends that the server refuses, in whatever words
+        self._tell_again = 0.0
         self._work = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -61,7 +68,7 @@ class Settler:
 
     @property
     def waiting(self) -> int:
-        return len(self._next) + len(self._aside)
+        return len(self._next) + len(self._aside) + len(self._held)
 
     @property
     def known_fences(self) -> list[int]:
@@ -76,13 +83,12 @@ class Settler:
 
     def forget(self) -> None:
         """The node lost its epoch: nothing it holds is its own any more."""
-        self._next, self._aside = Batch(), Batch()
+        self._next, self._aside, self._held = Batch(), Batch(), []
         self._open.clear()
 
     def succeeded(self, claimed: Claimed, started: float, result: bytes | None) -> None:
         batch = self._next
-        batch.ids.append(claimed.id)
-        batch.fences.append(claimed.fence)
+        batch.succeeded.append(claimed)
         batch.started.append(started)
         batch.results.append(result)
         if result is not None:
@@ -100,32 +106,52 @@ class Settler:
         left = self._open.get(fence, 0) - 1
         if left > 0:
             self._open[fence] = left
-        else:
-            self._open.pop(fence, None)
+        elif left == 0:  # less is a claim of an epoch that was lost: what else it holds we do not know any more
+            del self._open[fence]
             self._next.closed.append(fence)
         self._work.set()
         self._idle.clear()
 
+    def _not_ended(self, batch: Batch) -> None:
+        """These have not ended after all, as far as the database knows: their claims stay open."""
+        for fence in batch.all_fences:
+            if self._under_way.keep_open(fence) or self._next.keep_open(fence) or fence in self._open:
+                self._open[fence] = self._open.get(fence, 0) + 1
+
     async def run(self) -> None:
         while True:
             await self._something_to_do()
-            self._under_way, self._next = self._next, Batch()
-            await self._settle(self._under_way)
-            await self._unblock()
-            self._under_way = Batch()
+            batch, self._next = self._next, Batch()
+            await self._tell(batch)
+            if self._held and time.monotonic() >= self._tell_again:
+                await self._tell_held()
             if not len(self._next) and not len(self._aside):
                 self._idle.set()
             self.on_progress()
 
+    async def _tell(self, batch: Batch) -> None:
+        self._under_way = batch
+        await self._settle(batch)
+        await self._unblock()
+        self._under_way = Batch()
+
+    async def _tell_held(self) -> None:
+        """Each on its own: what is refused again would have its batch halved."""
+        held, self._held = self._held, []
+        for batch in held:
+            for fence in batch.all_fences:
+                self._ended(fence)
+            await self._tell(batch)
+
     async def _something_to_do(self) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_AGAIN if len(self._aside) else None):
+            async with asyncio.timeout(LOOK_AGAIN if len(self._aside) else TELL_AGAIN if self._held else None):
                 await self._work.wait()
         self._work.clear()
         if len(self._aside) and time.monotonic() >= self._look_again:
             self._look_again = time.monotonic() + LOOK_AGAIN
             locked = await self._kept_locked(self._aside.all_ids)
-            back = self._aside.without(set(self._aside.all_ids) - locked)
+            back = self._aside.take(set(self._aside.all_ids) - locked)
             self._next.add(back)
             for fence in back.all_fences:
                 self._ended(fence)
@@ -137,7 +163,7 @@ class Settler:
     @property
     def unheard(self) -> int:
         """Ends of which the database may not know."""
-        return len(self._under_way) + len(self._next) + len(self._aside)
+        return len(self._under_way) + len(self._next) + len(self._aside) + len(self._held)
 
     async def drained(self) -> None:
         """Returns when everything that has ended is known to the database."""
@@ -152,16 +178,18 @@ class Settler:
                 await self._send(batch)
             except Busy as error:
                 await self._set_aside(batch, error)
+            except Refused as error:
+                await self._single_out(batch, error)
             else:
                 return
 
     async def _send(self, batch: Batch) -> None:
         if batch.endings:
-            told = await self._send_endings(batch.endings, [] if batch.ids else batch.closed)
-            batch.endings, batch.closed = [], batch.closed if batch.ids else []
+            told = await self._send_endings(batch.endings, [] if batch.succeeded else batch.closed)
+            batch.endings, batch.closed = [], batch.closed if batch.succeeded else []
             self.on_settled([], told)
-        if batch.ids or batch.closed:
-            refused = await self._send_successes(batch, batch.closed)
+        if batch.succeeded or batch.closed:
+            refused = await self._send_successes(batch)
             if refused:
                 self.on_refused(refused)
             if batch.observed:
@@ -172,15 +200,42 @@ class Settler:
         locked = await self._kept_locked(batch.all_ids)
         for job_id in locked:
             logger.warning("Job %s has ended, but an open transaction keeps its row locked", UUID(bytes=job_id))
-        aside = batch.without(locked)
+        aside = batch.take(locked)
+        self._not_ended(aside)
         self._aside.add(aside)
-        self._next.keep_open(aside.all_fences)
-        for fence in aside.all_fences:  # not ended after all: without its claim nobody would find it if we died
-            self._open[fence] = self._open.get(fence, 0) + 1
         self._look_again = time.monotonic() + LOOK_AGAIN
         if not locked:
             logger.warning("Settling waits for somebody's open transaction: %s", error)
             await self._line.recover()
+
+    async def _single_out(self, batch: Batch, error: Refused) -> None:
+        """Halves what the server refuses until the offender is alone. That one is a failure, of which the server says
+        why; where not even this can be recorded, nothing is."""
+        if len(batch) > 1:
+            for half in batch.halves():
+                await self._settle(half)
+            batch.take(set(batch.all_ids))
+            return
+        if not batch:  # then it is the claims that stay; abandon sees to them
+            logger.error("The server refused to close claims: %s", error)
+            batch.closed = []
+            return
+        job_id = UUID(bytes=batch.all_ids[0])
+        if batch.refused is None:
+            logger.error("The server refused the end of job %s: %s", job_id, error)
+            failure = _failure(batch, error)
+            batch.refused, batch.endings = batch.take(set(batch.all_ids)), [failure]
+        else:
+            told = "Nor can job %s be recorded as failed: it stays claimed here, and its end is told again in %g s: %s"
+            logger.error(told, job_id, TELL_AGAIN, error)
+            batch.take(set(batch.all_ids))
+            self._hold(batch.refused)
+
+    def _hold(self, batch: Batch) -> None:
+        self._not_ended(batch)
+        if not self._held:
+            self._tell_again = time.monotonic() + TELL_AGAIN
+        self._held.append(batch)
 
     async def _kept_locked(self, ids: list[bytes]) -> set[bytes]:
         while True:
@@ -191,33 +246,29 @@ class Settler:
             except (Disconnected, Refused) as error:
                 await self._wait(error)
 
-    async def _send_successes(self, batch: Batch, closed: list[int]) -> list[bytes]:
+    async def _send_successes(self, batch: Batch) -> list[bytes]:
         now = time.monotonic()
-        results = jsonbs(batch.results) if batch.with_results else None
         params = (
             self.epoch,
-            uuids(batch.ids),
-            int8s(batch.fences),
+            uuids([claimed.id for claimed in batch.succeeded]),
+            int8s([claimed.fence for claimed in batch.succeeded]),
             float8s([now - s for s in batch.started]),
-            results,
-            int8s(closed),
+            jsonbs(batch.results) if batch.with_results else None,
+            int8s(batch.closed),
         )
         while True:
             try:
                 rows = await self._line.execute("settle_succeeded", params)
             except (Disconnected, Refused) as error:
-                if isinstance(error, Refused) and error.by_data:
-                    return await self._one_by_one(batch, closed, error)
                 await self._wait(error)
             else:
                 self._waiting += [row[0] for row in rows if row[1] == "blocked"]
                 refused = [row[0] for row in rows if row[1] is None]
-                return await self._not_by_us(dict(zip(batch.ids, batch.fences, strict=True)), refused)
+                return await self._not_by_us(batch.succeeded, refused) if refused else refused
 
-    async def _not_by_us(self, fences: dict[bytes, int], refused: list[bytes]) -> list[bytes]:
+    async def _not_by_us(self, claimed: Iterable[Claimed], refused: list[bytes]) -> list[bytes]:
         """Those we did not end ourselves, by a statement whose reply was lost or in a handler's own transaction."""
-        if not refused:
-            return refused
+        fences = {each.id: each.fence for each in claimed}
         while True:
             try:
                 ours = await self._line.execute("settled_by", (uuids(refused), int8s([fences[i] for i in refused])))
@@ -243,54 +294,17 @@ class Settler:
             query, params = "unblock_any", (RECENT,)
 
     async def _wait(self, error: FoliotError) -> None:
-        """For the database; not for a lock, which may be that of a single job."""
-        if isinstance(error, Busy):
+        """For the database; not where a single job may be the reason."""
+        if isinstance(error, Busy) or (isinstance(error, Refused) and error.by_data):
             raise error
         logger.warning("Settling waits for the database: %s", error)
         await self._line.recover()
-
-    async def _one_by_one(self, batch: Batch, closed: list[int], error: Refused) -> list[bytes]:
-        """Only a result can be what the server refuses of a success."""
-        logger.error("The server refused a batch of %d results: %s", len(batch.ids), error)
-        if len(batch.ids) == 1:
-            return await self._without_result(batch, closed, error)
-        half = len(batch.ids) // 2
-        first = Batch(
-            batch.ids[:half], batch.fences[:half], batch.started[:half], batch.results[:half], with_results=True
-        )
-        second = Batch(
-            batch.ids[half:], batch.fences[half:], batch.started[half:], batch.results[half:], with_results=True
-        )
-        return await self._send_successes(first, []) + await self._send_successes(second, closed)
-
-    async def _without_result(self, batch: Batch, closed: list[int], refusal: Refused) -> list[bytes]:
-        while True:
-            try:
-                rows = await self._line.execute("settle", self._refused_result(batch, closed, refusal))
-                self._waiting += [row[0] for row in rows if row[1] == "blocked"]
-                return [row[0] for row in rows if row[1] is None]
-            except (Disconnected, Refused) as error:
-                await self._wait(error)
-
-    def _refused_result(self, batch: Batch, closed: list[int], error: Refused) -> tuple[Any, ...]:
-        what = {
-            "kind": "permanent",
-            "type": "ResultRefused",
-            "message": f"the database refused the result: {error.message}",
-        }
-        age = time.monotonic() - batch.started[0]
-        return (
-            self.epoch, uuids(batch.ids), int8s(batch.fences), texts(["failed"]), float8s([age]), intervals([None]),
-            jsonbs([None]), jsonbs([orjson.dumps(what)]), int8s(closed),
-        )  # fmt: skip
 
     async def _send_endings(self, endings: list[Ending], closed: list[int]) -> list[Settled]:
         while True:
             try:
                 rows = await self._line.execute("settle", self._ending_params(endings, closed))
             except (Disconnected, Refused) as error:
-                if isinstance(error, Refused) and error.by_data:
-                    return await self._halve(endings, closed, error)
                 await self._wait(error)
             else:
                 self._waiting += [row[0] for row in rows if row[1] == "blocked"]
@@ -300,24 +314,9 @@ class Settler:
 
     async def _settled(self, endings: list[Ending], states: dict[bytes, str | None]) -> list[Settled]:
         refused = [e.claimed.id for e in endings if states.get(e.claimed.id, "succeeded") is None]
-        foreign = await self._not_by_us({e.claimed.id: e.claimed.fence for e in endings}, refused)
+        foreign = await self._not_by_us([e.claimed for e in endings], refused) if refused else refused
         known = [e for e in endings if e.claimed.id not in refused or e.claimed.id in foreign]
         return [Settled(e, states.get(e.claimed.id, "succeeded")) for e in known]
-
-    async def _halve(self, endings: list[Ending], closed: list[int], error: Refused) -> list[Settled]:
-        if len(endings) == 1:
-            (one,) = endings
-            logger.error("The server refused the ending of job %s: %s", UUID(bytes=one.claimed.id), error)
-            if one.error is not None and one.error.get("type") == "EndingRefused":
-                return []  # not even that; a claim that nobody here knows of goes back within a lease
-            one.result, one.delay = None, None
-            one.error = {
-                "type": "EndingRefused",
-                "message": f"the database refused what was to be recorded: {error.message}",
-            }
-            return await self._send_endings(endings, closed)
-        half = len(endings) // 2
-        return await self._send_endings(endings[:half], []) + await self._send_endings(endings[half:], closed)
 
     def _ending_params(self, endings: list[Ending], closed: list[int]) -> tuple[Any, ...]:
         now = time.monotonic()
@@ -332,3 +331,12 @@ class Settler:
             jsonbs([None if e.error is None else orjson.dumps(e.error) for e in endings]),
             int8s(closed),
         )
+
+
+def _failure(one: Batch, refusal: Refused) -> Ending:
+    """What was to be recorded is lost, and why is recorded instead. A job that has succeeded does not run again."""
+    error = {"type": "EndingRefused", "message": f"the database refused what was to be recorded: {refusal.message}"}
+    if one.endings:
+        return replace(one.endings[0], result=None, delay=None, error=error)
+    run = one.observed[0] if one.observed else None
+    return Ending(one.succeeded[0], "failed", one.started[0], error={"kind": "permanent"} | error, run=run)

@@ -1,0 +1,108 @@
+"""Ends that the server refuses, here by a trigger of the user's: the others are told, and no job loses its claim."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from foliot import Retry
+from foliot.app.task import Task
+from foliot.worker import settler as settler_module
+from tests.worker.conftest import Workbench
+
+UNFOUND = """
+    SELECT j.id FROM foliot.jobs j WHERE j.fence <> 0
+      AND NOT EXISTS (SELECT FROM foliot.claims c WHERE c.fence = j.fence AND j.id = ANY (c.job_ids))
+"""
+"""Jobs that nobody would find if their node died."""
+FUNCTION = """
+    CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+      $$ BEGIN RAISE EXCEPTION USING MESSAGE = format('no %%s for you', TG_OP); END $$
+"""
+TRIGGER = """
+    CREATE TRIGGER refuse BEFORE {when} FOR EACH ROW WHEN ({row}.payload->>'n' = '3' {also}) EXECUTE FUNCTION refuse()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_unfound(bench: Workbench) -> Iterator[None]:
+    yield
+    assert bench.sql(UNFOUND) == []
+
+
+def refuse(bench: Workbench, when: str, also: str = "") -> None:
+    row = "NEW" if when.startswith("INSERT") else "OLD"
+    bench.sql(FUNCTION)
+    bench.sql(TRIGGER.format(when=when, row=row, also=also))
+
+
+async def five_at_once(
+    bench: Workbench, fails: Callable[[int], bool] = lambda n: False
+) -> tuple[list[Any], Task[..., Any]]:
+    """Jobs that end together, in one batch, and the task for more."""
+    gathered = asyncio.Barrier(5)
+
+    @bench.app.task(retry=Retry(max_attempts=1))
+    async def work(n: int) -> int:
+        if n < 5:
+            await gathered.wait()
+        if fails(n):
+            raise ValueError(n)
+        return n
+
+    return await bench.app.aenqueue_many([work.bind(n) for n in range(5)]), work
+
+
+async def test_a_success_that_cannot_be_recorded_is_dead_and_says_why(bench: Workbench) -> None:
+    refuse(bench, "INSERT ON foliot.finished_jobs", "AND NEW.state = 'succeeded'")
+    told: list[Any] = []
+    bench.app.on("job_completed")(lambda job, outcome: told.append(job.id))
+    bench.app.on("job_died")(lambda job, outcome, error: told.append(error["type"]))
+    jobs, _ = await five_at_once(bench)
+    await bench.work_off()
+    records = [await job.aget() for job in jobs]
+    assert [record.state for record in records] == ["succeeded"] * 3 + ["dead", "succeeded"]
+    assert "no INSERT for you" in (records[3].error or {})["message"]
+    assert sorted(map(str, told)) == sorted([*(str(job.id) for job in jobs if job != jobs[3]), "EndingRefused"])
+    assert bench.sql("SELECT count(*) FROM foliot.claims") == [(0,)]
+
+
+@pytest.mark.parametrize("what", ["INSERT ON foliot.finished_jobs", "DELETE ON foliot.jobs"])
+@pytest.mark.parametrize("fails", [lambda n: False, lambda n: n == 3, lambda n: n % 2 == 0, lambda n: True])
+async def test_an_end_that_cannot_be_recorded_at_all_is_kept(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch, what: str, fails: Callable[[int], bool]
+) -> None:
+    """And recorded as what it was, once whatever stands against it is gone."""
+    monkeypatch.setattr(settler_module, "TELL_AGAIN", 0.05)
+    refuse(bench, what)
+    jobs, work = await five_at_once(bench, fails)
+    states = ["dead" if fails(n) else "succeeded" for n in range(5)]
+    async with bench.working() as node:
+        await bench.until(lambda: node._worker is not None and node.worker.settler._held)
+        for n, job in enumerate(jobs):
+            if n != 3:
+                await bench.until(partial(bench.sql, "SELECT 1 FROM foliot.finished_jobs WHERE id = %s", job.id))
+        await work.aenqueue(7)
+        await bench.until(lambda: bench.sql("SELECT 1 FROM foliot.finished_jobs WHERE payload->>'n' = '7'"))
+        assert (await jobs[3].aget()).state == "running"
+        assert bench.sql(UNFOUND) == []
+        bench.sql(f"DROP TRIGGER refuse ON {what.split(' ON ')[1]}")
+        await bench.until(lambda: bench.sql("SELECT 1 FROM foliot.finished_jobs WHERE payload->>'n' = '3'"))
+        await bench.until(lambda: bench.sql("SELECT count(*) FROM foliot.claims") == [(0,)])
+    assert [(await job.aget()).state for job in jobs] == states
+
+
+async def test_what_is_kept_so_goes_back_when_the_node_leaves(
+    bench: Workbench, caplog: pytest.LogCaptureFixture
+) -> None:
+    refuse(bench, "INSERT ON foliot.finished_jobs")
+    jobs, _ = await five_at_once(bench)
+    await bench.work_off()
+    record = await jobs[3].aget()
+    assert (record.state, record.attempt, record.holder) == ("queued", 0, None)
+    assert f"Nor can job {record.id} be recorded as failed" in caplog.text
+    assert bench.sql("SELECT count(*) FROM foliot.claims") == [(0,)]
