@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import LiteralString
 
 import pytest
 
@@ -356,3 +357,43 @@ def test_a_node_whose_process_is_known_to_be_dead_is_lost_at_once(db: Db) -> Non
     assert [node.state for node in db.rows("nodes")] == ["lost", "active"]
     db.node("mine")
     assert db.value("heartbeat", epoch=other) == []
+
+
+POISON: LiteralString = """
+    CREATE FUNCTION {schema}.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$;
+    CREATE TRIGGER refuse BEFORE UPDATE ON {schema}.jobs FOR EACH ROW
+      WHEN (OLD.payload ? 'poison' AND NEW.fence = 0) EXECUTE FUNCTION {schema}.refuse()
+"""
+
+
+def test_a_job_that_a_trigger_does_not_let_go_keeps_no_other_from_being_taken_back(own_db: Db) -> None:
+    db, one, other = own_db, own_db.node(), own_db.node()
+    first, poison, last = db.enqueue(), db.enqueue(payload={"poison": 1}), db.enqueue()
+    db.claim(one)
+    elsewhere = db.enqueue()
+    db.claim(other)
+    db.connection.execute(db._in_schema(POISON))
+    assert db.lose(one, other) == {first: "failed", last: "failed", elsewhere: "failed"}
+    assert db.reclaim() == {}
+    db.expect(poison, state="running", lost=0, epoch=one)
+    db.change("DROP TRIGGER refuse ON {schema}.jobs")
+    assert db.reclaim() == {poison: "failed"}
+    assert db.count("claims") == 0
+
+
+def test_what_a_trigger_does_not_let_go_of_a_node_that_has_left_is_not_lost(own_db: Db) -> None:
+    db, operator, left, lost = own_db, own_db.session(), own_db.node(), own_db.node()
+    jobs = [db.enqueue(payload={"poison": 1}), db.enqueue()]
+    db.claim(left)
+    other = db.enqueue()
+    db.claim(lost)
+    operator.begin()
+    operator.execute(db._in_schema("SELECT FROM {schema}.jobs FOR UPDATE"))
+    db.value("leave", epoch=left)
+    operator.rollback()
+    db.connection.execute(db._in_schema(POISON))
+    assert db.lose(lost) == {other: "failed"}
+    assert db.states(*jobs) == ["running", "running"]
+    db.change("DROP TRIGGER refuse ON {schema}.jobs")
+    assert db.reclaim() == {}
+    assert [(row.state, row.lost) for row in map(db.look, jobs)] == [("queued", 0), ("queued", 0)]

@@ -16,11 +16,16 @@ BEGIN
     SELECT b.epoch FROM unnest(reclaim.epochs, reclaim.beats_seen) s(epoch, n) JOIN beats b ON b.epoch = s.epoch AND b.n = s.n
       JOIN nodes nd ON nd.epoch = b.epoch AND b.at < t - nd.lease FOR UPDATE OF b, nd SKIP LOCKED) x;
   FOR gone, how IN SELECT nd.epoch, nd.state FROM (SELECT DISTINCT c.epoch FROM claims c) held JOIN nodes nd USING (epoch) WHERE nd.state IN ('lost', 'left') LOOP
-    IF how = 'left' THEN                                 -- it left politely while somebody had these locked: no loss
-      PERFORM release_claims(ARRAY(SELECT c.fence FROM claims c WHERE c.epoch = gone), t);
-    ELSE
-      RETURN QUERY SELECT r.id, gone, r.state FROM take_back(gone, t) r;
-    END IF;
+    BEGIN
+      IF how = 'left' THEN                               -- it left politely while somebody had these locked: no loss
+        PERFORM release_claims(ARRAY(SELECT c.fence FROM claims c WHERE c.epoch = gone), t);
+      ELSE
+        RETURN QUERY SELECT r.id, gone, r.state FROM take_back(gone, t) r;
+      END IF;
+    EXCEPTION WHEN OTHERS THEN
+      RAISE WARNING 'what node % held cannot be taken back at once: %', gone, SQLERRM;
+      IF how = 'lost' THEN RETURN QUERY SELECT r.id, gone, r.state FROM take_back_each(gone, t) r; END IF;
+    END;
   END LOOP;
 END $$;
 
@@ -49,8 +54,24 @@ BEGIN
   PERFORM release_held();
 END $$;
 
--- What a job locked by its handler's own open transaction is, is not known yet: it stays for the next pass.
-CREATE OR REPLACE FUNCTION take_back(epoch bigint, t timestamptz) RETURNS TABLE (id uuid, state text)
+-- One by one, after a refusal: a job that somebody's trigger does not let go must not keep all others from being taken back. It stays with its claim for the next pass.
+CREATE OR REPLACE FUNCTION take_back_each(epoch bigint, t timestamptz) RETURNS TABLE (id uuid, state text)
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+  one uuid;
+BEGIN
+  FOR one IN SELECT x.id FROM claims c CROSS JOIN LATERAL unnest(c.job_ids) x(id) JOIN jobs j ON j.id = x.id AND j.fence = c.fence WHERE c.epoch = take_back_each.epoch LOOP
+    BEGIN
+      RETURN QUERY SELECT r.id, r.state FROM take_back(take_back_each.epoch, take_back_each.t, one) r;
+    EXCEPTION WHEN OTHERS THEN
+      RAISE WARNING 'job % cannot be taken back from node %, which is lost: %', one, take_back_each.epoch, SQLERRM;
+    END;
+  END LOOP;
+END $$;
+
+-- All that the node held, or this one. What a job locked by its handler's own open transaction is, is not known yet: it stays for the next pass.
+CREATE OR REPLACE FUNCTION take_back(epoch bigint, t timestamptz, one uuid DEFAULT NULL) RETURNS TABLE (id uuid, state text)
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
@@ -59,7 +80,7 @@ DECLARE
     SELECT ROW(j.id, j.fence, 'lost', CASE WHEN j.canceling THEN 'canceled' WHEN j.max_attempts = 1 OR j.lost >= 2 THEN 'dead' ELSE 'failed' END,
       NULL, NULL, NULL, jsonb_build_object('kind', 'lost', 'message', 'the node that ran it was lost'))::ending
     FROM claims c CROSS JOIN LATERAL unnest(c.job_ids) x(id) JOIN jobs j ON j.id = x.id AND j.fence = c.fence
-    WHERE c.epoch = take_back.epoch FOR UPDATE OF j SKIP LOCKED);
+    WHERE c.epoch = take_back.epoch AND (take_back.one IS NULL OR x.id = take_back.one) FOR UPDATE OF j SKIP LOCKED);
   due timestamptz;
 BEGIN
   PERFORM finish(endings, take_back.epoch, t);
