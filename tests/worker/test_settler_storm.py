@@ -1,0 +1,146 @@
+"""The settler among locks, cut connections, refusals and losses of its node: no claimed job loses its claim."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+
+import psycopg
+import pytest
+
+from foliot.postgres.arrays import int8s
+from foliot.store.line import Disconnected, Line, NodeLost, Refused
+from foliot.store.queries import queries
+from foliot.worker import settler as settler_module
+from foliot.worker.claimer import Claimer
+from foliot.worker.endings import Ending
+from foliot.worker.run import Claimed
+from foliot.worker.settler import Settler
+from tests.store.test_claims_kept import NO_CLAIM, TRIGGER
+from tests.worker.conftest import Workbench
+
+JOBS = """
+    SELECT count(foliot.enqueue('task', CASE WHEN n %% 10 = 0 THEN '{"poison": 1}' ELSE '{}' END::jsonb,
+      max_attempts => 9)) FROM generate_series(1, %s) n
+"""
+OUTCOMES = ["failed", "timed_out", "snoozed", "released", "skipped", "canceled"]
+
+
+class Storm:
+    """A node without handlers: jobs end when the dice say so, some of them long after the node was found lost."""
+
+    def __init__(self, bench: Workbench, seed: int) -> None:
+        self.bench, self.random = bench, random.Random(seed)
+        self.line = Line(bench.url, queries("foliot"), purpose="claims", patience=30)
+        self.settler = Settler(Line(bench.url, queries("foliot"), purpose="settlements", patience=30))
+        self.claimer = Claimer(self.line, ["default"])
+        self.eyes = psycopg.connect(bench.url, autocommit=True)
+        self.operator: psycopg.AsyncConnection | None = None
+        self.running: list[Claimed] = []
+        self.lost = False
+
+    async def run(self, steps: int) -> None:
+        telling = asyncio.create_task(self.settler.run())
+        actions = [self.claim, self.end, self.lock, self.cut, self.lose, self.abandon, self.reclaim, self.rest]
+        weights = [6, 8, 2, 1, 1, 1, 2, 6]
+        await self.register()
+        for action in self.random.choices(actions, weights, k=steps):
+            with contextlib.suppress(Disconnected, Refused, NodeLost):
+                await action()
+            self.look()
+            assert not telling.done(), telling.exception()
+        await self.finish()
+        telling.cancel()
+        self.eyes.close()
+        for line in (self.line, self.settler._line):
+            await line.close()
+
+    def look(self) -> None:
+        assert self.eyes.execute(NO_CLAIM).fetchall() == []
+
+    async def register(self) -> None:
+        ((epoch,),) = self.bench.sql("SELECT foliot.register(%s)", f"storm-{self.random.random()}")
+        self.settler.epoch = self.claimer.epoch = epoch
+        self.lost = self.claimer.doubtful = False
+
+    async def claim(self) -> None:
+        if self.lost:
+            await self.register()
+        rows = await self.claimer.claim(self.random.randint(1, 8), 8)
+        self.settler.expect(rows)
+        self.running += rows
+
+    async def end(self) -> None:
+        for row in self.random.sample(self.running, self.random.randint(0, len(self.running))):
+            self.running.remove(row)
+            if self.random.random() < 0.6:
+                self.settler.succeeded(row, time.monotonic(), self.random.choice([None, b'"result"']))
+            else:
+                error = {"message": "broken"}
+                self.settler.ended(Ending(row, self.random.choice(OUTCOMES), time.monotonic(), error=error))
+
+    async def lock(self) -> None:
+        """Until the next time."""
+        if self.operator is not None:
+            await self.operator.close()
+        self.operator = await psycopg.AsyncConnection.connect(self.bench.url)
+        await self.operator.execute("SELECT FROM foliot.jobs WHERE random() < 0.2 FOR UPDATE SKIP LOCKED")
+
+    async def cut(self) -> None:
+        self.bench.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s",
+            "foliot settlements")  # fmt: skip
+
+    async def lose(self) -> None:
+        """What runs in threads goes on."""
+        if not self.lost:
+            self.bench.sql("SELECT foliot.bury(epoch, n) FROM foliot.beats WHERE epoch = %s", self.claimer.epoch)
+            self.lost = True
+            self.settler.forget()
+            self.running = [row for row in self.running if self.random.random() < 0.5]
+
+    async def abandon(self) -> None:
+        await self.claimer.abandon(self.settler.known_fences)
+
+    async def reclaim(self) -> None:
+        await self.line.execute("reclaim", (int8s([]), int8s([])))
+
+    async def rest(self) -> None:
+        await asyncio.sleep(self.random.uniform(0, 0.05))
+
+    async def finish(self) -> None:
+        """Nothing is in the way any more."""
+        if self.operator is not None:
+            await self.operator.close()
+        self.bench.sql("DROP TRIGGER refuse ON foliot.jobs")
+        self.running, last = [], self.running
+        for row in last:
+            self.settler.succeeded(row, time.monotonic(), None)
+        await self.bench.until(lambda: self.settler.idle and not self.settler.unheard)
+        self.look()
+        await self.reclaim()
+        assert self.bench.sql("SELECT count(*) FROM foliot.jobs WHERE fence <> 0") == [(0,)]
+        await self.bench.until(lambda: self.bench.sql("SELECT count(*) FROM foliot.claims") == [(0,)])
+
+
+async def storm(bench: Workbench, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for pause in ("LOOK_AGAIN", "TELL_AGAIN"):
+        monkeypatch.setattr(settler_module, pause, 0.02)
+    bench.sql("ALTER FUNCTION foliot.settle SET lock_timeout = '20ms'")
+    for statement in TRIGGER.split(";\n"):
+        bench.sql(statement)
+    seed = random.randrange(10**9)
+    print(f"seed {seed}")
+    bench.sql(JOBS, 2 * steps)
+    await Storm(bench, seed).run(steps)
+
+
+async def test_no_claimed_job_loses_its_claim(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    await storm(bench, 150, monkeypatch)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("repetition", range(10))
+async def test_nor_in_a_longer_storm(bench: Workbench, monkeypatch: pytest.MonkeyPatch, repetition: int) -> None:
+    await storm(bench, 1500, monkeypatch)
