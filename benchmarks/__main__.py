@@ -18,7 +18,7 @@ from benchmarks.peers import PEERS
 from benchmarks.places import RESULTS
 from benchmarks.ratios import ratios
 from benchmarks.report import Results, medians_of, report
-from benchmarks.rounds import Care, take_rounds
+from benchmarks.rounds import Care, Turn, take_rounds
 from benchmarks.servers import ServerFailed, servers
 from foliot.errors import FoliotError
 
@@ -38,10 +38,10 @@ def measure_all(options: argparse.Namespace) -> int:
     with servers():
         about = circumstances()
         print(json.dumps(about, indent=1), flush=True)
-        for measure in options.measures:
-            results[measure.name] = take_rounds(
-                measure, _taking_part(measure, options.peers), _sizes(options), care, _tell
-            )
+        for together in _compared(options.measures):
+            results |= {measure.name: {} for measure in together}
+            for turn, runs in take_rounds(_turns(together, options.peers), _sizes(options), care, _tell).items():
+                results[turn.measure.name][turn.peer] = runs
             _write(options.json, about, results)
     for line in report(results):
         print(line)
@@ -97,6 +97,19 @@ def _taking_part(measure: Measure, chosen: list[str] | None) -> list[str]:
         if PEERS[name].missing:
             _tell(f"{measure.name:10} {name:16} left out: there is no {PEERS[name].missing}")
     return [name for name in named if not PEERS[name].missing]
+
+
+def _compared(measures: list[Measure]) -> list[list[Measure]]:
+    """Each measure, with those that are measured beside it."""
+    names = {measure.name for measure in measures}
+    first = [measure for measure in measures if measure.beside not in names]
+    return [[measure, *(each for each in measures if each.beside == measure.name)] for measure in first]
+
+
+def _turns(measures: list[Measure], chosen: list[str] | None) -> list[Turn]:
+    """All of one peer's, then the next one's."""
+    turns = [Turn(measure, peer) for measure in measures for peer in _taking_part(measure, chosen)]
+    return sorted(turns, key=lambda turn: measures[0].peers.index(turn.peer))
 
 
 def _tell(line: str) -> None:

@@ -20,13 +20,15 @@ CHURNING = ("foliot", "foliot-crowd", "graphile-worker", "pgqueuer", "procrastin
 
 @dataclass(frozen=True)
 class Measure:
-    """`figure` is what the medians and the ratios are of; `repeat`: how often, at most, however often is asked for."""
+    """`figure` is what the medians and the ratios are of; `repeat`: how often, at most, however often is asked for;
+    `beside`: the measure that its figures are compared with, and that it therefore takes turns with."""
 
     name: str
     run: Callable[[Contestant, Sizes], Run]
     peers: tuple[str, ...]
     figure: str = "rate"
     repeat: int = 9
+    beside: str = ""
 
 
 MEASURES = {
@@ -40,7 +42,7 @@ MEASURES = {
         Measure("pickup", pickup, ("foliot", *OTHERS), figure="p50", repeat=1),
         Measure("producers", producers, ("foliot", "foliot-asleep", "graphile-worker", "pgqueuer")),
         Measure("clean", clean, CHURNING),
-        Measure("held", held, CHURNING),
+        Measure("held", held, CHURNING, beside="clean"),
         Measure("deep", deep, ("foliot",), figure="fresh claim 20", repeat=1),
     )
 }

@@ -1,10 +1,11 @@
-"""Runs the agenda: the peers take turns, so that what changes on the machine changes for all of them."""
+"""Runs the agenda: what is compared takes turns, so that what changes on the machine changes for all of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 import psycopg
 
@@ -29,22 +30,31 @@ class Care:
     tolerance: float = 0.3
 
 
+class Turn(NamedTuple):
+    """One peer in one measure."""
+
+    measure: Measure
+    peer: str
+
+    def wanted(self, care: Care) -> int:
+        return min(care.repeat, self.measure.repeat)
+
+
 def is_disturbed(run: Run) -> bool:
     return bool(run.get("disturbed"))
 
 
-def take_rounds(measure: Measure, peers: Sequence[str], sizes: Sizes, care: Care, tell: Tell) -> dict[str, list[Run]]:
-    """The runs of each peer, those that count: undisturbed ones as far as there are enough."""
-    wanted = min(care.repeat, measure.repeat)
-    runs: dict[str, list[Run]] = {name: [] for name in peers}
-    failures = dict.fromkeys(peers, 0)
-    for _ in range(wanted + MORE):
-        for name in peers:
-            if failures[name] < FAILURES and sum(not is_disturbed(run) for run in runs[name]) < wanted:
-                run = _one(measure, PEERS[name], sizes, care, tell)
-                runs[name] += [run] if run else []
-                failures[name] += run is None
-    return {name: sorted(done, key=is_disturbed)[:wanted] for name, done in runs.items() if done}
+def take_rounds(turns: Sequence[Turn], sizes: Sizes, care: Care, tell: Tell) -> dict[Turn, list[Run]]:
+    """The runs of each, those that count: undisturbed ones as far as there are enough."""
+    runs: dict[Turn, list[Run]] = {turn: [] for turn in turns}
+    failures = dict.fromkeys(turns, 0)
+    for _ in range(care.repeat + MORE):
+        for turn in turns:
+            if failures[turn] < FAILURES and sum(not is_disturbed(run) for run in runs[turn]) < turn.wanted(care):
+                run = _one(turn.measure, PEERS[turn.peer], sizes, care, tell)
+                runs[turn] += [run] if run else []
+                failures[turn] += run is None
+    return {turn: sorted(done, key=is_disturbed)[: turn.wanted(care)] for turn, done in runs.items() if done}
 
 
 def _one(measure: Measure, peer: Peer, sizes: Sizes, care: Care, tell: Tell) -> Run | None:

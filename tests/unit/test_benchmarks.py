@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 import pytest
 from benchmarks import rounds
+from benchmarks.__main__ import _compared, _turns
 from benchmarks.agenda import MEASURES, Measure
 from benchmarks.contestant import Contestant, Failed
 from benchmarks.goals import GOALS, verdicts
 from benchmarks.measures.sizes import Run, Sizes
 from benchmarks.peers import PEERS
 from benchmarks.report import medians_of, report
-from benchmarks.rounds import Care, take_rounds
+from benchmarks.rounds import Care, Turn, take_rounds
 
 QUIET, BUSY = 0.0, 1.0
 
@@ -36,7 +37,9 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def take(runs: dict[str, list[float | None]], tell: Callable[[str], None], repeat: int = 2) -> dict[str, list[Run]]:
-    return take_rounds(measured(runs), list(runs), Sizes(), Care(repeat), tell)
+    measure = measured(runs)
+    done = take_rounds([Turn(measure, peer) for peer in runs], Sizes(), Care(repeat), tell)
+    return {turn.peer: done[turn] for turn in done}
 
 
 def test_every_goal_and_measure_names_a_peer_that_exists() -> None:
@@ -56,6 +59,16 @@ def test_a_disturbed_run_is_repeated_and_does_not_count(told: list[str]) -> None
 def test_peers_take_turns(told: list[str]) -> None:
     take({"foliot": [QUIET, QUIET], "pgqueuer": [QUIET, QUIET]}, told.append)
     assert [line.split()[1] for line in told] == ["foliot", "pgqueuer", "foliot", "pgqueuer"]
+
+
+def test_what_is_compared_takes_turns() -> None:
+    chosen = [MEASURES[name] for name in ("drain", "held", "clean")]
+    assert [[measure.name for measure in together] for together in _compared(chosen)] == [["drain"], ["clean", "held"]]
+    assert [[measure.name for measure in together] for together in _compared(chosen[:2])] == [["drain"], ["held"]]
+    turns = _turns([MEASURES["clean"], MEASURES["held"]], ["foliot", "foliot-crowd"])
+    assert [(turn.measure.name, turn.peer) for turn in turns] == [
+        ("clean", "foliot"), ("held", "foliot"), ("clean", "foliot-crowd"), ("held", "foliot-crowd"),
+    ]  # fmt: skip
 
 
 def test_what_is_always_disturbed_counts_with_a_mark(told: list[str]) -> None:
