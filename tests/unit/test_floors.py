@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -72,33 +73,70 @@ def test_jobs_that_commit_late_are_above_the_floor() -> None:
     assert floors == {("a", 0): (NOW - LATE, LAST_ID)}
 
 
-def test_floors_matter_when_a_look_from_the_top_walks_over_much() -> None:
-    floors, few, many = Floors(QUEUES), row("a", 0, EARLY, 1), row("a", 0, EARLY, 2)._replace(walked=CHEAP + 2)
-    floors.took(Look(1, [few], NOW, 0.1, from_top=True))
-    assert floors.above() is None
-    floors.took(Look(1, [many], NOW, 0.1, from_top=True))
-    assert floors.above() == {("a", 0): (EARLY, many.id)}
-    floors.took(Look(1, [many], NOW, 0.1, from_top=False))
-    assert floors.above() is not None
-    floors.took(Look(1, [], NOW, 0.1, from_top=False))  # then from the top
-    assert floors.above() is None
-    floors.took(Look(1, [], NOW, 0.1, from_top=True))  # what it walked over nobody tells
-    assert floors.above() is not None
-    floors.took(Look(1, [few], NOW, 0.1, from_top=True))
-    assert floors.above() is None
-
-
-def test_nodes_look_from_the_top_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     clock = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    floors, many = Floors(QUEUES), row("a", 0, EARLY, 2)._replace(walked=CHEAP + 2)
+    return clock
+
+
+FEW, MANY = row("a", 0, EARLY, 1), row("a", 0, EARLY, 2)._replace(walked=CHEAP + 2)
+
+
+def test_floors_matter_when_a_look_from_the_top_walks_over_much() -> None:
+    floors = Floors(QUEUES)
+    floors.took(Look(1, [FEW], NOW, 0.1, from_top=True))
+    assert floors.above() is None
+    floors.took(Look(1, [MANY], NOW, 0.1, from_top=True))
+    assert floors.above() == {("a", 0): (EARLY, MANY.id)}
+    floors.took(Look(1, [], NOW, 0.1, from_top=True))  # what it walked over nobody tells
+    assert floors.above() is not None
+    floors.took(Look(1, [FEW], NOW, 0.1, from_top=True))
+    assert floors.above() is None
+
+
+def test_nodes_look_from_the_top_in_turns(clock: list[float]) -> None:
+    floors = Floors(QUEUES)
     floors.nodes = 3
     for seconds, pause in ((0.001, 3.0), (0.1, 6.0)):
-        floors.took(Look(1, [many], NOW, seconds, from_top=True))
+        floors.took(Look(1, [MANY], NOW, seconds, from_top=True))
+        floors.took(Look(1, [FEW], NOW, seconds, from_top=False))
         clock[0] += pause - 0.001
         assert floors.above() is not None
         clock[0] += 0.002
         assert floors.above() is None
+
+
+def test_who_finds_nothing_looks_from_the_top_soon_and_not_at_once(clock: list[float]) -> None:
+    """Three workers that had emptied a queue walked over all of it again and again, where the last ends waited."""
+    floors = Floors(QUEUES)
+    floors.nodes = 3
+    floors.took(Look(1, [MANY], NOW, 0.1, from_top=True))
+    assert floors.top_is_due_in == math.inf
+    floors.took(Look(1, [], NOW, 0.001, from_top=False))
+    assert floors.top_is_due_in == pytest.approx(3 * 0.4)
+    clock[0] += 1.0
+    floors.took(Look(1, [], NOW, 0.001, from_top=False))  # woken in vain puts nothing off
+    assert floors.top_is_due_in == pytest.approx(0.2)
+    assert floors.above() is not None
+    clock[0] += 0.3
+    assert floors.above() is None
+
+
+def test_who_wakes_looks_above_the_floors_first(clock: list[float]) -> None:
+    floors = Floors(QUEUES)
+    floors.took(Look(1, [MANY], NOW, 0.1, from_top=True))
+    clock[0] += 1e6
+    assert floors.above() is not None
+    floors.took(Look(1, [FEW], NOW, 0.001, from_top=False))
+    assert floors.above() is None  # it was due
+
+
+def test_a_look_that_is_to_see_everything_is_from_the_top() -> None:
+    floors = Floors(QUEUES)
+    floors.took(Look(1, [MANY], NOW, 0.1, from_top=True))
+    floors.start_from_top()
+    assert floors.above() is None
 
 
 def test_without_the_time_a_floor_is_what_was_taken() -> None:

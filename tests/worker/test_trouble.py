@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -541,6 +542,25 @@ async def test_nothing_above_the_floors_is_not_nothing(bench: Workbench, monkeyp
         await task.aenqueue()
     await bench.work_off(capacity=Capacity({"async": 1, "thread": 1, "process": 1}, 1))
     assert bench.sql("SELECT count(*) FROM foliot.jobs") == [(0,)]
+
+
+async def test_a_job_behind_the_floors_is_found_by_a_worker_that_sleeps(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sleeps no longer than until its look from the top is due."""
+    monkeypatch.setattr(floors, "CHEAP", -1e9)
+    monkeypatch.setattr(floors, "IDLE", 300)  # so that it is not due before it sleeps
+    monkeypatch.setattr(worker_module, "LONGEST_DOZE", 1e6)
+
+    @bench.app.task
+    async def task() -> str:
+        return "ran"
+
+    async with bench.working(poll_max_interval=1e6):
+        for _ in range(2):  # the first makes floors matter
+            await (await task.aenqueue()).aresult(timeout=60)
+        behind = await task.using(run_at=datetime(2020, 1, 1, tzinfo=UTC)).aenqueue()
+        assert await behind.aresult(timeout=60) == "ran"
 
 
 # -- behind a pooler

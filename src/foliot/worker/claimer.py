@@ -22,12 +22,18 @@ class Claimer:
         self.doubtful = False
 
     async def claim(self, wanted: int, free: int) -> list[Claimed]:
-        """Nothing means that there is nothing: floors know only the queues and priorities that were met before."""
+        """None means none above the floors; what may lie behind them is seen when the top is due."""
         floors = self._floors.above()
         if self._floors.matter and (floors is None or self._ahead is None):
             await self._look_around()
-        rows = await self._claim(wanted, free, floors)
-        return rows if rows or floors is None else await self._claim(wanted, free, None)
+        return await self._claim(wanted, free, floors)
+
+    @property
+    def top_is_due_in(self) -> float:
+        return self._floors.top_is_due_in
+
+    def start_from_top(self) -> None:
+        self._floors.start_from_top()
 
     async def _claim(self, wanted: int, free: int, floors: dict[Key, Position] | None) -> list[Claimed]:
         began = time.perf_counter()

@@ -7,12 +7,14 @@ it took, or, where it found less than it wanted, the time of that claim, since w
 
 What arrives behind a floor (a long transaction's job, one put back, one due in the past) is seen only from the top.
 Therefore: from the top whenever that is cheap, which is always in a healthy database; and else one of the nodes every
-second, or less often when that alone would take a twentieth of the time. What is cheap is told by the number of entries
-that the last look from the top has read; its time would tell more about the load of the machine.
+second, or less often when that alone would take a twentieth of the time; a fifth, when there is nothing else to do.
+Who was woken looks above the floors first: what woke it is there, most likely. What is cheap is told by the number of
+entries that the last look from the top has read; its time would tell more about the load of the machine.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -24,6 +26,7 @@ Position = tuple[int, bytes]
 CHEAP = 5_000  # entries that are walked over in a few milliseconds
 LATE = 250_000  # microseconds between a job's run_at and its commit for which it lands above every floor
 LAST_ID = b"\xff" * 16
+BUSY, IDLE = 20, 4  # times its cost that pass between two looks from the top
 
 
 class Look(NamedTuple):
@@ -42,25 +45,37 @@ class Floors:
     def __init__(self, queues: Sequence[str]) -> None:
         self._rank = {queue: place for place, queue in enumerate(queues)}
         self._at: dict[Key, Position] = {}
-        self._next_from_top = 0.0
+        self._top_is_due = 0.0
+        self._cost = 0.0  # seconds that the last look from the top took
+        self._was_from_top = True
         self.matter = False  # looking from the top is dear
         self.nodes = 1  # who look from the top in turns, more or less
 
     def above(self) -> dict[Key, Position] | None:
         """The floors to start from; None: from the top."""
-        return self._at if self.matter and time.monotonic() < self._next_from_top else None
+        return self._at if self.matter and (self._was_from_top or self.top_is_due_in > 0) else None
+
+    @property
+    def top_is_due_in(self) -> float:
+        """Seconds; infinite when the last look was from there."""
+        return math.inf if self._was_from_top else self._top_is_due - time.monotonic()
+
+    def start_from_top(self) -> None:
+        """The next look is to see everything."""
+        self._was_from_top, self._top_is_due = False, 0.0
 
     def took(self, look: Look) -> None:
         for row in look.rows:
             self._at[row.queue, row.priority] = (row.raw_run_at, row.id)
         if look.began is not None:
             self._adjust((look.began - LATE, LAST_ID), set(self._exhausted(look)))
-        if not look.from_top:
-            self._next_from_top = self._next_from_top if look.rows else 0.0
-            return
-        self._next_from_top = time.monotonic() + self.nodes * max(1.0, 20 * look.seconds)
-        if look.rows:
-            self.matter = look.rows[0].walked - len(look.rows) > CHEAP
+        self._was_from_top, now = look.from_top, time.monotonic()
+        if look.from_top:
+            self._cost, self._top_is_due = look.seconds, now + self.nodes * max(1.0, BUSY * look.seconds)
+            if look.rows:
+                self.matter = look.rows[0].walked - len(look.rows) > CHEAP
+        elif not look.rows:
+            self._top_is_due = min(self._top_is_due, now + self.nodes * IDLE * self._cost)
 
     def _exhausted(self, look: Look) -> Iterator[Key]:
         """A claim goes to the next priority, and to the next queue, only when this one has nothing left to take."""

@@ -237,6 +237,7 @@ class Worker:
             await self.settler.drained()
             if self.on_idle is not None:
                 await self.on_idle()
+            self._claimer.start_from_top()
             if not await self._claim():  # what has ended last may have been waited for
                 self.drain()
         elif self._plan.once:  # the end of a handler is what it waits for, not the bell
@@ -290,7 +291,7 @@ class Worker:
         """Nothing to claim: sleep until it rings, as porter if nobody is one; without a bell look now and then."""
         if await self.doorbell.hold():
             if not self._draining.is_set() and not await self._claim():
-                await self.doorbell.wait(LONGEST_DOZE)
+                await self.doorbell.wait(min(LONGEST_DOZE, self._claimer.top_is_due_in))
                 # A new job, most likely (lost ones can wait for the next round), and its handler comes before the bell.
                 if not self._draining.is_set() and await self._claim_ready():
                     await asyncio.sleep(0)
@@ -301,7 +302,7 @@ class Worker:
             await self.doorbell.wait(self._moment)
             self._moment = min(self._plan.poll_interval, self._moment * 2)
             return
-        await self.doorbell.wait(self._pause)
+        await self.doorbell.wait(min(self._pause, self._claimer.top_is_due_in))
         self._pause = min(self._plan.poll_max_interval, self._pause * self._plan.poll_multiplier)
 
     # -- what may happen to it
