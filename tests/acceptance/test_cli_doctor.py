@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from foliot.postgres.checks import Finding, examine, path
+from foliot.postgres.checks import Finding, claims, examine, path
 from foliot.postgres.embedded import EmbeddedServer
 from foliot.postgres.migrate import Source, migrate
 from foliot.settings import Settings
@@ -353,3 +353,49 @@ def test_orphaned_schedules_and_overdue_runs(schema_database: str, tmp_path: Pat
     assert "1 orphaned, declared by no live node (old); 1 run that should have ended by now (old)" in finding.says
     assert "foliot schedules remove NAME" in finding.hint
     assert "foliot schedules history NAME" in finding.hint
+
+
+# Claims.
+
+
+def test_claimed_jobs_that_no_claim_names(foliot: Foliot, schema_database: str, tmp_path: Path) -> None:
+    """Whoever deleted it: the way out that is shown leads out."""
+    run_sql(
+        schema_database,
+        "SELECT foliot.enqueue('task') FROM generate_series(1, 3)",
+        "SELECT foliot.claim(foliot.register('one'), max => 2)",
+    )
+    assert_well(look(tmp_path, database_url=schema_database))
+    run_sql(schema_database, "DELETE FROM foliot.claims")
+    findings = look(tmp_path, database_url=schema_database)
+    assert_only(findings, "claims", "2 jobs are claimed and named by no claim", "foliot jobs release ")
+    commands = [line.split() for line in findings["claims"].hint.splitlines()[1:]]
+    assert len(commands) == 2
+    for _, *words in commands:
+        assert foliot(*words, "--database-url", schema_database).returncode == 0
+    assert_well(look(tmp_path, database_url=schema_database))
+
+
+def test_a_table_that_is_too_large_to_be_read(
+    schema_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "_LARGEST", 8191)
+    run_sql(schema_database, "SELECT foliot.enqueue('task')")
+    finding = look(tmp_path, database_url=schema_database)["claims"]
+    assert (finding.state, finding.says) == (
+        "skipped",
+        "Not looked at: the table jobs has 8192 bytes, and all of it would be read.",
+    )
+
+
+def test_a_table_that_cannot_be_read_in_time(
+    schema_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "_PATIENCE", "50ms")
+    with psycopg.connect(schema_database) as other:
+        other.execute("LOCK foliot.jobs")
+        finding = look(tmp_path, database_url=schema_database)["claims"]
+    assert (finding.state, finding.says) == (
+        "skipped",
+        "Not looked at: to read the table jobs takes longer than 50ms.",
+    )

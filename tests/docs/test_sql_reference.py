@@ -251,6 +251,7 @@ INTERNAL = {
     "slot_meta",
     "switch_schedule",
     "take_back",
+    "take_back_each",
     "take_back_ends",
     "take_key",
     "undo_if_finished",

@@ -4,6 +4,7 @@ finding.py     what a check returns
 machine.py     this machine: Python, time zones, the embedded server
 server.py      the server: version, schema, clock, limits, role defaults, old transactions
 zone_table.py  the zones that schedules in SQL count on
+claims.py      jobs that are claimed by nobody
 schedules.py   whether schedules fire
 path.py        what stands between: poolers, and whether LISTEN comes through
 examine.py     all of them in order; what cannot be looked at without a connection says so

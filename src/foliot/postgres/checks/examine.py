@@ -10,6 +10,7 @@ import psycopg
 
 from foliot.errors import NoDatabase, SettingsError
 from foliot.postgres.address import Address, find_address
+from foliot.postgres.checks.claims import check_claims
 from foliot.postgres.checks.finding import Finding, Patient, open_for_checks
 from foliot.postgres.checks.machine import check_embedded, check_leftovers, check_python, check_zones
 from foliot.postgres.checks.path import check_listen, check_pooler
@@ -39,6 +40,7 @@ _OF_SERVER: dict[str, Callable[[Patient], Finding]] = {
     "connections": check_connections,
     "role defaults": check_role_defaults,
     "transactions": check_transactions,
+    "claims": check_claims,
     "schedules": check_schedules,
 }
 

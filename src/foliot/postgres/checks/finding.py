@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from psycopg import sql
+
 from foliot.postgres.connect import Connection
 from foliot.postgres.migration_files import Source
 from foliot.settings import Settings
@@ -45,6 +47,10 @@ class Patient:
     def ask(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
         """In binary form, which no DateStyle can spoil."""
         return self.connection.execute(query.encode(), parameters, prepare=False, binary=True).fetchall()
+
+    def ask_schema(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
+        """`{schema}` stands for ours."""
+        return self.ask(query.replace("{schema}", sql.Identifier(self.settings.schema).as_string(None)), *parameters)
 
     def connect(self) -> Connection:
         """One more connection, as every process of ours would open it."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from psycopg import sql
 
 from foliot.postgres.checks.finding import Finding, Patient
@@ -26,7 +24,7 @@ def check_schedules(patient: Patient) -> Finding:
     if not patient.ask("SELECT WHERE to_regprocedure(%s) IS NOT NULL", name.as_string(None)):
         return Finding("schedules", "skipped", "Not there yet; see the schema.")
     query = "SELECT schedules, late, orphaned, overdue, next_run, capped FROM {schema}.schedule_stats()"
-    [(number, late, orphaned, overdue, next_run, capped)] = _ask(patient, query)
+    [(number, late, orphaned, overdue, next_run, capped)] = patient.ask_schema(query)
     if not number:
         return Finding("schedules", "ok", "There are none.")
     all_of_them = f"{number:,}{'+' if capped else ''}"
@@ -57,17 +55,12 @@ def _faults(patient: Patient, late: int, orphaned: int, overdue: int) -> list[tu
 
 
 def _who_would_fire(patient: Patient) -> str:
-    [(nodes,)] = _ask(patient, "SELECT count(*) FROM {schema}.nodes WHERE state = 'active'")
+    [(nodes,)] = patient.ask_schema("SELECT count(*) FROM {schema}.nodes WHERE state = 'active'")
     if not nodes:
         return "No node is alive: start `foliot worker`, or let something call execute_due()."
     return "Nodes are alive: let one schedule (without --no-scheduler or FOLIOT_SCHEDULER=false), and read its log."
 
 
 def _names(patient: Patient, query: str) -> str:
-    names = [name for (name,) in _ask(patient, query, _SHOWN + 1)]
+    names = [name for (name,) in patient.ask_schema(query, _SHOWN + 1)]
     return ", ".join(names[:_SHOWN] + ["..."] * (len(names) > _SHOWN))
-
-
-def _ask(patient: Patient, query: str, *parameters: object) -> list[tuple[Any, ...]]:
-    schema = sql.Identifier(patient.settings.schema).as_string(None)
-    return patient.ask(query.replace("{schema}", schema), *parameters)
