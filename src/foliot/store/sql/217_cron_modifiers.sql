@@ -1,5 +1,5 @@
 -- E and S modifiers: a trigger, and the end or start of a period that is counted from it. src/foliot/cron/modifiers.py says what they mean.
--- The steps stand in c from m = c[b + 23] on: whether to the end, how many, then unit and count of each. Units are 1 second, 2 minute, 3 hour,
+-- The steps stand in c from m = c[b + 23] on: whether to the end, how many, then count and unit of each. Units are 1 second, 2 minute, 3 hour,
 -- 4 day, 5 week, 6 month, 7 quarter, 8 year.
 
 -- What a modifier makes of a wall time.
@@ -9,12 +9,12 @@ DECLARE
   month bigint;
 BEGIN
   FOR step IN 0 .. c[m + 1]::int - 1 LOOP
-    size := cron_unit_size(c[m + 2 + 2 * step]);
-    IF c[m + 2 + 2 * step] < 6 THEN                      -- weeks begin on Monday, and 1970-01-01 was a Thursday
-      wall := wall - cron_modulo(wall + 259200, size) + c[m + 3 + 2 * step] * size;
+    size := cron_unit_size(c[m + 3 + 2 * step]);
+    IF c[m + 3 + 2 * step] < 6 THEN                      -- weeks begin on Monday, and 1970-01-01 was a Thursday
+      wall := wall - cron_modulo(wall + 259200, size) + c[m + 2 + 2 * step] * size;
       wall := CASE WHEN c[m] = 1 THEN wall + size - 1 ELSE wall END;
     ELSE
-      month := (cron_month_number(wall) / size + c[m + 3 + 2 * step]) * size;
+      month := (cron_month_number(wall) / size + c[m + 2 + 2 * step]) * size;
       wall := CASE WHEN c[m] = 1 THEN cron_month_wall(month + size) - 1 ELSE cron_month_wall(month) END;
     END IF;
   END LOOP;
@@ -29,13 +29,13 @@ DECLARE
   month bigint;
 BEGIN
   FOR step IN REVERSE c[m + 1]::int - 1 .. 0 LOOP
-    size := cron_unit_size(c[m + 2 + 2 * step]);
+    size := cron_unit_size(c[m + 3 + 2 * step]);
     wall := wall + c[m];
-    IF c[m + 2 + 2 * step] < 6 THEN
-      wall := wall - cron_modulo(wall + 259200, size) - (c[m + 3 + 2 * step] + c[m] - 1) * size - 1;
+    IF c[m + 3 + 2 * step] < 6 THEN
+      wall := wall - cron_modulo(wall + 259200, size) - (c[m + 2 + 2 * step] + c[m] - 1) * size - 1;
     ELSE
       month := cron_month_number(wall);
-      month := month - cron_modulo(month, size) - (c[m + 3 + 2 * step] + c[m] - 1) * size;
+      month := month - cron_modulo(month, size) - (c[m + 2 + 2 * step] + c[m] - 1) * size;
       wall := cron_month_wall(greatest(month, -3600)) - 1;
     END IF;
     IF wall < -71634326400 THEN RETURN -71634326400; END IF;
@@ -57,7 +57,7 @@ CREATE OR REPLACE FUNCTION cron_largest_unit(c bigint[], m int) RETURNS bigint L
 DECLARE
   unit bigint := 1;
 BEGIN
-  FOR step IN 0 .. c[m + 1]::int - 1 LOOP unit := greatest(unit, c[m + 2 + 2 * step]); END LOOP;
+  FOR step IN 0 .. c[m + 1]::int - 1 LOOP unit := greatest(unit, c[m + 3 + 2 * step]); END LOOP;
   RETURN unit;
 END $$;
 

@@ -16,8 +16,9 @@
 -- and behind the parts are the years and the modifiers.
 --
 -- Only parse_cron sets the search path, which then holds for all that it calls: setting it anew in each would take a third of the time. It reads any
--- text within about a millisecond of work, which is why no table is read, no regular expression catches groups (they are slow), where an item stands
--- is worked out for errors alone, and what most words are is one expression that PostgreSQL puts in place of a call.
+-- text within a millisecond of work, which is why no table is read, what short words mean is looked up in constants (224_cron_words.sql), no regular
+-- expression catches groups (they are slow), and where an item stands is worked out for errors alone. An expression costs most when it is evaluated for
+-- the first time in a transaction, each function in it as much as ten calls of that: so what is seldom needed is in a function of its own.
 CREATE OR REPLACE FUNCTION parse_cron(pattern text, tz text DEFAULT 'UTC', dst text DEFAULT 'default', anchor timestamptz DEFAULT '1970-01-01 00:00:00+00')
 RETURNS cron LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
 DECLARE
@@ -48,7 +49,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION cron_parts(p text, own int, dst text, anchor bigint) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
-  parts text[] := CASE p WHEN '' THEN '{""}' ELSE string_to_array(p, '|') END;
+  parts text[] := CASE p WHEN '' THEN '{""}' ELSE string_to_array(replace(p, E'\t', ' '), '|') END;
   count int := cardinality(parts);
   words text[];
   part bigint[];
@@ -59,14 +60,18 @@ BEGIN
     PERFORM cron_refuse(p, cron_position(p, 33, 0), length(parts[33]), 'pattern', format('has %s parts, 32 are allowed', count));
   END IF;
   FOR n IN 1 .. count LOOP
-    words := array_remove(string_to_array(translate(parts[n], E'\t', ' '), ' '), '');
+    words := string_to_array(parts[n], ' ');
+    IF '' = ANY (words) THEN words := array_remove(words, ''); END IF;
     IF words[1] < '@' AND words[cardinality(words)] < '@' THEN       -- fields alone: letters come behind everything that a number or * begins with
       part := cron_fields(p, n, words, 1, cardinality(words), count, 27 * count + 1 + cardinality(tail), own, own, dst, 0, NULL);
     ELSE
       part := cron_part(p, n, words, length(parts[n]), count, 27 * count + 1 + cardinality(tail), own, dst, anchor);
     END IF;
-    IF cardinality(part) > 27 THEN tail := tail || part[28:]; END IF;
-    slots := slots || part[:27];
+    IF cardinality(part) > 27 THEN
+      tail := tail || part[28:];
+      part := part[:27];
+    END IF;
+    slots := slots || part;
   END LOOP;
   RETURN slots || tail;
 END $$;
@@ -104,9 +109,16 @@ BEGIN
     found[kind] := hi;
     hi := hi - 1;
   END LOOP;
-  IF found[1] > 0 THEN zone := cron_parse_zone(p, n, words, found[1]); END IF;
+  IF found[1] > 0 THEN
+    word := cron_zone_name(words[found[1]]);
+    zone := cron_zone(word);
+    IF zone IS NULL THEN PERFORM cron_refuse_zone(p, cron_position(p, n, found[1]) + length(words[found[1]]) - length(word), word); END IF;
+  END IF;
   IF found[2] > 0 THEN weeks := cron_parse_weeks(p, n, words, found[2]); END IF;
-  IF found[3] > 0 THEN modifier := cron_parse_modifier(p, n, words, found[3]); END IF;
+  IF found[3] > 0 THEN
+    word := words[found[3]];
+    modifier := coalesce(cron_simple_modifier(word), cron_parse_modifier(p, n, words, found[3]));
+  END IF;
   IF lo <= hi THEN
     IF words[lo] LIKE '@%' THEN
       RETURN cron_macro(p, n, words, lo, hi, count, tail, own, zone, dst, anchor, weeks, modifier);
@@ -117,7 +129,7 @@ BEGIN
   ELSIF modifier IS NULL THEN
     PERFORM cron_refuse(p, cron_position(p, n, 0), size, 'pattern', 'a zone alone is no schedule; it needs 5, 6 or 7 fields');
   END IF;
-  RETURN ARRAY[3, zone]::bigint[] || array_fill(0::bigint, '{20}') || ARRAY[tail, 0, 0, count, own]::bigint[] || modifier;
+  RETURN ARRAY[3, zone, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, tail, 0, 0, count, own]::bigint[] || modifier;
 END $$;
 
 -- @daily and the like, @reboot, @every 1h30m.

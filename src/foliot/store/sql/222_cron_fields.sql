@@ -31,12 +31,12 @@ DECLARE
   of_month text := words[m + 2];
   month text := words[m + 3];
   of_week text := words[m + 4];
-  seconds bigint := cron_simple(second, 1);
-  minutes bigint := cron_simple(minute, 2);
-  hours bigint := cron_simple(hour, 3);
-  days bigint := cron_simple(of_month, 4);
-  months bigint := cron_simple(month, 5);
-  weekdays bigint := cron_simple(of_week, 6);   -- bit 7 is Sunday, too
+  seconds bigint := cron_meaning(second, 1);
+  minutes bigint := cron_meaning(minute, 2);
+  hours bigint := cron_meaning(hour, 3);
+  days bigint := cron_meaning(of_month, 4);
+  months bigint := cron_meaning(month, 5);
+  weekdays bigint := cron_meaning(of_week, 6);           -- bit 7 is Sunday, too
   month_specials bigint[];
   week_specials bigint[];
   years bigint[];
@@ -71,7 +71,9 @@ BEGIN
     END IF;
   END IF;
   IF months IS NULL THEN months := cron_list(month, 5, p, n, m + 3, 0); END IF;
-  IF hi - lo = 6 AND words[hi] <> '*' THEN years := cron_years(words[hi], p, n, hi); END IF;
+  IF hi - lo = 6 AND words[hi] <> '*' THEN
+    years := CASE WHEN words[hi] ~ '^(19[7-9]|2[0-9]{2})[0-9]$' THEN ARRAY[words[hi]::bigint, words[hi]::bigint, 1] ELSE cron_years(words[hi], p, n, hi) END;
+  END IF;
   RETURN ARRAY[
     0,
     zone,
@@ -105,131 +107,67 @@ RETURN width_bucket(mask, '{1,2,4,8,16,32,64,128,256,512,1024,2048,4096,8192,163
 CREATE OR REPLACE FUNCTION cron_steps(step int) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN coalesce(('{4611686018427387903,1537228672809129301,1317624576693539401,1229782938247303441,1190112520884487201,1171221845949812801,72624976668147841,72340172838076673,18049651735527937,1154048505100108801,36046397799139329,1153203048319815681,4504149450301441,72061992352890881,1152956690052710401,281479271743489,2251816993685505,18014467229220865,144115462954287105,1152922604119523329,4398048608257,17592190238721,70368752566273,281474993487873,1125899940397057,4503599694479361,18014398643699713,72057594306363393,288230376688582657,1152921505680588801,2147483649,4294967297,8589934593,17179869185,34359738369,68719476737,137438953473,274877906945,549755813889,1099511627777,2199023255553,4398046511105,8796093022209,17592186044417,35184372088833,70368744177665,140737488355329,281474976710657,562949953421313,1125899906842625,2251799813685249,4503599627370497,9007199254740993,18014398509481985,36028797018963969,72057594037927937,144115188075855873,288230376151711745,576460752303423489,1152921504606846977,2305843009213693953}'::bigint[])[step], 1);
 
--- How a number of the field is written, as a regular expression.
-CREATE OR REPLACE FUNCTION cron_number(field int) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN ('{0*[0-5]?[0-9],0*[0-5]?[0-9],0*([01]?[0-9]|2[0-3]),0*([1-9]|[12][0-9]|3[01]),0*([1-9]|1[0-2]),0*[0-7],NULL,0*([1-9]|[1-4][0-9]|5[0-3])}'::text[])[field];
+-- The number that a value stands for, leading zeros or not, or a name. It may be out of bounds; NULL for what is neither. PostgreSQL puts the expression
+-- in place of the call.
+CREATE OR REPLACE FUNCTION cron_number(value text, field int) RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN value <> '' AND translate(value, '0123456789', '') = '' THEN ('0' || left(ltrim(value, '0'), 5))::int
+  ELSE cron_low(field) - 1 + array_position(cron_names(field), upper(value)) END;
 
--- A number of one or two digits that the field may hold, else NULL.
-CREATE OR REPLACE FUNCTION cron_digits(value text, field int) RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN CASE WHEN octet_length(value) IN (1, 2) AND translate(value, '0123456789', '') = '' AND value::int BETWEEN cron_low(field) AND cron_high(field) THEN value::int END;
-
--- From one value to another; across the end of the cycle, if they run backwards and there is one.
-CREATE OR REPLACE FUNCTION cron_from_to(first int, last int, field int) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN coalesce(
-  nullif(((2::bigint << last) - 1) & (-1::bigint << first), 0),
-  CASE WHEN cron_cycle(field) > 0 THEN (((2::bigint << last) - 1) | (-1::bigint << first)) & ((2::bigint << cron_high(field)) - (1::bigint << cron_low(field))) END);
-
--- What most fields are, and most items of lists: *, a number or two, a range, some with a step. NULL for anything else, right or wrong. PostgreSQL puts the
--- expression in place of the call, and works out what is constant in it.
-CREATE OR REPLACE FUNCTION cron_simple(word text, field int) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN CASE
-  WHEN word = '*' THEN (2::bigint << cron_high(field)) - (1::bigint << cron_low(field))
-  WHEN word = '' OR octet_length(word) > 9 THEN NULL
-  WHEN translate(word, '0123456789', '') = '' THEN CASE WHEN word::int <= cron_high(field) THEN nullif((1::bigint << word::int) & (-1::bigint << cron_low(field)), 0) END
-  WHEN strpos(word, ',') > 0 THEN
-    CASE WHEN word ~ ('^' || cron_number(field) || ',' || cron_number(field) || '$') THEN (1::bigint << split_part(word, ',', 1)::int) | (1::bigint << split_part(word, ',', 2)::int) END
-  WHEN word ^@ '*/' THEN CASE WHEN word ~ '^[*]/[1-9][0-9]?$' THEN (cron_steps(substr(word, 3)::int) << cron_low(field)) & ((2::bigint << cron_high(field)) - 1) END
-  WHEN strpos(word, '-') = 0 THEN
-    CASE WHEN strpos(word, '/') > 0 AND word ~ ('^' || cron_number(field) || '/[1-9][0-9]?$')
-      THEN (cron_steps(split_part(word, '/', 2)::int) << split_part(word, '/', 1)::int) & ((2::bigint << cron_high(field)) - 1) END
-  WHEN strpos(word, '/') = 0 AND word ~ ('^' || cron_number(field) || '-' || cron_number(field) || '$')
-    THEN cron_from_to(split_part(word, '-', 1)::int, split_part(word, '-', 2)::int, field)
-  END;
-
-CREATE OR REPLACE FUNCTION cron_named(name text, field int) RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN cron_low(field) - 1 + array_position(cron_names(field), upper(name));
-
--- What most other items of lists are, as {first, last, step}: a range with a step, or of names, or a name. NULL, or with a NULL inside, for anything else.
-CREATE OR REPLACE FUNCTION cron_simple_row(item text, field int) RETURNS int[] LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN CASE
-  WHEN item < 'A' THEN
-    CASE WHEN item ~ ('^' || cron_number(field) || '-' || cron_number(field) || '/[1-9][0-9]?$')
-        AND (cron_cycle(field) > 0 OR split_part(item, '-', 1)::int <= split_part(split_part(item, '/', 1), '-', 2)::int)
-      THEN ARRAY[split_part(item, '-', 1)::int, split_part(split_part(item, '/', 1), '-', 2)::int, split_part(item, '/', 2)::int] END
-  WHEN octet_length(item) = 3 THEN ARRAY[cron_named(item, field), cron_named(item, field), 1]
-  WHEN item ~ '^[A-Za-z]{3}-[A-Za-z]{3}(/[1-9][0-9]?)?$'
-    THEN ARRAY[cron_named(left(item, 3), field), cron_named(substr(item, 5, 3), field), coalesce(nullif(split_part(item, '/', 2), ''), '1')::int]
-  END;
-
--- A comma-separated list.
+-- A field that is not known by heart: a comma-separated list, or one item.
 CREATE OR REPLACE FUNCTION cron_list(word text, field int, p text, n int, w int, skip int) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   item text;
   mask bigint := 0;
 BEGIN
+  IF strpos(word, ',') = 0 THEN RETURN coalesce(cron_item(word, field), cron_refuse_item(word, word, field, p, n, w, skip)); END IF;
   FOREACH item IN ARRAY cron_items(word) LOOP
-    mask := mask | coalesce(cron_simple(item, field), cron_row(cron_simple_row(item, field), field), cron_row(cron_item(item, word, field, p, n, w, skip), field));
+    mask := mask | coalesce(cron_meaning(upper(item), field), cron_range(item, field), cron_item(item, field), cron_refuse_item(item, word, field, p, n, w, skip));
   END LOOP;
   RETURN mask;
 END $$;
 
--- The values of {first, last, step}; across the end of the cycle, if that is where the last one is.
-CREATE OR REPLACE FUNCTION cron_row(range int[], field int) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
-DECLARE
-  first int := range[1];
-  last int := range[2];
-  step int := range[3];
-  top int := cron_low(field) + cron_cycle(field) - 1;
-  again int;                                             -- where it goes on, in step
-BEGIN
-  IF first > last AND first > top THEN first := first - cron_cycle(field); END IF;         -- Sunday as 7
-  IF first <= last THEN RETURN (cron_steps(step) << first) & ((2::bigint << last) - 1); END IF;
-  again := first + ((top - first) / step + 1) * step - cron_cycle(field);
-  RETURN (cron_steps(step) << first) & ((2::bigint << top) - 1) | CASE WHEN again <= last THEN (cron_steps(step) << again) & ((2::bigint << last) - 1) ELSE 0 END;
-END $$;
-
--- A long list may say the same hundreds of times, which is heard once.
-CREATE OR REPLACE FUNCTION cron_long_items(word text) RETURNS text[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
-BEGIN
-  RETURN ARRAY(SELECT u.item FROM unnest(string_to_array(word, ',')) WITH ORDINALITY u(item, i) GROUP BY u.item ORDER BY min(u.i));
-END $$;
-
 -- The items of a list in order. PostgreSQL puts the expression in place of the call.
 CREATE OR REPLACE FUNCTION cron_items(word text) RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN CASE WHEN strpos(word, ',') = 0 THEN ARRAY[word] WHEN octet_length(word) < 60 THEN string_to_array(word, ',') ELSE cron_long_items(word) END;
+RETURN CASE WHEN strpos(word, ',') = 0 THEN ARRAY[word] ELSE string_to_array(word, ',') END;
 
--- Where the first of such items begins, from 0 on. PostgreSQL puts the expression in place of the call.
-CREATE OR REPLACE FUNCTION cron_item_place(word text, item text) RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN strpos(',' || word || ',', ',' || item || ',') - 1;
+-- From one value to another; across the end of the cycle, if they run backwards and there is one, else NULL.
+CREATE OR REPLACE FUNCTION cron_from_to(first int, last int, field int) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE
+  WHEN first <= last THEN ((2::bigint << last) - 1) & (-1::bigint << first)
+  WHEN cron_cycle(field) > 0 THEN (((2::bigint << last) - 1) | (-1::bigint << first)) & ((2::bigint << cron_high(field)) - (1::bigint << cron_low(field))) END;
 
--- One item of a list as {first, last, step}.
-CREATE OR REPLACE FUNCTION cron_item(item text, word text, field int, p text, n int, w int, skip int) RETURNS int[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+-- A range of numbers, as a long list may have hundreds of; NULL for anything else. PostgreSQL puts the expression in place of the call.
+CREATE OR REPLACE FUNCTION cron_range(item text, field int) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN item ~ '^[0-9]{1,2}-[0-9]{1,2}$' AND split_part(item, '-', 1)::int BETWEEN cron_low(field) AND cron_high(field)
+    AND split_part(item, '-', 2)::int BETWEEN cron_low(field) AND cron_high(field)
+  THEN cron_from_to(split_part(item, '-', 1)::int, split_part(item, '-', 2)::int, field) END;
+
+-- Any item of a list; NULL for what is none.
+CREATE OR REPLACE FUNCTION cron_item(item text, field int) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   slash int := strpos(item, '/');
   range text := CASE slash WHEN 0 THEN item ELSE left(item, slash - 1) END;
   dash int := strpos(range, '-');
-  step int := 1;
-  first int;
-  last int;
+  low text := CASE dash WHEN 0 THEN range ELSE left(range, dash - 1) END;
+  high text := substr(range, dash + 1);
+  first int := CASE low WHEN '*' THEN cron_low(field) ELSE cron_number(low, field) END;
+  last int := CASE WHEN dash = 0 AND (slash > 0 OR low = '*') THEN cron_high(field) ELSE cron_number(high, field) END;
+  step int := CASE slash WHEN 0 THEN 1 ELSE cron_number(substr(item, slash + 1), 1) END;
 BEGIN
-  IF item !~ '^([*]|[0-9A-Za-z]+(-[0-9A-Za-z]+)?)(/[0-9]+)?$' THEN
-    PERFORM cron_refuse_item(item, field, p, cron_position(p, n, w) + skip + cron_item_place(word, item));
+  IF step > 0 AND first >= cron_low(field) AND last >= cron_low(field) AND greatest(first, last) <= cron_high(field) AND (dash = 0 OR low <> '*') THEN
+    IF first <= last THEN RETURN (cron_steps(step) << first) & ((2::bigint << last) - 1); END IF;
+    IF cron_cycle(field) > 0 THEN RETURN cron_wrapped(first, last, step, field); END IF;
   END IF;
-  IF slash > 0 THEN
-    step := ('0' || left(ltrim(substr(item, slash + 1), '0'), 5))::int;
-    IF step = 0 THEN
-      PERFORM cron_refuse(p, cron_position(p, n, w) + skip + cron_item_place(word, item), length(item), cron_field_name(field), 'a step is at least 1', left(item, slash) || '1');
-    END IF;
-  END IF;
-  IF range = '*' THEN RETURN ARRAY[cron_low(field), cron_high(field), step]; END IF;
-  first := cron_value(CASE dash WHEN 0 THEN range ELSE left(range, dash - 1) END, item, word, field, p, n, w, skip);
-  IF dash = 0 THEN RETURN ARRAY[first, CASE slash WHEN 0 THEN first ELSE cron_high(field) END, step]; END IF;
-  last := cron_value(substr(range, dash + 1), item, word, field, p, n, w, skip + dash);
-  IF first > last AND cron_cycle(field) = 0 THEN
-    PERFORM cron_refuse(p, cron_position(p, n, w) + skip + cron_item_place(word, item), length(item), cron_field_name(field),
-      format('the range %s runs backwards', cron_shown(item)), CASE WHEN slash = 0 THEN format('%s-%s,%s-%s', cron_low(field), last, first, cron_high(field)) END);
-  END IF;
-  RETURN ARRAY[first, last, step];
+  RETURN NULL;
 END $$;
 
--- A number within bounds, leading zeros or not, or a name, inside an item.
-CREATE OR REPLACE FUNCTION cron_value(value text, item text, word text, field int, p text, n int, w int, skip int) RETURNS int
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+-- Steps from a value to a lower one, across the end of the cycle.
+CREATE OR REPLACE FUNCTION cron_wrapped(first int, last int, step int, field int) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
-  is_number boolean := translate(value, '0123456789', '') = '';
-  number int := CASE WHEN is_number THEN ('0' || left(ltrim(value, '0'), 5))::int ELSE cron_named(value, field) END;
+  cycle int := cron_cycle(field);
+  top int := cron_low(field) + cycle - 1;
+  again int := first + ((top - first) / step + 1) * step - cycle;              -- where it goes on, in step
 BEGIN
-  IF number BETWEEN cron_low(field) AND cron_high(field) THEN RETURN number; END IF;
-  PERFORM cron_refuse_value(value, number, field, p, cron_position(p, n, w) + skip + cron_item_place(word, item));
-  RETURN NULL;
+  IF first > top THEN RETURN (cron_steps(step) << first - cycle) & ((2::bigint << last) - 1); END IF;            -- Sunday as 7
+  RETURN (cron_steps(step) << first) & ((2::bigint << top) - 1) | CASE WHEN again <= last THEN (cron_steps(step) << again) & ((2::bigint << last) - 1) ELSE 0 END;
 END $$;

@@ -65,13 +65,77 @@ BEGIN
     format('%s; a schedule has 5 (minute hour day month weekday), 6 (second first) or 7 (year last)', count));
 END $$;
 
-CREATE OR REPLACE FUNCTION cron_refuse_item(item text, field int, p text, at int) RETURNS void LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+-- Where the first of such items of a list begins, from 0 on. PostgreSQL puts the expression in place of the call.
+CREATE OR REPLACE FUNCTION cron_item_place(word text, item text) RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN strpos(',' || word || ',', ',' || item || ',') - 1;
+
+-- An item that cron_item does not understand. These functions return what their callers would get from it, but never do.
+CREATE OR REPLACE FUNCTION cron_refuse_item(item text, word text, field int, p text, n int, w int, skip int) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
+  at int := cron_position(p, n, w) + skip + cron_item_place(word, item);
   names text[] := cron_names(field);
+  range text := split_part(item, '/', 1);
+  low text := split_part(range, '-', 1);
+  high text := split_part(range, '-', 2);
+  first int := cron_number(low, field);
+  last int := cron_number(high, field);
 BEGIN
-  PERFORM cron_refuse(p, at, length(item), cron_field_name(field), CASE item WHEN '' THEN 'an item of the list is empty'
-    ELSE format('%s is no value, range or step of %s to %s', cron_shown(item), cron_low(field), cron_high(field))
-      || CASE WHEN names = '{}' THEN '' ELSE format(' or %s to %s', names[1], names[cardinality(names)]) END END);
+  IF item !~ '^([*]|[0-9A-Za-z]+(-[0-9A-Za-z]+)?)(/[0-9]+)?$' THEN
+    PERFORM cron_refuse(p, at, length(item), cron_field_name(field), CASE item WHEN '' THEN 'an item of the list is empty'
+      ELSE format('%s is no value, range or step of %s to %s', cron_shown(item), cron_low(field), cron_high(field))
+        || CASE WHEN names = '{}' THEN '' ELSE format(' or %s to %s', names[1], names[cardinality(names)]) END END);
+  ELSIF item ~ '/0+$' THEN
+    PERFORM cron_refuse(p, at, length(item), cron_field_name(field), 'a step is at least 1', range || '/1');
+  ELSIF first IS NULL OR first NOT BETWEEN cron_low(field) AND cron_high(field) THEN
+    PERFORM cron_refuse_value(low, first, field, p, at);
+  ELSIF last IS NULL OR last NOT BETWEEN cron_low(field) AND cron_high(field) THEN
+    PERFORM cron_refuse_value(high, last, field, p, at + length(low) + 1);
+  END IF;
+  PERFORM cron_refuse(p, at, length(item), cron_field_name(field), format('the range %s runs backwards', cron_shown(item)),
+    CASE WHEN range = item THEN format('%s-%s,%s-%s', cron_low(field), last, first, cron_high(field)) END);
+  RETURN NULL;
+END $$;
+
+CREATE OR REPLACE FUNCTION cron_refuse_years(item text, word text, p text, n int, w int) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+BEGIN
+  PERFORM cron_refuse_item(item, word, 7, p, n, w, 0);
+  RETURN NULL;
+END $$;
+
+CREATE OR REPLACE FUNCTION cron_refuse_month_item(item text, word text, p text, n int, w int) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+DECLARE
+  at int := cron_position(p, n, w) + cron_item_place(word, item);
+  value text := translate(item, 'L-W', '');
+BEGIN
+  IF item ~ '^L-[0-9]+W?$' THEN
+    PERFORM cron_refuse_value(value, cron_number(value, 9), 9, p, at + 2);
+  ELSIF item ~ '^[0-9]+W$' THEN
+    PERFORM cron_refuse_value(value, cron_number(value, 4), 4, p, at);
+  ELSIF upper(item) ~ '^(L(-[0-9]+)?W?|[0-9]+W)$' THEN
+    PERFORM cron_refuse_small(item, 4, p, at);
+  END IF;
+  RETURN cron_refuse_item(item, word, 4, p, n, w, 0);
+END $$;
+
+CREATE OR REPLACE FUNCTION cron_refuse_week_item(item text, word text, p text, n int, w int, skip int) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+DECLARE
+  at int := cron_position(p, n, w) + skip + cron_item_place(word, item);
+  behind text := CASE WHEN item >= 'A' THEN substr(item, 4) ELSE ltrim(item, '0123456789') END;
+  value text := left(item, -length(behind));
+  day int := cron_number(value, 6);
+  number text := ltrim(behind, 'W#-');
+BEGIN
+  IF item ~ '^([0-9]+|[A-Za-z]{3})(#?L|#-?[0-9]+|W[0-9]+)$' THEN
+    IF day IS NULL OR day > 7 THEN
+      PERFORM cron_refuse_value(value, day, 6, p, at);
+    ELSIF day = 7 AND behind ^@ 'W' THEN
+      PERFORM cron_refuse(p, at, length(item), 'day of week', 'in a row of the month Sunday is 0, not 7', '0' || behind);
+    END IF;
+    PERFORM cron_refuse_value(number, cron_number(number, 10), 10, p, at + length(item) - length(number));
+  ELSIF upper(item) ~ '^([0-9]+|[A-Z]{3})(#?L|#-?[0-9]+|W[0-9]+)$' THEN
+    PERFORM cron_refuse_small(item, 6, p, at);
+  END IF;
+  RETURN cron_refuse_item(item, word, 6, p, n, w, skip);
 END $$;
 
 -- A number out of bounds, or, where that is NULL, an unknown name.
