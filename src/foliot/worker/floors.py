@@ -7,7 +7,7 @@ it took, or, where it found less than it wanted, the time of that claim, since w
 
 What arrives behind a floor (a long transaction's job, one put back, one due in the past) is seen only from the top.
 Therefore: from the top whenever that is cheap, which is always in a healthy database; and else one of the nodes every
-second, or less often when that alone would take a twentieth of the time; a fifth, when there is nothing else to do.
+second, or less often when that alone would take a twentieth of the time; a tenth, when there is nothing else to do.
 Who was woken looks above the floors first: what woke it is there, most likely. What is cheap is told by the number of
 entries that the last look from the top has read; its time would tell more about the load of the machine.
 """
@@ -26,7 +26,7 @@ Position = tuple[int, bytes]
 CHEAP = 5_000  # entries that are walked over in a few milliseconds
 LATE = 250_000  # microseconds between a job's run_at and its commit for which it lands above every floor
 LAST_ID = b"\xff" * 16
-BUSY, IDLE = 20, 4  # times its cost that pass between two looks from the top
+BUSY, IDLE = 20, 10  # times its cost that pass between two looks from the top
 
 
 class Look(NamedTuple):
