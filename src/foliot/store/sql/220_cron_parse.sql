@@ -163,13 +163,16 @@ END $$;
 CREATE OR REPLACE FUNCTION cron_duration(p text, n int, words text[], lo int, hi int) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   wrong int := least(hi, lo + 2);
-  seconds bigint;
+  pieces text[];                                         -- a count, the seconds of its unit, a count, ...
+  seconds bigint := 0;
 BEGIN
   IF hi <> lo + 1 OR words[hi] !~ '^([0-9]+[dhms])+$' THEN
     PERFORM cron_refuse(p, cron_position(p, n, wrong), length(words[wrong]), 'duration', '@every takes one duration like 90s or 1h30m, of d, h, m and s');
   END IF;
-  seconds := (SELECT least(sum(('0' || left(ltrim(u.count, '0'), 13))::numeric * CASE u.unit WHEN 'd' THEN 86400 WHEN 'h' THEN 3600 WHEN 'm' THEN 60 ELSE 1 END), 1000000000000)
-    FROM unnest(string_to_array(rtrim(translate(words[hi], 'dhms', ',,,,'), ','), ','), string_to_array(translate(words[hi], '0123456789', ''), NULL)) u(count, unit));
+  pieces := string_to_array(replace(replace(replace(replace(words[hi], 'd', ',86400,'), 'h', ',3600,'), 'm', ',60,'), 's', ',1,'), ',');
+  FOR i IN 1 .. cardinality(pieces) - 1 BY 2 LOOP
+    seconds := least(1000000000000, seconds + ('0' || left(ltrim(pieces[i], '0'), 13))::bigint * pieces[i + 1]::bigint);
+  END LOOP;
   IF seconds = 0 THEN PERFORM cron_refuse(p, cron_position(p, n, hi), length(words[hi]), 'duration', '@every needs at least 1 second', '1s'); END IF;
   RETURN seconds;
 END $$;

@@ -45,9 +45,9 @@ DECLARE
   said int := CASE WHEN of_month = '*' OR of_month = '?' THEN 0 ELSE 2 END + CASE WHEN of_week = '*' OR of_week = '?' THEN 0 ELSE 4 END;
 BEGIN
   IF hi - lo NOT BETWEEN 4 AND 6 THEN PERFORM cron_refuse_count(p, n, words, lo, hi); END IF;
-  IF seconds IS NULL THEN seconds := cron_list(second, 1, p, n, lo, 0); END IF;
-  IF minutes IS NULL THEN minutes := cron_list(minute, 2, p, n, m, 0); END IF;
-  IF hours IS NULL THEN hours := cron_list(hour, 3, p, n, m + 1, 0); END IF;
+  IF seconds IS NULL THEN seconds := coalesce(CASE WHEN strpos(second, ',') = 0 THEN cron_item(second, 1) END, cron_list(second, 1, p, n, lo, 0)); END IF;
+  IF minutes IS NULL THEN minutes := coalesce(CASE WHEN strpos(minute, ',') = 0 THEN cron_item(minute, 2) END, cron_list(minute, 2, p, n, m, 0)); END IF;
+  IF hours IS NULL THEN hours := coalesce(CASE WHEN strpos(hour, ',') = 0 THEN cron_item(hour, 3) END, cron_list(hour, 3, p, n, m + 1, 0)); END IF;
   IF days IS NULL THEN
     IF translate(of_month, '?LWlw', '') = of_month THEN
       days := cron_list(of_month, 4, p, n, m + 2, 0);
@@ -70,7 +70,7 @@ BEGIN
       weekdays := cron_list(of_week, 6, p, n, m + 4, plus);
     END IF;
   END IF;
-  IF months IS NULL THEN months := cron_list(month, 5, p, n, m + 3, 0); END IF;
+  IF months IS NULL THEN months := coalesce(CASE WHEN strpos(month, ',') = 0 THEN cron_item(month, 5) END, cron_list(month, 5, p, n, m + 3, 0)); END IF;
   IF hi - lo = 6 AND words[hi] <> '*' THEN
     years := CASE WHEN words[hi] ~ '^(19[7-9]|2[0-9]{2})[0-9]$' THEN ARRAY[words[hi]::bigint, words[hi]::bigint, 1] ELSE cron_years(words[hi], p, n, hi) END;
   END IF;
@@ -110,7 +110,7 @@ RETURN coalesce(('{4611686018427387903,1537228672809129301,1317624576693539401,1
 -- The number that a value stands for, leading zeros or not, or a name. It may be out of bounds; NULL for what is neither. PostgreSQL puts the expression
 -- in place of the call.
 CREATE OR REPLACE FUNCTION cron_number(value text, field int) RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN CASE WHEN value <> '' AND translate(value, '0123456789', '') = '' THEN ('0' || left(ltrim(value, '0'), 5))::int
+RETURN CASE WHEN value <> '' AND translate(value, '0123456789', '') = '' THEN CASE WHEN octet_length(value) < 10 THEN value ELSE '0' || left(ltrim(value, '0'), 5) END::int
   ELSE cron_low(field) - 1 + array_position(cron_names(field), upper(value)) END;
 
 -- A field that is not known by heart: a comma-separated list, or one item.
@@ -142,32 +142,23 @@ RETURN CASE WHEN item ~ '^[0-9]{1,2}-[0-9]{1,2}$' AND split_part(item, '-', 1)::
     AND split_part(item, '-', 2)::int BETWEEN cron_low(field) AND cron_high(field)
   THEN cron_from_to(split_part(item, '-', 1)::int, split_part(item, '-', 2)::int, field) END;
 
--- Any item of a list; NULL for what is none.
+-- Any item of a list; NULL for what is none. A range that runs backwards goes on from the lowest value, in step, where the field has a cycle.
 CREATE OR REPLACE FUNCTION cron_item(item text, field int) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
-  slash int := strpos(item, '/');
-  range text := CASE slash WHEN 0 THEN item ELSE left(item, slash - 1) END;
-  dash int := strpos(range, '-');
-  low text := CASE dash WHEN 0 THEN range ELSE left(range, dash - 1) END;
-  high text := substr(range, dash + 1);
-  first int := CASE low WHEN '*' THEN cron_low(field) ELSE cron_number(low, field) END;
-  last int := CASE WHEN dash = 0 AND (slash > 0 OR low = '*') THEN cron_high(field) ELSE cron_number(high, field) END;
-  step int := CASE slash WHEN 0 THEN 1 ELSE cron_number(substr(item, slash + 1), 1) END;
+  range text := split_part(item, '/', 1);
+  low text := split_part(range, '-', 1);
+  first int := CASE range WHEN '*' THEN cron_low(field) ELSE cron_number(low, field) END;
+  last int := CASE WHEN low <> range THEN cron_number(substr(range, length(low) + 2), field) WHEN range = item AND range <> '*' THEN first ELSE cron_high(field) END;
+  step int := CASE range WHEN item THEN 1 ELSE cron_number(substr(item, length(range) + 2), 1) END;
+  again int;
 BEGIN
-  IF step > 0 AND first >= cron_low(field) AND last >= cron_low(field) AND greatest(first, last) <= cron_high(field) AND (dash = 0 OR low <> '*') THEN
+  IF step > 0 AND first BETWEEN cron_low(field) AND cron_high(field) AND last BETWEEN cron_low(field) AND cron_high(field) THEN
     IF first <= last THEN RETURN (cron_steps(step) << first) & ((2::bigint << last) - 1); END IF;
-    IF cron_cycle(field) > 0 THEN RETURN cron_wrapped(first, last, step, field); END IF;
+    IF cron_cycle(field) = 0 THEN RETURN NULL; END IF;
+    IF first = cron_low(field) + cron_cycle(field) THEN RETURN (cron_steps(step) << cron_low(field)) & ((2::bigint << last) - 1); END IF;     -- Sunday as 7
+    again := cron_low(field) + step - 1 - (cron_low(field) + cron_cycle(field) - 1 - first) % step;
+    RETURN (cron_steps(step) << first) & ((1::bigint << cron_low(field) + cron_cycle(field)) - 1)
+      | CASE WHEN again <= last THEN (cron_steps(step) << again) & ((2::bigint << last) - 1) ELSE 0 END;
   END IF;
   RETURN NULL;
-END $$;
-
--- Steps from a value to a lower one, across the end of the cycle.
-CREATE OR REPLACE FUNCTION cron_wrapped(first int, last int, step int, field int) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
-DECLARE
-  cycle int := cron_cycle(field);
-  top int := cron_low(field) + cycle - 1;
-  again int := first + ((top - first) / step + 1) * step - cycle;              -- where it goes on, in step
-BEGIN
-  IF first > top THEN RETURN (cron_steps(step) << first - cycle) & ((2::bigint << last) - 1); END IF;            -- Sunday as 7
-  RETURN (cron_steps(step) << first) & ((2::bigint << top) - 1) | CASE WHEN again <= last THEN (cron_steps(step) << again) & ((2::bigint << last) - 1) ELSE 0 END;
 END $$;

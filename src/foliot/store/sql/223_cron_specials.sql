@@ -1,9 +1,10 @@
 -- Fields that are more than one mask: years, and days that depend on the month.
 
--- What most items are: steps of *, a range. NULL for anything else, right or wrong. PostgreSQL puts the expression in place of the call.
+-- What most items are: a year, steps of *, a range. NULL for anything else, right or wrong. PostgreSQL puts the expression in place of the call.
 CREATE OR REPLACE FUNCTION cron_simple_years(item text) RETURNS bigint[] LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE
-  WHEN item ^@ '*/' THEN CASE WHEN item ~ '^[*]/[1-9][0-9]{0,2}$' THEN ARRAY[1970, 3000, substr(item, 3)::bigint] END
+  WHEN item ~ '^0*(19[7-9]|2[0-9]{2})[0-9]$' THEN ARRAY[item::bigint, item::bigint, 1]
+  WHEN item ^@ '*/' THEN CASE WHEN item ~ '^[*]/0*[1-9][0-9]{0,2}$' THEN ARRAY[1970, 3000, substr(item, 3)::bigint] END
   WHEN octet_length(item) = 9 AND left(item, 4) <= right(item, 4) THEN
     CASE WHEN item ~ '^(19[7-9]|2[0-9]{2})[0-9]-(19[7-9]|2[0-9]{2})[0-9]$' THEN ARRAY[left(item, 4)::bigint, right(item, 4)::bigint, 1] END
   END;
@@ -14,21 +15,34 @@ CREATE OR REPLACE FUNCTION cron_years(word text, p text, n int, w int) RETURNS b
 DECLARE
   item text;
   range bigint[];
+  step int;
+  near bigint := 0;                                      -- the first 62 years, which do for most
   every varbit;                                          -- from 1970 on, and past 3000
-  years varbit := 0::bit(1054);
+  years varbit;
 BEGIN
-  IF strpos(word, ',') = 0 THEN RETURN coalesce(cron_simple_years(word), cron_year_range(word), cron_refuse_years(word, word, p, n, w)); END IF;
   FOREACH item IN ARRAY cron_items(word) LOOP
-    IF item ~ '^(19[7-9]|2[0-9]{2})[0-9]$' THEN
-      years := years | (B'1'::bit(1054) >> item::int - 1970);
+    range := coalesce(cron_simple_years(item), cron_year_range(item));
+    IF range IS NULL THEN
+      near := cron_refuse_item(item, word, 7, p, n, w, 0);
+    ELSIF item = word THEN
+      RETURN range;
+    ELSIF range[2] < 2032 THEN
+      near := near | ((cron_steps(range[3]::int) << range[1]::int - 1970) & ((2::bigint << range[2]::int - 1970) - 1));
+    ELSIF range[1] = range[2] THEN
+      years := coalesce(years, 0::bit(1054)) | (B'1'::bit(1054) >> range[1]::int - 1970);
     ELSE
-      range := coalesce(cron_simple_years(item), cron_year_range(item), cron_refuse_years(item, word, p, n, w));
-      every := coalesce(cron_year_steps() ->> range[3]::text, repeat('1' || repeat('0', least(range[3], 1031)::int - 1), 11))::bit(1054);
-      years := years | ((every >> range[1]::int - 1970) & (~0::bit(1054) << 3023 - range[2]::int));
+      step := least(range[3], 1031)::int;
+      every := (cron_year_steps() ->> step::text)::bit(1054);
+      IF every IS NULL THEN                              -- from 100 on: twice as many bits each time
+        every := B'1'::bit(1054) | (B'1'::bit(1054) >> step);
+        every := every | (every >> 2 * step);
+        every := every | (every >> 4 * step) | (every >> 8 * step);
+      END IF;
+      years := coalesce(years, 0::bit(1054)) | ((every >> range[1]::int - 1970) & (~0::bit(1054) << 3023 - range[2]::int));
     END IF;
   END LOOP;
-  IF substring(years FROM 63) = 0::bit(992) THEN RETURN ARRAY[1970, 2031, 0, reverse(substring(years FROM 1 FOR 62)::text)::bit(62)::bigint]; END IF;
-  years := reverse(years::text)::bit(1054);
+  IF years IS NULL THEN RETURN ARRAY[1970, 2031, 0, near]; END IF;
+  years := reverse(years::text)::bit(1054) | near::bit(1054);
   RETURN '{1970,3000,0}' || ARRAY[                       -- written out, as a loop would take longer than all the rest
     substring(years FROM 993 FOR 62)::bit(62)::bigint, substring(years FROM 931 FOR 62)::bit(62)::bigint, substring(years FROM 869 FOR 62)::bit(62)::bigint,
     substring(years FROM 807 FOR 62)::bit(62)::bigint, substring(years FROM 745 FOR 62)::bit(62)::bigint, substring(years FROM 683 FOR 62)::bit(62)::bigint,
@@ -41,12 +55,11 @@ END $$;
 -- Any item of a year field as {first, last, step}; NULL for what is none.
 CREATE OR REPLACE FUNCTION cron_year_range(item text) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
-  slash int := strpos(item, '/');
-  range text := CASE slash WHEN 0 THEN item ELSE left(item, slash - 1) END;
-  dash int := strpos(range, '-');
-  first int := CASE range WHEN '*' THEN 1970 ELSE cron_number(CASE dash WHEN 0 THEN range ELSE left(range, dash - 1) END, 7) END;
-  last int := CASE WHEN dash = 0 AND (slash > 0 OR range = '*') THEN 3000 ELSE cron_number(substr(range, dash + 1), 7) END;
-  step int := CASE slash WHEN 0 THEN 1 ELSE cron_number(substr(item, slash + 1), 7) END;
+  range text := split_part(item, '/', 1);
+  low text := split_part(range, '-', 1);
+  first int := CASE range WHEN '*' THEN 1970 ELSE cron_number(low, 7) END;
+  last int := CASE WHEN low <> range THEN cron_number(substr(range, length(low) + 2), 7) WHEN range = item AND range <> '*' THEN first ELSE 3000 END;
+  step int := CASE range WHEN item THEN 1 ELSE cron_number(substr(item, length(range) + 2), 7) END;
 BEGIN
   IF first >= 1970 AND last BETWEEN first AND 3000 AND step > 0 THEN RETURN ARRAY[first, last, step]::bigint[]; END IF;
   RETURN NULL;
@@ -98,12 +111,12 @@ BEGIN
     plain := cron_meaning(upper(item), 6);
     IF plain IS NULL THEN
       mark := (cron_week_marks() ->> item)::int;
-      IF mark IS NULL THEN                               -- perhaps with a small letter or a zero too many
+      IF mark IS NULL AND item ~ '[#LW]' THEN            -- perhaps with a small letter or a zero too many
         behind := CASE WHEN item >= 'A' THEN substr(item, 4) ELSE ltrim(item, '0123456789') END;
         mark := (cron_week_marks() ->> (cron_number(left(item, -length(behind)), 6)
           || CASE WHEN behind ~ '^(#-?|W)0+[1-9]' THEN regexp_replace(behind, '0+', '') ELSE behind END))::int;
-        IF mark IS NULL THEN plain := coalesce(cron_item(item, 6), cron_refuse_week_item(item, word, p, n, w, skip)); END IF;
       END IF;
+      IF mark IS NULL THEN plain := coalesce(cron_item(item, 6), cron_refuse_week_item(item, word, p, n, w, skip)); END IF;
     END IF;
     IF plain IS NOT NULL THEN
       weekdays := weekdays | plain;

@@ -1,8 +1,8 @@
 -- What short words mean, known by heart: looking one up takes a quarter of the time of reading it. PostgreSQL makes the words of a field a constant of each
 -- expression that looks into them. As it does so once in a session, they are constants of functions, too: working them out would take ten times as long.
 
--- Masks of a field's words, as text, which is taken out faster than a number: *, values, ranges, steps, pairs. Of fields with more than 31 values only
--- ranges of single digits, as there would be thousands.
+-- Masks of a field's words, as text, which is taken out faster than a number: *, values, steps of * and of single digits, ranges, pairs of single digits.
+-- Of fields with more than 31 values only ranges of single digits, as there would be thousands.
 DO $$
 DECLARE
   cases text := '';
@@ -25,7 +25,7 @@ BEGIN
         UNION ALL SELECT word, 1::bigint << value FROM known
         UNION ALL SELECT lpad(v::text, 2, '0'), 1::bigint << v FROM generate_series(low, least(high, 9)) v
         UNION ALL SELECT lpad(v::text, 3, '0'), 1::bigint << v FROM generate_series(low, high) v
-        UNION ALL SELECT word || '/' || s, (cron_steps(s) << value) & ((2::bigint << high) - 1) FROM known, generate_series(1, 9) s WHERE value < 10
+        UNION ALL SELECT word || '/' || s, (cron_steps(s) << value) & ((2::bigint << high) - 1) FROM known, generate_series(1, high) s WHERE value < 10
         UNION ALL SELECT a.word || '-' || b.word, cron_from_to(a.value, b.value, field) FROM known a, known b WHERE a.value <= most AND b.value <= most
         UNION ALL SELECT a || ',' || b, (1::bigint << a) | (1::bigint << b) FROM generate_series(low, least(high, 9)) a, generate_series(low, least(high, 9)) b) w
       WHERE w.mask IS NOT NULL));
