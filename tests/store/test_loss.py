@@ -397,3 +397,16 @@ def test_what_a_trigger_does_not_let_go_of_a_node_that_has_left_is_not_lost(own_
     db.change("DROP TRIGGER refuse ON {schema}.jobs")
     assert db.reclaim() == {}
     assert [(row.state, row.lost) for row in map(db.look, jobs)] == [("queued", 0), ("queued", 0)]
+
+
+def test_what_all_of_them_would_wait_for_is_not_waited_for_by_each(db: Db) -> None:
+    operator, epoch = db.session(), db.node()
+    jobs = [db.enqueue() for _ in range(3)]
+    db.claim(epoch)
+    operator.begin()
+    operator.execute(db._in_schema("LOCK {schema}.attempts"))
+    db.configure(lock_timeout="50ms")
+    with refused("55P03"):
+        db.lose(epoch)
+    operator.rollback()
+    assert set(db.reclaim(epoch)) == set(jobs)

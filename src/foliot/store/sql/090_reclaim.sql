@@ -20,9 +20,11 @@ BEGIN
       IF how = 'left' THEN                               -- it left politely while somebody had these locked: no loss
         PERFORM release_claims(ARRAY(SELECT c.fence FROM claims c WHERE c.epoch = gone), t);
       ELSE
-        RETURN QUERY SELECT r.id, gone, r.state FROM take_back(gone, t) r;
+        RETURN QUERY SELECT r.id, gone, r.state FROM take_back(gone, t, NULL) r;
       END IF;
-    EXCEPTION WHEN OTHERS THEN
+    EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+      RAISE;                                             -- each of them would wait as long
+    WHEN OTHERS THEN
       RAISE WARNING 'what node % held cannot be taken back at once: %', gone, SQLERRM;
       IF how = 'lost' THEN RETURN QUERY SELECT r.id, gone, r.state FROM take_back_each(gone, t) r; END IF;
     END;
@@ -64,14 +66,16 @@ BEGIN
   FOR one IN SELECT x.id FROM claims c CROSS JOIN LATERAL unnest(c.job_ids) x(id) JOIN jobs j ON j.id = x.id AND j.fence = c.fence WHERE c.epoch = take_back_each.epoch LOOP
     BEGIN
       RETURN QUERY SELECT r.id, r.state FROM take_back(take_back_each.epoch, take_back_each.t, one) r;
-    EXCEPTION WHEN OTHERS THEN
+    EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+      RAISE;
+    WHEN OTHERS THEN
       RAISE WARNING 'job % cannot be taken back from node %, which is lost: %', one, take_back_each.epoch, SQLERRM;
     END;
   END LOOP;
 END $$;
 
 -- All that the node held, or this one. What a job locked by its handler's own open transaction is, is not known yet: it stays for the next pass.
-CREATE OR REPLACE FUNCTION take_back(epoch bigint, t timestamptz, one uuid DEFAULT NULL) RETURNS TABLE (id uuid, state text)
+CREATE OR REPLACE FUNCTION take_back(epoch bigint, t timestamptz, one uuid) RETURNS TABLE (id uuid, state text)
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
