@@ -22,9 +22,7 @@ BEGIN
       ELSE
         RETURN QUERY SELECT r.id, gone, r.state FROM take_back(gone, t, NULL) r;
       END IF;
-    EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
-      RAISE;                                             -- each of them would wait as long
-    WHEN OTHERS THEN
+    EXCEPTION WHEN OTHERS THEN
       RAISE WARNING 'what node % held cannot be taken back at once: %', gone, SQLERRM;
       IF how = 'lost' THEN RETURN QUERY SELECT r.id, gone, r.state FROM take_back_each(gone, t) r; END IF;
     END;
@@ -67,7 +65,7 @@ BEGIN
     BEGIN
       RETURN QUERY SELECT r.id, r.state FROM take_back(take_back_each.epoch, take_back_each.t, one) r;
     EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
-      RAISE;
+      RAISE;                                             -- each of them would wait as long
     WHEN OTHERS THEN
       RAISE WARNING 'job % cannot be taken back from node %, which is lost: %', one, take_back_each.epoch, SQLERRM;
     END;
