@@ -67,11 +67,12 @@ BEGIN
     ELSE
       part := cron_part(p, n, words, length(parts[n]), count, 27 * count + 1 + cardinality(tail), own, dst, anchor);
     END IF;
-    IF cardinality(part) > 27 THEN
+    IF cardinality(part) = 27 THEN
+      slots := slots || part;
+    ELSE
+      slots := slots || part[:27];
       tail := tail || part[28:];
-      part := part[:27];
     END IF;
-    slots := slots || part;
   END LOOP;
   RETURN slots || tail;
 END $$;
@@ -163,16 +164,19 @@ END $$;
 CREATE OR REPLACE FUNCTION cron_duration(p text, n int, words text[], lo int, hi int) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   wrong int := least(hi, lo + 2);
-  pieces text[];                                         -- a count, the seconds of its unit, a count, ...
+  steps text;                                            -- a count, the seconds of its unit, a count, ... as an array is written
+  found bigint[];
   seconds bigint := 0;
 BEGIN
   IF hi <> lo + 1 OR words[hi] !~ '^([0-9]+[dhms])+$' THEN
     PERFORM cron_refuse(p, cron_position(p, n, wrong), length(words[wrong]), 'duration', '@every takes one duration like 90s or 1h30m, of d, h, m and s');
   END IF;
-  pieces := string_to_array(replace(replace(replace(replace(words[hi], 'd', ',86400,'), 'h', ',3600,'), 'm', ',60,'), 's', ',1,'), ',');
-  FOR i IN 1 .. cardinality(pieces) - 1 BY 2 LOOP
-    seconds := least(1000000000000, seconds + ('0' || left(ltrim(pieces[i], '0'), 13))::bigint * pieces[i + 1]::bigint);
+  steps := rtrim(replace(replace(replace(replace(words[hi], 'd', ',86400,'), 'h', ',3600,'), 'm', ',60,'), 's', ',1,'), ',');
+  IF steps ~ '[0-9]{13}' THEN steps := regexp_replace(regexp_replace(steps, E'\\m0+([0-9])', E'\\1', 'g'), '[0-9]{13,}', '1000000000000', 'g'); END IF;
+  found := ('{' || steps || '}')::bigint[];
+  FOR i IN 1 .. cardinality(found) BY 2 LOOP
+    seconds := seconds + found[i] * found[i + 1];
   END LOOP;
   IF seconds = 0 THEN PERFORM cron_refuse(p, cron_position(p, n, hi), length(words[hi]), 'duration', '@every needs at least 1 second', '1s'); END IF;
-  RETURN seconds;
+  RETURN least(seconds, 1000000000000);
 END $$;

@@ -25,29 +25,25 @@ CREATE OR REPLACE FUNCTION cron_fields(
 ) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   m int := CASE hi - lo WHEN 4 THEN lo ELSE lo + 1 END;  -- which word the minutes are
-  second text := CASE hi - lo WHEN 4 THEN '0' ELSE words[lo] END;
-  minute text := words[m];
-  hour text := words[m + 1];
   of_month text := words[m + 2];
-  month text := words[m + 3];
   of_week text := words[m + 4];
-  seconds bigint := cron_meaning(second, 1);
-  minutes bigint := cron_meaning(minute, 2);
-  hours bigint := cron_meaning(hour, 3);
+  seconds bigint := CASE hi - lo WHEN 4 THEN 1 ELSE cron_meaning(words[lo], 1) END;
+  minutes bigint := cron_meaning(words[m], 2);
+  hours bigint := cron_meaning(words[m + 1], 3);
   days bigint := cron_meaning(of_month, 4);
-  months bigint := cron_meaning(month, 5);
+  months bigint := cron_meaning(words[m + 3], 5);
   weekdays bigint := cron_meaning(of_week, 6);           -- bit 7 is Sunday, too
   month_specials bigint[];
   week_specials bigint[];
   years bigint[];
   plus int := 0;                                         -- + before the weekdays
-  by_interval boolean := minute ^@ '*' OR hour ^@ '*' OR second ^@ '*';
+  by_interval boolean := words[m] ^@ '*' OR words[m + 1] ^@ '*' OR hi - lo > 4 AND words[lo] ^@ '*';
   said int := CASE WHEN of_month = '*' OR of_month = '?' THEN 0 ELSE 2 END + CASE WHEN of_week = '*' OR of_week = '?' THEN 0 ELSE 4 END;
 BEGIN
   IF hi - lo NOT BETWEEN 4 AND 6 THEN PERFORM cron_refuse_count(p, n, words, lo, hi); END IF;
-  IF seconds IS NULL THEN seconds := coalesce(CASE WHEN strpos(second, ',') = 0 THEN cron_item(second, 1) END, cron_list(second, 1, p, n, lo, 0)); END IF;
-  IF minutes IS NULL THEN minutes := coalesce(CASE WHEN strpos(minute, ',') = 0 THEN cron_item(minute, 2) END, cron_list(minute, 2, p, n, m, 0)); END IF;
-  IF hours IS NULL THEN hours := coalesce(CASE WHEN strpos(hour, ',') = 0 THEN cron_item(hour, 3) END, cron_list(hour, 3, p, n, m + 1, 0)); END IF;
+  IF seconds IS NULL THEN seconds := coalesce(CASE WHEN strpos(words[lo], ',') = 0 THEN cron_item(words[lo], 1) END, cron_list(words[lo], 1, p, n, lo, 0)); END IF;
+  IF minutes IS NULL THEN minutes := coalesce(CASE WHEN strpos(words[m], ',') = 0 THEN cron_item(words[m], 2) END, cron_list(words[m], 2, p, n, m, 0)); END IF;
+  IF hours IS NULL THEN hours := coalesce(CASE WHEN strpos(words[m + 1], ',') = 0 THEN cron_item(words[m + 1], 3) END, cron_list(words[m + 1], 3, p, n, m + 1, 0)); END IF;
   IF days IS NULL THEN
     IF translate(of_month, '?LWlw', '') = of_month THEN
       days := cron_list(of_month, 4, p, n, m + 2, 0);
@@ -70,9 +66,9 @@ BEGIN
       weekdays := cron_list(of_week, 6, p, n, m + 4, plus);
     END IF;
   END IF;
-  IF months IS NULL THEN months := coalesce(CASE WHEN strpos(month, ',') = 0 THEN cron_item(month, 5) END, cron_list(month, 5, p, n, m + 3, 0)); END IF;
+  IF months IS NULL THEN months := coalesce(CASE WHEN strpos(words[m + 3], ',') = 0 THEN cron_item(words[m + 3], 5) END, cron_list(words[m + 3], 5, p, n, m + 3, 0)); END IF;
   IF hi - lo = 6 AND words[hi] <> '*' THEN
-    years := CASE WHEN words[hi] ~ '^(19[7-9]|2[0-9]{2})[0-9]$' THEN ARRAY[words[hi]::bigint, words[hi]::bigint, 1] ELSE cron_years(words[hi], p, n, hi) END;
+    years := CASE WHEN octet_length(words[hi]) = 4 AND words[hi] ~ '^(19[7-9]|2[0-9]{2})[0-9]$' THEN ARRAY[words[hi]::bigint, words[hi]::bigint, 1] ELSE cron_years(words[hi], p, n, hi) END;
   END IF;
   RETURN ARRAY[
     0,
@@ -97,11 +93,12 @@ BEGIN
     0, 0, count, own] || years || modifier;
 END $$;
 
-CREATE OR REPLACE FUNCTION cron_lowest(mask bigint) RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN bit_count(((mask & -mask) - 1)::bit(64))::int;
-
+-- The number of a mask's highest bit, and of its lowest. PostgreSQL puts the expressions in place of the calls.
 CREATE OR REPLACE FUNCTION cron_highest(mask bigint) RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN width_bucket(mask, '{1,2,4,8,16,32,64,128,256,512,1024,2048,4096,8192,16384,32768,65536,131072,262144,524288,1048576,2097152,4194304,8388608,16777216,33554432,67108864,134217728,268435456,536870912,1073741824,2147483648,4294967296,8589934592,17179869184,34359738368,68719476736,137438953472,274877906944,549755813888,1099511627776,2199023255552,4398046511104,8796093022208,17592186044416,35184372088832,70368744177664,140737488355328,281474976710656,562949953421312,1125899906842624,2251799813685248,4503599627370496,9007199254740992,18014398509481984,36028797018963968,72057594037927936,144115188075855872,288230376151711744,576460752303423488}'::bigint[]) - 1;
+
+CREATE OR REPLACE FUNCTION cron_lowest(mask bigint) RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN cron_highest(mask & -mask);
 
 -- Every step-th bit of 62, from bit 0 on. PostgreSQL puts the expression in place of the call.
 CREATE OR REPLACE FUNCTION cron_steps(step int) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE

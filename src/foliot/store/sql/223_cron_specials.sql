@@ -3,10 +3,10 @@
 -- What most items are: a year, steps of *, a range. NULL for anything else, right or wrong. PostgreSQL puts the expression in place of the call.
 CREATE OR REPLACE FUNCTION cron_simple_years(item text) RETURNS bigint[] LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE
-  WHEN item ~ '^0*(19[7-9]|2[0-9]{2})[0-9]$' THEN ARRAY[item::bigint, item::bigint, 1]
   WHEN item ^@ '*/' THEN CASE WHEN item ~ '^[*]/0*[1-9][0-9]{0,2}$' THEN ARRAY[1970, 3000, substr(item, 3)::bigint] END
   WHEN octet_length(item) = 9 AND left(item, 4) <= right(item, 4) THEN
     CASE WHEN item ~ '^(19[7-9]|2[0-9]{2})[0-9]-(19[7-9]|2[0-9]{2})[0-9]$' THEN ARRAY[left(item, 4)::bigint, right(item, 4)::bigint, 1] END
+  WHEN item ~ '^0*(19[7-9]|2[0-9]{2})[0-9]$' THEN ARRAY[item::bigint, item::bigint, 1]
   END;
 
 -- The year field: {first, last, step}, or for a list {1970, last, 0} and behind it masks of 62 years each: most need one. In between a list is a string
@@ -21,6 +21,10 @@ DECLARE
   years varbit;
 BEGIN
   FOREACH item IN ARRAY cron_items(word) LOOP
+    IF octet_length(item) = 4 AND item ~ '^(19[7-9]|20[0-2])[0-9]$' THEN                   -- as most are
+      near := near | (1::bigint << item::int - 1970);
+      CONTINUE;
+    END IF;
     range := coalesce(cron_simple_years(item), cron_year_range(item));
     IF range IS NULL THEN
       near := cron_refuse_item(item, word, 7, p, n, w, 0);
@@ -38,11 +42,13 @@ BEGIN
         every := every | (every >> 2 * step);
         every := every | (every >> 4 * step) | (every >> 8 * step);
       END IF;
-      years := coalesce(years, 0::bit(1054)) | ((every >> range[1]::int - 1970) & (~0::bit(1054) << 3023 - range[2]::int));
+      every := every >> range[1]::int - 1970;
+      years := coalesce(years, 0::bit(1054)) | CASE WHEN range[2] < 3000 THEN every & (~0::bit(1054) << 3023 - range[2]::int) ELSE every END;
     END IF;
   END LOOP;
   IF years IS NULL THEN RETURN ARRAY[1970, 2031, 0, near]; END IF;
-  years := reverse(years::text)::bit(1054) | near::bit(1054);
+  years := reverse(years::text)::bit(1054) & (~0::bit(1054) >> 23) | near::bit(1054);
+  IF substring(years FROM 1 FOR 992) = 0::bit(992) THEN RETURN ARRAY[1970, 2031, 0, substring(years FROM 993)::bit(62)::bigint]; END IF;
   RETURN '{1970,3000,0}' || ARRAY[                       -- written out, as a loop would take longer than all the rest
     substring(years FROM 993 FOR 62)::bit(62)::bigint, substring(years FROM 931 FOR 62)::bit(62)::bigint, substring(years FROM 869 FOR 62)::bit(62)::bigint,
     substring(years FROM 807 FOR 62)::bit(62)::bigint, substring(years FROM 745 FOR 62)::bit(62)::bigint, substring(years FROM 683 FOR 62)::bit(62)::bigint,

@@ -26,8 +26,10 @@ END $$;
 CREATE OR REPLACE FUNCTION cron_shown(piece text) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   shown text := CASE WHEN length(piece) > 40 THEN left(piece, 40) || '...' ELSE piece END;
-  mark text := CASE WHEN shown ~ '''' AND shown !~ '"' THEN '"' ELSE '''' END;
+  mark text := '''';
 BEGIN
+  IF shown ~ '^[ !#-&(-Z^-~]*$' THEN RETURN quote_literal(shown); END IF;                  -- as most are: nothing to escape
+  IF shown ~ '''' AND shown !~ '"' THEN mark := '"'; END IF;
   shown := replace(replace(replace(replace(shown, E'\\', E'\\\\'), E'\t', E'\\t'), E'\n', E'\\n'), E'\r', E'\\r');
   IF shown ~ E'[\x01-\x1f\x7f]' THEN
     shown := (SELECT string_agg(CASE WHEN x ~ E'[\x01-\x1f\x7f]' THEN E'\\x' || lpad(to_hex(ascii(x)), 2, '0') ELSE x END, '' ORDER BY i)
@@ -73,14 +75,15 @@ RETURN strpos(',' || word || ',', ',' || item || ',') - 1;
 CREATE OR REPLACE FUNCTION cron_refuse_item(item text, word text, field int, p text, n int, w int, skip int) RETURNS bigint LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   at int := cron_position(p, n, w) + skip + cron_item_place(word, item);
-  names text[] := cron_names(field);
+  names text[];
   range text := split_part(item, '/', 1);
   low text := split_part(range, '-', 1);
-  high text := split_part(range, '-', 2);
+  high text;
   first int := cron_number(low, field);
-  last int := cron_number(high, field);
+  last int;
 BEGIN
   IF item !~ '^([*]|[0-9A-Za-z]+(-[0-9A-Za-z]+)?)(/[0-9]+)?$' THEN
+    names := cron_names(field);
     RETURN cron_refuse(p, at, length(item), cron_field_name(field), CASE item WHEN '' THEN 'an item of the list is empty'
       ELSE format('%s is no value, range or step of %s to %s', cron_shown(item), cron_low(field), cron_high(field))
         || CASE WHEN names = '{}' THEN '' ELSE format(' or %s to %s', names[1], names[cardinality(names)]) END END);
@@ -88,7 +91,10 @@ BEGIN
     RETURN cron_refuse(p, at, length(item), cron_field_name(field), 'a step is at least 1', range || '/1');
   ELSIF first IS NULL OR first NOT BETWEEN cron_low(field) AND cron_high(field) THEN
     RETURN cron_refuse_value(low, first, field, p, at);
-  ELSIF last IS NULL OR last NOT BETWEEN cron_low(field) AND cron_high(field) THEN
+  END IF;
+  high := substr(range, length(low) + 2);
+  last := cron_number(high, field);
+  IF last IS NULL OR last NOT BETWEEN cron_low(field) AND cron_high(field) THEN
     RETURN cron_refuse_value(high, last, field, p, at + length(low) + 1);
   END IF;
   RETURN cron_refuse(p, at, length(item), cron_field_name(field), format('the range %s runs backwards', cron_shown(item)),
