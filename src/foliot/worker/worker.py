@@ -297,13 +297,12 @@ class Worker:
                     await asyncio.sleep(0)
             await self.doorbell.let_go()
             self._moment = FIRST_MOMENT
-            return
-        if not await self.doorbell.has_porter():
+        elif await self.doorbell.has_porter():
+            await self.doorbell.wait(min(self._pause, self._claimer.top_is_due_in))
+            self._pause = min(self._plan.poll_max_interval, self._pause * self._plan.poll_multiplier)
+        else:
             await self.doorbell.wait(self._moment)
             self._moment = min(self._plan.poll_interval, self._moment * 2)
-            return
-        await self.doorbell.wait(min(self._pause, self._claimer.top_is_due_in))
-        self._pause = min(self._plan.poll_max_interval, self._pause * self._plan.poll_multiplier)
 
     # -- what may happen to it
 
