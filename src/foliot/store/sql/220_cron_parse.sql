@@ -13,7 +13,7 @@
 --   b + 22 where the years begin, see cron_years; 0: all                   b + 23 where the modifier begins, see cron_apply; 0: none
 --   b + 24 period of @every in seconds                                     b + 25 its anchor
 --   b + 26 how many parts there are                                        b + 27 the schedule's own zone
--- and behind the parts are the years and the modifiers.
+-- and behind the parts are the modifiers and the years.
 --
 -- Only parse_cron sets the search path, which then holds for all that it calls: setting it anew in each would take a third of the time. It reads any
 -- text within a millisecond of work, which is why no table is read, what short words mean is looked up in constants (224_cron_words.sql), no regular
@@ -41,7 +41,7 @@ BEGIN
     words := string_to_array(p, ' ');
     last := words[cardinality(words)];
     IF last > '!' AND (last < '@' OR cron_extension_kind(last, true) IS NULL) THEN
-      RETURN cron_fields(p, 1, words, 1, cardinality(words), 1, 28, own, own, policy, 0, NULL);
+      RETURN cron_fields(p, 1, words, 1, cardinality(words), 1, 28, own, own, policy, 0, NULL) || CASE WHEN cardinality(words) = 7 AND last <> '*' THEN cron_years(last, p, 1, 7) END;
     END IF;
   END IF;
   RETURN cron_parts(p, own, policy, start);
@@ -63,15 +63,12 @@ BEGIN
     words := string_to_array(parts[n], ' ');
     IF '' = ANY (words) THEN words := array_remove(words, ''); END IF;
     IF words[1] < '@' AND words[cardinality(words)] < '@' THEN       -- fields alone: letters come behind everything that a number or * begins with
-      part := cron_fields(p, n, words, 1, cardinality(words), count, 27 * count + 1 + cardinality(tail), own, own, dst, 0, NULL);
+      slots := slots || cron_fields(p, n, words, 1, cardinality(words), count, 27 * count + 1 + cardinality(tail), own, own, dst, 0, NULL);
+      IF cardinality(words) = 7 AND words[7] <> '*' THEN tail := tail || cron_years(words[7], p, n, 7); END IF;
     ELSE
       part := cron_part(p, n, words, length(parts[n]), count, 27 * count + 1 + cardinality(tail), own, dst, anchor);
-    END IF;
-    IF cardinality(part) = 27 THEN
-      slots := slots || part;
-    ELSE
       slots := slots || part[:27];
-      tail := tail || part[28:];
+      IF cardinality(part) > 27 THEN tail := tail || part[28:]; END IF;
     END IF;
   END LOOP;
   RETURN slots || tail;
@@ -124,9 +121,10 @@ BEGIN
     IF words[lo] LIKE '@%' THEN
       RETURN cron_macro(p, n, words, lo, hi, count, tail, own, zone, dst, anchor, weeks, modifier);
     END IF;
-    RETURN cron_fields(p, n, words, lo, hi, count, tail, own, zone, dst, weeks, modifier);
+    RETURN cron_fields(p, n, words, lo, hi, count, tail, own, zone, dst, weeks, modifier) || modifier
+      || CASE WHEN hi - lo = 6 AND words[hi] <> '*' THEN cron_years(words[hi], p, n, hi) END;
   ELSIF weeks <> 0 THEN
-    RETURN cron_fields(p, n, '{0,0,0,*,*,*}', 1, 6, count, tail, own, zone, dst, weeks, modifier);
+    RETURN cron_fields(p, n, '{0,0,0,*,*,*}', 1, 6, count, tail, own, zone, dst, weeks, modifier) || modifier;
   ELSIF modifier IS NULL THEN
     PERFORM cron_refuse(p, cron_position(p, n, 0), size, 'pattern', 'a zone alone is no schedule; it needs 5, 6 or 7 fields');
   END IF;
@@ -141,23 +139,22 @@ DECLARE
   fields text[];
   slots bigint[];
 BEGIN
-  IF name <> '@every' AND lo < hi THEN
+  IF name = '@every' THEN                                -- with the fields * * * * * *
+    RETURN ARRAY[
+      1, zone, 1, CASE WHEN zone < 0 THEN 0 WHEN dst = 'default' THEN 1 WHEN dst = 'skip' THEN 2 WHEN dst = 'both' THEN 3 ELSE 0 END,
+      1152921504606846975, 1152921504606846975, 16777215, 4095, 2147483647, 4398046511103, 0, 0, 86399, weeks, CASE weeks WHEN 0 THEN 0 ELSE 1 END, 0, 0, 0, 0, 0, 0,
+      0, CASE WHEN modifier IS NULL THEN 0 ELSE tail END, cron_duration(p, n, words, lo, hi), anchor, count, own] || modifier;
+  ELSIF lo < hi THEN
     PERFORM cron_refuse(p, cron_position(p, n, lo + 1), length(words[lo + 1]), 'pattern',
       format('nothing may follow %s but a zone, weeks or a modifier', cron_shown(name)));
   END IF;
   fields := CASE name WHEN '@yearly' THEN '{0,0,0,1,1,*}' WHEN '@annually' THEN '{0,0,0,1,1,*}' WHEN '@monthly' THEN '{0,0,0,1,*,*}'
     WHEN '@weekly' THEN '{0,0,0,*,*,0}' WHEN '@daily' THEN '{0,0,0,*,*,*}' WHEN '@midnight' THEN '{0,0,0,*,*,*}' WHEN '@hourly' THEN '{0,0,*,*,*,*}'
-    WHEN '@every' THEN '{*,*,*,*,*,*}' WHEN '@reboot' THEN '{*,*,*,*,*,*}' END;
+    WHEN '@reboot' THEN '{*,*,*,*,*,*}' END;
   IF fields IS NULL THEN PERFORM cron_refuse_macro(p, cron_position(p, n, lo), name); END IF;
   slots := cron_fields(p, n, fields, 1, 6, count, tail, own, zone, dst, weeks, modifier);
-  IF name = '@reboot' THEN
-    slots[1] := 2;
-  ELSIF name = '@every' THEN
-    slots[1] := 1;
-    slots[24] := cron_duration(p, n, words, lo, hi);
-    slots[25] := anchor;
-  END IF;
-  RETURN slots;
+  IF name = '@reboot' THEN slots[1] := 2; END IF;
+  RETURN slots || modifier;
 END $$;
 
 -- Seconds. No run after the first would be before the year 10000 for any that is longer than 10^12.

@@ -20,6 +20,7 @@ RETURN ('{60,60,24,0,12,7,0,53,0,0}'::int[])[field];
 CREATE OR REPLACE FUNCTION cron_names(field int) RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE field WHEN 5 THEN '{JAN,FEB,MAR,APR,MAY,JUN,JUL,AUG,SEP,OCT,NOV,DEC}' WHEN 6 THEN '{SUN,MON,TUE,WED,THU,FRI,SAT}' ELSE '{}'::text[] END;
 
+-- The numbers of a part. The modifier and the years, which are the last field and read by cron_years, are to follow from `tail` on.
 CREATE OR REPLACE FUNCTION cron_fields(
   p text, n int, words text[], lo int, hi int, count int, tail int, own int, zone int, dst text, weeks bigint, modifier bigint[]
 ) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
@@ -35,7 +36,6 @@ DECLARE
   weekdays bigint := cron_meaning(of_week, 6);           -- bit 7 is Sunday, too
   month_specials bigint[];
   week_specials bigint[];
-  years bigint[];
   plus int := 0;                                         -- + before the weekdays
   by_interval boolean := words[m] ^@ '*' OR words[m + 1] ^@ '*' OR hi - lo > 4 AND words[lo] ^@ '*';
   said int := CASE WHEN of_month = '*' OR of_month = '?' THEN 0 ELSE 2 END + CASE WHEN of_week = '*' OR of_week = '?' THEN 0 ELSE 4 END;
@@ -67,9 +67,6 @@ BEGIN
     END IF;
   END IF;
   IF months IS NULL THEN months := coalesce(CASE WHEN strpos(words[m + 3], ',') = 0 THEN cron_item(words[m + 3], 5) END, cron_list(words[m + 3], 5, p, n, m + 3, 0)); END IF;
-  IF hi - lo = 6 AND words[hi] <> '*' THEN
-    years := CASE WHEN octet_length(words[hi]) = 4 AND words[hi] ~ '^(19[7-9]|2[0-9]{2})[0-9]$' THEN ARRAY[words[hi]::bigint, words[hi]::bigint, 1] ELSE cron_years(words[hi], p, n, hi) END;
-  END IF;
   RETURN ARRAY[
     0,
     zone,
@@ -88,9 +85,9 @@ BEGIN
     CASE WHEN weeks = 0 AND month_specials IS NULL AND week_specials IS NULL THEN 0 ELSE 1 END,
     coalesce(month_specials[2], 0), coalesce(month_specials[3], 0), coalesce(month_specials[4], 0),
     coalesce(week_specials[2], 0), coalesce(week_specials[3], 0), coalesce(week_specials[4], 0),
-    CASE WHEN years IS NULL THEN 0 ELSE tail END,
-    CASE WHEN modifier IS NULL THEN 0 WHEN years IS NULL THEN tail ELSE tail + cardinality(years) END,
-    0, 0, count, own] || years || modifier;
+    CASE WHEN hi - lo = 6 AND words[hi] <> '*' THEN tail + coalesce(cardinality(modifier), 0) ELSE 0 END,
+    CASE WHEN modifier IS NULL THEN 0 ELSE tail END,
+    0, 0, count, own];
 END $$;
 
 -- The number of the highest bit of a mask of up to 62, and of the lowest. PostgreSQL puts the expressions in place of the calls.

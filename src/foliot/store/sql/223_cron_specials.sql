@@ -20,6 +20,7 @@ DECLARE
   every varbit;                                          -- from 1970 on, and past 3000
   years varbit;
 BEGIN
+  IF octet_length(word) = 4 AND word ~ '^(19[7-9]|2[0-9]{2})[0-9]$' THEN RETURN ARRAY[word::bigint, word::bigint, 1]; END IF;
   FOREACH item IN ARRAY cron_items(word) LOOP
     IF octet_length(item) = 4 AND item ~ '^(19[7-9]|20[0-2])[0-9]$' THEN                   -- as most are
       near := near | (1::bigint << item::int - 1970);
