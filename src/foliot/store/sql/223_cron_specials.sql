@@ -84,12 +84,15 @@ DECLARE
   workdays bigint := 0;
 BEGIN
   FOREACH item IN ARRAY cron_items(word) LOOP
-    plain := cron_meaning(item, 4);
-    IF plain IS NULL THEN
-      mark := coalesce(cron_month_marks() ->> item, CASE WHEN item ~ '^(L-)?0+[1-9].*' THEN cron_month_marks() ->> regexp_replace(item, '0+', '') END)::int;
-      IF mark IS NULL THEN plain := coalesce(cron_item(item, 4), cron_refuse_month_item(item, word, p, n, w)); END IF;
+    mark := (cron_month_marks() ->> item)::int;
+    IF mark IS NULL THEN
+      plain := cron_meaning(item, 4);
+      IF plain IS NULL THEN
+        mark := CASE WHEN item ~ '^(L-)?0+[1-9]' THEN cron_month_marks() ->> regexp_replace(item, '0+', '') END::int;
+        IF mark IS NULL THEN plain := coalesce(cron_item(item, 4), cron_refuse_month_item(item, word, p, n, w)); END IF;
+      END IF;
     END IF;
-    IF plain IS NOT NULL THEN
+    IF mark IS NULL THEN
       days := days | plain;
     ELSIF mark < 64 THEN
       lasts := lasts | (1::bigint << mark);
@@ -115,17 +118,19 @@ DECLARE
   rows bigint := 0;
 BEGIN
   FOREACH item IN ARRAY cron_items(word) LOOP
-    plain := cron_meaning(upper(item), 6);
-    IF plain IS NULL THEN
-      mark := (cron_week_marks() ->> item)::int;
-      IF mark IS NULL AND item ~ '[#LW]' THEN            -- perhaps with a small letter or a zero too many
-        behind := CASE WHEN item >= 'A' THEN substr(item, 4) ELSE ltrim(item, '0123456789') END;
-        mark := (cron_week_marks() ->> (cron_number(left(item, -length(behind)), 6)
-          || CASE WHEN behind ~ '^(#-?|W)0+[1-9]' THEN regexp_replace(behind, '0+', '') ELSE behind END))::int;
+    mark := (cron_week_marks() ->> item)::int;
+    IF mark IS NULL THEN
+      plain := cron_meaning(upper(item), 6);
+      IF plain IS NULL THEN
+        IF item ~ '[#LW]' THEN                           -- perhaps with a small letter or a zero too many
+          behind := CASE WHEN item >= 'A' THEN substr(item, 4) ELSE ltrim(item, '0123456789') END;
+          mark := (cron_week_marks() ->> (cron_number(left(item, -length(behind)), 6)
+            || CASE WHEN behind ~ '^(#-?|W)0+[1-9]' THEN regexp_replace(behind, '0+', '') ELSE behind END))::int;
+        END IF;
+        IF mark IS NULL THEN plain := coalesce(cron_item(item, 6), cron_refuse_week_item(item, word, p, n, w, skip)); END IF;
       END IF;
-      IF mark IS NULL THEN plain := coalesce(cron_item(item, 6), cron_refuse_week_item(item, word, p, n, w, skip)); END IF;
     END IF;
-    IF plain IS NOT NULL THEN
+    IF mark IS NULL THEN
       weekdays := weekdays | plain;
     ELSIF mark < 64 THEN
       nth := nth | (1::bigint << mark);
