@@ -23,11 +23,12 @@ class Field(NamedTuple):
     high: int
     cycle: int | None
     names: tuple[str, ...]  # of the values from `low` on
-    values: dict[str, int]  # of numbers without leading zeros and names in capitals
+    values: dict[str, int]  # of numbers, most of them also with one or two zeros in front, and of names in capitals
 
     @classmethod
     def of(cls, name: str, low: int, high: int, cycle: int | None = None, names: tuple[str, ...] = ()) -> Field:
         values = {str(value): value for value in range(low, high + 1)}
+        values |= {f"{value:0{width}}": value for value in range(low, min(high, 99) + 1) for width in (2, 3)}
         values |= {known: value for value, known in enumerate(names, low)}
         return cls(name, low, high, cycle, names, values)
 
@@ -44,9 +45,16 @@ WEEK = Field.of("week of year", 1, 53, 53)
 
 def parse_list(token: Token, field: Field) -> int:
     """A whole comma-separated field, as a mask with bit n set for the value n."""
-    mask = 0
-    for item in token.split(","):
-        mask |= parse_item(item, field)
+    if "," not in token.text:
+        return parse_item(token, field)
+    mask, position = 0, token.position
+    for text in token.text.split(","):
+        value = field.values.get(text)  # as most are
+        if value is None or field is DAY_OF_WEEK:
+            mask |= parse_item(Token(text, position, token.pattern), field)
+        else:
+            mask |= 1 << value
+        position += len(text) + 1
     return mask
 
 
