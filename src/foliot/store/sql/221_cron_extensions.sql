@@ -46,7 +46,7 @@ BEGIN
   -- As an array is written: from one end to the other, as a loop over hundreds of steps would take long.
   steps := replace(replace(replace(replace(replace(steps, 'S', ',1,'), 'm', ',2,'), 'H', ',3,'), 'D', ',4,'), 'W', ',5,');
   steps := rtrim(replace(replace(replace(replace(steps, 'M', ',6,'), 'Q', ',7,'), 'Y', ',8,'), 'T', ''), ',');
-  IF steps ~ '[0-9]{5}' THEN
+  IF steps ~ '[0-9]{10}' THEN                            -- what is shorter is not too much to count with
     found := string_to_array(steps, ',');
     FOR i IN 1 .. cardinality(found) BY 2 LOOP
       found[i] := least(most[found[i + 1]::int], ('0' || left(ltrim(found[i], '0'), 16))::bigint);
