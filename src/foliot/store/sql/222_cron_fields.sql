@@ -41,6 +41,7 @@ DECLARE
   said int := CASE WHEN of_month = '*' OR of_month = '?' THEN 0 ELSE 2 END + CASE WHEN of_week = '*' OR of_week = '?' THEN 0 ELSE 4 END;
 BEGIN
   IF hi - lo NOT BETWEEN 4 AND 6 THEN PERFORM cron_refuse_count(p, n, words, lo, hi); END IF;
+  -- What is not known by heart: one item is read from here, since one call more for each field of 32 parts takes long.
   IF seconds IS NULL THEN seconds := coalesce(CASE WHEN strpos(words[lo], ',') = 0 THEN cron_item(words[lo], 1) END, cron_list(words[lo], 1, p, n, lo, 0)); END IF;
   IF minutes IS NULL THEN minutes := coalesce(CASE WHEN strpos(words[m], ',') = 0 THEN cron_item(words[m], 2) END, cron_list(words[m], 2, p, n, m, 0)); END IF;
   IF hours IS NULL THEN hours := coalesce(CASE WHEN strpos(words[m + 1], ',') = 0 THEN cron_item(words[m + 1], 3) END, cron_list(words[m + 1], 3, p, n, m + 1, 0)); END IF;
