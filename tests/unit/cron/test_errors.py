@@ -24,6 +24,7 @@ WRONG: list[tuple[str, str, str, str | None]] = [
     ("0 0 * 0 *", "month", "0", None),
     ("0 0 * 13 *", "month", "13", None),
     ("0 0 * * 8", "day of week", "8", None),
+    ("0 0 * * MON-fat/2,TUE", "day of week", "fat", None),
     ("0 0 0 1 1 * 1969", "year", "1969", None),
     ("0 0 0 1 1 * 3001", "year", "3001", None),
     ("99999999999999999999 * * * *", "minute", "99999999999999999999", None),
