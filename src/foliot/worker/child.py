@@ -37,9 +37,9 @@ class Child:
     def serve(self) -> None:
         threading.Thread(target=self._listen, name="foliot-parent", daemon=True).start()
         while (job := self._jobs.get()) is not None:
-            answer = self._work(*job)
             with contextlib.suppress(BrokenPipeError):  # nobody is there to hear it; `_listen` ends this loop
-                self._send(*answer, peak_memory())
+                self._send("began")
+                self._send(*self._work(*job), peak_memory())
 
     def _listen(self) -> None:
         """Jobs, and requests to stop the one that runs."""

@@ -30,6 +30,7 @@ logger = logging.getLogger("foliot.worker")
 
 GRACE = 5.0  # between a polite request to stop and a kill
 HEADER = struct.Struct(">I")
+Answer = tuple[Any, BaseException | None]  # the result, or why there is none
 
 
 class ChildDied(FoliotError):
@@ -44,6 +45,7 @@ class _Child:
     jobs: int = 0
     memory: int = 0
     run: Run | None = field(default=None)
+    began: bool = False  # it has taken this job up
 
     def send(self, *message: Any) -> None:
         data = pickle.dumps(message)
@@ -109,19 +111,25 @@ class Processes:
             child.kill()
 
     async def _run(self, run: Run) -> None:
+        while (answer := await self._offer(run)) is None:
+            pass
+        self._report(run, *answer)
+
+    async def _offer(self, run: Run) -> Answer | None:
+        """None: the child was dead before it could begin, and nobody had noticed; another one shall have the job."""
+        kept = self._idle_child()
         try:
-            child = self._idle_child() or await _start_child(self._environment)
+            child = kept or await _start_child(self._environment)
         except Exception as error:  # noqa: BLE001  (whatever it is, this job must hear of it)
-            self._report(run, None, ChildDied(f"No child process could be started: {error}"))
-            return
-        child.run = run
+            return None, ChildDied(f"No child process could be started: {error}")
+        child.run, child.began = run, False
         self._busy[run] = child
         if run.stopping is not None:
             self.stop(run)
         answer = await self._converse(child, run)
         del self._busy[run]
         child.run = None
-        self._report(run, *answer)
+        return answer if child.began or kept is None or run.stopping is not None else None
 
     def _idle_child(self) -> _Child | None:
         """One that has died while nobody needed it must not cost the next job an attempt."""
@@ -132,11 +140,13 @@ class Processes:
             self._end(child)
         return None
 
-    async def _converse(self, child: _Child, run: Run) -> tuple[Any, BaseException | None]:
+    async def _converse(self, child: _Child, run: Run) -> Answer:
         try:
             child.send("run", run.handler.reference, tuple(run.claimed))
             while True:
                 match await child.receive():
+                    case ("began",):
+                        child.began = True
                     case ("progress", value):
                         run.progress(value)
                     case ("done", result, memory):
