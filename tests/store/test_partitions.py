@@ -119,6 +119,20 @@ def test_settles_do_not_wait_while_partitions_are_made(own_db: Db) -> None:
     assert sorted(own_db.states(*jobs)) == ["failed", "succeeded", "succeeded"]
 
 
+@pytest.mark.parametrize("parent", PARENTS)
+def test_a_reader_is_never_in_a_deadlock_with_a_maker(own_db: Db, parent: str) -> None:
+    """After midnight readers were its victims: the maker of all held one lock while it waited for the next."""
+    reader, maker = own_db.session(), own_db.session()
+    own_db.value("make_partitions", days=0)
+    reader.begin()
+    reader.execute(f"SELECT FROM foliot.{parent}_default")
+    making = maker.start("make_partitions", days=3, parents=[parent]).blocked()
+    for other in PARENTS:
+        reader.execute(f"SELECT FROM foliot.{other}")
+    reader.commit()
+    assert making.value() == 3
+
+
 def test_history_made_in_a_partition_looks_like_any_other(own_db: Db) -> None:
     """Indexes come with the attachment, constraints and defaults with the copy."""
     own_db.value("make_partitions", days=0)

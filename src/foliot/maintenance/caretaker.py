@@ -19,7 +19,9 @@ class Caretaker:
         self._line, self._grace = line, unknown_type_grace
         self._swept: UUID | None = None
         self._chores: list[tuple[float, Callable[[], Awaitable[object]]]] = [
-            (3600.0, lambda: line.execute("make_partitions")),
+            (3600.0, lambda: line.execute("make_partitions", ("finished_succeeded",))),
+            (3600.0, lambda: line.execute("make_partitions", ("finished_otherwise",))),
+            (3600.0, lambda: line.execute("make_partitions", ("attempts",))),
             (min(60.0, max(1.0, unknown_type_grace / 4)), lambda: line.execute("expire_unsupported", (self._grace,))),
             (10.0, lambda: line.execute("unpark_paused")),
             (60.0, lambda: line.execute("sweep_claims")),

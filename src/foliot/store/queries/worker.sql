@@ -80,7 +80,7 @@ SELECT {schema}.expire_unsupported(make_interval(secs => %s))
 SELECT {schema}.unpark_paused()
 
 -- name: make_partitions
-SELECT {schema}.make_partitions()
+SELECT {schema}.make_partitions(parents => ARRAY[%s])
 
 -- name: sweep_claims
 SELECT {schema}.sweep_claims()

@@ -1,6 +1,8 @@
 -- History grows by the day. Partitions are made ahead with CREATE + ATTACH, which does not lock the parent against settles, and dropped by retention.
 -- A day of which the default partition has rows already stays there: moving them would stop every settle meanwhile.
-CREATE OR REPLACE FUNCTION make_partitions(days int DEFAULT 7, now timestamptz DEFAULT NULL) RETURNS int
+-- ATTACH locks the default partition against readers. Who makes all at once holds one of these locks while it waits for the next, and a reader of both
+-- may be the victim of the deadlock; so where others work, each parent is a call and a transaction of its own.
+CREATE OR REPLACE FUNCTION make_partitions(days int DEFAULT 7, now timestamptz DEFAULT NULL, parents text[] DEFAULT '{finished_succeeded,finished_otherwise,attempts}') RETURNS int
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET lock_timeout = '2s' AS $$
 DECLARE
   today date := (coalesce(make_partitions.now, clock()) AT TIME ZONE 'UTC')::date;
@@ -11,7 +13,7 @@ DECLARE
   made int := 0;
 BEGIN
   PERFORM pg_advisory_xact_lock(1181707370, 'jobs'::regclass::oid::int);   -- two makers at once would collide on the names
-  FOREACH parent IN ARRAY '{finished_succeeded,finished_otherwise,attempts}'::text[] LOOP
+  FOREACH parent IN ARRAY make_partitions.parents LOOP
     FOR day IN SELECT today + n FROM generate_series(0, make_partitions.days) n LOOP
       name := parent || to_char(day, '_YYYYMMDD');
       CONTINUE WHEN to_regclass(quote_ident(name)) IS NOT NULL;
