@@ -28,4 +28,5 @@ BEGIN
   RETURN made;
 END $$;
 
-SELECT make_partitions();
+-- The first install makes the first ones; later each node does, and what re-applies this file waits for no reader of the history.
+SELECT make_partitions() WHERE NOT EXISTS (SELECT FROM pg_inherits WHERE inhparent = 'attempts'::regclass OFFSET 1);

@@ -58,4 +58,5 @@ BEGIN
   RETURN dropped;
 END $$;
 
-SELECT make_slot_partitions();
+-- As in 110_partitions.sql: the first install only.
+SELECT make_slot_partitions() WHERE NOT EXISTS (SELECT FROM pg_inherits WHERE inhparent = 'slots'::regclass OFFSET 1);
