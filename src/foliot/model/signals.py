@@ -16,7 +16,7 @@ class Skip(Signal):
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
-        self.reason = reason
+        self.reason = str(reason)  # also of an exception, say, that somebody passes on
 
 
 class Snooze(Signal):

@@ -149,7 +149,7 @@ class Engine:
         try:
             if handler.kind != "process":  # a child decodes for itself
                 run.arguments = handler.decode(row.raw_payload[1:], row.version)
-        except Exception as error:  # noqa: BLE001  (an upgrade function is the user's; whatever it raises is this job's end)
+        except BaseException as error:  # noqa: BLE001  (an upgrade function is the user's; what it raises is its job's end)
             ending = ending_of(row, run.started, error)
             ending.run, run.raised = run, error
             self._end_unstarted(row, ending)
@@ -292,7 +292,7 @@ class Engine:
             return
         try:
             result = value if value is None or run.handler.kind == "process" else run.handler.encode_result(value)
-        except Exception as error:  # noqa: BLE001
+        except BaseException as error:  # noqa: BLE001  (a serializer, too)
             run.raised = error
             self._end(Ending(run.claimed, "failed", run.started, error=describe(error, "permanent"), run=run))
             return

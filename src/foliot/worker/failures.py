@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from foliot.model.retry import waiting_time
 from foliot.model.signals import Permanent, RetryAfter, Skip, Snooze
 from foliot.payloads import PayloadGone
 from foliot.worker.endings import Ending
@@ -29,6 +30,15 @@ def ending_of(
     timeout: float | None = None,
 ) -> Ending:
     """`stopping` says that we had told the handler to stop, and why: then whatever it raised is the end of that."""
+    try:
+        return _ending_of(claimed, started, error, stopping, timeout)
+    except Exception as problem:  # noqa: BLE001  (a signal of the user's own making may lack what ours have)
+        return Ending(claimed, "failed", started, error=describe(problem, "retryable"))
+
+
+def _ending_of(
+    claimed: Claimed, started: float | None, error: BaseException, stopping: str | None, timeout: float | None
+) -> Ending:
     if stopping == "released" and claimed.max_attempts == 1:
         return Ending(claimed, "failed", started, error=describe(error, "permanent") | {"message": STOPPED})
     if stopping in ("released", "canceled"):  # of a canceled job the database knows who asked, and why
@@ -42,13 +52,15 @@ def ending_of(
                 claimed, "skipped", started, error={"kind": "skipped", "message": _clean(error.reason, MESSAGE_LIMIT)}
             )
         case Snooze():
-            return Ending(claimed, "snoozed", started, delay=error.delay)
+            return Ending(claimed, "snoozed", started, delay=waiting_time(error.delay))
         case RetryAfter():
-            return Ending(claimed, "failed", started, delay=error.delay, error=describe(error, "retryable"))
+            delay = waiting_time(error.delay)
+            return Ending(claimed, "failed", started, delay=delay, error=describe(error, "retryable"))
         case NoConnection():  # nothing has run, so nothing is spent
             return Ending(claimed, "snoozed", started, delay=NO_CONNECTION_DELAY, error=describe(error, "retryable"))
         case RemoteError():
-            return Ending(claimed, "failed", started, delay=error.delay, error=describe(error, "retryable"))
+            delay = None if error.delay is None else waiting_time(error.delay)
+            return Ending(claimed, "failed", started, delay=delay, error=describe(error, "retryable"))
         case _:
             kind = "permanent" if isinstance(error, PERMANENT) else "retryable"
             return Ending(claimed, "failed", started, error=describe(error, kind))
@@ -70,7 +82,7 @@ def describe(error: BaseException, kind: str) -> dict[str, Any]:
 def _text(error: BaseException) -> str:
     try:
         return str(error) or type(error).__name__
-    except Exception as problem:  # noqa: BLE001  (a user's __str__ may do anything)
+    except BaseException as problem:  # noqa: BLE001  (a user's __str__ may do anything)
         return f"{type(error).__name__}, whose __str__ raised {type(problem).__name__}"
 
 
@@ -87,7 +99,7 @@ def theirs(error: BaseException) -> TracebackType | None:
 def _trace(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(type(error), error, theirs(error)))
-    except Exception as problem:  # noqa: BLE001
+    except BaseException as problem:  # noqa: BLE001
         return f"no traceback: formatting it raised {type(problem).__name__}"
 
 
