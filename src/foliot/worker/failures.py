@@ -53,12 +53,9 @@ def _ending_of(
             )
         case Snooze():
             return Ending(claimed, "snoozed", started, delay=waiting_time(error.delay))
-        case RetryAfter():
-            delay = waiting_time(error.delay)
-            return Ending(claimed, "failed", started, delay=delay, error=describe(error, "retryable"))
         case NoConnection():  # nothing has run, so nothing is spent
             return Ending(claimed, "snoozed", started, delay=NO_CONNECTION_DELAY, error=describe(error, "retryable"))
-        case RemoteError():
+        case RetryAfter() | RemoteError():
             delay = None if error.delay is None else waiting_time(error.delay)
             return Ending(claimed, "failed", started, delay=delay, error=describe(error, "retryable"))
         case _:
