@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -17,7 +20,7 @@ import pytest
 import foliot
 from foliot import Retry, current_job
 from foliot.node import Node
-from foliot.worker import floors
+from foliot.worker import floors, heartbeat
 from foliot.worker import worker as worker_module
 from foliot.worker.engine import Capacity
 from tests.chaos.proxy import Proxy
@@ -333,7 +336,12 @@ async def test_a_handler_that_cancels_its_own_task_cancels_no_other(bench: Workb
     assert [await job.aresult(timeout=60) for job in jobs] == ["done"] * 4
 
 
-@pytest.mark.parametrize("progress", [{1: "a number for a key"}, {"nul": "\0"}, {"half": "\ud800"}, object()])
+class _Shy:
+    def __repr__(self) -> str:
+        raise ValueError
+
+
+@pytest.mark.parametrize("progress", [{1: "a number for a key"}, {"nul": "\0"}, {"half": "\ud800"}, object(), _Shy()])
 async def test_no_progress_of_a_handler_stops_the_heart(bench: Workbench, progress: object) -> None:
     go_on = asyncio.Event()
 
@@ -349,6 +357,48 @@ async def test_no_progress_of_a_handler_stops_the_heart(bench: Workbench, progre
         await bench.until(lambda: bench.sql(beats, node.worker.epoch)[0][0] >= 3)
         go_on.set()
         await job.aresult(timeout=60)
+
+
+async def test_runs_that_cannot_be_recorded_do_not_stop_the_heart(bench: Workbench) -> None:
+    bench.sql("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$")
+    bench.sql("CREATE TRIGGER refuse BEFORE INSERT ON foliot.runs FOR EACH ROW EXECUTE FUNCTION refuse()")
+    await test_no_progress_of_a_handler_stops_the_heart(bench, "halfway")
+
+
+async def test_whoever_watches_the_loop_goes_on_without_a_place_for_its_stacks(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program may have put something else in the place of stderr, or nothing."""
+    monkeypatch.setattr(heartbeat, "STANDSTILL", 0.1)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+
+    @bench.app.task
+    async def block(seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251
+
+    async with bench.working(lease=1.0):
+        await (await block.aenqueue(1)).aresult(timeout=60)
+        assert "foliot-watch" in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.parametrize(
+    ("age", "timeout", "still", "ends"),
+    [
+        pytest.param(400, 3600, 6, False, id="long awake, a moment still"),
+        pytest.param(400, None, 6, False, id="the same without a time-out"),
+        pytest.param(20, 1, 6, True, id="after its time-out"),
+        pytest.param(400, 3600, 301, True, id="still for too long"),
+    ],
+)
+def test_a_handler_that_holds_the_loop_has_its_time(age: int, timeout: int | None, still: int, ends: bool) -> None:
+    nothing: Any = None
+    watch = heartbeat.Heartbeat(
+        "", nothing, 1, 30, stuck_after=300, running=list, driven=nothing, on_stop=nothing, on_lost=nothing,
+        on_fence=nothing, loop_tick=nothing,
+    )  # fmt: skip
+    run: Any = SimpleNamespace(age=age, timeout=timeout)
+    watch._still = still
+    assert watch._held_for_too_long(run) is ends
 
 
 async def test_a_pooled_connection_that_was_closed_costs_no_attempt(bench: Workbench) -> None:

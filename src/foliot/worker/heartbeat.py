@@ -8,6 +8,7 @@ promise); and when the loop itself stands still, the handler that holds it is na
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import logging
 import os
@@ -21,7 +22,6 @@ from uuid import UUID
 import orjson
 import psycopg
 
-from foliot.errors import NoDatabase
 from foliot.postgres.connect import Connection
 from foliot.store.deadline import cut
 from foliot.store.queries import Queries
@@ -31,6 +31,7 @@ logger = logging.getLogger("foliot.worker")
 
 _boot_clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 EXIT_WEDGED = 70
+LOST = "FO001"
 STANDSTILL = 5.0  # seconds without a sign of the loop that are worth a word
 GRACE = 10.0  # after the time-out of the handler that holds it
 
@@ -103,7 +104,7 @@ class Heartbeat(threading.Thread):
         sent = self._asked = now()
         try:
             row = self._beat() if beat else self._ask("stop_requests", self._epoch)
-        except (psycopg.Error, OSError, NoDatabase) as error:
+        except Exception as error:  # noqa: BLE001  (whatever it is, the next beat is tried)
             self._no_answer(error)
             return False
         finally:
@@ -117,8 +118,10 @@ class Heartbeat(threading.Thread):
     def _beat(self) -> Any:
         try:
             return self._ask("heartbeat", self._epoch, self._long_runs())
-        except psycopg.DataError as error:  # a handler's progress that PostgreSQL cannot store must not end the node
-            logger.warning("The progress of a job was refused: %s", _first_line(error))
+        except psycopg.Error as error:  # what cannot be recorded of handlers, their progress say, must not end the node
+            if error.sqlstate in (None, LOST) or self._connection is None or self._connection.closed:
+                raise
+            logger.warning("What runs here, and its progress, was refused: %s", _first_line(error))
             return self._ask("heartbeat", self._epoch, None)
 
     def _ask(self, query: str, *params: object) -> Any:
@@ -133,7 +136,7 @@ class Heartbeat(threading.Thread):
         return self._connection.execute(self._queries[query].encode(), params).fetchone()
 
     def _no_answer(self, error: Exception) -> None:
-        if getattr(error, "sqlstate", None) == "FO001":
+        if getattr(error, "sqlstate", None) == LOST:
             self._over.set()
             self._on_lost()
             return
@@ -154,11 +157,17 @@ class Heartbeat(threading.Thread):
 
     def _watch(self) -> None:
         while not self._over.wait(self._period):
-            asked = self._asked
-            if asked is not None and now() - asked > max(1.0, self._lease / 3):
-                self._give_up()
-            self._watch_lease()
-            self._watch_loop()
+            try:
+                self._watch_answer()
+                self._watch_lease()
+                self._watch_loop()
+            except Exception:  # nobody would notice that nobody watches
+                logger.exception("The watch has stumbled, and goes on")
+
+    def _watch_answer(self) -> None:
+        asked = self._asked
+        if asked is not None and now() - asked > max(1.0, self._lease / 3):
+            self._give_up()
 
     def _give_up(self) -> None:
         """Whoever waits for an answer hears that there will be none."""
@@ -187,15 +196,16 @@ class Heartbeat(threading.Thread):
         if self._reported is not (run or self):
             self._reported = run or self
             logger.error("The event loop stands still, held by %s; the stacks follow", what)
-            faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
+            with contextlib.suppress(Exception):  # in somebody's program this may be no file, or nothing at all
+                faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
         if self._held_for_too_long(run):
             logger.critical("The event loop was held by %s for too long: this process ends", what)
             os._exit(EXIT_WEDGED)
 
     def _held_for_too_long(self, run: Run | None) -> bool:
-        if run is None or run.timeout is None:
-            return self._still > self._stuck_after
-        return run.age > min(run.timeout + GRACE, self._stuck_after)
+        """Its time-out cannot strike while it holds the loop; how long it ran before it did so is no matter."""
+        overdue = run is not None and run.timeout is not None and run.age > run.timeout + GRACE
+        return overdue or self._still > self._stuck_after
 
 
 def _report(run: Run) -> bytes:
@@ -203,7 +213,14 @@ def _report(run: Run) -> bytes:
     try:
         return orjson.dumps(told | {"progress": run.last_progress}, default=str, option=orjson.OPT_NON_STR_KEYS)
     except TypeError:  # not JSON after all
-        return orjson.dumps(told | {"progress": repr(run.last_progress).encode("ascii", "replace").decode()})
+        return orjson.dumps(told | {"progress": _shown(run.last_progress)})
+
+
+def _shown(progress: object) -> str:
+    try:
+        return repr(progress).encode("ascii", "replace").decode()
+    except Exception as error:  # noqa: BLE001  (too deep, changed meanwhile by its thread, or a __repr__ that fails)
+        return f"a {type(progress).__name__} that cannot be shown: {type(error).__name__}"
 
 
 def _first_line(error: Exception) -> str:
