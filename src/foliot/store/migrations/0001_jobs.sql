@@ -81,7 +81,7 @@ CREATE TABLE jobs (
   queue text COLLATE "C" NOT NULL,
   type text COLLATE "C" NOT NULL,
   tenant text COLLATE "C" NOT NULL DEFAULT 'default',    -- up to here nothing is NULL: a claim compares indexed columns, and behind a NULL each is searched for
-  wait text COLLATE "C" CHECK (wait IN ('delayed', 'blocked', 'parked', 'paused', 'unsupported')),
+  wait text COLLATE "C",                                 -- delayed, blocked, parked, paused, unsupported; no CHECK: it is read and planned anew by every INSERT, a tenth of an enqueue
   timeout real,                                          -- seconds
   idempotency_key text COLLATE "C",
   route_key text COLLATE "C",

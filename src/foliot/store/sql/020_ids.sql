@@ -43,7 +43,7 @@ END $$;
 -- The time inside a UUIDv7, for pruning partitions; of any other id nothing is known.
 CREATE OR REPLACE FUNCTION uuid_time(id uuid) RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN CASE WHEN id IS NULL THEN NULL
-    WHEN substr(id::text, 15, 1) = '7' THEN to_timestamp(('x' || left(replace(id::text, '-', ''), 12))::bit(48)::bigint / 1000.0)
+    WHEN get_byte(uuid_send(id), 6) >> 4 = 7 THEN to_timestamp(('x' || encode(substr(uuid_send(id), 1, 6), 'hex'))::bit(48)::bigint / 1000.0::float8)
     ELSE '-infinity' END;
 
 -- History of a job cannot be older than its id, give or take a day of clock error.

@@ -75,7 +75,7 @@ BEGIN
     id := uuid7(enqueue.now);
     fresh := true;
   ELSE
-    fresh := uuid_time(enqueue.id) BETWEEN t - interval '1 hour' AND t + interval '1 hour';
+    fresh := abs(date_part('epoch', uuid_time(enqueue.id)) - date_part('epoch', t)) <= 3600;
   END IF;
   -- Every transaction prepares each expression that it meets anew, so the common job in which nothing can be wrong meets a short one.
   IF (fresh AND length(enqueue.type) BETWEEN 1 AND 200 AND length(enqueue.queue) BETWEEN 1 AND 100 AND length(enqueue.tenant) BETWEEN 1 AND 200
