@@ -143,6 +143,7 @@ MUTANTS: list[Mutant] = [
     Mutant("promote: due", CLAIM, "d.run_at <= t AND ", "", "claim"),
     Mutant("promote: delayed", CLAIM, "FROM jobs d WHERE d.wait = 'delayed' AND", "FROM jobs d WHERE d.wait IS NOT NULL AND", "claim state_machine"),
     Mutant("promote: locked rows", CLAIM, "LIMIT promote.max FOR UPDATE SKIP LOCKED", "LIMIT promote.max FOR UPDATE", "claim"),
+    Mutant("promote: locked rows are not the next", CLAIM, "CASE WHEN n < promote.max THEN t END", "NULL", "claim"),
     # The end of a run.
     Mutant("settle: isolation", SETTLE, "PERFORM check_isolation('settle');", "", "claim"),
     Mutant("settle: fence", SETTLE, "WHERE j.id = i.id AND j.fence = i.fence AND i.fence <> 0\n", "WHERE j.id = i.id\n", "settle"),

@@ -387,6 +387,19 @@ def test_promoters_share_the_work_and_never_wait(db: Db) -> None:
     assert [db.look(job).wait for job in jobs] == [None] * 4
 
 
+def test_a_due_job_that_somebody_keeps_locked_is_not_named_as_the_next(db: Db) -> None:
+    """It would be due for as long as it is locked, and whoever promotes would look again at once, all the time."""
+    other = db.session()
+    locked, _ = db.enqueue(delay=timedelta(seconds=1)), db.enqueue(delay=timedelta(seconds=30))
+    db.tick(10)
+    other.begin()
+    other.execute("SELECT FROM foliot.jobs WHERE id = %s FOR UPDATE", [locked])
+    assert db.value("promote") == db.after(20)
+    other.commit()
+    assert db.value("promote") == db.after(20)
+    db.expect(locked, wait=None)
+
+
 def test_a_promoted_job_comes_in_the_order_of_its_run_at(db: Db) -> None:
     epoch = db.node()
     late, early = db.enqueue(delay=timedelta(seconds=20)), db.enqueue(delay=timedelta(seconds=10))

@@ -193,12 +193,15 @@ LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET plan_cache_mode = for
 #variable_conflict use_column
 DECLARE
   t timestamptz := coalesce(promote.now, clock());       -- a variable: a volatile function is no index condition
+  n int;
 BEGIN
   PERFORM check_isolation('promote');
   UPDATE jobs j SET wait = NULL WHERE j.ctid = ANY (ARRAY(
     SELECT d.ctid FROM jobs d WHERE d.wait = 'delayed' AND d.run_at <= t AND d.run_at >= promote.since ORDER BY d.run_at LIMIT promote.max FOR UPDATE SKIP LOCKED));
-  IF FOUND THEN PERFORM wake(''); END IF;
-  RETURN (SELECT j.run_at FROM jobs j WHERE j.wait = 'delayed' AND j.run_at >= promote.since ORDER BY j.run_at LIMIT 1);
+  GET DIAGNOSTICS n = ROW_COUNT;
+  IF n > 0 THEN PERFORM wake(''); END IF;
+  RETURN (SELECT j.run_at FROM jobs j WHERE j.wait = 'delayed' AND j.run_at >= greatest(promote.since, CASE WHEN n < promote.max THEN t END)
+    ORDER BY j.run_at LIMIT 1);                          -- what is due and still there is locked by somebody: whoever asked at once again would ask all the time
 END $$;
 
 -- Entries of the ready index that this session has read and not yet reported: the difference around a claim tells what it walked over.
