@@ -62,12 +62,16 @@ class Client:
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
-        """One of the pool, for a while."""
+        """One of the pool, for a while. In autocommit mode there is no need of the pool's own block, which commits."""
+        pool = self._opened()
         try:
-            with self._opened().connection() as connection:
-                yield connection
+            connection = pool.getconn()
         except PoolTimeout as error:
             raise _no_answer() from error
+        try:
+            yield connection
+        finally:
+            pool.putconn(connection)
 
     def _opened(self) -> ConnectionPool[Connection]:
         if self._pool is None or self._pid != os.getpid():
@@ -140,11 +144,15 @@ class AsyncClient:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection]:
+        pool = await self._pools.here()
         try:
-            async with (await self._pools.here()).connection() as connection:
-                yield connection
+            connection = await pool.getconn()
         except PoolTimeout as error:
             raise _no_answer() from error
+        try:
+            yield connection
+        finally:
+            await pool.putconn(connection)
 
     async def _open_pool(self, remember: Remember) -> Pool:
         await self._look()

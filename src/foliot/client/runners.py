@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import psycopg
 from psycopg.pq.abc import PGresult
 
 from foliot.client.plans import Copy, Plan, Rows, Statement
+from foliot.postgres.connect import AsyncConnection, Connection
 from foliot.store.queries import Queries
 from foliot.store.refusals import translate
 
 R = TypeVar("R")
+_MANY = 100  # rows that a kept cursor would keep too
 
 
-def run(plan: Plan[R], connection: psycopg.Connection[Any], queries: Queries) -> R:
+def run(plan: Plan[R], connection: Connection, queries: Queries) -> R:
     try:
         step = next(plan)
         while True:
@@ -26,14 +28,17 @@ def run(plan: Plan[R], connection: psycopg.Connection[Any], queries: Queries) ->
         raise translate(error, queries.schema) from error
 
 
-def _carry_out(step: Statement | Copy, connection: psycopg.Connection[Any], queries: Queries) -> Rows:
-    with connection.cursor(row_factory=psycopg.rows.tuple_row) as cursor:
-        if isinstance(step, Copy):
-            with cursor.copy(queries[step.query].encode()) as copy:
-                copy.write(b"".join(step.rows))
-            return []
-        cursor.execute(queries[step.query].encode(), step.params)
-        return cursor.fetchall() if _has_rows(cursor.pgresult) else []
+def _carry_out(step: Statement | Copy, connection: Connection, queries: Queries) -> Rows:
+    cursor = connection.kept_cursor
+    if isinstance(step, Copy):
+        with cursor.copy(queries[step.query].encode()) as copy:
+            copy.write(b"".join(step.rows))
+        return []
+    cursor.execute(queries[step.query].encode(), step.params)
+    rows = cursor.fetchall() if _has_rows(cursor.pgresult) else []
+    if len(rows) > _MANY:
+        del connection.kept_cursor
+    return rows
 
 
 def _has_rows(result: PGresult | None) -> bool:
@@ -41,7 +46,7 @@ def _has_rows(result: PGresult | None) -> bool:
     return result is not None and result.nfields > 0
 
 
-async def arun(plan: Plan[R], connection: psycopg.AsyncConnection[Any], queries: Queries) -> R:
+async def arun(plan: Plan[R], connection: AsyncConnection, queries: Queries) -> R:
     try:
         step = next(plan)
         while True:
@@ -53,11 +58,14 @@ async def arun(plan: Plan[R], connection: psycopg.AsyncConnection[Any], queries:
         raise translate(error, queries.schema) from error
 
 
-async def _acarry_out(step: Statement | Copy, connection: psycopg.AsyncConnection[Any], queries: Queries) -> Rows:
-    async with connection.cursor(row_factory=psycopg.rows.tuple_row) as cursor:
-        if isinstance(step, Copy):
-            async with cursor.copy(queries[step.query].encode()) as copy:
-                await copy.write(b"".join(step.rows))
-            return []
-        await cursor.execute(queries[step.query].encode(), step.params)
-        return await cursor.fetchall() if _has_rows(cursor.pgresult) else []
+async def _acarry_out(step: Statement | Copy, connection: AsyncConnection, queries: Queries) -> Rows:
+    cursor = connection.kept_cursor
+    if isinstance(step, Copy):
+        async with cursor.copy(queries[step.query].encode()) as copy:
+            await copy.write(b"".join(step.rows))
+        return []
+    await cursor.execute(queries[step.query].encode(), step.params)
+    rows = await cursor.fetchall() if _has_rows(cursor.pgresult) else []
+    if len(rows) > _MANY:
+        del connection.kept_cursor
+    return rows
