@@ -25,6 +25,7 @@ import psycopg
 from foliot.postgres.connect import Connection
 from foliot.store.deadline import cut
 from foliot.store.queries import Queries
+from foliot.worker.progress import as_json
 from foliot.worker.run import Run
 
 logger = logging.getLogger("foliot.worker")
@@ -209,18 +210,8 @@ class Heartbeat(threading.Thread):
 
 
 def _report(run: Run) -> bytes:
-    told = {"id": str(run.id), "fence": run.fence, "age": run.age}
-    try:
-        return orjson.dumps(told | {"progress": run.last_progress}, default=str, option=orjson.OPT_NON_STR_KEYS)
-    except TypeError:  # not JSON after all
-        return orjson.dumps(told | {"progress": _shown(run.last_progress)})
-
-
-def _shown(progress: object) -> str:
-    try:
-        return repr(progress).encode("ascii", "replace").decode()
-    except Exception as error:  # noqa: BLE001  (too deep, changed meanwhile by its thread, or a __repr__ that fails)
-        return f"a {type(progress).__name__} that cannot be shown: {type(error).__name__}"
+    progress = orjson.Fragment(as_json(run.last_progress))
+    return orjson.dumps({"id": str(run.id), "fence": run.fence, "age": run.age, "progress": progress})
 
 
 def _first_line(error: Exception) -> str:
