@@ -143,3 +143,19 @@ async def deaf_to_its_timeout(directory: str) -> str:
     if not list(Path(directory).glob("held-*")):  # noqa: ASYNC240
         await deaf.function(directory)
     return "ran"
+
+
+@app.task(type="hold_beside", retry=SOON)
+async def hold_beside(directory: str) -> str:
+    """In a thread of asyncio's, which nobody can stop."""
+    return await asyncio.to_thread(hold_thread.function, directory)
+
+
+@app.task(type="exit_in_task", retry=SOON)
+async def exit_in_task() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_exit())
+
+
+async def _exit() -> None:
+    sys.exit(0)

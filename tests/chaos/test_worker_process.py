@@ -113,6 +113,11 @@ def _alive(pid: int) -> bool:
         return False
 
 
+def _descendants(pid: int) -> list[int]:
+    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [*children, *(each for child in children for each in _descendants(child))]
+
+
 # -- signals
 
 
@@ -181,6 +186,47 @@ def test_a_handler_that_swallows_its_time_out_ends_the_process_and_is_tried_agai
     assert ward.outcomes(job) == ["timed_out"]
     ward.start()
     ward.until_state(job)
+
+
+def test_what_a_handler_has_handed_to_a_thread_does_not_keep_the_process(ward: Ward) -> None:
+    worker, job = ward.start(), ward.hold("hold_beside")
+    until(lambda: ward.held(job))
+    _terminate(worker)
+    worker.signal(signal.SIGTERM)
+    assert worker.process.wait(60) == 0, worker.text()
+    assert "the process ends without it" in worker.text()
+    assert ward.job(job) == ("queued", 0, 0)
+
+
+def test_an_exit_in_a_task_of_a_handler_is_no_end_in_order(ward: Ward) -> None:
+    """For a supervisor, or for whoever starts a service again that has failed."""
+    worker, job = ward.start(), ward.enqueue("exit_in_task")
+    assert worker.process.wait(60) == 1, worker.text()
+    assert "ended the event loop" in worker.text()
+    assert ward.nodes() == ["left"]
+    assert ward.job(job, "lost") == (0,)
+
+
+@pytest.mark.parametrize("words", [(), ("--processes", "2")])
+def test_a_manager_that_signals_all_processes_of_a_service_drains_it(ward: Ward, words: tuple[str, ...]) -> None:
+    worker, jobs = ward.start(*words), [ward.hold(kind) for kind in ("hold", "hold_process")]
+    until(lambda: all(ward.held(job) for job in jobs))
+    _terminate(worker)
+    for pid in _descendants(worker.process.pid):
+        os.kill(pid, signal.SIGTERM)
+    ward.let_go()
+    assert worker.process.wait(60) == 0, worker.text()
+    assert [ward.job(job) for job in jobs] == [("succeeded", 1, 0)] * 2
+    assert [ward.outcomes(job) for job in jobs] == [[], []]
+
+
+def test_a_second_sigterm_stops_all_processes_at_once(ward: Ward) -> None:
+    supervisor, job = ward.start("--processes", "2"), ward.hold()
+    until(lambda: ward.held(job))
+    _terminate(supervisor)
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.process.wait(60) == 0, supervisor.text()
+    assert ward.job(job) == ("queued", 0, 0)
 
 
 def test_a_terminal_that_is_closed_drains(ward: Ward) -> None:

@@ -1,8 +1,9 @@
 """Keeps child processes running: several workers side by side, or one that is started anew when its code changes.
 
-Signals reach the children through us: the first SIGTERM or Ctrl-C drains them, the second stops them at once. A child
-that dies is replaced, later and later if it keeps dying; one that ends in order (drained by an operator, nothing left
-to do) is not, and leaves the others to us. No child outlives us: each watches its parent.
+Signals reach the children through us: the first SIGTERM or Ctrl-C drains them (SIGTERM), the second stops them at once
+(SIGINT), so that a service manager which signals all processes does not make two of one. A child that dies is replaced,
+later and later if it keeps dying; one that ends in order (drained by an operator, nothing left to do) is not, and
+leaves the others to us. No child outlives us: each watches its parent.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import typer
 if TYPE_CHECKING:
     from foliot.worker.switchboard import Switchboard
 
+AT_ONCE = signal.SIGINT  # to a child: do not wait for what runs
 PARENT = "_FOLIOT_SUPERVISOR_PID"
 _NUMBER = "_FOLIOT_CHILD_NUMBER"  # of several
 _PLUG = "_FOLIOT_PLUG"  # the descriptor of its socket to the switchboard
@@ -122,7 +124,7 @@ class Supervisor:
         self._signals += 1
         for slot in slots:
             if slot.process is not None:
-                slot.process.terminate()
+                slot.process.send_signal(signal.SIGTERM if self._signals == 1 else AT_ONCE)
 
     def _reload(self, slots: list[_Slot]) -> None:
         typer.echo("The code has changed: running jobs may finish, then it starts anew.")

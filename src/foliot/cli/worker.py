@@ -7,19 +7,31 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from foliot.cli.output import GlobalOptions, command_group
-from foliot.cli.supervisor import RECYCLED, Supervisor, is_child, own_name, parent_gone, stop_signals, take_plug
+from foliot.cli.supervisor import (
+    AT_ONCE,
+    RECYCLED,
+    Supervisor,
+    is_child,
+    own_name,
+    parent_gone,
+    stop_signals,
+    take_plug,
+)
 
 if TYPE_CHECKING:
     from foliot.node import Node
     from foliot.settings import Settings
 
 logger = logging.getLogger("foliot.cli")
+
+TIME_TO_END = 5.0  # for what handlers have left behind, when the node has gone
 
 app = command_group()
 
@@ -102,8 +114,7 @@ def _work(
     if lines:
         print_schedules(found)
         print_lines(found)
-    _run(node, limits)
-    return _code(node, limits)
+    return _run(node, limits)
 
 
 def _code(node: Node, limits: Limits) -> int:
@@ -125,44 +136,70 @@ class Limits:
         return self.reached
 
 
-def _run(node: Node, limits: Limits) -> None:
+def _run(node: Node, limits: Limits) -> int:
+    """The exit code. What asyncio does not stop at the edge of a task, an exit in one that a handler has started, must
+    not look like an end in order."""
     try:
         import uvloop
     except ImportError:
-        asyncio.run(_until_stopped(node, limits))
+        run = asyncio.run
     else:
-        uvloop.run(_until_stopped(node, limits))
-    for number in stop_signals():
-        signal.signal(number, signal.SIG_IGN)  # all is done; an impatient signal must not make it look like a failure
+        run = uvloop.run
+    try:
+        run(_until_stopped(node, limits))
+    except SystemExit:
+        logger.critical("A task that some handler has started ended the event loop", exc_info=True)
+        return 1
+    finally:
+        for number in stop_signals():
+            signal.signal(number, signal.SIG_IGN)  # all is done; an impatient one must not make it look like a failure
+    return _code(node, limits)
 
 
 async def _until_stopped(node: Node, limits: Limits) -> None:
-    loop, told = asyncio.get_running_loop(), 0
+    loop, told, supervised = asyncio.get_running_loop(), 0, is_child()
 
-    def stop() -> None:
+    def stop(number: int) -> None:
         nonlocal told
         told += 1
-        (node.drain if told == 1 else node.stop)()
+        at_once = number == AT_ONCE if supervised else told > 1
+        (node.stop if at_once else node.drain)()
 
     for number in stop_signals():
-        loop.add_signal_handler(number, stop)
+        loop.add_signal_handler(number, stop, number)
     watching = loop.create_task(_watch(node, limits, parent_gone()))
+    code = 1
     try:
         await node.run()
+        code = _code(node, limits)
     finally:
         watching.cancel()
+        _end_soon(code)
     if node.stubborn:
-        _end_without_the_loop(node, limits)
+        for name in node.stubborn:
+            logger.error("The handler of %s does not stop; the process ends without it", name)
+        _end_at_once(code)
 
 
-def _end_without_the_loop(node: Node, limits: Limits) -> None:
-    """A loop that closes waits for its tasks, and for those that swallow every cancellation it would wait for ever."""
-    for name in node.stubborn:
-        logger.error("The handler of %s does not stop; the process ends without it", name)
+def _end_soon(code: int) -> None:
+    """A loop that closes waits for its tasks, and Python for threads: for what a handler has handed to one, or for one
+    that swallows every cancellation, both would wait for ever."""
+
+    def end() -> None:
+        left = ", ".join(thread.name for thread in threading.enumerate() if not thread.daemon)
+        logger.error("What handlers have started does not end; the process ends without it (threads: %s)", left)
+        _end_at_once(code)
+
+    ending = threading.Timer(TIME_TO_END, end)
+    ending.daemon = True
+    ending.start()
+
+
+def _end_at_once(code: int) -> None:
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(_code(node, limits))
+    os._exit(code)
 
 
 async def _watch(node: Node, limits: Limits, orphaned: Callable[[], bool]) -> None:
