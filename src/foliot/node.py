@@ -24,6 +24,7 @@ from foliot.store.line import Busy, Disconnected, Line
 from foliot.store.queries import queries
 from foliot.telemetry.events import Events
 from foliot.worker.bell import Bell
+from foliot.worker.cancel import cancel_all
 from foliot.worker.doorbell import Doorbell
 from foliot.worker.engine import Capacity
 from foliot.worker.handlers import Handlers
@@ -119,9 +120,7 @@ class Node:
         try:
             await worker.run()
         finally:
-            for chore in chores:
-                chore.cancel()
-            await asyncio.gather(*chores, return_exceptions=True)
+            await cancel_all(chores)
             await bell.close()
             await line.close()
 

@@ -41,12 +41,12 @@ def refuse(bench: Workbench, when: str, also: str = "") -> None:
 
 
 async def five_at_once(
-    bench: Workbench, fails: Callable[[int], bool] = lambda n: False
+    bench: Workbench, fails: Callable[[int], bool] = lambda n: False, attempts: int = 1
 ) -> tuple[list[Any], Task[..., Any]]:
     """Jobs that end together, in one batch, and the task for more."""
     gathered = asyncio.Barrier(5)
 
-    @bench.app.task(retry=Retry(max_attempts=1))
+    @bench.app.task(retry=Retry(max_attempts=attempts))
     async def work(n: int) -> int:
         if n < 5:
             await gathered.wait()
@@ -96,13 +96,14 @@ async def test_an_end_that_cannot_be_recorded_at_all_is_kept(
     assert [(await job.aget()).state for job in jobs] == states
 
 
-async def test_what_is_kept_so_goes_back_when_the_node_leaves(
-    bench: Workbench, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("attempts", "state", "claims"), [(2, "queued", 0), (1, "running", 1)])
+async def test_what_is_kept_so_goes_back_when_the_node_leaves_unless_it_may_run_once(
+    bench: Workbench, caplog: pytest.LogCaptureFixture, attempts: int, state: str, claims: int
 ) -> None:
     refuse(bench, "INSERT ON foliot.finished_jobs")
-    jobs, _ = await five_at_once(bench)
+    jobs, _ = await five_at_once(bench, attempts=attempts)
     await bench.work_off()
     record = await jobs[3].aget()
-    assert (record.state, record.attempt, record.holder) == ("queued", 0, None)
+    assert (record.state, record.attempt) == (state, 0)
     assert f"Nor can job {record.id} be recorded as failed" in caplog.text
-    assert bench.sql("SELECT count(*) FROM foliot.claims") == [(0,)]
+    assert bench.sql("SELECT count(*) FROM foliot.claims") == [(claims,)]

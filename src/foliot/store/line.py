@@ -73,6 +73,7 @@ class Line:
             told = _told(error)
             if isinstance(told, Disconnected):
                 await self.close()
+            raise_if_canceled()
             if isinstance(told, Disconnected | Refused | NameTaken):
                 self._failures += 1
             raise told from error
@@ -111,6 +112,14 @@ class Line:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
+
+
+def raise_if_canceled() -> None:
+    """A connection that breaks while psycopg carries out a cancellation raises that instead; who was canceled must hear
+    of it, or would go on."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _told(error: BaseException) -> FoliotError:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+
+from foliot.worker.pause import pause
 
 logger = logging.getLogger("foliot.worker")
 
@@ -90,9 +91,7 @@ class Bell(ABC):
 
     async def wait(self, seconds: float) -> bool:
         """Until it rings or the time is up; whether it rang."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._rung.wait()
+        await pause(self._rung, seconds)
         rang = self._rung.is_set()
         self._rung.clear()
         return rang

@@ -19,6 +19,7 @@ import psycopg
 from foliot.errors import NoDatabase
 from foliot.postgres.connect import AsyncConnection
 from foliot.store.deadline import deadline
+from foliot.store.line import raise_if_canceled
 from foliot.store.queries import Queries
 from foliot.worker.bell import Bell
 
@@ -88,9 +89,8 @@ class Doorbell(Bell):
             self._lose(error)
 
     def _lose(self, error: BaseException) -> None:
-        logger.warning(
-            "The listening connection was lost, polling until it is back: %s", str(error).strip().splitlines()[0]
-        )
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        logger.warning("The listening connection was lost, polling until it is back: %s", why)
         self._unwatch()
         connection, self._connection, self.holding = self._connection, None, False
         if connection is not None:
@@ -120,6 +120,7 @@ class Doorbell(Bell):
                 row = await (await connection.execute(query.encode(), (LOCK_CLASS, self._key))).fetchone()
         except (psycopg.Error, OSError, NoDatabase) as error:
             self._lose(error)
+            raise_if_canceled()
             return None
         self._watch()
         return row[0] if row else None

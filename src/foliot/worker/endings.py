@@ -57,6 +57,12 @@ class Batch:
     def all_ids(self) -> list[bytes]:
         return [claimed.id for claimed in self.all_jobs]
 
+    @property
+    def has_run_once(self) -> bool:
+        """Whether a job with one attempt is among them, and its handler was started."""
+        started = self.succeeded + [ending.claimed for ending in self.endings if ending.started is not None]
+        return any(claimed.max_attempts == 1 for claimed in started)
+
     def take(self, ids: set[bytes]) -> Batch:
         """Takes these jobs out, and returns them as a batch of their own."""
         taken = self._part([claimed for claimed in self.all_jobs if claimed.id in ids])

@@ -15,6 +15,8 @@ from foliot.store.line import Line
 
 logger = logging.getLogger("foliot.worker")
 
+here: set[bytes] = set()  # the instances of this process's own nodes: their process is no more dead than we are
+
 
 def this_machine() -> str | None:
     """Within which a process number means one process; None where the system does not say."""
@@ -27,8 +29,8 @@ def this_machine() -> str | None:
 
 async def bury_if_dead(line: Line, name: str) -> None:
     """Declares the node of this name lost, if its process was of this machine and is no more."""
-    for epoch, beat, pid, machine in await line.execute("namesake", (name,)):
-        if machine is None or machine != this_machine() or not _is_gone(pid):
+    for epoch, beat, pid, machine, instance in await line.execute("namesake", (name,)):
+        if machine is None or machine != this_machine() or instance in here or not _is_gone(pid):
             continue
         ((buried,),) = await line.execute("bury", (epoch, beat))
         if buried:

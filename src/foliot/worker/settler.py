@@ -165,6 +165,11 @@ class Settler:
         """Ends of which the database may not know."""
         return len(self._under_way) + len(self._next) + len(self._aside) + len(self._held)
 
+    @property
+    def unheard_once(self) -> bool:
+        """Whether among them is one that has run and must not run again."""
+        return any(batch.has_run_once for batch in (self._under_way, self._next, self._aside, *self._held))
+
     async def drained(self) -> None:
         """Returns when everything that has ended is known to the database."""
         await self._idle.wait()

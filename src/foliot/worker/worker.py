@@ -20,12 +20,15 @@ from foliot.store.line import Busy, Disconnected, Line, NameTaken, NodeDraining,
 from foliot.store.queries import Queries
 from foliot.telemetry.context import about
 from foliot.telemetry.events import Events
+from foliot.worker.alone import AloneTurns
 from foliot.worker.bell import Bell
+from foliot.worker.cancel import cancel_all
 from foliot.worker.claimer import Claimer
 from foliot.worker.engine import GIVE_BACK_AFTER, Engine
 from foliot.worker.handlers import Handlers
 from foliot.worker.heartbeat import EXIT_WEDGED, Heartbeat
-from foliot.worker.namesake import bury_if_dead, this_machine
+from foliot.worker.namesake import bury_if_dead, here, this_machine
+from foliot.worker.pause import pause
 from foliot.worker.plan import Plan
 from foliot.worker.processes import Processes
 from foliot.worker.run import Run
@@ -39,7 +42,6 @@ logger = logging.getLogger("foliot.worker")
 LONGEST_DOZE = 5.0
 FIRST_MOMENT = 0.001  # while a producer is about to commit
 TIME_TO_LEAVE = 5.0
-ALONE_BARRED = 3.0
 
 
 class Worker:
@@ -70,7 +72,7 @@ class Worker:
         self._heartbeat: Heartbeat | None = None
         self._tick = time.monotonic()
         self._pause, self._moment = plan.poll_interval, FIRST_MOMENT
-        self._next_alone = self._alone_until = self._alone_barred = self._next_abandon = 0.0
+        self._lost_jobs, self._next_abandon = AloneTurns(self.engine), 0.0
         self._lost = False
         self._failure: BaseException | None = None
         self.epoch, self._instance = 0, uuid4()
@@ -88,27 +90,36 @@ class Worker:
     # -- its life
 
     async def run(self) -> None:
-        if not await self._register_in_time():
-            return
+        try:
+            if await self._register_in_time():
+                await self._run()
+        finally:
+            await self._claims.close()
+
+    async def _run(self) -> None:
         tasks = [asyncio.create_task(self.settler.run()), asyncio.create_task(self._keep_time())]
         for task in tasks:
-            task.add_done_callback(self._stop_if_failed)
+            task.add_done_callback(self._stop_without)
         try:
             await self._work()
             await self._drain()
+        except BaseException:  # canceled, say: handlers must not go on when their jobs are given back
+            self.stop()
+            await self._drain()
+            raise
         finally:
             for task in tasks:
-                task.cancel()
+                task.remove_done_callback(self._stop_without)
+            await cancel_all(tasks)
             await self._leave()
         if self._failure is not None:
             raise self._failure
 
-    def _stop_if_failed(self, task: asyncio.Task[None]) -> None:
+    def _stop_without(self, task: asyncio.Task[None]) -> None:
         """Without its settler a worker would hold its jobs for ever: rather none at all."""
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.critical("The worker has failed and stops", exc_info=error)
-            self._failure = error
-            self.stop()
+        self._failure = RuntimeError("a task of the worker was canceled") if task.cancelled() else task.exception()
+        logger.critical("The worker has failed and stops", exc_info=self._failure)
+        self.stop()
 
     def drain(self) -> None:
         """Claim nothing more, let what runs end, give back the rest."""
@@ -136,7 +147,7 @@ class Worker:
                 logger.warning("Registration waits: %s", error)
                 if isinstance(error, NameTaken):
                     await self._bury_namesake()
-                await self._rest(max(0.5, self._claims.pause()))
+                await pause(self._draining, max(0.5, self._claims.pause()))
             else:
                 return True
         return False
@@ -144,12 +155,6 @@ class Worker:
     async def _bury_namesake(self) -> None:
         with contextlib.suppress(Disconnected, Refused):  # the next try may find out
             await bury_if_dead(self._claims, self._plan.name)
-
-    async def _rest(self, seconds: float) -> None:
-        """A pause that ends at once when there is no more work to do."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._draining.wait()
 
     async def _register(self) -> None:
         """`instance` is the process: lost replies are found by it, and who was taken for dead starts no cluster."""
@@ -166,6 +171,7 @@ class Worker:
             "foliot_version": __version__,
         }
         ((epoch,),) = await self._claims.execute("register", params)
+        here.add(self._instance.bytes)
         if self.on_registered is not None:
             await self.on_registered(epoch)
         self.epoch = self.settler.epoch = self._claimer.epoch = epoch
@@ -201,7 +207,8 @@ class Worker:
 
     def _is_stuck(self, run: Run) -> bool:
         """A thread cannot be stopped; it has its slot until the process ends."""
-        return run.stopping == "timed_out" and run.age > (run.timeout or 0) + self._plan.stuck_after
+        told, timeout = run.stopping is not None, run.timeout
+        return told and timeout is not None and run.age > timeout + self._plan.stuck_after
 
     # -- claiming
 
@@ -215,7 +222,7 @@ class Worker:
                 await self._claim_or_wait()
             except (Disconnected, Refused, NameTaken) as error:
                 logger.warning("Claiming waits for the database: %s", error)
-                await self._rest(self._claims.pause())
+                await pause(self._draining, self._claims.pause())
             except NodeDraining:
                 logger.info("This node was asked to drain")
                 self.drain()
@@ -246,8 +253,8 @@ class Worker:
             await self._doze()
 
     async def _claim(self) -> bool:
-        """Whether anything was found. Lost jobs have every other second, and whatever the others leave."""
-        looked = self._is_time_for_lost()
+        """Whether anything was found."""
+        looked = self._lost_jobs.is_due
         if looked and await self._claim_alone():
             return True
         return await self._claim_ready() or (not looked and await self._claim_alone())
@@ -259,20 +266,10 @@ class Worker:
             return True
         return False
 
-    def _is_time_for_lost(self) -> bool:
-        now = time.monotonic()
-        return now >= self._next_alone or (self.engine.alone_ran and now < self._alone_until)
-
     async def _claim_alone(self) -> bool:
         """A job that was lost before; nothing else is started beside it."""
-        now = time.monotonic()
-        if self.engine.alone_waited:  # its kind of slots is taken; meanwhile the others shall not wait for it
-            self.engine.alone_waited, self._alone_barred = False, now + ALONE_BARRED
-        if now < self._alone_barred or not self.engine.may_take_alone():
+        if not self._lost_jobs.take():
             return False
-        if now >= self._next_alone:
-            self._alone_until = now + 1.0
-        self._next_alone, self.engine.alone_ran = now + 1.0, False
         rows = await self._claimer.claim_alone()
         if rows:
             self.engine.give_back()
@@ -283,9 +280,7 @@ class Worker:
     async def _wait_for_room(self) -> None:
         self.engine.room.clear()
         if self.engine.wanted() <= 0 and not self._draining.is_set() and not self._lost:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._plan.lease):
-                    await self.engine.room.wait()
+            await pause(self.engine.room, self._plan.lease)
 
     async def _doze(self) -> None:
         """Nothing to claim: sleep until it rings, as porter if nobody is one; without a bell look now and then."""
@@ -367,9 +362,7 @@ class Worker:
 
     async def _changed(self, seconds: float) -> None:
         self.engine.room.clear()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self.engine.room.wait()
+        await pause(self.engine.room, seconds)
 
     async def _leave(self) -> None:
         if self._heartbeat is not None:
@@ -377,11 +370,13 @@ class Worker:
         self._threads.close()
         await self._processes.close()
         try:
+            if self.settler.unheard_once or any(run.claimed.max_attempts == 1 for run in self.engine.runs):
+                raise FoliotError("a job that may run once has run here, and the database has not heard of its end")
             async with asyncio.timeout(TIME_TO_LEAVE):
                 await self._say_goodbye()
-        except (FoliotError, TimeoutError) as error:
+        except (FoliotError, TimeoutError, asyncio.CancelledError) as error:
             logger.warning("Could not leave politely; the lease will run out: %s", error)
-        await self._claims.close()
+        here.discard(self._instance.bytes)
         await self.settler.close()
         await self._transactions.close()
         self._events.tell("node_stopped", name=self._plan.name, epoch=self.epoch)

@@ -68,7 +68,7 @@ FROM {schema}.beats b JOIN {schema}.nodes n USING (epoch)
 SELECT id, epoch, state FROM {schema}.reclaim(%s::bigint[], %s::bigint[])
 
 -- name: namesake
-SELECT n.epoch, b.n, n.pid, n.labels->>'machine' FROM {schema}.nodes n JOIN {schema}.beats b USING (epoch) WHERE n.name = %s
+SELECT n.epoch, b.n, n.pid, n.labels->>'machine', n.instance FROM {schema}.nodes n JOIN {schema}.beats b USING (epoch) WHERE n.name = %s
 
 -- name: bury
 SELECT {schema}.bury(%s::bigint, %s::bigint)
