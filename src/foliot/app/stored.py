@@ -94,7 +94,7 @@ class Stored:
     def drop_duplicates(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
         """The job that stands has an object of its own."""
         for job, answer in zip(jobs, answers, strict=True):
-            if answer.id != job.id and self._is_kept(job):
+            if answer.id is not job.id and answer.id != job.id and self._is_kept(job):
                 self._drop(job)
 
     async def adrop_duplicates(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:

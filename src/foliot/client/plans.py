@@ -108,8 +108,11 @@ def enqueue_many(jobs: Sequence[NewJob], *, resend: bool = False, strict: bool =
         yield Copy("copy_incoming", [_as_copy_row(job) for job in jobs])
     rows = yield Statement("enqueue_incoming", (resend, strict))
     yield Statement("drop_incoming")
-    others = {row[0]: _enqueued(row) for row in rows}
-    return [others.get(str(job.id)) or Enqueued(job.id, 0, True, False) for job in jobs]
+    answers = [Enqueued(job.id, 0, True, False) for job in jobs]
+    if rows:
+        others = {each.id: each for each in map(_enqueued, rows)}
+        answers = [others.get(answer.id, answer) for answer in answers]
+    return answers
 
 
 def enqueue_here(job: NewJob, home: Home, *, strict: bool = False) -> Plan[Enqueued]:
