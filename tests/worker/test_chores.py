@@ -13,7 +13,7 @@ from foliot.app.hosting import make_node
 from foliot.maintenance import promoter
 from foliot.maintenance.caretaker import Caretaker
 from foliot.node import capacity_for
-from foliot.store.line import Line
+from foliot.store.line import Disconnected, Line
 from foliot.store.queries import queries
 from foliot.worker.doorbell import Doorbell
 from tests.worker.conftest import Workbench
@@ -239,3 +239,22 @@ async def test_an_idle_worker_without_a_bell_looks_less_and_less_often(
     assert pauses[:5] == [1.0, 3.0, 9.0, 20.0, 20.0]
     again = pauses.index(1.0, 1)
     assert pauses[again : again + 5] == [1.0, 3.0, 9.0, 20.0, 20.0]
+
+
+async def test_a_chore_that_breaks_its_connection_keeps_no_other_from_its_turn(bench: Workbench) -> None:
+    """As one does that needs more locks than the server has."""
+    asked: list[str] = []
+
+    class Broken:
+        async def execute(self, query: str, params: Any = ()) -> list[tuple[Any, ...]]:
+            asked.append(query)
+            if query == "make_partitions":
+                raise Disconnected("out of shared memory")
+            return [(None,)]
+
+    caretaker = Caretaker(Broken(), unknown_type_grace=3600, slot_retention=86_400)  # type: ignore[arg-type]
+    for _ in range(3):
+        with pytest.raises(Disconnected):
+            await caretaker.run()
+    await caretaker.run()
+    assert {"expire_unsupported", "sweep_claims", "prune_slots"} < set(asked)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
 
 from foliot import Retry, RetryAfter, Skip, Snooze
+from foliot.worker import failures
 from tests.worker.conftest import Workbench
 
 
@@ -67,3 +69,27 @@ async def test_an_upgrade_that_exits_ends_its_own_job_only(bench: Workbench) -> 
     bench.sql("SELECT foliot.enqueue(%s)", old.type)
     await bench.work_off()
     assert bench.sql("SELECT state FROM foliot.job") == [("failed",)]
+
+
+async def test_a_process_that_can_start_no_thread_spends_no_attempt(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+    refused: list[threading.Thread] = []
+
+    def start_at_last(thread: threading.Thread) -> None:
+        if thread.name.startswith("foliot-handler") and len(refused) < 2:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    @bench.app.task(retry=Retry(max_attempts=1))
+    def plain() -> str:
+        return "ran"
+
+    monkeypatch.setattr(threading.Thread, "start", start_at_last)
+    monkeypatch.setattr(failures, "NOT_STARTED_DELAY", 0.01)
+    async with bench.working():
+        for _ in range(3):
+            assert await (await plain.aenqueue()).aresult(timeout=60) == "ran"
+    assert len(refused) == 2

@@ -143,3 +143,16 @@ async def test_a_stop_request_reaches_the_one_that_runs_it(bench: Workbench, swi
         await asyncio.wait_for(started.wait(), 60)
         bench.sql("SELECT foliot.cancel(%s)", job.id)
         await asyncio.wait_for(stopped.wait(), 60)
+
+
+async def test_a_note_that_nobody_understands_makes_nobody_deaf(bench: Workbench, switchboard: Switchboard) -> None:
+    @bench.app.task
+    async def task() -> str:
+        return "ran"
+
+    async with plugged(bench, switchboard) as node:
+        await asleep(bench, node)
+        bench.sql("SELECT pg_notify(foliot.wake_channel(), 'stop nonsense')")
+        for _ in range(2):
+            assert await (await task.aenqueue()).aresult(timeout=60) == "ran"
+            await asleep(bench, node)

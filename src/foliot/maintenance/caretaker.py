@@ -7,9 +7,11 @@ import time
 from collections.abc import Awaitable, Callable
 from uuid import UUID
 
-from foliot.store.line import Line, Refused
+from foliot.store.line import Disconnected, Line, Refused
 
 logger = logging.getLogger("foliot.maintenance")
+
+AGAIN = 10.0  # seconds
 
 
 class Caretaker:
@@ -38,12 +40,17 @@ class Caretaker:
         self._swept = None if last is None else UUID(bytes=last)
 
     async def run(self) -> float:
-        """Does what is due; seconds until the next chore is."""
+        """Does what is due; seconds until the next chore is. One that breaks its connection each time, since a resource
+        of the server's is at its end, must not keep the others from theirs."""
         for index, (every, chore) in enumerate(self._chores):
             if time.monotonic() >= self._due[index]:
+                self._due[index] = time.monotonic() + min(every, AGAIN)
                 try:
                     await chore()
                 except Refused as error:  # a lock timeout, say: the next round tries again
                     logger.warning("A chore was refused: %s", error)
+                except Disconnected as error:
+                    logger.warning("A chore did not come to its end: %s", error)
+                    raise
                 self._due[index] = time.monotonic() + every
         return max(0.1, min(self._due) - time.monotonic())

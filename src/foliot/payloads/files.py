@@ -7,7 +7,10 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 from uuid import uuid4
+
+TRIES = 100
 
 
 class FileStore:
@@ -23,10 +26,9 @@ class FileStore:
         """Under another name first: who finds the file finds all of it. On disk before the job is in the database.
         Who may read it, the umask says: a worker may be another user."""
         path = self.root / key
-        path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{uuid4()}")
         try:
-            with partial.open("xb") as file:
+            with _new_file(partial) as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -60,6 +62,16 @@ class FileStore:
                     _drop_if_old(Path(entry))
                 else:
                     yield f"{day}/{entry.name}"
+
+
+def _new_file(path: Path) -> BinaryIO:
+    """With its directory, which goes with the last object of a day: perhaps this moment."""
+    for _ in range(TRIES):
+        with contextlib.suppress(FileNotFoundError, FileExistsError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return path.open("xb")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.open("xb")
 
 
 def _drop_if_old(partial: Path) -> None:

@@ -11,12 +11,12 @@ from foliot.model.retry import waiting_time
 from foliot.model.signals import Permanent, RetryAfter, Skip, Snooze
 from foliot.payloads import PayloadGone
 from foliot.worker.endings import Ending
-from foliot.worker.handlers import BadPayload, BadResult, NoConnection, RemoteError
+from foliot.worker.handlers import BadPayload, BadResult, NotStarted, RemoteError
 from foliot.worker.run import Claimed
 
 MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 16_000
-NO_CONNECTION_DELAY = 2.0
+NOT_STARTED_DELAY = 2.0
 STOPPED = "its node stopped while it ran, and it has one attempt only"
 _PACKAGE = str(Path(__file__).parents[1])
 PERMANENT = (Permanent, BadPayload, BadResult, PayloadGone)  # no other attempt would end otherwise
@@ -53,8 +53,8 @@ def _ending_of(
             )
         case Snooze():
             return Ending(claimed, "snoozed", started, delay=waiting_time(error.delay))
-        case NoConnection():  # nothing has run, so nothing is spent
-            return Ending(claimed, "snoozed", started, delay=NO_CONNECTION_DELAY, error=describe(error, "retryable"))
+        case NotStarted():  # so nothing is spent
+            return Ending(claimed, "snoozed", started, delay=NOT_STARTED_DELAY, error=describe(error, "retryable"))
         case RetryAfter() | RemoteError():
             delay = None if error.delay is None else waiting_time(error.delay)
             return Ending(claimed, "failed", started, delay=delay, error=describe(error, "retryable"))

@@ -23,7 +23,11 @@ class BadResult(ValueError):
     """What a handler returned cannot be stored; no attempt can change that."""
 
 
-class NoConnection(Exception):
+class NotStarted(Exception):
+    """A handler could not be given what it runs with; nothing has run."""
+
+
+class NoConnection(NotStarted):
     """A transactional handler could not be given its connection."""
 
 

@@ -173,10 +173,12 @@ class SharedBell(Bell):
             _say(self._supervisor, {"listen": self._address})
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        with contextlib.suppress(ConnectionError):
-            async for line in reader:
-                self._take(orjson.loads(line))
-        self._become(listening=False)  # the supervisor has died, and we shall soon hear of it
+        try:
+            with contextlib.suppress(ConnectionError):
+                async for line in reader:
+                    self._take(orjson.loads(line))
+        finally:
+            self._become(listening=False)  # the supervisor has died, and we shall soon hear of it
 
     def _take(self, message: Message) -> None:
         if "note" in message:

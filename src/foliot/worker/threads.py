@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
+from foliot.worker.handlers import NotStarted
 from foliot.worker.run import Run
 from foliot.worker.transactions import Transactions
+
+logger = logging.getLogger("foliot.worker")
 
 Report = Callable[[Run, Any, BaseException | None], None]
 
@@ -31,10 +35,22 @@ class Threads:
     def submit(self, run: Run) -> None:
         self._under_way += 1
         if self._under_way > len(self._threads) and len(self._threads) < self._most:
-            thread = threading.Thread(target=self._work, name=f"foliot-handler-{len(self._threads)}", daemon=True)
-            self._threads.append(thread)
+            self._add_thread()
+        if self._threads:
+            self._todo.put(run)
+        else:
+            self._ended.append((run, None, NotStarted("this process can start no thread")))
+            self._loop.call_soon(self._bring)
+
+    def _add_thread(self) -> None:
+        """Where the system has no more of them, those that are there do all the work."""
+        thread = threading.Thread(target=self._work, name=f"foliot-handler-{len(self._threads)}", daemon=True)
+        try:
             thread.start()
-        self._todo.put(run)
+        except RuntimeError as error:
+            logger.warning("Handlers have %d threads, and there can be no more: %s", len(self._threads), error)
+        else:
+            self._threads.append(thread)
 
     def stop(self, run: Run) -> None:
         """Nothing to do: the handler sees `current_job().canceled`, and the fence refuses what it does too late."""

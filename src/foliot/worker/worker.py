@@ -306,7 +306,8 @@ class Worker:
             self.engine.stop_job(job_id.bytes, "canceled")
 
     def stop_request(self, job_id: str) -> None:
-        self.engine.stop_job(UUID(job_id).bytes, "canceled")
+        with contextlib.suppress(ValueError):  # anybody may send a note
+            self.engine.stop_job(UUID(job_id).bytes, "canceled")
 
     def beat(self) -> None:
         if self._heartbeat is not None:  # somebody wants to know whether we are alive

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -123,3 +125,24 @@ def test_another_user_may_read_what_the_umask_lets_him(tmp_path: Path) -> None:
 def test_without_its_directory_no_object_is_said_to_be_gone(tmp_path: Path) -> None:
     with pytest.raises(NotADirectoryError, match="is not a directory here"):
         FileStore(tmp_path / "not mounted").get(new_key(JOB, OURS, DIGEST))
+
+
+def test_a_day_whose_last_object_is_deleted_this_moment_takes_another(tmp_path: Path) -> None:
+    """Its directory goes with that."""
+    store, done = FileStore(tmp_path), threading.Event()
+
+    def put_and_delete() -> None:
+        while not done.is_set():
+            key = f"2026-01-01/{uuid4()}"
+            store.put(key, b"{}")
+            store.delete(key)
+
+    with ThreadPoolExecutor(3) as threads:
+        others = [threads.submit(put_and_delete) for _ in range(2)]
+        try:
+            for _ in range(500):
+                store.put(key := f"2026-01-01/{uuid4()}", b"{}")
+                store.delete(key)
+        finally:
+            done.set()
+        assert [other.result() for other in others] == [None, None]
