@@ -86,7 +86,7 @@ MUTANTS: list[Mutant] = [
     Mutant("enqueue: an id that is in use", ENQUEUE, "    ON CONFLICT (id) DO NOTHING RETURNING j.seq INTO seq;", "    RETURNING j.seq INTO seq;", "enqueue resend"),
     Mutant("enqueue: finished meanwhile", ENQUEUE, "IF first_seq IS NULL THEN RETURN undo_if_finished.seq; END IF;", "RETURN undo_if_finished.seq;", "resend"),
     Mutant("enqueue: an old id", ENQUEUE, "ELSIF enqueue.resend OR NOT fresh THEN", "ELSIF enqueue.resend THEN", "enqueue"),
-    Mutant("enqueue: an id of the future", ENQUEUE, "BETWEEN t - interval '1 hour' AND t + interval '1 hour';", ">= t - interval '1 hour';", "enqueue"),
+    Mutant("enqueue: an id of the future", ENQUEUE, "abs(date_part('epoch', uuid_time(enqueue.id)) - date_part('epoch', t)) <= 3600;", "date_part('epoch', uuid_time(enqueue.id)) >= date_part('epoch', t) - 3600;", "enqueue"),
     Mutant("enqueue_many: an old id", ENQUEUE, " OR x.id < oldest OR substr(x.id::text, 15, 1) <> '7')", ")", "enqueue"),
     Mutant("keys: the row is locked", ENQUEUE, "AND i.key = take_key.key FOR UPDATE;", "AND i.key = take_key.key;", "idempotency"),
     Mutant("keys: purged while waiting", ENQUEUE, "EXIT WHEN FOUND; ", "EXIT; ", "idempotency"),
