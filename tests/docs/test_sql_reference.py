@@ -215,6 +215,7 @@ INTERNAL = {
     "pick_above",
     "pick_alone",
     "pick_once",
+    "pick_others",
     "pick_ready",
     "pick_unsupported",
     "policy",

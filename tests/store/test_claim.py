@@ -121,6 +121,22 @@ def test_a_claim_takes_only_from_its_queues(db: Db) -> None:
     assert len(db.claim(epoch, queues=["nothing", "other"])) == 1
 
 
+def test_a_claim_leaves_the_types_that_it_is_told_to_leave(db: Db) -> None:
+    """And takes the others in their order, as many as it may."""
+    epoch = db.node()
+    jobs = [db.enqueue(f"t{n % 3}", priority=20 - n, max_attempts=1 if n % 2 else 5) for n in range(12)]
+    other = db.session()
+    other.begin()
+    other.execute("SELECT FROM foliot.jobs WHERE id = %s FOR UPDATE", [jobs[1]])  # t1: somebody else's, it seems
+    claimed = db.claim(epoch, 3, without=["t0", "t9"])
+    assert {row.id for row in claimed} == {jobs[2], jobs[4]}
+    assert {row.id for row in db.claim(epoch, 100, free=1, without=["t0"])} == {jobs[8], jobs[10]}
+    other.commit()
+    assert {row.id for row in db.claim(epoch, 100, free=1, without=["t0"])} == {jobs[1]}  # one place, one such job
+    assert {row.id for row in db.claim(epoch, 100, without=["t0"])} == {jobs[5], jobs[7], jobs[11]}
+    assert {row.type for row in db.claim(epoch, without=[])} == {"t0"}
+
+
 def test_a_claim_takes_only_from_its_lanes(db: Db) -> None:
     epoch = db.node()
     job = db.enqueue()

@@ -38,6 +38,14 @@ def test_a_node_that_knows_it_takes_it(db: Db) -> None:
     assert db.states(job) == ["succeeded"]
 
 
+def test_a_node_that_has_no_place_for_it_leaves_it(db: Db) -> None:
+    stranger, expert = db.node(), db.node(types={"t": 1, "u": 1})
+    job = db.enqueue("t")
+    meet(db, stranger)
+    assert db.claim(expert, without=["t"]) == []
+    assert [row.id for row in db.claim(expert, without=["u"])] == [job]
+
+
 def test_a_node_must_know_the_version_too(db: Db) -> None:
     old, new = db.node(types={"t": 1}), db.node(types={"t": 3})
     job = db.enqueue("t", version=2)

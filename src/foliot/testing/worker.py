@@ -78,11 +78,11 @@ class OneByOne(Claimer):
         super().__init__(line, queues)
         self._settler, self._book = settler, book
 
-    async def claim(self, wanted: int, free: int) -> list[Claimed]:
+    async def claim(self, wanted: int, free: int, without: list[str] | None = None) -> list[Claimed]:
         await self._settler.drained()
         if free <= 0 or self._book.full:
             return []
-        return await super().claim(min(wanted, free), free)
+        return await super().claim(min(wanted, free), free, without)
 
 
 class CallersThread(Threads):

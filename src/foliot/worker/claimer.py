@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 
@@ -18,11 +19,14 @@ class Claimer:
         self._line, self._queues = line, list(queues)
         self._floors = Floors(queues)
         self._ahead: int | None = None  # microseconds from our clock to the server's, when floors need it
+        self._others_due = 0.0
         self.epoch = 0
         self.doubtful = False
 
-    async def claim(self, wanted: int, free: int) -> list[Claimed]:
+    async def claim(self, wanted: int, free: int, without: list[str] | None = None) -> list[Claimed]:
         """None means none above the floors; what may lie behind them is seen when the top is due."""
+        if without:
+            return await self._claim_others(wanted, free, without)
         floors = self._floors.above()
         if self._floors.matter and (floors is None or self._ahead is None):
             await self._look_around()
@@ -30,7 +34,8 @@ class Claimer:
 
     @property
     def top_is_due_in(self) -> float:
-        return self._floors.top_is_due_in
+        others = self._others_due - time.monotonic()
+        return min(self._floors.top_is_due_in, others if others > 0 else math.inf)
 
     def start_from_top(self) -> None:
         self._floors.start_from_top()
@@ -47,6 +52,19 @@ class Claimer:
         there = None if self._ahead is None else self._ahead + int(began * 1e6)
         self._floors.took(Look(wanted, rows, there, time.perf_counter() - began, from_top=floors is None))
         return rows
+
+    async def _claim_others(self, wanted: int, free: int, without: list[str]) -> list[Claimed]:
+        """Of other types. It walks over all that it leaves; in vain for a tenth of the time at most."""
+        began = time.monotonic()
+        if began < self._others_due:
+            return []
+        self.doubtful = True
+        found = await self._line.execute("claim_others", (self.epoch, self._queues, wanted, free, without))
+        self.doubtful = False
+        if not found:
+            now = time.monotonic()
+            self._others_due = now + 10 * (now - began)
+        return _sorted(found)
 
     async def _look_around(self) -> None:
         """The time rather too early than too late, so that a floor is never above what a claim has seen."""

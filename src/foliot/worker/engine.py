@@ -27,6 +27,7 @@ from foliot.worker.handlers import Handler, Handlers, Kind
 from foliot.worker.rate import Rate
 from foliot.worker.rest import Rest
 from foliot.worker.run import Claimed, Run
+from foliot.worker.scarcity import Scarcity
 from foliot.worker.settler import Settler
 from foliot.worker.transactions import Transactions
 
@@ -78,6 +79,7 @@ class Engine:
         self._alone: Claimed | None = None
         self.alone_ran = False  # the last of the jobs that are to run alone did run
         self.alone_waited = False  # it found no slot, and was given back
+        self.scarcity = Scarcity(handlers, self._free_of)
         self._rate = Rate()
         self.room = asyncio.Event()
         self.finished = 0
@@ -88,7 +90,11 @@ class Engine:
         """How many more jobs to hold."""
         if self._alone is not None or self._choked():
             return 0
-        return min(LARGEST_CLAIM, self._slots() + int(self._rate.per_second * 0.1) - self._held)
+        wanted = min(LARGEST_CLAIM, self._slots() + int(self._rate.per_second * 0.1) - self._held)
+        return self.scarcity.limit(wanted, self.free()) if self.scarcity.kinds else wanted
+
+    def _free_of(self, kind: Kind) -> int:
+        return self._capacity.by_kind[kind] - self._busy[kind] - len(self._ready[kind])
 
     def free(self) -> int:
         """How many more could start this moment."""
@@ -266,8 +272,10 @@ class Engine:
         """Releases what has waited here for longer than this many seconds without starting; with one attempt, at once:
         if this process died now, such a job would be dead without ever having run."""
         now, count = time.monotonic(), 0
-        for queue in self._ready.values():
+        for kind, queue in self._ready.items():
             late = [entry for entry in queue if now - entry[2] >= older or entry[0].max_attempts == 1]
+            if older and any(entry[0] is not self._alone for entry in late):
+                self.scarcity.kinds.add(kind)
             for entry in late:
                 queue.remove(entry)
                 self._held -= 1
@@ -322,6 +330,8 @@ class Engine:
             self._alone, self.alone_ran = None, True
         if not self.runs and not self._held:
             self._rate.pause()
+        if self.scarcity.kinds:
+            self.scarcity.ended(run)
         if self._driver is None:
             self.start()
         self.room.set()

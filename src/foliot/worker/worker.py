@@ -62,7 +62,7 @@ class Worker:
         self.engine.executors |= {"thread": self._threads, "process": self._processes}
         teller = Teller(events)
         self.settler.on_settled, self.settler.on_refused = teller.settled, teller.refused
-        self.settler.on_progress = self.engine.room.set
+        self.settler.on_progress, self.engine.scarcity.on_slot = self.engine.room.set, self.doorbell.ring
         self.settler.on_decided = teller.decided
         self.registered = asyncio.Event()
         self.on_registered: Callable[[int], Awaitable[None]] | None = None  # before it works under a new epoch
@@ -260,11 +260,15 @@ class Worker:
         return await self._claim_ready() or (not looked and await self._claim_alone())
 
     async def _claim_ready(self) -> bool:
-        wanted = self.engine.wanted()
-        if wanted > 0 and (rows := await self._claimer.claim(wanted, self.engine.free())):
+        wanted, without = self.engine.wanted(), self.engine.scarcity.without()
+        if wanted <= 0:
+            return False
+        rows = await self._claimer.claim(wanted, self.engine.free(), without)
+        if not without:
+            self.engine.scarcity.saw(rows, wanted)
+        if rows:
             self.engine.accept(rows)
-            return True
-        return False
+        return bool(rows)
 
     async def _claim_alone(self) -> bool:
         """A job that was lost before; nothing else is started beside it."""

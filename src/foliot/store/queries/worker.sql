@@ -27,6 +27,10 @@ SELECT id, fence, type, payload, queue, tenant, priority, run_at, run, attempt, 
 FROM {schema}.claim(%s::bigint, %s::text[], %s::int, %s::int, false,
   floor_queues => %s::text[], floor_priorities => %s::smallint[], floor_times => %s::timestamptz[], floor_ids => %s::uuid[])
 
+-- name: claim_others
+SELECT id, fence, type, payload, queue, tenant, priority, run_at, run, attempt, max_attempts, version, timeout, meta, 0::bigint
+FROM {schema}.claim(%s::bigint, %s::text[], %s::int, %s::int, false, without => %s::text[])
+
 -- name: surroundings
 SELECT {schema}.clock(), (SELECT count(*) FROM {schema}.nodes n WHERE n.state IN ('active', 'draining'))
 

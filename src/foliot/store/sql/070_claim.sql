@@ -2,13 +2,15 @@
 --   free      how many of them can start at once: jobs that have one attempt are never taken ahead
 --   alone     take one job that is to run alone, and nothing else
 --   floor_*   start above these positions, at most one per queue and priority, instead of from the top (docs/explanation/floors.md)
+--   without   leave jobs of these types where they are: the node has no place for them now; from the top, whatever the floors
 -- The node row is locked FOR KEY SHARE once there is something to take: that meets the FOR UPDATE of reclaim, so no claim commits after its node was
 -- declared lost. It comes after the jobs, so nobody is waited for; a claim that finds nothing locks nothing, and so writes nothing.
 -- Rows come in no order; the caller sorts.
+DROP FUNCTION IF EXISTS claim(bigint, text[], int, int, boolean, int[], text[], smallint[], timestamptz[], uuid[], timestamptz);   -- that took no `without`: beside it nobody would know which is meant
 CREATE OR REPLACE FUNCTION claim(
   epoch bigint, queues text[] DEFAULT '{default}', max int DEFAULT 1, free int DEFAULT NULL, alone boolean DEFAULT false, lanes int[] DEFAULT '{0}',
   floor_queues text[] DEFAULT NULL, floor_priorities smallint[] DEFAULT NULL, floor_times timestamptz[] DEFAULT NULL, floor_ids uuid[] DEFAULT NULL,
-  now timestamptz DEFAULT NULL
+  without text[] DEFAULT NULL, now timestamptz DEFAULT NULL
 ) RETURNS TABLE (id uuid, fence bigint, type text, payload jsonb, queue text, tenant text, priority smallint, run_at timestamptz, run int,
   attempt smallint, max_attempts smallint, version int, timeout real, meta jsonb)
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
@@ -47,8 +49,10 @@ BEGIN
     IF claim.alone THEN
       tids := pick_alone(open_queues, claim.lanes);
       IF cardinality(tids) = 0 AND any_unsupported THEN
-        tids := pick_unsupported(claim.epoch, open_queues, 1, true);
+        tids := pick_unsupported(claim.epoch, open_queues, 1, true, NULL);
       END IF;
+    ELSIF claim.without IS NOT NULL THEN
+      tids := pick_others(open_queues, claim.lanes, claim.without, least(claim.free, claim.max), claim.max);
     ELSE
       IF any_once THEN
         tids := pick_once(open_queues, claim.lanes, least(claim.free, claim.max), claim.floor_queues, claim.floor_priorities, claim.floor_times, claim.floor_ids, t);
@@ -59,9 +63,9 @@ BEGIN
         tids := tids || pick_above(open_queues, claim.lanes, claim.floor_queues, claim.floor_priorities, claim.floor_times, claim.floor_ids,
           claim.max - cardinality(tids), t);
       END IF;
-      IF cardinality(tids) < claim.max AND any_unsupported THEN
-        tids := tids || pick_unsupported(claim.epoch, open_queues, least(claim.free, claim.max - cardinality(tids)), false);
-      END IF;
+    END IF;
+    IF NOT claim.alone AND cardinality(tids) < claim.max AND any_unsupported THEN
+      tids := tids || pick_unsupported(claim.epoch, open_queues, least(claim.free, claim.max - cardinality(tids)), false, claim.without);
     END IF;
     EXIT WHEN cardinality(tids) = 0 OR NOT types_paused;
     tids := park_paused(tids);
@@ -159,8 +163,26 @@ BEGIN
         ORDER BY j.priority DESC, j.run_at, j.id LIMIT max FOR UPDATE SKIP LOCKED) b) x LIMIT max);
 END $$;
 
+-- The first of all types but these, in the order of both indexes: looked up without locks, and then taken as far as nobody else has.
+CREATE OR REPLACE FUNCTION pick_others(queues text[], lanes int[], without text[], first int, max int) RETURNS tid[]
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+DECLARE
+  heads tid[] := ARRAY(SELECT x.ctid FROM unnest(queues) q(queue) CROSS JOIN unnest(lanes) l(lane) CROSS JOIN LATERAL (
+    SELECT h.ctid FROM (
+      (SELECT j.ctid, j.priority, j.run_at, j.id FROM jobs j WHERE j.type <> ALL (without)
+        AND j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND j.max_attempts = 1 AND NOT (j.alone OR j.limited) AND j.fence = 0
+        ORDER BY j.priority DESC, j.run_at, j.id LIMIT first)
+      UNION ALL
+      (SELECT j.ctid, j.priority, j.run_at, j.id FROM jobs j WHERE j.type <> ALL (without)
+        AND j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND j.max_attempts > 1 AND NOT (j.alone OR j.limited) AND j.fence = 0
+        ORDER BY j.priority DESC, j.run_at, j.id LIMIT max)) h
+    ORDER BY h.priority DESC, h.run_at, h.id LIMIT max) x LIMIT max);
+BEGIN
+  RETURN ARRAY(SELECT j.ctid FROM jobs j WHERE j.ctid = ANY (heads) AND j.wait IS NULL AND j.fence = 0 FOR UPDATE SKIP LOCKED);
+END $$;
+
 -- Jobs that another node gave back because it does not know their type or version, and this one does.
-CREATE OR REPLACE FUNCTION pick_unsupported(epoch bigint, queues text[], max int, alone boolean) RETURNS tid[]
+CREATE OR REPLACE FUNCTION pick_unsupported(epoch bigint, queues text[], max int, alone boolean, without text[]) RETURNS tid[]
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 BEGIN
@@ -168,7 +190,8 @@ BEGIN
       JOIN node_types n ON n.epoch = pick_unsupported.epoch AND n.type = u.type AND n.version >= u.version
     CROSS JOIN LATERAL (
       SELECT j.ctid FROM jobs j WHERE j.queue = q.queue AND j.type = u.type AND j.version = u.version AND j.wait = 'unsupported' AND j.alone = pick_unsupported.alone AND j.fence = 0
-      ORDER BY j.priority DESC, j.run_at, j.id LIMIT pick_unsupported.max FOR UPDATE SKIP LOCKED) x LIMIT pick_unsupported.max);
+      ORDER BY j.priority DESC, j.run_at, j.id LIMIT pick_unsupported.max FOR UPDATE SKIP LOCKED) x
+    WHERE u.type <> ALL (coalesce(pick_unsupported.without, '{}')) LIMIT pick_unsupported.max);
 END $$;
 
 CREATE OR REPLACE FUNCTION unpaused(queues text[]) RETURNS text[] LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
