@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -32,7 +33,8 @@ class Actor(Member):
 
     def work(self) -> None:
         outcomes = ["succeeded", "succeeded", "failed", "timed_out", "snoozed", "released", "skipped"]
-        rows = self.session.claim(self.epoch, self.random.randint(1, 5), alone=self.random.random() < 0.2)
+        ways: list[dict[str, Any]] = [{}, {}, {}, {"alone": True}, {"without": ["none of these"]}]
+        rows = self.session.claim(self.epoch, self.random.randint(1, 5), **self.random.choice(ways))
         ends = [End(row, self.random.choice(outcomes)) for row in rows]
         self.random.shuffle(ends)
         self.session.settle(self.epoch, *ends, closed=[row.fence for row in rows])
