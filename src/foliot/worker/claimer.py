@@ -11,6 +11,8 @@ from foliot.store.line import Line
 from foliot.worker.floors import Floors, Key, Look, Position
 from foliot.worker.run import Claimed, claim_order
 
+DEAR = 0.02  # seconds
+
 
 class Claimer:
     """`doubtful`: a claim may have been carried out without our hearing of it; then `abandon` comes first."""
@@ -54,15 +56,15 @@ class Claimer:
         return rows
 
     async def _claim_others(self, wanted: int, free: int, without: list[str]) -> list[Claimed]:
-        """Of other types. It walks over all that it leaves; in vain for a tenth of the time at most."""
+        """Of other types. It walks over all that it leaves; where that takes long, in vain for a tenth of the time."""
         began = time.monotonic()
         if began < self._others_due:
             return []
         self.doubtful = True
         found = await self._line.execute("claim_others", (self.epoch, self._queues, wanted, free, without))
         self.doubtful = False
-        if not found:
-            now = time.monotonic()
+        now = time.monotonic()
+        if not found and now - began > DEAR:
             self._others_due = now + 10 * (now - began)
         return _sorted(found)
 
