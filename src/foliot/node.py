@@ -233,7 +233,8 @@ async def _repeat(
         try:
             pause = await chore()
         except Disconnected as error:
-            logger.debug("A chore waits for the database: %s", error)
+            level = logging.WARNING if error.by_statement else logging.DEBUG  # of an outage all others speak
+            logger.log(level, "A chore waits for the database: %s", error)
             await line.recover()
             continue
         except Busy as error:

@@ -258,3 +258,17 @@ async def test_a_chore_that_breaks_its_connection_keeps_no_other_from_its_turn(b
             await caretaker.run()
     await caretaker.run()
     assert {"expire_unsupported", "sweep_claims", "prune_slots"} < set(asked)
+
+
+async def test_a_chore_for_which_the_server_lacks_something_says_so(
+    bench: Workbench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is tried again like one whose connection was lost, but for its own reasons: nobody else would speak of it."""
+    bench.sql(
+        """CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE EXCEPTION USING ERRCODE = '53200', MESSAGE = 'out of shared memory'; END $$"""
+    )
+    bench.sql("CREATE TRIGGER refuse BEFORE UPDATE ON foliot.jobs FOR EACH ROW EXECUTE FUNCTION refuse()")
+    await bench.app.aenqueue("anything", delay=0.01)
+    async with bench.working():
+        await bench.until(lambda: "A chore waits for the database: out of shared memory" in caplog.text)

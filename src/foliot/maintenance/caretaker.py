@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from uuid import UUID
 
-from foliot.store.line import Disconnected, Line, Refused
+from foliot.store.line import Line, Refused
 
 logger = logging.getLogger("foliot.maintenance")
 
@@ -49,8 +49,5 @@ class Caretaker:
                     await chore()
                 except Refused as error:  # a lock timeout, say: the next round tries again
                     logger.warning("A chore was refused: %s", error)
-                except Disconnected as error:
-                    logger.warning("A chore did not come to its end: %s", error)
-                    raise
                 self._due[index] = time.monotonic() + every
         return max(0.1, min(self._due) - time.monotonic())

@@ -18,7 +18,10 @@ from foliot.store.queries import Queries
 
 
 class Disconnected(FoliotError):
-    """The statement may or may not have been carried out; the connection is gone."""
+    """The statement may or may not have been carried out; the connection is gone. `by_statement`: the server was there,
+    and refused this one for want of a resource, say, which it might do again."""
+
+    by_statement = False
 
 
 class NodeLost(FoliotError):
@@ -47,6 +50,7 @@ _OURS: dict[str, type[FoliotError]] = {"FO001": NodeLost, "FO002": NameTaken, "F
 # Classes: data exceptions and violations, limits, what a trigger raises; and our own.
 _OF_DATA = ("21", "22", "23", "27", "44", "54", "P0", "FO003")
 _OF_LOCKS = "55P03"
+_OF_THE_CONNECTION = ("08", "57P")
 _OF_A_STANDBY = "25006"  # read-only: the primary is elsewhere by now, so look for it again
 
 
@@ -136,7 +140,9 @@ def _told(error: BaseException) -> FoliotError:
     if code == _OF_LOCKS:
         return Busy(_first_line(error))
     if isinstance(error, psycopg.OperationalError) or not isinstance(error, psycopg.DatabaseError):
-        return Disconnected(_first_line(error))
+        lost = Disconnected(_first_line(error))
+        lost.by_statement = bool(code) and not code.startswith(_OF_THE_CONNECTION)
+        return lost
     return Disconnected(_first_line(error)) if code == _OF_A_STANDBY else Refused(_first_line(error))
 
 
