@@ -134,9 +134,9 @@ def test_a_reader_is_never_in_a_deadlock_with_a_maker(own_db: Db, parent: str) -
     assert making.value() == 3
 
 
-@pytest.mark.parametrize("parent", (*PARENTS, "slots"))
+@pytest.mark.parametrize("parent", [*PARENTS, "slots"])
 def test_functions_applied_again_wait_for_no_reader_of_the_history(own_db: Db, parent: str) -> None:
-    """A migration beside live work: the next day's partition may be missing, and would lock readers of the default out."""
+    """Beside live work: the next day's partition may be missing, and making it would lock readers out."""
     newest = max(name for name in bounds(own_db) if name.startswith(f"{parent}_2"))
     own_db.execute(f"DROP TABLE foliot.{newest}")
     reader = own_db.session()
