@@ -11,6 +11,7 @@ import pytest
 
 from foliot import Retry
 from foliot.app.task import Task
+from foliot.store.line import Disconnected, Line
 from foliot.worker import settler as settler_module
 from tests.worker.conftest import Workbench
 
@@ -107,3 +108,31 @@ async def test_what_is_kept_so_goes_back_when_the_node_leaves_unless_it_may_run_
     assert (record.state, record.attempt) == (state, 0)
     assert f"Nor can job {record.id} be recorded as failed" in caplog.text
     assert bench.sql("SELECT count(*) FROM foliot.claims") == [(claims,)]
+
+
+async def test_after_an_outage_it_is_still_known_when_a_run_has_started(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server counts back from when it hears of the end."""
+    execute, down = Line.execute, asyncio.Event()
+    tries: list[str] = []
+
+    async def cut_off(line: Line, query: str, params: Any = ()) -> Any:
+        if query == "settle_succeeded" and down.is_set():
+            tries.append(query)
+            raise Disconnected("for a while")
+        return await execute(line, query, params)
+
+    @bench.app.task
+    async def task() -> None: ...
+
+    monkeypatch.setattr(Line, "execute", cut_off)
+    async with bench.working():
+        await (await task.aenqueue()).aresult(timeout=60)  # now its connection is there
+        down.set()
+        job = await task.aenqueue()
+        await bench.until(lambda: len(tries) > 10)
+        before = bench.sql("SELECT clock_timestamp()")
+        down.clear()
+        await job.aresult(timeout=60)
+    assert bench.sql("SELECT started_at FROM foliot.finished_jobs WHERE id = %s", job.id) < before

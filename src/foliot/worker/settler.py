@@ -252,8 +252,20 @@ class Settler:
                 await self._wait(error)
 
     async def _send_successes(self, batch: Batch) -> list[bytes]:
+        while True:
+            try:
+                rows = await self._line.execute("settle_succeeded", self._success_params(batch))
+            except (Disconnected, Refused) as error:
+                await self._wait(error)
+            else:
+                self._waiting += [row[0] for row in rows if row[1] == "blocked"]
+                refused = [row[0] for row in rows if row[1] is None]
+                return await self._not_by_us(batch.succeeded, refused) if refused else refused
+
+    def _success_params(self, batch: Batch) -> tuple[Any, ...]:
+        """For each try anew: meanwhile their handlers have started longer ago."""
         now = time.monotonic()
-        params = (
+        return (
             self.epoch,
             uuids([claimed.id for claimed in batch.succeeded]),
             int8s([claimed.fence for claimed in batch.succeeded]),
@@ -261,15 +273,6 @@ class Settler:
             jsonbs(batch.results) if batch.with_results else None,
             int8s(batch.closed),
         )
-        while True:
-            try:
-                rows = await self._line.execute("settle_succeeded", params)
-            except (Disconnected, Refused) as error:
-                await self._wait(error)
-            else:
-                self._waiting += [row[0] for row in rows if row[1] == "blocked"]
-                refused = [row[0] for row in rows if row[1] is None]
-                return await self._not_by_us(batch.succeeded, refused) if refused else refused
 
     async def _not_by_us(self, claimed: Iterable[Claimed], refused: list[bytes]) -> list[bytes]:
         """Those we did not end ourselves, by a statement whose reply was lost or in a handler's own transaction."""
