@@ -64,7 +64,7 @@ BEGIN
           claim.max - cardinality(tids), t);
       END IF;
     END IF;
-    IF NOT claim.alone AND cardinality(tids) < claim.max AND any_unsupported THEN
+    IF claim.alone IS NOT TRUE AND cardinality(tids) < claim.max AND any_unsupported THEN
       tids := tids || pick_unsupported(claim.epoch, open_queues, least(claim.free, claim.max - cardinality(tids)), false, claim.without);
     END IF;
     EXIT WHEN cardinality(tids) = 0 OR NOT types_paused;
