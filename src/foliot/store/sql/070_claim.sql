@@ -6,7 +6,6 @@
 -- The node row is locked FOR KEY SHARE once there is something to take: that meets the FOR UPDATE of reclaim, so no claim commits after its node was
 -- declared lost. It comes after the jobs, so nobody is waited for; a claim that finds nothing locks nothing, and so writes nothing.
 -- Rows come in no order; the caller sorts.
-DROP FUNCTION IF EXISTS claim(bigint, text[], int, int, boolean, int[], text[], smallint[], timestamptz[], uuid[], timestamptz);   -- that took no `without`: beside it nobody would know which is meant
 CREATE OR REPLACE FUNCTION claim(
   epoch bigint, queues text[] DEFAULT '{default}', max int DEFAULT 1, free int DEFAULT NULL, alone boolean DEFAULT false, lanes int[] DEFAULT '{0}',
   floor_queues text[] DEFAULT NULL, floor_priorities smallint[] DEFAULT NULL, floor_times timestamptz[] DEFAULT NULL, floor_ids uuid[] DEFAULT NULL,
