@@ -124,17 +124,28 @@ def test_a_claim_takes_only_from_its_queues(db: Db) -> None:
 def test_a_claim_leaves_the_types_that_it_is_told_to_leave(db: Db) -> None:
     """And takes the others in their order, as many as it may."""
     epoch = db.node()
-    jobs = [db.enqueue(f"t{n % 3}", priority=20 - n, max_attempts=1 if n % 2 else 5) for n in range(12)]
+    jobs = [db.enqueue(f"t{n % 3}", priority=20 - n, max_attempts=1 if n % 2 else 5) for n in reversed(range(12))][::-1]
     other = db.session()
     other.begin()
     other.execute("SELECT FROM foliot.jobs WHERE id = %s FOR UPDATE", [jobs[1]])  # t1: somebody else's, it seems
-    claimed = db.claim(epoch, 3, without=["t0", "t9"])
-    assert {row.id for row in claimed} == {jobs[2], jobs[4]}
-    assert {row.id for row in db.claim(epoch, 100, free=1, without=["t0"])} == {jobs[8], jobs[10]}
+
+    def take(max: int, without: list[str], **more: int) -> set[int]:
+        return {jobs.index(row.id) for row in db.claim(epoch, max, without=without, **more)}
+
+    assert take(3, ["t0", "t9"]) == {2, 4, 5}
+    assert take(100, ["t0"], free=1) == {7}  # nothing ahead
     other.commit()
-    assert {row.id for row in db.claim(epoch, 100, free=1, without=["t0"])} == {jobs[1]}  # one place, one such job
-    assert {row.id for row in db.claim(epoch, 100, without=["t0"])} == {jobs[5], jobs[7], jobs[11]}
-    assert {row.type for row in db.claim(epoch, without=[])} == {"t0"}
+    assert take(2, ["t0"]) == {1, 8}
+    assert take(100, ["t0"]) == {10, 11}
+    assert take(100, []) == {0, 3, 6, 9}
+
+
+def test_a_claim_that_leaves_types_keeps_the_order_of_its_queues(db: Db) -> None:
+    epoch = db.node()
+    for queue, priority in (("a", 9), ("b", 1), ("a", 8)):
+        db.enqueue(queue, queue=queue, priority=priority)
+    taken = [db.claim(epoch, 1, queues=["b", "a"], without=["c"])[0] for _ in range(3)]
+    assert [(row.type, row.priority) for row in taken] == [("b", 1), ("a", 9), ("a", 8)]
 
 
 def test_a_claim_takes_only_from_its_lanes(db: Db) -> None:

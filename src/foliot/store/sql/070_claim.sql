@@ -2,7 +2,7 @@
 --   free      how many of them can start at once: jobs that have one attempt are never taken ahead
 --   alone     take one job that is to run alone, and nothing else
 --   floor_*   start above these positions, at most one per queue and priority, instead of from the top (docs/explanation/floors.md)
---   without   leave jobs of these types where they are: the node has no place for them now; from the top, whatever the floors
+--   without   leave jobs of these types where they are: the node has no place for them now; from the top, whatever the floors, and nothing ahead
 -- The node row is locked FOR KEY SHARE once there is something to take: that meets the FOR UPDATE of reclaim, so no claim commits after its node was
 -- declared lost. It comes after the jobs, so nobody is waited for; a claim that finds nothing locks nothing, and so writes nothing.
 -- Rows come in no order; the caller sorts.
@@ -51,7 +51,7 @@ BEGIN
         tids := pick_unsupported(claim.epoch, open_queues, 1, true, NULL);
       END IF;
     ELSIF claim.without IS NOT NULL THEN
-      tids := pick_others(open_queues, claim.lanes, claim.without, least(claim.free, claim.max), claim.max);
+      tids := pick_others(open_queues, claim.lanes, claim.without, least(claim.free, claim.max));
     ELSE
       IF any_once THEN
         tids := pick_once(open_queues, claim.lanes, least(claim.free, claim.max), claim.floor_queues, claim.floor_priorities, claim.floor_times, claim.floor_ids, t);
@@ -162,22 +162,21 @@ BEGIN
         ORDER BY j.priority DESC, j.run_at, j.id LIMIT max FOR UPDATE SKIP LOCKED) b) x LIMIT max);
 END $$;
 
--- The first of all types but these, in the order of both indexes: looked up without locks, and then taken as far as nobody else has.
-CREATE OR REPLACE FUNCTION pick_others(queues text[], lanes int[], without text[], first int, max int) RETURNS tid[]
+-- The first of all types but these, of both indexes: looked up without locks, some more than wanted, and taken as far as nobody else keeps them.
+CREATE OR REPLACE FUNCTION pick_others(queues text[], lanes int[], without text[], max int) RETURNS tid[]
 LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
   heads tid[] := ARRAY(SELECT x.ctid FROM unnest(queues) q(queue) CROSS JOIN unnest(lanes) l(lane) CROSS JOIN LATERAL (
-    SELECT h.ctid FROM (
-      (SELECT j.ctid, j.priority, j.run_at, j.id FROM jobs j WHERE j.type <> ALL (without)
+      (SELECT j.ctid FROM jobs j WHERE j.type <> ALL (without)
         AND j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND j.max_attempts = 1 AND NOT (j.alone OR j.limited) AND j.fence = 0
-        ORDER BY j.priority DESC, j.run_at, j.id LIMIT first)
+        ORDER BY j.priority DESC, j.run_at, j.id LIMIT max + 20)
       UNION ALL
-      (SELECT j.ctid, j.priority, j.run_at, j.id FROM jobs j WHERE j.type <> ALL (without)
+      (SELECT j.ctid FROM jobs j WHERE j.type <> ALL (without)
         AND j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND j.max_attempts > 1 AND NOT (j.alone OR j.limited) AND j.fence = 0
-        ORDER BY j.priority DESC, j.run_at, j.id LIMIT max)) h
-    ORDER BY h.priority DESC, h.run_at, h.id LIMIT max) x LIMIT max);
+        ORDER BY j.priority DESC, j.run_at, j.id LIMIT max + 20)) x);
 BEGIN
-  RETURN ARRAY(SELECT j.ctid FROM jobs j WHERE j.ctid = ANY (heads) AND j.wait IS NULL AND j.fence = 0 FOR UPDATE SKIP LOCKED);
+  RETURN ARRAY(SELECT j.ctid FROM jobs j WHERE j.ctid = ANY (heads) AND j.wait IS NULL AND j.fence = 0
+    ORDER BY array_position(queues, j.queue), j.priority DESC, j.run_at, j.id LIMIT max FOR UPDATE SKIP LOCKED);
 END $$;
 
 -- Jobs that another node gave back because it does not know their type or version, and this one does.
