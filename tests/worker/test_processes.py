@@ -190,6 +190,7 @@ def test_what_a_handler_starts_obeys_signals() -> None:
 def test_a_child_starts_where_the_worker_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
+    tasks.directory.handler()  # whose App has looked for its settings, as it has when a worker starts
 
     async def run() -> object:
         async with keeping() as keeper:
