@@ -13,14 +13,14 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist wo
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(STAMP): pyproject.toml src/foliot/_version.py
-	@test -n "$(PYTHON)" || { echo "Foliot needs Python 3.11 or newer with venv (Debian: apt-get install python3 python3-venv)"; exit 1; }
+$(STAMP): pyproject.toml src/watchbill/_version.py
+	@test -n "$(PYTHON)" || { echo "Watchbill needs Python 3.11 or newer with venv (Debian: apt-get install python3 python3-venv)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
 up: $(STAMP)  ## run the example shop on a PostgreSQL of its own; Ctrl-C stops everything
-	@cd examples/shop && ../../$(BIN)/foliot up
+	@cd examples/shop && ../../$(BIN)/watchbill up
 
 test: lint  ## everything that must hold, in minutes
 	$(PYTEST)

@@ -20,13 +20,13 @@ from benchmarks.ratios import ratios
 from benchmarks.report import Results, medians_of, report
 from benchmarks.rounds import Care, Turn, take_rounds
 from benchmarks.servers import ServerFailed, servers
-from foliot.errors import FoliotError
+from watchbill.errors import WatchbillError
 
 
 def main() -> int:
     try:
         return measure_all(_options())
-    except (ServerFailed, FoliotError) as error:
+    except (ServerFailed, WatchbillError) as error:
         print(error, file=sys.stderr)
         return 1
 

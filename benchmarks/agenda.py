@@ -15,7 +15,7 @@ from benchmarks.measures.sizes import Run, Sizes
 from benchmarks.measures.snapshot import clean, held
 
 OTHERS = ("graphile-worker", "pgqueuer", "pg-boss", "procrastinate", "celery", "taskiq")
-CHURNING = ("foliot", "foliot-crowd", "graphile-worker", "pgqueuer", "procrastinate")
+CHURNING = ("watchbill", "watchbill-crowd", "graphile-worker", "pgqueuer", "procrastinate")
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,15 @@ class Measure:
 MEASURES = {
     measure.name: measure
     for measure in (
-        Measure("drain", drain, ("foliot", "foliot-def", *OTHERS)),
-        Measure("drain-two", drain_by_two, ("foliot", "foliot-def", *OTHERS)),
-        Measure("payloads", drain_young, ("foliot-60B", "foliot-100B", "foliot-1kB", "foliot-10kB")),
-        Measure("enqueue", enqueue, ("foliot", *OTHERS)),
-        Measure("bulk", bulk, ("foliot", "foliot-sql", "foliot-copy", *OTHERS)),
-        Measure("pickup", pickup, ("foliot", *OTHERS), figure="p50", repeat=1),
-        Measure("producers", producers, ("foliot", "foliot-asleep", "graphile-worker", "pgqueuer")),
+        Measure("drain", drain, ("watchbill", "watchbill-def", *OTHERS)),
+        Measure("drain-two", drain_by_two, ("watchbill", "watchbill-def", *OTHERS)),
+        Measure("payloads", drain_young, ("watchbill-60B", "watchbill-100B", "watchbill-1kB", "watchbill-10kB")),
+        Measure("enqueue", enqueue, ("watchbill", *OTHERS)),
+        Measure("bulk", bulk, ("watchbill", "watchbill-sql", "watchbill-copy", *OTHERS)),
+        Measure("pickup", pickup, ("watchbill", *OTHERS), figure="p50", repeat=1),
+        Measure("producers", producers, ("watchbill", "watchbill-asleep", "graphile-worker", "pgqueuer")),
         Measure("clean", clean, CHURNING),
         Measure("held", held, CHURNING, beside="clean"),
-        Measure("deep", deep, ("foliot",), figure="fresh claim 20", repeat=1),
+        Measure("deep", deep, ("watchbill",), figure="fresh claim 20", repeat=1),
     )
 }

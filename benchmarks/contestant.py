@@ -117,9 +117,9 @@ class Contestant:
         return [int.from_bytes(cell, "little") for cell in cells if len(cell) == 8]
 
     def _environment(self) -> dict[str, str]:
-        """Without settings of Foliot's: its defaults are what is measured."""
+        """Without settings of Watchbill's: its defaults are what is measured."""
         own = {
-            name: value for name, value in os.environ.items() if not name.startswith(("FOLIOT_", "PG", "DATABASE_URL"))
+            name: value for name, value in os.environ.items() if not name.startswith(("WATCHBILL_", "PG", "DATABASE_URL"))
         }
         return own | {
             "BENCH_DSN": DSN,

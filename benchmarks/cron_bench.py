@@ -1,10 +1,10 @@
-"""Microseconds per next run: foliot.cron beside cronsim, croniter and APScheduler 3, in one process.
+"""Microseconds per next run: watchbill.cron beside cronsim, croniter and APScheduler 3, in one process.
 
     make bench-cron    # installs the peers below .bench-env
 
 Each library walks each schedule from 2026 on, so that no (pattern, instant) is asked for twice. They take turns, lap
 by lap, and the best lap counts, in processor time: the machine may be busy. Reading a pattern is measured apart.
-foliot is also asked at random instants, where nothing that it keeps from one call to the next is of use.
+watchbill is also asked at random instants, where nothing that it keeps from one call to the next is of use.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from zoneinfo import ZoneInfo
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
-from foliot.cron import Cron
-from foliot.cron.compiler import check_schedule, compile_schedule
-from foliot.cron.walls import walls_of
+from watchbill.cron import Cron
+from watchbill.cron.compiler import check_schedule, compile_schedule
+from watchbill.cron.walls import walls_of
 
 PATTERNS = [
     "* * * * *",
@@ -48,7 +48,7 @@ Walk = Callable[[int], object]  # goes so many runs on
 Factory = Callable[[str, str, datetime], Walk]
 
 
-def foliot(pattern: str, zone: str, start: datetime) -> Walk:
+def watchbill(pattern: str, zone: str, start: datetime) -> Walk:
     cron = Cron(pattern, zone)
     at: datetime | None = start
 
@@ -121,7 +121,7 @@ def measure(factories: dict[str, Factory], pattern: str, zone: str) -> dict[str,
 
 
 def jump(pattern: str, zone: str) -> float:
-    """Microseconds a call of foliot at instants without order, none of them twice."""
+    """Microseconds a call of watchbill at instants without order, none of them twice."""
     cron = Cron(pattern, zone)
     draw = random.Random(pattern + zone)
     first = datetime(2000, 1, 1, tzinfo=ZONES[zone])
@@ -179,7 +179,7 @@ def show(title: str, columns: Table) -> None:
 
 
 def verdict(zone: str, ours: dict[str, float], peers: Table) -> bool:
-    """Whether foliot is 2.5 times as fast as the fastest peer on every pattern, and 10 times in the mean."""
+    """Whether watchbill is 2.5 times as fast as the fastest peer on every pattern, and 10 times in the mean."""
     ratios = {pattern: min(peer[pattern] for peer in peers.values()) / ours[pattern] for pattern in PATTERNS}
     worst = min(ratios, key=ratios.__getitem__)
     fastest = min(statistics.geometric_mean(peer.values()) for peer in peers.values())
@@ -190,13 +190,13 @@ def verdict(zone: str, ours: dict[str, float], peers: Table) -> bool:
 
 
 def main() -> int:
-    factories = {"foliot": foliot, **installed()}
+    factories = {"watchbill": watchbill, **installed()}
     verdicts = []
     for zone in ZONES:
         columns = transposed({pattern: measure(factories, pattern, zone) for pattern in PATTERNS})
         scattered = {pattern: jump(pattern, zone) for pattern in PATTERNS}
-        show(f"microseconds per next run, {zone}", {**columns, "foliot, random": scattered})
-        ours = columns.pop("foliot")
+        show(f"microseconds per next run, {zone}", {**columns, "watchbill, random": scattered})
+        ours = columns.pop("watchbill")
         if columns:
             verdicts.append(verdict(zone, ours, columns))
     reading = {name: {pattern: parse(make, pattern) for pattern in PATTERNS} for name, make in factories.items()}

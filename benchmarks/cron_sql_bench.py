@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 import psycopg
 
-from foliot.postgres.embedded import EmbeddedServer
-from foliot.store.install import install
+from watchbill.postgres.embedded import EmbeddedServer
+from watchbill.store.install import install
 
 SCHEMA, JCRON = "cron_bench", "cron_bench_jcron"
 PATTERNS = [
@@ -77,7 +77,7 @@ def address(url: str | None) -> Iterator[str]:
     if url:
         yield url
         return
-    with tempfile.TemporaryDirectory(prefix="foliot-bench-") as directory:
+    with tempfile.TemporaryDirectory(prefix="watchbill-bench-") as directory:
         project = Path(directory)
         project.chmod(0o755)  # as root the server runs as another user, who must be able to come in
         with EmbeddedServer.acquire(project) as server:

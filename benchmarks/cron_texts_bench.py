@@ -19,16 +19,16 @@ from typing import Protocol
 import psycopg
 
 from benchmarks.cron_sql_bench import JCRON, SCHEMA, Clock, address
-from foliot.cron import InvalidPattern
-from foliot.cron.parser import MAX_LENGTH, parse
-from foliot.store.install import install
+from watchbill.cron import InvalidPattern
+from watchbill.cron.parser import MAX_LENGTH, parse
+from watchbill.store.install import install
 
 READ = f"""
     CREATE OR REPLACE FUNCTION pg_temp.read(pattern text, really boolean) RETURNS boolean LANGUAGE plpgsql AS $$
     BEGIN
       IF NOT really THEN RETURN false; END IF;
       RETURN cardinality({SCHEMA}.parse_cron(pattern)) = 0;
-    EXCEPTION WHEN SQLSTATE 'FO010' THEN
+    EXCEPTION WHEN SQLSTATE 'WB010' THEN
       RETURN true;
     END $$
 """

@@ -21,9 +21,9 @@ from itertools import pairwise
 
 from tests.servers import Server, find_servers
 
-from foliot import App, chain, group
-from foliot.app.hosting import make_node
-from foliot.store.install import install
+from watchbill import App, chain, group
+from watchbill.app.hosting import make_node
+from watchbill.store.install import install
 
 STEPS = 200
 

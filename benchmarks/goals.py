@@ -58,7 +58,7 @@ def verdicts(medians: Medians) -> Iterator[Verdict]:
 
 
 def _beside(measure: str, peer: str, least: float) -> Goal:
-    return Goal(f"{measure}: foliot / {peer}", Side(measure, "foliot"), Side(measure, peer), least=least)
+    return Goal(f"{measure}: watchbill / {peer}", Side(measure, "watchbill"), Side(measure, peer), least=least)
 
 
 def _held(peer: str) -> Goal:
@@ -67,15 +67,15 @@ def _held(peer: str) -> Goal:
 
 def _deep(state: str, size: int) -> Goal:
     over, under = (
-        Side("deep", "foliot", f"{state} claim {size}"),
-        Side("deep", "foliot", f"{state} shallow claim {size}"),
+        Side("deep", "watchbill", f"{state} claim {size}"),
+        Side("deep", "watchbill", f"{state} shallow claim {size}"),
     )
     return Goal(f"deep / shallow: claim of {size}, statistics {state}", over, under, most=1.5)
 
 
 def _scans(state: str) -> Goal:
     return Goal(
-        f"deep: sequential scans, statistics {state}", Side("deep", "foliot", f"{state} sequential scans"), most=0
+        f"deep: sequential scans, statistics {state}", Side("deep", "watchbill", f"{state} sequential scans"), most=0
     )
 
 
@@ -87,15 +87,15 @@ GOALS = [
     _beside("enqueue", "pgqueuer", 2),
     _beside("enqueue", "pg-boss", 1),
     _beside("enqueue", "procrastinate", 1),
-    Goal("bulk: jobs/s through the function", Side("bulk", "foliot-sql"), least=50_000),
-    Goal("bulk: jobs/s by COPY", Side("bulk", "foliot-copy"), least=100_000),
-    Goal("pickup: p50, ms", Side("pickup", "foliot", "p50"), most=1.5),
-    Goal("pickup: p99, ms", Side("pickup", "foliot", "p99"), most=7),
-    Goal("producers: beside sleepers / alone", Side("producers", "foliot-asleep", "share"), least=0.9),
-    _held("foliot"),
-    _held("foliot-crowd"),
-    Goal("WAL, bytes a job of 60 B", Side("payloads", "foliot-60B", "wal_per_job"), most=1200),
-    Goal("HOT share of updates", Side("drain", "foliot", "hot_share"), least=0.9),
+    Goal("bulk: jobs/s through the function", Side("bulk", "watchbill-sql"), least=50_000),
+    Goal("bulk: jobs/s by COPY", Side("bulk", "watchbill-copy"), least=100_000),
+    Goal("pickup: p50, ms", Side("pickup", "watchbill", "p50"), most=1.5),
+    Goal("pickup: p99, ms", Side("pickup", "watchbill", "p99"), most=7),
+    Goal("producers: beside sleepers / alone", Side("producers", "watchbill-asleep", "share"), least=0.9),
+    _held("watchbill"),
+    _held("watchbill-crowd"),
+    Goal("WAL, bytes a job of 60 B", Side("payloads", "watchbill-60B", "wal_per_job"), most=1200),
+    Goal("HOT share of updates", Side("drain", "watchbill", "hot_share"), least=0.9),
     *(_deep(state, size) for state in STATES for size in CLAIMS),
     *(_scans(state) for state in STATES),
 ]

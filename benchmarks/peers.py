@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.places import ADAPTERS, ENV, OUR_PYTHON, PEERS_PYTHON
 
-OURS = "foliot"
+OURS = "watchbill"
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class Peer:
         return None if PEERS_PYTHON.exists() else str(PEERS_PYTHON)
 
 
-def _foliot(variant: str = "", jobs: int = 100_000, workers: int = 1, **options: Any) -> Peer:
+def _watchbill(variant: str = "", jobs: int = 100_000, workers: int = 1, **options: Any) -> Peer:
     name = f"{OURS}-{variant}" if variant else OURS
-    left = "SELECT count(*) FROM foliot.jobs"
+    left = "SELECT count(*) FROM watchbill.jobs"
     return Peer(name, OURS, jobs, left, options, samples=5_000, workers=workers)
 
 
@@ -69,16 +69,16 @@ _PG_BOSS = {
 }
 
 _ALL = [
-    _foliot(),
-    _foliot("def", **{"def": True}),
-    _foliot("sql", bulk="sql"),
-    _foliot("copy", bulk="copy"),
-    _foliot("crowd", workers=3, priorities=10),
-    _foliot("asleep", queues="elsewhere"),
-    _foliot("60B", payload=60),
-    _foliot("100B", payload=100),
-    _foliot("1kB", 50_000, payload=1_000),
-    _foliot("10kB", 20_000, payload=10_000),
+    _watchbill(),
+    _watchbill("def", **{"def": True}),
+    _watchbill("sql", bulk="sql"),
+    _watchbill("copy", bulk="copy"),
+    _watchbill("crowd", workers=3, priorities=10),
+    _watchbill("asleep", queues="elsewhere"),
+    _watchbill("60B", payload=60),
+    _watchbill("100B", payload=100),
+    _watchbill("1kB", 50_000, payload=1_000),
+    _watchbill("10kB", 20_000, payload=10_000),
     Peer(
         "graphile-worker",
         "graphile_worker.mjs",

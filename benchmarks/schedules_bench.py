@@ -29,14 +29,14 @@ from uuid import UUID
 import psycopg
 from tests.servers import Server, find_servers
 
-from foliot.scheduler.scheduler import BATCH as AT_ONCE
-from foliot.store.install import install
+from watchbill.scheduler.scheduler import BATCH as AT_ONCE
+from watchbill.store.install import install
 
 BATCH = 1000
 COPY = "COPY incoming (id, type, payload, queue, priority, tenant, max_attempts, version) FROM STDIN"
 PATTERNS = [f"{minute} {hour} * * *" for hour in range(24) for minute in range(0, 60, 6)]  # 240 different ones
 ADD = """
-    INSERT INTO foliot.schedules (name, pattern, tz, type, payload, created_at)
+    INSERT INTO watchbill.schedules (name, pattern, tz, type, payload, created_at)
     SELECT 's' || n, (%(patterns)s::text[])[1 + n %% cardinality(%(patterns)s::text[])], (ARRAY['UTC', 'Europe/Paris', 'Asia/Tokyo'])[1 + n %% 3],
       'task', jsonb_build_object('n', n), %(created)s
     FROM generate_series(%(first)s::int, %(last)s::int) n"""  # noqa: E501
@@ -94,10 +94,10 @@ def bulk_rate(url: str, count: int) -> tuple[float, float]:
         began, processor = time.perf_counter(), Processor(connection)
         for batch in batches:
             with connection.transaction(), connection.cursor() as cursor:
-                cursor.execute("CREATE TEMP TABLE incoming OF foliot.new_job ON COMMIT DROP")
+                cursor.execute("CREATE TEMP TABLE incoming OF watchbill.new_job ON COMMIT DROP")
                 with cursor.copy(COPY) as copy:
                     copy.write(batch)
-                cursor.execute("SELECT * FROM foliot.enqueue_from('incoming')")
+                cursor.execute("SELECT * FROM watchbill.enqueue_from('incoming')")
         return count / (time.perf_counter() - began), processor.spent() / count
 
 
@@ -110,7 +110,7 @@ def tick_until_done(url: str, barrier: Any) -> None:
         connection.execute("SELECT 1")
         barrier.wait()
         while True:
-            row = connection.execute("SELECT fired FROM foliot.tick(%s)", (AT_ONCE,)).fetchone()
+            row = connection.execute("SELECT fired FROM watchbill.tick(%s)", (AT_ONCE,)).fetchone()
             if row == (0,):
                 return
 
@@ -118,18 +118,18 @@ def tick_until_done(url: str, barrier: Any) -> None:
 def make_all_due(url: str) -> None:
     """All timers are set to one instant, as if all patterns met there."""
     with connect(url) as connection:
-        connection.execute("UPDATE foliot.timers SET next_run = date_trunc('second', now())")
-        connection.execute("VACUUM ANALYZE foliot.timers")
+        connection.execute("UPDATE watchbill.timers SET next_run = date_trunc('second', now())")
+        connection.execute("VACUUM ANALYZE watchbill.timers")
 
 
 def tick_cost(url: str, ticks: int) -> float:
     """Seconds of the server's processor per job."""
     make_all_due(url)
     with connect(url) as connection:
-        connection.execute("SELECT foliot.tick(%s)", (AT_ONCE,))
+        connection.execute("SELECT watchbill.tick(%s)", (AT_ONCE,))
         processor = Processor(connection)
         for _ in range(ticks):
-            connection.execute("SELECT foliot.tick(%s)", (AT_ONCE,))
+            connection.execute("SELECT watchbill.tick(%s)", (AT_ONCE,))
         return processor.spent() / (ticks * AT_ONCE)
 
 
@@ -146,7 +146,7 @@ def tick_rate(url: str, schedulers: int) -> float:
         process.join()
     took = time.perf_counter() - began
     with connect(url) as connection:
-        row = connection.execute("SELECT count(*), count(DISTINCT schedule_id) FROM foliot.jobs").fetchone()
+        row = connection.execute("SELECT count(*), count(DISTINCT schedule_id) FROM watchbill.jobs").fetchone()
         assert row is not None
         assert row[0] == row[1], "a slot was made twice"
     return float(row[0]) / took
@@ -158,10 +158,10 @@ def large_tick(url: str) -> None:
         times, spent = [], []
         for _ in range(50):
             connection.execute("""
-                UPDATE foliot.timers SET next_run = date_trunc('second', now()), last_slot = NULL
+                UPDATE watchbill.timers SET next_run = date_trunc('second', now()), last_slot = NULL
                 WHERE schedule_id IN (SELECT 1 + (random() * 900000)::int FROM generate_series(1, 10))""")
             began, processor = time.perf_counter(), Processor(connection)
-            connection.execute("SELECT * FROM foliot.tick()")
+            connection.execute("SELECT * FROM watchbill.tick()")
             times.append((time.perf_counter() - began) * 1000)
             spent.append(processor.spent() * 1000)
         print(
@@ -171,7 +171,7 @@ def large_tick(url: str) -> None:
 
 
 async def lags(url: str, seconds: int) -> list[float]:
-    from foliot import App, current_job
+    from watchbill import App, current_job
 
     app, found = App(url), []
 
@@ -182,7 +182,7 @@ async def lags(url: str, seconds: int) -> list[float]:
 
     async with app.node():
         with connect(url) as connection:
-            connection.execute("SELECT foliot.add_schedule('lag', '* * * * * *', 'lag')")
+            connection.execute("SELECT watchbill.add_schedule('lag', '* * * * * *', 'lag')")
         await asyncio.sleep(seconds)
     await app.aclose()
     return sorted(found)

@@ -13,9 +13,9 @@ from pathlib import Path
 import psycopg
 
 from benchmarks.places import ADMIN_DSN, POSTGRES_DATA, POSTGRES_PORT, REDIS_DATA, REDIS_PORT
-from foliot.postgres.embedded.account import Account, server_account
-from foliot.postgres.embedded.binaries import Binaries, find_binaries, search
-from foliot.postgres.embedded.binaries_copy import programs_for
+from watchbill.postgres.embedded.account import Account, server_account
+from watchbill.postgres.embedded.binaries import Binaries, find_binaries, search
+from watchbill.postgres.embedded.binaries_copy import programs_for
 
 MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 SETTINGS = {

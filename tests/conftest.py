@@ -1,6 +1,6 @@
 """Fixtures for every test: a real PostgreSQL, and a database of its own for each test that asks for one.
 
-`database` is the URL of an empty database, `schema_database` of one with Foliot's schema in it. Tests in tests/store
+`database` is the URL of an empty database, `schema_database` of one with Watchbill's schema in it. Tests in tests/store
 run once per PostgreSQL that this machine has; all others run on the first.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from foliot.postgres.embedded import Binaries
+from watchbill.postgres.embedded import Binaries
 from tests.servers import Server, find_servers
 
 BINARIES = find_servers()
@@ -79,7 +79,7 @@ def schema_database(server: Server) -> Iterator[str]:
 
 
 def _migrated(server: Server) -> str:
-    from foliot.store.install import install
+    from watchbill.store.install import install
 
     template = server.create_database()
     install(server.url(template))

@@ -23,7 +23,7 @@ PLACE = ROOT / ".test-env"
 
 
 def environment(name: str, *requirements: str, at_least: tuple[int, int] = (3, 11)) -> Path:
-    """The Python of an environment with Foliot as it stands here and these requirements."""
+    """The Python of an environment with Watchbill as it stands here and these requirements."""
     python = find_python(at_least)
     if python is None:
         wanted = ".".join(map(str, at_least))

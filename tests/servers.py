@@ -14,8 +14,8 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from foliot.postgres.embedded import Binaries, EmbeddedServer
-from foliot.postgres.embedded.binaries import search
+from watchbill.postgres.embedded import Binaries, EmbeddedServer
+from watchbill.postgres.embedded.binaries import search
 
 # What a crash would lose is of no use after the tests.
 _FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "200"}
@@ -44,7 +44,7 @@ class Server:
     @classmethod
     def start(cls, binaries: Binaries) -> Server:
         _sweep()
-        project = Path(tempfile.mkdtemp(prefix=f"foliot-test-{os.getpid()}-", dir=_place()))
+        project = Path(tempfile.mkdtemp(prefix=f"watchbill-test-{os.getpid()}-", dir=_place()))
         project.chmod(0o755)  # as root the server runs as another user, who must be able to come in
         return cls(binaries, project, EmbeddedServer.acquire(project, binaries=str(binaries.directory), settings=_FAST))
 
@@ -80,6 +80,6 @@ def _place() -> Path:
 
 def _sweep() -> None:
     """Directories of test runs that were killed; their servers have stopped by themselves."""
-    for leftover in _place().glob("foliot-test-*-*"):
+    for leftover in _place().glob("watchbill-test-*-*"):
         if not Path(f"/proc/{leftover.name.split('-')[2]}").exists():
             shutil.rmtree(leftover, ignore_errors=True)

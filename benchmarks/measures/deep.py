@@ -30,7 +30,7 @@ PROMOTED = 20
 CHUNK = 500_000
 DELAYED, READY = 0.0, 1.0  # kinds of jobs
 STATES = ("stale", "none", "fresh")
-DEEP, SHALLOW = "foliot", "shallow"  # schemas
+DEEP, SHALLOW = "watchbill", "shallow"  # schemas
 
 LOAD = (Path(__file__).parent / "deep.sql").read_text()
 CLAIM = "SELECT id, fence FROM {schema}.claim(%s::bigint, %s::text[], %s::int, %s::int, false)"
@@ -47,7 +47,7 @@ FROM pg_stat_user_tables t JOIN pg_statio_user_tables s USING (relid) WHERE reli
 def deep(contestant: Contestant, sizes: Sizes) -> Run:
     """Medians of each operation, in milliseconds: "stale claim 20", and beside it "stale shallow claim 20"."""
     contestant.set_up()
-    migrate = [str(OUR_PYTHON), "-m", "foliot.cli", "--database-url", DSN, "--schema", SHALLOW, "db", "migrate"]
+    migrate = [str(OUR_PYTHON), "-m", "watchbill.cli", "--database-url", DSN, "--schema", SHALLOW, "db", "migrate"]
     subprocess.run(migrate, check=True, stdout=subprocess.DEVNULL)
     before = usage()
     found: Run = {}

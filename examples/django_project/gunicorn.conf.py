@@ -1,6 +1,6 @@
 """`gunicorn config.wsgi` runs the jobs too: each of its processes has a node, started after the fork.
 
-Leave this file out, and run `python manage.py foliot worker` instead or beside it: each job still runs once.
+Leave this file out, and run `python manage.py watchbill worker` instead or beside it: each job still runs once.
 """
 
 from contextlib import ExitStack
@@ -11,7 +11,7 @@ preload_app = True
 
 
 def post_worker_init(worker: Any) -> None:
-    from foliot.integrations.django import app
+    from watchbill.integrations.django import app
 
     worker.stack = ExitStack()
     worker.stack.enter_context(app.node())

@@ -1,4 +1,4 @@
-"""Makes the example's own tables; the jobs' are made by `foliot db migrate`."""
+"""Makes the example's own tables; the jobs' are made by `watchbill db migrate`."""
 
 import asyncio
 

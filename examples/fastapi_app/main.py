@@ -13,8 +13,8 @@ from fastapi.responses import JSONResponse
 from models import Order
 from pydantic import BaseModel
 
-from foliot import NoSuchJob
-from foliot.integrations.fastapi import FoliotApp, lifespan
+from watchbill import NoSuchJob
+from watchbill.integrations.fastapi import WatchbillApp, lifespan
 
 
 @asynccontextmanager
@@ -50,6 +50,6 @@ async def place_order(new: NewOrder) -> dict[str, Any]:
 
 
 @api.get("/jobs/{job_id}")
-async def show_job(job_id: UUID, foliot: FoliotApp) -> dict[str, Any]:
-    job = await foliot.jobs.aget(job_id)
+async def show_job(job_id: UUID, watchbill: WatchbillApp) -> dict[str, Any]:
+    job = await watchbill.jobs.aget(job_id)
     return {"state": job.state, "attempt": job.attempt, "result": job.result, "error": job.error}

@@ -1,11 +1,11 @@
-"""The tasks. `foliot worker` and `foliot up` find the App here; nothing in this file knows the web."""
+"""The tasks. `watchbill worker` and `watchbill up` find the App here; nothing in this file knows the web."""
 
 import os
 
 from database import sessions
 from models import Order, Shipment
 
-from foliot import App, Retry
+from watchbill import App, Retry
 
 app = App(name="orders")
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# A whole Foliot worker in shell and psql: registers, beats, claims, runs, settles with backoff, and leaves cleanly on SIGTERM.
+# A whole Watchbill worker in shell and psql: registers, beats, claims, runs, settles with backoff, and leaves cleanly on SIGTERM.
 #   DATABASE_URL=postgresql://... QUEUES=shell ./worker.sh handler.sh
 # The handler gets the payload on standard input and the type as its argument; exit code 0 completes the job with its output,
 # 75 (EX_TEMPFAIL) and any other code fails the attempt, 65 (EX_DATAERR) fails it for good. It is killed at the job's time-out.
 set -u
-handler=$1 queues=${QUEUES:-default} schema=${FOLIOT_SCHEMA:-foliot} lease=${LEASE:-30}
+handler=$1 queues=${QUEUES:-default} schema=${WATCHBILL_SCHEMA:-watchbill} lease=${LEASE:-30}
 sql() { psql -X -A -t -q -v ON_ERROR_STOP=1 "$@" "$DATABASE_URL"; }
 pause=0.1 stopping= alone=false
 trap 'stopping=1' TERM INT

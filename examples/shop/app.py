@@ -1,4 +1,4 @@
-"""A small shop. Run it with `foliot up` in this directory (or `make up` at the top) and watch.
+"""A small shop. Run it with `watchbill up` in this directory (or `make up` at the top) and watch.
 
 Customers come in by themselves. Each order is a row and a job that commit together; payments fail now and then and are
 tried again; a card that is stolen is never charged twice, and ends dead; some customers change their mind in time.
@@ -12,8 +12,8 @@ import threading
 import time
 from decimal import Decimal
 
-import foliot
-from foliot import App, Permanent, Retry, Snooze, current_job
+import watchbill
+from watchbill import App, Permanent, Retry, Snooze, current_job
 
 app = App(name="shop")
 
@@ -43,7 +43,7 @@ def charge(order: int, customer: str, total: Decimal) -> str:
 
 
 @app.task(queue="warehouse")
-def ship(connection: foliot.Connection, order: int) -> None:
+def ship(connection: watchbill.Connection, order: int) -> None:
     """Transactional: the shipment's row and the job's completion commit together, so nothing is shipped twice."""
     if random.random() < 0.1:
         raise Snooze(2)  # the van is full
@@ -64,7 +64,7 @@ async def remind(customer: str) -> None:
 
 @app.schedule(every=10, name="restock", description="Goods come in")
 @app.task(queue="warehouse")
-def restock(connection: foliot.Connection) -> int:
+def restock(connection: watchbill.Connection) -> int:
     """The slot is the key: were one fired twice, the second row would be refused."""
     crates = random.randint(1, 9)
     connection.execute("INSERT INTO shop.deliveries VALUES (coalesce(%s, now()), %s)", (current_job().slot, crates))
@@ -74,7 +74,7 @@ def restock(connection: foliot.Connection) -> int:
 @app.schedule("* * * * *", missed="skip", arguments={"minutes": 1}, name="count-the-till")
 @app.schedule("0 3 * * *", tz="Europe/Paris", arguments={"minutes": 24 * 60}, deadline=3600, name="close-the-books")
 @app.task(queue="office")
-def takings(connection: foliot.Connection, minutes: int) -> str:
+def takings(connection: watchbill.Connection, minutes: int) -> str:
     row = connection.execute(
         "SELECT coalesce(sum(o.total), 0) FROM shop.orders o JOIN shop.shipments s ON s.order_id = o.id"
         " WHERE s.shipped_at > now() - make_interval(mins => %s)",

@@ -1,4 +1,4 @@
-"""Blocking code and a Session: `python app.py tea` places an order, `foliot worker` writes its invoice."""
+"""Blocking code and a Session: `python app.py tea` places an order, `watchbill worker` writes its invoice."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from models import Invoice, Order
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
-from foliot import App, current_job
+from watchbill import App, current_job
 
 app = App(name="orders")
 engine = create_engine(os.environ["DATABASE_URL"].replace("postgresql://", "postgresql+psycopg://", 1))

@@ -13,8 +13,8 @@ from unittest.mock import patch
 
 
 @dataclass(frozen=True)
-class Foliot:
-    """`foliot("db", "status")` runs it to its end and returns what it said."""
+class Watchbill:
+    """`watchbill("db", "status")` runs it to its end and returns what it said."""
 
     directory: Path
     environ: dict[str, str] = field(default_factory=dict)
@@ -30,22 +30,22 @@ class Foliot:
         )
 
     def command(self, *words: str) -> list[str]:
-        return [str(Path(sys.executable).parent / "foliot"), *words]
+        return [str(Path(sys.executable).parent / "watchbill"), *words]
 
     def environment(self, **variables: str) -> dict[str, str]:
         inherited = {
-            name: value for name, value in os.environ.items() if not name.startswith(("FOLIOT_", "PG", "DATABASE_URL"))
+            name: value for name, value in os.environ.items() if not name.startswith(("WATCHBILL_", "PG", "DATABASE_URL"))
         }
         return {**inherited, **self.environ, **variables}
 
     def here(self, *words: str) -> subprocess.CompletedProcess[str]:
         """The same in this process, where it takes a hundredth of the time: for commands that only ask and print."""
-        from foliot.cli import main
+        from watchbill.cli import main
 
         out, err, code = io.StringIO(), io.StringIO(), 0
         with (
             patch.dict(os.environ, self.environment(), clear=True),
-            patch.object(sys, "argv", ["foliot", *words]),
+            patch.object(sys, "argv", ["watchbill", *words]),
             patch.object(sys, "path", [*sys.path]),
             chdir(self.directory),
             redirect_stdout(out),

@@ -1,4 +1,4 @@
-"""Fixtures for tests that use Foliot as a person does."""
+"""Fixtures for tests that use Watchbill as a person does."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.command import Foliot
+from tests.acceptance.command import Watchbill
 
 
 @pytest.fixture
-def foliot(tmp_path: Path) -> Foliot:
+def watchbill(tmp_path: Path) -> Watchbill:
     (tmp_path / "project").mkdir()
-    return Foliot(tmp_path / "project")
+    return Watchbill(tmp_path / "project")

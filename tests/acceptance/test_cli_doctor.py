@@ -1,4 +1,4 @@
-"""`foliot doctor`: each test breaks one thing and sees that line, and only that line, fail with the way out."""
+"""`watchbill doctor`: each test breaks one thing and sees that line, and only that line, fail with the way out."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from foliot.postgres.checks import Finding, claims, examine, path
-from foliot.postgres.embedded import EmbeddedServer
-from foliot.postgres.migrate import Source, migrate
-from foliot.settings import Settings
-from tests.acceptance.command import Foliot
+from watchbill.postgres.checks import Finding, claims, examine, path
+from watchbill.postgres.embedded import EmbeddedServer
+from watchbill.postgres.migrate import Source, migrate
+from watchbill.settings import Settings
+from tests.acceptance.command import Watchbill
 from tests.pooler import run_pooler
 from tests.servers import Server
 
-REAL = Source.of_package("foliot.store")
+REAL = Source.of_package("watchbill.store")
 
 
 def look(
@@ -63,7 +63,7 @@ def test_all_is_well_on_a_migrated_database(schema_database: str, tmp_path: Path
 
 
 def test_python(schema_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foliot.postgres.checks.machine.sys.version_info", (3, 10, 4, "final", 0))
+    monkeypatch.setattr("watchbill.postgres.checks.machine.sys.version_info", (3, 10, 4, "final", 0))
     findings = look(tmp_path, database_url=schema_database)
     assert_only(findings, "python", "Python 3.10.4 is too old", "3.11 or newer")
 
@@ -85,7 +85,7 @@ def test_settings(schema_database: str, tmp_path: Path) -> None:
 
 
 def test_no_address(tmp_path: Path) -> None:
-    assert_only(look(tmp_path), "connection", "No database is known", "FOLIOT_DATABASE_URL")
+    assert_only(look(tmp_path), "connection", "No database is known", "WATCHBILL_DATABASE_URL")
 
 
 def test_nothing_listens(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_standby(server: Server, tmp_path: Path) -> None:
     project.mkdir()
     settings = {"fsync": "off"}
     with EmbeddedServer.acquire(project, binaries=str(server.binaries.directory), settings=settings) as primary:
-        migrate(primary.url, "foliot", REAL)
+        migrate(primary.url, "watchbill", REAL)
         with psycopg.connect(primary.url) as connection:
             data = Path(connection.execute("SHOW data_directory").fetchall()[0][0])
     (data / "standby.signal").touch()
@@ -130,7 +130,7 @@ def test_standby(server: Server, tmp_path: Path) -> None:
 
 
 def test_missing_schema(database: str, tmp_path: Path) -> None:
-    assert_only(look(tmp_path, database_url=database), "schema", 'no Foliot schema "foliot"', "foliot db migrate")
+    assert_only(look(tmp_path, database_url=database), "schema", 'no Watchbill schema "watchbill"', "watchbill db migrate")
 
 
 def test_clock_skew(schema_database: str, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_role_defaults_bite_behind_a_pooler_only(server: Server, schema_database
 
 def test_old_transactions(schema_database: str, tmp_path: Path) -> None:
     with psycopg.connect(schema_database, application_name="shop") as user:
-        user.execute("SELECT * FROM foliot.schema_version")
+        user.execute("SELECT * FROM watchbill.schema_version")
         findings = look(tmp_path, aids={"old_transaction": 0}, database_url=schema_database)
         pid = user.info.backend_pid
     assert_only(findings, "transactions", f"{pid} (postgres, shop)", f"pg_terminate_backend({pid})")
@@ -218,7 +218,7 @@ def test_other_zones(schema_database: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stored", "way_out"),
     [
-        ("1999a.1", "Run `foliot db migrate`: the schema has tzdata 1999a"),
+        ("1999a.1", "Run `watchbill db migrate`: the schema has tzdata 1999a"),
         ("2999z.1", "Update tzdata on this machine to 2999z, which the schema has"),
         (None, "built in different ways"),
     ],
@@ -226,17 +226,17 @@ def test_other_zones(schema_database: str, tmp_path: Path) -> None:
 def test_zones_in_the_schema_that_differ(
     schema_database: str, tmp_path: Path, stored: str | None, way_out: str
 ) -> None:
-    run_sql(schema_database, "UPDATE foliot.zones SET offsets[1] = 60 WHERE name = 'Asia/Kolkata'")
+    run_sql(schema_database, "UPDATE watchbill.zones SET offsets[1] = 60 WHERE name = 'Asia/Kolkata'")
     if stored:
-        run_sql(schema_database, f"UPDATE foliot.zones SET tzdata = '{stored}'")
+        run_sql(schema_database, f"UPDATE watchbill.zones SET tzdata = '{stored}'")
     findings = look(tmp_path, database_url=schema_database)
     assert_only(findings, "zone table", "would differ in Asia/Kolkata.", way_out)
 
 
 def test_no_zones_in_the_schema(schema_database: str, tmp_path: Path) -> None:
-    run_sql(schema_database, "TRUNCATE foliot.zones")
+    run_sql(schema_database, "TRUNCATE watchbill.zones")
     finding = look(tmp_path, database_url=schema_database)["zone table"]
-    assert (finding.state, finding.hint) == ("note", "Run `foliot db migrate`.")
+    assert (finding.state, finding.hint) == ("note", "Run `watchbill db migrate`.")
     assert "UTC and offsets only" in finding.says
 
 
@@ -247,7 +247,7 @@ def test_pooler_in_transaction_mode(server: Server, schema_database: str, tmp_pa
     with run_pooler(server) as pooler:
         url = pooler.url(name_of(schema_database))
         findings = look(tmp_path, database_url=url)
-        assert_only(findings, "pooler", "in transaction mode: LISTEN does not pass it", "FOLIOT_LISTEN_URL")
+        assert_only(findings, "pooler", "in transaction mode: LISTEN does not pass it", "WATCHBILL_LISTEN_URL")
         assert findings["listen"].state == "skipped"
         findings = look(tmp_path, database_url=url, listen_url=schema_database)
         assert_only(findings, "pooler", "it loses prepared statements", "Set prepared_statements to false")
@@ -278,8 +278,8 @@ def test_listen_url_that_leads_nowhere(schema_database: str, tmp_path: Path) -> 
 
 
 def test_embedded_server_of_another_version(schema_database: str, tmp_path: Path) -> None:
-    (tmp_path / ".foliot/data").mkdir(parents=True)
-    (tmp_path / ".foliot/data/PG_VERSION").write_text("9\n")
+    (tmp_path / ".watchbill/data").mkdir(parents=True)
+    (tmp_path / ".watchbill/data/PG_VERSION").write_text("9\n")
     findings = look(tmp_path, database_url=schema_database)
     assert_only(findings, "embedded", "was made by PostgreSQL 9", "Install PostgreSQL 9")
 
@@ -287,31 +287,31 @@ def test_embedded_server_of_another_version(schema_database: str, tmp_path: Path
 def test_embedded_server_that_runs_and_its_start(server: Server) -> None:
     findings = look(server.project)
     assert findings["embedded"].state == "ok"
-    assert ".foliot runs; its last start took " in findings["embedded"].says
+    assert ".watchbill runs; its last start took " in findings["embedded"].says
     assert "the embedded server of this project" in findings["connection"].says
 
 
 # The command.
 
 
-def test_the_command_says_ok_and_ends_with_0(foliot: Foliot, schema_database: str) -> None:
-    answer = foliot("doctor", "--database-url", schema_database)
+def test_the_command_says_ok_and_ends_with_0(watchbill: Watchbill, schema_database: str) -> None:
+    answer = watchbill("doctor", "--database-url", schema_database)
     assert answer.returncode == 0
-    assert "ok       schema         foliot is at version" in answer.stdout
+    assert "ok       schema         watchbill is at version" in answer.stdout
 
 
-def test_the_command_says_what_is_wrong_and_ends_with_1(foliot: Foliot, database: str) -> None:
-    answer = foliot("doctor", "--database-url", database)
+def test_the_command_says_what_is_wrong_and_ends_with_1(watchbill: Watchbill, database: str) -> None:
+    answer = watchbill("doctor", "--database-url", database)
     assert answer.returncode == 1
-    assert 'wrong    schema         The database has no Foliot schema "foliot".' in answer.stdout
-    assert "Run `foliot db migrate`." in answer.stdout
+    assert 'wrong    schema         The database has no Watchbill schema "watchbill".' in answer.stdout
+    assert "Run `watchbill db migrate`." in answer.stdout
 
 
-def test_the_findings_as_json(foliot: Foliot, database: str) -> None:
-    answer = foliot("doctor", "--json", "--database-url", database)
+def test_the_findings_as_json(watchbill: Watchbill, database: str) -> None:
+    answer = watchbill("doctor", "--json", "--database-url", database)
     assert answer.returncode == 1
     findings = {finding["check"]: finding for finding in json.loads(answer.stdout)}
-    assert findings["schema"]["hint"] == "Run `foliot db migrate`."
+    assert findings["schema"]["hint"] == "Run `watchbill db migrate`."
     assert findings["python"]["state"] == "ok"
 
 
@@ -320,7 +320,7 @@ def test_the_findings_as_json(foliot: Foliot, database: str) -> None:
 
 def test_schedules_that_fire(schema_database: str, tmp_path: Path) -> None:
     assert look(tmp_path, database_url=schema_database)["schedules"].says == "There are none."
-    run_sql(schema_database, "SELECT foliot.add_schedule('report', '0 9 1 1 *', command => 'SELECT 1')")
+    run_sql(schema_database, "SELECT watchbill.add_schedule('report', '0 9 1 1 *', command => 'SELECT 1')")
     findings = look(tmp_path, database_url=schema_database)
     assert_well(findings)
     assert re.fullmatch(r"1; the next is due at \d{4}-01-01 09:00:00 UTC\.", findings["schedules"].says)
@@ -329,50 +329,50 @@ def test_schedules_that_fire(schema_database: str, tmp_path: Path) -> None:
 def test_late_schedules(schema_database: str, tmp_path: Path) -> None:
     run_sql(
         schema_database,
-        "SELECT foliot.add_schedule('s' || n, at => now() - interval '2 minutes', command => 'SELECT 1')"
+        "SELECT watchbill.add_schedule('s' || n, at => now() - interval '2 minutes', command => 'SELECT 1')"
         " FROM generate_series(1, 6) n",
     )
     late = "Of 6: 6 due for longer than a minute, and nobody fires them (s1, s2, s3, s4, s5, ...)."
-    assert_only(look(tmp_path, database_url=schema_database), "schedules", late, "start `foliot worker`")
-    run_sql(schema_database, "SELECT foliot.register('deaf')")
+    assert_only(look(tmp_path, database_url=schema_database), "schedules", late, "start `watchbill worker`")
+    run_sql(schema_database, "SELECT watchbill.register('deaf')")
     assert_only(look(tmp_path, database_url=schema_database), "schedules", late, "let one schedule")
 
 
 def test_orphaned_schedules_and_overdue_runs(schema_database: str, tmp_path: Path) -> None:
     run_sql(
         schema_database,
-        "SELECT foliot.add_schedule('old', at => now() - interval '1 hour', deadline => '1 minute', type => 't')",
-        "SELECT foliot.tick()",
-        "UPDATE foliot.schedules SET owner = 'shop'",
-        "SELECT foliot.declare_schedules(foliot.register('n', app => 'shop'), '[]')",
+        "SELECT watchbill.add_schedule('old', at => now() - interval '1 hour', deadline => '1 minute', type => 't')",
+        "SELECT watchbill.tick()",
+        "UPDATE watchbill.schedules SET owner = 'shop'",
+        "SELECT watchbill.declare_schedules(watchbill.register('n', app => 'shop'), '[]')",
     )
     findings = look(tmp_path, database_url=schema_database)
     assert_well(findings)
     finding = findings["schedules"]
     assert finding.state == "note"
     assert "1 orphaned, declared by no live node (old); 1 run that should have ended by now (old)" in finding.says
-    assert "foliot schedules remove NAME" in finding.hint
-    assert "foliot schedules history NAME" in finding.hint
+    assert "watchbill schedules remove NAME" in finding.hint
+    assert "watchbill schedules history NAME" in finding.hint
 
 
 # Claims.
 
 
-def test_claimed_jobs_that_no_claim_names(foliot: Foliot, schema_database: str, tmp_path: Path) -> None:
+def test_claimed_jobs_that_no_claim_names(watchbill: Watchbill, schema_database: str, tmp_path: Path) -> None:
     """Whoever deleted it: the way out that is shown leads out."""
     run_sql(
         schema_database,
-        "SELECT foliot.enqueue('task') FROM generate_series(1, 3)",
-        "SELECT foliot.claim(foliot.register('one'), max => 2)",
+        "SELECT watchbill.enqueue('task') FROM generate_series(1, 3)",
+        "SELECT watchbill.claim(watchbill.register('one'), max => 2)",
     )
     assert_well(look(tmp_path, database_url=schema_database))
-    run_sql(schema_database, "DELETE FROM foliot.claims")
+    run_sql(schema_database, "DELETE FROM watchbill.claims")
     findings = look(tmp_path, database_url=schema_database)
-    assert_only(findings, "claims", "2 jobs are claimed and named by no claim", "foliot jobs release ")
+    assert_only(findings, "claims", "2 jobs are claimed and named by no claim", "watchbill jobs release ")
     commands = [line.split() for line in findings["claims"].hint.splitlines()[1:]]
     assert len(commands) == 2
     for _, *words in commands:
-        assert foliot(*words, "--database-url", schema_database).returncode == 0
+        assert watchbill(*words, "--database-url", schema_database).returncode == 0
     assert_well(look(tmp_path, database_url=schema_database))
 
 
@@ -380,7 +380,7 @@ def test_a_table_that_is_too_large_to_be_read(
     schema_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claims, "_LARGEST", 8191)
-    run_sql(schema_database, "SELECT foliot.enqueue('task')")
+    run_sql(schema_database, "SELECT watchbill.enqueue('task')")
     finding = look(tmp_path, database_url=schema_database)["claims"]
     assert (finding.state, finding.says) == (
         "skipped",
@@ -393,7 +393,7 @@ def test_a_table_that_cannot_be_read_in_time(
 ) -> None:
     monkeypatch.setattr(claims, "_PATIENCE", "50ms")
     with psycopg.connect(schema_database) as other:
-        other.execute("LOCK foliot.jobs")
+        other.execute("LOCK watchbill.jobs")
         finding = look(tmp_path, database_url=schema_database)["claims"]
     assert (finding.state, finding.says) == (
         "skipped",

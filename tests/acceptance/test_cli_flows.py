@@ -1,4 +1,4 @@
-"""`foliot jobs tree` and `show` of jobs that wait for others, as a person uses them."""
+"""`watchbill jobs tree` and `show` of jobs that wait for others, as a person uses them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 
 import psycopg
 
-from tests.acceptance.command import Foliot
+from tests.acceptance.command import Watchbill
 
 
-def test_a_tree_and_its_parts(schema_database: str, foliot: Foliot) -> None:
+def test_a_tree_and_its_parts(schema_database: str, watchbill: Watchbill) -> None:
     with psycopg.connect(schema_database, autocommit=True) as connection:
         jobs = [
             {"type": "extract"},
@@ -17,26 +17,26 @@ def test_a_tree_and_its_parts(schema_database: str, foliot: Foliot) -> None:
             {"type": "complain", "depends_on": [1], "run_if": "any_failed"},
         ]
         first, middle, _ = [
-            row[0] for row in connection.execute("SELECT id FROM foliot.enqueue_many(%s::jsonb)", (json.dumps(jobs),))
+            row[0] for row in connection.execute("SELECT id FROM watchbill.enqueue_many(%s::jsonb)", (json.dumps(jobs),))
         ]
-    tree = foliot.here("--database-url", schema_database, "jobs", "tree", str(middle))
+    tree = watchbill.here("--database-url", schema_database, "jobs", "tree", str(middle))
     assert tree.returncode == 0, tree.stderr
     lines = [line.split() for line in tree.stdout.splitlines()]
     assert [line[:2] for line in lines] == [["extract", str(first)], ["└─", "load"], ["└─", "complain"]]
     assert "waits for 1 of 1" in tree.stdout
     assert "runs if any failed" in tree.stdout
 
-    told = json.loads(foliot.here("--database-url", schema_database, "jobs", "tree", str(first), "--json").stdout)
+    told = json.loads(watchbill.here("--database-url", schema_database, "jobs", "tree", str(first), "--json").stdout)
     assert [job["type"] for job in told["jobs"]] == ["extract", "load", "complain"]
     assert len(told["dependencies"]) == 2
 
-    shown = foliot.here("--database-url", schema_database, "jobs", "show", str(middle)).stdout
+    shown = watchbill.here("--database-url", schema_database, "jobs", "show", str(middle)).stdout
     assert f"waits for  {first}  extract   queued" in shown
     assert "then       " in shown
 
 
-def test_a_tree_of_nothing(schema_database: str, foliot: Foliot) -> None:
+def test_a_tree_of_nothing(schema_database: str, watchbill: Watchbill) -> None:
     unknown = "00000000-0000-7000-8000-000000000000"
-    answer = foliot.here("--database-url", schema_database, "jobs", "tree", unknown)
+    answer = watchbill.here("--database-url", schema_database, "jobs", "tree", unknown)
     assert answer.returncode != 0
     assert f"There is no job {unknown}." in answer.stderr

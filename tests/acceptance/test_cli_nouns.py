@@ -7,24 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.command import Foliot
+from tests.acceptance.command import Watchbill
 
 
 @pytest.fixture
-def foliot(tmp_path: Path, schema_database: str) -> Foliot:
-    return Foliot(tmp_path, {"FOLIOT_DATABASE_URL": schema_database})
+def watchbill(tmp_path: Path, schema_database: str) -> Watchbill:
+    return Watchbill(tmp_path, {"WATCHBILL_DATABASE_URL": schema_database})
 
 
 @pytest.mark.parametrize("noun", ["jobs", "dead", "queues", "nodes", "schedules"])
-def test_a_bare_noun_lists_as_data_too(foliot: Foliot, noun: str) -> None:
-    done = foliot.here(noun, "--json")
+def test_a_bare_noun_lists_as_data_too(watchbill: Watchbill, noun: str) -> None:
+    done = watchbill.here(noun, "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == json.loads(foliot.here(noun, "list", "--json").stdout)
+    assert json.loads(done.stdout) == json.loads(watchbill.here(noun, "list", "--json").stdout)
 
 
-def test_a_bare_noun_takes_the_other_options_too_and_help_is_its_own(foliot: Foliot) -> None:
-    job = foliot.here("jobs", "enqueue", "a.b", "{}").stdout.strip()
-    assert job in foliot.here("jobs", "--state", "queued").stdout
-    assert job not in foliot.here("jobs", "--state", "dead").stdout
-    assert "enqueue" in foliot.here("jobs", "--help").stdout
-    assert "No such option: --nonsense" in foliot.here("jobs", "--nonsense").stderr
+def test_a_bare_noun_takes_the_other_options_too_and_help_is_its_own(watchbill: Watchbill) -> None:
+    job = watchbill.here("jobs", "enqueue", "a.b", "{}").stdout.strip()
+    assert job in watchbill.here("jobs", "--state", "queued").stdout
+    assert job not in watchbill.here("jobs", "--state", "dead").stdout
+    assert "enqueue" in watchbill.here("jobs", "--help").stdout
+    assert "No such option: --nonsense" in watchbill.here("jobs", "--nonsense").stderr

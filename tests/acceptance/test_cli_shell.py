@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from foliot.cli import _COMMANDS, _MODULES, _globals_first
-from tests.acceptance.command import Foliot
+from watchbill.cli import _COMMANDS, _MODULES, _globals_first
+from tests.acceptance.command import Watchbill
 
 
-def test_alone_it_shows_the_commands_by_purpose(foliot: Foliot) -> None:
-    answer = foliot()
+def test_alone_it_shows_the_commands_by_purpose(watchbill: Watchbill) -> None:
+    answer = watchbill()
     assert answer.returncode == 0
     for panel, commands in _COMMANDS.items():
         assert f"{panel}:" in answer.stdout
@@ -22,40 +22,40 @@ def test_alone_it_shows_the_commands_by_purpose(foliot: Foliot) -> None:
 
 
 @pytest.mark.parametrize("name", list(_MODULES))
-def test_every_command_has_help(foliot: Foliot, name: str) -> None:
-    answer = foliot(name, "--help")
+def test_every_command_has_help(watchbill: Watchbill, name: str) -> None:
+    answer = watchbill(name, "--help")
     assert answer.returncode == 0
-    assert f"Usage: foliot {name} " in answer.stdout
+    assert f"Usage: watchbill {name} " in answer.stdout
 
 
 @pytest.mark.parametrize("words", [("dbb",), ("db", "migrat"), ("db", "--nothing"), ("version", "more"), ("--schema",)])
-def test_wrong_usage_ends_with_2(foliot: Foliot, words: tuple[str, ...]) -> None:
-    answer = foliot(*words)
+def test_wrong_usage_ends_with_2(watchbill: Watchbill, words: tuple[str, ...]) -> None:
+    answer = watchbill(*words)
     assert answer.returncode == 2
     assert "Traceback" not in answer.stderr
 
 
-def test_the_version(foliot: Foliot) -> None:
-    from foliot import __version__
+def test_the_version(watchbill: Watchbill) -> None:
+    from watchbill import __version__
 
-    assert foliot("version").stdout.startswith(f"Foliot {__version__} (Python 3.")
-    assert json.loads(foliot("version", "--json").stdout)["foliot"] == __version__
+    assert watchbill("version").stdout.startswith(f"Watchbill {__version__} (Python 3.")
+    assert json.loads(watchbill("version", "--json").stdout)["watchbill"] == __version__
 
 
-def test_completion_knows_commands_and_verbs(foliot: Foliot) -> None:
+def test_completion_knows_commands_and_verbs(watchbill: Watchbill) -> None:
     def complete(words: str) -> list[str]:
-        asked = {"_FOLIOT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
-        return foliot(**asked).stdout.split()
+        asked = {"_WATCHBILL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        return watchbill(**asked).stdout.split()
 
-    assert {"db", "doctor"} <= set(complete("foliot d"))
-    assert complete("foliot db mig") == ["migrate"]
+    assert {"db", "doctor"} <= set(complete("watchbill d"))
+    assert complete("watchbill db mig") == ["migrate"]
 
 
-def test_a_reader_that_leaves_early_is_no_error(foliot: Foliot) -> None:
+def test_a_reader_that_leaves_early_is_no_error(watchbill: Watchbill) -> None:
     writer = subprocess.Popen(
-        foliot.command("db", "sql", "--all"),
-        cwd=foliot.directory,
-        env=foliot.environment(),
+        watchbill.command("db", "sql", "--all"),
+        cwd=watchbill.directory,
+        env=watchbill.environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         bufsize=0,
@@ -63,7 +63,7 @@ def test_a_reader_that_leaves_early_is_no_error(foliot: Foliot) -> None:
     with writer:
         assert writer.stdout is not None
         assert writer.stderr is not None
-        assert writer.stdout.read(10) == b"-- Foliot "
+        assert writer.stdout.read(10) == b"-- Watchbill "
         writer.stdout.close()
         assert writer.stderr.read() == b""
 
@@ -71,8 +71,8 @@ def test_a_reader_that_leaves_early_is_no_error(foliot: Foliot) -> None:
 def test_a_light_command_loads_no_driver() -> None:
     """Start-up time is asserted by what is loaded, since seconds depend on the machine."""
     program = (
-        "import sys; sys.argv = ['foliot', 'version']; from foliot.cli import main\n"
-        "try: main()\nfinally: print(sorted({'psycopg', 'rich', 'orjson', 'foliot.settings'} & set(sys.modules)))"
+        "import sys; sys.argv = ['watchbill', 'version']; from watchbill.cli import main\n"
+        "try: main()\nfinally: print(sorted({'psycopg', 'rich', 'orjson', 'watchbill.settings'} & set(sys.modules)))"
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert answer.stdout.splitlines()[-1] == "[]"

@@ -16,8 +16,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from foliot.postgres.embedded import running_url
-from tests.acceptance.command import Foliot
+from watchbill.postgres.embedded import running_url
+from tests.acceptance.command import Watchbill
 from tests.waiting import until
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
@@ -27,19 +27,19 @@ PATIENCE = 60
 
 
 @pytest.fixture
-def project() -> Iterator[Foliot]:
+def project() -> Iterator[Watchbill]:
     """Open to all, as a home mostly is: a server started by root runs as another user, who must get in."""
-    directory = Path(tempfile.mkdtemp(prefix="foliot-five-"))
+    directory = Path(tempfile.mkdtemp(prefix="watchbill-five-"))
     directory.chmod(0o755)
     (directory / "pyproject.toml").touch()
     (directory / "tasks.py").write_text(TASKS)
-    yield Foliot(directory)
+    yield Watchbill(directory)
     until(lambda: running_url(directory) is None)
     shutil.rmtree(directory)
 
 
 class Up:
-    """A running `foliot up` and what it has printed so far."""
+    """A running `watchbill up` and what it has printed so far."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self.process, self._log = process, log
@@ -54,7 +54,7 @@ class Up:
 
 
 @contextmanager
-def up(project: Foliot, *words: str) -> Iterator[Up]:
+def up(project: Watchbill, *words: str) -> Iterator[Up]:
     log = project.directory / "up.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -73,7 +73,7 @@ def up(project: Foliot, *words: str) -> Iterator[Up]:
                 process.wait(PATIENCE)
 
 
-def python(project: Foliot, code: str) -> str:
+def python(project: Watchbill, code: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=project.directory, env=project.environment(), capture_output=True, text=True
     )
@@ -81,18 +81,18 @@ def python(project: Foliot, code: str) -> str:
     return done.stdout.strip()
 
 
-def test_the_first_five_minutes(project: Foliot) -> None:
+def test_the_first_five_minutes(project: Watchbill) -> None:
     with up(project) as running:
         running.wait_for("node ")
         assert "PostgreSQL" in running.said
-        assert "embedded, .foliot/" in running.said
+        assert "embedded, .watchbill/" in running.said
         assert "tasks:app   1 task  1 queue (default)  1 schedule" in running.said
         job = project("jobs", "enqueue", "tasks.hello", '{"name": "you"}').stdout.strip()
         running.wait_for(f"{job}  attempt 1  succeeded")
         [code] = [words[2] for words in COMMANDS if words[0] == "python"]
         assert python(project, code.replace("timeout=5", "timeout=60")) == "hello me"
         assert "succeeded" in project("jobs", "show", job).stdout
-        typed = [words[1:] for words in COMMANDS if words[0] == "foliot" and words[1] != "up"]
+        typed = [words[1:] for words in COMMANDS if words[0] == "watchbill" and words[1] != "up"]
         said = {tuple(words): project(*words).stdout for words in typed}
         assert "default" in said["queues",]
         assert job in said["jobs",]
@@ -106,7 +106,7 @@ def test_the_first_five_minutes(project: Foliot) -> None:
         assert "succeeded" in project("jobs", "show", job).stdout, "yesterday's data is still there"
 
 
-def test_a_changed_file_starts_the_worker_anew(project: Foliot) -> None:
+def test_a_changed_file_starts_the_worker_anew(project: Watchbill) -> None:
     with up(project) as running:
         running.wait_for("node ")
         (project.directory / "tasks.py").write_text(TASKS.replace('f"hello {name}"', 'f"good day, {name}"'))
@@ -115,7 +115,7 @@ def test_a_changed_file_starts_the_worker_anew(project: Foliot) -> None:
         assert python(project, code) == "good day, me"
 
 
-def test_a_killed_up_loses_nothing_and_leaves_nothing_behind(project: Foliot) -> None:
+def test_a_killed_up_loses_nothing_and_leaves_nothing_behind(project: Watchbill) -> None:
     with up(project) as running:
         running.wait_for("node ")
         project("queues", "pause", "default")
@@ -123,7 +123,7 @@ def test_a_killed_up_loses_nothing_and_leaves_nothing_behind(project: Foliot) ->
         url = running_url(project.directory)
         assert url is not None
         with psycopg.connect(url) as connection:
-            ((worker,),) = connection.execute("SELECT pid FROM foliot.nodes WHERE state = 'active'").fetchall()
+            ((worker,),) = connection.execute("SELECT pid FROM watchbill.nodes WHERE state = 'active'").fetchall()
         running.process.kill()
         running.process.wait()
     until(lambda: not Path(f"/proc/{worker}").exists(), PATIENCE)
@@ -138,7 +138,7 @@ def test_a_killed_up_loses_nothing_and_leaves_nothing_behind(project: Foliot) ->
 @pytest.mark.parametrize(
     ("words", "code", "what", "way_out"),
     [
-        (["jobs"], 3, "No database is known", "foliot up"),
+        (["jobs"], 3, "No database is known", "watchbill up"),
         (["worker", "nothing:app"], 4, "no module 'nothing'", "package.module:app"),
         (["worker", "tasks:nobody"], 4, "tasks:nobody is not there", "tasks:app"),
         (["jobs", "enqueue", "tasks.hello", "{name"], 2, "not JSON", "Quote it"),
@@ -149,9 +149,9 @@ def test_a_killed_up_loses_nothing_and_leaves_nothing_behind(project: Foliot) ->
     ids=["no database", "wrong module", "wrong name", "no JSON", "unknown argument", "no such state", "nobody there"],
 )
 def test_what_goes_wrong_is_said_on_one_screen(
-    project: Foliot, words: list[str], code: int, what: str, way_out: str
+    project: Watchbill, words: list[str], code: int, what: str, way_out: str
 ) -> None:
-    address = {"FOLIOT_DATABASE_URL": "postgresql://127.0.0.1:1/x"} if words[1:2] == ["enqueue"] else {}
+    address = {"WATCHBILL_DATABASE_URL": "postgresql://127.0.0.1:1/x"} if words[1:2] == ["enqueue"] else {}
     done = project(*words, **address)
     said = done.stdout + done.stderr
     assert done.returncode == code, said
@@ -161,8 +161,8 @@ def test_what_goes_wrong_is_said_on_one_screen(
     assert len(said.splitlines()) < 25
 
 
-def test_a_module_that_breaks_shows_its_own_traceback_and_not_ours(project: Foliot) -> None:
-    (project.directory / "tasks.py").write_text("import foliot\n\n1 / 0\n")
+def test_a_module_that_breaks_shows_its_own_traceback_and_not_ours(project: Watchbill) -> None:
+    (project.directory / "tasks.py").write_text("import watchbill\n\n1 / 0\n")
     done = project("worker")
     assert done.returncode == 4
     assert "ZeroDivisionError" in done.stderr
@@ -178,9 +178,9 @@ def test_a_module_that_breaks_shows_its_own_traceback_and_not_ours(project: Foli
     ],
     ids=["bad pattern", "missing argument"],
 )
-def test_what_we_refuse_in_a_module_points_at_its_line(project: Foliot, line: str, what: str) -> None:
+def test_what_we_refuse_in_a_module_points_at_its_line(project: Watchbill, line: str, what: str) -> None:
     (project.directory / "tasks.py").write_text(
-        f"from foliot import App\n\napp = App()\n\n\n{line}\n@app.task\ndef hello(name: str) -> None: ...\n"
+        f"from watchbill import App\n\napp = App()\n\n\n{line}\n@app.task\ndef hello(name: str) -> None: ...\n"
     )
     done = project.here("worker")
     assert done.returncode == 4
@@ -190,10 +190,10 @@ def test_what_we_refuse_in_a_module_points_at_its_line(project: Foliot, line: st
     assert len(done.stderr.splitlines()) < 12
 
 
-def test_the_app_is_the_first_one_that_is_ours(project: Foliot, schema_database: str) -> None:
+def test_the_app_is_the_first_one_that_is_ours(project: Watchbill, schema_database: str) -> None:
     """As in a project whose app.py has a web framework's."""
     (project.directory / "app.py").write_text("class Flask: ...\n\n\napp = Flask()\n")
-    done = project("worker", "--once", FOLIOT_DATABASE_URL=schema_database)
+    done = project("worker", "--once", WATCHBILL_DATABASE_URL=schema_database)
     assert "tasks:app" in done.stdout, done.stderr
     (project.directory / "tasks.py").unlink()
     done = project("worker")
@@ -202,81 +202,81 @@ def test_the_app_is_the_first_one_that_is_ours(project: Foliot, schema_database:
     assert "package.module:app" in done.stderr
 
 
-def test_up_without_an_application_starts_nothing(project: Foliot) -> None:
+def test_up_without_an_application_starts_nothing(project: Watchbill) -> None:
     (project.directory / "tasks.py").unlink()
     done = project("up")
     assert done.returncode == 4
     assert "No application was found" in done.stderr
-    assert not (project.directory / ".foliot").exists()
+    assert not (project.directory / ".watchbill").exists()
 
 
-def test_a_job_by_its_type_has_the_options_of_its_task(project: Foliot, schema_database: str) -> None:
+def test_a_job_by_its_type_has_the_options_of_its_task(project: Watchbill, schema_database: str) -> None:
     (project.directory / "tasks.py").write_text(TASKS.replace("timeout=30", 'timeout=30, queue="mail"'))
-    environment = {"FOLIOT_DATABASE_URL": schema_database}
+    environment = {"WATCHBILL_DATABASE_URL": schema_database}
     done = project("jobs", "enqueue", "tasks.hello", '{"name": "you"}', "--priority", "3", **environment)
     assert done.returncode == 0, done.stderr
     with psycopg.connect(schema_database) as connection:
-        row = connection.execute("SELECT queue, priority, timeout FROM foliot.jobs").fetchone()
+        row = connection.execute("SELECT queue, priority, timeout FROM watchbill.jobs").fetchone()
     assert row == ("mail", 3, 30.0)
     unknown = project("jobs", "enqueue", "tasks.helo", **environment)
     assert unknown.returncode == 0
     assert "Did you mean tasks.hello?" in unknown.stderr
-    (project.directory / "tasks.py").write_text("import nothing_of_that_name_here_foliot\n")
+    (project.directory / "tasks.py").write_text("import nothing_of_that_name_here_watchbill\n")
     assert project("jobs", "enqueue", "tasks.hello", **environment).returncode == 0, "a producer needs no code"
 
 
-def test_an_unknown_argument_is_refused_at_enqueue(project: Foliot) -> None:
+def test_an_unknown_argument_is_refused_at_enqueue(project: Watchbill) -> None:
     code = "from tasks import hello\ntry: hello.enqueue(nmae='x')\nexcept Exception as error: print(error)"
     said = python(project, code)
     assert "nmae" in said
     assert "It takes (name: str)" in said
 
 
-def test_a_database_without_the_schema_says_what_to_run(project: Foliot, database: str) -> None:
-    done = project("worker", FOLIOT_DATABASE_URL=database)
+def test_a_database_without_the_schema_says_what_to_run(project: Watchbill, database: str) -> None:
+    done = project("worker", WATCHBILL_DATABASE_URL=database)
     assert done.returncode == 3
-    assert "foliot db migrate" in done.stderr
+    assert "watchbill db migrate" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_an_address_in_the_code_is_the_workers_too(project: Foliot, schema_database: str) -> None:
+def test_an_address_in_the_code_is_the_workers_too(project: Watchbill, schema_database: str) -> None:
     """And wins over the environment, as the App says of itself."""
     (project.directory / "tasks.py").write_text(TASKS.replace("App()", f"App({schema_database!r}, concurrency=3)"))
-    done = project("worker", "--once", "--queues", "mail", FOLIOT_DATABASE_URL="postgresql://127.0.0.1:1/x")
+    done = project("worker", "--once", "--queues", "mail", WATCHBILL_DATABASE_URL="postgresql://127.0.0.1:1/x")
     assert done.returncode == 0, done.stderr
     assert "1 queue (mail)" in done.stdout
     assert "3 handlers at once" in done.stdout
     assert "(from the argument database_url)" in done.stdout
 
 
-def test_every_command_is_about_the_database_of_the_worker(project: Foliot, schema_database: str) -> None:
+def test_every_command_is_about_the_database_of_the_worker(project: Watchbill, schema_database: str) -> None:
     """An address in the code wins over the environment for all of them; only the command line wins over the code."""
-    nowhere = {"FOLIOT_DATABASE_URL": "postgresql://127.0.0.1:1/x", "FOLIOT_SCHEMA": "nothing_there"}
-    (project.directory / "tasks.py").write_text(TASKS.replace("App()", f"App({schema_database!r}, schema='foliot')"))
+    nowhere = {"WATCHBILL_DATABASE_URL": "postgresql://127.0.0.1:1/x", "WATCHBILL_SCHEMA": "nothing_there"}
+    (project.directory / "tasks.py").write_text(TASKS.replace("App()", f"App({schema_database!r}, schema='watchbill')"))
     assert project("jobs", "enqueue", "tasks.hello", '{"name": "you"}', **nowhere).returncode == 0
     assert "tasks.hello" in project("jobs", **nowhere).stdout
     for words in (("db", "status"), ("stats",), ("schedules",), ("queues",)):
         done = project(*words, **nowhere)
         assert (done.returncode, done.stderr) == (0, ""), words
-    assert "CREATE SCHEMA foliot" in project("db", "sql", "--all", **nowhere).stdout.replace('"', "")
-    told = project("jobs", "--database-url", nowhere["FOLIOT_DATABASE_URL"])
+    assert "CREATE SCHEMA watchbill" in project("db", "sql", "--all", **nowhere).stdout.replace('"', "")
+    told = project("jobs", "--database-url", nowhere["WATCHBILL_DATABASE_URL"])
     assert (told.returncode, "nothing listens there" in told.stderr) == (3, True)
 
 
-def test_the_children_of_a_worker_are_on_its_database(project: Foliot, schema_database: str) -> None:
+def test_the_children_of_a_worker_are_on_its_database(project: Watchbill, schema_database: str) -> None:
     """They import the App anew; and what a task starts there is a program of its own."""
     (project.directory / "tasks.py").write_text(
-        "import os\n\nfrom foliot import App\n\napp = App('postgresql://127.0.0.1:1/x', schema='elsewhere')\n\n\n"
+        "import os\n\nfrom watchbill import App\n\napp = App('postgresql://127.0.0.1:1/x', schema='elsewhere')\n\n\n"
         "@app.task(executor='process')\ndef parent() -> list[str]:\n    child.enqueue()\n"
-        "    return [name for name in os.environ if 'FOLIOT_SETTINGS' in name]\n\n\n"
+        "    return [name for name in os.environ if 'WATCHBILL_SETTINGS' in name]\n\n\n"
         "@app.task\ndef child() -> None: ...\n"
     )
-    told = ("--database-url", schema_database, "--schema", "foliot")
+    told = ("--database-url", schema_database, "--schema", "watchbill")
     assert project("jobs", "enqueue", "tasks.parent", *told).returncode == 0
     done = project("worker", "--once", *told)
     assert done.returncode == 0, done.stderr
     with psycopg.connect(schema_database) as connection:
-        ended = connection.execute("SELECT type, state, result FROM foliot.job ORDER BY type").fetchall()
+        ended = connection.execute("SELECT type, state, result FROM watchbill.job ORDER BY type").fetchall()
     assert ended == [("tasks.child", "succeeded", None), ("tasks.parent", "succeeded", [])]
 
 
@@ -285,23 +285,23 @@ def test_the_children_of_a_worker_are_on_its_database(project: Foliot, schema_da
     [("import nothing_of_this_name", "ModuleNotFoundError: No module named"), ("raise SystemExit(5)", "SystemExit: 5")],
 )
 def test_a_command_that_does_without_a_broken_app_says_so(
-    project: Foliot, schema_database: str, ending: str, said: str
+    project: Watchbill, schema_database: str, ending: str, said: str
 ) -> None:
     (project.directory / "tasks.py").write_text(f"{TASKS}\n{ending}\n")
-    done = project("jobs", FOLIOT_DATABASE_URL=schema_database)
+    done = project("jobs", WATCHBILL_DATABASE_URL=schema_database)
     assert done.returncode == 0
     assert "Going on without the App" in done.stderr
     assert said in done.stderr
-    assert project("worker", FOLIOT_DATABASE_URL=schema_database).returncode == 4
+    assert project("worker", WATCHBILL_DATABASE_URL=schema_database).returncode == 4
 
 
-def test_up_starts_no_database_when_the_code_has_an_address(project: Foliot, database: str) -> None:
+def test_up_starts_no_database_when_the_code_has_an_address(project: Watchbill, database: str) -> None:
     """It makes the schema there, under the name that the code gives; and the other commands look there too."""
     (project.directory / "tasks.py").write_text(TASKS.replace("App()", f"App({database!r}, schema='work')"))
     with up(project) as running:
         running.wait_for("node ")
         assert "(from the argument database_url)   schema work v" in running.said
         assert running.said.count("schema work") == 1
-        assert not (project.directory / ".foliot").exists()
+        assert not (project.directory / ".watchbill").exists()
         assert "work" in project("db", "status").stdout
         assert project("jobs").returncode == 0

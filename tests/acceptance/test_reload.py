@@ -1,4 +1,4 @@
-"""`foliot worker --reload`: what runs may finish under the old code, what comes next runs under the new."""
+"""`watchbill worker --reload`: what runs may finish under the old code, what comes next runs under the new."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from foliot import App, Job
-from tests.acceptance.command import Foliot
+from watchbill import App, Job
+from tests.acceptance.command import Watchbill
 from tests.waiting import until
 
 TASKS = """
 import pathlib, time
-from foliot import App
+from watchbill import App
 
 app = App()
 WORD = "first"
@@ -34,12 +34,12 @@ class Worker:
     def __init__(self, directory: Path, url: str) -> None:
         self._directory, self._app = directory, App(url)
         self.output = directory / "output"
-        foliot = Foliot(directory, {"FOLIOT_DATABASE_URL": url})
+        watchbill = Watchbill(directory, {"WATCHBILL_DATABASE_URL": url})
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                foliot.command("worker", "--reload", "--lines"),
+                watchbill.command("worker", "--reload", "--lines"),
                 cwd=directory,
-                env=foliot.environment(),
+                env=watchbill.environment(),
                 stdout=output,
                 stderr=output,
             )

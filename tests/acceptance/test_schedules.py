@@ -1,4 +1,4 @@
-"""Schedules as a person meets them: four `foliot worker` fire each slot once; the commands, and what they say."""
+"""Schedules as a person meets them: four `watchbill worker` fire each slot once; the commands, and what they say."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.acceptance.command import Foliot
+from tests.acceptance.command import Watchbill
 from tests.waiting import until
 
 TASKS = """
-from foliot import App, Retry
+from watchbill import App, Retry
 
 app = App(name="shop")
 
@@ -36,13 +36,13 @@ SLOTS = 4
 
 
 @pytest.fixture
-def shop(tmp_path: Path, schema_database: str) -> Foliot:
+def shop(tmp_path: Path, schema_database: str) -> Watchbill:
     (tmp_path / "tasks.py").write_text(TASKS)
-    return Foliot(tmp_path, {"FOLIOT_DATABASE_URL": schema_database, "FOLIOT_LEASE": "2"})
+    return Watchbill(tmp_path, {"WATCHBILL_DATABASE_URL": schema_database, "WATCHBILL_LEASE": "2"})
 
 
 @contextmanager
-def workers(shop: Foliot, *words: str, count: int = 1) -> Iterator[list[subprocess.Popen[bytes]]]:
+def workers(shop: Watchbill, *words: str, count: int = 1) -> Iterator[list[subprocess.Popen[bytes]]]:
     with (shop.directory / "log").open("ab") as log:
         started = [
             subprocess.Popen(
@@ -63,12 +63,12 @@ def workers(shop: Foliot, *words: str, count: int = 1) -> Iterator[list[subproce
                 worker.wait(60)
 
 
-def test_four_processes_fire_each_slot_once(shop: Foliot, schema_database: str) -> None:
+def test_four_processes_fire_each_slot_once(shop: Watchbill, schema_database: str) -> None:
     """One of them is killed meanwhile. What each pattern asks for is there, each slot once, and nothing else."""
     with psycopg.connect(schema_database, autocommit=True) as connection:
 
         def fired(name: str) -> int:
-            query = "SELECT count(*) FROM foliot.slot WHERE name = %s AND job_id IS NOT NULL"
+            query = "SELECT count(*) FROM watchbill.slot WHERE name = %s AND job_id IS NOT NULL"
             row = connection.execute(query, (name,)).fetchone()
             return 0 if row is None else int(row[0])
 
@@ -79,7 +79,7 @@ def test_four_processes_fire_each_slot_once(shop: Foliot, schema_database: str) 
             until(lambda: all(fired(name) >= count for name, count in goal.items()), 60)
         for name in goal:
             rows = connection.execute(
-                "SELECT j.slot FROM foliot.job j JOIN foliot.schedules s ON s.id = j.schedule_id WHERE s.name = %s"
+                "SELECT j.slot FROM watchbill.job j JOIN watchbill.schedules s ON s.id = j.schedule_id WHERE s.name = %s"
                 " ORDER BY 1",
                 (name,),
             ).fetchall()
@@ -90,12 +90,12 @@ def test_four_processes_fire_each_slot_once(shop: Foliot, schema_database: str) 
 
 
 def _alive(connection: psycopg.Connection) -> int:
-    row = connection.execute("SELECT count(*) FROM foliot.nodes WHERE state = 'active'").fetchone()
+    row = connection.execute("SELECT count(*) FROM watchbill.nodes WHERE state = 'active'").fetchone()
     return 0 if row is None else int(row[0])
 
 
-def test_a_worker_says_what_it_found_and_may_leave_schedules_to_others(shop: Foliot, schema_database: str) -> None:
-    query = "SELECT name, runs FROM foliot.schedule WHERE status = 'due' ORDER BY name"
+def test_a_worker_says_what_it_found_and_may_leave_schedules_to_others(shop: Watchbill, schema_database: str) -> None:
+    query = "SELECT name, runs FROM watchbill.schedule WHERE status = 'due' ORDER BY name"
     with workers(shop, "--no-scheduler", "--lines"), psycopg.connect(schema_database, autocommit=True) as connection:
         until(lambda: connection.execute(query).fetchall() == [("each-second", 0), ("ticking", 0)], 60)
     said = (shop.directory / "log").read_text()
@@ -105,7 +105,7 @@ def test_a_worker_says_what_it_found_and_may_leave_schedules_to_others(shop: Fol
     assert (why.returncode, "no node is alive" in why.stdout) == (1, True)
 
 
-def test_the_commands_from_end_to_end(shop: Foliot) -> None:
+def test_the_commands_from_end_to_end(shop: Watchbill) -> None:
     said = shop.here("schedules", "add", "mails", "0 9 * * MON", "--task", "tasks.mail")
     assert (said.returncode, "No live node handles" in said.stderr, "--unchecked" in said.stderr) == (2, True, True)
     add = ["--unchecked", "--task", "tasks.mail", "--arguments", '{"to": "ada"}', "--tz", "Asia/Tokyo", "--tag", "a"]
@@ -126,7 +126,7 @@ def test_the_commands_from_end_to_end(shop: Foliot) -> None:
     assert shop.here("schedules", "remove", "mails", "--yes").stdout == "mails removed\n"
 
 
-def test_a_task_of_the_application_here_brings_its_options(shop: Foliot) -> None:
+def test_a_task_of_the_application_here_brings_its_options(shop: Watchbill) -> None:
     said = shop.here("schedules", "add", "west", "@daily", "--task", "report", "--arguments", '{"region": "us"}')
     assert said.stdout.startswith("west added; next "), "no worker runs, but here is the task"
     [found] = json.loads(shop.here("schedules", "list", "--json").stdout)
@@ -135,7 +135,7 @@ def test_a_task_of_the_application_here_brings_its_options(shop: Foliot) -> None
         said = shop.here("schedules", verb, "west", "--arguments", '{"reason": "us"}')
         assert (said.returncode, "report: reason" in said.stderr) == (2, True)
     assert shop.here("schedules", "update", "west", "--pattern", "0 0 30 2 *").stdout == (
-        "west updated; it is ended: foliot schedules why west\n"
+        "west updated; it is ended: watchbill schedules why west\n"
     )
 
 
@@ -151,13 +151,13 @@ def test_a_task_of_the_application_here_brings_its_options(shop: Foliot) -> None
         (["add", "x", "--at", "soon", "--command", "SELECT 1"], 2, "'soon' is no instant", "2026-03-29"),
         (["add", "x", "--end", "2020-01-01", "--start", "2021-01-01", "--command", "x"], 2, "it ends", "Exchange"),
         (["add", "x", "--task", "t", "--arguments", "{to", "--unchecked"], 2, "arguments is not JSON", "Quote it"),
-        (["why", "x"], 1, "no schedule 'x'", "foliot schedules"),
+        (["why", "x"], 1, "no schedule 'x'", "watchbill schedules"),
         (["list", "--status", "broken"], 2, "no status 'broken'", "orphaned"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_what_goes_wrong_is_said_on_one_screen(
-    shop: Foliot, words: list[str], code: int, what: str, way_out: str
+    shop: Watchbill, words: list[str], code: int, what: str, way_out: str
 ) -> None:
     done = shop.here("schedules", *words)
     assert done.returncode == code, done.stderr

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from foliot import App, Retry
+from watchbill import App, Retry
 
 Ask = Callable[..., Any]
 

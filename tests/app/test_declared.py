@@ -11,9 +11,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from foliot import App, Tasks, chain, current_job, group
-from foliot.client import plans_schedules as plans
-from foliot.scheduler import declarer
+from watchbill import App, Tasks, chain, current_job, group
+from watchbill.client import plans_schedules as plans
+from watchbill.scheduler import declarer
 from tests.waiting import until
 
 Shop = Any  # a function: the App as this version of the code makes it
@@ -165,7 +165,7 @@ def test_a_command_is_run_by_a_worker(schema_database: str) -> None:
         app.schedules.add("sum", command="SELECT 40 + 2", timeout=60)
         job = app.schedules.run_now("sum")
         assert job.result(timeout=30)["rows"] == [[42]]
-        assert job.get().type == "foliot.sql"
+        assert job.get().type == "watchbill.sql"
     app.close()
 
 
@@ -193,7 +193,7 @@ def test_a_schedule_starts_a_chain_once_per_slot(schema_database: str) -> None:
     app.close()
     assert [name for name, *_ in ran][-1] == "total"
     assert {(schedule, at) for _, schedule, at in ran} == {("books", slot)}
-    assert sorted(job.type for job in jobs) == ["count", "count", "foliot.flow", "foliot.flow_end", "total"]
+    assert sorted(job.type for job in jobs) == ["count", "count", "watchbill.flow", "watchbill.flow_end", "total"]
     assert {job.tenant for job in jobs} == {"acme"}
 
 
@@ -246,9 +246,9 @@ def test_after_a_crash_the_next_node_is_a_start_of_the_cluster(shop: Shop, schem
     app = shop("@reboot")
     with psycopg.connect(schema_database, autocommit=True) as connection:
         connection.execute("""
-            WITH dead AS (SELECT foliot.register('dead', lease => '1 second', app => 'shop',
+            WITH dead AS (SELECT watchbill.register('dead', lease => '1 second', app => 'shop',
               now => now() - interval '1 hour') AS epoch)
-            SELECT foliot.declare_schedules(epoch, '[]') FROM dead""")
+            SELECT watchbill.declare_schedules(epoch, '[]') FROM dead""")
     with app.node(lease=1):
         until(lambda: app.schedules.get("nightly").runs == 1)
     assert [slot.kind for slot in app.schedules.history("nightly")] == ["start"]
@@ -258,7 +258,7 @@ def test_who_lives_says_so_when_the_next_one_comes(shop: Shop, schema_database: 
     """Or it could not be told from a dead one until its next beat."""
     watch = psycopg.connect(schema_database, autocommit=True)
     with shop("@reboot").node(lease=3600), shop("@reboot").node(lease=3600), watch as connection:
-        until(lambda: connection.execute("SELECT 1 FROM foliot.node WHERE beats > 0").fetchone())
+        until(lambda: connection.execute("SELECT 1 FROM watchbill.node WHERE beats > 0").fetchone())
 
 
 def test_run_on_start_is_once_per_start_of_the_cluster(shop: Shop) -> None:

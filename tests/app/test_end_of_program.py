@@ -8,8 +8,8 @@ import sys
 SCRIPT = """
 import atexit, sys, threading
 atexit.register(lambda: print([thread.name for thread in threading.enumerate()]))  # the first to register is the last
-import foliot
-app = foliot.App(sys.argv[1])
+import watchbill
+app = watchbill.App(sys.argv[1])
 @app.task
 def count(n: int) -> None: ...
 count.enqueue(1)

@@ -8,12 +8,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from foliot import App, Retry
-from foliot.app.payload import InvalidPayload
-from foliot.app.rule_checks import InvalidSchedule
-from foliot.client.plans_schedules import NoSuchSchedule, UnknownTask
-from foliot.model.schedule import ScheduleFilter
-from foliot.store.refusals import Invalid, ScheduleExists
+from watchbill import App, Retry
+from watchbill.app.payload import InvalidPayload
+from watchbill.app.rule_checks import InvalidSchedule
+from watchbill.client.plans_schedules import NoSuchSchedule, UnknownTask
+from watchbill.model.schedule import ScheduleFilter
+from watchbill.store.refusals import Invalid, ScheduleExists
 from tests.app.conftest import Ask
 
 NOON = datetime(2040, 1, 1, 12, tzinfo=UTC)
@@ -214,7 +214,7 @@ def test_a_task_that_nobody_knows_is_refused(ask: Ask, schema_database: str) -> 
     with pytest.raises(UnknownTask, match=r"No live node handles a task of type 'mail\.send'"):
         ask("add", "mails", "@daily", task="mail.send")
     with psycopg.connect(schema_database, autocommit=True) as connection:
-        connection.execute("SELECT foliot.register('mailer', types => '{\"mail.send\": 1}')")
+        connection.execute("SELECT watchbill.register('mailer', types => '{\"mail.send\": 1}')")
     assert ask("add", "mails", "@daily", task="mail.send", arguments={"to": "ada"}).payload == {"to": "ada"}
     with pytest.raises(UnknownTask, match=r"Did you mean 'mail\.send'"):
         ask("update", "mails", task="mail.sned")

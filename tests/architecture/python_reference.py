@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, NamedTuple, get_overloads
 
-import foliot
-from foliot.app.jobs import Cluster, Jobs, Queues
-from foliot.app.schedules import Schedules
-from foliot.app.task import Choices
-from foliot.worker.run import Run
+import watchbill
+from watchbill.app.jobs import Cluster, Jobs, Queues
+from watchbill.app.schedules import Schedules
+from watchbill.app.task import Choices
+from watchbill.worker.run import Run
 
 
 class Section(NamedTuple):
@@ -27,43 +27,43 @@ class Section(NamedTuple):
 
 
 SECTIONS = [
-    Section("App", foliot.App, "app", frozenset(
+    Section("App", watchbill.App, "app", frozenset(
         {"alive", "app", "arun", "asend", "around", "declared", "given", "handlers", "in_transaction", "queue_names",
          "run", "send", "stored", "use"}), made=True),
     Section("Jobs", Jobs, "app.jobs"),
     Section("Queues", Queues, "app.queues"),
     Section("Schedules", Schedules, "app.schedules"),
     Section("The cluster", Cluster, "app.cluster"),
-    Section("Task", foliot.Task, "task", frozenset(
+    Section("Task", watchbill.Task, "task", frozenset(
         {"app", "check", "decode_result", "handler", "new_job", "whole_payload"})),
-    Section("Tasks", foliot.Tasks, "tasks", frozenset({"app", "belong_to", "declared"}), made=True),
-    Section("Call", foliot.Call, "call", frozenset({"new_job"})),
-    Section("Flow", foliot.Flow, "flow", frozenset({"after", "definition"})),
-    Section("Job", foliot.Job, "job"),
+    Section("Tasks", watchbill.Tasks, "tasks", frozenset({"app", "belong_to", "declared"}), made=True),
+    Section("Call", watchbill.Call, "call", frozenset({"new_job"})),
+    Section("Flow", watchbill.Flow, "flow", frozenset({"after", "definition"})),
+    Section("Job", watchbill.Job, "job"),
     Section("current_job()", Run, "job", frozenset({"age"})),
-    Section("Retry", foliot.Retry, "retry", frozenset({"policy"}), made=True),
-    Section("PayloadStore", foliot.PayloadStore, "store"),
-    Section("Client", foliot.Client, "client", made=True),
+    Section("Retry", watchbill.Retry, "retry", frozenset({"policy"}), made=True),
+    Section("PayloadStore", watchbill.PayloadStore, "store"),
+    Section("Client", watchbill.Client, "client", made=True),
 ]  # fmt: skip
 
 
 def python_reference() -> str:
     parts = [_section(section) for section in SECTIONS]
     told = {section.shown for section in SECTIONS}
-    others = [getattr(foliot, name) for name in foliot.__all__ if inspect.isclass(getattr(foliot, name))]
+    others = [getattr(watchbill, name) for name in watchbill.__all__ if inspect.isclass(getattr(watchbill, name))]
     errors = [each for each in others if issubclass(each, Exception)]
     records = [each for each in others if is_record(each) and each not in told]
     rest = [each for each in others if each not in {*told, *errors, *records}]
     options = _table((f"`{name}`", _MEANINGS.get(name, "")) for name in Choices.__annotations__)
     parts.append(f"## Options\n\n{_OPTIONS}{options}")
-    parts.append("## Raised by a handler, or by Foliot\n\n" + _table((f"`{e.__name__}`", _doc(e)) for e in errors))
+    parts.append("## Raised by a handler, or by Watchbill\n\n" + _table((f"`{e.__name__}`", _doc(e)) for e in errors))
     parts += [f"## {each.__name__}\n\n{_doc(each)}\n\n{_fields(each)}" for each in records]
     parts.append("## Connections and clients\n\n" + _table((f"`{each.__name__}`", _doc(each)) for each in rest))
     return "\n".join([_functions(), *parts])
 
 
 def _functions() -> str:
-    found = {name: getattr(foliot, name) for name in foliot.__all__}
+    found = {name: getattr(watchbill, name) for name in watchbill.__all__}
     functions = {name: each for name, each in found.items() if inspect.isfunction(each)}
     return "## Functions\n\n" + _table((f"`{name}{_signature(each)}`", _doc(each)) for name, each in functions.items())
 
@@ -116,7 +116,7 @@ def _members(section: Section) -> Iterator[tuple[str, str]]:
 
 
 def _is_ours(cls: type) -> bool:
-    return cls.__module__.startswith("foliot")
+    return cls.__module__.startswith("watchbill")
 
 
 def _is_twin(cls: type, name: str) -> bool:

@@ -9,8 +9,8 @@ from typing import Any
 
 import typer
 
-from foliot.cli import _app
-from foliot.settings import describe_settings
+from watchbill.cli import _app
+from watchbill.settings import describe_settings
 from tests.architecture.python_reference import python_reference
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
@@ -20,7 +20,7 @@ _TABLE = re.compile(r"(?<=<!-- made from the code -->\n).*?(?=<!-- end -->)", re
 def settings_table() -> str:
     lines = ["| setting | variable | default | allowed | meaning |", "|---|---|---|---|---|"]
     for name, default, allowed, meaning in describe_settings():
-        lines.append(f"| `{name}` | `FOLIOT_{name.upper()}` | {_shown(default)} | {allowed} | {meaning} |")
+        lines.append(f"| `{name}` | `WATCHBILL_{name.upper()}` | {_shown(default)} | {allowed} | {meaning} |")
     return "\n".join(lines) + "\n"
 
 
@@ -37,7 +37,7 @@ def commands_table() -> str:
     for words, command in commands():
         is_group = bool(getattr(command, "commands", None))
         if not is_group:
-            lines.append(f"| `foliot {' '.join(words)}` | {(command.help or '').splitlines()[0]} |")
+            lines.append(f"| `watchbill {' '.join(words)}` | {(command.help or '').splitlines()[0]} |")
     return "\n".join(lines) + "\n"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import foliot
+import watchbill
 from tests.architecture.python_reference import undocumented
 from tests.architecture.reference_tables import REFERENCE, TABLES, commands, with_table
 
@@ -16,7 +16,7 @@ DOCUMENTS = sorted(
     [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md"), *ROOT.glob("benchmarks/*.md")]
 )
 _PATH = re.compile(r"(?<![\w/.])(?:src|tests|docs|examples|benchmarks)/[\w./*-]*\w")
-_COMMAND = re.compile(r"(?<![\w.-])(?<!from )foliot(?: [a-z][a-z-]*){1,2}")
+_COMMAND = re.compile(r"(?<![\w.-])(?<!from )watchbill(?: [a-z][a-z-]*){1,2}")
 _LINK = re.compile(r"\]\(([^)#:]+)\)")
 _CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 
@@ -72,7 +72,7 @@ def test_every_page_is_found_from_the_index() -> None:
 
 
 def is_known(words: list[str], known: set[tuple[str, ...]]) -> bool:
-    """`foliot worker app` is the command `worker` and an argument, so the first word alone may do."""
+    """`watchbill worker app` is the command `worker` and an argument, so the first word alone may do."""
     first = (words[0],)
     is_group = any(len(command) == 2 and command[0] == words[0] for command in known)
     return tuple(words) in known or (first in known and not (is_group and len(words) == 2))
@@ -80,5 +80,5 @@ def is_known(words: list[str], known: set[tuple[str, ...]]) -> bool:
 
 def test_the_reference_leaves_out_no_public_name_and_says_something_of_each() -> None:
     page = (REFERENCE / "python.md").read_text()
-    assert [name for name in foliot.__all__ if name.strip("_") not in page] == []
+    assert [name for name in watchbill.__all__ if name.strip("_") not in page] == []
     assert undocumented() == []

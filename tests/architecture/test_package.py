@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import foliot
+import watchbill
 
 ROOT = Path(__file__).parents[2]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -24,40 +24,40 @@ def loaded_by(statement: str) -> set[str]:
 
 
 def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
-    """The .sql files above all: without them an installed Foliot cannot migrate."""
+    """The .sql files above all: without them an installed Watchbill cannot migrate."""
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     subprocess.run([*build, "--wheel-dir", str(tmp_path), str(ROOT)], check=True, capture_output=True)
     [wheel] = tmp_path.glob("*.whl")
     packed = set(zipfile.ZipFile(wheel).namelist())
     tracked = subprocess.run(["git", "ls-files", "src"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     expected = {name.removeprefix("src/") for name in tracked.split() if (ROOT / name).exists()}
-    assert {"foliot/py.typed", "foliot/store/migrations/0001_jobs.sql"} <= expected
+    assert {"watchbill/py.typed", "watchbill/store/migrations/0001_jobs.sql"} <= expected
     assert expected - packed == set()
 
 
-def test_import_foliot_is_light() -> None:
-    assert loaded_by("import foliot") & {"psycopg", "pydantic", "orjson", "typer", "rich"} == set()
+def test_import_watchbill_is_light() -> None:
+    assert loaded_by("import watchbill") & {"psycopg", "pydantic", "orjson", "typer", "rich"} == set()
 
 
 def test_an_app_and_its_tasks_are_light() -> None:
     """A program that only declares tasks, as every web process does when it starts, waits for no driver."""
-    declare = "import foliot; app = foliot.App(); app.task(type='t')(lambda: None); foliot.Retry, foliot.Tasks"
+    declare = "import watchbill; app = watchbill.App(); app.task(type='t')(lambda: None); watchbill.Retry, watchbill.Tasks"
     annotated = "f = lambda x: x; f.__annotations__ = {'x': int}; app.task(type='u')(f)"
-    loaded = loaded_by(f"{declare}; {annotated}; foliot.current_job")
-    assert loaded & {"psycopg", "pydantic", "typer", "rich", "foliot.settings"} == set()
+    loaded = loaded_by(f"{declare}; {annotated}; watchbill.current_job")
+    assert loaded & {"psycopg", "pydantic", "typer", "rich", "watchbill.settings"} == set()
 
 
 def test_import_cron_needs_neither_driver_nor_validation() -> None:
-    assert loaded_by("import foliot.cron") & {"psycopg", "pydantic", "orjson", "typer", "rich"} == set()
+    assert loaded_by("import watchbill.cron") & {"psycopg", "pydantic", "orjson", "typer", "rich"} == set()
 
 
 def test_connecting_needs_no_validation() -> None:
-    assert "pydantic" not in loaded_by("import foliot.postgres.migrate, foliot.postgres.address")
+    assert "pydantic" not in loaded_by("import watchbill.postgres.migrate, watchbill.postgres.address")
 
 
 def test_every_public_name_can_be_had() -> None:
-    assert sorted(foliot.__all__) == list(foliot.__all__)
-    assert [name for name in foliot.__all__ if not hasattr(foliot, name)] == []
+    assert sorted(watchbill.__all__) == list(watchbill.__all__)
+    assert [name for name in watchbill.__all__ if not hasattr(watchbill, name)] == []
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT / "src")))

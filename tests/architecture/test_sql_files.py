@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from foliot.postgres.migration_files import Source, SqlFile
-from foliot.postgres.statements import split
+from watchbill.postgres.migration_files import Source, SqlFile
+from watchbill.postgres.statements import split
 
-SOURCE = Source.of_package("foliot.store")
+SOURCE = Source.of_package("watchbill.store")
 FILES = [*SOURCE.migrations, *SOURCE.functions]
 _COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 _TRANSACTION = re.compile(r"(BEGIN|COMMIT|ROLLBACK|START|SAVEPOINT|END|ABORT)\b", re.IGNORECASE)
@@ -22,8 +22,8 @@ def code(file: SqlFile) -> str:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_no_file_names_the_schema(file: SqlFile) -> None:
-    without_settings = re.sub(r"'foliot\.\w+'", "", code(file))  # set_config('foliot.tenant', ...) is a setting's name
-    assert re.findall(r"\bfoliot\.\w+", without_settings) == []
+    without_settings = re.sub(r"'watchbill\.\w+'", "", code(file))  # set_config('watchbill.tenant', ...) is a setting's name
+    assert re.findall(r"\bwatchbill\.\w+", without_settings) == []
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psycopg
 
-import foliot
-from foliot import App, Permanent, Retry, Skip, Snooze, current_job
+import watchbill
+from watchbill import App, Permanent, Retry, Skip, Snooze, current_job
 from tests.chaos.journal import VARIABLE, Journal
 
 URL = "CHAOS_URL"  # for handlers with a connection of their own
@@ -78,7 +78,7 @@ def in_process(seconds: float) -> float:
 
 
 @app.task(type="write_async", retry=PATIENT)
-async def write_async(connection: foliot.AsyncConnection, seconds: float) -> None:
+async def write_async(connection: watchbill.AsyncConnection, seconds: float) -> None:
     with recorded():
         job = current_job()
         await connection.execute(EFFECT, (job.id, job.fence))
@@ -86,7 +86,7 @@ async def write_async(connection: foliot.AsyncConnection, seconds: float) -> Non
 
 
 @app.task(type="write_thread", retry=PATIENT)
-def write_thread(connection: foliot.Connection, seconds: float) -> None:
+def write_thread(connection: watchbill.Connection, seconds: float) -> None:
     with recorded():
         job = current_job()
         connection.execute(EFFECT, (job.id, job.fence))

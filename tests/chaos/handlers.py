@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from foliot import App, Retry, RetryAfter, Skip, Snooze, current_job
+from watchbill import App, Retry, RetryAfter, Skip, Snooze, current_job
 
 app = App(name="handlers")
 SOON = Retry(max_attempts=5, backoff="fixed", base=0.05)

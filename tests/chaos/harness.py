@@ -23,9 +23,9 @@ from typing import Any, Self
 
 import psycopg
 
-from foliot.client import plans
-from foliot.client.clients import Client
-from foliot.postgres.embedded import Binaries
+from watchbill.client import plans
+from watchbill.client.clients import Client
+from watchbill.postgres.embedded import Binaries
 from tests.chaos import journal
 from tests.chaos.checker import Violation, check
 from tests.chaos.history import History
@@ -132,7 +132,7 @@ class Chaos:
         for _ in range(self.plan.supervised):
             self._place(partial(self.workers.start, self.server.url, "--processes", "2"))
         for _ in range(self.plan.pooled):
-            self._place(partial(self.workers.start, self.pooler.url("foliot"), handlers_url=self.server.url))
+            self._place(partial(self.workers.start, self.pooler.url("watchbill"), handlers_url=self.server.url))
         for _ in range(self.plan.external):
             self._place(
                 lambda: self.workers.start_external(self.server.url, SHELL_QUEUE, 3, str(self.binaries.directory))
@@ -146,7 +146,7 @@ class Chaos:
 
     @property
     def proxied_url(self) -> str:
-        return self.proxy.url("foliot")
+        return self.proxy.url("watchbill")
 
     def _start_producers(self) -> list[Producer]:
         each = self.plan.jobs // self.plan.producers
@@ -224,8 +224,8 @@ class Chaos:
         if (worker := self._pick()) is None:
             return None
         by_word = self.random.random() < 0.5 and worker.nodes == 1
-        name = self._ask("SELECT name FROM foliot.nodes WHERE pid = %s AND state = 'active'", worker.process.pid)
-        if not (by_word and name and self._ask("SELECT foliot.drain(%s)", name)):
+        name = self._ask("SELECT name FROM watchbill.nodes WHERE pid = %s AND state = 'active'", worker.process.pid)
+        if not (by_word and name and self._ask("SELECT watchbill.drain(%s)", name)):
             worker.signal(signal.SIGTERM)
             by_word = False
         self._replace(worker)
@@ -269,23 +269,23 @@ class Chaos:
     def _cancel(self) -> str:
         """Some job that waits or runs; forced now and then."""
         force = self.random.random() < 0.3
-        return self._operate("cancel", "SELECT foliot.cancel(%s, 'chaos', %s)", force)
+        return self._operate("cancel", "SELECT watchbill.cancel(%s, 'chaos', %s)", force)
 
     def _release(self) -> str:
-        return self._operate("release", "SELECT foliot.release(%s)")
+        return self._operate("release", "SELECT watchbill.release(%s)")
 
     def _lock(self) -> str:
         """An operator who begins to cancel something, goes away for a while, and then thinks better of it."""
         seconds = self.random.uniform(0.5, 6)
         told = self._keep(
-            "SELECT foliot.cancel(id, force => true) FROM foliot.jobs ORDER BY fence <> 0 DESC LIMIT 5", seconds
+            "SELECT watchbill.cancel(id, force => true) FROM watchbill.jobs ORDER BY fence <> 0 DESC LIMIT 5", seconds
         )
         return f"{told} for {seconds:.1f} s"
 
     def _remember(self) -> str:
         """A snapshot that is kept: what has ended since cannot be cleared away."""
         seconds = self.random.uniform(2, 20)
-        told = self._keep("SELECT count(*) FROM foliot.jobs", seconds, psycopg.IsolationLevel.REPEATABLE_READ)
+        told = self._keep("SELECT count(*) FROM watchbill.jobs", seconds, psycopg.IsolationLevel.REPEATABLE_READ)
         return f"{told} for {seconds:.1f} s"
 
     def _keep(self, query: str, seconds: float, isolation: psycopg.IsolationLevel | None = None) -> str:
@@ -306,13 +306,13 @@ class Chaos:
         """A type or a queue, for a while."""
         what = self.random.choice(["type => 'quick'", "type => 'write_async'", "queue => 'default'"])
         seconds = self.random.uniform(0.2, 2)
-        self._ask(f"SELECT foliot.pause({what})")
-        self._in(seconds, lambda: until(lambda: self._ask(f"SELECT foliot.resume({what})") is not None, patience=60))
+        self._ask(f"SELECT watchbill.pause({what})")
+        self._in(seconds, lambda: until(lambda: self._ask(f"SELECT watchbill.resume({what})") is not None, patience=60))
         return f"{what} for {seconds:.1f} s"
 
     def _operate(self, verb: str, query: str, *more: Any) -> str:
         job_id = self._ask(
-            "SELECT id FROM foliot.jobs WHERE type <> 'external' ORDER BY fence <> 0 DESC, random() LIMIT 1"
+            "SELECT id FROM watchbill.jobs WHERE type <> 'external' ORDER BY fence <> 0 DESC, random() LIMIT 1"
         )
         if job_id is None:
             return "nothing"
@@ -364,15 +364,15 @@ class Chaos:
     def _has_left(self, name: str) -> bool:
         """A signal that came before it had registered, or when it had already left, found nothing to drain."""
         (worker,) = [worker for worker in self.workers.all if worker.name == name]
-        held = "SELECT count(*) FROM foliot.nodes WHERE pid = %s AND state <> 'left'"
+        held = "SELECT count(*) FROM watchbill.nodes WHERE pid = %s AND state <> 'left'"
         return worker.process.returncode == -signal.SIGTERM and not self._ask(held, worker.process.pid)
 
     def _is_drained(self) -> bool:
         self._replace_the_dead()
-        for (job_id,) in self.server.sql("SELECT id FROM foliot.jobs WHERE type = 'long' AND NOT canceling"):
-            self.journal.write("cancel", id=job_id, answer=self._ask("SELECT foliot.cancel(%s)", job_id))
-        left = self._ask("SELECT (SELECT count(*) FROM foliot.jobs) + (SELECT count(*) FROM foliot.claims)")
-        nodes = self.server.sql("SELECT n.pid FROM foliot.nodes n JOIN foliot.beats b USING (epoch)")
+        for (job_id,) in self.server.sql("SELECT id FROM watchbill.jobs WHERE type = 'long' AND NOT canceling"):
+            self.journal.write("cancel", id=job_id, answer=self._ask("SELECT watchbill.cancel(%s)", job_id))
+        left = self._ask("SELECT (SELECT count(*) FROM watchbill.jobs) + (SELECT count(*) FROM watchbill.claims)")
+        nodes = self.server.sql("SELECT n.pid FROM watchbill.nodes n JOIN watchbill.beats b USING (epoch)")
         return left == 0 and all(Path(f"/proc/{pid}").exists() for (pid,) in nodes)
 
     def _judge(self) -> None:

@@ -94,7 +94,7 @@ class History:
             case "cancel":
                 self.cancels[record["id"]].append(Cancel(record["id"], record["at"], record["answer"]))
 
-    def read_tables(self, url: str, schema: str = "foliot") -> None:
+    def read_tables(self, url: str, schema: str = "watchbill") -> None:
         with psycopg.connect(url, row_factory=dict_row) as connection:
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             for name in TABLES:

@@ -13,20 +13,20 @@ from uuid import UUID
 import orjson
 import psycopg
 
-from foliot.app.task import Task
-from foliot.client import plans
-from foliot.client.clients import Client
-from foliot.client.runners import run
-from foliot.errors import FoliotError
-from foliot.model.ids import new_id
-from foliot.model.job import Enqueued, NewJob
-from foliot.postgres.connect import Connection
-from foliot.store.queries import queries
+from watchbill.app.task import Task
+from watchbill.client import plans
+from watchbill.client.clients import Client
+from watchbill.client.runners import run
+from watchbill.errors import WatchbillError
+from watchbill.model.ids import new_id
+from watchbill.model.job import Enqueued, NewJob
+from watchbill.postgres.connect import Connection
+from watchbill.store.queries import queries
 from tests.chaos import application
 from tests.chaos.journal import Journal
 
 KEYS = 5
-DOUBTFUL = (psycopg.Error, FoliotError, OSError)
+DOUBTFUL = (psycopg.Error, WatchbillError, OSError)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Producer(threading.Thread):
     def __init__(self, url: str, journal: Journal, seed: int, count: int, *, pace: float = 0.0) -> None:
         super().__init__(name=f"producer-{seed}", daemon=True)
         self._url, self._journal, self._random, self._count, self._pace = url, journal, Random(seed), count, pace
-        self._queries = queries("foliot")
+        self._queries = queries("watchbill")
         self._client = Client(url, pool_size=2)
         self._over = threading.Event()
         self.failure: BaseException | None = None

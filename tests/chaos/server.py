@@ -12,8 +12,8 @@ from typing import Any, Self
 
 import psycopg
 
-from foliot.postgres.embedded import Binaries, EmbeddedServer, supervisor
-from foliot.postgres.migrate import Source, migrate
+from watchbill.postgres.embedded import Binaries, EmbeddedServer, supervisor
+from watchbill.postgres.migrate import Source, migrate
 from tests.servers import _place
 from tests.waiting import until
 
@@ -22,16 +22,16 @@ EFFECTS = "CREATE TABLE IF NOT EXISTS effects (n bigint GENERATED ALWAYS AS IDEN
 
 
 class ChaosServer:
-    """With Foliot's schema and the table `effects` in its database."""
+    """With Watchbill's schema and the table `effects` in its database."""
 
     def __init__(self, binaries: Binaries) -> None:
         self._binaries = binaries
-        self.directory = Path(tempfile.mkdtemp(prefix="foliot-chaos-", dir=_place()))
+        self.directory = Path(tempfile.mkdtemp(prefix="watchbill-chaos-", dir=_place()))
         self.directory.chmod(0o755)  # as root the server runs as another user, who must be able to come in
         self._hold = self._acquire()
 
     def __enter__(self) -> Self:
-        migrate(self.url, "foliot", Source.of_package("foliot.store"))
+        migrate(self.url, "watchbill", Source.of_package("watchbill.store"))
         self.sql(EFFECTS)
         return self
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from foliot.postgres.embedded import Binaries
+from watchbill.postgres.embedded import Binaries
 from tests.chaos.__main__ import draw_plan
 from tests.chaos.harness import Chaos, Plan, seed_of_environment
 from tests.servers import find_servers

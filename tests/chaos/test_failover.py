@@ -17,11 +17,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from foliot.postgres.embedded import Binaries, supervisor
-from foliot.postgres.embedded.account import server_account
-from foliot.postgres.embedded.binaries_copy import programs_for
-from foliot.postgres.embedded.home import find_home
-from foliot.postgres.embedded.launch import Launch, start_watcher
+from watchbill.postgres.embedded import Binaries, supervisor
+from watchbill.postgres.embedded.account import server_account
+from watchbill.postgres.embedded.binaries_copy import programs_for
+from watchbill.postgres.embedded.home import find_home
+from watchbill.postgres.embedded.launch import Launch, start_watcher
 from tests.chaos import journal
 from tests.chaos.checker import check
 from tests.chaos.harness import SETTINGS, seed_of_environment
@@ -40,7 +40,7 @@ class Standby:
 
     def __init__(self, primary: ChaosServer, binaries: Binaries) -> None:
         self._binaries = binaries
-        self.directory = Path(tempfile.mkdtemp(prefix="foliot-chaos-", dir=_place()))
+        self.directory = Path(tempfile.mkdtemp(prefix="watchbill-chaos-", dir=_place()))
         self.directory.chmod(0o755)
         self._home = find_home(self.directory)
         self._home.make()
@@ -108,10 +108,10 @@ def test_when_the_standby_takes_over_work_goes_on_and_nothing_is_lost(
     primary: ChaosServer, standby: Standby, workers: Workers, tmp_path: Path
 ) -> None:
     there = f"{primary.socket.parent},{standby.url.partition('host=')[2].partition('&')[0]}"
-    url = f"postgresql://postgres@/foliot?host={there}&port=5432,5432&target_session_attrs=read-write"
+    url = f"postgresql://postgres@/watchbill?host={there}&port=5432,5432&target_session_attrs=read-write"
     running = [workers.start(url), workers.start(url, "--processes", "2")]
     producer = Producer(url, journal.Journal(tmp_path), seed_of_environment(), JOBS, pace=0.02)
-    until(lambda: primary.sql("SELECT count(*) FROM foliot.nodes") == [(3,)])
+    until(lambda: primary.sql("SELECT count(*) FROM watchbill.nodes") == [(3,)])
     producer.start()
     until(lambda: _ends(tmp_path) > JOBS / 4)
     primary.stop(signal.SIGQUIT)
@@ -137,7 +137,7 @@ def _ends(directory: Path) -> int:
 def _left(url: str, records: journal.Journal) -> Any:
     """What only ends when it is canceled is canceled."""
     with psycopg.connect(url, autocommit=True) as connection:
-        for (job,) in connection.execute("SELECT id FROM foliot.jobs WHERE type = 'long' AND NOT canceling").fetchall():
-            ((answer,),) = connection.execute("SELECT foliot.cancel(%s)", (job,)).fetchall()
+        for (job,) in connection.execute("SELECT id FROM watchbill.jobs WHERE type = 'long' AND NOT canceling").fetchall():
+            ((answer,),) = connection.execute("SELECT watchbill.cancel(%s)", (job,)).fetchall()
             records.write("cancel", id=job, answer=answer)
-        return connection.execute("SELECT FROM foliot.jobs UNION ALL SELECT FROM foliot.claims").rowcount
+        return connection.execute("SELECT FROM watchbill.jobs UNION ALL SELECT FROM watchbill.claims").rowcount

@@ -10,9 +10,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from foliot.client import plans
-from foliot.client.clients import Client
-from foliot.model.ids import new_id
+from watchbill.client import plans
+from watchbill.client.clients import Client
+from watchbill.model.ids import new_id
 from tests.chaos import application, journal
 from tests.chaos.checker import check
 from tests.chaos.history import History
@@ -66,6 +66,6 @@ def _enqueue(url: str, records: journal.Journal) -> None:
 def _left(url: str) -> int:
     with psycopg.connect(url, autocommit=True) as connection:
         (row,) = connection.execute(
-            "SELECT (SELECT count(*) FROM foliot.jobs) + (SELECT count(*) FROM foliot.claims)"
+            "SELECT (SELECT count(*) FROM watchbill.jobs) + (SELECT count(*) FROM watchbill.claims)"
         ).fetchall()
         return int(row[0])

@@ -13,9 +13,9 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from foliot.client import plans
-from foliot.client.clients import Client
-from foliot.model.ids import new_id
+from watchbill.client import plans
+from watchbill.client.clients import Client
+from watchbill.model.ids import new_id
 from tests.chaos import application, journal
 from tests.chaos.checker import check
 from tests.chaos.history import History
@@ -26,7 +26,7 @@ from tests.waiting import until
 SETTINGS = {"lease": "1", "poll_interval": "20ms", "poll_max_interval": "100ms", "concurrency": "2"}
 CHECK = "AND j.fence = i.fence"
 DEFINITION = """SELECT pg_get_functiondef(oid) FROM pg_proc
-    WHERE proname = %s AND pronamespace = 'foliot'::regnamespace"""
+    WHERE proname = %s AND pronamespace = 'watchbill'::regnamespace"""
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def _tell_the_story(url: str, workers: Workers, how: str) -> History:
         workers.start(url)
     else:
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("SELECT foliot.release(%s)", (job,))
+            connection.execute("SELECT watchbill.release(%s)", (job,))
     until(lambda: _count(directory, "start") == 2)
     first.thaw()
     return _end_of_the_story(url, workers)
@@ -66,21 +66,21 @@ def _tell_it_without_heartbeats(url: str, workers: Workers) -> History:
     records = journal.Journal(workers.journal)
     job = _enqueue(url, records)
     with psycopg.connect(url, autocommit=True) as connection:
-        ((epoch,),) = connection.execute("SELECT foliot.register('by hand', lease => '10 minutes')").fetchall()
+        ((epoch,),) = connection.execute("SELECT watchbill.register('by hand', lease => '10 minutes')").fetchall()
         claimed = connection.execute(
-            "SELECT fence, run, attempt, type FROM foliot.claim(%s, '{default}', 1)", (epoch,)
+            "SELECT fence, run, attempt, type FROM watchbill.claim(%s, '{default}', 1)", (epoch,)
         ).fetchall()
         ((fence, run, attempt, type_),) = claimed
         told = {"id": str(job), "type": type_, "run": run, "attempt": attempt + 1, "fence": fence}
         records.write("start", **told)
-        connection.execute("SELECT foliot.release(%s)", (job,))
+        connection.execute("SELECT watchbill.release(%s)", (job,))
         workers.start(url)
         until(lambda: _count(workers.journal, "start") == 2)
         records.write("end", how="returned", **told)
         connection.execute(
-            "SELECT * FROM foliot.settle(%s, ARRAY[%s]::uuid[], ARRAY[%s]::bigint[])", (epoch, job, fence)
+            "SELECT * FROM watchbill.settle(%s, ARRAY[%s]::uuid[], ARRAY[%s]::bigint[])", (epoch, job, fence)
         )
-        connection.execute("SELECT foliot.leave(%s)", (epoch,))
+        connection.execute("SELECT watchbill.leave(%s)", (epoch,))
     return _end_of_the_story(url, workers)
 
 
@@ -113,7 +113,7 @@ def _count(directory: Path, what: str) -> int:
 
 def _finished(url: str) -> bool:
     with psycopg.connect(url) as connection:
-        return connection.execute("SELECT FROM foliot.finished_jobs").rowcount == 1
+        return connection.execute("SELECT FROM watchbill.finished_jobs").rowcount == 1
 
 
 @pytest.mark.parametrize("how", ["freeze", "release"])

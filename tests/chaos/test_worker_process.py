@@ -1,4 +1,4 @@
-"""`foliot worker` as a process: its signals, its supervisor, its children, and a server that goes away."""
+"""`watchbill worker` as a process: its signals, its supervisor, its children, and a server that goes away."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from foliot import App, Retry
-from foliot.postgres.embedded import Binaries
+from watchbill import App, Retry
+from watchbill.postgres.embedded import Binaries
 from tests.chaos import handlers
 from tests.chaos.server import ChaosServer
 from tests.chaos.workers import Worker, Workers
@@ -24,13 +24,13 @@ from tests.waiting import until
 SETTINGS = {"lease": "2", "drain_timeout": "30", "poll_interval": "20ms", "poll_max_interval": "100ms"}
 KINDS = ("hold", "hold_thread", "hold_process")
 WEDGED = 70
-ENQUEUE = """SELECT foliot.enqueue(%s, %s, id => %s, max_attempts => %s, timeout => make_interval(secs => %s),
+ENQUEUE = """SELECT watchbill.enqueue(%s, %s, id => %s, max_attempts => %s, timeout => make_interval(secs => %s),
     retry => %s)"""
 
 LISTENERS = """SELECT count(*) FROM pg_stat_activity
-    WHERE application_name = 'foliot listener' AND datname = current_database()"""
+    WHERE application_name = 'watchbill listener' AND datname = current_database()"""
 PORTERS = """SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory' AND granted
-    AND application_name = 'foliot listener' AND datname = current_database()"""
+    AND application_name = 'watchbill listener' AND datname = current_database()"""
 
 
 class Ward:
@@ -71,16 +71,16 @@ class Ward:
             return cursor.fetchall() if cursor.description else []
 
     def job(self, job: str, columns: str = "state, attempt, lost") -> tuple[Any, ...]:
-        return self.sql(f"SELECT {columns} FROM foliot.job WHERE id = %s", job)[0]
+        return self.sql(f"SELECT {columns} FROM watchbill.job WHERE id = %s", job)[0]
 
     def until_state(self, job: str, state: str = "succeeded") -> None:
         until(lambda: self.job(job, "state") == (state,), patience=60)
 
     def nodes(self) -> list[str]:
-        return [state for (state,) in self.sql("SELECT state FROM foliot.nodes ORDER BY epoch")]
+        return [state for (state,) in self.sql("SELECT state FROM watchbill.nodes ORDER BY epoch")]
 
     def outcomes(self, job: str) -> list[str]:
-        return [row[0] for row in self.sql("SELECT outcome FROM foliot.attempts WHERE job_id = %s ORDER BY run", job)]
+        return [row[0] for row in self.sql("SELECT outcome FROM watchbill.attempts WHERE job_id = %s ORDER BY run", job)]
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_sigterm_lets_the_running_job_finish_and_gives_back_the_rest(ward: Ward)
     assert {ward.job(job) for job in running} == {("succeeded", 1, 0)}
     assert [ward.job(job) for job in waiting] == [("queued", 0, 0)] * 3
     assert ward.nodes() == ["left"]
-    assert ward.sql("SELECT count(*) FROM foliot.claims") == [(0,)]
+    assert ward.sql("SELECT count(*) FROM watchbill.claims") == [(0,)]
 
 
 def test_a_second_sigterm_stops_at_once_and_releases(ward: Ward) -> None:
@@ -241,7 +241,7 @@ def test_a_terminal_that_is_closed_drains(ward: Ward) -> None:
 def test_several_processes_with_one_name_are_told_apart(ward: Ward) -> None:
     worker = ward.start("--processes", "2", "--name", "mine")
     until(lambda: len(ward.nodes()) == 2)
-    assert ward.sql("SELECT name FROM foliot.nodes ORDER BY name") == [("mine/1",), ("mine/2",)]
+    assert ward.sql("SELECT name FROM watchbill.nodes ORDER BY name") == [("mine/1",), ("mine/2",)]
     worker.signal(signal.SIGTERM)
     assert worker.process.wait(60) == 0, worker.text()
 
@@ -249,7 +249,7 @@ def test_several_processes_with_one_name_are_told_apart(ward: Ward) -> None:
 def test_an_operators_drain_ends_the_process(ward: Ward) -> None:
     worker, job = ward.start(node_name="mine"), ward.enqueue("nothing")
     ward.until_state(job)
-    assert ward.sql("SELECT foliot.drain('mine')") == [(True,)]
+    assert ward.sql("SELECT watchbill.drain('mine')") == [(True,)]
     assert worker.process.wait(60) == 0, worker.text()
     assert ward.nodes() == ["left"]
 
@@ -296,7 +296,7 @@ def test_several_processes_hear_through_one_connection_and_end_together(ward: Wa
 def test_a_killed_process_is_replaced(ward: Ward) -> None:
     supervisor = ward.start("--processes", "2")
     until(lambda: ward.nodes() == ["active", "active"])
-    ((pid,),) = ward.sql("SELECT pid FROM foliot.nodes ORDER BY epoch LIMIT 1")
+    ((pid,),) = ward.sql("SELECT pid FROM watchbill.nodes ORDER BY epoch LIMIT 1")
     os.kill(pid, signal.SIGKILL)
     until(lambda: ward.nodes() == ["lost", "active", "active"], patience=60)
     supervisor.signal(signal.SIGTERM)
@@ -330,8 +330,8 @@ def test_a_process_is_replaced_beyond_so_much_memory(ward: Ward) -> None:
 def test_one_process_that_was_drained_leaves_the_others_watched(ward: Ward) -> None:
     supervisor = ward.start("--processes", "2")
     until(lambda: ward.nodes() == ["active", "active"])
-    (first, _), (_, second) = ward.sql("SELECT name, pid FROM foliot.nodes ORDER BY epoch")
-    ward.sql("SELECT foliot.drain(%s)", first)
+    (first, _), (_, second) = ward.sql("SELECT name, pid FROM watchbill.nodes ORDER BY epoch")
+    ward.sql("SELECT watchbill.drain(%s)", first)
     until(lambda: ward.nodes() == ["left", "active"])
     os.kill(second, signal.SIGKILL)
     until(lambda: ward.nodes() == ["left", "lost", "active"], patience=60)
@@ -342,7 +342,7 @@ def test_one_process_that_was_drained_leaves_the_others_watched(ward: Ward) -> N
 def test_a_killed_supervisor_leaves_no_worker_behind(ward: Ward) -> None:
     supervisor = ward.start("--processes", "2")
     until(lambda: ward.nodes() == ["active", "active"])
-    pids = [pid for (pid,) in ward.sql("SELECT pid FROM foliot.nodes")]
+    pids = [pid for (pid,) in ward.sql("SELECT pid FROM watchbill.nodes")]
     supervisor.kill()
     until(lambda: not any(_alive(pid) for pid in pids), patience=60)
     assert ward.nodes() == ["left", "left"]

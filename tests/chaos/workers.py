@@ -32,8 +32,8 @@ def _die_with_the_tests() -> None:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Nothing of the caller's own Foliot or PostgreSQL settings."""
-    foreign = ("FOLIOT_", "PG", "DATABASE_URL", "CHAOS_")
+    """Nothing of the caller's own Watchbill or PostgreSQL settings."""
+    foreign = ("WATCHBILL_", "PG", "DATABASE_URL", "CHAOS_")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     return {**inherited, "PYTHONUNBUFFERED": "1", **more}
 
@@ -75,7 +75,7 @@ class Worker:
         for path in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-                if parent == self.process.pid and b"foliot.worker.child" in (path / "cmdline").read_bytes():
+                if parent == self.process.pid and b"watchbill.worker.child" in (path / "cmdline").read_bytes():
                     found.append(int(path.name))
         return found
 
@@ -94,10 +94,10 @@ class Workers:
     all: list[Worker] = field(default_factory=list)
 
     def start(self, url: str, *words: str, handlers_url: str | None = None, **settings: str) -> Worker:
-        """`foliot worker` with `words` as further arguments and settings by name."""
-        variables = {f"FOLIOT_{name.upper()}": value for name, value in {**self.settings, **settings}.items()}
-        known = {VARIABLE: str(self.journal), URL: handlers_url or url, "FOLIOT_DATABASE_URL": url}
-        command = [sys.executable, "-m", "foliot.cli", "worker", self.application, *words]
+        """`watchbill worker` with `words` as further arguments and settings by name."""
+        variables = {f"WATCHBILL_{name.upper()}": value for name, value in {**self.settings, **settings}.items()}
+        known = {VARIABLE: str(self.journal), URL: handlers_url or url, "WATCHBILL_DATABASE_URL": url}
+        command = [sys.executable, "-m", "watchbill.cli", "worker", self.application, *words]
         worker = self._start("worker", command, environment(**known, **variables))
         worker.nodes = int(words[words.index("--processes") + 1]) if "--processes" in words else 1
         return worker
@@ -148,7 +148,7 @@ class Workers:
     def complaints(self) -> list[str]:
         """What no fault explains: tracebacks that are not those of a job, tasks whose error nobody looked at."""
         words = r"CRITICAL|never retrieved|never awaited|was destroyed|RuntimeWarning"
-        bad = re.compile(rf"^(?!.* foliot\.jobs: ).*\n(?=Traceback)|{words}", re.MULTILINE)
+        bad = re.compile(rf"^(?!.* watchbill\.jobs: ).*\n(?=Traceback)|{words}", re.MULTILINE)
         return [f"{w.name}: {found}" for w in self.all if (found := _around(bad, w.text()))]
 
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from foliot.app.task import Choices, Options
+from watchbill.app.task import Choices, Options
 
 ROOT = Path(__file__).parents[2]
 USES = Path(__file__).with_name("uses.py")

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 from uuid import UUID
 
-from foliot import (
+from watchbill import (
     App,
     AsyncConnection,
     Call,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from foliot import App, AsyncClient, Client, Job, Task
-from foliot.app.jobs import Cluster, Jobs, Queues
-from foliot.app.schedules import Schedules
+from watchbill import App, AsyncClient, Client, Job, Task
+from watchbill.app.jobs import Cluster, Jobs, Queues
+from watchbill.app.schedules import Schedules
 
 # What needs no twin: it talks to nobody.
 _QUIET = {

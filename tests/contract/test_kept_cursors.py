@@ -7,11 +7,11 @@ import asyncio
 import psycopg
 import pytest
 
-from foliot import AsyncClient, Client
-from foliot.client import plans
-from foliot.errors import FoliotError
-from foliot.model.ids import new_id
-from foliot.model.job import JobFilter, NewJob
+from watchbill import AsyncClient, Client
+from watchbill.client import plans
+from watchbill.errors import WatchbillError
+from watchbill.model.ids import new_id
+from watchbill.model.job import JobFilter, NewJob
 
 
 def jobs(count: int) -> list[NewJob]:
@@ -34,7 +34,7 @@ def test_a_statement_that_fails_leaves_a_cursor_for_the_next(schema_database: st
         client.run(plans.stats())
         with client.connection() as connection:
             kept = connection.kept_cursor
-        with pytest.raises(FoliotError):
+        with pytest.raises(WatchbillError):
             client.run(plans.enqueue(jobs(1)[0]._replace(type="")))
         assert client.run(plans.enqueue(jobs(1)[0])).created
         with client.connection() as connection:
@@ -47,10 +47,10 @@ def test_what_a_caller_left_open_goes_back_without_effect(schema_database: str) 
         job = jobs(1)[0]
         with client.connection() as connection:
             connection.execute("BEGIN")
-            connection.execute("SELECT foliot.enqueue('t', id => %s)", (job.id,))
+            connection.execute("SELECT watchbill.enqueue('t', id => %s)", (job.id,))
         with client.connection() as connection:
             assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-            assert connection.execute("SELECT FROM foliot.jobs").fetchall() == []
+            assert connection.execute("SELECT FROM watchbill.jobs").fetchall() == []
 
 
 def test_tasks_of_one_loop_share_connections_and_no_cursor(schema_database: str) -> None:

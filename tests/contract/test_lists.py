@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from foliot import App, JobFilter
+from watchbill import App, JobFilter
 
 
 def test_jobs_are_listed_by_words_or_by_a_filter(schema_database: str) -> None:

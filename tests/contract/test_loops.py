@@ -7,8 +7,8 @@ import threading
 
 import psycopg
 
-from foliot import AsyncClient
-from foliot.client import plans
+from watchbill import AsyncClient
+from watchbill.client import plans
 from tests.waiting import until
 
 

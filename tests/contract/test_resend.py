@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from foliot import App
-from foliot.client import runners
-from foliot.client.plans import Copy, Rows, Statement
-from foliot.errors import NoDatabase
+from watchbill import App
+from watchbill.client import runners
+from watchbill.client.plans import Copy, Rows, Statement
+from watchbill.errors import NoDatabase
 
 
 @pytest.fixture
@@ -53,9 +53,9 @@ def test_the_first_may_even_have_finished(app: App, schema_database: str, monkey
         if step.query == "enqueue" and not finished:
             finished.append(True)
             with psycopg.connect(schema_database, autocommit=True) as other:
-                other.execute("SELECT foliot.register('quick')")
+                other.execute("SELECT watchbill.register('quick')")
                 other.execute(
-                    "SELECT foliot.complete(c.id, c.fence) FROM foliot.claim((SELECT epoch FROM foliot.nodes)) c"
+                    "SELECT watchbill.complete(c.id, c.fence) FROM watchbill.claim((SELECT epoch FROM watchbill.nodes)) c"
                 )
             connection.close()
             raise psycopg.OperationalError("server closed the connection unexpectedly")
@@ -79,6 +79,6 @@ def test_a_bulk_is_sent_again_as_a_whole(app: App, monkeypatch: pytest.MonkeyPat
 
 def test_a_database_that_stays_away_is_an_error_at_last(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     lose_replies(monkeypatch, 100)
-    monkeypatch.setattr("foliot.client.clients.PAUSES", (0.0, 0.01))
+    monkeypatch.setattr("watchbill.client.clients.PAUSES", (0.0, 0.01))
     with pytest.raises(NoDatabase, match="closed the connection"):
         app.enqueue("t")

@@ -19,7 +19,7 @@ def blocks(page: str, language: str = "python") -> list[str]:
 
 def environment(more: Mapping[str, str]) -> dict[str, str]:
     """This one without our own variables, and more."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("FOLIOT_")} | dict(more)
+    return {name: value for name, value in os.environ.items() if not name.startswith("WATCHBILL_")} | dict(more)
 
 
 def run_program(text: str, directory: Path, more: Mapping[str, str], *, name: str = "program.py") -> str:

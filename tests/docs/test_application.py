@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psycopg
 
-from foliot.telemetry.events import EVENTS
+from watchbill.telemetry.events import EVENTS
 from tests.docs.programs import DOCS, blocks, run_program
 
 PAGE = "howto/application.md"
@@ -28,7 +28,7 @@ def test_the_program_runs(schema_database: str, tmp_path: Path) -> None:
     assert "('mail.send', 'succeeded')" in said[2]
     assert "'mail.send begins', 'mail.send ends', 'mail.send is new'" in said[3]
     with psycopg.connect(schema_database) as connection:
-        rows = connection.execute("SELECT type, created_by, result FROM foliot.job ORDER BY type").fetchall()
+        rows = connection.execute("SELECT type, created_by, result FROM watchbill.job ORDER BY type").fetchall()
     assert rows == [
         ("billing.bill", "the shop", "2.00"),
         ("mail.send", "the shop", "hello to a@b.c"),

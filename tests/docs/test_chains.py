@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "howto" / "chains.md"
 _AT_THE_END = """
 import asyncio
 from dataclasses import replace
-from foliot.app.hosting import make_node
+from watchbill.app.hosting import make_node
 start_flow.enqueue()
 node = make_node(app)
 node.plan = replace(node.plan, once=True)
@@ -32,7 +32,7 @@ def test_every_block_runs_and_every_job_ends_as_the_page_says(schema_database: s
     with psycopg.connect(schema_database, autocommit=True) as connection:
         for statement in re.findall(r"```sql\n(.*?)```", text, re.DOTALL):
             connection.execute(statement.encode())
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("FOLIOT_")}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WATCHBILL_")}
     done = subprocess.run(
         [sys.executable, "-W", "error", str(program)],
         env=environment | {"DATABASE_URL": schema_database},
@@ -43,7 +43,7 @@ def test_every_block_runs_and_every_job_ends_as_the_page_says(schema_database: s
     assert done.returncode == 0, done.stderr
     assert done.stdout == said
     with psycopg.connect(schema_database) as connection:
-        ended = connection.execute("SELECT type, state, result FROM foliot.job ORDER BY seq").fetchall()
+        ended = connection.execute("SELECT type, state, result FROM watchbill.job ORDER BY seq").fetchall()
     assert ("shop.publish", "succeeded", "Rows: 11") in ended
     assert ("shop.publish", "dead", None) in ended  # more than 100
     assert [state for task, state, _ in ended if task == "shop.tell_somebody"] == ["succeeded", "succeeded"]

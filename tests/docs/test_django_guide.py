@@ -52,7 +52,7 @@ print(letter, count.enqueue(4).id)
 class Project:
     def __init__(self, python: Path, directory: Path, server: Server, database: str) -> None:
         self.python, self.directory = str(python), directory
-        inherited = {n: v for n, v in os.environ.items() if not n.startswith(("FOLIOT_", "PYTEST", "DATABASE_URL"))}
+        inherited = {n: v for n, v in os.environ.items() if not n.startswith(("WATCHBILL_", "PYTEST", "DATABASE_URL"))}
         place = {"SITE_DATABASE": database, "SITE_HOST": server.socket_directory}
         self.environment = inherited | place | {"DJANGO_SETTINGS_MODULE": "config.settings"}
 
@@ -94,11 +94,11 @@ def test_the_guide_works_in_a_new_project(project: Project) -> None:
             file = re.match(r"# (\S+\.py)\n", text)
             assert file, f"a block does not say which file it is:\n{text}"
             project.write(file[1], text)
-    assert commands == ["pip install foliot", "python manage.py migrate", "python manage.py foliot worker"]
+    assert commands == ["pip install watchbill", "python manage.py migrate", "python manage.py watchbill worker"]
     project.run("manage.py", "makemigrations", "shop")
-    assert "Foliot: schema foliot is at version" in project.run("manage.py", "migrate")
+    assert "Watchbill: schema watchbill is at version" in project.run("manage.py", "migrate")
     letter, counted = project.run("manage.py", "shell", "--verbosity", "0", "-c", _USE).split()
-    said = project.run("manage.py", "foliot", "worker", "--once", "--lines")
+    said = project.run("manage.py", "watchbill", "worker", "--once", "--lines")
     assert said.count("succeeded") == 4, said
     assert "We have sent you tea." in said
     ask = f"""

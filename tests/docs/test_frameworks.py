@@ -66,7 +66,7 @@ def test_the_test_in_the_page_about_fastapi(database: str, tmp_path: Path) -> No
         "-q",
         "-p",
         "no:randomly",
-        "--foliot-database-url",
+        "--watchbill-database-url",
         database,
         "test_api.py",
     ]

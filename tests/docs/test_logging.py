@@ -21,7 +21,7 @@ SENTRY_DSN = "https://key@sentry.invalid/1"
 sentry_sdk.init = functools.partial(sentry_sdk.init, transport=Collected)
 """
 _AT_THE_END = """
-from foliot import Retry
+from watchbill import Retry
 
 @app.task(retry=Retry(max_attempts=3, base=0))
 async def breaks(order: int) -> None:
@@ -30,12 +30,12 @@ async def breaks(order: int) -> None:
 
 @app.task(retry=Retry(max_attempts=2, base=0), executor=None)
 def recovers() -> None:
-    from foliot import current_job
+    from watchbill import current_job
     if current_job().attempt == 1:
         raise ValueError("once")
     sentry_sdk.capture_message("reported by a handler")
 
-from foliot import JobFailed
+from watchbill import JobFailed
 
 jobs = charge.enqueue(7), recovers.enqueue(), breaks.enqueue(8)
 with app.node(poll_interval=0.01):

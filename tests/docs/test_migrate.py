@@ -102,7 +102,7 @@ assert set(moved) == {f"procrastinate-{waiting}", f"procrastinate-{later}"}, mov
 assert (moved[f"procrastinate-{waiting}"].priority, moved[f"procrastinate-{waiting}"].queue) == (5, "money")
 assert moved[f"procrastinate-{waiting}"].wait == "delayed"
 with shop.app.node(poll_interval=0.01):
-    from foliot import Job
+    from watchbill import Job
     import time
     while shop.app.jobs.get(moved[f"procrastinate-{later}"].id).state != "succeeded":
         time.sleep(0.01)
@@ -153,10 +153,10 @@ def test_their_half_runs_and_hands_over(page: str, schema_database: str, tmp_pat
 
 def test_what_the_pages_name_is_there() -> None:
     """The right-hand column: options of tasks and schedules, methods and events."""
-    from foliot import App, current_job
-    from foliot.app.rules import Rule
-    from foliot.app.task import Choices
-    from foliot.telemetry.events import EVENTS
+    from watchbill import App, current_job
+    from watchbill.app.rules import Rule
+    from watchbill.app.task import Choices
+    from watchbill.telemetry.events import EVENTS
 
     known = {
         *Choices.__annotations__,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-from foliot.payloads import PayloadStore
-from foliot.settings import Settings
+from watchbill.payloads import PayloadStore
+from watchbill.settings import Settings
 from tests.docs.programs import blocks, run_program
 
 PAGE = "howto/payloads.md"
@@ -27,7 +27,7 @@ def test_the_settings_are_settings(tmp_path: Path) -> None:
 def test_the_programs_run(schema_database: str, tmp_path: Path) -> None:
     plain, own = blocks(PAGE)
     store = tmp_path / "store"
-    variables = {"DATABASE_URL": schema_database, "FOLIOT_PAYLOAD_STORE": str(store)}
+    variables = {"DATABASE_URL": schema_database, "WATCHBILL_PAYLOAD_STORE": str(store)}
     own = own.replace("/tmp/payloads", str(tmp_path / "payloads"))
     assert run_program(plain + own + _AT_THE_END, tmp_path, variables) == "True\n"
     assert len(list(store.glob("*/*"))) == 1
@@ -35,7 +35,7 @@ def test_the_programs_run(schema_database: str, tmp_path: Path) -> None:
 
 def test_its_store_is_one_to_a_type_checker(tmp_path: Path) -> None:
     scope: dict[str, object] = {}
-    exec("from foliot import App\n" + blocks(PAGE)[1].rpartition("app =")[0], scope)
+    exec("from watchbill import App\n" + blocks(PAGE)[1].rpartition("app =")[0], scope)
     made = scope["Compressed"]
     assert isinstance(made, type)
     assert isinstance(made(tmp_path), PayloadStore)

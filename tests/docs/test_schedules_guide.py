@@ -12,18 +12,18 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.acceptance.command import Foliot
+from tests.acceptance.command import Watchbill
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "schedules.md"
 _BLOCK = re.compile(r"```(\w+)\n(?:# (\w+\.py)\n)?(.*?)```", re.DOTALL)
 
 
 @pytest.fixture
-def project(tmp_path: Path, schema_database: str) -> Foliot:
-    return Foliot(tmp_path, {"DATABASE_URL": schema_database})
+def project(tmp_path: Path, schema_database: str) -> Watchbill:
+    return Watchbill(tmp_path, {"DATABASE_URL": schema_database})
 
 
-def test_every_block_runs(project: Foliot, schema_database: str) -> None:
+def test_every_block_runs(project: Watchbill, schema_database: str) -> None:
     ran = []
     for language, file, text in _BLOCK.findall(PAGE.read_text()):
         if language == "python":
@@ -36,12 +36,12 @@ def test_every_block_runs(project: Foliot, schema_database: str) -> None:
                 ran.append(command)
     assert len(ran) > 10
     with psycopg.connect(schema_database) as connection:
-        rows = connection.execute("SELECT DISTINCT action FROM foliot.audit ORDER BY 1").fetchall()
+        rows = connection.execute("SELECT DISTINCT action FROM watchbill.audit ORDER BY 1").fetchall()
     verbs = {"add", "update", "enable", "disable", "remove", "run"}
     assert {f"{verb}_schedule" for verb in verbs} <= {action for (action,) in rows}
 
 
-def run_python(project: Foliot, file: str) -> None:
+def run_python(project: Watchbill, file: str) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", file],
         cwd=project.directory,
@@ -58,7 +58,7 @@ def commands_of(text: str) -> list[tuple[str, str]]:
     return list(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def check(project: Foliot, command: str, expected: str) -> None:
+def check(project: Watchbill, command: str, expected: str) -> None:
     """Each line that is shown is found, in its order; `...` stands for anything."""
     done = project.here(*shlex.split(command)[1:])
     said = iter(line.rstrip() for line in done.stdout.splitlines())

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from foliot import ScheduleFilter, ScheduleRecord, SlotRecord
-from foliot.app.rules import Changes
-from foliot.app.schedules import Schedules
+from watchbill import ScheduleFilter, ScheduleRecord, SlotRecord
+from watchbill.app.rules import Changes
+from watchbill.app.schedules import Schedules
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "schedules.md").read_text()
 _SECTION = re.compile(r"^#+ (.*?)\n(.*?)(?=^#|\Z)", re.MULTILINE | re.DOTALL)

@@ -293,7 +293,7 @@ def test_every_block_runs(schema_database: str) -> None:
             for statement in block.split(";\n"):
                 if statement.strip():
                     connection.execute(statement.encode())
-        outcomes = connection.execute("SELECT DISTINCT outcome FROM foliot.attempt").fetchall()
+        outcomes = connection.execute("SELECT DISTINCT outcome FROM watchbill.attempt").fetchall()
     assert {"succeeded", "failed"} <= {word for (word,) in outcomes}, "the examples did not do what they show"
 
 
@@ -304,14 +304,14 @@ def test_every_block_about_schedules_runs(schema_database: str) -> None:
             for statement in block.split(";\n"):
                 if statement.strip():
                     connection.execute(statement.encode())
-        names = connection.execute("SELECT name FROM foliot.schedule ORDER BY 1").fetchall()
+        names = connection.execute("SELECT name FROM watchbill.schedule ORDER BY 1").fetchall()
     assert names == [("nightly",), ("tidy",)], "the examples did not do what they show"
 
 
 def test_every_public_function_is_described(schema_database: str) -> None:
     with psycopg.connect(schema_database) as connection:
         names = connection.execute(
-            "SELECT DISTINCT proname FROM pg_proc WHERE pronamespace = 'foliot'::regnamespace"
+            "SELECT DISTINCT proname FROM pg_proc WHERE pronamespace = 'watchbill'::regnamespace"
         ).fetchall()
     page = PAGE.read_text() + SCHEDULES.read_text()
     missing = sorted(name for (name,) in names if name not in INTERNAL and f"{name}(" not in page)
@@ -319,6 +319,6 @@ def test_every_public_function_is_described(schema_database: str) -> None:
 
 
 def test_every_error_code_is_listed() -> None:
-    sources = Path(__file__).parents[2].joinpath("src/foliot/store/sql").glob("*.sql")
+    sources = Path(__file__).parents[2].joinpath("src/watchbill/store/sql").glob("*.sql")
     raised = {code for file in sources for code in re.findall(r"FO\d{3}", file.read_text())}
     assert raised == set(re.findall(r"FO\d{3}", PAGE.read_text()))

@@ -27,12 +27,12 @@ django.setup()
 _AFTER_EACH = """
 import psycopg as _psycopg
 with _psycopg.connect(DATABASE_URL) as _c:
-    print("counted", *_c.execute("SELECT (SELECT count(*) FROM orders), (SELECT count(*) FROM foliot.jobs)").fetchone())
+    print("counted", *_c.execute("SELECT (SELECT count(*) FROM orders), (SELECT count(*) FROM watchbill.jobs)").fetchone())
 """
 
 _AT_THE_END = """
 import asyncio
-from foliot.node import Node, plan_for
+from watchbill.node import Node, plan_for
 bill.enqueue(1)
 handlers = app.handlers()
 plan = plan_for(app.settings, DATABASE_URL, handlers, app="docs", queues=("default",))
@@ -53,7 +53,7 @@ def test_every_block_places_an_order_and_its_job(orders: str, tmp_path: Path) ->
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     program = tmp_path / "shop.py"
     program.write_text(_AFTER_EACH.join([_BEFORE, *blocks, _AT_THE_END]).replace(_AFTER_EACH, "", 1))
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("FOLIOT_")}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WATCHBILL_")}
     done = subprocess.run(
         [sys.executable, "-W", "error", str(program)],
         env=environment | {"DATABASE_URL": orders},
@@ -67,5 +67,5 @@ def test_every_block_places_an_order_and_its_job(orders: str, tmp_path: Path) ->
     assert counts == [*drivers, (1008, 1008), (1008, 1008)]
     with psycopg.connect(orders) as connection:
         assert connection.execute("SELECT item FROM orders WHERE id = 1").fetchall() == [("tea, billed",)]
-        ended = connection.execute("SELECT result FROM foliot.job WHERE type = 'shop.bill'").fetchall()
+        ended = connection.execute("SELECT result FROM watchbill.job WHERE type = 'shop.bill'").fetchall()
         assert ended == [("billed",)]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from foliot.postgres.embedded import running_url
+from watchbill.postgres.embedded import running_url
 from tests.docs.programs import DOCS, environment
 from tests.waiting import until
 
@@ -28,12 +28,12 @@ class Terminal:
     """A command that runs on, and how far its output has been read."""
 
     def __init__(self, command: str, directory: Path) -> None:
-        *variables, words = command.split(" foliot ", 1) if " foliot " in command else [command.removeprefix("foliot ")]
+        *variables, words = command.split(" watchbill ", 1) if " watchbill " in command else [command.removeprefix("watchbill ")]
         self.log = Path(tempfile.mkstemp(dir=directory, suffix=".log")[1])
         more = dict(each.split("=", 1) for each in " ".join(variables).split())
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "foliot.cli", *shlex.split(words)],
+                [sys.executable, "-m", "watchbill.cli", *shlex.split(words)],
                 cwd=directory,
                 env=environment(more),
                 stdout=log,
@@ -79,7 +79,7 @@ class Reader:
     def type(self, command: str, shown: str) -> None:
         if command.startswith(("mkdir", "pip")):  # what the test is made of
             return
-        if re.search(r"foliot (up|worker) ", command):
+        if re.search(r"watchbill (up|worker) ", command):
             self.terminals.append(Terminal(command, self.directory))
             self.terminals[-1].shows(shown)
         elif "kill -9 SECOND" in command:
@@ -92,7 +92,7 @@ class Reader:
 
     def run(self, command: str) -> subprocess.Popen[str]:
         words = shlex.split(command)
-        program = [sys.executable] if words[0] == "python" else [sys.executable, "-m", "foliot.cli"]
+        program = [sys.executable] if words[0] == "python" else [sys.executable, "-m", "watchbill.cli"]
         return subprocess.Popen(
             [*program, *words[1:]],
             cwd=self.directory,
@@ -120,7 +120,7 @@ class Reader:
 @pytest.fixture
 def reader() -> Iterator[Reader]:
     """Open to all: a server started by root runs as another user, who must get in."""
-    directory = Path(tempfile.mkdtemp(prefix="foliot-tutorial-"))
+    directory = Path(tempfile.mkdtemp(prefix="watchbill-tutorial-"))
     directory.chmod(0o755)
     (directory / "pyproject.toml").touch()
     reading = Reader(directory)

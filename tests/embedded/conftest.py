@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from foliot.postgres.embedded import EmbeddedServer, find_binaries, home, supervisor
+from watchbill.postgres.embedded import EmbeddedServer, find_binaries, home, supervisor
 from tests.embedded.holders import Holder, wait_until_free
 
 
 @pytest.fixture
 def open_directory() -> Iterator[Path]:
     """Not `tmp_path`: that is closed to all other users, so a server of root's would have to live elsewhere."""
-    directory = Path(tempfile.mkdtemp(prefix="foliot-embedded-"))
+    directory = Path(tempfile.mkdtemp(prefix="watchbill-embedded-"))
     directory.chmod(0o755)
     yield directory
     stop_servers(directory)
@@ -32,7 +32,7 @@ def stop_servers(directory: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def state(monkeypatch: pytest.MonkeyPatch, open_directory: Path) -> Path:
-    """In place of /var/lib/foliot."""
+    """In place of /var/lib/watchbill."""
     directory = open_directory / "state"
     monkeypatch.setattr(home, "STATE", directory)
     return directory
@@ -57,7 +57,7 @@ def project(bare_project: Path, furnish: Callable[[Path], None]) -> Path:
 @pytest.fixture(scope="session")
 def shelf() -> Iterator[Path]:
     """Keeps a data directory between the tests that borrow it."""
-    directory = Path(tempfile.mkdtemp(prefix="foliot-embedded-"))
+    directory = Path(tempfile.mkdtemp(prefix="watchbill-embedded-"))
     directory.chmod(0o755)
     yield directory
     shutil.rmtree(directory)
@@ -66,14 +66,14 @@ def shelf() -> Iterator[Path]:
 @pytest.fixture
 def furnish(shelf: Path, open_directory: Path) -> Iterator[Callable[[Path], None]]:
     """Gives a project the data of a server that has run before. Lent, since initdb and copies take most of a second."""
-    kept, borrowed = shelf / ".foliot" / "data", open_directory / "nowhere"
+    kept, borrowed = shelf / ".watchbill" / "data", open_directory / "nowhere"
 
     def lend(project: Path) -> None:
         nonlocal borrowed
         if not kept.exists():
             EmbeddedServer.acquire(shelf, settings={"fsync": "off"}).release()
-        (project / ".foliot").mkdir()
-        borrowed = kept.rename(project / ".foliot" / "data")
+        (project / ".watchbill").mkdir()
+        borrowed = kept.rename(project / ".watchbill" / "data")
 
     yield lend
     stop_servers(open_directory)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from foliot.postgres.embedded import EmbeddedServer
+from watchbill.postgres.embedded import EmbeddedServer
 
 
 def main(project: str, binaries: str, habit: str) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import psycopg
 
-import foliot
-from foliot.postgres.embedded import supervisor
+import watchbill
+from watchbill.postgres.embedded import supervisor
 
 TESTS = Path(__file__).parents[2]
 
@@ -81,7 +81,7 @@ class Holder:
 
 def python_path() -> str:
     """For a Python of the same version that is not the virtual environment's."""
-    return os.pathsep.join(str(Path(str(package.__file__)).parents[1]) for package in (foliot, psycopg))
+    return os.pathsep.join(str(Path(str(package.__file__)).parents[1]) for package in (watchbill, psycopg))
 
 
 def wait_until_free(lock: Path) -> None:
@@ -92,7 +92,7 @@ def wait_until_free(lock: Path) -> None:
 
 
 def server_pid(project: Path) -> int:
-    pid = supervisor.running_pid(project / ".foliot" / "data")
+    pid = supervisor.running_pid(project / ".watchbill" / "data")
     assert pid is not None
     return pid
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from foliot.errors import EmbeddedError
-from foliot.postgres.embedded import binaries, find_binaries
+from watchbill.errors import EmbeddedError
+from watchbill.postgres.embedded import binaries, find_binaries
 
 
 def install(directory: Path, version: str) -> Path:
@@ -22,7 +22,7 @@ def install(directory: Path, version: str) -> Path:
 @pytest.fixture
 def nothing_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(binaries, "_SYSTEM", (f"{tmp_path}/system/*/bin",))
-    monkeypatch.setattr(binaries, "_WHEELS", ("foliot_test_wheel", "foliot_other_wheel"))
+    monkeypatch.setattr(binaries, "_WHEELS", ("watchbill_test_wheel", "watchbill_other_wheel"))
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
 
 
@@ -42,7 +42,7 @@ def test_this_machine_has_one() -> None:
 @pytest.mark.usefixtures("nothing_installed")
 def test_wheel_comes_before_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path / "system" / "19" / "bin", "19.0")
-    make_wheel(tmp_path / "site", "foliot_test_wheel", pginstall="16.2")
+    make_wheel(tmp_path / "site", "watchbill_test_wheel", pginstall="16.2")
     monkeypatch.syspath_prepend(tmp_path / "site")
     assert (find_binaries().origin, find_binaries().version) == ("wheel", "16.2")
     assert find_binaries("system").major == 19
@@ -50,11 +50,11 @@ def test_wheel_comes_before_system(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("nothing_installed")
 def test_a_wheel_gives_its_newest_server_and_none_of_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_wheel(tmp_path / "site", "foliot_other_wheel", pginstall="16.2", pginstall18="18.4")
+    make_wheel(tmp_path / "site", "watchbill_other_wheel", pginstall="16.2", pginstall18="18.4")
     monkeypatch.syspath_prepend(tmp_path / "site")
     found = find_binaries("wheel")
     assert (found.major, found.directory.parent.name) == (18, "pginstall18")
-    assert "foliot_other_wheel" not in sys.modules
+    assert "watchbill_other_wheel" not in sys.modules
 
 
 @pytest.mark.usefixtures("nothing_installed")
@@ -64,7 +64,7 @@ def test_of_the_systems_the_newest_is_taken_and_the_too_old_never(tmp_path: Path
     assert find_binaries("system").version == "17.2"
     found, missed = binaries.search("system")
     assert [each.major for each in found] == [17, 15]
-    assert sum("Foliot needs 15 or newer" in line for line in missed) == 2
+    assert sum("Watchbill needs 15 or newer" in line for line in missed) == 2
 
 
 @pytest.mark.usefixtures("nothing_installed")
@@ -90,7 +90,7 @@ def test_a_directory_may_be_that_of_the_programs_or_the_one_above(
 def test_the_error_says_where_it_looked_and_how_to_get_one() -> None:
     with pytest.raises(EmbeddedError) as caught:
         find_binaries()
-    for word in ("wheel foliot-test-wheel: not installed", "on the PATH", "system/*/bin", "foliot[embedded]"):
+    for word in ("wheel watchbill-test-wheel: not installed", "on the PATH", "system/*/bin", "watchbill[embedded]"):
         assert word in str(caught.value)
 
 

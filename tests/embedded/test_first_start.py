@@ -9,9 +9,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from foliot.errors import EmbeddedError
-from foliot.postgres.embedded import EmbeddedServer, find_binaries
-from foliot.postgres.embedded.binaries import search
+from watchbill.errors import EmbeddedError
+from watchbill.postgres.embedded import EmbeddedServer, find_binaries
+from watchbill.postgres.embedded.binaries import search
 from tests.embedded.holders import Holder, is_quiet, server_pid
 
 FAST = {"fsync": "off"}
@@ -36,7 +36,7 @@ def test_four_simultaneous_cold_starts_end_with_one_server(hold: Callable[..., H
         holder.let_go()
     assert server_pid(bare_project) == pid
     holders[0].let_go()
-    assert is_quiet(bare_project / ".foliot")
+    assert is_quiet(bare_project / ".watchbill")
 
 
 def test_a_start_that_is_killed_during_initdb_leaves_nothing_half_made(
@@ -50,7 +50,7 @@ def test_a_start_that_is_killed_during_initdb_leaves_nothing_half_made(
     holder = hold(binaries=str(programs))
     begun.read_text()
     holder.kill()
-    home = bare_project / ".foliot"
+    home = bare_project / ".watchbill"
     assert not (home / "data").exists()
     assert [path.name.startswith("data.new-") for path in home.glob("data*")] == [True]
     go_on.write_text("\n")
@@ -65,7 +65,7 @@ def test_an_initdb_that_fails_leaves_nothing_and_says_why(
     programs = fake_initdb('echo 15 > "$data/PG_VERSION"; echo "no space left" >&2; exit 1')
     with pytest.raises(EmbeddedError, match=r"(?s)initdb failed.*no space left"):
         EmbeddedServer.acquire(bare_project, binaries=str(programs))
-    assert not list((bare_project / ".foliot").glob("data*"))
+    assert not list((bare_project / ".watchbill").glob("data*"))
 
 
 def test_a_server_that_does_not_start_is_explained_from_its_log(project: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_server_that_does_not_start_is_explained_from_its_log(project: Path) -
 
 
 def test_data_of_another_major_is_refused_and_untouched(bare_project: Path) -> None:
-    data = bare_project / ".foliot" / "data"
+    data = bare_project / ".watchbill" / "data"
     data.mkdir(parents=True, mode=0o700)
     (data / "PG_VERSION").write_text("12\n")
     if os.geteuid() == 0:
@@ -101,7 +101,7 @@ def test_data_of_each_installed_major_finds_its_own_server(bare_project: Path) -
 
 @pytest.mark.parametrize("stranger", ["README", "PG_VERSION"])
 def test_a_directory_that_is_no_data_directory_is_refused_and_untouched(bare_project: Path, stranger: str) -> None:
-    data = bare_project / ".foliot" / "data"
+    data = bare_project / ".watchbill" / "data"
     data.mkdir(parents=True)
     (data / stranger).write_text("mine")
     if os.geteuid() == 0:

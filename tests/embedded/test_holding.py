@@ -11,8 +11,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from foliot.errors import EmbeddedError
-from foliot.postgres.embedded import EmbeddedServer, running_url, supervisor
+from watchbill.errors import EmbeddedError
+from watchbill.postgres.embedded import EmbeddedServer, running_url, supervisor
 from tests.embedded.holders import Holder, is_quiet, server_pid, wait_until_free
 
 FAST = {"fsync": "off"}
@@ -27,10 +27,10 @@ def ask(url: str, question: str = "SELECT current_database()") -> object:
 def test_a_cold_start_makes_a_server_and_a_warm_one_finds_its_data(bare_project: Path) -> None:
     with EmbeddedServer.acquire(bare_project) as server:
         assert server.started
-        assert server.directory == bare_project / ".foliot"
+        assert server.directory == bare_project / ".watchbill"
         assert server.elapsed > 0
         assert str(ask(server.url, "SHOW server_version")).startswith(server.version)
-        assert ask(server.url) == "foliot"
+        assert ask(server.url) == "watchbill"
         assert ask(server.url, "SHOW fsync") == "on"
         with psycopg.connect(server.url) as connection:
             connection.execute("CREATE TABLE kept AS SELECT 42 AS answer")
@@ -51,8 +51,8 @@ def test_the_server_suits_development(project: Path) -> None:
             "lc_messages": "C",
         }.items():
             assert ask(server.url, f"SHOW {name}") == value
-    assert (project / ".foliot" / ".gitignore").read_text() == "*\n"
-    assert "ready to accept connections" in (project / ".foliot" / "server.log").read_text()
+    assert (project / ".watchbill" / ".gitignore").read_text() == "*\n"
+    assert "ready to accept connections" in (project / ".watchbill" / "server.log").read_text()
 
 
 def test_a_second_hold_joins_and_only_the_last_release_stops(project: Path) -> None:
@@ -62,10 +62,10 @@ def test_a_second_hold_joins_and_only_the_last_release_stops(project: Path) -> N
     assert first.url == second.url == running_url(project)
     first.release()
     first.release()
-    assert ask(second.url) == "foliot"
+    assert ask(second.url) == "watchbill"
     second.release()
     assert running_url(project) is None
-    assert is_quiet(project / ".foliot")
+    assert is_quiet(project / ".watchbill")
 
 
 def test_two_processes_share_a_server_and_the_last_one_stops_it(hold: Callable[..., Holder], project: Path) -> None:
@@ -74,17 +74,17 @@ def test_two_processes_share_a_server_and_the_last_one_stops_it(hold: Callable[.
     second = hold()
     assert not second.started
     first.let_go()
-    assert ask(second.url) == "foliot"
+    assert ask(second.url) == "watchbill"
     second.let_go()
-    assert is_quiet(project / ".foliot")
+    assert is_quiet(project / ".watchbill")
 
 
 def test_the_server_stops_when_its_only_holder_is_killed(hold: Callable[..., Holder], project: Path) -> None:
     holder = hold()
     assert holder.started
     holder.kill()
-    wait_until_free(project / ".foliot" / "server.lock")
-    wait_until_free(project / ".foliot" / "watcher.lock")
+    wait_until_free(project / ".watchbill" / "server.lock")
+    wait_until_free(project / ".watchbill" / "watcher.lock")
     assert running_url(project) is None
 
 
@@ -95,10 +95,10 @@ def test_a_killed_holder_takes_nothing_from_another(hold: Callable[..., Holder],
     assert not second.started
     pid = server_pid(project)
     first.kill()
-    assert ask(second.url) == "foliot"
+    assert ask(second.url) == "watchbill"
     assert server_pid(project) == pid
     second.let_go()
-    assert is_quiet(project / ".foliot")
+    assert is_quiet(project / ".watchbill")
 
 
 def test_the_next_clean_exit_stops_the_server_when_the_watcher_was_killed_too(
@@ -107,13 +107,13 @@ def test_the_next_clean_exit_stops_the_server_when_the_watcher_was_killed_too(
     holder = hold()
     assert holder.started
     os.kill(watcher_pid(project), signal.SIGKILL)
-    wait_until_free(project / ".foliot" / "watcher.lock")
+    wait_until_free(project / ".watchbill" / "watcher.lock")
     holder.kill()
     assert running_url(project) is not None
     with EmbeddedServer.acquire(project) as server:
         assert not server.started
         assert watcher_pid(project)
-    assert is_quiet(project / ".foliot")
+    assert is_quiet(project / ".watchbill")
 
 
 def watcher_pid(project: Path) -> int:
@@ -122,16 +122,16 @@ def watcher_pid(project: Path) -> int:
             words = (process / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if os.fsencode(supervisor.__file__) in words and os.fsencode(project / ".foliot") in words:
+        if os.fsencode(supervisor.__file__) in words and os.fsencode(project / ".watchbill") in words:
             return int(process.name)
     raise AssertionError("no watcher")
 
 
 def test_a_forked_child_that_lets_go_takes_nothing_from_its_parent(hold: Callable[..., Holder], project: Path) -> None:
     holder = hold(habit="forks")
-    assert ask(holder.url) == "foliot"
+    assert ask(holder.url) == "watchbill"
     holder.let_go()
-    assert is_quiet(project / ".foliot")
+    assert is_quiet(project / ".watchbill")
 
 
 def test_a_program_that_a_holder_started_keeps_no_server_running(hold: Callable[..., Holder], project: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_program_that_a_holder_started_keeps_no_server_running(hold: Callable[
     child = os.pidfd_open(int(holder.report["child"]))
     try:
         holder.kill()
-        wait_until_free(project / ".foliot" / "server.lock")
+        wait_until_free(project / ".watchbill" / "server.lock")
     finally:
         signal.pidfd_send_signal(child, signal.SIGKILL)
         os.close(child)
@@ -152,7 +152,7 @@ def test_an_interrupt_at_the_terminal_does_not_reach_the_server(hold: Callable[.
     assert not second.started
     pid = server_pid(project)
     first.interrupt()
-    assert ask(second.url) == "foliot"
+    assert ask(second.url) == "watchbill"
     assert server_pid(project) == pid
     second.let_go()
 
@@ -168,14 +168,14 @@ def test_a_home_that_was_deleted_can_be_let_go(project: Path) -> None:
 
 def test_a_dropped_database_is_made_again(project: Path) -> None:
     with EmbeddedServer.acquire(project, settings=FAST) as server:
-        with psycopg.connect(server.url.replace("/foliot?", "/postgres?"), autocommit=True) as connection:
-            connection.execute("DROP DATABASE foliot")
+        with psycopg.connect(server.url.replace("/watchbill?", "/postgres?"), autocommit=True) as connection:
+            connection.execute("DROP DATABASE watchbill")
         with EmbeddedServer.acquire(project) as again:
-            assert ask(again.url) == "foliot"
+            assert ask(again.url) == "watchbill"
 
 
 @pytest.mark.parametrize("name", ["listen_addresses", "port", "unix_socket_directories"])
 def test_no_setting_opens_the_server(bare_project: Path, name: str) -> None:
     with pytest.raises(EmbeddedError, match=f"{name} cannot be set"):
         EmbeddedServer.acquire(bare_project, settings={name: "*"})
-    assert not (bare_project / ".foliot").exists()
+    assert not (bare_project / ".watchbill").exists()

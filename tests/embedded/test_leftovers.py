@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from foliot.postgres.checks.machine import check_leftovers
-from foliot.postgres.embedded import home, supervisor
-from foliot.postgres.embedded.leftovers import delete_temporary
+from watchbill.postgres.checks.machine import check_leftovers
+from watchbill.postgres.embedded import home, supervisor
+from watchbill.postgres.embedded.leftovers import delete_temporary
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root has a state directory")
 
@@ -25,9 +25,9 @@ def keep_data(state: Path, name: str, project: Path) -> Path:
 
 
 def test_only_what_was_temporary_and_is_gone_is_deleted(state: Path, bare_project: Path) -> None:
-    gone = keep_data(state, "1", Path("/tmp/foliot-that-never-was"))
+    gone = keep_data(state, "1", Path("/tmp/watchbill-that-never-was"))
     there = keep_data(state, "2", bare_project)
-    unmounted = keep_data(state, "3", Path("/mnt/foliot-that-never-was"))
+    unmounted = keep_data(state, "3", Path("/mnt/watchbill-that-never-was"))
     (state / "binaries").mkdir()
     delete_temporary()
     assert not gone.exists()
@@ -37,7 +37,7 @@ def test_only_what_was_temporary_and_is_gone_is_deleted(state: Path, bare_projec
 
 
 def test_what_somebody_holds_stays(state: Path) -> None:
-    held = keep_data(state, "1", Path("/tmp/foliot-that-never-was"))
+    held = keep_data(state, "1", Path("/tmp/watchbill-that-never-was"))
     hold = supervisor.hold(held)
     delete_temporary()
     assert held.exists()

@@ -12,8 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg
 import pytest
 
-from foliot.errors import EmbeddedError
-from foliot.postgres.embedded import EmbeddedServer, running_url, supervisor
+from watchbill.errors import EmbeddedError
+from watchbill.postgres.embedded import EmbeddedServer, running_url, supervisor
 from tests.embedded.holders import Holder, server_pid, wait_until_free
 
 FAST = {"fsync": "off"}
@@ -41,7 +41,7 @@ def test_a_path_too_long_for_a_socket_gets_a_short_private_one(deep: Path) -> No
         with psycopg.connect(server.url) as connection:
             connection.execute("SELECT 1")
     assert not sockets.exists()
-    assert not (deep / ".foliot" / "socket-directory").exists()
+    assert not (deep / ".watchbill" / "socket-directory").exists()
 
 
 def test_a_short_directory_that_a_crash_left_is_removed_at_the_next_start(
@@ -50,7 +50,7 @@ def test_a_short_directory_that_a_crash_left_is_removed_at_the_next_start(
     holder = hold(deep)
     left = socket_directory(holder.url)
     os.kill(server_pid(deep), signal.SIGKILL)
-    wait_until_free(deep / ".foliot" / "server.lock")
+    wait_until_free(deep / ".watchbill" / "server.lock")
     assert list(left.iterdir())
     with EmbeddedServer.acquire(deep, settings=FAST) as server:
         assert socket_directory(server.url) != left
@@ -64,7 +64,7 @@ def test_odd_names_are_just_names(bare_project: Path, furnish: Callable[[Path], 
     furnish(odd)
     with EmbeddedServer.acquire(odd, settings=FAST) as server, psycopg.connect(server.url) as connection:
         connection.execute("SELECT 1")
-        assert supervisor.running_pid(odd / ".foliot" / "data")
+        assert supervisor.running_pid(odd / ".watchbill" / "data")
         assert running_url(odd) == server.url
 
 
@@ -96,14 +96,14 @@ def test_a_project_that_is_not_there_is_an_error(bare_project: Path) -> None:
 
 
 def test_a_place_that_cannot_be_written_is_an_error(bare_project: Path) -> None:
-    (bare_project / ".foliot").touch()
+    (bare_project / ".watchbill").touch()
     with pytest.raises(EmbeddedError, match="cannot be used") as caught:
         EmbeddedServer.acquire(bare_project)
-    assert "in FOLIOT_DATABASE_URL" in str(caught.value)
+    assert "in WATCHBILL_DATABASE_URL" in str(caught.value)
 
 
 def test_a_copied_project_is_told_that_its_data_is_elsewhere(bare_project: Path, state: Path) -> None:
-    directory = bare_project / ".foliot"
+    directory = bare_project / ".watchbill"
     directory.mkdir()
     (directory / "state-directory").write_text(str(state / "0123456789abcdef"))
     with pytest.raises(EmbeddedError, match="If the project was moved: mv"):

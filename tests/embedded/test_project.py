@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from foliot.postgres.embedded import find_project
+from watchbill.postgres.embedded import find_project
 
 
 @pytest.mark.parametrize("mark", ["pyproject.toml", ".git"])

@@ -13,8 +13,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from foliot.postgres.embedded import EmbeddedServer, running_url, supervisor
-from foliot.postgres.embedded.account import server_account
+from watchbill.postgres.embedded import EmbeddedServer, running_url, supervisor
+from watchbill.postgres.embedded.account import server_account
 from tests.embedded.holders import Holder, is_quiet, server_pid, wait_until_free
 from tests.waiting import until
 
@@ -24,7 +24,7 @@ FAST = {"fsync": "off"}
 @pytest.fixture
 def stranger(project: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process of the server's user, which PostgreSQL itself would take for the server that the file names."""
-    account = server_account(project / ".foliot" / "data")
+    account = server_account(project / ".watchbill" / "data")
     process = subprocess.Popen(["sleep", "600"], user=account.uid if account.is_lent else None)
     yield process
     process.kill()
@@ -33,7 +33,7 @@ def stranger(project: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 def kill_server(project: Path) -> None:
     os.kill(server_pid(project), signal.SIGKILL)
-    wait_until_free(project / ".foliot" / "server.lock")
+    wait_until_free(project / ".watchbill" / "server.lock")
 
 
 def restart(data: Path) -> None:
@@ -59,7 +59,7 @@ def test_data_survives_a_kill_of_the_server(project: Path) -> None:
 def test_a_server_that_is_killed_can_be_let_go(project: Path) -> None:
     with EmbeddedServer.acquire(project, settings=FAST):
         kill_server(project)
-    assert is_quiet(project / ".foliot")
+    assert is_quiet(project / ".watchbill")
 
 
 def test_a_server_that_was_restarted_by_hand_is_still_ours(project: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_server_that_was_restarted_by_hand_is_still_ours(project: Path) -> Non
 
 def test_a_number_that_went_to_another_process_is_no_server(project: Path, stranger: subprocess.Popen[bytes]) -> None:
     """Both files in which PostgreSQL keeps its number name a stranger after a crash; it is left alone."""
-    home = project / ".foliot"
+    home = project / ".watchbill"
     with EmbeddedServer.acquire(project, settings=FAST):
         stale = (home / "data" / "postmaster.pid").read_text().replace(str(server_pid(project)), str(stranger.pid), 1)
         kill_server(project)
@@ -89,7 +89,7 @@ def test_a_number_that_went_to_another_process_is_no_server(project: Path, stran
 
 def test_a_release_signals_no_stranger(project: Path, stranger: subprocess.Popen[bytes]) -> None:
     with EmbeddedServer.acquire(project, settings=FAST):
-        record = project / ".foliot" / "data" / "postmaster.pid"
+        record = project / ".watchbill" / "data" / "postmaster.pid"
         stale = record.read_text().replace(str(server_pid(project)), str(stranger.pid), 1)
         kill_server(project)
         record.write_text(stale)
@@ -99,10 +99,10 @@ def test_a_release_signals_no_stranger(project: Path, stranger: subprocess.Popen
 def test_the_server_of_another_project_is_not_ours(project: Path, open_directory: Path) -> None:
     other = open_directory / "other"
     other.mkdir()
-    data = other / ".foliot" / "data"
+    data = other / ".watchbill" / "data"
     data.mkdir(parents=True)
     with EmbeddedServer.acquire(project, settings=FAST):
-        shutil.copy(project / ".foliot" / "data" / "postmaster.pid", data)
+        shutil.copy(project / ".watchbill" / "data" / "postmaster.pid", data)
         assert supervisor.recorded_pid(data) == server_pid(project)
         assert supervisor.running_pid(data) is None
         assert not supervisor.signal_server(data, signal.SIGINT)
@@ -131,4 +131,4 @@ def test_root_in_a_container_may_not_look_into_processes_and_still_finds_the_ser
     holder = hold(prefix=(setpriv, "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"))
     assert holder.started
     holder.let_go()
-    assert is_quiet(project / ".foliot")
+    assert is_quiet(project / ".watchbill")

@@ -14,8 +14,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from foliot.errors import EmbeddedError
-from foliot.postgres.embedded import EmbeddedServer, find_binaries, running_url, supervisor
+from watchbill.errors import EmbeddedError
+from watchbill.postgres.embedded import EmbeddedServer, find_binaries, running_url, supervisor
 from tests.embedded.holders import TESTS, Holder, is_quiet, python_path, server_pid
 
 FAST = {"fsync": "off"}
@@ -31,7 +31,7 @@ def python_for(user: str) -> str:
     for python in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
         try:
             done = subprocess.run(
-                [python, "-c", "import psycopg, foliot, tests.embedded.holder"],
+                [python, "-c", "import psycopg, watchbill, tests.embedded.holder"],
                 cwd=TESTS,
                 env={"PYTHONPATH": python_path()},
                 user=user,
@@ -41,7 +41,7 @@ def python_for(user: str) -> str:
             continue
         if done.returncode == 0:
             return python
-    pytest.skip(f"the user {user} can run no Python that has psycopg and Foliot")
+    pytest.skip(f"the user {user} can run no Python that has psycopg and Watchbill")
 
 
 def test_what_is_private_is_private(project: Path) -> None:
@@ -65,7 +65,7 @@ def test_another_user_is_refused(project: Path) -> None:
 
 
 def owner(project: Path) -> int:
-    return (project / ".foliot" / "data").stat().st_uid
+    return (project / ".watchbill" / "data").stat().st_uid
 
 
 def can_connect(address: Path, user: int) -> bool:
@@ -84,7 +84,7 @@ def test_root_runs_the_server_as_another_user_and_changes_no_directory_but_its_o
     with EmbeddedServer.acquire(project, settings=FAST):
         assert Path("/proc", str(server_pid(project))).stat().st_uid == owner(project) != 0
     assert (project.stat().st_uid, mode(project), project.parent.stat().st_uid, mode(project.parent)) == before
-    assert project.joinpath(".foliot").stat().st_uid == 0
+    assert project.joinpath(".watchbill").stat().st_uid == 0
 
 
 @needs_root
@@ -94,7 +94,7 @@ def test_under_a_closed_home_the_server_lives_in_the_state_directory(bare_projec
     programs = closed_wheel(bare_project)
     for _ in range(2):
         with EmbeddedServer.acquire(bare_project, binaries=str(programs), settings=FAST) as server:
-            home = Path((bare_project / ".foliot" / "state-directory").read_text())
+            home = Path((bare_project / ".watchbill" / "state-directory").read_text())
             assert home.parent == state
             assert (home / "project").read_text() == str(bare_project)
             assert running_url(bare_project) == server.url
@@ -133,20 +133,20 @@ def test_an_ordinary_user_runs_the_server_as_himself(hold: Callable[..., Holder]
     assert holder.started
     assert owner(bare_project) == pwd.getpwnam("nobody").pw_uid
     holder.let_go()
-    assert is_quiet(bare_project / ".foliot")
+    assert is_quiet(bare_project / ".watchbill")
 
 
 @needs_root
 def test_the_home_of_another_user_is_refused(bare_project: Path) -> None:
-    (bare_project / ".foliot").mkdir()
-    os.chown(bare_project / ".foliot", 65534, -1)
+    (bare_project / ".watchbill").mkdir()
+    os.chown(bare_project / ".watchbill", 65534, -1)
     with pytest.raises(EmbeddedError, match="belongs to another user"):
         EmbeddedServer.acquire(bare_project)
 
 
 @needs_root
 def test_data_that_belongs_to_root_is_refused(bare_project: Path) -> None:
-    (bare_project / ".foliot" / "data").mkdir(parents=True)
-    (bare_project / ".foliot" / "data" / "PG_VERSION").write_text(f"{find_binaries().major}\n")
+    (bare_project / ".watchbill" / "data").mkdir(parents=True)
+    (bare_project / ".watchbill" / "data" / "PG_VERSION").write_text(f"{find_binaries().major}\n")
     with pytest.raises(EmbeddedError, match="belongs to root"):
         EmbeddedServer.acquire(bare_project)

@@ -28,7 +28,7 @@ class Project:
 
     def __init__(self, python: Path, server: Server, database: str, home: Path) -> None:
         self.python, self.url = str(python), server.url(database)
-        inherited = {n: v for n, v in os.environ.items() if not n.startswith(("FOLIOT_", "PG", "DATABASE_URL"))}
+        inherited = {n: v for n, v in os.environ.items() if not n.startswith(("WATCHBILL_", "PG", "DATABASE_URL"))}
         place = {"PGDATABASE": database, "PGUSER": "postgres", "PGHOST": server.socket_directory, "HOME": str(home)}
         self.environment = inherited | place
 
@@ -45,14 +45,14 @@ class Project:
 
     def all_done(self) -> bool:
         """An order is shipped a moment before its job has ended."""
-        return self.sql("SELECT count(*) FROM foliot.job WHERE state <> 'succeeded'") == [(0,)]
+        return self.sql("SELECT count(*) FROM watchbill.job WHERE state <> 'succeeded'") == [(0,)]
 
 
 @contextmanager
 def made(python: Path, server: Server, home: Path) -> Iterator[Project]:
     name = server.create_database()
     project = Project(python, server, name, home)
-    assert "Foliot: schema foliot is at version" in project.manage("migrate")
+    assert "Watchbill: schema watchbill is at version" in project.manage("migrate")
     yield project
     server.drop_database(name)
 
@@ -84,12 +84,12 @@ def test_four_web_processes_with_nodes_ship_each_order_once(project: Project) ->
         until(project.all_done, PATIENCE)
         status, told = web("GET", "/orders/1/")
         assert (status, told) == (200, {"order": 1, "state": "shipped", "job": "succeeded", "attempt": 1})
-        until(lambda: project.sql("SELECT count(*) FROM foliot.nodes WHERE state = 'active'") == [(4,)], PATIENCE)
+        until(lambda: project.sql("SELECT count(*) FROM watchbill.nodes WHERE state = 'active'") == [(4,)], PATIENCE)
     assert project.sql("SELECT count(*), count(DISTINCT order_id) FROM shop_shipment") == [(20, 20)]
-    assert project.sql("SELECT count(*) FROM foliot.job") == [(20,)], (
+    assert project.sql("SELECT count(*) FROM watchbill.job") == [(20,)], (
         "the order that was rolled back took its job along"
     )
-    assert project.sql("SELECT DISTINCT state FROM foliot.nodes") == [("left",)]
+    assert project.sql("SELECT DISTINCT state FROM watchbill.nodes") == [("left",)]
 
 
 @pytest.mark.long  # tests/docs/test_django_guide.py runs a worker on Django 6 each time
@@ -99,8 +99,8 @@ def test_a_worker_of_its_own_runs_what_the_web_has_enqueued(newest: Project) -> 
         place_orders(web, 3)
         status, told = web("POST", "/subscribe/", {"address": "ada@example.org"})
         assert (status, told["status"]) == (201, "READY")
-        assert newest.sql("SELECT count(*) FROM foliot.jobs") == [(4,)]
-        said = newest.manage("foliot", "worker", "--once", "--lines")
+        assert newest.sql("SELECT count(*) FROM watchbill.jobs") == [(4,)]
+        said = newest.manage("watchbill", "worker", "--once", "--lines")
         assert said.count("succeeded") == 4
         assert "(from DATABASES['default'])" in said
         assert web("GET", "/orders/3/")[1]["state"] == "shipped"

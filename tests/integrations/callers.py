@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from typing import Any, ClassVar
 
-from foliot import App, Call, Job, Task
+from watchbill import App, Call, Job, Task
 
 Row = tuple[Any, ...]
 
 
 class Caller:
-    """Blocking. `connection` is what is given to Foliot."""
+    """Blocking. `connection` is what is given to Watchbill."""
 
     asynchronous: ClassVar[bool] = False
     conflict: ClassVar[type[Exception]]  # what this driver raises on a serialization failure
@@ -55,7 +55,7 @@ class Caller:
         """Of one connection."""
         raise NotImplementedError
 
-    # -- what Foliot does
+    # -- what Watchbill does
 
     def enqueue(self, task: Task[..., Any], *args: Any, **options: Any) -> Job[Any]:
         return task.using(connection=self.connection, **options).enqueue(*args)

@@ -19,15 +19,15 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from foliot import App, Job, StaleFence, Task
-from foliot.client import foreign, plans
-from foliot.client.clients import AsyncClient, Client
-from foliot.client.foreign.drivers import SUPPORTED, numbered
-from foliot.errors import SchemaError
-from foliot.model.ids import new_id
-from foliot.postgres.migrate import Source, migrate
-from foliot.store.refusals import Invalid, PayloadDiffers, WrongDatabase
-from foliot.worker.run import Claimed, Run
+from watchbill import App, Job, StaleFence, Task
+from watchbill.client import foreign, plans
+from watchbill.client.clients import AsyncClient, Client
+from watchbill.client.foreign.drivers import SUPPORTED, numbered
+from watchbill.errors import SchemaError
+from watchbill.model.ids import new_id
+from watchbill.postgres.migrate import Source, migrate
+from watchbill.store.refusals import Invalid, PayloadDiffers, WrongDatabase
+from watchbill.worker.run import Claimed, Run
 from tests.integrations.callers import Caller
 from tests.integrations.drivers import CALLERS
 from tests.servers import Server
@@ -46,7 +46,7 @@ class Observer:
         self.connection = psycopg.connect(url, autocommit=True)
 
     def jobs(self) -> set[UUID]:
-        return {row[0] for row in self.connection.execute("SELECT id FROM foliot.jobs")}
+        return {row[0] for row in self.connection.execute("SELECT id FROM watchbill.jobs")}
 
     def notes(self) -> int:
         [(number,)] = self.connection.execute("SELECT count(*) FROM notes")
@@ -69,7 +69,7 @@ def surprised(block: AbstractContextManager[Any]) -> Iterator[None]:
 def new_database(server: Server, *, schema: bool) -> Iterator[str]:
     name = server.create_database()
     if schema:
-        migrate(server.url(name), "foliot", Source.of_package("foliot.store"))
+        migrate(server.url(name), "watchbill", Source.of_package("watchbill.store"))
     yield server.url(name)
     server.drop_database(name)
 
@@ -99,7 +99,7 @@ def onlooker(server: Server) -> Iterator[Observer]:
 @pytest.fixture
 def other(onlooker: Observer) -> Observer:
     """Of an empty queue, and a page without notes."""
-    for table in ("notes", *(f"foliot.{name}" for name in ("jobs", "finished_jobs", "idempotency", "claims", "nodes"))):
+    for table in ("notes", *(f"watchbill.{name}" for name in ("jobs", "finished_jobs", "idempotency", "claims", "nodes"))):
         onlooker.connection.execute(f"DELETE FROM {table}".encode())
     return onlooker
 
@@ -247,7 +247,7 @@ def _told(job: Job[Any]) -> dict[str, Any]:
 def test_a_delay_is_counted_on_the_databases_clock(caller: Caller, other: Observer, task: Task[[int], None]) -> None:
     with caller.transaction():
         caller.enqueue(task, 1, delay=90)
-    [(delay,)] = other.connection.execute("SELECT extract(epoch FROM run_at - created_at)::int FROM foliot.jobs")
+    [(delay,)] = other.connection.execute("SELECT extract(epoch FROM run_at - created_at)::int FROM watchbill.jobs")
     assert delay == 90
 
 
@@ -273,7 +273,7 @@ def test_many_are_in_the_transaction_and_answered_in_order(
     with caller.transaction():
         jobs = caller.enqueue_many(app, [task.bind(n) for n in range(number)])
         assert other.jobs() == set()
-    found: dict[UUID, int] = dict(other.connection.execute("SELECT id, (payload->>'n')::int FROM foliot.jobs"))
+    found: dict[UUID, int] = dict(other.connection.execute("SELECT id, (payload->>'n')::int FROM watchbill.jobs"))
     assert [found[job.id] for job in jobs] == list(range(number))
     with surprised(caller.transaction()):
         caller.enqueue_many(app, [task.bind(n) for n in range(number)])
@@ -362,9 +362,9 @@ def test_a_serialization_failure_is_the_drivers_own(
     own.close()
 
 
-def test_a_database_without_foliot(kind: type[Caller], empty_database: str, task: Task[[int], None]) -> None:
+def test_a_database_without_watchbill(kind: type[Caller], empty_database: str, task: Task[[int], None]) -> None:
     caller = kind(empty_database)
-    told = r"(?s)no schema 'foliot' of ours.*foliot db migrate"
+    told = r"(?s)no schema 'watchbill' of ours.*watchbill db migrate"
     with pytest.raises(WrongDatabase, match=told), caller.transaction():
         caller.enqueue(task, 1)
     caller.close()
@@ -373,7 +373,7 @@ def test_a_database_without_foliot(kind: type[Caller], empty_database: str, task
 def test_another_installation_than_the_apps_own(caller: Caller, other: Observer, second_installation: str) -> None:
     app = App(second_installation)
     with caller.transaction():
-        with pytest.raises(WrongDatabase, match=r"(?s)another installation.*schema 'foliot'.*Nothing was enqueued"):
+        with pytest.raises(WrongDatabase, match=r"(?s)another installation.*schema 'watchbill'.*Nothing was enqueued"):
             caller.call(app.enqueue, "t", {"n": 1})
         for number in (1, MANY):
             calls = [_any(app).bind(n) for n in range(number)]
@@ -411,7 +411,7 @@ def test_the_app_looks_at_its_own_database_once_and_opens_no_pool(
         jobs = [caller.call(own.enqueue, "t", {"n": n}) for n in range(3)]
     assert looks == [home]
     assert other.jobs() == {job.id for job in jobs}
-    ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'foliot' AND datname = current_database()"
+    ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'watchbill' AND datname = current_database()"
     until(lambda: other.connection.execute(ours).fetchall() == [(0,)])  # that of the look takes a moment to go
 
 
@@ -435,7 +435,7 @@ def test_an_app_that_cannot_look_says_so_once_and_enqueues(
 def test_an_app_without_an_address_looks_nowhere(
     caller: Caller, other: Observer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, looks: list[str]
 ) -> None:
-    for name in ("DATABASE_URL", "FOLIOT_DATABASE_URL"):
+    for name in ("DATABASE_URL", "WATCHBILL_DATABASE_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     with caller.transaction():
@@ -541,8 +541,8 @@ def test_a_polled_psycopg2_connection_is_refused(home: str, task: Task[[int], No
 
 def test_a_schema_that_is_too_old_is_told_apart(home: str, other: Observer, task: Task[[int], None]) -> None:
     with psycopg.connect(home) as connection:
-        connection.execute("ALTER FUNCTION foliot.enqueue RENAME TO enqueue_of_yore")
-        with pytest.raises(SchemaError, match=r"(?s)'foliot' is too old: .*foliot db migrate"):
+        connection.execute("ALTER FUNCTION watchbill.enqueue RENAME TO enqueue_of_yore")
+        with pytest.raises(SchemaError, match=r"(?s)'watchbill' is too old: .*watchbill db migrate"):
             task.using(connection=connection).enqueue(1)
         connection.rollback()
 
@@ -584,10 +584,10 @@ def test_placeholders_are_numbered() -> None:
 
 def claimed(app: App, other: Observer) -> Run:
     """A job in the hands of a node, as its handler sees it."""
-    other.connection.execute("SELECT foliot.register('n')")
+    other.connection.execute("SELECT watchbill.register('n')")
     row = other.connection.execute(
         "SELECT uuid_send(id), fence, type, jsonb_send(payload), queue, tenant, priority, 0, run, attempt, "
-        "max_attempts, version, timeout, NULL, 0 FROM foliot.claim((SELECT max(epoch) FROM foliot.nodes))"
+        "max_attempts, version, timeout, NULL, 0 FROM watchbill.claim((SELECT max(epoch) FROM watchbill.nodes))"
     ).fetchone()
     assert row is not None
     return Run(Claimed(*row), app.handlers()["result"], time.monotonic())
@@ -599,7 +599,7 @@ def run(app: App, other: Observer) -> Run:
     async def result(n: int) -> dict[str, str]:
         return {}
 
-    other.connection.execute("SELECT foliot.enqueue('result', '{\"n\": 1}')")
+    other.connection.execute("SELECT watchbill.enqueue('result', '{\"n\": 1}')")
     return claimed(app, other)
 
 
@@ -610,12 +610,12 @@ def test_completed_when_the_caller_commits(caller: Caller, other: Observer, run:
         caller.execute(NOTE)
         caller.call(run.complete, {"text": HOSTILE})
         assert other.jobs() == {run.id}
-    found = other.connection.execute("SELECT state, result FROM foliot.job").fetchall()
+    found = other.connection.execute("SELECT state, result FROM watchbill.job").fetchall()
     assert (found, other.notes()) == ([("succeeded", {"text": HOSTILE})], 1)
 
 
 def test_a_guard_holds_the_job_until_the_transaction_ends(caller: Caller, other: Observer, run: Run) -> None:
-    take_away = "SELECT FROM foliot.jobs FOR UPDATE SKIP LOCKED"
+    take_away = "SELECT FROM watchbill.jobs FOR UPDATE SKIP LOCKED"
     with caller.transaction():
         caller.call(run.guard)
         assert other.connection.execute(take_away).fetchall() == []
@@ -623,7 +623,7 @@ def test_a_guard_holds_the_job_until_the_transaction_ends(caller: Caller, other:
 
 
 def test_a_job_that_was_taken_away_cannot_be_completed(caller: Caller, other: Observer, run: Run) -> None:
-    other.connection.execute("SELECT foliot.release(id) FROM foliot.jobs")
+    other.connection.execute("SELECT watchbill.release(id) FROM watchbill.jobs")
     for call in (run.guard, run.complete):
         with pytest.raises(StaleFence, match=r"(?s)is not held under fence.*roll back"), caller.transaction():
             caller.call(call)

@@ -39,7 +39,7 @@ class Site:
         inherited = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("FOLIOT_", "DATABASE_URL", "PYTEST"))
+            if not name.startswith(("WATCHBILL_", "DATABASE_URL", "PYTEST"))
         }
         ours = {"SITE_DATABASE": self.database, "SITE_USER": "postgres", "SITE_HOST": self.server.socket_directory}
         return {**inherited, **ours, **variables}
@@ -92,41 +92,41 @@ def test_its_own_tests_pass_side_by_side(site: Site) -> None:
 
 @pytest.mark.long  # tests/docs/test_django_guide.py has two such tests each time
 @pytest.mark.parametrize("python", OTHERS, indirect=True)  # here pytest-django would take part in all our own tests
-def test_the_fixture_foliot_is_in_djangos_test_database(sites: Site) -> None:
+def test_the_fixture_watchbill_is_in_djangos_test_database(sites: Site) -> None:
     done = sites("-m", "pytest", "-q", "pytests")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_manage_py_runs_everything_on_the_projects_database(site: Site) -> None:
     """As a person does: migrate, enqueue by hand, a worker with children, which logs as the project's LOGGING says."""
-    assert "Foliot: schema foliot is at version" in site("manage.py", "migrate").stdout
-    assert "(from DATABASES['default'])" in site("manage.py", "foliot", "db", "status").stdout
+    assert "Watchbill: schema watchbill is at version" in site("manage.py", "migrate").stdout
+    assert "(from DATABASES['default'])" in site("manage.py", "watchbill", "db", "status").stdout
     for number in (1, 2):
         assert (
-            site("manage.py", "foliot", "jobs", "enqueue", "shop.tasks.ship", f'{{"order": {number}}}').returncode == 0
+            site("manage.py", "watchbill", "jobs", "enqueue", "shop.tasks.ship", f'{{"order": {number}}}').returncode == 0
         )
     done = site(
-        "manage.py", "foliot", "worker", "--once", "--processes", "2", "--settings", "project.settings_with_log"
+        "manage.py", "watchbill", "worker", "--once", "--processes", "2", "--settings", "project.settings_with_log"
     )
     assert done.returncode == 0, done.stderr
     assert "as LOGGING says: shop.tasks.ship has failed" in done.stdout
     assert "queues (default, mail, views)" in done.stdout
-    broken = site("manage.py", "foliot", "worker", "--once", "--settings=project.settings_with_broken_tasks")
+    broken = site("manage.py", "watchbill", "worker", "--once", "--settings=project.settings_with_broken_tasks")
     assert broken.returncode == 4
     assert 'elsewhere/tasks.py", line 1, in <module>' in broken.stderr
-    assert 'FOLIOT = {"DISCOVER": ["shop"]}' in broken.stderr
+    assert 'WATCHBILL = {"DISCOVER": ["shop"]}' in broken.stderr
     assert len(broken.stderr.splitlines()) < 15
 
 
 def test_what_goes_wrong_is_said_on_one_screen(site: Site) -> None:
     for settings, words, code in (
-        ("project.settings", "Run `foliot db migrate`", 3),
+        ("project.settings", "Run `watchbill db migrate`", 3),
         ("project.settings_with_sqlite", "is sqlite, and jobs live in PostgreSQL", 2),
     ):
-        done = site("manage.py", "foliot", "worker", "--once", f"--settings={settings}")
+        done = site("manage.py", "watchbill", "worker", "--once", f"--settings={settings}")
         assert done.returncode == code, done.stderr
         assert words in done.stderr
         assert len(done.stderr.splitlines()) < 15
     checked = site("manage.py", "check", "--settings=project.settings_with_sqlite")
     assert checked.returncode == 1
-    assert "foliot.E001" in checked.stderr
+    assert "watchbill.E001" in checked.stderr

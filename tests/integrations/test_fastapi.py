@@ -15,9 +15,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from foliot import App
-from foliot.errors import SchemaError
-from foliot.integrations.fastapi import FoliotApp, NotInApplication, foliot_app, lifespan
+from watchbill import App
+from watchbill.errors import SchemaError
+from watchbill.integrations.fastapi import WatchbillApp, NotInApplication, watchbill_app, lifespan
 from tests.waiting import until
 
 
@@ -41,12 +41,12 @@ def make_api(app: App, **options: Any) -> FastAPI:
     api = FastAPI(lifespan=lifespan(app, **options))
 
     @api.get("/async")
-    async def from_a_coroutine(foliot: FoliotApp) -> str:
-        return str((await foliot.aenqueue("work")).id)
+    async def from_a_coroutine(watchbill: WatchbillApp) -> str:
+        return str((await watchbill.aenqueue("work")).id)
 
     @api.get("/blocking")
-    def from_a_thread(foliot: FoliotApp) -> str:
-        return str(foliot.enqueue("work").id)
+    def from_a_thread(watchbill: WatchbillApp) -> str:
+        return str(watchbill.enqueue("work").id)
 
     return api
 
@@ -91,7 +91,7 @@ def test_a_node_works_while_the_server_lives(schema_database: str) -> None:
 
     assert asyncio.run(serve()) == "done"
     with psycopg.connect(schema_database) as connection:
-        assert connection.execute("SELECT state FROM foliot.nodes").fetchall() == [("left",)]
+        assert connection.execute("SELECT state FROM watchbill.nodes").fetchall() == [("left",)]
     until(lambda: sessions(schema_database) == [])
 
 
@@ -101,7 +101,7 @@ def test_a_server_with_a_node_does_not_start_without_the_schema(database: str) -
         async with api.router.lifespan_context(api):
             pytest.fail("it started")
 
-    with pytest.raises(SchemaError, match="foliot db migrate"):
+    with pytest.raises(SchemaError, match="watchbill db migrate"):
         asyncio.run(serve())
 
 
@@ -109,7 +109,7 @@ def test_starlette_alone(schema_database: str) -> None:
     app = App(schema_database)
 
     async def endpoint(request: Request) -> JSONResponse:
-        return JSONResponse((await foliot_app(request).aenqueue("work")).created)
+        return JSONResponse((await watchbill_app(request).aenqueue("work")).created)
 
     async def serve() -> Any:
         api = Starlette(routes=[Route("/", endpoint)], lifespan=lifespan(app))
@@ -119,7 +119,7 @@ def test_starlette_alone(schema_database: str) -> None:
     assert asyncio.run(serve()) is True
 
 
-def test_an_application_without_foliot_says_what_to_do(schema_database: str) -> None:
+def test_an_application_without_watchbill_says_what_to_do(schema_database: str) -> None:
     api = make_api(App(schema_database))
     with pytest.raises(NotInApplication, match=r"FastAPI\(lifespan=lifespan\(app\)\)"):
         asyncio.run(get(api, "/async"))

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from foliot import App, Retry, Task, current_job
+from watchbill import App, Retry, Task, current_job
 from tests.worker.conftest import Workbench
 
 NOTE = "INSERT INTO notes VALUES (1)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foliot import App
+from watchbill import App
 
 app = App(name="schedules")
 

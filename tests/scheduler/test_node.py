@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from foliot import App
-from foliot.postgres.connect import AsyncConnection
-from foliot.scheduler.scheduler import LONGEST_SLEEP, Scheduler
-from foliot.store.line import Line
-from foliot.store.queries import queries
-from foliot.telemetry.events import Events
+from watchbill import App
+from watchbill.postgres.connect import AsyncConnection
+from watchbill.scheduler.scheduler import LONGEST_SLEEP, Scheduler
+from watchbill.store.line import Line
+from watchbill.store.queries import queries
+from watchbill.telemetry.events import Events
 
 PATIENCE = 60
 ENDED = """
-    SELECT outcome, result, error FROM foliot.slot WHERE name = %s AND finished_at IS NOT NULL ORDER BY slot LIMIT 1"""
+    SELECT outcome, result, error FROM watchbill.slot WHERE name = %s AND finished_at IS NOT NULL ORDER BY slot LIMIT 1"""
 
 
 class Bench:
@@ -49,7 +49,7 @@ def bench(schema_database: str) -> Bench:
 
 
 def scheduler(bench: Bench, events: Events | None = None) -> tuple[Scheduler, Line]:
-    line = Line(bench.url, queries("foliot"), purpose="test", patience=60)
+    line = Line(bench.url, queries("watchbill"), purpose="test", patience=60)
     return Scheduler(line, events or Events()), line
 
 
@@ -57,13 +57,13 @@ def test_it_sleeps_until_the_next_slot_and_no_longer(bench: Bench) -> None:
     async def check() -> None:
         ticking, line = scheduler(bench)
         assert await ticking.run() == LONGEST_SLEEP  # nothing is to come
-        await bench.sql("SELECT foliot.add_schedule('s', at => foliot.now() + interval '30 seconds', type => 't')")
+        await bench.sql("SELECT watchbill.add_schedule('s', at => watchbill.now() + interval '30 seconds', type => 't')")
         assert 0 < await ticking.run() <= 30
-        await bench.sql("SELECT foliot.update_schedule('s', '{\"at\": \"2020-01-01 00:00+00\"}')")
+        await bench.sql("SELECT watchbill.update_schedule('s', '{\"at\": \"2020-01-01 00:00+00\"}')")
         ticking.heard()
         await ticking.run_all()
         assert await ticking.run() == LONGEST_SLEEP
-        assert await bench.sql("SELECT count(*) FROM foliot.jobs") == [(1,)]
+        assert await bench.sql("SELECT count(*) FROM watchbill.jobs") == [(1,)]
         await line.close()
 
     asyncio.run(check())
@@ -73,14 +73,14 @@ def test_after_an_outage_it_looks_at_everything(bench: Bench) -> None:
     async def check() -> None:
         ticking, line = scheduler(bench)
         await ticking.run()
-        await bench.sql("SELECT foliot.add_schedule('s', '0 0 * * *', 't')")
-        await bench.sql("UPDATE foliot.timers SET next_run = foliot.now() - interval '1 day'")
+        await bench.sql("SELECT watchbill.add_schedule('s', '0 0 * * *', 't')")
+        await bench.sql("UPDATE watchbill.timers SET next_run = watchbill.now() - interval '1 day'")
         await ticking.run()
-        assert await bench.sql("SELECT count(*) FROM foliot.jobs") == [(0,)]  # it looks at the last minutes, mostly
+        assert await bench.sql("SELECT count(*) FROM watchbill.jobs") == [(0,)]  # it looks at the last minutes, mostly
         await line.close()  # as if the server had gone
         while await ticking.run() < 1:
             pass
-        assert await bench.sql("SELECT count(*) FROM foliot.jobs") == [(1,)]
+        assert await bench.sql("SELECT count(*) FROM watchbill.jobs") == [(1,)]
         await line.close()
 
     asyncio.run(check())
@@ -94,9 +94,9 @@ def test_it_tells_events(bench: Bench) -> None:
 
     async def check() -> None:
         ticking, line = scheduler(bench, events)
-        await bench.sql("SELECT foliot.add_schedule('bell', at => '2026-01-01 00:00+00')")
+        await bench.sql("SELECT watchbill.add_schedule('bell', at => '2026-01-01 00:00+00')")
         await bench.sql(
-            "SELECT foliot.add_schedule('late', at => '2026-01-02 00:00+00', type => 't', deadline => '1 h')"
+            "SELECT watchbill.add_schedule('late', at => '2026-01-02 00:00+00', type => 't', deadline => '1 h')"
         )
         await ticking.run_all()
         await line.close()
@@ -118,7 +118,7 @@ def test_a_new_schedule_wakes_a_sleeping_node(bench: Bench) -> None:
     async def check() -> None:
         async with bench.app.node():
             await bench.until("SELECT 1 FROM pg_stat_activity WHERE query ~ 'LISTEN'")
-            await bench.sql("SELECT foliot.add_schedule('s', '* * * * * *', 't')")
+            await bench.sql("SELECT watchbill.add_schedule('s', '* * * * * *', 't')")
             assert (await bench.ended("s"))[:2] == ("succeeded", "ran")
         await bench.app.aclose()
 
@@ -131,7 +131,7 @@ COMMANDS: dict[str, tuple[str, str, Any, str | None]] = {
         "succeeded", {"status": "SELECT 2", "rows": [[2], [3]]}, None,
     ),
     "bad": ("CREATE TABLE u (n int); SELECT 1 / 0", "failed", None, "division by zero"),
-    "apart": ("VACUUM foliot.jobs", "succeeded", {"status": "VACUUM"}, None),
+    "apart": ("VACUUM watchbill.jobs", "succeeded", {"status": "VACUUM"}, None),
     "roles": (
         "SELECT current_user, session_user",
         "succeeded", {"status": "SELECT 1", "rows": [["clerk", "postgres"]]}, None,
@@ -150,7 +150,7 @@ def test_commands(bench: Bench) -> None:
         await bench.sql("DO $$ BEGIN CREATE ROLE clerk; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
         for name, (command, *_) in COMMANDS.items():
             await bench.sql(
-                """SELECT foliot.add_schedule(%s, at => foliot.now(), command => %s, role => %s, max_attempts => 1,
+                """SELECT watchbill.add_schedule(%s, at => watchbill.now(), command => %s, role => %s, max_attempts => 1,
                   timeout => %s)""",
                 *(name, command, "clerk" if name == "roles" else None, "1 s" if name == "slow" else None),
             )

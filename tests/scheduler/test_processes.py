@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psycopg
 
-from foliot.store.install import install
+from watchbill.store.install import install
 from tests.chaos.server import ChaosServer
 from tests.chaos.workers import Worker, Workers
 from tests.conftest import BINARIES
@@ -16,17 +16,17 @@ from tests.waiting import until
 
 SETTINGS = {"lease": "2", "poll_interval": "20ms", "poll_max_interval": "100ms"}
 MADE = """
-    SELECT j.slot FROM foliot.job j JOIN foliot.schedules s ON s.id = j.schedule_id
+    SELECT j.slot FROM watchbill.job j JOIN watchbill.schedules s ON s.id = j.schedule_id
     WHERE s.name = 'each second' ORDER BY 1"""
-RAN = "SELECT count(*) FROM foliot.slot WHERE name = 'each second' AND outcome = 'succeeded'"
-STARTS = "SELECT 1 FROM foliot.slot WHERE kind = 'start'"
+RAN = "SELECT count(*) FROM watchbill.slot WHERE name = 'each second' AND outcome = 'succeeded'"
+STARTS = "SELECT 1 FROM watchbill.slot WHERE kind = 'start'"
 COMMANDS = (
-    "SELECT (SELECT count(*) FROM ran), count(*) FROM foliot.slot WHERE name = 'command' AND outcome = 'succeeded'"
+    "SELECT (SELECT count(*) FROM ran), count(*) FROM watchbill.slot WHERE name = 'command' AND outcome = 'succeeded'"
 )
 
 
 SEEN = """
-    SELECT 1 FROM foliot.node n JOIN foliot.nodes new ON new.pid = %s AND new.declared_at IS NOT NULL
+    SELECT 1 FROM watchbill.node n JOIN watchbill.nodes new ON new.pid = %s AND new.declared_at IS NOT NULL
     WHERE n.pid = %s AND n.heartbeat_at > new.started_at"""
 
 
@@ -64,7 +64,7 @@ def test_every_second_has_its_run_whoever_dies(tmp_path: Path) -> None:
             third = workers.start(server.url)
             until(lambda: has_seen(server, third, second), patience=60)
             second.kill()
-            until(lambda: len(server.sql("SELECT 1 FROM foliot.nodes WHERE state = 'lost'")) == 2, patience=60)
+            until(lambda: len(server.sql("SELECT 1 FROM watchbill.nodes WHERE state = 'lost'")) == 2, patience=60)
             wait_for_more(server, 2)
             workers.stop()
         finally:

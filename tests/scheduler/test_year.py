@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from foliot.store.install import install
+from watchbill.store.install import install
 from tests.chaos.server import ChaosServer
 from tests.conftest import BINARIES
 from tests.scheduler.year import Rule, Simulation, draw_outages, draw_rules, expected, found

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from foliot.cron import Cron
+from watchbill.cron import Cron
 
 MISSED = ("skip", "once", "catch_up")
 CATCH_UP = 20
@@ -122,7 +122,7 @@ class Simulation:
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.cursor().executemany(
                 """
-                INSERT INTO foliot.schedules
+                INSERT INTO watchbill.schedules
                   (name, pattern, every, tz, dst, missed, catch_up, overlap, type, created_at)
                 VALUES (%s, %s, %s, %s, %s, %s, %s, 'allow', 'task', %s)""",
                 [
@@ -162,7 +162,7 @@ class Simulation:
         done = None
         while done != (0,):
             connection = self._connection(n)
-            done = connection.execute("SELECT fired + missed FROM foliot.tick(%s, now => %s)", (size, now)).fetchone()
+            done = connection.execute("SELECT fired + missed FROM watchbill.tick(%s, now => %s)", (size, now)).fetchone()
 
     def _restart_server(self, now: datetime) -> None:
         """With a tick under way."""
@@ -175,10 +175,10 @@ class Simulation:
 
     def _open_tick(self, n: int, now: datetime, size: int) -> None:
         self._connection(n).execute("BEGIN")
-        self._connection(n).execute("SELECT foliot.tick(%s, now => %s)", (size, now))
+        self._connection(n).execute("SELECT watchbill.tick(%s, now => %s)", (size, now))
 
     def _tick(self, n: int, now: datetime) -> datetime | None:
-        row = self._connection(n).execute("SELECT next_at FROM foliot.tick(now => %s)", (now,)).fetchone()
+        row = self._connection(n).execute("SELECT next_at FROM watchbill.tick(now => %s)", (now,)).fetchone()
         assert row is not None
         answer: datetime | None = row[0]
         return answer
@@ -205,11 +205,11 @@ def found(url: str) -> tuple[dict[str, set[datetime]], dict[str, int]]:
     ran: dict[str, set[datetime]] = {}
     with psycopg.connect(url) as connection:
         for name, slot, times in connection.execute("""
-            SELECT s.name, j.slot, count(*) FROM foliot.jobs j JOIN foliot.schedules s ON s.id = j.schedule_id
+            SELECT s.name, j.slot, count(*) FROM watchbill.jobs j JOIN watchbill.schedules s ON s.id = j.schedule_id
             GROUP BY 1, 2"""):
             assert times == 1, (name, slot)
             ran.setdefault(name, set()).add(slot)
         counts = connection.execute("""
-            SELECT s.name, sum(l.count) FROM foliot.slots l JOIN foliot.schedules s ON s.id = l.schedule_id GROUP BY 1
+            SELECT s.name, sum(l.count) FROM watchbill.slots l JOIN watchbill.schedules s ON s.id = l.schedule_id GROUP BY 1
             """).fetchall()  # fmt: skip
     return ran, {name: int(count) for name, count in counts}

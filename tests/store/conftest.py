@@ -14,7 +14,7 @@ from typing import cast
 
 import pytest
 
-from foliot.postgres.embedded import Binaries, EmbeddedServer
+from watchbill.postgres.embedded import Binaries, EmbeddedServer
 from tests.conftest import _migrated
 from tests.servers import Server
 from tests.store.harness import T0, Db
@@ -29,7 +29,7 @@ class Borrowed:
 
 @pytest.fixture(scope="session")
 def start_server(start_server: Callable[[Binaries], Server]) -> Callable[[Binaries], Server]:
-    url, template = os.environ.get("FOLIOT_TEST_SERVER"), os.environ.get("FOLIOT_TEST_TEMPLATE")
+    url, template = os.environ.get("WATCHBILL_TEST_SERVER"), os.environ.get("WATCHBILL_TEST_TEMPLATE")
     if not url or not template:
         return start_server
     embedded, numbers = cast("EmbeddedServer", Borrowed(url)), itertools.count(os.getpid() * 1000)
@@ -48,7 +48,7 @@ def shared_db() -> Iterator[Callable[[Server], Db]]:
         if server.url() not in kept:
             kept[server.url()] = db = Db(server.url(server.create_database(template(server))))
             # A session that is to wait here waits as long as a busy machine takes.
-            db.execute("ALTER FUNCTION foliot.settle SET lock_timeout = '1min'")
+            db.execute("ALTER FUNCTION watchbill.settle SET lock_timeout = '1min'")
         return kept[server.url()]
 
     yield ask

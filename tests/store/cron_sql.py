@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from foliot.cron import Cron
+from watchbill.cron import Cron
 from tests.unit.cron.strategies import Case
 
 Connection = psycopg.Connection[Any]
 
 _ASK = """
-    SELECT first, jcron.prev_run(cron, at), jcron.next_run(cron, first), foliot.cron_matches(cron, at)
+    SELECT first, jcron.prev_run(cron, at), jcron.next_run(cron, first), watchbill.cron_matches(cron, at)
     FROM (SELECT cron, at, jcron.next_run(cron, at) AS first
       FROM unnest(%s::text[], %s::text[], %s::text[], %s::timestamptz[]) WITH ORDINALITY u(pattern, tz, dst, at, i),
-        LATERAL (SELECT foliot.parse_cron(pattern, tz, dst) AS cron OFFSET 0) parsed
+        LATERAL (SELECT watchbill.parse_cron(pattern, tz, dst) AS cron OFFSET 0) parsed
       ORDER BY i) answers
 """
 

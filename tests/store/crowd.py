@@ -41,7 +41,7 @@ class Member:
                     self.session.rollback()
                 if error.sqlstate not in self.expected:
                     raise
-                if error.sqlstate == "FO001":
+                if error.sqlstate == "WB001":
                     self.epoch = self.register()
 
 

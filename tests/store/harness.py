@@ -107,7 +107,7 @@ class Session:
         self.execute("ROLLBACK")
 
     def call(self, function: str, **arguments: Any) -> list[Any]:
-        """The rows of `SELECT * FROM foliot.<function>(name => value, ...)`; the given clock is added where it fits."""
+        """The rows of `SELECT * FROM watchbill.<function>(name => value, ...)`; the given clock is added where it fits."""
         statement, values = self.db.statement(function, arguments)
         return self.execute(statement, values)
 
@@ -171,7 +171,7 @@ class Session:
 class Db(Session):
     """A database with the schema in it, and the session that most of a test needs."""
 
-    def __init__(self, url: str, schema: str = "foliot") -> None:
+    def __init__(self, url: str, schema: str = "watchbill") -> None:
         self.url, self.schema, self.now = url, schema, T0
         self._sessions: list[Session] = []
         self._rested: list[Session] = []
@@ -352,7 +352,7 @@ _ALWAYS: dict[str, LiteralString] = {
         SELECT j.id FROM {schema}.jobs j WHERE j.fence <> 0
           AND NOT EXISTS (SELECT FROM {schema}.claims c WHERE c.fence = j.fence AND j.id = ANY (c.job_ids))""",
     "only a running job is asked to stop, or the last of a chain": """
-        SELECT id FROM {schema}.jobs WHERE canceling AND fence = 0 AND type <> 'foliot.flow_end'""",
+        SELECT id FROM {schema}.jobs WHERE canceling AND fence = 0 AND type <> 'watchbill.flow_end'""",
     "a stop request belongs to a job that is asked to stop": """
         SELECT c.job_id FROM {schema}.cancels c
         WHERE NOT EXISTS (SELECT FROM {schema}.jobs j WHERE j.id = c.job_id AND j.canceling AND j.fence = c.fence)""",

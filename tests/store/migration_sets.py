@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from foliot.postgres.migrate import Source
+from watchbill.postgres.migrate import Source
 
 TABLE = "CREATE TABLE boxes (id int PRIMARY KEY, size int NOT NULL DEFAULT 1);"
 COLUMN = "ALTER TABLE boxes ADD COLUMN colour text;"
@@ -30,11 +30,11 @@ def write_set(directory: Path, *migrations: str, functions: dict[str, str] | Non
 
 
 def source_of(
-    directory: Path, *migrations: str, functions: dict[str, str] | None = None, foliot_version: str | None = None
+    directory: Path, *migrations: str, functions: dict[str, str] | None = None, watchbill_version: str | None = None
 ) -> Source:
     write_set(directory, *migrations, functions=functions)
     source = read_set(directory)
-    return replace(source, foliot_version=foliot_version) if foliot_version else source
+    return replace(source, watchbill_version=watchbill_version) if watchbill_version else source
 
 
 def read_set(directory: Path) -> Source:

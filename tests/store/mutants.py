@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from foliot.postgres.migration_files import Source, SqlFile
+from watchbill.postgres.migration_files import Source, SqlFile
 
 
 class Mutant(NamedTuple):
@@ -240,7 +240,7 @@ MUTANTS: list[Mutant] = [
     Mutant("finish_canceled: fence", OPERATE, "ON j.id = x.id AND j.fence = c.fence\n    WHERE c.fence = ANY (finish_canceled.fences)", "ON j.id = x.id\n    WHERE c.fence = ANY (finish_canceled.fences)", "nodes operate"),
     Mutant("unpark: still paused", OPERATE, "      AND NOT EXISTS (SELECT FROM pauses p WHERE p.type = x.type AND (p.queue IS NULL OR p.queue = x.queue)) FOR UPDATE", "      FOR UPDATE", "pause"),
     # Lists and partitions.
-    Mutant("reschedule_many: claimed meanwhile", LISTS, "EXCEPTION WHEN SQLSTATE 'FO008' THEN NULL; ", "EXCEPTION WHEN SQLSTATE 'FO999' THEN NULL; ", "lists"),
+    Mutant("reschedule_many: claimed meanwhile", LISTS, "EXCEPTION WHEN SQLSTATE 'WB008' THEN NULL; ", "EXCEPTION WHEN SQLSTATE 'FO999' THEN NULL; ", "lists"),
     Mutant("reschedule_many: running", LISTS, "IF 'running' = ANY (reschedule_many.states) THEN", "IF false THEN", "lists"),
     Mutant("purge: finished only", LISTS, "IF NOT purge.states <@ '{succeeded,dead,canceled}'::text[] THEN", "IF false THEN", "lists"),
     Mutant("purge: what comes back to life", LISTS, "  ids := ARRAY(SELECT f.id FROM finished_jobs f WHERE f.id = ANY (ids) AND f.state = ANY (purge.states) FOR UPDATE SKIP LOCKED);", "", "lists"),
@@ -269,9 +269,9 @@ MUTANTS: list[Mutant] = [
     Mutant("hand_over: the timer's lock", FLOWS, "  PERFORM FROM timers x WHERE x.schedule_id = j.schedule_id FOR NO KEY UPDATE;\n", "", "flow_slots"),
     Mutant("hand_over: those queued behind", FLOWS, "WHERE d.parent = j.id AND c.id", "WHERE false AND c.id", "flow_slots"),
     Mutant("hand_over: they are told", FLOWS, "IF FOUND THEN UPDATE jobs x SET awaited = true", "IF false THEN UPDATE jobs x SET awaited = true", "flow_slots"),
-    Mutant("retry of a step: its slot, before it is closed", DEPENDENCIES, " AND j.fence = 0 OR j.type = 'foliot.flow_end')", " AND j.fence = 0)", "flow_slots"),
+    Mutant("retry of a step: its slot, before it is closed", DEPENDENCIES, " AND j.fence = 0 OR j.type = 'watchbill.flow_end')", " AND j.fence = 0)", "flow_slots"),
     Mutant("retry of a step: the end is taken away", DEPENDENCIES, "UPDATE jobs j SET fence = 0, wait = 'blocked' WHERE j.id = ANY (waiting)", "UPDATE jobs j SET wait = 'blocked' WHERE j.id = ANY (waiting)", "flow_slots"),
-    Mutant("retry of a step: its slot, closed", DEPENDENCIES, " OR c.type = 'foliot.flow_end')) c);", ")) c);", "flow_slots"),
+    Mutant("retry of a step: its slot, closed", DEPENDENCIES, " OR c.type = 'watchbill.flow_end')) c);", ")) c);", "flow_slots"),
     Mutant("cancel_previous: what is being claimed", TICK, "IF FOUND THEN got := got || other; END IF;", "", "tick"),
     Mutant("hand_over: canceled meanwhile", FLOWS, "IF (SELECT x.canceling FROM jobs x WHERE x.id = j.id) THEN", "IF false THEN", "flow_slots"),
     Mutant("edit: lock of the timer", CHECKS, "WHERE x.schedule_id = NEW.id FOR UPDATE;", "WHERE x.schedule_id = NEW.id;", "tick"),

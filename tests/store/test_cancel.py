@@ -138,7 +138,7 @@ def test_force_ends_a_running_job_here_and_now_and_fences_its_handler(db: Db) ->
     db.expect(job, state="canceled", error={"kind": "canceled", "message": "stuck"}, finished_at=db.now, attempt=0)
     db.expect(job, epoch=epoch, holder="a", fence=held.fence)
     assert db.settle(epoch, End(held)) == {job: None}
-    with refused("FO007"):
+    with refused("WB007"):
         db.value("complete", id=job, fence=held.fence)
     assert db.count("cancels") == 0
     assert db.states(job) == ["canceled"]

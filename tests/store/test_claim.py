@@ -127,7 +127,7 @@ def test_a_claim_leaves_the_types_that_it_is_told_to_leave(db: Db) -> None:
     jobs = [db.enqueue(f"t{n % 3}", priority=20 - n, max_attempts=1 if n % 2 else 5) for n in reversed(range(12))][::-1]
     other = db.session()
     other.begin()
-    other.execute("SELECT FROM foliot.jobs WHERE id = %s FOR UPDATE", [jobs[1]])  # t1: somebody else's, it seems
+    other.execute("SELECT FROM watchbill.jobs WHERE id = %s FOR UPDATE", [jobs[1]])  # t1: somebody else's, it seems
 
     def take(max: int, without: list[str], **more: int) -> set[int]:
         return {jobs.index(row.id) for row in db.claim(epoch, max, without=without, **more)}
@@ -214,7 +214,7 @@ def test_only_what_is_ready_is_taken(db: Db, how: str) -> None:
 
 def test_an_unknown_epoch_claims_nothing(db: Db) -> None:
     db.enqueue()
-    with refused("FO001", "node 4711 is unknown"):
+    with refused("WB001", "node 4711 is unknown"):
         db.claim(4711)
 
 
@@ -222,7 +222,7 @@ def test_a_lost_node_claims_nothing(db: Db) -> None:
     epoch = db.node()
     db.enqueue()
     db.lose(epoch)
-    with refused("FO001", f"node {epoch} is lost"):
+    with refused("WB001", f"node {epoch} is lost"):
         db.claim(epoch)
 
 
@@ -235,7 +235,7 @@ def test_batch_verbs_refuse_any_isolation_but_read_committed(db: Db, verb: str, 
     }  # fmt: skip
     arguments = every[verb]
     session.begin(isolation)
-    with refused("FO005", f"{verb} needs READ COMMITTED, this transaction is {isolation}"):
+    with refused("WB005", f"{verb} needs READ COMMITTED, this transaction is {isolation}"):
         session.call(verb, **arguments)
     session.rollback()
     session.begin()
@@ -420,7 +420,7 @@ def test_a_due_job_that_somebody_keeps_locked_is_not_named_as_the_next(db: Db) -
     locked, _ = db.enqueue(delay=timedelta(seconds=1)), db.enqueue(delay=timedelta(seconds=30))
     db.tick(10)
     other.begin()
-    other.execute("SELECT FROM foliot.jobs WHERE id = %s FOR UPDATE", [locked])
+    other.execute("SELECT FROM watchbill.jobs WHERE id = %s FOR UPDATE", [locked])
     assert db.value("promote") == db.after(20)
     other.commit()
     assert db.value("promote") == db.after(20)
@@ -440,7 +440,7 @@ def test_a_claim_says_how_many(db: Db) -> None:
     """NULL, an unset variable of some script, would be all there are."""
     epoch, job = db.node(), db.enqueue()
     for wrong in (None, -1):
-        with refused("FO003", "max cannot be"):
+        with refused("WB003", "max cannot be"):
             db.call("claim", epoch=epoch, max=wrong)
     assert db.claim(epoch, 0) == []
     assert [row.id for row in db.claim(epoch, 1)] == [job]

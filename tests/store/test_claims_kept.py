@@ -19,16 +19,16 @@ from tests.store.test_concurrent import EXPECTED, LATER, Actor, settle_everythin
 LOCKED, REFUSED, CANCELED = "55P03", "P0001", "57014"
 OUTCOMES = ["succeeded", "succeeded", "failed", "timed_out", "snoozed", "released", "skipped", "canceled"]
 NO_CLAIM: LiteralString = """
-    SELECT j.id FROM foliot.jobs j WHERE j.fence <> 0 AND NOT EXISTS (
-      SELECT FROM foliot.claims c JOIN foliot.nodes n USING (epoch) WHERE c.fence = j.fence AND j.id = ANY (c.job_ids))
+    SELECT j.id FROM watchbill.jobs j WHERE j.fence <> 0 AND NOT EXISTS (
+      SELECT FROM watchbill.claims c JOIN watchbill.nodes n USING (epoch) WHERE c.fence = j.fence AND j.id = ANY (c.job_ids))
 """
 NO_JOB: LiteralString = """
-    SELECT c.fence FROM foliot.claims c WHERE NOT EXISTS (
-      SELECT FROM unnest(c.job_ids) x(id) JOIN foliot.jobs j ON j.id = x.id AND j.fence = c.fence)
+    SELECT c.fence FROM watchbill.claims c WHERE NOT EXISTS (
+      SELECT FROM unnest(c.job_ids) x(id) JOIN watchbill.jobs j ON j.id = x.id AND j.fence = c.fence)
 """
 TRIGGER: LiteralString = """
     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$;
-    CREATE TRIGGER refuse BEFORE UPDATE OR DELETE ON foliot.jobs FOR EACH ROW
+    CREATE TRIGGER refuse BEFORE UPDATE OR DELETE ON watchbill.jobs FOR EACH ROW
       WHEN (OLD.payload ? 'poison' AND OLD.fence <> 0 AND random() < 0.5) EXECUTE FUNCTION refuse()
 """
 
@@ -122,7 +122,7 @@ class Holder(Actor):
     def beside_locks(self) -> None:
         """While somebody has some jobs locked, and for a moment longer."""
         self.second.begin()
-        self.second.execute("SELECT FROM foliot.jobs WHERE random() < 0.3 FOR UPDATE SKIP LOCKED")
+        self.second.execute("SELECT FROM watchbill.jobs WHERE random() < 0.3 FOR UPDATE SKIP LOCKED")
         try:
             self.random.choice([self.settle_part, self.reclaim, self.give_up_unknown, self.leave, self.cancel])()
         finally:

@@ -43,7 +43,7 @@ def test_who_does_not_hold_the_job_is_refused(db: Db, verb: str, isolation: Any)
     for fence in (held.fence, held.fence + 1, 0, None):
         before = db.look(job)
         handler.begin(isolation)
-        with refused("FO007", f"job {job} is not held under fence"):
+        with refused("WB007", f"job {job} is not held under fence"):
             handler.value(verb, id=job, fence=fence)
         handler.rollback()
         assert db.look(job) == before
@@ -58,7 +58,7 @@ def test_who_held_the_job_before_its_holder_is_refused(db: Db, verb: str, isolat
     db.value("release", id=job)
     held = db.claim_one(other)
     handler.begin(isolation)
-    with refused("FO007", f"job {job} is not held under fence {before.fence}"):
+    with refused("WB007", f"job {job} is not held under fence {before.fence}"):
         handler.value(verb, id=job, fence=before.fence)
     handler.rollback()
     db.expect(job, state="running", epoch=other, fence=held.fence)
@@ -70,11 +70,11 @@ def test_a_finished_or_unknown_job_is_held_by_nobody(db: Db, verb: str) -> None:
     job = db.enqueue()
     held = db.claim_one(epoch)
     db.value("complete", id=job, fence=held.fence)
-    with refused("FO007"):
+    with refused("WB007"):
         db.value(verb, id=job, fence=held.fence)
-    with refused("FO007"):
+    with refused("WB007"):
         db.value(verb, id=db.new_id(), fence=held.fence)
-    with refused("FO007"):
+    with refused("WB007"):
         db.value(verb, id=None, fence=None)
     assert db.outcomes(job) == ["succeeded"]
 
@@ -86,9 +86,9 @@ def test_a_loss_declared_while_the_callers_transaction_is_open_refuses_him(db: D
     job = db.enqueue()
     held = db.claim_one(epoch)
     handler.begin(isolation)
-    handler.execute("SELECT count(*) FROM foliot.jobs")  # takes his snapshot
+    handler.execute("SELECT count(*) FROM watchbill.jobs")  # takes his snapshot
     db.lose(epoch)
-    with refused("FO007" if isolation == "READ COMMITTED" else "40001"):
+    with refused("WB007" if isolation == "READ COMMITTED" else "40001"):
         handler.value("complete", id=job, fence=held.fence)
     handler.rollback()
     db.expect(job, state="failed", lost=1)
@@ -106,7 +106,7 @@ def test_a_loss_that_is_being_declared_is_waited_for_and_refuses_him(db: Db, iso
     reclaimer.call("reclaim", epochs=[epoch], beats_seen=[0])
     waiting = handler.start("complete", id=job, fence=held.fence).blocked()
     reclaimer.commit()
-    with refused("FO007" if isolation == "READ COMMITTED" else "40001"):
+    with refused("WB007" if isolation == "READ COMMITTED" else "40001"):
         waiting.rows()
     handler.rollback()
     db.expect(job, state="failed", lost=1)
@@ -193,7 +193,7 @@ def test_a_guarded_job_is_passed_over_by_reclaim_and_comes_back_later(db: Db) ->
     handler.value("guard", id=job, fence=held.fence)  # still his
     handler.commit()
     assert db.reclaim() == {job: "failed"}
-    with refused("FO007"):
+    with refused("WB007"):
         handler.value("guard", id=job, fence=held.fence)
 
 
@@ -258,7 +258,7 @@ def test_a_forced_cancel_takes_the_job_when_the_guarded_transaction_ends_otherwi
     canceled = operator.start("cancel", id=job, force=True).blocked()
     handler.rollback()
     assert canceled.value() == "canceled"
-    with refused("FO007"):
+    with refused("WB007"):
         handler.value("guard", id=job, fence=held.fence)
 
 
@@ -285,7 +285,7 @@ def test_the_guard_waits_for_whoever_is_taking_the_job_away(db: Db, taker: str, 
             other.settle(epoch, End(held, "failed"))
     waiting = handler.start("guard", id=job, fence=held.fence).blocked()
     other.commit()
-    with refused("FO007" if isolation == "READ COMMITTED" else "40001"):
+    with refused("WB007" if isolation == "READ COMMITTED" else "40001"):
         waiting.rows()
     handler.rollback()
 

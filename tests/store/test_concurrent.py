@@ -11,7 +11,7 @@ import pytest
 from tests.store.crowd import Actions, Member, let_loose
 from tests.store.harness import Db, End
 
-EXPECTED = {"FO001", "FO007", "FO008"}
+EXPECTED = {"WB001", "WB007", "WB008"}
 """Lost, stale, running: what somebody hears who comes too late."""
 LATER = timedelta(hours=1)
 
@@ -63,7 +63,7 @@ class Actor(Member):
 
     def reclaim(self) -> None:
         """Whoever is named here is lost: its lease ran out long ago."""
-        beats = self.session.execute("SELECT epoch, n FROM foliot.beats")
+        beats = self.session.execute("SELECT epoch, n FROM watchbill.beats")
         victims = self.random.sample(beats, k=min(2, len(beats)))
         self.session.call(
             "reclaim",

@@ -10,10 +10,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from foliot.errors import NoDatabase
-from foliot.postgres.address import Address, describe, find_address, parse
-from foliot.postgres.connect import SESSION_DEFAULTS, AsyncConnection, Connection, startup_parameters
-from foliot.settings import Settings
+from watchbill.errors import NoDatabase
+from watchbill.postgres.address import Address, describe, find_address, parse
+from watchbill.postgres.connect import SESSION_DEFAULTS, AsyncConnection, Connection, startup_parameters
+from watchbill.settings import Settings
 from tests.pooler import run_pooler
 from tests.servers import Server
 
@@ -152,7 +152,7 @@ def test_what_is_described_has_no_password(monkeypatch: pytest.MonkeyPatch) -> N
     for name in ("PGHOST", "PGPORT", "PGUSER", "PGDATABASE"):
         monkeypatch.delenv(name, raising=False)
     assert describe(parse("postgresql://kai:secret@h:5/x")) == 'database "x" at h:5 as user "kai"'
-    address = Address("postgresql://kai:secret@h/x", "FOLIOT_DATABASE_URL")
+    address = Address("postgresql://kai:secret@h/x", "WATCHBILL_DATABASE_URL")
     assert "secret" not in f"{address} {address!r}"
 
 
@@ -172,6 +172,6 @@ def test_a_running_embedded_server_is_found(server: Server, tmp_path: Path) -> N
 
 
 def test_without_an_address_every_way_is_named(tmp_path: Path) -> None:
-    with pytest.raises(NoDatabase, match=r"(?s)FOLIOT_DATABASE_URL.*foliot\.toml.*foliot up"):
+    with pytest.raises(NoDatabase, match=r"(?s)WATCHBILL_DATABASE_URL.*watchbill\.toml.*watchbill up"):
         find_address(Settings.load(project=tmp_path, environ={}), tmp_path)
-    assert not (tmp_path / ".foliot").exists()
+    assert not (tmp_path / ".watchbill").exists()

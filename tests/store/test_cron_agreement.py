@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from foliot.cron import Cron
+from watchbill.cron import Cron
 from tests.store.cron_sql import Connection, ask_python, ask_sql, in_utc
 from tests.unit.cron.strategies import PRODUCTIONS, Case, cases
 from tests.unit.cron.tally import Tally
@@ -96,11 +96,11 @@ def test_years_agree(schema_database: str) -> None:
 
 
 WINDOWS = """
-    SELECT w.trigger, w."end", ARRAY(SELECT foliot.cron_upcoming(cron, 3, at)), foliot.cron_matches(cron, w."end")
+    SELECT w.trigger, w."end", ARRAY(SELECT watchbill.cron_upcoming(cron, 3, at)), watchbill.cron_matches(cron, w."end")
     FROM unnest(%s::text[], %s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[]) WITH ORDINALITY
       u(pattern, tz, dst, anchor, at, i),
-      LATERAL (SELECT foliot.parse_cron(pattern, tz, dst, anchor) AS cron OFFSET 0) parsed,
-      foliot.cron_window(cron, at) w
+      LATERAL (SELECT watchbill.parse_cron(pattern, tz, dst, anchor) AS cron OFFSET 0) parsed,
+      watchbill.cron_window(cron, at) w
     ORDER BY i
 """
 

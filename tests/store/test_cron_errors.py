@@ -9,8 +9,8 @@ from typing import NamedTuple
 import psycopg
 import pytest
 
-from foliot.cron import Cron, InvalidPattern
-from foliot.cron.compiler import check_schedule
+from watchbill.cron import Cron, InvalidPattern
+from watchbill.cron.compiler import check_schedule
 from tests.store.cron_sql import Connection
 from tests.unit.cron.test_errors import WRONG
 from tests.unit.cron.test_fuzz import shuffled
@@ -20,11 +20,11 @@ VERDICT = """
     CREATE OR REPLACE FUNCTION pg_temp.verdict(pattern text, tz text, OUT state text, OUT said text, OUT meant text)
     LANGUAGE plpgsql AS $$
     DECLARE
-      cron foliot.cron;
+      cron watchbill.cron;
       at timestamptz := '2024-03-10 06:59:59+00';
     BEGIN
-      cron := foliot.parse_cron(pattern, tz);
-      PERFORM foliot.next_run(cron, at), foliot.prev_run(cron, at), jcron.explain_pattern(pattern, tz);
+      cron := watchbill.parse_cron(pattern, tz);
+      PERFORM watchbill.next_run(cron, at), watchbill.prev_run(cron, at), jcron.explain_pattern(pattern, tz);
     EXCEPTION WHEN OTHERS THEN
       GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, said = MESSAGE_TEXT, meant = PG_EXCEPTION_HINT;
     END $$
@@ -66,7 +66,7 @@ def in_python(pattern: str, zone: str = "UTC") -> Verdict:
         check_schedule.__wrapped__(pattern, zone, "default")
     except InvalidPattern as error:
         said = str(error).removesuffix(f"\n{error.hint}")
-        return Verdict("FO010", said, error.hint or "")
+        return Verdict("WB010", said, error.hint or "")
     return Verdict(None, None, None)
 
 
@@ -83,7 +83,7 @@ def comparable(verdict: Verdict) -> Verdict:
 def test_errors_are_pythons_word_for_word(sql: Connection) -> None:
     patterns = [pattern for pattern, *_ in WRONG if storable(pattern)]
     for pattern, verdict in zip(patterns, in_sql(sql, patterns), strict=True):
-        assert verdict.state == "FO010"
+        assert verdict.state == "WB010"
         assert comparable(verdict) == comparable(in_python(pattern)), pattern
 
 
@@ -100,15 +100,15 @@ def test_zones_of_the_schedule_are_refused_alike(sql: Connection) -> None:
 def test_a_policy_and_an_instant_that_there_are_none_of(sql: Connection) -> None:
     wrong = (
         "parse_cron('0 9 * * *', 'UTC', 'twice')",
-        "next_run(foliot.parse_cron('0 9 * * *'), 'infinity')",
-        "next_run(foliot.parse_cron('0 9 * * *'), '-infinity')",
-        "prev_run(foliot.parse_cron('0 9 * * *'), '10000-01-01 00:00:00+00')",
-        "cron_matches(foliot.parse_cron('0 9 * * *'), '0001-01-01 00:00:00+00 BC')",
+        "next_run(watchbill.parse_cron('0 9 * * *'), 'infinity')",
+        "next_run(watchbill.parse_cron('0 9 * * *'), '-infinity')",
+        "prev_run(watchbill.parse_cron('0 9 * * *'), '10000-01-01 00:00:00+00')",
+        "cron_matches(watchbill.parse_cron('0 9 * * *'), '0001-01-01 00:00:00+00 BC')",
     )
     for call in wrong:
         with pytest.raises(psycopg.Error) as raised:
-            sql.execute(f"SELECT foliot.{call}".encode())
-        assert raised.value.sqlstate == "FO003", call
+            sql.execute(f"SELECT watchbill.{call}".encode())
+        assert raised.value.sqlstate == "WB003", call
 
 
 def test_nothing_in_is_nothing_out(sql: Connection) -> None:

@@ -56,7 +56,7 @@ def test_a_run_matches_and_the_second_beside_it_is_told_apart(sql: Connection) -
 def test_what_the_language_does_not_have_is_rejected(sql: Connection, pattern: str) -> None:
     with pytest.raises(psycopg.Error) as raised:
         sql.execute("SELECT jcron.check_pattern(%s)", (pattern,))
-    assert raised.value.sqlstate == "FO010"
+    assert raised.value.sqlstate == "WB010"
     assert value(sql, "SELECT jcron.is_valid_pattern(%s) OR jcron.validate_pattern(%s)", pattern, pattern) is False
 
 

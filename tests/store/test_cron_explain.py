@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from foliot.cron import Cron
+from watchbill.cron import Cron
 from tests.store.cron_sql import Connection
 from tests.unit.cron.strategies import Case, cases
 from tests.unit.cron.test_explain import PATTERNS
 
 BATCH = 20
 ASK = """
-    SELECT foliot.explain_cron(pattern, tz, dst) FROM unnest(%s::text[], %s::text[], %s::text[]) WITH ORDINALITY
+    SELECT watchbill.explain_cron(pattern, tz, dst) FROM unnest(%s::text[], %s::text[], %s::text[]) WITH ORDINALITY
       u(pattern, tz, dst, i) ORDER BY i
 """
 LONG = [pytest.mark.long, pytest.mark.timeout(3600)]

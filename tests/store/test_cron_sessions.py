@@ -15,7 +15,7 @@ SETTINGS: list[dict[str, str]] = [
     {"TimeZone": "America/New_York", "DateStyle": "German, DMY"},
     {"DateStyle": "SQL, MDY", "IntervalStyle": "sql_standard"},
     {"IntervalStyle": "iso_8601", "extra_float_digits": "-15"},
-    {"search_path": "evil, pg_catalog, foliot, jcron"},
+    {"search_path": "evil, pg_catalog, watchbill, jcron"},
     {"search_path": ""},
     {"lc_numeric": "C", "quote_all_identifiers": "on", "array_nulls": "off", "transform_null_equals": "on"},
     {"default_transaction_isolation": "serializable", "default_transaction_read_only": "on"},
@@ -112,11 +112,11 @@ def test_a_column_whose_collation_ignores_case_is_read_by_letter(sql: Connection
         sql.execute(f"INSERT INTO t VALUES {wrong}".encode())
         with pytest.raises(psycopg.Error) as raised:
             sql.execute("SELECT jcron.next_time(pattern, now(), tz, dst) FROM t")
-        assert raised.value.sqlstate == "FO010"
+        assert raised.value.sqlstate == "WB010"
 
 
 def test_a_check_holds_the_line(sql: Connection) -> None:
-    for function, state in (("is_valid_pattern", "23514"), ("validate_pattern", "23514"), ("check_pattern", "FO010")):
+    for function, state in (("is_valid_pattern", "23514"), ("validate_pattern", "23514"), ("check_pattern", "WB010")):
         sql.execute(f"CREATE TABLE {function} (pattern text CHECK (jcron.{function}(pattern)))".encode())
         sql.execute(f"INSERT INTO {function} VALUES ('0 9 * * MON TZ:Europe/Paris'), (NULL)".encode())
         with pytest.raises(psycopg.Error) as raised:
@@ -128,18 +128,18 @@ def test_a_dump_with_checks_and_parsed_columns_is_restored(sql: Connection) -> N
     """Rows come before the table of zones is filled: names and numbers stand in the functions themselves."""
     sql.execute("""
         CREATE TABLE t (pattern text CHECK (jcron.is_valid_pattern(pattern, tz)), tz text,
-          parsed foliot.cron GENERATED ALWAYS AS (foliot.parse_cron(pattern, tz)) STORED)
+          parsed watchbill.cron GENERATED ALWAYS AS (watchbill.parse_cron(pattern, tz)) STORED)
     """)
     sql.execute("INSERT INTO t VALUES ('0 9 * * MON', 'Europe/Paris')")
     before = sql.execute("SELECT parsed::bigint[] FROM t").fetchall()
-    sql.execute("TRUNCATE foliot.zones, t")
+    sql.execute("TRUNCATE watchbill.zones, t")
     sql.execute("INSERT INTO t VALUES ('0 9 * * MON', 'Europe/Paris')")
     assert sql.execute("SELECT parsed::bigint[] FROM t").fetchall() == before
     with pytest.raises(psycopg.Error) as raised:
         sql.execute("SELECT jcron.next_run(parsed, '1950-01-01 00:00:00+00') FROM t")
     assert (raised.value.sqlstate, raised.value.diag.message_hint) == (
-        "FO003",
-        "run `foliot db migrate`, which fills it",
+        "WB003",
+        "run `watchbill db migrate`, which fills it",
     )
 
 

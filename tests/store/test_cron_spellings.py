@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from foliot.cron import Cron, InvalidPattern
-from foliot.cron.fields import DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, SECOND, WEEK, YEAR, Field
+from watchbill.cron import Cron, InvalidPattern
+from watchbill.cron.fields import DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, SECOND, WEEK, YEAR, Field
 from tests.store.cron_sql import Connection
 from tests.store.test_cron_errors import comparable, in_python, in_sql, sql
 

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 import psycopg
 import pytest
 
-from foliot.cron import Cron
-from foliot.cron.compiler import Policy
+from watchbill.cron import Cron
+from watchbill.cron.compiler import Policy
 from tests.store.cron_sql import Connection, at, in_utc
 
 HALF_A_DAY = timedelta(hours=12)
@@ -57,9 +57,9 @@ MODIFIERS = [
 ]
 WALK = """
     SELECT runs,
-      ARRAY(SELECT foliot.prev_run(cron, t) FROM unnest(%s::timestamptz[]) WITH ORDINALITY u(t, i) ORDER BY i)
-    FROM foliot.parse_cron(%s, %s, %s) cron,
-      LATERAL (SELECT ARRAY(SELECT foliot.cron_between(cron, %s, %s)) AS runs OFFSET 0) walk
+      ARRAY(SELECT watchbill.prev_run(cron, t) FROM unnest(%s::timestamptz[]) WITH ORDINALITY u(t, i) ORDER BY i)
+    FROM watchbill.parse_cron(%s, %s, %s) cron,
+      LATERAL (SELECT ARRAY(SELECT watchbill.cron_between(cron, %s, %s)) AS runs OFFSET 0) walk
 """
 
 

@@ -291,12 +291,12 @@ def test_who_does_not_know_whether_the_others_live_asks_them(db: Db) -> None:
 
 
 def test_what_cannot_be_declared(db: Db) -> None:
-    with refused("FO001"):
+    with refused("WB001"):
         declare(db, 7, rule())
-    with refused("FO003", "has no app"):
+    with refused("WB003", "has no app"):
         declare(db, db.node(), rule())
-    with refused("FO003", "each with its hash"):
+    with refused("WB003", "each with its hash"):
         declare(db, db.node(app="shop"), {"name": "s"})
-    with refused("FO010"):
+    with refused("WB010"):
         declare(db, db.node(app="shop"), rule(), rule(name="t", pattern="bla"))
     assert db.count("schedules") == 0

@@ -231,7 +231,7 @@ def test_a_parent_that_is_not_known_is_refused(db: Db, kind: str) -> None:
     if kind == "uncommitted":
         other.begin()
         parent = other.enqueue()
-    with refused("FO003", f"job of type 'task' refused: it depends on job {parent}, which is unknown"):
+    with refused("WB003", f"job of type 'task' refused: it depends on job {parent}, which is unknown"):
         db.enqueue(depends_on=[parent])
     if kind == "uncommitted":
         other.rollback()
@@ -239,9 +239,9 @@ def test_a_parent_that_is_not_known_is_refused(db: Db, kind: str) -> None:
 
 def test_a_parent_of_another_tenant_is_refused(db: Db) -> None:
     parent = db.enqueue(tenant="one")
-    with refused("FO003", f"it depends on job {parent}, which belongs to another tenant"):
+    with refused("WB003", f"it depends on job {parent}, which belongs to another tenant"):
         db.enqueue(tenant="two", depends_on=[parent])
-    with refused("FO003", "belongs to another tenant"):
+    with refused("WB003", "belongs to another tenant"):
         flow(db, {"tenant": "one"}, {"tenant": "two", "depends_on": [0]})
     db.enqueue(tenant="one", depends_on=[parent])
 
@@ -259,7 +259,7 @@ def test_a_parent_of_another_tenant_is_refused(db: Db) -> None:
     ],
 )
 def test_a_circle_is_refused_and_named(db: Db, graph: list[list[int]], said: str) -> None:
-    with refused("FO003", f"jobs wait for each other: .*({said})"):
+    with refused("WB003", f"jobs wait for each other: .*({said})"):
         flow(db, *({"type": "abcdef"[place], "depends_on": parents} for place, parents in enumerate(graph)))
     assert db.count("jobs") == 0
 
@@ -274,7 +274,7 @@ def test_a_long_chain_backwards_is_no_circle(db: Db) -> None:
     jobs = [{"type": "task", "depends_on": [place + 1]} for place in range(count - 1)] + [{"type": "task"}]
     assert len(db.call("enqueue_many", jobs=jobs)) == count
     jobs[-1]["depends_on"] = [0]
-    with refused("FO003", r"jobs wait for each other: task \[\d+\] waits for .* waits for \.\.\. waits for"):
+    with refused("WB003", r"jobs wait for each other: task \[\d+\] waits for .* waits for \.\.\. waits for"):
         db.call("enqueue_many", jobs=jobs)
 
 
@@ -291,13 +291,13 @@ def test_a_long_chain_backwards_is_no_circle(db: Db) -> None:
     ],
 )
 def test_what_cannot_be_a_dependency_is_refused(db: Db, job: dict[str, Any], said: str) -> None:
-    with refused("FO003", said):
+    with refused("WB003", said):
         flow(db, job)
 
 
 def test_a_job_cannot_wait_for_itself(db: Db) -> None:
     own = db.new_id()
-    with refused("FO003", "task .* waits for task"):
+    with refused("WB003", "task .* waits for task"):
         db.enqueue(id=own, depends_on=[own])
 
 
@@ -361,7 +361,7 @@ def test_a_child_whose_key_is_known_stays_as_it_was(db: Db, resend: bool) -> Non
 
 def test_copied_rows_may_depend_on_each_other(db: Db) -> None:
     db.begin()
-    db.execute("CREATE TEMP TABLE incoming OF foliot.new_job ON COMMIT DROP")
+    db.execute("CREATE TEMP TABLE incoming OF watchbill.new_job ON COMMIT DROP")
     one, two = db.new_id(), db.new_id()
     db.execute("INSERT INTO incoming (id, type) VALUES (%s, 'task')", (one,))
     db.execute("INSERT INTO incoming (id, type, depends_on) VALUES (%s, 'task', %s)", (two, [one]))
@@ -484,7 +484,7 @@ def test_a_look_whose_transaction_is_lost_is_made_again(db: Db) -> None:
 
 def test_looking_needs_read_committed(db: Db) -> None:
     db.begin("REPEATABLE READ")
-    with refused("FO005"):
+    with refused("WB005"):
         db.call("unblock")
     db.rollback()
 
@@ -703,7 +703,7 @@ def test_earlier_jobs_come_nearest_first_with_their_results(db: Db) -> None:
 def test_the_bell_rings_for_those_who_look(db: Db) -> None:
     epoch, sleeper = db.node(), db.session()
     parent, _ = flow(db, {}, {"depends_on": [0]})
-    (key,) = sleeper.execute("SELECT foliot.wake_key() AS key, foliot.wake_channel() AS channel")
+    (key,) = sleeper.execute("SELECT watchbill.wake_key() AS key, watchbill.wake_channel() AS channel")
     sleeper.execute(f"LISTEN {key.channel}")
     sleeper.execute("SELECT pg_advisory_lock(1181707369, %s)", (key.key,))
     end(db, epoch, {parent: "succeeded"})

@@ -105,11 +105,11 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("given", "words"), REFUSALS, ids=lambda value: str(value)[:40])
 def test_what_cannot_be_a_job_is_refused_in_words(db: Db, given: dict[str, Any], words: str) -> None:
-    with refused("FO003", words):
+    with refused("WB003", words):
         db.send(**({"type": "t"} | given))
     if given.get("payload", 1) is None or "max_payload" in given or None in given.values():
         return  # a bulk reads null as "not given", and has one limit for all
-    with refused("FO003", words):
+    with refused("WB003", words):
         db.call("enqueue_many", jobs=[{"type": "t"}, {"type": "t"} | given])
     assert db.count("jobs") == 0
 
@@ -125,7 +125,7 @@ def test_the_bounds_themselves_are_allowed(db: Db) -> None:
 def test_an_id_an_hour_ahead_of_the_database_is_refused(db: Db) -> None:
     db.enqueue(id=new_id(db.after(3599)))
     db.enqueue(id=uuid4())  # of another version: nothing is known of its time
-    with refused("FO003", "the id lies more than an hour ahead of the database's clock"):
+    with refused("WB003", "the id lies more than an hour ahead of the database's clock"):
         db.enqueue(id=new_id(db.after(3601)))
 
 
@@ -218,7 +218,7 @@ def test_many_without_ids_keep_their_order(db: Db) -> None:
 
 
 def test_none_is_made_when_one_is_refused(db: Db) -> None:
-    with refused("FO003", "job of type 'b' refused: version"):
+    with refused("WB003", "job of type 'b' refused: version"):
         db.call("enqueue_many", jobs=[{"type": "a"}, {"type": "b", "version": 0}, {"type": "c"}])
     assert db.count("jobs") == 0
 
@@ -226,9 +226,9 @@ def test_none_is_made_when_one_is_refused(db: Db) -> None:
 def test_a_bulk_that_is_no_list_of_jobs_is_refused(db: Db) -> None:
     wrongs: list[Any] = [{"type": "t"}, "t", 1, ["t"], [{"type": "t"}, 1], [None], [[]]]
     for wrong in wrongs:
-        with refused("FO003", "enqueue_many takes a JSON array of jobs"):
+        with refused("WB003", "enqueue_many takes a JSON array of jobs"):
             db.call("enqueue_many", jobs=wrong)
-    with refused("FO003", "a job has no 'tpye'"):
+    with refused("WB003", "a job has no 'tpye'"):
         db.call("enqueue_many", jobs=[{"type": "t"}, {"tpye": "t"}])
     assert db.call("enqueue_many", jobs=[]) == []
 
@@ -243,7 +243,7 @@ def test_a_bulk_may_name_one_id_once_only(db: Db) -> None:
 
 
 def incoming(db: Db, rows: list[tuple[Any, ...]], columns: str = "id, type, payload") -> None:
-    db.execute("CREATE TEMP TABLE IF NOT EXISTS incoming OF foliot.new_job")
+    db.execute("CREATE TEMP TABLE IF NOT EXISTS incoming OF watchbill.new_job")
     db.execute("TRUNCATE incoming")
     with db.connection.cursor() as cursor, cursor.copy(f"COPY incoming ({columns}) FROM STDIN".encode()) as copy:
         for row in rows:
@@ -282,20 +282,20 @@ def test_copied_rows_answer_only_for_what_was_not_created(db: Db) -> None:
 
 def test_copied_rows_are_checked_like_any_other(db: Db) -> None:
     incoming(db, [(db.new_id(), "t", "{}"), (db.new_id(), "t", "[]")])
-    with refused("FO003", "payload must be a JSON object"):
+    with refused("WB003", "payload must be a JSON object"):
         db.call("enqueue_from", source="incoming")
 
 
 def test_a_payload_that_compresses_well_is_measured_as_it_is(db: Db) -> None:
     """A table stores it compressed; the limit speaks of what a worker has to read."""
     incoming(db, [(db.new_id(), "t", '{"x": "' + "y" * 200_000 + '"}')])
-    with refused("FO003", "the limit is 100000"):
+    with refused("WB003", "the limit is 100000"):
         db.call("enqueue_from", source="incoming")
     assert db.call("enqueue_from", source="incoming", max_payload=None) == []
 
 
 def test_copied_rows_may_come_from_any_table_of_that_shape(db: Db) -> None:
-    db.execute('CREATE TEMP TABLE "In coming""" OF foliot.new_job')
+    db.execute('CREATE TEMP TABLE "In coming""" OF watchbill.new_job')
     db.execute('INSERT INTO "In coming""" (id, type, payload) VALUES (%s, %s, %s)', (db.new_id(), "t", "{}"))
     assert db.call("enqueue_from", source='"In coming"""') == []
     assert db.count("jobs") == 1

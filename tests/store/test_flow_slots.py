@@ -18,7 +18,7 @@ def start_flow(db: Db, session: Session, job: Any, steps: int = 2) -> tuple[list
     ids = [db.new_id() for _ in range(steps)]
     chain = [{"id": str(i), "type": "step", "depends_on": [place - 1] if place else []} for place, i in enumerate(ids)]
     last = db.new_id()
-    waits = {"id": str(last), "type": "foliot.flow_end", "depends_on": [*range(steps)], "run_if": "all_finished"}
+    waits = {"id": str(last), "type": "watchbill.flow_end", "depends_on": [*range(steps)], "run_if": "all_finished"}
     session.begin()
     session.call("enqueue_many", jobs=[*chain, waits])
     session.call("hand_over_slot", id=job.id, successor=last)
@@ -27,7 +27,7 @@ def start_flow(db: Db, session: Session, job: Any, steps: int = 2) -> tuple[list
 
 
 def due_flow(db: Db, hour: int, **rule: Any) -> Any:
-    add(db, type="foliot.flow", payload=FLOW, **rule)
+    add(db, type="watchbill.flow", payload=FLOW, **rule)
     tick_at(db, at(hour))
 
 
@@ -39,17 +39,17 @@ def test_what_is_queued_behind_a_chain_waits_for_the_whole_of_it(db: Db) -> None
     due_flow(db, 12, missed="catch_up")
     epoch, session = db.node(), db.session()
     for hour in (10, 11, 12):
-        (job,) = [job for job in db.claim(epoch) if job.type == "foliot.flow"]
+        (job,) = [job for job in db.claim(epoch) if job.type == "watchbill.flow"]
         start_flow(db, session, job)
         session.commit()
         unblock(db)
-        later = [("foliot.flow", after, "blocked") for after in range(hour + 1, 13)]
-        assert waiting(db) == [("foliot.flow_end", hour, "blocked"), *later]
+        later = [("watchbill.flow", after, "blocked") for after in range(hour + 1, 13)]
+        assert waiting(db) == [("watchbill.flow_end", hour, "blocked"), *later]
         while claimed := db.claim(epoch):
-            assert {each.type for each in claimed} <= {"step", "foliot.flow_end"}, "one chain at a time"
+            assert {each.type for each in claimed} <= {"step", "watchbill.flow_end"}, "one chain at a time"
             db.settle(epoch, *(End(each) for each in claimed))
             unblock(db)
-            if claimed[0].type == "foliot.flow_end":
+            if claimed[0].type == "watchbill.flow_end":
                 break
     assert jobs(db) == []
     assert [slot.outcome for slot in db.rows("slots", "slot")] == ["succeeded"] * 3
@@ -82,7 +82,7 @@ def test_a_tick_and_the_start_of_a_chain_wait_for_each_other(db: Db) -> None:
     scheduler.begin()
     assert scheduler.row("tick").fired == 1, "behind the job that is about to hand over"
     starter.begin()
-    last = starter.row("enqueue", type="foliot.flow_end", id=db.new_id()).id
+    last = starter.row("enqueue", type="watchbill.flow_end", id=db.new_id()).id
     handing = starter.start("hand_over_slot", id=job.id, successor=last).blocked()
     scheduler.commit()
     handing.rows()
@@ -90,10 +90,10 @@ def test_a_tick_and_the_start_of_a_chain_wait_for_each_other(db: Db) -> None:
     starter.call("complete", id=job.id, fence=job.fence)
     starter.commit()
     unblock(db)
-    assert waiting(db) == [("foliot.flow_end", 10, None), ("foliot.flow", 11, "blocked")]
+    assert waiting(db) == [("watchbill.flow_end", 10, None), ("watchbill.flow", 11, "blocked")]
     assert tick_at(db, at(12)).fired == 1
     unblock(db)
-    assert waiting(db)[1:] == [("foliot.flow", 11, "blocked"), ("foliot.flow", 12, "blocked")]
+    assert waiting(db)[1:] == [("watchbill.flow", 11, "blocked"), ("watchbill.flow", 12, "blocked")]
 
 
 def test_cancel_previous_cancels_the_chain_as_a_whole(db: Db) -> None:
@@ -107,7 +107,7 @@ def test_cancel_previous_cancels_the_chain_as_a_whole(db: Db) -> None:
     unblock(db)
     db.expect(first, state="running", canceling=True)
     db.expect(second, state="canceled", error={"kind": "canceled", "message": "the next slot is due"})
-    assert waiting(db) == [("foliot.flow_end", 10, "blocked"), ("foliot.flow", 11, "blocked")]
+    assert waiting(db) == [("watchbill.flow_end", 10, "blocked"), ("watchbill.flow", 11, "blocked")]
     db.settle(epoch, End(running, "canceled"))
     unblock(db)
     (end,) = db.claim(epoch)
@@ -118,7 +118,7 @@ def test_cancel_previous_cancels_the_chain_as_a_whole(db: Db) -> None:
         ("canceled", "step is canceled"),
         (None, None),
     ]
-    assert waiting(db) == [("foliot.flow", 11, None)]
+    assert waiting(db) == [("watchbill.flow", 11, None)]
 
 
 def test_a_chain_that_starts_while_it_is_canceled_is_canceled(db: Db) -> None:
@@ -131,7 +131,7 @@ def test_a_chain_that_starts_while_it_is_canceled_is_canceled(db: Db) -> None:
     unblock(db)
     for step in steps:
         db.expect(step, state="canceled")
-    assert waiting(db) == [("foliot.flow_end", 10, None), ("foliot.flow", 11, "blocked")]
+    assert waiting(db) == [("watchbill.flow_end", 10, None), ("watchbill.flow", 11, "blocked")]
 
 
 FAULT = {"kind": "permanent", "message": "x"}
@@ -229,6 +229,6 @@ def test_a_chain_that_is_started_again_has_its_slot_again(db: Db) -> None:
 
 
 def test_a_chain_takes_no_other_payload(db: Db) -> None:
-    add(db, type="foliot.flow", payload=FLOW)
-    with refused("FO003", "schedule 's' starts a chain, whose steps have their own payloads"):
+    add(db, type="watchbill.flow", payload=FLOW)
+    with refused("WB003", "schedule 's' starts a chain, whose steps have their own payloads"):
         db.value("run_schedule", name="s", payload={"jobs": []})

@@ -6,8 +6,8 @@ import psycopg
 
 UNPINNED = """
     SELECT p.oid FROM pg_proc p
-    WHERE p.pronamespace = 'foliot'::regnamespace
-      AND NOT coalesce('search_path=foliot, pg_temp' = ANY (p.proconfig), false)
+    WHERE p.pronamespace = 'watchbill'::regnamespace
+      AND NOT coalesce('search_path=watchbill, pg_temp' = ANY (p.proconfig), false)
       AND p.prosqlbody IS NULL  -- a RETURN body was parsed when it was made: no search_path matters to it
 """
 

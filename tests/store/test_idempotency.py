@@ -36,9 +36,9 @@ def test_payloads_that_mean_the_same_do_not_differ(db: Db) -> None:
 def test_strict_refuses_another_payload_and_only_that(db: Db) -> None:
     first = db.send("t", idempotency_key="k", payload={"a": 1}, strict=True)
     assert db.send("t", idempotency_key="k", payload={"a": 1}, strict=True).created is False
-    with refused("FO004", f"idempotency key 'k' of type 't' was used with another payload, by job {first.id}"):
+    with refused("WB004", f"idempotency key 'k' of type 't' was used with another payload, by job {first.id}"):
         db.send("t", idempotency_key="k", payload={"a": 2}, strict=True)
-    with refused("FO004"):
+    with refused("WB004"):
         db.call("enqueue_many", jobs=[{"type": "t", "idempotency_key": "k", "payload": {"a": 2}}], strict=True)
 
 

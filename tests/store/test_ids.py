@@ -59,5 +59,5 @@ def test_ids_of_later_microseconds_are_larger(db: Db) -> None:
 
 def test_the_history_of_a_job_begins_a_day_before_its_id(db: Db) -> None:
     assert db.value("history_from", id=new_id(T0)) == T0 - timedelta(days=1)
-    (row,) = db.execute("SELECT foliot.history_from(%s) = '-infinity' AS unknown", (uuid4(),))
+    (row,) = db.execute("SELECT watchbill.history_from(%s) = '-infinity' AS unknown", (uuid4(),))
     assert row.unknown is True

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from foliot.errors import SettingsError
-from foliot.store.install import install, install_script
+from watchbill.errors import SettingsError
+from watchbill.store.install import install, install_script
 from tests.servers import Server
 from tests.store.cron_sql import Connection
 from tests.store.test_plan_sql import psql
@@ -23,7 +23,7 @@ def sql(schema_database: str) -> Iterator[Connection]:
         yield connection
 
 
-def installed(url: str, schema: str = "foliot", jcron_schema: str = "jcron") -> list[str]:
+def installed(url: str, schema: str = "watchbill", jcron_schema: str = "jcron") -> list[str]:
     said: list[str] = []
     install(url, schema, jcron_schema, said.append)
     return [line for line in said if "jcron" in line]
@@ -39,21 +39,21 @@ def works(sql: Connection) -> bool:
 
 
 def test_what_is_current_is_left_as_it_is(sql: Connection) -> None:
-    assert (owner(sql), works(sql), installed(sql.info.dsn)) == ("foliot", True, [])
+    assert (owner(sql), works(sql), installed(sql.info.dsn)) == ("watchbill", True, [])
 
 
 def test_a_second_installation_leaves_it_to_the_first(sql: Connection) -> None:
     said = installed(sql.info.dsn, "second")
-    assert said == ["schema jcron is left alone: it belongs to the installation in schema foliot"]
-    assert owner(sql) == "foliot"
+    assert said == ["schema jcron is left alone: it belongs to the installation in schema watchbill"]
+    assert owner(sql) == "watchbill"
     assert installed(sql.info.dsn, "second", "jcron_of_second") == ["schema jcron_of_second"]
-    sql.execute("DROP SCHEMA foliot CASCADE")
+    sql.execute("DROP SCHEMA watchbill CASCADE")
     assert installed(sql.info.dsn, "second") == ["schema jcron"], "its owner is gone"
     assert (owner(sql), works(sql)) == ("second", True)
 
 
 def test_functions_that_went_with_their_owner_are_written_again(sql: Connection) -> None:
-    sql.execute("DROP SCHEMA foliot CASCADE")
+    sql.execute("DROP SCHEMA watchbill CASCADE")
     assert installed(sql.info.dsn) == ["schema jcron"]
     assert works(sql)
 
@@ -61,7 +61,7 @@ def test_functions_that_went_with_their_owner_are_written_again(sql: Connection)
 def test_an_older_version_is_replaced_under_what_uses_it(sql: Connection) -> None:
     sql.execute("CREATE TABLE t (pattern text CHECK (jcron.is_valid_pattern(pattern)))")
     sql.execute(
-        "COMMENT ON SCHEMA jcron IS 'Foliot''s cron functions, written by the installation in schema foliot; version 0'"
+        "COMMENT ON SCHEMA jcron IS 'Watchbill''s cron functions, written by the installation in schema watchbill; version 0'"
     )
     assert installed(sql.info.dsn) == ["schema jcron"]
     assert works(sql)
@@ -71,14 +71,14 @@ def test_somebody_elses_schema_is_left_alone(sql: Connection) -> None:
     sql.execute("DROP SCHEMA jcron CASCADE")
     sql.execute("CREATE SCHEMA jcron")
     assert installed(sql.info.dsn) == [
-        "schema jcron is left alone: it is not Foliot's; set jcron_schema to another name"
+        "schema jcron is left alone: it is not Watchbill's; set jcron_schema to another name"
     ]
     assert sql.execute("SELECT count(*) FROM pg_proc WHERE pronamespace = 'jcron'::regnamespace").fetchone() == (0,)
 
 
 def test_one_schema_cannot_be_both(sql: Connection) -> None:
-    with pytest.raises(SettingsError, match="jcron_schema and schema are both foliot"):
-        install(sql.info.dsn, "foliot", "foliot")
+    with pytest.raises(SettingsError, match="jcron_schema and schema are both watchbill"):
+        install(sql.info.dsn, "watchbill", "watchbill")
 
 
 def test_a_role_that_may_not_create_it_gets_the_rest(server: Server, sql: Connection) -> None:
@@ -98,14 +98,14 @@ def test_a_role_that_may_not_create_it_gets_the_rest(server: Server, sql: Connec
 
 
 def test_the_script_for_psql_does_the_same(server: Server, database: str) -> None:
-    answer = psql(server, database, install_script(None, "foliot", "jcron"))
+    answer = psql(server, database, install_script(None, "watchbill", "jcron"))
     assert (answer.returncode, answer.stderr) == (0, "")
-    assert install_script(database, "foliot", "jcron").endswith("-- Nothing to do.\n")
+    assert install_script(database, "watchbill", "jcron").endswith("-- Nothing to do.\n")
     with psycopg.connect(database, autocommit=True) as sql:
         assert works(sql)
-        sql.execute("UPDATE foliot.zones SET tzdata = '1999a.1'")
+        sql.execute("UPDATE watchbill.zones SET tzdata = '1999a.1'")
         sql.execute("DROP SCHEMA jcron CASCADE")
-        script = install_script(database, "foliot", "jcron")
+        script = install_script(database, "watchbill", "jcron")
         assert "-- functions" not in script
         answer = psql(server, database, script)
         assert (answer.returncode, answer.stderr) == (0, "")

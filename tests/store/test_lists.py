@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from foliot.model.states import STATES
+from watchbill.model.states import STATES
 from tests.store.harness import Db, End, refused
 
 
@@ -223,17 +223,17 @@ def test_running_jobs_are_not_rescheduled_in_bulk_and_states_are_named(db: Db) -
     epoch = db.node()
     job = db.enqueue()
     db.claim(epoch)
-    with refused("FO008", "running jobs cannot be rescheduled"):
+    with refused("WB008", "running jobs cannot be rescheduled"):
         db.value("reschedule_many", states=["dead", "running"])
     nothing: list[Any] = [None, []]
     for states in nothing:
-        with refused("FO003", "of which states"):
+        with refused("WB003", "of which states"):
             db.value("reschedule_many", states=states)
-        with refused("FO003", "of which states"):
+        with refused("WB003", "of which states"):
             db.value("purge", states=states)
-    with refused("FO008", "only finished jobs can be purged"):
+    with refused("WB008", "only finished jobs can be purged"):
         db.value("purge", states=["dead", "queued"])
-    with refused("FO003", "there is no such state"):
+    with refused("WB003", "there is no such state"):
         db.value("reschedule_many", states=["dead", "failde"])
     assert db.states(job) == ["running"]
 

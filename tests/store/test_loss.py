@@ -188,11 +188,11 @@ def test_a_lost_node_holds_nothing_and_its_late_words_are_refused(db: Db) -> Non
     held = db.claim_one(epoch)
     db.lose(epoch)
     assert db.settle(epoch, End(held)) == {held.id: None}
-    with refused("FO001"):
+    with refused("WB001"):
         db.value("heartbeat", epoch=epoch)
-    with refused("FO001"):
+    with refused("WB001"):
         db.claim(epoch)
-    with refused("FO007"):
+    with refused("WB007"):
         db.value("complete", id=held.id, fence=held.fence)
     assert db.value("abandon", epoch=epoch, known=[]) == 0
     assert db.value("leave", epoch=epoch) == 0
@@ -232,7 +232,7 @@ def test_a_late_heartbeat_does_not_save_a_node_that_is_being_lost(db: Db) -> Non
     reclaimer.call("reclaim", epochs=[epoch], beats_seen=[0])
     waiting = node.start("heartbeat", epoch=epoch).blocked()
     reclaimer.commit()
-    with refused("FO001", "is lost"):
+    with refused("WB001", "is lost"):
         waiting.rows()
 
 
@@ -259,7 +259,7 @@ def test_a_claim_that_meets_the_loss_of_its_node_takes_nothing_and_does_not_wait
     reclaimer.call("reclaim", epochs=[epoch], beats_seen=[0])
     assert node.claim(epoch) == []
     reclaimer.commit()
-    with refused("FO001", "is lost"):
+    with refused("WB001", "is lost"):
         node.claim(epoch)
     db.expect(job, state="queued", run=0)
 
@@ -268,12 +268,12 @@ def test_a_claim_whose_node_is_lost_while_it_looks_takes_nothing(db: Db) -> None
     """It has seen the node active; what counts is the moment of taking."""
     node, barrier, epoch = db.session(), db.session(), db.node()
     job = db.enqueue()
-    db.execute("INSERT INTO foliot.unsupported_types (type, version, since) VALUES ('another', 1, now())")
+    db.execute("INSERT INTO watchbill.unsupported_types (type, version, since) VALUES ('another', 1, now())")
     barrier.begin()
-    barrier.execute("LOCK TABLE foliot.node_types")  # the last thing a claim looks at, when there are unsupported types
+    barrier.execute("LOCK TABLE watchbill.node_types")  # the last thing a claim looks at, when there are unsupported types
     waiting = node.start("claim", epoch=epoch, max=2).blocked()
-    db.execute("UPDATE foliot.nodes SET state = 'lost' WHERE epoch = %s", (epoch,))  # reclaim would wait as well
-    db.execute("DELETE FROM foliot.beats WHERE epoch = %s", (epoch,))
+    db.execute("UPDATE watchbill.nodes SET state = 'lost' WHERE epoch = %s", (epoch,))  # reclaim would wait as well
+    db.execute("DELETE FROM watchbill.beats WHERE epoch = %s", (epoch,))
     barrier.commit()
     assert waiting.rows() == []
     db.expect(job, state="queued", run=0)

@@ -10,9 +10,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from foliot.errors import SchemaError
-from foliot.postgres.migrate import Patience, Source, Status, apply_functions, migrate, status
-from foliot.postgres.migration_plan import advisory_key
+from watchbill.errors import SchemaError
+from watchbill.postgres.migrate import Patience, Source, Status, apply_functions, migrate, status
+from watchbill.postgres.migration_plan import advisory_key
 from tests.servers import Server
 from tests.store.migration_sets import COLUMN, FUNCTION, INDEX, TABLE, source_of
 
@@ -24,16 +24,16 @@ def rows(database: str, query: str, *parameters: object) -> list[tuple[Any, ...]
         return connection.execute(query.encode(), parameters).fetchall()
 
 
-def applied(database: str, source: Source, schema: str = "foliot") -> list[int]:
+def applied(database: str, source: Source, schema: str = "watchbill") -> list[int]:
     return [row.version for row in status(database, schema, source).applied]
 
 
 def test_an_empty_database_gets_schema_versions_and_functions(database: str, tmp_path: Path) -> None:
     source = source_of(tmp_path, TABLE, COLUMN, functions={"010_volume.sql": FUNCTION})
-    result = migrate(database, "foliot", source)
+    result = migrate(database, "watchbill", source)
     assert (result.verdict, result.version) == ("ready", 2)
-    assert rows(database, "SELECT foliot.volume()") == [(None,)]
-    assert rows(database, "SELECT version, name, oldest_compatible FROM foliot.schema_version ORDER BY 1") == [
+    assert rows(database, "SELECT watchbill.volume()") == [(None,)]
+    assert rows(database, "SELECT version, name, oldest_compatible FROM watchbill.schema_version ORDER BY 1") == [
         (1, "0001_step.sql", 1),
         (2, "0002_step.sql", 1),
     ]
@@ -41,32 +41,32 @@ def test_an_empty_database_gets_schema_versions_and_functions(database: str, tmp
 
 def test_a_second_run_does_nothing(database: str, tmp_path: Path) -> None:
     source = source_of(tmp_path, TABLE, functions={"010_volume.sql": FUNCTION})
-    first = migrate(database, "foliot", source)
+    first = migrate(database, "watchbill", source)
     steps: list[str] = []
-    assert migrate(database, "foliot", source, report=steps.append) == first
+    assert migrate(database, "watchbill", source, report=steps.append) == first
     assert steps == []
 
 
 def test_each_migration_is_a_transaction_and_functions_join_the_last(database: str, tmp_path: Path) -> None:
     source = source_of(tmp_path, TABLE, COLUMN, functions={"010_volume.sql": FUNCTION})
-    migrate(database, "foliot", source)
-    [(first,), (second,)] = rows(database, "SELECT xmin::text FROM foliot.schema_version ORDER BY version")
-    [(functions,)] = rows(database, "SELECT xmin::text FROM foliot.schema_functions")
+    migrate(database, "watchbill", source)
+    [(first,), (second,)] = rows(database, "SELECT xmin::text FROM watchbill.schema_version ORDER BY version")
+    [(functions,)] = rows(database, "SELECT xmin::text FROM watchbill.schema_functions")
     assert first != second == functions
 
 
 def test_a_failing_migration_leaves_what_was_before_and_names_file_and_line(database: str, tmp_path: Path) -> None:
     source = source_of(tmp_path, TABLE, "-- a comment\nCREATE TABLE lost ();\nSELECT nothing_like_it;")
     with pytest.raises(SchemaError, match=r'0002_step.sql, line 3: column "nothing_like_it" does not exist'):
-        migrate(database, "foliot", source)
+        migrate(database, "watchbill", source)
     assert applied(database, source) == [1]
-    assert rows(database, "SELECT to_regclass('foliot.lost')") == [(None,)]
+    assert rows(database, "SELECT to_regclass('watchbill.lost')") == [(None,)]
 
 
 def test_a_failing_function_takes_its_migration_back(database: str, tmp_path: Path) -> None:
     source = source_of(tmp_path, TABLE, functions={"010_bad.sql": FUNCTION.replace("boxes", "nowhere")})
     with pytest.raises(SchemaError, match=r"010_bad.sql.*nowhere"):
-        migrate(database, "foliot", source)
+        migrate(database, "watchbill", source)
     assert applied(database, source) == []
 
 
@@ -79,8 +79,8 @@ def test_a_failing_function_takes_its_migration_back(database: str, tmp_path: Pa
     ],
 )
 def test_file_texts_run_as_they_are(database: str, tmp_path: Path, text: str) -> None:
-    migrate(database, "foliot", source_of(tmp_path, "CREATE TABLE notes (text text)", text))
-    assert rows(database, "SELECT text FROM foliot.notes") == [("100 %s {schema} $1 \\n",)]
+    migrate(database, "watchbill", source_of(tmp_path, "CREATE TABLE notes (text text)", text))
+    assert rows(database, "SELECT text FROM watchbill.notes") == [("100 %s {schema} $1 \\n",)]
 
 
 @pytest.mark.parametrize("schema", ["Weird-Name", 'quo"te', "größe", "per % cent {x}", "select"])
@@ -110,9 +110,9 @@ def test_two_installations_do_not_see_each_other(database: str, tmp_path: Path) 
 
 
 def test_changed_functions_are_applied_again_and_unchanged_ones_are_not(database: str, tmp_path: Path) -> None:
-    before = migrate(database, "foliot", source_of(tmp_path, TABLE, functions={"010_volume.sql": FUNCTION}))
+    before = migrate(database, "watchbill", source_of(tmp_path, TABLE, functions={"010_volume.sql": FUNCTION}))
     changed = FUNCTION.replace("sum(size)", "sum(size) + 100")
-    after = migrate(database, "foliot", source_of(tmp_path, TABLE, functions={"010_volume.sql": changed}))
+    after = migrate(database, "watchbill", source_of(tmp_path, TABLE, functions={"010_volume.sql": changed}))
     assert before.functions != after.functions
     assert rows(database, "SELECT prosrc FROM pg_proc WHERE proname = 'volume'") == [
         ("SELECT sum(size) + 100 FROM boxes",)
@@ -121,32 +121,32 @@ def test_changed_functions_are_applied_again_and_unchanged_ones_are_not(database
 
 def test_functions_can_be_applied_again_unchanged(database: str, tmp_path: Path) -> None:
     source = source_of(tmp_path, TABLE, functions={"010_volume.sql": FUNCTION})
-    migrate(database, "foliot", source)
+    migrate(database, "watchbill", source)
     with psycopg.connect(database) as connection:
-        connection.execute("DROP FUNCTION foliot.volume()")
-    apply_functions(database, "foliot", source)
-    assert rows(database, "SELECT foliot.volume()") == [(None,)]
+        connection.execute("DROP FUNCTION watchbill.volume()")
+    apply_functions(database, "watchbill", source)
+    assert rows(database, "SELECT watchbill.volume()") == [(None,)]
 
 
 def test_a_function_that_left_the_files_leaves_the_schema(database: str, tmp_path: Path) -> None:
     made_by_migration = "CREATE FUNCTION keep() RETURNS int LANGUAGE sql AS 'SELECT 1';"
     first = source_of(tmp_path, TABLE, made_by_migration, functions={"010_volume.sql": FUNCTION, "020.sql": _other("")})
-    migrate(database, "foliot", first)
+    migrate(database, "watchbill", first)
     second = source_of(tmp_path, TABLE, made_by_migration, functions={"020.sql": _other("factor int DEFAULT 1")})
-    migrate(database, "foliot", second)
-    names = "SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'foliot'::regnamespace ORDER BY 1"
-    assert rows(database, names) == [("foliot.keep()",), ("foliot.other(integer)",)]
-    assert rows(database, "SELECT foliot.other()") == [(1,)]
+    migrate(database, "watchbill", second)
+    names = "SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'watchbill'::regnamespace ORDER BY 1"
+    assert rows(database, names) == [("watchbill.keep()",), ("watchbill.other(integer)",)]
+    assert rows(database, "SELECT watchbill.other()") == [(1,)]
 
 
 def test_a_function_that_is_made_inside_a_block_stays(database: str, tmp_path: Path) -> None:
     """A block with EXCEPTION is a transaction within the transaction; what it makes is as new as the rest."""
     block = f"DO $$ BEGIN {FUNCTION} EXCEPTION WHEN undefined_table THEN NULL; END $$;"
-    migrate(database, "foliot", source_of(tmp_path, TABLE, functions={"010_volume.sql": FUNCTION}))
+    migrate(database, "watchbill", source_of(tmp_path, TABLE, functions={"010_volume.sql": FUNCTION}))
     for text in (block, block + " -- again", FUNCTION):
-        migrate(database, "foliot", source_of(tmp_path, TABLE, functions={"010_volume.sql": text}))
-        assert rows(database, "SELECT signatures FROM foliot.schema_functions") == [(["volume()"],)]
-        assert rows(database, "SELECT foliot.volume()") == [(None,)]
+        migrate(database, "watchbill", source_of(tmp_path, TABLE, functions={"010_volume.sql": text}))
+        assert rows(database, "SELECT signatures FROM watchbill.schema_functions") == [(["volume()"],)]
+        assert rows(database, "SELECT watchbill.volume()") == [(None,)]
 
 
 def _other(arguments: str) -> str:
@@ -155,10 +155,10 @@ def _other(arguments: str) -> str:
 
 def test_an_older_program_leaves_newer_functions_alone(database: str, tmp_path: Path) -> None:
     functions = {"010_volume.sql": FUNCTION}
-    newer = source_of(tmp_path, TABLE, functions=functions, foliot_version="2.10.0")
-    migrate(database, "foliot", newer)
-    older = source_of(tmp_path, TABLE, functions={"010.sql": _other("")}, foliot_version="2.9.1")
-    result = migrate(database, "foliot", older)
+    newer = source_of(tmp_path, TABLE, functions=functions, watchbill_version="2.10.0")
+    migrate(database, "watchbill", newer)
+    older = source_of(tmp_path, TABLE, functions={"010.sql": _other("")}, watchbill_version="2.9.1")
+    result = migrate(database, "watchbill", older)
     assert result.verdict == "ready"
     assert result.functions is not None
     assert result.functions.checksum == newer.functions_checksum
@@ -168,7 +168,7 @@ def test_an_older_program_leaves_newer_functions_alone(database: str, tmp_path: 
 
 
 def verdict_of(database: str, source: Source) -> tuple[str, str]:
-    found = status(database, "foliot", source)
+    found = status(database, "watchbill", source)
     try:
         found.ensure_usable()
     except SchemaError as error:
@@ -179,74 +179,74 @@ def verdict_of(database: str, source: Source) -> tuple[str, str]:
 def test_a_missing_schema_is_told(database: str, tmp_path: Path) -> None:
     verdict, message = verdict_of(database, source_of(tmp_path, TABLE))
     assert verdict == "missing"
-    assert message == 'The database has no Foliot schema "foliot".\nRun `foliot db migrate`.'
+    assert message == 'The database has no Watchbill schema "watchbill".\nRun `watchbill db migrate`.'
 
 
 def test_a_schema_without_the_newest_migration_is_too_old(database: str, tmp_path: Path) -> None:
-    migrate(database, "foliot", source_of(tmp_path / "old", TABLE))
+    migrate(database, "watchbill", source_of(tmp_path / "old", TABLE))
     verdict, message = verdict_of(database, source_of(tmp_path / "new", TABLE, COLUMN))
     assert verdict == "too old"
     assert "it is at version 1 of 2" in message
-    assert "foliot db migrate" in message
+    assert "watchbill db migrate" in message
 
 
 def test_a_newer_schema_serves_programs_that_it_is_compatible_with(database: str, tmp_path: Path) -> None:
-    migrate(database, "foliot", source_of(tmp_path / "new", TABLE, COLUMN))
+    migrate(database, "watchbill", source_of(tmp_path / "new", TABLE, COLUMN))
     assert verdict_of(database, source_of(tmp_path / "old", TABLE)) == ("newer", "")
 
 
 def test_a_newer_schema_refuses_programs_that_it_broke_with(database: str, tmp_path: Path) -> None:
     breaking = f"-- oldest_compatible: 2\n{COLUMN}"
-    migrate(database, "foliot", source_of(tmp_path / "new", TABLE, breaking, foliot_version="3.0.0"))
-    old = source_of(tmp_path / "old", TABLE, foliot_version="2.9.0")
+    migrate(database, "watchbill", source_of(tmp_path / "new", TABLE, breaking, watchbill_version="3.0.0"))
+    old = source_of(tmp_path / "old", TABLE, watchbill_version="2.9.0")
     verdict, message = verdict_of(database, old)
     assert verdict == "too new"
-    assert "Install Foliot 3.0.0 or newer." in message
+    assert "Install Watchbill 3.0.0 or newer." in message
     steps: list[str] = []
-    migrate(database, "foliot", old, report=steps.append)
+    migrate(database, "watchbill", old, report=steps.append)
     assert steps == []
 
 
 def test_changed_functions_of_the_same_release_ask_for_a_migration(database: str, tmp_path: Path) -> None:
-    migrate(database, "foliot", source_of(tmp_path, TABLE, functions={"010_volume.sql": FUNCTION}))
+    migrate(database, "watchbill", source_of(tmp_path, TABLE, functions={"010_volume.sql": FUNCTION}))
     verdict, message = verdict_of(database, source_of(tmp_path, TABLE, functions={"010.sql": _other("")}))
     assert verdict == "too old"
     assert "functions" in message
 
 
 def test_a_migration_that_was_edited_after_it_ran_is_refused(database: str, tmp_path: Path) -> None:
-    migrate(database, "foliot", source_of(tmp_path, TABLE))
-    with pytest.raises(SchemaError, match=r'0001_step.sql was changed after it was applied to schema "foliot"'):
-        migrate(database, "foliot", source_of(tmp_path, TABLE + "\n", COLUMN))
+    migrate(database, "watchbill", source_of(tmp_path, TABLE))
+    with pytest.raises(SchemaError, match=r'0001_step.sql was changed after it was applied to schema "watchbill"'):
+        migrate(database, "watchbill", source_of(tmp_path, TABLE + "\n", COLUMN))
 
 
 # Locks.
 
 
 def test_a_locked_table_is_tried_again_until_it_is_free(database: str, tmp_path: Path) -> None:
-    migrate(database, "foliot", source_of(tmp_path, TABLE))
+    migrate(database, "watchbill", source_of(tmp_path, TABLE))
     with psycopg.connect(database) as user:
-        user.execute("SELECT * FROM foliot.boxes")
+        user.execute("SELECT * FROM watchbill.boxes")
         reports: list[str] = []
 
         def release(line: str) -> None:
             reports.append(line)
             user.rollback()
 
-        result = migrate(database, "foliot", source_of(tmp_path, TABLE, COLUMN), patience=QUICK, report=release)
+        result = migrate(database, "watchbill", source_of(tmp_path, TABLE, COLUMN), patience=QUICK, report=release)
     assert result.version == 2
     assert reports[0] == "waiting: a table is locked by another session; 2 tries left"
 
 
 def test_a_table_that_stays_locked_ends_the_attempt_with_advice(database: str, tmp_path: Path) -> None:
-    migrate(database, "foliot", source_of(tmp_path, TABLE))
+    migrate(database, "watchbill", source_of(tmp_path, TABLE))
     newer = source_of(tmp_path, TABLE, COLUMN)
     with psycopg.connect(database) as user:
-        user.execute("SELECT * FROM foliot.boxes")
+        user.execute("SELECT * FROM watchbill.boxes")
         with pytest.raises(
             SchemaError, match=r"(?s)locked by another session through 3 tries.*pg_stat_activity"
         ) as caught:
-            migrate(database, "foliot", newer, patience=QUICK)
+            migrate(database, "watchbill", newer, patience=QUICK)
     assert caught.value.exit_code == 3
     assert applied(database, newer) == [1]
 
@@ -257,10 +257,10 @@ def test_the_wait_for_another_migrator_has_no_limit(database: str, tmp_path: Pat
     done: list[Status] = []
 
     def run() -> None:
-        done.append(migrate(database, "foliot", source, patience=QUICK, report=lambda line: waiting.set()))
+        done.append(migrate(database, "watchbill", source, patience=QUICK, report=lambda line: waiting.set()))
 
     with psycopg.connect(database) as other:
-        other.execute("SELECT pg_advisory_xact_lock(%s, %s)", advisory_key("foliot"))
+        other.execute("SELECT pg_advisory_xact_lock(%s, %s)", advisory_key("watchbill"))
         thread = threading.Thread(target=run)
         thread.start()
         assert waiting.wait(30)
@@ -275,19 +275,19 @@ def test_the_wait_for_another_migrator_has_no_limit(database: str, tmp_path: Pat
 
 def test_an_index_is_built_outside_a_transaction(database: str, tmp_path: Path) -> None:
     source = source_of(tmp_path, TABLE, INDEX, functions={"010_volume.sql": FUNCTION})
-    assert migrate(database, "foliot", source).version == 2
-    assert rows(database, "SELECT indisvalid FROM pg_index WHERE indexrelid = 'foliot.boxes_size'::regclass") == [
+    assert migrate(database, "watchbill", source).version == 2
+    assert rows(database, "SELECT indisvalid FROM pg_index WHERE indexrelid = 'watchbill.boxes_size'::regclass") == [
         (True,)
     ]
 
 
 def test_an_index_that_a_killed_build_left_invalid_is_built_again(database: str, tmp_path: Path) -> None:
-    migrate(database, "foliot", source_of(tmp_path, TABLE))
+    migrate(database, "watchbill", source_of(tmp_path, TABLE))
     with psycopg.connect(database) as connection:
-        connection.execute("CREATE INDEX boxes_size ON foliot.boxes (size)")
-        connection.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'foliot.boxes_size'::regclass")
-    migrate(database, "foliot", source_of(tmp_path, TABLE, INDEX))
-    assert rows(database, "SELECT indisvalid FROM pg_index WHERE indexrelid = 'foliot.boxes_size'::regclass") == [
+        connection.execute("CREATE INDEX boxes_size ON watchbill.boxes (size)")
+        connection.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'watchbill.boxes_size'::regclass")
+    migrate(database, "watchbill", source_of(tmp_path, TABLE, INDEX))
+    assert rows(database, "SELECT indisvalid FROM pg_index WHERE indexrelid = 'watchbill.boxes_size'::regclass") == [
         (True,)
     ]
 
@@ -297,15 +297,15 @@ def test_what_failed_outside_a_transaction_is_repeated_from_its_start(database: 
         "-- no transaction\nCREATE TABLE IF NOT EXISTS first (); -- ; not an end\n"
         "DO $$ BEGIN PERFORM 1/count(*) FROM boxes; END $$;\nVACUUM boxes"
     )
-    migrate(database, "foliot", source_of(tmp_path, TABLE))
+    migrate(database, "watchbill", source_of(tmp_path, TABLE))
     broken = source_of(tmp_path, TABLE, several)
     with pytest.raises(SchemaError, match=r"0002_step.sql: division by zero"):
-        migrate(database, "foliot", broken)
+        migrate(database, "watchbill", broken)
     assert applied(database, broken) == [1]
-    assert rows(database, "SELECT to_regclass('foliot.first')::text") == [("foliot.first",)]
+    assert rows(database, "SELECT to_regclass('watchbill.first')::text") == [("watchbill.first",)]
     with psycopg.connect(database) as connection:
-        connection.execute("INSERT INTO foliot.boxes VALUES (1)")
-    assert migrate(database, "foliot", broken).version == 2
+        connection.execute("INSERT INTO watchbill.boxes VALUES (1)")
+    assert migrate(database, "watchbill", broken).version == 2
 
 
 # What others have set.
@@ -324,17 +324,17 @@ def test_role_defaults_do_not_matter(database: str, tmp_path: Path) -> None:
         ):
             connection.execute(f"ALTER ROLE postgres IN DATABASE {connection.info.dbname} SET {setting}".encode())
     source = source_of(tmp_path, TABLE, "DO $$ BEGIN PERFORM pg_sleep(0.01); END $$;", INDEX)
-    assert migrate(database, "foliot", source).verdict == "ready"
+    assert migrate(database, "watchbill", source).verdict == "ready"
 
 
 def test_a_schema_that_a_dba_made_is_filled_by_its_owner(database: str, tmp_path: Path) -> None:
     with psycopg.connect(database) as connection:
         connection.execute("DROP ROLE IF EXISTS tenant")
         connection.execute("CREATE ROLE tenant LOGIN")
-        connection.execute("CREATE SCHEMA foliot AUTHORIZATION tenant")
+        connection.execute("CREATE SCHEMA watchbill AUTHORIZATION tenant")
     try:
         as_tenant = database.replace("postgres@", "tenant@")
-        assert migrate(as_tenant, "foliot", source_of(tmp_path, TABLE, INDEX)).verdict == "ready"
+        assert migrate(as_tenant, "watchbill", source_of(tmp_path, TABLE, INDEX)).verdict == "ready"
         with pytest.raises(SchemaError, match="permission denied for database"):
             migrate(as_tenant, "another", source_of(tmp_path, TABLE))
     finally:
@@ -348,7 +348,7 @@ def test_the_real_schema_needs_no_superuser(server: Server, database: str) -> No
         connection.execute(f"GRANT CREATE ON DATABASE {connection.info.dbname} TO plain".encode())
     try:
         as_plain = database.replace("postgres@", "plain@")
-        assert migrate(as_plain, "foliot", Source.of_package("foliot.store")).verdict == "ready"
+        assert migrate(as_plain, "watchbill", Source.of_package("watchbill.store")).verdict == "ready"
     finally:
         with psycopg.connect(database) as connection:
             connection.execute("DROP OWNED BY plain CASCADE; DROP ROLE plain")

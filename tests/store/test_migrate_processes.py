@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from foliot.postgres.migrate import migrate, status
+from watchbill.postgres.migrate import migrate, status
 from tests.store.migration_sets import COLUMN, FUNCTION, INDEX, TABLE, read_set, source_of, write_set
 from tests.waiting import until
 
@@ -19,15 +19,15 @@ WAIT_AT_GATE = f"SELECT pg_advisory_lock_shared({GATE}), pg_advisory_unlock_shar
 WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted"
 WAITS_FOR_BUILD = """
     SELECT count(*) FROM pg_stat_activity
-    WHERE application_name = 'foliot migrate' AND state = 'idle' AND query LIKE '%pg_stat_progress_create_index%'
+    WHERE application_name = 'watchbill migrate' AND state = 'idle' AND query LIKE '%pg_stat_progress_create_index%'
 """
 MIGRATOR = """
 import sys
 from pathlib import Path
-from foliot.postgres.migrate import Source, migrate
+from watchbill.postgres.migrate import Source, migrate
 url, directory = sys.argv[1], Path(sys.argv[2])
 source = Source.of_directories(directory / "migrations", directory / "sql")
-migrate(url, "foliot", source, report=lambda line: print(line, flush=True))
+migrate(url, "watchbill", source, report=lambda line: print(line, flush=True))
 """
 
 Migrator = subprocess.Popen[str]
@@ -51,14 +51,14 @@ def start() -> Iterator[Start]:
 
 def kill_at_gate(start: Start, database: str, directory: Path) -> None:
     """The migration waits at a gate that is shut; there it is killed, and the server ends its session."""
-    sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'foliot migrate'"
+    sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'watchbill migrate'"
     with psycopg.connect(database, autocommit=True) as gate:
         gate.execute("SELECT pg_advisory_lock(%s)", (GATE,))
         migrator = start(database, directory)
         until(lambda: gate.execute(WAITING, (GATE,)).fetchone() == (1,))
         migrator.kill()
         migrator.wait()
-        gate.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'foliot migrate'")
+        gate.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'watchbill migrate'")
         until(lambda: gate.execute(sessions).fetchone() == (0,))
 
 
@@ -66,7 +66,7 @@ def test_many_migrators_at_once_end_well(start: Start, database: str, tmp_path: 
     directory = write_set(tmp_path, TABLE, COLUMN, INDEX, "DROP INDEX boxes_size", functions={"010.sql": FUNCTION})
     migrators = [start(database, directory) for _ in range(4)]
     assert [migrator.wait() for migrator in migrators] == [0, 0, 0, 0]
-    found = status(database, "foliot", read_set(directory))
+    found = status(database, "watchbill", read_set(directory))
     assert (found.verdict, [row.version for row in found.applied]) == ("ready", [1, 2, 3, 4])
 
 
@@ -78,10 +78,10 @@ def test_a_killed_migration_is_finished_by_the_next_run(
     directory = write_set(tmp_path, TABLE, gated, functions={"010.sql": FUNCTION})
     kill_at_gate(start, database, directory)
     source = read_set(directory)
-    assert [row.version for row in status(database, "foliot", source).applied] == [1]
-    assert migrate(database, "foliot", source).verdict == "ready"
+    assert [row.version for row in status(database, "watchbill", source).applied] == [1]
+    assert migrate(database, "watchbill", source).verdict == "ready"
     with psycopg.connect(database) as connection:
-        assert connection.execute("SELECT to_regclass('foliot.whole')::text").fetchone() == ("foliot.whole",)
+        assert connection.execute("SELECT to_regclass('watchbill.whole')::text").fetchone() == ("watchbill.whole",)
 
 
 def test_a_waiting_migrator_takes_over_from_a_killed_one(start: Start, database: str, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_waiting_migrator_takes_over_from_a_killed_one(start: Start, database:
         gate.execute("SELECT pg_advisory_lock(%s)", (GATE,))
         first = start(database, directory)
         assert first.stdout is not None
-        assert [first.stdout.readline() for _ in range(2)] == ["schema foliot\n", "migration 0001_step.sql\n"]
+        assert [first.stdout.readline() for _ in range(2)] == ["schema watchbill\n", "migration 0001_step.sql\n"]
         until(lambda: gate.execute(WAITING, (GATE,)).fetchone() == (1,))
         second = start(database, directory)
         assert second.stdout is not None
@@ -98,7 +98,7 @@ def test_a_waiting_migrator_takes_over_from_a_killed_one(start: Start, database:
         first.kill()
         gate.execute("SELECT pg_advisory_unlock(%s)", (GATE,))
         assert second.wait() == 0
-    assert status(database, "foliot", read_set(directory)).verdict == "ready"
+    assert status(database, "watchbill", read_set(directory)).verdict == "ready"
 
 
 def test_an_index_build_that_outlives_its_killed_migrator_harms_nothing(
@@ -106,12 +106,12 @@ def test_an_index_build_that_outlives_its_killed_migrator_harms_nothing(
 ) -> None:
     """The server notices a client's death only at the end of the build, so the next migrator meets it at work."""
     waiting = (
-        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'foliot migrate' AND wait_event_type = 'Lock'"
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'watchbill migrate' AND wait_event_type = 'Lock'"
     )
-    migrate(database, "foliot", source_of(tmp_path, TABLE))
+    migrate(database, "watchbill", source_of(tmp_path, TABLE))
     directory = write_set(tmp_path, TABLE, INDEX)
     with psycopg.connect(database) as reader, psycopg.connect(database, autocommit=True) as observer:
-        reader.execute("DECLARE open_portal CURSOR FOR SELECT * FROM foliot.boxes")  # its snapshot holds the build up
+        reader.execute("DECLARE open_portal CURSOR FOR SELECT * FROM watchbill.boxes")  # its snapshot holds the build up
         first = start(database, directory)
         until(lambda: observer.execute(waiting).fetchone() == (1,))
         first.kill()
@@ -120,6 +120,6 @@ def test_an_index_build_that_outlives_its_killed_migrator_harms_nothing(
         until(lambda: observer.execute(WAITS_FOR_BUILD).fetchone() == (1,))
         reader.rollback()
         assert second.wait() == 0
-        valid = "SELECT indisvalid FROM pg_index WHERE indexrelid = 'foliot.boxes_size'::regclass"
+        valid = "SELECT indisvalid FROM pg_index WHERE indexrelid = 'watchbill.boxes_size'::regclass"
         assert observer.execute(valid).fetchone() == (True,)
-    assert status(database, "foliot", read_set(directory)).verdict == "ready"
+    assert status(database, "watchbill", read_set(directory)).verdict == "ready"

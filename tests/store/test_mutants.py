@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from foliot.postgres.embedded import Binaries
-from foliot.postgres.migrate import Source, apply_functions
+from watchbill.postgres.embedded import Binaries
+from watchbill.postgres.migrate import Source, apply_functions
 from tests.conftest import BINARIES
 from tests.servers import Server
 from tests.store.conftest import template
@@ -21,7 +21,7 @@ from tests.store.mutants_dependencies import MUTANTS_OF_DEPENDENCIES
 
 MUTANTS = [*MUTANTS_OF_THE_QUEUE, *MUTANTS_OF_DEPENDENCIES]
 
-SOURCE = Source.of_package("foliot.store")
+SOURCE = Source.of_package("watchbill.store")
 HERE = Path(__file__).parent
 
 
@@ -51,7 +51,7 @@ def hunt(server: Server, mutant: Mutant) -> str | None:
     """Runs the tests that should notice it; the first that fails."""
     name = server.create_database(template(server))
     try:
-        apply_functions(server.url(name), "foliot", mutant.apply(SOURCE))
+        apply_functions(server.url(name), "watchbill", mutant.apply(SOURCE))
         files = [str(HERE / f"test_{name}.py") for name in mutant.tests.split()]
         command = [
             sys.executable,
@@ -66,7 +66,7 @@ def hunt(server: Server, mutant: Mutant) -> str | None:
             "--timeout=25",
         ]
         only = ["-k", f"{server.binaries.origin}-{server.binaries.major}"]
-        environment = {**os.environ, "FOLIOT_TEST_SERVER": server.embedded.url, "FOLIOT_TEST_TEMPLATE": name}
+        environment = {**os.environ, "WATCHBILL_TEST_SERVER": server.embedded.url, "WATCHBILL_TEST_TEMPLATE": name}
         done = subprocess.run(
             [*command, *only, *files], env=environment, capture_output=True, text=True, cwd=HERE.parents[1]
         )

@@ -26,10 +26,10 @@ def test_epochs_grow(db: Db) -> None:
 
 def test_a_living_name_is_refused_and_the_refusal_says_who_has_it(db: Db) -> None:
     epoch = db.node("a", host="here", pid=41)
-    with refused("FO002", "a node named 'a' is alive"):
+    with refused("WB002", "a node named 'a' is alive"):
         db.node("a")
     db.value("drain", name="a")
-    with refused("FO002", f"epoch {epoch}, host here, pid 41"):
+    with refused("WB002", f"epoch {epoch}, host here, pid 41"):
         db.node("a")
 
 
@@ -45,9 +45,9 @@ def test_a_registration_sent_again_is_the_same_node(db: Db) -> None:
     me, other = uuid4(), uuid4()
     epoch = db.node("a", instance=me)
     assert db.node("a", instance=me) == epoch
-    with refused("FO002"):
+    with refused("WB002"):
         db.node("a", instance=other)
-    with refused("FO002"):
+    with refused("WB002"):
         db.node("a")
     db.value("leave", epoch=epoch)
     assert db.node("a", instance=me) > epoch
@@ -59,7 +59,7 @@ def test_two_processes_that_register_one_name_at_once_are_told_apart(db: Db) -> 
     first.node("a")
     waiting = second.start("register", name="a").blocked()
     first.commit()
-    with refused("FO002"):
+    with refused("WB002"):
         waiting.rows()
 
 
@@ -74,13 +74,13 @@ def test_a_name_given_up_by_a_registration_rolled_back_is_free(db: Db) -> None:
 
 @pytest.mark.parametrize("name", ["", None])
 def test_a_node_needs_a_name(db: Db, name: str | None) -> None:
-    with refused("FO003", "a node needs a name"):
+    with refused("WB003", "a node needs a name"):
         db.value("register", name=name)
 
 
 def test_a_lease_has_a_least_length(db: Db) -> None:
     db.node(lease=timedelta(seconds=1))
-    with refused("FO003", "too short"):
+    with refused("WB003", "too short"):
         db.node(lease=timedelta(seconds=0.999))
 
 
@@ -97,7 +97,7 @@ def test_a_lease_has_a_least_length(db: Db) -> None:
     ],
 )
 def test_what_cannot_be_a_node_is_refused_in_words(db: Db, given: dict[str, Any], words: str) -> None:
-    with refused("FO003", words):
+    with refused("WB003", words):
         db.value("register", **({"name": "n"} | given))
     assert db.count("nodes") == 0
 
@@ -113,9 +113,9 @@ def test_a_heartbeat_renews_the_lease(db: Db) -> None:
 def test_a_heartbeat_of_a_lost_node_is_refused(db: Db) -> None:
     epoch = db.node()
     db.lose(epoch)
-    with refused("FO001", "is lost"):
+    with refused("WB001", "is lost"):
         db.value("heartbeat", epoch=epoch)
-    with refused("FO001", "is lost"):
+    with refused("WB001", "is lost"):
         db.value("heartbeat", epoch=987654321)
 
 
@@ -126,7 +126,7 @@ def test_a_draining_node_keeps_its_lease_and_claims_nothing(db: Db) -> None:
     assert db.value("drain", name="a") is False
     assert db.value("drain", name="b") is False
     db.value("heartbeat", epoch=epoch)
-    with refused("FO006", "is draining"):
+    with refused("WB006", "is draining"):
         db.claim(epoch)
     assert db.states(job) == ["queued"]
     assert [(row.action, row.subject, row.at) for row in db.rows("audit")] == [("drain", "node a", db.now)]
@@ -140,7 +140,7 @@ def test_drain_waits_for_a_claim_under_way_and_later_ones_are_refused(db: Db) ->
     drained = operator.start("drain", name="a").blocked()
     claimer.commit()
     assert drained.value() is True
-    with refused("FO006"):
+    with refused("WB006"):
         claimer.claim(epoch)
 
 
@@ -177,7 +177,7 @@ def test_a_heartbeat_records_what_runs_long_and_forgets_what_does_not_run(db: Db
 )
 def test_what_cannot_be_running_is_refused_in_words(db: Db, running: Any) -> None:
     epoch = db.node()
-    with refused("FO003", "running cannot be"):
+    with refused("WB003", "running cannot be"):
         db.value("heartbeat", epoch=epoch, running=running)
 
 
@@ -273,7 +273,7 @@ def test_a_node_that_has_left_claims_nothing(db: Db) -> None:
     epoch = db.node()
     db.enqueue()
     db.value("leave", epoch=epoch)
-    with refused("FO001", "is left"):
+    with refused("WB001", "is left"):
         db.claim(epoch)
 
 

@@ -122,7 +122,7 @@ def test_a_running_job_is_not_rescheduled(db: Db) -> None:
     epoch = db.node()
     job = in_state(db, epoch, "running")
     before = db.look(job)
-    with refused("FO008", f"job {job} is running"):
+    with refused("WB008", f"job {job} is running"):
         db.value("reschedule", id=job)
     assert db.look(job) == before
 
@@ -136,7 +136,7 @@ def test_there_is_no_such_job_to_reschedule_or_release(db: Db) -> None:
 def test_a_time_must_be_finite(db: Db) -> None:
     job = db.enqueue()
     for wrong in ("infinity", "-infinity", "10000-01-01", "0001-01-01"):
-        with refused("FO003", "run_at must be a finite time"):
+        with refused("WB003", "run_at must be a finite time"):
             db.value("reschedule", id=job, run_at=wrong)
 
 
@@ -172,7 +172,7 @@ def test_a_reschedule_that_waits_for_a_claim_is_refused(db: Db) -> None:
     claimer.claim(epoch)
     waiting = operator.start("reschedule", id=job).blocked()
     claimer.commit()
-    with refused("FO008"):
+    with refused("WB008"):
         waiting.rows()
     assert db.states(job) == ["running"]
 
@@ -222,7 +222,7 @@ def test_what_the_node_still_says_of_a_released_job_is_refused(db: Db) -> None:
     held = db.claim_one(epoch)
     db.value("release", id=held.id)
     assert db.settle(epoch, End(held)) == {held.id: None}
-    with refused("FO007"):
+    with refused("WB007"):
         db.value("fail", id=held.id, fence=held.fence)
     assert db.lose(epoch) == {}
     db.expect(held.id, state="queued", lost=0)
@@ -286,7 +286,7 @@ def test_a_program_may_say_on_whose_behalf_it_acts(db: Db) -> None:
     session = db.session()
     job = db.enqueue()
     session.begin()
-    session.execute("SELECT set_config('foliot.actor', 'ann@example.com', true)")
+    session.execute("SELECT set_config('watchbill.actor', 'ann@example.com', true)")
     session.value("cancel", id=job)
     session.commit()
     session.value("pause", queue="x")

@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from foliot.postgres.migrate import Source, apply_functions
+from watchbill.postgres.migrate import Source, apply_functions
 from tests.store.harness import Db, End
 
 PARENTS = ("finished_succeeded", "finished_otherwise", "attempts")
 BOUNDS = """
     SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) AS bounds FROM pg_class c
-    WHERE c.relnamespace = 'foliot'::regnamespace AND c.relispartition AND c.relkind = 'r' ORDER BY 1"""
+    WHERE c.relnamespace = 'watchbill'::regnamespace AND c.relispartition AND c.relkind = 'r' ORDER BY 1"""
 
 
 def bounds(db: Db) -> dict[str, str]:
@@ -23,8 +23,8 @@ def bounds(db: Db) -> dict[str, str]:
 
 def homes(db: Db) -> dict[str, str]:
     """The partition of each finished job, by its type."""
-    rows = db.execute("SELECT type, tableoid::regclass::text AS home FROM foliot.finished_jobs")
-    return {row.type: row.home.removeprefix("foliot.") for row in rows}
+    rows = db.execute("SELECT type, tableoid::regclass::text AS home FROM watchbill.finished_jobs")
+    return {row.type: row.home.removeprefix("watchbill.") for row in rows}
 
 
 def finish(db: Db, type: str, outcome: str, at: datetime) -> None:
@@ -126,10 +126,10 @@ def test_a_reader_is_never_in_a_deadlock_with_a_maker(own_db: Db, parent: str) -
     reader, maker = own_db.session(), own_db.session()
     own_db.value("make_partitions", days=0)
     reader.begin()
-    reader.execute(f"SELECT FROM foliot.{parent}_default")
+    reader.execute(f"SELECT FROM watchbill.{parent}_default")
     making = maker.start("make_partitions", days=3, parents=[parent]).blocked()
     for other in PARENTS:
-        reader.execute(f"SELECT FROM foliot.{other}")
+        reader.execute(f"SELECT FROM watchbill.{other}")
     reader.commit()
     assert making.value() == 3
 
@@ -138,11 +138,11 @@ def test_a_reader_is_never_in_a_deadlock_with_a_maker(own_db: Db, parent: str) -
 def test_functions_applied_again_wait_for_no_reader_of_the_history(own_db: Db, parent: str) -> None:
     """Beside live work: the next day's partition may be missing, and making it would lock readers out."""
     newest = max(name for name in bounds(own_db) if name.startswith(f"{parent}_2"))
-    own_db.execute(f"DROP TABLE foliot.{newest}")
+    own_db.execute(f"DROP TABLE watchbill.{newest}")
     reader = own_db.session()
     reader.begin()
-    reader.execute(f"SELECT FROM foliot.{parent}_default")
-    apply_functions(own_db.url, "foliot", Source.of_package("foliot.store"))
+    reader.execute(f"SELECT FROM watchbill.{parent}_default")
+    apply_functions(own_db.url, "watchbill", Source.of_package("watchbill.store"))
     reader.commit()
 
 

@@ -111,13 +111,13 @@ def test_a_pause_is_made_once_and_ended_once(db: Db) -> None:
     assert db.value("pause", queue="a", type="t") is True
     assert db.value("resume", queue="a") is True
     assert db.value("resume", queue="a") is False
-    with refused("FO003", r"pause what\?"):
+    with refused("WB003", r"pause what\?"):
         db.value("pause")
 
 
 def test_what_no_job_can_be_of_is_not_paused(db: Db) -> None:
     for wrong in ({"queue": ""}, {"type": ""}, {"queue": "q" * 101}, {"queue": "q", "type": "t" * 201}):
-        with refused("FO003", "no job can be of this queue or type"):
+        with refused("WB003", "no job can be of this queue or type"):
             db.value("pause", **wrong)
 
 

@@ -1,4 +1,4 @@
-"""`foliot db sql`: fed to psql, the printed plan does what `foliot db migrate` does."""
+"""`watchbill db sql`: fed to psql, the printed plan does what `watchbill db migrate` does."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from foliot.postgres.migrate import Source, migrate, plan_sql, status
+from watchbill.postgres.migrate import Source, migrate, plan_sql, status
 from tests.servers import Server
 from tests.store.migration_sets import COLUMN, FUNCTION, INDEX, TABLE, source_of
 
-REAL = Source.of_package("foliot.store")
+REAL = Source.of_package("watchbill.store")
 
 CATALOG = """
 SELECT c.relname::text, a.attname::text, format_type(a.atttypid, a.atttypmod), a.attnotnull::text
 FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
-WHERE c.relnamespace = 'foliot'::regnamespace
+WHERE c.relnamespace = 'watchbill'::regnamespace
 UNION ALL
 SELECT 'function', p.oid::regprocedure::text, p.prosrc, p.proconfig::text
-FROM pg_proc p WHERE p.pronamespace = 'foliot'::regnamespace
+FROM pg_proc p WHERE p.pronamespace = 'watchbill'::regnamespace
 UNION ALL
-SELECT 'version', v.name, v.checksum, v.oldest_compatible::text FROM foliot.schema_version v
+SELECT 'version', v.name, v.checksum, v.oldest_compatible::text FROM watchbill.schema_version v
 UNION ALL
-SELECT 'functions', f.checksum, f.signatures::text, f.foliot_version FROM foliot.schema_functions f
+SELECT 'functions', f.checksum, f.signatures::text, f.watchbill_version FROM watchbill.schema_functions f
 ORDER BY 1, 2
 """
 
@@ -45,11 +45,11 @@ def other_database(server: Server) -> str:
 
 
 def assert_same_result(server: Server, source: Source, by_psql: str, by_us: str) -> None:
-    answer = psql(server, by_psql, plan_sql(status(by_psql, "foliot", source)))
+    answer = psql(server, by_psql, plan_sql(status(by_psql, "watchbill", source)))
     assert (answer.returncode, answer.stderr) == (0, "")
-    migrate(by_us, "foliot", source)
+    migrate(by_us, "watchbill", source)
     assert catalog(by_psql) == catalog(by_us)
-    assert status(by_psql, "foliot", source).verdict == "ready"
+    assert status(by_psql, "watchbill", source).verdict == "ready"
 
 
 def test_psql_reaches_the_same_schema(server: Server, database: str, other_database: str, tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_psql_reaches_the_same_schema_with_the_real_migrations(
 
 
 def test_a_script_that_is_run_twice_stops_at_once(server: Server, database: str, tmp_path: Path) -> None:
-    script = plan_sql(status(database, "foliot", source_of(tmp_path, TABLE, functions={"010.sql": FUNCTION})))
+    script = plan_sql(status(database, "watchbill", source_of(tmp_path, TABLE, functions={"010.sql": FUNCTION})))
     assert psql(server, database, script).returncode == 0
     before = catalog(database)
     again = psql(server, database, script)
@@ -77,8 +77,8 @@ def test_a_script_that_is_run_twice_stops_at_once(server: Server, database: str,
 
 def test_nothing_to_do_is_said(database: str, tmp_path: Path) -> None:
     source = source_of(tmp_path, TABLE)
-    migrate(database, "foliot", source)
-    assert plan_sql(status(database, "foliot", source)).endswith("-- Nothing to do.\n")
+    migrate(database, "watchbill", source)
+    assert plan_sql(status(database, "watchbill", source)).endswith("-- Nothing to do.\n")
 
 
 def test_a_schema_with_an_odd_name_is_quoted(server: Server, database: str, tmp_path: Path) -> None:

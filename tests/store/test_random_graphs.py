@@ -76,7 +76,7 @@ def send(session: Session, nodes: list[Node], chance: random.Random) -> None:
         if chance.random() < 0.3:  # its transaction takes longer than that of others
             session.begin(chance.choice(("READ COMMITTED", "REPEATABLE READ")))
             session.enqueue(id=node.id, **which)
-            session.execute("SELECT count(*) FROM foliot.job")
+            session.execute("SELECT count(*) FROM watchbill.job")
             session.commit()
         else:
             session.enqueue(id=node.id, **which)
@@ -101,7 +101,7 @@ def work(session: Session, epoch: int, plan: dict[UUID, Node], chance: random.Ra
             session.call("unblock", ids=[row.id for row in told if row.state == "blocked"])
         elif chance.random() < 0.5:
             session.call("unblock", max=chance.choice((1, 3, 1000)))
-        left -= {row.id for row in session.execute("SELECT id FROM foliot.finished_jobs")}
+        left -= {row.id for row in session.execute("SELECT id FROM watchbill.finished_jobs")}
 
 
 def drive(db: Db, seed: int, graphs: int, workers: int = 4) -> Counter[str]:
@@ -123,7 +123,7 @@ def drive(db: Db, seed: int, graphs: int, workers: int = 4) -> Counter[str]:
         left.clear()
         for each in others:
             each.result()
-    found = {row.id: row.state for row in db.execute("SELECT id, state FROM foliot.job")}
+    found = {row.id: row.state for row in db.execute("SELECT id, state FROM watchbill.job")}
     assert found == {node.id: node.state for node in plan.values()}
     while db.call("unblock"):
         pass

@@ -76,9 +76,9 @@ def test_sent_again_needs_a_view_of_what_finished_meanwhile(db: Db, isolation: A
     producer, epoch = db.session(), db.node()
     first = db.send()
     producer.begin(isolation)
-    producer.execute("SELECT 1 FROM foliot.jobs")
+    producer.execute("SELECT 1 FROM watchbill.jobs")
     db.run(epoch, "succeeded")
-    with refused("FO005", "needs READ COMMITTED"):
+    with refused("WB005", "needs READ COMMITTED"):
         producer.send(id=first.id, resend=True)
     producer.rollback()
 

@@ -16,7 +16,7 @@ def waits(db: Db, retry: dict[str, Any], attempts: list[int]) -> list[float]:
     """What `backoff` says for these attempts, in seconds."""
     policy = db.value("policy", retry=retry)
     query = """
-        SELECT foliot.backoff(p, a) AS s FROM foliot.policies p, unnest(%s::int[]) WITH ORDINALITY x(a, n)
+        SELECT watchbill.backoff(p, a) AS s FROM watchbill.policies p, unnest(%s::int[]) WITH ORDINALITY x(a, n)
         WHERE id = %s ORDER BY n"""
     return [row.s for row in db.execute(query, (attempts, policy))]
 
@@ -150,7 +150,7 @@ def test_a_given_delay_takes_the_place_of_the_policy(db: Db) -> None:
     ids=lambda value: str(value)[:40],
 )
 def test_a_policy_that_cannot_be_used_is_refused(db: Db, retry: Any) -> None:
-    with refused("FO003", "retry policy .* cannot be used"):
+    with refused("WB003", "retry policy .* cannot be used"):
         db.enqueue(retry=retry)
-    with refused("FO003", "retry policy .* cannot be used"):
+    with refused("WB003", "retry policy .* cannot be used"):
         db.call("enqueue_many", jobs=[{"type": "t", "retry": retry}])

@@ -11,7 +11,7 @@ import pytest
 from tests.store.crowd import Actions, Member, let_loose
 from tests.store.harness import T0, Db, End
 
-EXPECTED = {"FO001", "FO003", "FO007", "FO008", "FO009"}
+EXPECTED = {"WB001", "WB003", "WB007", "WB008", "WB009"}
 """Lost, refused, stale, running, taken: what somebody hears who comes too late."""
 NAMES = [f"s{n}" for n in range(12)]
 
@@ -97,7 +97,7 @@ class Actor(Member):
         self.session.call("promote", now=self.now)
 
     def some_job(self, table: str) -> list[Any]:
-        found = self.session.execute(f"SELECT id FROM foliot.{table} LIMIT 50".encode())  # type: ignore[arg-type]
+        found = self.session.execute(f"SELECT id FROM watchbill.{table} LIMIT 50".encode())  # type: ignore[arg-type]
         return [self.random.choice(found)] if found else []
 
 
@@ -107,10 +107,10 @@ def storm(db: Db, members: int, actions: int) -> None:
     db.now = T0 + timedelta(minutes=next(minutes))
     db.assert_sound()
     twice = db.execute(
-        "SELECT slot FROM foliot.job WHERE slot IS NOT NULL GROUP BY schedule_id, slot HAVING count(*) > 1"
+        "SELECT slot FROM watchbill.job WHERE slot IS NOT NULL GROUP BY schedule_id, slot HAVING count(*) > 1"
     )
     assert twice == []
-    wrong = db.execute("SELECT name FROM foliot.schedule WHERE successes < 0 OR runs < failures + running")
+    wrong = db.execute("SELECT name FROM watchbill.schedule WHERE successes < 0 OR runs < failures + running")
     assert wrong == []
 
 

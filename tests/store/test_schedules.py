@@ -13,56 +13,56 @@ from tests.store.test_tick import add, at, finish_all, jobs, slots, tick_at
 
 
 def flow(*jobs: dict[str, Any], ends: Any = ()) -> dict[str, Any]:
-    return {"type": "foliot.flow", "payload": {"jobs": [{"type": "step"} | job for job in jobs], "ends": ends}}
+    return {"type": "watchbill.flow", "payload": {"jobs": [{"type": "step"} | job for job in jobs], "ends": ends}}
 
 
 BAD: list[tuple[dict[str, Any], str, str]] = [
-    ({"name": ""}, "FO003", "name must be a text"),
-    ({"pattern": "61 * * * *"}, "FO010", "minute: '61' is not in 0 to 59"),
-    ({"pattern": "* * * * *", "tz": "Mars/Base"}, "FO010", "zone: 'Mars/Base'"),
-    ({"tz": "Mars/Base"}, "FO010", "zone: 'Mars/Base'"),
-    ({"pattern": "* * * * *", "every": "1 hour"}, "FO003", "'s' refused: give one of pattern, every and at"),
-    ({"dst": "never"}, "FO003", "dst is one of default, skip, once, both, not 'never'"),
-    ({"every": "0.5 s"}, "FO003", "every must be from a second"),
-    ({"every": "1 month"}, "FO003", "every has months"),
-    ({"every": "bla"}, "FO003", "every: invalid input syntax for type interval"),
-    ({"at": "infinity"}, "FO003", "at must be a finite time"),
-    ({"start": str(at(12)), "end": str(at(11))}, "FO003", "it ends .* before it starts"),
-    ({"at": str(at(12)), "end": str(at(11))}, "FO003", "at .* lies after its end"),
-    ({"max_runs": 0}, "FO003", "max_runs must be 1 or more"),
-    ({"catch_up": 0}, "FO003", "catch_up must be within 1..10000"),
-    ({"missed": "never"}, "FO003", "missed is one of skip, once, catch_up, not 'never'"),
-    ({"overlap": "never"}, "FO003", "overlap is one of skip, queue, cancel_previous, allow, not 'never'"),
-    ({"jitter": "-1 s"}, "FO003", "jitter must be from 0"),
-    ({"grace": "-1 s"}, "FO003", "grace must be from 0"),
-    ({"deadline": "0 s"}, "FO003", "deadline must be more than 0"),
-    ({"priority": 40000}, "FO003", "priority must be within"),
-    ({"timeout": "0 s"}, "FO003", "timeout must be more than 0"),
-    ({"max_attempts": 0}, "FO003", "max_attempts must be within"),
-    ({"retry": {"kind": "magic"}}, "FO003", "retry policy .* cannot be used"),
-    ({"payload": [1]}, "FO003", "payload must be a JSON object"),
-    ({"context": "x"}, "FO003", "context must be a JSON object"),
-    ({"tags": [""]}, "FO003", "tags must be texts"),
-    ({"command": "SELECT 1"}, "FO003", "give a type or a command, not both"),
-    ({"type": None, "command": "SELEC 1"}, "FO003", 'its command does not parse: syntax error at or near "SELEC"'),
-    ({"type": None, "command": "SELECT 1; SELECT (2"}, "FO003", "its command does not parse"),
-    ({"type": None, "command": " ; "}, "FO003", "its command is empty"),
-    ({"type": None, "command": "SELECT $1"}, "FO003", "its command does not parse: there is no parameter"),
-    ({"type": None, "command": "Begin; SELECT 1"}, "FO003", "its command begins or ends a transaction"),
-    ({"type": None, "command": "start transaction"}, "FO003", "its command begins or ends a transaction"),
-    ({"type": None, "command": "SELECT 1; COMMIT WORK;\n"}, "FO003", "its command begins or ends a transaction"),
-    ({"type": None, "command": "SELECT 1", "role": "nobody_knows"}, "FO003", "there is no role 'nobody_knows'"),
-    ({"role": "postgres"}, "FO003", "a role is for a command"),
-    ({"colour": "red"}, "FO003", "a schedule has no 'colour'"),
-    (flow({"depends_on": [1]}, {"depends_on": [0]}), "FO003", "jobs wait for each other: step"),
-    (flow({"depends_on": [0]}), "FO003", "jobs wait for each other: step"),
-    (flow({"depends_on": [7]}), "FO003", "depends_on names place 7"),
-    (flow({}, ends=[1]), "FO003", "the ends of a chain are places among its jobs, from 0, not 1"),
-    (flow({}, ends=["x"]), "FO003", "the ends of a chain are places among its jobs"),
-    (flow({}, ends=None), "FO003", "the ends of a chain are places among its jobs, from 0"),
-    (flow(), "FO003", "a chain has jobs: a JSON array of at least one"),
-    (flow({"type": None}), "FO003", "a chain has jobs: .* each with its type"),
-    ({"type": "foliot.flow", "payload": {}}, "FO003", "a chain has jobs"),
+    ({"name": ""}, "WB003", "name must be a text"),
+    ({"pattern": "61 * * * *"}, "WB010", "minute: '61' is not in 0 to 59"),
+    ({"pattern": "* * * * *", "tz": "Mars/Base"}, "WB010", "zone: 'Mars/Base'"),
+    ({"tz": "Mars/Base"}, "WB010", "zone: 'Mars/Base'"),
+    ({"pattern": "* * * * *", "every": "1 hour"}, "WB003", "'s' refused: give one of pattern, every and at"),
+    ({"dst": "never"}, "WB003", "dst is one of default, skip, once, both, not 'never'"),
+    ({"every": "0.5 s"}, "WB003", "every must be from a second"),
+    ({"every": "1 month"}, "WB003", "every has months"),
+    ({"every": "bla"}, "WB003", "every: invalid input syntax for type interval"),
+    ({"at": "infinity"}, "WB003", "at must be a finite time"),
+    ({"start": str(at(12)), "end": str(at(11))}, "WB003", "it ends .* before it starts"),
+    ({"at": str(at(12)), "end": str(at(11))}, "WB003", "at .* lies after its end"),
+    ({"max_runs": 0}, "WB003", "max_runs must be 1 or more"),
+    ({"catch_up": 0}, "WB003", "catch_up must be within 1..10000"),
+    ({"missed": "never"}, "WB003", "missed is one of skip, once, catch_up, not 'never'"),
+    ({"overlap": "never"}, "WB003", "overlap is one of skip, queue, cancel_previous, allow, not 'never'"),
+    ({"jitter": "-1 s"}, "WB003", "jitter must be from 0"),
+    ({"grace": "-1 s"}, "WB003", "grace must be from 0"),
+    ({"deadline": "0 s"}, "WB003", "deadline must be more than 0"),
+    ({"priority": 40000}, "WB003", "priority must be within"),
+    ({"timeout": "0 s"}, "WB003", "timeout must be more than 0"),
+    ({"max_attempts": 0}, "WB003", "max_attempts must be within"),
+    ({"retry": {"kind": "magic"}}, "WB003", "retry policy .* cannot be used"),
+    ({"payload": [1]}, "WB003", "payload must be a JSON object"),
+    ({"context": "x"}, "WB003", "context must be a JSON object"),
+    ({"tags": [""]}, "WB003", "tags must be texts"),
+    ({"command": "SELECT 1"}, "WB003", "give a type or a command, not both"),
+    ({"type": None, "command": "SELEC 1"}, "WB003", 'its command does not parse: syntax error at or near "SELEC"'),
+    ({"type": None, "command": "SELECT 1; SELECT (2"}, "WB003", "its command does not parse"),
+    ({"type": None, "command": " ; "}, "WB003", "its command is empty"),
+    ({"type": None, "command": "SELECT $1"}, "WB003", "its command does not parse: there is no parameter"),
+    ({"type": None, "command": "Begin; SELECT 1"}, "WB003", "its command begins or ends a transaction"),
+    ({"type": None, "command": "start transaction"}, "WB003", "its command begins or ends a transaction"),
+    ({"type": None, "command": "SELECT 1; COMMIT WORK;\n"}, "WB003", "its command begins or ends a transaction"),
+    ({"type": None, "command": "SELECT 1", "role": "nobody_knows"}, "WB003", "there is no role 'nobody_knows'"),
+    ({"role": "postgres"}, "WB003", "a role is for a command"),
+    ({"colour": "red"}, "WB003", "a schedule has no 'colour'"),
+    (flow({"depends_on": [1]}, {"depends_on": [0]}), "WB003", "jobs wait for each other: step"),
+    (flow({"depends_on": [0]}), "WB003", "jobs wait for each other: step"),
+    (flow({"depends_on": [7]}), "WB003", "depends_on names place 7"),
+    (flow({}, ends=[1]), "WB003", "the ends of a chain are places among its jobs, from 0, not 1"),
+    (flow({}, ends=["x"]), "WB003", "the ends of a chain are places among its jobs"),
+    (flow({}, ends=None), "WB003", "the ends of a chain are places among its jobs, from 0"),
+    (flow(), "WB003", "a chain has jobs: a JSON array of at least one"),
+    (flow({"type": None}), "WB003", "a chain has jobs: .* each with its type"),
+    ({"type": "watchbill.flow", "payload": {}}, "WB003", "a chain has jobs"),
 ]  # fmt: skip
 
 
@@ -82,21 +82,21 @@ def test_what_is_wrong_is_refused_and_what_was_stored_stays(
 
 
 def test_no_definition_is_refused(db: Db) -> None:
-    with refused("FO003", "a schedule is defined by a JSON object"):
+    with refused("WB003", "a schedule is defined by a JSON object"):
         db.value("add_schedule_from", definition=[])
 
 
 def test_a_name_is_taken_once_per_tenant(db: Db) -> None:
     add(db)
     add(db, tenant="other")
-    with refused("FO009", "there is a schedule named 's'"):
+    with refused("WB009", "there is a schedule named 's'"):
         add(db)
     other = db.session()
     other.begin()
     add(other, "t")
     late = db.session().start("add_schedule", name="t").blocked()
     other.commit()
-    with refused("FO009"):
+    with refused("WB009"):
         late.rows()
 
 
@@ -112,13 +112,13 @@ def test_a_command_is_parsed_and_not_run(db: Db) -> None:
 
 def test_a_role_must_be_ones_own(db: Db) -> None:
     db.execute("DO $$ BEGIN CREATE ROLE clerk; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
-    db.execute("GRANT USAGE ON SCHEMA foliot TO clerk")
-    db.execute("GRANT ALL ON ALL TABLES IN SCHEMA foliot TO clerk")
-    db.execute("GRANT ALL ON ALL SEQUENCES IN SCHEMA foliot TO clerk")
+    db.execute("GRANT USAGE ON SCHEMA watchbill TO clerk")
+    db.execute("GRANT ALL ON ALL TABLES IN SCHEMA watchbill TO clerk")
+    db.execute("GRANT ALL ON ALL SEQUENCES IN SCHEMA watchbill TO clerk")
     clerk = db.session(db.url)
     clerk.execute("SET ROLE clerk")
     add(clerk, "own", command="SELECT 1", role="clerk")
-    with refused("FO003", "you are not a member of the role 'postgres'"):
+    with refused("WB003", "you are not a member of the role 'postgres'"):
         add(clerk, "other", command="SELECT 1", role="postgres")
 
 
@@ -129,9 +129,9 @@ def test_plain_sql_is_as_good_as_the_verbs(db: Db) -> None:
     assert tick_at(db, at(10)).fired == 1
     db.change("UPDATE {schema}.schedules SET pattern = '30 * * * *', updated_at = %s", at(10))
     assert db.row("tick").next_at == at(10, 30)
-    with refused("FO010"):
+    with refused("WB010"):
         db.change("UPDATE {schema}.schedules SET pattern = 'bla'")
-    with refused("FO003", "its id stays"):
+    with refused("WB003", "its id stays"):
         db.change("UPDATE {schema}.schedules SET id = id + 1")
     db.change("DELETE FROM {schema}.schedules")
     assert db.row("tick").next_at is None
@@ -140,7 +140,7 @@ def test_plain_sql_is_as_good_as_the_verbs(db: Db) -> None:
 
 def test_the_clock_counts_where_nobody_says_when(db: Db) -> None:
     db.change("INSERT INTO {schema}.schedules (name, every, type) VALUES ('s', '1 hour', 'task')")
-    (row,) = db.execute("SELECT next_run > now() AND next_run <= now() + interval '1 hour' AS soon FROM foliot.timers")
+    (row,) = db.execute("SELECT next_run > now() AND next_run <= now() + interval '1 hour' AS soon FROM watchbill.timers")
     assert row.soon
 
 
@@ -158,7 +158,7 @@ def test_null_puts_the_default_back(db: Db) -> None:
     assert (row.priority, row.tz, row.grace, row.tags) == (0, "UTC", None, [])
     assert not db.value("update_schedule", name="other", changes={})
     add(db, "t")
-    with refused("FO009"):
+    with refused("WB009"):
         db.value("update_schedule", name="t", changes={"name": "s"})
 
 
@@ -203,10 +203,10 @@ def test_a_run_by_hand_has_no_slot_and_a_row_of_its_own(db: Db) -> None:
 def test_what_cannot_be_run_by_hand(db: Db) -> None:
     assert db.value("run_schedule", name="nobody") is None
     add(db, "sql", command="SELECT 1")
-    with refused("FO003", "runs no task, so it takes no payload"):
+    with refused("WB003", "runs no task, so it takes no payload"):
         db.value("run_schedule", name="sql", payload={"a": 1})
     add(db)
-    with refused("FO003", "payload must be a JSON object"):
+    with refused("WB003", "payload must be a JSON object"):
         db.value("run_schedule", name="s", payload=[1])
 
 
@@ -371,7 +371,7 @@ def test_previews(db: Db) -> None:
     assert [row[0] for row in db.call("preview_schedule", name="s")] == [at(10), at(11)]
     definition = {"pattern": "0 9 * * *", "tz": "America/New_York", "end": str(at(13, day=15))}
     assert [row[0] for row in db.call("preview_schedule_from", definition=definition)] == [at(13), at(13, day=15)]
-    with refused("FO010"):
+    with refused("WB010"):
         db.call("preview_schedule_from", definition={"pattern": "bla"})
     assert db.count("schedules") == 1
 
@@ -447,7 +447,7 @@ def test_a_syntax_check_leaves_nothing_behind(db: Db) -> None:
     with pytest.raises(psycopg.Error):
         add(db, "a", command="SELEC 1")
     add(db, "b", command="SELECT 1")
-    assert db.execute("SELECT 1 FROM pg_proc WHERE proname = 'foliot_parses'") == []
+    assert db.execute("SELECT 1 FROM pg_proc WHERE proname = 'watchbill_parses'") == []
 
 
 def test_psql_alone_catches_up_one_run_a_call(db: Db) -> None:

@@ -220,11 +220,11 @@ def test_an_unknown_outcome_is_refused_and_nothing_of_the_batch_is_done(db: Db) 
     epoch = db.node()
     db.enqueue(), db.enqueue()
     one, other = db.claim(epoch)
-    with refused("FO003", "there is no outcome 'perished'"):
+    with refused("WB003", "there is no outcome 'perished'"):
         db.settle(epoch, End(one), End(other, "perished"))
-    with refused("FO003", "there is no outcome 'NULL'"):
+    with refused("WB003", "there is no outcome 'NULL'"):
         db.call("settle", epoch=epoch, ids=[one.id], fences=[one.fence], outcomes=[None])
-    with refused("FO003", "there is no outcome 'lost'"):
+    with refused("WB003", "there is no outcome 'lost'"):
         db.settle(epoch, End(one, "lost"))
     assert db.states(one.id, other.id) == ["running", "running"]
 
@@ -330,7 +330,7 @@ def test_ends_that_cannot_be_stored_fail_the_batch_as_a_whole(db: Db) -> None:
     epoch = db.node()
     db.enqueue(), db.enqueue()
     one, other = db.claim(epoch)
-    with refused("FO003", "longer than 100 years"):
+    with refused("WB003", "longer than 100 years"):
         db.settle(epoch, End(one), End(other, "snoozed", delay="300000 years"))  # type: ignore[arg-type]
     assert db.states(one.id, other.id) == ["running", "running"]
 
@@ -351,9 +351,9 @@ def test_what_an_open_transaction_keeps_locked_can_be_told_from_the_rest(db: Db)
 def test_each_job_has_an_outcome_and_no_delay_is_absurd(db: Db) -> None:
     epoch, _ = db.node(), [db.enqueue(), db.enqueue()]
     ends = [End(job, "failed") for job in db.claim(epoch)]
-    with refused("FO003", "2 jobs have 1 outcomes"):
+    with refused("WB003", "2 jobs have 1 outcomes"):
         db.call("settle", **(settlement(epoch, *ends) | {"outcomes": ["failed"]}))
-    with refused("FO003", "longer than 100 years"):
+    with refused("WB003", "longer than 100 years"):
         db.settle(epoch, ends[0], ends[1]._replace(delay=timedelta(days=40_000)))
     assert db.states(*[end.job.id for end in ends]) == ["running", "running"]
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from foliot.model.states import FINISHED, TRANSITIONS
+from watchbill.model.states import FINISHED, TRANSITIONS
 from tests.store.harness import LEASE, T0, Db, refused
 from tests.store.model import RETRY, Job, Model, Node
 
@@ -23,7 +23,7 @@ Change: TypeAlias = tuple[str | None, str]
 QUEUES = ["one", "two"]
 OUTCOMES = ["succeeded", "skipped", "failed", "failed", "timed_out", "snoozed", "released", "unsupported", "canceled"]
 VISIBLE = """
-    SELECT id, state, wait, attempt, lost, run, run_at, alone, canceling, coalesce(fence, 0) AS fence FROM foliot.job"""
+    SELECT id, state, wait, attempt, lost, run, run_at, alone, canceling, coalesce(fence, 0) AS fence FROM watchbill.job"""
 
 any_of = st.integers(min_value=0, max_value=999)
 """An index into whatever there is."""
@@ -136,7 +136,7 @@ class Machine(RuleBasedStateMachine):
     def heartbeat(self, index: int) -> None:
         node = self.node(index)
         if node.state != "active":
-            with refused("FO001"):
+            with refused("WB001"):
                 self.db.value("heartbeat", epoch=node.epoch)
             return
         asked = self.db.value("heartbeat", epoch=node.epoch)
@@ -186,7 +186,7 @@ class Machine(RuleBasedStateMachine):
     def claim(self, index: int, queues: list[str], only: int, max: int, free: int, alone: bool) -> None:
         node, asked = self.node(index), queues[:only]
         if node.state != "active":
-            with refused("FO001", f"is {node.state}"):
+            with refused("WB001", f"is {node.state}"):
                 self.db.claim(node.epoch, max, free=free, queues=asked, alone=alone)
             return
         expected = self.model.claim(node, asked, max, free, alone)
@@ -253,7 +253,7 @@ class Machine(RuleBasedStateMachine):
     def _or_stale(self, state: str | None, call: Callable[[], T]) -> T | None:
         if state is not None:
             return call()
-        with refused("FO007"):
+        with refused("WB007"):
             call()
         return None
 
@@ -267,7 +267,7 @@ class Machine(RuleBasedStateMachine):
         job = self.job(index)
         run_at = None if after is None else self.db.after(after)
         if job.fence:
-            with refused("FO008", "is running"):
+            with refused("WB008", "is running"):
                 self.db.value("reschedule", id=job.id, run_at=run_at)
         else:
             assert self.db.value("reschedule", id=job.id, run_at=run_at) == self.model.reschedule(job, run_at)
@@ -278,7 +278,7 @@ class Machine(RuleBasedStateMachine):
 
     def pause(self, queue: str | None, type: str | None, resume: bool) -> None:
         if queue is None and type is None:
-            with refused("FO003"):
+            with refused("WB003"):
                 self.db.value("pause")
         elif resume:
             assert self.db.value("resume", queue=queue, type=type) == self.model.resume(queue, type)
@@ -319,7 +319,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def every_attempt_is_recorded(self) -> None:
-        query = "SELECT job_id, array_agg(outcome ORDER BY run) AS outcomes FROM foliot.attempt GROUP BY 1"
+        query = "SELECT job_id, array_agg(outcome ORDER BY run) AS outcomes FROM watchbill.attempt GROUP BY 1"
         found = {row.job_id: row.outcomes for row in self.db.execute(query)}
         assert found == {job.id: job.outcomes for job in self.model.jobs.values() if job.outcomes}
 

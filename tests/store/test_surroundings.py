@@ -10,12 +10,12 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from foliot.postgres.migrate import Source, migrate
+from watchbill.postgres.migrate import Source, migrate
 from tests.servers import Server
 from tests.store.conftest import template
 from tests.store.harness import T0, Db, End, Session, refused
 
-SOURCE = Source.of_package("foliot.store")
+SOURCE = Source.of_package("watchbill.store")
 
 
 def a_whole_life(db: Db, session: Session) -> list[tuple[Any, ...]]:
@@ -28,7 +28,7 @@ def a_whole_life(db: Db, session: Session) -> list[tuple[Any, ...]]:
     session.send("t", idempotency_key="k", payload={"other": 1})
     many = [{"type": "t", "delay": "00:01:00"}, {"type": "t", "run_at": db.after(90).isoformat()}, {"type": "u"}]
     session.call("enqueue_many", jobs=many)
-    session.execute("CREATE TEMP TABLE incoming OF foliot.new_job")
+    session.execute("CREATE TEMP TABLE incoming OF watchbill.new_job")
     session.execute("INSERT INTO incoming (type, delay) VALUES ('t', '1 day 02:03:04')")
     session.call("enqueue_from", source="incoming")
     held = {row.id: row for row in session.claim(epoch, 8)}
@@ -58,7 +58,7 @@ def a_whole_life(db: Db, session: Session) -> list[tuple[Any, ...]]:
     session.value("drain", name="a")
     session.value("leave", epoch=epoch)
     columns = "type, payload, state, wait, attempt, run, lost, run_at, started_at, finished_at, error, result, timeout"
-    query = sql.SQL("SELECT {} FROM foliot.job ORDER BY seq").format(sql.SQL(columns))
+    query = sql.SQL("SELECT {} FROM watchbill.job ORDER BY seq").format(sql.SQL(columns))
     return [tuple(row) for row in db.execute(query)]
 
 
@@ -116,17 +116,17 @@ def test_a_hostile_search_path_changes_nothing(odd_db: Db, expected: list[Any]) 
     session = odd_db.session(odd_db.url)
     session.execute("CREATE SCHEMA evil")
     for place in ("evil", "pg_temp"):
-        for (name,) in session.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'foliot'"):
+        for (name,) in session.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'watchbill'"):
             session.execute(sql.SQL("CREATE TABLE {} (gotcha int)").format(sql.Identifier(place, name)))
     functions = session.execute("""
         SELECT DISTINCT ON (p.oid) p.proname, pg_get_function_identity_arguments(p.oid) AS arguments FROM pg_proc p
-        WHERE p.pronamespace = 'foliot'::regnamespace AND p.proargmodes IS NULL""")
+        WHERE p.pronamespace = 'watchbill'::regnamespace AND p.proargmodes IS NULL""")
     for row in functions:
         session.execute(sql.SQL("CREATE FUNCTION {}({}) RETURNS int LANGUAGE sql AS 'SELECT 1/0'").format(
             sql.Identifier("evil", row.proname), sql.SQL(row.arguments)))  # fmt: skip
     session.execute("CREATE FUNCTION evil.never(uuid, uuid) RETURNS boolean LANGUAGE sql AS 'SELECT false'")
     session.execute("CREATE OPERATOR evil.= (LEFTARG = uuid, RIGHTARG = uuid, FUNCTION = evil.never)")
-    session.configure(search_path="evil, pg_catalog, foliot")
+    session.configure(search_path="evil, pg_catalog, watchbill")
     try:
         assert a_whole_life(odd_db, session) == expected
     finally:
@@ -145,7 +145,7 @@ def test_the_owner_need_not_be_a_superuser(server: Server, expected: list[Any]) 
     server.execute(sql.SQL("CREATE ROLE {} LOGIN NOSUPERUSER NOCREATEROLE NOCREATEDB").format(sql.Identifier(role)))
     server.execute(sql.SQL("ALTER DATABASE {} OWNER TO {}").format(sql.Identifier(name), sql.Identifier(role)))
     url = server.url(name, role)
-    migrate(url, "foliot", SOURCE)
+    migrate(url, "watchbill", SOURCE)
     db = Db(url)
     try:
         (row,) = db.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
@@ -168,9 +168,9 @@ def test_two_installations_in_one_database_do_not_see_each_other(schema_database
         assert other.value("cancel", id=sent.id) is None
         assert other.send("t", idempotency_key="k", id=sent.id).created
         held = one.claim_one(mine)
-        with refused("FO007"):
+        with refused("WB007"):
             other.value("guard", id=held.id, fence=held.fence)
-        with refused("FO001"):
+        with refused("WB001"):
             other.value("heartbeat", epoch=mine + 1_000_000)
         other.value("pause", queue="default")
         one.enqueue("t")
@@ -210,13 +210,13 @@ def test_a_bell_in_one_installation_is_not_heard_in_the_other(schema_database: s
 
 def test_every_function_that_reads_the_clock_takes_now(db: Db) -> None:
     rows = db.execute("""
-        SELECT p.proname FROM pg_proc p WHERE p.pronamespace = 'foliot'::regnamespace
+        SELECT p.proname FROM pg_proc p WHERE p.pronamespace = 'watchbill'::regnamespace
           AND coalesce(pg_get_function_sqlbody(p.oid), p.prosrc) ~ '\\mclock(_timestamp)?\\(\\)'
           AND NOT coalesce('now' = ANY (p.proargnames), false)""")
     # uuid7 takes the time under another name, and the trigger finds it in the row when a verb has put it there.
     assert {row.proname for row in rows} == {"clock", "now", "uuid7", "check_schedule"}
     rows = db.execute("""
-        SELECT p.proname FROM pg_proc p WHERE p.pronamespace = 'foliot'::regnamespace
+        SELECT p.proname FROM pg_proc p WHERE p.pronamespace = 'watchbill'::regnamespace
           AND p.prosrc ~* '\\m(pg_catalog\\.now|(transaction|statement)_timestamp|localtime|current_(date|time))'""")
     assert rows == []
 
@@ -225,11 +225,11 @@ def test_a_life_on_a_given_clock_leaves_no_trace_of_the_servers(odd_db: Db) -> N
     a_whole_life(odd_db, odd_db.session(odd_db.url))
     columns = odd_db.execute("""
         SELECT table_name, column_name FROM information_schema.columns
-        WHERE table_schema = 'foliot' AND data_type = 'timestamp with time zone'
+        WHERE table_schema = 'watchbill' AND data_type = 'timestamp with time zone'
           AND table_name NOT IN ('installation', 'schema_version', 'schema_functions')""")
     assert len(columns) > 20
     for table, column in columns:
-        query = sql.SQL("SELECT {0} AS at FROM foliot.{1} WHERE {0} < %s").format(
+        query = sql.SQL("SELECT {0} AS at FROM watchbill.{1} WHERE {0} < %s").format(
             sql.Identifier(column), sql.Identifier(table)
         )
         assert odd_db.execute(query, (T0.replace(year=2030),)) == [], (table, column)
@@ -237,15 +237,15 @@ def test_a_life_on_a_given_clock_leaves_no_trace_of_the_servers(odd_db: Db) -> N
 
 def test_a_schema_marked_test_runs_ahead_by_its_offset(server: Server) -> None:
     name = server.create_database()
-    migrate(server.url(name), "foliot", SOURCE)
+    migrate(server.url(name), "watchbill", SOURCE)
     with psycopg.connect(server.url(name), autocommit=True) as connection:
-        connection.execute("UPDATE foliot.installation SET clock_offset = '10 years'")
-        (plain,) = connection.execute("SELECT foliot.now() - clock_timestamp()").fetchone() or ()
+        connection.execute("UPDATE watchbill.installation SET clock_offset = '10 years'")
+        (plain,) = connection.execute("SELECT watchbill.now() - clock_timestamp()").fetchone() or ()
         assert abs(plain.total_seconds()) < 3600
-        connection.execute("UPDATE foliot.installation SET test = true")
-        connection.execute("DELETE FROM foliot.schema_functions")  # as if they were of another version
-    migrate(server.url(name), "foliot", SOURCE)
+        connection.execute("UPDATE watchbill.installation SET test = true")
+        connection.execute("DELETE FROM watchbill.schema_functions")  # as if they were of another version
+    migrate(server.url(name), "watchbill", SOURCE)
     with psycopg.connect(server.url(name), autocommit=True) as connection:
-        (ahead,) = connection.execute("SELECT foliot.now() - clock_timestamp()").fetchone() or ()
+        (ahead,) = connection.execute("SELECT watchbill.now() - clock_timestamp()").fetchone() or ()
         assert ahead.days > 3600
     server.drop_database(name)

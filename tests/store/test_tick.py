@@ -146,7 +146,7 @@ def test_a_tick_takes_no_more_than_it_was_told_and_the_oldest_first(db: Db) -> N
 
 def test_a_tick_needs_read_committed(db: Db) -> None:
     db.begin("REPEATABLE READ")
-    with refused("FO005"):
+    with refused("WB005"):
         db.call("tick")
     db.rollback()
 
@@ -154,9 +154,9 @@ def test_a_tick_needs_read_committed(db: Db) -> None:
 def test_a_scheduled_job_rings_for_its_queue(db: Db) -> None:
     listener, porter = db.session(), db.session()
     add(db)
-    porter.execute("SELECT pg_advisory_lock(1181707369, foliot.wake_key())")
+    porter.execute("SELECT pg_advisory_lock(1181707369, watchbill.wake_key())")
     listener.execute("SELECT set_config('x.y', '', false)")
-    (row,) = listener.execute("SELECT foliot.wake_channel() AS name")
+    (row,) = listener.execute("SELECT watchbill.wake_channel() AS name")
     listener.connection.execute(f"LISTEN {row.name}".encode())
     tick_at(db, at(10))
     db.call("update_schedule", name="s", changes={"pattern": "5 * * * *"})
@@ -361,7 +361,7 @@ def test_cancel_previous_waits_for_nobody(db: Db) -> None:
 def test_cancel_previous_asks_what_is_just_being_claimed(db: Db) -> None:
     add(db, overlap="cancel_previous")
     tick_at(db, at(10))
-    db.execute("ALTER FUNCTION foliot.lock_soon SET lock_timeout = '60s'")
+    db.execute("ALTER FUNCTION watchbill.lock_soon SET lock_timeout = '60s'")
     epoch, claimer, scheduler = db.node(), db.session(), db.session()
     claimer.begin()
     (first,) = claimer.claim(epoch)
@@ -505,7 +505,7 @@ def test_a_tick_and_the_end_of_its_jobs_read_what_they_need_and_little_else(db: 
     )
     for hour in range(10, 13):
         add(db, str(hour))
-    db.execute("ANALYZE foliot.schedules, foliot.timers")
+    db.execute("ANALYZE watchbill.schedules, watchbill.timers")
     tick_at(db, at(10))
     finish_all(db)
     db.now = at(11)

@@ -29,10 +29,10 @@ def work(db: Db, function: str, **arguments: Any) -> Work:
     session.call(function, **arguments)
     tables = session.execute("""
         SELECT relname, seq_tup_read AS n FROM pg_stat_xact_user_tables
-        WHERE schemaname = 'foliot' AND seq_tup_read > 0""")
+        WHERE schemaname = 'watchbill' AND seq_tup_read > 0""")
     indexes = session.execute("""
         SELECT c.relname, n FROM pg_class c, pg_stat_get_xact_tuples_returned(c.oid) n
-        WHERE c.relnamespace = 'foliot'::regnamespace AND c.relkind = 'i' AND n > 0""")
+        WHERE c.relnamespace = 'watchbill'::regnamespace AND c.relkind = 'i' AND n > 0""")
     session.rollback()
     return Work({row.relname: row.n for row in tables}, {row.relname: row.n for row in indexes})
 
@@ -124,7 +124,7 @@ UNBOUNDED = {"expire_unsupported"}
 
 def test_no_verb_reads_more_than_it_needs_whatever_the_planner_believes(own_db: Db) -> None:
     db = own_db
-    db.execute("ALTER TABLE foliot.jobs SET (autovacuum_enabled = off)")
+    db.execute("ALTER TABLE watchbill.jobs SET (autovacuum_enabled = off)")
     db.execute("ANALYZE")
     seen = {"empty": every_verb(db)}
     fill(db)
@@ -168,7 +168,7 @@ def test_claims_are_hot_updates(own_db: Db) -> None:
 def test_no_index_mentions_what_a_claim_changes(db: Db) -> None:
     rows = db.execute("""
         SELECT i.indexrelid::regclass::text AS name, pg_get_indexdef(i.indexrelid) AS definition FROM pg_index i
-        WHERE i.indrelid = 'foliot.jobs'::regclass""")
+        WHERE i.indrelid = 'watchbill.jobs'::regclass""")
     assert len(rows) >= 7
     for row in rows:
         assert not {"fence", "run"} & set(row.definition.replace("(", " ").replace(")", " ").replace(",", " ").split())

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from foliot.cron import Cron
-from foliot.postgres import zones
-from foliot.postgres.migration_plan import advisory_key
-from foliot.postgres.zones import Release, ZoneRow, local_zones
-from foliot.store.install import install
+from watchbill.cron import Cron
+from watchbill.postgres import zones
+from watchbill.postgres.migration_plan import advisory_key
+from watchbill.postgres.zones import Release, ZoneRow, local_zones
+from watchbill.store.install import install
 from tests.store.cron_sql import Connection, at, in_utc
 
 NEWER, OLDER = Release("2999z", 1), Release("1999a", 1)
@@ -41,7 +41,7 @@ def moved(row: ZoneRow, seconds: int) -> ZoneRow:
 
 
 def numbers(sql: Connection) -> dict[str, int]:
-    return dict(sql.execute("SELECT name, foliot.zone_number(name) FROM foliot.zones").fetchall())
+    return dict(sql.execute("SELECT name, watchbill.zone_number(name) FROM watchbill.zones").fetchall())
 
 
 def nine_in_kolkata(sql: Connection) -> object:
@@ -52,15 +52,15 @@ def nine_in_kolkata(sql: Connection) -> object:
 def test_no_time_is_spent_on_compressing_them(sql: Connection) -> None:
     columns = "starts", "offsets", "highs"
     compressed = " OR ".join(f"pg_column_compression({column}) IS NOT NULL" for column in columns)
-    assert sql.execute(f"SELECT name FROM foliot.zones WHERE {compressed}".encode()).fetchall() == []
+    assert sql.execute(f"SELECT name FROM watchbill.zones WHERE {compressed}".encode()).fetchall() == []
 
 
 def test_every_zone_of_python_is_there_under_its_number(sql: Connection) -> None:
     names = [row.name for row in local_zones()]
     assert len(names) > 500
-    [(known,)] = sql.execute("SELECT foliot.zone_names()")
+    [(known,)] = sql.execute("SELECT watchbill.zone_names()")
     assert known == names
-    assert numbers(sql) == dict(sql.execute("SELECT name, number FROM foliot.zones").fetchall())
+    assert numbers(sql) == dict(sql.execute("SELECT name, number FROM watchbill.zones").fetchall())
     assert sorted(numbers(sql).values()) == list(range(1, len(names) + 1))
 
 
@@ -124,8 +124,8 @@ def test_zones_are_written_while_nobody_migrates(sql: Connection, monkeypatch: p
             other.rollback()
 
     with psycopg.connect(sql.info.dsn) as other:
-        other.execute("SELECT pg_advisory_xact_lock(%s, %s)", advisory_key("foliot"))
-        zones.refresh_zones(sql.info.dsn, "foliot", heard)
+        other.execute("SELECT pg_advisory_xact_lock(%s, %s)", advisory_key("watchbill"))
+        zones.refresh_zones(sql.info.dsn, "watchbill", heard)
     assert said == ["waiting: another migration of this schema is running", "time zones of tzdata 2999z"]
 
 
@@ -138,7 +138,7 @@ def test_a_change_beside_the_cut_is_left_to_the_whole_of_the_zone() -> None:
 
 def test_functions_that_are_applied_again_keep_the_zones(sql: Connection) -> None:
     before = numbers(sql)
-    sql.execute("UPDATE foliot.schema_functions SET checksum = 'of another version'")
+    sql.execute("UPDATE watchbill.schema_functions SET checksum = 'of another version'")
     install(sql.info.dsn)
     assert numbers(sql) == before
     assert nine_in_kolkata(sql) == at("2025-01-01 03:30:00")

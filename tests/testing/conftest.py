@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from foliot.postgres.embedded import Binaries
-from foliot.testing.stage import DatabaseStage
+from watchbill.postgres.embedded import Binaries
+from watchbill.testing.stage import DatabaseStage
 from tests.conftest import BINARIES
 from tests.servers import Server
 
@@ -18,7 +18,7 @@ def test_server(start_server: Callable[[Binaries], Server]) -> Server:
 
 
 @pytest.fixture(scope="session")
-def foliot_database_url(test_server: Server) -> Iterator[str]:
+def watchbill_database_url(test_server: Server) -> Iterator[str]:
     name = test_server.create_database()
     yield test_server.url(name)
     test_server.drop_database(name)
@@ -26,8 +26,8 @@ def foliot_database_url(test_server: Server) -> Iterator[str]:
 
 @pytest.fixture
 def stage(request: pytest.FixtureRequest) -> DatabaseStage:
-    """What the fixture `foliot` enters; not entered here."""
-    found: DatabaseStage = request.getfixturevalue("_foliot_stage")
+    """What the fixture `watchbill` enters; not entered here."""
+    found: DatabaseStage = request.getfixturevalue("_watchbill_stage")
     return found
 
 

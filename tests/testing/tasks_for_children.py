@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from foliot import App
+from watchbill import App
 
 app = App()
 

@@ -17,9 +17,9 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from foliot import App
-from foliot.store.refusals import WrongDatabase
-from foliot.testing import Database, Foliot
+from watchbill import App
+from watchbill.store.refusals import WrongDatabase
+from watchbill.testing import Database, Watchbill
 from tests.servers import Server
 
 app = App()
@@ -50,23 +50,23 @@ def rich(when: datetime, amount: Decimal, id: UUID, colour: Colour, address: Add
 def open_ended(**more: int) -> None: ...
 
 
-def test_a_job_is_found_by_some_of_its_arguments(foliot: Foliot) -> None:
+def test_a_job_is_found_by_some_of_its_arguments(watchbill: Watchbill) -> None:
     job = send.using(queue="mail").enqueue("a@b.c", subject="hi")
-    assert foliot.assert_enqueued(send, to="a@b.c").id == job.id
-    assert foliot.assert_enqueued(send, to="a@b.c", subject="hi").queue == "mail"
-    assert foliot.assert_enqueued(send).payload == {"to": "a@b.c", "subject": "hi"}
-    foliot.assert_not_enqueued(send, to="a@b.c", subject="hello")
-    foliot.assert_not_enqueued(rich)
+    assert watchbill.assert_enqueued(send, to="a@b.c").id == job.id
+    assert watchbill.assert_enqueued(send, to="a@b.c", subject="hi").queue == "mail"
+    assert watchbill.assert_enqueued(send).payload == {"to": "a@b.c", "subject": "hi"}
+    watchbill.assert_not_enqueued(send, to="a@b.c", subject="hello")
+    watchbill.assert_not_enqueued(rich)
 
 
-def test_a_job_is_found_by_its_type(foliot: Foliot) -> None:
+def test_a_job_is_found_by_its_type(watchbill: Watchbill) -> None:
     app.enqueue("of.another.service", {"n": [1, 2], "colour": "red"})
-    foliot.assert_enqueued("of.another.service", n=[1, 2])
-    foliot.assert_enqueued("of.another.service", colour=Colour.RED)
-    foliot.assert_not_enqueued("of.another.service", n=(1, 3))
+    watchbill.assert_enqueued("of.another.service", n=[1, 2])
+    watchbill.assert_enqueued("of.another.service", colour=Colour.RED)
+    watchbill.assert_not_enqueued("of.another.service", n=(1, 3))
 
 
-def test_arguments_are_compared_as_the_handler_sees_them(foliot: Foliot) -> None:
+def test_arguments_are_compared_as_the_handler_sees_them(watchbill: Watchbill) -> None:
     values = {
         "when": datetime(2030, 1, 1, 12, tzinfo=UTC),
         "amount": Decimal("9.90"),
@@ -77,24 +77,24 @@ def test_arguments_are_compared_as_the_handler_sees_them(foliot: Foliot) -> None
     }
     rich.enqueue(**values)  # type: ignore[arg-type]
     for name, value in values.items():
-        foliot.assert_enqueued(rich, **{name: value})
-    foliot.assert_enqueued(rich, amount=Decimal("9.9"), order={"number": 7})
-    foliot.assert_not_enqueued(rich, amount=Decimal("9.91"))
-    foliot.assert_not_enqueued(rich, address=Address(street="Low Street"))
+        watchbill.assert_enqueued(rich, **{name: value})
+    watchbill.assert_enqueued(rich, amount=Decimal("9.9"), order={"number": 7})
+    watchbill.assert_not_enqueued(rich, amount=Decimal("9.91"))
+    watchbill.assert_not_enqueued(rich, address=Address(street="Low Street"))
 
 
-def test_a_finished_job_was_enqueued_all_the_same(foliot: Foliot) -> None:
+def test_a_finished_job_was_enqueued_all_the_same(watchbill: Watchbill) -> None:
     send.enqueue("a@b.c")
-    foliot.drain()
-    assert foliot.assert_enqueued(send, to="a@b.c").state == "succeeded"
+    watchbill.drain()
+    assert watchbill.assert_enqueued(send, to="a@b.c").state == "succeeded"
 
 
-def test_a_failure_lists_what_there_is(foliot: Foliot) -> None:
+def test_a_failure_lists_what_there_is(watchbill: Watchbill) -> None:
     send.enqueue("a@b.c")
     app.enqueue("other")
-    foliot.drain()
+    watchbill.drain()
     with pytest.raises(AssertionError) as caught:
-        foliot.assert_enqueued(send, to="x@y.z")
+        watchbill.assert_enqueued(send, to="x@y.z")
     assert str(caught.value).splitlines() == [
         f"No job {send.type}(to='x@y.z') was enqueued.",
         "These were:",
@@ -104,46 +104,46 @@ def test_a_failure_lists_what_there_is(foliot: Foliot) -> None:
     ]
 
 
-def test_a_failure_says_when_there_is_nothing(foliot: Foliot) -> None:
+def test_a_failure_says_when_there_is_nothing(watchbill: Watchbill) -> None:
     with pytest.raises(AssertionError, match=r"No job other was enqueued\.\nNothing was\."):
-        foliot.assert_enqueued("other")
+        watchbill.assert_enqueued("other")
 
 
-def test_a_long_list_is_cut_and_so_is_a_long_value(foliot: Foliot) -> None:
+def test_a_long_list_is_cut_and_so_is_a_long_value(watchbill: Watchbill) -> None:
     app.enqueue_many([send.bind("x" * 200) for _ in range(25)])
     with pytest.raises(AssertionError, match=r"to='x{70,80}\.\.\.\)  queued\n.*and 5 more") as caught:
-        foliot.assert_enqueued("other")
+        watchbill.assert_enqueued("other")
     assert len(str(caught.value)) < 5000
 
 
-def test_an_unwanted_job_is_shown(foliot: Foliot) -> None:
+def test_an_unwanted_job_is_shown(watchbill: Watchbill) -> None:
     send.enqueue("a@b.c")
     with pytest.raises(AssertionError, match=r"send\(to='a@b\.c'\) was enqueued:\n  .*send\(to='a@b\.c'\)  queued"):
-        foliot.assert_not_enqueued(send, to="a@b.c")
+        watchbill.assert_not_enqueued(send, to="a@b.c")
 
 
-def test_an_argument_that_no_job_can_have_is_an_error(foliot: Foliot) -> None:
+def test_an_argument_that_no_job_can_have_is_an_error(watchbill: Watchbill) -> None:
     with pytest.raises(TypeError, match="has no parameter too; it has to, subject"):
-        foliot.assert_not_enqueued(send, too="a@b.c")
-    foliot.assert_not_enqueued(open_ended, anything=1)
+        watchbill.assert_not_enqueued(send, too="a@b.c")
+    watchbill.assert_not_enqueued(open_ended, anything=1)
 
 
-def test_jobs_are_listed_in_their_order(foliot: Foliot) -> None:
+def test_jobs_are_listed_in_their_order(watchbill: Watchbill) -> None:
     send.enqueue("first")
     app.enqueue("other")
     send.enqueue("second")
-    assert [job.payload for job in foliot.jobs(send)] == [{"to": "first"}, {"to": "second"}]
-    assert [job.type for job in foliot.jobs()] == [send.type, "other", send.type]
-    assert len(foliot.jobs("other")) == 1
+    assert [job.payload for job in watchbill.jobs(send)] == [{"to": "first"}, {"to": "second"}]
+    assert [job.type for job in watchbill.jobs()] == [send.type, "other", send.type]
+    assert len(watchbill.jobs("other")) == 1
 
 
 # -- a session that is rolled back
 
 
 @pytest.fixture
-def session(foliot_database: Database) -> Iterator[Session]:
+def session(watchbill_database: Database) -> Iterator[Session]:
     """As SQLAlchemy's documents show it: what a test commits is a savepoint, and in the end nothing has happened."""
-    engine = create_engine(foliot_database.url.replace("postgresql:", "postgresql+psycopg:"), poolclass=NullPool)
+    engine = create_engine(watchbill_database.url.replace("postgresql:", "postgresql+psycopg:"), poolclass=NullPool)
     with engine.connect() as connection:
         transaction = connection.begin()
         with Session(bind=connection, join_transaction_mode="create_savepoint") as session:
@@ -152,32 +152,32 @@ def session(foliot_database: Database) -> Iterator[Session]:
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_a_job_of_an_open_transaction_is_seen_through_it(foliot: Foliot, session: Session, n: int) -> None:
+def test_a_job_of_an_open_transaction_is_seen_through_it(watchbill: Watchbill, session: Session, n: int) -> None:
     send.using(connection=session).enqueue("a@b.c")
     session.commit()
-    [job] = foliot.jobs(send, connection=session)
-    assert foliot.assert_enqueued(send, to="a@b.c", connection=session).id == job.id
-    foliot.assert_not_enqueued(send, to="x@y.z", connection=session)
-    foliot.assert_not_enqueued(send)
-    assert foliot.drain() == []
+    [job] = watchbill.jobs(send, connection=session)
+    assert watchbill.assert_enqueued(send, to="a@b.c", connection=session).id == job.id
+    watchbill.assert_not_enqueued(send, to="x@y.z", connection=session)
+    watchbill.assert_not_enqueued(send)
+    assert watchbill.drain() == []
 
 
-def test_a_failure_says_through_which_connection_it_looked(foliot: Foliot, session: Session) -> None:
+def test_a_failure_says_through_which_connection_it_looked(watchbill: Watchbill, session: Session) -> None:
     with pytest.raises(AssertionError, match=r"was enqueued \(seen through the connection that was given\)"):
-        foliot.assert_enqueued(send, connection=session)
+        watchbill.assert_enqueued(send, connection=session)
 
 
-def test_a_plain_connection_does_as_well(foliot: Foliot) -> None:
-    with psycopg.connect(foliot.database_url) as connection:
+def test_a_plain_connection_does_as_well(watchbill: Watchbill) -> None:
+    with psycopg.connect(watchbill.database_url) as connection:
         send.using(connection=connection).enqueue("a@b.c")
-        foliot.assert_enqueued(send, to="a@b.c", connection=connection)
+        watchbill.assert_enqueued(send, to="a@b.c", connection=connection)
         connection.rollback()
-        foliot.assert_not_enqueued(send, connection=connection)
+        watchbill.assert_not_enqueued(send, connection=connection)
 
 
 @pytest.fixture
-async def asession(foliot_database: Database) -> AsyncIterator[AsyncSession]:
-    url = foliot_database.url.replace("postgresql:", "postgresql+psycopg:")
+async def asession(watchbill_database: Database) -> AsyncIterator[AsyncSession]:
+    url = watchbill_database.url.replace("postgresql:", "postgresql+psycopg:")
     async with create_async_engine(url, poolclass=NullPool).connect() as connection:
         transaction = await connection.begin()
         async with AsyncSession(bind=connection, join_transaction_mode="create_savepoint") as session:
@@ -186,15 +186,15 @@ async def asession(foliot_database: Database) -> AsyncIterator[AsyncSession]:
 
 
 @pytest.mark.anyio
-async def test_an_asynchronous_session_is_seen_through_as_well(foliot: Foliot, asession: AsyncSession) -> None:
+async def test_an_asynchronous_session_is_seen_through_as_well(watchbill: Watchbill, asession: AsyncSession) -> None:
     await send.using(connection=asession).aenqueue("a@b.c")
-    assert len(await foliot.ajobs(connection=asession)) == 1
-    assert (await foliot.aassert_enqueued(send, to="a@b.c", connection=asession)).state == "queued"
-    await foliot.aassert_not_enqueued(send, to="x@y.z", connection=asession)
+    assert len(await watchbill.ajobs(connection=asession)) == 1
+    assert (await watchbill.aassert_enqueued(send, to="a@b.c", connection=asession)).state == "queued"
+    await watchbill.aassert_not_enqueued(send, to="x@y.z", connection=asession)
     with pytest.raises(AssertionError, match="was enqueued:"):
-        await foliot.aassert_not_enqueued(send, connection=asession)
+        await watchbill.aassert_not_enqueued(send, connection=asession)
     with pytest.raises(TypeError, match=r"await aassert_enqueued\(\)"):
-        foliot.assert_enqueued(send, connection=asession)
+        watchbill.assert_enqueued(send, connection=asession)
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-def test_a_connection_to_another_database_is_noticed(foliot: Foliot, test_server: Server, given_database: str) -> None:
+def test_a_connection_to_another_database_is_noticed(watchbill: Watchbill, test_server: Server, given_database: str) -> None:
     send.enqueue("a@b.c")
-    with psycopg.connect(given_database) as connection, pytest.raises(WrongDatabase, match="without Foliot"):
+    with psycopg.connect(given_database) as connection, pytest.raises(WrongDatabase, match="without Watchbill"):
         send.using(connection=connection).enqueue("a@b.c")

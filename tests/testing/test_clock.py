@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from foliot import App
-from foliot.testing import Foliot
+from watchbill import App
+from watchbill.testing import Watchbill
 
 app = App()
 DAY = timedelta(days=1)
@@ -21,62 +21,62 @@ def work() -> str:
     return "done"
 
 
-def ahead(foliot: Foliot) -> timedelta:
-    return foliot.now() - datetime.now(UTC)
+def ahead(watchbill: Watchbill) -> timedelta:
+    return watchbill.now() - datetime.now(UTC)
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_every_test_begins_at_the_present(foliot: Foliot, n: int) -> None:
-    assert abs(ahead(foliot)) < DAY / 2
-    foliot.advance(days=1)
-    assert ahead(foliot) > DAY / 2
+def test_every_test_begins_at_the_present(watchbill: Watchbill, n: int) -> None:
+    assert abs(ahead(watchbill)) < DAY / 2
+    watchbill.advance(days=1)
+    assert ahead(watchbill) > DAY / 2
 
 
-def test_sql_and_other_sessions_have_the_same_clock(foliot: Foliot) -> None:
-    shown = foliot.advance(weeks=1, days=2, hours=3, minutes=4, seconds=5)
-    with psycopg.connect(foliot.database_url) as connection:
-        row = connection.execute("SELECT foliot.now()").fetchone()
+def test_sql_and_other_sessions_have_the_same_clock(watchbill: Watchbill) -> None:
+    shown = watchbill.advance(weeks=1, days=2, hours=3, minutes=4, seconds=5)
+    with psycopg.connect(watchbill.database_url) as connection:
+        row = connection.execute("SELECT watchbill.now()").fetchone()
     assert row is not None
     assert timedelta(0) <= row[0] - shown < DAY / 2
 
 
-def test_the_clock_can_be_moved_to_a_time(foliot: Foliot) -> None:
+def test_the_clock_can_be_moved_to_a_time(watchbill: Watchbill) -> None:
     noon = datetime(2060, 1, 1, 12, tzinfo=UTC)
-    assert foliot.advance(to=noon) >= noon
-    assert foliot.now() - noon < DAY / 2
+    assert watchbill.advance(to=noon) >= noon
+    assert watchbill.now() - noon < DAY / 2
 
 
-def test_the_clock_does_not_go_back(foliot: Foliot) -> None:
+def test_the_clock_does_not_go_back(watchbill: Watchbill) -> None:
     with pytest.raises(ValueError, match="cannot go back"):
-        foliot.advance(hours=-1)
+        watchbill.advance(hours=-1)
     with pytest.raises(ValueError, match="cannot go back"):
-        foliot.advance(to=foliot.now() - DAY)
+        watchbill.advance(to=watchbill.now() - DAY)
     with pytest.raises(ValueError, match="not both"):
-        foliot.advance(hours=1, to=foliot.now() + DAY)
+        watchbill.advance(hours=1, to=watchbill.now() + DAY)
 
 
-def test_jobs_are_made_and_found_long_after(foliot: Foliot) -> None:
+def test_jobs_are_made_and_found_long_after(watchbill: Watchbill) -> None:
     """Their ids carry the time of this machine, which has not moved."""
-    foliot.advance(days=400)
+    watchbill.advance(days=400)
     job = work.using(idempotency_key="k").enqueue()
     assert not work.using(idempotency_key="k").enqueue().created
     work.using(delay=3600).enqueue()
-    foliot.drain(raising=True)
+    watchbill.drain(raising=True)
     assert job.result(timeout=0) == "done"
     assert job.get().finished_at is not None
-    foliot.advance(hours=1)
-    assert len(foliot.drain()) == 1
+    watchbill.advance(hours=1)
+    assert len(watchbill.drain()) == 1
 
 
-def test_a_node_that_runs_meanwhile_hears_of_it(foliot: Foliot) -> None:
+def test_a_node_that_runs_meanwhile_hears_of_it(watchbill: Watchbill) -> None:
     with app.node():
         job = work.using(delay=7200).enqueue()
-        foliot.advance(hours=2)
+        watchbill.advance(hours=2)
         assert job.result(timeout=30) == "done"
 
 
-def test_a_program_that_a_test_starts_has_the_clock_and_the_database(foliot: Foliot) -> None:
-    foliot.advance(days=30)
-    program = "from foliot import App; App('postgresql:///elsewhere', schema='other'); App().enqueue('from.outside')"
+def test_a_program_that_a_test_starts_has_the_clock_and_the_database(watchbill: Watchbill) -> None:
+    watchbill.advance(days=30)
+    program = "from watchbill import App; App('postgresql:///elsewhere', schema='other'); App().enqueue('from.outside')"
     subprocess.run([sys.executable, "-c", program], check=True)
-    assert foliot.assert_enqueued("from.outside").created_at > datetime.now(UTC) + 29 * DAY
+    assert watchbill.assert_enqueued("from.outside").created_at > datetime.now(UTC) + 29 * DAY

@@ -9,10 +9,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from foliot.postgres.migrate import Source, migrate
-from foliot.testing import database as databases
-from foliot.testing.database import InUse, beside, embedded_database, named_database, with_database
-from foliot.testing.schema import NotATest, StillInUse, Sweeper
+from watchbill.postgres.migrate import Source, migrate
+from watchbill.testing import database as databases
+from watchbill.testing.database import InUse, beside, embedded_database, named_database, with_database
+from watchbill.testing.schema import NotATest, StillInUse, Sweeper
 from tests.servers import Server
 
 
@@ -36,27 +36,27 @@ def test_a_schema_is_made_anew_for_each_run(given_database: str) -> None:
 
 
 def test_a_schema_that_is_no_test_is_left_alone(given_database: str) -> None:
-    migrate(given_database, "foliot", Source.of_package("foliot.store"))
-    rows(given_database, "SELECT foliot.enqueue('an.order')")
-    with pytest.raises(NotATest, match="would delete all jobs") as refusal, named_database(given_database, "foliot"):
+    migrate(given_database, "watchbill", Source.of_package("watchbill.store"))
+    rows(given_database, "SELECT watchbill.enqueue('an.order')")
+    with pytest.raises(NotATest, match="would delete all jobs") as refusal, named_database(given_database, "watchbill"):
         pass
-    assert "DROP SCHEMA foliot CASCADE" in str(refusal.value)
-    assert rows(given_database, "SELECT count(*) FROM foliot.jobs") == [(1,)]
+    assert "DROP SCHEMA watchbill CASCADE" in str(refusal.value)
+    assert rows(given_database, "SELECT count(*) FROM watchbill.jobs") == [(1,)]
 
 
 def test_a_schema_of_somebody_else_is_left_alone(given_database: str) -> None:
     with psycopg.connect(given_database, autocommit=True) as connection:
-        connection.execute("CREATE SCHEMA foliot CREATE TABLE theirs ()")
-    with pytest.raises(NotATest), named_database(given_database, "foliot"):
+        connection.execute("CREATE SCHEMA watchbill CREATE TABLE theirs ()")
+    with pytest.raises(NotATest), named_database(given_database, "watchbill"):
         pass
-    assert rows(given_database, "SELECT to_regclass('foliot.theirs') IS NOT NULL") == [(True,)]
+    assert rows(given_database, "SELECT to_regclass('watchbill.theirs') IS NOT NULL") == [(True,)]
 
 
 def test_two_runs_at_once_are_noticed(given_database: str) -> None:
     with (
-        named_database(given_database, "foliot"),
+        named_database(given_database, "watchbill"),
         pytest.raises(InUse, match="Another test run"),
-        named_database(given_database, "foliot"),
+        named_database(given_database, "watchbill"),
     ):
         pass
 
@@ -103,18 +103,18 @@ def test_the_same_server_with_another_database(url: str, expected: str) -> None:
 
 
 def test_a_transaction_that_a_test_left_open_is_named(given_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foliot.testing.schema.PATIENCE", "50ms")
-    with named_database(given_database, "foliot") as database, psycopg.connect(given_database) as connection:
-        rows(given_database, "SELECT foliot.enqueue('work')")
+    monkeypatch.setattr("watchbill.testing.schema.PATIENCE", "50ms")
+    with named_database(given_database, "watchbill") as database, psycopg.connect(given_database) as connection:
+        rows(given_database, "SELECT watchbill.enqueue('work')")
         with closing(psycopg.connect(given_database, application_name="forgotten")) as forgotten:
-            forgotten.execute("SELECT FROM foliot.jobs FOR UPDATE")
+            forgotten.execute("SELECT FROM watchbill.jobs FOR UPDATE")
             with pytest.raises(StillInUse, match="'forgotten', idle in transaction: SELECT"):
                 database.sweeper.sweep(connection)
         connection.rollback()
         database.sweeper.sweep(connection)
         assert isinstance(database.sweeper, Sweeper)
         connection.commit()
-        assert rows(given_database, "SELECT count(*) FROM foliot.jobs") == [(0,)]
+        assert rows(given_database, "SELECT count(*) FROM watchbill.jobs") == [(0,)]
 
 
 # -- on the embedded server
@@ -131,22 +131,22 @@ def databases_of(url: str) -> set[str]:
 
 
 def test_a_copy_of_the_template_is_all_ours_and_dropped_afterwards(project: Path) -> None:
-    with embedded_database(project, "foliot") as first, embedded_database(project, "foliot") as second:
+    with embedded_database(project, "watchbill") as first, embedded_database(project, "watchbill") as second:
         assert first.url != second.url
         assert first.installation != second.installation
-        rows(first.url, "SELECT foliot.enqueue('work')")
-        assert rows(second.url, "SELECT count(*) FROM foliot.jobs") == [(0,)]
-        assert rows(with_database(first.url, "foliot"), "SELECT count(*) FROM foliot.jobs") == [(0,)]
-    with embedded_database(project, "foliot") as third:
+        rows(first.url, "SELECT watchbill.enqueue('work')")
+        assert rows(second.url, "SELECT count(*) FROM watchbill.jobs") == [(0,)]
+        assert rows(with_database(first.url, "watchbill"), "SELECT count(*) FROM watchbill.jobs") == [(0,)]
+    with embedded_database(project, "watchbill") as third:
         assert sum(name.startswith("run_") for name in databases_of(third.url)) == 1
-    assert [path.name for path in project.iterdir()] == [".foliot"]
+    assert [path.name for path in project.iterdir()] == [".watchbill"]
 
 
 def test_what_a_killed_run_left_is_cleared_up(project: Path) -> None:
-    with embedded_database(project, "foliot") as database:
+    with embedded_database(project, "watchbill") as database:
         with psycopg.connect(database.url, autocommit=True) as connection:
             connection.execute("CREATE DATABASE run_1_abandoned")
-        with embedded_database(project, "foliot") as other:
+        with embedded_database(project, "watchbill") as other:
             assert "run_1_abandoned" not in databases_of(other.url)
 
 
@@ -154,8 +154,8 @@ def test_a_template_that_does_not_fit_or_is_not_whole_is_made_anew(project: Path
     with embedded_database(project, "elsewhere") as database:
         assert rows(database.url, "SELECT test FROM elsewhere.installation") == [(True,)]
         with psycopg.connect(with_database(database.url, "postgres"), autocommit=True) as connection:
-            connection.execute("COMMENT ON DATABASE foliot IS 'unfinished'")
-        with psycopg.connect(with_database(database.url, "foliot"), autocommit=True) as connection:
+            connection.execute("COMMENT ON DATABASE watchbill IS 'unfinished'")
+        with psycopg.connect(with_database(database.url, "watchbill"), autocommit=True) as connection:
             connection.execute("DROP TABLE elsewhere.installation CASCADE")
         with embedded_database(project, "elsewhere") as other:
             assert rows(other.url, "SELECT elsewhere.now() IS NULL") == [(False,)]
@@ -163,11 +163,11 @@ def test_a_template_that_does_not_fit_or_is_not_whole_is_made_anew(project: Path
 
 def test_data_from_before_the_machine_was_started_is_removed(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was written without fsync."""
-    old = project / ".foliot" / "tests-15-00000000" / ".foliot"
+    old = project / ".watchbill" / "tests-15-00000000" / ".watchbill"
     old.mkdir(parents=True)
-    with embedded_database(project, "foliot"):
+    with embedded_database(project, "watchbill"):
         assert not old.parent.exists()
-        assert len(list((project / ".foliot").glob("tests-*"))) == 1
+        assert len(list((project / ".watchbill").glob("tests-*"))) == 1
 
 
 def test_a_project_that_cannot_be_written_to_has_its_data_elsewhere(

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from foliot import App, Connection, Permanent, Retry, RetryAfter, Skip, Snooze, Task, Tasks, current_job
-from foliot.testing import DrainFailed, Foliot, NeverEnding
+from watchbill import App, Connection, Permanent, Retry, RetryAfter, Skip, Snooze, Task, Tasks, current_job
+from watchbill.testing import DrainFailed, Watchbill, NeverEnding
 
 marker: ContextVar[str] = ContextVar("marker")
 
@@ -21,7 +21,7 @@ def outcomes(runs: list[Any]) -> list[tuple[str, str]]:
     return [(run.outcome, run.state) for run in runs]
 
 
-def test_every_kind_of_task_runs_in_the_order_of_the_queue(foliot: Foliot) -> None:
+def test_every_kind_of_task_runs_in_the_order_of_the_queue(watchbill: Watchbill) -> None:
     app, seen = App(), []
 
     @app.task
@@ -40,14 +40,14 @@ def test_every_kind_of_task_runs_in_the_order_of_the_queue(foliot: Foliot) -> No
 
     tasks: list[Task[[int], Any]] = [heavy, plain, asynchronous, heavy, plain]
     jobs = [task.enqueue(n) for n, task in enumerate(tasks)]
-    runs = foliot.drain()
+    runs = watchbill.drain()
     assert seen == [0, 1, 2, 3, 4]
     assert [run.id for run in runs] == [job.id for job in jobs]
     assert outcomes(runs) == [("succeeded", "succeeded")] * 5
     assert jobs[3].result(timeout=0) == 6
 
 
-def test_what_handlers_enqueue_runs_too(foliot: Foliot) -> None:
+def test_what_handlers_enqueue_runs_too(watchbill: Watchbill) -> None:
     app, seen = App(), []
 
     @app.task
@@ -57,12 +57,12 @@ def test_what_handlers_enqueue_runs_too(foliot: Foliot) -> None:
             count_down.enqueue(n - 1)
 
     count_down.enqueue(3)
-    assert len(foliot.drain()) == 4
+    assert len(watchbill.drain()) == 4
     assert seen == [3, 2, 1, 0]
-    assert foliot.drain() == []
+    assert watchbill.drain() == []
 
 
-def test_several_queues_priorities_and_apps_are_drained(foliot: Foliot) -> None:
+def test_several_queues_priorities_and_apps_are_drained(watchbill: Watchbill) -> None:
     first, second, seen = App(), App(), []
 
     @first.task(queue="mail")
@@ -77,12 +77,12 @@ def test_several_queues_priorities_and_apps_are_drained(foliot: Foliot) -> None:
     send.using(queue="elsewhere").enqueue(2)
     send.enqueue(3)
     send.using(priority=5).enqueue(4)
-    foliot.drain()
+    watchbill.drain()
     assert sorted(seen) == [1, 2, 3, 4]
     assert seen.index(4) < seen.index(3)
 
 
-def test_a_job_is_run_by_the_app_that_was_made_last(foliot: Foliot) -> None:
+def test_a_job_is_run_by_the_app_that_was_made_last(watchbill: Watchbill) -> None:
     """An App of an earlier test may not be collected yet."""
     seen = []
     apps = [App(), App()]
@@ -93,11 +93,11 @@ def test_a_job_is_run_by_the_app_that_was_made_last(foliot: Foliot) -> None:
             seen.append(n)
 
     apps[0].enqueue("same")
-    foliot.drain()
+    watchbill.drain()
     assert seen == [1]
 
 
-def test_tasks_of_a_library_and_old_names_run(foliot: Foliot) -> None:
+def test_tasks_of_a_library_and_old_names_run(watchbill: Watchbill) -> None:
     producer, app, library, seen = App(), App(), Tasks(), []
 
     @library.task(type="library.new", aliases=["library.old"])
@@ -106,11 +106,11 @@ def test_tasks_of_a_library_and_old_names_run(foliot: Foliot) -> None:
 
     app.include(library)
     producer.enqueue("library.old")
-    foliot.drain()
+    watchbill.drain()
     assert seen == ["library.old"]
 
 
-def test_jobs_that_no_app_knows_and_paused_ones_stay(foliot: Foliot) -> None:
+def test_jobs_that_no_app_knows_and_paused_ones_stay(watchbill: Watchbill) -> None:
     app = App()
 
     @app.task(queue="quiet")
@@ -119,16 +119,16 @@ def test_jobs_that_no_app_knows_and_paused_ones_stay(foliot: Foliot) -> None:
     app.enqueue("of.another.service")
     quiet.enqueue()
     app.queues.pause("quiet")
-    assert foliot.drain() == []
-    assert [job.state for job in foliot.jobs()] == ["queued", "queued"]
+    assert watchbill.drain() == []
+    assert [job.state for job in watchbill.jobs()] == ["queued", "queued"]
     app.queues.resume("quiet")
-    assert [run.type for run in foliot.drain()] == [quiet.type]
+    assert [run.type for run in watchbill.drain()] == [quiet.type]
 
 
 # -- retries, delays and the clock
 
 
-def test_a_failed_attempt_waits_for_its_time(foliot: Foliot) -> None:
+def test_a_failed_attempt_waits_for_its_time(watchbill: Watchbill) -> None:
     """However short its delay is: only the test moves the clock."""
     app = App()
 
@@ -139,32 +139,32 @@ def test_a_failed_attempt_waits_for_its_time(foliot: Foliot) -> None:
     fail.enqueue()
     runs = []
     for _ in range(3):
-        [run] = foliot.drain()
-        assert foliot.drain() == []
+        [run] = watchbill.drain()
+        assert watchbill.drain() == []
         runs.append(run)
-        foliot.advance(hours=1)
+        watchbill.advance(hours=1)
     assert outcomes(runs) == [("failed", "failed"), ("failed", "failed"), ("failed", "dead")]
     assert [run.attempt for run in runs] == [1, 2, 3]
     assert isinstance(runs[0].exception, RuntimeError)
     assert "RuntimeError: no" in (runs[0].error or {})["traceback"]
 
 
-def test_a_delayed_job_runs_when_the_clock_has_come_there(foliot: Foliot) -> None:
+def test_a_delayed_job_runs_when_the_clock_has_come_there(watchbill: Watchbill) -> None:
     app = App()
 
     @app.task
     def later() -> None: ...
 
     later.using(delay=3600).enqueue()
-    later.using(run_at=foliot.now()).enqueue()
-    assert len(foliot.drain()) == 1
-    foliot.advance(minutes=59)
-    assert foliot.drain() == []
-    foliot.advance(minutes=1)
-    assert len(foliot.drain()) == 1
+    later.using(run_at=watchbill.now()).enqueue()
+    assert len(watchbill.drain()) == 1
+    watchbill.advance(minutes=59)
+    assert watchbill.drain() == []
+    watchbill.advance(minutes=1)
+    assert len(watchbill.drain()) == 1
 
 
-def test_what_a_handler_asks_for_is_told(foliot: Foliot) -> None:
+def test_what_a_handler_asks_for_is_told(watchbill: Watchbill) -> None:
     app = App()
     asked: list[Exception] = [Skip("nothing to do"), Snooze(60), RetryAfter(60), Permanent("never")]
 
@@ -174,7 +174,7 @@ def test_what_a_handler_asks_for_is_told(foliot: Foliot) -> None:
 
     for n in range(4):
         ask.enqueue(n)
-    assert outcomes(foliot.drain()) == [
+    assert outcomes(watchbill.drain()) == [
         ("skipped", "succeeded"),
         ("snoozed", "queued"),
         ("failed", "failed"),
@@ -182,7 +182,7 @@ def test_what_a_handler_asks_for_is_told(foliot: Foliot) -> None:
     ]
 
 
-def test_a_retry_without_a_delay_runs_at_once(foliot: Foliot) -> None:
+def test_a_retry_without_a_delay_runs_at_once(watchbill: Watchbill) -> None:
     app = App()
 
     @app.task(retry=Retry(max_attempts=3, base=0))
@@ -190,13 +190,13 @@ def test_a_retry_without_a_delay_runs_at_once(foliot: Foliot) -> None:
         raise RuntimeError
 
     fail.enqueue()
-    assert [run.state for run in foliot.drain()] == ["failed", "failed", "dead"]
+    assert [run.state for run in watchbill.drain()] == ["failed", "failed", "dead"]
 
 
 # -- raising
 
 
-def test_raising_shows_what_the_handler_raised(foliot: Foliot) -> None:
+def test_raising_shows_what_the_handler_raised(watchbill: Watchbill) -> None:
     app, seen = App(), []
 
     @app.task
@@ -208,13 +208,13 @@ def test_raising_shows_what_the_handler_raised(foliot: Foliot) -> None:
     for n in range(3):
         work.enqueue(n)
     with pytest.raises(LookupError, match="of the handler") as caught:
-        foliot.drain(raising=True)
+        watchbill.drain(raising=True)
     assert seen == [0, 1]
     assert caught.traceback[-1].name == "work"
-    assert [job.state for job in foliot.jobs()] == ["succeeded", "failed", "queued"]
+    assert [job.state for job in watchbill.jobs()] == ["succeeded", "failed", "queued"]
 
 
-def test_raising_passes_over_what_is_no_failure(foliot: Foliot) -> None:
+def test_raising_passes_over_what_is_no_failure(watchbill: Watchbill) -> None:
     app = App()
 
     @app.task
@@ -223,10 +223,10 @@ def test_raising_passes_over_what_is_no_failure(foliot: Foliot) -> None:
 
     for n in range(3):
         ask.enqueue(n)
-    assert len(foliot.drain(raising=True)) == 3
+    assert len(watchbill.drain(raising=True)) == 3
 
 
-def test_raising_tells_of_a_time_out(foliot: Foliot) -> None:
+def test_raising_tells_of_a_time_out(watchbill: Watchbill) -> None:
     app = App()
 
     @app.task(timeout=0.05)
@@ -235,10 +235,10 @@ def test_raising_tells_of_a_time_out(foliot: Foliot) -> None:
 
     slow.enqueue()
     with pytest.raises(DrainFailed, match=r"slow has timed out and the job is failed: timed out after 0\.05 s"):
-        foliot.drain(raising=True)
+        watchbill.drain(raising=True)
 
 
-def test_raising_tells_of_a_payload_that_does_not_fit(foliot: Foliot) -> None:
+def test_raising_tells_of_a_payload_that_does_not_fit(watchbill: Watchbill) -> None:
     producer, worker = App(), App()
     producer.enqueue("work", {"n": "many"})
 
@@ -246,10 +246,10 @@ def test_raising_tells_of_a_payload_that_does_not_fit(foliot: Foliot) -> None:
     def work(n: int) -> None: ...
 
     with pytest.raises(DrainFailed, match=r"work has failed and the job is dead: .*n: input should be a valid integer"):
-        foliot.drain(raising=True)
+        watchbill.drain(raising=True)
 
 
-def test_what_pytest_says_in_a_handler_is_meant_for_the_test(foliot: Foliot) -> None:
+def test_what_pytest_says_in_a_handler_is_meant_for_the_test(watchbill: Watchbill) -> None:
     app = App()
 
     @app.task
@@ -258,10 +258,10 @@ def test_what_pytest_says_in_a_handler_is_meant_for_the_test(foliot: Foliot) -> 
 
     work.enqueue()
     with pytest.raises(pytest.fail.Exception, match="seen in the handler"):
-        foliot.drain()
+        watchbill.drain()
 
 
-def test_an_exit_in_a_handler_is_a_failed_attempt_as_in_a_worker(foliot: Foliot) -> None:
+def test_an_exit_in_a_handler_is_a_failed_attempt_as_in_a_worker(watchbill: Watchbill) -> None:
     app = App()
 
     @app.task
@@ -269,10 +269,10 @@ def test_an_exit_in_a_handler_is_a_failed_attempt_as_in_a_worker(foliot: Foliot)
         raise SystemExit(3)
 
     leave.enqueue()
-    assert outcomes(foliot.drain()) == [("failed", "failed")]
+    assert outcomes(watchbill.drain()) == [("failed", "failed")]
 
 
-def test_jobs_without_an_end_are_an_error_and_not_a_test_that_hangs(foliot: Foliot) -> None:
+def test_jobs_without_an_end_are_an_error_and_not_a_test_that_hangs(watchbill: Watchbill) -> None:
     app = App()
 
     @app.task
@@ -281,7 +281,7 @@ def test_jobs_without_an_end_are_an_error_and_not_a_test_that_hangs(foliot: Foli
 
     again.enqueue()
     with pytest.raises(NeverEnding, match=r"10 runs.*\n.*enqueue itself"):
-        foliot.drain(limit=10)
+        watchbill.drain(limit=10)
 
 
 @pytest.fixture
@@ -296,7 +296,7 @@ def interrupt() -> Iterator[Callable[[], None]]:
     signal.signal(signal.SIGUSR1, before)
 
 
-def test_a_handler_that_hangs_on_the_loop_can_be_interrupted(foliot: Foliot, interrupt: Callable[[], None]) -> None:
+def test_a_handler_that_hangs_on_the_loop_can_be_interrupted(watchbill: Watchbill, interrupt: Callable[[], None]) -> None:
     app, ended = App(), threading.Event()
 
     @app.task
@@ -309,12 +309,12 @@ def test_a_handler_that_hangs_on_the_loop_can_be_interrupted(foliot: Foliot, int
 
     hang.enqueue()
     with pytest.raises(KeyboardInterrupt, match="struck"):
-        foliot.drain()
+        watchbill.drain()
     assert ended.is_set()
-    assert [job.state for job in foliot.jobs()] == ["queued"]
+    assert [job.state for job in watchbill.jobs()] == ["queued"]
 
 
-def test_a_handler_in_the_thread_of_the_test_can_be_interrupted(foliot: Foliot, interrupt: Callable[[], None]) -> None:
+def test_a_handler_in_the_thread_of_the_test_can_be_interrupted(watchbill: Watchbill, interrupt: Callable[[], None]) -> None:
     app = App()
 
     @app.task
@@ -325,14 +325,14 @@ def test_a_handler_in_the_thread_of_the_test_can_be_interrupted(foliot: Foliot, 
     hang.enqueue()
     hang.enqueue()
     with pytest.raises(KeyboardInterrupt, match="struck"):
-        foliot.drain()
-    assert [job.state for job in foliot.jobs()] == ["failed", "queued"]
+        watchbill.drain()
+    assert [job.state for job in watchbill.jobs()] == ["failed", "queued"]
 
 
 # -- where handlers run
 
 
-def test_a_plain_handler_runs_in_the_thread_of_the_test(foliot: Foliot) -> None:
+def test_a_plain_handler_runs_in_the_thread_of_the_test(watchbill: Watchbill) -> None:
     app, seen = App(), []
 
     @app.task
@@ -340,11 +340,11 @@ def test_a_plain_handler_runs_in_the_thread_of_the_test(foliot: Foliot) -> None:
         seen.append(threading.current_thread())
 
     where.enqueue()
-    foliot.drain()
+    watchbill.drain()
     assert seen == [threading.current_thread()]
 
 
-def test_with_more_than_one_at_once_handlers_may_wait_for_each_other(foliot: Foliot) -> None:
+def test_with_more_than_one_at_once_handlers_may_wait_for_each_other(watchbill: Watchbill) -> None:
     app, both = App(), threading.Barrier(2, timeout=30)
 
     @app.task
@@ -353,10 +353,10 @@ def test_with_more_than_one_at_once_handlers_may_wait_for_each_other(foliot: Fol
 
     meet.enqueue()
     meet.enqueue()
-    assert outcomes(foliot.drain(concurrency=2)) == [("succeeded", "succeeded")] * 2
+    assert outcomes(watchbill.drain(concurrency=2)) == [("succeeded", "succeeded")] * 2
 
 
-def test_no_handler_sees_the_context_of_the_test(foliot: Foliot) -> None:
+def test_no_handler_sees_the_context_of_the_test(watchbill: Watchbill) -> None:
     app, seen = App(), []
 
     @app.task
@@ -365,11 +365,11 @@ def test_no_handler_sees_the_context_of_the_test(foliot: Foliot) -> None:
 
     marker.set("of the test")
     look.enqueue()
-    foliot.drain()
+    watchbill.drain()
     assert seen == ["none"]
 
 
-def test_propagated_context_comes_with_the_job(foliot: Foliot) -> None:
+def test_propagated_context_comes_with_the_job(watchbill: Watchbill) -> None:
     app, seen = App(propagate=[marker]), []
 
     @app.task
@@ -378,11 +378,11 @@ def test_propagated_context_comes_with_the_job(foliot: Foliot) -> None:
 
     marker.set("of the test")
     look.enqueue()
-    foliot.drain()
+    watchbill.drain()
     assert seen == ["of the test"]
 
 
-def test_a_drain_lives_through_the_lifespan(foliot: Foliot) -> None:
+def test_a_drain_lives_through_the_lifespan(watchbill: Watchbill) -> None:
     app, seen = App(), []
 
     @app.lifespan
@@ -396,11 +396,11 @@ def test_a_drain_lives_through_the_lifespan(foliot: Foliot) -> None:
         seen.append(app.state)
 
     work.enqueue()
-    foliot.drain()
+    watchbill.drain()
     assert seen == ["begin", "a connection", "end"]
 
 
-def test_a_transactional_task_has_its_connection(foliot: Foliot) -> None:
+def test_a_transactional_task_has_its_connection(watchbill: Watchbill) -> None:
     app = App()
 
     @app.task
@@ -410,11 +410,11 @@ def test_a_transactional_task_has_its_connection(foliot: Foliot) -> None:
         return int(row[0])
 
     job = work.enqueue(7)
-    assert outcomes(foliot.drain(raising=True)) == [("succeeded", "succeeded")]
+    assert outcomes(watchbill.drain(raising=True)) == [("succeeded", "succeeded")]
     assert job.result(timeout=0) == 7
 
 
-def test_observers_hear_of_a_drain(foliot: Foliot) -> None:
+def test_observers_hear_of_a_drain(watchbill: Watchbill) -> None:
     app, heard = App(), []
 
     @app.on("job_completed")
@@ -425,23 +425,23 @@ def test_observers_hear_of_a_drain(foliot: Foliot) -> None:
     def work() -> None: ...
 
     work.enqueue()
-    foliot.drain()
+    watchbill.drain()
     assert heard == ["succeeded"]
 
 
 # -- on a loop
 
 
-def test_a_blocking_drain_on_a_loop_names_its_twin(foliot: Foliot) -> None:
+def test_a_blocking_drain_on_a_loop_names_its_twin(watchbill: Watchbill) -> None:
     async def test() -> None:
-        foliot.drain()
+        watchbill.drain()
 
     with pytest.raises(RuntimeError, match=r"await adrain\(\)"):
         asyncio.run(test())
 
 
 @pytest.mark.asyncio
-async def test_adrain_runs_handlers_on_the_loop_of_the_test(foliot: Foliot) -> None:
+async def test_adrain_runs_handlers_on_the_loop_of_the_test(watchbill: Watchbill) -> None:
     app = App()
     seen: list[object] = []
 
@@ -456,14 +456,14 @@ async def test_adrain_runs_handlers_on_the_loop_of_the_test(foliot: Foliot) -> N
 
     await where.aenqueue()
     job = await beside.aenqueue()
-    assert outcomes(await foliot.adrain()) == [("succeeded", "succeeded")] * 2
+    assert outcomes(await watchbill.adrain()) == [("succeeded", "succeeded")] * 2
     assert seen[0] is asyncio.get_running_loop()
     assert seen[1] is not threading.current_thread()
     assert await job.aresult(timeout=0) == "done"
 
 
 @pytest.mark.asyncio
-async def test_adrain_raises_what_the_handler_raised(foliot: Foliot) -> None:
+async def test_adrain_raises_what_the_handler_raised(watchbill: Watchbill) -> None:
     app = App()
 
     @app.task
@@ -472,11 +472,11 @@ async def test_adrain_raises_what_the_handler_raised(foliot: Foliot) -> None:
 
     await fail.aenqueue()
     with pytest.raises(LookupError, match="of the handler"):
-        await foliot.adrain(raising=True)
+        await watchbill.adrain(raising=True)
 
 
 @pytest.mark.asyncio
-async def test_a_drain_that_is_given_up_gives_its_jobs_back(foliot: Foliot) -> None:
+async def test_a_drain_that_is_given_up_gives_its_jobs_back(watchbill: Watchbill) -> None:
     app, started, ended = App(), asyncio.Event(), asyncio.Event()
 
     @app.task
@@ -488,17 +488,17 @@ async def test_a_drain_that_is_given_up_gives_its_jobs_back(foliot: Foliot) -> N
             ended.set()
 
     await hang.aenqueue()
-    draining = asyncio.create_task(foliot.adrain())
+    draining = asyncio.create_task(watchbill.adrain())
     await started.wait()
     draining.cancel()
     with pytest.raises(asyncio.CancelledError):
         await draining
     await ended.wait()
-    assert [job.state for job in foliot.jobs()] == ["queued"]
+    assert [job.state for job in watchbill.jobs()] == ["queued"]
 
 
 @pytest.mark.parametrize("n", range(3))
-def test_connections_go_from_loop_to_loop(foliot: Foliot, n: int) -> None:
+def test_connections_go_from_loop_to_loop(watchbill: Watchbill, n: int) -> None:
     app = App()
 
     @app.task
@@ -507,7 +507,7 @@ def test_connections_go_from_loop_to_loop(foliot: Foliot, n: int) -> None:
 
     async def test() -> int:
         jobs = await asyncio.gather(*(work.aenqueue() for _ in range(5)))
-        await foliot.adrain(concurrency=3)
+        await watchbill.adrain(concurrency=3)
         return sum(await asyncio.gather(*(job.aresult(timeout=0) for job in jobs)))
 
     assert asyncio.run(test()) == 5 * n

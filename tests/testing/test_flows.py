@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from foliot import App, Retry, chain, group
-from foliot.testing import Foliot
+from watchbill import App, Retry, chain, group
+from watchbill.testing import Watchbill
 
 app = App()
 ran: list[str] = []
@@ -16,26 +16,26 @@ def step(name: str) -> None:
         raise ValueError(name)
 
 
-def test_a_chain_is_drained_in_its_order(foliot: Foliot) -> None:
+def test_a_chain_is_drained_in_its_order(watchbill: Watchbill) -> None:
     ran.clear()
     chain(step.bind("a"), group(step.bind("b"), step.bind("c")), step.bind("d")).enqueue()
-    assert [each.state for each in foliot.drain()] == ["succeeded"] * 4
+    assert [each.state for each in watchbill.drain()] == ["succeeded"] * 4
     assert (ran[0], sorted(ran[1:3]), ran[3]) == ("a", ["b", "c"], "d")
 
 
-def test_a_job_that_waits_for_one_enqueued_before_is_drained(foliot: Foliot) -> None:
+def test_a_job_that_waits_for_one_enqueued_before_is_drained(watchbill: Watchbill) -> None:
     ran.clear()
     first = step.enqueue("a")
     step.using(depends_on=first).enqueue("b")
-    foliot.drain()
+    watchbill.drain()
     step.using(depends_on=first).enqueue("c")
-    foliot.drain()
+    watchbill.drain()
     assert ran == ["a", "b", "c"]
 
 
-def test_an_alternative_is_drained_and_what_was_canceled_is_not(foliot: Foliot) -> None:
+def test_an_alternative_is_drained_and_what_was_canceled_is_not(watchbill: Watchbill) -> None:
     ran.clear()
     jobs = chain(step.bind("bad"), step.bind("never")).on_failure(step.bind("instead")).enqueue()
-    foliot.drain(raising=False)
+    watchbill.drain(raising=False)
     assert ran == ["bad", "instead"]
     assert [job.get().state for job in jobs] == ["dead", "canceled", "succeeded"]

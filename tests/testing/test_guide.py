@@ -17,7 +17,7 @@ def test_every_block_of_the_guide_runs(
     pytester: pytest.Pytester, given_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(pytester.path))
-    for name in ("FOLIOT_DATABASE_URL", "FOLIOT_TEST_DATABASE_URL", "PYTEST_XDIST_WORKER"):
+    for name in ("WATCHBILL_DATABASE_URL", "WATCHBILL_TEST_DATABASE_URL", "PYTEST_XDIST_WORKER"):
         monkeypatch.delenv(name, raising=False)
     tests = 0
     for language, name, text in BLOCK.findall(PAGE.read_text()):

@@ -8,25 +8,25 @@ from typing import Any
 import psycopg
 import pytest
 
-from foliot import App, current_job
-from foliot.app.payload import InvalidPayload
-from foliot.testing import Foliot
+from watchbill import App, current_job
+from watchbill.app.payload import InvalidPayload
+from watchbill.testing import Watchbill
 
 
-def test_an_enqueue_runs_the_task_before_it_returns(foliot: Foliot) -> None:
+def test_an_enqueue_runs_the_task_before_it_returns(watchbill: Watchbill) -> None:
     app = App()
 
     @app.task
     def double(n: int) -> int:
         return 2 * n
 
-    with foliot.inline():
+    with watchbill.inline():
         job = double.enqueue(4)
         assert job.result(timeout=0) == 8
     assert double.enqueue(4).get().state == "queued"
 
 
-def test_arguments_make_the_journey_through_json(foliot: Foliot) -> None:
+def test_arguments_make_the_journey_through_json(watchbill: Watchbill) -> None:
     app, seen = App(), []
 
     @app.task
@@ -34,13 +34,13 @@ def test_arguments_make_the_journey_through_json(foliot: Foliot) -> None:
         seen.append((when, pair, anything))
 
     when = datetime.fromisoformat("2030-01-01T12:00:00+01:00")
-    with foliot.inline():
+    with watchbill.inline():
         look.enqueue(when, (1, 2), {"a": (3,)})  # type: ignore[arg-type]
     assert seen == [(when, [1, 2], {"a": [3]})]
     assert seen[0][0] is not when
 
 
-def test_what_cannot_be_stored_fails(foliot: Foliot) -> None:
+def test_what_cannot_be_stored_fails(watchbill: Watchbill) -> None:
     app = App()
 
     @app.task
@@ -51,7 +51,7 @@ def test_what_cannot_be_stored_fails(foliot: Foliot) -> None:
     def give() -> Any:
         return "\0"
 
-    with foliot.inline():
+    with watchbill.inline():
         for value in (object(), "\0", 2**64):
             with pytest.raises(InvalidPayload):
                 take.enqueue(value)
@@ -59,22 +59,22 @@ def test_what_cannot_be_stored_fails(foliot: Foliot) -> None:
             take.enqueue("two", "arguments")
         with pytest.raises(Exception, match="NUL"):
             give.enqueue()
-    assert [job.type for job in foliot.jobs()] == [give.type]
+    assert [job.type for job in watchbill.jobs()] == [give.type]
 
 
-def test_what_a_handler_raises_reaches_the_caller(foliot: Foliot) -> None:
+def test_what_a_handler_raises_reaches_the_caller(watchbill: Watchbill) -> None:
     app = App()
 
     @app.task
     def fail() -> None:
         raise LookupError("of the handler")
 
-    with foliot.inline(), pytest.raises(LookupError, match="of the handler"):
+    with watchbill.inline(), pytest.raises(LookupError, match="of the handler"):
         fail.enqueue()
-    assert [job.state for job in foliot.jobs(fail)] == ["failed"]
+    assert [job.state for job in watchbill.jobs(fail)] == ["failed"]
 
 
-def test_what_a_handler_enqueues_runs_after_it(foliot: Foliot) -> None:
+def test_what_a_handler_enqueues_runs_after_it(watchbill: Watchbill) -> None:
     app, seen = App(), []
 
     @app.task
@@ -87,21 +87,21 @@ def test_what_a_handler_enqueues_runs_after_it(foliot: Foliot) -> None:
         seen.append(0)
         assert current_job().attempt == 1
 
-    with foliot.inline():
+    with watchbill.inline():
         parent.enqueue()
         assert seen == [0, 1]
         app.enqueue_many([child.bind(2), child.bind(3)])
         assert seen == [0, 1, 2, 3]
 
 
-def test_a_delay_and_an_open_transaction_are_waited_for(foliot: Foliot) -> None:
+def test_a_delay_and_an_open_transaction_are_waited_for(watchbill: Watchbill) -> None:
     app, seen = App(), []
 
     @app.task
     def work(n: int) -> None:
         seen.append(n)
 
-    with foliot.inline(), psycopg.connect(foliot.database_url) as connection:
+    with watchbill.inline(), psycopg.connect(watchbill.database_url) as connection:
         work.using(delay=60).enqueue(1)
         work.using(connection=connection).enqueue(2)
         assert seen == []
@@ -111,7 +111,7 @@ def test_a_delay_and_an_open_transaction_are_waited_for(foliot: Foliot) -> None:
 
 
 @pytest.mark.asyncio
-async def test_an_asynchronous_enqueue_runs_on_its_loop(foliot: Foliot) -> None:
+async def test_an_asynchronous_enqueue_runs_on_its_loop(watchbill: Watchbill) -> None:
     app = App()
 
     @app.task
@@ -122,7 +122,7 @@ async def test_an_asynchronous_enqueue_runs_on_its_loop(foliot: Foliot) -> None:
     async def fail() -> None:
         raise LookupError
 
-    with foliot.inline():
+    with watchbill.inline():
         assert await (await double.aenqueue(4)).aresult(timeout=0) == 8
         with pytest.raises(LookupError):
             await fail.aenqueue()

@@ -18,7 +18,7 @@ addopts = -p no:randomly -p no:hypothesispytest --strict-markers
 """
 CONFIGURATION = f"{PLAIN}asyncio_default_fixture_loop_scope = function\n"
 TASKS = """
-from foliot import App
+from watchbill import App
 
 app = App("postgresql://nobody@nowhere.invalid/orders")
 sent = []
@@ -38,18 +38,18 @@ import pytest
 from tasks import app, send
 
 @pytest.mark.parametrize("n", range(4))
-def test_it_is_empty_and_works(foliot, n):
-    assert foliot.jobs() == []
+def test_it_is_empty_and_works(watchbill, n):
+    assert watchbill.jobs() == []
     job = send.enqueue("a@b.c")
-    foliot.assert_enqueued(send, to="a@b.c")
-    assert [run.outcome for run in foliot.drain()] == ["succeeded"]
+    watchbill.assert_enqueued(send, to="a@b.c")
+    assert [run.outcome for run in watchbill.drain()] == ["succeeded"]
     assert job.result(timeout=0) == 5
 """
 
 
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    for name in ("FOLIOT_DATABASE_URL", "FOLIOT_TEST_DATABASE_URL", "PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS"):
+    for name in ("WATCHBILL_DATABASE_URL", "WATCHBILL_TEST_DATABASE_URL", "PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYTHONPATH", str(pytester.path))
     pytester.makefile(".ini", pytest=CONFIGURATION)
@@ -63,7 +63,7 @@ def passed(result: pytest.RunResult, count: int) -> None:
 
 
 def on(url: str) -> str:
-    return f"--foliot-database-url={url}"
+    return f"--watchbill-database-url={url}"
 
 
 def test_without_configuration_it_is_on_the_embedded_server(project: pytest.Pytester) -> None:
@@ -72,7 +72,7 @@ def test_without_configuration_it_is_on_the_embedded_server(project: pytest.Pyte
     for _ in range(2):
         result = project.runpytest_subprocess("--durations=3", "--durations-min=0.01")
         passed(result, 4)
-    assert [path.name.split("-")[0] for path in (project.path / ".foliot").iterdir()] == ["tests"]
+    assert [path.name.split("-")[0] for path in (project.path / ".watchbill").iterdir()] == ["tests"]
 
 
 def test_each_process_of_xdist_has_a_database_of_its_own(project: pytest.Pytester) -> None:
@@ -82,8 +82,8 @@ def test_each_process_of_xdist_has_a_database_of_its_own(project: pytest.Pyteste
             import pathlib, pytest
 
             @pytest.mark.parametrize("n", range(20))
-            def test_where(foliot, worker_id, n):
-                pathlib.Path(worker_id).write_text(foliot.database_url)
+            def test_where(watchbill, worker_id, n):
+                pathlib.Path(worker_id).write_text(watchbill.database_url)
         """,
     )
     passed(project.runpytest_subprocess("-n", "2", "--dist", "each"), 48)
@@ -96,7 +96,7 @@ def test_xdist_on_a_database_that_was_named(project: pytest.Pytester, given_data
     passed(project.runpytest_subprocess("-n", "2", on(given_database)), 4)
     with psycopg.connect(given_database) as connection:
         left = connection.execute("SELECT count(*) FROM pg_database WHERE datname ~ '_gw[0-9]+$'").fetchone()
-        touched = connection.execute("SELECT count(*) FROM pg_namespace WHERE nspname = 'foliot'").fetchone()
+        touched = connection.execute("SELECT count(*) FROM pg_namespace WHERE nspname = 'watchbill'").fetchone()
     assert (left, touched) == ((0,), (0,))
 
 
@@ -108,30 +108,30 @@ def test_a_database_can_be_named(
         test_where=f"""
             from tasks import send
 
-            def test_where(foliot, foliot_database):
-                assert foliot.database_url == foliot_database.url == {given_database!r}
+            def test_where(watchbill, watchbill_database):
+                assert watchbill.database_url == watchbill_database.url == {given_database!r}
                 send.enqueue("a@b.c")
-                foliot.drain(raising=True)
+                watchbill.drain(raising=True)
         """
     )
     if way == "variable":
-        monkeypatch.setenv("FOLIOT_TEST_DATABASE_URL", given_database)
+        monkeypatch.setenv("WATCHBILL_TEST_DATABASE_URL", given_database)
     elif way == "ini":
-        project.makefile(".ini", pytest=f"{CONFIGURATION}foliot_database_url = {given_database}\n")
+        project.makefile(".ini", pytest=f"{CONFIGURATION}watchbill_database_url = {given_database}\n")
     passed(project.runpytest_subprocess(*([on(given_database)] if way == "option" else [])), 1)
-    assert not (project.path / ".foliot").exists()
+    assert not (project.path / ".watchbill").exists()
 
 
 def test_the_schema_and_other_settings_come_from_the_project(project: pytest.Pytester, given_database: str) -> None:
-    (project.path / "foliot.toml").write_text('schema = "jobs"\ndatabase_url = "postgresql://nowhere.invalid/x"\n')
+    (project.path / "watchbill.toml").write_text('schema = "jobs"\ndatabase_url = "postgresql://nowhere.invalid/x"\n')
     project.makepyfile(
         test_schema="""
             from tasks import app, send
 
-            def test_schema(foliot):
+            def test_schema(watchbill):
                 send.enqueue("a@b.c")
-                assert app.settings.schema == foliot.schema == "jobs"
-                assert len(foliot.drain()) == 1
+                assert app.settings.schema == watchbill.schema == "jobs"
+                assert len(watchbill.drain()) == 1
         """
     )
     passed(project.runpytest_subprocess(on(given_database)), 1)
@@ -143,7 +143,7 @@ def test_a_project_can_bring_its_own_database(project: pytest.Pytester, given_da
         import pytest
 
         @pytest.fixture(scope="session")
-        def foliot_database_url():
+        def watchbill_database_url():
             return {given_database!r}
         """
     )
@@ -159,23 +159,23 @@ from tasks import app, asend, send, sent
 {mark}
 
 @pytest.fixture
-async def enqueued(foliot):
+async def enqueued(watchbill):
     sent.clear()
     return await send.aenqueue("from a fixture")
 
 @pytest.mark.parametrize("n", range(3))
-async def test_it_works_on_the_loop(foliot, enqueued, n):
+async def test_it_works_on_the_loop(watchbill, enqueued, n):
     jobs = await asyncio.gather(*(asend.aenqueue("x" * n) for _ in range(5)))
-    await foliot.adrain(raising=True)
+    await watchbill.adrain(raising=True)
     assert len(sent) == 6
     assert await jobs[0].aresult(timeout=0) == n
     assert len(await app.jobs.alist()) == 6
 
-def test_a_blocking_one_between(foliot):
+def test_a_blocking_one_between(watchbill):
     send.enqueue("a@b.c")
-    assert len(foliot.drain()) == 1
+    assert len(watchbill.drain()) == 1
     asyncio.run(asend.aenqueue("x"))
-    assert len(foliot.drain()) == 1
+    assert len(watchbill.drain()) == 1
 """
 
 
@@ -211,21 +211,21 @@ def test_with_unittest(project: pytest.Pytester, given_database: str) -> None:
 
             class TestMail(unittest.TestCase):
                 @pytest.fixture(autouse=True)
-                def _queue(self, foliot):
-                    self.foliot = foliot
+                def _queue(self, watchbill):
+                    self.watchbill = watchbill
 
                 def test_send(self):
                     send.enqueue("a@b.c")
-                    self.assertEqual(len(self.foliot.drain()), 1)
+                    self.assertEqual(len(self.watchbill.drain()), 1)
 
             class TestMailOnALoop(unittest.IsolatedAsyncioTestCase):
                 @pytest.fixture(autouse=True)
-                def _queue(self, foliot):
-                    self.foliot = foliot
+                def _queue(self, watchbill):
+                    self.watchbill = watchbill
 
                 async def test_send(self):
                     await asend.aenqueue("a@b.c")
-                    self.assertEqual(len(await self.foliot.adrain()), 1)
+                    self.assertEqual(len(await self.watchbill.adrain()), 1)
         """
     )
     passed(project.runpytest_subprocess(on(given_database)), 2)
@@ -234,7 +234,7 @@ def test_with_unittest(project: pytest.Pytester, given_database: str) -> None:
 def test_a_failing_handler_is_shown_where_it_failed(project: pytest.Pytester, given_database: str) -> None:
     project.makepyfile(
         test_failure="""
-            from foliot import App
+            from watchbill import App
 
             app = App()
 
@@ -242,18 +242,18 @@ def test_a_failing_handler_is_shown_where_it_failed(project: pytest.Pytester, gi
             def work():
                 raise LookupError("in the handler")
 
-            def test_raising(foliot):
+            def test_raising(watchbill):
                 work.enqueue()
-                foliot.drain(raising=True)
+                watchbill.drain(raising=True)
 
-            def test_assertion(foliot):
-                foliot.assert_enqueued(work)
+            def test_assertion(watchbill):
+                watchbill.assert_enqueued(work)
         """
     )
     result = project.runpytest_subprocess(on(given_database))
     assert result.parseoutcomes() == {"failed": 2}
     result.stdout.fnmatch_lines(['>*raise LookupError("in the handler")', "test_failure.py:*: LookupError"])
-    result.stdout.fnmatch_lines([">*foliot.assert_enqueued(work)", "E*No job test_failure.work was enqueued."])
+    result.stdout.fnmatch_lines([">*watchbill.assert_enqueued(work)", "E*No job test_failure.work was enqueued."])
 
 
 def test_a_database_that_is_not_there_is_said_in_words(project: pytest.Pytester) -> None:
@@ -268,7 +268,7 @@ def test_a_database_with_jobs_in_it_is_refused_in_words(project: pytest.Pytester
     project.makepyfile(test_sync=SYNC)
     result = project.runpytest_subprocess(on(schema_database), "-k", "0")
     assert result.parseoutcomes() == {"errors": 1, "deselected": 3}
-    result.stdout.fnmatch_lines(["Schema 'foliot' of database * was not made by a test run*"])
+    result.stdout.fnmatch_lines(["Schema 'watchbill' of database * was not made by a test run*"])
 
 
 def test_whoever_does_not_use_it_pays_nothing(project: pytest.Pytester) -> None:
@@ -278,8 +278,8 @@ def test_whoever_does_not_use_it_pays_nothing(project: pytest.Pytester) -> None:
             import sys
 
             def test_modules():
-                ours = {name for name in sys.modules if name.split(".")[0] == "foliot"}
-                assert ours == {"foliot", "foliot._version", "foliot.testing", "foliot.testing.plugin"}
+                ours = {name for name in sys.modules if name.split(".")[0] == "watchbill"}
+                assert ours == {"watchbill", "watchbill._version", "watchbill.testing", "watchbill.testing.plugin"}
                 assert not {"psycopg", "pydantic", "orjson", "sqlalchemy", "asyncio"} & sys.modules.keys()
         """
     )
@@ -289,17 +289,17 @@ def test_whoever_does_not_use_it_pays_nothing(project: pytest.Pytester) -> None:
 
 def test_an_application_is_type_checked_with_the_fixture(project: pytest.Pytester) -> None:
     checked = """
-        from foliot.testing import Foliot
+        from watchbill.testing import Watchbill
         from tasks import send
 
-        def test_types(foliot: Foliot) -> None:
-            reveal_type(foliot.drain())
-            reveal_type(foliot.assert_enqueued(send, to="a@b.c"))
-            foliot.advance(hour=1)
+        def test_types(watchbill: Watchbill) -> None:
+            reveal_type(watchbill.drain())
+            reveal_type(watchbill.assert_enqueued(send, to="a@b.c"))
+            watchbill.advance(hour=1)
     """
     path = Path(project.makepyfile(test_types=checked))
     command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(path)]
     said = subprocess.run(command, capture_output=True, text=True, check=False, cwd=project.path).stdout
-    assert 'Revealed type is "list[foliot.testing.runs.Ran]"' in said
-    assert 'Revealed type is "foliot.model.job.JobRecord"' in said
+    assert 'Revealed type is "list[watchbill.testing.runs.Ran]"' in said
+    assert 'Revealed type is "watchbill.model.job.JobRecord"' in said
     assert 'Unexpected keyword argument "hour"' in said

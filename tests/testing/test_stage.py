@@ -13,25 +13,25 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from foliot import App
-from foliot.app import staging
-from foliot.settings import Settings
-from foliot.testing import Foliot
-from foliot.testing.database import Database
-from foliot.testing.stage import DatabaseStage
+from watchbill import App
+from watchbill.app import staging
+from watchbill.settings import Settings
+from watchbill.testing import Watchbill
+from watchbill.testing.database import Database
+from watchbill.testing.stage import DatabaseStage
 from tests.testing.tasks_for_children import enqueue_from_child
 
 ELSEWHERE = "postgresql://nobody@nowhere.invalid/orders"
 made_before = App(ELSEWHERE, schema="other", listen_url=ELSEWHERE, max_payload=50)
 
 
-def test_an_app_with_an_address_of_its_own_is_on_the_test_database(foliot: Foliot) -> None:
+def test_an_app_with_an_address_of_its_own_is_on_the_test_database(watchbill: Watchbill) -> None:
     for app in (made_before, App(ELSEWHERE, schema="other"), App(embedded=True)):
-        assert app.database_url == foliot.database_url
-        assert (app.settings.schema, app.settings.listen_url) == (foliot.schema, foliot.database_url)
+        assert app.database_url == watchbill.database_url
+        assert (app.settings.schema, app.settings.listen_url) == (watchbill.schema, watchbill.database_url)
         app.enqueue("work")
     assert made_before.settings.max_payload == 50
-    assert len(foliot.jobs("work")) == 3
+    assert len(watchbill.jobs("work")) == 3
 
 
 def test_apps_are_put_back(stage: DatabaseStage) -> None:
@@ -49,37 +49,37 @@ def test_apps_are_put_back(stage: DatabaseStage) -> None:
 
 
 def test_the_environment_is_put_back(stage: DatabaseStage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FOLIOT_DATABASE_URL", ELSEWHERE)
-    monkeypatch.delenv("FOLIOT_SCHEMA", raising=False)
-    monkeypatch.setenv("FOLIOT_TEST_DATABASE_URL", ELSEWHERE)
+    monkeypatch.setenv("WATCHBILL_DATABASE_URL", ELSEWHERE)
+    monkeypatch.delenv("WATCHBILL_SCHEMA", raising=False)
+    monkeypatch.setenv("WATCHBILL_TEST_DATABASE_URL", ELSEWHERE)
     before = dict(os.environ)
     with stage.active():
-        assert os.environ["FOLIOT_DATABASE_URL"] == stage.database.url
+        assert os.environ["WATCHBILL_DATABASE_URL"] == stage.database.url
         assert Settings.load().schema == stage.database.schema
     assert dict(os.environ) == before
 
 
-def test_a_settings_file_does_not_lead_astray(foliot: Foliot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "foliot.toml").write_text(f'database_url = "{ELSEWHERE}"\nlisten_url = "{ELSEWHERE}"\nlease = 7\n')
+def test_a_settings_file_does_not_lead_astray(watchbill: Watchbill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "watchbill.toml").write_text(f'database_url = "{ELSEWHERE}"\nlisten_url = "{ELSEWHERE}"\nlease = 7\n')
     monkeypatch.chdir(tmp_path)
     settings = App().settings
-    assert (settings.database_url, settings.listen_url, settings.lease) == (foliot.database_url,) * 2 + (7,)
+    assert (settings.database_url, settings.listen_url, settings.lease) == (watchbill.database_url,) * 2 + (7,)
 
 
-def test_an_app_that_is_closed_closes_nothing_for_others(foliot: Foliot) -> None:
+def test_an_app_that_is_closed_closes_nothing_for_others(watchbill: Watchbill) -> None:
     first, second = App(), App()
     first.enqueue("work")
     first.close()
     second.enqueue("work")
     first.enqueue("work")
-    assert len(foliot.jobs()) == 3
+    assert len(watchbill.jobs()) == 3
 
 
-def test_a_program_that_a_test_starts_is_on_the_test_database(foliot: Foliot, tmp_path: Path) -> None:
+def test_a_program_that_a_test_starts_is_on_the_test_database(watchbill: Watchbill, tmp_path: Path) -> None:
     """Whatever its code says: that may well be the address of the production."""
-    program = f"from foliot import App; app = App({ELSEWHERE!r}, schema='other'); app.enqueue('work')"
+    program = f"from watchbill import App; app = App({ELSEWHERE!r}, schema='other'); app.enqueue('work')"
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
-    assert len(foliot.jobs("work")) == 1
+    assert len(watchbill.jobs("work")) == 1
 
 
 def test_staging_keeps_no_app_alive() -> None:
@@ -89,20 +89,20 @@ def test_staging_keeps_no_app_alive() -> None:
     assert None not in staging.apps()
 
 
-def test_a_worker_and_its_children_are_on_the_test_database(foliot: Foliot) -> None:
+def test_a_worker_and_its_children_are_on_the_test_database(watchbill: Watchbill) -> None:
     job = enqueue_from_child.enqueue()
-    command = [sys.executable, "-m", "foliot.cli", "worker", "tests.testing.tasks_for_children:app", "--once"]
+    command = [sys.executable, "-m", "watchbill.cli", "worker", "tests.testing.tasks_for_children:app", "--once"]
     ended = subprocess.run(command, cwd=Path(__file__).parents[2], check=False, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert job.result(timeout=0) != os.getpid()
-    foliot.assert_enqueued("from.a.child")
+    watchbill.assert_enqueued("from.a.child")
 
 
 # -- emptying
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_a_test_begins_with_nothing(foliot: Foliot, n: int) -> None:
+def test_a_test_begins_with_nothing(watchbill: Watchbill, n: int) -> None:
     app = App()
 
     @app.task(type="work")
@@ -110,23 +110,23 @@ def test_a_test_begins_with_nothing(foliot: Foliot, n: int) -> None:
         if fail:
             raise RuntimeError
 
-    with psycopg.connect(foliot.database_url) as connection:
+    with psycopg.connect(watchbill.database_url) as connection:
         assert counts(connection) == {}
     app.enqueue_many([work.bind(n % 2 == 0) for n in range(4)])
     app.enqueue("unknown", idempotency_key="k")
     app.queues.pause("a queue")
-    foliot.drain()
-    with psycopg.connect(foliot.database_url) as connection:
+    watchbill.drain()
+    with psycopg.connect(watchbill.database_url) as connection:
         assert counts(connection).keys() >= {"jobs", "idempotency", "pauses", "nodes", "finished_jobs", "attempts"}
 
 
 def counts(connection: psycopg.Connection) -> dict[str, int]:
     """Rows by table, but for those that migrations have put there."""
     names = connection.execute(
-        "SELECT relname::text FROM pg_class WHERE relnamespace = 'foliot'::regnamespace AND relkind IN ('r', 'p')"
+        "SELECT relname::text FROM pg_class WHERE relnamespace = 'watchbill'::regnamespace AND relkind IN ('r', 'p')"
         " AND NOT relispartition AND relname <> ALL ('{installation,policies,schema_version,schema_functions,zones}')"
     ).fetchall()
-    count = sql.SQL("SELECT count(*) FROM foliot.{}")
+    count = sql.SQL("SELECT count(*) FROM watchbill.{}")
     found = {name: connection.execute(count.format(sql.Identifier(name))).fetchone() or (0,) for (name,) in names}
     return {name: rows for name, (rows,) in found.items() if rows}
 
@@ -140,16 +140,16 @@ def test_a_large_table_is_truncated(stage: DatabaseStage) -> None:
 
         app.enqueue_many([work.bind("x" * 100) for _ in range(3000)])
         with psycopg.connect(stage.database.url, autocommit=True) as connection:
-            size = "SELECT pg_relation_size('foliot.jobs')"
+            size = "SELECT pg_relation_size('watchbill.jobs')"
             assert connection.execute(size).fetchone() != (0,)
             stage.sweep()
             assert connection.execute(size).fetchone() == (0,)
 
 
-def test_furniture_stays(stage: DatabaseStage, foliot_database: Database) -> None:
+def test_furniture_stays(stage: DatabaseStage, watchbill_database: Database) -> None:
     stage.sweep()
-    with psycopg.connect(foliot_database.url) as connection:
-        row = connection.execute("SELECT test, (SELECT count(*) FROM foliot.policies) FROM foliot.installation")
+    with psycopg.connect(watchbill_database.url) as connection:
+        row = connection.execute("SELECT test, (SELECT count(*) FROM watchbill.policies) FROM watchbill.installation")
         test, policies = row.fetchone() or (None, 0)
     assert test is True
     assert policies >= 1

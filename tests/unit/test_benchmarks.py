@@ -50,42 +50,42 @@ def test_every_goal_and_measure_names_a_peer_that_exists() -> None:
 
 
 def test_a_disturbed_run_is_repeated_and_does_not_count(told: list[str]) -> None:
-    runs: dict[str, list[float | None]] = {"foliot": [QUIET, BUSY, QUIET], "pgqueuer": [QUIET, QUIET]}
+    runs: dict[str, list[float | None]] = {"watchbill": [QUIET, BUSY, QUIET], "pgqueuer": [QUIET, QUIET]}
     done = take(runs, told.append)
-    assert [run["other_cpu"] for run in done["foliot"]] == [QUIET, QUIET]
-    assert runs == {"foliot": [], "pgqueuer": []}
+    assert [run["other_cpu"] for run in done["watchbill"]] == [QUIET, QUIET]
+    assert runs == {"watchbill": [], "pgqueuer": []}
 
 
 def test_peers_take_turns(told: list[str]) -> None:
-    take({"foliot": [QUIET, QUIET], "pgqueuer": [QUIET, QUIET]}, told.append)
-    assert [line.split()[1] for line in told] == ["foliot", "pgqueuer", "foliot", "pgqueuer"]
+    take({"watchbill": [QUIET, QUIET], "pgqueuer": [QUIET, QUIET]}, told.append)
+    assert [line.split()[1] for line in told] == ["watchbill", "pgqueuer", "watchbill", "pgqueuer"]
 
 
 def test_what_is_compared_takes_turns() -> None:
     chosen = [MEASURES[name] for name in ("drain", "held", "clean")]
     assert [[measure.name for measure in together] for together in _compared(chosen)] == [["drain"], ["clean", "held"]]
     assert [[measure.name for measure in together] for together in _compared(chosen[:2])] == [["drain"], ["held"]]
-    turns = _turns([MEASURES["clean"], MEASURES["held"]], ["foliot", "foliot-crowd"])
+    turns = _turns([MEASURES["clean"], MEASURES["held"]], ["watchbill", "watchbill-crowd"])
     assert [(turn.measure.name, turn.peer) for turn in turns] == [
-        ("clean", "foliot"), ("held", "foliot"), ("clean", "foliot-crowd"), ("held", "foliot-crowd"),
+        ("clean", "watchbill"), ("held", "watchbill"), ("clean", "watchbill-crowd"), ("held", "watchbill-crowd"),
     ]  # fmt: skip
 
 
 def test_what_is_always_disturbed_counts_with_a_mark(told: list[str]) -> None:
-    done = take({"foliot": [BUSY] * 9}, told.append, repeat=1)
-    assert len(done["foliot"]) == 1
-    assert any(line.startswith("foliot ~") for line in report({"drain": done}))
+    done = take({"watchbill": [BUSY] * 9}, told.append, repeat=1)
+    assert len(done["watchbill"]) == 1
+    assert any(line.startswith("watchbill ~") for line in report({"drain": done}))
 
 
 def test_a_peer_that_fails_is_given_up_and_the_others_go_on(told: list[str]) -> None:
-    done = take({"celery": [None] * 9, "foliot": [QUIET] * 9}, told.append)
-    assert list(done) == ["foliot"]
+    done = take({"celery": [None] * 9, "watchbill": [QUIET] * 9}, told.append)
+    assert list(done) == ["watchbill"]
     assert sum("failed" in line for line in told) == 2
 
 
 def test_nothing_that_went_wrong_keeps_the_report_from_being_printed() -> None:
     nothing: dict[str, list[Run]] = {}
-    stood_still = {"foliot": [{"rate": 0.0}], "pgqueuer": [{"rate": 0.0}]}
+    stood_still = {"watchbill": [{"rate": 0.0}], "pgqueuer": [{"rate": 0.0}]}
     lines = list(report({"deep": nothing, "drain": stood_still, "clean": stood_still, "held": stood_still}))
     assert "\ndeep: nobody could be measured" in lines
     assert [line for line in lines if " = " in line] == []
@@ -93,11 +93,11 @@ def test_nothing_that_went_wrong_keeps_the_report_from_being_printed() -> None:
 
 def test_the_report_ends_with_ratios_and_what_was_wanted() -> None:
     results = {
-        "drain": {"foliot": [{"rate": 60_000.0}, {"rate": 70_000.0}], "graphile-worker": [{"rate": 32_500.0}]},
-        "pickup": {"foliot": [{"p50": 1.0, "p99": 9.0}], "celery": [{"p50": 2.0}]},
+        "drain": {"watchbill": [{"rate": 60_000.0}, {"rate": 70_000.0}], "graphile-worker": [{"rate": 32_500.0}]},
+        "pickup": {"watchbill": [{"p50": 1.0, "p99": 9.0}], "celery": [{"p50": 2.0}]},
     }
     lines = list(report(results))
-    assert "drain: foliot / graphile-worker = 2.00" in lines
-    assert "pickup: foliot / celery = 0.50  (less is better)" in lines
+    assert "drain: watchbill / graphile-worker = 2.00" in lines
+    assert "pickup: watchbill / celery = 0.50  (less is better)" in lines
     wanted = {verdict.text: verdict.met for verdict in verdicts(medians_of(results))}
-    assert wanted == {"drain: foliot / graphile-worker": True, "pickup: p50, ms": True, "pickup: p99, ms": False}
+    assert wanted == {"drain: watchbill / graphile-worker": True, "pickup: p50, ms": True, "pickup: p99, ms": False}

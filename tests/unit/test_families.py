@@ -7,8 +7,8 @@ from uuid import UUID
 
 import click
 
-from foliot.cli.families import draw
-from foliot.model.family import Dependency, Family, Relative
+from watchbill.cli.families import draw
+from watchbill.model.family import Dependency, Family, Relative
 
 NOON = datetime(2031, 3, 14, 12, tzinfo=UTC)
 

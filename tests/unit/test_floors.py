@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foliot.worker.floors import CHEAP, LAST_ID, LATE, Floors, Look
-from foliot.worker.run import Claimed
+from watchbill.worker.floors import CHEAP, LAST_ID, LATE, Floors, Look
+from watchbill.worker.run import Claimed
 
 QUEUES = ("a", "b")
 EARLY, NOW = 1_000_000, 2_000_000

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from foliot import App, Retry
-from foliot.app.payload import InvalidPayload, InvalidResult, Signature
-from foliot.app.task import InvalidOption
-from foliot.worker.handlers import BadPayload
+from watchbill import App, Retry
+from watchbill.app.payload import InvalidPayload, InvalidResult, Signature
+from watchbill.app.task import InvalidOption
+from watchbill.worker.handlers import BadPayload
 
 app = App("postgresql://nobody@127.0.0.1:1/nowhere")
 

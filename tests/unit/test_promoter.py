@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from foliot.maintenance.promoter import LEAST_WAIT, LONGEST_WAIT, Promoter
+from watchbill.maintenance.promoter import LEAST_WAIT, LONGEST_WAIT, Promoter
 
 
 class Line:

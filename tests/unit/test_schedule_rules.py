@@ -11,10 +11,10 @@ from typing import Any
 import orjson
 import pytest
 
-from foliot import App, Retry, Tasks, chain, group
-from foliot.app.payload import InvalidPayload
-from foliot.app.rule_checks import InvalidSchedule
-from foliot.app.rules import Changes, redefine
+from watchbill import App, Retry, Tasks, chain, group
+from watchbill.app.payload import InvalidPayload
+from watchbill.app.rule_checks import InvalidSchedule
+from watchbill.app.rules import Changes, redefine
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -197,7 +197,7 @@ def test_a_flow_is_stored_by_places_and_hashes_alike(app: App) -> None:
 
     first, second = declare(), declare()
     assert first == second, "no id, no time"
-    assert first["type"] == "foliot.flow"
+    assert first["type"] == "watchbill.flow"
     assert [job.get("depends_on") for job in first["payload"]["jobs"]] == [None, [0], [0], [1, 2]]
     assert first["payload"]["jobs"][0]["queue"] == "reports"
     assert first["payload"]["ends"] == [3]
@@ -250,7 +250,7 @@ def test_the_hash_follows_what_the_code_says_and_nothing_else(app: App) -> None:
 
 def test_the_hash_is_the_same_in_every_process() -> None:
     program = (
-        "from foliot import App; a = App(); "
+        "from watchbill import App; a = App(); "
         "a.declare_schedule('x', '@daily', command='SELECT 1', tags={'a', 'b', 'c'}, context={'b': 1, 'a': 2}); "
         "print(next(iter(a.declared)).hash)"
     )
@@ -277,7 +277,7 @@ def test_an_annotation_that_is_defined_further_down_is_looked_at_later(app: App)
 
 def test_a_task_without_parameters_is_scheduled_without_loading_validation() -> None:
     program = (
-        "import sys; from foliot import App; a = App()\n"
+        "import sys; from watchbill import App; a = App()\n"
         "@a.schedule('@daily')\n@a.task(type='x')\ndef x(n: int = 1): ...\n"
         "assert len(a.declared) == 1; print(sys.modules.keys() & {'pydantic', 'psycopg'})"
     )

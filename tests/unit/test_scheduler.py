@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from foliot.scheduler.scheduler import FOREVER, RECENT, Scheduler
-from foliot.store.line import Line
-from foliot.telemetry.events import Events
+from watchbill.scheduler.scheduler import FOREVER, RECENT, Scheduler
+from watchbill.store.line import Line
+from watchbill.telemetry.events import Events
 
 
 class FakeLine:

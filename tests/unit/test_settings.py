@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from foliot.errors import SettingsError
-from foliot.settings import Settings, describe_settings
+from watchbill.errors import SettingsError
+from watchbill.settings import Settings, describe_settings
 
 
 def load(project: Path, environ: Mapping[str, str] | None = None, **arguments: Any) -> Settings:
@@ -24,14 +24,14 @@ def refusal(project: Path, environ: Mapping[str, str] | None = None, **arguments
     return str(caught.value)
 
 
-def write(project: Path, text: str, name: str = "foliot.toml") -> Path:
+def write(project: Path, text: str, name: str = "watchbill.toml") -> Path:
     (project / name).write_text(text)
     return project / name
 
 
 def test_defaults_need_no_file_and_no_variable(tmp_path: Path) -> None:
     settings = load(tmp_path)
-    assert (settings.schema, settings.lease, settings.max_payload) == ("foliot", 30, 100_000)
+    assert (settings.schema, settings.lease, settings.max_payload) == ("watchbill", 30, 100_000)
     assert settings.database_url is None
 
 
@@ -42,7 +42,7 @@ def test_settings_cannot_be_changed(tmp_path: Path) -> None:
 
 def test_arguments_beat_environment_beats_file_beats_defaults(tmp_path: Path) -> None:
     write(tmp_path, 'schema = "of_file"\nlease = 11\nmax_payload = 12\n')
-    settings = load(tmp_path, {"FOLIOT_SCHEMA": "of_environment", "FOLIOT_LEASE": "21"}, schema="of_argument")
+    settings = load(tmp_path, {"WATCHBILL_SCHEMA": "of_environment", "WATCHBILL_LEASE": "21"}, schema="of_argument")
     assert (settings.schema, settings.lease, settings.max_payload) == ("of_argument", 21, 12)
 
 
@@ -51,33 +51,33 @@ def test_the_address_in_database_url_comes_after_the_file(tmp_path: Path) -> Non
     assert load(tmp_path, shared).database_url == "postgresql://shared/x"
     write(tmp_path, 'database_url = "postgresql://file/x"')
     assert load(tmp_path, shared).database_url == "postgresql://file/x"
-    own = shared | {"FOLIOT_DATABASE_URL": "postgresql://own/x"}
+    own = shared | {"WATCHBILL_DATABASE_URL": "postgresql://own/x"}
     assert load(tmp_path, own).database_url == "postgresql://own/x"
     assert load(tmp_path, own, database_url="postgresql://argument/x").database_url == "postgresql://argument/x"
 
 
 def test_each_value_remembers_where_it_came_from(tmp_path: Path) -> None:
     file = write(tmp_path, "# ours\nlease = 5\n")
-    settings = load(tmp_path, {"FOLIOT_SCHEMA": "a"}, processes=2)
-    assert settings.origins == {"lease": f"{file}:2", "schema": "FOLIOT_SCHEMA", "processes": "the argument processes"}
+    settings = load(tmp_path, {"WATCHBILL_SCHEMA": "a"}, processes=2)
+    assert settings.origins == {"lease": f"{file}:2", "schema": "WATCHBILL_SCHEMA", "processes": "the argument processes"}
 
 
 def test_pyproject_has_its_own_table(tmp_path: Path) -> None:
-    write(tmp_path, '[project]\nname = "x"\n[tool.foliot]\nqueues = ["a", "b"]\n', "pyproject.toml")
+    write(tmp_path, '[project]\nname = "x"\n[tool.watchbill]\nqueues = ["a", "b"]\n', "pyproject.toml")
     assert load(tmp_path).queues == ("a", "b")
 
 
 def test_settings_in_both_files_are_refused(tmp_path: Path) -> None:
     write(tmp_path, "lease = 5")
-    write(tmp_path, "[tool.foliot]\n", "pyproject.toml")
+    write(tmp_path, "[tool.watchbill]\n", "pyproject.toml")
     message = refusal(tmp_path)
-    assert "foliot.toml" in message
+    assert "watchbill.toml" in message
     assert "pyproject.toml" in message
 
 
 def test_a_pyproject_of_others_is_no_second_file(tmp_path: Path) -> None:
     write(tmp_path, "lease = 5")
-    write(tmp_path, '[tool.other]\nfoliot = "x"\n', "pyproject.toml")
+    write(tmp_path, '[tool.other]\nwatchbill = "x"\n', "pyproject.toml")
     assert load(tmp_path).lease == 5
 
 
@@ -117,18 +117,18 @@ def test_only_plain_schema_names_are_allowed(tmp_path: Path, name: str) -> None:
     assert f"Setting schema cannot be {name!r}" in refusal(tmp_path, schema=name)
 
 
-@pytest.mark.parametrize("name", ["foliot", "_", "a" * 63, "jobs_2"])
+@pytest.mark.parametrize("name", ["watchbill", "_", "a" * 63, "jobs_2"])
 def test_plain_schema_names_are_taken(tmp_path: Path, name: str) -> None:
     assert load(tmp_path, schema=name).schema == name
 
 
 def test_an_unknown_key_in_a_file_names_file_line_and_the_likely_one(tmp_path: Path) -> None:
-    file = write(tmp_path, '[project]\nleese = 1\n[tool.foliot]\n\nleese = "5s"\n', "pyproject.toml")
-    assert refusal(tmp_path) == f"Unknown setting leese in {file}:5 [tool.foliot].\nDid you mean lease?"
+    file = write(tmp_path, '[project]\nleese = 1\n[tool.watchbill]\n\nleese = "5s"\n', "pyproject.toml")
+    assert refusal(tmp_path) == f"Unknown setting leese in {file}:5 [tool.watchbill].\nDid you mean lease?"
 
 
 def test_an_unknown_variable_is_refused(tmp_path: Path) -> None:
-    assert "Unknown setting log_levle in FOLIOT_LOG_LEVLE" in refusal(tmp_path, {"FOLIOT_LOG_LEVLE": "x"})
+    assert "Unknown setting log_levle in WATCHBILL_LOG_LEVLE" in refusal(tmp_path, {"WATCHBILL_LOG_LEVLE": "x"})
 
 
 def test_an_unknown_argument_lists_the_settings(tmp_path: Path) -> None:
@@ -137,22 +137,22 @@ def test_an_unknown_argument_lists_the_settings(tmp_path: Path) -> None:
 
 def test_variables_of_kubernetes_services_are_none_of_ours(tmp_path: Path) -> None:
     services = {
-        "FOLIOT_SERVICE_HOST": "10.0.0.1",
-        "FOLIOT_SERVICE_PORT_HTTP": "80",
-        "FOLIOT_PORT": "tcp://10.0.0.1:80",
-        "FOLIOT_DB_PORT_5432_TCP_ADDR": "10.0.0.1",
+        "WATCHBILL_SERVICE_HOST": "10.0.0.1",
+        "WATCHBILL_SERVICE_PORT_HTTP": "80",
+        "WATCHBILL_PORT": "tcp://10.0.0.1:80",
+        "WATCHBILL_DB_PORT_5432_TCP_ADDR": "10.0.0.1",
     }
     assert load(tmp_path, services) == load(tmp_path)
 
 
 def test_an_empty_variable_counts_as_not_set(tmp_path: Path) -> None:
-    assert load(tmp_path, {"FOLIOT_DATABASE_URL": "", "FOLIOT_LEASE": "", "DATABASE_URL": ""}) == load(tmp_path)
+    assert load(tmp_path, {"WATCHBILL_DATABASE_URL": "", "WATCHBILL_LEASE": "", "DATABASE_URL": ""}) == load(tmp_path)
 
 
 def test_several_bad_values_are_told_at_once(tmp_path: Path) -> None:
-    message = refusal(tmp_path, {"FOLIOT_LOG_LEVEL": "loud", "FOLIOT_PROCESSES": "none"})
-    assert "Setting log_level cannot be 'loud' (in FOLIOT_LOG_LEVEL)." in message
-    assert "Setting processes cannot be 'none' (in FOLIOT_PROCESSES)." in message
+    message = refusal(tmp_path, {"WATCHBILL_LOG_LEVEL": "loud", "WATCHBILL_PROCESSES": "none"})
+    assert "Setting log_level cannot be 'loud' (in WATCHBILL_LOG_LEVEL)." in message
+    assert "Setting processes cannot be 'none' (in WATCHBILL_PROCESSES)." in message
     assert "Allowed for log_level: debug, info, warning, error." in message
 
 
@@ -185,8 +185,8 @@ def test_no_password_in_the_printed_object(tmp_path: Path) -> None:
 
 
 def test_names_are_split_at_commas(tmp_path: Path) -> None:
-    assert load(tmp_path, {"FOLIOT_QUEUES": "mail, bills"}).queues == ("mail", "bills")
-    assert "Setting queues cannot be 'mail,,'" in refusal(tmp_path, {"FOLIOT_QUEUES": "mail,,"})
+    assert load(tmp_path, {"WATCHBILL_QUEUES": "mail, bills"}).queues == ("mail", "bills")
+    assert "Setting queues cannot be 'mail,,'" in refusal(tmp_path, {"WATCHBILL_QUEUES": "mail,,"})
 
 
 def test_binaries_are_a_word_or_a_directory(tmp_path: Path) -> None:
@@ -203,23 +203,23 @@ def test_binaries_are_a_word_or_a_directory(tmp_path: Path) -> None:
     ],
 )
 def test_a_broken_file_is_named(tmp_path: Path, content: bytes, says: str) -> None:
-    (tmp_path / "foliot.toml").write_bytes(content)
+    (tmp_path / "watchbill.toml").write_bytes(content)
     message = refusal(tmp_path)
-    assert f"{tmp_path / 'foliot.toml'} {says}" in message
+    assert f"{tmp_path / 'watchbill.toml'} {says}" in message
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    (tmp_path / "foliot.toml").mkdir()
-    assert f"{tmp_path / 'foliot.toml'} cannot be read: Is a directory." in refusal(tmp_path)
+    (tmp_path / "watchbill.toml").mkdir()
+    assert f"{tmp_path / 'watchbill.toml'} cannot be read: Is a directory." in refusal(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["[tool]\nfoliot = 5", "tool = 5", "[[tool.foliot]]\nlease = 5"])
+@pytest.mark.parametrize("text", ["[tool]\nwatchbill = 5", "tool = 5", "[[tool.watchbill]]\nlease = 5"])
 def test_a_table_of_the_wrong_kind_is_refused(tmp_path: Path, text: str) -> None:
     write(tmp_path, text, "pyproject.toml")
     assert "pyproject.toml" in refusal(tmp_path)
 
 
-def test_a_table_in_foliot_toml_is_an_unknown_setting(tmp_path: Path) -> None:
+def test_a_table_in_watchbill_toml_is_an_unknown_setting(tmp_path: Path) -> None:
     write(tmp_path, "[worker]\nlease = 5")
     assert "Unknown setting worker" in refusal(tmp_path)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from foliot import Retry, RetryAfter, Snooze
+from watchbill import Retry, RetryAfter, Snooze
 
 
 @pytest.mark.parametrize("signal", [Snooze, RetryAfter])

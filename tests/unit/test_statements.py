@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foliot.postgres.statements import split
+from watchbill.postgres.statements import split
 
 # Each has a semicolon in a place where it ends nothing.
 PIECES = [

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from foliot import App, current_job
+from watchbill import App, current_job
 
 app = App()
 

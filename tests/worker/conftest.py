@@ -12,9 +12,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from foliot import App
-from foliot.app.hosting import make_node
-from foliot.node import Node
+from watchbill import App
+from watchbill.app.hosting import make_node
+from watchbill.node import Node
 
 PATIENCE = 60
 
@@ -68,7 +68,7 @@ def bench(schema_database: str) -> Iterator[Workbench]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """`on_both_loops`: also on uvloop, which `foliot worker` takes when it is installed. Those without it are run on
+    """`on_both_loops`: also on uvloop, which `watchbill worker` takes when it is installed. Those without it are run on
     both by `make test-long`."""
     if metafunc.module.__name__.endswith("test_running"):
         marked = metafunc.definition.get_closest_marker("on_both_loops") is not None

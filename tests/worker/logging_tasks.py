@@ -1,10 +1,10 @@
-"""Tasks that log, one of each kind, in a process that `foliot worker` owns."""
+"""Tasks that log, one of each kind, in a process that `watchbill worker` owns."""
 
 from __future__ import annotations
 
 import logging
 
-from foliot import App, Retry
+from watchbill import App, Retry
 
 app = App()
 logger = logging.getLogger("shop")

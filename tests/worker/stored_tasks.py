@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from foliot import App, AsyncConnection, Connection, Retry
+from watchbill import App, AsyncConnection, Connection, Retry
 
 app = App()
 ONCE = Retry(max_attempts=1)

@@ -10,12 +10,12 @@ from uuid import uuid4
 
 import pytest
 
-from foliot import App, Retry, Skip, Tasks, chain, current_job, group
-from foliot.app.around import NotSendable
-from foliot.app.registry import NotIncluded
-from foliot.model.job import Enqueued, NewJob
-from foliot.store.refusals import PayloadDiffers
-from foliot.worker.run import Run
+from watchbill import App, Retry, Skip, Tasks, chain, current_job, group
+from watchbill.app.around import NotSendable
+from watchbill.app.registry import NotIncluded
+from watchbill.model.job import Enqueued, NewJob
+from watchbill.store.refusals import PayloadDiffers
+from watchbill.worker.run import Run
 from tests.worker.conftest import Workbench
 
 request_id: ContextVar[str] = ContextVar("request_id", default="none")
@@ -141,10 +141,10 @@ async def test_tasks_of_a_library_are_included(bench: Workbench) -> None:
         await greet.aenqueue("ann")
     bench.app.include(library)
     job = await greet.aenqueue("ann")
-    bench.sql("SELECT foliot.enqueue('old.name', '{\"name\": \"bob\"}')")
+    bench.sql("SELECT watchbill.enqueue('old.name', '{\"name\": \"bob\"}')")
     await bench.work_off()
     assert (await job.aresult(timeout=60)).endswith("hello ann")
-    assert bench.sql("SELECT result FROM foliot.job WHERE type = 'old.name'") == [("old.name: hello bob",)]
+    assert bench.sql("SELECT result FROM watchbill.job WHERE type = 'old.name'") == [("old.name: hello bob",)]
     with pytest.raises(ValueError, match="another App"):
         App("postgresql://x/y").include(library)
 

@@ -9,9 +9,9 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from foliot import AsyncConnection, Call, Job, JobCanceled, Retry, chain, current_job, group
-from foliot.store.refusals import Invalid
-from foliot.worker.earlier import NoResult
+from watchbill import AsyncConnection, Call, Job, JobCanceled, Retry, chain, current_job, group
+from watchbill.store.refusals import Invalid
+from watchbill.worker.earlier import NoResult
 from tests.worker.conftest import Workbench
 
 
@@ -185,7 +185,7 @@ async def test_a_flow_belongs_to_the_callers_transaction(bench: Workbench, recor
     async with await psycopg.AsyncConnection.connect(bench.url) as connection:
         await flow.aenqueue(connection=connection)
         await connection.rollback()
-    assert bench.sql("SELECT count(*) FROM foliot.dependencies") == [(0,)]
+    assert bench.sql("SELECT count(*) FROM watchbill.dependencies") == [(0,)]
     async with await psycopg.AsyncConnection.connect(bench.url) as connection:
         jobs = await flow.aenqueue(connection=connection)
     assert await states(bench, jobs) == ["queued", "blocked"]
@@ -203,7 +203,7 @@ async def test_keys_make_a_flow_repeatable(bench: Workbench, recorder: Recorder)
     flow = chain(recorder.call("a", idempotency_key="a"), recorder.call("b", idempotency_key="b"))
     jobs, again = await flow.aenqueue(), await flow.aenqueue()
     assert [job.id for job in again] == [job.id for job in jobs]
-    assert bench.sql("SELECT count(*) FROM foliot.dependencies") == [(1,)]
+    assert bench.sql("SELECT count(*) FROM watchbill.dependencies") == [(1,)]
     more = await chain(recorder.call("a", idempotency_key="a"), recorder.call("c")).aenqueue()
     await bench.work_off()
     assert recorder.ran == ["a", "b", "c"]
@@ -226,7 +226,7 @@ async def test_wrong_graphs_are_refused_in_words(bench: Workbench, recorder: Rec
         chain(recorder.step)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"group\(\) needs at least one call"):
         group()
-    assert bench.sql("SELECT count(*) FROM foliot.jobs") == [(0,)]
+    assert bench.sql("SELECT count(*) FROM watchbill.jobs") == [(0,)]
 
 
 async def test_a_definition_makes_new_jobs_each_time(bench: Workbench, recorder: Recorder) -> None:
@@ -234,7 +234,7 @@ async def test_a_definition_makes_new_jobs_each_time(bench: Workbench, recorder:
 
     definition = orjson.dumps(chain(recorder.call("a"), recorder.call("b", priority=3)).definition()).decode()
     for _ in range(2):
-        bench.sql("SELECT * FROM foliot.enqueue_many(%s::jsonb)", definition)
+        bench.sql("SELECT * FROM watchbill.enqueue_many(%s::jsonb)", definition)
     await bench.work_off()
     assert sorted(recorder.ran) == ["a", "a", "b", "b"]
 

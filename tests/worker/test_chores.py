@@ -8,14 +8,14 @@ from uuid import UUID
 
 import pytest
 
-from foliot import Permanent, Retry, chain, current_job
-from foliot.app.hosting import make_node
-from foliot.maintenance import promoter
-from foliot.maintenance.caretaker import Caretaker
-from foliot.node import capacity_for
-from foliot.store.line import Disconnected, Line
-from foliot.store.queries import queries
-from foliot.worker.doorbell import Doorbell
+from watchbill import Permanent, Retry, chain, current_job
+from watchbill.app.hosting import make_node
+from watchbill.maintenance import promoter
+from watchbill.maintenance.caretaker import Caretaker
+from watchbill.node import capacity_for
+from watchbill.store.line import Disconnected, Line
+from watchbill.store.queries import queries
+from watchbill.worker.doorbell import Doorbell
 from tests.worker.conftest import Workbench
 
 
@@ -133,7 +133,7 @@ async def test_and_of_those_that_were_released_while_asked_to_stop(bench: Workbe
     async def never() -> None: ...
 
     jobs = [await never.aenqueue() for _ in range(2)]
-    bench.sql("SELECT foliot.claim(foliot.register('held'), max => 2)")
+    bench.sql("SELECT watchbill.claim(watchbill.register('held'), max => 2)")
     await bench.app.jobs.acancel(jobs[0].id)
     for _ in range(2):
         for job in jobs:
@@ -163,10 +163,10 @@ async def test_and_of_those_that_were_lost_while_asked_to_stop(bench: Workbench)
     async def never() -> None: ...
 
     jobs = [await never.aenqueue() for _ in range(2)]
-    (epoch,) = bench.sql("SELECT foliot.register('dead', lease => '1 second')")[0]
-    bench.sql("SELECT foliot.claim(%s, max => 2)", epoch)
+    (epoch,) = bench.sql("SELECT watchbill.register('dead', lease => '1 second')")[0]
+    bench.sql("SELECT watchbill.claim(%s, max => 2)", epoch)
     await bench.app.jobs.acancel(jobs[0].id)
-    bench.sql("UPDATE foliot.beats SET at = at - interval '1 hour'")
+    bench.sql("UPDATE watchbill.beats SET at = at - interval '1 hour'")
     async with bench.working(lease=1.0):
         await bench.until(lambda: heard.told and reclaimed)
     assert heard.told == [jobs[0].id]
@@ -178,12 +178,12 @@ async def test_slots_are_kept_as_long_as_the_setting_says(bench: Workbench) -> N
         SELECT to_char(t - interval '1 month', 'YYYYMM'), t::text, extract(epoch FROM u - t)::float8
         FROM (SELECT now() AT TIME ZONE 'UTC') AS now(u), date_trunc('month', u - interval '4 months') AS t""")
     values = f"FROM (timestamptz '{end}+00' - interval '1 month') TO ('{end}+00')"
-    bench.sql(f"CREATE TABLE foliot.slots_{month} PARTITION OF foliot.slots FOR VALUES {values}")
+    bench.sql(f"CREATE TABLE watchbill.slots_{month} PARTITION OF watchbill.slots FOR VALUES {values}")
 
     def is_kept() -> bool:
-        return bool(bench.sql("SELECT true WHERE to_regclass(%s) IS NOT NULL", f"foliot.slots_{month}"))
+        return bool(bench.sql("SELECT true WHERE to_regclass(%s) IS NOT NULL", f"watchbill.slots_{month}"))
 
-    line = Line(bench.url, queries("foliot"), purpose="chores", patience=30.0)
+    line = Line(bench.url, queries("watchbill"), purpose="chores", patience=30.0)
     await Caretaker(line, unknown_type_grace=3600, slot_retention=age + 60).run()
     await line.close()
     assert is_kept()
@@ -206,8 +206,8 @@ async def test_the_end_of_a_chain_says_what_failed_and_nothing_of_us(
     await bench.work_off()
     (slot,) = await bench.app.schedules.ahistory("books")
     assert (slot.outcome, slot.error) == ("failed", "fail is dead: no luck")
-    *_, last = [record for record in caplog.records if record.name == "foliot.jobs"]
-    assert last.getMessage() == "foliot.flow_end is dead: Permanent: fail is dead: no luck"
+    *_, last = [record for record in caplog.records if record.name == "watchbill.jobs"]
+    assert last.getMessage() == "watchbill.flow_end is dead: Permanent: fail is dead: no luck"
     assert last.exc_info is not None
     assert last.exc_info[2] is None
 
@@ -268,7 +268,7 @@ async def test_a_chore_for_which_the_server_lacks_something_says_so(
         """CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
         $$ BEGIN RAISE EXCEPTION USING ERRCODE = '53200', MESSAGE = 'out of shared memory'; END $$"""
     )
-    bench.sql("CREATE TRIGGER refuse BEFORE UPDATE ON foliot.jobs FOR EACH ROW EXECUTE FUNCTION refuse()")
+    bench.sql("CREATE TRIGGER refuse BEFORE UPDATE ON watchbill.jobs FOR EACH ROW EXECUTE FUNCTION refuse()")
     await bench.app.aenqueue("anything", delay=0.01)
     async with bench.working():
         await bench.until(lambda: "A chore waits for the database: out of shared memory" in caplog.text)

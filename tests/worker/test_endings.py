@@ -11,11 +11,11 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg
 import pytest
 
-from foliot import Retry, current_job
-from foliot.node import _repeat
-from foliot.store.line import Line
-from foliot.store.queries import queries
-from foliot.worker.cancel import cancel_all
+from watchbill import Retry, current_job
+from watchbill.node import _repeat
+from watchbill.store.line import Line
+from watchbill.store.queries import queries
+from watchbill.worker.cancel import cancel_all
 from tests.chaos.proxy import Proxy
 from tests.worker.conftest import PATIENCE, Workbench
 
@@ -69,22 +69,22 @@ async def test_what_may_run_once_does_though_its_end_was_not_heard(bench: Workbe
     async def once() -> None:
         runs.append(1)
         if len(runs) == 1:
-            await blocker.execute("SELECT FROM foliot.jobs WHERE id = %s FOR UPDATE", (current_job().id,))
+            await blocker.execute("SELECT FROM watchbill.jobs WHERE id = %s FOR UPDATE", (current_job().id,))
 
     await once.aenqueue()
     async with bench.working(drain_timeout=0.0, lease=1.0) as node:
         await bench.until(lambda: runs and node.worker.settler.unheard)
     await blocker.close()
     async with bench.working(lease=1.0):
-        await bench.until(lambda: bench.sql("SELECT 1 FROM foliot.finished_jobs"))
+        await bench.until(lambda: bench.sql("SELECT 1 FROM watchbill.finished_jobs"))
     assert runs == [1]
-    assert bench.sql("SELECT state, outcome FROM foliot.finished_jobs") == [("dead", "lost")]
+    assert bench.sql("SELECT state, outcome FROM watchbill.finished_jobs") == [("dead", "lost")]
 
 
 async def test_a_chore_hears_its_end_though_its_connection_breaks_meanwhile(bench: Workbench, proxy: Proxy) -> None:
     """psycopg asks the server to cancel the statement first; what breaks then would be raised instead."""
     url = proxy.url(urlsplit(bench.url).path.lstrip("/"))
-    line = Line(url, queries("foliot"), purpose="test", patience=60)
+    line = Line(url, queries("watchbill"), purpose="test", patience=60)
 
     async def chore() -> float:
         await line.execute("beats")
@@ -140,4 +140,4 @@ async def test_two_nodes_of_one_process_do_not_take_each_other_for_dead(
         await first.ready()
         async with bench.working(name="mine"):
             await bench.until(lambda: caplog.text.count("Registration waits") > 1)
-            assert bench.sql("SELECT state FROM foliot.nodes") == [("active",)]
+            assert bench.sql("SELECT state FROM watchbill.nodes") == [("active",)]

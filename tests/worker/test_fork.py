@@ -8,7 +8,7 @@ from pathlib import Path
 
 PROGRAM = '''
 import asyncio, os, sys, traceback
-from foliot import App
+from watchbill import App
 
 app = App(sys.argv[1])
 

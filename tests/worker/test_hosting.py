@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from foliot import App
-from foliot.errors import NoDatabase, SchemaError
+from watchbill import App
+from watchbill.errors import NoDatabase, SchemaError
 from tests.worker.conftest import Workbench
 
 
@@ -22,7 +22,7 @@ async def test_a_node_works_on_the_loop_of_a_web_server(bench: Workbench) -> Non
         job = await work.aenqueue()
         assert await job.aresult(timeout=60) == "done"
         assert signal.getsignal(signal.SIGTERM) is before
-    assert bench.sql("SELECT state FROM foliot.nodes") == [("left",)]
+    assert bench.sql("SELECT state FROM watchbill.nodes") == [("left",)]
 
 
 def test_a_node_works_in_a_thread_beside_blocking_code(bench: Workbench) -> None:
@@ -32,12 +32,12 @@ def test_a_node_works_in_a_thread_beside_blocking_code(bench: Workbench) -> None
 
     with bench.app.node(concurrency=2):
         assert work.enqueue().result(timeout=60) == "done"
-    assert bench.sql("SELECT state FROM foliot.nodes") == [("left",)]
+    assert bench.sql("SELECT state FROM watchbill.nodes") == [("left",)]
 
 
 def test_a_node_that_cannot_start_says_why_to_whoever_enters(bench: Workbench) -> None:
-    bench.sql("DROP SCHEMA foliot CASCADE")
-    with pytest.raises(SchemaError, match="foliot db migrate"), bench.app.node():
+    bench.sql("DROP SCHEMA watchbill CASCADE")
+    with pytest.raises(SchemaError, match="watchbill db migrate"), bench.app.node():
         pass
 
 

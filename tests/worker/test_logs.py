@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from foliot import App, Retry
-from foliot.telemetry.logs import Json, Text, WithJob
+from watchbill import App, Retry
+from watchbill.telemetry.logs import Json, Text, WithJob
 from tests.docs.programs import environment
 from tests.worker.conftest import Workbench
 
@@ -21,9 +21,9 @@ KINDS = {"on_loop": "loop", "in_thread": "thread", "in_process": "process"}
 
 
 def work_off(url: str, *options: str, form: str = "json") -> str:
-    """`foliot worker --once` until nothing is left, also what waits for its second attempt; what it logged."""
-    variables = {"FOLIOT_DATABASE_URL": url, "FOLIOT_LOG_FORMAT": form, "FOLIOT_POLL_INTERVAL": "10ms"}
-    command = [sys.executable, "-m", "foliot.cli", "worker", f"{TASKS}:app", "--once", *options]
+    """`watchbill worker --once` until nothing is left, also what waits for its second attempt; what it logged."""
+    variables = {"WATCHBILL_DATABASE_URL": url, "WATCHBILL_LOG_FORMAT": form, "WATCHBILL_POLL_INTERVAL": "10ms"}
+    command = [sys.executable, "-m", "watchbill.cli", "worker", f"{TASKS}:app", "--once", *options]
     done = subprocess.run(command, env=environment(variables), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stderr
@@ -56,18 +56,18 @@ def test_each_dead_job_is_one_error_with_its_traceback(schema_database: str) -> 
     errors = [each for each in records(work_off(schema_database)) if each["level"] == "error"]
     assert sorted(each["job_id"] for each in errors) == sorted(jobs.values())
     for each in errors:
-        assert each["logger"] == "foliot.jobs"
+        assert each["logger"] == "watchbill.jobs"
         assert (each["type"].partition(".fails")[0], each["queue"], each["attempt"]) == (TASKS, "default", 1)
         where = each.get("exception") or each["message"]
         assert 'raise ValueError("no such order' in where
-        assert "src/foliot/worker" not in where, "our own frames tell nothing of the handler"
+        assert "src/watchbill/worker" not in where, "our own frames tell nothing of the handler"
 
 
 def test_lines_for_people_end_with_the_job_and_a_traceback_follows(schema_database: str) -> None:
     job = enqueue(schema_database, "fails_on_loop")["fails_on_loop"]
     said = work_off(schema_database, form="text")
     line = next(line for line in said.splitlines() if "ERROR" in line)
-    assert re.match(r"\d\d:\d\d:\d\d ERROR   foliot\.jobs: .*fails_on_loop is dead: ValueError: no such order", line)
+    assert re.match(r"\d\d:\d\d:\d\d ERROR   watchbill\.jobs: .*fails_on_loop is dead: ValueError: no such order", line)
     assert f"and more [job {job} attempt 1]\nTraceback" in said
 
 
@@ -86,8 +86,8 @@ async def test_a_failure_that_is_followed_by_another_attempt_is_a_warning(
 
     job, late = await fragile.aenqueue(), await slow.aenqueue()
     async with bench.working():
-        await bench.until(lambda: len(bench.sql("SELECT 1 FROM foliot.finished_jobs")) == 2)
-    told = [r for r in caplog.records if r.name == "foliot.jobs" and r.__dict__["job_id"] == str(job.id)]
+        await bench.until(lambda: len(bench.sql("SELECT 1 FROM watchbill.finished_jobs")) == 2)
+    told = [r for r in caplog.records if r.name == "watchbill.jobs" and r.__dict__["job_id"] == str(job.id)]
     assert [(r.levelname, r.__dict__["attempt"], r.exc_info is None) for r in told] == [
         ("WARNING", 1, True),
         ("ERROR", 2, False),
@@ -110,7 +110,7 @@ async def test_a_payload_that_does_not_fit_is_told_like_any_other_end(
     async def count(n: int) -> None: ...
 
     await count.aenqueue(1)
-    bench.sql("""UPDATE foliot.jobs SET payload = '{"n": "many"}'""")
+    bench.sql("""UPDATE watchbill.jobs SET payload = '{"n": "many"}'""")
     await bench.work_off()
     [record] = [r for r in caplog.records if r.levelname == "ERROR"]
     assert "the payload does not fit" in record.getMessage()
@@ -132,11 +132,11 @@ def test_outside_of_jobs_nothing_is_added() -> None:
     assert set(json.loads(Json().format(record))) == {"time", "level", "logger", "message"}
 
 
-def test_as_a_library_foliot_is_silent_and_leaves_the_root_logger_alone() -> None:
+def test_as_a_library_watchbill_is_silent_and_leaves_the_root_logger_alone() -> None:
     program = """
-import logging, foliot
-foliot.App
-logging.getLogger("foliot.worker").error("nobody listens")
+import logging, watchbill
+watchbill.App
+logging.getLogger("watchbill.worker").error("nobody listens")
 print(logging.getLogger().handlers)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

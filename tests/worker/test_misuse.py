@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from foliot import Retry, RetryAfter, Skip, Snooze
-from foliot.worker import failures
+from watchbill import Retry, RetryAfter, Skip, Snooze
+from watchbill.worker import failures
 from tests.worker.conftest import Workbench
 
 
@@ -66,9 +66,9 @@ async def test_an_upgrade_that_exits_ends_its_own_job_only(bench: Workbench) -> 
     def leave(payload: dict[str, Any]) -> dict[str, Any]:
         raise SystemExit(3)
 
-    bench.sql("SELECT foliot.enqueue(%s)", old.type)
+    bench.sql("SELECT watchbill.enqueue(%s)", old.type)
     await bench.work_off()
-    assert bench.sql("SELECT state FROM foliot.job") == [("failed",)]
+    assert bench.sql("SELECT state FROM watchbill.job") == [("failed",)]
 
 
 async def test_a_process_that_can_start_no_thread_spends_no_attempt(
@@ -78,7 +78,7 @@ async def test_a_process_that_can_start_no_thread_spends_no_attempt(
     refused: list[threading.Thread] = []
 
     def start_at_last(thread: threading.Thread) -> None:
-        if thread.name.startswith("foliot-handler") and len(refused) < 2:
+        if thread.name.startswith("watchbill-handler") and len(refused) < 2:
             refused.append(thread)
             raise RuntimeError("can't start new thread")
         start(thread)

@@ -17,10 +17,10 @@ from typing import Any
 import orjson
 import pytest
 
-from foliot.app.task import Task
-from foliot.worker.child import Child
-from foliot.worker.processes import HEADER, Processes
-from foliot.worker.run import Claimed, Run
+from watchbill.app.task import Task
+from watchbill.worker.child import Child
+from watchbill.worker.processes import HEADER, Processes
+from watchbill.worker.run import Claimed, Run
 from tests.worker import child_tasks as tasks
 
 Answer = tuple[Any, BaseException | None]

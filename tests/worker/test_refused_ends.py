@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from foliot import Retry
-from foliot.app.task import Task
-from foliot.store.line import Disconnected, Line
-from foliot.worker import settler as settler_module
+from watchbill import Retry
+from watchbill.app.task import Task
+from watchbill.store.line import Disconnected, Line
+from watchbill.worker import settler as settler_module
 from tests.worker.conftest import Workbench
 
 UNFOUND = """
-    SELECT j.id FROM foliot.jobs j WHERE j.fence <> 0
-      AND NOT EXISTS (SELECT FROM foliot.claims c WHERE c.fence = j.fence AND j.id = ANY (c.job_ids))
+    SELECT j.id FROM watchbill.jobs j WHERE j.fence <> 0
+      AND NOT EXISTS (SELECT FROM watchbill.claims c WHERE c.fence = j.fence AND j.id = ANY (c.job_ids))
 """
 """Jobs that nobody would find if their node died."""
 FUNCTION = """
@@ -59,7 +59,7 @@ async def five_at_once(
 
 
 async def test_a_success_that_cannot_be_recorded_is_dead_and_says_why(bench: Workbench) -> None:
-    refuse(bench, "INSERT ON foliot.finished_jobs", "AND NEW.state = 'succeeded'")
+    refuse(bench, "INSERT ON watchbill.finished_jobs", "AND NEW.state = 'succeeded'")
     told: list[Any] = []
     bench.app.on("job_completed")(lambda job, outcome: told.append(job.id))
     bench.app.on("job_died")(lambda job, outcome, error: told.append(error["type"]))
@@ -69,10 +69,10 @@ async def test_a_success_that_cannot_be_recorded_is_dead_and_says_why(bench: Wor
     assert [record.state for record in records] == ["succeeded"] * 3 + ["dead", "succeeded"]
     assert "no INSERT for you" in (records[3].error or {})["message"]
     assert sorted(map(str, told)) == sorted([*(str(job.id) for job in jobs if job != jobs[3]), "EndingRefused"])
-    assert bench.sql("SELECT count(*) FROM foliot.claims") == [(0,)]
+    assert bench.sql("SELECT count(*) FROM watchbill.claims") == [(0,)]
 
 
-@pytest.mark.parametrize("what", ["INSERT ON foliot.finished_jobs", "DELETE ON foliot.jobs"])
+@pytest.mark.parametrize("what", ["INSERT ON watchbill.finished_jobs", "DELETE ON watchbill.jobs"])
 @pytest.mark.parametrize("fails", [lambda n: False, lambda n: n == 3, lambda n: n % 2 == 0, lambda n: True])
 async def test_an_end_that_cannot_be_recorded_at_all_is_kept(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch, what: str, fails: Callable[[int], bool]
@@ -86,14 +86,14 @@ async def test_an_end_that_cannot_be_recorded_at_all_is_kept(
         await bench.until(lambda: node._worker is not None and node.worker.settler._held)
         for n, job in enumerate(jobs):
             if n != 3:
-                await bench.until(partial(bench.sql, "SELECT 1 FROM foliot.finished_jobs WHERE id = %s", job.id))
+                await bench.until(partial(bench.sql, "SELECT 1 FROM watchbill.finished_jobs WHERE id = %s", job.id))
         await work.aenqueue(7)
-        await bench.until(lambda: bench.sql("SELECT 1 FROM foliot.finished_jobs WHERE payload->>'n' = '7'"))
+        await bench.until(lambda: bench.sql("SELECT 1 FROM watchbill.finished_jobs WHERE payload->>'n' = '7'"))
         assert (await jobs[3].aget()).state == "running"
         assert bench.sql(UNFOUND) == []
         bench.sql(f"DROP TRIGGER refuse ON {what.split(' ON ')[1]}")
-        await bench.until(lambda: bench.sql("SELECT 1 FROM foliot.finished_jobs WHERE payload->>'n' = '3'"))
-        await bench.until(lambda: bench.sql("SELECT count(*) FROM foliot.claims") == [(0,)])
+        await bench.until(lambda: bench.sql("SELECT 1 FROM watchbill.finished_jobs WHERE payload->>'n' = '3'"))
+        await bench.until(lambda: bench.sql("SELECT count(*) FROM watchbill.claims") == [(0,)])
     assert [(await job.aget()).state for job in jobs] == states
 
 
@@ -101,13 +101,13 @@ async def test_an_end_that_cannot_be_recorded_at_all_is_kept(
 async def test_what_is_kept_so_goes_back_when_the_node_leaves_unless_it_may_run_once(
     bench: Workbench, caplog: pytest.LogCaptureFixture, attempts: int, state: str, claims: int
 ) -> None:
-    refuse(bench, "INSERT ON foliot.finished_jobs")
+    refuse(bench, "INSERT ON watchbill.finished_jobs")
     jobs, _ = await five_at_once(bench, attempts=attempts)
     await bench.work_off()
     record = await jobs[3].aget()
     assert (record.state, record.attempt) == (state, 0)
     assert f"Nor can job {record.id} be recorded as failed" in caplog.text
-    assert bench.sql("SELECT count(*) FROM foliot.claims") == [(claims,)]
+    assert bench.sql("SELECT count(*) FROM watchbill.claims") == [(claims,)]
 
 
 async def test_after_an_outage_it_is_still_known_when_a_run_has_started(
@@ -135,4 +135,4 @@ async def test_after_an_outage_it_is_still_known_when_a_run_has_started(
         before = bench.sql("SELECT clock_timestamp()")
         down.clear()
         await job.aresult(timeout=60)
-    assert bench.sql("SELECT started_at FROM foliot.finished_jobs WHERE id = %s", job.id) < before
+    assert bench.sql("SELECT started_at FROM watchbill.finished_jobs WHERE id = %s", job.id) < before

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from foliot.worker.child import _description
-from foliot.worker.handlers import BadResult
+from watchbill.worker.child import _description
+from watchbill.worker.handlers import BadResult
 from tests.worker.conftest import Workbench
 
 

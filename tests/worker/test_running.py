@@ -13,10 +13,10 @@ from typing import Any
 import psycopg
 import pytest
 
-import foliot
-from foliot import JobCanceled, JobFailed, Permanent, Retry, RetryAfter, Skip, Snooze, current_job
-from foliot.store.refusals import Invalid
-from foliot.worker.doorbell import Doorbell
+import watchbill
+from watchbill import JobCanceled, JobFailed, Permanent, Retry, RetryAfter, Skip, Snooze, current_job
+from watchbill.store.refusals import Invalid
+from watchbill.worker.doorbell import Doorbell
 from tests.worker.conftest import Workbench
 
 
@@ -42,7 +42,7 @@ async def test_a_plain_function_runs_in_a_thread_of_its_own(bench: Workbench) ->
 
     job = await where.aenqueue()
     await bench.work_off()
-    assert "foliot-handler" in await job.aresult(timeout=60)
+    assert "watchbill-handler" in await job.aresult(timeout=60)
 
 
 async def test_a_failed_attempt_waits_for_the_next_with_its_error(bench: Workbench) -> None:
@@ -172,7 +172,7 @@ async def test_a_job_that_was_enqueued_without_a_time_out_has_its_tasks(bench: W
         told.append((current_job().timeout, current_job().deadline is not None))
         await asyncio.Event().wait()
 
-    ((job,),) = bench.sql("SELECT id FROM foliot.enqueue('forever', max_attempts => 1)")
+    ((job,),) = bench.sql("SELECT id FROM watchbill.enqueue('forever', max_attempts => 1)")
     other = await bench.app.aenqueue("forever", {}, retry=Retry(max_attempts=1), timeout=0.06)
     await bench.work_off()
     assert sorted(told) == [(0.05, True), (pytest.approx(0.06), True)]
@@ -291,7 +291,7 @@ async def test_a_running_job_is_told_and_ends_canceled(bench: Workbench) -> None
         assert await bench.app.jobs.acancel(job.id) == "running"
         with pytest.raises(JobCanceled):
             await job.aresult(timeout=60)
-    assert bench.sql("SELECT count(*) FROM foliot.cancels") == [(0,)]
+    assert bench.sql("SELECT count(*) FROM watchbill.cancels") == [(0,)]
 
 
 async def test_a_handler_that_succeeds_after_the_request_has_succeeded(bench: Workbench) -> None:
@@ -351,17 +351,17 @@ async def test_an_unknown_type_goes_back_unspent_and_waits_for_one_who_knows_it(
 
 
 async def test_a_payload_that_does_not_fit_is_dead_at_once(bench: Workbench) -> None:
-    bench.sql("SELECT foliot.enqueue('t', '{\"a\": \"x\"}')")
+    bench.sql("SELECT watchbill.enqueue('t', '{\"a\": \"x\"}')")
 
     @bench.app.task(type="t")
     async def numeric(a: int) -> None: ...
 
     await bench.work_off()
-    assert bench.sql("SELECT state, error_kind FROM foliot.job") == [("dead", "permanent")]
+    assert bench.sql("SELECT state, error_kind FROM watchbill.job") == [("dead", "permanent")]
 
 
 async def test_an_older_payload_is_upgraded_step_by_step(bench: Workbench) -> None:
-    bench.sql("SELECT foliot.enqueue('t', '{\"name\": \"ann lee\"}', version => 1)")
+    bench.sql("SELECT watchbill.enqueue('t', '{\"name\": \"ann lee\"}', version => 1)")
 
     @bench.app.task(type="t", version=3)
     async def greet(first: str, last: str) -> str:
@@ -377,7 +377,7 @@ async def test_an_older_payload_is_upgraded_step_by_step(bench: Workbench) -> No
         return {name: value.title() for name, value in payload.items()}
 
     await bench.work_off()
-    assert bench.sql("SELECT state, result FROM foliot.job") == [("succeeded", "Lee, Ann")]
+    assert bench.sql("SELECT state, result FROM watchbill.job") == [("succeeded", "Lee, Ann")]
 
 
 async def test_jobs_run_by_priority_then_in_order(bench: Workbench) -> None:
@@ -408,7 +408,7 @@ async def test_a_job_that_is_due_soon_is_heard_of_though_nobody_sleeps(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else it would wait until somebody looks for delayed jobs anyway."""
-    monkeypatch.setattr("foliot.maintenance.promoter.LONGEST_WAIT", 3600.0)
+    monkeypatch.setattr("watchbill.maintenance.promoter.LONGEST_WAIT", 3600.0)
     go_on = threading.Event()
 
     @bench.app.task
@@ -484,17 +484,17 @@ async def test_a_transactional_task_completes_with_its_writes(bench: Workbench) 
     bench.sql("CREATE TABLE effects (n int)")
 
     @bench.app.task
-    async def write(connection: foliot.AsyncConnection, n: int) -> int:
+    async def write(connection: watchbill.AsyncConnection, n: int) -> int:
         await connection.execute("INSERT INTO effects VALUES (%s)", (n,))
         return n
 
     @bench.app.task
-    def write_in_thread(connection: foliot.Connection, n: int) -> int:
+    def write_in_thread(connection: watchbill.Connection, n: int) -> int:
         connection.execute("INSERT INTO effects VALUES (%s)", (n,))
         return n
 
     @bench.app.task(retry=Retry(max_attempts=2, base=1000))
-    async def write_and_fail(connection: foliot.AsyncConnection) -> None:
+    async def write_and_fail(connection: watchbill.AsyncConnection) -> None:
         await connection.execute("INSERT INTO effects VALUES (99)")
         raise ValueError("after the write")
 
@@ -511,7 +511,7 @@ async def test_a_transactional_task_that_lost_its_job_writes_nothing(bench: Work
     started, go_on = asyncio.Event(), asyncio.Event()
 
     @bench.app.task
-    async def write(connection: foliot.AsyncConnection) -> None:
+    async def write(connection: watchbill.AsyncConnection) -> None:
         await connection.execute("INSERT INTO effects VALUES (1)")
         if not started.is_set():
             started.set()
@@ -540,7 +540,7 @@ async def test_progress_and_start_are_seen_while_it_runs(bench: Workbench) -> No
     async with bench.working(lease=1.0):
         await asyncio.wait_for(halfway.wait(), 60)
         record = await bench.until(
-            lambda: bench.sql("SELECT progress, started_at FROM foliot.job WHERE progress IS NOT NULL")
+            lambda: bench.sql("SELECT progress, started_at FROM watchbill.job WHERE progress IS NOT NULL")
         )
         assert record[0][0] == {"done": 50}
         go_on.set()
@@ -587,7 +587,7 @@ async def test_a_node_that_is_asked_to_drain_finishes_and_leaves(bench: Workbenc
     await asyncio.wait_for(running, 60)
     assert await first.aresult(timeout=60) == "done"
     assert (await second.aget()).state == "queued"
-    assert bench.sql("SELECT state FROM foliot.nodes WHERE name = 'drained'") == [("left",)]
+    assert bench.sql("SELECT state FROM watchbill.nodes WHERE name = 'drained'") == [("left",)]
 
 
 async def test_a_node_that_was_declared_lost_starts_again_and_goes_on(bench: Workbench) -> None:
@@ -596,16 +596,16 @@ async def test_a_node_that_was_declared_lost_starts_again_and_goes_on(bench: Wor
         return "done"
 
     async with bench.working(name="phoenix") as node:
-        await bench.until(lambda: bench.sql("SELECT 1 FROM foliot.nodes WHERE name = 'phoenix'"))
+        await bench.until(lambda: bench.sql("SELECT 1 FROM watchbill.nodes WHERE name = 'phoenix'"))
         first = node.worker.epoch
-        bench.sql("UPDATE foliot.beats SET at = at - interval '1 hour'")
+        bench.sql("UPDATE watchbill.beats SET at = at - interval '1 hour'")
         bench.sql(
-            "SELECT * FROM foliot.reclaim(ARRAY(SELECT epoch FROM foliot.beats), ARRAY(SELECT n FROM foliot.beats))"
+            "SELECT * FROM watchbill.reclaim(ARRAY(SELECT epoch FROM watchbill.beats), ARRAY(SELECT n FROM watchbill.beats))"
         )
         job = await work.aenqueue()
         assert await job.aresult(timeout=60) == "done"
         assert node.worker.epoch > first
-    assert bench.sql("SELECT state FROM foliot.nodes ORDER BY epoch") == [("lost",), ("left",)]
+    assert bench.sql("SELECT state FROM watchbill.nodes ORDER BY epoch") == [("lost",), ("left",)]
 
 
 async def test_what_is_no_id_is_refused_in_words(bench: Workbench) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from foliot import Retry
-from foliot.worker import scarcity
-from foliot.worker.engine import Capacity
+from watchbill import Retry
+from watchbill.worker import scarcity
+from watchbill.worker.engine import Capacity
 from tests.worker.conftest import Workbench
 
 FEW = Capacity({"async": 6, "thread": 2, "process": 1}, 8)
@@ -37,13 +37,13 @@ async def test_what_could_run_does_not_wait_for_those_that_cannot(bench: Workben
         for _ in range(3):
             assert await (await quick.aenqueue()).aresult(timeout=60) == "ran"
         await bench.until(lambda: not node.worker.engine._held)
-        runs = bench.sql("SELECT sum(run) FROM foliot.jobs")
+        runs = bench.sql("SELECT sum(run) FROM watchbill.jobs")
         assert await (await quick.aenqueue()).aresult(timeout=60) == "ran"
-        assert bench.sql("SELECT sum(run) FROM foliot.jobs") == runs  # nor were they claimed again in vain
+        assert bench.sql("SELECT sum(run) FROM watchbill.jobs") == runs  # nor were they claimed again in vain
         go_on.set()
         await bench.until(lambda: len(ran) == 100)
         await bench.until(lambda: not node.worker.engine.scarcity.kinds)
-    ((fences,),) = bench.sql("SELECT array_agg(fence ORDER BY id) FROM foliot.finished_jobs WHERE payload ? 'n'")
+    ((fences,),) = bench.sql("SELECT array_agg(fence ORDER BY id) FROM watchbill.finished_jobs WHERE payload ? 'n'")
     assert fences == sorted(fences)  # claimed in their order
 
 

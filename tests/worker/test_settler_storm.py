@@ -10,19 +10,19 @@ import time
 import psycopg
 import pytest
 
-from foliot.postgres.arrays import int8s
-from foliot.store.line import Disconnected, Line, NodeLost, Refused
-from foliot.store.queries import queries
-from foliot.worker import settler as settler_module
-from foliot.worker.claimer import Claimer
-from foliot.worker.endings import Ending
-from foliot.worker.run import Claimed
-from foliot.worker.settler import Settler
+from watchbill.postgres.arrays import int8s
+from watchbill.store.line import Disconnected, Line, NodeLost, Refused
+from watchbill.store.queries import queries
+from watchbill.worker import settler as settler_module
+from watchbill.worker.claimer import Claimer
+from watchbill.worker.endings import Ending
+from watchbill.worker.run import Claimed
+from watchbill.worker.settler import Settler
 from tests.store.test_claims_kept import NO_CLAIM, TRIGGER
 from tests.worker.conftest import Workbench
 
 JOBS = """
-    SELECT count(foliot.enqueue('task', CASE WHEN n %% 10 = 0 THEN '{"poison": 1}' ELSE '{}' END::jsonb,
+    SELECT count(watchbill.enqueue('task', CASE WHEN n %% 10 = 0 THEN '{"poison": 1}' ELSE '{}' END::jsonb,
       max_attempts => 9)) FROM generate_series(1, %s) n
 """
 OUTCOMES = ["failed", "timed_out", "snoozed", "released", "skipped", "canceled"]
@@ -33,8 +33,8 @@ class Storm:
 
     def __init__(self, bench: Workbench, seed: int) -> None:
         self.bench, self.random = bench, random.Random(seed)
-        self.line = Line(bench.url, queries("foliot"), purpose="claims", patience=30)
-        self.settler = Settler(Line(bench.url, queries("foliot"), purpose="settlements", patience=30))
+        self.line = Line(bench.url, queries("watchbill"), purpose="claims", patience=30)
+        self.settler = Settler(Line(bench.url, queries("watchbill"), purpose="settlements", patience=30))
         self.claimer = Claimer(self.line, ["default"])
         self.eyes = psycopg.connect(bench.url, autocommit=True)
         self.operator: psycopg.AsyncConnection | None = None
@@ -61,7 +61,7 @@ class Storm:
         assert self.eyes.execute(NO_CLAIM).fetchall() == []
 
     async def register(self) -> None:
-        ((epoch,),) = self.bench.sql("SELECT foliot.register(%s)", f"storm-{self.random.random()}")
+        ((epoch,),) = self.bench.sql("SELECT watchbill.register(%s)", f"storm-{self.random.random()}")
         self.settler.epoch = self.claimer.epoch = epoch
         self.lost = self.claimer.doubtful = False
 
@@ -86,16 +86,16 @@ class Storm:
         if self.operator is not None:
             await self.operator.close()
         self.operator = await psycopg.AsyncConnection.connect(self.bench.url)
-        await self.operator.execute("SELECT FROM foliot.jobs WHERE random() < 0.2 FOR UPDATE SKIP LOCKED")
+        await self.operator.execute("SELECT FROM watchbill.jobs WHERE random() < 0.2 FOR UPDATE SKIP LOCKED")
 
     async def cut(self) -> None:
         self.bench.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s",
-            "foliot settlements")  # fmt: skip
+            "watchbill settlements")  # fmt: skip
 
     async def lose(self) -> None:
         """What runs in threads goes on."""
         if not self.lost:
-            self.bench.sql("SELECT foliot.bury(epoch, n) FROM foliot.beats WHERE epoch = %s", self.claimer.epoch)
+            self.bench.sql("SELECT watchbill.bury(epoch, n) FROM watchbill.beats WHERE epoch = %s", self.claimer.epoch)
             self.lost = True
             self.settler.forget()
             self.running = [row for row in self.running if self.random.random() < 0.5]
@@ -113,21 +113,21 @@ class Storm:
         """Nothing is in the way any more."""
         if self.operator is not None:
             await self.operator.close()
-        self.bench.sql("DROP TRIGGER refuse ON foliot.jobs")
+        self.bench.sql("DROP TRIGGER refuse ON watchbill.jobs")
         self.running, last = [], self.running
         for row in last:
             self.settler.succeeded(row, time.monotonic(), None)
         await self.bench.until(lambda: self.settler.idle and not self.settler.unheard)
         self.look()
         await self.reclaim()
-        assert self.bench.sql("SELECT count(*) FROM foliot.jobs WHERE fence <> 0") == [(0,)]
-        await self.bench.until(lambda: self.bench.sql("SELECT count(*) FROM foliot.claims") == [(0,)])
+        assert self.bench.sql("SELECT count(*) FROM watchbill.jobs WHERE fence <> 0") == [(0,)]
+        await self.bench.until(lambda: self.bench.sql("SELECT count(*) FROM watchbill.claims") == [(0,)])
 
 
 async def storm(bench: Workbench, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for pause in ("LOOK_AGAIN", "TELL_AGAIN"):
         monkeypatch.setattr(settler_module, pause, 0.02)
-    bench.sql("ALTER FUNCTION foliot.settle SET lock_timeout = '20ms'")
+    bench.sql("ALTER FUNCTION watchbill.settle SET lock_timeout = '20ms'")
     for statement in TRIGGER.split(";\n"):
         bench.sql(statement)
     seed = random.randrange(10**9)

@@ -10,15 +10,15 @@ from typing import Any
 import psycopg
 import pytest
 
-from foliot import App, JobFailed, Retry, Task
-from foliot.app.payload import InvalidPayload
-from foliot.maintenance import sweeper
-from foliot.maintenance.sweeper import Sweeper
-from foliot.payloads import StoreFailed
-from foliot.payloads.files import FileStore
-from foliot.settings import Settings
-from foliot.store.line import Line
-from foliot.store.queries import queries
+from watchbill import App, JobFailed, Retry, Task
+from watchbill.app.payload import InvalidPayload
+from watchbill.maintenance import sweeper
+from watchbill.maintenance.sweeper import Sweeper
+from watchbill.payloads import StoreFailed
+from watchbill.payloads.files import FileStore
+from watchbill.settings import Settings
+from watchbill.store.line import Line
+from watchbill.store.queries import queries
 from tests.worker import stored_tasks as tasks
 from tests.worker.conftest import Workbench
 from tests.worker.stored_tasks import Order
@@ -39,7 +39,7 @@ def files(tmp_path: Path) -> FileStore:
 def bench(schema_database: str, files: FileStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workbench]:
     """Settings come from the environment, as a child process has them."""
     for name, value in {"DATABASE_URL": schema_database, "PAYLOAD_STORE": str(files.root)}.items():
-        monkeypatch.setenv(f"FOLIOT_{name}", value)
+        monkeypatch.setenv(f"WATCHBILL_{name}", value)
     workbench = Workbench(schema_database)
     workbench.app = tasks.app
     tasks.app.use(Settings.load(drain_timeout=5, poll_interval=0.01, poll_max_interval=0.05))
@@ -51,7 +51,7 @@ def bench(schema_database: str, files: FileStore, monkeypatch: pytest.MonkeyPatc
 
 @asynccontextmanager
 async def sweeping(bench: Workbench, store: FileStore) -> AsyncIterator[Sweeper]:
-    line = Line(bench.url, queries("foliot"), purpose="test", patience=60)
+    line = Line(bench.url, queries("watchbill"), purpose="test", patience=60)
     yield Sweeper(line, store)
     await line.close()
 
@@ -71,7 +71,7 @@ def age(store: FileStore) -> str:
 async def test_a_task_of_any_kind_gets_its_arguments(bench: Workbench, files: FileStore, task: Any) -> None:
     job = await task.aenqueue(LARGE)
     assert len(keys(files)) == 1
-    [(size,)] = bench.sql("SELECT pg_column_size(payload) FROM foliot.jobs")
+    [(size,)] = bench.sql("SELECT pg_column_size(payload) FROM watchbill.jobs")
     assert size < 200, "only a reference is in the database"
     await bench.work_off()
     assert await job.aresult(timeout=0) == 5007
@@ -111,12 +111,12 @@ def test_blocking_enqueues_do_the_same(bench: Workbench, files: FileStore) -> No
 
 async def test_an_old_payload_is_upgraded(bench: Workbench) -> None:
     job = await tasks.renamed.aenqueue(LARGE)
-    key = bench.sql("SELECT meta->>'stored' FROM foliot.jobs")[0][0]
+    key = bench.sql("SELECT meta->>'stored' FROM watchbill.jobs")[0][0]
     old = tasks.renamed.using().new_job(b'{"bestellung":' + LARGE.model_dump_json().encode() + b"}")
     [kept] = bench.app.stored.keep([old._replace(id=job.id)], lambda: "fedcba98")
     assert kept.meta is not None
     assert key not in kept.meta.decode()
-    bench.sql("UPDATE foliot.jobs SET version = 1, payload = %s, meta = %s", kept.payload.decode(), kept.meta.decode())
+    bench.sql("UPDATE watchbill.jobs SET version = 1, payload = %s, meta = %s", kept.payload.decode(), kept.meta.decode())
     await bench.work_off()
     assert await job.aresult(timeout=0) == 7
 
@@ -180,7 +180,7 @@ async def test_a_payload_that_was_changed_is_not_run(bench: Workbench, files: Fi
 
 async def test_a_reference_that_leads_out_of_the_store_is_not_followed(bench: Workbench, files: FileStore) -> None:
     job = await tasks.on_loop.aenqueue(LARGE)
-    bench.sql("""UPDATE foliot.jobs SET meta = '{"stored": "../../etc/passwd"}'""")
+    bench.sql("""UPDATE watchbill.jobs SET meta = '{"stored": "../../etc/passwd"}'""")
     assert "'../../etc/passwd' is no key" in (await dead(bench, job))["message"]
 
 
@@ -193,7 +193,7 @@ async def test_a_store_that_is_not_there_costs_an_attempt_and_no_more(bench: Wor
     assert record.error is not None
     assert "is not a directory here" in record.error["message"]
     files.root.with_name("away").rename(files.root)
-    bench.sql("UPDATE foliot.jobs SET run_at = now(), wait = NULL")
+    bench.sql("UPDATE watchbill.jobs SET run_at = now(), wait = NULL")
     await bench.work_off()
     assert await job.aresult(timeout=0) == 5007
 
@@ -202,7 +202,7 @@ async def test_a_worker_without_a_store_says_which_setting_it_lacks(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = await tasks.on_loop.aenqueue(LARGE)
-    monkeypatch.delenv("FOLIOT_PAYLOAD_STORE")
+    monkeypatch.delenv("WATCHBILL_PAYLOAD_STORE")
     bench.app.use(Settings.load(poll_interval=0.01))
     error = await dead(bench, job)
     assert error["kind"] == "retryable"
@@ -220,7 +220,7 @@ async def test_a_store_that_fails_means_that_nothing_was_enqueued(bench: Workben
     files.root.write_text("a file where a directory should be")
     with pytest.raises(StoreFailed, match=r"(?s)could not be stored in FileStore.*Nothing was enqueued"):
         await tasks.on_loop.aenqueue(LARGE)
-    assert bench.sql("SELECT count(*) FROM foliot.jobs") == [(0,)]
+    assert bench.sql("SELECT count(*) FROM watchbill.jobs") == [(0,)]
 
 
 async def test_a_payload_that_looks_like_a_reference_is_refused(bench: Workbench) -> None:
@@ -239,7 +239,7 @@ async def test_the_sweeper_takes_what_no_job_refers_to(bench: Workbench, files: 
         await tasks.on_loop.using(connection=connection).aenqueue(LARGE)
         await connection.rollback()
     purged = await tasks.on_loop.aenqueue(LARGE)
-    bench.sql("DELETE FROM foliot.jobs WHERE id = %s", purged.id)
+    bench.sql("DELETE FROM watchbill.jobs WHERE id = %s", purged.id)
     (files.root / files.days()[0] / "not ours").write_text("keep me")
     assert len(keys(files)) == 5
     day = age(files)
@@ -247,8 +247,8 @@ async def test_the_sweeper_takes_what_no_job_refers_to(bench: Workbench, files: 
         assert await sweep.sweep(day) == 2
         left = {key.partition("/")[2][:36] for key in keys(files)}
         assert left == {str(waiting.id), str(finished.id), "not ours"}
-        bench.sql("DELETE FROM foliot.jobs")
-        bench.sql("DELETE FROM foliot.finished_jobs")
+        bench.sql("DELETE FROM watchbill.jobs")
+        bench.sql("DELETE FROM watchbill.finished_jobs")
         assert await sweep.sweep(day) == 2
     assert keys(files) == [f"{day}/not ours"]
 
@@ -256,8 +256,8 @@ async def test_the_sweeper_takes_what_no_job_refers_to(bench: Workbench, files: 
 async def test_the_sweeper_knows_whose_objects_are_whose(bench: Workbench, files: FileStore) -> None:
     """Two installations may share a store; the jobs of one are unknown to the other."""
     await tasks.on_loop.aenqueue(LARGE)
-    bench.sql("UPDATE foliot.installation SET id = gen_random_uuid()")
-    bench.sql("DELETE FROM foliot.jobs")
+    bench.sql("UPDATE watchbill.installation SET id = gen_random_uuid()")
+    bench.sql("DELETE FROM watchbill.jobs")
     async with sweeping(bench, files) as sweep:
         assert await sweep.sweep(age(files)) == 0
     assert len(keys(files)) == 1
@@ -279,7 +279,7 @@ async def test_the_sweeper_goes_on_after_what_cannot_be_deleted(
 ) -> None:
     for _ in range(3):
         job = await tasks.on_loop.aenqueue(LARGE)
-    bench.sql("DELETE FROM foliot.jobs")
+    bench.sql("DELETE FROM watchbill.jobs")
     day, delete = age(files), files.delete
     monkeypatch.setattr(sweeper, "BATCH", 2)
 
@@ -297,7 +297,7 @@ async def test_the_sweeper_goes_on_after_what_cannot_be_deleted(
 
 async def test_a_node_sweeps_its_apps_store(bench: Workbench, files: FileStore) -> None:
     await tasks.on_loop.aenqueue(LARGE)
-    bench.sql("DELETE FROM foliot.jobs")
+    bench.sql("DELETE FROM watchbill.jobs")
     age(files)
     async with bench.working():
         await bench.until(lambda: not keys(files))

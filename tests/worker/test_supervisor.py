@@ -14,7 +14,7 @@ from tests.waiting import until
 
 SUPERVISOR = """
 import sys
-from foliot.cli.supervisor import Supervisor
+from watchbill.cli.supervisor import Supervisor
 sys.exit(Supervisor([sys.executable, "-c", *sys.argv[1:]], 2).run())
 """
 CHILD = """
@@ -22,7 +22,7 @@ import os, signal, sys
 from pathlib import Path
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 directory, refused = Path(sys.argv[1]), sys.argv[2].split()
-number = os.environ["_FOLIOT_CHILD_NUMBER"]
+number = os.environ["_WATCHBILL_CHILD_NUMBER"]
 (directory / f"{number}-{os.getpid()}").touch()
 if len(list(directory.glob(f"{number}-*"))) <= refused.count(number):
     sys.exit(3)

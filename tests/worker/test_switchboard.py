@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-import foliot.worker.worker as worker_module
-from foliot.node import Node
-from foliot.worker.switchboard import Switchboard
+import watchbill.worker.worker as worker_module
+from watchbill.node import Node
+from watchbill.worker.switchboard import Switchboard
 from tests.worker.conftest import Workbench
 
 LISTENERS = (
-    "SELECT pid FROM pg_stat_activity WHERE application_name = 'foliot listener' AND datname = current_database()"
+    "SELECT pid FROM pg_stat_activity WHERE application_name = 'watchbill listener' AND datname = current_database()"
 )
 
 
@@ -141,7 +141,7 @@ async def test_a_stop_request_reaches_the_one_that_runs_it(bench: Workbench, swi
         await asleep(bench, node)
         job = await long.aenqueue()
         await asyncio.wait_for(started.wait(), 60)
-        bench.sql("SELECT foliot.cancel(%s)", job.id)
+        bench.sql("SELECT watchbill.cancel(%s)", job.id)
         await asyncio.wait_for(stopped.wait(), 60)
 
 
@@ -152,7 +152,7 @@ async def test_a_note_that_nobody_understands_makes_nobody_deaf(bench: Workbench
 
     async with plugged(bench, switchboard) as node:
         await asleep(bench, node)
-        bench.sql("SELECT pg_notify(foliot.wake_channel(), 'stop nonsense')")
+        bench.sql("SELECT pg_notify(watchbill.wake_channel(), 'stop nonsense')")
         for _ in range(2):
             assert await (await task.aenqueue()).aresult(timeout=60) == "ran"
             await asleep(bench, node)

@@ -13,8 +13,8 @@ from opentelemetry.context import attach, detach
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
-from foliot.settings import Settings
-from foliot.store.refusals import Invalid
+from watchbill.settings import Settings
+from watchbill.store.refusals import Invalid
 from tests.worker import traced_tasks as tasks
 from tests.worker.conftest import Workbench
 
@@ -26,7 +26,7 @@ def span_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def bench(schema_database: str, span_file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workbench]:
-    monkeypatch.setenv("FOLIOT_DATABASE_URL", schema_database)
+    monkeypatch.setenv("WATCHBILL_DATABASE_URL", schema_database)
     monkeypatch.setenv("TEST_SPANS", str(span_file))
     workbench = Workbench(schema_database)
     workbench.app = tasks.app
@@ -71,23 +71,23 @@ async def test_an_attempt_is_below_its_enqueue_and_linked_to_it(bench: Workbench
     assert [(link.context.trace_id, link.context.span_id) for link in processed.links] == [ids(sent)]
     assert parent(work) == ids(processed)
     common = {
-        "messaging.system": "foliot",
+        "messaging.system": "watchbill",
         "messaging.destination.name": "default",
         "messaging.message.id": str(job.id),
-        "foliot.job.type": task.type,
-        "foliot.tenant": "default",
+        "watchbill.job.type": task.type,
+        "watchbill.tenant": "default",
     }
     assert attributes(sent) == common | {
         "messaging.operation.name": "enqueue",
         "messaging.operation.type": "send",
-        "foliot.job.created": True,
+        "watchbill.job.created": True,
     }
     assert attributes(processed) == common | {
         "messaging.operation.name": "process",
         "messaging.operation.type": "process",
         "messaging.message.body.size": 2,
-        "foliot.job.attempt": 1,
-        "foliot.job.max_attempts": 5,
+        "watchbill.job.attempt": 1,
+        "watchbill.job.max_attempts": 5,
     }
 
 
@@ -107,14 +107,14 @@ async def test_each_attempt_is_a_span_and_only_failures_are_errors(bench: Workbe
     await tasks.fails.aenqueue()
     await tasks.skips.aenqueue()
     async with bench.working():
-        await bench.until(lambda: len(bench.sql("SELECT 1 FROM foliot.finished_jobs")) == 2)
+        await bench.until(lambda: len(bench.sql("SELECT 1 FROM watchbill.finished_jobs")) == 2)
     first, second = spans(f"process {tasks.fails.type}")
-    assert [attributes(span)["foliot.job.attempt"] for span in (first, second)] == [1, 2]
+    assert [attributes(span)["watchbill.job.attempt"] for span in (first, second)] == [1, 2]
     assert [attributes(span)["error.type"] for span in (first, second)] == ["ValueError", "Permanent"]
     assert (first.status.status_code, first.status.description) == (StatusCode.ERROR, "broken")
     assert [event.name for event in first.events] == ["exception"]
     [skipped] = spans(f"process {tasks.skips.type}")
-    assert (skipped.status.status_code, attributes(skipped)["foliot.job.outcome"]) == (StatusCode.UNSET, "skip")
+    assert (skipped.status.status_code, attributes(skipped)["watchbill.job.outcome"]) == (StatusCode.UNSET, "skip")
 
 
 async def test_a_job_of_a_job_is_in_the_same_trace(bench: Workbench) -> None:
@@ -148,7 +148,7 @@ async def test_a_duplicate_names_the_job_that_stands(bench: Workbench) -> None:
     task = tasks.on_loop.using(idempotency_key="k")
     first, _ = await task.aenqueue(), await task.aenqueue()
     told = [attributes(span) for span in spans(f"enqueue {tasks.on_loop.type}")]
-    assert [each["foliot.job.created"] for each in told] == [True, False]
+    assert [each["watchbill.job.created"] for each in told] == [True, False]
     assert {each["messaging.message.id"] for each in told} == {str(first.id)}
 
 
@@ -158,12 +158,12 @@ async def test_baggage_comes_along_and_other_meta_stays(bench: Workbench) -> Non
         await tasks.on_loop.aenqueue()
     finally:
         detach(token)
-    [(meta,)] = bench.sql("SELECT meta FROM foliot.jobs")
+    [(meta,)] = bench.sql("SELECT meta FROM watchbill.jobs")
     assert set(meta["trace"]) == {"traceparent", "baggage"}
 
 
 async def test_a_job_from_elsewhere_begins_a_trace(bench: Workbench) -> None:
-    bench.sql("SELECT foliot.enqueue(%s)", tasks.on_loop.type)
+    bench.sql("SELECT watchbill.enqueue(%s)", tasks.on_loop.type)
     await bench.work_off()
     [processed] = spans(f"process {tasks.on_loop.type}")
     assert (processed.parent, list(processed.links)) == (None, [])

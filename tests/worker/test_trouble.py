@@ -17,12 +17,12 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg
 import pytest
 
-import foliot
-from foliot import Retry, current_job
-from foliot.node import Node
-from foliot.worker import floors, heartbeat
-from foliot.worker import worker as worker_module
-from foliot.worker.engine import Capacity
+import watchbill
+from watchbill import Retry, current_job
+from watchbill.node import Node
+from watchbill.worker import floors, heartbeat
+from watchbill.worker import worker as worker_module
+from watchbill.worker.engine import Capacity
 from tests.chaos.proxy import Proxy
 from tests.pooler import Pooler, run_pooler
 from tests.servers import Server
@@ -64,9 +64,9 @@ async def test_a_lost_job_of_an_unknown_type_stops_nobody(bench: Workbench) -> N
         return "ran"
 
     stranger = await bench.app.aenqueue("somebody.else")
-    bench.sql("UPDATE foliot.jobs SET alone = true, lost = 1 WHERE id = %s", stranger.id)
+    bench.sql("UPDATE watchbill.jobs SET alone = true, lost = 1 WHERE id = %s", stranger.id)
     async with bench.working():
-        await bench.until(lambda: bench.sql("SELECT 1 FROM foliot.jobs WHERE wait = 'unsupported'"))
+        await bench.until(lambda: bench.sql("SELECT 1 FROM watchbill.jobs WHERE wait = 'unsupported'"))
         assert await (await known.aenqueue()).aresult(timeout=60) == "ran"
 
 
@@ -75,10 +75,10 @@ async def test_a_lost_job_whose_payload_does_not_fit_stops_nobody(bench: Workben
     async def numeric(a: int) -> int:
         return a
 
-    bench.sql("SELECT foliot.enqueue('t', '{\"a\": \"x\"}')")
-    bench.sql("UPDATE foliot.jobs SET alone = true, lost = 1")
+    bench.sql("SELECT watchbill.enqueue('t', '{\"a\": \"x\"}')")
+    bench.sql("UPDATE watchbill.jobs SET alone = true, lost = 1")
     async with bench.working():
-        await bench.until(lambda: bench.sql("SELECT 1 FROM foliot.finished_jobs WHERE state = 'dead'"))
+        await bench.until(lambda: bench.sql("SELECT 1 FROM watchbill.finished_jobs WHERE state = 'dead'"))
         assert await (await numeric.aenqueue(5)).aresult(timeout=60) == 5
 
 
@@ -97,8 +97,8 @@ async def test_a_lost_job_that_found_no_slot_stops_nobody(bench: Workbench) -> N
     async with bench.working(capacity=ONE_THREAD) as node:
         await bench.until(lambda: node._worker and node.worker.engine.runs)
         second = await busy.aenqueue()
-        bench.sql("UPDATE foliot.jobs SET alone = true, lost = 1 WHERE id = %s", second.id)
-        await bench.until(lambda: bench.sql("SELECT run FROM foliot.jobs WHERE id = %s", second.id)[0][0] >= 1)
+        bench.sql("UPDATE watchbill.jobs SET alone = true, lost = 1 WHERE id = %s", second.id)
+        await bench.until(lambda: bench.sql("SELECT run FROM watchbill.jobs WHERE id = %s", second.id)[0][0] >= 1)
         for _ in range(3):
             assert await (await other.aenqueue()).aresult(timeout=60) == "ran"
         go_on.set()
@@ -115,7 +115,7 @@ async def test_a_backlog_does_not_starve_a_lost_job(bench: Workbench) -> None:
         time.sleep(0.005)
 
     await bench.app.aenqueue_many([work.bind(n) for n in range(1000)])
-    bench.sql("UPDATE foliot.jobs SET alone = true, lost = 1 WHERE payload->>'n' = '999'")
+    bench.sql("UPDATE watchbill.jobs SET alone = true, lost = 1 WHERE payload->>'n' = '999'")
     async with bench.working(capacity=ONE_THREAD):
         await bench.until(lambda: 999 in order)
     assert len(order) < 1000
@@ -135,7 +135,7 @@ async def test_a_job_with_one_attempt_is_not_kept_waiting_here(bench: Workbench)
     jobs = [await once.aenqueue() for _ in range(3)]
     async with bench.working(capacity=ONE_THREAD, lease=60.0) as node:
         await bench.until(lambda: node._worker and node.worker.engine.runs)
-        await bench.until(lambda: bench.sql("SELECT count(*) FROM foliot.jobs WHERE fence = 0") == [(2,)])
+        await bench.until(lambda: bench.sql("SELECT count(*) FROM watchbill.jobs WHERE fence = 0") == [(2,)])
         await (await other.aenqueue()).aresult(timeout=60)
         go_on.set()
         for job in jobs:
@@ -154,9 +154,9 @@ async def test_many_lost_jobs_run_one_by_one_among_the_others(bench: Workbench) 
             beside.append(len(engine.runs))
 
     await bench.app.aenqueue_many([work.bind(n % 2 == 0) for n in range(200)])
-    bench.sql("UPDATE foliot.jobs SET alone = true, lost = 1 WHERE payload->>'lost' = 'true'")
+    bench.sql("UPDATE watchbill.jobs SET alone = true, lost = 1 WHERE payload->>'lost' = 'true'")
     async with bench.working() as node:
-        await bench.until(lambda: bench.sql("SELECT count(*) FROM foliot.finished_jobs") == [(200,)])
+        await bench.until(lambda: bench.sql("SELECT count(*) FROM watchbill.finished_jobs") == [(200,)])
     assert set(beside) == {1}
 
 
@@ -182,7 +182,7 @@ async def test_a_job_released_by_an_operator_may_run_beside_its_old_self(bench: 
         await job.aresult(timeout=60)
         await bench.until(lambda: not node.worker.engine.runs)
         assert set(node.worker.engine._busy.values()) == {0}
-    (record,) = bench.sql("SELECT fence, attempt, run FROM foliot.finished_jobs")
+    (record,) = bench.sql("SELECT fence, attempt, run FROM watchbill.finished_jobs")
     assert record == (max(began), 1, 2)
 
 
@@ -232,20 +232,20 @@ async def test_a_node_that_was_lost_does_not_close_the_claim_of_what_still_runs(
     async with bench.working() as node:
         await bench.until(lambda: node._worker is not None and len(node.worker.engine.runs) == 2)
         with psycopg.connect(bench.url) as handler:
-            handler.execute("SELECT foliot.guard(id, fence) FROM foliot.jobs WHERE type LIKE '%goes_on'")
+            handler.execute("SELECT watchbill.guard(id, fence) FROM watchbill.jobs WHERE type LIKE '%goes_on'")
             epoch = node.worker.epoch
-            bench.sql("SELECT foliot.bury(epoch, n) FROM foliot.beats WHERE epoch = %s", epoch)
-            bench.sql("SELECT foliot.reclaim()")
+            bench.sql("SELECT watchbill.bury(epoch, n) FROM watchbill.beats WHERE epoch = %s", epoch)
+            bench.sql("SELECT watchbill.reclaim()")
             node.worker._hear_of_loss(epoch)
             await bench.until(lambda: len(node.worker.engine.runs) == 1)
             await node.worker.settler.drained()
-            held = "SELECT count(*) FROM foliot.jobs JOIN foliot.claims USING (fence) WHERE type LIKE '%goes_on'"
+            held = "SELECT count(*) FROM watchbill.jobs JOIN watchbill.claims USING (fence) WHERE type LIKE '%goes_on'"
             assert bench.sql(held.replace("%", "%%")) == [(1,)]
             go_on.set()
         registers.set()
         on_loop.set()
-        await bench.until(lambda: bench.sql("SELECT count(*) FROM foliot.finished_jobs") == [(2,)])
-        await bench.until(lambda: bench.sql("SELECT count(*) FROM foliot.claims") == [(0,)])
+        await bench.until(lambda: bench.sql("SELECT count(*) FROM watchbill.finished_jobs") == [(2,)])
+        await bench.until(lambda: bench.sql("SELECT count(*) FROM watchbill.claims") == [(0,)])
 
 
 async def test_a_warning_of_an_earlier_epoch_is_no_news(bench: Workbench) -> None:
@@ -254,7 +254,7 @@ async def test_a_warning_of_an_earlier_epoch_is_no_news(bench: Workbench) -> Non
         epoch = node.worker.epoch
         node.worker._hear_of_loss(epoch - 1)
         assert not node.worker._lost
-        bench.sql("SELECT foliot.bury(epoch, n) FROM foliot.beats")
+        bench.sql("SELECT watchbill.bury(epoch, n) FROM watchbill.beats")
         node.worker._hear_of_loss(epoch)
         await bench.until(lambda: node.worker.epoch != epoch)
 
@@ -267,8 +267,8 @@ async def test_a_claim_that_arrives_late_is_found_and_given_back(bench: Workbenc
     job = await task.aenqueue()
     async with bench.working(queues=("default",), lease=1.0) as node:
         await _started(bench, node)
-        bench.sql("SELECT foliot.claim(%s, '{other}')", node.worker.epoch)  # as if delayed by the network
-        await bench.until(lambda: bench.sql("SELECT 1 FROM foliot.jobs WHERE fence = 0 AND run = 1"))
+        bench.sql("SELECT watchbill.claim(%s, '{other}')", node.worker.epoch)  # as if delayed by the network
+        await bench.until(lambda: bench.sql("SELECT 1 FROM watchbill.jobs WHERE fence = 0 AND run = 1"))
     await bench.work_off()
     assert await job.aresult(timeout=60) == "ran"
 
@@ -278,13 +278,13 @@ async def test_a_claim_that_arrives_late_is_found_and_given_back(bench: Workbenc
 
 async def test_thousands_of_ends_that_wait_are_not_the_end_of_claiming(bench: Workbench) -> None:
     """The locked one is not set aside within this test, however long the others take."""
-    bench.sql("ALTER FUNCTION foliot.settle SET lock_timeout = '5min'")
+    bench.sql("ALTER FUNCTION watchbill.settle SET lock_timeout = '5min'")
     locked = asyncio.Event()
     blocker = await psycopg.AsyncConnection.connect(bench.url)
 
     @bench.app.task
     async def lock_myself() -> None:
-        await blocker.execute("SELECT FROM foliot.jobs WHERE id = %s FOR UPDATE", (current_job().id,))
+        await blocker.execute("SELECT FROM watchbill.jobs WHERE id = %s FOR UPDATE", (current_job().id,))
         locked.set()
 
     @bench.app.task
@@ -297,7 +297,7 @@ async def test_thousands_of_ends_that_wait_are_not_the_end_of_claiming(bench: Wo
         await bench.until(lambda: node.worker.settler.waiting > 4000)
         assert set(node.worker.settler._under_way.all_fences) <= set(node.worker.settler.known_fences)
         await blocker.commit()
-        await bench.until(lambda: bench.sql("SELECT count(*) FROM foliot.finished_jobs") == [(8001,)])
+        await bench.until(lambda: bench.sql("SELECT count(*) FROM watchbill.finished_jobs") == [(8001,)])
     await blocker.close()
 
 
@@ -308,11 +308,11 @@ async def test_a_worker_without_its_settler_ends(bench: Workbench, monkeypatch: 
     async def broken(self: object, batch: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("foliot.worker.settler.Settler._settle", broken)
+    monkeypatch.setattr("watchbill.worker.settler.Settler._settle", broken)
     await task.aenqueue()
     with pytest.raises(ZeroDivisionError):
         await asyncio.wait_for(bench.node().run(), 60)
-    assert bench.sql("SELECT count(*) FROM foliot.jobs WHERE fence = 0") == [(1,)]
+    assert bench.sql("SELECT count(*) FROM watchbill.jobs WHERE fence = 0") == [(1,)]
 
 
 # -- handlers
@@ -353,7 +353,7 @@ async def test_no_progress_of_a_handler_stops_the_heart(bench: Workbench, progre
     job = await talk.aenqueue()
     async with bench.working(lease=1.0) as node:
         await _started(bench, node)
-        beats = "SELECT n FROM foliot.beats WHERE epoch = %s"
+        beats = "SELECT n FROM watchbill.beats WHERE epoch = %s"
         await bench.until(lambda: bench.sql(beats, node.worker.epoch)[0][0] >= 3)
         go_on.set()
         await job.aresult(timeout=60)
@@ -361,7 +361,7 @@ async def test_no_progress_of_a_handler_stops_the_heart(bench: Workbench, progre
 
 async def test_runs_that_cannot_be_recorded_do_not_stop_the_heart(bench: Workbench) -> None:
     bench.sql("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$")
-    bench.sql("CREATE TRIGGER refuse BEFORE INSERT ON foliot.runs FOR EACH ROW EXECUTE FUNCTION refuse()")
+    bench.sql("CREATE TRIGGER refuse BEFORE INSERT ON watchbill.runs FOR EACH ROW EXECUTE FUNCTION refuse()")
     await test_no_progress_of_a_handler_stops_the_heart(bench, "halfway")
 
 
@@ -378,7 +378,7 @@ async def test_whoever_watches_the_loop_goes_on_without_a_place_for_its_stacks(
 
     async with bench.working(lease=1.0):
         await (await block.aenqueue(1)).aresult(timeout=60)
-        assert "foliot-watch" in {thread.name for thread in threading.enumerate()}
+        assert "watchbill-watch" in {thread.name for thread in threading.enumerate()}
 
 
 @pytest.mark.parametrize(
@@ -403,18 +403,18 @@ def test_a_handler_that_holds_the_loop_has_its_time(age: int, timeout: int | Non
 
 async def test_a_pooled_connection_that_was_closed_costs_no_attempt(bench: Workbench) -> None:
     @bench.app.task
-    async def write(connection: foliot.AsyncConnection) -> None:
+    async def write(connection: watchbill.AsyncConnection) -> None:
         await connection.execute("SELECT 1")
 
     @bench.app.task
-    def write_in_thread(connection: foliot.Connection) -> None:
+    def write_in_thread(connection: watchbill.Connection) -> None:
         connection.execute("SELECT 1")
 
     async with bench.working():
         for task in (write, write_in_thread):
             await (await task.aenqueue()).aresult(timeout=60)
             bench.sql(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'foliot handler'"
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'watchbill handler'"
             )
             again = await task.aenqueue()
             await again.aresult(timeout=60)
@@ -437,7 +437,7 @@ async def test_the_bell_is_heard_again_after_its_connection_was_lost(
         await bench.until(lambda: node._worker and node.worker.doorbell.holding)
         for _ in range(3):
             bench.sql(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'foliot listener'"
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'watchbill listener'"
             )
             await bench.until(lambda: not node.worker.doorbell.holding)
             await bench.until(lambda: node.worker.doorbell.holding)
@@ -471,7 +471,7 @@ async def test_a_worker_survives_the_loss_of_every_connection(bench: Workbench) 
     async with bench.working() as node:
         await _started(bench, node)
         for _ in range(5):
-            bench.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'foliot %%'")
+            bench.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'watchbill %%'")
             assert await (await task.aenqueue()).aresult(timeout=60) == "ran"
 
 
@@ -479,17 +479,17 @@ async def test_a_worker_survives_the_loss_of_every_connection(bench: Workbench) 
 
 
 async def test_the_name_of_a_dead_node_is_waited_out(bench: Workbench) -> None:
-    bench.sql("SELECT foliot.register('mine', '1 second')")
+    bench.sql("SELECT watchbill.register('mine', '1 second')")
     async with bench.working(name="mine", lease=1.0) as node:
         await _started(bench, node)
-    assert bench.sql("SELECT state FROM foliot.nodes WHERE name = 'mine' ORDER BY epoch") == [("lost",), ("left",)]
+    assert bench.sql("SELECT state FROM watchbill.nodes WHERE name = 'mine' ORDER BY epoch") == [("lost",), ("left",)]
 
 
 async def test_a_registration_sent_again_is_the_same(bench: Workbench) -> None:
-    register = "SELECT foliot.register('mine', instance => '00000000-0000-0000-0000-000000000001')"
+    register = "SELECT watchbill.register('mine', instance => '00000000-0000-0000-0000-000000000001')"
     assert bench.sql(register) == bench.sql(register)
     with pytest.raises(psycopg.DatabaseError, match="alive"):
-        bench.sql("SELECT foliot.register('mine')")
+        bench.sql("SELECT watchbill.register('mine')")
 
 
 # -- transactions that somebody left open
@@ -516,15 +516,15 @@ async def test_a_transaction_left_open_holds_up_the_end_of_its_own_job_only(benc
     async with bench.working() as node:
         await bench.until(lambda: node._worker is not None and node.worker.engine.runs)
         with psycopg.connect(bench.url) as operator:
-            operator.execute("SELECT foliot.cancel(%s)", (job.id,))
+            operator.execute("SELECT watchbill.cancel(%s)", (job.id,))
             others = [await other.aenqueue() for _ in range(3)]
             go_on.set()
             assert [await each.aresult(timeout=60) for each in others] == ["ran"] * 3
-            assert bench.sql("SELECT state FROM foliot.job WHERE id = %s", job.id) == [("running",)]
+            assert bench.sql("SELECT state FROM watchbill.job WHERE id = %s", job.id) == [("running",)]
             operator.rollback()
         state = "succeeded" if ends == "succeeds" else "failed"
-        await bench.until(lambda: bench.sql("SELECT state FROM foliot.job WHERE id = %s", job.id) == [(state,)])
-        await bench.until(lambda: bench.sql("SELECT count(*) FROM foliot.claims") == [(0,)])
+        await bench.until(lambda: bench.sql("SELECT state FROM watchbill.job WHERE id = %s", job.id) == [(state,)])
+        await bench.until(lambda: bench.sql("SELECT count(*) FROM watchbill.claims") == [(0,)])
     assert sorted(told) == sorted([each.id for each in others] + [job.id] * (ends == "succeeds"))
 
 
@@ -542,17 +542,17 @@ async def test_a_claim_is_kept_as_long_as_one_of_its_jobs_is_kept_locked(bench: 
         await bench.until(lambda: node._worker is not None and len(node.worker.engine.runs) == 2)
         settler = node.worker.settler
         with psycopg.connect(bench.url) as operator:
-            operator.execute("SELECT foliot.cancel(%s)", (locked.id,))
+            operator.execute("SELECT watchbill.cancel(%s)", (locked.id,))
             go_on["locked"].set()
             await bench.until(lambda: len(settler._under_way if ends == "while it waits" else settler._aside))
             go_on["other"].set()
             await other.aresult(timeout=60)
             await bench.until(lambda: len(settler._aside))
-            held = "SELECT count(*) FROM foliot.jobs JOIN foliot.claims USING (fence) WHERE id = %s"
+            held = "SELECT count(*) FROM watchbill.jobs JOIN watchbill.claims USING (fence) WHERE id = %s"
             assert bench.sql(held, locked.id) == [(1,)]
             operator.rollback()
         await locked.aresult(timeout=60)
-        await bench.until(lambda: bench.sql("SELECT count(*) FROM foliot.claims") == [(0,)])
+        await bench.until(lambda: bench.sql("SELECT count(*) FROM watchbill.claims") == [(0,)])
 
 
 async def test_a_node_that_is_locked_by_an_operator_for_a_while_goes_on_afterwards(
@@ -563,11 +563,11 @@ async def test_a_node_that_is_locked_by_an_operator_for_a_while_goes_on_afterwar
         return "ran"
 
     claimers = """SELECT count(*) FROM pg_stat_activity
-        WHERE application_name = 'foliot claims' AND datname = current_database()"""
+        WHERE application_name = 'watchbill claims' AND datname = current_database()"""
     async with bench.working(name="locked") as node:
         await _started(bench, node)
         with psycopg.connect(bench.url) as operator:
-            operator.execute("SELECT foliot.drain('locked')")
+            operator.execute("SELECT watchbill.drain('locked')")
             job = await task.aenqueue()
             await bench.until(lambda: "lock timeout" in caplog.text)
             await bench.until(lambda: bench.sql(claimers) == [(1,)])
@@ -591,7 +591,7 @@ async def test_nothing_above_the_floors_is_not_nothing(bench: Workbench, monkeyp
     for task in tasks:
         await task.aenqueue()
     await bench.work_off(capacity=Capacity({"async": 1, "thread": 1, "process": 1}, 1))
-    assert bench.sql("SELECT count(*) FROM foliot.jobs") == [(0,)]
+    assert bench.sql("SELECT count(*) FROM watchbill.jobs") == [(0,)]
 
 
 async def test_a_job_behind_the_floors_is_found_by_a_worker_that_sleeps(
@@ -638,11 +638,11 @@ async def test_behind_a_pooler_too_a_job_kept_locked_holds_up_no_other(bench: Wo
     async with bench.working(url=pooler.url(urlsplit(bench.url).path.lstrip("/")), listen_url=None) as node:
         await bench.until(lambda: node._worker is not None and node.worker.engine.runs)
         with psycopg.connect(bench.url) as operator:
-            operator.execute("SELECT FROM foliot.jobs WHERE id = %s FOR UPDATE", (job.id,))
+            operator.execute("SELECT FROM watchbill.jobs WHERE id = %s FOR UPDATE", (job.id,))
             go_on.set()
             await bench.until(lambda: len(node.worker.settler._under_way))
             assert await (await other.aenqueue()).aresult(timeout=60) == "ran"
-            assert bench.sql("SELECT state FROM foliot.job WHERE id = %s", job.id) == [("running",)]
+            assert bench.sql("SELECT state FROM watchbill.job WHERE id = %s", job.id) == [("running",)]
             operator.rollback()
         await job.aresult(timeout=60)
 
@@ -653,7 +653,7 @@ async def test_a_whole_node_works_behind_a_pooler_that_shares_sessions(
     """Nothing is prepared, nobody listens, no session keeps a lock: heartbeats and handlers' transactions included."""
 
     @bench.app.task
-    async def write(connection: foliot.AsyncConnection) -> int:
+    async def write(connection: watchbill.AsyncConnection) -> int:
         for _ in range(8):
             rows = await connection.execute("SELECT %s::int", (5,))
         row = await rows.fetchone()
@@ -664,7 +664,7 @@ async def test_a_whole_node_works_behind_a_pooler_that_shares_sessions(
         await _started(bench, node)
         jobs = [await write.aenqueue() for _ in range(10)]
         assert [await job.aresult(timeout=60) for job in jobs] == [5] * 10
-        await bench.until(lambda: bench.sql("SELECT 1 FROM foliot.beats WHERE n >= 8"))
+        await bench.until(lambda: bench.sql("SELECT 1 FROM watchbill.beats WHERE n >= 8"))
         assert node.worker.doorbell.deaf
         porters = (
             "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock' AND classid = %s"

@@ -1,4 +1,4 @@
-"""The settings of a small shop. What is there for Foliot stands at the end."""
+"""The settings of a small shop. What is there for Watchbill stands at the end."""
 
 import os
 
@@ -25,14 +25,14 @@ DATABASES = {
 }
 
 INSTALLED_APPS = [
-    "foliot.integrations.django",
+    "watchbill.integrations.django",
     "shop",
 ]
 
-# Nothing here is needed; every setting of Foliot can be.
-FOLIOT = {"CONCURRENCY": 8}
+# Nothing here is needed; every setting of Watchbill can be.
+WATCHBILL = {"CONCURRENCY": 8}
 
-# Django 6 has tasks of its own; Foliot runs them as well.
+# Django 6 has tasks of its own; Watchbill runs them as well.
 if django.VERSION >= (6, 0):
     INSTALLED_APPS.append("newsletter")
-    TASKS = {"default": {"BACKEND": "foliot.integrations.django.backend.FoliotBackend"}}
+    TASKS = {"default": {"BACKEND": "watchbill.integrations.django.backend.WatchbillBackend"}}

@@ -1,4 +1,4 @@
-"""Django 6's own tasks: nothing in this file knows Foliot."""
+"""Django 6's own tasks: nothing in this file knows Watchbill."""
 
 from django.tasks import task
 

@@ -1,11 +1,11 @@
-"""Found by Foliot because it is called tasks.py and its app is installed."""
+"""Found by Watchbill because it is called tasks.py and its app is installed."""
 
 import os
 
 from django.db import transaction
 
-from foliot import Retry
-from foliot.integrations.django import app
+from watchbill import Retry
+from watchbill.integrations.django import app
 from shop.models import Order, Shipment
 
 

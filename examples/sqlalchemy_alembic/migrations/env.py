@@ -1,4 +1,4 @@
-"""Alembic's own, with two lines for Foliot: its schemas are migrated by `foliot db migrate`."""
+"""Alembic's own, with two lines for Watchbill: its schemas are migrated by `watchbill db migrate`."""
 
 import os
 
@@ -6,7 +6,7 @@ from alembic import context
 from models import Base
 from sqlalchemy import create_engine
 
-from foliot.integrations.alembic import without_foliot
+from watchbill.integrations.alembic import without_watchbill
 
 engine = create_engine(os.environ["DATABASE_URL"].replace("postgresql://", "postgresql+psycopg://", 1))
 
@@ -15,7 +15,7 @@ with engine.connect() as connection:
         connection=connection,
         target_metadata=Base.metadata,
         include_schemas=True,
-        include_name=without_foliot(),
+        include_name=without_watchbill(),
     )
     with context.begin_transaction():
         context.run_migrations()

@@ -1,6 +1,6 @@
 """The oracle's own reading of a pattern: plain sets, and a question per day. Expects a pattern that is valid.
 
-Shares nothing with `foliot.cron`, not even a way of thinking: no masks, no kinds of years, a day is simply asked.
+Shares nothing with `watchbill.cron`, not even a way of thinking: no masks, no kinds of years, a day is simply asked.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_args
 
 from hypothesis import strategies as st
 
-from foliot.cron.compiler import Policy
+from watchbill.cron.compiler import Policy
 from tests.unit.cron.oracle_parser import DAYS, MONTHS
 from tests.unit.cron.zones import ZONE_KINDS, clock_changes
 

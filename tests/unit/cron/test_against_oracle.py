@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from foliot.cron import Cron
+from watchbill.cron import Cron
 from tests.unit.cron.oracle import Oracle, Undecided
 from tests.unit.cron.strategies import PRODUCTIONS, Case, cases
 from tests.unit.cron.tally import Tally

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from foliot.cron import Cron, InvalidInstant, Window
+from watchbill.cron import Cron, InvalidInstant, Window
 
 NEW_YORK = ZoneInfo("America/New_York")
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -181,6 +181,6 @@ def test_threads_may_share_it() -> None:
 def test_importing_it_loads_no_driver_no_model_library_and_no_slow_part_of_the_library() -> None:
     heavy = "psycopg psycopg_pool pydantic orjson typer rich"
     slow = "dataclasses inspect pathlib zoneinfo importlib.resources difflib"
-    code = f"import sys, foliot.cron; print([name for name in '{heavy} {slow}'.split() if name in sys.modules])"
+    code = f"import sys, watchbill.cron; print([name for name in '{heavy} {slow}'.split() if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -6,8 +6,8 @@ import doctest
 import re
 from pathlib import Path
 
-import foliot.cron
-from foliot.cron import Cron
+import watchbill.cron
+from watchbill.cron import Cron
 
 REFERENCE = Path(__file__).parents[3] / "docs/reference/cron.md"
 
@@ -20,7 +20,7 @@ def test_the_reference_s_code_runs() -> None:
 
 
 def test_the_package_s_own_example_runs() -> None:
-    assert doctest.testmod(foliot.cron).failed == 0
+    assert doctest.testmod(watchbill.cron).failed == 0
 
 
 def test_patterns_that_the_reference_names_can_be_read() -> None:

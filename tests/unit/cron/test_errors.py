@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
-from foliot.cron import Cron, InvalidPattern
-from foliot.errors import FoliotError
+from watchbill.cron import Cron, InvalidPattern
+from watchbill.errors import WatchbillError
 
 # pattern, field, the text that the caret points at, suggestion
 WRONG: list[tuple[str, str, str, str | None]] = [
@@ -181,7 +181,7 @@ def test_limits_on_length_and_parts() -> None:
 
 def test_invalid_pattern_is_a_value_error_and_one_of_ours() -> None:
     assert issubclass(InvalidPattern, ValueError)
-    assert issubclass(InvalidPattern, FoliotError)
+    assert issubclass(InvalidPattern, WatchbillError)
 
 
 def test_invalid_pattern_survives_pickling() -> None:

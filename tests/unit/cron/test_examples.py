@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from foliot.cron import Cron, InvalidPattern
+from watchbill.cron import Cron, InvalidPattern
 from tests.unit.cron.examples import CALENDAR, CLOCK_CHANGES, JCRON, REJECTED, Example, examples
 
 WITHOUT_MODIFIERS = examples(CLOCK_CHANGES) + examples(CALENDAR)

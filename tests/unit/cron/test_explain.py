@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from foliot.cron import Cron, InvalidPattern
-from foliot.cron.compiler import Policy
-from foliot.cron.zones import UnknownZone, listed_names, load_zone
+from watchbill.cron import Cron, InvalidPattern
+from watchbill.cron.compiler import Policy
+from watchbill.cron.zones import UnknownZone, listed_names, load_zone
 from tests.unit.cron.strategies import Case, cases
 
 EXPLAINED = Path(__file__).with_name("explained.txt").read_text().splitlines()

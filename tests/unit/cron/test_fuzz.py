@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from foliot.cron import Cron, InvalidPattern
-from foliot.cron.compiler import check_schedule
+from watchbill.cron import Cron, InvalidPattern
+from watchbill.cron.compiler import check_schedule
 
 ALPHABET = "0123456789*/,-?+#LWESTZ:=|@ \t" * 3 + string.printable + "٠²½Ⅷ\x00\u202e\ud800é"
 WORDS = """* */5 0 1-5 L LW L-3W 15W MON FRI#2 5L 1W2 ? +1 2027 | @daily @every 90s

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from foliot.cron import Cron, InvalidInstant
-from foliot.cron.compiler import Policy
+from watchbill.cron import Cron, InvalidInstant
+from watchbill.cron.compiler import Policy
 from tests.unit.cron.oracle_parser import read
 from tests.unit.cron.strategies import Case, cases
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foliot.cron import Cron
-from foliot.cron.pattern import Modifier
-from foliot.cron.periods import apply, latest_before
+from watchbill.cron import Cron
+from watchbill.cron.pattern import Modifier
+from watchbill.cron.periods import apply, latest_before
 from tests.unit.cron.test_fuzz import steps_of
 
 

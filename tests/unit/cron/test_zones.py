@@ -10,10 +10,10 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 
-from foliot.cron import zones
-from foliot.cron.footer import parse_footer
-from foliot.cron.instants import EARLIEST, LATEST
-from foliot.cron.zones import BEGINNING, END, UnknownZone, Zone, is_zone, load_zone, parse_tzif
+from watchbill.cron import zones
+from watchbill.cron.footer import parse_footer
+from watchbill.cron.instants import EARLIEST, LATEST
+from watchbill.cron.zones import BEGINNING, END, UnknownZone, Zone, is_zone, load_zone, parse_tzif
 from tests.unit.cron.zones import ZONE_KINDS
 
 DAY = 86_400

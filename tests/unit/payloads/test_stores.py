@@ -10,12 +10,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from foliot.errors import SettingsError
-from foliot.payloads import PayloadStore, new_key, open_store
-from foliot.payloads.files import FileStore
-from foliot.payloads.remote import RemoteStore
-from foliot.payloads.store import job_of
-from foliot.settings import Settings
+from watchbill.errors import SettingsError
+from watchbill.payloads import PayloadStore, new_key, open_store
+from watchbill.payloads.files import FileStore
+from watchbill.payloads.remote import RemoteStore
+from watchbill.payloads.store import job_of
+from watchbill.settings import Settings
 
 JOB = UUID("01901234-5678-7abc-8def-0123456789ab")
 OURS = "fedcba98-0000-4000-8000-000000000000"
@@ -64,7 +64,7 @@ def test_a_url_is_for_fsspec_and_a_path_is_not(tmp_path: Path) -> None:
 
 def test_without_fsspec_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "fsspec.core", None)
-    with pytest.raises(SettingsError, match=r"foliot\[fsspec\]"):
+    with pytest.raises(SettingsError, match=r"watchbill\[fsspec\]"):
         open_store("s3://bucket")
 
 

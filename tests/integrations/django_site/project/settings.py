@@ -8,7 +8,7 @@ SECRET_KEY = "a test's"
 DEBUG = False
 USE_TZ = True
 ROOT_URLCONF = "project.urls"
-INSTALLED_APPS = ["foliot.integrations.django", "shop"]
+INSTALLED_APPS = ["watchbill.integrations.django", "shop"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 DATABASES = {
     alias: {
@@ -20,12 +20,12 @@ DATABASES = {
     }
     for alias, suffix in (("default", ""), ("other", "_other"))
 }
-FOLIOT = {"LEASE": "5s"}
+WATCHBILL = {"LEASE": "5s"}
 if django.VERSION >= (6, 0):
     TASKS = {
-        "default": {"BACKEND": "foliot.integrations.django.backend.FoliotBackend", "QUEUES": ["default", "mail"]},
+        "default": {"BACKEND": "watchbill.integrations.django.backend.WatchbillBackend", "QUEUES": ["default", "mail"]},
         "once": {
-            "BACKEND": "foliot.integrations.django.backend.FoliotBackend",
+            "BACKEND": "watchbill.integrations.django.backend.WatchbillBackend",
             "OPTIONS": {"retry": {"max_attempts": 1}, "timeout": 5},
         },
     }

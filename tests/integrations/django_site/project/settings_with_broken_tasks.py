@@ -4,4 +4,4 @@ from project.settings import *  # noqa: F403
 from project.settings import INSTALLED_APPS
 
 INSTALLED_APPS = [*INSTALLED_APPS, "elsewhere"]
-FOLIOT = {"SCHEMA": "foliot"}
+WATCHBILL = {"SCHEMA": "watchbill"}

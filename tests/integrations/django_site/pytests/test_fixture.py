@@ -1,4 +1,4 @@
-"""The fixture `foliot` of our pytest plugin beside pytest-django's."""
+"""The fixture `watchbill` of our pytest plugin beside pytest-django's."""
 
 import pytest
 from django.db import connection
@@ -6,87 +6,87 @@ from django.test import TestCase, TransactionTestCase
 from shop.models import Order
 from shop.tasks import chain, ship, ship_async
 
-from foliot.integrations.django import app
-from foliot.testing import Foliot
-from foliot.testing.fixture import NotCommitted
+from watchbill.integrations.django import app
+from watchbill.testing import Watchbill
+from watchbill.testing.fixture import NotCommitted
 
 
 @pytest.mark.django_db(transaction=True)
-def test_jobs_run_in_the_tests_database(foliot: Foliot) -> None:
-    assert foliot.database_url.startswith("postgresql:///test_")
+def test_jobs_run_in_the_tests_database(watchbill: Watchbill) -> None:
+    assert watchbill.database_url.startswith("postgresql:///test_")
     order = Order.objects.create(item="tea")
     job = ship.enqueue(order.pk)
-    foliot.assert_enqueued(ship, order=order.pk)
-    [run] = foliot.drain(raising=True)
+    watchbill.assert_enqueued(ship, order=order.pk)
+    [run] = watchbill.drain(raising=True)
     assert (run.outcome, job.result(timeout=0)) == ("succeeded", "tea")
     order.refresh_from_db()
     assert order.state == "shipped"
 
 
 @pytest.mark.django_db(transaction=True)
-def test_each_test_begins_with_an_empty_queue(foliot: Foliot) -> None:
-    assert foliot.jobs() == []
+def test_each_test_begins_with_an_empty_queue(watchbill: Watchbill) -> None:
+    assert watchbill.jobs() == []
     order = Order.objects.create(item="tea")
     chain.enqueue(order.pk)
     ship_async.enqueue(order.pk)
-    assert {run.outcome for run in foliot.drain(raising=True)} == {"succeeded"}
+    assert {run.outcome for run in watchbill.drain(raising=True)} == {"succeeded"}
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_clock_can_be_moved(foliot: Foliot) -> None:
+def test_the_clock_can_be_moved(watchbill: Watchbill) -> None:
     order = Order.objects.create(item="tea")
     ship.using(delay=3600).enqueue(order.pk)
-    assert foliot.drain() == []
-    foliot.advance(hours=1)
-    assert len(foliot.drain()) == 1
+    assert watchbill.drain() == []
+    watchbill.advance(hours=1)
+    assert len(watchbill.drain()) == 1
 
 
 @pytest.mark.django_db
-def test_in_a_transaction_that_is_rolled_back(foliot: Foliot) -> None:
+def test_in_a_transaction_that_is_rolled_back(watchbill: Watchbill) -> None:
     """Nothing is committed, but what the test has enqueued is seen."""
     assert connection.in_atomic_block
     ship.enqueue(7)
-    foliot.assert_enqueued(ship, order=7)
-    foliot.assert_not_enqueued(ship, order=8)
-    assert [job.type for job in foliot.jobs()] == ["shop.tasks.ship"]
+    watchbill.assert_enqueued(ship, order=7)
+    watchbill.assert_not_enqueued(ship, order=8)
+    assert [job.type for job in watchbill.jobs()] == ["shop.tasks.ship"]
     with pytest.raises(NotCommitted, match=r"(?s)ship\(order=7\).*django_db\(transaction=True\)"):
-        foliot.drain()
+        watchbill.drain()
 
 
 class InATestCase(TestCase):
-    foliot: Foliot
+    watchbill: Watchbill
 
     @pytest.fixture(autouse=True)
-    def _queue(self, foliot: Foliot) -> None:
-        self.foliot = foliot
+    def _queue(self, watchbill: Watchbill) -> None:
+        self.watchbill = watchbill
 
     def test_in_a_test_case(self) -> None:
         ship.enqueue(7)
-        self.foliot.assert_enqueued(ship, order=7)
+        self.watchbill.assert_enqueued(ship, order=7)
 
 
 class InATransactionTestCase(TransactionTestCase):
-    foliot: Foliot
+    watchbill: Watchbill
 
     @pytest.fixture(autouse=True)
-    def _queue(self, foliot: Foliot) -> None:
-        self.foliot = foliot
+    def _queue(self, watchbill: Watchbill) -> None:
+        self.watchbill = watchbill
 
     def test_run(self) -> None:
         order = Order.objects.create(item="tea")
-        with self.foliot.inline():
+        with self.watchbill.inline():
             ship.enqueue(order.pk)
         order.refresh_from_db()
         self.assertEqual(order.state, "shipped")
 
     def test_run_many(self) -> None:
         orders = [Order.objects.create(item=item) for item in ("tea", "milk")]
-        with self.foliot.inline():
+        with self.watchbill.inline():
             app.enqueue_many([ship.bind(order.pk) for order in orders])
         self.assertEqual(Order.objects.filter(state="shipped").count(), 2)
 
 
-def test_without_a_database_django_says_so(foliot: Foliot) -> None:
+def test_without_a_database_django_says_so(watchbill: Watchbill) -> None:
     with pytest.raises(RuntimeError, match="Database access not allowed"):
         ship.enqueue(7)
     assert app.in_transaction is None

@@ -1,12 +1,12 @@
-"""Found by Foliot because it is called tasks.py."""
+"""Found by Watchbill because it is called tasks.py."""
 
 import os
 
 import django
 from django.db import connection, transaction
 
-from foliot import Retry, current_job
-from foliot.integrations.django import app
+from watchbill import Retry, current_job
+from watchbill.integrations.django import app
 from shop.models import Order
 
 backends_seen: list[int] = []

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.tasks import TaskContext, task
 
-from foliot import Permanent, Skip, current_job
+from watchbill import Permanent, Skip, current_job
 from shop.models import Order
 
 calls: list[Any] = []

@@ -9,8 +9,8 @@ from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase, override_settings
 from django.utils import timezone
 
-from foliot import Retry
-from foliot.integrations.django import app
+from watchbill import Retry
+from watchbill.integrations.django import app
 
 if django.VERSION < (6, 0):
     raise unittest.SkipTest("django.tasks came with Django 6")
@@ -29,8 +29,8 @@ READY, RUNNING, FAILED, SUCCESSFUL = TaskResultStatus.values
 def run_all() -> None:
     """By a real node, until nothing is left; no attempt waits for another."""
     with app.node() as node:
-        while connected("SELECT count(*) FROM foliot.jobs")[0][0]:
-            connected("UPDATE foliot.jobs SET run_at = now() WHERE fence = 0 AND run_at > now()")
+        while connected("SELECT count(*) FROM watchbill.jobs")[0][0]:
+            connected("UPDATE watchbill.jobs SET run_at = now() WHERE fence = 0 AND run_at > now()")
     assert node is not None
 
 
@@ -74,7 +74,7 @@ class Enqueue(TestCase):
         result = count_orders.using(priority=-100, run_after=later).enqueue("tea")
         found = count_orders.get_result(result.id)
         assert (found.task.priority, found.task.queue_name, found.task.run_after) == (-100, "mail", later)
-        assert connected("SELECT priority, queue, run_at FROM foliot.jobs") == [(-100, "mail", later)]
+        assert connected("SELECT priority, queue, run_at FROM watchbill.jobs") == [(-100, "mail", later)]
 
     def test_what_django_refuses(self) -> None:
         for wrong in (
@@ -92,21 +92,21 @@ class Enqueue(TestCase):
             add.enqueue(a=timezone.now())
         with self.assertRaises(InvalidTask):
             task(lambda: None)
-        assert connected("SELECT count(*) FROM foliot.jobs") == [(0,)]
+        assert connected("SELECT count(*) FROM watchbill.jobs") == [(0,)]
 
-    def test_options_of_foliot(self) -> None:
+    def test_options_of_watchbill(self) -> None:
         chosen = add.using(retry=Retry(max_attempts=3), timeout=9, tenant="blue", idempotency_key="k")
         first, second = chosen.enqueue(1), chosen.enqueue(1)
         assert first.id == second.id
-        row = "SELECT max_attempts, timeout, tenant FROM foliot.jobs"
+        row = "SELECT max_attempts, timeout, tenant FROM watchbill.jobs"
         assert connected(row) == [(3, 9.0, "blue")]
 
     def test_options_of_the_backend(self) -> None:
         once.enqueue()
-        assert connected("SELECT max_attempts, timeout FROM foliot.jobs") == [(1, 5.0)]
+        assert connected("SELECT max_attempts, timeout FROM watchbill.jobs") == [(1, 5.0)]
 
     def test_a_setting_that_is_none(self) -> None:
-        wrong = {"BACKEND": "foliot.integrations.django.backend.FoliotBackend", "OPTIONS": {"retires": 3}}
+        wrong = {"BACKEND": "watchbill.integrations.django.backend.WatchbillBackend", "OPTIONS": {"retires": 3}}
         with (
             override_settings(TASKS={"default": wrong}),
             self.assertRaisesRegex(Exception, "retires; it may have retry"),

@@ -6,10 +6,10 @@ from django.db import connection
 from django.test import SimpleTestCase, override_settings
 from psycopg.conninfo import conninfo_to_dict
 
-from foliot.errors import SettingsError
-from foliot.integrations.django import app, configuration
-from foliot.integrations.django.discovery import discover
-from foliot.settings import Settings
+from watchbill.errors import SettingsError
+from watchbill.integrations.django import app, configuration
+from watchbill.integrations.django.discovery import discover
+from watchbill.settings import Settings
 
 
 class Address(SimpleTestCase):
@@ -55,24 +55,24 @@ class Address(SimpleTestCase):
 
 class Setting(SimpleTestCase):
     def test_an_address_of_its_own_is_none_of_djangos(self) -> None:
-        with override_settings(FOLIOT={"DATABASE_URL": "postgresql://nowhere.example/jobs"}):
+        with override_settings(WATCHBILL={"DATABASE_URL": "postgresql://nowhere.example/jobs"}):
             assert (configuration.alias(), app.connection, app.in_transaction) == (None, None, None)
             assert app.settings.database_url == "postgresql://nowhere.example/jobs"
-            assert app.settings.origins["database_url"] == "FOLIOT['DATABASE_URL']"
+            assert app.settings.origins["database_url"] == "WATCHBILL['DATABASE_URL']"
         assert app.settings.origins["database_url"] == "DATABASES['default']"
 
     def test_none_of_djangos_databases(self) -> None:
-        with override_settings(FOLIOT={"DATABASE": None}):
+        with override_settings(WATCHBILL={"DATABASE": None}):
             assert (configuration.alias(), app.connection) == (None, None)
             assert "database_url" not in configuration.given()
 
     def test_what_is_no_dict(self) -> None:
-        with override_settings(FOLIOT=["CONCURRENCY"]), self.assertRaisesRegex(SettingsError, "must be a dict"):
+        with override_settings(WATCHBILL=["CONCURRENCY"]), self.assertRaisesRegex(SettingsError, "must be a dict"):
             configuration.given()
 
     def test_only_the_apps_that_are_named_are_looked_at(self) -> None:
-        with patch("foliot.integrations.django.discovery.import_module") as imported:
+        with patch("watchbill.integrations.django.discovery.import_module") as imported:
             discover()
-            with override_settings(FOLIOT={"DISCOVER": ["elsewhere"]}):
+            with override_settings(WATCHBILL={"DISCOVER": ["elsewhere"]}):
                 discover()
         assert [call.args for call in imported.call_args_list] == [("shop.tasks",), ("project.urls",)]

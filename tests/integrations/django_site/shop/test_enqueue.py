@@ -6,22 +6,22 @@ from django.core.checks import run_checks
 from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase, override_settings
 
-from foliot.integrations.django import app
-from foliot.store.refusals import NotInstalled
+from watchbill.integrations.django import app
+from watchbill.store.refusals import NotInstalled
 from shop.models import Order
 from shop.tasks import chain, ship, ship_async
 
 
 def jobs(own: Any = connection) -> list[str]:
     with own.cursor() as cursor:
-        cursor.execute("SELECT type FROM foliot.jobs ORDER BY seq")
+        cursor.execute("SELECT type FROM watchbill.jobs ORDER BY seq")
         return [row[0] for row in cursor.fetchall()]
 
 
 def committed() -> list[str]:
     """As another connection sees them."""
     with app.client.connection() as other:
-        return [row[0] for row in other.execute("SELECT type FROM foliot.jobs ORDER BY seq").fetchall()]
+        return [row[0] for row in other.execute("SELECT type FROM watchbill.jobs ORDER BY seq").fetchall()]
 
 
 class InATestCase(TestCase):
@@ -73,17 +73,17 @@ class InATestCase(TestCase):
     def test_a_broken_setting_is_found_by_check(self) -> None:
         for setting, words in (
             ({"DATABASE": "nowhere"}, "which DATABASES does not have"),
-            ({"CONCURENCY": 3}, "Unknown setting concurency in FOLIOT['CONCURENCY']"),
+            ({"CONCURENCY": 3}, "Unknown setting concurency in WATCHBILL['CONCURENCY']"),
             ({"concurrency": 3}, "has 'concurrency'"),
-            ({"LEASE": "soon"}, "in FOLIOT['LEASE']"),
+            ({"LEASE": "soon"}, "in WATCHBILL['LEASE']"),
         ):
-            with override_settings(FOLIOT=setting):
-                [found] = [each for each in run_checks() if each.id == "foliot.E001"]
+            with override_settings(WATCHBILL=setting):
+                [found] = [each for each in run_checks() if each.id == "watchbill.E001"]
                 self.assertIn(words, found.msg)
-        self.assertEqual([each for each in run_checks() if each.id.startswith("foliot")], [])
+        self.assertEqual([each for each in run_checks() if each.id.startswith("watchbill")], [])
 
     def test_a_database_without_the_schema_says_what_to_run(self) -> None:
-        elsewhere = override_settings(FOLIOT={"SCHEMA": "elsewhere"})
+        elsewhere = override_settings(WATCHBILL={"SCHEMA": "elsewhere"})
         with elsewhere, self.assertRaisesRegex(NotInstalled, "manage.py migrate"), transaction.atomic():
             ship.enqueue(1)
 

@@ -7,7 +7,7 @@ from unittest.mock import patch
 from django.db import connection
 from django.test import TransactionTestCase
 
-from foliot.integrations.django import app
+from watchbill.integrations.django import app
 from shop import tasks
 from shop.models import Order
 
@@ -17,7 +17,7 @@ def sessions() -> int:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            " AND application_name NOT LIKE 'foliot%'"
+            " AND application_name NOT LIKE 'watchbill%'"
         )
         return int(cursor.fetchone()[0])
 

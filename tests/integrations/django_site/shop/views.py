@@ -1,6 +1,6 @@
 """A task beside the view that enqueues it: a worker finds it too."""
 
-from foliot.integrations.django import app
+from watchbill.integrations.django import app
 
 
 @app.task(queue="views")

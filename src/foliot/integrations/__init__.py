@@ -1,1 +1,0 @@
-"""Foliot inside other people's frameworks. Each module imports its framework; only its users import the module."""

@@ -1,1 +1,0 @@
-"""No models: the tables are Foliot's own. Django sends post_migrate only to apps that have this module."""

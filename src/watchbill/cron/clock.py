@@ -1,0 +1,43 @@
+"""The times of a day that a pattern names, as seconds since midnight."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+from watchbill.cron.bits import bits
+from watchbill.cron.calendar import DAY
+from watchbill.cron.pattern import Fields
+
+
+class TimesOfDay:
+    """Two sorted lists: the minutes of the day and the seconds within each, at most 1,500 numbers together."""
+
+    def __init__(self, fields: Fields) -> None:
+        self._minutes = [hour * 3600 + minute * 60 for hour in bits(fields.hours) for minute in bits(fields.minutes)]
+        self._seconds = bits(fields.seconds)
+        self._first_second = self._seconds[0]
+        self._last_second = self._seconds[-1]
+        self.window = self._make_window()
+
+    def after(self, second: int) -> int:
+        """The next time; there is one, as the argument is earlier than the last."""
+        index = bisect_right(self._minutes, second)
+        if index:
+            minute = self._minutes[index - 1]
+            if second - minute < self._last_second:
+                return minute + self._seconds[bisect_right(self._seconds, second - minute)]
+        return self._minutes[index] + self._first_second
+
+    def before(self, second: int) -> int:
+        """The time before; there is one, as the argument is later than the first."""
+        index = bisect_left(self._minutes, second) - 1
+        minute = self._minutes[index]
+        if second - minute > self._first_second:
+            return minute + self._seconds[bisect_left(self._seconds, second - minute) - 1]
+        return self._minutes[index - 1] + self._last_second
+
+    def _make_window(self) -> tuple[int, list[int]]:
+        """A stretch of time short enough to be kept as one list: a day of minutes or a minute of seconds."""
+        if len(self._seconds) > 1:
+            return 60, self._seconds
+        return DAY, [minute + self._first_second for minute in self._minutes]

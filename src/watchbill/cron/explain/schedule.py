@@ -1,0 +1,111 @@
+"""A whole schedule in English: its parts, what a modifier makes of them, the zone, the clock-change policy."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from watchbill.cron.explain.days import days, weeks, years
+from watchbill.cron.explain.english import count_of, every
+from watchbill.cron.explain.times import times
+from watchbill.cron.pattern import AtStart, Every, Fields, Modifier, Part, Pattern, Unit
+from watchbill.cron.zones import load_zone
+
+_UNITS: dict[Unit, str] = {
+    "Y": "year",
+    "Q": "quarter",
+    "M": "month",
+    "W": "week",
+    "D": "day",
+    "H": "hour",
+    "m": "minute",
+    "S": "second",
+}
+_POLICIES = {
+    "skip": "skipped times are left out and repeated ones run once",
+    "once": "skipped times run at the change and repeated ones run once",
+    "both": "skipped times run at the change and repeated ones run twice",
+}
+_CONTINENTS = {
+    "Africa",
+    "America",
+    "Antarctica",
+    "Arctic",
+    "Asia",
+    "Atlantic",
+    "Australia",
+    "Europe",
+    "Indian",
+    "Pacific",
+}
+
+
+def explain(pattern: Pattern, zone: str, policy: str, anchor: datetime) -> str:
+    text = "; also ".join(_part(part, zone, anchor) for part in pattern.parts)
+    changes_clocks = any(_is_affected(part, zone) for part in pattern.parts)
+    return f"{text}; when clocks change, {_POLICIES[policy]}" if policy in _POLICIES and changes_clocks else text
+
+
+def _is_affected(part: Part, zone: str) -> bool:
+    return isinstance(part.body, Fields) and not load_zone(part.zone or zone).is_fixed
+
+
+def _part(part: Part, zone: str, anchor: datetime) -> str:
+    if isinstance(part.body, AtStart):
+        return "once when the cluster starts"
+    if part.body is None:
+        assert part.modifier is not None
+        return _bare(part.modifier) + _zone(part.zone, zone)
+    if isinstance(part.body, Every) and part.weeks is None and part.modifier is None:
+        return _grid(part.body, anchor)
+    body = _fields(part.body) if isinstance(part.body, Fields) else _grid(part.body, anchor)
+    moved = f", moved {_moves(part.modifier)}" if part.modifier else ""
+    return _sentence(body, weeks(part.weeks)) + moved + _zone(part.zone, zone)
+
+
+def _fields(fields: Fields) -> str:
+    return _sentence(times(fields) + days(fields), years(fields.years))
+
+
+def _sentence(*clauses: str) -> str:
+    return " ".join(clause for clause in clauses if clause)
+
+
+def _grid(grid: Every, anchor: datetime) -> str:
+    start = anchor.astimezone(UTC).replace(microsecond=0, tzinfo=None)
+    return f"{every(grid.seconds)}, counted from {start} UTC"
+
+
+def _bare(modifier: Modifier) -> str:
+    (unit, count), *rest = modifier.steps
+    if not rest and (count == 0 or (count == 1 and not modifier.to_end)):  # the next start is one more than the last
+        return f"at the {_edge(modifier)} of every {_UNITS[unit]}"
+    return f"from run to run, {_moves(modifier)}"
+
+
+def _moves(modifier: Modifier) -> str:
+    """`to the end of the month, then to the end of the day 3 days later`."""
+    return ", then ".join(f"to the {_edge(modifier)} of {_period(unit, count)}" for unit, count in modifier.steps)
+
+
+def _period(unit: Unit, count: int) -> str:
+    noun = _UNITS[unit]
+    if count == 0:
+        return f"the {noun}"
+    return f"the next {noun}" if count == 1 else f"the {noun} {count_of(count, noun)} later"
+
+
+def _edge(modifier: Modifier) -> str:
+    return "end" if modifier.to_end else "start"
+
+
+def _zone(named: str | None, own: str) -> str:
+    """Left out where nobody would expect another: UTC by default."""
+    name = named or own
+    if name == "UTC":
+        return ", UTC" if named else ""
+    if name[0] in "+-":
+        return f", at UTC{name}"
+    continent, *places = name.split("/")
+    if continent not in _CONTINENTS or not places:
+        return f", {name} time"
+    return f", {', '.join(place.replace('_', ' ') for place in reversed(places))} time"

@@ -1,0 +1,69 @@
+"""How often a schedule runs, in a word.
+
+Looks at a few hundred runs: the distance between neighbours that most of them have, else the mean distance, is put into
+a word.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+from watchbill.cron.calendar import DAY
+from watchbill.cron.instants import LATEST, Instants
+
+_START = 946_684_800  # 2000-01-01 00:00:00 UTC
+_RUNS = 401
+_MOST = 0.55  # more than half, or one of two that alternate would win
+_HOUR, _MINUTE = 3_600, 60
+_DAYS = {
+    "daily": range(1, 2),
+    "weekly": range(7, 8),
+    "monthly": range(26, 36),
+    "quarterly": range(84, 99),
+    "yearly": range(350, 381),
+}
+
+
+def frequency(instants: Instants) -> str:
+    runs: list[int] = []
+    at = instants.next(_START)
+    while at is not None and at <= LATEST and len(runs) < _RUNS:
+        runs.append(at)
+        at = instants.next(at)
+    if len(runs) < 2:
+        return "rare"
+    words = Counter(_word(later - earlier) for earlier, later in pairwise(runs))
+    word, count = words.most_common(1)[0]
+    return word if count > _MOST * (len(runs) - 1) else _nearest_word(_rounded(runs[-1] - runs[0], len(runs) - 1))
+
+
+def _word(seconds: int) -> str:
+    """In the largest unit that it is a multiple of."""
+    for size in (DAY, _HOUR, _MINUTE):
+        if seconds % size == 0:
+            return _counted(seconds // size, size)
+    return _nearest_word(seconds)
+
+
+def _nearest_word(seconds: int) -> str:
+    """In the largest unit that it is longer than."""
+    for size in (DAY, _HOUR, _MINUTE):
+        if seconds >= size:
+            return _counted(_rounded(seconds, size), size)
+    return "every-second" if seconds < 8 else "every-minute"  # 8 is nearer to 60, as a ratio
+
+
+def _counted(count: int, size: int) -> str:
+    if size == _MINUTE:
+        return "every-minute" if count == 1 else f"every-{count}-minutes"
+    if size == _HOUR:
+        return "hourly" if count == 1 else f"every-{count}-hours"
+    if count > 380:
+        return "rare"
+    named = [word for word, days in _DAYS.items() if count in days]
+    return named[0] if named else f"every-{count}-days"
+
+
+def _rounded(number: int, size: int) -> int:
+    return (number + size // 2) // size

@@ -1,0 +1,216 @@
+"""From wall times to instants: what a clock change does to a schedule. Instants are whole seconds since 1970-01-01 UTC.
+
+Two readings of a set of wall times are enough for every policy. *Wall clock*: a time fires at the first instant when
+the clock shows it or a later one; so a skipped time fires at the change and a repeated one in its first pass.
+*Elapsed*: every instant at which the clock shows a time of the set fires; skipped times are lost and repeated ones
+fire in both passes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Protocol
+
+from watchbill.cron.calendar import DAY
+from watchbill.cron.walls import Walls
+from watchbill.cron.zones import Segment, Zone
+
+EARLIEST = -62_135_596_800  # 0001-01-01 00:00:00 UTC
+LATEST = 253_402_300_799  # 9999-12-31 23:59:59 UTC
+
+FURTHEST_BACK = 2 * DAY  # no clock was ever put back by more: offsets lie between -16 and +16 hours
+
+_Window = tuple[int, int, int, list[int]]  # first and end of the instants it answers for, its origin, its runs
+
+
+class Instants(Protocol):
+    """A set of instants, told by its neighbours on either side of any instant."""
+
+    def next(self, instant: int) -> int | None:
+        """The least one that is later."""
+
+    def prev(self, instant: int) -> int | None:
+        """The greatest one that is earlier."""
+
+
+class OnClock(ABC):
+    """What the two readings share. Most questions lie close to the last answer: a window around it needs no search."""
+
+    def __init__(self, walls: Walls, zone: Zone) -> None:
+        self._walls = walls
+        self._zone = zone
+        self._segment = zone.segment(0)
+        self._window: _Window = (0, 0, 0, [])
+        self._keeps_window = walls.runs_often
+
+    def next(self, instant: int) -> int | None:
+        first, end, origin, runs = self._window
+        if first <= instant < end:
+            return origin + runs[bisect_right(runs, instant - origin)]
+        return self._search(instant)
+
+    @abstractmethod
+    def _search(self, instant: int) -> int | None:
+        """The answer of `next`, worked out."""
+
+    @abstractmethod
+    def prev(self, instant: int) -> int | None: ...
+
+    def _keep_window(self, wall: int, segment: Segment) -> None:
+        """Keeps what is around an answer, if the clock is left alone there."""
+        start, end, offset, high = segment
+        length, runs = self._walls.times.window
+        origin = wall - wall % length
+        if len(runs) > 1 and origin >= high and start <= origin - offset <= end - length:
+            self._window = (origin - offset, origin - offset + runs[-1], origin - offset, runs)
+
+
+class WallClock(OnClock):
+    """Every wall time once: at the first instant when the clock shows it or a later one."""
+
+    def _search(self, instant: int) -> int | None:
+        segment = self._segment
+        start, end, offset, high = segment
+        if not start <= instant < end:
+            segment = self._segment = self._zone.segment(instant)
+            start, end, offset, high = segment
+        wall = instant + offset
+        found = self._walls.after(wall if wall >= high else high - 1)
+        if found is None:
+            return None
+        if found - offset >= end:
+            return self._zone.first_instant(found)
+        if self._keeps_window:
+            self._keep_window(found, segment)
+        return found - offset
+
+    def prev(self, instant: int) -> int | None:
+        found = self._walls.before(self._zone.shown_before(instant) + 1)
+        return None if found is None else self._zone.first_instant(found)
+
+
+class Elapsed(OnClock):
+    """Every instant at which the clock shows a time of the set."""
+
+    def _search(self, instant: int) -> int | None:
+        segment = self._segment
+        if not segment.start <= instant < segment.end:
+            segment = self._segment = self._zone.segment(instant)
+        while instant < LATEST:
+            _, end, offset, _ = segment
+            wall = self._walls.after(instant + offset)
+            if wall is not None and wall - offset < end:
+                if self._keeps_window:
+                    self._keep_window(wall, segment)
+                return wall - offset
+            if end - instant <= FURTHEST_BACK:
+                resume = end
+            elif wall is None:
+                return None
+            else:
+                resume = self._zone.first_instant(wall)
+            segment = self._zone.segment(resume)
+            instant = resume - 1
+        return None
+
+    def prev(self, instant: int) -> int | None:
+        while instant > EARLIEST - DAY:
+            start, _, offset, _ = self._zone.segment(instant - 1)
+            wall = self._walls.before(instant + offset)
+            if wall is not None and wall - offset >= start:
+                return wall - offset
+            if instant - start <= FURTHEST_BACK:
+                instant = start
+            elif wall is None:
+                return None
+            else:
+                instant = min(start, self._zone.first_instant(wall) + FURTHEST_BACK)
+        return None
+
+
+class WithoutGaps:
+    """The wall clock's instants, but for those that stand for skipped times alone."""
+
+    def __init__(self, walls: Walls, zone: Zone) -> None:
+        self._instants = WallClock(walls, zone)
+        self._walls = walls
+        self._zone = zone
+
+    def next(self, instant: int) -> int | None:
+        found = self._instants.next(instant)
+        while found is not None and self._zone.wall(found) not in self._walls:
+            found = self._instants.next(found) if found < LATEST else None
+        return found
+
+    def prev(self, instant: int) -> int | None:
+        found = self._instants.prev(instant)
+        while found is not None and self._zone.wall(found) not in self._walls:
+            found = self._instants.prev(found)
+        return found
+
+
+class Union:
+    """All instants of several sets."""
+
+    def __init__(self, sets: Sequence[Instants]) -> None:
+        self._sets = sets
+
+    def next(self, instant: int) -> int | None:
+        found = [at for each in self._sets if (at := each.next(instant)) is not None]
+        return min(found, default=None)
+
+    def prev(self, instant: int) -> int | None:
+        found = [at for each in self._sets if (at := each.prev(instant)) is not None]
+        return max(found, default=None)
+
+
+class Nothing:
+    """No instant: `@reboot` waits for an event, not for a time."""
+
+    def next(self, instant: int) -> int | None:
+        return None
+
+    def prev(self, instant: int) -> int | None:
+        return None
+
+
+class Grid:
+    """`@every`: the instants at a whole number of periods from an anchor, before it as well as after."""
+
+    def __init__(self, period: int, anchor: int) -> None:
+        self._period = period
+        self._anchor = anchor
+
+    def next(self, instant: int) -> int | None:
+        return instant + self._period - (instant - self._anchor) % self._period
+
+    def prev(self, instant: int) -> int | None:
+        return instant - 1 - (instant - 1 - self._anchor) % self._period
+
+
+class Intersection:
+    """The instants that two sets share, found by leaping from one to the other."""
+
+    def __init__(self, one: Instants, other: Instants) -> None:
+        self._one = one
+        self._other = other
+
+    def next(self, instant: int) -> int | None:
+        at = self._one.next(instant)
+        while at is not None and at <= LATEST:
+            shared = self._other.next(at - 1)
+            if shared is None or shared == at:
+                return shared
+            at = self._one.next(shared - 1)
+        return None
+
+    def prev(self, instant: int) -> int | None:
+        at = self._one.prev(instant)
+        while at is not None and at >= EARLIEST:
+            shared = self._other.prev(at + 1)
+            if shared is None or shared == at:
+                return shared
+            at = self._one.prev(shared + 1)
+        return None

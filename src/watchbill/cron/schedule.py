@@ -1,0 +1,200 @@
+"""`Cron`: a schedule that tells its instants, as datetimes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple, NoReturn
+
+from watchbill.cron.calendar import DAY
+from watchbill.cron.compiler import Compiled, Policy, check_schedule, compile_schedule
+from watchbill.cron.errors import InvalidInstant
+from watchbill.cron.instants import EARLIEST, LATEST
+from watchbill.cron.pattern import AtStart, Pattern
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_stamp = datetime.fromtimestamp
+
+
+class Window(NamedTuple):
+    """What an `E` or `S` modifier spans: a trigger, and the end (or start) of the period that is counted from it."""
+
+    trigger: datetime
+    end: datetime
+
+    @property
+    def duration(self) -> timedelta:
+        return self.end.astimezone(UTC) - self.trigger.astimezone(UTC)
+
+
+class Cron:
+    """A schedule: a pattern, the zone in which it is read, and what clock changes do to it. Immutable and hashable.
+
+    Takes aware datetimes of any zone and gives them in its own. Building the same one again costs next to nothing.
+    """
+
+    __slots__ = ("_compiled", "anchor", "dst", "pattern", "tz")
+
+    pattern: str
+    tz: str
+    dst: Policy
+    anchor: datetime  # `@every` counts from here, to the second
+    _compiled: Compiled
+
+    def __init__(self, pattern: str, tz: str = "UTC", dst: Policy = "default", anchor: datetime = EPOCH) -> None:
+        if not all(isinstance(text, str) for text in (pattern, tz)):
+            raise TypeError(f"pattern and tz are strings, not {pattern!r} and {tz!r}")
+        check_schedule(pattern, tz, dst)
+        _seconds(anchor)
+        for name, value in (("pattern", pattern), ("tz", tz), ("dst", dst), ("anchor", anchor)):
+            object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Compiled:
+        """Compiles at first use: Python asks here for what is not set, and never again once it is."""
+        if name != "_compiled":
+            raise AttributeError(f"a Cron has no {name}")
+        compiled = compile_schedule(self.pattern, self.tz, self.dst, _seconds(self.anchor))
+        object.__setattr__(self, "_compiled", compiled)
+        return compiled
+
+    def next(self, after: datetime) -> datetime | None:
+        """The first instant later than this one."""
+        try:  # `_seconds` written out: this is the call that schedulers live on
+            elapsed = after - EPOCH
+        except TypeError:
+            raise _naive(after) from None
+        second = elapsed.days * DAY + elapsed.seconds
+        find_next, info, first, last = self._compiled.for_next
+        at = find_next(second) if second >= first else find_next(max(_seconds(after), first - 1))
+        if at is None or at > last:
+            _seconds(after)  # complains if that is why
+            return None
+        return _stamp(at, info)
+
+    def prev(self, before: datetime) -> datetime | None:
+        """The last instant earlier than this one."""
+        compiled = self._compiled
+        at = compiled.instants.prev(min(_seconds_up(before), compiled.last + 1))
+        return None if at is None or at < compiled.first else compiled.zone.stamp(at)
+
+    def matches(self, at: datetime) -> bool:
+        """Whether this very instant is one of the schedule's."""
+        second = _seconds(at)
+        compiled = self._compiled
+        return (
+            at.microsecond == 0
+            and compiled.first <= second <= compiled.last
+            and compiled.instants.prev(second + 1) == second
+        )
+
+    def upcoming(self, count: int, after: datetime) -> list[datetime]:
+        """The next so many instants; fewer when there are no more."""
+        found: list[datetime] = []
+        at = self.next(after)
+        while at is not None and len(found) < count:
+            found.append(at)
+            at = self.next(at)
+        return found
+
+    def between(self, start: datetime, end: datetime) -> Iterator[datetime]:
+        """The instants from `start` on, up to and not including `end`, one by one."""
+        first, last = _seconds_up(start), _seconds_up(end)
+        return self._between(first, last)
+
+    def window(self, after: datetime) -> Window | None:
+        """The trigger behind `next` and `next` itself: equal, but where there is a modifier."""
+        compiled = self._compiled
+        second = _seconds(after)
+        span = compiled.span(max(second, compiled.first - 1))
+        if span is None or span.result > compiled.last:
+            return None
+        zone = compiled.zone
+        if span.trigger <= second:  # a modifier alone is counted from the argument
+            return Window(after.astimezone(zone.info), zone.stamp(span.result))
+        return Window(zone.stamp(min(span.trigger, compiled.last)), zone.stamp(span.result))
+
+    def time_until_next(self, now: datetime) -> timedelta | None:
+        at = self.next(now)
+        return None if at is None else at.astimezone(UTC) - now.astimezone(UTC)
+
+    @property
+    def at_start(self) -> bool:
+        """Whether it (also) fires once per cluster start: `@reboot`."""
+        return any(isinstance(part.body, AtStart) for part in self._parsed.parts)
+
+    def explain(self) -> str:
+        """The schedule in English, short enough for a tooltip."""
+        from watchbill.cron.explain import explain
+
+        return explain(self._parsed, self.tz, self.dst, self.anchor)
+
+    def frequency(self) -> str:
+        """How often it runs, in a word: `daily`, `every-5-minutes`, `rare`."""
+        from watchbill.cron.frequency import frequency
+
+        return frequency(self._compiled.instants)
+
+    @property
+    def _parsed(self) -> Pattern:
+        return check_schedule(self.pattern, self.tz, self.dst)
+
+    def _between(self, first: int, end: int) -> Iterator[datetime]:
+        compiled = self._compiled
+        at = compiled.instants.next(max(first, compiled.first) - 1)
+        while at is not None and at < end and at <= compiled.last:
+            yield compiled.zone.stamp(at)
+            at = compiled.instants.next(at)
+
+    def _identity(self) -> tuple[str, str, Policy, datetime]:
+        return self.pattern, self.tz, self.dst, self.anchor
+
+    def __eq__(self, other: object) -> bool:
+        return self._identity() == other._identity() if isinstance(other, Cron) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def __repr__(self) -> str:
+        given = [repr(self.pattern)]
+        given += [f"{name}={value!r}" for name, value, default in self._options() if value != default]
+        return f"Cron({', '.join(given)})"
+
+    def _options(self) -> tuple[tuple[str, object, object], ...]:
+        return ("tz", self.tz, "UTC"), ("dst", self.dst, "default"), ("anchor", self.anchor, EPOCH)
+
+    def __str__(self) -> str:
+        return self.pattern
+
+    def __reduce__(self) -> tuple[type[Cron], tuple[str, str, Policy, datetime]]:
+        return Cron, self._identity()
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a Cron does not change; build another with the {name} that you want")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a Cron does not change; its {name} stays")
+
+
+def _seconds(moment: datetime) -> int:
+    """The instant in whole seconds since 1970, rounded down."""
+    try:
+        elapsed = moment - EPOCH
+    except TypeError:
+        raise _naive(moment) from None
+    seconds = elapsed.days * DAY + elapsed.seconds
+    if not EARLIEST <= seconds <= LATEST:
+        raise InvalidInstant(f"{moment.isoformat()} lies outside the years 1 to 9999 in UTC")
+    return seconds
+
+
+def _seconds_up(moment: datetime) -> int:
+    """The same, rounded up."""
+    return _seconds(moment) + (moment.microsecond > 0)
+
+
+def _naive(moment: object) -> Exception:
+    if not isinstance(moment, datetime):
+        return TypeError(f"a datetime is needed, not {moment!r}")
+    hint = "Say in which zone it is meant: datetime.now(UTC), or moment.replace(tzinfo=ZoneInfo('Europe/Paris'))."
+    return InvalidInstant(f"{moment!r} is naive: without a zone it is no instant.", hint=hint)

@@ -1,0 +1,44 @@
+"""Pieces of a pattern that remember where they stood, so that every complaint can point at its cause."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from watchbill.cron.errors import InvalidPattern
+
+Group = int | str  # of a regular expression
+
+
+class Token(NamedTuple):
+    text: str
+    position: int
+    pattern: str
+
+    def split(self, separator: str) -> list[Token]:
+        if separator not in self.text:
+            return [self]
+        pieces, position = [], self.position
+        for text in self.text.split(separator):
+            pieces.append(Token(text, position, self.pattern))
+            position += len(text) + len(separator)
+        return pieces
+
+    def words(self) -> list[Token]:
+        words, position = [], self.position
+        for text in self.text.replace("\t", " ").split(" "):
+            if text:
+                words.append(Token(text, position, self.pattern))
+            position += len(text) + 1
+        return words
+
+    def after(self, prefix: str) -> Token:
+        """What follows a prefix that is known to be there."""
+        return Token(self.text[len(prefix) :], self.position + len(prefix), self.pattern)
+
+    def part(self, match: re.Match[str], group: Group) -> Token:
+        """The part of this token that a group of a match on its text caught."""
+        return Token(match[group], self.position + match.start(group), self.pattern)
+
+    def error(self, field: str, reason: str, suggestion: str | None = None) -> InvalidPattern:
+        return InvalidPattern(reason, self.pattern, self.position, len(self.text), field, suggestion)

@@ -1,0 +1,134 @@
+"""The wall times that a pattern's fields name, searched with bit masks. Knows the calendar, and no zone.
+
+A wall time is a count of seconds from 1970-01-01 00:00 on the clock on the wall. The days of a year are one mask of
+366 bits, made once for each kind of year and kept; the next day is its lowest set bit.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+
+from watchbill.cron.bits import bits, highest, lowest
+from watchbill.cron.calendar import CYCLE_YEARS, DAY, KIND_NUMBERS, YEAR_KINDS, YearKind, weeks_mask, year_of, year_start
+from watchbill.cron.clock import TimesOfDay
+from watchbill.cron.days import kind_of_month, month_masks
+from watchbill.cron.fields import YEAR
+from watchbill.cron.pattern import Fields
+
+_Year = tuple[int, int, int, int]  # number, first day, the day after its last, the set's days (bit 0 = 1 January)
+
+
+class Walls:
+    """A set of wall times; `after` and `before` give its neighbours on either side of any wall time."""
+
+    def __init__(self, fields: Fields, weeks: int | None) -> None:
+        self._fields = fields
+        self._weeks = weeks
+        self._year_masks: list[int | None] = [None] * len(YEAR_KINDS)
+        self._year: _Year = (0, 0, 0, 0)  # the one that was last looked at; none yet
+        self._first_time = lowest(fields.hours) * 3600 + lowest(fields.minutes) * 60 + lowest(fields.seconds)
+        self._last_time = highest(fields.hours) * 3600 + highest(fields.minutes) * 60 + highest(fields.seconds)
+
+    @property
+    def runs_often(self) -> bool:
+        """Whether there is more than one time a day."""
+        return self._first_time < self._last_time
+
+    @cached_property
+    def times(self) -> TimesOfDay:
+        return TimesOfDay(self._fields)
+
+    @cached_property
+    def _month_masks(self) -> tuple[int, ...]:
+        return month_masks(self._fields.days)
+
+    @cached_property
+    def _numbers(self) -> list[int] | None:
+        years = self._fields.years
+        return None if years is None else [YEAR.low + bit for bit in bits(years)]
+
+    def after(self, wall: int) -> int | None:
+        """The least wall time of the set that is later."""
+        day, second = divmod(wall, DAY)
+        number, first, end, days = self._year
+        if not first <= day < end:
+            number, first, end, days = self._year = self._load(year_of(day))
+        days >>= day - first
+        if days & 1 and second < self._last_time:
+            return wall - second + self.times.after(second)
+        days >>= 1
+        if not days:
+            following = self._year_from(number + 1)
+            if following is None:
+                return None
+            self._year = following
+            day, days = following[1] - 1, following[3]
+        return (day + (days & -days).bit_length()) * DAY + self._first_time
+
+    def before(self, wall: int) -> int | None:
+        """The greatest wall time of the set that is earlier."""
+        day, second = divmod(wall, DAY)
+        number, first, end, days = self._year
+        if not first <= day < end:
+            number, first, end, days = self._year = self._load(year_of(day))
+        today = 1 << (day - first)
+        if days & today and second > self._first_time:
+            return wall - second + self.times.before(second)
+        days &= today - 1
+        if not days:
+            preceding = self._year_up_to(number - 1)
+            if preceding is None:
+                return None
+            self._year = preceding
+            _, first, _, days = preceding
+        return (first + days.bit_length() - 1) * DAY + self._last_time
+
+    def __contains__(self, wall: int) -> bool:
+        return self.after(wall - 1) == wall
+
+    def _load(self, number: int) -> _Year:
+        first, end = year_start(number), year_start(number + 1)
+        years = self._fields.years
+        allowed = years is None or (number >= YEAR.low and years >> number - YEAR.low & 1)
+        return number, first, end, self._days_of(number) if allowed else 0
+
+    def _days_of(self, number: int) -> int:
+        kind = KIND_NUMBERS[number % CYCLE_YEARS]
+        days = self._year_masks[kind]
+        if days is None:
+            days = self._year_masks[kind] = self._make_days(YEAR_KINDS[kind])
+        return days
+
+    def _make_days(self, kind: YearKind) -> int:
+        days = 0
+        starts = kind.month_starts
+        for month in bits(self._fields.months):
+            start = starts[month - 1]
+            days |= self._month_masks[kind_of_month(starts[month] - start, (kind.first_weekday + start) % 7)] << start
+        return days if self._weeks is None else days & weeks_mask(self._weeks, kind)
+
+    def _year_from(self, number: int) -> _Year | None:
+        """The first year from this one on that has a day of the set."""
+        if self._numbers is None:  # what no year of a whole cycle has, none has
+            return self._first_with_days(range(number, number + CYCLE_YEARS))
+        return self._first_with_days(self._numbers[bisect_left(self._numbers, number) :])
+
+    def _year_up_to(self, number: int) -> _Year | None:
+        if self._numbers is None:
+            return self._first_with_days(range(number, number - CYCLE_YEARS, -1))
+        return self._first_with_days(self._numbers[: bisect_right(self._numbers, number)][::-1])
+
+    def _first_with_days(self, numbers: Sequence[int]) -> _Year | None:
+        for number in numbers:
+            days = self._days_of(number)
+            if days:
+                return number, year_start(number), year_start(number + 1), days
+        return None
+
+
+@lru_cache(maxsize=4096)
+def walls_of(fields: Fields, weeks: int | None) -> Walls:
+    """One set for all schedules that share fields: what it has worked out serves them all."""
+    return Walls(fields, weeks)

@@ -1,0 +1,90 @@
+"""The setting WATCHBILL, and where Django's DATABASES say that the database is.
+
+    WATCHBILL = {"DATABASE": "default", "SCHEMA": "watchbill", "CONCURRENCY": 20}
+
+Every setting of Watchbill can stand there in capitals, beside the few that only Django has a use for (`_OWN`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import psycopg
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+from django.db.utils import ConnectionDoesNotExist
+
+from watchbill.errors import SettingsError
+
+# Which of DATABASES; the App's name; which apps have tasks (None: all); whether `manage.py migrate` brings our schema.
+_OWN: dict[str, Any] = {"DATABASE": "default", "NAME": None, "DISCOVER": None, "MIGRATE": True}
+
+
+def option(name: str) -> Any:
+    return _configured().get(name, _OWN[name])
+
+
+def alias() -> str | None:
+    """Which of Django's databases holds the jobs; None: none of them, the jobs have an address of their own."""
+    named = option("DATABASE")
+    return None if named is None or "DATABASE_URL" in _configured() else str(named)
+
+
+def given() -> dict[str, Any]:
+    """Settings as code would give them to an App, and where each was found."""
+    found = {name.lower(): value for name, value in _configured().items() if name not in _OWN}
+    origins = {name: f"WATCHBILL[{name.upper()!r}]" for name in found}
+    if (database := alias()) is not None:
+        found["database_url"], origins["database_url"] = address(database), f"DATABASES[{database!r}]"
+    return {**found, "origins": origins}
+
+
+def _configured() -> Mapping[str, Any]:
+    from django.conf import settings
+
+    try:
+        found = getattr(settings, "WATCHBILL", {})
+    except ImproperlyConfigured as error:
+        raise SettingsError(
+            f"Django's settings cannot be read: {error}", hint="Use `python manage.py watchbill ...`."
+        ) from error
+    if not isinstance(found, Mapping):
+        raise SettingsError(f"WATCHBILL must be a dict, not {found!r}.", hint='Such as WATCHBILL = {"CONCURRENCY": 20}.')
+    if small := [name for name in found if not str(name).isupper()]:
+        raise SettingsError(f"WATCHBILL has {small[0]!r}.", hint=f"Its names are in capitals: {str(small[0]).upper()!r}.")
+    return found
+
+
+def address(database: str) -> str:
+    """Of one of DATABASES, with what its OPTIONS say to libpq, as it stands now: in a test that is the test's own."""
+    try:
+        connection = connections[database]
+    except ConnectionDoesNotExist as error:
+        raise SettingsError(
+            f"WATCHBILL['DATABASE'] is {database!r}, which DATABASES does not have.",
+            hint=f"It has {', '.join(connections)}.",
+        ) from error
+    if connection.vendor != "postgresql":
+        raise SettingsError(
+            f"DATABASES[{database!r}] is {connection.vendor}, and jobs live in PostgreSQL.",
+            hint='Name another of DATABASES, WATCHBILL = {"DATABASE": "jobs"}, '
+            'or none of them, WATCHBILL = {"DATABASE": None}: '
+            "then `manage.py watchbill up` starts a PostgreSQL for the jobs, or DATABASE_URL says where one is; "
+            "and jobs are enqueued at once, outside your transactions.",
+        )
+    return _url(connection.get_connection_params(), connection.settings_dict["OPTIONS"])
+
+
+def _url(params: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+    known = {each.keyword.decode() for each in psycopg.pq.Conninfo.get_defaults()} - {"client_encoding"}
+    words = {name: str(value) for name, value in params.items() if name in known and value not in (None, "")}
+    if role := options.get("assume_role"):  # Django's, said once connected
+        words["options"] = f"{words.get('options', '')} -c role={_escaped(role)}".lstrip()
+    database = words.pop("dbname", "")
+    return f"postgresql:///{quote(database, safe='')}?{urlencode(words, quote_via=quote)}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace(" ", "\\ ")

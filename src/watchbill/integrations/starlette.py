@@ -1,0 +1,54 @@
+"""Watchbill in a Starlette application, and so in FastAPI (`fastapi.py` adds its dependency). docs/howto/fastapi.md."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from starlette.requests import HTTPConnection
+
+from watchbill.app.application import App
+from watchbill.errors import WatchbillError
+
+Lifespan = Callable[[Any], AbstractAsyncContextManager[None]]
+
+
+class NotInApplication(WatchbillError):
+    """The web application has no Watchbill App."""
+
+
+def lifespan(app: App, *, node: bool = False, **settings: Any) -> Lifespan:
+    """For `FastAPI(lifespan=lifespan(app))`: the App is there for requests, and its connections end with the server.
+
+    `node=True` runs jobs in this process too, with these `settings` (concurrency, queues, ...). In a lifespan of your
+    own: `async with lifespan(app)(api): yield`.
+    """
+
+    @asynccontextmanager
+    async def around(web: Any) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(_close, app)
+            if node:
+                await stack.enter_async_context(app.node(**settings))
+            web.state.watchbill = app
+            yield
+
+    return around
+
+
+async def _close(app: App) -> None:
+    await app.aclose()
+    await asyncio.to_thread(app.close)  # the pool of `def` endpoints, whose threads it waits for
+
+
+def watchbill_app(connection: HTTPConnection) -> App:
+    """The App of the web application that serves this request."""
+    found = getattr(connection.app.state, "watchbill", None)
+    if not isinstance(found, App):
+        raise NotInApplication(
+            "This web application has no Watchbill App.",
+            hint="Give it one: FastAPI(lifespan=lifespan(app)). In tests enter its lifespan: `with TestClient(api):`.",
+        )
+    return found

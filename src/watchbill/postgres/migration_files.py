@@ -1,0 +1,132 @@
+"""Reads migrations and function files from a package, and refuses what breaks their rules.
+
+A migration is `NNNN_name.sql`, numbered from 1 without a gap, and never changes once released. Its first comment lines
+may say:
+
+    -- no transaction           run statement by statement outside a transaction; every statement must be repeatable
+    -- oldest_compatible: 7     programs that know migration 7 can use the schema after this one (else: as before)
+
+Function files are every `*.sql` of the functions directory in the order of their names; they are re-applied as a whole,
+so they say CREATE OR REPLACE. No file names the schema: all run with search_path set to it, and every function says
+`SET search_path FROM CURRENT`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Self
+
+from watchbill._version import __version__
+from watchbill.errors import SchemaError
+from watchbill.postgres.statements import split
+
+_FILE_NAME = re.compile(r"(?P<version>\d{4})_(?P<name>[a-z0-9_]+)\.sql")
+_COMPATIBLE = re.compile(r"^--\s*oldest_compatible:\s*(\d+)\s*$", re.MULTILINE)
+_INDEX = re.compile(
+    r"\bCREATE\s+(?:UNIQUE\s+)?INDEX\s+CONCURRENTLY\s+(?:(?P<safe>IF\s+NOT\s+EXISTS)\s+(?P<name>\w+))?", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class SqlFile:
+    """One .sql file: its name for messages, its text to run."""
+
+    name: str
+    text: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Migration(SqlFile):
+    """One numbered step of the schema."""
+
+    version: int
+    oldest_compatible: int
+
+    @property
+    def in_transaction(self) -> bool:
+        return not self.text.startswith("-- no transaction")
+
+
+@dataclass(frozen=True)
+class Source:
+    """All that this program knows of a schema: its migrations in order, and its functions."""
+
+    migrations: tuple[Migration, ...]
+    functions: tuple[SqlFile, ...]
+    watchbill_version: str = __version__
+
+    @classmethod
+    def of_package(cls, package: str) -> Self:
+        """`migrations/` and `sql/` inside an importable package."""
+        root = files(package)
+        return cls.of_directories(root / "migrations", root / "sql")
+
+    @classmethod
+    def of_directories(cls, migrations: Traversable, functions: Traversable) -> Self:
+        return cls(_number(_read(migrations)), tuple(_read(functions)))
+
+    @property
+    def newest(self) -> int:
+        return len(self.migrations)
+
+    @property
+    def functions_checksum(self) -> str:
+        parts = (f"{file.name} {file.checksum}\n" for file in self.functions)
+        return hashlib.sha256("".join(parts).encode()).hexdigest()
+
+
+def concurrent_index(statement: str) -> str | None:
+    """The name of the index that this statement builds concurrently, if it does."""
+    match = _INDEX.search(statement)
+    return match["name"] if match else None
+
+
+def _read(directory: Traversable) -> list[SqlFile]:
+    if not directory.is_dir():
+        return []
+    found = sorted((file for file in directory.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
+    return [SqlFile(file.name, file.read_text(encoding="utf-8")) for file in found]
+
+
+def _number(found: list[SqlFile]) -> tuple[Migration, ...]:
+    migrations: list[Migration] = []
+    for expected, file in enumerate(found, start=1):
+        name = _FILE_NAME.fullmatch(file.name)
+        if not name or int(name["version"]) != expected:
+            raise SchemaError(
+                f"Migration {file.name}: expected {expected:04d}_name.sql here.", hint="Numbers have no gap."
+            )
+        previous = migrations[-1].oldest_compatible if migrations else 1
+        migrations.append(_declared(file, expected, previous))
+    return tuple(migrations)
+
+
+def _declared(file: SqlFile, version: int, previous: int) -> Migration:
+    declared = _COMPATIBLE.search(file.text)
+    oldest = int(declared[1]) if declared else previous
+    if not previous <= oldest <= version:
+        raise SchemaError(
+            f"Migration {file.name}: oldest_compatible must be from {previous} to {version}, not {oldest}."
+        )
+    migration = Migration(file.name, file.text, version, oldest)
+    if not migration.in_transaction:
+        _ensure_repeatable(migration)
+    return migration
+
+
+def _ensure_repeatable(migration: Migration) -> None:
+    for statement in split(migration.text):
+        index = _INDEX.search(statement)
+        if index and not index["safe"]:
+            raise SchemaError(
+                f"Migration {migration.name}: an index built concurrently needs IF NOT EXISTS and a plain name.",
+                hint="A killed build leaves an invalid index, which the next run finds by that name and drops.",
+            )

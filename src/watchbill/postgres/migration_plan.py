@@ -1,0 +1,144 @@
+"""The steps that a schema still needs, built once: `migrate.py` runs them, `plan_sql` prints them for a DBA."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from importlib.resources import files
+
+from psycopg import sql
+
+from watchbill.postgres.migration_files import Migration, Source, SqlFile
+from watchbill.postgres.schema_status import Status
+
+_ADVISORY_CLASS = int.from_bytes(b"FOLM", "big")
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a migration may make the workers wait behind it, and how often it tries again."""
+
+    lock_timeout: float = 2.0
+    tries: int = 15
+    pause: float = 1.0
+
+
+DEFAULT_PATIENCE = Patience()
+
+
+@dataclass(frozen=True)
+class Step:
+    """One unit of work: what runs before the files, the files, and the record of it."""
+
+    title: str
+    before: str
+    files: tuple[SqlFile, ...]
+    after: str
+    in_transaction: bool = True
+
+
+def plan(status: Status, patience: Patience = DEFAULT_PATIENCE) -> list[Step]:
+    """What is missing, in order. Empty when the schema is current, or newer than this program."""
+    schema, source = status.schema, status.source
+    status.ensure_unchanged()
+    if status.version > source.newest:
+        return []
+    steps = [] if status.has_tables else [_tables_step(status, patience)]
+    steps += [_migration_step(schema, migration, source, patience) for migration in status.pending]
+    if status.functions_outdated:
+        functions = functions_step(schema, source, patience)
+        joins = bool(status.pending) and steps[-1].in_transaction
+        steps[-1:] = [_join(steps[-1], functions)] if joins else [*steps[-1:], functions]
+    return steps
+
+
+def plan_sql(status: Status, patience: Patience = DEFAULT_PATIENCE, *, then: str = "") -> str:
+    """The plan as a script for psql, for a DBA who runs it himself; `then` is what comes behind it."""
+    header = f"-- Watchbill {status.source.watchbill_version}, schema {status.schema}. For psql; stops at the first error.\n"
+    script = "".join(_script(status.schema, step) for step in plan(status, patience)) + then
+    return header + ("\\set ON_ERROR_STOP on\n" + script if script else "-- Nothing to do.\n")
+
+
+def read_sql(name: str) -> str:
+    """One of the migrator's own statements."""
+    return (files("watchbill.postgres") / "sql" / name).read_text(encoding="utf-8")
+
+
+def advisory_key(schema: str) -> tuple[int, int]:
+    """The two integers of the lock under which this schema is migrated."""
+    checksum = zlib.crc32(schema.encode())
+    return _ADVISORY_CLASS, int.from_bytes(checksum.to_bytes(4, "big"), "big", signed=True)
+
+
+def _tables_step(status: Status, patience: Patience) -> Step:
+    create = "" if status.exists else f"CREATE SCHEMA {_identifier(status.schema)};\n"
+    tables = SqlFile("version_tables.sql", read_sql("version_tables.sql"))
+    return Step(f"schema {status.schema}", create + _settings(status.schema, patience), (tables,), "")
+
+
+def _migration_step(schema: str, migration: Migration, source: Source, patience: Patience) -> Step:
+    record = sql.SQL(
+        "INSERT INTO {table} (version, oldest_compatible, name, watchbill_version, checksum)"
+        " VALUES ({version}, {oldest}, {name}, {watchbill}, {checksum});\n"
+    ).format(
+        table=sql.Identifier(schema, "schema_version"),
+        version=migration.version,
+        oldest=migration.oldest_compatible,
+        name=migration.name,
+        watchbill=source.watchbill_version,
+        checksum=migration.checksum,
+    )
+    before = _settings(schema, patience) if migration.in_transaction else f"SET search_path = {_path(schema)};\n"
+    return Step(f"migration {migration.name}", before, (migration,), record.as_string(None), migration.in_transaction)
+
+
+def functions_step(schema: str, source: Source, patience: Patience) -> Step:
+    before = _settings(schema, patience) + read_sql("before_functions.sql")
+    after = sql.SQL(read_sql("after_functions.sql")).format(
+        checksum=source.functions_checksum, watchbill_version=source.watchbill_version
+    )
+    return Step("functions", before, source.functions, after.as_string(None))
+
+
+def _join(migration: Step, functions: Step) -> Step:
+    """One transaction for both."""
+    middle = SqlFile("between", migration.after + functions.before)
+    return Step(
+        f"{migration.title} and functions",
+        migration.before,
+        (*migration.files, middle, *functions.files),
+        functions.after,
+    )
+
+
+def _settings(schema: str, patience: Patience) -> str:
+    return (
+        f"SET LOCAL search_path = {_path(schema)};\n"
+        f"SET LOCAL lock_timeout = {round(patience.lock_timeout * 1000)};\n"
+        "SET LOCAL statement_timeout = 0;\n"
+    )
+
+
+def _path(schema: str) -> str:
+    return f"{_identifier(schema)}, pg_temp"
+
+
+def _identifier(name: str) -> str:
+    return sql.Identifier(name).as_string(None)
+
+
+def _script(schema: str, step: Step) -> str:
+    body = "".join(f"\n-- {file.name}\n{file.text.rstrip()}\n;\n" for file in step.files)
+    if not step.in_transaction:
+        return f"\n-- {step.title}\n{step.before}{body}{step.after}RESET search_path;\n"
+    begin = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;\n{lock_or_stop(schema)}"
+    return f"\n-- {step.title}\n{begin}{step.before}{body}{step.after}COMMIT;\n"
+
+
+def lock_or_stop(schema: str) -> str:
+    """Stops rather than waits, for the reason at the head of `migrate.py`."""
+    first, second = advisory_key(schema)
+    return (
+        f"DO $$ BEGIN IF NOT pg_try_advisory_xact_lock({first}, {second}) THEN\n"
+        "  RAISE 'another migration of this schema is running';\nEND IF; END $$;\n"
+    )

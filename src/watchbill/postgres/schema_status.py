@@ -1,0 +1,140 @@
+"""What a schema holds, compared with what this program knows: the judgement whether the two can work together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import class_row
+
+from watchbill.errors import SchemaError
+from watchbill.postgres.migration_files import Migration, Source
+
+Verdict = Literal["missing", "too old", "ready", "newer", "too new"]
+
+
+@dataclass(frozen=True)
+class AppliedMigration:
+    """One row of schema_version."""
+
+    version: int
+    oldest_compatible: int
+    name: str
+    applied_at: datetime
+    watchbill_version: str
+    checksum: str
+
+
+@dataclass(frozen=True)
+class AppliedFunctions:
+    """The row of schema_functions: which set of function files was applied last, and by whom."""
+
+    checksum: str
+    applied_at: datetime
+    watchbill_version: str
+
+
+@dataclass(frozen=True)
+class Status:
+    """A schema as it is (`applied`, `functions`) beside what this program brings (`source`)."""
+
+    schema: str
+    source: Source
+    exists: bool
+    has_tables: bool = False
+    applied: tuple[AppliedMigration, ...] = ()
+    functions: AppliedFunctions | None = None
+
+    @property
+    def version(self) -> int:
+        return max((row.version for row in self.applied), default=0)
+
+    @property
+    def oldest_compatible(self) -> int:
+        return max((row.oldest_compatible for row in self.applied), default=0)
+
+    @property
+    def pending(self) -> tuple[Migration, ...]:
+        done = {row.version for row in self.applied}
+        return tuple(migration for migration in self.source.migrations if migration.version not in done)
+
+    @property
+    def functions_outdated(self) -> bool:
+        """Functions of a newer Watchbill are kept: they serve older programs, ours would not serve newer ones."""
+        if self.functions is None:
+            return bool(self.source.functions)
+        newer = _release(self.functions.watchbill_version) > _release(self.source.watchbill_version)
+        return not newer and self.functions.checksum != self.source.functions_checksum
+
+    @property
+    def verdict(self) -> Verdict:
+        if not self.applied:
+            return "missing"
+        if self.oldest_compatible > self.source.newest:
+            return "too new"
+        if self.version > self.source.newest:
+            return "newer"
+        return "too old" if self.pending or self.functions_outdated else "ready"
+
+    def ensure_usable(self) -> None:
+        """What a node asks before it starts."""
+        known, watchbill = self.source.newest, self.source.watchbill_version
+        if self.verdict == "missing":
+            raise SchemaError(f'The database has no Watchbill schema "{self.schema}".', hint="Run `watchbill db migrate`.")
+        if self.verdict == "too new":
+            raise SchemaError(
+                f'Schema "{self.schema}" is too new for Watchbill {watchbill}: it is at version {self.version} and serves '
+                f"programs that know version {self.oldest_compatible}; this one knows {known}.",
+                hint=f"Install Watchbill {self.applied[-1].watchbill_version} or newer.",
+            )
+        if self.verdict == "too old":
+            lacks = f"is at version {self.version} of {known}" if self.pending else "has functions of another release"
+            raise SchemaError(
+                f'Schema "{self.schema}" is too old for Watchbill {watchbill}: it {lacks}.', hint="Run `watchbill db migrate`."
+            )
+
+    def ensure_unchanged(self) -> None:
+        """A migration that was edited after it ran describes another schema than the one that is there."""
+        known = {migration.version: migration for migration in self.source.migrations}
+        for row in self.applied:
+            if row.version in known and known[row.version].checksum != row.checksum:
+                raise SchemaError(
+                    f'Migration {known[row.version].name} was changed after it was applied to schema "{self.schema}".',
+                    hint="Restore the file and add a new migration. In development: drop the schema with its data.",
+                )
+
+
+def read_status(connection: psycopg.Connection[Any], schema: str, source: Source) -> Status:
+    exists, has_tables = connection.execute(
+        "SELECT count(n.oid) > 0, count(c.oid) > 0 FROM pg_namespace n"
+        " LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = 'schema_version' WHERE n.nspname = %s",
+        (schema,),
+    ).fetchone() or (False, False)
+    if not has_tables:
+        return Status(schema, source, exists)
+    try:
+        return _recorded(connection, schema, source)
+    except (psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedTable, TypeError):
+        raise SchemaError(
+            f'Schema "{schema}" has a table schema_version that is not Watchbill\'s own.',
+            hint="Give Watchbill another one: --schema, WATCHBILL_SCHEMA, or schema in the settings file.",
+        ) from None
+
+
+def _recorded(connection: psycopg.Connection[Any], schema: str, source: Source) -> Status:
+    versions = sql.SQL("SELECT * FROM {} ORDER BY version").format(sql.Identifier(schema, "schema_version"))
+    functions = sql.SQL("SELECT checksum, applied_at, watchbill_version FROM {}").format(
+        sql.Identifier(schema, "schema_functions")
+    )
+    with connection.cursor(binary=True, row_factory=class_row(AppliedMigration)) as cursor:
+        applied = tuple(cursor.execute(versions).fetchall())
+    with connection.cursor(binary=True, row_factory=class_row(AppliedFunctions)) as function_cursor:
+        return Status(schema, source, True, True, applied, function_cursor.execute(functions).fetchone())
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """`1.12.0rc1` -> (1, 12): enough to tell a newer release from an older one."""
+    return tuple(int(part) for part in version.split(".") if part.isdigit())

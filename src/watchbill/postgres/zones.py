@@ -1,0 +1,201 @@
+"""Writes the time zones of this machine into a schema: the cron engines in Python and SQL count on the same numbers.
+
+The table `zones` has them. What schedules ask all the time also stands in functions: zone_names() and zone_number()
+have the names, since a CHECK on a pattern must hold during a restore, when the table may still be empty, zone_near()
+and zone_near_first() the offsets of the present. A name keeps its number for ever, as parsed schedules hold it.
+
+Only newer data replaces what is there. Machines of one cluster may differ; `watchbill doctor` says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zoneinfo
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import NamedTuple
+
+from psycopg import sql
+
+from watchbill.cron.zones import END, Transitions, listed_names, parse_tzif, stretches, zone_file
+from watchbill.postgres.connect import Connection
+from watchbill.postgres.migrate import while_nobody_migrates
+from watchbill.postgres.migration_plan import lock_or_stop, read_sql
+
+_READER = 1  # one more when the same tzdata is to give other rows
+_NEAR_FROM, _NEAR_TO = 1_577_836_800, 2_524_608_000  # the years 2020 to 2049, as in zone_write.sql
+_CLEARANCE = 3 * 86_400  # no clock may change so near to the ends of these years, or a cut would hide it
+_RELEASE = re.compile(r"(?:# version )?(?P<release>\d{4}[a-z]+)$", re.MULTILINE)
+
+
+class Release(NamedTuple):
+    """Which data rows were read from, and by which reader; a newer one is greater, an unknown one least."""
+
+    tzdata: str
+    reader: int
+
+    @classmethod
+    def of_text(cls, text: str) -> Release:
+        tzdata, reader = text.split(".")
+        return cls(tzdata, int(reader))
+
+    def __str__(self) -> str:
+        return f"{self.tzdata}.{self.reader}"
+
+
+class ZoneRow(NamedTuple):
+    """A row of the table without its number. The arrays end with a mark, but for the offsets."""
+
+    name: str
+    starts: list[int]
+    offsets: list[int]
+    highs: list[int]
+    horizon: int
+
+    @classmethod
+    def of_transitions(cls, name: str, transitions: Transitions) -> ZoneRow:
+        starts, offsets, highs = stretches(transitions)
+        return cls(name, [*starts, END], offsets, [*highs, END], transitions.horizon)
+
+    @property
+    def near(self) -> list[int]:
+        """Start, stop, offset and high of each segment of the near years, cut at both ends."""
+        if self._changes_near(_NEAR_FROM) or self._changes_near(_NEAR_TO):
+            return []
+        flat: list[int] = []
+        for i in range(bisect_right(self.starts, _NEAR_FROM) - 1, bisect_left(self.starts, _NEAR_TO)):
+            start, stop, offset, high = self.starts[i], self.starts[i + 1], self.offsets[i], self.highs[i]
+            begin, mark = (_NEAR_FROM, _NEAR_FROM + offset) if start < _NEAR_FROM else (start, high)
+            flat += [begin, min(stop, _NEAR_TO), offset, mark]
+        return flat
+
+    def _changes_near(self, end: int) -> bool:
+        after = bisect_right(self.starts, end - _CLEARANCE)
+        return after < len(self.starts) and self.starts[after] < end + _CLEARANCE
+
+    @property
+    def digest(self) -> str:
+        """The same as zone_digests.sql makes of the row in the table."""
+        text = "|".join(map(_in_sql, self[1:]))
+        return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def local_release() -> Release:
+    """Of the data that the reader finds first."""
+    places: list[Path | Traversable] = [Path(directory) for directory in zoneinfo.TZPATH]
+    with suppress(ModuleNotFoundError):
+        places.append(files("tzdata") / "zoneinfo")
+    found = (_release_in(place / name) for place in places for name in ("tzdata.zi", "+VERSION", "version"))
+    return Release(next(filter(None, found), ""), _READER)
+
+
+def local_zones() -> list[ZoneRow]:
+    """Every zone that a pattern may name, in the order in which names are suggested."""
+    names = dict.fromkeys((*listed_names(), *sorted(zoneinfo.available_timezones())))
+    known: dict[bytes, ZoneRow] = {}  # many names are other names of the same zone
+    return [row for name in names if name != "UTC" and (row := _row(name, known)) is not None]
+
+
+def zone_lines() -> list[str]:
+    """All of them as COPY reads them: a line for each zone."""
+    release = local_release()
+    return ["\t".join(map(_in_sql, (i, *row, row.near, release))) + "\n" for i, row in enumerate(local_zones())]
+
+
+def stored_release(connection: Connection, schema: str) -> Release | None:
+    query = sql.SQL("SELECT max(tzdata) FROM {}").format(sql.Identifier(schema, "zones"))
+    [(text,)] = connection.execute(query)
+    return None if text is None else Release.of_text(text)
+
+
+def zone_digests(connection: Connection, schema: str) -> dict[str, str]:
+    """Name and digest of every zone in the table."""
+    query = sql.SQL(read_sql("zone_digests.sql")).format(zones=sql.Identifier(schema, "zones"))
+    return dict(connection.execute(query).fetchall())
+
+
+def refresh_zones(
+    url: str, schema: str, report: Callable[[str], None], read: Callable[[], list[str]] | None = None
+) -> bool:
+    """Writes what this machine knows if it is newer than what the schema has; whether it did.
+
+    `read`: in place of zone_lines, by one who has begun with that before.
+    """
+
+    def write(connection: Connection) -> str | None:
+        if has_zones(connection, schema):  # another came first
+            return None
+        lines = (read or zone_lines)()
+        if not lines:
+            return "no time zones: this machine has none, so schedules in SQL know UTC and offsets only"
+        connection.execute(_begin(schema))
+        with connection.cursor().copy("COPY read_zones FROM STDIN") as copy:
+            for line in lines:
+                copy.write(line)
+        connection.execute(read_sql("zone_write.sql").encode())
+        return f"time zones of tzdata {local_release().tzdata or 'of an unknown release'}"
+
+    with Connection.connect(url, application_name="watchbill migrate") as connection:
+        if has_zones(connection, schema):
+            return False
+    said = while_nobody_migrates(url, schema, write, report=report)
+    if said:
+        report(said)
+    return said is not None
+
+
+def zones_script(schema: str) -> str:
+    """The same for psql."""
+    lines = zone_lines()
+    if not lines:
+        return ""
+    steps = [
+        f"\n-- time zones of tzdata {local_release().tzdata}\nBEGIN;\n",
+        lock_or_stop(schema),
+        _begin(schema).as_string(None),
+        "COPY read_zones FROM STDIN;\n",
+        *lines,
+        "\\.\n",
+        read_sql("zone_write.sql"),
+        "COMMIT;\n",
+    ]
+    return "".join(steps)
+
+
+def has_zones(connection: Connection, schema: str) -> bool:
+    """Whether the schema has zones as new as this machine's, or newer."""
+    table = "SELECT true FROM pg_tables WHERE schemaname = %s AND tablename = 'zones'"
+    theirs = stored_release(connection, schema) if connection.execute(table, (schema,)).fetchone() else None
+    return theirs is not None and theirs >= local_release()
+
+
+def _begin(schema: str) -> sql.Composed:
+    return sql.SQL(read_sql("zone_begin.sql")).format(schema=sql.Identifier(schema))
+
+
+def _in_sql(value: object) -> str:
+    """A number, a name or a list of them as PostgreSQL reads it."""
+    return f"{{{','.join(map(str, value))}}}" if isinstance(value, list) else str(value)
+
+
+def _row(name: str, known: dict[bytes, ZoneRow]) -> ZoneRow | None:
+    data = zone_file(name)
+    if data is None:
+        return None
+    if data not in known:
+        known[data] = ZoneRow.of_transitions(name, parse_tzif(data))
+    return known[data]._replace(name=name)
+
+
+def _release_in(file: Path | Traversable) -> str | None:
+    try:
+        with file.open(encoding="utf-8") as opened:
+            found = _RELEASE.match(opened.readline().strip())
+    except OSError:
+        return None
+    return found["release"] if found else None
