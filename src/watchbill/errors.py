@@ -1,30 +1,51 @@
-"""What Watchbill raises on purpose. The message says what was wrong and where; `hint` says what would be right."""
+"""The errors that Watchbill raises. The message says what is wrong and where; `hint` says what would be right."""
 
 from __future__ import annotations
 
+import re
+
+_COMMAND = re.compile(r"(?<![\w./:-])(?<!manage\.py )watchbill (?=[a-z])")
+_command = "watchbill"
+
+
+def set_command(command: str) -> None:
+    """How people call the command `watchbill` in this project, such as `manage.py watchbill`."""
+    global _command
+    _command = command
+
+
+def name_commands(hint: str) -> str:
+    """The text with its commands as people type them in this project."""
+    return hint if _command == "watchbill" else _COMMAND.sub(f"{_command} ", hint)
+
+
+def name_quoted_commands(text: str) -> str:
+    """The same for a text in which commands stand between backticks, and `watchbill` may also be a schema."""
+    return re.sub("`[^`]*`", lambda quoted: name_commands(quoted[0]), text)
+
 
 class WatchbillError(Exception):
-    """The root of all of them: catch this to catch whatever Watchbill raises on purpose."""
+    """The base class of all errors that Watchbill raises."""
 
     exit_code = 1
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = message
-        self.hint = hint
+        self.hint = None if hint is None else name_commands(hint)
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.hint}" if self.hint else self.message
 
 
 class SettingsError(WatchbillError):
-    """A setting that does not exist or cannot have that value."""
+    """A setting does not exist or cannot have this value."""
 
     exit_code = 2
 
 
 class NoDatabase(WatchbillError):
-    """No database address is known, or the one that is known does not answer."""
+    """No database address is known, or the database does not answer."""
 
     exit_code = 3
 
@@ -40,6 +61,6 @@ class SchemaError(WatchbillError):
 
 
 class AppNotFound(WatchbillError):
-    """No application was found where one was looked for."""
+    """No application was found."""
 
     exit_code = 4

@@ -1,8 +1,8 @@
 """Every setting, in one frozen object: defaults < settings file < environment < arguments.
 
-The file is `watchbill.toml`, or `[tool.watchbill]` in pyproject.toml, in the project's directory: the nearest one upwards
-with one of these files or a `.git`. The variable of setting `lease` is WATCHBILL_LEASE; an empty one counts as not set.
-DATABASE_URL, which other programs use too, is asked last for the address, after the file.
+The file is `watchbill.toml`, or `[tool.watchbill]` in pyproject.toml, in the project's directory: the nearest one
+upwards with one of these files or a `.git`. The variable of setting `lease` is WATCHBILL_LEASE; an empty one counts as
+not set. DATABASE_URL, which other programs use too, is the weakest source of the address, after the file.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, fields
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -22,85 +21,101 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from watchbill.errors import SettingsError
+from watchbill.model.durations import DURATION_WORDS, seconds
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
+TEST_VARIABLE = "WATCHBILL_TEST_DATABASE_URL"  # an option of watchbill.testing, not a setting
 
-# Kubernetes gives every pod variables for every service; one named watchbill, or watchbill-db, must stop nobody.
-_OF_KUBERNETES = re.compile(r"WATCHBILL_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
-
-
-def _seconds(value: object) -> object:
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, str) and _DURATION.fullmatch(value):
-        return sum(float(n) * _UNITS[unit] for n, unit in re.findall(r"([\d.]+)([a-z]+)", value))
-    return _number(value)
+# Kubernetes sets variables for every service in every pod; a service named watchbill, or watchbill-db, is not an error.
+_KUBERNETES_VARIABLE = re.compile(r"WATCHBILL_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
 
 
-def _number(value: object) -> object:
+def _refuse_boolean(value: object) -> object:
     if isinstance(value, bool):
-        raise ValueError("true is no number")
+        raise ValueError("true and false are not numbers")
     return value
 
 
-def _names(value: object) -> object:
+def _split_names(value: object) -> object:
     return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
-def _postgres_url(value: object) -> object:
-    """SQLAlchemy's way to name the driver (postgresql+asyncpg://) is understood, since DATABASE_URL often has it."""
+def _read_labels(value: object) -> object:
+    """Accepts `gpu=a100,zone=eu`, a list of such pairs, and a table."""
+    if isinstance(value, Mapping):
+        value = [(str(name), str(label)) for name, label in value.items()]
+    if isinstance(value, str):
+        value = value.split(",")
+    if not isinstance(value, Sequence):
+        raise ValueError("neither pairs nor a table")
+    pairs = [each.split("=", 1) if isinstance(each, str) else each for each in value]
+    labels = sorted(tuple(part.strip() for part in pair) for pair in pairs)
+    if any(len(label) < 2 or not all(label) for label in labels) or len({name for name, *_ in labels}) < len(labels):
+        raise ValueError("a label has a name and a value, and each name occurs once")
+    return tuple(labels)
+
+
+def _read_postgres_url(value: object) -> object:
+    """Accepts SQLAlchemy's form with a driver (postgresql+asyncpg://), because DATABASE_URL often has it."""
     if not isinstance(value, str) or "://" not in value:
         return value
     scheme, rest = value.split("://", 1)
     if scheme.split("+")[0] not in {"postgresql", "postgres"}:
-        raise ValueError("not PostgreSQL")
+        raise ValueError("the address must begin with postgresql:// or postgres://")
     return f"postgresql://{rest}"
 
 
-def _plain_name(value: object) -> object:
-    """One that psql needs no quotes for, and that the server does not cut."""
+def _check_schema_name(value: object) -> object:
+    """Refuses a name that needs quotes in psql, or that the server truncates or keeps for itself."""
     if not re.fullmatch(r"(?!pg_)[a-z_][a-z0-9_]{0,62}", str(value)) or value == "information_schema":
-        raise ValueError("not a plain name")
+        raise ValueError("a schema must have a plain name: a to z, 0 to 9 and _, at most 63 characters")
     return value
 
 
-def _place(value: object) -> object:
-    """Producer and worker may start in different directories, so a path must not depend on that."""
+def _check_payload_place(value: object) -> object:
+    """Refuses a relative path, because producer and worker may start in different directories."""
     if not re.match(r"/|[a-z][a-z0-9+.-]*://.", str(value)):
         raise ValueError("neither an absolute path nor a URL")
     return value
 
 
-def _binaries(value: object) -> object:
+def _check_binaries(value: object) -> object:
     if value not in {"auto", "wheel", "system"} and not Path(str(value)).is_dir():
-        raise ValueError("no such directory")
+        raise ValueError(f"{value} is neither auto, wheel, system nor an existing directory")
     return value
 
 
-Duration = Annotated[float, BeforeValidator(_seconds), Field(allow_inf_nan=False)]
-Count = Annotated[int, BeforeValidator(_number), Field(ge=1)]
-Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_names)]
-Url = Annotated[str, BeforeValidator(_postgres_url), Field(min_length=1)]
-SchemaName = Annotated[str, BeforeValidator(_plain_name)]
-PayloadPlace = Annotated[str, BeforeValidator(_place)]
-Binaries = Annotated[str, BeforeValidator(_binaries)]
+Seconds = Annotated[float, BeforeValidator(seconds), Field(allow_inf_nan=False)]
+Count = Annotated[int, BeforeValidator(_refuse_boolean), Field(ge=1)]
+Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_split_names)]
+Labels = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_read_labels)]
+Url = Annotated[str, BeforeValidator(_read_postgres_url), Field(min_length=1)]
+SchemaName = Annotated[str, BeforeValidator(_check_schema_name)]
+PayloadPlace = Annotated[str, BeforeValidator(_check_payload_place)]
+Binaries = Annotated[str, BeforeValidator(_check_binaries)]
 
-_A_URL = "postgresql://user:password@host:5432/database, or libpq's key=value form"
-_A_DURATION = "seconds, or a duration such as 500ms, 30s, 5m, 1h"
+_URL = "postgresql://user:password@host:5432/database, or libpq's key=value form"
+_BOOLEAN = "true or false"
+_WHOLE_NUMBER = "a whole number from 1"
+_CENTURY = 36_500 * 86_400
+_KEEP = "from 1h to 36500d"
+_BYTES = "a whole number from 1 to 100000000"
 
 
 def _setting(default: Any, meaning: str, allowed: str, **limits: Any) -> Any:
     return Field(default=default, description=meaning, json_schema_extra={"allowed": allowed}, **limits)
 
 
+def _duration(default: float, meaning: str, limits_in_words: str, **limits: float) -> Any:
+    return _setting(default, meaning, f"{DURATION_WORDS}; {limits_in_words}", **limits)
+
+
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class Settings:
-    """What an installation, a process and its connections can be told. `Settings.load()` reads them from everywhere."""
+    """All settings of an installation, a process and its connections. `Settings.load()` reads them from all sources."""
 
-    database_url: Url | None = _setting(None, "Where the database is.", _A_URL, repr=False)
+    database_url: Url | None = _setting(None, "The address of the database.", _URL, repr=False)
     listen_url: Url | None = _setting(
-        None, "The direct address behind a pooler, for LISTEN and for migrations.", _A_URL, repr=False
+        None, "The server's direct address, if database_url is a pooler's; for LISTEN and migrations.", _URL, repr=False
     )
     schema: SchemaName = _setting(
         "watchbill",
@@ -109,100 +124,118 @@ class Settings:
     )
     jcron_schema: SchemaName = _setting(
         "jcron",
-        "The schema with the cron functions by pattern; the first installation in a database writes it.",
+        "The schema with the cron functions that take a pattern; the first installation in a database creates it.",
         "a plain name, as for schema",
     )
     app: str | None = _setting(None, "Where the application is.", "module:name", pattern=r"^[\w.]+(:[\w.]+)?$")
-    embedded: bool = _setting(
-        False, "Start a PostgreSQL of this project's own when no address is known.", "true or false"
-    )
+    embedded: bool = _setting(False, "Start an embedded PostgreSQL for this project if no address is set.", _BOOLEAN)
     embedded_binaries: Binaries = _setting(
-        "auto", "Whose PostgreSQL the embedded server is.", "auto, wheel, system, or a directory that holds `postgres`"
+        "auto",
+        "Which PostgreSQL the embedded server uses.",
+        "auto, wheel, system, or a directory with `postgres` in it",
     )
     pool_size: Count = _setting(
-        4,
-        "Connections that the pool of one process keeps at most; a worker has five more of its own.",
-        "a whole number from 1",
+        4, "The most connections in the pool of one process; a worker has seven more of its own.", _WHOLE_NUMBER
+    )
+    client_timeout: Seconds = _duration(
+        60.0,
+        "How long a call waits for the reply to a statement; then it raises an error. Raise it for very large bulks.",
+        "at least 100ms",
+        ge=0.1,
     )
     prepared_statements: bool = _setting(
-        True,
-        "Prepare statements, except through a pooler that shows itself; false where one that does not loses them.",
-        "true or false",
+        True, "Prepare statements. Set it to false if your pooler loses them and Watchbill does not notice.", _BOOLEAN
     )
-    lease: Duration = _setting(
+    lease: Seconds = _duration(
         30.0,
-        "A node unheard of for this long is lost; longer than a failover.",
-        f"{_A_DURATION}; from 1 to a day",
+        "A node without a heartbeat for this long is lost. Choose more than a failover of your server takes.",
+        "from 1 to a day",
         ge=1,
         le=86_400,
     )
     node_name: str | None = _setting(
-        None, "This node's name; unset: host, process and chance.", "1 to 190 characters", min_length=1, max_length=190
+        None,
+        "This node's name. If not set: host, process number and a random part.",
+        "1 to 190 characters",
+        min_length=1,
+        max_length=190,
+    )
+    labels: Labels = _setting(
+        (),
+        "Labels of this node, such as gpu=a100: what it has that others have not.",
+        "pairs such as gpu=a100, separated by commas, or a table",
     )
     queues: Names = _setting(
         (),
-        "Queues to serve; none named: those of the app's tasks, and default.",
-        "names with commas between, or a list",
+        "Queues to serve, in this order, or by weights: mail:3,default:1. If not set: those of the app, and default.",
+        "names separated by commas, or a list; each may have a weight, as in mail:3",
     )
     concurrency: Count | None = _setting(
-        None, "Handlers that run at once; unset: chosen by the number of cores.", "a whole number from 1"
+        None, "How many handlers run at once. If not set, it depends on the number of cores.", _WHOLE_NUMBER
     )
-    processes: Count = _setting(1, "Worker processes under one supervisor.", "a whole number from 1")
+    processes: Count = _setting(1, "How many worker processes run under one supervisor.", _WHOLE_NUMBER)
     jobs_per_child: Count | None = _setting(
-        None, "Replace a child process, which runs CPU-bound tasks, after so many jobs.", "a whole number from 1"
+        None, "Replace a child process, which runs CPU-bound tasks, after this many jobs.", _WHOLE_NUMBER
     )
     memory_per_child: Count | None = _setting(
-        None, "Replace such a child when it has had more memory than this, in MiB.", "a whole number from 1"
+        None, "Replace a child process that has used more memory than this, in MiB.", _WHOLE_NUMBER
     )
-    scheduler: bool = _setting(True, "Turn due schedules into jobs on this node.", "true or false")
-    drain_timeout: Duration = _setting(
-        30.0,
-        "How long running handlers may end by themselves when the process stops.",
-        f"{_A_DURATION}; at least 0",
-        ge=0,
+    scheduler: bool = _setting(True, "Turn due schedules into jobs on this node.", _BOOLEAN)
+    drain_timeout: Seconds = _duration(
+        30.0, "How long running handlers may continue when the process stops.", "at least 0", ge=0
     )
-    stuck_after: Duration = _setting(
-        300.0,
-        "A timed-out thread or a blocked event loop older than this ends the process.",
-        f"{_A_DURATION}; at least 1",
-        ge=1,
+    stuck_after: Seconds = _duration(
+        300.0, "End the process if a timed-out thread or a blocked event loop lasts this long.", "at least 1", ge=1
     )
-    poll_interval: Duration = _setting(
-        0.1, "The first pause between two looks at an empty queue.", f"{_A_DURATION}; at least 1ms", ge=0.001
+    poll_interval: Seconds = _duration(
+        0.1,
+        "The first pause between two checks of an empty queue, if no notification can arrive.",
+        "at least 1ms",
+        ge=0.001,
     )
-    poll_max_interval: Duration = _setting(5.0, "The longest such pause.", f"{_A_DURATION}; at least 1ms", ge=0.001)
-    poll_multiplier: Annotated[float, BeforeValidator(_number)] = _setting(
-        2.0, "By how much each pause is longer than the one before.", "a number from 1 to 100", ge=1, le=100
+    poll_max_interval: Seconds = _duration(
+        5.0,
+        "The longest such pause. A worker that sleeps until a notification arrives checks no more often than this.",
+        "at least 1ms",
+        ge=0.001,
     )
-    unknown_type_grace: Duration = _setting(
-        3600.0,
-        "How long a job of a type that no live node knows waits before it is dead.",
-        f"{_A_DURATION}; at least 0",
-        ge=0,
+    poll_multiplier: Annotated[float, BeforeValidator(_refuse_boolean)] = _setting(
+        2.0, "The factor by which each such pause grows.", "a number from 1 to 100", ge=1, le=100
     )
-    slot_retention: Duration = _setting(
+    unknown_type_grace: Seconds = _duration(
+        3600.0, "How long a job waits if no live node handles its type; then it is dead.", "at least 0", ge=0
+    )
+    keep_succeeded: Seconds = _duration(
+        30 * 86_400.0, "How long succeeded jobs are kept. They are dropped by whole days.", _KEEP, ge=3600, le=_CENTURY
+    )
+    keep_otherwise: Seconds = _duration(
+        90 * 86_400.0, "How long dead and canceled jobs are kept, in the same way.", _KEEP, ge=3600, le=_CENTURY
+    )
+    keep_audit: Seconds = _duration(400 * 86_400.0, "How long audit rows are kept.", _KEEP, ge=3600, le=_CENTURY)
+    fast_retries: bool = _setting(
+        False,
+        "Wait half a second before every further attempt, whatever the retry policies say. For trying out.",
+        _BOOLEAN,
+    )
+    slot_retention: Seconds = _duration(
         90 * 86_400.0,
-        "How long what became of a schedule's slots is kept; dropped by the month, when all of it is older.",
-        f"{_A_DURATION}; from 1d to 36500d",
+        "How long schedule history is kept. It is dropped a month at a time, once the whole month is older than this.",
+        "from 1d to 36500d",
         ge=86_400,
-        le=36_500 * 86_400,
+        le=_CENTURY,
     )
-    max_payload: Count = _setting(
-        100_000, "The largest payload, in bytes of JSON.", "a whole number from 1 to 100000000", ge=1, le=100_000_000
-    )
-    max_result: Count = _setting(
-        1_000_000, "The largest result, in bytes of JSON.", "a whole number from 1 to 100000000", ge=1, le=100_000_000
-    )
+    max_payload: Count = _setting(100_000, "The largest payload, in bytes of JSON.", _BYTES, ge=1, le=100_000_000)
+    max_result: Count = _setting(1_000_000, "The largest result, in bytes of JSON.", _BYTES, ge=1, le=100_000_000)
     payload_store: PayloadPlace | None = _setting(
-        None, "Where payloads go that are too large for the database.", "an absolute path, or a URL that fsspec knows"
+        None, "Where to put payloads that are too large for the database.", "an absolute path, or a URL for fsspec"
     )
     payload_store_above: Count = _setting(
-        50_000, "Payloads of more bytes go to the payload store, where there is one.", "a whole number from 1"
+        50_000, "Payloads of more bytes than this go to the payload store, if there is one.", _WHOLE_NUMBER
     )
     log_level: Literal["debug", "info", "warning", "error"] = _setting(
-        "info", "The least that is logged.", "debug, info, warning, error"
+        "info", "The lowest level that is logged.", "debug, info, warning, error"
     )
-    log_format: Literal["text", "json"] = _setting("text", "Lines for people or for machines.", "text, json")
+    log_format: Literal["text", "json"] = _setting("text", "Log lines for people or for machines.", "text, json")
 
     origins: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
@@ -215,9 +248,9 @@ class Settings:
         origins: Mapping[str, str] | None = None,
         **arguments: Any,
     ) -> Self:
-        """From everywhere. An argument that is None was not given; `origins` says where others come from."""
-        everywhere = _everywhere(project, os.environ if environ is None else environ, arguments, origins or {})
-        found = _last_of_each(everywhere)
+        """Reads all sources. An argument that is None counts as not given; `origins` says where arguments come from."""
+        sources = _read_sources(project, os.environ if environ is None else environ, arguments, origins or {})
+        found = _choose_strongest(sources)
         values = {name: value.value for name, value in found.items()}
         try:
             return cls(**values, origins={name: value.origin for name, value in found.items()})
@@ -237,18 +270,19 @@ _FOR_CHILDREN = "_WATCHBILL_SETTINGS"
 _inherited: dict[str, Any] = {}
 
 
-def for_children(origin: str, **settings: str) -> dict[str, str]:
-    """The environment of a process that is to have these whatever its code says: a worker's child, a test's program."""
+def make_child_environment(origin: str, **settings: str) -> dict[str, str]:
+    """Environment variables for a worker's child or a test's program, whose own code must not override these."""
     return {_FOR_CHILDREN: json.dumps({**settings, "origins": dict.fromkeys(settings, origin)})}
 
 
-def take_over() -> None:
-    """Told to a worker's child, and not to the programs that a task may start there: those are their own masters."""
+def keep_parent_settings() -> None:
+    """Called in a worker's child: keeps the settings that its parent gave it, and removes them from the environment, so
+    that programs which a task starts do not inherit them."""
     _inherited.update(json.loads(os.environ.pop(_FOR_CHILDREN, "{}")))
 
 
 def inherited() -> dict[str, Any]:
-    """What whoever started this process has decided."""
+    """The settings that the process which started this one has fixed."""
     return _inherited or dict(json.loads(os.environ.get(_FOR_CHILDREN, "{}")))
 
 
@@ -258,39 +292,40 @@ class _Value(NamedTuple):
     origin: str
 
 
-def _last_of_each(values: Iterator[_Value]) -> dict[str, _Value]:
-    """Later ones win; a name that is no setting stops here."""
+def _choose_strongest(values: Iterator[_Value]) -> dict[str, _Value]:
+    """Later values replace earlier ones; an unknown name is an error."""
     known = [name for name, *_ in describe_settings()]
     found: dict[str, _Value] = {}
     for each in values:
         if each.name not in known:
-            raise _unknown(each, known)
+            near = difflib.get_close_matches(each.name, known, n=1)
+            hint = f"Did you mean {near[0]}?" if near else f"Settings are: {', '.join(sorted(known))}."
+            raise SettingsError(f"Unknown setting {each.name} in {each.origin}.", hint=hint)
         found[each.name] = each
     return found
 
 
-def _everywhere(
+def _read_sources(
     project: Path | None, environ: Mapping[str, str], arguments: Mapping[str, Any], origins: Mapping[str, str]
 ) -> Iterator[_Value]:
-    """From the weakest to the strongest."""
+    """Yields values from the weakest source to the strongest."""
+    known = {f"WATCHBILL_{name.upper()}" for name, *_ in describe_settings()}
     if environ.get("DATABASE_URL"):
         yield _Value("database_url", environ["DATABASE_URL"], "DATABASE_URL")
-    yield from _from_file(project or _find_project(Path.cwd()))
+    yield from _from_file(project or find_project())
     for variable, value in environ.items():
-        if variable.startswith("WATCHBILL_") and value and _is_ours(variable):
+        is_foreign = variable not in known and (variable == TEST_VARIABLE or _KUBERNETES_VARIABLE.fullmatch(variable))
+        if variable.startswith("WATCHBILL_") and value and not is_foreign:
             yield _Value(variable.removeprefix("WATCHBILL_").lower(), value, variable)
     for name, value in arguments.items():
         if value is not None:
             yield _Value(name, value, origins.get(name, f"the argument {name}"))
 
 
-def _is_ours(variable: str) -> bool:
-    known = any(variable == f"WATCHBILL_{name.upper()}" for name, *_ in describe_settings())
-    return known or not _OF_KUBERNETES.fullmatch(variable)
-
-
-def _find_project(start: Path) -> Path:
-    return next((directory for directory in (start, *start.parents) if _is_project(directory)), start)
+def find_project(start: Path | None = None) -> Path:
+    """The nearest project directory from `start` (default: the current one) upwards, else `start` itself."""
+    first = (start or Path.cwd()).resolve()
+    return next((directory for directory in (first, *first.parents) if _is_project(directory)), first)
 
 
 def _is_project(directory: Path) -> bool:
@@ -302,17 +337,17 @@ def _is_project(directory: Path) -> bool:
 
 def _from_file(project: Path) -> Iterator[_Value]:
     own, shared = project / "watchbill.toml", project / "pyproject.toml"
-    of_own = _read_toml(own)
+    own_settings = _read_toml(own)
     tools = _table(_read_toml(shared), "tool", shared)
-    of_shared = _table(tools, "watchbill", shared)
+    shared_settings = _table(tools, "watchbill", shared)
     if own.exists() and "watchbill" in tools:
         raise SettingsError(
-            f"Settings stand in two files: {own} and [tool.watchbill] in {shared}.",
-            hint="Move them all to one of the two.",
+            f"There are settings in two files: {own} and [tool.watchbill] in {shared}.",
+            hint="Move all of them to one file.",
         )
-    for name, value in of_own.items():
+    for name, value in own_settings.items():
         yield _Value(name, value, _line_of(own, name))
-    for name, value in of_shared.items():
+    for name, value in shared_settings.items():
         yield _Value(name, value, f"{_line_of(shared, name)} [tool.watchbill]")
 
 
@@ -320,13 +355,10 @@ def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(
-            f"{path} is not valid TOML: {error}.", hint="Correct it; https://toml.io has the rules."
-        ) from None
+        raise SettingsError(f"{path} is not valid TOML: {error}.", hint="https://toml.io has the rules.") from None
     except OSError as error:
-        raise SettingsError(
-            f"{path} cannot be read: {error.strerror}.", hint="Check what it is and who may read it."
-        ) from None
+        hint = "Check that it is a file and that this user may read it."
+        raise SettingsError(f"{path} cannot be read: {error.strerror}.", hint=hint) from None
 
 
 def _table(outer: Mapping[str, Any], name: str, path: Path) -> dict[str, Any]:
@@ -337,35 +369,27 @@ def _table(outer: Mapping[str, Any], name: str, path: Path) -> dict[str, Any]:
 
 
 def _line_of(path: Path, name: str) -> str:
-    """`path:line` where the setting seems to be; the TOML reader itself does not tell."""
+    """`path:line` of the setting, found by a search, because the TOML reader does not report lines."""
     text = path.read_text(encoding="utf-8")
     section = max(text.find("[tool.watchbill]"), 0)
     found = re.compile(rf"""^\s*["']?{re.escape(name)}["']?\s*[=.]""", re.MULTILINE).search(text, section)
     return f"{path}:{text.count(chr(10), 0, found.end()) + 1}" if found else str(path)
 
 
-def _unknown(given: _Value, known: list[str]) -> SettingsError:
-    near = difflib.get_close_matches(given.name, known, n=1)
-    hint = f"Did you mean {near[0]}?" if near else f"Settings are: {', '.join(sorted(known))}."
-    return SettingsError(f"Unknown setting {given.name} in {given.origin}.", hint=hint)
-
-
 def _explain(error: ValidationError, found: Mapping[str, _Value]) -> SettingsError:
     allowed = {name: words for name, _, words, _ in describe_settings()}
     wrong = dict.fromkeys(str(each["loc"][0]) for each in error.errors())
-    lines = [f"Setting {name} cannot be {_shown(found[name])} (in {found[name].origin})." for name in wrong]
-    hints = [f"Allowed for {name}: {allowed[name]}.{_meant(found[name], allowed[name])}" for name in wrong]
+    lines = [f"Setting {name}={_show(found[name])} is invalid (in {found[name].origin})." for name in wrong]
+    hints = [f"Allowed for {name}: {allowed[name]}.{_suggest(found[name], allowed[name])}" for name in wrong]
     return SettingsError("\n".join(lines), hint="\n".join(hints))
 
 
-def _meant(given: _Value, allowed: str) -> str:
-    """A guess, where the allowed values are words."""
+def _suggest(given: _Value, allowed: str) -> str:
+    """A correction, if the allowed values are words."""
     words = [] if re.search(r"\d", allowed) else re.findall(r"\w+", allowed)
     near = difflib.get_close_matches(str(given.value).lower(), words, n=1)
     return f" Did you mean {near[0]}?" if near else ""
 
 
-def _shown(given: _Value) -> str:
-    return (
-        "that address (not shown, since it may hold a password)" if given.name.endswith("_url") else repr(given.value)
-    )
+def _show(given: _Value) -> str:
+    return "... (hidden, because it may contain a password)" if given.name.endswith("_url") else repr(given.value)

@@ -37,7 +37,7 @@ class TimesOfDay:
         return self._minutes[index - 1] + self._last_second
 
     def _make_window(self) -> tuple[int, list[int]]:
-        """A stretch of time short enough to be kept as one list: a day of minutes or a minute of seconds."""
+        """A window to cache, as its length and its times: a minute if it has several times, else a day."""
         if len(self._seconds) > 1:
             return 60, self._seconds
         return DAY, [minute + self._first_second for minute in self._minutes]

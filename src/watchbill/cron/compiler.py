@@ -1,4 +1,4 @@
-"""Joins a pattern, a zone and a clock-change policy into something that can be asked for instants."""
+"""Compiles a pattern, a zone and a clock-change policy into a schedule that gives instants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from watchbill.cron.instants import (
     WallClock,
     WithoutGaps,
 )
-from watchbill.cron.modifiers import Bare, Modified, Span, WithModifier
+from watchbill.cron.modifiers import Modified, ModifierAlone, Span, WithModifier
 from watchbill.cron.parser import parse
 from watchbill.cron.pattern import AtStart, Every, Fields, Part, Pattern
 from watchbill.cron.tokens import Token
@@ -40,19 +40,20 @@ class Compiled:
         self.instants = parts[0] if len(parts) == 1 else Union(parts)
         self.first = max(EARLIEST - min(zone.wall(EARLIEST) - EARLIEST, 0) for zone in zones)
         self.last = min(LATEST - max(zone.wall(LATEST) - LATEST, 0) for zone in zones)
-        self.for_next = (self.instants.next, zone.info, self.first, self.last)  # at hand in one look-up
+        self.for_next = (self.instants.next, zone.info, self.first, self.last)  # one look-up: `next` is called often
 
-    def span(self, instant: int) -> Span | None:
-        """The trigger and result behind `next`: of the part that comes first."""
-        spans = [span for part in self.parts if (span := _span(part, instant)) is not None]
+    def next_with_trigger(self, instant: int) -> Span | None:
+        """The trigger and result of `next`: of the part whose result comes first."""
+        spans = [span for part in self.parts if (span := _next_with_trigger(part, instant)) is not None]
         return min(spans, key=lambda span: span.result, default=None)
 
 
 @lru_cache(maxsize=4096)
 def check_schedule(text: str, zone_name: str, policy: Policy) -> Pattern:
-    """Reads a schedule, and complains of what is wrong with it, without working anything out."""
+    """Parses a schedule and raises what is wrong with it, without compiling it."""
     if policy not in get_args(Policy):
-        raise ValueError(f"dst is one of {', '.join(get_args(Policy))}, not {policy!r}")
+        *others, last = get_args(Policy)
+        raise ValueError(f"dst must be {', '.join(others)} or {last}, not {policy!r}")
     check_zone(Token(zone_name, 0, zone_name))
     return parse(text)
 
@@ -69,7 +70,7 @@ def compile_schedule(text: str, zone_name: str, policy: Policy, anchor: int) -> 
 def _compile_part(part: Part, zone: Zone, policy: Policy, anchor: int) -> Instants:
     if part.body is None:
         assert part.modifier is not None
-        return Bare(part.modifier, zone)
+        return ModifierAlone(part.modifier, zone)
     triggers = _compile_body(part.body, part.weeks, zone, policy, anchor)
     return triggers if part.modifier is None else Modified(triggers, part.modifier, zone)
 
@@ -99,8 +100,8 @@ def _compile_fields(fields: Fields, weeks: int | None, zone: Zone, policy: Polic
     return WallClock(walls, zone)
 
 
-def _span(part: Instants, instant: int) -> Span | None:
+def _next_with_trigger(part: Instants, instant: int) -> Span | None:
     if isinstance(part, WithModifier):
-        return part.span(instant)
+        return part.next_with_trigger(instant)
     at = part.next(instant)
     return None if at is None else Span(at, at)

@@ -1,4 +1,4 @@
-"""Which days of a month a pattern names. A month is told by its length and the weekday of its first day: 28 kinds.
+"""Which days of a month a pattern names. A month is one of 28 kinds, by its length and its first weekday.
 
 A set of days is a mask with bit 0 for the 1st. Weekdays count from Sunday = 0.
 """
@@ -73,7 +73,7 @@ class WeekDays(NamedTuple):
 
     weekdays: int
     nth: tuple[NthWeekday, ...] = ()
-    rows: tuple[RowWeekday, ...] = ()  # apart, as named tuples of two kinds compare equal
+    rows: tuple[RowWeekday, ...] = ()  # separate, because named tuples of two classes compare equal
 
     @property
     def specials(self) -> tuple[NthWeekday | RowWeekday, ...]:
@@ -86,7 +86,7 @@ class WeekDays(NamedTuple):
 
 
 class DayRule(NamedTuple):
-    """Both day fields; None does not restrict. Where both do, either suffices, unless `both` are asked for."""
+    """Both day fields; None does not restrict. If both restrict, one must match, or both of them with `both`."""
 
     of_month: MonthDays | None
     of_week: WeekDays | None

@@ -1,4 +1,4 @@
-"""What `watchbill.cron` raises: a pattern that is not one, an instant that cannot be placed."""
+"""The errors of `watchbill.cron`: an invalid pattern, an invalid instant."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _EXCERPT = 72
 
 
 class InvalidPattern(WatchbillError, ValueError):
-    """A text that is no schedule: says in which field, at which position, and what was perhaps meant."""
+    """An invalid pattern: names the field, the position and, if there is a good guess, a correction."""
 
     exit_code = 2
 
@@ -37,7 +37,7 @@ class InvalidInstant(WatchbillError, ValueError):
 
 
 def shown(text: str) -> str:
-    """A piece of a pattern inside a message: bounded, and harmless on a terminal."""
+    """A piece of a pattern for a message: at most 40 characters, without control characters for the terminal."""
     return repr(text if len(text) <= 40 else text[:40] + "...")
 
 

@@ -55,8 +55,8 @@ def parse_weeks(token: Token) -> int:
 def parse_modifier(token: Token) -> Modifier:
     match = _MODIFIER.fullmatch(token.text)
     if match is None:
-        reason = f"{shown(token.text)} is no modifier: E or S, then numbers with a unit of Y Q M W D H m S, as in E1M2D"
-        raise token.error(MODIFIER, reason)
+        expected = "E or S, then numbers with a unit of Y Q M W D H m S, as in E1M2D"
+        raise token.error(MODIFIER, f"{shown(token.text)} is not a modifier: {expected}")
     steps: list[tuple[Unit, int]] = []
     in_time = False
     for separator, number, unit in _STEP.findall(match["steps"]):

@@ -49,7 +49,7 @@ def parse_list(token: Token, field: Field) -> int:
         return parse_item(token, field)
     mask, position = 0, token.position
     for text in token.text.split(","):
-        value = field.values.get(text)  # as most are
+        value = field.values.get(text)  # the usual item
         if value is None or field is DAY_OF_WEEK:
             mask |= parse_item(Token(text, position, token.pattern), field)
         else:
@@ -62,7 +62,7 @@ def parse_item(token: Token, field: Field) -> int:
     """One item of a list: `*`, a value or a range, each with or without a step."""
     value = field.values.get(token.text)
     if value is not None:
-        return 1 << value if value < 7 or field is not DAY_OF_WEEK else 1  # the other Sunday
+        return 1 << value if value < 7 or field is not DAY_OF_WEEK else 1  # 7 means Sunday, as 0 does
     match = _ITEM.fullmatch(token.text)
     if match is None:
         raise _malformed(token, field)
@@ -82,7 +82,7 @@ def parse_item(token: Token, field: Field) -> int:
 
 
 def parse_value(token: Token, match: re.Match[str], group: Group, field: Field) -> int:
-    """The number or name that a group of a match caught; leading zeros and small letters do no harm."""
+    """The number or name that a group of a match caught; leading zeros and small letters are allowed."""
     text = match[group]
     value = field.values.get(text)
     if value is None:
@@ -93,7 +93,7 @@ def parse_value(token: Token, match: re.Match[str], group: Group, field: Field) 
 
 
 def _mask(field: Field, first: int, last: int, step: int) -> int:
-    """Bits from first to last in steps, wrapped around the cycle; without a loop, so that a long list costs no time."""
+    """Bits from first to last in steps, wrapped around the cycle; without a loop, because a long list must be fast."""
     cycle = field.cycle or field.high
     if first > last:
         last += cycle
@@ -107,7 +107,7 @@ def _malformed(token: Token, field: Field) -> InvalidPattern:
     if not token.text:
         return token.error(field.name, "an item of the list is empty")
     allowed = f"{field.low} to {field.high}" + (f" or {field.names[0]} to {field.names[-1]}" if field.names else "")
-    return token.error(field.name, f"{shown(token.text)} is no value, range or step of {allowed}")
+    return token.error(field.name, f"{shown(token.text)} is not a value, range or step of {allowed}")
 
 
 def _unknown(token: Token, field: Field) -> InvalidPattern:

@@ -55,7 +55,7 @@ class Rule(NamedTuple):
 def parse_footer(text: str) -> Rule:
     match = _FOOTER.fullmatch(text)
     if match is None:
-        raise ValueError(f"not a zone rule: {text!r}")
+        raise ValueError(f"{text!r} is not a POSIX zone rule, such as CET-1CEST,M3.5.0,M10.5.0/3")
     standard = -_seconds(match["standard"])  # POSIX counts west of Greenwich
     if match["starts"] is None:
         return Rule(standard, ())

@@ -1,7 +1,6 @@
 """How often a schedule runs, in a word.
 
-Looks at a few hundred runs: the distance between neighbours that most of them have, else the mean distance, is put into
-a word.
+Of a few hundred runs it takes the distance that most neighbours have, else the mean distance.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from watchbill.cron.instants import LATEST, Instants
 
 _START = 946_684_800  # 2000-01-01 00:00:00 UTC
 _RUNS = 401
-_MOST = 0.55  # more than half, or one of two that alternate would win
+_MAJORITY = 0.55  # more than half: of two distances that alternate neither wins
 _HOUR, _MINUTE = 3_600, 60
 _DAYS = {
     "daily": range(1, 2),
@@ -35,26 +34,26 @@ def frequency(instants: Instants) -> str:
         return "rare"
     words = Counter(_word(later - earlier) for earlier, later in pairwise(runs))
     word, count = words.most_common(1)[0]
-    return word if count > _MOST * (len(runs) - 1) else _nearest_word(_rounded(runs[-1] - runs[0], len(runs) - 1))
+    return word if count > _MAJORITY * (len(runs) - 1) else _nearest_word(_rounded(runs[-1] - runs[0], len(runs) - 1))
 
 
 def _word(seconds: int) -> str:
-    """In the largest unit that it is a multiple of."""
+    """The word for a distance in the largest unit that it is a multiple of."""
     for size in (DAY, _HOUR, _MINUTE):
         if seconds % size == 0:
-            return _counted(seconds // size, size)
+            return _word_of_units(seconds // size, size)
     return _nearest_word(seconds)
 
 
 def _nearest_word(seconds: int) -> str:
-    """In the largest unit that it is longer than."""
+    """The word for a distance in the largest unit that it is longer than."""
     for size in (DAY, _HOUR, _MINUTE):
         if seconds >= size:
-            return _counted(_rounded(seconds, size), size)
+            return _word_of_units(_rounded(seconds, size), size)
     return "every-second" if seconds < 8 else "every-minute"  # 8 is nearer to 60, as a ratio
 
 
-def _counted(count: int, size: int) -> str:
+def _word_of_units(count: int, size: int) -> str:
     if size == _MINUTE:
         return "every-minute" if count == 1 else f"every-{count}-minutes"
     if size == _HOUR:

@@ -22,11 +22,11 @@ LATEST = 253_402_300_799  # 9999-12-31 23:59:59 UTC
 
 FURTHEST_BACK = 2 * DAY  # no clock was ever put back by more: offsets lie between -16 and +16 hours
 
-_Window = tuple[int, int, int, list[int]]  # first and end of the instants it answers for, its origin, its runs
+_Window = tuple[int, int, int, list[int]]  # first and end of the instants it answers for, its origin, its times
 
 
 class Instants(Protocol):
-    """A set of instants, told by its neighbours on either side of any instant."""
+    """A set of instants that answers which of them is next to any instant, on either side."""
 
     def next(self, instant: int) -> int | None:
         """The least one that is later."""
@@ -36,35 +36,35 @@ class Instants(Protocol):
 
 
 class OnClock(ABC):
-    """What the two readings share. Most questions lie close to the last answer: a window around it needs no search."""
+    """What the two readings share. Caches the times around the last result, because the next call is mostly near."""
 
     def __init__(self, walls: Walls, zone: Zone) -> None:
         self._walls = walls
         self._zone = zone
         self._segment = zone.segment(0)
         self._window: _Window = (0, 0, 0, [])
-        self._keeps_window = walls.runs_often
+        self._caches_window = walls.has_several_times_a_day
 
     def next(self, instant: int) -> int | None:
-        first, end, origin, runs = self._window
+        first, end, origin, times = self._window
         if first <= instant < end:
-            return origin + runs[bisect_right(runs, instant - origin)]
+            return origin + times[bisect_right(times, instant - origin)]
         return self._search(instant)
 
     @abstractmethod
     def _search(self, instant: int) -> int | None:
-        """The answer of `next`, worked out."""
+        """Finds what `next` returns, without the cached window."""
 
     @abstractmethod
     def prev(self, instant: int) -> int | None: ...
 
-    def _keep_window(self, wall: int, segment: Segment) -> None:
-        """Keeps what is around an answer, if the clock is left alone there."""
+    def _cache_window(self, wall: int, segment: Segment) -> None:
+        """Caches the window of times around a wall time, unless a clock change is in it."""
         start, end, offset, high = segment
-        length, runs = self._walls.times.window
+        length, times = self._walls.times.window
         origin = wall - wall % length
-        if len(runs) > 1 and origin >= high and start <= origin - offset <= end - length:
-            self._window = (origin - offset, origin - offset + runs[-1], origin - offset, runs)
+        if len(times) > 1 and origin >= high and start <= origin - offset <= end - length:
+            self._window = (origin - offset, origin - offset + times[-1], origin - offset, times)
 
 
 class WallClock(OnClock):
@@ -82,8 +82,8 @@ class WallClock(OnClock):
             return None
         if found - offset >= end:
             return self._zone.first_instant(found)
-        if self._keeps_window:
-            self._keep_window(found, segment)
+        if self._caches_window:
+            self._cache_window(found, segment)
         return found - offset
 
     def prev(self, instant: int) -> int | None:
@@ -102,8 +102,8 @@ class Elapsed(OnClock):
             _, end, offset, _ = segment
             wall = self._walls.after(instant + offset)
             if wall is not None and wall - offset < end:
-                if self._keeps_window:
-                    self._keep_window(wall, segment)
+                if self._caches_window:
+                    self._cache_window(wall, segment)
                 return wall - offset
             if end - instant <= FURTHEST_BACK:
                 resume = end
@@ -131,7 +131,7 @@ class Elapsed(OnClock):
 
 
 class WithoutGaps:
-    """The wall clock's instants, but for those that stand for skipped times alone."""
+    """The wall clock's instants without those of skipped times."""
 
     def __init__(self, walls: Walls, zone: Zone) -> None:
         self._instants = WallClock(walls, zone)
@@ -191,7 +191,7 @@ class Grid:
 
 
 class Intersection:
-    """The instants that two sets share, found by leaping from one to the other."""
+    """The instants that two sets share. It asks the two in turn for the next instant until they agree."""
 
     def __init__(self, one: Instants, other: Instants) -> None:
         self._one = one

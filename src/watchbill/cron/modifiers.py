@@ -1,13 +1,16 @@
-"""Schedules with an `E` or `S` modifier: a trigger, and the end or start of a period that is counted from it.
+"""Schedules with an `E` or `S` modifier.
 
-A modifier works on wall times and never turns their order around. Its result becomes an instant as a wall time does:
-a skipped one is at the clock change, a repeated one in its first pass; but an end is never before its trigger, and a
-start that is not after the instant asked about is taken in its second pass.
+The instants that a pattern names without its modifier are its triggers. The modifier turns each into a result: the end
+or start of a period that is counted from the trigger.
 
-The last trigger before which a result lies is found by undoing the modifier's steps, however many there are. Within
-one segment of the zone a later trigger never has an earlier result, so where repeated times make a difference a
-bisection finds it, from there. Across a clock put back it may have, so `prev` goes back segment by segment until
-nothing earlier can win.
+A modifier works on wall times, and the result of a later wall time is never earlier. A result becomes an instant as
+every wall time does: a skipped one is at the clock change, a repeated one in its first pass. There are two exceptions:
+an end is never before its trigger, and a start that is not after the given instant is taken in its second pass.
+
+To find the last trigger whose result is before an instant, `undo_modifier` undoes the steps of the modifier. Repeated
+wall times may move that trigger. A bisection finds it, because within one segment of the zone a later trigger never has
+an earlier result. Where a clock is put back it may have one, so `prev` searches segment by segment, backwards, until no
+earlier segment can have a later result.
 """
 
 from __future__ import annotations
@@ -18,130 +21,134 @@ from typing import NamedTuple
 
 from watchbill.cron.instants import EARLIEST, FURTHEST_BACK, LATEST, Instants
 from watchbill.cron.pattern import Modifier
-from watchbill.cron.periods import apply, largest_unit, latest_before, moved_on
+from watchbill.cron.periods import add_units, apply_modifier, largest_unit, undo_modifier
 from watchbill.cron.zones import Segment, Zone
 
 
 class Span(NamedTuple):
-    """A trigger and the instant that the modifier makes of it."""
+    """The time from a trigger to its result."""
 
     trigger: int
     result: int
 
 
 class WithModifier(ABC):
-    """The results of a modifier on some set of triggers. A trigger is told by its segment and its wall time."""
+    """The results of a modifier on a set of triggers. A segment and a wall time identify a trigger."""
 
     def __init__(self, modifier: Modifier, zone: Zone) -> None:
         self._modifier = modifier
         self._zone = zone
-        self._mappings = [self._late] if modifier.to_end else [self._early, self._late]
+        self._mappings = (
+            [self._result_from_trigger] if modifier.to_end else [self._result_in_first_pass, self._result_from_trigger]
+        )
 
     @abstractmethod
-    def span(self, instant: int) -> Span | None:
-        """The trigger and the result that `next` stands for."""
+    def next_with_trigger(self, instant: int) -> Span | None:
+        """The next result later than an instant, with its trigger; None if there is none."""
 
     def next(self, instant: int) -> int | None:
-        span = self.span(instant)
+        span = self.next_with_trigger(instant)
         return None if span is None else span.result
 
     def prev(self, instant: int) -> int | None:
-        """The greatest result of any trigger that is earlier than an instant."""
+        """The last result that is earlier than an instant."""
         results: list[int] = []
-        latest = min(self._latest(instant), LATEST + FURTHEST_BACK)
+        latest = min(self._latest_trigger(instant), LATEST + FURTHEST_BACK)
         segment = self._latest_segment(latest)
         while segment is not None:
-            walls = [self._last_trigger_with(mapping, segment, instant, latest) for mapping in self._mappings]
+            walls = [self._last_trigger_before(mapping, segment, instant, latest) for mapping in self._mappings]
             pairs = zip(self._mappings, walls, strict=True)
             results += [mapping(segment, wall) for mapping, wall in pairs if wall is not None]
             if all(wall is not None and wall >= segment.high for wall in walls):
                 break  # every trigger of an earlier segment has an earlier wall time
-            segment = self._segment_before(segment)
+            segment = self._prev_trigger_segment(segment)
         return max(results, default=None)
 
     @abstractmethod
     def _last_trigger(self, segment: Segment, wall: int) -> int | None:
-        """The last trigger of a segment up to a wall time."""
+        """The wall time of the last trigger that lies in a segment and is not later than `wall`."""
 
     @abstractmethod
-    def _segment_before(self, segment: Segment) -> Segment | None:
-        """The last earlier segment that has a trigger."""
+    def _prev_trigger_segment(self, segment: Segment) -> Segment | None:
+        """The last segment of the zone that is before this one and has a trigger."""
 
     def _lowest_wall(self, segment: Segment) -> int:
         return max(segment.start, EARLIEST) + segment.offset
 
-    def _early(self, _: Segment, wall: int) -> int:
-        return self._zone.first_instant(apply(self._modifier, wall))
+    def _result_in_first_pass(self, _: Segment, wall: int) -> int:
+        return self._zone.first_instant(apply_modifier(self._modifier, wall))
 
-    def _late(self, segment: Segment, wall: int) -> int:
-        result = apply(self._modifier, wall)
-        return self._pass_from(wall - segment.offset, result)
+    def _result_from_trigger(self, segment: Segment, wall: int) -> int:
+        result = apply_modifier(self._modifier, wall)
+        return self._find_pass(wall - segment.offset, result)
 
-    def _pass_from(self, instant: int, wall: int) -> int:
-        """The first pass of a wall time that is not before an instant, else its last."""
+    def _find_pass(self, instant: int, wall: int) -> int:
+        """The first instant, not before this one, at which the clock shows a wall time, else the last one before it."""
         first = self._zone.first_instant(wall)
         if first >= instant:
             return first
         second = self._zone.second_instant(wall)
         return first if second is None else second
 
-    def _latest(self, instant: int) -> int:
-        """The last wall time of a trigger whose result is earlier than an instant, at least in its first pass."""
-        return latest_before(self._modifier, self._zone.shown_before(instant))
+    def _latest_trigger(self, instant: int) -> int:
+        """The last wall time of a trigger whose result, in its first pass, is earlier than an instant."""
+        return undo_modifier(self._modifier, self._zone.shown_before(instant))
 
     def _latest_segment(self, latest: int) -> Segment | None:
-        """The last segment in which a trigger can have so early a wall time."""
+        """The last segment in which a trigger can have a wall time up to `latest`."""
         if latest < EARLIEST - FURTHEST_BACK:
             return None
         return self._zone.segment(self._zone.first_instant(latest) + FURTHEST_BACK)
 
-    def _last_trigger_with(self, mapping: _Mapping, segment: Segment, instant: int, latest: int) -> int | None:
-        """The last trigger of a segment whose result is earlier than an instant."""
+    def _last_trigger_before(self, mapping: _Mapping, segment: Segment, instant: int, latest: int) -> int | None:
+        """The wall time of the last trigger of a segment whose result is earlier than an instant."""
         high = min(min(segment.end, LATEST + 1) + segment.offset, latest + 1)
         low = self._lowest_wall(segment)
-        wall = last_where(lambda wall: mapping(segment, wall) < instant, low, high)
+        wall = bisect_last(lambda wall: mapping(segment, wall) < instant, low, high)
         return None if wall is None else self._last_trigger(segment, wall)
 
-    def _from(self, instant: int, wall: int) -> int:
-        """The result of a wall time, after an instant if its passes allow."""
-        return self._pass_from(instant + 1, apply(self._modifier, wall))
+    def _result_after(self, instant: int, wall: int) -> int:
+        """The result of a wall time: in its first pass after an instant, else in its last pass."""
+        return self._find_pass(instant + 1, apply_modifier(self._modifier, wall))
 
     def _last_useless_wall(self, instant: int, wall: int, latest: int) -> int | None:
-        """The last wall time, from this one on, that leads no further than to an instant."""
-        return last_where(lambda wall: self._from(instant, wall) <= instant, wall, latest + 1)
+        """The last wall time, from this one on, whose result is not later than an instant."""
+        return bisect_last(lambda wall: self._result_after(instant, wall) <= instant, wall, latest + 1)
 
 
 class Modified(WithModifier):
-    """A modifier behind fields: counted from the instants of a schedule."""
+    """A modifier behind fields: its triggers are the instants that the fields name."""
 
     def __init__(self, triggers: Instants, modifier: Modifier, zone: Zone) -> None:
         super().__init__(modifier, zone)
         self._triggers = triggers
 
-    def span(self, instant: int) -> Span | None:
-        """The first trigger after an instant whose result is after it, too."""
+    def next_with_trigger(self, instant: int) -> Span | None:
+        """The first trigger later than an instant whose result is later than it, too."""
         trigger = self._triggers.next(instant)
         latest: int | None = None
         while trigger is not None and trigger <= LATEST:
-            result = self._result(trigger, instant)
+            result = self._trigger_result(trigger, instant)
             if result > instant:
                 return Span(trigger, result)
-            latest = self._latest(instant + 1) if latest is None else latest
-            trigger = self._triggers.next(self._last_useless(trigger, instant, latest))
+            latest = self._latest_trigger(instant + 1) if latest is None else latest
+            trigger = self._triggers.next(self._last_useless_instant(trigger, instant, latest))
         return None
 
-    def _result(self, trigger: int, instant: int) -> int:
+    def _trigger_result(self, trigger: int, instant: int) -> int:
+        """The instant to which the modifier moves a trigger. The clock may show its wall time twice. Then an end takes
+        the first pass that is not before the trigger. A start takes the first pass after `instant`, else the last."""
         wall = self._zone.wall(trigger)
         if self._modifier.to_end:
-            return self._pass_from(trigger, apply(self._modifier, wall))
-        return self._from(instant, wall)
+            return self._find_pass(trigger, apply_modifier(self._modifier, wall))
+        return self._result_after(instant, wall)
 
-    def _last_useless(self, trigger: int, instant: int, latest: int) -> int:
-        """An instant up to which triggers, from this one on, do not lead past the instant either."""
+    def _last_useless_instant(self, trigger: int, instant: int, latest: int) -> int:
+        """An instant up to which all triggers, from this one on, have results that are not later than `instant`."""
         segment = self._zone.segment(trigger)
         if self._modifier.to_end:
             high = min(segment.end, latest + 1 - segment.offset)
-            useless = last_where(lambda at: self._result(at, instant) <= instant, trigger, high)
+            useless = bisect_last(lambda at: self._trigger_result(at, instant) <= instant, trigger, high)
             return trigger if useless is None else useless
         wall = self._last_useless_wall(instant, trigger + segment.offset, latest)
         return trigger if wall is None else max(trigger, self._zone.first_instant(wall + 1) - 1)
@@ -150,21 +157,21 @@ class Modified(WithModifier):
         trigger = self._triggers.prev(wall - segment.offset + 1)
         return None if trigger is None or trigger < max(segment.start, EARLIEST) else trigger + segment.offset
 
-    def _segment_before(self, segment: Segment) -> Segment | None:
+    def _prev_trigger_segment(self, segment: Segment) -> Segment | None:
         trigger = self._triggers.prev(segment.start) if segment.start > EARLIEST else None
         return None if trigger is None or trigger < EARLIEST else self._zone.segment(trigger)
 
 
-class Bare(WithModifier):
-    """A modifier alone: counted from the instant asked about, whatever that is. Skipped wall times count as well."""
+class ModifierAlone(WithModifier):
+    """A modifier without fields: every wall time is a trigger, also a skipped one."""
 
-    def span(self, instant: int) -> Span | None:
+    def next_with_trigger(self, instant: int) -> Span | None:
         wall = self._zone.wall(instant)
-        useless = self._last_useless_wall(instant, wall, self._latest(instant + 1))
+        useless = self._last_useless_wall(instant, wall, self._latest_trigger(instant + 1))
         unit, periods = largest_unit(self._modifier), 0
-        while useless is not None and moved_on(unit, wall, periods) <= useless:
+        while useless is not None and add_units(unit, wall, periods) <= useless:
             periods += 1
-        return Span(instant, self._from(instant, moved_on(unit, wall, periods)))
+        return Span(instant, self._result_after(instant, add_units(unit, wall, periods)))
 
     def _lowest_wall(self, segment: Segment) -> int:
         return min(super()._lowest_wall(segment), max(segment.high, EARLIEST + segment.offset))
@@ -172,15 +179,15 @@ class Bare(WithModifier):
     def _last_trigger(self, segment: Segment, wall: int) -> int | None:
         return wall
 
-    def _segment_before(self, segment: Segment) -> Segment | None:
+    def _prev_trigger_segment(self, segment: Segment) -> Segment | None:
         return self._zone.segment(segment.start - 1) if segment.start > EARLIEST else None
 
 
 _Mapping = Callable[[Segment, int], int]
 
 
-def last_where(holds: Callable[[int], bool], low: int, high: int) -> int | None:
-    """The greatest number from `low` to below `high` with a property that holds up to some number and not beyond."""
+def bisect_last(holds: Callable[[int], bool], low: int, high: int) -> int | None:
+    """The greatest number from `low` to below `high` for which `holds` is true: it is true up to some number only."""
     if low >= high:
         return None
     good, bad, step = high - 1, high, 1

@@ -1,4 +1,4 @@
-"""From the text of a schedule to a `Pattern`, in one pass over a bounded text. What is wrong is `InvalidPattern`."""
+"""From the text of a schedule to a `Pattern`, in one pass. Raises `InvalidPattern`."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def _parse_part(token: Token) -> Part:
     if weeks is not None:
         return Part(_parse_fields(Token(_EVERY_DAY, 0, _EVERY_DAY).words()), modifier, weeks, zone)
     if modifier is None:
-        raise token.error("pattern", "a zone alone is no schedule; it needs 5, 6 or 7 fields")
+        raise token.error("pattern", "a zone alone is not a schedule; it needs 5, 6 or 7 fields")
     return Part(None, modifier, None, zone)
 
 
 def _take_extensions(words: list[Token]) -> tuple[list[Token], dict[str, Token]]:
-    """Takes the extensions off both ends; what stays is the body."""
+    """Takes the extensions off both ends; the rest is the body."""
     extensions: dict[str, Token] = {}
     start, end = 0, len(words)
     while start < end and (kind := extension_kind(words[start], trailing=False)):

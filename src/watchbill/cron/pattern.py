@@ -1,6 +1,6 @@
-"""What a pattern says, after reading and before any clock: the tree between the parser and the engine.
+"""A parsed pattern, before a time zone is applied: the parser makes this tree, and the engine reads it.
 
-Sets of small numbers are masks with bit n for the value n. A SQL engine can store these as they are.
+Sets of small numbers are masks with bit n for the value n.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Every(NamedTuple):
 
 
 class AtStart(NamedTuple):
-    """`@reboot`: no instant of its own."""
+    """`@reboot`: it has no instants."""
 
 
 class Modifier(NamedTuple):
@@ -44,7 +44,7 @@ class Modifier(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One alternative of a union. Without a body it is a bare modifier, counted from the instant asked about."""
+    """One alternative of a union. Without a body it is a bare modifier, counted from the given instant."""
 
     body: Fields | Every | AtStart | None
     modifier: Modifier | None

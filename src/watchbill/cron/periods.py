@@ -1,4 +1,4 @@
-"""Units of wall time, from seconds to years: where a period starts and ends, and what a modifier makes of a time."""
+"""Periods of wall time, from seconds to years: where they start and end, and how a modifier moves a wall time."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _MONDAY = -3 * DAY  # 1970-01-01 was a Thursday
 _LONGEST: dict[Unit, int] = {**_SECONDS, "M": 31 * DAY, "Q": 92 * DAY, "Y": 366 * DAY}
 
 
-def apply(modifier: Modifier, wall: int) -> int:
-    """Each step goes on by so many periods, then to the last second of the period or to its first."""
+def apply_modifier(modifier: Modifier, wall: int) -> int:
+    """Each step moves on by `count` periods, then to the last second of the period or to its first."""
     for unit, count in modifier.steps:
         start, end = _period(wall, unit, count)
         wall = end - 1 if modifier.to_end else start
     return wall
 
 
-def latest_before(modifier: Modifier, wall: int) -> int:
-    """The last wall time from which a modifier leads no further than to this one: its steps, undone from the end."""
+def undo_modifier(modifier: Modifier, wall: int) -> int:
+    """The last wall time whose result is not later than this one: undoes the modifier's steps, the last one first."""
     for unit, count in reversed(modifier.steps):
         start, end = _period(wall + modifier.to_end, unit, -count)
         wall = (start if modifier.to_end else end) - 1
@@ -31,8 +31,8 @@ def largest_unit(modifier: Modifier) -> Unit:
     return max((unit for unit, _ in modifier.steps), key=_LONGEST.__getitem__)
 
 
-def moved_on(unit: Unit, wall: int, count: int) -> int:
-    """The wall time so many units later; a day that the month does not have is its last."""
+def add_units(unit: Unit, wall: int, count: int) -> int:
+    """The wall time `count` units later. A day that the month does not have becomes its last day."""
     if unit in _SECONDS:
         return wall + count * _SECONDS[unit]
     day, second = divmod(wall, DAY)
@@ -43,7 +43,7 @@ def moved_on(unit: Unit, wall: int, count: int) -> int:
 
 
 def _period(wall: int, unit: Unit, count: int) -> tuple[int, int]:
-    """Start and end of the period that is so many after the one that holds a wall time."""
+    """Start and end of the period that is `count` periods after the one of a wall time."""
     if unit in _SECONDS:
         size = _SECONDS[unit]
         start = wall - (wall - _MONDAY) % size + count * size

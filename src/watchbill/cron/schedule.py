@@ -1,9 +1,10 @@
-"""`Cron`: a schedule that tells its instants, as datetimes."""
+"""`Cron`: a schedule that gives its instants as datetimes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import NamedTuple, NoReturn
 
 from watchbill.cron.calendar import DAY
@@ -18,7 +19,7 @@ _stamp = datetime.fromtimestamp
 
 
 class Window(NamedTuple):
-    """What an `E` or `S` modifier spans: a trigger, and the end (or start) of the period that is counted from it."""
+    """A trigger, and the instant to which an `E` or `S` modifier moves it: the end or start of a period."""
 
     trigger: datetime
     end: datetime
@@ -34,33 +35,26 @@ class Cron:
     Takes aware datetimes of any zone and gives them in its own. Building the same one again costs next to nothing.
     """
 
-    __slots__ = ("_compiled", "anchor", "dst", "pattern", "tz")
-
     pattern: str
     tz: str
     dst: Policy
     anchor: datetime  # `@every` counts from here, to the second
-    _compiled: Compiled
 
     def __init__(self, pattern: str, tz: str = "UTC", dst: Policy = "default", anchor: datetime = EPOCH) -> None:
         if not all(isinstance(text, str) for text in (pattern, tz)):
             raise TypeError(f"pattern and tz are strings, not {pattern!r} and {tz!r}")
         check_schedule(pattern, tz, dst)
         _seconds(anchor)
-        for name, value in (("pattern", pattern), ("tz", tz), ("dst", dst), ("anchor", anchor)):
-            object.__setattr__(self, name, value)
+        self.__dict__.update(pattern=pattern, tz=tz, dst=dst, anchor=anchor)  # __setattr__ refuses every change
 
-    def __getattr__(self, name: str) -> Compiled:
-        """Compiles at first use: Python asks here for what is not set, and never again once it is."""
-        if name != "_compiled":
-            raise AttributeError(f"a Cron has no {name}")
-        compiled = compile_schedule(self.pattern, self.tz, self.dst, _seconds(self.anchor))
-        object.__setattr__(self, "_compiled", compiled)
-        return compiled
+    @cached_property
+    def _compiled(self) -> Compiled:
+        """Compiled at first use, because many schedules are only checked."""
+        return compile_schedule(self.pattern, self.tz, self.dst, _seconds(self.anchor))
 
     def next(self, after: datetime) -> datetime | None:
         """The first instant later than this one."""
-        try:  # `_seconds` written out: this is the call that schedulers live on
+        try:  # `_seconds` written out, because schedulers call this for every slot
             elapsed = after - EPOCH
         except TypeError:
             raise _naive(after) from None
@@ -68,7 +62,7 @@ class Cron:
         find_next, info, first, last = self._compiled.for_next
         at = find_next(second) if second >= first else find_next(max(_seconds(after), first - 1))
         if at is None or at > last:
-            _seconds(after)  # complains if that is why
+            _seconds(after)  # raises if `after` is out of range
             return None
         return _stamp(at, info)
 
@@ -89,7 +83,7 @@ class Cron:
         )
 
     def upcoming(self, count: int, after: datetime) -> list[datetime]:
-        """The next so many instants; fewer when there are no more."""
+        """The next `count` instants; fewer when there are no more."""
         found: list[datetime] = []
         at = self.next(after)
         while at is not None and len(found) < count:
@@ -103,14 +97,17 @@ class Cron:
         return self._between(first, last)
 
     def window(self, after: datetime) -> Window | None:
-        """The trigger behind `next` and `next` itself: equal, but where there is a modifier."""
+        """The next instant as `end`, with its trigger: the instant from which a modifier has moved it.
+
+        Without a modifier, both are the same.
+        """
         compiled = self._compiled
         second = _seconds(after)
-        span = compiled.span(max(second, compiled.first - 1))
+        span = compiled.next_with_trigger(max(second, compiled.first - 1))
         if span is None or span.result > compiled.last:
             return None
         zone = compiled.zone
-        if span.trigger <= second:  # a modifier alone is counted from the argument
+        if span.trigger <= second:  # a modifier without fields is counted from `after`
             return Window(after.astimezone(zone.info), zone.stamp(span.result))
         return Window(zone.stamp(min(span.trigger, compiled.last)), zone.stamp(span.result))
 
@@ -189,7 +186,7 @@ def _seconds(moment: datetime) -> int:
 
 
 def _seconds_up(moment: datetime) -> int:
-    """The same, rounded up."""
+    """The instant in whole seconds since 1970, rounded up."""
     return _seconds(moment) + (moment.microsecond > 0)
 
 
@@ -197,4 +194,4 @@ def _naive(moment: object) -> Exception:
     if not isinstance(moment, datetime):
         return TypeError(f"a datetime is needed, not {moment!r}")
     hint = "Say in which zone it is meant: datetime.now(UTC), or moment.replace(tzinfo=ZoneInfo('Europe/Paris'))."
-    return InvalidInstant(f"{moment!r} is naive: without a zone it is no instant.", hint=hint)
+    return InvalidInstant(f"{moment!r} is naive: give it a time zone.", hint=hint)

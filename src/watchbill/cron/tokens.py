@@ -1,4 +1,4 @@
-"""Pieces of a pattern that remember where they stood, so that every complaint can point at its cause."""
+"""Pieces of a pattern that know their position, so that every error can point at its cause."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Token(NamedTuple):
         return words
 
     def after(self, prefix: str) -> Token:
-        """What follows a prefix that is known to be there."""
+        """The rest behind a prefix. The text must begin with it."""
         return Token(self.text[len(prefix) :], self.position + len(prefix), self.pattern)
 
     def part(self, match: re.Match[str], group: Group) -> Token:
@@ -41,4 +41,5 @@ class Token(NamedTuple):
         return Token(match[group], self.position + match.start(group), self.pattern)
 
     def error(self, field: str, reason: str, suggestion: str | None = None) -> InvalidPattern:
+        """Makes an error that points at this token. `field` names the invalid part of the pattern, such as `hour`."""
         return InvalidPattern(reason, self.pattern, self.position, len(self.text), field, suggestion)

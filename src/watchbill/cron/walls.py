@@ -1,4 +1,4 @@
-"""The wall times that a pattern's fields name, searched with bit masks. Knows the calendar, and no zone.
+"""The wall times that a pattern's fields name, searched with bit masks. Knows the calendar, not the zones.
 
 A wall time is a count of seconds from 1970-01-01 00:00 on the clock on the wall. The days of a year are one mask of
 366 bits, made once for each kind of year and kept; the next day is its lowest set bit.
@@ -11,7 +11,16 @@ from collections.abc import Sequence
 from functools import cached_property, lru_cache
 
 from watchbill.cron.bits import bits, highest, lowest
-from watchbill.cron.calendar import CYCLE_YEARS, DAY, KIND_NUMBERS, YEAR_KINDS, YearKind, weeks_mask, year_of, year_start
+from watchbill.cron.calendar import (
+    CYCLE_YEARS,
+    DAY,
+    KIND_NUMBERS,
+    YEAR_KINDS,
+    YearKind,
+    weeks_mask,
+    year_of,
+    year_start,
+)
 from watchbill.cron.clock import TimesOfDay
 from watchbill.cron.days import kind_of_month, month_masks
 from watchbill.cron.fields import YEAR
@@ -27,13 +36,12 @@ class Walls:
         self._fields = fields
         self._weeks = weeks
         self._year_masks: list[int | None] = [None] * len(YEAR_KINDS)
-        self._year: _Year = (0, 0, 0, 0)  # the one that was last looked at; none yet
+        self._year: _Year = (0, 0, 0, 0)  # of the last answer; none yet
         self._first_time = lowest(fields.hours) * 3600 + lowest(fields.minutes) * 60 + lowest(fields.seconds)
         self._last_time = highest(fields.hours) * 3600 + highest(fields.minutes) * 60 + highest(fields.seconds)
 
     @property
-    def runs_often(self) -> bool:
-        """Whether there is more than one time a day."""
+    def has_several_times_a_day(self) -> bool:
         return self._first_time < self._last_time
 
     @cached_property
@@ -111,7 +119,7 @@ class Walls:
 
     def _year_from(self, number: int) -> _Year | None:
         """The first year from this one on that has a day of the set."""
-        if self._numbers is None:  # what no year of a whole cycle has, none has
+        if self._numbers is None:  # the calendar repeats: one cycle shows all years
             return self._first_with_days(range(number, number + CYCLE_YEARS))
         return self._first_with_days(self._numbers[bisect_left(self._numbers, number) :])
 
@@ -130,5 +138,5 @@ class Walls:
 
 @lru_cache(maxsize=4096)
 def walls_of(fields: Fields, weeks: int | None) -> Walls:
-    """One set for all schedules that share fields: what it has worked out serves them all."""
+    """The set of these fields. Schedules with equal fields share it, with all that it has worked out."""
     return Walls(fields, weeks)

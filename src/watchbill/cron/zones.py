@@ -1,9 +1,9 @@
-"""Time zones as arrays of whole seconds, read from the same TZif files as `zoneinfo`. Both cron engines count on these.
+"""Time zones as arrays of whole seconds, read from the same TZif files as `zoneinfo`. Both cron engines use them.
 
 A zone is a row of segments with a constant offset. Each knows how far the wall clock had come before it began, its
 high-water mark. A clock put forward starts a segment above its mark: the times between are skipped. A clock put back
 starts it below: the times up to the mark are repeated. So the first instant at which a clock reads w *or later* is
-found with one bisection, and that instant is what a wall-clock schedule wants of a skipped time as of a repeated one.
+found with one bisection. That instant is when a wall-clock schedule runs, for a skipped time as for a repeated one.
 
 A rule for the future (the footer of the file) is expanded up to the year 2500. From there on the calendar, hence the
 zone, repeats every 400 years.
@@ -26,7 +26,7 @@ END = 1 << 62
 _FOLDS_FROM = 2100  # the last written-out transition of any zone is in 2087
 _NAME = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*")
 _NOT_PORTABLE = re.compile(r"(?:posix|right)/.*|posixrules|localtime")
-LONGEST_NAME = 64  # or the file system complains
+LONGEST_NAME = 64  # file systems refuse longer ones
 _OFFSET = re.compile(r"([+-])([01][0-9]|2[0-3]):([0-5][0-9])")
 _HEADER = struct.Struct(">4sc15x6l")
 
@@ -109,7 +109,7 @@ class UnknownZone(LookupError):
 
 
 def is_zone(name: str) -> bool:
-    """Whether there is a zone of this name, without the work of reading it."""
+    """Whether a zone of this name exists. Does not parse its file."""
     if len(name) > LONGEST_NAME:
         return False
     return name == "UTC" or _OFFSET.fullmatch(name) is not None or name in listed_names() or zone_file(name) is not None
@@ -124,7 +124,7 @@ def load_zone(name: str) -> Zone:
         sign, hours, minutes = offset.groups()
         seconds = (int(hours) * 3600 + int(minutes) * 60) * (-1 if sign == "-" else 1)
         return Zone(name, timezone(timedelta(seconds=seconds)), _never_changes(seconds))
-    from zoneinfo import ZoneInfo  # here, for the sake of `import watchbill.cron`
+    from zoneinfo import ZoneInfo  # not at import: `import watchbill.cron` must be fast
 
     transitions = read_transitions(name)
     return Zone(name, ZoneInfo(name), transitions)

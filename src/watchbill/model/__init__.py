@@ -1,1 +1,1 @@
-"""What things are: frozen values, states, the retry policy. No I/O, no clock."""
+"""Frozen values: jobs, schedules, states, the retry policy. No I/O, no clock."""

@@ -1,4 +1,4 @@
-"""Job ids: UUIDv7 with a counter within the millisecond, so that a process's ids sort in the order they were made."""
+"""Job ids: UUIDv7 with a counter within the millisecond, so that the ids of a process sort in the order of creation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _COUNTER_BITS = 18  # 12 in rand_a and 6 at the top of rand_b (RFC 9562, method 
 
 
 class IdMaker:
-    """Makes ids. One per process is enough; it is safe to share between threads and after a fork."""
+    """Makes ids. Safe to share between threads and after a fork."""
 
     def __init__(self) -> None:
         self._last = 0

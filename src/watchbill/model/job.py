@@ -1,4 +1,4 @@
-"""What a producer says of a job, and what can be read of one."""
+"""Jobs, attempts, nodes and queues: what a producer sends, and what is read from the database."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from datetime import datetime
 from typing import Any, NamedTuple, TypedDict
 from uuid import UUID
 
-from watchbill.model.family import RunIf
-from watchbill.model.states import STATES, State
+from watchbill.model.dependency_graph import RunIf
+from watchbill.model.states import STATES, WAITS, State, Waits
+from watchbill.model.unique import KeyFormat
 
 
 class NewJob(NamedTuple):
-    """A job that is not stored yet. `payload` and `meta` are JSON; durations are seconds."""
+    """A job that is not stored yet. `payload` and `meta` are JSON; durations are seconds. Functions among the formats
+    are replaced by what they return before the job is sent."""
 
     id: UUID
     type: str
@@ -22,7 +24,7 @@ class NewJob(NamedTuple):
     run_at: datetime | None = None
     delay: float | None = None
     tenant: str = "default"
-    max_attempts: int = 5
+    max_attempts: int = 10
     retry: dict[str, Any] | None = None
     timeout: float | None = None
     version: int = 1
@@ -32,10 +34,19 @@ class NewJob(NamedTuple):
     meta: bytes | None = None
     depends_on: tuple[UUID, ...] | None = None
     run_if: RunIf | None = None
+    limit_keys: tuple[KeyFormat, ...] | None = None
+    ordered_by: KeyFormat | None = None
+    route_by: KeyFormat | None = None
+    runs_on: dict[str, Any] | None = None
+    unique_by: KeyFormat | None = None
+    unique_until: str | None = None
+    on_duplicate: str | None = None
+    debounce_wait: float | None = None
+    debounce_max: float | None = None
 
 
 class Enqueued(NamedTuple):
-    """The database's answer: the job that stands, whether it is new, and whether its payload is another."""
+    """The answer to an enqueue: the id of the job, whether it is new, and whether an older one has another payload."""
 
     id: UUID
     seq: int
@@ -45,7 +56,7 @@ class Enqueued(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """A job as it stands, finished or not: a row of the view `job`."""
+    """A job, finished or not: a row of the view `job`. `waits` says what a queued or failed job waits for."""
 
     id: UUID
     seq: int
@@ -56,6 +67,7 @@ class JobRecord:
     payload: dict[str, Any]
     version: int
     state: State
+    waits: Waits | None
     wait: str | None
     attempt: int
     max_attempts: int
@@ -82,9 +94,32 @@ class JobRecord:
     slot: datetime | None
 
     @property
+    def artifact_ref(self) -> str | None:
+        """Where something is that it has made: `current_job().artifact(...)`."""
+        return (self.meta or {}).get("artifact_ref")
+
+    @property
     def schedule(self) -> str | None:
-        """The name of the schedule that made it; `slot` is None when it was asked to by hand."""
+        """The name of the schedule that made it; `slot` is None if someone ran it by hand."""
         return None if self.schedule_id is None else (self.meta or {}).get("schedule")
+
+
+@dataclass(frozen=True, slots=True)
+class JobReason:
+    """Why a job does not run. `cause` is one of finished, running, blocked, delayed, paused, no_node, unserved,
+    unsupported, limited and ready; `until` is when the cause ends by itself, if that is known."""
+
+    cause: str
+    reason: str
+    until: datetime | None
+
+
+class JobMatch(NamedTuple):
+    """A job that was found by the beginning of its id."""
+
+    id: UUID
+    type: str
+    state: State
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,22 +151,38 @@ class NodeRecord:
     lease_expires_at: datetime | None
     claimed: int
     types: list[str] | None
+    queues: list[str] | None
+    processed: int
+    labels: dict[str, Any]
+    capacity: int | None  # how many handlers run at once
+    leads: list[str] | None  # groups
 
 
 @dataclass(frozen=True, slots=True)
 class QueueCount:
-    """How many jobs of a queue are in a state; `capped`: at least so many."""
+    """How many jobs of a queue are in a state, and wait for the same: None, `delayed`, `blocked`, `paused`,
+    `unsupported`, `parked` or `unmatched`. `estimated`: from a sample, because there are too many to count."""
 
     queue: str
-    state: str
+    state: State
+    wait: str | None
     count: int
     oldest: datetime | None
-    capped: bool
+    estimated: bool
+
+    @property
+    def column(self) -> str:
+        """Where a table shows it: its state, and for queued and failed jobs what they wait for (`Waits`)."""
+        if self.state not in ("queued", "failed"):
+            return self.state
+        if self.wait in (None, "delayed"):
+            return "retrying" if self.state == "failed" else "scheduled" if self.wait else "ready"
+        return "limited" if self.wait == "parked" else str(self.wait)
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A queue, a type, or a type in a queue, of which nothing is started."""
+    """A queue, a type, or a type in a queue that is paused: none of its jobs start."""
 
     queue: str | None
     type: str | None
@@ -142,7 +193,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class DeadGroup:
-    """Dead jobs that failed alike."""
+    """Dead jobs of one type with the same error message."""
 
     type: str
     message: str
@@ -154,9 +205,9 @@ class DeadGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFilter:
-    """Which jobs: every condition that is given must hold. `state`: one, or any of several."""
+    """Conditions for jobs; all that are given must hold. `state`: a state or what a job waits for, or several."""
 
-    state: State | tuple[State, ...] = ()
+    state: State | Waits | tuple[State | Waits, ...] = ()
     type: str | None = None
     queue: str | None = None
     tenant: str | None = None
@@ -166,15 +217,16 @@ class JobFilter:
 
     def __post_init__(self) -> None:
         states = (self.state,) if isinstance(self.state, str) else tuple(self.state)
-        if unknown := [state for state in states if state not in STATES]:
-            raise ValueError(f"there is no state {unknown[0]!r}; the states are {', '.join(STATES)}")
+        if unknown := [state for state in states if state not in STATES and state not in WAITS]:
+            words = f"the states are {', '.join(STATES)}, and queued and failed jobs are {', '.join(WAITS)}"
+            raise ValueError(f"there is no state {unknown[0]!r}; {words}")
         object.__setattr__(self, "state", states)
 
 
 class JobConditions(TypedDict, total=False):
-    """The same, word by word."""
+    """The fields of JobFilter, for type checkers."""
 
-    state: State | tuple[State, ...]
+    state: State | Waits | tuple[State | Waits, ...]
     type: str
     queue: str
     tenant: str

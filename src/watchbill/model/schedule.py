@@ -1,4 +1,4 @@
-"""What can be read of a schedule, of its slots, and of why it does or does not fire."""
+"""Schedules, their slots, and why they do or do not fire, as they are read from the database."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
-FLOW, FLOW_END = "watchbill.flow", "watchbill.flow_end"  # types of the jobs that start a chain, and wait for its end
+FLOW, FLOW_END = "watchbill.flow", "watchbill.flow_end"  # types of the jobs that start a chain and wait for its end
 
+Health = Literal["healthy", "warning", "unhealthy", "unknown"]
 Missed = Literal["skip", "once", "catch_up"]
 Overlap = Literal["skip", "queue", "cancel_previous", "allow"]
-Status = Literal["disabled", "orphaned", "ended", "on_demand", "due", "failing", "ok"]
+SlotOutcome = Literal["succeeded", "skipped", "failed", "timed_out", "canceled", "lost", "missed", "fired"]
+Status = Literal["disabled", "orphaned", "ended", "on_demand", "due", "retrying", "failing", "ok"]
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRecord:
-    """A schedule as it stands: a row of the view `schedule`."""
+    """A schedule: a row of the view `schedule`."""
 
     id: int
     tenant: str
@@ -69,6 +71,7 @@ class ScheduleRecord:
     skips: int
     missed_slots: int
     running: int
+    failed_attempts: int
     overdue: datetime | None
     created_at: datetime
     updated_at: datetime
@@ -76,8 +79,8 @@ class ScheduleRecord:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleStats:
-    """All schedules in a few numbers. Late: due for longer than a minute, so nobody fires it; overdue: a run that
-    should have ended by now; capped: there are more than were counted."""
+    """All schedules in a few numbers. Late: due for more than a minute, so no scheduler runs; overdue: a run that
+    should have ended by now; capped: there may be more."""
 
     schedules: int
     due: int
@@ -89,17 +92,32 @@ class ScheduleStats:
 
 
 @dataclass(frozen=True, slots=True)
-class SlotRecord:
-    """What became of one instant at which a schedule was due: a row of the view `slot`.
+class ScheduleMetrics:
+    """How the runs of one schedule went. The success rate is in percent; it and the durations are None without runs.
+    Health: healthy from 95 percent on, warning from 80 percent on, unknown without runs."""
 
-    A run of missed ones is one row: from `slot` to `until`, `count` of them. `outcome` is None until it has ended.
+    runs: int
+    success_rate: float | None
+    average: timedelta | None
+    shortest: timedelta | None
+    longest: timedelta | None
+    p95: timedelta | None
+    health: Health
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRecord:
+    """What happened at one instant at which a schedule was due: a row of the view `slot`.
+
+    Missed slots in a row are one record, from `slot` to `until`, `count` of them. `outcome` is None until the job has
+    ended. `attempt` says how many attempts its job has used.
     """
 
     slot: datetime
     kind: Literal["clock", "hand", "start"]
     until: datetime | None
     count: int
-    outcome: str | None
+    outcome: SlotOutcome | None
     reason: str | None
     job_id: UUID | None
     fired_at: datetime
@@ -112,11 +130,12 @@ class SlotRecord:
     host: str | None
     due_by: datetime | None
     overdue_at: datetime | None
+    attempt: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a schedule fires, and when, or why it does not; of several the decisive one comes first."""
+    """Why a schedule fires, and when, or why it does not; the decisive reason comes first."""
 
     fires: bool
     reason: str
@@ -125,7 +144,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleFilter:
-    """Which schedules: every condition that is given must hold. The next page comes after the last name."""
+    """Conditions for schedules; all that are given must hold. For the next page, `after` is the last name."""
 
     tenant: str | None = None
     category: str | None = None

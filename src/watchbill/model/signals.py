@@ -1,39 +1,40 @@
-"""What a handler may raise to say how its run ended."""
+"""Exceptions that a handler may raise to decide how its run ends."""
 
 from __future__ import annotations
 
-from datetime import timedelta
-
-from watchbill.model.retry import waiting_time
+from watchbill.model.durations import Duration
+from watchbill.model.retry import delay_seconds
 
 
 class Signal(Exception):
-    """The root of what a handler may raise on purpose."""
+    """The base class of the exceptions with which a handler skips, snoozes, retries or gives up its job."""
 
 
 class Skip(Signal):
-    """There is nothing to do: the job succeeds, its attempt is recorded as skipped, with the reason."""
+    """There is nothing to do: the job succeeds, and its attempt is recorded as skipped, with the reason. `result` is
+    the result of the job, in place of what the handler would have returned."""
 
-    def __init__(self, reason: str = "") -> None:
+    def __init__(self, reason: str = "", *, result: object = None) -> None:
         super().__init__(reason)
-        self.reason = str(reason)  # also of an exception, say, that somebody passes on
+        self.reason = str(reason)  # it may be an exception that the handler caught
+        self.result = result
 
 
 class Snooze(Signal):
     """Not now: run again after `delay`. No attempt is spent."""
 
-    def __init__(self, delay: float | timedelta) -> None:
+    def __init__(self, delay: Duration) -> None:
         super().__init__(f"again in {delay}")
-        self.delay = waiting_time(delay)
+        self.delay = delay_seconds(delay)
 
 
 class Permanent(Signal):
-    """Trying again cannot help: the job is dead at once."""
+    """A retry cannot help: the job is dead at once."""
 
 
 class RetryAfter(Signal):
-    """This attempt failed; try again after `delay` instead of what the retry policy says."""
+    """This attempt failed; the next one starts after `delay` instead of what the retry policy says."""
 
-    def __init__(self, delay: float | timedelta, message: str = "") -> None:
+    def __init__(self, delay: Duration, message: str = "") -> None:
         super().__init__(message or f"again in {delay}")
-        self.delay = waiting_time(delay)
+        self.delay = delay_seconds(delay)

@@ -1,13 +1,16 @@
-"""The life of a job, as data: the view, the documentation's diagram and the property test are held against it."""
+"""The states of a job and its transitions; tests compare the view and random histories with it."""
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple, get_args
 
 State = Literal["blocked", "queued", "running", "failed", "succeeded", "dead", "canceled"]
+# What a queued or failed job waits for.
+Waits = Literal["ready", "scheduled", "retrying", "paused", "unsupported", "limited", "unmatched"]
 Outcome = Literal["succeeded", "skipped", "failed", "timed_out", "canceled", "snoozed", "released", "lost"]
 
 STATES: tuple[State, ...] = get_args(State)
+WAITS: tuple[Waits, ...] = get_args(Waits)
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 FINISHED: frozenset[State] = frozenset({"succeeded", "dead", "canceled"})
 
@@ -23,10 +26,10 @@ def _states(*names: State) -> frozenset[State]:
     return frozenset(names)
 
 
-_NOWHERE: frozenset[State] = frozenset()
+_NO_STATE: frozenset[State] = frozenset()
 
 TRANSITIONS: tuple[Transition, ...] = (
-    Transition("enqueue", _NOWHERE, _states("queued", "blocked"), ("job_enqueued",)),
+    Transition("enqueue", _NO_STATE, _states("queued", "blocked"), ("job_enqueued",)),
     Transition("unblock", _states("blocked"), _states("queued"), ("job_unblocked",)),
     Transition("claim", _states("queued", "failed"), _states("running"), ("job_started",)),
     Transition("complete", _states("running"), _states("succeeded"), ("job_completed",)),
@@ -39,7 +42,7 @@ TRANSITIONS: tuple[Transition, ...] = (
         "reschedule",
         _states("succeeded", "dead", "canceled", "failed", "queued"),
         _states("queued"),
-        ("job_rescheduled",),
+        (),
     ),
     Transition("revive", _states("canceled"), _states("blocked"), ()),  # with a parent that is rescheduled
 )

@@ -1,9 +1,10 @@
-"""Where the database is, and what to say when it is not there. No password ever leaves this module in a message."""
+"""Finds the address of the database, and explains failed connections. No message contains a password."""
 
 from __future__ import annotations
 
 import getpass
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,26 +13,34 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from watchbill._version import install_command
 from watchbill.errors import NoDatabase
 
 if TYPE_CHECKING:
     from watchbill.settings import Settings
 
-_WAYS = """Say where it is in one of these ways:
+_SET_IT = f"""Set its address in one of these ways:
   --database-url postgresql://user@host/database   (or database_url= in Python)
   WATCHBILL_DATABASE_URL or DATABASE_URL in the environment
   database_url in watchbill.toml or [tool.watchbill] of pyproject.toml
-  `watchbill up` or App(embedded=True), which start a PostgreSQL of this project's own (pip install 'watchbill[embedded]')"""
-_START_IT = """This project is to have a PostgreSQL of its own (the setting embedded), and that does not run.
-Programs start it when they use their App, and so does `watchbill up`; other commands only join."""
+Or let `watchbill up` or App(embedded=True) start a PostgreSQL for this project. That needs
+{install_command("embedded")}."""
+_START_IT = """This project has an embedded PostgreSQL (the setting embedded), and it does not run.
+`watchbill up` starts it, and so does a program that uses its App; other commands do not."""
 
-# (what the server or libpq says, what we say, what to do); the first match counts.
+_START_STOPPED = """`watchbill up` starts it, and so does a program whose App uses it; other commands do not.
+To use another database, give its address: --database-url, WATCHBILL_DATABASE_URL, or database_url in watchbill.toml."""
+_START_EMBEDDED = """This is the embedded server of a project, and it does not run.
+`watchbill up` starts it, and starts it again if it ends."""
+_NOTHING_LISTENS = "nothing listens there"
+
+# (a part of the error of the server or libpq, our explanation, what to do); the first match counts.
 _FAILURES = (
     ("password authentication failed", "the password was refused", "Correct the password in the URL, or in ~/.pgpass."),
     ("no password supplied", "a password is needed", "Put it in the URL, in PGPASSWORD or in ~/.pgpass."),
-    ("no pg_hba.conf entry", "the server lets no such client in", "Add a line for it to the server's pg_hba.conf."),
-    ("Connection refused", "nothing listens there", "Start PostgreSQL, or correct host and port."),
-    ("No such file or directory", "nothing listens there", "Start PostgreSQL, or correct the socket directory."),
+    ("no pg_hba.conf entry", "the server does not admit this client", "Add a line for it to the server's pg_hba.conf."),
+    ("Connection refused", _NOTHING_LISTENS, "Start PostgreSQL, or correct host and port."),
+    ("No such file or directory", _NOTHING_LISTENS, "Start PostgreSQL, or correct the socket directory."),
     ("failed to resolve host", "the host name is unknown", "Correct the host in the database URL."),
     (
         "timeout expired",
@@ -47,7 +56,7 @@ _FAILURES = (
 
 @dataclass(frozen=True)
 class Address:
-    """A database URL and the place that named it. Printing one shows no password."""
+    """A database URL and where it was set. Its text contains no password."""
 
     url: str = field(repr=False)
     origin: str
@@ -57,30 +66,41 @@ class Address:
 
 
 def find_address(settings: Settings, project: Path | None = None) -> Address:
-    """The address in the settings, else that of the project's running embedded server. Starts nothing."""
+    """The address in the settings, else that of the project's embedded server if it runs. Starts nothing."""
     if settings.database_url:
         return Address(settings.database_url, settings.origins.get("database_url", "the settings"))
-    from watchbill.postgres.embedded import find_project, running_url
+    from watchbill.postgres.embedded import find_project, has_data, running_url
 
-    url = running_url(project or find_project())
+    project = project or find_project()
+    url = running_url(project)
     if url is None:
-        raise NoDatabase("No database is known.", hint=_START_IT if settings.embedded else _WAYS)
+        if has_data(project):
+            raise NoDatabase(f"The embedded PostgreSQL of {project} is stopped.", hint=_START_STOPPED)
+        raise NoDatabase("No database address is set.", hint=_START_IT if settings.embedded else _SET_IT)
     return Address(url, "the embedded server of this project")
 
 
 def parse(url: str) -> dict[str, Any]:
-    """The URL's parts. What libpq says of a URL that it cannot read may quote the password, so it is not passed on."""
+    """The URL's parts. libpq's own error for an invalid URL is not passed on, because it may quote the password."""
     try:
         parts = conninfo_to_dict(url)
     except psycopg.ProgrammingError:
         parts = None
-    if parts is None or "@" in str(parts.get("host", "")):
+    if parts is None or _has_misread_password(url, parts):
         raise NoDatabase(
-            "The database URL cannot be read (it is not shown, since it may hold a password).",
+            "The database URL is invalid (it is hidden, because it may contain a password).",
             hint="Write postgresql://user:password@host:5432/database; in user and password "
             "percent-encode special characters (@ is %40, / is %2F, % is %25).",
         ) from None
     return dict(parts)
+
+
+def _has_misread_password(url: str, parts: Mapping[str, Any]) -> bool:
+    """Whether libpq took a part of the password for the host, port or database, because a character was not encoded."""
+    if "@" in str(parts.get("host", "")):
+        return True
+    path = url.partition("://")[2].partition("?")[0].partition("/")[2]
+    return "@" in path or not re.fullmatch(r"[\d,]*", str(parts.get("port", "")))
 
 
 def describe(parts: Mapping[str, Any]) -> str:
@@ -100,6 +120,14 @@ def explain_failure(error: psycopg.OperationalError, parts: Mapping[str, Any]) -
         return NoDatabase(f"Cannot connect to {where}: {missing}.", hint="Create it, or correct the database URL.")
     for sign, reason, hint in _FAILURES:
         if sign in text:
+            if reason == _NOTHING_LISTENS and (home := _find_embedded_home(parts)) is not None:
+                hint = f"{_START_EMBEDDED} Its log is {home / 'server.log'}."
             return NoDatabase(f"Cannot connect to {where}: {reason}.", hint=hint)
-    said = text.split(" failed: ")[-1].splitlines()[0].strip()
-    return NoDatabase(f"Cannot connect to {where}: {said}", hint="This is what PostgreSQL's client library said.")
+    message = text.split(" failed: ")[-1].splitlines()[0].strip()
+    return NoDatabase(f"Cannot connect to {where}: {message}", hint="This message is from PostgreSQL's client library.")
+
+
+def _find_embedded_home(parts: Mapping[str, Any]) -> Path | None:
+    """The home of the embedded server whose socket directory this is, if it is one."""
+    home = Path(str(parts.get("host", ""))).parent
+    return home if (home / "holders.lock").is_file() else None

@@ -1,7 +1,7 @@
-"""Arrays as PostgreSQL reads them in binary, packed by hand.
+"""Packs arrays in PostgreSQL's binary format.
 
-psycopg adapts a list element by element, about a microsecond each; a batch of a thousand jobs has several thousand
-elements. These functions need a tenth of that. Each returns a value that any psycopg connection sends as it is.
+psycopg adapts a list element by element, about a microsecond each, and a batch of a thousand jobs has several thousand
+elements. These functions need a tenth of that. Each returns a value that any psycopg connection sends unchanged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SIXTEEN = b"\0\0\0\x10"
 
 
 class _Packed(bytes):
-    """Bytes on their way to the server, unchanged."""
+    """Bytes that are sent to the server unchanged."""
 
 
 class _PackedDumper(Dumper):
@@ -70,7 +70,8 @@ def float8s(values: Sequence[float | None]) -> _Packed:
 
 def texts(values: Iterable[str | None]) -> _Packed:
     encoded = [None if v is None else v.encode() for v in values]
-    return _Texts(_head(25, len(encoded)) + b"".join([_sized(v) for v in encoded]))
+    body = b"".join([_NULL if v is None else pack(">i", len(v)) + v for v in encoded])
+    return _Texts(_head(25, len(encoded)) + body)
 
 
 def jsonbs(values: Sequence[bytes | None]) -> _Packed:
@@ -79,7 +80,7 @@ def jsonbs(values: Sequence[bytes | None]) -> _Packed:
 
 
 def intervals(values: Sequence[float | None]) -> _Packed:
-    """Seconds, as intervals of microseconds only: no days, so no calendar enters."""
+    """Seconds, as intervals of microseconds without days, so that no calendar is involved."""
     body = b"".join([_NULL if v is None else _INTERVAL.pack(16, round(v * 1e6), 0, 0) for v in values])
     return _Intervals(_head(1186, len(values)) + body)
 
@@ -91,7 +92,3 @@ def times(values: Sequence[int]) -> _Packed:
 
 def _head(oid: int, length: int) -> bytes:
     return _HEADER.pack(1, 1, oid, length, 1) if length else pack(">iii", 0, 0, oid)
-
-
-def _sized(value: bytes | None) -> bytes:
-    return _NULL if value is None else pack(">i", len(value)) + value

@@ -1,23 +1,28 @@
-"""Opens connections that neither a role's defaults nor a pooler can surprise.
+"""Opens connections whose session settings do not depend on a role's defaults or on a pooler.
 
-What a DBA may have set on a role or database (REPEATABLE READ, read-only, a statement_timeout, a German DateStyle) is
-overridden by startup options: they cost no round trip, and RESET returns to them. A pooler in transaction mode refuses
-such options, rightly, since its server connections are shared; then we connect without them. BEGIN names isolation and
-access mode in any case, so transactions are safe behind a pooler too; for single statements there the role's defaults
-stand, and `watchbill doctor` names those that bite.
+Startup options override what a DBA may have set on a role or database (REPEATABLE READ, read-only, a statement_timeout,
+a German DateStyle): they cost no round trip, and RESET returns to them. A pooler in transaction mode refuses such
+options, because its server connections are shared; then we connect without them. BEGIN names isolation and access mode
+in any case, so transactions are safe behind a pooler too. For single statements there the role's defaults apply, and
+`watchbill doctor` lists those that do harm.
 
-`Connection` and `AsyncConnection` are psycopg's own, opened our way; a pool takes them as its `connection_class`.
+`Connection` and `AsyncConnection` are psycopg's with these options; a pool takes them as its `connection_class`.
+`AsyncPool` is psycopg's pool, with tasks that end when they are canceled.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
+import weakref
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Self
 
 import psycopg
 from psycopg.rows import TupleRow
+from psycopg_pool import AsyncConnectionPool
 
 from watchbill.postgres.address import explain_failure, parse
 
@@ -33,7 +38,7 @@ SESSION_DEFAULTS = {
     "IntervalStyle": "postgres",
 }
 
-# A network peer that vanished without a word is noticed within half a minute, the default lease.
+# Detects a lost network peer within half a minute, the default lease.
 _TRANSPORT = {
     "keepalives": "1",
     "keepalives_idle": "10",
@@ -46,29 +51,33 @@ _TRANSPORT = {
 }
 
 
+_opened: weakref.WeakSet[psycopg.BaseConnection[Any]] = weakref.WeakSet()
+
+
 class Connection(psycopg.Connection[TupleRow]):
-    """A blocking connection, safe from role defaults."""
+    """A blocking connection that overrides role defaults."""
 
     is_pooled = False
 
     @cached_property
     def kept_cursor(self) -> psycopg.Cursor[TupleRow]:
-        """For one statement after the other: a new cursor for each is a third of the driver's work."""
+        """A cursor to reuse: creating one for each statement is a third of the driver's work."""
         return self.cursor()
 
     @classmethod
     def connect(cls, conninfo: str = "", **more: Any) -> Self:
-        """`more` is what psycopg takes: autocommit, application_name, ...; and `session` for other SESSION_DEFAULTS."""
-        wanted = startup_parameters(conninfo, more.pop("session", SESSION_DEFAULTS)) | more
+        """`more` are psycopg's arguments (autocommit, ...), and `session`, which replaces SESSION_DEFAULTS."""
+        parameters = startup_parameters(conninfo, more.pop("session", SESSION_DEFAULTS)) | more
         while True:
             try:
-                connection = super().connect(**wanted)
+                connection = super().connect(**parameters)
                 break
             except psycopg.OperationalError as error:
-                wanted = _next_try(error, wanted)
+                parameters = _without_options(error, parameters)
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         connection.read_only = False
-        _mark_pooled(connection, wanted)
+        _mark_pooled(connection, parameters)
+        _opened.add(connection)
         return connection
 
 
@@ -83,28 +92,64 @@ class AsyncConnection(psycopg.AsyncConnection[TupleRow]):
 
     @classmethod
     async def connect(cls, conninfo: str = "", **more: Any) -> Self:
-        wanted = startup_parameters(conninfo, more.pop("session", SESSION_DEFAULTS)) | more
+        parameters = startup_parameters(conninfo, more.pop("session", SESSION_DEFAULTS)) | more
         while True:
             try:
-                connection = await super().connect(**wanted)
+                connection = await super().connect(**parameters)
                 break
             except psycopg.OperationalError as error:
-                wanted = _next_try(error, wanted)
+                parameters = _without_options(error, parameters)
         await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
         await connection.set_read_only(False)
-        _mark_pooled(connection, wanted)
+        _mark_pooled(connection, parameters)
+        _opened.add(connection)
         return connection
 
 
-def _mark_pooled(connection: Connection | AsyncConnection, wanted: Mapping[str, Any]) -> None:
-    """Who refused our options shares its sessions: what one client prepares, another stumbles on."""
-    connection.is_pooled = "options" not in wanted
+class AsyncPool(AsyncConnectionPool[AsyncConnection]):
+    """A pool for asyncio whose workers end when they are canceled.
+
+    A worker of psycopg's pool catches CancelledError while it opens a connection, and then waits for its next task.
+    `asyncio.run` cancels every task once and waits until all have ended, so it would never return.
+    """
+
+    @classmethod
+    async def worker(cls, q: Any) -> None:
+        tasks: Any = _TasksUntilCanceled(q)
+        await super().worker(tasks)
+
+
+class _TasksUntilCanceled:
+    """The queue of tasks that a worker of the pool reads."""
+
+    def __init__(self, tasks: asyncio.Queue[Any]) -> None:
+        self._tasks = tasks
+
+    async def get(self) -> Any:
+        worker = asyncio.current_task()
+        if worker is not None and worker.cancelling():
+            raise asyncio.CancelledError
+        return await self._tasks.get()
+
+
+def _mark_pooled(connection: Connection | AsyncConnection, parameters: Mapping[str, Any]) -> None:
+    """A pooler that refuses our options shares sessions between clients, so prepared statements would collide."""
+    connection.is_pooled = "options" not in parameters
     if connection.is_pooled:
         connection.prepare_threshold = None
 
 
+def detach_inherited_connections() -> None:
+    """Call this in a forked process: what it sends on a connection of its parent, even a goodbye, goes nowhere."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for connection in list(_opened):
+        with contextlib.suppress(psycopg.Error, OSError):  # it was closed before
+            os.dup2(null, connection.fileno(), inheritable=False)
+    os.close(null)
+
+
 def startup_parameters(url: str, session: Mapping[str, str] = SESSION_DEFAULTS) -> dict[str, Any]:
-    """What the URL says, completed by what we want; the words of the URL and of libpq's variables win."""
+    """Our defaults, overridden by the URL and by libpq's environment variables."""
     given = parse(url)
     if "PGCONNECT_TIMEOUT" in os.environ:
         given.setdefault("connect_timeout", os.environ["PGCONNECT_TIMEOUT"])
@@ -114,10 +159,10 @@ def startup_parameters(url: str, session: Mapping[str, str] = SESSION_DEFAULTS) 
     return {**_TRANSPORT, **several_hosts, **given, "options": " ".join([*defaults, own_options]).strip()}
 
 
-def _next_try(error: psycopg.OperationalError, wanted: dict[str, Any]) -> dict[str, Any]:
-    """Without options, if it was these that were refused: PgBouncer speaks of a startup parameter, RDS Proxy of
-    command-line options."""
+def _without_options(error: psycopg.OperationalError, parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters for another try, if the server refused our options. PgBouncer's error says "startup parameter",
+    RDS Proxy's "command-line options"."""
     refused = "startup parameter" in str(error) or "command-line options" in str(error)
-    if not refused or "options" not in wanted:
-        raise explain_failure(error, wanted) from error
-    return {name: value for name, value in wanted.items() if name != "options"}
+    if not refused or "options" not in parameters:
+        raise explain_failure(error, parameters) from error
+    return {name: value for name, value in parameters.items() if name != "options"}

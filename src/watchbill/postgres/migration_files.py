@@ -1,4 +1,4 @@
-"""Reads migrations and function files from a package, and refuses what breaks their rules.
+"""Reads migrations and function files from a package, and rejects those that break the rules.
 
 A migration is `NNNN_name.sql`, numbered from 1 without a gap, and never changes once released. Its first comment lines
 may say:
@@ -7,22 +7,23 @@ may say:
     -- oldest_compatible: 7     programs that know migration 7 can use the schema after this one (else: as before)
 
 Function files are every `*.sql` of the functions directory in the order of their names; they are re-applied as a whole,
-so they say CREATE OR REPLACE. No file names the schema: all run with search_path set to it, and every function says
-`SET search_path FROM CURRENT`.
+so they use CREATE OR REPLACE. No file names the schema: all run with search_path set to it, and every function has
+`SET search_path FROM CURRENT`. A package with a `rights.txt` states there who may call them: see rights.py.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Self
 
 from watchbill._version import __version__
 from watchbill.errors import SchemaError
-from watchbill.postgres.statements import split
+from watchbill.postgres.rights import Rights
 
 _FILE_NAME = re.compile(r"(?P<version>\d{4})_(?P<name>[a-z0-9_]+)\.sql")
 _COMPATIBLE = re.compile(r"^--\s*oldest_compatible:\s*(\d+)\s*$", re.MULTILINE)
@@ -57,7 +58,7 @@ class Migration(SqlFile):
 
 @dataclass(frozen=True)
 class Source:
-    """All that this program knows of a schema: its migrations in order, and its functions."""
+    """The schema that this program brings: its migrations in order, and its functions."""
 
     migrations: tuple[Migration, ...]
     functions: tuple[SqlFile, ...]
@@ -65,9 +66,11 @@ class Source:
 
     @classmethod
     def of_package(cls, package: str) -> Self:
-        """`migrations/` and `sql/` inside an importable package."""
+        """`migrations/`, `sql/` and `rights.txt` inside an importable package."""
         root = files(package)
-        return cls.of_directories(root / "migrations", root / "sql")
+        rights = SqlFile("rights.txt", Rights.read(root / "rights.txt").as_sql())
+        source = cls.of_directories(root / "migrations", root / "sql")
+        return replace(source, functions=(*source.functions, rights))
 
     @classmethod
     def of_directories(cls, migrations: Traversable, functions: Traversable) -> Self:
@@ -101,9 +104,8 @@ def _number(found: list[SqlFile]) -> tuple[Migration, ...]:
     for expected, file in enumerate(found, start=1):
         name = _FILE_NAME.fullmatch(file.name)
         if not name or int(name["version"]) != expected:
-            raise SchemaError(
-                f"Migration {file.name}: expected {expected:04d}_name.sql here.", hint="Numbers have no gap."
-            )
+            message = f"Migration {file.name}: expected {expected:04d}_name.sql here."
+            raise SchemaError(message, hint="Numbers have no gap.")
         previous = migrations[-1].oldest_compatible if migrations else 1
         migrations.append(_declared(file, expected, previous))
     return tuple(migrations)
@@ -117,16 +119,62 @@ def _declared(file: SqlFile, version: int, previous: int) -> Migration:
             f"Migration {file.name}: oldest_compatible must be from {previous} to {version}, not {oldest}."
         )
     migration = Migration(file.name, file.text, version, oldest)
-    if not migration.in_transaction:
-        _ensure_repeatable(migration)
-    return migration
-
-
-def _ensure_repeatable(migration: Migration) -> None:
-    for statement in split(migration.text):
+    for statement in () if migration.in_transaction else split_statements(migration.text):
         index = _INDEX.search(statement)
         if index and not index["safe"]:
             raise SchemaError(
                 f"Migration {migration.name}: an index built concurrently needs IF NOT EXISTS and a plain name.",
                 hint="A killed build leaves an invalid index, which the next run finds by that name and drops.",
             )
+    return migration
+
+
+# Everything in which a semicolon does not end a statement, longest forms first. Block comments nest, so this only finds
+# their start; _comment_end finds their end.
+_TOKEN = re.compile(
+    r"""
+      (?P<line_comment> --[^\n]* )
+    | (?P<block_comment> /\* )
+    | (?P<dollar> \$ (?P<tag> (?:[^\W\d]\w*)? ) \$ .*? \$ (?P=tag) \$ )
+    | (?P<escape_string> (?<!\w) [eE] ' (?: [^'\\] | \\. | '' )* ' )
+    | (?P<string> ' (?: [^'] | '' )* ' )
+    | (?P<identifier> " (?: [^"] | "" )* " )
+    | (?P<word> \w [\w$]* )
+    | (?P<open> \( )
+    | (?P<close> \) )
+    | (?P<end> ; )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_COMMENT_EDGE = re.compile(r"/\*|\*/")
+
+
+def split_statements(text: str) -> Iterator[str]:
+    """The statements of a text without their semicolons, for what must run one at a time (CREATE INDEX CONCURRENTLY).
+
+    Comments stay with the statement that follows them.
+    """
+    start = position = depth = 0
+    has_content = False
+    while token := _TOKEN.search(text, position):
+        kind = token.lastgroup or ""
+        has_content = has_content or bool(text[position : token.start()].strip())
+        position = _comment_end(text, token.start()) if kind == "block_comment" else token.end()
+        depth += {"open": 1, "close": -1}.get(kind, 0)
+        if kind == "end" and depth == 0:
+            if has_content:
+                yield text[start : token.start()].strip()
+            start, has_content = position, False
+        elif kind not in {"line_comment", "block_comment"}:
+            has_content = True
+    if has_content or text[position:].strip():
+        yield text[start:].strip()
+
+
+def _comment_end(text: str, start: int) -> int:
+    depth = 0
+    for edge in _COMMENT_EDGE.finditer(text, start):
+        depth += 1 if edge.group() == "/*" else -1
+        if depth == 0:
+            return edge.end()
+    return len(text)

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from importlib.resources import files
+from importlib import resources
 
 from psycopg import sql
 
 from watchbill.postgres.migration_files import Migration, Source, SqlFile
 from watchbill.postgres.schema_status import Status
 
-_ADVISORY_CLASS = int.from_bytes(b"FOLM", "big")
+_ADVISORY_CLASS = int.from_bytes(b"WBMG", "big")
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a migration may make the workers wait behind it, and how often it tries again."""
+    """How many seconds a migration waits for a table lock, while workers queue behind it, and how often it retries;
+    and how many seconds it waits for another migration."""
 
     lock_timeout: float = 2.0
     tries: int = 15
     pause: float = 1.0
+    migration_timeout: float = 600.0
 
 
 DEFAULT_PATIENCE = Patience()
@@ -37,8 +39,8 @@ class Step:
     in_transaction: bool = True
 
 
-def plan(status: Status, patience: Patience = DEFAULT_PATIENCE) -> list[Step]:
-    """What is missing, in order. Empty when the schema is current, or newer than this program."""
+def plan_migration(status: Status, patience: Patience = DEFAULT_PATIENCE) -> list[Step]:
+    """The missing steps, in order. None if the schema is current, or newer than this program."""
     schema, source = status.schema, status.source
     status.ensure_unchanged()
     if status.version > source.newest:
@@ -52,16 +54,17 @@ def plan(status: Status, patience: Patience = DEFAULT_PATIENCE) -> list[Step]:
     return steps
 
 
-def plan_sql(status: Status, patience: Patience = DEFAULT_PATIENCE, *, then: str = "") -> str:
-    """The plan as a script for psql, for a DBA who runs it himself; `then` is what comes behind it."""
-    header = f"-- Watchbill {status.source.watchbill_version}, schema {status.schema}. For psql; stops at the first error.\n"
-    script = "".join(_script(status.schema, step) for step in plan(status, patience)) + then
+def plan_sql(status: Status, *, then: str = "") -> str:
+    """The plan as a script for psql, for a DBA who runs it by hand; `then` is appended."""
+    header = (
+        f"-- Watchbill {status.source.watchbill_version}, schema {status.schema}. For psql; stops at the first error.\n"
+    )
+    script = "".join(_script(status.schema, step) for step in plan_migration(status)) + then
     return header + ("\\set ON_ERROR_STOP on\n" + script if script else "-- Nothing to do.\n")
 
 
 def read_sql(name: str) -> str:
-    """One of the migrator's own statements."""
-    return (files("watchbill.postgres") / "sql" / name).read_text(encoding="utf-8")
+    return (resources.files("watchbill.postgres") / "sql" / name).read_text(encoding="utf-8")
 
 
 def advisory_key(schema: str) -> tuple[int, int]:
@@ -101,19 +104,15 @@ def functions_step(schema: str, source: Source, patience: Patience) -> Step:
 
 
 def _join(migration: Step, functions: Step) -> Step:
-    """One transaction for both."""
     middle = SqlFile("between", migration.after + functions.before)
-    return Step(
-        f"{migration.title} and functions",
-        migration.before,
-        (*migration.files, middle, *functions.files),
-        functions.after,
-    )
+    files = (*migration.files, middle, *functions.files)
+    return Step(f"{migration.title} and functions", migration.before, files, functions.after)
 
 
 def _settings(schema: str, patience: Patience) -> str:
+    act_as_owner = sql.SQL(read_sql("act_as_owner.sql")).format(schema=schema).as_string(None)
     return (
-        f"SET LOCAL search_path = {_path(schema)};\n"
+        f"{act_as_owner}SET LOCAL search_path = {_path(schema)};\n"
         f"SET LOCAL lock_timeout = {round(patience.lock_timeout * 1000)};\n"
         "SET LOCAL statement_timeout = 0;\n"
     )
@@ -136,7 +135,7 @@ def _script(schema: str, step: Step) -> str:
 
 
 def lock_or_stop(schema: str) -> str:
-    """Stops rather than waits, for the reason at the head of `migrate.py`."""
+    """Stops instead of waiting, for the reason at the head of `migrate.py`."""
     first, second = advisory_key(schema)
     return (
         f"DO $$ BEGIN IF NOT pg_try_advisory_xact_lock({first}, {second}) THEN\n"

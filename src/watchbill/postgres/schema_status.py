@@ -1,4 +1,4 @@
-"""What a schema holds, compared with what this program knows: the judgement whether the two can work together."""
+"""Compares what a schema holds with what this program brings, and says whether the two can work together."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AppliedMigration:
 
 @dataclass(frozen=True)
 class AppliedFunctions:
-    """The row of schema_functions: which set of function files was applied last, and by whom."""
+    """The row of schema_functions: which function files were applied last, and by which version."""
 
     checksum: str
     applied_at: datetime
@@ -54,6 +54,7 @@ class Status:
 
     @property
     def oldest_compatible(self) -> int:
+        """The migration that a program must know at least to use this schema."""
         return max((row.oldest_compatible for row in self.applied), default=0)
 
     @property
@@ -63,7 +64,7 @@ class Status:
 
     @property
     def functions_outdated(self) -> bool:
-        """Functions of a newer Watchbill are kept: they serve older programs, ours would not serve newer ones."""
+        """Functions of a newer Watchbill are kept: they work for older programs, but not the other way round."""
         if self.functions is None:
             return bool(self.source.functions)
         newer = _release(self.functions.watchbill_version) > _release(self.source.watchbill_version)
@@ -80,24 +81,27 @@ class Status:
         return "too old" if self.pending or self.functions_outdated else "ready"
 
     def ensure_usable(self) -> None:
-        """What a node asks before it starts."""
+        """Raises if a node cannot start on this schema."""
         known, watchbill = self.source.newest, self.source.watchbill_version
         if self.verdict == "missing":
-            raise SchemaError(f'The database has no Watchbill schema "{self.schema}".', hint="Run `watchbill db migrate`.")
+            raise SchemaError(
+                f'The database has no Watchbill schema "{self.schema}".', hint="Run `watchbill db migrate`."
+            )
         if self.verdict == "too new":
             raise SchemaError(
-                f'Schema "{self.schema}" is too new for Watchbill {watchbill}: it is at version {self.version} and serves '
-                f"programs that know version {self.oldest_compatible}; this one knows {known}.",
+                f'Schema "{self.schema}" is too new for Watchbill {watchbill}: it is at version {self.version} and '
+                f"supports programs that know version {self.oldest_compatible}; this one knows {known}.",
                 hint=f"Install Watchbill {self.applied[-1].watchbill_version} or newer.",
             )
         if self.verdict == "too old":
             lacks = f"is at version {self.version} of {known}" if self.pending else "has functions of another release"
             raise SchemaError(
-                f'Schema "{self.schema}" is too old for Watchbill {watchbill}: it {lacks}.', hint="Run `watchbill db migrate`."
+                f'Schema "{self.schema}" is too old for Watchbill {watchbill}: it {lacks}.',
+                hint="Run `watchbill db migrate`.",
             )
 
     def ensure_unchanged(self) -> None:
-        """A migration that was edited after it ran describes another schema than the one that is there."""
+        """Raises if a migration was edited after it ran: the schema may then differ from what it describes."""
         known = {migration.version: migration for migration in self.source.migrations}
         for row in self.applied:
             if row.version in known and known[row.version].checksum != row.checksum:
@@ -116,15 +120,15 @@ def read_status(connection: psycopg.Connection[Any], schema: str, source: Source
     if not has_tables:
         return Status(schema, source, exists)
     try:
-        return _recorded(connection, schema, source)
+        return _read_applied(connection, schema, source)
     except (psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedTable, TypeError):
         raise SchemaError(
             f'Schema "{schema}" has a table schema_version that is not Watchbill\'s own.',
-            hint="Give Watchbill another one: --schema, WATCHBILL_SCHEMA, or schema in the settings file.",
+            hint="Choose another schema for Watchbill: --schema, WATCHBILL_SCHEMA, or schema in the settings file.",
         ) from None
 
 
-def _recorded(connection: psycopg.Connection[Any], schema: str, source: Source) -> Status:
+def _read_applied(connection: psycopg.Connection[Any], schema: str, source: Source) -> Status:
     versions = sql.SQL("SELECT * FROM {} ORDER BY version").format(sql.Identifier(schema, "schema_version"))
     functions = sql.SQL("SELECT checksum, applied_at, watchbill_version FROM {}").format(
         sql.Identifier(schema, "schema_functions")

@@ -1,10 +1,11 @@
-"""Writes the time zones of this machine into a schema: the cron engines in Python and SQL count on the same numbers.
+"""Writes the time zones of this machine into a schema, so that the cron engines in Python and SQL use the same numbers.
 
-The table `zones` has them. What schedules ask all the time also stands in functions: zone_names() and zone_number()
-have the names, since a CHECK on a pattern must hold during a restore, when the table may still be empty, zone_near()
-and zone_near_first() the offsets of the present. A name keeps its number for ever, as parsed schedules hold it.
+The table `zones` has them. Functions hold as constants what schedules ask most. `_zone_names()` and `_zone_number()`
+hold the names, because a CHECK on a pattern must hold during a restore, when the table may still be empty;
+`_near_zone_segment()` and `_near_first_instant()` hold the offsets of the years 2020 to 2049. A name never changes its
+number, because parsed schedules hold it.
 
-Only newer data replaces what is there. Machines of one cluster may differ; `watchbill doctor` says so.
+Only newer data replaces older data. Machines of one cluster may have different data; `watchbill doctor` reports that.
 """
 
 from __future__ import annotations
@@ -22,45 +23,35 @@ from typing import NamedTuple
 
 from psycopg import sql
 
-from watchbill.cron.zones import END, Transitions, listed_names, parse_tzif, stretches, zone_file
+from watchbill.cron.zones import END, listed_names, parse_tzif, stretches, zone_file
 from watchbill.postgres.connect import Connection
-from watchbill.postgres.migrate import while_nobody_migrates
+from watchbill.postgres.migrate import run_locked
 from watchbill.postgres.migration_plan import lock_or_stop, read_sql
 
-_READER = 1  # one more when the same tzdata is to give other rows
+_READER = 1  # raise it when the same tzdata must give other rows
 _NEAR_FROM, _NEAR_TO = 1_577_836_800, 2_524_608_000  # the years 2020 to 2049, as in zone_write.sql
 _CLEARANCE = 3 * 86_400  # no clock may change so near to the ends of these years, or a cut would hide it
 _RELEASE = re.compile(r"(?:# version )?(?P<release>\d{4}[a-z]+)$", re.MULTILINE)
 
 
 class Release(NamedTuple):
-    """Which data rows were read from, and by which reader; a newer one is greater, an unknown one least."""
+    """The release of tzdata that rows come from, and the version of the reader. An unknown release is the least."""
 
     tzdata: str
     reader: int
-
-    @classmethod
-    def of_text(cls, text: str) -> Release:
-        tzdata, reader = text.split(".")
-        return cls(tzdata, int(reader))
 
     def __str__(self) -> str:
         return f"{self.tzdata}.{self.reader}"
 
 
 class ZoneRow(NamedTuple):
-    """A row of the table without its number. The arrays end with a mark, but for the offsets."""
+    """A row of the table without its number. All arrays but the offsets end with `END`."""
 
     name: str
     starts: list[int]
     offsets: list[int]
     highs: list[int]
     horizon: int
-
-    @classmethod
-    def of_transitions(cls, name: str, transitions: Transitions) -> ZoneRow:
-        starts, offsets, highs = stretches(transitions)
-        return cls(name, [*starts, END], offsets, [*highs, END], transitions.horizon)
 
     @property
     def near(self) -> list[int]:
@@ -80,13 +71,13 @@ class ZoneRow(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """The same as zone_digests.sql makes of the row in the table."""
-        text = "|".join(map(_in_sql, self[1:]))
+        """The digest that zone_digests.sql calculates from the row in the table."""
+        text = "|".join(map(_format_for_sql, self[1:]))
         return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def local_release() -> Release:
-    """Of the data that the reader finds first."""
+    """The release of the data that the reader finds first."""
     places: list[Path | Traversable] = [Path(directory) for directory in zoneinfo.TZPATH]
     with suppress(ModuleNotFoundError):
         places.append(files("tzdata") / "zoneinfo")
@@ -102,15 +93,18 @@ def local_zones() -> list[ZoneRow]:
 
 
 def zone_lines() -> list[str]:
-    """All of them as COPY reads them: a line for each zone."""
+    """The zones of this machine as lines for COPY."""
     release = local_release()
-    return ["\t".join(map(_in_sql, (i, *row, row.near, release))) + "\n" for i, row in enumerate(local_zones())]
+    return ["\t".join(map(_format_for_sql, (i, *row, row.near, release))) + "\n" for i, row in enumerate(local_zones())]
 
 
 def stored_release(connection: Connection, schema: str) -> Release | None:
     query = sql.SQL("SELECT max(tzdata) FROM {}").format(sql.Identifier(schema, "zones"))
     [(text,)] = connection.execute(query)
-    return None if text is None else Release.of_text(text)
+    if text is None:
+        return None
+    tzdata, reader = text.split(".")
+    return Release(tzdata, int(reader))
 
 
 def zone_digests(connection: Connection, schema: str) -> dict[str, str]:
@@ -122,17 +116,17 @@ def zone_digests(connection: Connection, schema: str) -> dict[str, str]:
 def refresh_zones(
     url: str, schema: str, report: Callable[[str], None], read: Callable[[], list[str]] | None = None
 ) -> bool:
-    """Writes what this machine knows if it is newer than what the schema has; whether it did.
+    """Writes the zones of this machine if they are newer than those of the schema. Returns whether it did.
 
-    `read`: in place of zone_lines, by one who has begun with that before.
+    `read` replaces zone_lines for a caller that has begun to read before.
     """
 
     def write(connection: Connection) -> str | None:
-        if has_zones(connection, schema):  # another came first
+        if has_current_zones(connection, schema):  # another process wrote them first
             return None
         lines = (read or zone_lines)()
         if not lines:
-            return "no time zones: this machine has none, so schedules in SQL know UTC and offsets only"
+            return "no time zones found on this machine: schedules in SQL can use UTC and offsets only"
         connection.execute(_begin(schema))
         with connection.cursor().copy("COPY read_zones FROM STDIN") as copy:
             for line in lines:
@@ -141,16 +135,16 @@ def refresh_zones(
         return f"time zones of tzdata {local_release().tzdata or 'of an unknown release'}"
 
     with Connection.connect(url, application_name="watchbill migrate") as connection:
-        if has_zones(connection, schema):
+        if has_current_zones(connection, schema):
             return False
-    said = while_nobody_migrates(url, schema, write, report=report)
-    if said:
-        report(said)
-    return said is not None
+    message = run_locked(url, schema, write, report=report)
+    if message:
+        report(message)
+    return message is not None
 
 
 def zones_script(schema: str) -> str:
-    """The same for psql."""
+    """The zones of this machine as a script for psql."""
     lines = zone_lines()
     if not lines:
         return ""
@@ -167,7 +161,7 @@ def zones_script(schema: str) -> str:
     return "".join(steps)
 
 
-def has_zones(connection: Connection, schema: str) -> bool:
+def has_current_zones(connection: Connection, schema: str) -> bool:
     """Whether the schema has zones as new as this machine's, or newer."""
     table = "SELECT true FROM pg_tables WHERE schemaname = %s AND tablename = 'zones'"
     theirs = stored_release(connection, schema) if connection.execute(table, (schema,)).fetchone() else None
@@ -178,8 +172,8 @@ def _begin(schema: str) -> sql.Composed:
     return sql.SQL(read_sql("zone_begin.sql")).format(schema=sql.Identifier(schema))
 
 
-def _in_sql(value: object) -> str:
-    """A number, a name or a list of them as PostgreSQL reads it."""
+def _format_for_sql(value: object) -> str:
+    """Formats a number, a name or a list of them as PostgreSQL reads and writes it."""
     return f"{{{','.join(map(str, value))}}}" if isinstance(value, list) else str(value)
 
 
@@ -188,7 +182,9 @@ def _row(name: str, known: dict[bytes, ZoneRow]) -> ZoneRow | None:
     if data is None:
         return None
     if data not in known:
-        known[data] = ZoneRow.of_transitions(name, parse_tzif(data))
+        transitions = parse_tzif(data)
+        starts, offsets, highs = stretches(transitions)
+        known[data] = ZoneRow(name, [*starts, END], offsets, [*highs, END], transitions.horizon)
     return known[data]._replace(name=name)
 
 

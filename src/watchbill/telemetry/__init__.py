@@ -1,5 +1,5 @@
-"""What Watchbill tells about itself: events, logs; later metrics and traces."""
+"""Events and logs."""
 
 import logging
 
-logging.getLogger("watchbill").addHandler(logging.NullHandler())  # as a library it speaks only where somebody listens
+logging.getLogger("watchbill").addHandler(logging.NullHandler())  # a library logs only where the program configures it

@@ -1,4 +1,4 @@
-"""Which job the code that is running belongs to; set by the worker, read by logs."""
+"""The job that the running code belongs to; set by the worker, read by logs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,6 @@ class JobLike(Protocol):
 current: ContextVar[JobLike | None] = ContextVar("watchbill_current_job", default=None)
 
 
-def about(job: JobLike) -> dict[str, object]:
-    """For `extra=` of what we log about a job, from outside its handler."""
+def log_fields(job: JobLike) -> dict[str, object]:
+    """The `extra=` of a log record about this job, for code outside of its handler."""
     return {"job_id": str(job.id), "attempt": job.attempt}
-
-
-def job_of_context() -> tuple[str | None, int | None]:
-    job = current.get()
-    return (None, None) if job is None else (str(job.id), job.attempt)

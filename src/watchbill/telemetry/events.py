@@ -1,4 +1,4 @@
-"""Events: told to observers in the process that made the transition, after commit, at most once.
+"""Events: each fires at most once, after commit, in the process that caused it.
 
 An observer's own error is logged and never fails a job.
 """
@@ -18,46 +18,47 @@ Observer = Callable[..., None]
 EVENTS = frozenset(
     {
         "job_enqueued", "job_unblocked", "job_started", "job_completed", "job_failed", "job_retry", "job_died",
-        "job_snoozed", "job_released", "job_reclaimed", "job_canceled", "job_rescheduled",
-        "node_started", "node_lost", "node_stopped", "rebalance",
+        "job_snoozed", "job_released", "job_reclaimed", "job_canceled",
+        "node_started", "node_lost", "node_stopped", "leader_elected", "leader_deposed", "rebalance",
         "scheduler_started", "scheduler_stopped", "schedule_fired", "schedule_overdue",
     }
 )  # fmt: skip
 
 
 class Events:
-    """Who wants to hear of what."""
+    """The observers of one App, by the name of the event."""
 
     def __init__(self) -> None:
-        self._observers: dict[str, list[Observer]] = defaultdict(list)
+        self.observers: dict[str, list[Observer]] = defaultdict(list)
 
     def on(self, name: str, observer: Observer) -> None:
         if name not in EVENTS:
             raise ValueError(f"there is no event {name!r}; the events are {', '.join(sorted(EVENTS))}")
-        self._observers[name].append(observer)
+        self.observers[name].append(observer)
 
-    def heard(self, name: str) -> bool:
-        """Whether telling is worth the trouble of collecting what there is to tell."""
-        return bool(self._observers.get(name))
+    def has_observer(self, name: str) -> bool:
+        """Whether the event has an observer; if not, its arguments need not be collected."""
+        return bool(self.observers.get(name))
 
-    def tell(self, name: str, /, **what: Any) -> None:
-        for observer in self._observers.get(name, ()):
+    def emit(self, name: str, /, **what: Any) -> None:
+        """Calls each observer of the event."""
+        for observer in self.observers.get(name, ()):
             try:
                 observer(**what)
             except Exception:
-                logger.exception("An observer of %s failed", name)
+                logger.exception("An observer of the event %s failed; its error is ignored", name)
 
 
-def tell_decided(events: Events, decided: list[tuple[Any, ...]]) -> None:
-    """What `unblock` has answered: those that may run now, and those that never will."""
-    if events.heard("job_unblocked") or events.heard("job_canceled"):
+def emit_unblocked(events: Events, decided: list[tuple[Any, ...]]) -> None:
+    """Emits an event for each job that `unblock` has queued or canceled. `decided` are its rows: job id and state."""
+    if events.has_observer("job_unblocked") or events.has_observer("job_canceled"):
         for job_id, state in decided:
             if state == "queued":
-                events.tell("job_unblocked", id=UUID(bytes=job_id))
+                events.emit("job_unblocked", id=UUID(bytes=job_id))
             elif state == "canceled":
-                tell_canceled(events, UUID(bytes=job_id))
+                emit_canceled(events, UUID(bytes=job_id))
 
 
-def tell_canceled(events: Events, job_id: UUID, job: Any = None) -> None:
-    """`job` is its run, where one has ended by it."""
-    events.tell("job_canceled", id=job_id, job=job)
+def emit_canceled(events: Events, job_id: UUID, job: Any = None) -> None:
+    """Emits `job_canceled`. `job` is the run that was canceled, if it ran in this process."""
+    events.emit("job_canceled", id=job_id, job=job)

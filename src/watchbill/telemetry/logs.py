@@ -1,4 +1,4 @@
-"""Logging for processes that Watchbill owns. As a library it only logs to `watchbill.*` and configures nothing."""
+"""Logging in processes that Watchbill starts itself. As a library it logs to `watchbill.*` and configures nothing."""
 
 from __future__ import annotations
 
@@ -10,58 +10,84 @@ from typing import Any
 
 import orjson
 
-from watchbill.telemetry.context import job_of_context
+from watchbill.telemetry.context import current, log_fields
+from watchbill.telemetry.printable import printable_lines
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _FOR_CHILDREN = "_WATCHBILL_LOGS"
 
 
 class WithJob(logging.Filter):
-    """Puts the running job's id and attempt on every record; what we say about a job ourselves has them already."""
+    """Adds the running job's id and attempt to every record that does not have them yet."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if getattr(record, "job_id", None) is None:
-            record.job_id, record.attempt = job_of_context()
+            job = current.get()
+            vars(record).update({"job_id": None, "attempt": None} if job is None else log_fields(job))
         return True
 
 
+class PrintedOnce(logging.Filter):
+    """Drops records that a logger of the program prints itself, as Django's does: their line would appear twice."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        logger: logging.Logger | None = logging.getLogger(record.name)
+        while logger is not None and logger is not logging.root:
+            if any(_prints(handler, record) for handler in logger.handlers):
+                return False
+            logger = logger.parent
+        return True
+
+
+def _prints(handler: logging.Handler, record: logging.LogRecord) -> bool:
+    is_console = isinstance(handler, logging.StreamHandler) and handler.stream in (sys.stderr, sys.stdout)
+    return is_console and record.levelno >= handler.level and bool(handler.filter(record))
+
+
 class Text(logging.Formatter):
+    """A line per record. Further lines, as of a traceback, are indented, so that no text of a job, such as the message
+    of an error, can look like another record; control characters become visible escapes."""
+
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (logging's own name)
-        """The job stands at the end of the line, before a traceback."""
+        """Adds the job at the end of the line, before a traceback."""
         job_id = getattr(record, "job_id", None)
         of_job = f" [job {job_id} attempt {getattr(record, 'attempt', None)}]" if job_id else ""
         return super().formatMessage(record) + of_job
 
+    def format(self, record: logging.LogRecord) -> str:
+        return printable_lines(super().format(record)).replace("\n", "\n  ")
+
 
 class Json(logging.Formatter):
-    """One object per line: time, level, logger, message, job_id, attempt, and whatever `extra` had."""
+    """One object per line: time, level, logger, message, job_id, attempt, and the fields of `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
-        told |= {name: value for name, value in vars(record).items() if name not in _STANDARD and value is not None}
+        fields |= {name: value for name, value in vars(record).items() if name not in _STANDARD and value is not None}
         if record.exc_info:
-            told["exception"] = self.formatException(record.exc_info)
-        return orjson.dumps(told, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+            fields["exception"] = self.formatException(record.exc_info)
+        return orjson.dumps(fields, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
 def configure(level: str, form: str) -> None:
-    """The same for the children that run handlers. What a framework has configured by its own settings stands."""
+    """Configures logging for this process and its child processes, unless a framework has configured it before."""
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(PrintedOnce())
     handler.addFilter(WithJob())
     handler.setFormatter(Json() if form == "json" else Text())
     logging.basicConfig(level=level.upper(), handlers=[handler])
     os.environ[_FOR_CHILDREN] = f"{level} {form}"
 
 
-def configure_as_parent_did() -> None:
-    """In a child, before the application is imported: what it configures itself stands."""
-    if told := os.environ.get(_FOR_CHILDREN):
-        configure(*told.split())
+def configure_like_parent() -> None:
+    """Configures logging in a child process. Called before the application is imported, which may do it itself."""
+    if configured := os.environ.get(_FOR_CHILDREN):
+        configure(*configured.split())

@@ -1,4 +1,4 @@
-"""A schedule in English. What differs in instants differs in words: every clause says all that the schedule says."""
+"""A schedule in English. Schedules with different instants have different texts."""
 
 from watchbill.cron.explain.schedule import explain
 

@@ -20,7 +20,7 @@ from watchbill.cron.pattern import ALL_MONTHS, Fields
 
 
 def days(fields: Fields) -> str:
-    """With what leads up to it: ` on the 1st of every month`, `, Monday to Friday`. Every day may go without saying."""
+    """With what leads up to it: ` on the 1st of every month`, `, Monday to Friday`. Every day may be left out."""
     rule, months = fields.days, fields.months
     if rule.of_month is None and rule.of_week is None:
         return ("" if fields.by_interval else " every day") + _in_months(months)
@@ -71,7 +71,7 @@ def _month_days(field: MonthDays, months: int) -> str:
     """`on the 1st of every month`, `from the 1st to the 7th of March`."""
     items = _plain_month_days([bit + 1 for bit in bits(field.days)])
     is_run = len(items) == 1 and not field.specials and " to the " in items[0] and not items[0].startswith("every")
-    items += [_month_special(special) for special in field.specials]
+    items += [_describe_month_special(special) for special in field.specials]
     return f"{'from' if is_run else 'on'} {join(items)} {_of_months(months)}"
 
 
@@ -82,7 +82,7 @@ def _plain_month_days(named: list[int]) -> list[str]:
     return spans(named, lambda day: f"the {ordinal(day)}")
 
 
-def _month_special(special: LastDay | NearestWorkday) -> str:
+def _describe_month_special(special: LastDay | NearestWorkday) -> str:
     if isinstance(special, NearestWorkday):
         return f"the working day nearest to the {ordinal(special.day)}"
     if special.before == 0:
@@ -97,7 +97,7 @@ def _week_days(field: WeekDays, months: int) -> str:
     if field.weekdays:
         phrases = [_plain_weekdays(field.weekdays) + _in_months(months)]
     if field.specials:
-        phrases += [f"on {join([_week_special(special) for special in field.specials])} {_of_months(months)}"]
+        phrases += [f"on {join([_describe_week_special(special) for special in field.specials])} {_of_months(months)}"]
     return " and ".join(phrases)
 
 
@@ -123,7 +123,7 @@ def _condition(field: WeekDays) -> str:
         items = [f"a day from {WEEKDAYS[run[0]]} to {WEEKDAYS[run[1]]}"]
     else:
         items = [f"a {WEEKDAYS[day]}" for day in _from_monday(field.weekdays)]
-    return join(items + [f"{_week_special(special)} of the month" for special in field.specials], "or")
+    return join(items + [f"{_describe_week_special(special)} of the month" for special in field.specials], "or")
 
 
 def _run_of_weekdays(mask: int) -> tuple[int, int] | None:
@@ -142,7 +142,7 @@ def _from_monday(mask: int) -> list[int]:
     return sorted(bits(mask & ALL_WEEKDAYS), key=lambda day: (day - 1) % 7)
 
 
-def _week_special(special: NthWeekday | RowWeekday) -> str:
+def _describe_week_special(special: NthWeekday | RowWeekday) -> str:
     day = WEEKDAYS[special.weekday]
     if isinstance(special, RowWeekday):
         return f"the {day} in the {NTH[special.row - 1]} calendar row"

@@ -99,7 +99,7 @@ def _edge(modifier: Modifier) -> str:
 
 
 def _zone(named: str | None, own: str) -> str:
-    """Left out where nobody would expect another: UTC by default."""
+    """Empty for UTC, unless the pattern names it."""
     name = named or own
     if name == "UTC":
         return ", UTC" if named else ""

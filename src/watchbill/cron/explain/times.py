@@ -1,7 +1,7 @@
 """The time of day in English.
 
-A schedule that follows elapsed time is told from one that follows the wall clock by the word *every*, which only the
-former uses; where it has no use for that, it says *by elapsed time*.
+Only a schedule that follows elapsed time is described with the word *every*, or with *by elapsed time* where *every*
+does not fit. So it never reads like one that follows the wall clock.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _past(seconds: int) -> str:
 
 
 def _nested(pieces: list[str], seconds: Sequence[int]) -> str:
-    """`at seconds 0 and 30 of minute 5 of hours 9 to 17`. Second 0 goes without saying, so does every hour."""
+    """`at seconds 0 and 30 of minute 5 of hours 9 to 17`. Second 0 and every hour are left out."""
     hour, minute, second = pieces
     if list(seconds) == [0]:
         return f"at {minute} of {hour}"

@@ -1,16 +1,88 @@
-"""What `watchbill doctor` looks at. Each check says that a thing is well, or what is wrong with it and the way out.
+"""The checks of `watchbill doctor`. Each says that a thing is well, or what is wrong with it and how to repair it.
 
-finding.py     what a check returns
-machine.py     this machine: Python, time zones, the embedded server
-server.py      the server: version, schema, clock, limits, role defaults, old transactions
-zone_table.py  the zones that schedules in SQL count on
-claims.py      jobs that are claimed by nobody
-schedules.py   whether schedules fire
-path.py        what stands between: poolers, and whether LISTEN comes through
-examine.py     all of them in order; what cannot be looked at without a connection says so
+environment.py  this machine, the server, and what is between them: Python, time zones, clocks, poolers, limits
+roles.py        who may do what in the schema
+schema.py       what is in Watchbill's schema: version, zone table, locks, claims, jobs, schedules
+target.py       what a check examines and returns
 """
 
-from watchbill.postgres.checks.examine import examine
-from watchbill.postgres.checks.finding import Finding
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from watchbill.errors import NoDatabase, SettingsError
+from watchbill.postgres.address import find_address
+from watchbill.postgres.checks import environment, roles, schema
+from watchbill.postgres.checks.target import Finding, Target, open_for_checks
+from watchbill.postgres.embedded import find_project
+from watchbill.postgres.migration_files import Source
+from watchbill.settings import Settings
 
 __all__ = ["Finding", "examine"]
+
+_DATABASE_CHECKS: dict[str, Callable[[Target], Finding]] = {
+    "server": environment.check_server,
+    "schema": schema.check_schema,
+    "clock": environment.check_clock,
+    "zones": environment.check_zones,
+    "zone table": schema.check_zone_table,
+    "pooler": environment.check_pooler,
+    "listen": environment.check_listen,
+    "connections": environment.check_connections,
+    "roles": roles.check_roles,
+    "tenants": roles.check_tenants,
+    "role defaults": environment.check_role_defaults,
+    "transactions": schema.check_transactions,
+    "claims": schema.check_claims,
+    "jobs": schema.check_jobs,
+    "schedules": schema.check_schedules,
+}
+
+
+def examine(
+    source: Source, load: Callable[[], Settings], project: Path | None = None, **overrides: Any
+) -> Iterator[Finding]:
+    """Runs all checks in order. A check that cannot run is skipped, and does not count as a fault of its own.
+
+    `load` reads the settings, whose errors are findings too; `overrides` are fields of Target, for tests.
+    """
+    project = project or find_project()
+    yield environment.check_python()
+    try:
+        settings = load()
+    except SettingsError as error:
+        yield Finding("settings", "wrong", error.message, error.hint or "")
+        yield from _skip(["embedded", "leftovers", "connection", *_DATABASE_CHECKS], "valid settings")
+        return
+    origins = ", ".join(f"{name} from {origin}" for name, origin in settings.origins.items())
+    yield Finding("settings", "ok", origins or "All have their default values.")
+    yield environment.check_embedded(project, settings)
+    yield environment.check_leftovers()
+    try:
+        address = find_address(settings, project)
+        connection = open_for_checks(address.url)
+    except NoDatabase as error:
+        yield Finding("connection", "wrong", error.message, error.hint or "")
+        yield from _skip([*_DATABASE_CHECKS], "a connection")
+        return
+    with connection:
+        encryption = "encrypted" if connection.pgconn.ssl_in_use else "not encrypted"
+        yield Finding("connection", "ok", f"{address}, {encryption}.")
+        target = Target(project, source, settings, address.url, connection, **overrides)
+        for name, check in _DATABASE_CHECKS.items():
+            try:
+                yield check(target)
+            except psycopg.errors.InsufficientPrivilege as error:
+                says = f"Not checked: {error.diag.message_primary}. See roles."
+                yield Finding(name, "skipped", says, "Run the doctor as the owner or as an operator, too.")
+            except psycopg.Error as error:
+                says = f"PostgreSQL refused the query: {error}"
+                yield Finding(name, "wrong", says, "Use a role with more privileges.")
+
+
+def _skip(checks: list[str], missing: str) -> Iterator[Finding]:
+    return (Finding(check, "skipped", f"Not checked: needs {missing}.") for check in checks)

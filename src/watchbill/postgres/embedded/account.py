@@ -1,4 +1,4 @@
-"""The user that the embedded server runs as. PostgreSQL refuses to run as root, so root lends it another one."""
+"""The user that the embedded server runs as. PostgreSQL refuses to run as root, so root uses another account."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from watchbill.errors import EmbeddedError
 if sys.platform != "win32":
     import pwd
 
-# Either has an entry in the user database, which initdb insists on.
-_LENT_BY_ROOT = ("postgres", "nobody")
-_KEPT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+# Both have an entry in the user database, which initdb requires.
+_ACCOUNTS_FOR_ROOT = ("postgres", "nobody")
+_INHERITED_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 
 @dataclass(frozen=True)
@@ -28,16 +28,19 @@ class Account:
     gid: int
 
     @property
-    def is_lent(self) -> bool:
+    def is_other(self) -> bool:
+        """Whether this is not the user of this process, which is root then."""
         return self.uid != os.geteuid()
 
     def run(
         self, command: Sequence[str], *, output: int = subprocess.PIPE, keep: Sequence[int] = (), apart: bool = False
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program and wait for its end; it inherits the descriptors in `keep`, and little of our environment.
+        """Runs a program and waits for its end. It inherits the descriptors in `keep` and few environment variables.
 
-        `apart`: in a session of its own, where Ctrl-C in our terminal does not reach it.
+        `apart` gives it a session of its own, where Ctrl-C in our terminal does not reach it.
         """
+        # No PG* variable may change the server, and it must not see the secrets of this process.
+        inherited = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
         return subprocess.run(
             list(command),
             stdin=subprocess.DEVNULL,
@@ -46,68 +49,62 @@ class Account:
             text=True,
             errors="replace",
             check=False,
-            cwd="/",  # the user may not be able to enter ours
-            env=_environment(),
+            cwd="/",  # the user may not be able to enter our current directory
+            env={**inherited, "LC_ALL": "C", "TZ": "UTC"},
             pass_fds=tuple(keep),
             start_new_session=apart,
-            user=self.uid if self.is_lent else None,
-            group=self.gid if self.is_lent else None,
-            extra_groups=[] if self.is_lent else None,
+            user=self.uid if self.is_other else None,
+            group=self.gid if self.is_other else None,
+            extra_groups=[] if self.is_other else None,
         )
 
     def start(self, command: Sequence[str], *, output: int, keep: int) -> None:
-        """Leave a program running, as nobody's child: the shell that starts it ends at once, so no zombie is left."""
+        """Leaves a program running in the background; the shell that starts it ends at once, so no zombie remains."""
         self.run(["/bin/sh", "-c", '"$@" &', "sh", *command], output=output, keep=[keep], apart=True)
 
     def can_enter(self, directory: Path) -> bool:
         return self.run(["/bin/sh", "-c", 'test -x "$1"', "sh", str(directory)]).returncode == 0
 
     def own(self, path: Path) -> None:
-        """Hand over a directory that we have just made."""
-        if self.is_lent:
+        """Takes over a directory that this process has just created."""
+        if self.is_other:
             os.chown(path, self.uid, self.gid)
 
 
-def _environment() -> dict[str, str]:
-    """No PG* variable may change the server, and no secret of ours needs to be in its environment."""
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    return kept | {"LC_ALL": "C", "TZ": "UTC"}
-
-
 def own_account() -> Account:
-    return _account(os.geteuid())
+    return _find_account(os.geteuid())
 
 
 def server_account(data: Path) -> Account:
-    """Ourselves; for root the owner of the data, and while there is none, whom root can lend."""
-    owner = _account(data.stat().st_uid) if data.exists() else None
-    account = own_account() if os.geteuid() != 0 else owner or _lent_account()
+    """The user of this process; for root the owner of the data, or while there is none, another account."""
+    owner = _find_account(data.stat().st_uid) if data.exists() else None
+    account = own_account() if os.geteuid() != 0 else owner or _find_account_for_root()
     if account.uid == 0 or owner not in (None, account):
         raise EmbeddedError(
             f"{data} belongs to {owner.name if owner else 'root'}, so no server can be started on it.",
-            hint="Give it to a user that can (chown -R), or move it away to begin with an empty database.",
+            hint="Change its owner (chown -R), or move it away to start with an empty database.",
         )
     return account
 
 
-def _lent_account() -> Account:
-    for name in _LENT_BY_ROOT:
+def _find_account_for_root() -> Account:
+    for name in _ACCOUNTS_FOR_ROOT:
         try:
-            return _account(pwd.getpwnam(name).pw_uid)
+            return _find_account(pwd.getpwnam(name).pw_uid)
         except KeyError:
             continue
     raise EmbeddedError(
-        f"PostgreSQL refuses to run as root, and there is no user {' or '.join(_LENT_BY_ROOT)} to run it as.",
+        f"PostgreSQL refuses to run as root, and there is no user {' or '.join(_ACCOUNTS_FOR_ROOT)} to run it as.",
         hint="Add one of these users, or run Watchbill as an ordinary user.",
     )
 
 
-def _account(number: int) -> Account:
+def _find_account(uid: int) -> Account:
     try:
-        entry = pwd.getpwuid(number)
+        entry = pwd.getpwuid(uid)
     except KeyError:
         raise EmbeddedError(
-            f"User number {number} has no name on this machine, and PostgreSQL needs one.",
-            hint="Give it a line in /etc/passwd, or name a database of your own in WATCHBILL_DATABASE_URL.",
+            f"User number {uid} has no name on this machine, and PostgreSQL needs one.",
+            hint="Add it to /etc/passwd, or set WATCHBILL_DATABASE_URL to a database of your own.",
         ) from None
     return Account(entry.pw_name, entry.pw_uid, entry.pw_gid)

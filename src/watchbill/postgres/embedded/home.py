@@ -4,20 +4,25 @@
       .gitignore         keeps all of it out of git
       data/              the databases, for the server's user only
       socket/            the server's socket, for the server's user only
-      socket-directory   names another directory for the socket, when the path of that one does not suit
-      server.log         what the server says
+      socket-directory   names another directory for the socket, when that path cannot be used
+      server.log         the server's log
       *.lock             see supervisor.py
       state-directory    names the directory that has all the rest, when it is not this one
 
-The last is for root: the server runs as another user, who may not be able to enter the project (a clone in /root).
-The state directory has a file `project` that leads back, for whoever wonders what may be deleted.
+The last is for root: the server runs as another user, who may not be able to enter the project (a clone in /root). Then
+everything is below /var/lib/watchbill. A file `project` there names the project, so that one can tell whether its data
+is still needed. A missing project may be on a disk that is not mounted: its data stays, and `watchbill doctor` lists
+it. Only data of projects in temporary directories is deleted.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote as quote_for_shell
@@ -30,11 +35,12 @@ from watchbill.postgres.embedded.account import server_account
 STATE = Path("/var/lib/watchbill")
 PORT = "5432"
 DATABASE = "watchbill"
+_MAX_DELETED_AT_ONCE = 10  # limits how long release() takes
 
 
 @dataclass(frozen=True)
 class Home:
-    """`directory` is the project's `.watchbill`; `root` is where things are, mostly the same."""
+    """`directory` is the project's `.watchbill`; `root` is where things are, mostly the same directory."""
 
     directory: Path
     root: Path
@@ -55,11 +61,11 @@ class Home:
             return self.root / "socket"
 
     def url(self, database: str = DATABASE) -> str:
-        """Names the port, since libpq would take it from PGPORT otherwise."""
+        """Names the port, because libpq would take it from PGPORT otherwise."""
         return f"postgresql://postgres@/{database}?host={quote(os.fsencode(self.socket_directory))}&port={PORT}"
 
     def make(self) -> None:
-        """Make what is missing, open to all: data and socket have their own guard, and the server's user must pass."""
+        """Creates what is missing. All users may enter: data and socket have modes of their own."""
         for directory in dict.fromkeys((self.directory, self.root)):
             make_directory(directory)
         for lock in supervisor.LOCKS:
@@ -71,17 +77,17 @@ class Home:
             write_path(self.directory / "state-directory", self.root)
             write_path(self.root / "project", self.directory.parent)
 
-    def refuse_if_foreign(self) -> None:
-        """Locks and data of two users do not mix: what one makes, the other cannot open."""
+    def ensure_own(self) -> None:
+        """One user cannot open the locks and data that another has created."""
         if self.directory.exists() and self.directory.stat().st_uid != os.geteuid():
             raise EmbeddedError(
                 f"{self.directory} belongs to another user.",
-                hint="Run as that user, or remove it to begin with an empty database.",
+                hint="Run as that user, or remove it to start with an empty database.",
             )
 
 
 def find_home(project: Path) -> Home:
-    """The home of a project's server. Makes nothing."""
+    """The home of a project's server. Creates nothing."""
     project = project.resolve()
     if not project.is_dir():
         raise EmbeddedError(f"There is no directory {project}.")
@@ -89,7 +95,7 @@ def find_home(project: Path) -> Home:
     state = STATE / hashlib.sha256(os.fsencode(project)).hexdigest()[:16]
     pointer = directory / "state-directory"
     if pointer.exists():
-        _refuse_if_moved(pointer, state)
+        _ensure_not_moved(pointer, state)
         return Home(directory, state)
     return Home(directory, directory if _can_live_in(directory) else state)
 
@@ -97,12 +103,12 @@ def find_home(project: Path) -> Home:
 def _can_live_in(directory: Path) -> bool:
     if os.geteuid() != 0 or (directory / "data").exists():
         return True
-    # Made by us it is open to all; it may also be somebody's link to a place that is not.
+    # Watchbill creates it with an open mode, but it may also be a link to a place without one.
     return server_account(directory / "data").can_enter(directory if directory.is_symlink() else directory.parent)
 
 
-def _refuse_if_moved(pointer: Path, state: Path) -> None:
-    """Following the pointer blindly would let a project and its copy share one database."""
+def _ensure_not_moved(pointer: Path, state: Path) -> None:
+    """Without this check a project and a copy of it would share one database."""
     recorded = read_path(pointer)
     if recorded != state:
         forget = f"rm {quote_for_shell(str(pointer))}"
@@ -113,7 +119,7 @@ def _refuse_if_moved(pointer: Path, state: Path) -> None:
 
 
 def make_directory(directory: Path) -> None:
-    """With an open mode whatever the umask says; parents too, but only those that are missing."""
+    """Creates missing parents too, all with an open mode whatever the umask is."""
     if directory.exists():
         return
     if not directory.parent.exists():
@@ -127,8 +133,29 @@ def read_path(record: Path) -> Path:
 
 
 def write_path(record: Path, path: Path) -> None:
-    """Under another name first: nobody may read half a path, and several may write at once."""
+    """Writes under a temporary name first: a reader must not see half a path, and several processes may write."""
     descriptor, draft = tempfile.mkstemp(prefix=record.name, dir=record.parent)
     with os.fdopen(descriptor, "wb") as file:
         file.write(os.fsencode(path))
     Path(draft).replace(record)
+
+
+def find_leftovers() -> Iterator[tuple[Path, Path]]:
+    """(data directory, missing project) of each of root's projects that no longer exists."""
+    if os.geteuid() != 0 or not STATE.is_dir():
+        return
+    for directory in sorted(STATE.iterdir()):
+        with suppress(OSError):
+            project = read_path(directory / "project")
+            if not project.exists():
+                yield directory, project
+
+
+def delete_temporary_leftovers() -> None:
+    """Deletes data of projects in temporary directories, unless a process holds a server there."""
+    places = {Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp"), Path("/dev/shm")}  # noqa: S108
+    leftovers = [data for data, project in find_leftovers() if any(project.is_relative_to(place) for place in places)]
+    for directory in leftovers[:_MAX_DELETED_AT_ONCE]:
+        with suppress(OSError, TimeoutError), supervisor.lock_for_change(directory, timeout=0):
+            if not supervisor.is_held(directory) and supervisor.has_ended(directory):
+                shutil.rmtree(directory)

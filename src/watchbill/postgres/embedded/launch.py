@@ -1,9 +1,18 @@
-"""Starts the embedded server, and the watcher that stops it when its holders were killed."""
+"""Starts the embedded server, and the watcher that stops it when its holders were killed.
+
+Who may connect. The server listens on a socket in a directory that only its user, and root, can enter: the kernel
+checks the mode of the directory (0700) and of the socket (0700 too). So the server accepts everyone who gets that far
+as any role (`trust`). The alternative, `peer`, would not keep out any other user, and would need a map from root to
+each role, so that neither root nor a test could use a role that was just created.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
+import stat
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,13 +20,11 @@ from pathlib import Path
 
 from watchbill.errors import EmbeddedError
 from watchbill.postgres.embedded import supervisor
-from watchbill.postgres.embedded.account import own_account, server_account
-from watchbill.postgres.embedded.binaries_copy import programs_for
-from watchbill.postgres.embedded.data_directory import choose_binaries, make_data
-from watchbill.postgres.embedded.home import PORT, Home
-from watchbill.postgres.embedded.sockets import make_socket_directory
+from watchbill.postgres.embedded.account import Account, own_account, server_account
+from watchbill.postgres.embedded.binaries import Binaries, find_binaries, find_programs, search
+from watchbill.postgres.embedded.home import PORT, Home, write_path
 
-_FOR_DEVELOPMENT = {
+_SERVER_DEFAULTS = {
     "max_connections": "200",
     "shared_buffers": "64MB",
     "timezone": "UTC",
@@ -25,57 +32,138 @@ _FOR_DEVELOPMENT = {
     "log_line_prefix": "%m [%p] ",
     "cluster_name": "watchbill",
 }
-_GUARD = {"listen_addresses": "", "unix_socket_permissions": "0700", "port": PORT}
-_LARGEST_LOG = 10_000_000
+_FIXED_SETTINGS = {"listen_addresses": "", "unix_socket_permissions": "0700", "port": PORT}
+# C sorts by bytes, so no update of a library can silently reorder an index.
+_INITDB_OPTIONS = ("--username=postgres", "--encoding=UTF8", "--locale=C", "--no-instructions")
+_INITDB_ACCESS = ("--auth-local=trust", "--auth-host=reject")
+_UNFINISHED_DATA = "data.new-"
+_MAX_LOG_BYTES = 10_000_000
+# The kernel's limit for the path of a socket, without the byte that ends it.
+_MAX_SOCKET_PATH_BYTES = 107 if sys.platform == "linux" else 103
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How to start the server of a home. Settings are PostgreSQL's, by name; they reach a server only at its start."""
+    """How to start the server of a home. The settings are PostgreSQL's, by name; they apply at its start only."""
 
     home: Home
     choice: str
     settings: Mapping[str, str]
 
     def check(self) -> None:
-        """Raise what can be known before anything is made or changed."""
-        reserved = self.settings.keys() & {*_GUARD, "unix_socket_directories"}
+        """Raises errors that can be found before anything is created or changed."""
+        reserved = self.settings.keys() & {*_FIXED_SETTINGS, "unix_socket_directories"}
         if reserved:
-            raise EmbeddedError(
-                f"{', '.join(sorted(reserved))} cannot be set: the embedded server's guard is its socket."
-            )
+            names = ", ".join(sorted(reserved))
+            raise EmbeddedError(f"{names} cannot be set: the embedded server is protected by its socket.")
         server_account(self.home.data)
         choose_binaries(self.home.data, self.choice)
 
     def run(self) -> None:
-        """Start the server, and its data directory first if need be (under `change`). It is not ready on return."""
+        """Starts the server, and creates its data directory first if need be. It is not ready on return.
+
+        The caller holds change.lock.
+        """
         home = self.home
-        lock = supervisor.open_lock(home.root / "server.lock")
-        try:
-            # Sessions of a server that was killed may still be at work.
-            supervisor.wait_for_lock(lock, supervisor.PATIENCE)
+        with supervisor.opened_lock(home.root / "server.lock") as lock:
+            # Sessions of a server that was killed may still be running.
+            supervisor.wait_for_lock(lock, supervisor.LOCK_TIMEOUT_SECONDS)
             account = server_account(home.data)
-            programs = programs_for(choose_binaries(home.data, self.choice), account)
-            make_data(home.data, programs, account, sync=self.settings.get("fsync") != "off", lock=lock)
-            _forget_dead_server(home.data)
-            sockets = make_socket_directory(home, account)
+            programs = find_programs(choose_binaries(home.data, self.choice), account)
+            _make_data(home.data, programs, account, sync=self.settings.get("fsync") != "off", lock=lock)
+            _remove_stale_pid(home.data)
+            sockets = _make_socket_directory(home, account)
             command = [str(programs / "postgres"), "-D", str(home.data), *self._options(sockets)]
-            with _log(home) as log:
+            with _open_log(home) as log:
                 account.start(command, output=log, keep=lock)
-        finally:
-            os.close(lock)
 
     def _options(self, sockets: Path) -> Iterator[str]:
         directories = '"{}"'.format(str(sockets).replace('"', '""'))
-        fixed = {**_GUARD, "unix_socket_directories": directories}
-        for name, value in {**_FOR_DEVELOPMENT, **self.settings, **fixed}.items():
+        fixed = {**_FIXED_SETTINGS, "unix_socket_directories": directories}
+        for name, value in {**_SERVER_DEFAULTS, **self.settings, **fixed}.items():
             yield from ("-c", f"{name}={value}")
 
 
-def _forget_dead_server(data: Path) -> None:
-    """PostgreSQL does not start while the number in postmaster.pid is in use, be it by a stranger; we know better.
+def start_watcher(home: Home) -> None:
+    """Starts the watcher unless one runs. It inherits its lock, so there is never a second. Needs change.lock."""
+    with supervisor.opened_lock(home.root / "watcher.lock") as lock:
+        if supervisor.try_lock(lock):
+            # Isolated, and without site-packages: it needs the standard library only.
+            command = [sys.executable or "python3", "-I", "-S", supervisor.__file__, str(home.root), str(lock)]
+            with _open_log(home) as log:
+                own_account().start(command, output=log, keep=lock)
 
-    With a free number the file stays: then PostgreSQL makes its own checks, which know of more than the number.
+
+@contextmanager
+def _open_log(home: Home) -> Iterator[int]:
+    if home.log.exists() and home.log.stat().st_size > _MAX_LOG_BYTES:
+        home.log.replace(home.log.with_suffix(".log.1"))
+    descriptor = os.open(home.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def choose_binaries(data: Path, choice: str) -> Binaries:
+    """The PostgreSQL for this data directory: one of the same major version, or for a new directory the first."""
+    major = _read_major(data)
+    if major is None:
+        return find_binaries(choice)
+    found, _ = search(choice)
+    for binaries in found:
+        if binaries.major == major:
+            return binaries
+    others = ", ".join(map(str, found)) or "none"
+    raise EmbeddedError(
+        f"{data} was made by PostgreSQL {major}. Found: {others}.",
+        hint=f"Install PostgreSQL {major}, or set embedded_binaries to the directory of its programs. To upgrade, dump "
+        f"the databases with it (pg_dumpall), move {data} away, and restore them. Nothing was changed.",
+    )
+
+
+def _read_major(data: Path) -> int | None:
+    """None when there is no data directory yet."""
+    try:
+        return int((data / "PG_VERSION").read_text())
+    except (FileNotFoundError, ValueError) as error:
+        if isinstance(error, ValueError) or (data.exists() and any(data.iterdir())):
+            message = f"{data} is not a data directory of PostgreSQL."
+            raise EmbeddedError(message, hint="Move it away. Nothing was changed.") from None
+        return None
+
+
+def _make_data(data: Path, programs: Path, account: Account, *, sync: bool, lock: int) -> None:
+    """Creates the data directory unless it exists. The caller holds server.lock, so no other initdb runs.
+
+    initdb works under a temporary name, so `data` is always complete.
+    """
+    for unfinished in data.parent.glob(f"{_UNFINISHED_DATA}*"):
+        shutil.rmtree(unfinished)
+    if (data / "PG_VERSION").exists():
+        return
+    draft = Path(tempfile.mkdtemp(prefix=_UNFINISHED_DATA, dir=data.parent))
+    try:
+        account.own(draft)
+        command = [str(programs / "initdb"), f"--pgdata={draft}", *_INITDB_OPTIONS, *_INITDB_ACCESS]
+        done = account.run(command if sync else [*command, "--no-sync"], keep=[lock])
+        if done.returncode != 0:
+            raise EmbeddedError(f"initdb failed as user {account.name}:\n{done.stdout.strip()[-2000:]}")
+        draft.rename(data)
+        # The new name survives a power cut only when its directory is on disk.
+        descriptor = os.open(data.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _remove_stale_pid(data: Path) -> None:
+    """PostgreSQL does not start while any process has the number in postmaster.pid, even an unrelated one.
+
+    If no process has it the file stays: PostgreSQL then makes its own checks, which cover more than the number.
     """
     pid = supervisor.recorded_pid(data)
     if pid is not None and _is_in_use(pid) and not supervisor.is_server(pid, data):
@@ -88,29 +176,45 @@ def _is_in_use(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # by somebody else
+        pass  # by another user
     return True
 
 
-def start_watcher(home: Home) -> None:
-    """Unless there is one (under `change`). It has its lock from birth, so there is never a second."""
-    lock = supervisor.open_lock(home.root / "watcher.lock")
-    try:
-        if supervisor.try_lock(lock):
-            # Isolated, and without the site packages: it needs the standard library only.
-            command = [sys.executable or "python3", "-I", "-S", supervisor.__file__, str(home.root), str(lock)]
-            with _log(home) as log:
-                own_account().start(command, output=log, keep=lock)
-    finally:
-        os.close(lock)
+def _make_socket_directory(home: Home, account: Account) -> Path:
+    """Creates a new directory each time, so that a killed server's lock file cannot block it. Needs change.lock."""
+    record, directory = home.root / "socket-directory", home.root / "socket"
+    if record.exists():
+        if _is_private(home.socket_directory, account):  # another user may have taken the name in /tmp since
+            shutil.rmtree(home.socket_directory)
+        record.unlink()
+    if directory.exists():
+        shutil.rmtree(directory)
+    if _can_hold_socket(directory):
+        directory.mkdir(mode=0o700)
+    else:
+        directory = Path(tempfile.mkdtemp(prefix="watchbill-", dir=_find_short_place(account)))
+        write_path(record, directory)
+    account.own(directory)
+    return directory
 
 
-@contextmanager
-def _log(home: Home) -> Iterator[int]:
-    if home.log.exists() and home.log.stat().st_size > _LARGEST_LOG:
-        home.log.replace(home.log.with_suffix(".log.1"))
-    descriptor = os.open(home.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+def _can_hold_socket(directory: Path) -> bool:
+    """libpq reads a comma in a host as the start of the next host."""
+    path = str(directory / f".s.PGSQL.{PORT}")
+    return len(os.fsencode(path)) <= _MAX_SOCKET_PATH_BYTES and path.isprintable() and "," not in path
+
+
+def _find_short_place(account: Account) -> Path:
+    """Not $TMPDIR, which may be long itself."""
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nonexistent")
+    if not account.is_other and _is_private(runtime, account) and _can_hold_socket(runtime / "watchbill-12345678"):
+        return runtime
+    return Path("/tmp")  # noqa: S108 - mkdtemp makes a directory of its own there
+
+
+def _is_private(directory: Path, account: Account) -> bool:
     try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+        status = directory.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == account.uid and stat.S_IMODE(status.st_mode) == 0o700

@@ -10,30 +10,29 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import psycopg
 
 from watchbill.errors import EmbeddedError
 from watchbill.postgres.embedded import supervisor
-from watchbill.postgres.embedded.home import DATABASE, PORT, Home, find_home
+from watchbill.postgres.embedded.home import DATABASE, PORT, Home, delete_temporary_leftovers, find_home
 from watchbill.postgres.embedded.launch import Launch, start_watcher
-from watchbill.postgres.embedded.leftovers import delete_temporary
 
-_PATIENCE = 60.0
+_START_TIMEOUT_SECONDS = 60.0
+_LOG_LINES_IN_ERRORS = 10
 
 
 @dataclass
 class EmbeddedServer:
-    """One process's hold on a project's server, which runs as long as there is at least one."""
+    """One process's hold on a project's server, which runs as long as at least one process holds it."""
 
     url: str
     version: str
     directory: Path
     started: bool
     elapsed: float
-    _home: Home = field(repr=False)
+    _launch: Launch = field(repr=False)
     _hold: int | None = field(repr=False)
     _holder: int = field(repr=False, default_factory=os.getpid)
 
@@ -41,25 +40,39 @@ class EmbeddedServer:
     def acquire(
         cls, project: Path, *, binaries: str = "auto", settings: Mapping[str, str] | None = None
     ) -> EmbeddedServer:
-        """Join the project's server, and start it first if it does not run.
+        """Joins the project's server, and starts it first if it does not run.
 
-        `binaries` and `settings` (PostgreSQL's, by name) count for a start; a server that runs is taken as it is.
+        `binaries` and `settings` (PostgreSQL's, by name) apply to a start; a running server keeps its own.
         """
         began = time.perf_counter()
-        with _explained(project):
+        with _explain_errors(project):
             home = find_home(project)
-            home.refuse_if_foreign()
+            home.ensure_own()
             launch = Launch(home, binaries, settings or {})
             if supervisor.running_pid(home.data) is None:
                 launch.check()
             home.make()
             hold, started, version = _join(launch)
-        return cls(home.url(), version, home.directory, started, time.perf_counter() - began, home, hold)
+        return cls(home.url(), version, home.directory, started, time.perf_counter() - began, launch, hold)
+
+    @property
+    def log(self) -> Path:
+        return self._launch.home.log
+
+    @property
+    def is_running(self) -> bool:
+        return supervisor.running_pid(self._launch.home.data) is not None
+
+    def start_again(self) -> None:
+        """Starts the server if it has ended; its address stays the same."""
+        home = self._launch.home
+        with _explain_errors(self.directory.parent), supervisor.lock_for_change(home.root):
+            _ensure_running(self._launch)
 
     def release(self) -> None:
-        """Let go; the last one stops the server, and returns when it has stopped. A second call does nothing.
+        """Gives up the hold; the last holder stops the server and waits until it has stopped. Can be called twice.
 
-        A forked child has a hold of its own by inheritance: it may let go too, and takes nothing from its parent.
+        A forked child inherits a hold of its own: it may release that without affecting its parent's.
         """
         hold, self._hold = self._hold, None
         if hold is None:
@@ -67,18 +80,16 @@ class EmbeddedServer:
         os.close(hold)
         if os.getpid() != self._holder:
             return
-        # The home may have been deleted meanwhile; a server that finds its data gone stops by itself.
-        with _explained(self.directory.parent), suppress(FileNotFoundError):
-            if not supervisor.stop_unless_held(self._home.root):
-                raise EmbeddedError(f"The server did not stop.\n{_last_words(self._home)}")
-        delete_temporary()
+        # If the home was deleted meanwhile, the server notices that its data is gone and stops by itself.
+        with _explain_errors(self.directory.parent), suppress(FileNotFoundError):
+            if not supervisor.stop_unless_held(self._launch.home.root):
+                raise EmbeddedError(f"The server did not stop.\n{_read_log_end(self._launch.home)}")
+        delete_temporary_leftovers()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 
@@ -88,14 +99,21 @@ def running_url(project: Path) -> str | None:
         home = find_home(project) if (project / ".watchbill").exists() else None
     except (EmbeddedError, OSError):
         return None
-    if home is None or supervisor.running_pid(home.data) is None or not supervisor.says_ready(home.data):
-        return None  # one that still starts up would refuse whoever comes
-    if not _answers(home):
+    # A server that is still starting would refuse connections.
+    if home is None or supervisor.running_pid(home.data) is None or not supervisor.is_marked_ready(home.data):
         return None
-    return home.url()
+    return home.url() if _accepts_connections(home) else None
 
 
-def _answers(home: Home) -> bool:
+def has_data(project: Path) -> bool:
+    """Whether the project has an embedded server, running or not."""
+    try:
+        return (project / ".watchbill").exists() and find_home(project).data.exists()
+    except (EmbeddedError, OSError):
+        return False
+
+
+def _accepts_connections(home: Home) -> bool:
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(5)
         try:
@@ -106,70 +124,69 @@ def _answers(home: Home) -> bool:
 
 
 def _join(launch: Launch) -> tuple[int, bool, str]:
-    """Become a holder, then see to it that the server runs. If that fails, the watcher clears up."""
-    with supervisor.change(launch.home.root):
-        hold = supervisor.hold(launch.home.root)
+    """Becomes a holder, then makes sure that the server runs. If that fails, the watcher cleans up."""
+    with supervisor.lock_for_change(launch.home.root):
+        hold = supervisor.add_holder(launch.home.root)
         try:
             start_watcher(launch.home)
-            started, version = _bring_up(launch)
+            started, version = _ensure_running(launch)
         except BaseException:
             os.close(hold)
             raise
     return hold, started, version
 
 
-def _bring_up(launch: Launch) -> tuple[bool, str]:
-    """Whether it had to be started, and its version. Looks often: a warm server is ready within some 30 ms."""
+def _ensure_running(launch: Launch) -> tuple[bool, str]:
+    """Whether it had to be started, and its version. Polls often: a warm server is ready within about 30 ms."""
     home, started, refusal = launch.home, False, "it is not ready"
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _START_TIMEOUT_SECONDS
     while True:
         try:
-            # Asked earlier, it would fill its log with refusals.
-            if supervisor.says_ready(home.data):
-                return started, _greet(home)
+            # An earlier connection would only add refusals to the server's log.
+            if supervisor.is_marked_ready(home.data):
+                return started, _prepare_database(home)
         except psycopg.OperationalError as error:
             refusal = str(error)
         if not started and supervisor.running_pid(home.data) is None:
             launch.run()
             started = True
-        elif started and supervisor.is_quiet(home.root):
-            raise EmbeddedError(f"The server ended as soon as it was started.\n{_last_words(home)}")
+        elif started and supervisor.has_ended(home.root):
+            raise EmbeddedError(f"The server ended as soon as it was started.\n{_read_log_end(home)}")
         if time.monotonic() > deadline:
-            raise EmbeddedError(f"The server does not answer: {refusal}\n{_last_words(home)}")
-        time.sleep(supervisor.PAUSE)
+            raise EmbeddedError(f"The server does not answer: {refusal}\n{_read_log_end(home)}")
+        time.sleep(supervisor.POLL_SECONDS)
 
 
-def _greet(home: Home) -> str:
-    """Ask for the version, and make our database if it is not there (under `change`, so nobody else is making it)."""
+def _prepare_database(home: Home) -> str:
+    """Creates Watchbill's database if it is missing, and returns the server's version. Needs change.lock."""
     with psycopg.connect(home.url("postgres"), autocommit=True, connect_timeout=5) as connection:
         if not connection.execute("SELECT FROM pg_database WHERE datname = %s", [DATABASE]).rowcount:
             connection.execute(f"CREATE DATABASE {DATABASE}")
         return (connection.info.parameter_status("server_version") or "").split(" ")[0]
 
 
-def _last_words(home: Home, lines: int = 10) -> str:
+def _read_log_end(home: Home) -> str:
     try:
-        tail = home.log.read_text(errors="replace").splitlines()[-lines:]
+        lines = home.log.read_text(errors="replace").splitlines()[-_LOG_LINES_IN_ERRORS:]
     except OSError:
-        tail = []
-    return "\n".join([f"The end of {home.log}:", *tail])
+        lines = []
+    return "\n".join([f"The end of {home.log}:", *lines])
 
 
 @contextmanager
-def _explained(project: Path) -> Iterator[None]:
+def _explain_errors(project: Path) -> Iterator[None]:
+    own_database = "set WATCHBILL_DATABASE_URL to a database of your own."
     if sys.platform == "win32":
-        raise EmbeddedError(
-            "The embedded server does not run on Windows.", hint="Name a database in WATCHBILL_DATABASE_URL."
-        )
+        raise EmbeddedError("The embedded server does not run on Windows.", hint=own_database.capitalize())
     try:
         yield
     except TimeoutError as error:
         raise EmbeddedError(
-            f"The embedded server of {project} is not to be had: {error}",
-            hint="Another process starts or stops it without an end, or sessions of a killed server are still at work.",
+            f"The embedded server of {project} is busy: {error}",
+            hint="Another process keeps starting or stopping it, or sessions of a killed server are still running.",
         ) from error
     except OSError as error:
         raise EmbeddedError(
             f"The embedded server of {project} cannot be used: {error}",
-            hint="Watchbill must be able to write there, or needs a database of your own in WATCHBILL_DATABASE_URL.",
+            hint=f"Let Watchbill write there, or {own_database}",
         ) from error

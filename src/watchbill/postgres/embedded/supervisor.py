@@ -1,20 +1,20 @@
-"""Who holds an embedded server, which process the server is, and how it stops when the last holder has gone.
+"""Who holds an embedded server, which process the server is, and how it stops when the last holder is gone.
 
-Four files in the server's home carry locks (flock). The kernel drops a lock with the process, however that one dies:
+Four files in the server's home carry locks (flock). The kernel releases a lock when its process ends, however it ends:
 
-    change.lock    one process at a time starts or stops the server
-    holders.lock   shared by all holders; whoever can have it alone knows that there are none
-    server.lock    inherited by initdb and by every process of the server; free means that none of them is left
+    change.lock    held by the one process that starts or stops the server
+    holders.lock   shared by all holders; a process that can lock it exclusively knows that there are none
+    server.lock    inherited by initdb and by every process of the server; free means that all of them have ended
     watcher.lock   inherited by the watcher, of which a home has one
 
-holders.lock is taken only under change.lock, so nobody joins while somebody decides to stop. The one exception is the
-watcher: it waits for holders.lock without change.lock, and lets go as soon as it has it, before it asks for
-change.lock. It is there for holders that are killed; one that leaves in order stops the server itself.
+holders.lock is taken only under change.lock, so no process joins while another decides to stop the server. The one
+exception is the watcher: it waits for holders.lock without change.lock, and unlocks it at once, before it asks for
+change.lock. The watcher is there for holders that are killed; one that ends normally stops the server itself.
 
-No process is signalled because a file names its number: it must be the server of this very data directory.
+A process number in a file is never enough to signal a process: it must be the server of this very data directory.
 
-This file needs the standard library only, and nothing of Watchbill, because the watcher is this file, run as a script:
-that process lives as long as the server, so it should start fast and stay small.
+This file uses the standard library only, and nothing of Watchbill, because the watcher runs it as a script: that
+process lives as long as the server, so it should start fast and stay small.
 """
 
 from __future__ import annotations
@@ -32,88 +32,87 @@ if sys.platform != "win32":
     import fcntl
 
 LOCKS = ("change.lock", "holders.lock", "server.lock", "watcher.lock")
-PAUSE = 0.005
-# A starter may wait a minute for the server to answer, and a stopper 40 seconds for its end.
-PATIENCE = 90.0
-# Fast shutdown ends the sessions and loses nothing; immediate shutdown loses nothing either, but needs recovery.
-_WAYS_TO_STOP = ((signal.SIGINT, 30.0), (getattr(signal, "SIGQUIT", signal.SIGTERM), 10.0))
+POLL_SECONDS = 0.005
+# Starting may take a minute until the server answers, and stopping 40 seconds.
+LOCK_TIMEOUT_SECONDS = 90.0
+# (signal, seconds to wait). Fast shutdown ends the sessions and loses nothing; immediate shutdown needs recovery.
+_STOP_SIGNALS = ((signal.SIGINT, 30.0), (getattr(signal, "SIGQUIT", signal.SIGTERM), 10.0))
 
 
 @contextmanager
-def change(home: Path, patience: float | None = PATIENCE) -> Iterator[None]:
-    """The right to start or stop the server. `None` waits for ever."""
-    descriptor = open_lock(home / "change.lock")
-    try:
-        wait_for_lock(descriptor, patience)
-        yield
-    finally:
-        # Closing alone would not do: a child that was forked meanwhile has a copy of the descriptor.
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-        os.close(descriptor)
+def lock_for_change(home: Path, timeout: float | None = LOCK_TIMEOUT_SECONDS) -> Iterator[None]:
+    """Holds change.lock, the right to start or stop the server. A timeout of None waits for ever."""
+    with opened_lock(home / "change.lock") as descriptor:
+        try:
+            wait_for_lock(descriptor, timeout)
+            yield
+        finally:
+            # Closing is not enough: a child that was forked meanwhile has a copy of the descriptor.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
-def hold(home: Path) -> int:
-    """Become a holder (under `change`), by the descriptor that is returned, until it is closed or the process ends."""
+def add_holder(home: Path) -> int:
+    """Makes this process a holder until the returned descriptor is closed or the process ends. Needs change.lock."""
     descriptor = open_lock(home / "holders.lock")
     fcntl.flock(descriptor, fcntl.LOCK_SH)
     return descriptor
 
 
 def stop_unless_held(home: Path) -> bool:
-    """Stop the server if nobody holds it. False when it would not stop."""
-    with change(home):
-        return not _nobody_holds(home) or stop_server(home)
+    """Stops the server if it has no holder. False if it did not stop."""
+    with lock_for_change(home):
+        return is_held(home) or stop_server(home)
 
 
 def stop_server(home: Path) -> bool:
-    """Stop the server (under `change`). True when none of its processes is left.
+    """Stops the server. True when all of its processes have ended. Needs change.lock.
 
-    Judged by server.lock, since a server that is only just starting has no postmaster.pid yet.
+    Relies on server.lock, because a server that has just started has no postmaster.pid yet.
     """
-    for way, patience in _WAYS_TO_STOP:
-        deadline = time.monotonic() + patience
-        told = False
+    for signal_number, seconds in _STOP_SIGNALS:
+        deadline = time.monotonic() + seconds
+        is_signalled = False
         while time.monotonic() < deadline:
-            if is_quiet(home):
-                _forget_socket_directory(home)
+            if has_ended(home):
+                _remove_socket_directory(home)
                 return True
-            told = told or signal_server(home / "data", way)
-            time.sleep(PAUSE)
+            is_signalled = is_signalled or signal_server(home / "data", signal_number)
+            time.sleep(POLL_SECONDS)
     return False
 
 
 def signal_server(data: Path, signal_number: int) -> bool:
-    """Signal the server of this data directory. False when there is none.
+    """Signals the server of this data directory. False if it does not run.
 
-    The process is pinned before it is looked at, so that no other can get its number between the look and the signal.
+    Opens a descriptor of the process before checking it, so that no other process can get its number in between.
     """
     pid = recorded_pid(data)
     if pid is None:
         return False
-    pin = _pin(pid)
+    descriptor = _open_process(pid)
     try:
         if not is_server(pid, data):
             return False
-        if pin is not None and sys.platform == "linux":
-            signal.pidfd_send_signal(pin, signal_number)
+        if descriptor is not None and sys.platform == "linux":
+            signal.pidfd_send_signal(descriptor, signal_number)
         else:
             os.kill(pid, signal_number)
     except ProcessLookupError:
         return False
     finally:
-        if pin is not None:
-            os.close(pin)
+        if descriptor is not None:
+            os.close(descriptor)
     return True
 
 
 def running_pid(data: Path) -> int | None:
-    """The number of the first process of this data directory's server, if it runs."""
+    """The process number of this data directory's server, if it runs."""
     pid = recorded_pid(data)
     return pid if pid is not None and is_server(pid, data) else None
 
 
 def recorded_pid(data: Path) -> int | None:
-    """What postmaster.pid says, which may be long out of date."""
+    """The process number in postmaster.pid, which may be outdated."""
     try:
         pid = int((data / "postmaster.pid").read_bytes().split(b"\n", 1)[0])
     except (OSError, ValueError):
@@ -121,8 +120,8 @@ def recorded_pid(data: Path) -> int | None:
     return pid if pid > 0 else None
 
 
-def says_ready(data: Path) -> bool:
-    """What postmaster.pid says in its last line; a killed server leaves it so."""
+def is_marked_ready(data: Path) -> bool:
+    """Whether the last line of postmaster.pid says `ready`; the file of a killed server still says so."""
     try:
         return (data / "postmaster.pid").read_bytes().split()[-1:] == [b"ready"]
     except OSError:
@@ -130,7 +129,7 @@ def says_ready(data: Path) -> bool:
 
 
 def is_server(pid: int, data: Path) -> bool:
-    """Whether the process is the server of this data directory: its program, and the directory in which it works."""
+    """Whether the process is the server of this data directory, judged by its program and its working directory."""
     process = Path("/proc", str(pid))
     if not Path("/proc/self").exists():
         return _is_server_by_ps(pid, data)
@@ -141,14 +140,14 @@ def is_server(pid: int, data: Path) -> bool:
         try:
             return _is_postmaster(os.fsencode((process / "exe").readlink())) and (process / "cwd").samefile(data)
         except PermissionError:
-            # In a container root may not look into processes of others; how they were started is open to all.
+            # In a container root may not inspect processes of other users, but everyone may read their command lines.
             return words[1:3] == [b"-D", os.fsencode(data)]
     except OSError:
         return False
 
 
 def _is_postmaster(program: bytes) -> bool:
-    """Not so a session of the server: it changes the first word to `postgres: ...`. An upgrade may delete the file."""
+    """A session of the server changes its first word to `postgres: ...`. An upgrade may delete the file."""
     return os.path.basename(program.removesuffix(b" (deleted)")) == b"postgres"  # noqa: PTH119
 
 
@@ -158,8 +157,7 @@ def _is_server_by_ps(pid: int, data: Path) -> bool:
     return _is_postmaster(program) and f"{rest.decode(errors='surrogateescape')} ".startswith(f"{data} ")
 
 
-def _pin(pid: int) -> int | None:
-    """A descriptor of the process, where the system has such a thing and allows it."""
+def _open_process(pid: int) -> int | None:
     if sys.platform != "linux" or not hasattr(os, "pidfd_open"):
         return None
     try:
@@ -168,37 +166,27 @@ def _pin(pid: int) -> int | None:
         return None
 
 
-def is_quiet(home: Path) -> bool:
-    """Whether no process of a server or of initdb is left (under `change`).
+def has_ended(home: Path) -> bool:
+    """Whether no process of a server or of initdb is left. Needs change.lock.
 
-    A server that somebody restarted by hand (pg_ctl) has no lock, and is known by its process alone.
+    A server that was restarted by hand (pg_ctl) has no lock, so its process is checked too.
     """
-    descriptor = open_lock(home / "server.lock")
-    try:
+    with opened_lock(home / "server.lock") as descriptor:
         return try_lock(descriptor) and running_pid(home / "data") is None
-    finally:
-        os.close(descriptor)
 
 
-def is_forsaken(home: Path) -> bool:
-    """Whether nobody holds the server and none of its processes is left (under `change`)."""
-    return _nobody_holds(home) and is_quiet(home)
-
-
-def _nobody_holds(home: Path) -> bool:
-    descriptor = open_lock(home / "holders.lock")
-    try:
+def is_held(home: Path) -> bool:
+    """Whether the server has a holder. Needs change.lock."""
+    with opened_lock(home / "holders.lock") as descriptor:
         if try_lock(descriptor):
-            return True
-        # Perhaps it was the watcher, which has the lock for a moment when its wait ends: sharing waits for that.
+            return False
+        # The watcher has the lock for a moment when its wait ends: sharing it waits for that moment to pass.
         fcntl.flock(descriptor, fcntl.LOCK_SH)
-        return try_lock(descriptor)
-    finally:
-        os.close(descriptor)
+        return not try_lock(descriptor)
 
 
-def _forget_socket_directory(home: Path) -> None:
-    """Where the home's path is too long for a socket, a short directory was made for it; it has no use any more."""
+def _remove_socket_directory(home: Path) -> None:
+    """If the home's path is too long for a socket, launch.py has made a short directory for it elsewhere."""
     record = home / "socket-directory"
     with suppress(OSError):
         os.rmdir(record.read_bytes())  # noqa: PTH106
@@ -210,11 +198,20 @@ def make_lock(path: Path) -> None:
 
 
 def open_lock(path: Path) -> int:
-    """Makes none: the watcher of a home that is being deleted must put nothing back into it.
+    """Does not create the file: the watcher must not put files into a home that is being deleted.
 
-    Python's descriptors do not pass to other programs unless told to, which the locks rely on.
+    The locks rely on Python's descriptors not passing to other programs by default.
     """
     return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+
+
+@contextmanager
+def opened_lock(path: Path) -> Iterator[int]:
+    descriptor = open_lock(path)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def try_lock(descriptor: int) -> bool:
@@ -225,36 +222,29 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
-def wait_for_lock(descriptor: int, patience: float | None) -> None:
-    if patience is None:
+def wait_for_lock(descriptor: int, timeout: float | None) -> None:
+    if timeout is None:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         return
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     while not try_lock(descriptor):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"others kept a lock for {patience:.0f} seconds")
-        time.sleep(PAUSE)
+            raise TimeoutError(f"another process has kept a lock for {timeout:.0f} seconds")
+        time.sleep(POLL_SECONDS)
 
 
 def watch(home: Path, own_lock: int) -> None:
-    """Wait until nobody holds the server, stop it, and end."""
+    """Waits until the server has no holder, stops it, and ends."""
     while True:
-        wait_for_last_holder(home)
-        with change(home, patience=None):
-            if _nobody_holds(home):
+        with opened_lock(home / "holders.lock") as descriptor:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with lock_for_change(home, timeout=None):
+            if not is_held(home):
                 if not stop_server(home):
                     print(f"watchbill: the server in {home} did not stop", file=sys.stderr)
-                # Before change.lock is free: the next starter must see that this watcher is no more.
+                # Before change.lock is free: the next process that starts the server must see that no watcher is left.
                 os.close(own_lock)
                 return
-
-
-def wait_for_last_holder(home: Path) -> None:
-    descriptor = open_lock(home / "holders.lock")
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    finally:
-        os.close(descriptor)
 
 
 if __name__ == "__main__":

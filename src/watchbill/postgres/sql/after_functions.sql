@@ -1,4 +1,6 @@
--- A function that its file no longer makes would live on beside its successor, and calls of the two would be ambiguous.
+-- Drops functions that an earlier release's files made and this one's did not: their row of pg_proc
+-- has not moved (before_functions.sql). One that stayed beside its successor would make calls
+-- ambiguous.
 DO $$
 DECLARE
   gone text;
@@ -15,7 +17,28 @@ END $$;
 
 DELETE FROM schema_functions;
 INSERT INTO schema_functions (checksum, watchbill_version, signatures)
-SELECT {checksum}, {watchbill_version}, coalesce(array_agg(p.oid::regprocedure::text ORDER BY 1), ARRAY[]::text[])
+SELECT
+  {checksum}, {watchbill_version},
+  coalesce(array_agg(p.oid::regprocedure::text ORDER BY 1), ARRAY[]::text[])
 FROM pg_proc p
 WHERE p.pronamespace = quote_ident(current_schema())::regnamespace
-  AND p.ctid::text IS DISTINCT FROM current_setting('watchbill.functions_before')::jsonb ->> p.oid::text;
+  AND p.ctid::text
+    IS DISTINCT FROM current_setting('watchbill.functions_before')::jsonb ->> p.oid::text;
+
+-- Functions are executable by every role unless that is taken away, and each release adds some.
+DO $$
+DECLARE
+  new_ones text;
+BEGIN
+  SELECT string_agg(p.oid::regprocedure::text, ', ')
+  INTO new_ones
+  FROM schema_functions, unnest(signatures) AS own(signature)
+  JOIN pg_proc p ON p.oid = to_regprocedure(own.signature)
+  WHERE EXISTS (
+    SELECT
+    FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) granted
+    WHERE granted.grantee = 0);
+  IF new_ones IS NOT NULL THEN
+    EXECUTE 'REVOKE ALL ON ROUTINE ' || new_ones || ' FROM PUBLIC';
+  END IF;
+END $$;

@@ -1,4 +1,4 @@
-"""Jobs that wait for other jobs: what can be read of them."""
+"""Jobs that wait for other jobs, as they are read from the database."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RunIf = Literal["all_succeeded", "all_finished", "any_failed"]
 
 @dataclass(frozen=True, slots=True)
 class EarlierJob:
-    """What a job has waited for: a parent at depth 1, its parents at 2, ... One that is no longer kept has no type."""
+    """A job that another one has waited for: a parent has depth 1, its parents depth 2. A purged one has no type."""
 
     id: UUID
     depth: int
@@ -24,7 +24,7 @@ class EarlierJob:
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """`child` waits for `parent`, whose `outcome` is, to the child: succeeded, failed, skipped; None: no end yet."""
+    """`child` waits for `parent`. `outcome`: how the parent ended (succeeded, failed, skipped); None until it has."""
 
     child: UUID
     parent: UUID
@@ -34,8 +34,8 @@ class Dependency:
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbour:
-    """A parent or a child of a job; one that is no longer kept has neither type nor state."""
+class AdjacentJob:
+    """A parent or a child of a job; a purged one has neither type nor state."""
 
     relation: Literal["waits for", "then"]
     id: UUID
@@ -45,8 +45,8 @@ class Neighbour:
 
 
 @dataclass(frozen=True, slots=True)
-class Relative:
-    """A job among those it is connected with."""
+class GraphJob:
+    """A job in a dependency graph."""
 
     id: UUID
     type: str
@@ -60,9 +60,9 @@ class Relative:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
-    """Jobs that are connected by dependencies, and how. `complete`: these are all."""
+class DependencyGraph:
+    """Jobs that are connected by dependencies, and these dependencies. `complete`: no job was left out."""
 
-    jobs: list[Relative]
+    jobs: list[GraphJob]
     dependencies: list[Dependency]
     complete: bool

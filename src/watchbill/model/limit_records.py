@@ -1,0 +1,71 @@
+"""Limits and the rules of queues, as they are read from the database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRecord:
+    """A limit: its rule, and how many jobs hold it and wait for it. `changed`: not what the code declares."""
+
+    name: str
+    max: int | None
+    count: int | None
+    per: timedelta | None
+    burst: int | None
+    when_full: str | None
+    when_dead: str | None
+    owner: str | None
+    changed: bool
+    holders: int
+    waiters: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitKey:
+    """A key of a limit that jobs hold or wait for. `next_at`: when its rate allows the next start."""
+
+    key: str
+    holders: int
+    held_since: datetime | None
+    waiters: int
+    waiting_since: datetime | None
+    next_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitHolder:
+    """A job that holds a key: the node that runs it, and since when."""
+
+    key: str
+    job_id: UUID
+    type: str | None
+    node: str | None
+    since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitDetails:
+    """A limit with the keys that jobs hold or wait for, and the jobs that hold them. `limit` is None if there is no
+    rule: the ordered keys of a task have none, unless a dead job pauses its key."""
+
+    limit: LimitRecord | None
+    keys: list[LimitKey]
+    holders: list[LimitHolder]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRule:
+    """A queue with a limit, or a fair one."""
+
+    name: str
+    max: int | None
+    running: int | None
+    fair_by: str | None
+    shares: dict[str, Any] | None
+    token_group: str | None
+    owner: str | None

@@ -1,0 +1,92 @@
+"""Limits and rates: how many jobs of a key run at once, and how many start in a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from watchbill.model.durations import Duration, seconds
+
+KeyFunction: TypeAlias = Callable[..., str]
+By: TypeAlias = str | KeyFunction
+WhenFull: TypeAlias = Literal["wait", "discard", "replace"]
+WhenDead: TypeAlias = Literal["continue", "pause"]
+LONGEST_NAME = 100  # characters
+RESERVED_NAMES = ("task", "tenant")  # task:TYPE and tenant:NAME are limits of their own
+LARGEST_COUNT = 1_000_000_000
+LONGEST_PER_SECONDS = 366 * 86_400.0
+
+
+@dataclass(frozen=True)
+class Limit:
+    """At most `count` jobs run at once, in the whole installation. Tasks that use the same `name` share the limit;
+    without a name it is that of the task. `by` makes a key per value, and the limit holds for each key: a format such
+    as `"{account}"`, or a function of the arguments.
+
+    `when_full` decides, when a job is to start: `wait`; `discard` ends it as canceled; `replace` asks the running job
+    to stop, cancels those that wait, and starts when the running one has ended.
+    """
+
+    count: int
+    name: str | None = None
+    by: By | None = None
+    when_full: WhenFull = "wait"
+
+    def __post_init__(self) -> None:
+        _check_count("Limit", "count", self.count, least=0)
+        _check_name("Limit", self.name)
+        if self.when_full not in ("wait", "discard", "replace"):
+            raise ValueError(f"Limit(when_full={self.when_full!r}) is invalid: it must be wait, discard or replace")
+
+    @property
+    def rule(self) -> dict[str, Any]:
+        """As declare_limits() takes it."""
+        return {"max": self.count} | ({} if self.when_full == "wait" else {"when_full": self.when_full})
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Never more than `count` jobs start in any window of `per`, in the whole installation; retries count. Up to
+    `burst` of them may start at once. `name` and `by` as of a `Limit`; both may share a name, and then both hold."""
+
+    count: int
+    per: Duration
+    name: str | None = None
+    burst: int = 1
+    by: By | None = None
+
+    def __post_init__(self) -> None:
+        _check_count("Rate", "count", self.count, least=2)
+        _check_count("Rate", "burst", self.burst, least=1)
+        _check_name("Rate", self.name)
+        try:
+            found = seconds(self.per)
+        except ValueError as error:
+            raise ValueError(f"Rate(per={self.per!r}) is invalid: {error}") from None
+        if not 0 < found <= LONGEST_PER_SECONDS:
+            raise ValueError(f"Rate(per={self.per!r}) is invalid: it must be more than 0, and at most 366 days")
+        if self.burst >= self.count:
+            raise ValueError(
+                f"Rate(count={self.count}, burst={self.burst}) is invalid: burst must be less than count, since a "
+                "burst and the starts that follow it fall into one window"
+            )
+
+    @property
+    def rule(self) -> dict[str, Any]:
+        return {"count": self.count, "per": seconds(self.per), "burst": self.burst}
+
+
+def _check_count(call: str, name: str, value: object, *, least: int) -> None:
+    if type(value) is not int or not least <= value <= LARGEST_COUNT:
+        raise ValueError(f"{call}({name}={value!r}) is invalid: it must be a whole number from {least} on")
+
+
+def _check_name(call: str, name: object) -> None:
+    if name is not None and (not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or set(name) & set(":{}")):
+        raise ValueError(
+            f"{call}(name={name!r}) is invalid: a name has 1 to {LONGEST_NAME} characters and no colon or brace; "
+            "values belong into by="
+        )
+    if name in RESERVED_NAMES:
+        raise ValueError(f"{call}(name={name!r}) is invalid: its keys would be those of tasks or tenants")

@@ -1,0 +1,65 @@
+"""Says once that the database does not answer, every half minute that it still does not, and once that it does again.
+
+All loops of a process share one `Outage` per database: each of them fails several times a second meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+logger = logging.getLogger("watchbill.database")
+
+REPEAT_SECONDS = 30.0
+
+
+class Outage:
+    """The state of one thing that may be unavailable. Safe to use from several threads."""
+
+    def __init__(self, what: str, consequence: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._what, self._consequence, self._clock = what, consequence, clock
+        self._lock = threading.Lock()
+        self._began: float | None = None
+        self._repeat_at = 0.0
+
+    @property
+    def is_on(self) -> bool:
+        return self._began is not None
+
+    def note_failure(self, error: object) -> None:
+        with self._lock:
+            now = self._clock()
+            logger.debug("%s does not answer; retrying: %s", self._what, error)
+            if self._began is None:
+                self._began, self._repeat_at = now, now + REPEAT_SECONDS
+                logger.warning("%s does not answer; %s: %s", self._what, self._consequence, error)
+            elif now >= self._repeat_at:
+                self._repeat_at = now + REPEAT_SECONDS
+                logger.warning(
+                    "%s has not answered for %.0f s; still retrying: %s", self._what, now - self._began, error
+                )
+
+    def note_answer(self) -> None:
+        with self._lock:
+            if self._began is not None:
+                logger.warning("%s answers again, after %.1f s", self._what, self._clock() - self._began)
+                self._began = None
+
+
+_outages: dict[str, Outage] = {}
+_lock = threading.Lock()
+
+
+def outage_of(url: str) -> Outage:
+    """The one of this process for this database."""
+    with _lock:
+        if url not in _outages:
+            consequence = "handlers go on, and everything else is retried until it does"
+            _outages[url] = Outage("The database", consequence)
+        return _outages[url]
+
+
+def is_any_database_out() -> bool:
+    return any(outage.is_on for outage in list(_outages.values()))
