@@ -1,39 +1,46 @@
-"""All that `watchbill db migrate` brings about: the schema, the time zones in it, and the schema jcron beside it."""
+"""Installs what `watchbill db migrate` promises: the schema, its time zones, the schema jcron beside it, and the
+facades that were installed before."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from psycopg import sql
+from psycopg.errors import DependentObjectsStillExist
 
+from watchbill.errors import SchemaError
 from watchbill.postgres.connect import Connection
 from watchbill.postgres.migrate import Source, Status, migrate, plan_sql, read_status
-from watchbill.postgres.zones import has_zones, refresh_zones, zones_script
+from watchbill.postgres.zones import has_current_zones, refresh_zones, zones_script
+from watchbill.store.facades import refresh_facades, suspend_facades
 from watchbill.store.jcron_schema import install_jcron, jcron_script
 
-_REARM = sql.SQL("SELECT {}.rearm_timers()")
-
-
-def _silently(line: str) -> None:
-    pass
+_RECOMPUTE_TIMERS = sql.SQL("SELECT {}._recompute_timers()")
 
 
 def install(
-    url: str, schema: str = "watchbill", jcron_schema: str = "jcron", report: Callable[[str], None] = _silently
+    url: str, schema: str = "watchbill", jcron_schema: str = "jcron", report: Callable[[str], None] = lambda _: None
 ) -> Status:
-    """Says what is there afterwards. What a newer release has made is left to it."""
-    status = migrate(url, schema, Source.of_package("watchbill.store"), report=report)
+    """Migrates and returns the status afterwards. Leaves a schema of a newer release as it is."""
+    status = _migrate(url, schema, report)
     if status.verdict == "ready":
-        if refresh_zones(url, schema, report):
-            _rearm(url, schema)
+        if refresh_zones(url, schema, report):  # new rules move the times at which schedules are due
+            with Connection.connect(url, application_name="watchbill migrate") as connection:
+                connection.execute(_RECOMPUTE_TIMERS.format(sql.Identifier(schema)))
         install_jcron(url, schema, jcron_schema, report)
+        refresh_facades(url, schema, report)
     return status
 
 
-def _rearm(url: str, schema: str) -> None:
-    """Schedules that are due at a time of the old rules are due at another now."""
-    with Connection.connect(url, application_name="watchbill migrate") as connection:
-        connection.execute(_REARM.format(sql.Identifier(schema)))
+def _migrate(url: str, schema: str, report: Callable[[str], None]) -> Status:
+    """A migration may drop a function that a view of a facade uses: then the facades are dropped first."""
+    source = Source.of_package("watchbill.store")
+    try:
+        return migrate(url, schema, source, report=report)
+    except SchemaError as error:
+        if not isinstance(error.__cause__, DependentObjectsStillExist) or not suspend_facades(url, schema):
+            raise
+    return migrate(url, schema, source, report=report)
 
 
 def install_script(url: str | None, schema: str, jcron_schema: str) -> str:
@@ -46,6 +53,6 @@ def install_script(url: str | None, schema: str, jcron_schema: str) -> str:
         status = read_status(connection, schema, source)
         if status.version > source.newest:
             return plan_sql(status)
-        rearm = _REARM.format(sql.Identifier(schema)).as_string(connection)
-        zones = "" if has_zones(connection, schema) else f"{zones_script(schema)}{rearm};\n"
+        recompute = _RECOMPUTE_TIMERS.format(sql.Identifier(schema)).as_string(connection)
+        zones = "" if has_current_zones(connection, schema) else f"{zones_script(schema)}{recompute};\n"
         return plan_sql(status, then=zones + jcron_script(connection, schema, jcron_schema))

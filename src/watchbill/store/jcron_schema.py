@@ -1,7 +1,7 @@
 """The schema jcron: the cron engine by pattern, for people and programs that know the JCRON guide.
 
-The first installation in a database writes it and signs the schema's comment; only that one writes it again. Who finds
-another's, or a schema that no Watchbill made, leaves it alone and says so.
+The first installation in a database writes it and signs it in the schema's comment; only that installation writes it
+again. An installation that finds a schema of another one, or of another program, does not change it and reports that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from psycopg import sql
 
 from watchbill.errors import SettingsError
 from watchbill.postgres.connect import Connection
-from watchbill.postgres.migration_plan import advisory_key
+from watchbill.postgres.migrate import run_locked
 
 _SIGNATURE = "Watchbill's cron functions, written by the installation in schema {owner}; version {version}"
 _SIGNED = re.compile(r"Watchbill's cron functions, written by the installation in schema (.+); version \w+")
@@ -26,7 +26,7 @@ _FOUND = """
 
 
 class JcronSchema:
-    """What an installation's own would be like, and what is there."""
+    """The schema that this installation would write, compared with the schema that the database has."""
 
     def __init__(self, owner: str, name: str) -> None:
         if name == owner:
@@ -39,12 +39,12 @@ class JcronSchema:
         self._signature = _SIGNATURE.format(owner=owner, version=version)
 
     def is_forbidden(self, connection: Connection) -> bool:
-        """Whether there is none, and this role may not make one."""
+        """Whether the schema does not exist and this role may not create it."""
         [(may_create,)] = connection.execute("SELECT has_database_privilege(current_database(), 'CREATE')")
         return not may_create and self._found(connection)[0] is None
 
     def obstacle(self, connection: Connection) -> str | None:
-        """Why nobody should write it."""
+        """Why this installation must not write the schema; None if it may."""
         comment, _ = self._found(connection)
         if comment is None:
             return None
@@ -55,12 +55,15 @@ class JcronSchema:
         return f"it belongs to the installation in schema {signed[1]}" if signed[1] != self.owner and lives else None
 
     def is_current(self, connection: Connection) -> bool:
-        """Whether it is ours, of this version, and whole: dropping the owner takes the functions alone."""
+        """Whether this installation wrote it, in this version, and no function is missing.
+
+        Dropping the owner's schema drops the functions and leaves the schema with its comment.
+        """
         comment, count = self._found(connection)
         return comment == self._signature and count >= self._functions.count("CREATE OR REPLACE FUNCTION")
 
     def statements(self) -> str:
-        """With the engine's schema as search_path: the names in the bodies are bound when they are read."""
+        """Runs with the engine's schema as search_path, because the names in the bodies are bound at creation."""
         name = sql.Identifier(self.name)
         begin = "CREATE SCHEMA IF NOT EXISTS {jcron};\nSET LOCAL search_path = {owner}, pg_temp;\n"
         sign = "\nCOMMENT ON SCHEMA {jcron} IS {signature};\n"
@@ -71,27 +74,30 @@ class JcronSchema:
         )
 
     def _found(self, connection: Connection) -> tuple[str | None, int]:
-        """The schema's comment and how many functions it has; no comment without a schema."""
+        """The schema's comment and the number of its functions; (None, 0) without a schema."""
         row = connection.execute(_FOUND, (self.name,)).fetchone()
         return (None, 0) if row is None else (str(row[0]), int(row[1]))
 
 
 def install_jcron(url: str, schema: str, jcron_schema: str, report: Callable[[str], None]) -> None:
     jcron = JcronSchema(schema, jcron_schema)
-    with Connection.connect(url, application_name="watchbill migrate") as connection:
-        connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", advisory_key(f"jcron {jcron_schema}"))
-        obstacle = jcron.obstacle(connection)
+
+    def write(connection: Connection) -> str | None:
         if jcron.is_forbidden(connection):
-            report(f"no schema {jcron_schema}: this role may not create schemas in this database")
-        elif obstacle:
-            report(f"schema {jcron_schema} is left alone: {obstacle}")
-        elif not jcron.is_current(connection):
-            connection.execute(jcron.statements().encode())
-            report(f"schema {jcron_schema}")
+            return f"no schema {jcron_schema}: this role may not create schemas in this database"
+        if obstacle := jcron.obstacle(connection):
+            return f"schema {jcron_schema} is left alone: {obstacle}"
+        if jcron.is_current(connection):
+            return None
+        connection.execute(jcron.statements().encode())
+        return f"schema {jcron_schema}"
+
+    if message := run_locked(url, f"jcron {jcron_schema}", write, report=report):
+        report(message)
 
 
 def jcron_script(connection: Connection | None, schema: str, jcron_schema: str) -> str:
-    """The same for psql; without a connection for an empty database."""
+    """The schema as a script for psql; without a connection, for an empty database."""
     jcron = JcronSchema(schema, jcron_schema)
     obstacle = connection and jcron.obstacle(connection)
     if obstacle:

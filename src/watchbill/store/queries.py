@@ -1,9 +1,8 @@
-"""Named queries: every statement that Python sends stands in a .sql file as `-- name: claim`, never in Python."""
+"""The named statements of clients, workers and schedulers: `-- name: claim` in a file of `queries/`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from typing import LiteralString
@@ -13,18 +12,12 @@ from psycopg import sql
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
-class Queries:
+class Queries(dict[str, str]):
     """The queries of one installation, by name: `queries["claim"]`."""
 
     def __init__(self, schema: str) -> None:
+        super().__init__({name: _insert_schema(text, schema) for name, text in _read_templates().items()})
         self.schema = schema
-        self._texts = {name: _with_schema(text, schema) for name, text in _templates().items()}
-
-    def __getitem__(self, name: str) -> str:
-        return self._texts[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._texts)
 
 
 @cache
@@ -33,15 +26,18 @@ def queries(schema: str) -> Queries:
 
 
 @cache
-def _templates() -> dict[str, LiteralString]:
+def _read_templates() -> dict[str, LiteralString]:
+    """Reads the texts of all queries, by name. Each has `{schema}` in place of the schema's name."""
     found: dict[str, LiteralString] = {}
     for file in sorted(files("watchbill.store").joinpath("queries").iterdir(), key=lambda f: f.name):
         if file.name.endswith(".sql"):
             _, *parts = _NAME.split(file.read_text(encoding="utf-8"))
-            found.update(zip(parts[::2], (text.strip() for text in parts[1::2]), strict=True))
+            for name, text in zip(parts[::2], parts[1::2], strict=True):
+                assert name not in found, f"two queries are called {name}"
+                found[name] = text.strip()
     return found
 
 
-def _with_schema(template: LiteralString, schema: str) -> str:
+def _insert_schema(template: LiteralString, schema: str) -> str:
     text = "\n".join(line for line in template.splitlines() if not line.startswith("--"))
     return sql.SQL(text).format(schema=sql.Identifier(schema)).as_string()

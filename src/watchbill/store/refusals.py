@@ -1,10 +1,12 @@
-"""What the database refused, in our own errors."""
+"""Errors that the SQL functions raise, as exceptions: a class for each SQLSTATE."""
 
 from __future__ import annotations
 
+import json
+from datetime import datetime
 from typing import TYPE_CHECKING
 
-from watchbill.errors import WatchbillError, NoDatabase, SchemaError
+from watchbill.errors import NoDatabase, SchemaError, WatchbillError
 
 if TYPE_CHECKING:
     import psycopg
@@ -20,25 +22,64 @@ class PayloadDiffers(WatchbillError):
     """The idempotency key was used before, with another payload."""
 
 
+class DuplicateJob(WatchbillError):
+    """An earlier job has the unique key, and `on_duplicate` is `reject`."""
+
+
 class ScheduleExists(Invalid):
     """A schedule has this name already."""
 
 
+class AlreadyRunning(WatchbillError):
+    """A job of the schedule has not ended, and `overlap` is `skip`."""
+
+
+class NodeLost(WatchbillError):
+    """The epoch of this node has ended: it was declared lost, or it has left."""
+
+
 class StaleFence(WatchbillError):
-    """The job is not held under this fence any more: its lease was lost, or it was taken away."""
+    """The job is not held under this fence any more: its lease ran out, or it was taken away."""
+
+
+class LockLost(WatchbillError):
+    """The lock is not held any more: it expired and may be another caller's, or it was released."""
+
+
+class TenantRefused(Invalid):
+    """This session may not see or write rows of that tenant."""
+
+
+class QuotaExceeded(WatchbillError):
+    """A quota of the tenant is full, so nothing was enqueued.
+
+    `quota` is `unfinished`, `payload_bytes` or `per_minute`; `used` of `max` are in use, and the call needed `wanted`
+    more. `frees_at`: when a quota per minute has room for it; None if that is not known, or never.
+    """
+
+    tenant = quota = ""
+    max = used = wanted = 0
+    frees_at: datetime | None = None
+
+    def read_detail(self, detail: str) -> None:
+        found = json.loads(detail)
+        self.tenant, self.quota = found["tenant"], found["quota"]
+        self.max, self.used, self.wanted = found["max"], found["used"], found["wanted"]
+        self.frees_at = None if found["frees_at"] is None else datetime.fromisoformat(found["frees_at"])
 
 
 class WrongDatabase(WatchbillError):
-    """The connection that was given does not lead to where this App's jobs live."""
+    """The given connection does not lead to the database of this App's jobs."""
 
     exit_code = 3
 
 
 class NotInstalled(WrongDatabase):
-    """The connection that was given leads to a database without Watchbill."""
+    """The given connection leads to a database without Watchbill."""
 
 
-_OURS: dict[str, type[WatchbillError]] = {
+_BY_SQLSTATE: dict[str, type[WatchbillError]] = {
+    "WB001": NodeLost,
     "WB003": Invalid,
     "WB004": PayloadDiffers,
     "WB005": Invalid,
@@ -46,28 +87,44 @@ _OURS: dict[str, type[WatchbillError]] = {
     "WB008": Invalid,
     "WB009": ScheduleExists,
     "WB010": Invalid,
+    "WB011": AlreadyRunning,
+    "WB012": LockLost,
+    "WB013": TenantRefused,
+    "WB014": DuplicateJob,
+    "WB015": QuotaExceeded,
 }
 
 
-def refusal(state: str | None, text: str, hint: str | None) -> WatchbillError | None:
-    """What the state machine itself says no to, by its SQLSTATE, whichever driver brought the news."""
-    kind = _OURS.get(state or "")
-    return None if kind is None else kind(_sentence(text), hint=hint)
+_HOW_TO_NAME_A_TENANT = (
+    'Name the tenant: with app.tenant("acme") in Python, --tenant acme on the command line, or in the transaction '
+    "SELECT set_config('watchbill.tenant', 'acme', true)."
+)
+
+
+def refusal(state: str | None, text: str, hint: str | None, detail: str | None = None) -> WatchbillError | None:
+    """The exception for an error that a SQL function raised, through any driver; None for other errors."""
+    kind = _BY_SQLSTATE.get(state or "")
+    if kind is None:
+        return None
+    error = kind(_sentence(text), hint=_HOW_TO_NAME_A_TENANT if kind is TenantRefused else hint)
+    if isinstance(error, QuotaExceeded) and detail:
+        error.read_detail(detail)
+    return error
 
 
 def translate(error: psycopg.Error, schema: str) -> Exception:
-    """Ours where the state machine said no, or the schema or connection is the matter; else as it came."""
+    """A WatchbillError where the cause is known, else the error itself."""
     import psycopg
 
     text = error.diag.message_primary or str(error)
-    if ours := refusal(error.sqlstate, text, error.diag.message_hint):
-        return ours
+    if refused := refusal(error.sqlstate, text, error.diag.message_hint, error.diag.message_detail):
+        return refused
     if isinstance(
         error, (psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedTable)
     ):
         return SchemaError(f"Schema {schema!r} is missing or too old: {text}.", hint="Run `watchbill db migrate`.")
-    if isinstance(error, psycopg.DataError):  # an id that is none, a number that is too large
-        return Invalid(f"An argument cannot be used: {text}.")
+    if isinstance(error, psycopg.DataError):  # such as an id that is not a UUID, or a number that is too large
+        return Invalid(f"An argument is invalid: {text}.")
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return NoDatabase(f"The database did not answer: {_sentence(str(error).strip().splitlines()[0])}")
     return error
@@ -77,18 +134,18 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def nowhere(schema: str) -> NotInstalled:
+def schema_missing(schema: str) -> NotInstalled:
     return NotInstalled(
-        f"The connection that was given leads to a database without Watchbill: it has no schema {schema!r} of ours.",
+        f"The given connection leads to a database without Watchbill: it has no Watchbill schema {schema!r}.",
         hint="Give a connection to the database in which the App's jobs live. If this is the one, "
         "run `watchbill db migrate` for it, or name its schema with App(schema=...).",
     )
 
 
-def elsewhere(schema: str) -> WrongDatabase:
+def wrong_installation(schema: str) -> WrongDatabase:
     return WrongDatabase(
-        f"The connection that was given leads to another installation of Watchbill: schema {schema!r} there is not "
-        "the one in the App's own database. Nothing was enqueued.",
+        f"The given connection leads to another installation of Watchbill: schema {schema!r} there is not "
+        "the one in the App's own database. Nothing was done.",
         hint="Give a connection to the App's own database (`watchbill db status` says which it is), "
         "or make the App for the other one: App(database_url=...).",
     )

@@ -1,96 +1,146 @@
--- The schema jcron: the cron engine by pattern, in the words of the JCRON guide. Each function is one expression that PostgreSQL puts in place of the
--- call, bound when it was made: it costs nothing, and no search_path changes its meaning. A constant pattern is parsed once for a query. The forms
--- with a zone are for schedules that keep it in a column.
+-- The schema jcron: the cron engine by pattern, in the words of the JCRON guide.
+--
+-- Each function is one expression, bound to its names when it was created. PostgreSQL inlines it:
+-- it costs nothing, no search_path changes its meaning, and a constant pattern is parsed once for
+-- a query.
 
 CREATE OR REPLACE FUNCTION {jcron}.parse_cron(
-  pattern text, tz text DEFAULT 'UTC', dst text DEFAULT 'default', anchor timestamptz DEFAULT '1970-01-01 00:00:00+00'
-) RETURNS cron LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  pattern text,
+  tz text DEFAULT 'UTC',
+  dst text DEFAULT 'default',
+  anchor timestamptz DEFAULT '1970-01-01 00:00:00+00'
+)
+RETURNS cron
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN parse_cron(pattern, tz, dst, anchor);
 
-CREATE OR REPLACE FUNCTION {jcron}.next_run(cron cron, after timestamptz DEFAULT now()) RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
+CREATE OR REPLACE FUNCTION {jcron}.next_run(cron cron, after timestamptz DEFAULT now())
+RETURNS timestamptz
+LANGUAGE sql STABLE PARALLEL SAFE
 RETURN next_run(cron, after);
 
-CREATE OR REPLACE FUNCTION {jcron}.prev_run(cron cron, before timestamptz DEFAULT now()) RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
+CREATE OR REPLACE FUNCTION {jcron}.prev_run(cron cron, before timestamptz DEFAULT now())
+RETURNS timestamptz
+LANGUAGE sql STABLE PARALLEL SAFE
 RETURN prev_run(cron, before);
 
-CREATE OR REPLACE FUNCTION {jcron}.next_time(pattern text, after timestamptz DEFAULT now()) RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
-RETURN next_run(parse_cron(pattern), after);
-
 CREATE OR REPLACE FUNCTION {jcron}.next_time(
-  pattern text, after timestamptz, tz text, dst text DEFAULT 'default', anchor timestamptz DEFAULT '1970-01-01 00:00:00+00'
-) RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
+  pattern text,
+  after timestamptz DEFAULT now(),
+  tz text DEFAULT 'UTC',
+  dst text DEFAULT 'default',
+  anchor timestamptz DEFAULT '1970-01-01 00:00:00+00'
+)
+RETURNS timestamptz
+LANGUAGE sql STABLE PARALLEL SAFE
 RETURN next_run(parse_cron(pattern, tz, dst, anchor), after);
 
-CREATE OR REPLACE FUNCTION {jcron}.prev_time(pattern text, before timestamptz DEFAULT now()) RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
-RETURN prev_run(parse_cron(pattern), before);
-
 CREATE OR REPLACE FUNCTION {jcron}.prev_time(
-  pattern text, before timestamptz, tz text, dst text DEFAULT 'default', anchor timestamptz DEFAULT '1970-01-01 00:00:00+00'
-) RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
+  pattern text,
+  before timestamptz DEFAULT now(),
+  tz text DEFAULT 'UTC',
+  dst text DEFAULT 'default',
+  anchor timestamptz DEFAULT '1970-01-01 00:00:00+00'
+)
+RETURNS timestamptz
+LANGUAGE sql STABLE PARALLEL SAFE
 RETURN prev_run(parse_cron(pattern, tz, dst, anchor), before);
 
-CREATE OR REPLACE FUNCTION {jcron}.next_n_times(pattern text, n int, after timestamptz DEFAULT now()) RETURNS SETOF timestamptz LANGUAGE sql STABLE PARALLEL SAFE
-BEGIN ATOMIC SELECT * FROM cron_upcoming(parse_cron(pattern), n, after); END;
-
 CREATE OR REPLACE FUNCTION {jcron}.next_n_times(
-  pattern text, n int, after timestamptz, tz text, dst text DEFAULT 'default', anchor timestamptz DEFAULT '1970-01-01 00:00:00+00'
-) RETURNS SETOF timestamptz LANGUAGE sql STABLE PARALLEL SAFE
-BEGIN ATOMIC SELECT * FROM cron_upcoming(parse_cron(pattern, tz, dst, anchor), n, after); END;
-
-CREATE OR REPLACE FUNCTION {jcron}.schedule_between(pattern text, start timestamptz, "end" timestamptz) RETURNS SETOF timestamptz LANGUAGE sql STABLE PARALLEL SAFE
-BEGIN ATOMIC SELECT * FROM cron_between(parse_cron(pattern), start, "end"); END;
+  pattern text,
+  n int,
+  after timestamptz DEFAULT now(),
+  tz text DEFAULT 'UTC',
+  dst text DEFAULT 'default',
+  anchor timestamptz DEFAULT '1970-01-01 00:00:00+00'
+)
+RETURNS SETOF timestamptz
+LANGUAGE sql STABLE PARALLEL SAFE
+BEGIN ATOMIC
+  SELECT * FROM cron_upcoming(parse_cron(pattern, tz, dst, anchor), n, after);
+END;
 
 CREATE OR REPLACE FUNCTION {jcron}.schedule_between(
-  pattern text, start timestamptz, "end" timestamptz, tz text, dst text DEFAULT 'default', anchor timestamptz DEFAULT '1970-01-01 00:00:00+00'
-) RETURNS SETOF timestamptz LANGUAGE sql STABLE PARALLEL SAFE
-BEGIN ATOMIC SELECT * FROM cron_between(parse_cron(pattern, tz, dst, anchor), start, "end"); END;
-
-CREATE OR REPLACE FUNCTION {jcron}.is_match(pattern text, at timestamptz DEFAULT now()) RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
-RETURN cron_matches(parse_cron(pattern), at);
+  pattern text,
+  start timestamptz,
+  "end" timestamptz,
+  tz text DEFAULT 'UTC',
+  dst text DEFAULT 'default',
+  anchor timestamptz DEFAULT '1970-01-01 00:00:00+00'
+)
+RETURNS SETOF timestamptz
+LANGUAGE sql STABLE PARALLEL SAFE
+BEGIN ATOMIC
+  SELECT * FROM cron_between(parse_cron(pattern, tz, dst, anchor), start, "end");
+END;
 
 CREATE OR REPLACE FUNCTION {jcron}.is_match(
-  pattern text, at timestamptz, tz text, dst text DEFAULT 'default', anchor timestamptz DEFAULT '1970-01-01 00:00:00+00'
-) RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
+  pattern text,
+  at timestamptz DEFAULT now(),
+  tz text DEFAULT 'UTC',
+  dst text DEFAULT 'default',
+  anchor timestamptz DEFAULT '1970-01-01 00:00:00+00'
+)
+RETURNS boolean
+LANGUAGE sql STABLE PARALLEL SAFE
 RETURN cron_matches(parse_cron(pattern, tz, dst, anchor), at);
 
-CREATE OR REPLACE FUNCTION {jcron}.get_duration(pattern text, after timestamptz DEFAULT now()) RETURNS interval LANGUAGE sql STABLE PARALLEL SAFE
-RETURN cron_window_length(parse_cron(pattern), after);
-
 CREATE OR REPLACE FUNCTION {jcron}.get_duration(
-  pattern text, after timestamptz, tz text, dst text DEFAULT 'default', anchor timestamptz DEFAULT '1970-01-01 00:00:00+00'
-) RETURNS interval LANGUAGE sql STABLE PARALLEL SAFE
-RETURN cron_window_length(parse_cron(pattern, tz, dst, anchor), after);
-
-CREATE OR REPLACE FUNCTION {jcron}.time_until_next(pattern text, now timestamptz DEFAULT now()) RETURNS interval LANGUAGE sql STABLE PARALLEL SAFE
-RETURN next_run(parse_cron(pattern), now) - now;
+  pattern text,
+  after timestamptz DEFAULT now(),
+  tz text DEFAULT 'UTC',
+  dst text DEFAULT 'default',
+  anchor timestamptz DEFAULT '1970-01-01 00:00:00+00'
+)
+RETURNS interval
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN _cron_window_length(parse_cron(pattern, tz, dst, anchor), after);
 
 CREATE OR REPLACE FUNCTION {jcron}.time_until_next(
-  pattern text, now timestamptz, tz text, dst text DEFAULT 'default', anchor timestamptz DEFAULT '1970-01-01 00:00:00+00'
-) RETURNS interval LANGUAGE sql STABLE PARALLEL SAFE
+  pattern text,
+  now timestamptz DEFAULT now(),
+  tz text DEFAULT 'UTC',
+  dst text DEFAULT 'default',
+  anchor timestamptz DEFAULT '1970-01-01 00:00:00+00'
+)
+RETURNS interval
+LANGUAGE sql STABLE PARALLEL SAFE
 RETURN next_run(parse_cron(pattern, tz, dst, anchor), now) - now;
 
--- Whether a pattern is one: for a CHECK, say. Zone names stand in the functions' own text, so that it holds during a restore, too.
-CREATE OR REPLACE FUNCTION {jcron}.is_valid_pattern(pattern text, tz text DEFAULT 'UTC') RETURNS boolean LANGUAGE sql IMMUTABLE
+-- Whether a pattern and its zone are valid, for example in a CHECK. The functions themselves hold
+-- the names of the zones, so the CHECK also holds during a restore.
+CREATE OR REPLACE FUNCTION {jcron}.is_valid_pattern(pattern text, tz text DEFAULT 'UTC')
+RETURNS boolean
+LANGUAGE sql IMMUTABLE
 RETURN is_valid_cron(pattern, tz);
 
-CREATE OR REPLACE FUNCTION {jcron}.validate_pattern(pattern text, tz text DEFAULT 'UTC') RETURNS boolean LANGUAGE sql IMMUTABLE
+CREATE OR REPLACE FUNCTION {jcron}.validate_pattern(pattern text, tz text DEFAULT 'UTC')
+RETURNS boolean
+LANGUAGE sql IMMUTABLE
 RETURN is_valid_cron(pattern, tz);
 
--- The same, but what is no pattern is an error that says why.
-CREATE OR REPLACE FUNCTION {jcron}.check_pattern(pattern text, tz text DEFAULT 'UTC', dst text DEFAULT 'default') RETURNS boolean
+-- True for a valid pattern; an invalid one raises an error that says why.
+CREATE OR REPLACE FUNCTION {jcron}.check_pattern(
+  pattern text, tz text DEFAULT 'UTC', dst text DEFAULT 'default'
+)
+RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN parse_cron(pattern, tz, dst) IS NOT NULL THEN true END;
 
-CREATE OR REPLACE FUNCTION {jcron}.explain_pattern(
-  pattern text, tz text DEFAULT 'UTC', dst text DEFAULT 'default', anchor timestamptz DEFAULT '1970-01-01 00:00:00+00'
-) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
-RETURN explain_cron(pattern, tz, dst, anchor);
-
 CREATE OR REPLACE FUNCTION {jcron}.get_frequency(
-  pattern text, tz text DEFAULT 'UTC', dst text DEFAULT 'default', anchor timestamptz DEFAULT '1970-01-01 00:00:00+00'
-) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
-RETURN cron_frequency(parse_cron(pattern, tz, dst, anchor));
+  pattern text,
+  tz text DEFAULT 'UTC',
+  dst text DEFAULT 'default',
+  anchor timestamptz DEFAULT '1970-01-01 00:00:00+00'
+)
+RETURNS text
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN _cron_frequency(parse_cron(pattern, tz, dst, anchor));
 
 -- Milliseconds from b to a, to the microsecond.
-CREATE OR REPLACE FUNCTION {jcron}.fast_time_diff_ms(a timestamptz, b timestamptz) RETURNS numeric LANGUAGE sql IMMUTABLE PARALLEL SAFE
+CREATE OR REPLACE FUNCTION {jcron}.fast_time_diff_ms(a timestamptz, b timestamptz)
+RETURNS numeric
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN round((extract(epoch FROM a) - extract(epoch FROM b)) * 1000, 3);
+
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {jcron} FROM PUBLIC;

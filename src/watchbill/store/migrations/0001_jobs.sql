@@ -1,15 +1,22 @@
--- The queue: jobs, who holds them, what became of them. docs/explanation/schema.md says what each table promises.
+-- Jobs, the nodes that run them, and the history: see docs/explanation/schema.md.
 
-CREATE SEQUENCE fence_seq;                               -- one number line for epochs, claims, locks, terms and grants
+-- One sequence of numbers for epochs and fences.
+CREATE SEQUENCE fence_seq;
 CREATE SEQUENCE job_seq CACHE 1;
 
 CREATE TABLE installation (
   id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+  -- Part of each fence: see sql/022_fences.sql.
   generation int NOT NULL DEFAULT 0 CHECK (generation BETWEEN 0 AND 4000000),
-  system_identifier bigint,                              -- of the server that issued the last epoch, and its timeline
+  -- Where the last fence was issued. As numbers: a dump would restore a name as that of the copy.
+  server_started_at timestamptz,
+  database_oid oid,
+  jobs_oid oid,
   timeline int NOT NULL DEFAULT 0,
   test boolean NOT NULL DEFAULT false,
   clock_offset interval NOT NULL DEFAULT '0',
+  -- What the names of its roles begin with; NULL: `watchbill db roles create` was never run.
+  role_prefix text,
   created_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 CREATE UNIQUE INDEX installation_is_one_row ON installation ((true));
@@ -22,14 +29,19 @@ CREATE TABLE policies (
   factor float8 NOT NULL CHECK (factor BETWEEN 1 AND 100),
   cap float8 NOT NULL CHECK (cap BETWEEN 0 AND 315360000),
   jitter float8 NOT NULL CHECK (jitter BETWEEN 0 AND 1),
-  delays float8[] CHECK (kind <> 'list' OR cardinality(delays) BETWEEN 1 AND 1000)
+  delays float8[] CHECK (kind <> 'list' OR cardinality(delays) BETWEEN 1 AND 1000),
+  definition jsonb -- as it was given
 );
--- Not unique: a producer in a long transaction would make every other one with the same new policy wait. Twins are harmless.
-CREATE INDEX policies_content ON policies (kind, base, factor, cap, jitter);
-INSERT INTO policies (id, kind, base, factor, cap, jitter) OVERRIDING SYSTEM VALUE VALUES (1, 'exponential', 1, 2, 3600, 1);
+-- Not unique: a producer in a long transaction would make all others with the same new policy wait.
+-- Two rows with the same content do no harm.
+CREATE INDEX policies_definition ON policies USING hash (definition);
+INSERT INTO policies (id, kind, base, factor, cap, jitter, definition)
+OVERRIDING SYSTEM VALUE
+VALUES (1, 'exponential', 10, 3, 21600, 0.2, '{}');
 ALTER TABLE policies ALTER COLUMN id RESTART WITH 2;
 
-CREATE TABLE nodes (                                     -- rarely written: every claim locks its row
+-- Written rarely, because every claim locks its node's row.
+CREATE TABLE nodes (
   epoch bigint PRIMARY KEY,
   name text COLLATE "C" NOT NULL CHECK (name <> ''),
   app text COLLATE "C",
@@ -37,19 +49,33 @@ CREATE TABLE nodes (                                     -- rarely written: ever
   pid int,
   instance uuid NOT NULL,
   lease interval NOT NULL CHECK (lease >= interval '1 second'),
-  state text COLLATE "C" NOT NULL DEFAULT 'active' CHECK (state IN ('active', 'draining', 'left', 'lost')),
-  labels jsonb NOT NULL DEFAULT '{}',
+  state text COLLATE "C" NOT NULL DEFAULT 'active'
+    CHECK (state IN ('active', 'draining', 'left', 'lost')),
+  labels jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(labels) = 'object'),
+  -- Two processes with the same machine see each other's process ids; NULL: not known.
+  machine text,
+  capacity int CHECK (capacity >= 0), -- how many handlers run at once; NULL: not known
   watchbill_version text,
+  queues text[] COLLATE "C", -- that it serves; NULL: not known
+  -- Raised whenever tokens leave the node: a claim that was under way then takes nothing.
+  assignment bigint NOT NULL DEFAULT 0,
   started_at timestamptz NOT NULL,
-  ended_at timestamptz
+  ended_at timestamptz,
+  -- When the node declared the schedules of its code; NULL: never.
+  declared_at timestamptz,
+  processed bigint -- of its last beat, once it has left or is lost
 );
 CREATE UNIQUE INDEX nodes_living_name ON nodes (name) WHERE state IN ('active', 'draining');
 CREATE INDEX nodes_ended ON nodes (ended_at) WHERE ended_at IS NOT NULL;
+-- Finds all registrations of one process.
+CREATE INDEX nodes_instance ON nodes (instance);
 
-CREATE TABLE beats (                                     -- the row is the lease
+-- Heartbeats. A node without a row is lost.
+CREATE TABLE beats (
   epoch bigint PRIMARY KEY,
   at timestamptz NOT NULL,
-  n bigint NOT NULL DEFAULT 0
+  n bigint NOT NULL DEFAULT 0,
+  processed bigint NOT NULL DEFAULT 0 -- runs that have ended on the node
 ) WITH (fillfactor = 10);
 
 CREATE TABLE node_types (
@@ -65,44 +91,57 @@ CREATE TABLE jobs (
   seq bigint NOT NULL DEFAULT nextval('job_seq'),
   run_at timestamptz NOT NULL,
   created_at timestamptz NOT NULL,
-  fence bigint NOT NULL DEFAULT 0,                       -- of the claim that holds it; 0: nobody. In no index and no predicate of one: a claim stays HOT
-  run int NOT NULL DEFAULT 0,                            -- beside fence: a claim logs what lies between the first and the last byte that it changes
+  -- The claim of the job; 0: none. In no index and no predicate of one, so a claim is HOT.
+  fence bigint NOT NULL DEFAULT 0,
+  -- Beside fence: the WAL of a claim has all bytes from the first to the last that it changes.
+  run int NOT NULL DEFAULT 0,
+  -- Which nodes may take it, and whose turn it is: see docs/explanation/schema.md.
   lane int NOT NULL DEFAULT 0,
   policy int NOT NULL DEFAULT 1,
   version int NOT NULL DEFAULT 1,
   priority smallint NOT NULL DEFAULT 0,
   attempt smallint NOT NULL DEFAULT 0,
-  max_attempts smallint NOT NULL DEFAULT 5,
+  max_attempts smallint NOT NULL DEFAULT 10,
   lost smallint NOT NULL DEFAULT 0,
-  alone boolean NOT NULL DEFAULT false,
-  limited boolean NOT NULL DEFAULT false,
+  -- How a claim may take it: 0 ahead of time, 1 only into a free handler slot, 2 in quarantine.
+  class smallint NOT NULL DEFAULT 0,
   failed boolean NOT NULL DEFAULT false,
   canceling boolean NOT NULL DEFAULT false,
+  -- Other jobs wait for this one. In no index, because it is set while the job runs.
+  awaited boolean NOT NULL DEFAULT false,
   queue text COLLATE "C" NOT NULL,
   type text COLLATE "C" NOT NULL,
-  tenant text COLLATE "C" NOT NULL DEFAULT 'default',    -- up to here nothing is NULL: a claim compares indexed columns, and behind a NULL each is searched for
-  wait text COLLATE "C",                                 -- delayed, blocked, parked, paused, unsupported; no CHECK: it is read and planned anew by every INSERT, a tenth of an enqueue
-  timeout real,                                          -- seconds
+  -- No column up to here is NULL: PostgreSQL reads columns behind a NULL more slowly.
+  tenant text COLLATE "C" NOT NULL DEFAULT 'default',
+  -- delayed, blocked, paused, parked or unsupported. No CHECK, because planning it would take a
+  -- tenth of the time of an enqueue.
+  wait text COLLATE "C",
+  -- What a paused, parked or unsupported job waits for.
+  wait_key text COLLATE "C",
+  timeout real, -- in seconds
   idempotency_key text COLLATE "C",
   route_key text COLLATE "C",
   limit_keys text[] COLLATE "C",
+  order_key text COLLATE "C",
   schedule_id bigint,
   slot timestamptz,
-  ended_at timestamptz,                                  -- of its last run: finds that run's row among the attempts
+  -- When its last run ended: finds the row of that run in attempts.
+  ended_at timestamptz,
   created_by text,
   payload jsonb NOT NULL,
   meta jsonb
 ) WITH (
-  fillfactor = 50,                                       -- room on the page for the claim's row version
-  autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0,
+  fillfactor = 50, -- room on the page for the claim's row version
+  autovacuum_vacuum_scale_factor = 0.02,
+  autovacuum_vacuum_threshold = 10000,
+  autovacuum_vacuum_cost_delay = 0,
   autovacuum_analyze_scale_factor = 0.05
 );
-CREATE INDEX jobs_ready ON jobs (queue, lane, priority DESC, run_at, id) WHERE wait IS NULL AND max_attempts > 1 AND NOT (alone OR limited);
-CREATE INDEX jobs_once ON jobs (queue, lane, priority DESC, run_at, id) WHERE wait IS NULL AND max_attempts = 1 AND NOT (alone OR limited);
-CREATE INDEX jobs_alone ON jobs (queue, lane, priority DESC, run_at, id) WHERE wait IS NULL AND alone AND NOT limited;
+CREATE INDEX jobs_ready ON jobs (queue, class, lane, priority DESC, run_at, id) WHERE wait IS NULL;
 CREATE INDEX jobs_due ON jobs (run_at) WHERE wait = 'delayed';
-CREATE INDEX jobs_unsupported ON jobs (queue, type, version, priority DESC, run_at, id) WHERE wait = 'unsupported';
-CREATE INDEX jobs_paused ON jobs (type, queue) WHERE wait = 'paused';
+CREATE INDEX jobs_waiting ON jobs (wait, wait_key, lane, priority DESC, run_at, id)
+WHERE wait_key IS NOT NULL;
+CREATE INDEX jobs_ordered ON jobs (order_key, seq) WHERE order_key IS NOT NULL;
 CREATE INDEX jobs_failed ON jobs (id) WHERE failed;
 
 CREATE TABLE claims (
@@ -110,8 +149,13 @@ CREATE TABLE claims (
   epoch bigint NOT NULL,
   job_ids uuid[] NOT NULL,
   at timestamptz NOT NULL
-) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
-ALTER TABLE claims ALTER COLUMN job_ids SET STORAGE EXTERNAL;  -- compressing a thousand ids was a twelfth of their claim's work
+) WITH (
+  autovacuum_vacuum_scale_factor = 0,
+  autovacuum_vacuum_threshold = 1000,
+  autovacuum_vacuum_cost_delay = 0
+);
+-- Not compressed: that took a twelfth of the time of a claim of 1000 jobs.
+ALTER TABLE claims ALTER COLUMN job_ids SET STORAGE EXTERNAL;
 CREATE INDEX claims_epoch ON claims (epoch);
 
 CREATE TABLE runs (
@@ -179,14 +223,19 @@ CREATE TABLE finished_jobs (
   idempotency_key text COLLATE "C",
   route_key text COLLATE "C",
   limit_keys text[] COLLATE "C",
+  order_key text COLLATE "C",
   created_by text,
   payload jsonb NOT NULL,
   meta jsonb,
   result jsonb,
   error jsonb
 ) PARTITION BY LIST (state);
-CREATE TABLE finished_succeeded PARTITION OF finished_jobs FOR VALUES IN ('succeeded') PARTITION BY RANGE (finished_at);
-CREATE TABLE finished_otherwise PARTITION OF finished_jobs FOR VALUES IN ('dead', 'canceled') PARTITION BY RANGE (finished_at);
+CREATE TABLE finished_succeeded PARTITION OF finished_jobs
+FOR VALUES IN ('succeeded')
+PARTITION BY RANGE (finished_at);
+CREATE TABLE finished_otherwise PARTITION OF finished_jobs
+FOR VALUES IN ('dead', 'canceled')
+PARTITION BY RANGE (finished_at);
 CREATE TABLE finished_succeeded_default PARTITION OF finished_succeeded DEFAULT;
 CREATE TABLE finished_otherwise_default PARTITION OF finished_otherwise DEFAULT;
 CREATE INDEX finished_jobs_id ON finished_jobs (id);
@@ -199,7 +248,8 @@ CREATE TABLE attempts (
   fence bigint,
   epoch bigint,
   outcome text COLLATE "C" NOT NULL
-    CHECK (outcome IN ('succeeded', 'skipped', 'failed', 'timed_out', 'canceled', 'snoozed', 'released', 'lost')),
+    CHECK (outcome IN (
+      'succeeded', 'skipped', 'failed', 'timed_out', 'canceled', 'snoozed', 'released', 'lost')),
   started_at timestamptz,
   ended_at timestamptz NOT NULL,
   queue text COLLATE "C" NOT NULL,
@@ -216,17 +266,20 @@ CREATE TABLE idempotency (
   type text COLLATE "C" NOT NULL,
   key text COLLATE "C" NOT NULL,
   job_id uuid NOT NULL,
-  payload_hash uuid NOT NULL,                            -- the 16 bytes of an MD5: not a secret, only a comparison
-  expires_at timestamptz,                                -- NULL: as long as the job is kept
+  payload_hash uuid NOT NULL, -- the 16 bytes of an MD5: for comparison, not for secrecy
+  expires_at timestamptz, -- NULL: as long as the job is kept
   created_at timestamptz NOT NULL,
   PRIMARY KEY (tenant, type, key)
 );
 CREATE INDEX idempotency_job_id ON idempotency (job_id);
+CREATE INDEX idempotency_expires_at ON idempotency (expires_at) WHERE expires_at IS NOT NULL;
 
 CREATE TABLE audit (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   at timestamptz NOT NULL,
   actor text NOT NULL,
+  -- The role that opened the session: unlike the actor, no setting changes it.
+  login_role text NOT NULL DEFAULT session_user,
   action text COLLATE "C" NOT NULL,
   subject text NOT NULL,
   tenant text COLLATE "C",

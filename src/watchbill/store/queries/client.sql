@@ -1,83 +1,152 @@
--- What a client says: producers, operators, and those who wait for a result.
+-- Statements of a client: producers, operators, and callers that wait for a result.
 
 -- name: enqueue
-SELECT id, seq, created, payload_differs FROM {schema}.enqueue(%s::text, %s::jsonb, %s::text, %s::int, %s::timestamptz, make_interval(secs => %s), %s::text,
-  %s::int, %s::jsonb, make_interval(secs => %s), %s::text, make_interval(secs => %s), %s::int, %s::uuid, %s::text, %s::jsonb,
-  resend => %s::boolean, strict => %s::boolean, max_payload => NULL)
+-- Row security looks at the setting watchbill.tenant: an argument sets it before the function runs,
+-- if the caller has named a tenant.
+SELECT id, seq, created, payload_differs
+FROM {schema}.enqueue(
+  %s::text, %s::jsonb, %s::text, %s::int, %s::timestamptz, make_interval(secs => %s),
+  CASE WHEN %s THEN set_config('watchbill.tenant', %s, true) ELSE 'default' END,
+  %s::int, %s::jsonb, make_interval(secs => %s), %s::text, make_interval(secs => %s), %s::int,
+  %s::uuid, %s::text, %s::jsonb, resend => %s::boolean, id_is_new => %s::boolean,
+  strict => %s::boolean, max_payload => NULL, limit_keys => %s::text[], ordered_by => %s::text,
+  route_by => %s::text, runs_on => %s::jsonb, unique_by => %s::text, unique_until => %s::text,
+  on_duplicate => %s::text, debounce_wait => make_interval(secs => %s),
+  debounce_max => make_interval(secs => %s))
+
+-- name: enqueue_plain
+SELECT {schema}._enqueue_plain(
+  %s::text, %s::jsonb, %s::text, %s::smallint,
+  CASE WHEN %s THEN set_config('watchbill.tenant', %s, true) ELSE 'default' END,
+  %s::smallint, %s::real, %s::int, %s::uuid, %s::text, %s::jsonb)
+
+-- name: enqueue_plain_many
+SELECT {schema}._enqueue_plain_many(
+  %s::text, %s::text, %s::smallint, %s::text, %s::smallint, %s::real, %s::int, %s::text, %s::jsonb,
+  %s::uuid[], %s::jsonb[])
 
 -- name: enqueue_many
-SELECT id, seq, created, payload_differs FROM {schema}.enqueue_many(%s::jsonb, resend => %s::boolean, strict => %s::boolean, max_payload => NULL)
+SELECT id, seq, created, payload_differs
+FROM {schema}.enqueue_many(
+  %s::jsonb, resend => %s::boolean, ids_are_new => %s::boolean, strict => %s::boolean,
+  max_payload => NULL)
 
 -- name: enqueue_here
--- In a caller's own transaction, through whatever driver: text, boolean and bigint are all that goes in or comes out, since
--- those mean the same to each of them. The WHERE is evaluated before the function: no row means another installation, and nothing done.
+-- In a caller's own transaction, through any driver: only text, boolean and bigint go in and out,
+-- which all drivers treat alike. WHERE is evaluated before the function: if this is another
+-- installation, there is no row and nothing was done.
 WITH made AS MATERIALIZED (
-  SELECT {schema}.enqueue(n.type, n.payload, n.queue, n.priority, n.run_at, n.delay, n.tenant, n.max_attempts, n.retry, n.timeout,
-    n.idempotency_key, n.idempotency_window, n.version, n.id, n.created_by, n.meta, strict => %s::boolean, max_payload => NULL,
-    depends_on => n.depends_on, run_if => n.run_if) AS job
-  FROM {schema}.installation i, jsonb_populate_record(NULL::{schema}.new_job, %s::text::jsonb) n
+  SELECT {schema}.enqueue(
+    n.type, n.payload, n.queue, n.priority, n.run_at, n.delay,
+    CASE
+      WHEN n.tenant = 'default' THEN n.tenant
+      ELSE set_config('watchbill.tenant', n.tenant, true)
+    END,
+    n.max_attempts, n.retry, n.timeout, n.idempotency_key, n.idempotency_window, n.version, n.id,
+    n.created_by, n.meta,
+    id_is_new => %s::boolean, strict => %s::boolean, max_payload => NULL,
+    depends_on => n.depends_on, run_if => n.run_if, limit_keys => n.limit_keys,
+    ordered_by => n.ordered_by, route_by => n.route_by, runs_on => n.runs_on,
+    unique_by => n.unique_by, unique_until => n.unique_until, on_duplicate => n.on_duplicate,
+    debounce_wait => n.debounce_wait, debounce_max => n.debounce_max
+  ) AS job
+  FROM {schema}.installation i,
+    jsonb_populate_record(NULL::{schema}.new_job, %s::text::jsonb) n
   WHERE i.id = coalesce(%s::text::uuid, i.id))
-SELECT (job).id::text, (job).seq, (job).created, (job).payload_differs FROM made
+SELECT (job).id::text, (job).seq, (job).created, (job).payload_differs
+FROM made
 
 -- name: enqueue_many_here
 WITH made AS MATERIALIZED (
-  SELECT {schema}.enqueue_many(m.jobs, strict => m.strict, max_payload => NULL) AS job
-  FROM {schema}.installation i, (SELECT %s::boolean AS strict, %s::text::jsonb AS jobs) m
+  SELECT {schema}.enqueue_many(
+    CASE
+      WHEN m.tenant IS NULL THEN m.jobs
+      WHEN set_config('watchbill.tenant', m.tenant, true) IS NOT NULL THEN m.jobs
+    END,
+    ids_are_new => m.ids_are_new, strict => m.strict, max_payload => NULL
+  ) AS job
+  FROM {schema}.installation i, (
+    SELECT
+      %s::boolean AS ids_are_new, %s::boolean AS strict, %s::text::jsonb AS jobs,
+      %s::text AS tenant) m
   WHERE i.id = coalesce(%s::text::uuid, i.id))
-SELECT (job).id::text, (job).seq, (job).created, (job).payload_differs FROM made
+SELECT (job).id::text, (job).seq, (job).created, (job).payload_differs
+FROM made
+
+-- name: act_for_tenant
+-- Until the caller's transaction ends.
+SELECT set_config('watchbill.tenant', %s, true)
 
 -- name: installation
 SELECT id::text FROM {schema}.installation
 
 -- name: incoming
--- COPY wants a table; it lives as long as the transaction.
+-- COPY needs a table; this one lives as long as the transaction.
 CREATE TEMP TABLE watchbill_incoming OF {schema}.new_job ON COMMIT DROP
 
 -- name: copy_incoming
-COPY pg_temp.watchbill_incoming (id, type, payload, queue, priority, run_at, delay, tenant, max_attempts, retry, timeout, version, idempotency_key, idempotency_window, created_by, meta)
+COPY pg_temp.watchbill_incoming (
+  id, type, payload, queue, priority, run_at, delay, tenant, max_attempts, retry, timeout, version,
+  idempotency_key, idempotency_window, created_by, meta)
 FROM STDIN
 
--- name: copy_incoming_flow
+-- name: copy_incoming_whole
 COPY pg_temp.watchbill_incoming FROM STDIN
 
 -- name: enqueue_incoming
-SELECT id::text, seq, created, payload_differs FROM {schema}.enqueue_from('pg_temp.watchbill_incoming'::regclass, resend => %s::boolean, strict => %s::boolean, max_payload => NULL)
+SELECT id::text, seq, created, payload_differs
+FROM {schema}.enqueue_from(
+  'pg_temp.watchbill_incoming'::regclass, resend => %s::boolean, ids_are_new => %s::boolean,
+  strict => %s::boolean, max_payload => NULL)
 
 -- name: drop_incoming
 DROP TABLE pg_temp.watchbill_incoming
 
 -- name: job
-SELECT id, seq, type, tenant, queue, priority, payload, version, state, wait, attempt, max_attempts, run, lost, run_at, holder, claimed_at, lease_expires_at,
-  started_at, finished_at, outcome, error, result, progress, canceling, timeout, idempotency_key, created_by, meta, created_at, updated_at, schedule_id, slot
+SELECT
+  id, seq, type, tenant, queue, priority, payload, version, state, waits, wait, attempt,
+  max_attempts, run, lost, run_at, holder, claimed_at, lease_expires_at, started_at, finished_at,
+  outcome, error, result, progress, canceling, timeout, idempotency_key, created_by, meta,
+  created_at, updated_at, schedule_id, slot
 FROM {schema}.job_by_id(%s::uuid)
 
 -- name: job_as_text
--- Through any driver, as enqueue_here: a job and its attempts, as one text.
-SELECT json_build_object('job', j, 'attempts', (SELECT coalesce(json_agg(a ORDER BY a.run), '[]') FROM {schema}.attempt a
-  WHERE a.job_id = j.id AND a.ended_at >= {schema}.history_from(j.id)))::text
+-- Through any driver, as enqueue_here: a job and its attempts.
+SELECT json_build_object('job', j, 'attempts', (
+  SELECT coalesce(json_agg(a ORDER BY a.run), '[]')
+  FROM {schema}.job_attempts(j.id) a))::text
 FROM {schema}.job_by_id(%s::text::uuid) j
 
 -- name: jobs
-SELECT id, seq, type, tenant, queue, priority, payload, version, state, wait, attempt, max_attempts, run, lost, run_at, holder, claimed_at, lease_expires_at,
-  started_at, finished_at, outcome, error, result, progress, canceling, timeout, idempotency_key, created_by, meta, created_at, updated_at, schedule_id, slot
-FROM {schema}.job_list(%(state)s::text[], %(type)s::text, %(queue)s::text, %(tenant)s::text, %(after)s::uuid, %(message)s::text, %(limit)s::int)
+SELECT
+  id, seq, type, tenant, queue, priority, payload, version, state, waits, wait, attempt,
+  max_attempts, run, lost, run_at, holder, claimed_at, lease_expires_at, started_at, finished_at,
+  outcome, error, result, progress, canceling, timeout, idempotency_key, created_by, meta,
+  created_at, updated_at, schedule_id, slot
+FROM {schema}.job_list(
+  %(state)s::text[], %(type)s::text, %(queue)s::text, %(tenant)s::text, %(after)s::uuid,
+  %(message)s::text, %(limit)s::int)
 
 -- name: ending
--- What became of a job: nothing yet, its result, or why there is none.
-SELECT state, result, error FROM {schema}.ending_of(%s::uuid)
+-- How a job ended; no row while it is unfinished.
+SELECT state, result, error FROM {schema}._job_ending(%s::uuid)
+
+-- name: why_job
+SELECT cause, reason, until FROM {schema}.why_job(%s::uuid)
 
 -- name: attempts
-SELECT job_id, run, attempt, outcome, holder, started_at, ended_at, error FROM {schema}.attempt
-WHERE job_id = %(id)s::uuid AND ended_at >= {schema}.history_from(%(id)s::uuid) ORDER BY run
+SELECT job_id, run, attempt, outcome, holder, started_at, ended_at, error
+FROM {schema}.job_attempts(%(id)s::uuid)
+ORDER BY run
 
 -- name: cancel
-SELECT state, ended FROM {schema}.cancel_job(%s::uuid, %s::text, %s::boolean)
+SELECT state, ended FROM {schema}._cancel_job(%s::uuid, %s::text, %s::boolean)
 
 -- name: reschedule
 SELECT {schema}.reschedule(%s::uuid, %s::timestamptz)
 
 -- name: release
-SELECT released, ended FROM {schema}.release_job(%s::uuid)
+SELECT released, ended FROM {schema}._release_job(%s::uuid)
 
 -- name: pause
 SELECT {schema}.pause(%s::text, %s::text, %s::text)
@@ -86,46 +155,172 @@ SELECT {schema}.pause(%s::text, %s::text, %s::text)
 SELECT {schema}.resume(%s::text, %s::text)
 
 -- name: pauses
-SELECT queue, type, reason, by, at FROM {schema}.pauses ORDER BY queue NULLS FIRST, type NULLS FIRST
+SELECT queue, type, reason, by, at
+FROM {schema}.pauses
+ORDER BY queue NULLS FIRST, type NULLS FIRST
 
 -- name: stats
-SELECT queue, state, count, oldest, capped FROM {schema}.stats() ORDER BY queue, state
+SELECT queue, state, wait, count, oldest, estimated
+FROM {schema}.stats()
+ORDER BY queue, state, wait NULLS FIRST
 
 -- name: nodes
-SELECT epoch, name, app, state, host, pid, started_at, heartbeat_at, lease_expires_at, claimed, types FROM {schema}.node
-WHERE %s::boolean OR state IN ('active', 'draining') ORDER BY epoch DESC LIMIT 1000
+SELECT
+  epoch, name, app, state, host, pid, started_at, heartbeat_at, lease_expires_at, claimed, types,
+  queues, processed, labels, capacity, leads
+FROM {schema}.node
+WHERE %s::boolean
+  OR state IN ('active', 'draining')
+ORDER BY epoch DESC
+LIMIT 1000
 
 -- name: drain
 SELECT {schema}.drain(%s::text)
 
 -- name: dead_groups
-SELECT type, message, count, first, last, example FROM {schema}.dead_groups(%s::text, %s::text)
+SELECT type, message, count, first, last, example
+FROM {schema}.dead_groups(%s::text, %s::text)
 
 -- name: retry_dead
-SELECT {schema}.reschedule_many(ARRAY['dead'], %s::text, %s::text, %s::text, %s::text, %s::int)
+SELECT {schema}.reschedule_many(
+  ARRAY['dead'], %s::text, %s::text, %s::text, %s::text, %s::int)
 
 -- name: purge_dead
 SELECT {schema}.purge(ARRAY['dead'], %s::text, %s::text, %s::text, %s::text, %s::int)
 
 -- name: count_dead
-SELECT count(*) FROM {schema}.job_list(ARRAY['dead'], %s::text, %s::text, %s::text, NULL, %s::text, %s::int)
+SELECT count(*)
+FROM {schema}.job_list(
+  ARRAY['dead'], %s::text, %s::text, %s::text, NULL, %s::text, %s::int)
 
--- name: earlier
-SELECT id, depth, type, state, result, error FROM {schema}.earlier(%s::uuid, %s::text[], %s::int)
+-- name: ancestors
+SELECT id, depth, type, state, result, error
+FROM {schema}.ancestors(%s::uuid, %s::text[], %s::int)
 
 -- name: neighbours
-SELECT n.relation, n.id, n.run_if, j.type, j.state FROM (
-  (SELECT 'waits for' AS relation, d.parent AS id, d.run_if FROM {schema}.dependencies d WHERE d.child = %(id)s::uuid ORDER BY d.place LIMIT %(most)s::int)
+SELECT n.relation, n.id, n.run_if, j.type, j.state
+FROM (
+  (
+    SELECT 'waits for' AS relation, d.parent AS id, d.run_if
+    FROM {schema}.dependencies d
+    WHERE d.child = %(id)s::uuid
+    ORDER BY d.place
+    LIMIT %(most)s::int)
   UNION ALL
-  (SELECT 'then', d.child, d.run_if FROM {schema}.dependencies d WHERE d.parent = %(id)s::uuid ORDER BY d.child LIMIT %(most)s::int)) n
+  (
+    SELECT 'then', d.child, d.run_if
+    FROM {schema}.dependencies d
+    WHERE d.parent = %(id)s::uuid
+    ORDER BY d.child
+    LIMIT %(most)s::int)) n
 LEFT JOIN LATERAL {schema}.job_by_id(n.id) j ON true
 
--- name: family
-SELECT f FROM {schema}.family(%s::uuid, %s::int) f
+-- name: dependency_graph
+SELECT f FROM {schema}.dependency_graph(%s::uuid, %s::int) f
 
 -- name: relatives
-SELECT j.id, j.type, j.state, j.attempt, j.max_attempts, j.run_at, j.started_at, j.finished_at, j.error
-FROM unnest(%s::uuid[]) x(id) CROSS JOIN LATERAL {schema}.job_by_id(x.id) j ORDER BY j.seq
+SELECT
+  j.id, j.type, j.state, j.attempt, j.max_attempts, j.run_at, j.started_at, j.finished_at, j.error
+FROM unnest(%s::uuid[]) x(id)
+CROSS JOIN LATERAL {schema}.job_by_id(x.id) j
+ORDER BY j.seq
 
 -- name: dependencies
-SELECT child, parent, place, run_if, outcome FROM {schema}.dependencies WHERE child = ANY (%s::uuid[]) AND parent = ANY (%s::uuid[]) ORDER BY child, place
+SELECT child, parent, place, run_if, outcome
+FROM {schema}.dependencies
+WHERE child = ANY (%s::uuid[])
+  AND parent = ANY (%s::uuid[])
+ORDER BY child, place
+
+-- name: jobs_by_prefix
+-- Both halves read the first entries of an index.
+SELECT j.id, j.type, j.state
+FROM (
+  (
+    SELECT j.id
+    FROM {schema}.jobs j
+    WHERE j.id BETWEEN %(lowest)s::uuid AND %(highest)s::uuid
+    ORDER BY j.id
+    LIMIT %(limit)s::int)
+  UNION
+  (
+    SELECT f.id
+    FROM {schema}.finished_jobs f
+    WHERE f.id BETWEEN %(lowest)s::uuid AND %(highest)s::uuid
+      AND f.finished_at >= {schema}._history_start(%(lowest)s::uuid)
+    ORDER BY f.id
+    LIMIT %(limit)s::int)
+  ORDER BY 1
+  LIMIT %(limit)s::int) found
+CROSS JOIN LATERAL {schema}.job_by_id(found.id) j
+ORDER BY j.id
+
+-- name: served_queues
+-- One row per queue that an active node serves. NULL: of a node that has not said which it serves.
+SELECT DISTINCT q.queue
+FROM {schema}.nodes n
+LEFT JOIN LATERAL unnest(n.queues) q(queue) ON true
+WHERE n.state = 'active'
+
+-- name: known_queues
+-- Queues that nodes serve, that have jobs, that a schedule uses or that are paused.
+SELECT unnest(n.queues) FROM {schema}.nodes n WHERE n.state IN ('active', 'draining')
+UNION
+SELECT s.queue FROM {schema}.stats() s
+UNION
+SELECT c.queue FROM {schema}.schedules c
+UNION
+SELECT p.queue FROM {schema}.pauses p WHERE p.queue IS NOT NULL
+
+-- name: known_types
+-- Types that nodes handle, that jobs wait for, that a schedule uses or that are paused.
+SELECT t.type FROM {schema}.node_types t
+UNION
+SELECT u.type FROM {schema}.unsupported_types u
+UNION
+SELECT c.type FROM {schema}.schedules c WHERE c.type IS NOT NULL
+UNION
+SELECT p.type FROM {schema}.pauses p WHERE p.type IS NOT NULL
+
+-- name: ensure_limits
+SELECT {schema}.ensure_limits(%s::text, %s::jsonb, %s::jsonb)
+
+-- name: limits
+SELECT
+  name, max, count, per, burst, when_full, when_dead, owner, changed, holders, waiters
+FROM {schema}.limit_list()
+
+-- name: limit_keys
+SELECT key, holders, held_since, waiters, waiting_since, next_at
+FROM {schema}.limit_keys(%s::text, %s::int)
+
+-- name: limit_holders
+SELECT key, job_id, type, node, since
+FROM {schema}.limit_holders(%s::text, %s::int)
+
+-- name: set_limit
+SELECT {schema}.set_limit(
+  %s::text, %s::int, %s::int, %s::float8 * interval '1 second', %s::int, %s::text, %s::text)::text
+
+-- name: clear_limit
+SELECT {schema}.clear_limit(%s::text)
+
+-- name: tenants
+SELECT
+  tenant, running, max_running, unfinished, max_unfinished, payload_bytes, max_payload_bytes,
+  enqueued, max_per_minute, expected_heartbeats::float8, heartbeat_budget, over_budget, schedules,
+  roles, erasing_since
+FROM {schema}.tenant_list(%s::text)
+
+-- name: set_tenant
+SELECT {schema}.set_tenant(%s::text, %s::jsonb)
+
+-- name: preview_erasure
+SELECT what, row_count FROM {schema}.preview_erasure(%s::text)
+
+-- name: erase_tenant
+SELECT step, deleted, waiting, stored, is_done FROM {schema}.erase_tenant(%s::text, %s::boolean)
+
+-- name: queue_rules
+SELECT name, max, running, fair_by, shares, token_group, owner
+FROM {schema}.queue_rules()

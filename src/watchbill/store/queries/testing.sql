@@ -1,4 +1,4 @@
--- What watchbill.testing says, in a schema marked test.
+-- Statements of watchbill.testing, in a schema marked test.
 
 -- name: is_test
 SELECT test FROM {schema}.installation
@@ -7,34 +7,52 @@ SELECT test FROM {schema}.installation
 UPDATE {schema}.installation SET test = true, id = gen_random_uuid()
 
 -- name: tables_in_use
--- Those that have a page: all that have rows, and some that had. `large`: too large to delete from row by row.
-SELECT c.relname::text, pg_relation_size(c.oid) > 1000000 AS large FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = %s AND c.relkind = 'r' AND c.relname <> ALL (%s::text[]) AND pg_relation_size(c.oid) > 0
+-- Tables that have rows, or had. `large`: too large to delete from row by row.
+SELECT c.relname::text, pg_relation_size(c.oid) > 1000000 AS large
+FROM pg_class c
+JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s
+  AND c.relkind = 'r'
+  AND c.relname <> ALL (%s::text[])
+  AND pg_relation_size(c.oid) > 0
 
--- name: furniture
--- What a test run has noted of the tables that it found filled when it had made the schema.
+-- name: seed_tables
+-- What a test run noted about tables that had rows at first.
 SELECT obj_description(n.oid, 'pg_namespace') FROM pg_namespace n WHERE n.nspname = %s
 
 -- name: reset_clock
 UPDATE {schema}.installation SET clock_offset = '0' WHERE clock_offset <> '0'
 
 -- name: advance_clock
-UPDATE {schema}.installation SET clock_offset = clock_offset + %s::interval RETURNING clock_timestamp() + clock_offset
+UPDATE {schema}.installation
+SET clock_offset = clock_offset + %s::interval
+RETURNING clock_timestamp() + clock_offset
 
 -- name: clock
-SELECT {schema}.clock()
+SELECT {schema}._clock()
 
 -- name: promote_all
 SELECT {schema}.promote(1000000000, now => %s::timestamptz)
 
 -- name: ready
-SELECT DISTINCT j.type, j.version, j.queue FROM {schema}.jobs j
-WHERE j.fence = 0 AND (j.wait IS NULL OR j.wait = 'unsupported')
-  AND NOT EXISTS (SELECT FROM {schema}.pauses p WHERE (p.queue IS NULL OR p.queue = j.queue) AND (p.type IS NULL OR p.type = j.type))
+SELECT DISTINCT j.type, j.version, j.queue
+FROM {schema}.jobs j
+WHERE j.fence = 0
+  AND (j.wait IS NULL OR j.wait = 'unsupported')
+  AND NOT EXISTS (
+    SELECT
+    FROM {schema}.pauses p
+    WHERE (p.queue IS NULL OR p.queue = j.queue)
+      AND (p.type IS NULL OR p.type = j.type))
 
--- name: jobs_as_text
--- Through any driver, as enqueue_here: what comes out is text.
-SELECT coalesce(json_agg(j ORDER BY j.seq), '[]')::text FROM {schema}.job j
+-- name: all_jobs
+SELECT
+  id, seq, type, tenant, queue, priority, payload, version, state, waits, wait, attempt,
+  max_attempts, run, lost, run_at, holder, claimed_at, lease_expires_at, started_at, finished_at,
+  outcome, error, result, progress, canceling, timeout, idempotency_key, created_by, meta,
+  created_at, updated_at, schedule_id, slot
+FROM {schema}.job
+ORDER BY seq
 
 -- name: tick_now
 SELECT fired, missed, skipped, next_at, events::text FROM {schema}.tick()

@@ -1,81 +1,133 @@
--- What a worker says.
+-- Statements of a worker.
 
 -- name: register
-SELECT {schema}.register(%(name)s, lease => make_interval(secs => %(lease)s), app => %(app)s, types => %(types)s::jsonb, labels => %(labels)s::jsonb,
-  host => %(host)s, pid => %(pid)s, instance => %(instance)s, watchbill_version => %(watchbill_version)s)
+SELECT {schema}.register(
+  %(name)s::text, lease => make_interval(secs => %(lease)s::float8), app => %(app)s::text,
+  types => %(types)s::jsonb, labels => %(labels)s::jsonb, host => %(host)s::text,
+  pid => %(pid)s::int, instance => %(instance)s::uuid,
+  watchbill_version => %(watchbill_version)s::text, queues => %(queues)s::text[],
+  machine => %(machine)s::text, capacity => %(capacity)s::int, take_over => %(take_over)s::boolean)
+
+-- name: extend_node
+SELECT {schema}.extend_node(%s::bigint, %s::jsonb, %s::text[])
 
 -- name: heartbeat
-SELECT {schema}.heartbeat(%s::bigint, %s::jsonb)
+SELECT {schema}.heartbeat(%s::bigint, %s::jsonb, %s::bigint)
 
 -- name: stop_requests
-SELECT {schema}.stop_requests(%s::bigint)
+SELECT id, fence FROM {schema}.stop_requests(%s::bigint, %s::uuid[], %s::bigint[])
 
 -- name: leave
 SELECT {schema}.leave(%s::bigint)
 
--- name: abandon
-SELECT {schema}.abandon(%s::bigint, %s::bigint[])
+-- name: release_unknown
+SELECT {schema}.release_unknown(%s::bigint, %s::bigint[])
 
 -- name: claim
--- The last column: how many entries of the index it has read. `before` is read before it because the claim depends on it.
-SELECT c.id, fence, type, payload, queue, tenant, priority, run_at, run, attempt, max_attempts, version, timeout, meta, {schema}.ready_entries_read() - b.before
-FROM (SELECT {schema}.ready_entries_read() AS before) b
-  CROSS JOIN LATERAL {schema}.claim(%s::bigint + 0 * b.before, %s::text[], %s::int, %s::int, %s::boolean) c
+-- The last column is how many entries of the ready index the claim has read. `0 * b.before` makes
+-- the claim depend on the first count, so that PostgreSQL has to take that before it calls claim.
+SELECT
+  c.id, fence, type, payload, queue, tenant, priority, run_at, run, attempt, max_attempts, version,
+  timeout, meta, {schema}._count_ready_entries_read() - b.before, turn
+FROM (SELECT {schema}._count_ready_entries_read() AS before) b
+CROSS JOIN LATERAL {schema}.claim(
+  %s::bigint + 0 * b.before, %s::text[], %s::int, %s::int, %s::boolean) c
 
 -- name: claim_above
-SELECT id, fence, type, payload, queue, tenant, priority, run_at, run, attempt, max_attempts, version, timeout, meta, 0::bigint
-FROM {schema}.claim(%s::bigint, %s::text[], %s::int, %s::int, false,
-  floor_queues => %s::text[], floor_priorities => %s::smallint[], floor_times => %s::timestamptz[], floor_ids => %s::uuid[])
+SELECT
+  id, fence, type, payload, queue, tenant, priority, run_at, run, attempt, max_attempts, version,
+  timeout, meta, 0::bigint, turn
+FROM {schema}.claim(
+  %s::bigint, %s::text[], %s::int, %s::int, false, floor_queues => %s::text[],
+  floor_priorities => %s::smallint[], floor_times => %s::timestamptz[], floor_ids => %s::uuid[])
 
--- name: claim_others
-SELECT id, fence, type, payload, queue, tenant, priority, run_at, run, attempt, max_attempts, version, timeout, meta, 0::bigint
+-- name: claim_other_types
+SELECT
+  id, fence, type, payload, queue, tenant, priority, run_at, run, attempt, max_attempts, version,
+  timeout, meta, 0::bigint, turn
 FROM {schema}.claim(%s::bigint, %s::text[], %s::int, %s::int, false, without => %s::text[])
 
--- name: surroundings
-SELECT {schema}.clock(), (SELECT count(*) FROM {schema}.nodes n WHERE n.state IN ('active', 'draining'))
+-- name: server_time_and_nodes
+SELECT
+  {schema}._clock(),
+  (SELECT count(*) FROM {schema}.nodes n WHERE n.state IN ('active', 'draining'))
 
 -- name: settle_succeeded
-SELECT id, state FROM {schema}.settle(%s::bigint, %s::uuid[], %s::bigint[], ages => %s::float8[], results => %s::jsonb[], closed => %s::bigint[])
+SELECT id, state
+FROM {schema}.settle(
+  %s::bigint, %s::uuid[], %s::bigint[], ages => %s::float8[], results => %s::jsonb[],
+  closed => %s::bigint[])
 
 -- name: settle
-SELECT id, state, extract(epoch FROM run_at - {schema}.clock())::float8 FROM {schema}.settle(%s::bigint, %s::uuid[], %s::bigint[], %s::text[], %s::float8[], %s::interval[],
+SELECT id, state, extract(epoch FROM run_at - {schema}._clock())::float8
+FROM {schema}.settle(
+  %s::bigint, %s::uuid[], %s::bigint[], %s::text[], %s::float8[], %s::interval[],
   results => %s::jsonb[], errors => %s::jsonb[], closed => %s::bigint[])
 
--- name: settled_by
--- After a lost reply: which of these did this claim end after all, for good or for another run? And who waits for that?
-WITH ended AS MATERIALIZED (SELECT i.id, i.fence FROM unnest(%s::uuid[], %s::bigint[]) i(id, fence))
-SELECT f.id, ARRAY(SELECT d.child FROM {schema}.dependencies d WHERE d.parent = f.id LIMIT 1000) FROM ended i JOIN {schema}.finished_jobs f ON f.id = i.id AND f.fence = i.fence WHERE f.finished_at >= clock_timestamp() - interval '1 hour'
+-- name: settled_runs
+-- After a lost reply: which of these runs were settled, and which jobs wait for them.
+WITH ended AS MATERIALIZED (
+  SELECT i.id, i.fence FROM unnest(%s::uuid[], %s::bigint[]) i(id, fence))
+SELECT f.id, ARRAY(SELECT d.child FROM {schema}.dependencies d WHERE d.parent = f.id LIMIT 1000)
+FROM ended i
+JOIN {schema}.finished_jobs f ON f.id = i.id AND f.fence = i.fence
+WHERE f.finished_at >= clock_timestamp() - interval '1 hour'
 UNION ALL
-SELECT a.job_id, NULL FROM ended i JOIN {schema}.attempts a ON a.job_id = i.id AND a.fence = i.fence
-WHERE a.ended_at >= clock_timestamp() - interval '1 hour' AND a.outcome IN ('failed', 'timed_out', 'snoozed')
+SELECT a.job_id, NULL
+FROM ended i
+JOIN {schema}.attempts a ON a.job_id = i.id AND a.fence = i.fence
+WHERE a.ended_at >= clock_timestamp() - interval '1 hour'
+  AND a.outcome IN ('failed', 'timed_out', 'snoozed')
 
--- name: kept_locked
-SELECT k FROM {schema}.kept_locked(%s::uuid[]) k
+-- name: locked_jobs
+SELECT k FROM {schema}.locked_jobs(%s::uuid[]) k
 
 -- name: unblock
 SELECT id, state FROM {schema}.unblock(%s::uuid[])
 
 -- name: unblock_any
-SELECT id, state FROM {schema}.unblock(since => {schema}.clock() - make_interval(secs => %s))
+SELECT id, state FROM {schema}.unblock(since => {schema}._clock() - make_interval(secs => %s))
 
 -- name: sweep_dependencies
 SELECT {schema}.sweep_dependencies(%s::uuid)
 
--- name: promote
-SELECT extract(epoch FROM {schema}.promote(%s::int, {schema}.clock() - make_interval(secs => %s)) - {schema}.clock())::float8
+-- name: refresh_quotas
+SELECT {schema}.refresh_quotas()
 
--- name: beats
-SELECT b.epoch, b.n, extract(epoch FROM n.lease)::float8, extract(epoch FROM {schema}.clock() - b.at)::float8
-FROM {schema}.beats b JOIN {schema}.nodes n USING (epoch)
+-- name: sweep_limits
+SELECT {schema}.sweep_limits(%s::text)
+
+-- name: unpark
+SELECT {schema}.unpark(%s::text[])
+
+-- name: promote
+-- Seconds until the next job is due, and the time of the database in seconds since 1970. `promote`
+-- is in the FROM clause, so that the time is read after it.
+SELECT
+  extract(epoch FROM p.due - {schema}._clock())::float8,
+  extract(epoch FROM {schema}._clock())::float8
+FROM {schema}.promote(%s::int, {schema}._clock() - make_interval(secs => %s)) p(due)
+
+-- name: survey
+SELECT
+  epochs, beats, leases, ages, fences, has_leftover_claim, next_delayed_in, has_dependency_check,
+  has_ready_job, has_sleeping_worker, has_stale_declaration, has_unpaused_job, has_freed_schedule,
+  has_unsupported_job, has_claim, has_dependency, has_parked_job, has_quota, groups, leaders, terms,
+  leaders_expire_in, turns_in
+FROM {schema}._survey(
+  %s::bigint, %s::text[], {schema}._clock() - make_interval(secs => %s), %s::boolean)
 
 -- name: reclaim
 SELECT id, epoch, state FROM {schema}.reclaim(%s::bigint[], %s::bigint[])
 
--- name: namesake
-SELECT n.epoch, b.n, n.pid, n.labels->>'machine', n.instance FROM {schema}.nodes n JOIN {schema}.beats b USING (epoch) WHERE n.name = %s
+-- name: node_by_name
+SELECT n.epoch, b.n, n.pid, n.machine, n.instance
+FROM {schema}.nodes n
+JOIN {schema}.beats b USING (epoch)
+WHERE n.name = %s
 
--- name: bury
-SELECT {schema}.bury(%s::bigint, %s::bigint)
+-- name: expire_node
+SELECT {schema}.expire_node(%s::bigint, %s::bigint)
 
 -- name: expire_unsupported
 SELECT {schema}.expire_unsupported(make_interval(secs => %s))
@@ -86,25 +138,76 @@ SELECT {schema}.unpark_paused()
 -- name: make_partitions
 SELECT {schema}.make_partitions(parents => ARRAY[%s])
 
+-- name: prune_history
+SELECT done, more, locked FROM {schema}.prune_history(%s, make_interval(secs => %s))
+
+-- name: prune_audit
+SELECT {schema}.prune_audit(make_interval(secs => %s))
+
+-- name: prune_nodes
+SELECT {schema}.prune_nodes(make_interval(secs => %s))
+
+-- name: prune_keys
+SELECT {schema}.prune_keys()
+
+-- name: preview_retention
+SELECT what, action, row_count, bytes
+FROM {schema}.preview_retention(
+  make_interval(secs => %s), make_interval(secs => %s), make_interval(secs => %s),
+  make_interval(secs => %s))
+
+-- name: prune_locks
+SELECT {schema}.prune_locks()
+
+-- name: elect
+SELECT group_name, leader, term, expires_in, turn_in
+FROM {schema}.elect(%s::bigint, %s::text[])
+
+-- name: withdraw
+SELECT {schema}._withdraw(%s::bigint)
+
+-- name: resign
+SELECT {schema}.lock_release('leader/' || %s::text, %s::bigint)
+
 -- name: sweep_claims
 SELECT {schema}.sweep_claims()
 
 -- name: known_jobs
--- Which of these jobs are kept, finished or not: one snapshot, so that none is missed on its way from one to the other.
-SELECT id FROM unnest(%s::uuid[]) given(id) WHERE {schema}.seq_of(id) IS NOT NULL
+-- Which of these jobs are kept. One snapshot for both tables: a job that finishes meanwhile is not
+-- missed.
+SELECT id FROM unnest(%s::uuid[]) given(id) WHERE {schema}._job_seq(id) IS NOT NULL
 
--- name: doorbell
-SELECT {schema}.wake_key(), {schema}.wake_channel()
+-- name: wake_key_and_channel
+SELECT {schema}._wake_lock_key(), {schema}._wake_channel()
 
--- name: porter
--- Whether some worker sleeps with the lock of the doorbell: two numbers, of which pg_locks shows the second unsigned.
-SELECT EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.mode = 'ExclusiveLock' AND l.granted AND l.objsubid = 2
-  AND l.classid = %s::bigint::oid AND l.objid = (%s::bigint & 4294967295)::oid
-  AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
+-- name: has_sleeping_worker
+SELECT {schema}._has_sleeping_worker()
+
+-- name: announce_awake
+SELECT pg_notify({schema}._wake_channel(), 'awake')
 
 -- name: guard
--- This and complete go through the user's own connection: as enqueue_here, they ask for nothing that a driver could read in its own way.
+-- This and complete use the user's own connection, through any driver, as enqueue_here.
 SELECT {schema}.guard(%s::text::uuid, %s::bigint)
+
+-- name: set_artifact
+SELECT {schema}._set_artifacts(
+  ARRAY[%s::text::uuid], ARRAY[%s::bigint], ARRAY[%s::text])
 
 -- name: complete
 SELECT {schema}.complete(%s::text::uuid, %s::bigint, %s::text::jsonb, %s::float8)
+
+-- name: guard_many
+-- In the order of ids, so that two batches that share jobs cannot deadlock.
+SELECT {schema}.guard(i.id, i.fence)
+FROM (
+  SELECT *
+  FROM jsonb_to_recordset(%s::text::jsonb) j(id uuid, fence bigint)
+  ORDER BY j.id) i
+
+-- name: complete_many
+SELECT {schema}.complete(i.id, i.fence, i.result, i.age)
+FROM (
+  SELECT *
+  FROM jsonb_to_recordset(%s::text::jsonb) j(id uuid, fence bigint, result jsonb, age float8)
+  ORDER BY j.id) i

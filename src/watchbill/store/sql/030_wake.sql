@@ -1,23 +1,77 @@
--- The night porter's bell. An idle worker that sleeps holds this advisory lock exclusively; producers share it until they commit.
--- Whoever cannot share it knows that somebody sleeps, and rings; whoever can leaves the sleeper-to-be no way to miss its row,
--- because the lock is granted only after this transaction has ended.
--- It says `ready QUEUE`; and, to those who keep the time, `later` or `schedules`; to those who look after jobs that wait for others, `unblock`; and to nodes `stop JOB`, and `beat`: a sign of life is wanted.
-CREATE OR REPLACE FUNCTION wake_key() RETURNS int LANGUAGE sql STABLE PARALLEL SAFE SET search_path FROM CURRENT AS $$
-  SELECT 'jobs'::regclass::oid::int $$;
+-- A sleeping worker holds the wakeup lock, an advisory lock, exclusively. A producer shares it
+-- until it commits; if it cannot get the lock, it sends a notification. A worker gets the lock only
+-- when the producers that share it have ended, so it does not miss their jobs. Notifications:
+-- `ready QUEUE` for workers, and `awake` when the worker that held the lock may not sleep again;
+-- `later TIME`, in seconds since 1970, and `unpark KEY` (call unpark) for promoters; `schedules`
+-- for schedulers; `unblock` for nodes that check blocked jobs; `stop JOB` (call stop_requests) and
+-- `beat` (send a heartbeat); `leader` for candidates, when a group has lost its leader (call
+-- elect); `tokens` for members of token groups (call member_state). Every role of the database can
+-- send them, so they are only hints. What one that was lost has announced is found by _survey(),
+-- which every node calls at least every ten seconds.
+CREATE OR REPLACE FUNCTION _wake_lock_key()
+RETURNS int
+LANGUAGE sql STABLE PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$ SELECT 'jobs'::regclass::oid::int $$;
 
-CREATE OR REPLACE FUNCTION wake_channel() RETURNS text LANGUAGE sql STABLE PARALLEL SAFE SET search_path FROM CURRENT AS $$
-  SELECT 'watchbill_' || 'jobs'::regclass::oid $$;
+CREATE OR REPLACE FUNCTION _wake_channel()
+RETURNS text
+LANGUAGE sql STABLE PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$ SELECT 'watchbill_' || 'jobs'::regclass::oid $$;
 
-CREATE OR REPLACE FUNCTION wake(queue text) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION _wake_workers(queue text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
 BEGIN
-  IF NOT pg_try_advisory_xact_lock_shared(1181707369, 'jobs'::regclass::oid::int) THEN
+  IF NOT pg_try_advisory_xact_lock_shared(_lock_class_wakeup(), 'jobs'::regclass::oid::int) THEN
     PERFORM pg_notify('watchbill_' || 'jobs'::regclass::oid, 'ready ' || queue);
   END IF;
 END $$;
 
--- For a job that is not due yet nobody need look, except those who promote: they look every second, so only for what may be due sooner. A worker that puts a job back
--- for later says nothing: settle tells it when that is due, and it promotes itself.
-CREATE OR REPLACE FUNCTION wake_later(due timestamptz, t timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+-- Every node calls _survey() at least every ten seconds and learns when the next delayed job is
+-- due, so only a job that may be due sooner needs a notification. After settle() the worker itself
+-- promotes the job.
+CREATE OR REPLACE FUNCTION _wake_promoters(due timestamptz, t timestamptz)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
 BEGIN
-  IF due < t + interval '2 seconds' THEN PERFORM pg_notify('watchbill_' || 'jobs'::regclass::oid, 'later'); END IF;
+  IF due < t + interval '15 seconds' THEN
+    PERFORM pg_notify(
+      'watchbill_' || 'jobs'::regclass::oid, 'later ' || extract(epoch FROM due));
+  END IF;
 END $$;
+
+-- Wakes sleeping nodes, as _wake_workers() does; a node that does not sleep looks once a second.
+CREATE OR REPLACE FUNCTION _wake_unblockers()
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  IF NOT pg_try_advisory_xact_lock_shared(_lock_class_wakeup(), _wake_lock_key()) THEN
+    PERFORM pg_notify(_wake_channel(), 'unblock');
+  END IF;
+END $$;
+
+-- Whether a sleeping worker holds the wakeup lock, and not just a producer that shares it.
+CREATE OR REPLACE FUNCTION _has_sleeping_worker()
+RETURNS boolean
+LANGUAGE sql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+  SELECT EXISTS (
+    SELECT
+    FROM pg_locks l
+    WHERE l.locktype = 'advisory'
+      AND l.mode = 'ExclusiveLock'
+      AND l.granted
+      AND l.objsubid = 2
+      AND l.classid = _lock_class_wakeup()::bigint::oid
+      AND l.objid = 'jobs'::regclass::oid
+      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
+$$;

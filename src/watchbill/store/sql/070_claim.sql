@@ -1,229 +1,441 @@
--- Takes up to `max` ready jobs of these queues for a node, in the order of the queues given, within each by priority, run_at, id.
---   free      how many of them can start at once: jobs that have one attempt are never taken ahead
---   alone     take one job that is to run alone, and nothing else
---   floor_*   start above these positions, at most one per queue and priority, instead of from the top (docs/explanation/floors.md)
---   without   leave jobs of these types where they are: the node has no place for them now; from the top, whatever the floors, and nothing ahead
--- The node row is locked FOR KEY SHARE once there is something to take: that meets the FOR UPDATE of reclaim, so no claim commits after its node was
--- declared lost. It comes after the jobs, so nobody is waited for; a claim that finds nothing locks nothing, and so writes nothing.
--- Rows come in no order; the caller sorts.
+-- Takes up to `max` ready jobs of these queues for a node, in the order of the queues given, within
+-- each by priority, run_at, id; of a fair queue in turns. Returns them in no order; `turn` is the
+-- turn of a fair or routed queue, and jobs of an earlier turn start first.
+--   free      how many jobs can start at once; jobs with one attempt or a rate are never
+-- prefetched,
+--             and neither are jobs that come after one of these
+--   alone     take one job in quarantine, and no other
+--   floor_*   scan positions to start from, at most one per queue and priority; without them the
+--             scan starts at the top (docs/explanation/scan_positions.md)
+--   without   types to skip, because the node cannot run more of them now; starts at the top and
+--             prefetches nothing
+-- Locks the jobs, then the states of their limit keys, then the row of the node FOR KEY SHARE.
+-- reclaim() locks that row FOR UPDATE, so no claim commits after its node was declared lost. Waits
+-- for none of them. A claim that finds nothing locks and writes nothing. The settings make every
+-- plan use the indexes. docs/explanation/flow_control.md describes the steps.
 CREATE OR REPLACE FUNCTION claim(
-  epoch bigint, queues text[] DEFAULT '{default}', max int DEFAULT 1, free int DEFAULT NULL, alone boolean DEFAULT false, lanes int[] DEFAULT '{0}',
-  floor_queues text[] DEFAULT NULL, floor_priorities smallint[] DEFAULT NULL, floor_times timestamptz[] DEFAULT NULL, floor_ids uuid[] DEFAULT NULL,
-  without text[] DEFAULT NULL, now timestamptz DEFAULT NULL
-) RETURNS TABLE (id uuid, fence bigint, type text, payload jsonb, queue text, tenant text, priority smallint, run_at timestamptz, run int,
-  attempt smallint, max_attempts smallint, version int, timeout real, meta jsonb)
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+  epoch bigint,
+  queues text[] DEFAULT '{default}',
+  max int DEFAULT 1,
+  free int DEFAULT NULL,
+  alone boolean DEFAULT false,
+  floor_queues text[] DEFAULT NULL,
+  floor_priorities smallint[] DEFAULT NULL,
+  floor_times timestamptz[] DEFAULT NULL,
+  floor_ids uuid[] DEFAULT NULL,
+  without text[] DEFAULT NULL,
+  now timestamptz DEFAULT NULL
+)
+RETURNS TABLE (
+  id uuid,
+  fence bigint,
+  type text,
+  payload jsonb,
+  queue text,
+  tenant text,
+  priority smallint,
+  run_at timestamptz,
+  run int,
+  attempt smallint,
+  max_attempts smallint,
+  version int,
+  timeout real,
+  meta jsonb,
+  limit_keys text[],
+  turn int
+)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(claim.now, clock());
+  t timestamptz := coalesce(claim.now, _clock());
+  -- How many jobs can start at once.
+  slots int := least(claim.free, claim.max);
   open_queues text[] := claim.queues;
   types_paused boolean := false;
   node_state text;
+  node_assignment bigint;
   any_paused boolean;
   any_unsupported boolean;
   any_once boolean;
-  tids tid[] := '{}';
+  -- The lanes that this node takes from in every queue: 0, and those of its labels.
+  node_lanes int[];
+  declared_queues text[];
+  -- Those of them that have a limit: their jobs hold the key of the queue.
+  limited_queues text[] := '{}';
+  queues_with_places text[];
+  tids tid[];
+  turns int[];
+  is_limited boolean;
+  picked int;
+  passed int[];
+  is_busy boolean;
   generation int;
+  is_copy boolean;
   f bigint;
 BEGIN
-  IF current_setting('transaction_isolation') <> 'read committed' THEN PERFORM check_isolation('claim'); END IF;
-  IF coalesce(claim.max, -1) < 0 THEN
-    RAISE EXCEPTION 'max cannot be %', coalesce(claim.max::text, 'NULL') USING ERRCODE = 'WB003', HINT = 'how many jobs to take: 0 or more';
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    PERFORM _check_isolation('claim');
   END IF;
-  -- One look at what is rare: each statement of a claim is paid for by every job that an idle worker picks up.
-  SELECT (SELECT n.state FROM nodes n WHERE n.epoch = claim.epoch), EXISTS (SELECT FROM pauses), EXISTS (SELECT FROM unsupported_types),
-      EXISTS (SELECT FROM unnest(claim.queues) q(queue) CROSS JOIN unnest(claim.lanes) l(lane) CROSS JOIN LATERAL (SELECT FROM jobs j
-        WHERE j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND j.max_attempts = 1 AND NOT (j.alone OR j.limited) AND j.fence = 0 LIMIT 1) x)
-    INTO node_state, any_paused, any_unsupported, any_once;
+  IF coalesce(claim.max, -1) < 0 THEN
+    RAISE EXCEPTION 'max % is invalid', coalesce(claim.max::text, 'NULL')
+      USING ERRCODE = 'WB003', HINT = 'give how many jobs to take: 0 or more';
+  END IF;
+  -- One statement looks for all rare cases, because each statement delays every claim.
+  SELECT
+    n.state,
+    n.assignment,
+    CASE
+      WHEN EXISTS (SELECT FROM label_sets) THEN _find_label_lanes(n.labels)
+      ELSE '{0}'
+    END,
+    ARRAY(
+      SELECT q.name
+      FROM queues q
+      WHERE q.name = ANY (claim.queues)
+        AND (q.lanes <> 'none' OR q.max IS NOT NULL)),
+    EXISTS (SELECT FROM pauses),
+    EXISTS (SELECT FROM unsupported_types),
+    EXISTS (
+      SELECT
+      FROM unnest(claim.queues) q(queue)
+      CROSS JOIN LATERAL (
+        SELECT
+        FROM jobs j
+        WHERE j.queue = q.queue
+          AND j.class = 1
+          AND j.lane = 0
+          AND j.wait IS NULL
+          AND j.fence = 0
+        LIMIT 1) x)
+  INTO
+    node_state, node_assignment, node_lanes, declared_queues, any_paused, any_unsupported, any_once
+  FROM nodes n
+  WHERE n.epoch = claim.epoch;
   IF node_state IS DISTINCT FROM 'active' THEN
-    RAISE EXCEPTION 'node % is %', claim.epoch, coalesce(node_state, 'unknown') USING ERRCODE = CASE node_state WHEN 'draining' THEN 'WB006' ELSE 'WB001' END;
+    RAISE EXCEPTION 'the node with epoch % is %', claim.epoch, coalesce(node_state, 'unknown')
+      USING ERRCODE = CASE node_state WHEN 'draining' THEN 'WB006' ELSE 'WB001' END;
   END IF;
   IF any_paused THEN
-    PERFORM FROM pauses FOR KEY SHARE SKIP LOCKED;       -- resume waits for us, and then finds what we put aside; we do not wait for one under way
-    open_queues := unpaused(claim.queues);
+    -- resume() waits until this claim has committed, and so finds the jobs that it sets aside. SKIP
+    -- LOCKED: the claim does not wait for a resume().
+    PERFORM FROM pauses FOR KEY SHARE SKIP LOCKED;
+    open_queues := _unpaused_queues(claim.queues);
     types_paused := EXISTS (SELECT FROM pauses p WHERE p.type IS NOT NULL);
   END IF;
-  FOR round IN 1..100 LOOP                               -- again only after a round that met nothing but paused types
+  -- Another round follows if no picked job may start, because its type is paused or its limit is
+  -- reached, or if another claim is busy with the same queue or limit. Later rounds pick more jobs,
+  -- to find those that come after many jobs that may not start.
+  FOR round IN 1..10 LOOP
+    is_busy := false;
+    picked := CASE WHEN round = 1 OR claim.alone THEN claim.max ELSE greatest(claim.max, 1000) END;
     IF claim.alone THEN
-      tids := pick_alone(open_queues, claim.lanes);
+      SELECT * INTO queues_with_places, limited_queues, is_busy
+      FROM _find_queues_with_places(open_queues, declared_queues);
+      SELECT p.tids, p.is_limited INTO tids, is_limited
+      FROM _pick_quarantined(claim.epoch, queues_with_places, node_lanes) p;
       IF cardinality(tids) = 0 AND any_unsupported THEN
-        tids := pick_unsupported(claim.epoch, open_queues, 1, true, NULL);
+        SELECT p.tids, p.is_limited INTO tids, is_limited
+        FROM _pick_unsupported_elsewhere(
+          claim.epoch, queues_with_places, node_lanes, 1, true, NULL) p;
       END IF;
-    ELSIF claim.without IS NOT NULL THEN
-      tids := pick_others(open_queues, claim.lanes, claim.without, least(claim.free, claim.max));
+    ELSIF any_once
+        OR cardinality(node_lanes) > 1
+        OR cardinality(declared_queues) > 0
+        OR claim.without IS NOT NULL THEN
+      SELECT p.tids, p.turns, p.is_limited, p.limited_queues, p.is_busy
+      INTO tids, turns, is_limited, limited_queues, is_busy
+      FROM _pick_by_queue(
+        claim.epoch, open_queues, declared_queues, node_lanes,
+        CASE WHEN claim.without IS NULL THEN picked ELSE coalesce(slots, picked) END,
+        coalesce(slots, picked), claim.without, claim.floor_queues,
+        claim.floor_priorities, claim.floor_times, claim.floor_ids, t) p;
     ELSE
-      IF any_once THEN
-        tids := pick_once(open_queues, claim.lanes, least(claim.free, claim.max), claim.floor_queues, claim.floor_priorities, claim.floor_times, claim.floor_ids, t);
-      END IF;
-      IF claim.floor_queues IS NULL THEN
-        tids := tids || pick_ready(open_queues, claim.lanes, claim.max - cardinality(tids));
-      ELSE
-        tids := tids || pick_above(open_queues, claim.lanes, claim.floor_queues, claim.floor_priorities, claim.floor_times, claim.floor_ids,
-          claim.max - cardinality(tids), t);
-      END IF;
+      SELECT p.tids, p.is_limited INTO tids, is_limited
+      FROM _pick(
+        open_queues, 0::smallint, 0, picked, NULL, claim.floor_queues, claim.floor_priorities,
+        claim.floor_times, claim.floor_ids, t) p;
     END IF;
-    IF claim.alone IS NOT TRUE AND cardinality(tids) < claim.max AND any_unsupported THEN
-      tids := tids || pick_unsupported(claim.epoch, open_queues, least(claim.free, claim.max - cardinality(tids)), false, claim.without);
+    IF any_unsupported AND claim.alone IS NOT TRUE AND cardinality(tids) < claim.max THEN
+      SELECT * INTO queues_with_places, limited_queues, is_busy
+      FROM _find_queues_with_places(open_queues, declared_queues);
+      SELECT
+        _keep_queue_places(tids || p.found, limited_queues),
+        coalesce(is_limited, false) OR coalesce(p.found_limited, false)
+      INTO tids, is_limited
+      FROM _pick_unsupported_elsewhere(
+        claim.epoch, queues_with_places, node_lanes,
+        least(claim.free, claim.max - cardinality(tids)), false, claim.without) p(
+        found, found_limited);
     END IF;
-    EXIT WHEN cardinality(tids) = 0 OR NOT types_paused;
-    tids := park_paused(tids);
+    IF cardinality(tids) = 0 AND is_busy THEN
+      -- Another claim takes jobs of a queue with a limit, and ends soon. This one must not find
+      -- nothing, because its worker would sleep.
+      PERFORM pg_sleep(0.001 * round);
+      CONTINUE;
+    END IF;
+    EXIT WHEN cardinality(tids) = 0 OR is_limited IS NOT TRUE AND NOT types_paused AND round = 1;
+    IF types_paused THEN
+      passed := _set_paused_jobs_aside(tids);
+    ELSE
+      passed := ARRAY(SELECT generate_subscripts(tids, 1));
+    END IF;
+    is_busy := false;
+    IF is_limited OR cardinality(passed) > claim.max THEN
+      SELECT g.passed, g.is_busy INTO passed, is_busy
+      FROM _pass_limits(
+        tids, passed, claim.max, coalesce(slots, claim.max), round = 1, t) g;
+    END IF;
+    turns := ARRAY(SELECT turns[p] FROM unnest(passed) p);
+    tids := ARRAY(SELECT tids[p] FROM unnest(passed) p);
     EXIT WHEN cardinality(tids) > 0;
+    -- Jobs whose rate was declared after they were enqueued are in class 1 now.
+    any_once := true;
+    -- The other transaction with the state of the key ends soon.
+    IF is_busy THEN PERFORM pg_sleep(0.001 * round); END IF;
+    -- Perhaps there is a job behind those that were set aside: a worker must not sleep now.
+    IF round = 10 THEN PERFORM pg_notify(_wake_channel(), 'ready '); END IF;
   END LOOP;
   IF cardinality(tids) = 0 THEN RETURN; END IF;
-  SELECT i.generation INTO generation FROM nodes n CROSS JOIN installation i WHERE n.epoch = claim.epoch AND n.state = 'active' FOR KEY SHARE OF n SKIP LOCKED;
-  IF NOT FOUND THEN RETURN; END IF;                      -- its state is being changed this moment: the next claim will tell
-  f := fence_of(generation);                             -- drawn while the rows are locked: it only grows for each job
-  RETURN QUERY WITH u AS (UPDATE jobs j SET fence = f, run = j.run + 1 WHERE j.ctid = ANY (tids)
-      RETURNING j.id, j.type, j.payload, j.queue, j.tenant, j.priority, j.run_at, j.run, j.attempt, j.max_attempts, j.version, j.timeout, j.meta),
-    c AS (INSERT INTO claims (fence, epoch, job_ids, at) SELECT f, claim.epoch, array_agg(u.id), t FROM u)
-  SELECT u.id, f, u.type, u.payload, u.queue, u.tenant, u.priority, u.run_at, u.run, u.attempt, u.max_attempts, u.version, u.timeout, u.meta FROM u;
-END $$;
-
-CREATE OR REPLACE FUNCTION check_isolation(verb text) RETURNS void LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
-BEGIN
-  IF current_setting('transaction_isolation') <> 'read committed' THEN
-    RAISE EXCEPTION '% needs READ COMMITTED, this transaction is %', verb, upper(current_setting('transaction_isolation')) USING ERRCODE = 'WB005',
-      HINT = 'start it with BEGIN ISOLATION LEVEL READ COMMITTED';
+  SELECT
+    i.generation,
+    (i.server_started_at, i.jobs_oid, i.database_oid) IS DISTINCT FROM (
+      pg_postmaster_start_time(), 'jobs'::regclass::oid,
+      (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
+  INTO generation, is_copy
+  FROM nodes n
+  CROSS JOIN installation i
+  WHERE n.epoch = claim.epoch
+    AND n.state = 'active'
+    AND n.assignment = node_assignment
+  FOR KEY SHARE OF n SKIP LOCKED;
+  -- Not found: another transaction changes the node's state. The next claim reports it.
+  IF NOT FOUND THEN RETURN; END IF;
+  IF is_copy THEN generation := _adopt_database(); END IF;
+  -- Made after the jobs are locked, so that the fences of a job only grow.
+  f := _make_fence(generation);
+  IF is_limited OR cardinality(turns) > 0 OR cardinality(limited_queues) > 0 THEN
+    RETURN QUERY
+      SELECT * FROM _take_jobs(claim.epoch, f, tids, turns, limited_queues, t);
+    RETURN;
   END IF;
+  RETURN QUERY
+    WITH u AS (
+        UPDATE jobs j
+        SET fence = f, run = j.run + 1
+        WHERE j.ctid = ANY (tids)
+        RETURNING
+          j.id, j.type, j.payload, j.queue, j.tenant, j.priority, j.run_at, j.run, j.attempt,
+          j.max_attempts, j.version, j.timeout, j.meta),
+      c AS (
+        INSERT INTO claims (fence, epoch, job_ids, at)
+        SELECT f, claim.epoch, array_agg(u.id), t FROM u)
+    SELECT
+      u.id, f, u.type, u.payload, u.queue, u.tenant, u.priority, u.run_at, u.run, u.attempt,
+      u.max_attempts, u.version, u.timeout, u.meta, NULL::text[], 0
+    FROM u;
 END $$;
 
--- Each picks and locks the heads of one index; LATERAL under an outer LIMIT locks only what it returns.
--- The planner's settings are claim's: each SET costs every claim.
-CREATE OR REPLACE FUNCTION pick_ready(queues text[], lanes int[], max int) RETURNS tid[]
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
-BEGIN
-  RETURN ARRAY(SELECT x.ctid FROM unnest(queues) q(queue) CROSS JOIN unnest(lanes) l(lane) CROSS JOIN LATERAL (
-    SELECT j.ctid FROM jobs j WHERE j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND j.max_attempts > 1 AND NOT (j.alone OR j.limited) AND j.fence = 0
-    ORDER BY j.priority DESC, j.run_at, j.id LIMIT max FOR UPDATE SKIP LOCKED) x LIMIT max);
-END $$;
+-- The _pick functions lock what they return, without waiting for locks, and need the settings of
+-- claim(). LATERAL under an outer LIMIT locks only what it returns. `is_limited` says whether a
+-- picked job has limit keys, so that _pass_limits() has to decide.
 
--- Jobs with one attempt start at once or are not taken: those that are among the first `first` in the order of both indexes, which is looked up without locks.
-CREATE OR REPLACE FUNCTION pick_once(queues text[], lanes int[], first int, floor_queues text[], floor_priorities smallint[], floor_times timestamptz[], floor_ids uuid[],
-  t timestamptz) RETURNS tid[]
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
-DECLARE
-  latest timestamptz := t - interval '250 milliseconds';
-  max int;
-BEGIN
-  SELECT count(*) FILTER (WHERE x.once) INTO max FROM (SELECT y.once FROM unnest(queues) q(queue) CROSS JOIN unnest(lanes) l(lane) CROSS JOIN LATERAL (
-    SELECT h.once FROM (
-      (SELECT true AS once, j.priority, j.run_at, j.id FROM jobs j
-        WHERE j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND j.max_attempts = 1 AND NOT (j.alone OR j.limited) AND j.fence = 0
-        ORDER BY j.priority DESC, j.run_at, j.id LIMIT first)
-      UNION ALL
-      (SELECT false, j.priority, j.run_at, j.id FROM jobs j
-        WHERE floor_queues IS NULL AND j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND j.max_attempts > 1 AND NOT (j.alone OR j.limited) AND j.fence = 0
-        ORDER BY j.priority DESC, j.run_at, j.id LIMIT first)
-      UNION ALL
-      SELECT false, r.* FROM unnest(floor_queues, floor_priorities, floor_times, floor_ids) f(queue, priority, at, id) CROSS JOIN LATERAL (
-        SELECT j.priority, j.run_at, j.id FROM jobs j WHERE j.queue = f.queue AND j.lane = l.lane AND j.priority = f.priority
-          AND (j.run_at, j.id) > (least(f.at, latest), CASE WHEN f.at > latest THEN '00000000-0000-0000-0000-000000000000' ELSE f.id END)
-          AND j.wait IS NULL AND j.max_attempts > 1 AND NOT (j.alone OR j.limited) AND j.fence = 0
-        ORDER BY j.run_at, j.id LIMIT first) r WHERE f.queue = q.queue) h
-    ORDER BY h.priority DESC, h.run_at, h.id LIMIT first) y LIMIT first) x;
-  RETURN ARRAY(SELECT x.ctid FROM unnest(queues) q(queue) CROSS JOIN unnest(lanes) l(lane) CROSS JOIN LATERAL (
-    SELECT j.ctid FROM jobs j WHERE j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND j.max_attempts = 1 AND NOT (j.alone OR j.limited) AND j.fence = 0
-    ORDER BY j.priority DESC, j.run_at, j.id LIMIT max FOR UPDATE SKIP LOCKED) x LIMIT max);
-END $$;
-
-CREATE OR REPLACE FUNCTION pick_alone(queues text[], lanes int[]) RETURNS tid[]
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
-BEGIN
-  RETURN ARRAY(SELECT x.ctid FROM unnest(queues) q(queue) CROSS JOIN unnest(lanes) l(lane) CROSS JOIN LATERAL (
-    SELECT j.ctid FROM jobs j WHERE j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND j.alone AND NOT j.limited AND j.fence = 0
-    ORDER BY j.priority DESC, j.run_at, j.id LIMIT 1 FOR UPDATE SKIP LOCKED) x LIMIT 1);
-END $$;
-
--- Per queue the priorities from the highest to the lowest: those with a floor from there on, and between them, from their beginning, those without.
--- A floor is never later than 250 ms ago: what commits or is promoted within that time is above it.
-CREATE OR REPLACE FUNCTION pick_above(queues text[], lanes int[], floor_queues text[], floor_priorities smallint[], floor_times timestamptz[], floor_ids uuid[],
-  max int, t timestamptz) RETURNS tid[]
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+-- Picks the first ready jobs of a class and a lane, from the scan positions (floors) on if there
+-- are any. With floors it goes through the priorities of each queue from the highest on: a priority
+-- with a floor starts there, the others at their beginning. Floors are at least 250 ms old, so that
+-- jobs that commit or are promoted within that time are above them.
+CREATE OR REPLACE FUNCTION _pick(
+  queues text[],
+  class smallint,
+  lane int,
+  max int,
+  without text[],
+  floor_queues text[],
+  floor_priorities smallint[],
+  floor_times timestamptz[],
+  floor_ids uuid[],
+  t timestamptz,
+  OUT tids tid[],
+  OUT is_limited boolean
+)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
 DECLARE
   latest timestamptz := t - interval '250 milliseconds';
 BEGIN
-  RETURN ARRAY(SELECT x.ctid FROM (
-      WITH f AS (SELECT * FROM unnest(floor_queues, floor_priorities, floor_times, floor_ids) f(queue, priority, at, id))
-      SELECT q.queue, s.* FROM unnest(queues) WITH ORDINALITY q(queue, n) CROSS JOIN LATERAL (
-        SELECT f.priority AS floor, least(f.at, latest) AS at, CASE WHEN f.at > latest THEN '00000000-0000-0000-0000-000000000000' ELSE f.id END AS id,
-            NULL::int AS below, NULL::int AS above FROM f WHERE f.queue = q.queue
+  IF floor_queues IS NULL THEN
+    SELECT array_agg(x.ctid), bool_or(x.is_limited) INTO tids, is_limited
+    FROM (
+      SELECT y.ctid, y.is_limited
+      FROM unnest(_pick.queues) q(queue)
+      CROSS JOIN LATERAL (
+        SELECT j.ctid, j.limit_keys IS NOT NULL AS is_limited
+        FROM jobs j
+        WHERE j.queue = q.queue
+          AND j.class = _pick.class
+          AND j.lane = _pick.lane
+          AND j.wait IS NULL
+          AND j.fence = 0
+          AND (_pick.without IS NULL OR j.type <> ALL (_pick.without))
+        ORDER BY j.priority DESC, j.run_at, j.id
+        LIMIT _pick.max
+        FOR UPDATE SKIP LOCKED) y
+      LIMIT _pick.max) x;
+  ELSE
+    SELECT array_agg(x.ctid), bool_or(x.is_limited) INTO tids, is_limited
+    FROM (
+      SELECT y.ctid, y.is_limited
+      FROM _scan_ranges(
+        _pick.queues, floor_queues, floor_priorities, floor_times, floor_ids, latest) s
+      CROSS JOIN LATERAL (
+        SELECT a.*
+        FROM (
+          SELECT j.ctid, j.limit_keys IS NOT NULL AS is_limited
+          FROM jobs j
+          WHERE s.floor IS NOT NULL
+            AND j.queue = s.queue
+            AND j.class = _pick.class
+            AND j.lane = _pick.lane
+            AND j.priority = s.floor
+            AND (j.run_at, j.id) > (s.at, s.id)
+            AND j.wait IS NULL
+            AND j.fence = 0
+          ORDER BY j.run_at, j.id
+          LIMIT _pick.max
+          FOR UPDATE SKIP LOCKED) a
         UNION ALL
-        SELECT NULL, NULL, NULL, lag(g.priority, 1, 32768) OVER (ORDER BY g.priority DESC), g.priority
-          FROM (SELECT f.priority::int FROM f WHERE f.queue = q.queue UNION ALL SELECT -32769) g(priority)) s
-      ORDER BY q.n, coalesce(s.floor, s.above) DESC, s.floor NULLS FIRST) s
-    CROSS JOIN unnest(lanes) l(lane) CROSS JOIN LATERAL (
-      SELECT a.ctid FROM (SELECT j.ctid FROM jobs j WHERE s.floor IS NOT NULL AND j.queue = s.queue AND j.lane = l.lane AND j.priority = s.floor
-          AND (j.run_at, j.id) > (s.at, s.id) AND j.wait IS NULL AND j.max_attempts > 1 AND NOT (j.alone OR j.limited) AND j.fence = 0
-        ORDER BY j.run_at, j.id LIMIT max FOR UPDATE SKIP LOCKED) a
-      UNION ALL
-      SELECT b.ctid FROM (SELECT j.ctid FROM jobs j WHERE s.floor IS NULL AND j.queue = s.queue AND j.lane = l.lane AND j.priority < s.below AND j.priority > s.above
-          AND j.wait IS NULL AND j.max_attempts > 1 AND NOT (j.alone OR j.limited) AND j.fence = 0
-        ORDER BY j.priority DESC, j.run_at, j.id LIMIT max FOR UPDATE SKIP LOCKED) b) x LIMIT max);
+        SELECT b.*
+        FROM (
+          SELECT j.ctid, j.limit_keys IS NOT NULL AS is_limited
+          FROM jobs j
+          WHERE s.floor IS NULL
+            AND j.queue = s.queue
+            AND j.class = _pick.class
+            AND j.lane = _pick.lane
+            AND j.priority < s.below
+            AND j.priority > s.above
+            AND j.wait IS NULL
+            AND j.fence = 0
+          ORDER BY j.priority DESC, j.run_at, j.id
+          LIMIT _pick.max
+          FOR UPDATE SKIP LOCKED) b) y
+      LIMIT _pick.max) x;
+  END IF;
+  tids := coalesce(tids, '{}');
 END $$;
 
--- The first of all types but these, of both indexes: looked up without locks, some more than wanted, and taken as far as nobody else keeps them.
-CREATE OR REPLACE FUNCTION pick_others(queues text[], lanes int[], without text[], max int) RETURNS tid[]
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
-DECLARE
-  heads tid[] := ARRAY(SELECT x.ctid FROM unnest(queues) q(queue) CROSS JOIN unnest(lanes) l(lane) CROSS JOIN LATERAL (
-      (SELECT j.ctid FROM jobs j WHERE j.type <> ALL (without)
-        AND j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND j.max_attempts = 1 AND NOT (j.alone OR j.limited) AND j.fence = 0
-        ORDER BY j.priority DESC, j.run_at, j.id LIMIT max + 20)
+-- The ranges of the ready index that a claim reads, in its order: from each floor on, and all
+-- priorities between two floors. BEGIN ATOMIC binds its names when it is made, so it needs no
+-- search_path, and the planner can write it into the query that calls it.
+CREATE OR REPLACE FUNCTION _scan_ranges(
+  queues text[],
+  floor_queues text[],
+  floor_priorities smallint[],
+  floor_times timestamptz[],
+  floor_ids uuid[],
+  latest timestamptz
+)
+RETURNS TABLE (queue text, floor smallint, at timestamptz, id uuid, below int, above int)
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+  WITH f AS (
+    SELECT *
+    FROM unnest(floor_queues, floor_priorities, floor_times, floor_ids)
+      f(queue, priority, at, id))
+  SELECT q.queue, s.*
+  FROM unnest(queues) WITH ORDINALITY q(queue, n)
+  CROSS JOIN LATERAL (
+    SELECT
+      f.priority AS floor,
+      least(f.at, latest) AS at,
+      CASE
+        WHEN f.at > latest THEN '00000000-0000-0000-0000-000000000000'
+        ELSE f.id
+      END AS id,
+      NULL::int AS below,
+      NULL::int AS above
+    FROM f
+    WHERE f.queue = q.queue
+    UNION ALL
+    SELECT
+      NULL, NULL, NULL, lag(g.priority, 1, 32768) OVER (ORDER BY g.priority DESC), g.priority
+    FROM (
+      SELECT f.priority::int FROM f WHERE f.queue = q.queue
       UNION ALL
-      (SELECT j.ctid FROM jobs j WHERE j.type <> ALL (without)
-        AND j.queue = q.queue AND j.lane = l.lane AND j.wait IS NULL AND j.max_attempts > 1 AND NOT (j.alone OR j.limited) AND j.fence = 0
-        ORDER BY j.priority DESC, j.run_at, j.id LIMIT max + 20)) x);
-BEGIN
-  RETURN ARRAY(SELECT j.ctid FROM jobs j WHERE j.ctid = ANY (heads) AND j.wait IS NULL AND j.fence = 0
-    ORDER BY array_position(queues, j.queue), j.priority DESC, j.run_at, j.id LIMIT max FOR UPDATE SKIP LOCKED);
-END $$;
+      SELECT -32769) g(priority)) s
+  ORDER BY q.n, coalesce(s.floor, s.above) DESC, s.floor NULLS FIRST;
+END;
 
--- Jobs that another node gave back because it does not know their type or version, and this one does.
-CREATE OR REPLACE FUNCTION pick_unsupported(epoch bigint, queues text[], max int, alone boolean, without text[]) RETURNS tid[]
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+-- Writes the fence to the picked jobs, records the claim, and lets the jobs hold their keys.
+CREATE OR REPLACE FUNCTION _take_jobs(
+  epoch bigint,
+  fence bigint,
+  tids tid[],
+  turns int[],
+  limited_queues text[],
+  t timestamptz
+)
+RETURNS TABLE (
+  id uuid,
+  fence_ bigint,
+  type text,
+  payload jsonb,
+  queue text,
+  tenant text,
+  priority smallint,
+  run_at timestamptz,
+  run int,
+  attempt smallint,
+  max_attempts smallint,
+  version int,
+  timeout real,
+  meta jsonb,
+  limit_keys text[],
+  turn int
+)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
 #variable_conflict use_column
 BEGIN
-  RETURN ARRAY(SELECT x.ctid FROM unnest(pick_unsupported.queues) q(queue) CROSS JOIN unsupported_types u
-      JOIN node_types n ON n.epoch = pick_unsupported.epoch AND n.type = u.type AND n.version >= u.version
-    CROSS JOIN LATERAL (
-      SELECT j.ctid FROM jobs j WHERE j.queue = q.queue AND j.type = u.type AND j.version = u.version AND j.wait = 'unsupported' AND j.alone = pick_unsupported.alone AND j.fence = 0
-      ORDER BY j.priority DESC, j.run_at, j.id LIMIT pick_unsupported.max FOR UPDATE SKIP LOCKED) x
-    WHERE u.type <> ALL (coalesce(pick_unsupported.without, '{}')) LIMIT pick_unsupported.max);
+  RETURN QUERY
+    WITH u AS (
+        UPDATE jobs j
+        SET fence = _take_jobs.fence, run = j.run + 1
+        FROM unnest(tids, turns) p(tid, turn)
+        WHERE j.ctid = p.tid
+        RETURNING
+          j.id, j.type, j.payload, j.queue, j.tenant, j.priority, j.run_at, j.run, j.attempt,
+          j.max_attempts, j.version, j.timeout, j.meta, j.limit_keys, p.turn),
+      c AS (
+        INSERT INTO claims (fence, epoch, job_ids, at)
+        SELECT _take_jobs.fence, _take_jobs.epoch, array_agg(u.id), t FROM u),
+      h AS (
+        INSERT INTO holds (key, job_id)
+        SELECT k.key, u.id
+        FROM u
+        CROSS JOIN LATERAL unnest(u.limit_keys) k(key)
+        -- An ordered job that is tried again has kept its hold.
+        WHERE NOT starts_with(k.key, 'order:')
+          OR (SELECT true FROM holds o WHERE o.key = k.key AND o.job_id = u.id LIMIT 1) IS NULL
+        UNION ALL
+        SELECT 'queue:' || u.queue, u.id
+        FROM u
+        WHERE u.queue = ANY (limited_queues))
+    SELECT
+      u.id, _take_jobs.fence, u.type, u.payload, u.queue, u.tenant, u.priority, u.run_at, u.run,
+      u.attempt, u.max_attempts, u.version, u.timeout, u.meta, u.limit_keys, coalesce(u.turn, 0)
+    FROM u;
 END $$;
 
-CREATE OR REPLACE FUNCTION unpaused(queues text[]) RETURNS text[] LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
-  SELECT coalesce(array_agg(q.queue ORDER BY q.n), '{}') FROM unnest(unpaused.queues) WITH ORDINALITY q(queue, n)
-  WHERE NOT EXISTS (SELECT FROM pauses p WHERE p.queue = q.queue AND p.type IS NULL) $$;
-
--- Puts aside those of the picked jobs whose type is paused, so that they are walked once and not by every claim; returns the others.
-CREATE OR REPLACE FUNCTION park_paused(tids tid[]) RETURNS tid[]
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
-DECLARE
-  paused tid[] := ARRAY(SELECT j.ctid FROM jobs j WHERE j.ctid = ANY (tids)
-    AND EXISTS (SELECT FROM pauses p WHERE p.type = j.type AND (p.queue IS NULL OR p.queue = j.queue)));
-BEGIN
-  UPDATE jobs j SET wait = 'paused' WHERE j.ctid = ANY (paused);
-  RETURN ARRAY(SELECT x FROM unnest(tids) x WHERE x <> ALL (paused));
-END $$;
-
--- Makes due jobs ready, on any node, and says when the next one is due. `since` spares a frequent caller the walk over
--- long promoted entries that an old snapshot keeps in the index.
-CREATE OR REPLACE FUNCTION promote(max int DEFAULT 1000, since timestamptz DEFAULT '-infinity', now timestamptz DEFAULT NULL) RETURNS timestamptz
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off AS $$
-#variable_conflict use_column
-DECLARE
-  t timestamptz := coalesce(promote.now, clock());       -- a variable: a volatile function is no index condition
-  n int;
-BEGIN
-  PERFORM check_isolation('promote');
-  UPDATE jobs j SET wait = NULL WHERE j.ctid = ANY (ARRAY(
-    SELECT d.ctid FROM jobs d WHERE d.wait = 'delayed' AND d.run_at <= t AND d.run_at >= promote.since ORDER BY d.run_at LIMIT promote.max FOR UPDATE SKIP LOCKED));
-  GET DIAGNOSTICS n = ROW_COUNT;
-  IF n > 0 THEN PERFORM wake(''); END IF;
-  RETURN (SELECT j.run_at FROM jobs j WHERE j.wait = 'delayed' AND j.run_at >= greatest(promote.since, CASE WHEN n < promote.max THEN t END)
-    ORDER BY j.run_at LIMIT 1);                          -- what is due and still there is locked by somebody: whoever asked at once again would ask all the time
-END $$;
-
--- Entries of the ready index that this session has read and not yet reported: the difference around a claim tells what it walked over.
-CREATE OR REPLACE FUNCTION ready_entries_read() RETURNS bigint LANGUAGE sql VOLATILE RETURN pg_stat_get_xact_tuples_returned('jobs_ready'::regclass);
+-- How many entries of the index jobs_ready this session has read since it last reported statistics.
+CREATE OR REPLACE FUNCTION _count_ready_entries_read()
+RETURNS bigint
+LANGUAGE sql VOLATILE
+RETURN pg_stat_get_xact_tuples_returned('jobs_ready'::regclass);

@@ -1,18 +1,236 @@
--- Jobs by queue and state. Up to `cap` unfinished jobs are counted exactly; beyond that the counts are what the first `cap` showed, and `capped` says so:
--- an exact count of ten million rows takes seconds, and a counter kept at enqueue would serialise every producer.
-CREATE OR REPLACE FUNCTION stats(cap int DEFAULT 100000, since interval DEFAULT '1 hour', now timestamptz DEFAULT NULL)
-RETURNS TABLE (queue text, state text, count bigint, oldest timestamptz, capped boolean) LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+-- Counts jobs by queue, state and what they wait for (the column wait of jobs; paused for the ready
+-- jobs of a paused queue, unmatched for those whose labels no live node has), and jobs that have
+-- finished in the last `since`; NULL: all that history has. Up to `cap` rows of a table are
+-- counted. Above that the counts are estimates from a sample of its pages, and `estimated` is true:
+-- counting ten million rows takes seconds. Running jobs, and queues with few ready jobs, are always
+-- counted.
+CREATE OR REPLACE FUNCTION stats(
+  cap int DEFAULT 100000,
+  since interval DEFAULT '1 hour',
+  now timestamptz DEFAULT NULL
+)
+RETURNS TABLE (
+  queue text,
+  state text,
+  wait text,
+  count bigint,
+  oldest timestamptz,
+  estimated boolean
+)
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(stats.now, clock());
+  t timestamptz := coalesce(stats.now, _clock());
+  first timestamptz := coalesce(t - stats.since, '-infinity');
+BEGIN
+  IF (SELECT count(*) FROM (SELECT FROM jobs LIMIT stats.cap + 1) x) <= stats.cap THEN
+    RETURN QUERY
+      SELECT
+        x.queue,
+        x.state,
+        _stats_wait(x.state, x.wait, p.wait, x.queue, x.lane),
+        sum(x.count)::bigint,
+        min(x.oldest),
+        false
+      FROM (
+        SELECT
+          j.queue,
+          _job_state(j.fence, j.wait, j.failed) AS state,
+          j.wait,
+          least(j.lane, 0) AS lane,
+          count(*) AS count,
+          min(j.run_at) AS oldest
+        FROM jobs j
+        GROUP BY 1, 2, 3, 4) x
+      LEFT JOIN _paused_queues() p USING (queue)
+      GROUP BY 1, 2, 3;
+  ELSE
+    RETURN QUERY
+      SELECT
+        e.queue,
+        e.state,
+        _stats_wait(e.state, e.wait, p.wait, e.queue, e.lane),
+        sum(e.count)::bigint,
+        min(e.oldest),
+        bool_or(e.estimated)
+      FROM _estimate_unfinished() e
+      LEFT JOIN _paused_queues() p USING (queue)
+      GROUP BY 1, 2, 3;
+  END IF;
+  IF (
+    SELECT count(*)
+    FROM (
+      SELECT
+      FROM finished_jobs f
+      WHERE f.finished_at > first
+      LIMIT stats.cap + 1) x) <= stats.cap THEN
+    RETURN QUERY
+      SELECT f.queue, f.state, NULL, count(*), min(f.finished_at), false
+      FROM finished_jobs f
+      WHERE f.finished_at > first
+      GROUP BY 1, 2;
+  ELSE
+    RETURN QUERY SELECT * FROM _estimate_finished(first);
+  END IF;
+END $$;
+
+-- What jobs of a queue and a lane wait for; pause: what all jobs of the queue do.
+CREATE OR REPLACE FUNCTION _stats_wait(state text, wait text, pause text, queue text, lane int)
+RETURNS text
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+RETURN CASE
+    WHEN state = 'running' THEN NULL
+    ELSE coalesce(wait, pause, CASE WHEN _is_unmatched(queue, lane) THEN 'unmatched' END)
+  END;
+
+-- The queues that are paused as a whole, and what their jobs wait for.
+CREATE OR REPLACE FUNCTION _paused_queues()
+RETURNS TABLE (queue text, wait text)
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT p.queue, 'paused' FROM pauses p WHERE p.type IS NULL
+$$;
+
+-- The share of the pages of some tables that makes a sample of 2,000 pages, in percent.
+CREATE OR REPLACE FUNCTION _sample_percent(tables regclass[])
+RETURNS real
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+RETURN (
+  SELECT least(100, 200000.0 * current_setting('block_size')::int
+    / greatest(sum(pg_relation_size(x)), 1))
+  FROM unnest(tables) x);
+
+-- Counts the ready jobs of each queue up to 1,000 through the index, running jobs through their
+-- claims, and estimates the rest from a sample of the pages.
+CREATE OR REPLACE FUNCTION _estimate_unfinished()
+RETURNS TABLE (
+  queue text,
+  state text,
+  wait text,
+  lane int, -- below 0: of jobs that ask for labels; 0: of all others
+  count bigint,
+  oldest timestamptz,
+  estimated boolean
+)
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET plan_cache_mode = force_custom_plan SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+  percent real := _sample_percent(ARRAY['jobs'::regclass]);
 BEGIN
   RETURN QUERY
-    WITH seen AS MATERIALIZED (SELECT j.queue, CASE WHEN j.fence <> 0 THEN 'running' WHEN j.wait = 'blocked' THEN 'blocked' WHEN j.failed THEN 'failed'
-        ELSE 'queued' END AS state, j.run_at FROM jobs j LIMIT stats.cap + 1),
-      over AS (SELECT count(*) > stats.cap AS it FROM seen)
-    SELECT s.queue, s.state, count(*), min(s.run_at), (SELECT it FROM over) FROM seen s GROUP BY 1, 2;
+    WITH small AS MATERIALIZED (
+        SELECT q.queue, r.*
+        FROM _ready_queues() q(queue)
+        CROSS JOIN LATERAL (
+          SELECT
+            x.lane, count(*) AS count, min(x.run_at) AS oldest, sum(count(*)) OVER () AS total
+          FROM (
+            SELECT j.run_at, least(j.lane, 0) AS lane
+            FROM jobs j
+            WHERE j.queue = q.queue
+              AND j.wait IS NULL
+              AND j.fence = 0
+              AND NOT j.failed
+            LIMIT 1001) x
+          GROUP BY x.lane) r
+        WHERE r.total <= 1000),
+      sampled AS (
+        SELECT
+          j.queue,
+          _job_state(j.fence, j.wait, j.failed) AS state,
+          j.wait,
+          least(j.lane, 0) AS lane,
+          count(*) AS count,
+          min(j.run_at) AS oldest
+        FROM jobs j TABLESAMPLE SYSTEM (percent)
+        WHERE j.fence = 0
+        GROUP BY 1, 2, 3, 4)
+    SELECT s.queue, 'queued', NULL, s.lane, s.count, s.oldest, false
+    FROM small s
+    UNION ALL
+    SELECT s.queue, s.state, s.wait, s.lane, round(s.count * 100 / percent)::bigint, s.oldest, true
+    FROM sampled s
+    WHERE NOT (
+      s.state = 'queued'
+      AND s.wait IS NULL
+      AND s.queue IN (SELECT x.queue FROM small x))
+    UNION ALL
+    SELECT j.queue, 'running', NULL, 0, count(*), min(j.run_at), false
+    FROM claims c
+    CROSS JOIN unnest(c.job_ids) held(id)
+    JOIN jobs j ON j.id = held.id AND j.fence = c.fence
+    GROUP BY 1;
+END $$;
+
+-- The queues that have ready jobs, each found by one descent of the index.
+CREATE OR REPLACE FUNCTION _ready_queues()
+RETURNS SETOF text
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+  WITH RECURSIVE q AS (
+    (
+      SELECT j.queue
+      FROM jobs j
+      WHERE j.wait IS NULL
+      ORDER BY j.queue
+      LIMIT 1)
+    UNION ALL
+    SELECT (
+      SELECT j.queue
+      FROM jobs j
+      WHERE j.queue > q.queue
+        AND j.wait IS NULL
+      ORDER BY j.queue
+      LIMIT 1)
+    FROM q
+    WHERE q.queue IS NOT NULL)
+  SELECT q.queue FROM q WHERE q.queue IS NOT NULL
+$$;
+
+-- Samples the partitions of the days since then.
+CREATE OR REPLACE FUNCTION _estimate_finished(since timestamptz)
+RETURNS TABLE (
+  queue text,
+  state text,
+  wait text,
+  count bigint,
+  oldest timestamptz,
+  estimated boolean
+)
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  percent real := _sample_percent(ARRAY(
+    SELECT p.relid
+    FROM pg_partition_tree('finished_jobs') p
+    JOIN pg_class c ON c.oid = p.relid
+    WHERE p.isleaf
+      AND (
+        c.relname LIKE '%\_default'
+        OR right(c.relname, 8) >= to_char(since AT TIME ZONE 'UTC', 'YYYYMMDD'))));
+BEGIN
   RETURN QUERY
-    WITH seen AS MATERIALIZED (SELECT f.queue, f.state, f.finished_at FROM finished_jobs f WHERE f.finished_at > t - stats.since LIMIT stats.cap + 1),
-      over AS (SELECT count(*) > stats.cap AS it FROM seen)
-    SELECT s.queue, s.state, count(*), min(s.finished_at), (SELECT it FROM over) FROM seen s GROUP BY 1, 2;
+    SELECT
+      f.queue,
+      f.state,
+      NULL::text,
+      round(count(*) * 100 / percent)::bigint,
+      min(f.finished_at),
+      true
+    FROM finished_jobs f TABLESAMPLE SYSTEM (percent)
+    WHERE f.finished_at > since
+    GROUP BY 1, 2;
 END $$;

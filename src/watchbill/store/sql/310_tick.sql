@@ -1,211 +1,453 @@
--- The tick: due schedules become jobs. Any number of callers at once: each takes timers that no other holds. The timer is locked before the schedule is
--- read, and an edit locks it before it commits, so a tick works with the newest rule or not at all. Slots, jobs and timers change in one transaction:
--- a caller that dies in between has done nothing, and the next one finds the same slots due.
+-- A tick makes the jobs of due schedules. Several sessions may tick at once: each takes timers that
+-- no other has locked. A tick locks the timer before it reads the schedule, and a change of a
+-- schedule locks the timer before it commits, so a tick reads the newest definition. Slots, jobs
+-- and timers change in one transaction: if the caller dies, the next tick finds the same slots due.
 
--- Makes the jobs of up to `max` due schedules, and notices slots that should have ended by now. `next_at` is when to look again: NULL, nothing is to come.
--- `since` spares a frequent caller the walk over entries that an old snapshot keeps in the index, as promote has it.
-CREATE OR REPLACE FUNCTION tick(max int DEFAULT 1000, since timestamptz DEFAULT '-infinity', now timestamptz DEFAULT NULL,
-  OUT fired int, OUT missed int, OUT skipped int, OUT next_at timestamptz, OUT events jsonb)
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off AS $$
-#variable_conflict use_column
-DECLARE
-  t timestamptz := coalesce(tick.now, clock());          -- a variable: a volatile function is no index condition
-  ids bigint[];
-BEGIN
-  PERFORM check_isolation('tick');
-  ids := ARRAY(SELECT x.schedule_id FROM timers x WHERE x.next_run <= t AND x.next_run >= tick.since ORDER BY x.next_run LIMIT tick.max FOR UPDATE SKIP LOCKED);
-  SELECT f.fired, f.missed, f.skipped, f.events INTO fired, missed, skipped, events FROM fire_due(ids, t) f;
-  events := events || note_overdue(tick.max, t);
-  next_at := least(
-    (SELECT x.next_run FROM timers x WHERE x.next_run IS NOT NULL AND x.next_run >= tick.since ORDER BY x.next_run LIMIT 1),
-    (SELECT s.due_by FROM slots s WHERE s.due_by IS NOT NULL AND s.overdue_at IS NULL AND s.finished_at IS NULL ORDER BY s.due_by LIMIT 1));
-END $$;
-
--- The jobs of a schedule that have not ended: the last one, its slot, and all.
+-- What a tick does with one due slot, or with several missed ones. Without a slot it only updates
+-- the timer.
 DO $$
 BEGIN
-  CREATE TYPE open_run AS (schedule_id bigint, slot timestamptz, job_id uuid, job_ids uuid[]);
+  CREATE TYPE firing AS (
+    schedule_id bigint,
+    slot timestamptz,
+    until timestamptz,
+    count int,
+    outcome text,
+    reason text,
+    due_by timestamptz,
+    last_slot timestamptz,
+    next_run timestamptz,
+    max_runs int,
+    job_id uuid,
+    run_at timestamptz,
+    previous uuid,
+    unfinished uuid[],
+    policy int,
+    timeout interval,
+    version int,
+    priority int,
+    max_attempts int,
+    queue text,
+    type text,
+    tenant text,
+    created_by text,
+    payload jsonb,
+    name text,
+    context jsonb);
 EXCEPTION WHEN duplicate_object THEN NULL;
 END $$;
 
--- These timers are due, and locked by the caller. In UTC: a day of grace or of a deadline has 24 hours, wherever the caller lives.
-CREATE OR REPLACE FUNCTION fire_due(ids bigint[], t timestamptz, OUT fired int, OUT missed int, OUT skipped int, OUT events jsonb)
-LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET timezone = 'UTC' SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off AS $$
-#variable_conflict use_column
+-- Makes the jobs of due schedules, the earliest first, and marks overdue slots. Handles about `max`
+-- slots and leaves the rest to the next call. `next_at` is when to call again: at once if it is not
+-- later than now. `since` is explained at unblock().
+CREATE OR REPLACE FUNCTION tick(
+  max int DEFAULT 1000,
+  since timestamptz DEFAULT '-infinity',
+  now timestamptz DEFAULT NULL,
+  OUT fired int,
+  OUT missed int,
+  OUT skipped int,
+  OUT next_at timestamptz,
+  OUT events jsonb
+)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan
+SET jit = off
+SET enable_seqscan = off
+AS $$
+DECLARE
+  -- A variable, because an index condition cannot call a volatile function.
+  t timestamptz := coalesce(now, _clock());
+  due bigint[];
+BEGIN
+  PERFORM _check_isolation('tick');
+  due := _lock_due_timers(max, since, t);
+  IF due = '{}' THEN
+    SELECT 0, 0, 0, '[]' INTO fired, missed, skipped, events;
+  ELSE
+    SELECT w.fired, w.missed, w.skipped, w.events
+    INTO fired, missed, skipped, events
+    FROM _write_firings(_skip_over_quota(_decide_firings(due, max, t)), t) w;
+  END IF;
+  events := events || _mark_overdue_slots(max, t);
+  next_at := least(
+    (SELECT x.next_run
+      FROM timers x
+      WHERE x.next_run IS NOT NULL
+        AND x.next_run >= since
+      ORDER BY x.next_run
+      LIMIT 1),
+    (SELECT s.due_by
+      FROM slots s
+      WHERE s.due_by IS NOT NULL
+        AND s.overdue_at IS NULL
+        AND s.finished_at IS NULL
+      ORDER BY s.due_by
+      LIMIT 1));
+END $$;
+
+-- Locks the timers of due schedules FOR UPDATE SKIP LOCKED and returns their ids. Stops orphans.
+CREATE OR REPLACE FUNCTION _lock_due_timers(max int, since timestamptz, t timestamptz)
+RETURNS bigint[]
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  RETURN _hold_orphans(ARRAY(
+    SELECT x.schedule_id
+    FROM timers x
+    WHERE x.next_run <= t
+      AND x.next_run >= since
+    ORDER BY x.next_run
+    LIMIT max
+    FOR UPDATE SKIP LOCKED));
+END $$;
+
+-- Decides which due slots fire, are skipped or missed, for about `max` slots. Only reads; the
+-- caller has locked the timers. In UTC, so that a day of grace or of a deadline has 24 hours.
+CREATE OR REPLACE FUNCTION _decide_firings(ids bigint[], max int, t timestamptz)
+RETURNS firing[]
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET timezone = 'UTC'
+AS $$
 DECLARE
   ms bigint := floor(extract(epoch FROM t) * 1000);
-  open open_run[];
-  waiting uuid[];
-  before uuid[];
-  own uuid[];
-  stopping uuid[];
-  queues text[];
 BEGIN
-  fired := 0; missed := 0; skipped := 0; events := '[]';
-  ids := hold_orphans(ids);
-  IF cardinality(ids) = 0 THEN RETURN; END IF;
-  open := ARRAY(SELECT ROW(o.schedule_id, (array_agg(o.slot ORDER BY o.fired_at DESC, o.slot DESC))[1],
-      (array_agg(o.job_id ORDER BY o.fired_at DESC, o.slot DESC))[1], array_agg(o.job_id))::open_run
-    FROM slots o WHERE o.schedule_id = ANY (ids) AND o.outcome IS NULL AND o.job_id IS NOT NULL GROUP BY o.schedule_id);
-  WITH
-    due AS MATERIALIZED (
-      SELECT s.id, s.overlap, s.deadline, s.jitter, s.max_runs, num_nonnulls(s.type, s.command) > 0 AS has_job, x.next_run AS first, x.counted,
-        s.policy, s.timeout, s.version, s.priority, s.max_attempts, s.queue, coalesce(s.type, 'watchbill.sql') AS type, s.tenant, s.created_by, job_payload(s) AS payload,
-        s.name, s.context,
-        s.rhythm, s.every, coalesce(s.start, s.created_at) AS anchor, s.at, s."end", s.missed, s.catch_up, s.grace,
-        dense_rank() OVER (ORDER BY x.next_run, s.rhythm, s.every, CASE WHEN s.every IS NOT NULL THEN coalesce(s.start, s.created_at) END, s."end", s.missed, s.catch_up, s.grace) AS rule
-      FROM unnest(ids) i(id) JOIN timers x ON x.schedule_id = i.id JOIN schedules s ON s.id = i.id),
-    steps AS MATERIALIZED (                              -- schedules that are alike are computed once
-      SELECT d.*, CASE WHEN d.rhythm IS NOT NULL THEN (SELECT next_run(r.cron, d.first) FROM rhythms r WHERE r.id = d.rhythm)
-        WHEN d.every IS NOT NULL THEN d.first + extract(epoch FROM d.every) * interval '1 second' END AS second
-      FROM (SELECT DISTINCT ON (x.rule) x.* FROM due x ORDER BY x.rule) d),
-    rules AS MATERIALIZED (                              -- mostly one slot is due, and in time
-      SELECT s.rule, ARRAY[s.first] AS runs, 0 AS gone, NULL::timestamptz AS gone_to, s.first AS last, CASE WHEN s.second <= coalesce(s."end", 'infinity') THEN s.second END AS next
-      FROM steps s WHERE (s.second IS NULL OR s.second > least(t, s."end")) AND s.first >= t - coalesce(s.grace, interval '1 minute')
-      UNION ALL
-      SELECT s.rule, w.* FROM steps s CROSS JOIN LATERAL due_slots(s.rhythm, s.every, s.anchor, s.at, s.first, s."end", s.missed, s.catch_up, s.grace, t) w
-      WHERE NOT ((s.second IS NULL OR s.second > least(t, s."end")) AND s.first >= t - coalesce(s.grace, interval '1 minute'))),
-    runs AS MATERIALIZED (
-      SELECT d.id, d.overlap, d.deadline, d.has_job, u.slot, greatest(t, u.slot + jittered(d.jitter, d.id, u.slot)) AS run_at,
-        uuid7_in_order(ms, row_number() OVER (ORDER BY u.slot, d.id)) AS job_id
-      FROM due d JOIN rules r ON r.rule = d.rule CROSS JOIN LATERAL unnest(r.runs[:coalesce(d.max_runs - d.counted, 2147483647)]) u(slot)),
-    firings AS MATERIALIZED (                            -- `before`: what it meets, an unfinished job or an earlier one of this tick
-      SELECT r.*, coalesce(lag(r.job_id) OVER w, o.job_id) AS before, coalesce(o.slot, first_value(r.slot) OVER w) AS before_slot, o.job_ids AS unfinished,
-        r.has_job AND r.overlap = 'skip' AND (o.job_id IS NOT NULL OR row_number() OVER w > 1) AS skips
-      FROM runs r LEFT JOIN unnest(open) o ON o.schedule_id = r.id AND r.overlap <> 'allow' WINDOW w AS (PARTITION BY r.id ORDER BY r.slot)),
-    written AS (
-      INSERT INTO slots (schedule_id, slot, until, count, outcome, reason, job_id, fired_at, finished_at, due_by)
-      SELECT f.id, f.slot, NULL, 1, CASE WHEN f.skips THEN 'skipped' WHEN NOT f.has_job THEN 'fired' END,
-        CASE WHEN f.skips THEN format('the run of %s has not ended', f.before_slot) END,
-        CASE WHEN f.has_job AND NOT f.skips THEN f.job_id END, t, CASE WHEN NOT f.has_job THEN t END, f.slot + f.deadline FROM firings f
-      UNION ALL
-      SELECT d.id, d.first, CASE WHEN r.gone > 1 THEN r.gone_to END, r.gone, 'missed', missed_because(d.missed, d.grace, r.gone = 10000),
-        NULL, t, NULL, r.gone_to + d.deadline
-      FROM due d JOIN rules r ON r.rule = d.rule WHERE r.gone > 0
-      ON CONFLICT DO NOTHING RETURNING schedule_id, slot, job_id, outcome, count),
-    enqueued AS (
-      INSERT INTO jobs (id, run_at, created_at, policy, timeout, version, priority, max_attempts, wait, queue, type, tenant, schedule_id, slot, created_by, payload, meta)
-      SELECT f.job_id, f.run_at, t, d.policy, extract(epoch FROM d.timeout), d.version, d.priority, d.max_attempts,
-        CASE WHEN f.before IS NOT NULL AND f.overlap <> 'allow' THEN 'blocked' WHEN f.run_at > t THEN 'delayed' END,
-        d.queue, d.type, d.tenant, d.id, f.slot, d.created_by, d.payload, slot_meta(d.name, f.slot, d.context)
-      FROM written w JOIN firings f ON f.job_id = w.job_id JOIN due d ON d.id = f.id   -- not schedules again: a guess of many rows would have it read as a whole
-      RETURNING id, schedule_id, queue, wait),
-    counts AS (SELECT e.schedule_id, count(*)::int AS n FROM enqueued e GROUP BY 1),
-    advanced AS (
-      UPDATE timers x SET last_slot = r.last, last_run = CASE WHEN c.n > 0 THEN t ELSE x.last_run END, fired = x.fired + coalesce(c.n, 0), counted = x.counted + coalesce(c.n, 0),
-        next_run = CASE WHEN x.counted + coalesce(c.n, 0) < coalesce(d.max_runs, 2147483647) THEN r.next END
-      FROM due d JOIN rules r ON r.rule = d.rule LEFT JOIN counts c ON c.schedule_id = d.id WHERE x.schedule_id = d.id),
-    blocked AS (SELECT f.* FROM firings f JOIN enqueued e ON e.id = f.job_id WHERE e.wait = 'blocked')
-  SELECT (SELECT count(*) FROM enqueued), (SELECT array_agg(DISTINCT e.queue) FROM enqueued e WHERE e.wait IS NULL),
-    coalesce(sum(w.count) FILTER (WHERE w.outcome = 'missed'), 0), count(*) FILTER (WHERE w.outcome = 'skipped'),
-    (SELECT array_agg(b.job_id ORDER BY b.job_id) FROM blocked b), (SELECT array_agg(b.before ORDER BY b.job_id) FROM blocked b),
-    (SELECT array_agg(b.before) FROM blocked b WHERE b.before IN (SELECT e.id FROM enqueued e)),
-    (SELECT array_agg(DISTINCT u) FROM blocked b, unnest(b.unfinished) u WHERE b.overlap = 'cancel_previous'),
-    coalesce(jsonb_agg(slot_event('schedule_fired', w.schedule_id, w.slot, NULL) ORDER BY w.slot) FILTER (WHERE w.outcome = 'fired'), '[]')
-    INTO fired, queues, missed, skipped, waiting, before, own, stopping, events FROM written w;
-  PERFORM wake(q) FROM unnest(queues) q;
-  IF waiting IS NOT NULL THEN PERFORM queue_behind(waiting, before, own, t); END IF;
-  IF stopping IS NOT NULL THEN
-    events := events || (SELECT coalesce(jsonb_agg(jsonb_build_object('event', 'job_canceled', 'id', c)), '[]') FROM unnest(cancel_runs(stopping, 'the next slot is due', t)) c);
-  END IF;
+  RETURN ARRAY(
+    WITH
+      due AS MATERIALIZED (
+        SELECT
+          s.id, s.name, s.tenant, s.queue, s.priority, s.max_attempts, s.timeout, s.version,
+          s.policy, s.context, s.created_by, s.max_runs, s.jitter, s.missed, s.grace, s.overlap,
+          s.deadline,
+          coalesce(s.type, 'watchbill.sql') AS type,
+          _schedule_payload(s) AS payload,
+          num_nonnulls(s.type, s.command) > 0 AS has_job,
+          x.next_run AS first,
+          x.slot_runs,
+          c.runs, c.missed_count, c.missed_until, c.last, c.next
+        FROM _classify_due_schedules(ids, max, t) c
+        JOIN timers x ON x.schedule_id = c.schedule_id
+        JOIN schedules s ON s.id = c.schedule_id),
+      runs AS MATERIALIZED (
+        SELECT
+          d.id, d.overlap, d.has_job, d.last, d.next, u.slot,
+          greatest(t, u.slot + _slot_jitter(d.jitter, d.id, u.slot)) AS run_at,
+          _make_ordered_uuid7(ms, row_number() OVER (ORDER BY u.slot, d.id)) AS job_id
+        FROM due d
+        CROSS JOIN LATERAL
+          unnest(d.runs[:coalesce(d.max_runs - d.slot_runs, 2147483647)]) u(slot)),
+      unfinished AS MATERIALIZED (
+        SELECT
+          o.schedule_id,
+          array_agg(o.job_id ORDER BY o.fired_at DESC, o.slot DESC) AS jobs,
+          (array_agg(o.slot ORDER BY o.fired_at DESC, o.slot DESC))[1] AS last_slot
+        FROM slots o
+        WHERE o.schedule_id = ANY (ids)
+          AND o.outcome IS NULL
+          AND o.job_id IS NOT NULL
+        GROUP BY 1),
+      -- `previous`: the last unfinished job, or an earlier one of this tick.
+      outcomes AS MATERIALIZED (
+        SELECT
+          r.*,
+          coalesce(lag(r.job_id) OVER w, o.jobs[1]) AS previous,
+          coalesce(o.last_slot, first_value(r.slot) OVER w) AS previous_slot,
+          o.jobs AS unfinished,
+          r.has_job AND r.overlap = 'skip' AND (o.jobs IS NOT NULL OR row_number() OVER w > 1)
+            AS skips
+        FROM runs r
+        LEFT JOIN unfinished o ON o.schedule_id = r.id AND r.overlap <> 'allow'
+        WINDOW w AS (PARTITION BY r.id ORDER BY r.slot))
+    SELECT ROW(
+      d.id, f.slot, NULL, 1,
+      CASE WHEN f.skips THEN 'skipped' WHEN NOT f.has_job THEN 'fired' END,
+      CASE WHEN f.skips THEN format('the run of %s has not ended', f.previous_slot) END,
+      f.slot + d.deadline, f.last, f.next, d.max_runs,
+      CASE WHEN f.has_job AND NOT f.skips THEN f.job_id END,
+      f.run_at,
+      CASE WHEN d.overlap IN ('queue', 'cancel_previous') THEN f.previous END,
+      CASE d.overlap WHEN 'cancel_previous' THEN f.unfinished END,
+      d.policy, d.timeout, d.version, d.priority, d.max_attempts, d.queue, d.type, d.tenant,
+      d.created_by, d.payload, d.name, d.context)::firing
+    FROM outcomes f
+    JOIN due d ON d.id = f.id
+    UNION ALL
+    SELECT ROW(
+      d.id, CASE WHEN d.missed_count > 0 THEN d.first END,
+      CASE WHEN d.missed_count > 1 THEN d.missed_until END, d.missed_count, 'missed',
+      _missed_reason(d.missed, d.grace, d.missed_count = 10000),
+      d.missed_until + d.deadline, d.last, d.next, d.max_runs,
+      NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+      NULL, NULL)::firing
+    FROM due d
+    WHERE d.missed_count > 0
+      OR d.slot_runs >= d.max_runs);
 END $$;
 
--- UUIDv7 for the n-th of many jobs made in one millisecond: they sort by n. As one expression, which the planner puts in place of the call.
-CREATE OR REPLACE FUNCTION uuid7_in_order(ms bigint, n bigint) RETURNS uuid LANGUAGE sql VOLATILE
-  RETURN (lpad(to_hex(ms + n / 4096), 12, '0') || '7' || lpad(to_hex(n % 4096), 3, '0')
-    || right(replace(gen_random_uuid()::text, '-', ''), 16))::uuid;
-
-CREATE OR REPLACE FUNCTION job_payload(s schedules) RETURNS jsonb LANGUAGE sql STABLE
-  RETURN CASE WHEN (s).command IS NULL THEN (s).payload ELSE jsonb_build_object('command', (s).command, 'role', (s).role) END;
-
-CREATE OR REPLACE FUNCTION missed_because(missed text, grace interval, capped boolean) RETURNS text LANGUAGE sql STABLE
-  RETURN CASE WHEN capped THEN 'at least so many; ' ELSE '' END || 'nobody fired it in time, and missed is ' || missed
-    || CASE WHEN grace IS NOT NULL THEN ' with a grace of ' || grace ELSE '' END;
-
--- What a handler can know of where its job comes from.
-CREATE OR REPLACE FUNCTION slot_meta(name text, slot timestamptz, context jsonb) RETURNS jsonb LANGUAGE sql STABLE
-  RETURN CASE WHEN context IS NULL THEN jsonb_build_object('schedule', name, 'slot', slot) ELSE jsonb_build_object('schedule', name, 'slot', slot, 'context', context) END;
-
-CREATE OR REPLACE FUNCTION slot_event(event text, schedule_id bigint, slot timestamptz, due_by timestamptz) RETURNS jsonb LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
-  SELECT jsonb_strip_nulls(jsonb_build_object('event', slot_event.event, 'schedule', s.name, 'tenant', s.tenant, 'slot', slot_event.slot, 'due_by', slot_event.due_by))
-  FROM schedules s WHERE s.id = slot_event.schedule_id $$;
-
--- Jobs that were asked to run behind others wait for their end, whatever it is. Those in `own` are as new as they.
-CREATE OR REPLACE FUNCTION queue_behind(children uuid[], parents uuid[], own uuid[], t timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
-BEGIN
-  UPDATE jobs j SET awaited = true WHERE j.id = ANY (queue_behind.own);
-  PERFORM add_dependencies(children, parents, array_fill(1, ARRAY[cardinality(children)]), array_fill('all_finished'::text, ARRAY[cardinality(children)]), own, t);
-END $$;
-
--- Cancels runs of a schedule; of a chain all that its last job waits for, upon which that one ends, as canceled unless they have all succeeded. Answers with those that
--- have ended by this; what runs is asked to stop.
-CREATE OR REPLACE FUNCTION cancel_runs(ids uuid[], reason text, t timestamptz) RETURNS uuid[] LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+-- Classifies the due slots of schedules, the earliest schedules first, until there are `max` slots.
+-- Leaves the other schedules, and the last slots of the last one, to the next tick. Schedules of
+-- the same rule have the same due slots, which are computed once. ROWS is a small number, so that
+-- the caller's joins use indexes.
+CREATE OR REPLACE FUNCTION _classify_due_schedules(ids bigint[], max int, t timestamptz)
+RETURNS TABLE (
+  schedule_id bigint,
+  runs timestamptz[],
+  missed_count int,
+  missed_until timestamptz,
+  last timestamptz,
+  next timestamptz
+)
+LANGUAGE plpgsql STABLE ROWS 10
+SET search_path FROM CURRENT
+SET timezone = 'UTC'
+AS $$
 #variable_conflict use_column
 DECLARE
-  wanted uuid[];
-  chains uuid[];
+  rule record;
+  slots_left int := max;
 BEGIN
-  SELECT array_agg(x.id) FILTER (WHERE x.type <> 'watchbill.flow_end'), array_agg(x.id) FILTER (WHERE x.type = 'watchbill.flow_end') INTO wanted, chains
-    FROM unnest(lock_soon(cancel_runs.ids)) l JOIN jobs x ON x.id = l;
-  IF chains IS NOT NULL THEN
-    UPDATE jobs j SET canceling = true WHERE j.id = ANY (chains);
-    wanted := wanted || lock_soon(ARRAY(SELECT d.parent FROM dependencies d WHERE d.child = ANY (chains)));
-  END IF;
-  RETURN ARRAY(SELECT f FROM unnest(wanted) f CROSS JOIN LATERAL cancel_job(f, cancel_runs.reason, false, cancel_runs.t) c WHERE c.ended);
-END $$;
-
--- Locks jobs; answers with those it has got. One that is just being claimed is had in a moment. One that is not had by then is ended in a transaction of its
--- handler's, and no tick waits for that.
-CREATE OR REPLACE FUNCTION lock_soon(ids uuid[]) RETURNS uuid[] LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT SET lock_timeout = '100ms' AS $$
-#variable_conflict use_column
-DECLARE
-  got uuid[] := ARRAY(SELECT j.id FROM jobs j WHERE j.id = ANY (lock_soon.ids) ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED);
-  other uuid;
-BEGIN
-  FOR other IN SELECT j.id FROM jobs j WHERE j.id = ANY (lock_soon.ids) EXCEPT SELECT unnest(got) ORDER BY 1 LOOP
-    BEGIN
-      PERFORM FROM jobs j WHERE j.id = other FOR NO KEY UPDATE;
-      IF FOUND THEN got := got || other; END IF;
-    EXCEPTION WHEN lock_not_available THEN EXIT;
-    END;
+  FOR rule IN
+    -- `second` is computed only for the rules that are fetched.
+    SELECT
+      r.*,
+      CASE
+        WHEN r.pattern_id IS NOT NULL THEN (
+          SELECT next_run(p.cron, r.first)
+          FROM compiled_patterns p
+          WHERE p.id = r.pattern_id)
+        WHEN r.every IS NOT NULL THEN
+          r.first + extract(epoch FROM r.every) * interval '1 second'
+      END AS second
+    FROM (
+      SELECT
+        x.next_run AS first, s.pattern_id, s.every,
+        CASE WHEN s.every IS NOT NULL THEN coalesce(s.start, s.created_at) END AS anchor,
+        s.at, s."end", s.missed, s.catch_up, s.grace,
+        array_agg(s.id ORDER BY s.id) AS schedules
+      FROM unnest(ids) i(id)
+      JOIN timers x ON x.schedule_id = i.id
+      JOIN schedules s ON s.id = i.id
+      GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9
+      ORDER BY 1
+      OFFSET 0) r
+  LOOP
+    IF (rule.second IS NULL OR rule.second > least(t, rule."end"))
+      AND rule.first >= t - coalesce(rule.grace, interval '1 minute') THEN
+      -- The usual case: a single slot is due, in time.
+      runs := ARRAY[rule.first];
+      missed_count := 0;
+      missed_until := NULL;
+      last := rule.first;
+      next := CASE WHEN rule.second <= coalesce(rule."end", 'infinity') THEN rule.second END;
+    ELSE
+      SELECT c.*
+      INTO runs, missed_count, missed_until, last, next
+      FROM _classify_due_slots(
+        rule.pattern_id, rule.every, rule.anchor, rule.at, rule.first, rule."end", rule.missed,
+        rule.catch_up, rule.grace, t) c;
+      slots_left := greatest(1, slots_left - missed_count);
+    END IF;
+    FOREACH schedule_id IN ARRAY rule.schedules LOOP
+      IF cardinality(runs) > slots_left THEN
+        last := runs[slots_left];
+        next := runs[slots_left + 1];
+        runs := runs[:slots_left];
+      END IF;
+      RETURN NEXT;
+      slots_left := slots_left - greatest(1, cardinality(runs));
+      IF slots_left <= 0 THEN RETURN; END IF;
+    END LOOP;
   END LOOP;
-  RETURN got;
 END $$;
 
--- Slots that should have ended by now and have not, each told once. They stay in the view `overdue` until that slot or a later one ends.
-CREATE OR REPLACE FUNCTION note_overdue(max int, t timestamptz) RETURNS jsonb LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off AS $$
-#variable_conflict use_column
+-- Writes the slots, jobs and timers that _decide_firings() decided. The caller has locked the
+-- timers.
+CREATE OR REPLACE FUNCTION _write_firings(
+  firings firing[],
+  t timestamptz,
+  OUT fired int,
+  OUT missed int,
+  OUT skipped int,
+  OUT events jsonb
+)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET timezone = 'UTC'
+AS $$
+DECLARE
+  queues text[];
+  made uuid[];
+  children uuid[];
+  parents uuid[];
+  unfinished uuid[];
+  next_due timestamptz;
+  has_fair_queue boolean := EXISTS (SELECT FROM queues q WHERE q.lanes = 'share');
+BEGIN
+  WITH
+    decided AS MATERIALIZED (SELECT * FROM unnest(firings)),
+    written AS (
+      INSERT INTO slots (
+        schedule_id, slot, until, count, outcome, reason, job_id, fired_at, finished_at, due_by)
+      SELECT
+        f.schedule_id, f.slot, f.until, f.count, f.outcome, f.reason, f.job_id, t,
+        CASE WHEN f.outcome = 'fired' THEN t END, f.due_by
+      FROM decided f
+      WHERE f.slot IS NOT NULL
+      ON CONFLICT DO NOTHING
+      RETURNING schedule_id, slot, job_id, outcome, count),
+    enqueued AS (
+      INSERT INTO jobs (
+        id, run_at, created_at, policy, timeout, version, priority, max_attempts, class, lane, wait,
+        limit_keys, queue, type, tenant, schedule_id, slot, created_by, payload, meta)
+      SELECT
+        f.job_id, f.run_at, t, f.policy, extract(epoch FROM f.timeout), f.version, f.priority,
+        f.max_attempts, CASE WHEN f.max_attempts = 1 THEN 1 ELSE 0 END,
+        CASE WHEN has_fair_queue THEN _slot_lane(f.queue, f.payload, f.tenant, f.type) ELSE 0 END,
+        CASE WHEN f.previous IS NOT NULL THEN 'blocked' WHEN f.run_at > t THEN 'delayed' END,
+        CASE WHEN _may_have_quota(f.tenant) THEN _quota_keys(NULL, f.tenant) END,
+        f.queue, f.type, f.tenant, f.schedule_id, f.slot, f.created_by, f.payload,
+        _slot_meta(f.name, f.slot, f.context)
+      FROM written w
+      JOIN decided f ON f.job_id = w.job_id
+      RETURNING id, schedule_id, queue, wait, run_at),
+    counts AS (SELECT e.schedule_id, count(*)::int AS jobs FROM enqueued e GROUP BY 1),
+    -- All firings of a schedule have the same values for its timer.
+    advanced AS (
+      UPDATE timers x
+      SET last_slot = f.last_slot,
+        last_run = CASE WHEN c.jobs > 0 THEN t ELSE x.last_run END,
+        runs = x.runs + coalesce(c.jobs, 0),
+        slot_runs = x.slot_runs + coalesce(c.jobs, 0),
+        next_run = CASE
+          WHEN x.slot_runs + coalesce(c.jobs, 0) < coalesce(f.max_runs, 2147483647) THEN f.next_run
+        END
+      FROM decided f
+      LEFT JOIN counts c ON c.schedule_id = f.schedule_id
+      WHERE x.schedule_id = f.schedule_id),
+    blocked AS (
+      SELECT f.* FROM decided f JOIN enqueued e ON e.id = f.job_id WHERE e.wait = 'blocked')
+  SELECT
+    ARRAY(SELECT e.id FROM enqueued e),
+    (SELECT array_agg(DISTINCT e.queue) FROM enqueued e WHERE e.wait IS NULL),
+    (SELECT min(e.run_at) FROM enqueued e WHERE e.wait = 'delayed'),
+    coalesce(sum(w.count) FILTER (WHERE w.outcome = 'missed'), 0),
+    count(*) FILTER (WHERE w.outcome = 'skipped'),
+    (SELECT array_agg(b.job_id ORDER BY b.job_id) FROM blocked b),
+    (SELECT array_agg(b.previous ORDER BY b.job_id) FROM blocked b),
+    (SELECT array_agg(DISTINCT u) FROM blocked b, unnest(b.unfinished) u),
+    coalesce(
+      jsonb_agg(_slot_event('schedule_fired', w.schedule_id, w.slot, NULL) ORDER BY w.slot)
+        FILTER (WHERE w.outcome = 'fired'),
+      '[]')
+  INTO made, queues, next_due, missed, skipped, children, parents, unfinished, events
+  FROM written w;
+  fired := cardinality(made);
+  PERFORM _wake_workers(q) FROM unnest(queues) q;
+  PERFORM _wake_promoters(next_due, t);
+  IF children IS NOT NULL THEN
+    PERFORM _queue_behind_parents(children, parents, made, t);
+  END IF;
+  IF unfinished IS NOT NULL THEN
+    events := events || (
+      SELECT coalesce(jsonb_agg(jsonb_build_object('event', 'job_canceled', 'id', c)), '[]')
+      FROM unnest(_cancel_runs(unfinished, 'the next slot is due', t)) c);
+  END IF;
+END $$;
+
+-- Makes a UUIDv7 for the n-th of many jobs of one millisecond, so that they sort by n.
+CREATE OR REPLACE FUNCTION _make_ordered_uuid7(ms bigint, n bigint)
+RETURNS uuid
+LANGUAGE sql VOLATILE
+RETURN (
+  lpad(to_hex(ms + n / 4096), 12, '0') || '7' || lpad(to_hex(n % 4096), 3, '0')
+  || right(replace(gen_random_uuid()::text, '-', ''), 16))::uuid;
+
+CREATE OR REPLACE FUNCTION _missed_reason(missed text, grace interval, capped boolean)
+RETURNS text
+LANGUAGE sql STABLE
+RETURN CASE WHEN capped THEN 'at least this many; ' ELSE '' END
+  || 'no scheduler fired it in time, and missed is ' || missed
+  || CASE WHEN grace IS NOT NULL THEN ' with a grace of ' || grace ELSE '' END;
+
+CREATE OR REPLACE FUNCTION _slot_event(
+  event text,
+  schedule_id bigint,
+  slot timestamptz,
+  due_by timestamptz
+)
+RETURNS jsonb
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT jsonb_strip_nulls(jsonb_build_object(
+    'event', event, 'schedule', s.name, 'tenant', s.tenant, 'slot', slot, 'due_by', due_by))
+  FROM schedules s
+  WHERE s.id = schedule_id
+$$;
+
+-- Lets each child wait until its parent has ended, with any outcome. `made` are the jobs of this
+-- tick, parents among them.
+CREATE OR REPLACE FUNCTION _queue_behind_parents(
+  children uuid[],
+  parents uuid[],
+  made uuid[],
+  t timestamptz
+)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  -- INTERSECT, because the planner takes a join of two arrays for small and uses a nested loop.
+  new_parents uuid[] := ARRAY(SELECT unnest(parents) INTERSECT SELECT unnest(made));
+BEGIN
+  UPDATE jobs j SET awaited = true WHERE j.id = ANY (new_parents);
+  PERFORM _insert_dependencies(
+    children, parents,
+    array_fill(1, ARRAY[cardinality(children)]),
+    array_fill('all_finished'::text, ARRAY[cardinality(children)]),
+    new_parents, t);
+END $$;
+
+-- Marks slots whose deadline has passed, and returns their events. Locks them FOR UPDATE SKIP
+-- LOCKED.
+CREATE OR REPLACE FUNCTION _mark_overdue_slots(max int, t timestamptz)
+RETURNS jsonb
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
 DECLARE
   events jsonb;
 BEGIN
-  WITH late AS MATERIALIZED (
-      SELECT s.schedule_id, s.slot, s.kind FROM slots s WHERE s.due_by <= t AND s.due_by IS NOT NULL AND s.overdue_at IS NULL AND s.finished_at IS NULL
-      ORDER BY s.due_by LIMIT note_overdue.max FOR UPDATE SKIP LOCKED),
-    told AS (UPDATE slots s SET overdue_at = t FROM late l WHERE s.schedule_id = l.schedule_id AND s.slot = l.slot AND s.kind = l.kind RETURNING s.schedule_id, s.slot, s.due_by)
-  SELECT jsonb_agg(e.event ORDER BY told.due_by) INTO events   -- not of a schedule that is no more
-    FROM told CROSS JOIN LATERAL (SELECT slot_event('schedule_overdue', told.schedule_id, told.slot, told.due_by) AS event) e WHERE e.event IS NOT NULL;
+  WITH
+    late AS MATERIALIZED (
+      SELECT s.schedule_id, s.slot, s.kind
+      FROM slots s
+      WHERE s.due_by <= t
+        AND s.due_by IS NOT NULL
+        AND s.overdue_at IS NULL
+        AND s.finished_at IS NULL
+      ORDER BY s.due_by
+      LIMIT max
+      FOR UPDATE SKIP LOCKED),
+    marked AS (
+      UPDATE slots s
+      SET overdue_at = t
+      FROM late l
+      WHERE s.schedule_id = l.schedule_id
+        AND s.slot = l.slot
+        AND s.kind = l.kind
+      RETURNING s.schedule_id, s.slot, s.due_by)
+  SELECT jsonb_agg(e.event ORDER BY marked.due_by)
+  INTO events
+  FROM marked
+  CROSS JOIN LATERAL (
+    SELECT _slot_event('schedule_overdue', marked.schedule_id, marked.slot, marked.due_by) AS event
+  ) e
+  -- NULL: the schedule was removed.
+  WHERE e.event IS NOT NULL;
   RETURN coalesce(events, '[]');
-END $$;
-
--- When a job with a schedule has ended: what became of its slot. The job is in the history by now.
-CREATE OR REPLACE FUNCTION close_slots(ids uuid[], t timestamptz) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
-#variable_conflict use_column
-BEGIN
-  UPDATE slots s SET outcome = CASE f.state WHEN 'succeeded' THEN coalesce(f.outcome, 'succeeded') WHEN 'canceled' THEN 'canceled' ELSE coalesce(f.outcome, 'failed') END,
-      finished_at = f.finished_at, started_at = coalesce(s.started_at, f.started_at), epoch = f.epoch, error = left(f.error->>'message', 1000),
-      reason = CASE WHEN f.outcome = 'skipped' THEN left(f.error->>'message', 1000) END
-    FROM finished_jobs f WHERE f.id = ANY (close_slots.ids) AND f.finished_at = close_slots.t
-      AND s.schedule_id = f.schedule_id AND s.slot = coalesce(f.slot, f.created_at) AND s.job_id = f.id;
-END $$;
-
--- And when it is taken back to run again. The job that starts a chain, too, stands for its slot again, unless the chain is under way.
-CREATE OR REPLACE FUNCTION reopen_slot(schedule_id bigint, slot timestamptz, job_id uuid) RETURNS void LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
-#variable_conflict use_column
-BEGIN
-  UPDATE slots s SET job_id = reopen_slot.job_id, outcome = NULL, finished_at = NULL, epoch = NULL, error = NULL, reason = NULL,
-      started_at = (SELECT s.started_at FROM jobs j WHERE j.id = reopen_slot.job_id AND j.type = 'watchbill.flow_end')   -- a chain began when its first step did
-    WHERE s.schedule_id = reopen_slot.schedule_id AND s.slot = reopen_slot.slot AND (s.job_id = reopen_slot.job_id
-      OR s.outcome IS NOT NULL AND s.job_id IS NOT NULL AND EXISTS (SELECT FROM jobs j WHERE j.id = reopen_slot.job_id AND j.type = 'watchbill.flow'));
 END $$;

@@ -1,33 +1,71 @@
--- Which declarations still stand. A schedule with an owner is orphaned while that app has living nodes that have said what they declare, and none declares it.
+-- Returns those of the schedules that are orphans: their owner, an app, has live nodes that have
+-- declared schedules, and none of these nodes declares this one.
+CREATE OR REPLACE FUNCTION _find_orphans(ids bigint[])
+RETURNS bigint[]
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT coalesce(array_agg(s.id), '{}')
+  FROM schedules s
+  WHERE s.id = ANY (ids)
+    AND s.owner IS NOT NULL
+    AND EXISTS (
+      SELECT
+      FROM nodes n
+      WHERE n.app = s.owner
+        AND n.state IN ('active', 'draining')
+        AND n.declared_at IS NOT NULL)
+    AND NOT EXISTS (
+      SELECT
+      FROM declarations d
+      JOIN nodes n USING (epoch)
+      WHERE d.schedule_id = s.id
+        AND n.app = s.owner
+        AND n.state IN ('active', 'draining'))
+$$;
 
-CREATE OR REPLACE FUNCTION orphans(ids bigint[]) RETURNS bigint[] LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
-  SELECT coalesce(array_agg(s.id), '{}') FROM schedules s WHERE s.id = ANY (orphans.ids) AND s.owner IS NOT NULL
-    AND EXISTS (SELECT FROM nodes n WHERE n.app = s.owner AND n.state IN ('active', 'draining') AND n.declared_at IS NOT NULL)
-    AND NOT EXISTS (SELECT FROM declarations d JOIN nodes n USING (epoch) WHERE d.schedule_id = s.id AND n.app = s.owner AND n.state IN ('active', 'draining')) $$;
-
--- Those of the due timers that are orphaned stop here, with the slot they would have begun with; returns the others.
-CREATE OR REPLACE FUNCTION hold_orphans(ids bigint[]) RETURNS bigint[] LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
-#variable_conflict use_column
+-- Stops the orphans among due schedules, and returns the others. The caller has locked the timers.
+CREATE OR REPLACE FUNCTION _hold_orphans(ids bigint[])
+RETURNS bigint[]
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
 DECLARE
   orphaned bigint[];
 BEGIN
-  IF NOT EXISTS (SELECT FROM nodes n WHERE n.state IN ('active', 'draining') AND n.declared_at IS NOT NULL) THEN RETURN ids; END IF;
-  orphaned := orphans(ids);
+  IF NOT EXISTS (
+    SELECT
+    FROM nodes n
+    WHERE n.state IN ('active', 'draining')
+      AND n.declared_at IS NOT NULL) THEN
+    RETURN ids;
+  END IF;
+  orphaned := _find_orphans(ids);
   IF cardinality(orphaned) = 0 THEN RETURN ids; END IF;
-  UPDATE timers x SET held = x.next_run, next_run = NULL WHERE x.schedule_id = ANY (orphaned);
+  UPDATE timers x
+  SET held_slot = x.next_run, next_run = NULL
+  WHERE x.schedule_id = ANY (orphaned);
   RETURN ARRAY(SELECT i FROM unnest(ids) i WHERE i <> ALL (orphaned));
 END $$;
 
--- Schedules that are no orphans any more go on where they were held: their slots since then are missed ones. After each change among the nodes, and as a chore.
-CREATE OR REPLACE FUNCTION release_held() RETURNS int LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
-#variable_conflict use_column
+-- Starts schedules again that are no longer orphans, from the slot at which they stopped; the slots
+-- since then are missed. Locks stopped timers FOR UPDATE SKIP LOCKED.
+CREATE OR REPLACE FUNCTION _release_orphans()
+RETURNS int
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
 DECLARE
-  ids bigint[] := ARRAY(SELECT x.schedule_id FROM timers x WHERE x.held IS NOT NULL FOR UPDATE SKIP LOCKED);
+  ids bigint[] := ARRAY(
+    SELECT x.schedule_id FROM timers x WHERE x.held_slot IS NOT NULL FOR UPDATE SKIP LOCKED);
   n int;
 BEGIN
   IF cardinality(ids) = 0 THEN RETURN 0; END IF;
-  UPDATE timers x SET next_run = x.held, held = NULL WHERE x.schedule_id = ANY (ids) AND x.schedule_id <> ALL (orphans(ids));
+  UPDATE timers x
+  SET next_run = x.held_slot, held_slot = NULL
+  WHERE x.schedule_id = ANY (ids)
+    AND x.schedule_id <> ALL (_find_orphans(ids));
   GET DIAGNOSTICS n = ROW_COUNT;
-  IF n > 0 THEN PERFORM wake_schedulers(); END IF;
+  IF n > 0 THEN PERFORM _wake_schedulers(); END IF;
   RETURN n;
 END $$;

@@ -1,0 +1,181 @@
+-- The schedules of the session's tenant, as the guide's table. FOR UPDATE locks the rows of
+-- `schedules` and `timers`, so a tick passes by.
+CREATE OR REPLACE VIEW @facade@.@prefix@scheduled_jobs
+WITH (security_invoker = true) AS
+SELECT
+  s.id::int AS id,
+  s.name::varchar AS name,
+  s.description,
+  s.category::varchar AS category,
+  s.pattern::varchar AS cron_pattern,
+  s.tz::varchar AS timezone,
+  x.last_run,
+  x.next_run,
+  x.runs::int AS run_count,
+  (x.runs - c.unsuccessful - c.running)::int AS success_count,
+  (c.failures + c.failed_attempts)::int AS error_count,
+  CASE
+    WHEN c.failed_attempts > 0 OR c.last_outcome IN ('failed', 'timed_out', 'lost')
+      THEN c.last_error
+  END AS last_error,
+  c.last_error_at,
+  c.failed_attempts::int AS retry_count,
+  s.max_attempts - 1 AS max_retries,
+  extract(epoch FROM s.timeout)::int AS timeout_seconds,
+  s.enabled,
+  s.created_by::varchar AS created_by,
+  s.created_at,
+  s.updated_at,
+  s.command
+FROM schedules s
+JOIN timers x ON x.schedule_id = s.id
+CROSS JOIN LATERAL _schedule_counts(s.id) c
+WHERE s.tenant = _session_tenant();
+
+-- What the guide's jobs are: four attempts, after one, two and four minutes, five minutes each.
+-- Without a command, a job of type jcron.job waits for claim_next_job().
+CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_add_scheduled_job()
+RETURNS trigger
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  given_slot timestamptz := NEW.next_run;
+  definition jsonb := jsonb_build_object(
+    'name', NEW.name,
+    'tenant', _session_tenant(),
+    'description', NEW.description,
+    'category', NEW.category,
+    'pattern', NEW.cron_pattern,
+    'tz', coalesce(NEW.timezone, 'UTC'),
+    'command', NEW.command,
+    'type', CASE WHEN NEW.command IS NULL THEN 'jcron.job' END,
+    'queue', 'jcron',
+    'max_attempts', coalesce(NEW.max_retries, 3) + 1,
+    'retry', '{"kind": "exponential", "base": 60, "factor": 2, "jitter": 0}'::jsonb,
+    'timeout', make_interval(secs => coalesce(NEW.timeout_seconds, 300)),
+    'enabled', coalesce(NEW.enabled, true),
+    'created_by', coalesce(NEW.created_by, session_user));
+BEGIN
+  IF NEW.cron_pattern IS NULL THEN
+    RAISE EXCEPTION 'cron_pattern of job % is missing', quote_nullable(NEW.name)
+      USING ERRCODE = 'WB003', HINT = 'give a pattern such as 0 0 9 * * *';
+  ELSIF num_nonnulls(
+      NEW.id, NEW.last_run, NEW.run_count, NEW.success_count, NEW.error_count, NEW.last_error,
+      NEW.last_error_at, NEW.retry_count) > 0 THEN
+    RAISE EXCEPTION 'job % cannot be given an id, counts, errors or a last run',
+        quote_nullable(NEW.name)
+      USING ERRCODE = 'WB003', HINT = 'they come from its runs';
+  END IF;
+  -- The guide gives frequent jobs a higher priority.
+  definition := definition || jsonb_build_object(
+    'priority',
+    (_cron_frequency(parse_cron(NEW.cron_pattern, coalesce(NEW.timezone, 'UTC')))
+      ~ '^(every-second|every-minute|every-\d+-minutes|hourly)$')::int);
+  NEW.id := add_schedule_from(
+    (SELECT jsonb_object_agg(d.key, d.value)
+      FROM jsonb_each(definition) d
+      WHERE d.value <> 'null' OR d.key = 'name'));
+  PERFORM @facade@.@prefix@_jcron_write_next_run(NEW.id, given_slot, NULL);
+  SELECT v.* INTO NEW FROM @facade@.@prefix@scheduled_jobs v WHERE v.name = NEW.name;
+  RETURN NEW;
+END $$;
+
+-- Writes a next_run that somebody gave. The guide computes it with jcron.next_time(), which does
+-- not know the time zone of the job: such a time asks for the next slot in the job's own zone. Any
+-- other time becomes the next slot.
+CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_write_next_run(
+  p_job_id bigint,
+  given timestamptz,
+  last_run timestamptz
+)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  s schedules := (SELECT x FROM schedules x WHERE x.id = p_job_id);
+  timer timers := (SELECT x FROM timers x WHERE x.schedule_id = p_job_id);
+  plain cron := parse_cron(s.pattern, 'UTC');
+BEGIN
+  IF given IS NULL OR NOT s.enabled OR given = timer.next_run THEN RETURN; END IF;
+  IF given IN (
+      next_run(plain, pg_catalog.now()),
+      next_run(plain, coalesce(last_run, pg_catalog.now()))) THEN
+    given := _find_next_slot(s, greatest(_clock(), timer.last_slot));
+  END IF;
+  IF given IS DISTINCT FROM timer.next_run THEN PERFORM _set_next_slot(s.id, given); END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_change_scheduled_job()
+RETURNS trigger
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  changes jsonb;
+BEGIN
+  IF (
+      NEW.id, NEW.last_run, NEW.run_count, NEW.success_count, NEW.error_count, NEW.last_error,
+      NEW.last_error_at, NEW.retry_count, NEW.created_at)
+    IS DISTINCT FROM (
+      OLD.id, OLD.last_run, OLD.run_count, OLD.success_count, OLD.error_count, OLD.last_error,
+      OLD.last_error_at, OLD.retry_count, OLD.created_at) THEN
+    RAISE EXCEPTION 'id, counts, errors and the last run of job % cannot be changed', OLD.id
+      USING ERRCODE = 'WB003', HINT = 'they come from its runs';
+  END IF;
+  SELECT jsonb_object_agg(n.field, n.value)
+  INTO changes
+  FROM (
+    VALUES
+      ('name', to_jsonb(NEW.name), to_jsonb(OLD.name)),
+      ('description', to_jsonb(NEW.description), to_jsonb(OLD.description)),
+      ('category', to_jsonb(NEW.category), to_jsonb(OLD.category)),
+      ('pattern', to_jsonb(NEW.cron_pattern), to_jsonb(OLD.cron_pattern)),
+      ('tz', to_jsonb(NEW.timezone), to_jsonb(OLD.timezone)),
+      ('max_attempts', to_jsonb(NEW.max_retries + 1), to_jsonb(OLD.max_retries + 1)),
+      ('timeout', to_jsonb(make_interval(secs => NEW.timeout_seconds)),
+        to_jsonb(make_interval(secs => OLD.timeout_seconds))),
+      ('enabled', to_jsonb(NEW.enabled), to_jsonb(OLD.enabled)),
+      ('created_by', to_jsonb(NEW.created_by), to_jsonb(OLD.created_by)),
+      ('command', to_jsonb(NEW.command), to_jsonb(OLD.command)),
+      ('type',
+        CASE WHEN NEW.command IS NULL THEN to_jsonb('jcron.job'::text) END,
+        CASE WHEN OLD.command IS NULL THEN to_jsonb('jcron.job'::text) END)
+  ) n(field, value, old_value)
+  WHERE n.value IS DISTINCT FROM n.old_value;
+  IF changes IS NOT NULL THEN
+    PERFORM update_schedule(OLD.name, changes, _session_tenant());
+  END IF;
+  IF NEW.next_run IS DISTINCT FROM OLD.next_run THEN
+    IF NEW.next_run IS NULL AND NEW.enabled THEN
+      PERFORM _set_next_slot(OLD.id, NULL);
+    ELSE
+      PERFORM @facade@.@prefix@_jcron_write_next_run(OLD.id, NEW.next_run, OLD.last_run);
+    END IF;
+  END IF;
+  SELECT v.* INTO NEW FROM @facade@.@prefix@scheduled_jobs v WHERE v.name = NEW.name;
+  RETURN NEW;
+END $$;
+
+-- The guide's foreign key deletes the history of a job with the job.
+CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_remove_scheduled_job()
+RETURNS trigger
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  IF NOT remove_schedule(OLD.name, _session_tenant()) THEN RETURN NULL; END IF;
+  DELETE FROM slots s WHERE s.schedule_id = OLD.id;
+  RETURN OLD;
+END $$;
+
+CREATE OR REPLACE TRIGGER add_scheduled_job
+INSTEAD OF INSERT ON @facade@.@prefix@scheduled_jobs
+FOR EACH ROW EXECUTE FUNCTION @facade@.@prefix@_jcron_add_scheduled_job();
+CREATE OR REPLACE TRIGGER change_scheduled_job
+INSTEAD OF UPDATE ON @facade@.@prefix@scheduled_jobs
+FOR EACH ROW EXECUTE FUNCTION @facade@.@prefix@_jcron_change_scheduled_job();
+CREATE OR REPLACE TRIGGER remove_scheduled_job
+INSTEAD OF DELETE ON @facade@.@prefix@scheduled_jobs
+FOR EACH ROW EXECUTE FUNCTION @facade@.@prefix@_jcron_remove_scheduled_job();

@@ -1,0 +1,123 @@
+-- Jobs of schedules that wait or run. FOR UPDATE locks the jobs, so no worker claims them.
+CREATE OR REPLACE VIEW @facade@.@prefix@job_queue
+WITH (security_invoker = true) AS
+SELECT
+  j.seq AS id,
+  j.schedule_id::int AS job_id,
+  coalesce(j.slot, j.created_at) AS scheduled_for,
+  j.priority::int AS priority,
+  (
+    SELECT n.name
+    FROM claims c
+    JOIN nodes n ON n.epoch = c.epoch
+    WHERE c.fence = j.fence)::varchar AS worker_id,
+  (SELECT c.at FROM claims c WHERE c.fence = j.fence) AS claimed_at,
+  CASE WHEN j.fence <> 0 THEN 'running' ELSE 'pending' END::varchar AS status,
+  j.created_at
+FROM jobs j
+WHERE j.schedule_id IS NOT NULL
+  AND j.tenant = _session_tenant();
+
+-- Makes the jobs of all schedules that are due, each slot once, and returns their number.
+CREATE OR REPLACE FUNCTION @facade@.@prefix@enqueue_due_jobs()
+RETURNS int
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  t timestamptz := _clock();
+  total int := 0;
+  next_at timestamptz;
+  made int;
+BEGIN
+  LOOP
+    SELECT x.fired, x.next_at INTO made, next_at FROM tick(now => t) x;
+    total := total + made;
+    -- Timers that stay due are locked by another session, or still have older slots.
+    EXIT WHEN made = 0 OR next_at > t OR next_at IS NULL;
+  END LOOP;
+  RETURN total;
+END $$;
+
+-- Takes one job without a command for a worker, the highest priority and then the earliest first.
+-- Registers the worker at its first call.
+CREATE OR REPLACE FUNCTION @facade@.@prefix@claim_next_job(p_worker_id varchar)
+RETURNS TABLE (queue_id bigint, job_id int, job_name varchar, cron_pattern varchar)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  epoch bigint := @facade@.@prefix@_jcron_beat(p_worker_id);
+BEGIN
+  RETURN QUERY
+    SELECT j.seq, j.schedule_id::int, s.name::varchar, s.pattern::varchar
+    FROM _claim_for_session(epoch, 'jcron', 1, '{watchbill.sql}') c
+    JOIN jobs j ON j.id = c.id
+    LEFT JOIN schedules s ON s.id = j.schedule_id;
+END $$;
+
+-- The id and the fence of a job that a worker holds, and since when, in seconds.
+CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_held_job(
+  p_queue_id bigint,
+  p_worker_id varchar,
+  OUT id uuid,
+  OUT fence bigint,
+  OUT age float8
+)
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT j.id, j.fence, extract(epoch FROM _clock() - c.at)
+  FROM nodes n
+  JOIN claims c ON c.epoch = n.epoch
+  CROSS JOIN LATERAL unnest(c.job_ids) held(id)
+  JOIN jobs j ON j.id = held.id AND j.fence = c.fence
+  WHERE n.name = p_worker_id
+    AND n.state IN ('active', 'draining')
+    AND j.seq = p_queue_id
+$$;
+
+-- Ends a job that the worker has claimed. False if it does not hold the job any more.
+CREATE OR REPLACE FUNCTION @facade@.@prefix@complete_job(
+  p_queue_id bigint,
+  p_worker_id varchar,
+  p_output text DEFAULT NULL
+)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  held record;
+BEGIN
+  SELECT * INTO held FROM @facade@.@prefix@_jcron_held_job(p_queue_id, p_worker_id);
+  IF held.id IS NULL THEN RETURN false; END IF;
+  PERFORM complete(
+    held.id, held.fence,
+    CASE WHEN p_output IS NOT NULL THEN jsonb_build_object('output', p_output) END, held.age);
+  PERFORM @facade@.@prefix@_jcron_beat(p_worker_id, 1);
+  RETURN true;
+END $$;
+
+-- Ends an attempt that failed: the job runs again, or is dead after its last attempt. False if the
+-- worker does not hold the job any more.
+CREATE OR REPLACE FUNCTION @facade@.@prefix@fail_job(
+  p_queue_id bigint,
+  p_worker_id varchar,
+  p_error text
+)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  held record;
+BEGIN
+  SELECT * INTO held FROM @facade@.@prefix@_jcron_held_job(p_queue_id, p_worker_id);
+  IF held.id IS NULL THEN RETURN false; END IF;
+  PERFORM fail(
+    held.id, held.fence, jsonb_build_object('message', coalesce(p_error, 'failed')),
+    age => held.age);
+  PERFORM @facade@.@prefix@_jcron_beat(p_worker_id, 1);
+  RETURN true;
+END $$;

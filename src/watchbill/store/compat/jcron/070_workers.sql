@@ -1,0 +1,124 @@
+-- The newest registration of each worker.
+CREATE OR REPLACE VIEW @facade@.@prefix@worker_heartbeat
+WITH (security_invoker = true) AS
+SELECT DISTINCT ON (n.name)
+  n.name::varchar AS worker_id,
+  n.host::varchar AS hostname,
+  coalesce(b.at, n.ended_at) AS last_heartbeat,
+  coalesce(b.processed, n.processed)::int AS jobs_processed,
+  CASE n.state
+    WHEN 'lost' THEN 'dead'
+    WHEN 'left' THEN 'left'
+    ELSE 'active'
+  END::varchar AS status
+FROM nodes n
+LEFT JOIN beats b ON b.epoch = n.epoch
+ORDER BY n.name, n.epoch DESC;
+
+-- Renews the lease of a worker and returns its epoch. Registers it if it is new or was lost.
+CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_beat(
+  p_worker_id varchar,
+  p_processed int DEFAULT 0
+)
+RETURNS bigint
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  living record;
+BEGIN
+  SELECT n.epoch, b.processed
+  INTO living
+  FROM nodes n
+  JOIN beats b ON b.epoch = n.epoch
+  WHERE n.name = p_worker_id
+    AND n.state IN ('active', 'draining')
+    AND n.app = 'jcron';
+  IF FOUND THEN
+    PERFORM heartbeat(living.epoch, processed => living.processed + p_processed);
+    RETURN living.epoch;
+  END IF;
+  RETURN register(
+    p_worker_id, interval '5 minutes', 'jcron', '{"jcron.job": 1}',
+    host => coalesce(host(inet_client_addr()), 'local'), queues => '{jcron}');
+END $$;
+
+CREATE OR REPLACE FUNCTION @facade@.@prefix@update_heartbeat(p_worker_id varchar)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  PERFORM @facade@.@prefix@_jcron_beat(p_worker_id);
+END $$;
+
+-- Declares workers of this facade lost that were silent for five minutes, and returns their number.
+-- Releases the locks of lost workers. Other nodes watch each other. Locks beats, nodes and locks;
+-- leaves locked nodes for the next call.
+CREATE OR REPLACE FUNCTION @facade@.@prefix@cleanup_dead_workers()
+RETURNS int
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  t timestamptz := _clock();
+  expired int;
+BEGIN
+  SELECT count(*)
+  INTO expired
+  FROM beats b
+  JOIN nodes n ON n.epoch = b.epoch
+  WHERE n.app = 'jcron'
+    AND b.at < t - n.lease
+    AND expire_node(b.epoch, b.n, t);
+  PERFORM @facade@.@prefix@release_distributed_lock(l.job_id, l.worker_id)
+  FROM @facade@.@prefix@job_locks l
+  JOIN @facade@.@prefix@worker_heartbeat w USING (worker_id)
+  WHERE w.status = 'dead';
+  RETURN expired;
+END $$;
+
+-- Queues the jobs of lost workers again, and returns their number.
+CREATE OR REPLACE FUNCTION @facade@.@prefix@reassign_orphaned_jobs()
+RETURNS int
+LANGUAGE sql VOLATILE
+SET search_path FROM CURRENT
+AS $$ SELECT count(*)::int FROM reclaim() $$;
+
+-- Which of n workers, counted from 0, has a job. A change of n moves as few jobs as possible: each
+-- worker bids for the job, and the highest bid has it.
+CREATE OR REPLACE FUNCTION @facade@.@prefix@get_worker_for_job(p_job_id int, p_worker_count int)
+RETURNS int
+LANGUAGE sql IMMUTABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT w
+  FROM generate_series(0, p_worker_count - 1) w
+  ORDER BY md5(p_job_id || ' ' || w) DESC
+  LIMIT 1
+$$;
+
+-- The due jobs of one worker, as get_due_jobs().
+CREATE OR REPLACE FUNCTION @facade@.@prefix@get_jobs_for_worker(
+  p_worker_id int,
+  p_worker_count int
+)
+RETURNS TABLE (id int, name varchar, cron_pattern varchar)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := _clock();
+BEGIN
+  RETURN QUERY
+    SELECT s.id::int, s.name::varchar, s.pattern::varchar
+    FROM timers x
+    JOIN schedules s ON s.id = x.schedule_id
+    WHERE x.next_run <= t
+      AND s.enabled
+      AND s.tenant = _session_tenant()
+      AND @facade@.@prefix@get_worker_for_job(s.id::int, p_worker_count) = p_worker_id
+    ORDER BY x.next_run
+    FOR UPDATE OF x SKIP LOCKED;
+END $$;

@@ -1,0 +1,71 @@
+-- Locks of jobs: named locks of the engine. The guide adds fence_token later, in Split-Brain
+-- Prevention. An expired lock has its holder until another worker acquires it.
+CREATE OR REPLACE VIEW @facade@.@prefix@job_locks
+WITH (security_invoker = true) AS
+SELECT
+  substr(l.name, length('jcron/' || _session_tenant() || '/') + 1)::int AS job_id,
+  l.holder::varchar AS worker_id,
+  l.acquired_at AS locked_at,
+  l.expires_at,
+  l.fence AS fence_token
+FROM locks l
+WHERE starts_with(l.name, 'jcron/' || _session_tenant() || '/')
+  AND l.holder IS NOT NULL;
+
+CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_lock_name(p_job_id int)
+RETURNS text
+LANGUAGE sql STABLE
+RETURN 'jcron/' || _session_tenant() || '/' || p_job_id;
+
+-- Tries once, and returns whether the worker has the lock now. Call it in a transaction of its own:
+-- others see the lock when that commits.
+CREATE OR REPLACE FUNCTION @facade@.@prefix@acquire_distributed_lock(
+  p_job_id int,
+  p_worker_id varchar,
+  p_lock_duration interval DEFAULT '5 minutes'
+)
+RETURNS boolean
+LANGUAGE sql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+  SELECT lock_acquire(
+    @facade@.@prefix@_jcron_lock_name(p_job_id), p_lock_duration, p_worker_id) IS NOT NULL
+$$;
+
+-- Releases the lock if the worker holds it.
+CREATE OR REPLACE FUNCTION @facade@.@prefix@release_distributed_lock(
+  p_job_id int,
+  p_worker_id varchar
+)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  PERFORM lock_release(l.name, l.fence)
+  FROM locks l
+  WHERE l.name = @facade@.@prefix@_jcron_lock_name(p_job_id)
+    AND l.holder = p_worker_id;
+END $$;
+
+-- Whether the worker still has the lock under this token. If so, the lock is granted to no other
+-- worker until the caller's transaction ends. Locks the lock's row FOR KEY SHARE.
+CREATE OR REPLACE FUNCTION @facade@.@prefix@validate_fence_token(
+  p_job_id int,
+  p_worker_id varchar,
+  p_fence_token bigint
+)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  PERFORM lock_check(@facade@.@prefix@_jcron_lock_name(p_job_id), p_fence_token);
+  RETURN EXISTS (
+    SELECT
+    FROM locks l
+    WHERE l.name = @facade@.@prefix@_jcron_lock_name(p_job_id)
+      AND l.holder = p_worker_id);
+EXCEPTION WHEN SQLSTATE 'WB012' THEN
+  RETURN false;
+END $$;

@@ -1,0 +1,21 @@
+-- The results of jobs that have succeeded; a result has the id of its job.
+CREATE OR REPLACE VIEW @facade@.@prefix@job_results
+WITH (security_invoker = true) AS
+SELECT
+  f.id, f.id AS job_id, f.tenant AS tenant_id, coalesce(f.result, '{}') AS result,
+  f.meta->>'artifact_ref' AS artifact_ref, f.finished_at AS created_at
+FROM finished_jobs f
+WHERE f.state = 'succeeded'
+  AND (f.result IS NOT NULL OR f.meta ? 'artifact_ref')
+  AND coalesce(nullif(current_setting('watchbill.tenant', true), ''), f.tenant) = f.tenant;
+
+-- Every attempt that has ended, with the time at which that attempt started.
+CREATE OR REPLACE VIEW @facade@.@prefix@job_attempts
+WITH (security_invoker = true) AS
+SELECT
+  md5(a.job_id || ' ' || a.run)::uuid AS id, a.job_id, a.tenant AS tenant_id,
+  greatest(a.attempt, 1)::int AS attempt_no, a.started_at, a.ended_at AS finished_at, a.error,
+  coalesce(a.started_at, a.ended_at) AS created_at
+FROM attempt a
+WHERE a.outcome IN ('succeeded', 'skipped', 'failed', 'timed_out', 'canceled', 'lost')
+  AND coalesce(nullif(current_setting('watchbill.tenant', true), ''), a.tenant) = a.tenant;

@@ -1,0 +1,314 @@
+"""Facades: the relations and functions of another system, under its own names, on Watchbill's engine.
+
+Each facade is a directory `compat/<name>/` of SQL files. They create views and functions only, so installing one again,
+or removing it, touches no data. In the files, `@facade@` stands for the schema and `@prefix@` for the beginning of
+every name; all other names are the engine's, because the files run with the engine's schema as search_path.
+
+The table `facades` records what is installed and where, and a comment on each object says whose it is. An object of
+the same name without that comment belongs to somebody else: then nothing is installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from psycopg import errors, sql
+from psycopg.types.json import Jsonb
+
+from watchbill.errors import SchemaError, SettingsError
+from watchbill.postgres.connect import Connection
+from watchbill.postgres.migrate import run_locked
+
+Report = Callable[[str], None]
+
+_CREATED = re.compile(r"CREATE OR REPLACE (?:VIEW|FUNCTION) @facade@\.@prefix@(\w+)")
+_SIGNATURE = "Watchbill's facade {name}, of the installation in schema {engine}"
+_OBJECTS = """
+    SELECT o.oid, o.kind, o.name, o.signature, o.comment,
+      (SELECT coalesce(jsonb_agg(jsonb_build_array(a.grantee::regrole::text, a.privilege_type, a.is_grantable)), '[]')
+       FROM aclexplode(o.acl) a WHERE a.grantee <> 0 AND a.grantee <> o.owner)
+    FROM (
+      SELECT c.oid, 'VIEW' AS kind, c.relname AS name, c.oid::regclass::text AS signature,
+        obj_description(c.oid, 'pg_class') AS comment, c.relacl AS acl, c.relowner AS owner
+      FROM pg_class c
+      WHERE c.relnamespace = to_regnamespace(%(schema)s) AND c.relkind IN ('r', 'v', 'm', 'f', 'p', 'S')
+      UNION ALL
+      SELECT p.oid, 'ROUTINE', p.proname, p.oid::regprocedure::text,
+        obj_description(p.oid, 'pg_proc'), p.proacl, p.proowner
+      FROM pg_proc p
+      WHERE p.pronamespace = to_regnamespace(%(schema)s)) o
+    ORDER BY o.kind DESC, o.signature
+"""
+
+
+class Default(NamedTuple):
+    schema: str
+    prefix: str
+
+
+# Where the names of each document are. One without a directory of SQL files is not built yet.
+DEFAULTS = {
+    "jcron": Default("public", ""),
+    "jobforge": Default("public", "jobforge_"),
+    "jobsync": Default("public", "sync_"),
+    "seesaw": Default("seesaw", ""),
+}
+
+
+class _Object(NamedTuple):
+    oid: int
+    kind: str
+    name: str
+    signature: str
+    comment: str | None
+    grants: list[list[Any]]  # grantee, privilege, whether it may grant it on
+
+
+@dataclass(frozen=True)
+class Facade:
+    """One facade in one place: schema and prefix."""
+
+    engine: str
+    name: str
+    schema: str
+    prefix: str
+
+    @classmethod
+    def choose(cls, engine: str, name: str, schema: str | None = None, prefix: str | None = None) -> Facade:
+        if name not in available_facades():
+            raise SettingsError(f"{name!r} is not a facade.", hint=f"Give one of {', '.join(available_facades())}.")
+        default = DEFAULTS[name]
+        schema, prefix = schema or default.schema, default.prefix if prefix is None else prefix
+        if not re.fullmatch(r"([a-z_][a-z0-9_]{0,29})?", prefix):
+            raise SettingsError(
+                f"The prefix {prefix!r} is invalid.",
+                hint="Give up to 30 lower-case letters, digits and underscores; the first is not a digit.",
+            )
+        if schema == engine:
+            raise SettingsError(
+                f"The facade cannot be in schema {engine}, which is the engine's.", hint="Give another --schema."
+            )
+        return cls(engine, name, schema, prefix)
+
+    @cached_property
+    def script(self) -> str:
+        """The SQL files, with schema and prefix filled in."""
+        return self._fill("\n".join(_read_files(self.name)))
+
+    @cached_property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.script.encode()).hexdigest()[:16]
+
+    @cached_property
+    def names(self) -> set[str]:
+        return {self.prefix + name for text in _read_files(self.name) for name in _CREATED.findall(text)}
+
+    @property
+    def comment(self) -> str:
+        return _SIGNATURE.format(name=self.name, engine=self.engine)
+
+    def install(self, connection: Connection) -> bool:
+        """Returns whether anything was changed. The caller has the migration lock and an open transaction."""
+        self._set_path(connection)
+        found = self.find(connection)
+        if self._is_current(connection, found):
+            return False
+        self._refuse_foreign(found)
+        grants = self._grants(connection, found)
+        self._drop(connection, found)
+        created_schema = self._create_schema(connection)
+        before = {o.oid for o in self.find(connection)}
+        connection.execute(self.script.encode())
+        for made in self.find(connection):
+            if made.oid not in before:
+                self._sign(connection, made)
+        self._restore(connection, grants)
+        connection.execute(
+            sql.SQL(
+                "INSERT INTO {} (name, schema, prefix, checksum, created_schema) VALUES (%s, %s, %s, %s, %s) "
+                "ON CONFLICT (name) DO UPDATE SET checksum = EXCLUDED.checksum, grants = EXCLUDED.grants, "
+                "installed_at = EXCLUDED.installed_at"
+            ).format(self._table),
+            (self.name, self.schema, self.prefix, self.checksum, created_schema),
+        )
+        return True
+
+    def suspend(self, connection: Connection) -> None:
+        """Drops the objects and keeps the row, with the rights on them: install() makes them again."""
+        self._set_path(connection)
+        found = self.find(connection)
+        connection.execute(
+            sql.SQL("UPDATE {} SET checksum = '', grants = %s WHERE name = %s").format(self._table),
+            (Jsonb(self._grants(connection, found)), self.name),
+        )
+        self._drop(connection, found)
+
+    def uninstall(self, connection: Connection) -> None:
+        self._set_path(connection)
+        self._drop(connection, self.find(connection))
+        row = connection.execute(
+            sql.SQL("DELETE FROM {} WHERE name = %s RETURNING created_schema").format(self._table), (self.name,)
+        ).fetchone()
+        if row == (True,) and not self.find(connection):
+            connection.execute(sql.SQL("DROP SCHEMA {}").format(sql.Identifier(self.schema)))
+
+    def find(self, connection: Connection) -> list[_Object]:
+        """All relations and routines of the facade's schema, also those of others."""
+        return [_Object(*row) for row in connection.execute(_OBJECTS.encode(), self._parameters)]
+
+    @property
+    def _parameters(self) -> dict[str, str]:
+        return {"schema": sql.Identifier(self.schema).as_string(None)}
+
+    @property
+    def _table(self) -> sql.Identifier:
+        return sql.Identifier(self.engine, "facades")
+
+    def _set_path(self, connection: Connection) -> None:
+        """For the names in the files, and so that signatures are always written in the same way."""
+        connection.execute(sql.SQL("SET LOCAL search_path = {}, pg_temp").format(sql.Identifier(self.engine)))
+
+    def _fill(self, text: str) -> str:
+        return text.replace("@facade@", sql.Identifier(self.schema).as_string(None)).replace("@prefix@", self.prefix)
+
+    def _is_current(self, connection: Connection, found: list[_Object]) -> bool:
+        """Whether these files were installed and nothing that they create is missing."""
+        row = connection.execute(
+            sql.SQL("SELECT checksum FROM {} WHERE name = %s").format(self._table), (self.name,)
+        ).fetchone()
+        ours = {o.name for o in found if o.comment == self.comment}
+        return row == (self.checksum,) and self.names <= ours
+
+    def _refuse_foreign(self, found: list[_Object]) -> None:
+        foreign = [o for o in found if o.name in self.names and o.comment != self.comment]
+        if foreign:
+            names = ", ".join(sorted({o.signature for o in foreign}))
+            raise SchemaError(
+                f"Schema {self.schema} has {names}, which is not Watchbill's facade {self.name}.",
+                hint="Rename it, or give another --schema or --prefix.",
+            )
+
+    def _create_schema(self, connection: Connection) -> bool:
+        row = connection.execute("SELECT to_regnamespace(%(schema)s) IS NULL", self._parameters).fetchone()
+        if row == (True,):
+            connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(self.schema)))
+            return True
+        return False
+
+    def _drop(self, connection: Connection, found: list[_Object]) -> None:
+        """Drops views first: their triggers go with them, and then no object of the facade needs the functions."""
+        for kind in ("VIEW", "ROUTINE"):
+            signatures = ", ".join(o.signature for o in found if o.kind == kind and o.comment == self.comment)
+            if not signatures:
+                continue
+            try:
+                connection.execute(f"DROP {kind} {signatures}".encode())
+            except errors.DependentObjectsStillExist as error:
+                raise SchemaError(
+                    f"Something of yours uses the facade {self.name}: {error.diag.message_detail}",
+                    hint="Drop it first, and create it again afterwards.",
+                ) from error
+
+    def _sign(self, connection: Connection, made: _Object) -> None:
+        comment = sql.Literal(self.comment).as_string(connection)
+        connection.execute(f"COMMENT ON {made.kind} {made.signature} IS {comment}".encode())
+        if made.kind == "ROUTINE":
+            connection.execute(f"REVOKE ALL ON ROUTINE {made.signature} FROM PUBLIC".encode())
+
+    def _grants(self, connection: Connection, found: list[_Object]) -> list[list[Any]]:
+        """Rights on the facade's objects, those that it had when it was suspended among them."""
+        row = connection.execute(
+            sql.SQL("SELECT grants FROM {} WHERE name = %s").format(self._table), (self.name,)
+        ).fetchone()
+        present = [[o.kind, o.signature, *grant] for o in found if o.comment == self.comment for grant in o.grants]
+        return [*(row[0] if row else []), *present]
+
+    def _restore(self, connection: Connection, grants: list[list[Any]]) -> None:
+        """Grants again what was granted on the objects that were replaced, if they still exist."""
+        present = {o.signature for o in self.find(connection)}
+        for kind, signature, grantee, privilege, is_grantable in grants:
+            if signature in present:
+                what = f"ROUTINE {signature}" if kind == "ROUTINE" else signature
+                option = " WITH GRANT OPTION" if is_grantable else ""
+                connection.execute(f"GRANT {privilege} ON {what} TO {grantee}{option}".encode())
+
+
+def available_facades() -> list[str]:
+    """Those that have SQL files."""
+    return [name for name in DEFAULTS if (files("watchbill.store") / "compat" / name).is_dir()]
+
+
+def installed_facades(connection: Connection, engine: str) -> list[Facade]:
+    rows = connection.execute(
+        sql.SQL("SELECT name, schema, prefix FROM {} ORDER BY name").format(sql.Identifier(engine, "facades"))
+    )
+    return [Facade(engine, *row) for row in rows]
+
+
+def install_facade(url: str, facade: Facade, report: Report = lambda _: None) -> None:
+    """Installs a facade, or brings it up to date. Refuses if it is installed in another place."""
+
+    def work(connection: Connection) -> bool:
+        for other in installed_facades(connection, facade.engine):
+            if other.name == facade.name and other != facade:
+                raise SchemaError(
+                    f"The facade {facade.name} is installed in schema {other.schema} with prefix {other.prefix!r}.",
+                    hint=f"Run `watchbill db uninstall {facade.name}` first.",
+                )
+        return facade.install(connection)
+
+    changed = run_locked(url, facade.engine, work, report=report)
+    place = f"facade {facade.name} in schema {facade.schema}"
+    report(place if changed else f"{place}: already installed")
+
+
+def uninstall_facade(url: str, engine: str, name: str, report: Report = lambda _: None) -> None:
+    """Removes a facade. The jobs and schedules stay."""
+
+    def work(connection: Connection) -> bool:
+        for facade in installed_facades(connection, engine):
+            if facade.name == name:
+                facade.uninstall(connection)
+                return True
+        return False
+
+    removed = run_locked(url, engine, work, report=report)
+    report(f"facade {name} removed" if removed else f"facade {name} is not installed")
+
+
+def suspend_facades(url: str, engine: str) -> bool:
+    """Drops the objects of all facades, because a migration changes what they use. Returns whether there were any."""
+
+    def work(connection: Connection) -> bool:
+        installed = installed_facades(connection, engine)
+        for facade in installed:
+            facade.suspend(connection)
+        return bool(installed)
+
+    return run_locked(url, engine, work)
+
+
+def refresh_facades(url: str, engine: str, report: Report = lambda _: None) -> None:
+    """Brings the installed facades to this release, after a migration."""
+
+    def work(connection: Connection) -> list[str]:
+        return [
+            facade.name
+            for facade in installed_facades(connection, engine)
+            if facade.name in available_facades() and facade.install(connection)
+        ]
+
+    for name in run_locked(url, engine, work, report=report):
+        report(f"facade {name}")
+
+
+def _read_files(name: str) -> list[str]:
+    directory = files("watchbill.store") / "compat" / name
+    found = sorted((file for file in directory.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
+    return [file.read_text(encoding="utf-8") for file in found]

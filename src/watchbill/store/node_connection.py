@@ -1,0 +1,215 @@
+"""A node's connection: opens itself again after a failure, runs named queries, and classifies errors for the node."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import socket
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from psycopg.types.numeric import Int8BinaryLoader
+from psycopg.types.string import ByteaBinaryLoader
+
+from watchbill.errors import NoDatabase, WatchbillError
+from watchbill.postgres.connect import SESSION_DEFAULTS, AsyncConnection
+from watchbill.store.queries import Queries
+from watchbill.store.refusals import NodeLost as NodeLost
+from watchbill.telemetry.outage import outage_of
+
+
+class Disconnected(WatchbillError):
+    """The connection is gone; the statement may or may not have been executed.
+
+    `by_statement`: the server was there and refused this statement, for lack of a resource for example. Without it,
+    the database does not answer; NodeConnection has logged that (telemetry/outage.py).
+    `may_be_too_large`: this may be the statement's own fault, because it is too large for the server.
+    `is_unanswered`: the server took the statement and did not answer in time, so it was given up.
+    """
+
+    by_statement = False
+    may_be_too_large = False
+    is_unanswered = False
+
+
+class NameTaken(WatchbillError):
+    """Another living node has this name."""
+
+
+class NodeDraining(WatchbillError):
+    """An operator asked this node to drain."""
+
+
+class Refused(WatchbillError):
+    """The server refused this statement. `by_data`: because of a value in it, so it would refuse it again."""
+
+    by_data = False
+
+
+class Busy(Refused):
+    """Another transaction holds a lock that this statement needs; nothing was done."""
+
+
+_OWN_ERRORS: dict[str, type[WatchbillError]] = {"WB001": NodeLost, "WB002": NameTaken, "WB006": NodeDraining}
+# Data exceptions, violated constraints, limits, errors raised by triggers, and our own for bad data.
+_DATA_CODES = ("21", "22", "23", "27", "44", "54", "P0", "WB003")
+_LOCK_TIMEOUT = "55P03"
+_OUT_OF_MEMORY = "53200"
+_CONNECTION_CODES = ("08", "57P")
+_READ_ONLY = "25006"  # the server became a standby: connect again to find the primary
+
+SLOW_FAILURE_SECONDS = 1.0
+
+# Our own statements hold locks for milliseconds. A longer lock belongs to a transaction that somebody left open.
+_SESSION = SESSION_DEFAULTS | {"lock_timeout": "2s"}
+
+
+class NodeConnection:
+    """One connection, opened at first use and again after each failure."""
+
+    def __init__(self, url: str, queries: Queries, *, purpose: str, timeout: float, prepare: bool = True) -> None:
+        self._url, self._queries, self._purpose = url, queries, purpose
+        self._timeout, self._prepare = timeout, prepare
+        self._connection: AsyncConnection | None = None
+        self._statements: dict[str, bytes] = {}
+        self._failures = 0
+        self._outage = outage_of(url)
+        self._lock = asyncio.Lock()  # one statement at a time
+        self.connections = 0  # opened so far; the same number twice means that it stayed connected in between
+
+    async def execute(self, query: str, params: Sequence[Any] | dict[str, Any] = ()) -> list[tuple[Any, ...]]:
+        began, connections = time.monotonic(), self.connections
+        try:
+            async with self._lock:
+                return await self._execute(query, params)
+        except (psycopg.Error, TimeoutError, OSError, NoDatabase) as error:
+            classified = classify_error(error)
+            if isinstance(classified, Disconnected):
+                await self.close()
+            raise_if_canceled()
+            if isinstance(classified, Disconnected | Refused | NameTaken):
+                self._failures += 1
+            # A connection that broke while it was idle is opened again, and nothing more. It is an outage if the next
+            # try fails too, or if no answer came at all.
+            was_idle = self._failures == 1 and self.connections == connections > 0
+            if is_outage(classified) and not (was_idle and time.monotonic() - began < SLOW_FAILURE_SECONDS):
+                self._outage.note_failure(classified)
+            raise classified from error
+
+    async def _execute(self, query: str, params: Sequence[Any] | dict[str, Any]) -> list[tuple[Any, ...]]:
+        if self._connection is None:
+            async with asyncio.timeout(self._timeout):
+                self._connection = await self._open()
+            self.connections += 1
+        statement = self._statements.get(query)
+        if statement is None:
+            statement = self._statements[query] = self._queries[query].encode()
+        with Deadline(self._connection, self._timeout):
+            cursor = self._connection.cursor(binary=True)
+            await cursor.execute(statement, params, prepare=self._prepare)
+            rows = await cursor.fetchall()
+        if self._failures:
+            self._failures = 0
+            self._outage.note_answer()
+        return rows
+
+    async def _open(self) -> AsyncConnection:
+        connection = await AsyncConnection.connect(
+            self._url, session=_SESSION, autocommit=True, application_name=f"watchbill {self._purpose}"
+        )
+        if not self._prepare:
+            connection.prepare_threshold = None
+        for raw in ("uuid", "jsonb"):
+            connection.adapters.register_loader(raw, ByteaBinaryLoader)
+        connection.adapters.register_loader("timestamptz", Int8BinaryLoader)
+        return connection
+
+    def retry_delay(self) -> float:
+        """Seconds before the next try: more after each failure, and random, so that nodes do not retry in step."""
+        return random.uniform(0.5, 1) * min(5.0, 0.05 * 2.0 ** min(self._failures, 10))  # noqa: S311
+
+    async def wait_to_retry(self) -> None:
+        await asyncio.sleep(self.retry_delay())
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+
+class DeadlinePassed(TimeoutError):
+    """The server has not answered in time."""
+
+
+class Deadline:
+    """Within this block the server answers in so many seconds, or the connection is shut down: DeadlinePassed.
+
+    A network that drops packets breaks no connection: a read would wait for ever, and a polite cancellation needs the
+    same network. So the socket is shut down on our side, which ends every wait on it at once.
+    """
+
+    __slots__ = ("_connection", "_has_passed", "_seconds", "_timer")
+
+    def __init__(self, connection: psycopg.BaseConnection[Any], seconds: float) -> None:
+        self._connection, self._seconds, self._has_passed = connection, seconds, False
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._shut_down)
+
+    def _shut_down(self) -> None:
+        self._has_passed = True
+        shut_down(self._connection)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        self._timer.cancel()
+        if self._has_passed and isinstance(error, psycopg.OperationalError):
+            raise DeadlinePassed(f"the server has not answered within {self._seconds:g} s") from error
+
+
+def shut_down(connection: psycopg.BaseConnection[Any]) -> None:
+    """Ends both directions of the connection, from any thread; its user still has to close it."""
+    with contextlib.suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
+        duplicate.shutdown(socket.SHUT_RDWR)
+
+
+def raise_if_canceled() -> None:
+    """If a connection breaks while psycopg carries out a cancellation, psycopg raises that instead of CancelledError,
+    and a canceled task would go on."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
+def classify_error(error: BaseException) -> WatchbillError:
+    """Our own codes come first: psycopg takes them for operational errors, because of their first letter."""
+    code = getattr(error, "sqlstate", None) or ""
+    if code in _OWN_ERRORS:
+        return _OWN_ERRORS[code](first_line(error))
+    if code == _LOCK_TIMEOUT:
+        return Busy(first_line(error))
+    if code.startswith((*_DATA_CODES, "WB")):
+        refused = Refused(first_line(error))
+        refused.by_data = code.startswith(_DATA_CODES)
+        return refused
+    is_database_error = isinstance(error, psycopg.DatabaseError)
+    if is_database_error and not isinstance(error, psycopg.OperationalError) and code != _READ_ONLY:
+        return Refused(first_line(error))
+    lost = Disconnected(first_line(error))
+    lost.is_unanswered = isinstance(error, DeadlinePassed)
+    lost.by_statement = bool(code) and code != _READ_ONLY and not code.startswith(_CONNECTION_CODES)
+    lost.may_be_too_large = not lost.by_statement or code == _OUT_OF_MEMORY
+    return lost
+
+
+def is_outage(error: BaseException) -> bool:
+    """Whether the database does not answer at all, which is logged already."""
+    return isinstance(error, Disconnected) and not error.by_statement
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,62 @@
+-- Statements of watchbill.compat.seesaw: a job store whose workers are nodes without a process of
+-- Watchbill, so a claim also renews the lease and makes due jobs ready.
+
+-- name: seesaw_register
+SELECT {schema}.register(
+  %s::text, lease => make_interval(secs => %s::float8), app => %s::text, labels => %s::jsonb,
+  host => %s::text, pid => %s::int, watchbill_version => %s::text, queues => %s::text[])
+
+-- name: seesaw_claim
+-- `0 * b.beat` and `0 * p.promoted` make PostgreSQL call the functions in this order.
+SELECT c.id, c.fence, c.type, c.payload, c.version, c.attempt, c.meta
+FROM (
+  SELECT coalesce(cardinality({schema}.heartbeat(%(epoch)s::bigint)), 0) AS beat) b
+CROSS JOIN LATERAL (
+  SELECT ({schema}.promote(0 * b.beat + 1000) IS NULL)::int AS promoted) p
+CROSS JOIN LATERAL {schema}.claim(
+  %(epoch)s::bigint + 0 * p.promoted, ARRAY[%(queue)s::text], %(limit)s::int, %(limit)s::int,
+  %(alone)s::boolean) c
+ORDER BY c.priority DESC, c.run_at, c.id
+
+-- name: seesaw_beat
+SELECT {schema}.heartbeat(%s::bigint)
+
+-- name: seesaw_settle
+SELECT id, state
+FROM {schema}.settle(
+  %s::bigint, %s::uuid[], %s::bigint[], outcomes => %s::text[], ages => %s::float8[],
+  errors => %s::jsonb[], closed => %s::bigint[])
+
+-- name: seesaw_settle_one
+SELECT id, state
+FROM {schema}.settle(
+  %s::bigint, ARRAY[%s::uuid], ARRAY[%s::bigint], ages => ARRAY[%s::float8],
+  closed => %s::bigint[])
+
+-- name: seesaw_unblock
+SELECT id, state FROM {schema}.unblock(%s::uuid[])
+
+-- name: seesaw_reclaim
+WITH expired AS MATERIALIZED (
+  SELECT array_agg(b.epoch) AS epochs, array_agg(b.n) AS beats
+  FROM {schema}.beats b
+  JOIN {schema}.nodes n USING (epoch)
+  WHERE n.app = %s::text
+    AND b.at < {schema}._clock() - n.lease)
+SELECT count(r.id)
+FROM expired e
+CROSS JOIN LATERAL {schema}.reclaim(coalesce(e.epochs, '{{}}'), coalesce(e.beats, '{{}}')) r
+
+-- name: seesaw_purge
+SELECT {schema}.purge(
+  ARRAY['succeeded'], queue => %s::text, max => 5000, finished_before => %s::timestamptz)
+
+-- name: seesaw_stats
+SELECT
+  coalesce(sum(s.count) FILTER (WHERE s.state IN ('queued', 'blocked', 'failed')), 0),
+  coalesce(sum(s.count) FILTER (WHERE s.state = 'running'), 0),
+  coalesce(sum(s.count) FILTER (WHERE s.state = 'succeeded'), 0),
+  coalesce(sum(s.count) FILTER (WHERE s.state = 'canceled'), 0),
+  coalesce(sum(s.count) FILTER (WHERE s.state = 'dead'), 0)
+FROM {schema}.stats(since => NULL) s
+WHERE s.queue = %s::text

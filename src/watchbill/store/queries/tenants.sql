@@ -1,0 +1,45 @@
+-- Statements about tenants and row security.
+
+-- name: tenant_tables
+SELECT relation::text, is_protected FROM {schema}._tenant_tables()
+
+-- name: schema_owner
+SELECT r.rolname::text, r.rolsuper OR r.rolbypassrls
+FROM pg_namespace n
+JOIN pg_roles r ON r.oid = n.nspowner
+WHERE n.nspname = %s
+
+-- name: protect_table
+SELECT {schema}._protect_table(t.relation, t.by_schedule)
+FROM {schema}._tenant_tables() t
+WHERE t.relation = %s::regclass
+
+-- name: unprotect_table
+SELECT {schema}._unprotect_table(%s::regclass)
+
+-- name: bind_role
+INSERT INTO {schema}.tenant_roles (role, tenant)
+SELECT r.oid, %s::text
+FROM pg_roles r
+WHERE r.rolname = %s
+ON CONFLICT DO NOTHING
+
+-- name: unbind_role
+DELETE FROM {schema}.tenant_roles b
+USING pg_roles r
+WHERE r.oid = b.role
+  AND r.rolname = %s
+  AND b.tenant = %s
+
+-- name: tenants_of_role
+SELECT b.tenant
+FROM {schema}.tenant_roles b
+JOIN pg_roles r ON r.oid = b.role
+WHERE r.rolname = %s
+ORDER BY 1
+
+-- name: bound_roles
+SELECT b.role::text, array_agg(b.tenant ORDER BY b.tenant)
+FROM {schema}.tenant_roles b
+GROUP BY 1
+ORDER BY 1

@@ -1,0 +1,193 @@
+"""The roles of an installation: owner, worker, producer, operator and reader, as groups that login roles join.
+
+`create_roles` makes the five groups, gives the schema to the owner's, and applies rights.txt. From then on the migrator
+applies it at every upgrade: `installation.role_prefix` holds what the names begin with. The rights hang on the groups
+alone, so a login role is given a kind of work by membership, and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from watchbill.errors import SchemaError
+from watchbill.postgres.connect import Connection
+from watchbill.postgres.migrate import run_locked
+from watchbill.postgres.rights import ROLE_KINDS, Rights
+from watchbill.store.jcron_schema import JcronSchema
+from watchbill.store.queries import queries
+from watchbill.store.tenants import bind_role, unbind_role
+
+KINDS = ("owner", *ROLE_KINDS)
+DEFAULT_PREFIX = "watchbill"
+_FOR_ALL_TENANTS = ("owner", "worker")
+_PREFIX = re.compile(r"[a-z_][a-z0-9_]{0,49}")
+
+
+@dataclass(frozen=True)
+class RoleMembers:
+    """One group and the roles that are its direct members."""
+
+    kind: str
+    role: str
+    members: tuple[str, ...]
+
+
+def create_roles(
+    url: str,
+    schema: str,
+    jcron_schema: str,
+    prefix: str = DEFAULT_PREFIX,
+    report: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Makes the groups that are missing, and gives each exactly the rights that rights.txt states."""
+    if not _PREFIX.fullmatch(prefix):
+        raise SchemaError(
+            f"The prefix {prefix!r} is invalid.", hint="Use up to 50 lower-case letters, digits and underscores."
+        )
+
+    def work(connection: Connection) -> None:
+        known = _read_prefix(connection, schema)
+        if known not in (None, prefix):
+            raise SchemaError(
+                f"Schema {schema} has roles already, whose names begin with {known}_.",
+                hint=f"Run it with --prefix {known}.",
+            )
+        for kind in KINDS:
+            if _create_role(connection, f"{prefix}_{kind}"):
+                report(f"role {prefix}_{kind}")
+        if _take_over(connection, schema, jcron_schema, f"{prefix}_owner"):
+            report(f"schema {schema} belongs to {prefix}_owner")
+        connection.execute(sql.SQL("UPDATE {} SET role_prefix = %s").format(_table(schema, "installation")), (prefix,))
+        _grant_rights(connection, schema, jcron_schema, prefix)
+
+    _run(url, schema, work)
+
+
+def grant_role(url: str, schema: str, role: str, kind: str | None, tenants: Sequence[str] = ()) -> None:
+    """Lets a role do one kind of work, and binds it to tenants."""
+
+    if tenants and kind in _FOR_ALL_TENANTS:
+        raise SchemaError(
+            f"A role that works as {kind} cannot be bound to a tenant: it acts for all tenants.",
+            hint="Bind a producer, an operator or a reader.",
+        )
+
+    def work(connection: Connection) -> None:
+        _check_role(connection, role)
+        for tenant in tenants:  # before the membership: the role is never unbound with rights
+            bind_role(connection, schema, role, tenant)
+        if kind is not None:
+            _change_membership(connection, schema, "GRANT {} TO {}", role, kind)
+
+    _run(url, schema, work)
+
+
+def revoke_role(url: str, schema: str, role: str, kind: str | None, tenants: Sequence[str] = ()) -> None:
+    def work(connection: Connection) -> None:
+        _check_role(connection, role)
+        if kind is not None:
+            _change_membership(connection, schema, "REVOKE {} FROM {}", role, kind)
+        for tenant in tenants:
+            unbind_role(connection, schema, role, tenant)
+
+    _run(url, schema, work)
+
+
+def read_bound_roles(url: str, schema: str) -> dict[str, list[str]]:
+    """The roles that are bound to tenants, with their tenants."""
+    with Connection.connect(url, application_name="watchbill roles") as connection:
+        return dict(connection.execute(queries(schema)["bound_roles"].encode()).fetchall())
+
+
+def read_roles(url: str, schema: str) -> list[RoleMembers]:
+    """The groups of the installation with their members; none if `create_roles` was never called."""
+    with Connection.connect(url, application_name="watchbill roles") as connection:
+        rows = connection.execute(queries(schema)["roles"].encode()).fetchall()
+    return [RoleMembers(kind, role, tuple(members)) for kind, role, members in rows]
+
+
+def _run(url: str, schema: str, work: Callable[[Connection], None]) -> None:
+    try:
+        run_locked(url, schema, work)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise SchemaError(
+            f"PostgreSQL refused it: {error.diag.message_primary}.",
+            hint="Run it as a superuser, or as the owner of the schema with CREATEROLE and rights on the database.",
+        ) from error
+
+
+def _read_prefix(connection: Connection, schema: str) -> str | None:
+    row = connection.execute(sql.SQL("SELECT role_prefix FROM {}").format(_table(schema, "installation"))).fetchone()
+    return row[0] if row else None
+
+
+def _create_role(connection: Connection, name: str) -> bool:
+    if connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (name,)).fetchone():
+        return False
+    connection.execute(sql.SQL("CREATE ROLE {} NOLOGIN").format(sql.Identifier(name)))
+    return True
+
+
+def _take_over(connection: Connection, schema: str, jcron_schema: str, owner: str) -> bool:
+    """Gives the schema and everything in it to `owner`. The former owner becomes a member, so that it works on."""
+    [(former, user, is_superuser)] = connection.execute(
+        "SELECT pg_get_userbyid(n.nspowner), current_user, r.rolsuper"
+        " FROM pg_namespace n, pg_roles r WHERE n.nspname = %s AND r.rolname = current_user",
+        (schema,),
+    )
+    if former == owner:
+        return False
+    for member in {former, user} if not is_superuser else set():
+        connection.execute(sql.SQL("GRANT {} TO {}").format(sql.Identifier(owner), sql.Identifier(member)))
+    grant_create = sql.SQL("GRANT CREATE ON DATABASE {} TO {}")
+    connection.execute(grant_create.format(sql.Identifier(connection.info.dbname), sql.Identifier(owner)))
+    schemas = [schema]
+    if JcronSchema(schema, jcron_schema).is_current(connection):
+        schemas.append(jcron_schema)
+    connection.execute("SET LOCAL lock_timeout = '2s'")  # live statements queue up behind these locks
+    for statement in [*_ownership_statements(connection, schemas, owner)]:
+        connection.execute(statement.encode())
+    return True
+
+
+def _ownership_statements(connection: Connection, schemas: list[str], owner: str) -> Iterator[str]:
+    """Sequences of identity columns, indexes and row types follow their tables."""
+    rows = connection.execute(queries(schemas[0])["ownership_statements"].encode(), (schemas, owner)).fetchall()
+    return (statement for (statement,) in rows)
+
+
+def _grant_rights(connection: Connection, schema: str, jcron_schema: str, prefix: str) -> None:
+    rights = Rights.read(files("watchbill.store") / "rights.txt")
+    apply = sql.SQL("SELECT {}(%s)").format(_table(schema, "_apply_rights"))
+    connection.execute(apply, (rights.as_json(),))
+    if JcronSchema(schema, jcron_schema).is_current(connection):
+        groups = sql.SQL(", ").join(sql.Identifier(f"{prefix}_{kind}") for kind in ROLE_KINDS)
+        name = sql.Identifier(jcron_schema)
+        connection.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(name, groups))
+        connection.execute(sql.SQL("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {} TO {}").format(name, groups))
+
+
+def _change_membership(connection: Connection, schema: str, statement: Any, role: str, kind: str) -> None:
+    prefix = _read_prefix(connection, schema)
+    if prefix is None:
+        raise SchemaError(f"Schema {schema} has no roles yet.", hint="Run `watchbill db roles create`.")
+    if kind not in KINDS:
+        raise SchemaError(f"The kind {kind!r} is invalid.", hint=f"It is one of {', '.join(KINDS)}.")
+    group = sql.Identifier(f"{prefix}_{kind}")
+    connection.execute(sql.SQL(statement).format(group, sql.Identifier(role)))
+
+
+def _check_role(connection: Connection, role: str) -> None:
+    if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,)).fetchone():
+        raise SchemaError(f"There is no role {role!r}.", hint="Create it first: CREATE ROLE name LOGIN PASSWORD '...'.")
+
+
+def _table(schema: str, name: str) -> sql.Identifier:
+    return sql.Identifier(schema, name)

@@ -1,0 +1,13 @@
+-- Raises unless each statement of the transaction has a new snapshot.
+CREATE OR REPLACE FUNCTION _check_isolation(verb text)
+RETURNS void
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    RAISE EXCEPTION '% needs READ COMMITTED, this transaction is %',
+      verb, upper(current_setting('transaction_isolation'))
+      USING ERRCODE = 'WB005', HINT = 'start it with BEGIN ISOLATION LEVEL READ COMMITTED';
+  END IF;
+END $$;

@@ -1,0 +1,23 @@
+-- Whether the caller sees the rows of all tenants: owners, workers and operators that are not bound
+-- to a tenant.
+CREATE OR REPLACE FUNCTION sees_all_tenants()
+RETURNS boolean
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$ SELECT coalesce(s.tenant = '', false) FROM caller_scope s $$;
+
+-- Raises unless the caller may act for all tenants: a role that is bound to tenants must not change
+-- their quotas.
+CREATE OR REPLACE FUNCTION _check_sees_all_tenants(tenant text)
+RETURNS void
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  IF NOT sees_all_tenants() THEN
+    RAISE EXCEPTION 'tenant % is invalid here: this role may not act for all tenants',
+      quote_nullable(tenant)
+      USING ERRCODE = 'insufficient_privilege',
+        HINT = 'use an operator role that is not bound to a tenant';
+  END IF;
+END $$;

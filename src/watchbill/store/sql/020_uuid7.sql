@@ -1,0 +1,34 @@
+-- Makes a UUIDv7 of milliseconds, microseconds and random bits.
+CREATE OR REPLACE FUNCTION uuid7(at timestamptz DEFAULT NULL)
+RETURNS uuid
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  us bigint := (extract(epoch FROM coalesce(uuid7.at, _clock())) * 1000000)::bigint;
+BEGIN
+  RETURN lpad(to_hex(us / 1000), 12, '0')
+    || '7'
+    || lpad(to_hex((us % 1000) * 4096 / 1000), 3, '0')
+    || overlay(right(replace(gen_random_uuid()::text, '-', ''), 16)
+      PLACING to_hex(8 + (random() * 3)::int) FROM 1 FOR 1);
+END $$;
+
+-- The time in a UUIDv7; '-infinity' for any other id.
+CREATE OR REPLACE FUNCTION _uuid_time(id uuid)
+RETURNS timestamptz
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE
+    WHEN id IS NULL THEN NULL
+    WHEN get_byte(uuid_send(id), 6) >> 4 = 7 THEN
+      to_timestamp(
+        ('x' || encode(substr(uuid_send(id), 1, 6), 'hex'))::bit(48)::bigint / 1000.0::float8)
+    ELSE '-infinity'
+  END;
+
+-- The earliest time at which a job with this id can have ended, less a day for wrong clocks.
+-- Conditions on it spare a query older partitions.
+CREATE OR REPLACE FUNCTION _history_start(id uuid)
+RETURNS timestamptz
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN _uuid_time(id) - interval '1 day';

@@ -1,0 +1,66 @@
+-- The column wait_key of jobs says what a job waits for. A parked job waits for a limit key.
+
+CREATE OR REPLACE FUNCTION _paused_key(queue text, type text)
+RETURNS text
+LANGUAGE sql STABLE
+RETURN jsonb_build_array(queue, type)::text;
+
+CREATE OR REPLACE FUNCTION _unsupported_key(queue text, type text, version int)
+RETURNS text
+LANGUAGE sql STABLE
+RETURN jsonb_build_array(queue, type, version)::text;
+
+-- The different keys of the jobs that wait for this reason, each with the queue, type and version
+-- of one of its jobs. Reads one index entry per key, however many jobs wait.
+CREATE OR REPLACE FUNCTION _find_wait_keys(reason text)
+RETURNS TABLE (key text, queue text, type text, version int)
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_sort = off
+AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY
+    WITH RECURSIVE keys AS (
+      (
+        SELECT j.wait_key, j.queue, j.type, j.version
+        FROM jobs j
+        WHERE j.wait = reason
+          AND j.wait_key IS NOT NULL
+        ORDER BY j.wait_key
+        LIMIT 1)
+      UNION ALL
+      SELECT n.wait_key, n.queue, n.type, n.version
+      FROM keys k
+      CROSS JOIN LATERAL (
+        SELECT j.wait_key, j.queue, j.type, j.version
+        FROM jobs j
+        WHERE j.wait = reason
+          AND j.wait_key > k.wait_key
+        ORDER BY j.wait_key
+        LIMIT 1) n)
+    SELECT k.wait_key, k.queue, k.type, k.version FROM keys k;
+END $$;
+
+-- The present lane of a route key, if the queue is routed.
+CREATE OR REPLACE FUNCTION _find_route_lane(queue text, route_key text, lane int)
+RETURNS int
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN coalesce((
+    SELECT _route_lane(q.token_group, _find_route_lane.route_key)
+    FROM queues q
+    WHERE q.name = _find_route_lane.queue
+      AND q.lanes = 'route'), _find_route_lane.lane);
+END $$;
+
+-- The lane of a job that becomes ready: that of a routed job may have changed while it waited.
+CREATE OR REPLACE FUNCTION _ready_lane(queue text, route_key text, lane int)
+RETURNS int
+LANGUAGE sql STABLE
+RETURN CASE WHEN route_key IS NULL THEN lane ELSE _find_route_lane(queue, route_key, lane) END;

@@ -1,0 +1,53 @@
+-- Fills in a format such as 'account:{account}' from the payload and the tenant of a job. {{ and }}
+-- are braces. Raises if the payload lacks a parameter, unless `or_else` says what to return then;
+-- `option` names the format in the error.
+CREATE OR REPLACE FUNCTION _render_key(
+  format text,
+  payload jsonb,
+  tenant text,
+  type text,
+  option text,
+  or_else text DEFAULT NULL
+)
+RETURNS text
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  rendered text := '';
+  part text;
+  name text;
+BEGIN
+  FOR part IN
+    SELECT m[1]
+    FROM regexp_matches(_render_key.format, '(\{\{|\}\}|\{[^{}]*\}|[^{}]+|[{}])', 'g') m
+  LOOP
+    IF part IN ('{', '}') THEN
+      PERFORM _refuse_job(
+        _render_key.type,
+        pg_catalog.format('%s=%L has a single brace: write {{ or }} for a brace', option,
+          _render_key.format));
+    END IF;
+    name := trim(BOTH '{}' FROM part);
+    rendered := rendered || CASE
+        WHEN part IN ('{{', '}}') THEN left(part, 1)
+        WHEN NOT starts_with(part, '{') THEN part
+        WHEN name = 'tenant' THEN _render_key.tenant
+        WHEN _render_key.payload ? name THEN coalesce(_render_key.payload->>name, 'null')
+      END;
+    IF rendered IS NULL THEN
+      IF or_else IS NOT NULL THEN RETURN or_else; END IF;
+      PERFORM _refuse_job(
+        _render_key.type,
+        pg_catalog.format('%s=%L needs the parameter %L, which the payload lacks', option,
+          _render_key.format, name));
+    END IF;
+  END LOOP;
+  IF octet_length(rendered) > 1000 THEN
+    PERFORM _refuse_job(
+      _render_key.type,
+      pg_catalog.format('%s makes a key of %s bytes, the limit is 1000', option,
+        octet_length(rendered)));
+  END IF;
+  RETURN rendered;
+END $$;

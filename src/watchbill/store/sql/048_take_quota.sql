@@ -1,0 +1,185 @@
+-- The quotas of tenants: docs/explanation/quotas.md.
+
+-- How much of its quotas a tenant uses: what the last count has found, what this transaction has
+-- enqueued, and what others have enqueued since the count. Of the others it reads 200 rows at most,
+-- and all if the count is older than ten seconds, because then no node counts. `n` is the number of
+-- the rows that this transaction has written.
+CREATE OR REPLACE FUNCTION _quota_usage(
+  tenant text,
+  t timestamptz,
+  OUT unfinished bigint,
+  OUT payload_bytes bigint,
+  OUT enqueued bigint, -- in the last minute
+  OUT n int,
+  OUT total_jobs bigint,
+  OUT total_payload_bytes bigint
+)
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+  own xid8 := coalesce(pg_current_xact_id_if_assigned(), '0'::xid8);
+  counted_at timestamptz;
+  others record;
+BEGIN
+  SELECT u.counted_at, u.unfinished, u.payload_bytes INTO counted_at, unfinished, payload_bytes
+  FROM quota_usage u
+  WHERE u.tenant = _quota_usage.tenant;
+  SELECT c.n, c.total_jobs, c.total_payload_bytes INTO n, total_jobs, total_payload_bytes
+  FROM quota_changes c
+  WHERE c.tenant = _quota_usage.tenant
+    AND c.by = own
+  ORDER BY c.n DESC
+  LIMIT 1;
+  SELECT
+    coalesce(sum(c.jobs), 0) AS jobs,
+    coalesce(sum(c.payload_bytes), 0) AS payload_bytes,
+    coalesce(sum(c.jobs) FILTER (WHERE c.at > t - interval '1 minute'), 0) AS recent
+  INTO others
+  FROM (
+    SELECT x.*
+    FROM quota_changes x
+    WHERE x.tenant = _quota_usage.tenant
+      AND x.by <> own
+    LIMIT CASE WHEN counted_at > t - interval '10 seconds' THEN 200 END) c;
+  n := coalesce(n, 0);
+  total_jobs := coalesce(total_jobs, 0);
+  total_payload_bytes := coalesce(total_payload_bytes, 0);
+  unfinished := coalesce(unfinished, 0) + total_jobs + others.jobs;
+  payload_bytes := coalesce(payload_bytes, 0) + total_payload_bytes + others.payload_bytes;
+  enqueued := total_jobs + others.recent + (
+    SELECT coalesce(sum(s.jobs), 0)
+    FROM quota_seconds s
+    WHERE s.tenant = _quota_usage.tenant
+      AND s.second > t - interval '61 seconds');
+END $$;
+
+-- Counts new jobs against the quotas of their tenant, and raises if one of them is full. Locks
+-- nothing that another transaction waits for. Callers leave `now` to the clock of the database,
+-- because those of enqueue() may give any time.
+CREATE OR REPLACE FUNCTION _take_quota(
+  tenant text,
+  jobs bigint,
+  payload_bytes bigint,
+  now timestamptz DEFAULT NULL
+)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(_take_quota.now, _clock());
+  q tenants;
+  used record;
+BEGIN
+  IF EXISTS (SELECT FROM erasures e WHERE e.tenant = _take_quota.tenant) THEN
+    RAISE EXCEPTION 'tenant % is being erased', quote_literal(_take_quota.tenant)
+      USING ERRCODE = 'WB008', HINT = 'enqueue for it when erase_tenant() has ended';
+  END IF;
+  SELECT * INTO q FROM tenants x WHERE x.tenant = _take_quota.tenant;
+  IF num_nonnulls(q.max_unfinished, q.max_payload_bytes, q.max_per_minute) = 0 THEN RETURN; END IF;
+  SELECT * INTO used FROM _quota_usage(_take_quota.tenant, t);
+  IF used.unfinished + jobs > q.max_unfinished THEN
+    PERFORM _refuse_quota(
+      _take_quota.tenant, 'unfinished', q.max_unfinished, used.unfinished, jobs, NULL);
+  ELSIF used.payload_bytes + _take_quota.payload_bytes > q.max_payload_bytes THEN
+    PERFORM _refuse_quota(
+      _take_quota.tenant, 'payload_bytes', q.max_payload_bytes, used.payload_bytes,
+      _take_quota.payload_bytes, NULL);
+  ELSIF used.enqueued + jobs > q.max_per_minute THEN
+    PERFORM _refuse_quota(
+      _take_quota.tenant, 'per_minute', q.max_per_minute, used.enqueued, jobs,
+      _quota_frees_at(
+        _take_quota.tenant, q.max_per_minute - jobs - used.total_jobs, t));
+  END IF;
+  INSERT INTO quota_changes (
+    tenant, by, n, at, jobs, payload_bytes, total_jobs, total_payload_bytes)
+  VALUES (
+    _take_quota.tenant, pg_current_xact_id(), used.n + 1, t, jobs, _take_quota.payload_bytes,
+    used.total_jobs + jobs, used.total_payload_bytes + _take_quota.payload_bytes);
+END $$;
+
+-- When the enqueues that other transactions have made in the last minute will be `room` or fewer;
+-- NULL if never.
+CREATE OR REPLACE FUNCTION _quota_frees_at(tenant text, room bigint, t timestamptz)
+RETURNS timestamptz
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+BEGIN
+  IF room < 0 THEN RETURN NULL; END IF;
+  RETURN (
+    SELECT min(x.second) + interval '61 seconds'
+    FROM (
+      SELECT e.second, sum(e.jobs) OVER (ORDER BY e.second DESC) - e.jobs AS later
+      FROM (
+        SELECT m.second, sum(m.jobs) AS jobs
+        FROM (
+          SELECT s.second, s.jobs
+          FROM quota_seconds s
+          WHERE s.tenant = _quota_frees_at.tenant
+            AND s.second > t - interval '61 seconds'
+          UNION ALL
+          SELECT date_trunc('second', c.at), c.jobs
+          FROM quota_changes c
+          WHERE c.tenant = _quota_frees_at.tenant
+            AND c.by IS DISTINCT FROM pg_current_xact_id_if_assigned()
+            AND c.at > t - interval '1 minute') m
+        GROUP BY 1) e) x
+    WHERE x.later <= room);
+END $$;
+
+-- Raises the error of a full quota. The detail is for programs.
+CREATE OR REPLACE FUNCTION _refuse_quota(
+  tenant text,
+  quota text,
+  max bigint,
+  used bigint,
+  wanted bigint,
+  frees_at timestamptz
+)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  message text := format(
+    'the quota %s of tenant %L is full: %s of %s are used, and this needs %s more',
+    quota, tenant, used, max, wanted);
+BEGIN
+  RAISE EXCEPTION '%', message
+    USING ERRCODE = 'WB015',
+      DETAIL = jsonb_build_object(
+        'tenant', tenant, 'quota', quota, 'max', max, 'used', used, 'wanted', wanted,
+        'frees_at', frees_at),
+      HINT = CASE
+        WHEN wanted > max OR quota = 'per_minute' AND frees_at IS NULL THEN
+          'it never has room for that many: enqueue fewer in one transaction'
+        WHEN quota = 'per_minute' THEN format('it has room again at %s', frees_at)
+        ELSE 'it has room when jobs of this tenant have ended; they are counted every ten seconds'
+      END;
+END $$;
+
+-- The bytes of a payload as quotas count them.
+CREATE OR REPLACE FUNCTION _payload_size(payload jsonb)
+RETURNS bigint
+LANGUAGE sql STABLE
+RETURN pg_column_size(payload)::bigint;
+
+-- The limit keys of a job of this tenant: with the tenant's own, if it has a quota of running jobs.
+CREATE OR REPLACE FUNCTION _quota_keys(limit_keys text[], tenant text)
+RETURNS text[]
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+BEGIN
+  IF EXISTS (SELECT FROM tenants x WHERE x.tenant = _quota_keys.tenant AND x.limits_running) THEN
+    RETURN _add_tenant_key(limit_keys, _quota_keys.tenant);
+  END IF;
+  RETURN limit_keys;
+END $$;

@@ -1,0 +1,74 @@
+-- Renews the lease of a node, records its runs that last longer than a beat, and returns its jobs
+-- that have a stop request. running: [{"id": ..., "fence": ..., "age": seconds, "progress":
+-- {...}}], or NULL to leave the recorded runs as they are. processed: how many runs have ended on
+-- the node so far; NULL leaves the count as it is.
+CREATE OR REPLACE FUNCTION heartbeat(
+  epoch bigint,
+  running jsonb DEFAULT NULL,
+  processed bigint DEFAULT NULL,
+  now timestamptz DEFAULT NULL
+)
+RETURNS uuid[]
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(heartbeat.now, _clock());
+BEGIN
+  UPDATE beats b
+  SET at = t, n = b.n + 1, processed = coalesce(heartbeat.processed, b.processed)
+  WHERE b.epoch = heartbeat.epoch;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'the node with epoch % is lost', heartbeat.epoch
+      USING ERRCODE = 'WB001', HINT = 'register again; other nodes run its jobs';
+  END IF;
+  IF heartbeat.running IS NOT NULL THEN
+    PERFORM _record_runs(heartbeat.epoch, heartbeat.running, t);
+  END IF;
+  RETURN ARRAY(SELECT s.id FROM stop_requests(heartbeat.epoch) s);
+END $$;
+
+CREATE OR REPLACE FUNCTION _record_runs(epoch bigint, running jsonb, now timestamptz)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+BEGIN
+  IF EXISTS (
+    SELECT
+    FROM jsonb_array_elements(
+      CASE jsonb_typeof(running) WHEN 'array' THEN running ELSE '[0]' END) r
+    WHERE (
+      jsonb_typeof(r->'id'),
+      jsonb_typeof(r->'fence'),
+      coalesce(jsonb_typeof(r->'age'), 'number')
+    ) IS DISTINCT FROM ('string', 'number', 'number')) THEN
+    RAISE EXCEPTION 'running % is invalid', running
+      USING ERRCODE = 'WB003',
+        HINT = 'give an array of objects, as in [{"id": "...", "fence": 7, "age": 12.5}]';
+  END IF;
+  DELETE FROM runs r
+  WHERE r.epoch = _record_runs.epoch
+    AND NOT EXISTS (
+      SELECT
+      FROM jsonb_to_recordset(running) AS x(id uuid, fence bigint)
+      WHERE x.id = r.job_id
+        AND x.fence = r.fence);
+  -- A job that was released and claimed again may run here twice: the higher fence counts. The late
+  -- beat of a frozen node must not overwrite the row of the node that has the job now.
+  INSERT INTO runs AS r (job_id, fence, epoch, started_at, seen_at, progress)
+  SELECT DISTINCT ON (x.id)
+    x.id, x.fence, _record_runs.epoch, _started_at(_record_runs.now, coalesce(x.age, 0)),
+    _record_runs.now, x.progress
+  FROM jsonb_to_recordset(running) AS x(id uuid, fence bigint, age float8, progress jsonb)
+  ORDER BY x.id, x.fence DESC
+  ON CONFLICT (job_id) DO UPDATE
+  SET fence = EXCLUDED.fence,
+    epoch = EXCLUDED.epoch,
+    seen_at = EXCLUDED.seen_at,
+    progress = EXCLUDED.progress,
+    started_at = CASE WHEN r.fence = EXCLUDED.fence THEN r.started_at ELSE EXCLUDED.started_at END
+  WHERE EXCLUDED.fence >= r.fence;
+END $$;

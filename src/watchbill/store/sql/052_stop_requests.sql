@@ -1,0 +1,25 @@
+-- The runs of a node that have to stop: those with a stop request, and those of the given runs
+-- whose job was canceled by force, released or reclaimed. A handler that has completed its job in
+-- its own transaction may continue.
+CREATE OR REPLACE FUNCTION stop_requests(
+  epoch bigint,
+  ids uuid[] DEFAULT '{}',
+  fences bigint[] DEFAULT '{}'
+)
+RETURNS TABLE (id uuid, fence bigint)
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+  SELECT c.job_id, c.fence FROM cancels c WHERE c.epoch = stop_requests.epoch
+  UNION ALL
+  SELECT r.id, r.fence
+  FROM unnest(ids, fences) r(id, fence)
+  WHERE NOT EXISTS (SELECT FROM jobs j WHERE j.id = r.id AND j.fence = r.fence)
+    AND NOT EXISTS (
+      SELECT
+      FROM finished_succeeded f
+      WHERE f.id = r.id
+        AND f.fence = r.fence
+        AND f.finished_at >= _history_start(r.id))
+$$;

@@ -1,0 +1,22 @@
+-- Releases the claims of a node that it does not know, because the reply was lost. Locks the row of
+-- the node, to wait for its uncommitted claims.
+CREATE OR REPLACE FUNCTION release_unknown(
+  epoch bigint,
+  known bigint[],
+  now timestamptz DEFAULT NULL
+)
+RETURNS int
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+BEGIN
+  PERFORM FROM nodes n WHERE n.epoch = release_unknown.epoch FOR UPDATE;
+  RETURN _release_claims(
+    ARRAY(
+      SELECT c.fence
+      FROM claims c
+      WHERE c.epoch = release_unknown.epoch
+        AND c.fence <> ALL (release_unknown.known)),
+    coalesce(release_unknown.now, _clock()));
+END $$;

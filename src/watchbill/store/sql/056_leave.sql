@@ -1,0 +1,33 @@
+-- Deregisters a node and releases its jobs, without using up an attempt. Locks its beat before its
+-- row, as reclaim() does; another order could deadlock.
+CREATE OR REPLACE FUNCTION leave(epoch bigint, now timestamptz DEFAULT NULL)
+RETURNS int
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(leave.now, _clock());
+  released int;
+  runs_ended bigint := (SELECT b.processed FROM beats b WHERE b.epoch = leave.epoch);
+BEGIN
+  DELETE FROM beats b WHERE b.epoch = leave.epoch;
+  PERFORM FROM nodes n WHERE n.epoch = leave.epoch FOR UPDATE;
+  UPDATE nodes n
+  SET state = 'left', ended_at = t, processed = runs_ended
+  WHERE n.epoch = leave.epoch
+    AND n.state IN ('active', 'draining');
+  IF NOT FOUND THEN RETURN 0; END IF;
+  PERFORM _end_candidacies(leave.epoch, t);
+  PERFORM _wake_fellow_members(leave.epoch);
+  DELETE FROM declarations d WHERE d.epoch = leave.epoch;
+  DELETE FROM flow_declarations d WHERE d.epoch = leave.epoch;
+  PERFORM _release_orphans();
+  released := _release_claims(
+    ARRAY(SELECT c.fence FROM claims c WHERE c.epoch = leave.epoch), t);
+  DELETE FROM runs r WHERE r.epoch = leave.epoch;
+  DELETE FROM node_types nt WHERE nt.epoch = leave.epoch;
+  -- Its worker may have held the wakeup lock, and other workers relied on that.
+  PERFORM pg_notify(_wake_channel(), 'awake');
+  RETURN released;
+END $$;

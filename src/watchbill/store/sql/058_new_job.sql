@@ -1,0 +1,211 @@
+-- A job to enqueue: a row of enqueue_many() and of the temporary table for COPY.
+DO $$
+BEGIN
+  CREATE TYPE new_job AS (
+    id uuid,
+    type text,
+    payload jsonb,
+    queue text,
+    priority int,
+    run_at timestamptz,
+    delay interval,
+    tenant text,
+    max_attempts int,
+    retry jsonb,
+    timeout interval,
+    version int,
+    idempotency_key text,
+    idempotency_window interval,
+    created_by text,
+    meta jsonb,
+    depends_on uuid[],
+    run_if text,
+    limit_keys text[],
+    ordered_by text,
+    route_by text,
+    runs_on jsonb,
+    unique_by text,
+    unique_until text,
+    on_duplicate text,
+    debounce_wait interval,
+    debounce_max interval);
+EXCEPTION WHEN duplicate_object THEN NULL;
+END $$;
+
+-- The answer to an enqueue. `created`: this call has made the job. `payload_differs`: an earlier
+-- job has the same idempotency key and another payload. A type, because OUT parameters would take a
+-- twentieth of the time of an enqueue.
+DO $$
+BEGIN
+  CREATE TYPE enqueued_job AS (id uuid, seq bigint, created boolean, payload_differs boolean);
+EXCEPTION WHEN duplicate_object THEN NULL;
+END $$;
+
+-- Whether a text is a duration of more than 0 and at most 100 years.
+CREATE OR REPLACE FUNCTION _is_positive_interval(text text)
+RETURNS boolean
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  RETURN text::interval > interval '0' AND text::interval <= interval '100 years';
+EXCEPTION WHEN data_exception THEN
+  RETURN false;
+END $$;
+
+-- What is invalid in a job; NULL if nothing is. A UUIDv7 from `horizon` on is of the future. A type
+-- of Watchbill's own is valid only with `builtin`: every worker runs the SQL in such a job.
+CREATE OR REPLACE FUNCTION _job_error(
+  n new_job,
+  max_payload int,
+  horizon text,
+  builtin boolean DEFAULT false
+)
+RETURNS text
+LANGUAGE sql STABLE
+RETURN CASE
+    WHEN coalesce((n).type, '') = '' OR length((n).type) > 200 THEN
+      'type must be a text of 1 to 200 characters'
+    WHEN NOT builtin AND starts_with((n).type, 'watchbill.') THEN
+      'only schedules make jobs whose type begins with watchbill.'
+    WHEN coalesce((n).queue, '') = '' OR length((n).queue) > 100 THEN
+      'queue must be a text of 1 to 100 characters'
+    WHEN coalesce((n).tenant, '') = '' OR length((n).tenant) > 200 THEN
+      'tenant must be a text of 1 to 200 characters'
+    WHEN coalesce((n).priority, 32768) NOT BETWEEN -32768 AND 32767 THEN
+      'priority must be between -32768 and 32767'
+    WHEN coalesce((n).max_attempts, 0) NOT BETWEEN 1 AND 32767 THEN
+      'max_attempts must be between 1 and 32767'
+    WHEN coalesce((n).version, 0) < 1 THEN
+      'version must be 1 or more'
+    WHEN (n).run_at IS NOT NULL AND (n).delay IS NOT NULL THEN
+      'give run_at or delay, not both'
+    WHEN (n).run_at NOT BETWEEN '0001-01-03 00:00+00' AND '9999-12-29 00:00+00' THEN
+      'run_at must be a finite time in the years 1 to 9999'
+    WHEN (n).delay < interval '0' OR (n).delay > interval '100 years' THEN
+      'delay must be between 0 and 100 years'
+    WHEN (n).timeout <= interval '0' OR (n).timeout > interval '1 year' THEN
+      'timeout must be more than 0 and at most a year'
+    WHEN (n).idempotency_window IS NOT NULL AND (n).idempotency_key IS NULL THEN
+      'idempotency_window needs an idempotency_key'
+    WHEN (n).idempotency_window <= interval '0'
+        OR (n).idempotency_window > interval '100 years' THEN
+      'idempotency_window must be more than 0 and at most 100 years'
+    WHEN (n).idempotency_key = '' OR length((n).idempotency_key) > 500 THEN
+      'idempotency_key must be a text of 1 to 500 characters'
+    WHEN octet_length((n).tenant) + octet_length((n).type)
+        + octet_length((n).idempotency_key) > 2500 THEN
+      'tenant, type and idempotency_key must have at most 2500 bytes together'
+    WHEN (n).run_if NOT IN ('all_succeeded', 'all_finished', 'any_failed') THEN
+      format('run_if must be all_succeeded, all_finished or any_failed, not %L', (n).run_if)
+    WHEN (n).run_if IS NOT NULL AND coalesce(cardinality((n).depends_on), 0) = 0 THEN
+      'run_if needs depends_on'
+    WHEN array_position((n).depends_on, NULL) IS NOT NULL THEN
+      'depends_on must name jobs by their ids'
+    WHEN array_position((n).limit_keys, NULL) IS NOT NULL OR '' = ANY ((n).limit_keys) THEN
+      'limit_keys must be texts that are not empty'
+    WHEN (n).ordered_by IS NOT NULL AND (n).priority <> 0 THEN
+      'ordered_by and priority exclude each other: an ordered key keeps the order of enqueue'
+    WHEN (n).ordered_by IS NOT NULL AND (n).debounce_wait IS NOT NULL THEN
+      'ordered_by and debounce_wait exclude each other'
+    WHEN (n).route_by IS NOT NULL AND (n).runs_on IS NOT NULL THEN
+      'route_by and runs_on exclude each other: pin the key to a node with the labels instead'
+    WHEN jsonb_typeof((n).runs_on) <> 'object' THEN
+      'runs_on must be a JSON object of labels'
+    WHEN (n).on_duplicate NOT IN ('keep', 'replace', 'reject') THEN
+      format('on_duplicate must be keep, replace or reject, not %L', (n).on_duplicate)
+    WHEN (n).on_duplicate = 'replace' AND coalesce((n).unique_until, 'started') <> 'started' THEN
+      'on_duplicate=replace needs unique_until=started: only a job that waits can be replaced'
+    WHEN (n).debounce_max IS NOT NULL AND (n).debounce_wait IS NULL THEN
+      'debounce_max needs debounce_wait'
+    WHEN (n).debounce_wait <= interval '0' OR (n).debounce_wait > interval '1 year' THEN
+      'debounce_wait must be more than 0 and at most a year'
+    WHEN (n).debounce_max < (n).debounce_wait OR (n).debounce_max > interval '100 years' THEN
+      'debounce_max must be at least debounce_wait and at most 100 years'
+    WHEN (n).debounce_wait IS NOT NULL
+        AND num_nonnulls((n).run_at, (n).delay, (n).unique_until, (n).on_duplicate) > 0 THEN
+      'debounce_wait excludes run_at, delay, unique_until and on_duplicate'
+    WHEN (n).unique_until NOT IN ('started', 'finished')
+        AND NOT _is_positive_interval((n).unique_until) THEN
+      format('unique_until must be started, finished or a duration, not %L', (n).unique_until)
+    WHEN coalesce(jsonb_typeof((n).payload), '') <> 'object' THEN
+      'payload must be a JSON object, one key per parameter'
+    WHEN jsonb_typeof((n).meta) <> 'object' THEN
+      'meta must be a JSON object'
+    -- || decompresses a payload that a table has compressed.
+    WHEN max_payload IS NOT NULL AND pg_column_size((n).payload || '{}') > max_payload THEN
+      format('the payload has %s bytes, the limit is %s: store it elsewhere and send a reference',
+        pg_column_size((n).payload || '{}'), max_payload)
+    WHEN (n).id::text >= horizon AND substr((n).id::text, 15, 1) = '7' THEN
+      'the time in the id must be at most an hour ahead of the database''s clock'
+  END;
+
+-- Whether a job is of the common, valid kind. Twenty times faster than _job_error().
+CREATE OR REPLACE FUNCTION _is_plain_job(n new_job, max_payload int)
+RETURNS boolean
+LANGUAGE sql STABLE
+RETURN length((n).type) BETWEEN 1 AND 200
+    AND NOT starts_with((n).type, 'watchbill.')
+    AND length((n).queue) BETWEEN 1 AND 100
+    AND length((n).tenant) BETWEEN 1 AND 200
+    AND (n).priority BETWEEN -32768 AND 32767
+    AND (n).max_attempts BETWEEN 1 AND 32767
+    AND (n).version >= 1
+    AND (n).run_at IS NULL
+    AND (n).delay IS NULL
+    AND (n).timeout IS NULL
+    AND (n).idempotency_key IS NULL
+    AND (n).idempotency_window IS NULL
+    AND (n).depends_on IS NULL
+    AND (n).run_if IS NULL
+    AND num_nonnulls(
+      (n).limit_keys, (n).ordered_by, (n).route_by, (n).runs_on, (n).unique_by, (n).unique_until,
+      (n).on_duplicate, (n).debounce_wait, (n).debounce_max) = 0
+    AND jsonb_typeof((n).payload) = 'object'
+    AND coalesce(jsonb_typeof((n).meta), 'object') = 'object'
+    AND (
+      max_payload IS NULL
+      OR pg_column_compression((n).payload) IS NULL
+      AND pg_column_size((n).payload) <= max_payload);
+
+-- The first digits of a UUIDv7 of an hour after `t`.
+CREATE OR REPLACE FUNCTION _newest_id_prefix(t timestamptz)
+RETURNS text
+LANGUAGE sql STABLE
+RETURN overlay(
+    lpad(to_hex((extract(epoch FROM t) * 1000)::bigint + 3600000), 12, '0')
+    PLACING '-' FROM 9 FOR 0);
+
+-- The bytes with which the ids of an hour after `t` begin: uuid_send() of an older UUIDv7 is less.
+CREATE OR REPLACE FUNCTION _newest_id_bytes(t timestamptz)
+RETURNS bytea
+LANGUAGE sql STABLE
+RETURN int8send(((date_part('epoch', t) + 3600) * 65536000)::bigint);
+
+CREATE OR REPLACE FUNCTION _refuse_job(type text, why text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  RAISE EXCEPTION 'job of type % is invalid: %', quote_nullable(type), why USING ERRCODE = 'WB003';
+END $$;
+
+-- Whether the job must be unique: see 076_unique_jobs.sql.
+CREATE OR REPLACE FUNCTION _is_unique(n new_job)
+RETURNS boolean
+LANGUAGE sql STABLE
+RETURN num_nonnulls(
+  (n).unique_by, (n).unique_until, (n).on_duplicate, (n).debounce_wait, (n).debounce_max) > 0;
+
+-- The key of a unique job within its type and tenant: all its arguments, if unique_by does not say
+-- which.
+CREATE OR REPLACE FUNCTION _unique_key(n new_job)
+RETURNS text
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  IF n.unique_by IS NULL THEN RETURN md5(n.payload::text); END IF;
+  RETURN _render_key(n.unique_by, n.payload, n.tenant, n.type, 'unique_by');
+END $$;

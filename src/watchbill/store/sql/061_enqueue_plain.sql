@@ -1,0 +1,140 @@
+-- Stores a job of the common kind and returns its sequence number: enqueue() for Python's clients,
+-- which send little else. The id is new, the job has several attempts and can run at once, and the
+-- client has checked the values and the size of the payload. Shares the wakeup lock (030_wake.sql)
+-- until the transaction ends.
+--
+-- A third less work than enqueue(). It has fewer arguments and checks, and no SET search_path,
+-- which alone takes a tenth of the time. It runs with the rights of the owner under the search_path
+-- of its caller, so every function, type and operator in it needs a schema. What a caller must not
+-- store, and what only its client has checked, is left to enqueue().
+DO $do$
+BEGIN
+  EXECUTE format($format$
+    CREATE OR REPLACE FUNCTION _enqueue_plain(
+      type text,
+      payload jsonb,
+      queue text,
+      priority smallint,
+      tenant text,
+      max_attempts smallint,
+      timeout real,
+      version int,
+      id uuid,
+      created_by text,
+      meta jsonb
+    )
+    RETURNS bigint
+    LANGUAGE plpgsql VOLATILE
+    AS $body$
+    #variable_conflict use_column
+    DECLARE
+      t pg_catalog.timestamptz := %1$I._clock();
+      new_seq bigint;
+      is_lock_shared boolean;
+    BEGIN
+      INSERT INTO %1$I.jobs AS j (
+        id, run_at, created_at, timeout, version, priority, max_attempts, queue, type, tenant,
+        created_by, payload, meta)
+      SELECT
+        _enqueue_plain.id, t, t, _enqueue_plain.timeout, _enqueue_plain.version,
+        _enqueue_plain.priority, _enqueue_plain.max_attempts, _enqueue_plain.queue,
+        _enqueue_plain.type, _enqueue_plain.tenant, _enqueue_plain.created_by,
+        _enqueue_plain.payload, _enqueue_plain.meta
+      WHERE pg_catalog.uuid_send(_enqueue_plain.id)
+        OPERATOR(pg_catalog.<) %1$I._newest_id_bytes(t)
+        AND NOT pg_catalog.starts_with(_enqueue_plain.type, 'watchbill.')
+        AND pg_catalog.jsonb_typeof(_enqueue_plain.payload) OPERATOR(pg_catalog.=) 'object'
+        AND NOT EXISTS (
+          SELECT
+          FROM %1$I.queues q
+          WHERE q.name OPERATOR(pg_catalog.=) _enqueue_plain.queue
+            AND q.lanes OPERATOR(pg_catalog.<>) 'none')
+        AND NOT %1$I._may_have_quota(_enqueue_plain.tenant)
+      -- currval(), because j.seq would make row security check the row once more.
+      RETURNING
+        pg_catalog.currval(%3$L::pg_catalog.regclass),
+        pg_catalog.pg_try_advisory_xact_lock_shared(
+          %1$I._lock_class_wakeup(), %2$L::pg_catalog.regclass::pg_catalog.oid::int)
+      INTO new_seq, is_lock_shared;
+      IF is_lock_shared THEN RETURN new_seq; END IF;
+      IF new_seq IS NULL THEN
+        RETURN (
+          SELECT e.seq
+          FROM %1$I.enqueue(
+            _enqueue_plain.type, _enqueue_plain.payload, _enqueue_plain.queue,
+            _enqueue_plain.priority, tenant => _enqueue_plain.tenant,
+            max_attempts => _enqueue_plain.max_attempts,
+            timeout => pg_catalog.make_interval(secs => _enqueue_plain.timeout),
+            version => _enqueue_plain.version, id => _enqueue_plain.id,
+            created_by => _enqueue_plain.created_by, meta => _enqueue_plain.meta,
+            max_payload => NULL, now => t, id_is_new => true) e);
+      END IF;
+      PERFORM pg_catalog.pg_notify(
+        pg_catalog.concat('watchbill_', %2$L::pg_catalog.regclass::pg_catalog.oid),
+        pg_catalog.concat('ready ', _enqueue_plain.queue));
+      RETURN new_seq;
+    END $body$
+  $format$, current_schema(), format('%I.jobs', current_schema()),
+    format('%I.job_seq', current_schema()));
+END $do$;
+
+-- Stores many jobs of one kind, which differ only in their ids and payloads: _enqueue_plain() for a
+-- bulk. Jobs that are not so plain take the way of enqueue_many().
+CREATE OR REPLACE FUNCTION _enqueue_plain_many(
+  type text,
+  queue text,
+  priority smallint,
+  tenant text,
+  max_attempts smallint,
+  timeout real,
+  version int,
+  created_by text,
+  meta jsonb,
+  ids uuid[],
+  payloads jsonb[]
+)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := _clock();
+  newest bytea := _newest_id_bytes(t);
+  plain boolean;
+BEGIN
+  SELECT
+    coalesce(bool_and(uuid_send(x.id) < newest AND x.payload @> '{}'), false)
+    AND NOT starts_with(_enqueue_plain_many.type, 'watchbill.')
+    AND NOT EXISTS (
+      SELECT FROM queues q WHERE q.name = _enqueue_plain_many.queue AND q.lanes <> 'none')
+    AND NOT _may_have_quota(_enqueue_plain_many.tenant)
+  INTO plain
+  FROM unnest(ids, payloads) x(id, payload);
+  IF NOT plain THEN
+    PERFORM
+    FROM _insert_jobs(
+      ARRAY(
+        SELECT jsonb_populate_record(NULL::new_job, jsonb_build_object(
+          'id', x.id, 'type', _enqueue_plain_many.type, 'payload', x.payload,
+          'queue', _enqueue_plain_many.queue, 'priority', _enqueue_plain_many.priority,
+          'tenant', _enqueue_plain_many.tenant, 'max_attempts', _enqueue_plain_many.max_attempts,
+          'timeout', make_interval(secs => _enqueue_plain_many.timeout),
+          'version', _enqueue_plain_many.version, 'created_by', _enqueue_plain_many.created_by,
+          'meta', _enqueue_plain_many.meta))
+        FROM unnest(ids, payloads) x(id, payload)),
+      false, true, false, NULL, t);
+    RETURN;
+  END IF;
+  INSERT INTO jobs (
+    id, run_at, created_at, timeout, version, priority, max_attempts, queue, type, tenant,
+    created_by, payload, meta)
+  SELECT
+    x.id, t, t, _enqueue_plain_many.timeout, _enqueue_plain_many.version,
+    _enqueue_plain_many.priority, _enqueue_plain_many.max_attempts, _enqueue_plain_many.queue,
+    _enqueue_plain_many.type, _enqueue_plain_many.tenant, _enqueue_plain_many.created_by,
+    x.payload, _enqueue_plain_many.meta
+  FROM unnest(ids, payloads) x(id, payload);
+  PERFORM _wake_workers(_enqueue_plain_many.queue);
+END $$;

@@ -1,0 +1,111 @@
+-- Stores many jobs, given as a JSON array of objects with the arguments of enqueue(). Returns a row
+-- for each, in the same order. `ids_are_new`: as enqueue's id_is_new.
+CREATE OR REPLACE FUNCTION enqueue_many(
+  jobs jsonb,
+  resend boolean DEFAULT false,
+  strict boolean DEFAULT false,
+  max_payload int DEFAULT 100000,
+  now timestamptz DEFAULT NULL,
+  ids_are_new boolean DEFAULT false
+)
+RETURNS TABLE (id uuid, seq bigint, created boolean, payload_differs boolean)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(enqueue_many.now, _clock());
+  unknown_name text;
+  depending boolean;
+  with_ids boolean;
+  new_jobs new_job[];
+BEGIN
+  IF jsonb_typeof(enqueue_many.jobs) <> 'array'
+      OR jsonb_path_exists(
+        enqueue_many.jobs, 'strict $[*] ? (@.type() != "object")', silent => true) THEN
+    RAISE EXCEPTION 'jobs is invalid: it must be a JSON array of objects'
+      USING ERRCODE = 'WB003';
+  END IF;
+  SELECT
+    max(k) FILTER (WHERE k <> ALL (
+      '{id,type,payload,queue,priority,run_at,delay,tenant,max_attempts,retry,timeout,version,'
+      'idempotency_key,idempotency_window,created_by,meta,depends_on,run_if,limit_keys,ordered_by,'
+      'route_by,runs_on,unique_by,unique_until,on_duplicate,debounce_wait,debounce_max}')),
+    bool_or(k = 'depends_on'),
+    bool_or(k = 'id')
+  INTO unknown_name, depending, with_ids
+  FROM jsonb_array_elements(enqueue_many.jobs) o(job), jsonb_object_keys(o.job) k;
+  IF unknown_name IS NOT NULL THEN
+    RAISE EXCEPTION 'job field % is invalid', quote_literal(unknown_name)
+      USING ERRCODE = 'WB003', HINT = 'the fields are the arguments of enqueue';
+  END IF;
+  IF depending THEN jobs := _resolve_positions(enqueue_many.jobs, t); END IF;
+  new_jobs := ARRAY(
+    SELECT ROW(
+      coalesce(n.id, uuid7(t + n.ordinality * interval '1 microsecond')),
+      n.type, coalesce(n.payload, '{}'), coalesce(n.queue, 'default'), coalesce(n.priority, 0),
+      n.run_at, n.delay, coalesce(n.tenant, _session_tenant()), coalesce(n.max_attempts, 10),
+      n.retry, n.timeout, coalesce(n.version, 1), n.idempotency_key, n.idempotency_window,
+      n.created_by, n.meta, n.depends_on, n.run_if, n.limit_keys, n.ordered_by, n.route_by,
+      n.runs_on, n.unique_by, n.unique_until, n.on_duplicate, n.debounce_wait,
+      n.debounce_max)::new_job
+    FROM jsonb_populate_recordset(NULL::new_job, enqueue_many.jobs) WITH ORDINALITY n);
+  RETURN QUERY
+    SELECT *
+    FROM _insert_jobs(
+      new_jobs, resend, ids_are_new OR with_ids IS NOT TRUE, strict, max_payload, t);
+END $$;
+
+-- Replaces numbers in depends_on, which are positions in the array from 0, by ids. So a schedule
+-- can enqueue the same definition many times.
+CREATE OR REPLACE FUNCTION _resolve_positions(jobs jsonb, t timestamptz)
+RETURNS jsonb
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  ids text[] := ARRAY(
+    SELECT coalesce(
+      o.job->>'id', uuid7(t + o.n * interval '1 microsecond')::text)
+    FROM jsonb_array_elements(_resolve_positions.jobs) WITH ORDINALITY o(job, n)
+    ORDER BY o.n);
+BEGIN
+  PERFORM _refuse_job(
+    x.job->>'type',
+    CASE
+      WHEN jsonb_typeof(x.job->'depends_on') NOT IN ('array', 'null') THEN
+        'depends_on must be an array of ids, or of positions in this call'
+      ELSE format('depends_on names position %s, but this call has the positions 0 to %s',
+        x.wrong, cardinality(ids) - 1)
+    END)
+  FROM (
+    SELECT o.job, (
+        SELECT p
+        FROM jsonb_array_elements(
+          CASE jsonb_typeof(o.job->'depends_on')
+            WHEN 'array' THEN o.job->'depends_on'
+            ELSE '[]'
+          END) p
+        WHERE jsonb_typeof(p) = 'number'
+          AND (
+            p::numeric <> trunc(p::numeric)
+            OR p::numeric NOT BETWEEN 0 AND cardinality(ids) - 1)
+        LIMIT 1) AS wrong
+    FROM jsonb_array_elements(_resolve_positions.jobs) o(job)) x
+  WHERE jsonb_typeof(x.job->'depends_on') NOT IN ('array', 'null')
+    OR x.wrong IS NOT NULL
+  LIMIT 1;
+  RETURN (
+    SELECT jsonb_agg(
+      o.job || jsonb_build_object('id', ids[o.n]) || CASE jsonb_typeof(o.job->'depends_on')
+        WHEN 'array' THEN jsonb_build_object('depends_on', (
+          SELECT jsonb_agg(
+            CASE jsonb_typeof(p.it)
+              WHEN 'number' THEN to_jsonb(ids[p.it::int + 1])
+              ELSE p.it
+            END ORDER BY p.n)
+          FROM jsonb_array_elements(o.job->'depends_on') WITH ORDINALITY p(it, n)))
+        ELSE '{}'
+      END ORDER BY o.n)
+    FROM jsonb_array_elements(_resolve_positions.jobs) WITH ORDINALITY o(job, n));
+END $$;

@@ -1,0 +1,34 @@
+-- Deletes the dependencies of children that are no longer stored, behind the child `after`. Returns
+-- the last child that it checked, NULL at the end of the table. Skips locked rows.
+CREATE OR REPLACE FUNCTION sweep_dependencies(after uuid DEFAULT NULL, max int DEFAULT 1000)
+RETURNS uuid
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+  checked uuid[] := ARRAY(
+    SELECT d.child
+    FROM dependencies d
+    WHERE sweep_dependencies.after IS NULL
+      OR d.child > sweep_dependencies.after
+    ORDER BY d.child
+    LIMIT max);
+  last uuid := checked[cardinality(checked)];
+  gone uuid[] := ARRAY(
+    SELECT x.child
+    FROM (SELECT DISTINCT l FROM unnest(checked) l) x(child)
+    WHERE NOT EXISTS (SELECT FROM jobs j WHERE j.id = x.child)
+      AND NOT EXISTS (
+        SELECT
+        FROM finished_jobs f
+        WHERE f.id = x.child
+          AND f.finished_at >= _history_start(x.child)));
+BEGIN
+  DELETE FROM dependencies d
+  WHERE d.ctid = ANY (ARRAY(
+    SELECT g.ctid FROM dependencies g WHERE g.child = ANY (gone) FOR UPDATE SKIP LOCKED));
+  RETURN CASE WHEN cardinality(checked) = max THEN last END;
+END $$;

@@ -1,0 +1,490 @@
+-- How claim() picks jobs when it meets more than plain ones. These functions need its settings, and
+-- lock what they return without waiting for locks.
+
+-- The lanes that a node with these labels takes from: 0, and those of sets that it has all of.
+CREATE OR REPLACE FUNCTION _find_label_lanes(labels jsonb)
+RETURNS int[]
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT 0 || ARRAY(
+    SELECT s.lane FROM label_sets s WHERE s.labels <@ _find_label_lanes.labels ORDER BY s.lane)
+$$;
+
+-- Picks jobs queue by queue, for claims that meet more than plain jobs. A queue with a limit gives
+-- no more jobs than it has places; if another transaction has locked its state, it gives none, and
+-- `is_busy` says so.
+CREATE OR REPLACE FUNCTION _pick_by_queue(
+  epoch bigint,
+  queues text[],
+  declared_queues text[],
+  node_lanes int[],
+  max int,
+  free int,
+  without text[],
+  floor_queues text[],
+  floor_priorities smallint[],
+  floor_times timestamptz[],
+  floor_ids uuid[],
+  t timestamptz,
+  OUT tids tid[],
+  OUT turns int[],
+  OUT is_limited boolean,
+  OUT limited_queues text[],
+  OUT is_busy boolean
+)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  queue_name text;
+  declared queues;
+  -- How many more jobs to take, and how many of these can start at once.
+  wanted int := _pick_by_queue.max;
+  slots int := least(_pick_by_queue.free, _pick_by_queue.max);
+  lanes int[];
+  cursor int;
+  more record;
+BEGIN
+  tids := '{}';
+  turns := '{}';
+  is_limited := false;
+  limited_queues := '{}';
+  is_busy := false;
+  IF cardinality(declared_queues) > 0 THEN PERFORM _make_queue_states(declared_queues); END IF;
+  FOREACH queue_name IN ARRAY _pick_by_queue.queues LOOP
+    EXIT WHEN wanted <= 0;
+    declared := NULL;
+    IF queue_name = ANY (declared_queues) THEN
+      SELECT * INTO declared FROM queues q WHERE q.name = queue_name;
+    END IF;
+    IF declared.max IS NOT NULL THEN
+      limited_queues := limited_queues || queue_name;
+      declared.max := _count_queue_places(queue_name, declared.max);
+      is_busy := is_busy OR declared.max IS NULL;
+      CONTINUE WHEN declared.max IS NULL OR declared.max <= 0;
+    END IF;
+    IF declared.lanes IN ('share', 'route') THEN
+      cursor := _read_lane_cursor(queue_name);
+      -- Also the lanes of the node's labels: a job in them has no share and no token.
+      lanes := array_remove(node_lanes, 0);
+      IF declared.lanes = 'share' THEN
+        lanes := _find_share_lanes(queue_name, cursor, least(wanted, declared.max)) || lanes;
+        CONTINUE WHEN cardinality(lanes) = 0;
+        SELECT p.*, false AS has_left_one INTO more
+        FROM _pick_turns(
+          queue_name, lanes, least(wanted, declared.max), least(slots, declared.max), without) p;
+      ELSE
+        SELECT p.*, false AS has_left_one INTO more
+        FROM _pick_routed(
+          queue_name, declared.token_group, _pick_by_queue.epoch, cursor, lanes,
+          least(wanted, declared.max), least(slots, declared.max), without) p;
+      END IF;
+      IF more.cursor >= 0 AND more.cursor <> cursor THEN
+        PERFORM _write_lane_cursor(queue_name, more.cursor);
+      END IF;
+    ELSE
+      SELECT
+        p.tids, array_fill(0, ARRAY[cardinality(p.tids)]) AS turns, p.is_limited, p.has_left_one
+      INTO more
+      FROM _pick_merged(
+        queue_name, node_lanes, least(wanted, declared.max), least(slots, declared.max), without,
+        floor_queues, floor_priorities, floor_times, floor_ids, t) p;
+    END IF;
+    tids := tids || more.tids;
+    turns := turns || more.turns;
+    is_limited := is_limited OR coalesce(more.is_limited, false);
+    wanted := wanted - cardinality(more.tids);
+    slots := greatest(0, slots - cardinality(more.tids));
+    -- Jobs of later queues must not be claimed ahead of one that stays.
+    IF more.has_left_one THEN wanted := least(wanted, slots); END IF;
+  END LOOP;
+END $$;
+
+-- Makes the states of these queues, if they have a limit. All at once, because claims name queues
+-- in different orders, and two that make the same states must not wait for each other.
+CREATE OR REPLACE FUNCTION _make_queue_states(declared_queues text[])
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+BEGIN
+  PERFORM _make_limit_states(ARRAY(
+    SELECT 'queue:' || q.name
+    FROM queues q
+    WHERE q.name = ANY (declared_queues)
+      AND q.max IS NOT NULL));
+END $$;
+
+-- How many more jobs of a queue with a limit may run; NULL if another transaction has locked its
+-- state. Locks the state.
+CREATE OR REPLACE FUNCTION _count_queue_places(queue text, max int)
+RETURNS int
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  queue_key text := 'queue:' || _count_queue_places.queue;
+BEGIN
+  PERFORM FROM limit_states s WHERE s.key = queue_key FOR UPDATE SKIP LOCKED;
+  IF NOT FOUND THEN RETURN NULL; END IF;
+  RETURN _count_queue_places.max - (SELECT count(*) FROM holds h WHERE h.key = queue_key);
+END $$;
+
+-- Those of the queues that have a place, or no limit; and those that have a limit. Locks the states
+-- of the limits; `is_busy`: another transaction has locked one.
+CREATE OR REPLACE FUNCTION _find_queues_with_places(
+  queues text[],
+  declared_queues text[],
+  OUT queues_with_places text[],
+  OUT limited_queues text[],
+  OUT is_busy boolean
+)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+BEGIN
+  queues_with_places := _find_queues_with_places.queues;
+  limited_queues := '{}';
+  is_busy := false;
+  IF cardinality(declared_queues) = 0 THEN RETURN; END IF;
+  PERFORM _make_queue_states(declared_queues);
+  SELECT
+    coalesce(array_agg(x.queue ORDER BY x.n) FILTER (WHERE x.max IS NULL OR x.places > 0), '{}'),
+    coalesce(array_agg(x.queue) FILTER (WHERE x.max IS NOT NULL), '{}'),
+    coalesce(bool_or(x.max IS NOT NULL AND x.places IS NULL), false)
+  INTO queues_with_places, limited_queues, is_busy
+  FROM (
+    SELECT
+      g.queue,
+      g.n,
+      q.max,
+      CASE WHEN q.max IS NOT NULL THEN _count_queue_places(q.name, q.max) END AS places
+    FROM unnest(_find_queues_with_places.queues) WITH ORDINALITY g(queue, n)
+    LEFT JOIN queues q ON q.name = g.queue) x;
+END $$;
+
+-- The picked jobs, without those that come after the last place of their queue. The caller has
+-- locked the states of the limits.
+CREATE OR REPLACE FUNCTION _keep_queue_places(tids tid[], limited_queues text[])
+RETURNS tid[]
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+BEGIN
+  IF cardinality(limited_queues) = 0 THEN RETURN tids; END IF;
+  RETURN ARRAY(
+    SELECT x.tid
+    FROM (
+      SELECT p.tid, p.n, j.queue, row_number() OVER (PARTITION BY j.queue ORDER BY p.n) AS rank
+      FROM unnest(tids) WITH ORDINALITY p(tid, n)
+      JOIN jobs j ON j.ctid = p.tid) x
+    LEFT JOIN queues q ON q.name = x.queue
+    WHERE q.max IS NULL
+      OR x.rank <= q.max - (SELECT count(*) FROM holds h WHERE h.key = 'queue:' || x.queue)
+    ORDER BY x.n);
+END $$;
+
+-- The lane of a fair or routed queue that was served last. The turns of all nodes are one.
+CREATE OR REPLACE FUNCTION _read_lane_cursor(queue text)
+RETURNS int
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT coalesce((
+    SELECT s.lane_cursor
+    FROM limit_states s
+    WHERE s.key = 'turn:' || _read_lane_cursor.queue), 0)
+$$;
+
+-- Skips the write if another claim is about to write: the two have shared a turn.
+CREATE OR REPLACE FUNCTION _write_lane_cursor(queue text, lane int)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  cursor_key text := 'turn:' || _write_lane_cursor.queue;
+BEGIN
+  IF NOT pg_try_advisory_xact_lock(_lock_class_turns(), hashtext(cursor_key)) THEN RETURN; END IF;
+  PERFORM _make_limit_states(ARRAY[cursor_key]);
+  UPDATE limit_states s
+  SET lane_cursor = _write_lane_cursor.lane
+  WHERE s.key = cursor_key;
+END $$;
+
+-- The places in the order of a queue of the first ready jobs of a class and a lane, as _pick()
+-- would pick them, without locks.
+CREATE OR REPLACE FUNCTION _read_heads(
+  queue text,
+  class smallint,
+  lane int,
+  max int,
+  without text[],
+  floor_queues text[],
+  floor_priorities smallint[],
+  floor_times timestamptz[],
+  floor_ids uuid[],
+  t timestamptz
+)
+RETURNS TABLE (tid tid, priority smallint, run_at timestamptz, id uuid)
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+BEGIN
+  IF floor_queues IS NULL OR _read_heads.class <> 0 OR _read_heads.lane <> 0 THEN
+    RETURN QUERY
+      SELECT j.ctid, j.priority, j.run_at, j.id
+      FROM jobs j
+      WHERE j.queue = _read_heads.queue
+        AND j.class = _read_heads.class
+        AND j.lane = _read_heads.lane
+        AND j.wait IS NULL
+        AND j.fence = 0
+        AND (_read_heads.without IS NULL OR j.type <> ALL (_read_heads.without))
+      ORDER BY j.priority DESC, j.run_at, j.id
+      LIMIT _read_heads.max;
+  ELSE
+    RETURN QUERY
+      SELECT y.*
+      FROM _scan_ranges(
+        ARRAY[_read_heads.queue], floor_queues, floor_priorities, floor_times, floor_ids,
+        t - interval '250 milliseconds') s
+      CROSS JOIN LATERAL (
+        (
+          SELECT j.ctid, j.priority, j.run_at, j.id
+          FROM jobs j
+          WHERE s.floor IS NOT NULL
+            AND j.queue = s.queue
+            AND j.class = 0
+            AND j.lane = 0
+            AND j.priority = s.floor
+            AND (j.run_at, j.id) > (s.at, s.id)
+            AND j.wait IS NULL
+            AND j.fence = 0
+          ORDER BY j.run_at, j.id
+          LIMIT _read_heads.max)
+        UNION ALL
+        (
+          SELECT j.ctid, j.priority, j.run_at, j.id
+          FROM jobs j
+          WHERE s.floor IS NULL
+            AND j.queue = s.queue
+            AND j.class = 0
+            AND j.lane = 0
+            AND j.priority < s.below
+            AND j.priority > s.above
+            AND j.wait IS NULL
+            AND j.fence = 0
+          ORDER BY j.priority DESC, j.run_at, j.id
+          LIMIT _read_heads.max)) y
+      LIMIT _read_heads.max;
+  END IF;
+END $$;
+
+-- Picks jobs of one queue from several lanes, and of both classes, in one order. Jobs of class 1
+-- are not claimed ahead: such a job is picked only if it is among the first `free` jobs. Jobs that
+-- come after one that stays are picked only into free slots; `has_left_one` says that one stays.
+-- Reads the heads of all lanes without locks to find out how many to pick from each.
+CREATE OR REPLACE FUNCTION _pick_merged(
+  queue text,
+  lanes int[],
+  max int,
+  free int,
+  without text[],
+  floor_queues text[],
+  floor_priorities smallint[],
+  floor_times timestamptz[],
+  floor_ids uuid[],
+  t timestamptz,
+  OUT tids tid[],
+  OUT is_limited boolean,
+  OUT has_left_one boolean
+)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  first int := least(free, _pick_merged.max);
+  from_lane int;
+  number int;
+  more record;
+  boundary record;
+BEGIN
+  tids := '{}';
+  is_limited := false;
+  has_left_one := false;
+  FOR from_lane, number IN
+    SELECT y.lane, count(*)
+    FROM (
+      SELECT x.lane, x.class
+      FROM (
+        SELECT l.lane, c.class, h.*
+        FROM unnest(lanes) l(lane)
+        CROSS JOIN (VALUES (0::smallint), (1::smallint)) c(class)
+        CROSS JOIN LATERAL _read_heads(
+          _pick_merged.queue, c.class, l.lane, first, _pick_merged.without, floor_queues,
+          floor_priorities, floor_times, floor_ids, t) h) x
+      ORDER BY x.priority DESC, x.run_at, x.id
+      LIMIT first) y
+    WHERE y.class = 1
+    GROUP BY y.lane
+  LOOP
+    SELECT * INTO more
+    FROM _pick(
+      ARRAY[_pick_merged.queue], 1::smallint, from_lane, number, _pick_merged.without, NULL, NULL,
+      NULL, NULL, t);
+    tids := tids || more.tids;
+    is_limited := is_limited OR coalesce(more.is_limited, false);
+  END LOOP;
+  SELECT h.* INTO boundary
+  FROM unnest(lanes) l(lane)
+  CROSS JOIN LATERAL _read_heads(
+    _pick_merged.queue, 1::smallint, l.lane, cardinality(tids) + 1, _pick_merged.without, NULL,
+    NULL, NULL, NULL, t) h
+  WHERE h.tid <> ALL (tids)
+  ORDER BY h.priority DESC, h.run_at, h.id
+  LIMIT 1;
+  has_left_one := FOUND;
+  FOR from_lane, number IN
+    SELECT y.lane, count(*)
+    FROM (
+      SELECT
+        x.lane,
+        row_number() OVER (ORDER BY x.priority DESC, x.run_at, x.id) <= first - cardinality(tids)
+          OR NOT has_left_one
+          OR (-x.priority, x.run_at, x.id) < (-boundary.priority, boundary.run_at, boundary.id)
+          AS may_start
+      FROM (
+        SELECT l.lane, h.*
+        FROM unnest(lanes) l(lane)
+        CROSS JOIN LATERAL _read_heads(
+          _pick_merged.queue, 0::smallint, l.lane, _pick_merged.max - cardinality(tids),
+          _pick_merged.without, floor_queues, floor_priorities, floor_times, floor_ids, t) h) x
+      ORDER BY x.priority DESC, x.run_at, x.id
+      LIMIT _pick_merged.max - cardinality(tids)) y
+    WHERE y.may_start
+    GROUP BY y.lane
+  LOOP
+    SELECT * INTO more
+    FROM _pick(
+      ARRAY[_pick_merged.queue], 0::smallint, from_lane, number, _pick_merged.without,
+      CASE WHEN from_lane = 0 AND without IS NULL THEN floor_queues END,
+      floor_priorities, floor_times, floor_ids, t);
+    tids := tids || more.tids;
+    is_limited := is_limited OR coalesce(more.is_limited, false);
+  END LOOP;
+END $$;
+
+-- Picks one job in quarantine, of a lane that this node may take.
+CREATE OR REPLACE FUNCTION _pick_quarantined(
+  epoch bigint,
+  queues text[],
+  label_lanes int[],
+  OUT tids tid[],
+  OUT is_limited boolean
+)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+BEGIN
+  SELECT coalesce(array_agg(x.ctid), '{}'), bool_or(x.is_limited) INTO tids, is_limited
+  FROM (
+    SELECT y.*
+    FROM unnest(_pick_quarantined.queues) q(queue)
+    CROSS JOIN LATERAL (
+      SELECT j.ctid, j.limit_keys IS NOT NULL AS is_limited
+      FROM jobs j
+      WHERE j.queue = q.queue
+        AND j.class = 2
+        AND j.wait IS NULL
+        AND j.fence = 0
+        AND (
+          j.lane = ANY (label_lanes)
+          OR j.lane > 0 AND _owns_lane(_pick_quarantined.epoch, q.queue, j.lane))
+      ORDER BY j.lane, j.priority DESC, j.run_at, j.id
+      LIMIT 1
+      FOR UPDATE SKIP LOCKED) y
+    LIMIT 1) x;
+END $$;
+
+-- Whether a node may take the jobs of a lane above 0: every node may, if the lane is a share.
+CREATE OR REPLACE FUNCTION _owns_lane(epoch bigint, queue text, lane int)
+RETURNS boolean
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT NOT EXISTS (
+      SELECT FROM queues q WHERE q.name = _owns_lane.queue AND q.lanes = 'route')
+    OR EXISTS (
+      SELECT
+      FROM queues q
+      JOIN tokens k
+        ON k.token_group = q.token_group AND k.token = _owns_lane.lane - 1
+          AND k.epoch = _owns_lane.epoch AND k.next IS NULL
+      WHERE q.name = _owns_lane.queue)
+$$;
+
+-- Picks jobs of types or versions that another node does not know, and this node does. Reads the
+-- heads of all these types without locks to find out how many to pick from each.
+CREATE OR REPLACE FUNCTION _pick_unsupported_elsewhere(
+  epoch bigint,
+  queues text[],
+  label_lanes int[],
+  max int,
+  is_quarantine boolean,
+  without text[],
+  OUT tids tid[],
+  OUT is_limited boolean
+)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+BEGIN
+  WITH heads AS (
+      SELECT y.wait_key
+      FROM unnest(_pick_unsupported_elsewhere.queues) WITH ORDINALITY q(queue, n)
+      CROSS JOIN unsupported_types u
+      JOIN node_types n
+        ON n.epoch = _pick_unsupported_elsewhere.epoch AND n.type = u.type
+          AND n.version >= u.version
+      CROSS JOIN LATERAL (
+        SELECT j.wait_key, j.lane, j.priority, j.run_at, j.id
+        FROM jobs j
+        WHERE j.wait = 'unsupported'
+          AND j.wait_key = _unsupported_key(q.queue, u.type, u.version)
+          AND (j.class = 2) = is_quarantine
+          AND j.fence = 0
+          AND (j.lane = ANY (label_lanes) OR j.lane > 0 AND _owns_lane(n.epoch, j.queue, j.lane))
+        ORDER BY j.lane, j.priority DESC, j.run_at, j.id
+        LIMIT _pick_unsupported_elsewhere.max) y
+      WHERE u.type <> ALL (coalesce(_pick_unsupported_elsewhere.without, '{}'))
+      ORDER BY q.n, y.lane, y.priority DESC, y.run_at, y.id
+      LIMIT _pick_unsupported_elsewhere.max),
+    keys AS MATERIALIZED (SELECT h.wait_key, count(*) AS number FROM heads h GROUP BY 1)
+  SELECT coalesce(array_agg(x.ctid), '{}'), bool_or(x.is_limited) INTO tids, is_limited
+  FROM keys k
+  CROSS JOIN LATERAL (
+    SELECT j.ctid, j.limit_keys IS NOT NULL AS is_limited
+    FROM jobs j
+    WHERE j.wait = 'unsupported'
+      AND j.wait_key = k.wait_key
+      AND (j.class = 2) = _pick_unsupported_elsewhere.is_quarantine
+      AND j.fence = 0
+      AND (
+        j.lane = ANY (label_lanes)
+        OR j.lane > 0 AND _owns_lane(_pick_unsupported_elsewhere.epoch, j.queue, j.lane))
+    ORDER BY j.lane, j.priority DESC, j.run_at, j.id
+    LIMIT k.number
+    FOR UPDATE SKIP LOCKED) x;
+END $$;

@@ -1,0 +1,36 @@
+-- Claims for a worker that is a session of psql, and so has no loop that asks for jobs in
+-- quarantine now and then: takes such a job first if the worker holds nothing, and nothing beside
+-- it. Otherwise as claim().
+CREATE OR REPLACE FUNCTION _claim_for_session(
+  node_epoch bigint,
+  queue text,
+  max int,
+  without text[] DEFAULT NULL
+)
+RETURNS TABLE (id uuid, fence bigint)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  held_classes smallint[] := ARRAY(
+    SELECT j.class
+    FROM claims c
+    CROSS JOIN LATERAL unnest(c.job_ids) h(id)
+    JOIN jobs j ON j.id = h.id AND j.fence = c.fence
+    WHERE c.epoch = node_epoch);
+BEGIN
+  IF 2 = ANY (held_classes) THEN RETURN; END IF;
+  PERFORM promote();
+  IF held_classes = '{}' THEN
+    RETURN QUERY
+      SELECT c.id, c.fence
+      FROM claim(node_epoch, ARRAY[_claim_for_session.queue], 1, 1, alone => true) c;
+    IF FOUND THEN RETURN; END IF;
+  END IF;
+  RETURN QUERY
+    SELECT c.id, c.fence
+    FROM claim(
+      node_epoch, ARRAY[_claim_for_session.queue], _claim_for_session.max,
+      _claim_for_session.max, without => _claim_for_session.without) c;
+END $$;

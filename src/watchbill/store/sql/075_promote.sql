@@ -1,0 +1,69 @@
+-- Makes delayed jobs ready that are due, and parked jobs whose rate allows the next start. Returns
+-- when to call it again: when the next one is due, or in a second if it had to skip one that is
+-- locked. Locks the jobs and the states of the keys. `since` is explained at unblock().
+CREATE OR REPLACE FUNCTION promote(
+  max int DEFAULT 1000,
+  since timestamptz DEFAULT '-infinity',
+  now timestamptz DEFAULT NULL
+)
+RETURNS timestamptz
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+  -- A variable, because an index condition cannot call a volatile function.
+  t timestamptz := coalesce(promote.now, _clock());
+  n int;
+  next_due timestamptz;
+  next_start timestamptz;
+BEGIN
+  PERFORM _check_isolation('promote');
+  UPDATE jobs j
+  SET wait = NULL, lane = _ready_lane(j.queue, j.route_key, j.lane)
+  WHERE j.ctid = ANY (ARRAY(
+    SELECT d.ctid
+    FROM jobs d
+    WHERE d.wait = 'delayed'
+      AND d.run_at <= t
+      AND d.run_at >= promote.since
+    ORDER BY d.run_at
+    LIMIT max
+    FOR UPDATE SKIP LOCKED));
+  GET DIAGNOSTICS n = ROW_COUNT;
+  IF n > 0 THEN PERFORM _wake_workers(''); END IF;
+  next_due := (
+    SELECT j.run_at
+    FROM jobs j
+    WHERE j.wait = 'delayed'
+      AND j.run_at >= promote.since
+    ORDER BY j.run_at
+    LIMIT 1);
+  -- A due job that is left was locked: the caller would call again at once.
+  IF n < max AND next_due <= t THEN
+    next_due := least(t + interval '1 second', (
+      SELECT j.run_at
+      FROM jobs j
+      WHERE j.wait = 'delayed'
+        AND j.run_at > t
+      ORDER BY j.run_at
+      LIMIT 1));
+  END IF;
+  SELECT min(s.next_at) INTO next_start FROM limit_states s WHERE s.next_at IS NOT NULL;
+  IF next_start <= t THEN
+    PERFORM _unpark(
+      ARRAY(
+        SELECT s.key
+        FROM limit_states s
+        WHERE s.next_at <= t
+        ORDER BY s.next_at
+        LIMIT max
+        FOR UPDATE SKIP LOCKED),
+      NULL, t);
+    SELECT min(s.next_at) INTO next_start FROM limit_states s WHERE s.next_at IS NOT NULL;
+    IF next_start <= t THEN next_start := t + interval '1 second'; END IF;
+  END IF;
+  RETURN least(next_due, next_start);
+END $$;

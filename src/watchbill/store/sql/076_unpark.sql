@@ -1,0 +1,316 @@
+-- Makes parked jobs of these keys ready, as many as may start now. For callers that have ended a
+-- job of these keys with complete() or fail(), and for operators that have changed a limit. Locks
+-- the states of the keys and waits for them; locks the jobs, and skips those that are locked.
+-- Returns how many jobs it made ready.
+CREATE OR REPLACE FUNCTION unpark(keys text[], now timestamptz DEFAULT NULL)
+RETURNS int
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  t timestamptz := coalesce(unpark.now, _clock());
+BEGIN
+  PERFORM _check_isolation('unpark');
+  -- Jobs of a bulk may be parked on a key that no claim has met.
+  PERFORM _make_limit_states(ARRAY(
+    SELECT k
+    FROM unnest(unpark.keys) k
+    WHERE EXISTS (SELECT FROM jobs j WHERE j.wait = 'parked' AND j.wait_key = k)));
+  RETURN _unpark(_lock_limit_states(unpark.keys), NULL, t);
+END $$;
+
+-- Locks the states of keys in the order of the keys, so that two calls do not deadlock. Returns
+-- those that have a state.
+CREATE OR REPLACE FUNCTION _lock_limit_states(keys text[])
+RETURNS text[]
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+BEGIN
+  RETURN ARRAY(
+    SELECT s.key FROM limit_states s WHERE s.key = ANY (keys) ORDER BY s.key FOR UPDATE);
+END $$;
+
+-- As unpark(), for the keys of jobs that have just ended: one entry in `freed` for each job and
+-- key. Makes at most as many jobs of a key ready. Wakes workers for the places of queues.
+CREATE OR REPLACE FUNCTION _unpark_freed(freed text[], t timestamptz)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  IF freed IS NULL THEN RETURN; END IF;
+  PERFORM _lock_limit_states(
+    ARRAY(SELECT x FROM unnest(freed) x WHERE NOT starts_with(x, 'queue:')));
+  PERFORM _unpark_places(freed, t);
+  PERFORM _wake_workers(substr(q.key, 7))
+  FROM (SELECT DISTINCT x FROM unnest(freed) x WHERE starts_with(x, 'queue:')) q(key);
+END $$;
+
+-- Makes as many parked jobs of each key ready as it is named in `freed`. The caller has locked the
+-- states of the keys.
+CREATE OR REPLACE FUNCTION _unpark_places(freed text[], t timestamptz)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  PERFORM _unpark(array_agg(f.key), array_agg(f.number), t)
+  FROM (
+    SELECT x.key, count(*)::int AS number
+    FROM unnest(freed) x(key)
+    WHERE NOT starts_with(x.key, 'queue:')
+    GROUP BY 1) f;
+END $$;
+
+-- Unparks the keys of jobs that settle() could not settle: perhaps their handlers have ended them
+-- in transactions of their own, which lock no keys. The worker calls settle() after their commit.
+-- Also locks the keys that the call has `freed`, because all are locked in one order; their jobs
+-- are left to _unpark_freed().
+CREATE OR REPLACE FUNCTION _unpark_completed(ids uuid[], freed text[], t timestamptz)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  keys text[] := ARRAY(
+    SELECT DISTINCT k.key
+    FROM (
+      SELECT j.limit_keys
+      FROM jobs j
+      WHERE j.id = ANY (ids)
+      UNION ALL
+      SELECT f.limit_keys
+      FROM unnest(ids) x(id)
+      JOIN finished_jobs f ON f.id = x.id AND f.finished_at >= _history_start(x.id)) j
+    CROSS JOIN LATERAL unnest(j.limit_keys) k(key));
+  locked text[] := _lock_limit_states(
+    keys || ARRAY(SELECT x FROM unnest(freed) x WHERE NOT starts_with(x, 'queue:')));
+BEGIN
+  PERFORM _unpark(ARRAY(SELECT x FROM unnest(locked) x WHERE x = ANY (keys)), NULL, t);
+END $$;
+
+-- For an operator's functions, whose transaction may stay open: locks no keys, and asks the nodes
+-- to call unpark() after the commit. Also if no job waits for these keys: a claim may be about to
+-- park one, because it still sees the job that has ended.
+CREATE OR REPLACE FUNCTION _announce_freed(freed text[])
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  IF freed IS NULL THEN RETURN; END IF;
+  PERFORM pg_notify(_wake_channel(), 'unpark ' || k.key)
+  FROM (SELECT DISTINCT x FROM unnest(freed) x) k(key)
+  WHERE NOT starts_with(k.key, 'queue:');
+  PERFORM _wake_workers(substr(k.key, 7))
+  FROM (SELECT DISTINCT x FROM unnest(freed) x) k(key)
+  WHERE starts_with(k.key, 'queue:');
+END $$;
+
+-- Makes parked jobs of these keys ready, as many as may start now, and with `numbers` of each key
+-- at most its number. Of a key without a limit it makes a thousand ready and asks the nodes for the
+-- next call, so that a limit which an operator clears does not lead to a long transaction. If the
+-- jobs of a key are of several lanes, they take turns. Of an ordered key only the first job is made
+-- ready. The caller has locked the states of the keys in an earlier statement; this locks the jobs,
+-- and skips those that are locked.
+CREATE OR REPLACE FUNCTION _unpark(keys text[], numbers int[], t timestamptz)
+RETURNS int
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+  -- Keys with a place, how many jobs to make ready, and the lane that was served last, if any.
+  open_keys text[];
+  open_numbers int[];
+  cursors int[];
+  heads uuid[];
+  rated text[];
+  unlimited text[];
+  tids tid[];
+  ready int := 0;
+BEGIN
+  IF NOT EXISTS (SELECT FROM jobs j WHERE j.wait = 'parked' AND j.wait_key = ANY (keys)) THEN
+    -- promote() calls again at this time otherwise.
+    IF numbers IS NULL THEN
+      UPDATE limit_states s SET next_at = NULL WHERE s.key = ANY (keys) AND s.next_at IS NOT NULL;
+    END IF;
+    RETURN 0;
+  END IF;
+  SELECT
+    array_agg(p.key) FILTER (WHERE p.places > 0 AND NOT p.is_ordered),
+    array_agg(p.places) FILTER (WHERE p.places > 0 AND NOT p.is_ordered),
+    array_agg(p.head) FILTER (WHERE p.places > 0 AND p.is_ordered),
+    array_agg(p.key) FILTER (WHERE p.step > 0),
+    array_agg(p.key) FILTER (WHERE p.is_unlimited)
+  INTO open_keys, open_numbers, heads, rated, unlimited
+  FROM (
+    SELECT
+      k.key, k.is_ordered, k.head, k.step,
+      k.places = 2147483647 AND numbers IS NULL AS is_unlimited,
+      CASE
+        WHEN numbers IS NOT NULL THEN least(k.places, k.number)
+        WHEN k.places = 2147483647 THEN 1000
+        -- All in this call: a ready job holds no place until it is claimed. So a second call would
+        -- find the same places free, and make too many jobs ready.
+        ELSE least(k.places, 10000)
+      END AS places
+    FROM _count_places(keys, t) c
+    CROSS JOIN LATERAL unnest(keys, numbers, c.places, c.is_ordered, c.heads, c.steps)
+      k(key, number, places, is_ordered, head, step)) p;
+  IF heads IS NOT NULL THEN
+    tids := ARRAY(
+      SELECT j.ctid
+      FROM jobs j
+      WHERE j.id = ANY (heads)
+        AND j.wait = 'parked'
+        AND j.wait_key = j.order_key
+        AND j.fence = 0
+      FOR UPDATE SKIP LOCKED);
+    PERFORM _make_ready(tids, t);
+    ready := cardinality(tids);
+  END IF;
+  IF open_keys IS NOT NULL THEN
+    cursors := ARRAY(
+      SELECT (SELECT s.lane_cursor FROM limit_states s WHERE s.key = k.key)
+      FROM unnest(open_keys) k(key));
+    tids := ARRAY(
+      SELECT w.ctid
+      FROM unnest(open_keys, open_numbers, cursors) k(key, number, cursor)
+      CROSS JOIN LATERAL (
+        SELECT j.ctid
+        FROM jobs j
+        WHERE j.wait = 'parked'
+          AND j.wait_key = k.key
+        ORDER BY j.lane, j.priority DESC, j.run_at, j.id
+        LIMIT k.number
+        FOR UPDATE SKIP LOCKED) w
+      WHERE k.cursor IS NULL);
+    PERFORM _make_ready(tids, t);
+    ready := ready + cardinality(tids);
+    SELECT array_agg(k.key), array_agg(k.number), array_agg(k.cursor)
+    INTO open_keys, open_numbers, cursors
+    FROM unnest(open_keys, open_numbers, cursors) k(key, number, cursor)
+    WHERE k.cursor IS NOT NULL;
+    ready := ready + _unpark_turns(open_keys, open_numbers, cursors, t);
+  END IF;
+  IF rated IS NOT NULL THEN PERFORM _wake_rates(rated, t); END IF;
+  IF ready > 0 THEN
+    PERFORM _wake_workers('');
+    PERFORM pg_notify(_wake_channel(), 'unpark ' || k)
+    FROM unnest(unlimited) k
+    WHERE (SELECT true FROM jobs j WHERE j.wait = 'parked' AND j.wait_key = k LIMIT 1);
+  END IF;
+  RETURN ready;
+END $$;
+
+-- Makes parked jobs of these keys ready, so many of each. If the jobs of a key are of several
+-- lanes, they take turns, beginning behind the lane that was served last (`cursors`).
+CREATE OR REPLACE FUNCTION _unpark_turns(
+  keys text[],
+  numbers int[],
+  cursors int[],
+  t timestamptz
+)
+RETURNS int
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  ready int := 0;
+  picked record;
+BEGIN
+  -- Repeats only for keys whose jobs are of several lanes.
+  WHILE cardinality(keys) > 0 LOOP
+    SELECT
+      coalesce(array_agg(p.ctid), '{}') AS tids,
+      array_agg(p.key) FILTER (WHERE p.lane <> p.cursor) AS moved_keys,
+      array_agg(p.lane) FILTER (WHERE p.lane <> p.cursor) AS moved_lanes,
+      array_agg(p.key) FILTER (WHERE p.has_turns) AS next_keys,
+      array_agg(p.number - 1) FILTER (WHERE p.has_turns) AS next_numbers,
+      array_agg(p.lane) FILTER (WHERE p.has_turns) AS next_cursors
+    INTO picked
+    FROM (
+      SELECT k.key, k.number, k.cursor, k.has_turns, w.ctid, w.lane
+      FROM (
+        SELECT
+          x.*,
+          x.number > 1 AND (
+            SELECT j.lane
+            FROM jobs j
+            WHERE j.wait = 'parked'
+              AND j.wait_key = x.key
+            ORDER BY j.lane
+            LIMIT 1) <> (
+            SELECT j.lane
+            FROM jobs j
+            WHERE j.wait = 'parked'
+              AND j.wait_key = x.key
+            ORDER BY j.lane DESC
+            LIMIT 1) AS has_turns
+        FROM unnest(keys, numbers, cursors) x(key, number, cursor)) k
+      CROSS JOIN LATERAL (
+        SELECT *
+        FROM (
+          SELECT a.*
+          FROM (
+            SELECT j.ctid, j.lane
+            FROM jobs j
+            WHERE j.wait = 'parked'
+              AND j.wait_key = k.key
+              AND j.lane > k.cursor
+            ORDER BY j.lane, j.priority DESC, j.run_at, j.id
+            LIMIT CASE WHEN k.has_turns THEN 1 ELSE k.number END
+            FOR UPDATE SKIP LOCKED) a
+          UNION ALL
+          SELECT b.*
+          FROM (
+            SELECT j.ctid, j.lane
+            FROM jobs j
+            WHERE j.wait = 'parked'
+              AND j.wait_key = k.key
+              AND j.lane <= k.cursor
+            ORDER BY j.lane, j.priority DESC, j.run_at, j.id
+            LIMIT CASE WHEN k.has_turns THEN 1 ELSE k.number END
+            FOR UPDATE SKIP LOCKED) b) c
+        LIMIT CASE WHEN k.has_turns THEN 1 ELSE k.number END) w) p;
+    PERFORM _make_ready(picked.tids, t);
+    UPDATE limit_states s
+    SET lane_cursor = x.lane
+    FROM (
+      SELECT m.key, max(m.lane) AS lane
+      FROM unnest(picked.moved_keys, picked.moved_lanes) m(key, lane)
+      GROUP BY 1) x
+    WHERE s.key = x.key;
+    ready := ready + cardinality(picked.tids);
+    keys := picked.next_keys;
+    numbers := picked.next_numbers;
+    cursors := picked.next_cursors;
+  END LOOP;
+  RETURN ready;
+END $$;
+
+-- Makes waiting jobs ready, or delayed if an operator has given them a later run_at meanwhile. The
+-- caller has locked them.
+CREATE OR REPLACE FUNCTION _make_ready(tids tid[], t timestamptz)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+BEGIN
+  UPDATE jobs j
+  SET wait = CASE WHEN j.run_at > t THEN 'delayed' END,
+    wait_key = NULL,
+    lane = _ready_lane(j.queue, j.route_key, j.lane)
+  WHERE j.ctid = ANY (tids);
+END $$;

@@ -1,0 +1,243 @@
+-- Moves jobs that have ended for good into the history, and records their last attempts. The caller
+-- has locked them. Returns the jobs that wait for them, and the limit keys that have a place now.
+CREATE OR REPLACE FUNCTION _finish_jobs(
+  endings ending[],
+  epoch bigint,
+  t timestamptz,
+  OUT children uuid[],
+  OUT freed text[]
+)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+  scheduled uuid[];
+  parents uuid[];
+  outcomes text[];
+  has_queue_limits boolean := _has_queue_limits();
+BEGIN
+  WITH d AS (
+      DELETE FROM jobs j
+      USING unnest(endings) e
+      WHERE j.id = e.id
+        AND j.fence = e.fence
+        AND e.state IN ('succeeded', 'dead', 'canceled')
+      RETURNING
+        j.*, e.outcome, e.state, e.age, e.result,
+        coalesce(e.error, _cancel_error(j.id, e.state)) AS error,
+        j.attempt + (e.outcome IN ('succeeded', 'skipped', 'failed', 'timed_out'))::int AS spent,
+        CASE
+          WHEN e.outcome = 'lost' THEN j.lost + 1
+          WHEN e.outcome IN ('succeeded', 'skipped', 'failed', 'timed_out') OR e.age IS NOT NULL
+            THEN 0
+          ELSE j.lost
+        END AS losses),
+    h AS (
+      INSERT INTO finished_jobs (
+        id, seq, run_at, created_at, started_at, finished_at, fence, epoch, schedule_id, slot,
+        lane, run, policy, timeout, version, priority, attempt, max_attempts, lost, state, outcome,
+        queue, type, tenant, idempotency_key, route_key, limit_keys, order_key, created_by,
+        payload, meta, result, error)
+      SELECT
+        d.id, d.seq, d.run_at, d.created_at, _started_at(t, d.age), t, nullif(d.fence, 0),
+        _finish_jobs.epoch, d.schedule_id, d.slot, d.lane, d.run, d.policy, d.timeout, d.version,
+        d.priority, d.spent, d.max_attempts, d.losses, d.state,
+        CASE WHEN d.outcome IN ('skipped', 'failed', 'timed_out', 'lost') THEN d.outcome END,
+        d.queue, d.type, d.tenant, d.idempotency_key, d.route_key, d.limit_keys, d.order_key,
+        d.created_by, d.payload, d.meta, d.result, d.error
+      FROM d),
+    a AS (
+      INSERT INTO attempts (
+        job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, queue, type, tenant,
+        error)
+      SELECT
+        d.id, d.run, d.spent, d.fence, _finish_jobs.epoch, d.outcome, _started_at(t, d.age), t,
+        d.queue, d.type, d.tenant, d.error
+      FROM d
+      WHERE d.outcome IN ('skipped', 'failed', 'timed_out', 'lost')
+        OR d.outcome NOT IN ('succeeded', 'unsupported') AND d.age IS NOT NULL),
+    c AS (DELETE FROM cancels c USING d WHERE c.job_id = d.id AND d.canceling),
+    k AS MATERIALIZED (
+      SELECT d.id, x.key
+      FROM d
+      CROSS JOIN LATERAL unnest(d.limit_keys) x(key)
+      WHERE d.limit_keys IS NOT NULL
+        AND NOT (d.state = 'dead' AND x.key = d.order_key AND _pauses_when_dead(d.type))),
+    r AS (
+      DELETE FROM holds o
+      USING (
+        SELECT k.id, k.key FROM k
+        UNION ALL
+        SELECT d.id, 'queue:' || d.queue FROM d WHERE has_queue_limits) x
+      WHERE o.key = x.key
+        AND o.job_id = x.id
+      RETURNING o.key)
+  SELECT
+    array_agg(d.id) FILTER (WHERE d.schedule_id IS NOT NULL),
+    array_agg(d.id) FILTER (WHERE d.awaited),
+    array_agg(_dependency_outcome(d.state, d.error)) FILTER (WHERE d.awaited),
+    -- A job that held nothing may have been the first of its ordered key, or the one to start next.
+    (
+      SELECT array_agg(x.key)
+      FROM (
+        SELECT k.key FROM k
+        UNION ALL
+        SELECT r.key FROM r WHERE starts_with(r.key, 'queue:')) x)
+  INTO scheduled, parents, outcomes, freed
+  FROM d;
+  IF scheduled IS NOT NULL THEN PERFORM _close_slots(scheduled, t); END IF;
+  IF parents IS NOT NULL THEN
+    children := _record_parent_endings(parents, outcomes, t);
+  END IF;
+END $$;
+
+-- Whether a job with a limit on its queue holds a place there.
+CREATE OR REPLACE FUNCTION _has_queue_limits()
+RETURNS boolean
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT EXISTS (SELECT FROM limit_states s WHERE s.key >= 'queue:' AND s.key < 'queue;')
+$$;
+
+-- Whether a dead job of this type keeps its ordered key.
+CREATE OR REPLACE FUNCTION _pauses_when_dead(type text)
+RETURNS boolean
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT EXISTS (
+    SELECT
+    FROM limits l
+    WHERE l.name = _order_name(_pauses_when_dead.type)
+      AND l.when_dead = 'pause')
+$$;
+
+-- The error of a canceled job, with the reason of its stop request.
+CREATE OR REPLACE FUNCTION _cancel_error(id uuid, state text)
+RETURNS jsonb
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT CASE
+      WHEN _cancel_error.state = 'canceled' THEN jsonb_build_object(
+        'kind', 'canceled',
+        'message', coalesce(
+          (SELECT c.reason FROM cancels c WHERE c.job_id = _cancel_error.id), 'canceled'))
+    END
+$$;
+
+-- Queues jobs again that have not ended for good. A run that started and was not lost resets the
+-- count of losses. Inserts unsupported types in sorted order against deadlocks. Returns the limit
+-- keys that have a place now; an ordered key is kept.
+CREATE OR REPLACE FUNCTION _requeue_jobs(endings ending[], epoch bigint, t timestamptz)
+RETURNS text[]
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+  at_once boolean;
+  ids uuid[];
+BEGIN
+  WITH due AS MATERIALIZED (
+      SELECT
+        e.*,
+        j.attempt + (e.outcome IN ('failed', 'timed_out'))::int AS spent,
+        e.age IS NOT NULL OR e.outcome IN ('failed', 'timed_out', 'snoozed') AS started,
+        CASE
+          WHEN e.outcome IN ('released', 'unsupported') THEN NULL
+          ELSE t + coalesce(e.delay, CASE
+              WHEN e.outcome = 'snoozed' THEN interval '0'
+              ELSE _backoff_seconds(p, j.attempt + 1) * interval '1 second'
+            END)
+        END AS at
+      FROM unnest(endings) e
+      JOIN jobs j ON j.id = e.id
+      JOIN policies p ON p.id = j.policy
+      WHERE e.state IN ('failed', 'queued')),
+    u AS (
+      UPDATE jobs j
+      SET fence = 0,
+        ended_at = t,
+        attempt = due.spent,
+        failed = (due.state = 'failed'),
+        lane = _ready_lane(j.queue, j.route_key, j.lane),
+        lost = CASE WHEN due.started THEN 0 ELSE j.lost END,
+        class = CASE
+          WHEN j.class = 2 AND due.started THEN _job_class(j.max_attempts, j.limit_keys)
+          ELSE j.class
+        END,
+        run_at = coalesce(due.at, j.run_at),
+        wait = CASE
+          WHEN due.outcome = 'unsupported' THEN 'unsupported'
+          WHEN due.at > t THEN 'delayed'
+        END,
+        wait_key = CASE
+          WHEN due.outcome = 'unsupported' THEN _unsupported_key(j.queue, j.type, j.version)
+        END
+      FROM due
+      WHERE j.id = due.id
+        AND j.fence = due.fence
+      RETURNING
+        j.id, j.run, j.attempt, j.queue, j.type, j.version, j.tenant, j.wait, due.fence,
+        due.outcome, due.age, due.error),
+    s AS (
+      INSERT INTO unsupported_types (type, version, since)
+      SELECT DISTINCT u.type, u.version, t
+      FROM u
+      WHERE u.outcome = 'unsupported'
+      ORDER BY 1, 2
+      ON CONFLICT DO NOTHING),
+    a AS (
+      INSERT INTO attempts (
+        job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, queue, type, tenant,
+        error)
+      SELECT
+        u.id, u.run, u.attempt, u.fence, _requeue_jobs.epoch, u.outcome, _started_at(t, u.age), t,
+        u.queue, u.type, u.tenant, u.error
+      FROM u
+      WHERE u.outcome IN ('failed', 'timed_out')
+        OR u.outcome <> 'unsupported' AND u.age IS NOT NULL)
+  SELECT bool_or(u.wait IS DISTINCT FROM 'delayed'), array_agg(u.id) INTO at_once, ids FROM u;
+  IF at_once THEN PERFORM _wake_workers(''); END IF;
+  RETURN _release_holds(ids);
+END $$;
+
+-- Releases the limit keys that these jobs hold, except ordered ones, because they are queued again.
+-- The caller has locked the jobs. Returns a key as often as it has a place more.
+CREATE OR REPLACE FUNCTION _release_holds(ids uuid[])
+RETURNS text[]
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+  has_queue_limits boolean := _has_queue_limits();
+  freed text[];
+BEGIN
+  WITH r AS (
+    DELETE FROM holds h
+    USING (
+      SELECT j.id, k.key
+      FROM jobs j
+      CROSS JOIN LATERAL unnest(
+        j.limit_keys || CASE WHEN has_queue_limits THEN 'queue:' || j.queue END) k(key)
+      WHERE j.id = ANY (ids)
+        AND k.key IS DISTINCT FROM j.order_key) x
+    WHERE h.key = x.key
+      AND h.job_id = x.id
+    RETURNING h.key)
+  SELECT array_agg(r.key) INTO freed FROM r;
+  RETURN freed;
+END $$;

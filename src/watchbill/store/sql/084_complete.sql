@@ -1,0 +1,24 @@
+-- Ends a job as succeeded in the caller's transaction, which commits it together with the caller's
+-- writes. Raises if the job has another fence now. Locks the job. `artifact_ref` says where
+-- something is that the job has made, such as the address of a file.
+CREATE OR REPLACE FUNCTION complete(
+  id uuid,
+  fence bigint,
+  result jsonb DEFAULT NULL,
+  age float8 DEFAULT NULL,
+  artifact_ref text DEFAULT NULL,
+  now timestamptz DEFAULT NULL
+)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  IF complete.artifact_ref IS NOT NULL THEN
+    PERFORM _set_artifacts(
+      ARRAY[complete.id], ARRAY[complete.fence], ARRAY[complete.artifact_ref]);
+  END IF;
+  PERFORM _settle_one(
+    complete.id, complete.fence, 'succeeded', complete.age, NULL, complete.result, NULL,
+    complete.now);
+END $$;

@@ -1,0 +1,31 @@
+-- Keeps a job from being released or reclaimed while the caller's transaction is open. Raises if it
+-- was released or reclaimed before. Locks the job FOR KEY SHARE, not FOR SHARE, so that cancel()
+-- can write a stop request.
+CREATE OR REPLACE FUNCTION guard(id uuid, fence bigint)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+BEGIN
+  PERFORM
+  FROM jobs j
+  WHERE j.id = guard.id
+    AND j.fence = guard.fence
+    AND j.fence <> 0
+  FOR KEY SHARE;
+  IF NOT FOUND THEN
+    PERFORM _refuse_stale_fence(guard.id, guard.fence);
+  END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION _refuse_stale_fence(id uuid, fence bigint)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  RAISE EXCEPTION 'job % is no longer claimed under fence %', id, fence
+    USING ERRCODE = 'WB007',
+      HINT = 'its lease ran out, or an operator released it: roll back, another node runs it';
+END $$;

@@ -1,0 +1,23 @@
+-- Returns those of the jobs that other transactions have locked, and locks the rest. After a lock
+-- timeout of settle() a worker settles the rest.
+CREATE OR REPLACE FUNCTION locked_jobs(ids uuid[])
+RETURNS SETOF uuid
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+  free uuid[] := ARRAY(
+    SELECT j.id
+    FROM unnest(ids) i(id)
+    JOIN jobs j ON j.id = i.id
+    FOR UPDATE OF j SKIP LOCKED);
+BEGIN
+  RETURN QUERY
+    SELECT j.id
+    FROM unnest(ids) i(id)
+    JOIN jobs j ON j.id = i.id
+    WHERE j.id <> ALL (free);
+END $$;

@@ -1,0 +1,24 @@
+-- Declares a node lost whose process has died on the caller's machine, before its lease runs out.
+-- Returns false if the node has sent another beat or is locked. Locks its beat and its row.
+CREATE OR REPLACE FUNCTION expire_node(
+  epoch bigint,
+  beat bigint,
+  now timestamptz DEFAULT NULL
+)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+BEGIN
+  PERFORM _check_isolation('expire_node');
+  PERFORM
+  FROM beats b
+  JOIN nodes nd ON nd.epoch = b.epoch
+  WHERE b.epoch = expire_node.epoch
+    AND b.n = expire_node.beat
+  FOR UPDATE OF b, nd SKIP LOCKED;
+  IF NOT FOUND THEN RETURN false; END IF;
+  PERFORM _mark_node_lost(expire_node.epoch, coalesce(expire_node.now, _clock()));
+  RETURN true;
+END $$;

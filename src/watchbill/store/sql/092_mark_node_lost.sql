@@ -1,0 +1,23 @@
+-- Marks a node as lost since its last beat. The caller has locked its beat and its row, so it has
+-- no uncommitted claims.
+CREATE OR REPLACE FUNCTION _mark_node_lost(node_epoch bigint, t timestamptz)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+BEGIN
+  UPDATE nodes n
+  SET state = 'lost',
+    ended_at = coalesce((SELECT b.at FROM beats b WHERE b.epoch = node_epoch), t),
+    processed = (SELECT b.processed FROM beats b WHERE b.epoch = node_epoch)
+  WHERE n.epoch = node_epoch;
+  DELETE FROM beats b WHERE b.epoch = node_epoch;
+  DELETE FROM runs r WHERE r.epoch = node_epoch;
+  DELETE FROM node_types nt WHERE nt.epoch = node_epoch;
+  PERFORM _end_candidacies(node_epoch, t);
+  PERFORM _wake_fellow_members(node_epoch);
+  DELETE FROM declarations d WHERE d.epoch = node_epoch;
+  DELETE FROM flow_declarations d WHERE d.epoch = node_epoch;
+  PERFORM _release_orphans();
+END $$;

@@ -1,0 +1,17 @@
+-- Deletes claims whose jobs have all ended. complete() and fail() leave such claims. Skips those
+-- that are locked.
+CREATE OR REPLACE FUNCTION sweep_claims(
+  older interval DEFAULT '1 minute',
+  now timestamptz DEFAULT NULL
+)
+RETURNS int
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN _delete_ended_claims(ARRAY(
+    SELECT c.fence
+    FROM claims c
+    WHERE c.at < coalesce(sweep_claims.now, _clock()) - older));
+END $$;

@@ -1,0 +1,202 @@
+-- Queues a finished or failed job again, with all its attempts; sets the run_at of a queued job.
+-- Returns the old state, NULL if there is no such job. Locks the job.
+CREATE OR REPLACE FUNCTION reschedule(
+  id uuid,
+  run_at timestamptz DEFAULT NULL,
+  now timestamptz DEFAULT NULL
+)
+RETURNS text
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(reschedule.now, _clock());
+  due timestamptz := coalesce(reschedule.run_at, t);
+  j jobs;
+  old_state text;
+BEGIN
+  IF due NOT BETWEEN '0001-01-03 00:00+00' AND '9999-12-29 00:00+00' THEN
+    RAISE EXCEPTION 'run_at % is invalid', due
+      USING ERRCODE = 'WB003', HINT = 'give a finite time in the years 1 to 9999';
+  END IF;
+  SELECT * INTO j FROM jobs x WHERE x.id = reschedule.id FOR UPDATE;
+  IF NOT FOUND THEN
+    old_state := _requeue_finished_job(reschedule.id, due, t);
+    -- Inserted by this call, or by another one that this call waited for.
+    SELECT * INTO j FROM jobs x WHERE x.id = reschedule.id FOR UPDATE;
+  END IF;
+  IF old_state IS NULL AND j.fence <> 0 THEN
+    RAISE EXCEPTION 'job % is running', reschedule.id
+      USING ERRCODE = 'WB008', HINT = 'cancel or release it first';
+  ELSIF old_state IS NULL AND j.fence = 0 THEN
+    old_state := _job_state(j.fence, j.wait, j.failed);
+    UPDATE jobs x
+    SET run_at = due,
+      lane = _ready_lane(x.queue, x.route_key, x.lane),
+      attempt = CASE WHEN x.failed THEN 0 ELSE x.attempt END,
+      lost = CASE WHEN x.failed THEN 0 ELSE x.lost END,
+      class = CASE
+        WHEN x.class = 2 AND x.failed THEN _job_class(x.max_attempts, x.limit_keys)
+        ELSE x.class
+      END,
+      failed = false,
+      wait = CASE
+        WHEN x.wait IN ('blocked', 'parked', 'paused') THEN x.wait
+        WHEN due > t THEN 'delayed'
+        WHEN x.wait = 'unsupported' THEN x.wait
+      END,
+      wait_key = CASE
+        WHEN x.wait IN ('parked', 'paused') OR due <= t AND x.wait = 'unsupported' THEN x.wait_key
+      END
+    WHERE x.id = reschedule.id;
+  END IF;
+  IF old_state IS NOT NULL THEN
+    PERFORM _audit(
+      'reschedule', 'job ' || reschedule.id, j.tenant,
+      jsonb_build_object('from', old_state, 'run_at', due), t);
+    IF due > t THEN PERFORM _wake_promoters(due, t); ELSE PERFORM _wake_workers(''); END IF;
+  END IF;
+  RETURN old_state;
+END $$;
+
+-- Queues a finished job again and returns its old state.
+CREATE OR REPLACE FUNCTION _requeue_finished_job(job_id uuid, due timestamptz, t timestamptz)
+RETURNS text
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  f finished_jobs;
+BEGIN
+  DELETE FROM finished_jobs x
+  WHERE x.id = job_id
+    AND x.finished_at >= _history_start(job_id)
+  RETURNING * INTO f;
+  IF NOT FOUND THEN RETURN NULL; END IF;
+  PERFORM _reinsert_job(f, due, CASE WHEN due > t THEN 'delayed' END);
+  PERFORM _undo_endings(f.id, t);
+  RETURN f.state;
+END $$;
+
+-- The lane of a finished job that is queued again: its queue may be fair or routed no longer.
+CREATE OR REPLACE FUNCTION _reinserted_lane(queue text, route_key text, lane int)
+RETURNS int
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+BEGIN
+  IF _reinserted_lane.lane > 0 AND NOT EXISTS (
+    SELECT
+    FROM queues q
+    WHERE q.name = _reinserted_lane.queue
+      AND (q.lanes = 'share' OR q.lanes = 'route' AND _reinserted_lane.route_key IS NOT NULL)) THEN
+    RETURN 0;
+  END IF;
+  RETURN _ready_lane(_reinserted_lane.queue, _reinserted_lane.route_key, _reinserted_lane.lane);
+END $$;
+
+-- Stores a finished job as an unfinished one. Adds a row to attempts for a success, which has none
+-- while the job is finished.
+CREATE OR REPLACE FUNCTION _reinsert_job(f finished_jobs, run_at timestamptz, wait text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  IF f.state = 'succeeded' AND f.outcome IS NULL THEN
+    INSERT INTO attempts (
+      job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, queue, type, tenant)
+    VALUES (
+      f.id, f.run, f.attempt, f.fence, f.epoch, 'succeeded', f.started_at, f.finished_at, f.queue,
+      f.type, f.tenant);
+  END IF;
+  INSERT INTO jobs (
+    id, seq, run_at, created_at, lane, run, policy, timeout, version, priority, max_attempts,
+    class, awaited, wait, queue, type, tenant, idempotency_key, route_key, limit_keys, order_key,
+    schedule_id, slot, ended_at, created_by, payload, meta)
+  VALUES (
+    f.id, f.seq, _reinsert_job.run_at, f.created_at,
+    _reinserted_lane(f.queue, f.route_key, f.lane), f.run, f.policy, f.timeout,
+    f.version, f.priority, f.max_attempts, _job_class(f.max_attempts, f.limit_keys),
+    EXISTS (SELECT FROM dependencies d WHERE d.parent = f.id), _reinsert_job.wait, f.queue,
+    f.type, f.tenant, f.idempotency_key, f.route_key,
+    CASE
+      WHEN _may_have_quota(f.tenant) THEN _quota_keys(f.limit_keys, f.tenant)
+      ELSE f.limit_keys
+    END,
+    f.order_key, f.schedule_id, f.slot, f.finished_at, f.created_by, f.payload, f.meta);
+  IF f.schedule_id IS NOT NULL THEN
+    PERFORM _reopen_slot(f.schedule_id, coalesce(f.slot, f.created_at), f.id);
+  END IF;
+END $$;
+
+-- Lets the children of a finished job wait for it again, because it runs again. Children that are
+-- still blocked wait for it; children that were canceled because of it are blocked again, and so
+-- are their own children. The job that ends a scheduled chain (watchbill.flow_end) waits again even
+-- if it is running or has ended. Locks the children.
+CREATE OR REPLACE FUNCTION _undo_endings(parent uuid, t timestamptz)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+  parents uuid[] := ARRAY[_undo_endings.parent];
+  children uuid[];
+  waiting uuid[];
+  ended uuid[];
+  f finished_jobs;
+BEGIN
+  LOOP
+    children := ARRAY(
+      SELECT DISTINCT d.child
+      FROM dependencies d
+      WHERE d.parent = ANY (parents)
+        AND d.outcome IS NOT NULL);
+    EXIT WHEN cardinality(children) = 0;
+    waiting := ARRAY(
+      SELECT j.id
+      FROM jobs j
+      WHERE j.id = ANY (children)
+        AND (j.wait = 'blocked' AND j.fence = 0 OR j.type = 'watchbill.flow_end')
+      ORDER BY j.id
+      FOR UPDATE);
+    UPDATE jobs j
+    SET fence = 0, wait = 'blocked', wait_key = NULL
+    WHERE j.id = ANY (waiting)
+      AND (j.fence <> 0 OR j.wait IS DISTINCT FROM 'blocked');
+    ended := ARRAY(
+      SELECT c.id
+      FROM unnest(children) x(id)
+      CROSS JOIN LATERAL (
+        SELECT c.id
+        FROM finished_jobs c
+        WHERE c.id = x.id
+          AND c.finished_at >= _history_start(x.id)
+          AND (
+            c.state = 'canceled' AND c.error->>'kind' IN ('dependency', 'skipped')
+            OR c.type = 'watchbill.flow_end')) c);
+    UPDATE dependencies d
+    SET outcome = NULL
+    WHERE d.parent = ANY (parents)
+      AND d.child = ANY (waiting || ended);
+    parents := '{}';
+    FOR f IN
+      DELETE FROM finished_jobs x
+      USING _dependency_verdicts(ended) v
+      WHERE x.id = v.child
+        AND v.verdict = 'blocked'
+        AND x.finished_at >= _history_start(x.id)
+      RETURNING x.*
+    LOOP
+      PERFORM _reinsert_job(f, f.run_at, 'blocked');
+      parents := parents || f.id;
+    END LOOP;
+    EXIT WHEN cardinality(parents) = 0;
+  END LOOP;
+END $$;

@@ -1,0 +1,57 @@
+-- Queues a running job again for any node. A later result of its present node is rejected.
+CREATE OR REPLACE FUNCTION release(id uuid, now timestamptz DEFAULT NULL)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  RETURN (SELECT r.released FROM _release_job(release.id, release.now) r);
+END $$;
+
+-- Releases a job as release() does. `ended`: the job had a stop request, so it has ended. Locks the
+-- job.
+CREATE OR REPLACE FUNCTION _release_job(
+  job_id uuid,
+  now timestamptz DEFAULT NULL,
+  OUT released boolean,
+  OUT ended boolean
+)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(_release_job.now, _clock());
+  j jobs;
+BEGIN
+  SELECT * INTO j FROM jobs x WHERE x.id = job_id AND x.fence <> 0 FOR UPDATE;
+  released := FOUND;
+  ended := coalesce(j.canceling, false);
+  IF NOT released THEN RETURN; END IF;
+  INSERT INTO attempts (
+    job_id, run, attempt, fence, epoch, outcome, ended_at, queue, type, tenant, error)
+  VALUES (
+    j.id, j.run, j.attempt, j.fence, (SELECT c.epoch FROM claims c WHERE c.fence = j.fence),
+    'released', t, j.queue, j.type, j.tenant,
+    jsonb_build_object('kind', 'released', 'message', 'released by ' || session_user));
+  IF j.canceling THEN
+    PERFORM _announce_freed(e.freed)
+    FROM _finish_jobs(
+      ARRAY[ROW(j.id, j.fence, 'released', 'canceled', NULL, NULL, NULL, NULL)::ending], NULL,
+      t) e;
+  ELSE
+    UPDATE jobs x
+    SET fence = 0,
+      ended_at = t,
+      failed = false,
+      run_at = t,
+      wait = NULL,
+      wait_key = NULL,
+      lane = _ready_lane(x.queue, x.route_key, x.lane)
+    WHERE x.id = job_id;
+    PERFORM _announce_freed(_release_holds(ARRAY[job_id]));
+  END IF;
+  PERFORM _audit('release', 'job ' || job_id, j.tenant, NULL, t);
+  PERFORM pg_notify(_wake_channel(), 'stop ' || job_id);
+  PERFORM _wake_workers(j.queue);
+END $$;

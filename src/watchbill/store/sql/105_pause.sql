@@ -1,0 +1,33 @@
+-- Stops claims of jobs of this queue, or of this type (in this queue), until resume(). Running jobs
+-- continue.
+CREATE OR REPLACE FUNCTION pause(
+  queue text DEFAULT NULL,
+  type text DEFAULT NULL,
+  reason text DEFAULT NULL,
+  now timestamptz DEFAULT NULL
+)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(pause.now, _clock());
+BEGIN
+  PERFORM _check_shared_change('pause');
+  IF pause.queue IS NULL AND pause.type IS NULL THEN
+    RAISE EXCEPTION 'pause needs a queue or a type'
+      USING ERRCODE = 'WB003', HINT = 'give a queue, a type or both';
+  ELSIF length(pause.queue) NOT BETWEEN 1 AND 100 OR length(pause.type) NOT BETWEEN 1 AND 200 THEN
+    RAISE EXCEPTION 'queue or type is invalid'
+      USING ERRCODE = 'WB003', HINT = 'a queue has 1 to 100 characters, a type 1 to 200';
+  END IF;
+  INSERT INTO pauses (queue, type, reason, by, at)
+  VALUES (pause.queue, pause.type, pause.reason, session_user, t)
+  ON CONFLICT DO NOTHING;
+  IF NOT FOUND THEN RETURN false; END IF;
+  PERFORM _audit(
+    'pause', concat_ws(' ', 'queue ' || pause.queue, 'type ' || pause.type), NULL,
+    jsonb_build_object('reason', pause.reason), t);
+  RETURN true;
+END $$;

@@ -1,0 +1,24 @@
+-- Ends a pause and queues the parked jobs again. Waits for claims that have read the pause.
+CREATE OR REPLACE FUNCTION resume(
+  queue text DEFAULT NULL,
+  type text DEFAULT NULL,
+  now timestamptz DEFAULT NULL
+)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+BEGIN
+  PERFORM _check_shared_change('resume');
+  DELETE FROM pauses p
+  WHERE p.queue IS NOT DISTINCT FROM resume.queue
+    AND p.type IS NOT DISTINCT FROM resume.type;
+  IF NOT FOUND THEN RETURN false; END IF;
+  PERFORM _audit(
+    'resume', concat_ws(' ', 'queue ' || resume.queue, 'type ' || resume.type), NULL, NULL,
+    resume.now);
+  PERFORM unpark_paused(resume.now);
+  PERFORM _wake_workers(coalesce(resume.queue, ''));
+  RETURN true;
+END $$;

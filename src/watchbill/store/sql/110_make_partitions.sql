@@ -1,0 +1,63 @@
+-- Makes the partitions of the history for the next days. CREATE and ATTACH do not lock the parent
+-- against settle(). A day that has rows in the default partition gets none, because moving the rows
+-- would block every settle(). ATTACH locks the default partition against readers: if jobs run, call
+-- it for one parent per transaction, or it may deadlock with a reader of two.
+CREATE OR REPLACE FUNCTION make_partitions(
+  days int DEFAULT 7,
+  now timestamptz DEFAULT NULL,
+  parents text[] DEFAULT '{finished_succeeded,finished_otherwise,attempts}'
+)
+RETURNS int
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  today date := (coalesce(make_partitions.now, _clock()) AT TIME ZONE 'UTC')::date;
+  -- Does not depend on TimeZone and DateStyle.
+  bounds text := 'YYYY-MM-DD 00:00:00+00';
+  parent text;
+  day date;
+  name text;
+  made int := 0;
+BEGIN
+  PERFORM _check_shared_change('make_partitions');
+  -- Two concurrent calls would choose the same names.
+  PERFORM _take_lock(_lock_class_partitions(), 'jobs'::regclass::oid::int);
+  FOREACH parent IN ARRAY parents LOOP
+    PERFORM _check_history_parent(parent);
+    FOR day IN SELECT today + n FROM generate_series(0, days) n LOOP
+      name := parent || to_char(day, '_YYYYMMDD');
+      CONTINUE WHEN to_regclass(quote_ident(name)) IS NOT NULL;
+      BEGIN
+        EXECUTE format(
+          'CREATE TABLE %I (LIKE %I INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE)',
+          name, parent);
+        PERFORM _protect_partition(parent::regclass, quote_ident(name)::regclass);
+        EXECUTE format(
+          'ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)',
+          parent, name, to_char(day, bounds), to_char(day + 1, bounds));
+        made := made + 1;
+      EXCEPTION WHEN check_violation THEN NULL;
+      END;
+    END LOOP;
+  END LOOP;
+  RETURN made;
+END $$;
+
+CREATE OR REPLACE FUNCTION _check_history_parent(parent text)
+RETURNS void
+LANGUAGE plpgsql IMMUTABLE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  IF parent IN ('finished_succeeded', 'finished_otherwise', 'attempts') THEN RETURN; END IF;
+  RAISE EXCEPTION 'parent % is invalid', coalesce(quote_literal(parent), 'NULL')
+    USING ERRCODE = 'WB003',
+      HINT = 'the parents are finished_succeeded, finished_otherwise, attempts';
+END $$;
+
+-- Only the first installation; later the nodes make them, so that an upgrade does not wait for
+-- readers of the history.
+SELECT make_partitions()
+WHERE NOT EXISTS (SELECT FROM pg_inherits WHERE inhparent = 'attempts'::regclass OFFSET 1);

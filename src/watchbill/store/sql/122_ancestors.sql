@@ -1,0 +1,42 @@
+-- The jobs that had to end before this one: its parents at depth 1, in the order of depends_on,
+-- their parents at depth 2, and so on. A job that is no longer stored has no type and no state.
+CREATE OR REPLACE FUNCTION ancestors(
+  id uuid,
+  types text[] DEFAULT NULL,
+  deepest int DEFAULT NULL
+)
+RETURNS TABLE (id uuid, depth int, type text, state text, result jsonb, error jsonb)
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+SET jit = off
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+  WITH RECURSIVE up(id, depth) AS (
+      SELECT d.parent, 1
+      FROM dependencies d
+      WHERE d.child = ancestors.id
+        AND _job_seq(ancestors.id) IS NOT NULL
+      UNION
+      SELECT d.parent, up.depth + 1
+      FROM up
+      JOIN dependencies d ON d.child = up.id
+      WHERE up.depth < coalesce(deepest, 1000000)),
+    nearest AS (SELECT up.id, min(up.depth) AS depth FROM up GROUP BY 1)
+  SELECT n.id, n.depth, p.type, p.state, p.result, p.error
+  FROM nearest n
+  LEFT JOIN dependencies d ON d.child = ancestors.id AND d.parent = n.id
+  LEFT JOIN LATERAL (
+    SELECT f.type, f.state, f.result, f.error
+    FROM finished_jobs f
+    WHERE f.id = n.id
+      AND f.finished_at >= _history_start(n.id)
+    UNION ALL
+    SELECT
+      j.type,
+      _job_state(j.fence, j.wait, j.failed), NULL, NULL
+    FROM jobs j
+    WHERE j.id = n.id) p ON true
+  WHERE ancestors.types IS NULL
+    OR p.type = ANY (ancestors.types)
+  ORDER BY n.depth, d.place, n.id
+$$;

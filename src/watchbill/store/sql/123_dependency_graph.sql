@@ -1,0 +1,28 @@
+-- The ids of the jobs that depend on this one or that it depends on, directly or not: the nearest
+-- first, at most `max`.
+CREATE OR REPLACE FUNCTION dependency_graph(id uuid, max int DEFAULT 1000)
+RETURNS SETOF uuid
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  members uuid[] := ARRAY[dependency_graph.id];
+  -- Of a job that the caller cannot see, not even the ids of its relatives.
+  newest uuid[] := CASE WHEN _job_seq(dependency_graph.id) IS NOT NULL THEN members END;
+BEGIN
+  WHILE cardinality(newest) > 0 AND cardinality(members) < max LOOP
+    newest := ARRAY(
+      SELECT x.id
+      FROM (
+        SELECT d.parent AS id FROM dependencies d WHERE d.child = ANY (newest)
+        UNION
+        SELECT d.child FROM dependencies d WHERE d.parent = ANY (newest)
+        EXCEPT
+        SELECT unnest(members)) x
+      ORDER BY 1
+      LIMIT max - cardinality(members));
+    members := members || newest;
+  END LOOP;
+  RETURN QUERY SELECT unnest(members);
+END $$;

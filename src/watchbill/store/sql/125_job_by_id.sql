@@ -1,0 +1,32 @@
+-- One job. Reads only the table that has it, through its index.
+CREATE OR REPLACE FUNCTION job_by_id(id uuid)
+RETURNS SETOF job
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+#variable_conflict use_column
+BEGIN
+  IF EXISTS (SELECT FROM jobs j WHERE j.id = job_by_id.id) THEN
+    RETURN QUERY SELECT * FROM job v WHERE v.id = job_by_id.id AND v.finished_at IS NULL;
+  ELSE
+    RETURN QUERY
+      SELECT *
+      FROM job v
+      WHERE v.id = job_by_id.id
+        AND v.finished_at >= _history_start(job_by_id.id);
+  END IF;
+END $$;
+
+-- How a job ended; no row if it is unfinished.
+CREATE OR REPLACE FUNCTION _job_ending(id uuid)
+RETURNS TABLE (state text, result jsonb, error jsonb)
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT f.state, f.result, f.error
+  FROM finished_jobs f
+  WHERE f.id = _job_ending.id
+    AND f.finished_at >= _history_start(_job_ending.id)
+  LIMIT 1
+$$;

@@ -1,0 +1,61 @@
+-- Reschedules jobs that match, at most `max` in a call: call it until it returns 0. Skips jobs that
+-- a node claims meanwhile, and queued ones that have this run_at. The conditions are those of
+-- job_list().
+CREATE OR REPLACE FUNCTION reschedule_many(
+  states text[],
+  type text DEFAULT NULL,
+  queue text DEFAULT NULL,
+  tenant text DEFAULT NULL,
+  message text DEFAULT NULL,
+  max int DEFAULT 1000,
+  run_at timestamptz DEFAULT NULL,
+  ids uuid[] DEFAULT NULL,
+  created_after timestamptz DEFAULT NULL,
+  created_before timestamptz DEFAULT NULL,
+  finished_after timestamptz DEFAULT NULL,
+  finished_before timestamptz DEFAULT NULL,
+  now timestamptz DEFAULT NULL
+)
+RETURNS int
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(reschedule_many.now, _clock());
+  last_id uuid;
+  l record;
+  n int := 0;
+BEGIN
+  IF 'running' = ANY (states) THEN
+    RAISE EXCEPTION 'running jobs cannot be rescheduled'
+      USING ERRCODE = 'WB008', HINT = 'cancel or release them first';
+  ELSIF coalesce(cardinality(states), 0) = 0
+      OR NOT states <@ '{blocked,queued,failed,succeeded,dead,canceled}' THEN
+    RAISE EXCEPTION 'states % is invalid', states
+      USING ERRCODE = 'WB003',
+        HINT = 'give some of blocked, queued, failed, succeeded, dead, canceled';
+  END IF;
+  LOOP
+    FOR l IN
+      SELECT *
+      FROM job_list(
+        states, reschedule_many.type, reschedule_many.queue,
+        reschedule_many.tenant, last_id, message, max, ids, created_after, created_before,
+        finished_after, finished_before)
+    LOOP
+      last_id := l.id;
+      CONTINUE WHEN l.state IN ('blocked', 'queued')
+        AND (
+          l.run_at = reschedule_many.run_at
+          OR reschedule_many.run_at IS NULL AND l.run_at <= t);
+      BEGIN
+        IF reschedule(l.id, reschedule_many.run_at, t) IS NOT NULL THEN n := n + 1; END IF;
+      -- A node has claimed the job meanwhile.
+      EXCEPTION WHEN SQLSTATE 'WB008' THEN NULL;
+      END;
+      IF n >= max THEN RETURN n; END IF;
+    END LOOP;
+    IF NOT FOUND THEN RETURN n; END IF;
+  END LOOP;
+END $$;

@@ -1,0 +1,63 @@
+-- Deletes finished jobs that match, with their attempts and idempotency keys, at most `max` in a
+-- call. The conditions are those of job_list(). Skips locked rows; sweep_dependencies() deletes
+-- their dependencies later.
+CREATE OR REPLACE FUNCTION purge(
+  states text[],
+  type text DEFAULT NULL,
+  queue text DEFAULT NULL,
+  tenant text DEFAULT NULL,
+  message text DEFAULT NULL,
+  max int DEFAULT 1000,
+  ids uuid[] DEFAULT NULL,
+  created_after timestamptz DEFAULT NULL,
+  created_before timestamptz DEFAULT NULL,
+  finished_after timestamptz DEFAULT NULL,
+  finished_before timestamptz DEFAULT NULL,
+  now timestamptz DEFAULT NULL
+)
+RETURNS int
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  chosen uuid[];
+BEGIN
+  IF NOT states <@ '{succeeded,dead,canceled}'::text[] THEN
+    RAISE EXCEPTION 'only finished jobs can be purged'
+      USING ERRCODE = 'WB008',
+        HINT = 'give some of succeeded, dead, canceled; cancel other jobs first';
+  ELSIF coalesce(cardinality(states), 0) = 0 THEN
+    RAISE EXCEPTION 'purge needs states'
+      USING ERRCODE = 'WB003', HINT = 'give some of succeeded, dead, canceled';
+  END IF;
+  chosen := ARRAY(
+    SELECT l.id
+    FROM job_list(
+      states, purge.type, purge.queue, purge.tenant, NULL, message, max, purge.ids, created_after,
+      created_before, finished_after, finished_before) l);
+  chosen := ARRAY(
+    SELECT f.id
+    FROM finished_jobs f
+    WHERE f.id = ANY (chosen)
+      AND f.state = ANY (states)
+    FOR UPDATE SKIP LOCKED);
+  DELETE FROM finished_jobs f WHERE f.id = ANY (chosen);
+  DELETE FROM attempts a WHERE a.job_id = ANY (chosen);
+  DELETE FROM idempotency i WHERE i.job_id = ANY (chosen);
+  DELETE FROM dependencies d
+  WHERE d.ctid = ANY (ARRAY(
+    SELECT x.ctid FROM dependencies x WHERE x.child = ANY (chosen) FOR UPDATE SKIP LOCKED));
+  IF cardinality(chosen) > 0 THEN
+    PERFORM _audit(
+      'purge', cardinality(chosen) || ' jobs', purge.tenant,
+      jsonb_build_object(
+        'states', states, 'type', purge.type, 'queue', purge.queue,
+        'message', message)
+      || jsonb_strip_nulls(jsonb_build_object(
+        'created_after', created_after, 'created_before', created_before,
+        'finished_after', finished_after, 'finished_before', finished_before)),
+      purge.now);
+  END IF;
+  RETURN cardinality(chosen);
+END $$;

@@ -1,0 +1,141 @@
+-- One step of retention for finished_succeeded, finished_otherwise or attempts: drops the oldest
+-- day that ended longer ago than `keep`, or deletes up to `max` such rows of the default partition.
+-- Before a day is dropped, up to `max` idempotency keys of its jobs are deleted per call. `done`
+-- says what was done, NULL if nothing is too old; `more`: call again.
+--
+-- Locks the parent IN ACCESS EXCLUSIVE MODE, and gives up after 50 ms, because settles wait behind
+-- that lock: `locked` then names the parent that a reader holds.
+CREATE OR REPLACE FUNCTION prune_history(
+  parent text,
+  keep interval,
+  max int DEFAULT 5000,
+  now timestamptz DEFAULT NULL,
+  OUT done text,
+  OUT more boolean,
+  OUT locked text
+)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET lock_timeout = '50ms'
+AS $$
+DECLARE
+  before timestamptz := _retention_start(keep, now);
+  day text;
+  deleted bigint;
+BEGIN
+  PERFORM _check_shared_change('prune_history');
+  PERFORM _check_history_parent(parent);
+  more := false;
+  -- Another node prunes, or makes partitions.
+  IF NOT pg_try_advisory_xact_lock(_lock_class_partitions(), 'jobs'::regclass::oid::int) THEN
+    RETURN;
+  END IF;
+  SELECT e.name INTO day FROM _expired_days(parent, before) e ORDER BY 1 LIMIT 1;
+  IF day IS NULL THEN
+    deleted := _prune_default(parent, before, max);
+    done := deleted || ' rows of ' || parent || '_default';
+    more := deleted = max;
+    IF deleted = 0 THEN done := NULL; END IF;
+    RETURN;
+  END IF;
+  IF parent <> 'attempts' THEN
+    EXECUTE format(
+        'DELETE FROM idempotency
+        WHERE ctid = ANY (ARRAY(
+          SELECT i.ctid
+          FROM %I f
+          JOIN idempotency i ON i.job_id = f.id
+          WHERE f.idempotency_key IS NOT NULL
+            AND i.expires_at IS NULL
+          LIMIT $1))',
+        day)
+      USING max;
+    GET DIAGNOSTICS deleted = ROW_COUNT;
+    IF deleted = max THEN
+      done := deleted || ' idempotency keys of ' || day;
+      more := true;
+      RETURN;
+    END IF;
+  END IF;
+  BEGIN
+    -- Before the partition, as every writer locks them; else we might wait for each other.
+    EXECUTE format('LOCK TABLE ONLY %I IN ACCESS EXCLUSIVE MODE', parent);
+    EXECUTE format('DROP TABLE %I', day);
+    done := day;
+    more := true;
+  EXCEPTION WHEN lock_not_available THEN
+    locked := parent;
+  END;
+END $$;
+
+-- The instant before which rows are too old to be kept.
+CREATE OR REPLACE FUNCTION _retention_start(keep interval, now timestamptz)
+RETURNS timestamptz
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  IF keep IS NULL OR keep < interval '1 hour' THEN
+    RAISE EXCEPTION 'keep % is invalid', coalesce(keep::text, 'NULL')
+      USING ERRCODE = 'WB003', HINT = 'give at least an hour';
+  END IF;
+  RETURN coalesce(now, _clock()) - keep;
+END $$;
+
+-- The partitions of days that ended before an instant.
+CREATE OR REPLACE FUNCTION _expired_days(parent text, before timestamptz)
+RETURNS TABLE (name text, partition regclass)
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT c.relname, c.oid::regclass
+  FROM pg_inherits i
+  JOIN pg_class c ON c.oid = i.inhrelid
+  WHERE i.inhparent = _expired_days.parent::regclass
+    AND c.relname ~ ('^' || _expired_days.parent || '_[0-9]{8}$')
+    AND c.relname COLLATE "C" < _expired_days.parent
+      || to_char(_expired_days.before AT TIME ZONE 'UTC', '"_"YYYYMMDD') COLLATE "C"
+$$;
+
+-- Deletes rows of days that had no partition of their own when they ended, with their keys.
+CREATE OR REPLACE FUNCTION _prune_default(parent text, before timestamptz, max int)
+RETURNS bigint
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  deleted bigint;
+  statement text := CASE parent
+    WHEN 'attempts' THEN
+      'WITH d AS (
+        DELETE FROM attempts_default
+        WHERE ctid = ANY (ARRAY(
+          SELECT a.ctid
+          FROM attempts_default a
+          WHERE a.ended_at < $1
+          LIMIT $2
+          FOR UPDATE SKIP LOCKED))
+        RETURNING 1)
+      SELECT count(*) FROM d'
+    ELSE
+      'WITH d AS (
+        DELETE FROM %1$I
+        WHERE ctid = ANY (ARRAY(
+          SELECT f.ctid
+          FROM %1$I f
+          WHERE f.finished_at < $1
+          LIMIT $2
+          FOR UPDATE SKIP LOCKED))
+        RETURNING id, idempotency_key),
+      k AS (
+        DELETE FROM idempotency i
+        USING d
+        WHERE i.job_id = d.id
+          AND d.idempotency_key IS NOT NULL
+          AND i.expires_at IS NULL)
+      SELECT count(*) FROM d'
+  END;
+BEGIN
+  EXECUTE format(statement, parent || '_default') INTO deleted USING before, max;
+  RETURN deleted;
+END $$;

@@ -1,0 +1,24 @@
+-- Deletes up to `max` audit rows that are older than `keep`; returns how many.
+CREATE OR REPLACE FUNCTION prune_audit(
+  keep interval DEFAULT '400 days',
+  max int DEFAULT 5000,
+  now timestamptz DEFAULT NULL
+)
+RETURNS int
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  deleted int;
+BEGIN
+  DELETE FROM audit
+  WHERE ctid = ANY (ARRAY(
+    SELECT a.ctid
+    FROM audit a
+    WHERE a.at < _retention_start(keep, prune_audit.now)
+    ORDER BY a.at
+    LIMIT max
+    FOR UPDATE SKIP LOCKED));
+  GET DIAGNOSTICS deleted = ROW_COUNT;
+  RETURN deleted;
+END $$;

@@ -1,0 +1,46 @@
+-- Deletes up to `max` nodes that left or were lost longer ago than `keep`; returns how many. Give
+-- the longest time for which anything is kept that names a node: jobs, attempts and slots.
+CREATE OR REPLACE FUNCTION prune_nodes(
+  keep interval,
+  max int DEFAULT 5000,
+  now timestamptz DEFAULT NULL
+)
+RETURNS int
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  deleted int;
+BEGIN
+  PERFORM _check_shared_change('prune_nodes');
+  DELETE FROM nodes
+  WHERE ctid = ANY (ARRAY(
+    SELECT n.ctid
+    FROM nodes n
+    WHERE n.ended_at < _retention_start(keep, prune_nodes.now)
+      AND n.state IN ('left', 'lost')
+      AND NOT EXISTS (SELECT FROM claims c WHERE c.epoch = n.epoch)
+    ORDER BY n.ended_at
+    LIMIT max
+    FOR UPDATE SKIP LOCKED));
+  GET DIAGNOSTICS deleted = ROW_COUNT;
+  RETURN deleted;
+END $$;
+
+-- Deletes these nodes if they have left or are lost, and none of their jobs waits to be reclaimed.
+CREATE OR REPLACE FUNCTION _forget_nodes(epochs bigint[])
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  WITH gone AS (
+    DELETE FROM nodes n
+    WHERE n.epoch = ANY (epochs)
+      AND n.state IN ('left', 'lost')
+      AND NOT EXISTS (SELECT FROM claims c WHERE c.epoch = n.epoch)
+    RETURNING n.epoch)
+  DELETE FROM members m
+  USING gone g
+  WHERE m.epoch = g.epoch;
+END $$;

@@ -1,0 +1,234 @@
+-- Says why a job does not run: every cause that holds, the deciding one first. `until` is when the
+-- cause ends by itself, if that is known. Without a cause the job only waits for a free handler.
+-- No row: there is no such job.
+CREATE OR REPLACE FUNCTION why_job(id uuid, now timestamptz DEFAULT NULL)
+RETURNS TABLE (cause text, reason text, until timestamptz)
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(why_job.now, _clock());
+  j record;
+BEGIN
+  SELECT * INTO j FROM job_by_id(why_job.id);
+  IF NOT FOUND THEN RETURN; END IF;
+  IF j.finished_at IS NOT NULL THEN
+    RETURN QUERY
+      SELECT
+        'finished',
+        format('it is %s, since %s', j.state, date_trunc('second', j.finished_at))
+          || coalesce(': ' || nullif(j.error->>'message', ''), ''),
+        NULL::timestamptz;
+    RETURN;
+  ELSIF j.state = 'running' THEN
+    RETURN QUERY
+      SELECT
+        'running',
+        _why_running(j.id, j.holder, j.claimed_at, j.started_at),
+        NULL::timestamptz;
+    RETURN;
+  END IF;
+  RETURN QUERY
+  SELECT c.cause, c.reason, c.until
+  FROM (
+    SELECT 1, 'blocked', _why_blocked(j.id), NULL::timestamptz
+    WHERE j.wait = 'blocked'
+    UNION ALL
+    SELECT
+      2,
+      'delayed',
+      CASE
+        WHEN j.state = 'failed' THEN format(
+          'attempt %s of %s failed (%s); the next one is due at %s, in %s',
+          j.attempt, j.max_attempts, coalesce(j.error->>'message', j.error->>'kind', 'unknown'),
+          j.run_at, date_trunc('second', j.run_at - t))
+        ELSE format('it is due at %s, in %s', j.run_at, date_trunc('second', j.run_at - t))
+      END,
+      j.run_at
+    WHERE j.run_at > t
+    UNION ALL
+    SELECT 3, 'paused', _describe_pause(p), NULL
+    FROM pauses p
+    WHERE (p.queue IS NULL OR p.queue = j.queue)
+      AND (p.type IS NULL OR p.type = j.type)
+    UNION ALL
+    SELECT 4, 'no_node', 'no node is alive', NULL
+    WHERE NOT EXISTS (SELECT FROM nodes n WHERE n.state = 'active')
+    UNION ALL
+    SELECT 5, 'unserved', format('no live node serves its queue %s', j.queue), NULL
+    WHERE EXISTS (SELECT FROM nodes n WHERE n.state = 'active')
+      AND NOT EXISTS (
+        SELECT
+        FROM nodes n
+        WHERE n.state = 'active'
+          AND (n.queues IS NULL OR j.queue = ANY (n.queues)))
+    UNION ALL
+    SELECT 6, 'unsupported', _why_unsupported(j.type, j.version), NULL
+    WHERE EXISTS (SELECT FROM nodes n WHERE n.state = 'active')
+      AND (
+        j.wait = 'unsupported'
+        -- A node that has not said which types it handles may handle any.
+        OR NOT EXISTS (
+          SELECT
+          FROM nodes n
+          WHERE n.state = 'active'
+            AND NOT EXISTS (SELECT FROM node_types x WHERE x.epoch = n.epoch)))
+    UNION ALL
+    SELECT
+      7, 'unmatched', format('no live node that serves its queue has the labels %s', s.labels),
+      NULL
+    FROM label_sets s
+    WHERE s.lane = j.lane
+      AND EXISTS (SELECT FROM nodes n WHERE n.state = 'active')
+      AND _is_unmatched(j.queue, j.lane)
+    UNION ALL
+    SELECT 8, 'unowned', _why_unowned(j.queue, j.lane, j.route_key), NULL
+    WHERE j.lane > 0
+    UNION ALL
+    SELECT 9, 'limited', _why_limited(x.wait_key), s.next_at
+    FROM jobs x
+    LEFT JOIN limit_states s ON s.key = x.wait_key
+    WHERE x.id = j.id
+      AND x.wait = 'parked'
+  ) c(rank, cause, reason, until)
+  WHERE c.reason IS NOT NULL
+  ORDER BY c.rank, c.reason;
+  IF NOT FOUND THEN
+    RETURN QUERY
+      SELECT
+        'ready',
+        format(
+          'nothing keeps it: it is due since %s, and starts when a node has a free handler slot',
+          date_trunc('second', j.run_at))
+          || CASE
+            WHEN j.quarantined THEN '; its last node was lost, so nothing else starts beside it'
+            ELSE ''
+          END,
+        NULL::timestamptz;
+  END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION _why_running(
+  id uuid,
+  holder text,
+  claimed_at timestamptz,
+  started_at timestamptz
+)
+RETURNS text
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+RETURN CASE
+    WHEN started_at IS NULL THEN format(
+      'node %s claimed it at %s, and has started it or starts it next',
+      coalesce(holder, 'unknown'), date_trunc('second', claimed_at))
+    ELSE format(
+      'it runs on node %s since %s', coalesce(holder, 'unknown'), date_trunc('second', started_at))
+  END || coalesce((
+    SELECT format(
+      '; %s asked it to stop at %s', c.requested_by, date_trunc('second', c.requested_at))
+    FROM cancels c
+    WHERE c.job_id = _why_running.id), '');
+
+-- The first five jobs that a blocked job waits for.
+CREATE OR REPLACE FUNCTION _why_blocked(id uuid)
+RETURNS text
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT CASE count(*)
+      WHEN 0 THEN 'the jobs that it waits for have ended; a node unblocks it soon'
+      ELSE format(
+        'it waits for %s%s', string_agg(
+          format('job %s (%s, %s)', d.parent, p.type, p.state), ', ' ORDER BY d.place)
+          FILTER (WHERE d.number <= 5),
+        CASE WHEN count(*) > 5 THEN format(' and %s more', count(*) - 5) ELSE '' END)
+    END
+  FROM (
+    SELECT x.parent, x.place, row_number() OVER (ORDER BY x.place) AS number
+    FROM dependencies x
+    WHERE x.child = _why_blocked.id
+      AND x.outcome IS NULL) d
+  LEFT JOIN LATERAL (
+    SELECT v.type, v.state FROM job_by_id(d.parent) v WHERE d.number <= 5) p ON true
+$$;
+
+CREATE OR REPLACE FUNCTION _describe_pause(p pauses)
+RETURNS text
+LANGUAGE sql STABLE
+RETURN format(
+  '%s is paused by %s since %s%s',
+  concat_ws(' in ', 'type ' || (p).type, 'queue ' || (p).queue), coalesce((p).by, 'unknown'),
+  date_trunc('second', (p).at), coalesce(': ' || (p).reason, ''));
+
+-- NULL if a live node owns the key of a routed job. A key whose token moves waits for its
+-- hand-over.
+CREATE OR REPLACE FUNCTION _why_unowned(queue text, lane int, route_key text)
+RETURNS text
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT CASE
+      WHEN n.epoch IS NULL AND EXISTS (
+        SELECT
+        FROM pins p
+        WHERE p.token_group = q.token_group
+          AND p.key = _why_unowned.route_key
+          AND p.token = _why_unowned.lane - 1)
+        THEN format(
+          'its key %L is pinned, and no live node of group %s matches the pin',
+          _why_unowned.route_key, q.token_group)
+      WHEN n.epoch IS NULL THEN format(
+        'no live node of group %s owns its key %L yet', q.token_group, _why_unowned.route_key)
+      WHEN x.next IS NOT NULL THEN format(
+        'its key %L moves from node %s to another', _why_unowned.route_key, n.name)
+    END
+  FROM queues q
+  LEFT JOIN tokens x ON x.token_group = q.token_group AND x.token = _why_unowned.lane - 1
+  LEFT JOIN nodes n ON n.epoch = x.epoch AND n.state IN ('active', 'draining')
+  WHERE q.name = _why_unowned.queue
+    AND q.token_group IS NOT NULL
+$$;
+
+-- NULL if a live node handles the type in this version.
+CREATE OR REPLACE FUNCTION _why_unsupported(type text, version int)
+RETURNS text
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT CASE
+      WHEN max(x.version) >= _why_unsupported.version THEN NULL
+      WHEN max(x.version) IS NULL THEN
+        format('no live node handles its type %s', _why_unsupported.type)
+      ELSE format(
+        'live nodes handle version %s of its type %s, and it has version %s',
+        max(x.version), _why_unsupported.type, _why_unsupported.version)
+    END
+  FROM node_types x
+  JOIN nodes n USING (epoch)
+  WHERE n.state = 'active'
+    AND x.type = _why_unsupported.type
+$$;
+
+-- Names the job that holds the key, if it is the only one and the caller may see it. Keys of a
+-- limit with a name begin with `key:`, which people do not write.
+CREATE OR REPLACE FUNCTION _why_limited(key text)
+RETURNS text
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  WITH held AS (
+    SELECT h.job_id
+    FROM holds h
+    WHERE h.key = _why_limited.key
+    LIMIT 2)
+  SELECT 'it waits for the limit ' || regexp_replace(_why_limited.key, '^key:', '') || coalesce((
+    SELECT CASE v.state
+        WHEN 'dead' THEN format(
+          ', which the dead job %s keeps; retry that job, or clear the limit', v.id)
+        ELSE format(', which job %s (%s) holds', v.id, v.state)
+      END
+    FROM held
+    CROSS JOIN LATERAL job_by_id(held.job_id) v
+    WHERE (SELECT count(*) FROM held) = 1), '')
+$$;

@@ -1,0 +1,269 @@
+-- Writes the limits that a node's code declares; a node calls it after it has registered. Each is
+-- an object with the columns of the rule. Changes by an operator stay until the code changes. In a
+-- rolling deploy an old node does not undo a newer declaration. Takes an advisory lock per app, and
+-- locks the limits.
+CREATE OR REPLACE FUNCTION declare_limits(
+  epoch bigint,
+  limits jsonb,
+  now timestamptz DEFAULT NULL
+)
+RETURNS TABLE (name text, outcome text)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(declare_limits.now, _clock());
+  node nodes := _declaring_node(declare_limits.epoch);
+  definition jsonb;
+  old limits;
+BEGIN
+  PERFORM _check_declarations('limits', declare_limits.limits);
+  FOR definition IN
+    SELECT d
+    FROM jsonb_array_elements(declare_limits.limits) d
+    ORDER BY d->>'name' COLLATE "C"
+  LOOP
+    name := definition->>'name';
+    definition := definition - 'name';
+    SELECT * INTO old FROM limits l WHERE l.name = declare_limits.name FOR UPDATE;
+    outcome := CASE
+      WHEN old.name IS NULL THEN 'created'
+      ELSE _declaration_outcome(
+        node, 'limit', name, definition, old.owner, old.declared, old.superseded)
+    END;
+    IF outcome IN ('created', 'updated') THEN
+      PERFORM _write_limit(
+        jsonb_populate_record(
+          NULL::limits,
+          definition || jsonb_build_object(
+            'name', name, 'owner', node.app, 'declared', definition, 'superseded',
+            to_jsonb(_supersede(old.superseded, old.declared, definition)))),
+        t);
+    END IF;
+    PERFORM _note_declaration(node, 'limit', name, definition, outcome);
+    RETURN NEXT;
+  END LOOP;
+END $$;
+
+-- The living node that declares something. Locks its row FOR NO KEY UPDATE, then takes an advisory
+-- lock per app.
+CREATE OR REPLACE FUNCTION _declaring_node(epoch bigint)
+RETURNS nodes
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  node nodes;
+BEGIN
+  SELECT *
+  INTO node
+  FROM nodes n
+  WHERE n.epoch = _declaring_node.epoch
+    AND n.state IN ('active', 'draining')
+  FOR NO KEY UPDATE;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'the node with epoch % is lost', _declaring_node.epoch
+      USING ERRCODE = 'WB001', HINT = 'register again before you declare limits or queues';
+  ELSIF node.app IS NULL THEN
+    RAISE EXCEPTION 'node % has no app, and a declaration needs an owner', node.name
+      USING ERRCODE = 'WB003', HINT = 'register it with app => ...';
+  END IF;
+  PERFORM _take_lock(_lock_class_declarations(), hashtext('limits'::regclass::oid || node.app));
+  RETURN node;
+END $$;
+
+CREATE OR REPLACE FUNCTION _check_declarations(what text, given jsonb)
+RETURNS void
+LANGUAGE plpgsql IMMUTABLE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  IF jsonb_typeof(given) <> 'array'
+    OR EXISTS (
+      SELECT
+      FROM jsonb_path_query(given, '$[*]') d
+      WHERE jsonb_typeof(d) <> 'object'
+        OR d->>'name' IS NULL) THEN
+    RAISE EXCEPTION '% is invalid: it must be a JSON array of objects, each with a name', what
+      USING ERRCODE = 'WB003';
+  END IF;
+END $$;
+
+-- What becomes of a declaration whose row exists: updated, unchanged, superseded (a living node
+-- declares a later version) or foreign (another app, or an operator, has made the row).
+CREATE OR REPLACE FUNCTION _declaration_outcome(
+  node nodes,
+  kind text,
+  name text,
+  given jsonb,
+  owner text,
+  declared jsonb,
+  superseded jsonb[]
+)
+RETURNS text
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT CASE
+      WHEN declared = given THEN 'unchanged'
+      WHEN owner IS DISTINCT FROM node.app THEN 'foreign'
+      WHEN EXISTS (
+        SELECT
+        FROM flow_declarations d
+        JOIN nodes n USING (epoch)
+        WHERE d.kind = _declaration_outcome.kind
+          AND d.name = _declaration_outcome.name
+          AND n.epoch <> node.epoch
+          AND n.state IN ('active', 'draining')
+          AND array_position(superseded || declared, d.definition)
+            > array_position(superseded || declared, given)) THEN 'superseded'
+      ELSE 'updated'
+    END
+$$;
+
+-- The versions before the declaration `given`, the latest last.
+CREATE OR REPLACE FUNCTION _supersede(superseded jsonb[], declared jsonb, given jsonb)
+RETURNS jsonb[]
+LANGUAGE sql IMMUTABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT coalesce(
+    (array_remove(superseded, given) || declared)[greatest(1, cardinality(superseded) - 18):], '{}')
+$$;
+
+-- Records what a living node declares, so that `_declaration_outcome` finds it.
+CREATE OR REPLACE FUNCTION _note_declaration(
+  node nodes,
+  kind text,
+  name text,
+  definition jsonb,
+  outcome text
+)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  IF outcome <> 'foreign' THEN
+    INSERT INTO flow_declarations (kind, name, epoch, definition)
+    VALUES (_note_declaration.kind, _note_declaration.name, node.epoch, definition)
+    ON CONFLICT ON CONSTRAINT flow_declarations_pkey
+      DO UPDATE SET definition = EXCLUDED.definition;
+  END IF;
+END $$;
+
+-- Whether a node should declare its limits and queues again: the version in force is not its own,
+-- and no living node declares a later one, because the newer nodes have ended.
+CREATE OR REPLACE FUNCTION _has_stale_flow_declaration(epoch bigint)
+RETURNS boolean
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT EXISTS (
+    SELECT
+    FROM flow_declarations d
+    JOIN nodes n USING (epoch)
+    JOIN (
+      SELECT 'limit' AS kind, l.name, l.owner, l.declared, l.superseded FROM limits l
+      UNION ALL
+      SELECT 'queue', q.name, q.owner, q.declared, q.superseded FROM queues q) r
+      ON r.kind = d.kind AND r.name = d.name
+    WHERE d.epoch = _has_stale_flow_declaration.epoch
+      AND _declaration_outcome(
+        n, d.kind, d.name, d.definition, r.owner, r.declared, r.superseded) = 'updated')
+$$;
+
+-- Writes a rule and makes jobs ready that it allows now. Locks the limit, then the states of its
+-- keys.
+CREATE OR REPLACE FUNCTION _write_limit(rule limits, t timestamptz)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  rule.when_full := coalesce(rule.when_full, 'wait');
+  rule.when_dead := coalesce(rule.when_dead, 'continue');
+  rule.superseded := coalesce(rule.superseded, '{}');
+  IF rule.count IS NOT NULL THEN rule.burst := coalesce(rule.burst, 1); END IF;
+  PERFORM _check_limit(rule);
+  INSERT INTO limits
+  SELECT rule.*
+  ON CONFLICT (name) DO UPDATE
+  SET
+    max = EXCLUDED.max,
+    count = EXCLUDED.count,
+    per = EXCLUDED.per,
+    burst = EXCLUDED.burst,
+    when_full = EXCLUDED.when_full,
+    when_dead = EXCLUDED.when_dead,
+    owner = EXCLUDED.owner,
+    declared = EXCLUDED.declared,
+    superseded = EXCLUDED.superseded;
+  PERFORM _unpark_limit(rule.name, t);
+END $$;
+
+-- Makes jobs ready that wait for a limit, as far as it allows them now.
+CREATE OR REPLACE FUNCTION _unpark_limit(name text, t timestamptz)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  found text[] := ARRAY(SELECT s.key FROM limit_states s WHERE s.name = _unpark_limit.name);
+BEGIN
+  IF cardinality(found) > 0 THEN PERFORM unpark(found, t); END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION _check_limit(rule limits)
+RETURNS void
+LANGUAGE plpgsql IMMUTABLE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  is_kind boolean := rule.name ~ '^(task|tenant|order):.';
+BEGIN
+  IF length(rule.name) NOT BETWEEN 1 AND 220
+    OR rule.name IN ('task', 'tenant')
+    OR (NOT is_kind AND rule.name ~ '[:{}]') THEN
+    RAISE EXCEPTION 'limit % is invalid', quote_literal(rule.name)
+      USING ERRCODE = 'WB003',
+        HINT = 'a name has 1 to 220 characters and no colon or brace; task:TYPE and tenant:NAME '
+          'are the limits of a task and of a tenant';
+  ELSIF rule.name ~ '^order:.*:' THEN
+    RAISE EXCEPTION 'limit % is invalid: it names a key, and the rule belongs to a type',
+      quote_literal(rule.name)
+      USING ERRCODE = 'WB003', HINT = 'give order:TYPE, with %3A for a colon in the type';
+  ELSIF rule.max < 0 THEN
+    RAISE EXCEPTION 'limit % is invalid: max is %', quote_literal(rule.name), rule.max
+      USING ERRCODE = 'WB003', HINT = 'give how many jobs may run at once: 0 or more';
+  ELSIF num_nonnulls(rule.count, rule.per) = 1
+    OR (rule.burst IS NOT NULL AND rule.count IS NULL)
+    OR rule.per <= interval '0'
+    OR rule.count < 2
+    OR rule.burst NOT BETWEEN 1 AND rule.count - 1 THEN
+    RAISE EXCEPTION 'limit % is invalid: count is %, per is %, burst is %',
+      quote_literal(rule.name), coalesce(rule.count::text, 'missing'),
+      coalesce(rule.per::text, 'missing'), coalesce(rule.burst::text, 'missing')
+      USING ERRCODE = 'WB003',
+        HINT = 'a rate needs count (2 or more), per (more than 0) and burst (from 1, less than '
+          'count)';
+  ELSIF rule.when_full NOT IN ('wait', 'discard', 'replace')
+    OR rule.when_dead NOT IN ('continue', 'pause') THEN
+    RAISE EXCEPTION 'limit % is invalid: when_full is %, when_dead is %',
+      quote_literal(rule.name), rule.when_full, rule.when_dead
+      USING ERRCODE = 'WB003',
+        HINT = 'when_full is wait, discard or replace; when_dead is continue or pause';
+  ELSIF rule.when_full <> 'wait' AND rule.max IS NULL THEN
+    RAISE EXCEPTION 'limit % is invalid: when_full is %, but it has no max',
+      quote_literal(rule.name), rule.when_full
+      USING ERRCODE = 'WB003', HINT = 'give max, or let jobs wait';
+  ELSIF starts_with(rule.name, 'order:') AND num_nonnulls(rule.max, rule.count) > 0 THEN
+    RAISE EXCEPTION 'limit % is invalid: jobs of an ordered key run one at a time',
+      quote_literal(rule.name)
+      USING ERRCODE = 'WB003', HINT = 'give when_dead only';
+  ELSIF num_nonnulls(rule.max, rule.count) = 0 AND NOT starts_with(rule.name, 'order:') THEN
+    RAISE EXCEPTION 'limit % is invalid: it has neither a max nor a rate', quote_literal(rule.name)
+      USING ERRCODE = 'WB003', HINT = 'give max, or count and per';
+  END IF;
+END $$;

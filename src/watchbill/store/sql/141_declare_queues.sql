@@ -1,0 +1,104 @@
+-- Writes the queues that a node's code declares, as declare_limits() does: objects with name, max,
+-- fair_by and shares (an object: share -> weight). A queue that holds jobs does not become fair, or
+-- unfair, because its jobs have the other kind of lanes: its outcome is `refused`, and nothing
+-- changes. Takes an advisory lock per app, and locks the queues.
+CREATE OR REPLACE FUNCTION declare_queues(
+  epoch bigint,
+  queues jsonb,
+  now timestamptz DEFAULT NULL
+)
+RETURNS TABLE (name text, outcome text)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  node nodes := _declaring_node(declare_queues.epoch);
+  definition jsonb;
+  old queues;
+  new_lanes text;
+BEGIN
+  PERFORM _check_declarations('queues', declare_queues.queues);
+  FOR definition IN
+    SELECT d
+    FROM jsonb_array_elements(declare_queues.queues) d
+    ORDER BY d->>'name' COLLATE "C"
+  LOOP
+    name := definition->>'name';
+    definition := definition - 'name';
+    PERFORM _check_queue(name, definition);
+    SELECT * INTO old FROM queues q WHERE q.name = declare_queues.name FOR UPDATE;
+    outcome := CASE
+      WHEN old.name IS NULL THEN 'created'
+      WHEN old.owner IS NULL AND old.lanes = 'route' THEN 'foreign'
+      ELSE _declaration_outcome(
+        node, 'queue', name, definition, old.owner, old.declared, old.superseded)
+    END;
+    new_lanes := CASE WHEN definition ? 'fair_by' THEN 'share' ELSE 'none' END;
+    IF outcome IN ('created', 'updated')
+      AND (new_lanes <> coalesce(old.lanes, 'none')
+        OR definition->>'fair_by' IS DISTINCT FROM old.fair_by)
+      AND EXISTS (SELECT FROM jobs j WHERE j.queue = declare_queues.name) THEN
+      outcome := 'refused';
+    END IF;
+    IF outcome IN ('created', 'updated') THEN
+      INSERT INTO queues (name, lanes, fair_by, max, owner, declared, superseded)
+      VALUES (
+        name, new_lanes, definition->>'fair_by', (definition->>'max')::int, node.app, definition,
+        _supersede(old.superseded, old.declared, definition))
+      ON CONFLICT ON CONSTRAINT queues_pkey DO UPDATE
+      SET
+        lanes = EXCLUDED.lanes,
+        fair_by = EXCLUDED.fair_by,
+        max = EXCLUDED.max,
+        owner = EXCLUDED.owner,
+        declared = EXCLUDED.declared,
+        superseded = EXCLUDED.superseded;
+      DELETE FROM shares s WHERE s.queue = declare_queues.name;
+      IF definition ? 'shares' THEN
+        PERFORM _write_shares(name, definition->'shares');
+      END IF;
+      PERFORM _wake_workers(name);
+    END IF;
+    PERFORM _note_declaration(node, 'queue', name, definition, outcome);
+    RETURN NEXT;
+  END LOOP;
+END $$;
+
+-- Writes the shares of a queue whose weight is not 1. `given` is an object: share -> weight.
+CREATE OR REPLACE FUNCTION _write_shares(queue text, given jsonb)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  INSERT INTO shares (queue, lane, share, weight)
+  SELECT _write_shares.queue, _share_lane(s.key), s.key, s.value::int
+  FROM jsonb_each_text(given) s
+  WHERE s.value::int <> 1;
+END $$;
+
+CREATE OR REPLACE FUNCTION _check_queue(name text, definition jsonb)
+RETURNS void
+LANGUAGE plpgsql IMMUTABLE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  IF length(name) NOT BETWEEN 1 AND 100 THEN
+    RAISE EXCEPTION 'queue % is invalid', quote_literal(name)
+      USING ERRCODE = 'WB003', HINT = 'a queue has 1 to 100 characters';
+  ELSIF (definition->>'max')::numeric NOT BETWEEN 0 AND 2147483647 THEN
+    RAISE EXCEPTION 'queue % is invalid: max is %', quote_literal(name), definition->>'max'
+      USING ERRCODE = 'WB003', HINT = 'give how many of its jobs may run at once: 0 or more';
+  ELSIF definition ? 'shares' AND NOT definition ? 'fair_by' THEN
+    RAISE EXCEPTION 'queue % is invalid: it has shares, but no fair_by', quote_literal(name)
+      USING ERRCODE = 'WB003', HINT = 'give fair_by, such as {tenant}';
+  ELSIF EXISTS (
+    SELECT
+    FROM jsonb_each_text(coalesce(definition->'shares', '{}')) s
+    WHERE s.value::numeric NOT BETWEEN 1 AND 1000) THEN
+    RAISE EXCEPTION 'queue % is invalid: a share must be a whole number from 1 to 1000',
+      quote_literal(name)
+      USING ERRCODE = 'WB003';
+  END IF;
+END $$;

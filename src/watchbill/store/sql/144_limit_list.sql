@@ -1,0 +1,66 @@
+-- Which keys belong to a limit: the key `exact`, and those from `low` up to, but without, `high`.
+-- Only named limits and ordered types have keys with values: the key of type `a:b` is not one of
+-- type `a`.
+CREATE OR REPLACE FUNCTION _limit_key_range(name text)
+RETURNS TABLE (exact text, low text, high text)
+LANGUAGE sql IMMUTABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT
+    (p.prefix || name) COLLATE "C",
+    (p.prefix || name || ':') COLLATE "C",
+    (p.prefix || name || CASE WHEN name ~ '^(task|tenant|queue):' THEN ':' ELSE ';' END)
+      COLLATE "C"
+  FROM (SELECT CASE WHEN name ~ '^(task|tenant|order|queue):' THEN '' ELSE 'key:' END) p(prefix)
+$$;
+
+-- The limits, and how much they are used: `keys` that are held or waited for, running `holders`,
+-- and `waiters`, which are counted up to 10,000. `changed`: an operator has changed what the code
+-- declares. A queue with a limit is queue:NAME; its waiters are not counted.
+CREATE OR REPLACE FUNCTION limit_list()
+RETURNS TABLE (
+  name text,
+  max int,
+  count int,
+  per interval,
+  burst int,
+  when_full text,
+  when_dead text,
+  owner text,
+  changed boolean,
+  holders bigint,
+  waiters bigint
+)
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT
+    l.name, l.max, l.count, l.per, l.burst, l.when_full, l.when_dead, l.owner,
+    coalesce(_is_limit_changed(l), true),
+    (
+      SELECT count(*)
+      FROM _limit_key_range(l.name) r
+      JOIN holds h ON h.key = r.exact OR (h.key >= r.low AND h.key < r.high)),
+    (
+      SELECT count(*)
+      FROM (
+        SELECT
+        FROM _limit_key_range(l.name) r
+        JOIN jobs j
+          ON j.wait = 'parked'
+            AND (j.wait_key = r.exact OR (j.wait_key >= r.low AND j.wait_key < r.high))
+        LIMIT 10000) w)
+  FROM limits l
+  WHERE NOT starts_with(l.name, 'tenant:')
+    OR _sees_tenant(substr(l.name, 8))
+  UNION ALL
+  SELECT
+    'queue:' || q.name, q.max, NULL, NULL, NULL, NULL, NULL, q.owner,
+    q.max IS DISTINCT FROM (q.declared->>'max')::int,
+    (SELECT count(*) FROM holds h WHERE h.key = 'queue:' || q.name),
+    NULL
+  FROM queues q
+  WHERE q.max IS NOT NULL
+    OR q.declared ? 'max'
+  ORDER BY 1
+$$;

@@ -1,0 +1,50 @@
+-- The keys of a limit that jobs hold or wait for: how many, since when the longest, and when the
+-- rate allows the next start. At most `max` keys. With row security only keys of jobs that the
+-- caller sees: a key contains what their payload says.
+CREATE OR REPLACE FUNCTION limit_keys(name text, max int DEFAULT 50)
+RETURNS TABLE (
+  key text,
+  holders bigint,
+  held_since timestamptz,
+  waiters bigint,
+  waiting_since timestamptz,
+  next_at timestamptz
+)
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT k.key, h.n, h.since, w.n, w.since, s.next_at
+  FROM (
+    SELECT u.key
+    FROM (
+      SELECT x.key
+      FROM _limit_key_range(limit_keys.name) r
+      JOIN holds x ON x.key = r.exact OR (x.key >= r.low AND x.key < r.high)
+      UNION
+      SELECT x.key
+      FROM _limit_key_range(limit_keys.name) r
+      JOIN limit_states x ON x.key = r.exact OR (x.key >= r.low AND x.key < r.high)) u
+    WHERE _acts_for_all_tenants()
+      OR EXISTS (SELECT FROM holds o WHERE o.key = u.key AND _job_seq(o.job_id) IS NOT NULL)
+      OR EXISTS (SELECT FROM jobs j WHERE j.wait = 'parked' AND j.wait_key = u.key)
+    ORDER BY u.key
+    LIMIT limit_keys.max) k
+  LEFT JOIN limit_states s ON s.key = k.key
+  CROSS JOIN LATERAL (
+    SELECT count(*) AS n, min(c.at) AS since
+    FROM holds x
+    LEFT JOIN jobs j ON j.id = x.job_id
+    LEFT JOIN claims c ON c.fence = j.fence
+    WHERE x.key = k.key) h
+  CROSS JOIN LATERAL (
+    SELECT count(*) AS n, min(x.run_at) AS since
+    FROM (
+      SELECT j.run_at
+      FROM jobs j
+      WHERE j.wait = 'parked'
+        AND j.wait_key = k.key
+      LIMIT 10000) x) w
+  WHERE (h.n > 0 OR w.n > 0 OR s.next_at IS NOT NULL)
+    AND (NOT starts_with(k.key, 'tenant:') OR _sees_tenant(substr(k.key, 8)))
+  ORDER BY 1
+$$;

@@ -1,0 +1,53 @@
+-- Writes limits and queues that a producer's code declares and that do not exist yet. An App calls
+-- it before its first job with a limit, because no node may have started so far. Waits for another
+-- producer that writes the same. With row security only a caller who sees all tenants may, because
+-- they share these; for any other it does nothing, and the nodes declare them.
+CREATE OR REPLACE FUNCTION ensure_limits(app text, limits jsonb, queues jsonb)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  rule limits;
+  definition jsonb;
+BEGIN
+  IF NOT _acts_for_all_tenants() THEN RETURN; END IF;
+  PERFORM _check_declarations('limits', ensure_limits.limits);
+  PERFORM _check_declarations('queues', ensure_limits.queues);
+  FOR rule IN
+    SELECT r.*
+    FROM jsonb_array_elements(ensure_limits.limits) d
+    CROSS JOIN LATERAL jsonb_populate_record(
+      NULL::limits,
+      d || jsonb_build_object(
+        'owner', ensure_limits.app, 'declared', d - 'name', 'superseded', '[]'::jsonb,
+        'when_full', coalesce(d->>'when_full', 'wait'),
+        'when_dead', coalesce(d->>'when_dead', 'continue'))) r
+    ORDER BY r.name
+  LOOP
+    PERFORM _check_limit(rule);
+    IF starts_with(rule.name, 'tenant:') AND NOT _sees_tenant(substr(rule.name, 8)) THEN
+      PERFORM _refuse_tenant(substr(rule.name, 8));
+    END IF;
+    INSERT INTO limits SELECT rule.* ON CONFLICT DO NOTHING;
+  END LOOP;
+  PERFORM _check_queue(d->>'name', d - 'name') FROM jsonb_array_elements(ensure_limits.queues) d;
+  FOR definition IN
+    SELECT d
+    FROM jsonb_array_elements(ensure_limits.queues) d
+    WHERE NOT EXISTS (SELECT FROM queues q WHERE q.name = d->>'name')
+    ORDER BY d->>'name' COLLATE "C"
+  LOOP
+    -- declare_queues() reports a queue that holds jobs and cannot become fair.
+    CONTINUE WHEN definition ? 'fair_by'
+      AND EXISTS (SELECT FROM jobs j WHERE j.queue = definition->>'name');
+    INSERT INTO queues (name, lanes, fair_by, max, owner, declared)
+    VALUES (
+      definition->>'name', CASE WHEN definition ? 'fair_by' THEN 'share' ELSE 'none' END,
+      definition->>'fair_by', (definition->>'max')::int, ensure_limits.app, definition - 'name')
+    ON CONFLICT DO NOTHING;
+    IF FOUND AND definition ? 'shares' THEN
+      PERFORM _write_shares(definition->>'name', definition->'shares');
+    END IF;
+  END LOOP;
+END $$;

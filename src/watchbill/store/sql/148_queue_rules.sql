@@ -1,0 +1,31 @@
+-- The queues that have a limit or are fair: how many of their jobs may run at once and do, by what
+-- their jobs take turns, and the shares that are not 1. Shares may be named after tenants, so with
+-- row security only a caller who sees all of them sees shares.
+CREATE OR REPLACE FUNCTION queue_rules()
+RETURNS TABLE (
+  name text,
+  max int,
+  running bigint,
+  fair_by text,
+  shares jsonb,
+  token_group text,
+  owner text
+)
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT
+    q.name, q.max,
+    CASE
+      WHEN q.max IS NOT NULL THEN (SELECT count(*) FROM holds h WHERE h.key = 'queue:' || q.name)
+    END,
+    q.fair_by,
+    (
+      SELECT jsonb_object_agg(s.share, s.weight)
+      FROM shares s
+      WHERE s.queue = q.name
+        AND _acts_for_all_tenants()),
+    q.token_group, q.owner
+  FROM queues q
+  ORDER BY q.name
+$$;

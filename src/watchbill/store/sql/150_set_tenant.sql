@@ -1,0 +1,114 @@
+-- Changes the quotas of a tenant: only those that `quotas` names. NULL removes one.
+--   running         jobs that run at once; the limit tenant:NAME
+--   unfinished      jobs that have not ended
+--   payload_bytes   of the payloads of unfinished jobs together
+--   per_minute      enqueues
+--   heartbeats      a minute; tenant_list() shows a tenant that needs more
+-- A quota that is less than what the tenant uses stops no job. It refuses the next one.
+-- Returns whether something has changed. Locks tenants IN SHARE ROW EXCLUSIVE MODE, so that two
+-- callers write the filter one after the other, then the limit and the states of its key, then the
+-- row of quota_refresh: it counts the jobs, so that the quota holds at once.
+CREATE OR REPLACE FUNCTION set_tenant(
+  tenant text,
+  quotas jsonb,
+  now timestamptz DEFAULT NULL
+)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(set_tenant.now, _clock());
+  old_row tenants;
+  new_row tenants;
+  max_running int := (SELECT l.max FROM limits l WHERE l.name = 'tenant:' || set_tenant.tenant);
+  was_filtered boolean;
+BEGIN
+  PERFORM _check_isolation('set_tenant');
+  PERFORM _check_tenant_quotas(set_tenant.tenant, quotas);
+  LOCK TABLE tenants IN SHARE ROW EXCLUSIVE MODE;
+  SELECT * INTO old_row FROM tenants x WHERE x.tenant = set_tenant.tenant;
+  was_filtered := FOUND;
+  new_row := old_row;
+  new_row.tenant := set_tenant.tenant;
+  new_row.limits_running := coalesce(old_row.limits_running, false);
+  new_row.may_lack_keys := coalesce(old_row.may_lack_keys, false);
+  IF quotas ? 'unfinished' THEN new_row.max_unfinished := quotas->>'unfinished'; END IF;
+  IF quotas ? 'payload_bytes' THEN new_row.max_payload_bytes := quotas->>'payload_bytes'; END IF;
+  IF quotas ? 'per_minute' THEN new_row.max_per_minute := quotas->>'per_minute'; END IF;
+  IF quotas ? 'heartbeats' THEN new_row.heartbeat_budget := quotas->>'heartbeats'; END IF;
+  IF quotas ? 'running' THEN
+    new_row.limits_running := jsonb_typeof(quotas->'running') = 'number';
+  END IF;
+  IF new_row.limits_running AND NOT coalesce(old_row.limits_running, false) THEN
+    new_row.may_lack_keys := true;
+    new_row.keyless_before := NULL;
+  END IF;
+  IF new_row IS NOT DISTINCT FROM old_row
+      AND NOT (quotas ? 'running' AND max_running IS DISTINCT FROM (quotas->>'running')::int) THEN
+    RETURN false;
+  END IF;
+  DELETE FROM tenants x WHERE x.tenant = set_tenant.tenant;
+  IF new_row.limits_running OR num_nonnulls(
+    new_row.max_unfinished, new_row.max_payload_bytes, new_row.max_per_minute,
+    new_row.heartbeat_budget) > 0 THEN
+    INSERT INTO tenants SELECT new_row.*;
+  END IF;
+  IF was_filtered IS DISTINCT FROM EXISTS (
+    SELECT FROM tenants x WHERE x.tenant = set_tenant.tenant) THEN
+    PERFORM _write_quota_filter();
+  END IF;
+  PERFORM _audit(
+    'set_tenant', 'tenant ' || set_tenant.tenant, set_tenant.tenant, quotas, t);
+  IF new_row.limits_running AND quotas ? 'running' THEN
+    PERFORM set_limit(
+      'tenant:' || set_tenant.tenant, max => (quotas->>'running')::int, now => t);
+  ELSIF old_row.limits_running AND NOT new_row.limits_running AND max_running IS NOT NULL THEN
+    PERFORM clear_limit('tenant:' || set_tenant.tenant, t);
+  END IF;
+  IF quotas ?| '{unfinished,payload_bytes}' THEN
+    -- A new statement, so that it counts what the last holder of the lock has committed.
+    PERFORM FROM quota_refresh FOR UPDATE;
+    PERFORM _count_quota_usage(_clock());
+  END IF;
+  RETURN true;
+END $$;
+
+-- Raises if quotas are invalid, or if the caller may not see all tenants.
+CREATE OR REPLACE FUNCTION _check_tenant_quotas(tenant text, quotas jsonb)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  wrong record;
+BEGIN
+  PERFORM _check_sees_all_tenants(tenant);
+  IF coalesce(tenant, '') = '' OR length(tenant) > 200 THEN
+    RAISE EXCEPTION 'tenant % is invalid', quote_nullable(tenant)
+      USING ERRCODE = 'WB003', HINT = 'give a text of 1 to 200 characters';
+  ELSIF coalesce(jsonb_typeof(quotas), '') <> 'object' OR quotas = '{}' THEN
+    RAISE EXCEPTION 'quotas are invalid: %', coalesce(quotas::text, 'NULL')
+      USING ERRCODE = 'WB003', HINT = 'give a JSON object, such as {"running": 10}';
+  END IF;
+  SELECT * INTO wrong
+  FROM jsonb_each(quotas) q
+  WHERE q.key NOT IN ('running', 'unfinished', 'payload_bytes', 'per_minute', 'heartbeats')
+    OR CASE jsonb_typeof(q.value)
+      WHEN 'null' THEN false
+      WHEN 'number' THEN
+        q.value::numeric < 0
+        OR q.value::numeric > CASE q.key WHEN 'running' THEN 1000000000 ELSE 1e15 END
+        OR q.key <> 'heartbeats' AND q.value::numeric <> trunc(q.value::numeric)
+      ELSE true
+    END
+  ORDER BY q.key
+  LIMIT 1;
+  IF FOUND THEN
+    RAISE EXCEPTION 'quota % is invalid: %', quote_literal(wrong.key), wrong.value
+      USING ERRCODE = 'WB003',
+        HINT = 'give running, unfinished, payload_bytes, per_minute or heartbeats, each with a '
+          'number from 0 or null';
+  END IF;
+END $$;

@@ -1,0 +1,374 @@
+-- Erases a tenant, a part with each call: call it again, each time in a transaction of its own,
+-- until `is_done`. If the caller dies, the next call continues. The first call only marks the
+-- tenant: from then on its enqueues are refused, and its schedules do not fire.
+--
+-- Cancels the jobs of the tenant first. A job that runs is asked to stop; with `force` it ends at
+-- once, and the result of its handler is rejected. Then deletes its jobs, attempts, schedules,
+-- slots, keys, audit rows and quotas. Roles stay bound to the tenant: otherwise they would see all
+-- tenants. `deleted` rows or jobs by this call; `stored` are keys of payloads in the payload store
+-- that the caller should delete; `waiting` says what the erasure waits for: call again in a second.
+-- Locks the row of erasures; jobs, skipping those that are locked; and the rows that it deletes.
+CREATE OR REPLACE FUNCTION erase_tenant(
+  tenant text,
+  force boolean DEFAULT false,
+  max int DEFAULT 5000,
+  now timestamptz DEFAULT NULL,
+  OUT step text,
+  OUT deleted bigint,
+  OUT waiting text,
+  OUT stored text[],
+  OUT is_done boolean
+)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(erase_tenant.now, _clock());
+  e erasures;
+BEGIN
+  PERFORM _check_isolation('erase_tenant');
+  PERFORM _check_sees_all_tenants(erase_tenant.tenant);
+  deleted := 0;
+  is_done := false;
+  SELECT * INTO e FROM erasures x WHERE x.tenant = erase_tenant.tenant FOR UPDATE;
+  IF NOT FOUND THEN
+    step := 'start';
+    PERFORM _start_erasure(erase_tenant.tenant, t);
+    RETURN;
+  END IF;
+  step := e.step;
+  IF e.unnoticed_before IS NULL THEN
+    UPDATE erasures x
+    SET unnoticed_before = pg_snapshot_xmax(pg_current_snapshot())
+    WHERE x.tenant = e.tenant;
+  ELSIF e.step = 'jobs' THEN
+    SELECT * INTO deleted, waiting FROM _erase_jobs(e, erase_tenant.force, erase_tenant.max, t);
+  ELSIF e.step = 'history' THEN
+    SELECT * INTO deleted, stored FROM _erase_history(e, greatest(1, erase_tenant.max / 5));
+  ELSE
+    deleted := _erase_keys(e.tenant, erase_tenant.max);
+    IF deleted = 0 THEN
+      is_done := _end_erasure(e, t);
+    END IF;
+  END IF;
+END $$;
+
+-- Refuses enqueues for a tenant from now on, and stops its schedules.
+CREATE OR REPLACE FUNCTION _start_erasure(tenant text, t timestamptz)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+BEGIN
+  IF coalesce(_start_erasure.tenant, '') = '' THEN
+    RAISE EXCEPTION 'tenant % is invalid', quote_nullable(_start_erasure.tenant)
+      USING ERRCODE = 'WB003', HINT = 'give the name of a tenant';
+  END IF;
+  LOCK TABLE tenants IN SHARE ROW EXCLUSIVE MODE;
+  INSERT INTO erasures (tenant, started_at)
+  VALUES (_start_erasure.tenant, t)
+  ON CONFLICT DO NOTHING;
+  PERFORM _write_quota_filter();
+  UPDATE schedules s
+  SET enabled = false
+  WHERE s.tenant = _start_erasure.tenant
+    AND s.enabled;
+  -- Not under the name of the tenant: its audit rows are deleted.
+  PERFORM _audit('erase_tenant', 'tenant ' || _start_erasure.tenant, NULL, '{"started": true}', t);
+END $$;
+
+-- Cancels the next jobs of a tenant. `ended`: how many have ended. Needs no seqscan, so that it
+-- continues where the last call stopped.
+CREATE OR REPLACE FUNCTION _erase_jobs(
+  e erasures,
+  force boolean,
+  max int,
+  t timestamptz,
+  OUT ended bigint,
+  OUT waiting text
+)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+AS $$
+#variable_conflict use_column
+DECLARE
+  reason text := 'the tenant is erased';
+  found_ids uuid[] := ARRAY(
+    SELECT j.id
+    FROM jobs j
+    WHERE j.id > coalesce(e.last_id, '00000000-0000-0000-0000-000000000000')
+      AND j.tenant = e.tenant
+    ORDER BY j.id
+    LIMIT _erase_jobs.max);
+  endings ending[];
+BEGIN
+  endings := ARRAY(
+    SELECT ROW(
+      j.id, j.fence, 'canceled', 'canceled', NULL, NULL, NULL,
+      jsonb_build_object('kind', 'canceled', 'message', reason))::ending
+    FROM jobs j
+    WHERE j.id = ANY (found_ids)
+      AND (j.fence = 0 OR _erase_jobs.force)
+    FOR UPDATE SKIP LOCKED);
+  ended := cardinality(endings);
+  IF ended > 0 THEN PERFORM _announce_freed(f.freed) FROM _finish_jobs(endings, NULL, t) f; END IF;
+  PERFORM _request_stop(j.id, reason, t)
+  FROM (
+    SELECT x.id
+    FROM jobs x
+    WHERE x.id = ANY (found_ids)
+      AND x.fence <> 0
+      AND NOT x.canceling
+    FOR NO KEY UPDATE SKIP LOCKED) j;
+  UPDATE erasures x
+  SET last_id = found_ids[cardinality(found_ids)],
+    remaining = x.remaining + cardinality(found_ids) - ended,
+    deleted = _add_count(x.deleted, 'canceled', ended)
+  WHERE x.tenant = e.tenant
+  RETURNING * INTO e;
+  IF cardinality(found_ids) > 0 THEN RETURN; END IF;
+  -- All jobs were looked at. Begin again, until a look that began when all transactions knew of the
+  -- erasure has found none.
+  IF e.remaining > 0 THEN
+    waiting := format('%s jobs that were asked to stop', e.remaining);
+  ELSIF NOT e.is_noticed
+      AND pg_snapshot_xmin(pg_current_snapshot()) < e.unnoticed_before THEN
+    waiting := 'transactions that were open when the erasure began';
+  END IF;
+  UPDATE erasures x
+  SET last_id = NULL,
+    remaining = 0,
+    is_noticed = x.is_noticed OR waiting IS NULL,
+    step = CASE WHEN x.is_noticed AND waiting IS NULL THEN 'history' ELSE 'jobs' END
+  WHERE x.tenant = e.tenant;
+END $$;
+
+-- Deletes the rows of a tenant in the next `blocks` blocks of its history. There is no index by
+-- tenant, so it reads each table once.
+CREATE OR REPLACE FUNCTION _erase_history(
+  e erasures,
+  blocks int,
+  OUT deleted bigint,
+  OUT stored text[]
+)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  parent text;
+  name text;
+  first_tid tid := format('(%s,0)', e.block);
+  end_tid tid := format('(%s,0)', e.block + blocks);
+  found_ids uuid[];
+  schedule_ids bigint[];
+  slot_times timestamptz[];
+BEGIN
+  deleted := 0;
+  SELECT h.parent, h.name INTO parent, name FROM _history_tables() h WHERE h.name = e.relation;
+  IF name IS NULL THEN
+    -- The first table, or the one after a table that retention has dropped.
+    PERFORM _erase_next_table(e);
+    RETURN;
+  END IF;
+  EXECUTE format(
+      'WITH d AS (
+        DELETE FROM %I x
+        WHERE x.ctid >= $1
+          AND x.ctid < $2
+          AND x.tenant = $3
+        RETURNING %s)
+      SELECT
+        count(*), array_agg(d.stored) FILTER (WHERE d.stored IS NOT NULL), array_agg(d.id),
+        array_agg(d.schedule_id), array_agg(d.slot)
+      FROM d',
+      name,
+      CASE parent
+        WHEN 'finished_jobs' THEN
+          'x.id, x.schedule_id, coalesce(x.slot, x.created_at) AS slot,
+          -- Only a key of its own: a producer can write anything there.
+          CASE
+            WHEN position(''/'' || x.id || ''-'' IN x.meta->>''stored'') > 0
+              THEN x.meta->>''stored''
+          END AS stored'
+        ELSE
+          'NULL::uuid AS id, NULL::bigint AS schedule_id, NULL::timestamptz AS slot,
+          NULL AS stored'
+      END)
+    INTO deleted, stored, found_ids, schedule_ids, slot_times
+    USING first_tid, end_tid, e.tenant;
+  IF parent = 'finished_jobs' AND deleted > 0 THEN
+    PERFORM _erase_traces(found_ids, schedule_ids, slot_times);
+  END IF;
+  UPDATE erasures x
+  SET block = e.block + blocks,
+    deleted = _add_count(x.deleted, parent, _erase_history.deleted)
+  WHERE x.tenant = e.tenant;
+  IF e.block + blocks >= pg_relation_size(name::regclass) / current_setting('block_size')::int THEN
+    PERFORM _erase_next_table(e);
+  END IF;
+END $$;
+
+-- Lets an erasure continue with the next table of the history, or with what comes after it.
+CREATE OR REPLACE FUNCTION _erase_next_table(e erasures)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  next_table text := (
+    SELECT min(h.name) FROM _history_tables() h WHERE h.name > coalesce(e.relation, ''));
+BEGIN
+  UPDATE erasures x
+  SET relation = next_table,
+    block = 0,
+    step = CASE WHEN next_table IS NULL THEN 'keys' ELSE 'history' END
+  WHERE x.tenant = e.tenant;
+END $$;
+
+-- The tables with the history of jobs, each with the table of which it is a part.
+CREATE OR REPLACE FUNCTION _history_tables()
+RETURNS TABLE (parent text, name text)
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT x.parent, c.relname COLLATE "C"
+  FROM unnest('{attempts,finished_jobs}'::text[]) x(parent)
+  CROSS JOIN LATERAL pg_partition_tree(x.parent::regclass) p
+  JOIN pg_class c ON c.oid = p.relid
+  WHERE p.isleaf
+  UNION ALL
+  SELECT 'audit', 'audit'
+$$;
+
+-- Deletes what other tables say about jobs: their slots, also of schedules that were removed
+-- earlier, their progress and stop requests, and what they depended on.
+CREATE OR REPLACE FUNCTION _erase_traces(
+  ids uuid[],
+  schedule_ids bigint[],
+  slots timestamptz[]
+)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+BEGIN
+  DELETE FROM slots s
+  USING unnest(ids, schedule_ids, _erase_traces.slots) x(id, schedule_id, slot)
+  WHERE s.schedule_id = x.schedule_id
+    AND s.slot = x.slot
+    AND s.job_id = x.id;
+  DELETE FROM runs r WHERE r.job_id = ANY (ids);
+  DELETE FROM cancels c WHERE c.job_id = ANY (ids);
+  DELETE FROM dependencies d
+  WHERE d.ctid = ANY (ARRAY(
+    SELECT x.ctid FROM dependencies x WHERE x.child = ANY (ids) FOR UPDATE SKIP LOCKED));
+END $$;
+
+-- Deletes up to `max` slots, schedules or keys of a tenant; returns how many.
+CREATE OR REPLACE FUNCTION _erase_keys(tenant text, max int)
+RETURNS bigint
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  kind text := 'slots';
+  number bigint;
+BEGIN
+  DELETE FROM slots s
+  USING (
+    SELECT x.schedule_id, x.slot, x.kind
+    FROM schedules c
+    JOIN slots x ON x.schedule_id = c.id
+    WHERE c.tenant = _erase_keys.tenant
+    LIMIT _erase_keys.max) d
+  WHERE s.schedule_id = d.schedule_id
+    AND s.slot = d.slot
+    AND s.kind = d.kind;
+  GET DIAGNOSTICS number = ROW_COUNT;
+  IF number = 0 THEN
+    kind := 'schedules';
+    DELETE FROM schedules s
+    WHERE s.id = ANY (ARRAY(
+      SELECT c.id
+      FROM schedules c
+      WHERE c.tenant = _erase_keys.tenant
+      LIMIT _erase_keys.max));
+    GET DIAGNOSTICS number = ROW_COUNT;
+  END IF;
+  IF number = 0 THEN
+    kind := 'idempotency';
+    DELETE FROM idempotency i
+    WHERE i.ctid = ANY (ARRAY(
+      SELECT x.ctid
+      FROM idempotency x
+      WHERE x.tenant = _erase_keys.tenant
+      LIMIT _erase_keys.max
+      FOR UPDATE));
+    GET DIAGNOSTICS number = ROW_COUNT;
+  END IF;
+  IF number = 0 THEN
+    kind := 'uniques';
+    DELETE FROM uniques u
+    WHERE u.ctid = ANY (ARRAY(
+      SELECT x.ctid
+      FROM uniques x
+      WHERE x.tenant = _erase_keys.tenant
+      LIMIT _erase_keys.max
+      FOR UPDATE));
+    GET DIAGNOSTICS number = ROW_COUNT;
+  END IF;
+  UPDATE erasures x
+  SET deleted = _add_count(x.deleted, kind, number)
+  WHERE x.tenant = _erase_keys.tenant;
+  RETURN number;
+END $$;
+
+-- Ends an erasure, unless jobs have appeared meanwhile: an operator has queued one again. Deletes
+-- the quotas of the tenant. Returns whether it has ended.
+CREATE OR REPLACE FUNCTION _end_erasure(e erasures, t timestamptz)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  limit_key text := 'tenant:' || e.tenant;
+BEGIN
+  IF EXISTS (SELECT FROM jobs j WHERE j.tenant = e.tenant) THEN
+    UPDATE erasures x SET step = 'jobs', relation = NULL, block = 0 WHERE x.tenant = e.tenant;
+    RETURN false;
+  END IF;
+  LOCK TABLE tenants IN SHARE ROW EXCLUSIVE MODE;
+  DELETE FROM tenants x WHERE x.tenant = e.tenant;
+  DELETE FROM quota_usage x WHERE x.tenant = e.tenant;
+  DELETE FROM quota_changes x WHERE x.tenant = e.tenant;
+  DELETE FROM quota_seconds x WHERE x.tenant = e.tenant;
+  DELETE FROM erasures x WHERE x.tenant = e.tenant;
+  PERFORM _write_quota_filter();
+  IF EXISTS (SELECT FROM limits l WHERE l.name = limit_key) THEN
+    PERFORM clear_limit(limit_key, t);
+  END IF;
+  DELETE FROM limit_states s
+  WHERE s.key = limit_key
+    AND NOT EXISTS (SELECT FROM holds h WHERE h.key = s.key);
+  PERFORM _audit(
+    'erase_tenant', 'tenant ' || e.tenant, NULL,
+    jsonb_build_object('started_at', e.started_at, 'deleted', e.deleted), t);
+  RETURN true;
+END $$;
+
+-- A JSON object of counts with one of them raised.
+CREATE OR REPLACE FUNCTION _add_count(counts jsonb, kind text, number bigint)
+RETURNS jsonb
+LANGUAGE sql IMMUTABLE
+RETURN CASE
+    WHEN number = 0 THEN counts
+    ELSE counts || jsonb_build_object(kind, coalesce((counts->>kind)::bigint, 0) + number)
+  END;

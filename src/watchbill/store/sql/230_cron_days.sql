@@ -1,0 +1,199 @@
+-- Which days of a month a schedule names: a mask with bit 0 for the 1st.
+--
+-- Days are counted from 0000-03-01, a Wednesday, so that a leap day is the last day of its year:
+-- month m of year y (March = 0) begins on day 365y + y/4 - y/100 + y/400 + (153m + 2)/5.
+-- Weekdays count from Sunday = 0.
+
+-- The days that the day fields and WOY: name in the month of this length that begins on day
+-- `first`. Specials are in lanes of seven bits, one per week, which it rotates to the weekday on
+-- which the month begins or ends.
+CREATE OR REPLACE FUNCTION _cron_find_month_days(c bigint[], b int, first bigint, length int)
+RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+DECLARE
+  whole bigint := (1::bigint << length) - 1;
+  -- The weekdays of this month's 1st and of the next month's 1st.
+  f int := (first + 3) % 7;
+  g int := (f + length) % 7;
+  last_days bigint := c[b + 16] >> 31 - length;
+  last_workdays bigint := c[b + 17] >> 31 - length;
+  workdays bigint := (last_workdays | c[b + 18]) & whole;
+  nth_weekdays bigint := c[b + 19];
+  nth_last_weekdays bigint := c[b + 20];
+  row_weekdays bigint := c[b + 21];
+  of_month bigint := _part_month_days(c, b) | last_days;
+  of_week bigint := (_part_weekdays(c, b) >> f) | (row_weekdays >> (f + 6) % 7);
+BEGIN
+  IF workdays <> 0 THEN
+    of_month := of_month | _cron_move_to_workdays(workdays, length, f);
+  END IF;
+  IF nth_weekdays <> 0 THEN of_week := of_week | _cron_rotate_weeks(nth_weekdays, f); END IF;
+  IF nth_last_weekdays <> 0 THEN
+    of_week := of_week | (_cron_rotate_weeks(nth_last_weekdays, g) >> 35 - length);
+  END IF;
+  IF _part_weeks(c, b) <> 0 THEN
+    whole := whole & _cron_days_of_weeks(_part_weeks(c, b), first, length);
+  END IF;
+  IF _part_takes_either_day(c, b) THEN RETURN (of_month | of_week) & whole; END IF;
+  RETURN of_month & of_week & whole;
+END $$;
+
+-- Moves each day that is a Saturday or Sunday to the nearest working day of the month.
+CREATE OR REPLACE FUNCTION _cron_move_to_workdays(days bigint, length int, first_weekday int)
+RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+DECLARE
+  saturdays bigint := days & ((34630287489 << 6) >> first_weekday);
+  sundays bigint := days & (34630287489 >> first_weekday);
+BEGIN
+  RETURN (days & ~(saturdays | sundays))
+    | (saturdays >> 1) | ((saturdays & 1) << 2)
+    | ((sundays << 1) & ((1::bigint << length) - 1)) | ((sundays >> length - 1) << length - 3);
+END $$;
+
+CREATE OR REPLACE FUNCTION _cron_rotate_weeks(lanes bigint, n int)
+RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+BEGIN
+  RETURN ((lanes >> n) & (270549121 * (127 >> n)::bigint))
+    | ((lanes << 7 - n) & (270549121 * (127 - (127 >> n))::bigint));
+END $$;
+
+-- The days of a month that lie in the given ISO weeks (bit w for week w). A week belongs to the
+-- year of its Thursday.
+CREATE OR REPLACE FUNCTION _cron_days_of_weeks(weeks bigint, first bigint, length int)
+RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+DECLARE
+  monday bigint := first - (first + 2) % 7;
+  year bigint := _cron_year_of_day(monday + 3);
+  january bigint := _cron_year_start(year);
+  next_january bigint := _cron_year_start(year + 1);
+  days bigint := 0;
+BEGIN
+  WHILE monday < first + length LOOP
+    IF monday + 3 >= next_january THEN january := next_january; END IF;
+    IF (weeks >> ((monday + 3 - january) / 7 + 1)::int) & 1 = 1 THEN
+      days := days | CASE
+        WHEN monday < first THEN 127 >> (first - monday)::int
+        ELSE 127::bigint << (monday - first)::int
+      END;
+    END IF;
+    monday := monday + 7;
+  END LOOP;
+  RETURN days;
+END $$;
+
+CREATE OR REPLACE FUNCTION _cron_year_start(year bigint)
+RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+BEGIN
+  RETURN 365 * year + (year + 399) / 4 - (year + 399) / 100 + (year + 399) / 400 - 156;
+END $$;
+
+CREATE OR REPLACE FUNCTION _cron_year_of_day(day bigint)
+RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+DECLARE
+  -- Perhaps one too high or too low.
+  year bigint := day * 400 / 146097;
+BEGIN
+  WHILE day >= _cron_year_start(year + 1) LOOP year := year + 1; END LOOP;
+  WHILE day < _cron_year_start(year) LOOP year := year - 1; END LOOP;
+  RETURN year;
+END $$;
+
+-- The first month (from March of year 0) with a day of the schedule, from the given month on,
+-- forwards or backwards; NULL if there is none. A year is of one of 28 kinds, by its first weekday
+-- and by whether it, or the year before, is a leap year. Skips kinds that have no day, and stops
+-- after a cycle of 400 years.
+CREATE OR REPLACE FUNCTION _cron_find_month(c bigint[], b int, month bigint, direction int)
+RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+DECLARE
+  year bigint := (month + 2) / 12;
+  has_years boolean := _part_years(c, b) > 0;
+  last bigint;
+  found bigint;
+  kind int;
+  empty bigint := 0;
+BEGIN
+  last := CASE
+    WHEN has_years THEN CASE WHEN direction > 0 THEN 3000 ELSE 1970 END
+    ELSE greatest(year + 401 * direction, 0)
+  END;
+  IF has_years AND year NOT BETWEEN 1970 AND 3000 THEN
+    IF (year > 3000) = (direction > 0) THEN RETURN NULL; END IF;
+    year := CASE WHEN direction > 0 THEN 1970 ELSE 3000 END;
+    month := NULL;
+  END IF;
+  WHILE (last - year) * direction >= 0 LOOP
+    kind := (_cron_year_start(year) + 3) % 7 * 4
+      + CASE
+        WHEN _cron_is_leap_year(year) THEN 2
+        WHEN _cron_is_leap_year(year - 1) THEN 1
+        ELSE 0
+      END;
+    IF (empty >> kind) & 1 = 0 AND _part_has_year(c, b, year) THEN
+      found := _cron_find_month_in_year(
+        c,
+        b,
+        year,
+        coalesce(month, year * 12 + CASE WHEN direction > 0 THEN -2 ELSE 9 END),
+        direction);
+      IF found IS NOT NULL THEN RETURN found; END IF;
+      IF month IS NULL THEN empty := empty | (1::bigint << kind); END IF;
+    END IF;
+    year := year + direction;
+    -- Only the first year begins with the given month.
+    month := NULL;
+  END LOOP;
+  RETURN NULL;
+END $$;
+
+CREATE OR REPLACE FUNCTION _cron_is_leap_year(year bigint)
+RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+BEGIN
+  RETURN year % 4 = 0 AND (year % 100 <> 0 OR year % 400 = 0);
+END $$;
+
+-- The first month in which the pattern has a day. Searches one year, from this month on in this
+-- direction. NULL: there is none.
+CREATE OR REPLACE FUNCTION _cron_find_month_in_year(
+  c bigint[], b int, year bigint, month bigint, direction int
+)
+RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+DECLARE
+  first bigint;
+BEGIN
+  WHILE month >= 0 AND (month + 2) / 12 = year LOOP
+    IF (_part_months(c, b) >> (month % 12)::int) & 1 = 1 THEN
+      first := _month_start(month);
+      IF _cron_find_month_days(c, b, first, (_month_start(month + 1) - first)::int) <> 0 THEN
+        RETURN month;
+      END IF;
+    END IF;
+    month := month + direction;
+  END LOOP;
+  RETURN NULL;
+END $$;
+
+CREATE OR REPLACE FUNCTION _month_start(month bigint)
+RETURNS bigint
+LANGUAGE sql IMMUTABLE
+RETURN 365 * (month / 12) + month / 48 - month / 1200 + month / 4800
+  + (153 * (month % 12) + 2) / 5;
+
+CREATE OR REPLACE FUNCTION _part_has_year(c bigint[], b int, year bigint)
+RETURNS boolean
+LANGUAGE sql IMMUTABLE
+RETURN CASE
+  WHEN _part_years(c, b) = 0 THEN true
+  WHEN year < c[_part_years(c, b)] OR year > c[_part_years(c, b) + 1] THEN false
+  WHEN c[_part_years(c, b) + 2] > 0 THEN
+    (year - c[_part_years(c, b)]) % c[_part_years(c, b) + 2] = 0
+  ELSE
+    (c[_part_years(c, b) + 3 + (year - 1970)::int / 62] >> ((year - 1970) % 62)::int) & 1 = 1
+END;

@@ -1,0 +1,218 @@
+-- prev_run: the last instant of a schedule that is earlier than a given one. The mirror image of
+-- 235_next_run.sql, which explains walls and readings.
+
+-- The last instant of the part at b that is earlier than t. As large as _next_instant, for the same
+-- reasons.
+CREATE OR REPLACE FUNCTION _cron_prev_instant(c bigint[], b int, t bigint, reading int)
+RETURNS bigint
+LANGUAGE plpgsql STABLE STRICT AS $$
+DECLARE
+  place int := _part_zone(c, b);
+  origin bigint := t;
+  segment bigint[];
+  start bigint := -4611686018427387904;
+  shift bigint := 0;
+  high bigint;
+  wall bigint;
+  second int;
+  day int;
+  first int;
+  year int;
+  month int;
+  length int;
+  days bigint;
+  rest bigint;
+  tries int;
+BEGIN
+  IF place < 0 AND reading >= 0 THEN shift := -100000 - place; END IF;
+  LOOP
+    IF place > 0 AND reading >= 0 THEN
+      segment := _zone_segment(place, t - 1);
+      start := segment[1];
+      shift := segment[3];
+      high := segment[4];
+    END IF;
+
+    -- The given wall time as year, month, day and second.
+    wall := 62162035200
+      + CASE WHEN reading = 0 THEN greatest(t + shift, high) ELSE t + shift END;
+    second := (wall % 86400)::int;
+    day := (wall / 86400)::int;
+    year := (4 * day + 3) / 146097 * 100 + (((4 * day + 3) % 146097) | 3) / 1461;
+    first := day;
+    day := (((4 * day + 3) % 146097) | 3) % 1461 / 4;
+    month := (5 * day + 2) / 153;
+    first := first - day + (153 * month + 2) / 5;
+    day := day - (153 * month + 2) / 5;
+
+    -- The day: this one, if it has an earlier time, else the last one of this or an earlier month.
+    tries := 0;
+    LOOP
+      IF (_part_months(c, b) >> month) & 1 = 1
+        AND (_part_years(c, b) = 0 OR _part_has_year(c, b, year + month / 10))
+      THEN
+        length := CASE
+          WHEN month < 11 THEN (153 * month + 155) / 5 - (153 * month + 2) / 5
+          ELSE 365 * year + 365 + (year + 1) / 4 - (year + 1) / 100 + (year + 1) / 400 - first
+        END;
+        days := CASE
+          WHEN _part_has_specials(c, b) THEN _cron_find_month_days(c, b, first, length)
+          WHEN _part_takes_either_day(c, b)
+            THEN _part_month_days(c, b) | (_part_weekdays(c, b) >> (first + 3) % 7)
+          ELSE _part_month_days(c, b) & (_part_weekdays(c, b) >> (first + 3) % 7)
+        END & ((1::bigint << length) - 1);
+        IF tries = 0 THEN
+          EXIT WHEN second > _part_first_time(c, b) AND (days >> day) & 1 = 1;
+          days := days & ((1::bigint << day) - 1);
+        END IF;
+        IF days <> 0 THEN
+          day := _highest_bit(days);
+          second := -1;
+          EXIT;
+        END IF;
+      END IF;
+      rest := _part_months(c, b) & ((1::bigint << month) - 1);
+      IF rest = 0 THEN
+        year := year - 1;
+        rest := _part_months(c, b);
+      END IF;
+      month := _highest_bit(rest);
+      tries := tries + 1;
+      days := 0;
+      EXIT WHEN year < 0;
+      IF tries > 12 THEN
+        rest := _cron_find_month(c, b, year * 12 + month, -1);
+        EXIT WHEN rest IS NULL;
+        year := (rest / 12)::int;
+        month := (rest % 12)::int;
+      END IF;
+      first := 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5;
+    END LOOP;
+
+    IF days = 0 THEN
+      wall := NULL;
+    ELSE
+      -- The time of that day: in the same minute, else in the same hour, else in an earlier hour.
+      IF second < 0 THEN
+        second := _part_last_time(c, b);
+      ELSE
+        second := second - 1;
+        rest := CASE
+          WHEN (_part_hours(c, b) >> second / 3600)
+            & (_part_minutes(c, b) >> second / 60 % 60) & 1 = 1
+            THEN _part_seconds(c, b) & ((2::bigint << second % 60) - 1)
+          ELSE 0
+        END;
+        IF rest <> 0 THEN
+          second := second / 60 * 60 + _highest_bit(rest);
+        ELSE
+          rest := CASE
+            WHEN (_part_hours(c, b) >> second / 3600) & 1 = 1
+              THEN _part_minutes(c, b) & ((1::bigint << second / 60 % 60) - 1)
+            ELSE 0
+          END;
+          IF rest <> 0 THEN
+            second := second / 3600 * 3600 + _highest_bit(rest) * 60
+              + _part_last_time(c, b) % 60;
+          ELSE
+            rest := _part_hours(c, b) & ((1::bigint << second / 3600) - 1);
+            second := _highest_bit(rest) * 3600 + _part_last_time(c, b) % 3600;
+          END IF;
+        END IF;
+      END IF;
+
+      wall := (first + day)::bigint * 86400 + second - 62162035200;
+      IF reading = 0 AND place > 0 THEN RETURN _first_instant(place, wall); END IF;
+      IF wall - shift >= start THEN RETURN wall - shift; END IF;
+    END IF;
+
+    -- By elapsed time, and this segment has no more: continue in an earlier segment that may
+    -- contain the next candidate, for at most 400 years.
+    IF t - start <= 172800 THEN
+      t := start;
+    ELSIF wall IS NULL THEN
+      RETURN NULL;
+    ELSE
+      t := least(start, _first_instant(place, wall) + 172800);
+    END IF;
+    IF _part_years(c, b) = 0 AND t > 16725225600 AND origin - t > 12622780800 THEN
+      t := t - ((t - 16725225600) / 12622780800 + 1) * 12622780800;
+    END IF;
+    IF t <= -62135683200 THEN RETURN NULL; END IF;
+  END LOOP;
+END $$;
+
+-- The last trigger of the part at b before t: its last instant if it had no modifier.
+CREATE OR REPLACE FUNCTION _cron_prev_trigger(c bigint[], b int, t bigint)
+RETURNS bigint
+LANGUAGE plpgsql STABLE STRICT AS $$
+DECLARE
+  origin bigint := t;
+  found bigint;
+BEGIN
+  IF _part_is_reboot(c, b) THEN RETURN NULL; END IF;
+  IF _part_is_every(c, b) THEN RETURN _cron_prev_of_every(c, b, t); END IF;
+  CASE _part_reading(c, b)
+    WHEN 3 THEN
+      RETURN greatest(_cron_prev_instant(c, b, t, 0), _cron_prev_instant(c, b, t, 1));
+    WHEN 2 THEN
+      found := _cron_prev_instant(c, b, t, 0);
+      WHILE NOT _cron_clock_shows(c, b, found) LOOP
+        IF _part_years(c, b) = 0 AND found > 16725225600 AND origin - found > 12622780800 THEN
+          found := found - ((found - 16725225600) / 12622780800 + 1) * 12622780800;
+        END IF;
+        found := _cron_prev_instant(c, b, found, 0);
+      END LOOP;
+      RETURN found;
+    ELSE
+      RETURN _cron_prev_instant(c, b, t, _part_reading(c, b));
+  END CASE;
+END $$;
+
+CREATE OR REPLACE FUNCTION _cron_prev_of_every(c bigint[], b int, t bigint)
+RETURNS bigint
+LANGUAGE plpgsql STABLE STRICT AS $$
+DECLARE
+  period bigint := c[b + 24];
+  anchor bigint := c[b + 25];
+  at bigint := t - 1 - _modulo(t - 1 - anchor, period);
+  shared bigint;
+BEGIN
+  IF _part_weeks(c, b) = 0 THEN RETURN at; END IF;
+  WHILE at >= -62135596800 LOOP
+    shared := _cron_prev_instant(c, b, at + 1, 1);
+    IF shared IS NULL OR shared = at THEN RETURN shared; END IF;
+    at := shared - _modulo(shared - anchor, period);
+  END LOOP;
+  RETURN NULL;
+END $$;
+
+CREATE OR REPLACE FUNCTION _cron_prev_of_parts(c bigint[], t bigint)
+RETURNS bigint
+LANGUAGE plpgsql STABLE STRICT AS $$
+DECLARE
+  found bigint;
+BEGIN
+  FOR b IN 0 .. _cron_last_part(c) BY 27 LOOP
+    found := greatest(found, CASE
+      WHEN _part_modifier(c, b) = 0 THEN _cron_prev_trigger(c, b, t)
+      ELSE _cron_prev_result(c, b, t)
+    END);
+  END LOOP;
+  RETURN found;
+END $$;
+
+-- The last instant earlier than `before`; NULL if there is none.
+CREATE OR REPLACE FUNCTION prev_run(cron cron, before timestamptz)
+RETURNS timestamptz
+LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT AS $$
+DECLARE
+  t bigint := _cron_to_seconds_up(before);
+  at bigint;
+BEGIN
+  IF t >= 253402214400 THEN t := least(t, (_cron_bounds(cron))[2] + 1); END IF;
+  at := _cron_prev_of_parts(cron, t);
+  IF at < -62135510400 AND at < (_cron_bounds(cron))[1] THEN RETURN NULL; END IF;
+  RETURN to_timestamp(at);
+END $$;

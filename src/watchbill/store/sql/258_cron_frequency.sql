@@ -1,0 +1,80 @@
+-- How often a schedule fires, in a word: of 401 instants from 2000 on, the distance that more than
+-- half of the neighbours have, else the mean distance.
+CREATE OR REPLACE FUNCTION _cron_frequency(cron cron)
+RETURNS text
+LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT AS $$
+DECLARE
+  runs bigint[] := '{}';
+  words text[] := '{}';
+  -- 2000-01-01
+  at bigint := 946684800;
+  best record;
+BEGIN
+  LOOP
+    at := _cron_next_of_parts(cron, at);
+    EXIT WHEN at IS NULL OR at > 253402300799 OR cardinality(runs) = 401;
+    runs := runs || at;
+    IF cardinality(runs) > 1 THEN
+      words := words || _cron_name_distance(at - runs[cardinality(runs) - 1]);
+    END IF;
+  END LOOP;
+  IF cardinality(runs) < 2 THEN RETURN 'rare'; END IF;
+  SELECT w AS word, count(*) AS times
+  INTO best
+  FROM unnest(words) WITH ORDINALITY u(w, i)
+  GROUP BY w
+  ORDER BY count(*) DESC, min(i)
+  LIMIT 1;
+  IF best.times > 0.55 * cardinality(words) THEN RETURN best.word; END IF;
+  RETURN _cron_name_rough_distance(
+    (runs[cardinality(runs)] - runs[1] + cardinality(words) / 2) / cardinality(words));
+END $$;
+
+-- The word for a distance, in the largest unit that it is a multiple of.
+CREATE OR REPLACE FUNCTION _cron_name_distance(seconds bigint)
+RETURNS text
+LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+BEGIN
+  RETURN CASE
+    WHEN seconds % 86400 = 0 THEN _cron_name_units(seconds / 86400, 86400)
+    WHEN seconds % 3600 = 0 THEN _cron_name_units(seconds / 3600, 3600)
+    WHEN seconds % 60 = 0 THEN _cron_name_units(seconds / 60, 60)
+    ELSE _cron_name_rough_distance(seconds)
+  END;
+END $$;
+
+-- The word for a distance, rounded to the largest unit that is not longer. 8 seconds count as a
+-- minute, because 60 / 8 is less than 8 / 1.
+CREATE OR REPLACE FUNCTION _cron_name_rough_distance(seconds bigint)
+RETURNS text
+LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+BEGIN
+  RETURN CASE
+    WHEN seconds >= 86400 THEN _cron_name_units((seconds + 43200) / 86400, 86400)
+    WHEN seconds >= 3600 THEN _cron_name_units((seconds + 1800) / 3600, 3600)
+    WHEN seconds >= 60 THEN _cron_name_units((seconds + 30) / 60, 60)
+    WHEN seconds < 8 THEN 'every-second'
+    ELSE 'every-minute'
+  END;
+END $$;
+
+-- The word for `count` units of 60, 3600 or 86400 seconds.
+CREATE OR REPLACE FUNCTION _cron_name_units(count bigint, size int)
+RETURNS text
+LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+BEGIN
+  RETURN CASE
+    WHEN size = 60 THEN
+      CASE count WHEN 1 THEN 'every-minute' ELSE format('every-%s-minutes', count) END
+    WHEN size = 3600 THEN
+      CASE count WHEN 1 THEN 'hourly' ELSE format('every-%s-hours', count) END
+    WHEN count > 380 THEN 'rare'
+    WHEN count = 1 THEN 'daily'
+    WHEN count = 7 THEN 'weekly'
+    WHEN count BETWEEN 26 AND 35 THEN 'monthly'
+    WHEN count BETWEEN 84 AND 98 THEN 'quarterly'
+    WHEN count BETWEEN 350 AND 380 THEN 'yearly'
+    ELSE format('every-%s-days', count)
+  END;
+END $$;

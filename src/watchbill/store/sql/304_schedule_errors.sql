@@ -1,0 +1,82 @@
+-- Raises an error about a schedule, unless `why` is NULL.
+CREATE OR REPLACE FUNCTION _refuse_schedule(name text, why text, hint text DEFAULT NULL)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  IF why IS NULL THEN
+    RETURN;
+  ELSIF hint IS NULL THEN
+    RAISE EXCEPTION 'schedule % is invalid: %', quote_nullable(name), why
+      USING ERRCODE = 'WB003';
+  END IF;
+  RAISE EXCEPTION 'schedule % is invalid: %', quote_nullable(name), why
+    USING ERRCODE = 'WB003', HINT = hint;
+END $$;
+
+-- What is invalid in a schedule; NULL if nothing is.
+CREATE OR REPLACE FUNCTION _schedule_error(s schedules)
+RETURNS text
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT CASE
+    WHEN coalesce(s.name, '') = '' OR length(s.name) > 200
+      THEN 'name must be a text of 1 to 200 characters'
+    WHEN num_nonnulls(s.pattern, s.every, s.at) > 1
+      THEN 'give one of pattern, every and at, or none to run it on demand'
+    WHEN s.type IS NOT NULL AND s.command IS NOT NULL
+      THEN 'give a type or a command, not both'
+    WHEN s.dst NOT IN ('default', 'skip', 'once', 'both')
+      THEN format('dst must be default, skip, once or both, not %L', s.dst)
+    WHEN s.missed NOT IN ('skip', 'once', 'catch_up')
+      THEN format('missed must be skip, once or catch_up, not %L', s.missed)
+    WHEN s.overlap NOT IN ('skip', 'queue', 'cancel_previous', 'allow')
+      THEN format('overlap must be skip, queue, cancel_previous or allow, not %L', s.overlap)
+    WHEN extract(year FROM s.every) <> 0 OR extract(month FROM s.every) <> 0
+      THEN 'every must not have months, which differ in length: use a pattern'
+    WHEN s.every NOT BETWEEN interval '1 second' AND interval '36500 days'
+      THEN 'every must be between a second and 36500 days'
+    WHEN NOT isfinite(s.at)
+      THEN 'at must be a finite time'
+    WHEN NOT isfinite(s.start)
+      THEN 'start must be a finite time'
+    WHEN NOT isfinite(s."end")
+      THEN 'end must be a finite time'
+    WHEN s."end" < s.start
+      THEN format('end (%s) must not be before start (%s)', s."end", s.start)
+    WHEN s.at < s.start
+      THEN format('at (%s) must not be before start (%s)', s.at, s.start)
+    WHEN s.at > s."end"
+      THEN format('at (%s) must not be after end (%s)', s.at, s."end")
+    WHEN s.max_runs < 1
+      THEN 'max_runs must be 1 or more'
+    WHEN s.catch_up NOT BETWEEN 1 AND 10000
+      THEN 'catch_up must be between 1 and 10000'
+    WHEN s.jitter NOT BETWEEN interval '0' AND interval '1 year'
+      THEN 'jitter must be between 0 and a year'
+    WHEN s.grace NOT BETWEEN interval '0' AND interval '100 years'
+      THEN 'grace must be between 0 and 100 years'
+    WHEN s.deadline <= interval '0' OR s.deadline > interval '1 year'
+      THEN 'deadline must be more than 0 and at most a year'
+    WHEN array_position(s.tags, NULL) IS NOT NULL OR '' = ANY (s.tags)
+      THEN 'tags must be texts that are not empty'
+    WHEN jsonb_typeof(s.context) <> 'object'
+      THEN 'context must be a JSON object'
+    WHEN s.role IS NOT NULL AND s.command IS NULL
+      THEN 'a role needs a command'
+    WHEN s.role IS NOT NULL AND to_regrole(quote_ident(s.role)) IS NULL
+      THEN format('role %L does not exist', s.role)
+    WHEN NOT pg_has_role(_caller(), s.role, 'MEMBER')
+      THEN format('you must be a member of role %L', s.role)
+    WHEN starts_with(s.type, 'watchbill.') AND s.type <> 'watchbill.flow'
+      THEN format('its type must not be %L; give a command to run SQL', s.type)
+    ELSE _job_error(
+      jsonb_populate_record(NULL::new_job, jsonb_build_object(
+        'type', coalesce(s.type, 'watchbill.sql'), 'payload', s.payload, 'queue', s.queue,
+        'priority', s.priority, 'tenant', s.tenant, 'max_attempts', s.max_attempts,
+        'timeout', s.timeout, 'version', s.version)),
+      100000, NULL, true)
+  END
+$$;

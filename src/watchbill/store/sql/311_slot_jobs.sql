@@ -1,0 +1,16 @@
+CREATE OR REPLACE FUNCTION _schedule_payload(s schedules)
+RETURNS jsonb
+LANGUAGE sql STABLE
+RETURN CASE
+  WHEN s.command IS NULL THEN s.payload
+  ELSE jsonb_build_object('command', s.command, 'role', s.role)
+END;
+
+-- The `meta` of a job: what its handler can read about the schedule and the slot.
+CREATE OR REPLACE FUNCTION _slot_meta(name text, slot timestamptz, context jsonb)
+RETURNS jsonb
+LANGUAGE sql STABLE
+RETURN CASE
+  WHEN context IS NULL THEN jsonb_build_object('schedule', name, 'slot', slot)
+  ELSE jsonb_build_object('schedule', name, 'slot', slot, 'context', context)
+END;

@@ -1,0 +1,63 @@
+-- Cancels jobs of a schedule. Of a chain, cancels the jobs that its last job waits for; that one
+-- then ends as canceled, unless they have all succeeded. Running jobs get a stop request; returns
+-- the jobs that have ended.
+CREATE OR REPLACE FUNCTION _cancel_runs(ids uuid[], reason text, t timestamptz)
+RETURNS uuid[]
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  wanted uuid[];
+  chains uuid[];
+BEGIN
+  SELECT
+    array_agg(x.id) FILTER (WHERE x.type <> 'watchbill.flow_end'),
+    array_agg(x.id) FILTER (WHERE x.type = 'watchbill.flow_end')
+  INTO wanted, chains
+  FROM unnest(_lock_jobs_briefly(ids)) l
+  JOIN jobs x ON x.id = l;
+  IF chains IS NOT NULL THEN
+    UPDATE jobs j SET canceling = true WHERE j.id = ANY (chains);
+    wanted := wanted || _lock_jobs_briefly(ARRAY(
+      SELECT d.parent FROM dependencies d WHERE d.child = ANY (chains)));
+  END IF;
+  RETURN ARRAY(
+    SELECT f
+    FROM unnest(wanted) f
+    CROSS JOIN LATERAL _cancel_job(f, reason, false, t) c
+    WHERE c.ended);
+END $$;
+
+-- Locks jobs FOR NO KEY UPDATE, waits at most 100 ms for each, and returns those it has locked. A
+-- claim holds its locks for a moment, but the transaction of a handler may hold its lock for long.
+CREATE OR REPLACE FUNCTION _lock_jobs_briefly(ids uuid[])
+RETURNS uuid[]
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET lock_timeout = '100ms'
+AS $$
+DECLARE
+  locked uuid[] := ARRAY(
+    SELECT j.id
+    FROM jobs j
+    WHERE j.id = ANY (ids)
+    ORDER BY j.id
+    FOR NO KEY UPDATE SKIP LOCKED);
+  other uuid;
+BEGIN
+  FOR other IN
+    SELECT j.id
+    FROM jobs j
+    WHERE j.id = ANY (ids)
+    EXCEPT
+    SELECT unnest(locked)
+    ORDER BY 1
+  LOOP
+    BEGIN
+      PERFORM FROM jobs j WHERE j.id = other FOR NO KEY UPDATE;
+      IF FOUND THEN locked := locked || other; END IF;
+    EXCEPTION WHEN lock_not_available THEN EXIT;
+    END;
+  END LOOP;
+  RETURN locked;
+END $$;

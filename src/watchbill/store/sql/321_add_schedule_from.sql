@@ -1,0 +1,41 @@
+CREATE OR REPLACE FUNCTION add_schedule_from(definition jsonb, now timestamptz DEFAULT NULL)
+RETURNS bigint
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  PERFORM _check_given_command(definition);
+  RETURN _store_schedule(definition, now);
+END $$;
+
+-- Stores a schedule with the rights of the owner.
+CREATE OR REPLACE FUNCTION _store_schedule(definition jsonb, now timestamptz)
+RETURNS bigint
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  s schedules := _build_schedule(definition, now);
+BEGIN
+  IF EXISTS (SELECT FROM schedules x WHERE x.tenant = s.tenant AND x.name = s.name) THEN
+    PERFORM _refuse_taken_name(s.name);
+  END IF;
+  s.id := nextval('schedule_seq');
+  INSERT INTO schedules SELECT s.*;
+  PERFORM _audit(
+    'add_schedule', 'schedule ' || s.name, s.tenant, definition, s.created_at);
+  RETURN s.id;
+-- Another transaction has inserted it meanwhile.
+EXCEPTION WHEN unique_violation THEN
+  PERFORM _refuse_taken_name(s.name);
+END $$;
+
+CREATE OR REPLACE FUNCTION _refuse_taken_name(name text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  RAISE EXCEPTION 'schedule % exists already', quote_literal(name)
+    USING ERRCODE = 'WB009', HINT = 'update it, or choose another name';
+END $$;

@@ -1,0 +1,46 @@
+-- Changes what `changes` names, and returns whether the schedule exists. Locks it FOR UPDATE.
+CREATE OR REPLACE FUNCTION update_schedule(
+  name text,
+  changes jsonb,
+  tenant text DEFAULT _session_tenant(),
+  now timestamptz DEFAULT NULL
+)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  PERFORM _check_given_command(jsonb_build_object('name', name) || changes);
+  RETURN _change_schedule(name, changes, tenant, now);
+END $$;
+
+-- Changes a schedule with the rights of the owner.
+CREATE OR REPLACE FUNCTION _change_schedule(
+  name text,
+  changes jsonb,
+  tenant text,
+  now timestamptz
+)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_variable
+DECLARE
+  s schedules;
+BEGIN
+  SELECT *
+  INTO s
+  FROM schedules x
+  WHERE x.tenant = tenant
+    AND x.name = name
+  FOR UPDATE;
+  IF NOT FOUND THEN RETURN false; END IF;
+  s := _apply_definition(s, changes);
+  s.updated_at := coalesce(now, _clock());
+  PERFORM _write_schedule(s);
+  PERFORM _audit('update_schedule', 'schedule ' || name, tenant, changes, s.updated_at);
+  RETURN true;
+EXCEPTION WHEN unique_violation THEN
+  PERFORM _refuse_taken_name(s.name);
+END $$;

@@ -1,0 +1,9 @@
+CREATE OR REPLACE FUNCTION disable_schedule(
+  name text,
+  tenant text DEFAULT _session_tenant(),
+  now timestamptz DEFAULT NULL
+)
+RETURNS boolean
+LANGUAGE sql VOLATILE
+SET search_path FROM CURRENT
+AS $$ SELECT _set_enabled(name, tenant, false, now) $$;

@@ -1,0 +1,21 @@
+CREATE OR REPLACE FUNCTION remove_schedule(
+  name text,
+  tenant text DEFAULT _session_tenant(),
+  now timestamptz DEFAULT NULL
+)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_variable
+DECLARE
+  removed jsonb;
+BEGIN
+  DELETE FROM schedules s
+  WHERE s.tenant = tenant
+    AND s.name = name
+  RETURNING _schedule_definition(s) INTO removed;
+  IF NOT FOUND THEN RETURN false; END IF;
+  PERFORM _audit('remove_schedule', 'schedule ' || name, tenant, removed, now);
+  RETURN true;
+END $$;

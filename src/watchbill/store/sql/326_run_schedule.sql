@@ -1,0 +1,140 @@
+-- Makes a job of a schedule now, in addition to its slots. Returns the id of the job; NULL if the
+-- schedule does not exist or makes no jobs. `overlap` says what to do while a job of the schedule
+-- has not ended: `allow` runs beside it, `skip` raises WB011, `queue` waits for it, and
+-- `cancel_previous` cancels it first.
+CREATE OR REPLACE FUNCTION run_schedule(
+  name text,
+  tenant text DEFAULT _session_tenant(),
+  payload jsonb DEFAULT NULL,
+  overlap text DEFAULT 'allow',
+  now timestamptz DEFAULT NULL
+)
+RETURNS uuid
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_variable
+DECLARE
+  t timestamptz := coalesce(now, _clock());
+  s schedules;
+  job uuid;
+BEGIN
+  SELECT *
+  INTO s
+  FROM schedules x
+  WHERE x.tenant = tenant
+    AND x.name = name;
+  IF NOT FOUND THEN RETURN NULL; END IF;
+  IF jsonb_typeof(payload) <> 'object'
+    OR payload IS NOT NULL
+      AND coalesce(s.type, 'watchbill.flow') = 'watchbill.flow' THEN
+    RAISE EXCEPTION 'payload is invalid: %', CASE
+      WHEN s.type IS NULL
+        THEN format('schedule %L has no task to take it', s.name)
+      WHEN s.type = 'watchbill.flow'
+        THEN format('schedule %L starts a chain, whose steps have their own payloads', s.name)
+      ELSE 'it must be a JSON object, one key per parameter'
+    END USING ERRCODE = 'WB003';
+  END IF;
+  IF overlap NOT IN ('allow', 'skip', 'queue', 'cancel_previous') THEN
+    RAISE EXCEPTION 'overlap % is invalid: it must be allow, skip, queue or cancel_previous',
+        quote_nullable(overlap)
+      USING ERRCODE = 'WB003';
+  END IF;
+  job := _run_unscheduled(s.id, 'hand', payload, t, overlap);
+  PERFORM _audit(
+    'run_schedule', 'schedule ' || name, tenant, jsonb_build_object('job', job), t);
+  RETURN job;
+END $$;
+
+-- Makes a job of a schedule outside its slots. Its row in `slots` has the time at which it was
+-- made. Locks the timer first, as every writer of `slots` does, so it sees every job that a tick
+-- has made.
+CREATE OR REPLACE FUNCTION _run_unscheduled(
+  schedule_id bigint,
+  kind text,
+  payload jsonb,
+  t timestamptz,
+  overlap text DEFAULT 'allow'
+)
+RETURNS uuid
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET timezone = 'UTC'
+AS $$
+#variable_conflict use_variable
+DECLARE
+  s schedules;
+  job uuid;
+  instant timestamptz := t;
+  -- Jobs that have not ended and matter for `overlap`, the last one first.
+  unfinished uuid[];
+  refusal text; -- by a quota of the tenant
+BEGIN
+  UPDATE timers x
+  SET runs = x.runs + 1, last_run = t
+  WHERE x.schedule_id = schedule_id;
+  SELECT * INTO s FROM schedules x WHERE x.id = schedule_id;
+  IF NOT FOUND THEN RETURN NULL; END IF;
+  IF overlap <> 'allow' AND num_nonnulls(s.type, s.command) > 0 THEN
+    unfinished := (
+      SELECT array_agg(o.job_id ORDER BY o.fired_at DESC, o.slot DESC)
+      FROM slots o
+      WHERE o.schedule_id = schedule_id
+        AND o.outcome IS NULL
+        AND o.job_id IS NOT NULL);
+  END IF;
+  IF _may_have_quota(s.tenant) AND num_nonnulls(s.type, s.command) > 0 THEN
+    IF kind = 'start' THEN
+      -- The other schedules of the cluster start all the same.
+      refusal := _try_quota(s.tenant, _schedule_payload(s))->>s.tenant;
+    ELSE
+      PERFORM _take_quota(s.tenant, 1, _payload_size(coalesce(payload, _schedule_payload(s))));
+    END IF;
+  END IF;
+  IF unfinished IS NOT NULL AND overlap = 'skip' THEN
+    RAISE EXCEPTION 'schedule % is running: job % has not ended',
+        quote_literal(s.name), unfinished[1]
+      USING ERRCODE = 'WB011';
+  END IF;
+  LOOP
+    IF num_nonnulls(s.type, s.command) > 0 AND refusal IS NULL THEN
+      job := uuid7(instant);
+    END IF;
+    INSERT INTO slots (
+      schedule_id, slot, kind, job_id, outcome, reason, fired_at, finished_at, due_by)
+    VALUES (
+      s.id, instant, kind, job,
+      CASE WHEN refusal IS NOT NULL THEN 'skipped' WHEN job IS NULL THEN 'fired' END, refusal, t,
+      CASE WHEN job IS NULL AND refusal IS NULL THEN t END, instant + s.deadline)
+    ON CONFLICT DO NOTHING;
+    EXIT WHEN FOUND;
+    instant := instant + interval '1 microsecond';
+  END LOOP;
+  IF refusal IS NOT NULL THEN
+    UPDATE timers x SET runs = x.runs - 1 WHERE x.schedule_id = schedule_id;
+  END IF;
+  IF job IS NOT NULL THEN
+    INSERT INTO jobs (
+      id, run_at, created_at, policy, timeout, version, priority, max_attempts, class, lane, wait,
+      limit_keys, queue, type, tenant, schedule_id, created_by, payload, meta)
+    VALUES (
+      job, t, instant, s.policy, extract(epoch FROM s.timeout), s.version,
+      s.priority, s.max_attempts, CASE WHEN s.max_attempts = 1 THEN 1 ELSE 0 END,
+      _slot_lane(s.queue, coalesce(payload, _schedule_payload(s)), s.tenant, s.type),
+      CASE WHEN unfinished IS NOT NULL THEN 'blocked' END,
+      CASE WHEN _may_have_quota(s.tenant) THEN _quota_keys(NULL, s.tenant) END, s.queue,
+      coalesce(s.type, 'watchbill.sql'), s.tenant, s.id,
+      coalesce(nullif(current_setting('watchbill.actor', true), ''), session_user),
+      coalesce(payload, _schedule_payload(s)), _slot_meta(s.name, NULL, s.context));
+    IF unfinished IS NULL THEN
+      PERFORM _wake_workers(s.queue);
+    ELSE
+      PERFORM _queue_behind_parents(ARRAY[job], unfinished[:1], '{}', t);
+    END IF;
+    IF unfinished IS NOT NULL AND overlap = 'cancel_previous' THEN
+      PERFORM _cancel_runs(unfinished, 'the schedule was run by hand', t);
+    END IF;
+  END IF;
+  RETURN job;
+END $$;

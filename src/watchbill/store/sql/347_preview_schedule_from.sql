@@ -1,0 +1,22 @@
+-- The next `n` slots of a definition. Checks it as add_schedule() does, but stores nothing except
+-- its compiled pattern.
+CREATE OR REPLACE FUNCTION preview_schedule_from(
+  definition jsonb,
+  n int DEFAULT 10,
+  now timestamptz DEFAULT NULL
+)
+RETURNS SETOF timestamptz
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  s schedules := _build_schedule(definition, now);
+BEGIN
+  s.name := coalesce(s.name, 'preview');
+  PERFORM _refuse_schedule(s.name, _schedule_error(s));
+  IF s.pattern IS NOT NULL THEN
+    s.pattern_id := _compile_pattern(s.pattern, s.tz, s.dst, coalesce(s.start, s.created_at));
+  END IF;
+  RETURN QUERY
+  SELECT * FROM _preview_slots(s, n, s.created_at, coalesce(s.max_runs, 2147483647));
+END $$;

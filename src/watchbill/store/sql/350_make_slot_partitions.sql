@@ -1,0 +1,48 @@
+-- Makes the partitions of slots for this month and the next ones. Takes an advisory lock, because
+-- two concurrent calls would choose the same names.
+CREATE OR REPLACE FUNCTION _make_slot_partitions(
+  months int DEFAULT 2,
+  now timestamptz DEFAULT NULL
+)
+RETURNS int
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  this date := date_trunc(
+    'month', coalesce(now, _clock()) AT TIME ZONE 'UTC')::date;
+  -- Does not depend on TimeZone and DateStyle.
+  bounds text := 'YYYY-MM-DD 00:00:00+00';
+  month date;
+  name text;
+  made int := 0;
+BEGIN
+  PERFORM _take_lock(_lock_class_partitions(), 'slots'::regclass::oid::int);
+  FOR month IN
+    SELECT (this + make_interval(months => n))::date
+    FROM generate_series(0, months) n
+  LOOP
+    name := 'slots' || to_char(month, '_YYYYMM');
+    CONTINUE WHEN to_regclass(quote_ident(name)) IS NOT NULL;
+    BEGIN
+      EXECUTE format(
+        'CREATE TABLE %I (LIKE slots INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE)',
+        name);
+      PERFORM _protect_partition('slots', quote_ident(name)::regclass);
+      EXECUTE format(
+        'ALTER TABLE slots ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)',
+        name,
+        to_char(month, bounds),
+        to_char((month + interval '1 month')::date, bounds));
+      made := made + 1;
+    -- The default partition has rows of this month already.
+    EXCEPTION WHEN check_violation THEN NULL;
+    END;
+  END LOOP;
+  RETURN made;
+END $$;
+
+-- Only the first installation: see 110_make_partitions.sql.
+SELECT _make_slot_partitions()
+WHERE NOT EXISTS (SELECT FROM pg_inherits WHERE inhparent = 'slots'::regclass OFFSET 1);

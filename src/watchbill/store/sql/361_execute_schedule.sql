@@ -1,0 +1,52 @@
+-- Runs the SQL command of one schedule here and now, without a worker, also if it is disabled. The
+-- job and its row in `slots` are those of run_schedule(). Returns no row if there is no such
+-- schedule. `path` as in execute_due(). Raises WB011 if `overlap` is `skip` and a job of the
+-- schedule has not ended.
+CREATE OR REPLACE FUNCTION execute_schedule(
+  name text,
+  tenant text DEFAULT _session_tenant(),
+  overlap text DEFAULT 'allow',
+  now timestamptz DEFAULT NULL,
+  path text DEFAULT current_setting('search_path')
+)
+RETURNS TABLE (
+  schedule text,
+  slot timestamptz,
+  outcome text,
+  duration interval,
+  error text
+)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_variable
+DECLARE
+  t timestamptz := coalesce(now, _clock());
+  s schedules;
+  job uuid;
+  j jobs;
+BEGIN
+  SELECT *
+  INTO s
+  FROM schedules x
+  WHERE x.tenant = tenant
+    AND x.name = name;
+  IF NOT FOUND THEN RETURN; END IF;
+  IF s.command IS NULL THEN
+    RAISE EXCEPTION 'schedule % has no SQL command', quote_literal(s.name)
+      USING ERRCODE = 'WB003', HINT = 'run_schedule() makes a job that a worker runs';
+  ELSIF overlap NOT IN ('allow', 'skip') THEN
+    RAISE EXCEPTION 'overlap % is invalid: it must be allow or skip', quote_nullable(overlap)
+      USING ERRCODE = 'WB003', HINT = 'a command that runs now cannot wait for another';
+  END IF;
+  job := _run_unscheduled(s.id, 'hand', NULL, t, overlap);
+  SELECT * INTO j FROM jobs x WHERE x.id = job;
+  PERFORM _audit(
+    'execute_schedule', 'schedule ' || name, tenant, jsonb_build_object('job', job), t);
+  schedule := s.name;
+  slot := j.created_at;
+  SELECT x.outcome, x.duration, x.error
+  INTO outcome, duration, error
+  FROM _execute_job(j, path, t) x;
+  RETURN NEXT;
+END $$;

@@ -1,0 +1,132 @@
+-- Says what the chores of a node have to do, so that an idle node sends one statement for all of
+-- them. Locks and writes nothing. Each part reads the first entries of an index.
+--   epoch           of the node
+--   queues          that its worker serves
+--   since           delayed jobs due earlier, and older dependency checks, are not read; explained
+--                   at unblock()
+--   looks_for_jobs  whether to look for ready jobs and for a sleeping worker
+CREATE OR REPLACE FUNCTION _survey(
+  epoch bigint,
+  queues text[],
+  since timestamptz DEFAULT '-infinity',
+  looks_for_jobs boolean DEFAULT true,
+  now timestamptz DEFAULT NULL
+)
+RETURNS TABLE (
+  -- All nodes that have not left: their heartbeats, and the ages of these in seconds.
+  epochs bigint[],
+  beats bigint[],
+  leases float8[],
+  ages float8[],
+  fences bigint[], -- of the claims of this node
+  has_leftover_claim boolean, -- of a node that was lost or has left
+  next_delayed_in float8, -- seconds until promote() has to be called; negative if a job is due
+  has_dependency_check boolean,
+  has_ready_job boolean,
+  has_sleeping_worker boolean,
+  has_stale_declaration boolean,
+  has_unpaused_job boolean, -- parked by a pause that has ended
+  has_freed_schedule boolean, -- stopped as an orphan, and declared again
+  has_unsupported_job boolean,
+  has_claim boolean,
+  has_dependency boolean,
+  has_parked_job boolean, -- or one in a lane that no claim reads: both are found by sweep_limits()
+  has_quota boolean, -- a tenant has one
+  -- The leaders of the groups for which the node is a candidate: see _leaders().
+  groups text[],
+  leaders bigint[],
+  terms bigint[],
+  leaders_expire_in float8[],
+  turns_in float8[]
+)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(_survey.now, _clock());
+  stopped bigint[] := ARRAY(SELECT x.schedule_id FROM timers x WHERE x.held_slot IS NOT NULL);
+BEGIN
+  SELECT
+    array_agg(b.epoch), array_agg(b.n), array_agg(extract(epoch FROM n.lease)::float8),
+    array_agg(extract(epoch FROM t - b.at)::float8)
+  INTO epochs, beats, leases, ages
+  FROM beats b
+  JOIN nodes n USING (epoch);
+  SELECT
+    ARRAY(SELECT c.fence FROM claims c WHERE c.epoch = _survey.epoch),
+    EXISTS (
+      SELECT
+      FROM (SELECT DISTINCT c.epoch FROM claims c) held
+      JOIN nodes n USING (epoch)
+      WHERE n.state IN ('lost', 'left')),
+    extract(epoch FROM least(
+      (
+        SELECT j.run_at
+        FROM jobs j
+        WHERE j.wait = 'delayed'
+          AND j.run_at >= _survey.since
+        ORDER BY j.run_at
+        LIMIT 1),
+      (SELECT min(s.next_at) FROM limit_states s WHERE s.next_at IS NOT NULL)) - t)::float8,
+    EXISTS (SELECT FROM dependency_checks u WHERE u.at >= _survey.since),
+    _has_stale_declaration(_survey.epoch),
+    EXISTS (SELECT FROM _find_unpaused_keys()),
+    cardinality(stopped) > 0 AND cardinality(_find_orphans(stopped)) < cardinality(stopped),
+    EXISTS (SELECT FROM unsupported_types)
+      OR EXISTS (SELECT FROM jobs j WHERE j.wait = 'unsupported' AND j.wait_key IS NOT NULL),
+    EXISTS (SELECT FROM claims),
+    EXISTS (SELECT FROM dependencies),
+    EXISTS (SELECT FROM jobs j WHERE j.wait = 'parked' AND j.wait_key IS NOT NULL)
+      OR cardinality(_find_jobs_in_wrong_lanes(1)) > 0,
+    EXISTS (SELECT FROM tenants)
+  INTO
+    fences, has_leftover_claim, next_delayed_in, has_dependency_check, has_stale_declaration,
+    has_unpaused_job, has_freed_schedule, has_unsupported_job, has_claim, has_dependency,
+    has_parked_job, has_quota;
+  SELECT
+    array_agg(l.group_name), array_agg(l.leader), array_agg(l.term), array_agg(l.expires_in),
+    array_agg(l.turn_in)
+  INTO groups, leaders, terms, leaders_expire_in, turns_in
+  FROM _leaders(_survey.epoch, NULL, t) l;
+  IF looks_for_jobs THEN
+    has_ready_job := _has_ready_job(_survey.epoch, _unpaused_queues(queues));
+    has_sleeping_worker := _has_sleeping_worker();
+  END IF;
+  RETURN NEXT;
+END $$;
+
+-- Whether a claim for this node and these queues may find a job: perhaps it is routed to another
+-- node. Needs the settings of _survey().
+CREATE OR REPLACE FUNCTION _has_ready_job(epoch bigint, queues text[])
+RETURNS boolean
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN EXISTS (
+    SELECT
+    FROM unnest(queues) q(queue)
+    CROSS JOIN LATERAL (
+      (
+        SELECT
+        FROM jobs j
+        WHERE j.queue = q.queue
+          AND j.wait IS NULL
+          AND j.fence = 0
+        LIMIT 1)
+      UNION ALL
+      (
+        SELECT
+        FROM unsupported_types u
+        JOIN node_types n
+          ON n.epoch = _has_ready_job.epoch AND n.type = u.type AND n.version >= u.version
+        JOIN jobs j
+          ON j.wait = 'unsupported' AND j.fence = 0
+            AND j.wait_key = _unsupported_key(q.queue, u.type, u.version)
+        LIMIT 1)) x);
+END $$;

@@ -1,0 +1,25 @@
+-- Extends a lock to `ttl` from now. Returns false if the lock is not held under this fence any
+-- more. Locks the lock's row, and does not wait for checks.
+CREATE OR REPLACE FUNCTION lock_renew(
+  name text,
+  fence bigint,
+  ttl interval DEFAULT '30 seconds',
+  now timestamptz DEFAULT NULL
+)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+BEGIN
+  IF (lock_renew.ttl BETWEEN interval '1 second' AND interval '1 day') IS NOT TRUE THEN
+    PERFORM _refuse_ttl(lock_renew.ttl);
+  END IF;
+  UPDATE locks l
+  SET expires_at = coalesce(lock_renew.now, _clock()) + lock_renew.ttl
+  WHERE l.name = lock_renew.name
+    AND l.fence = lock_renew.fence
+    AND l.holder IS NOT NULL
+    AND l.epoch IS NULL;
+  RETURN FOUND;
+END $$;

@@ -1,0 +1,56 @@
+-- Releases a lock. Returns false if it was not held under this fence. Without a fence, releases it
+-- from any holder, and records that in the audit: the holder's next check or renewal fails. A
+-- transaction that has checked the lock still commits before the next grant. Locks the lock's row,
+-- and does not wait for checks.
+CREATE OR REPLACE FUNCTION lock_release(
+  name text,
+  fence bigint DEFAULT NULL,
+  now timestamptz DEFAULT NULL
+)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(lock_release.now, _clock());
+  held locks;
+BEGIN
+  SELECT l.* INTO held
+  FROM locks l
+  WHERE l.name = lock_release.name
+    AND l.fence = coalesce(lock_release.fence, l.fence)
+    AND l.holder IS NOT NULL
+  FOR NO KEY UPDATE;
+  IF NOT FOUND THEN RETURN false; END IF;
+  PERFORM _free_lock(held.name, t);
+  IF lock_release.fence IS NULL THEN
+    PERFORM _audit(
+      'lock_release', 'lock ' || held.name, NULL,
+      jsonb_build_object('holder', held.holder, 'fence', held.fence), t);
+  END IF;
+  RETURN true;
+END $$;
+
+-- Frees a lock whose row the caller has locked, and notifies those that wait for it.
+CREATE OR REPLACE FUNCTION _free_lock(name text, now timestamptz)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  was_awaited boolean;
+BEGIN
+  UPDATE locks l
+  SET holder = NULL, epoch = NULL, expires_at = NULL, request = NULL, released_at = _free_lock.now
+  WHERE l.name = _free_lock.name
+  RETURNING l.awaited INTO was_awaited;
+  IF was_awaited THEN
+    UPDATE locks l SET awaited = false WHERE l.name = _free_lock.name;
+    PERFORM pg_notify(_lock_channel(), _free_lock.name);
+  END IF;
+  IF starts_with(_free_lock.name, 'leader/') THEN
+    PERFORM pg_notify(_wake_channel(), 'leader');
+  END IF;
+END $$;

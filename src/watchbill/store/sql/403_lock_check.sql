@@ -1,0 +1,23 @@
+-- Keeps a lock from being granted to another caller until the caller's transaction ends. Raises if
+-- it was granted to another, or released, before. It passes after the lock has expired, as long as
+-- no other caller was granted it. Locks the lock's row FOR KEY SHARE, so that renewals do not wait.
+CREATE OR REPLACE FUNCTION lock_check(name text, fence bigint)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+BEGIN
+  PERFORM
+  FROM locks l
+  WHERE l.name = lock_check.name
+    AND l.fence = lock_check.fence
+    AND l.holder IS NOT NULL
+  FOR KEY SHARE;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'lock % is no longer held under fence %',
+      quote_literal(lock_check.name), lock_check.fence
+      USING ERRCODE = 'WB012',
+        HINT = 'it expired and another caller acquired it, or it was released: roll back';
+  END IF;
+END $$;

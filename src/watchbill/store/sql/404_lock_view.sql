@@ -1,0 +1,14 @@
+-- Every lock that has been granted and not pruned since. An expired lock has its holder
+-- until another caller acquires it.
+CREATE OR REPLACE VIEW lock AS
+SELECT
+  l.name,
+  CASE
+    WHEN l.holder IS NULL THEN 'free'
+    WHEN _lock_end(l.epoch, l.expires_at) <= _clock() THEN 'expired'
+    ELSE 'held'
+  END AS state,
+  l.holder, l.fence, l.epoch, l.acquired_at,
+  nullif(_lock_end(l.epoch, l.expires_at), '-infinity') AS expires_at,
+  l.released_at, l.awaited
+FROM locks l;

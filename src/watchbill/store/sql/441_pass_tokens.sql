@@ -1,0 +1,41 @@
+-- A node passes on the tokens that the leader wants to move, except those in which it still holds
+-- a job or an item. It must have stopped working on their keys before. `version` is the one that it
+-- has read: if the group has changed since, it may have to stop more first, so nothing is passed.
+-- Returns how many it could not pass yet. Locks the row of the group, then that of the node.
+CREATE OR REPLACE FUNCTION pass_tokens(
+  epoch bigint,
+  token_group text,
+  version bigint DEFAULT NULL,
+  now timestamptz DEFAULT NULL
+)
+RETURNS int
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(pass_tokens.now, _clock());
+  g token_groups := _lock_group(pass_tokens.token_group);
+  passed int := 0;
+BEGIN
+  PERFORM
+  FROM nodes n
+  WHERE n.epoch = pass_tokens.epoch
+    AND n.state IN ('active', 'draining')
+  FOR UPDATE;
+  IF NOT FOUND THEN PERFORM _lock_living_node(pass_tokens.epoch); END IF;
+  IF pass_tokens.version = g.version OR pass_tokens.version IS NULL THEN
+    passed := _pass_free_tokens(g.name, pass_tokens.epoch, NULL, t);
+  END IF;
+  IF passed > 0 THEN
+    UPDATE token_groups x SET version = x.version + 1 WHERE x.name = g.name;
+    PERFORM _wake_members();
+    PERFORM _wake_workers('');
+  END IF;
+  RETURN (
+    SELECT count(*)
+    FROM tokens x
+    WHERE x.token_group = pass_tokens.token_group
+      AND x.epoch = pass_tokens.epoch
+      AND x.next IS NOT NULL);
+END $$;

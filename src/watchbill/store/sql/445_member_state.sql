@@ -1,0 +1,112 @@
+-- What a member of a group has to know. Locks and writes nothing.
+--   seen_version, seen_pins   the versions that the caller knows; what has not changed since then
+--                             is not sent again
+CREATE OR REPLACE FUNCTION member_state(
+  epoch bigint,
+  token_group text,
+  seen_version bigint DEFAULT -1,
+  seen_pins bigint DEFAULT -1,
+  now timestamptz DEFAULT NULL
+)
+RETURNS TABLE (
+  total int,
+  hash text,
+  handover_timeout interval,
+  version bigint,
+  pins_version bigint,
+  is_member boolean, -- and lives
+  is_assigned boolean, -- the last plan has counted it, and all that it gets has arrived
+  tokens int[], -- that it owns and keeps; NULL: as before
+  moving int, -- how many it has to pass on
+  pin_keys text[], -- of all pins; NULL: as before
+  pin_tokens int[],
+  -- Why the leader has something to do; NULL: it has not.
+  needs_leader text
+)
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(member_state.now, _clock());
+  g token_groups;
+BEGIN
+  SELECT * INTO g FROM token_groups x WHERE x.name = member_state.token_group;
+  IF NOT FOUND THEN PERFORM _raise_no_group(member_state.token_group); END IF;
+  total := g.total;
+  hash := g.hash;
+  handover_timeout := g.handover_timeout;
+  version := g.version;
+  pins_version := g.pins_version;
+  is_member := member_state.epoch = ANY (_living_members(g.name));
+  is_assigned := is_member
+    AND coalesce(member_state.epoch = ANY (g.planned_members), false)
+    AND NOT EXISTS (
+      SELECT
+      FROM tokens x
+      WHERE x.token_group = g.name
+        AND x.next = member_state.epoch);
+  moving := (
+    SELECT count(*)
+    FROM tokens x
+    WHERE x.token_group = g.name
+      AND x.epoch = member_state.epoch
+      AND x.next IS NOT NULL);
+  IF g.version <> member_state.seen_version THEN
+    tokens := ARRAY(
+      SELECT x.token
+      FROM tokens x
+      WHERE x.token_group = g.name
+        AND x.epoch = member_state.epoch
+        AND x.next IS NULL);
+  END IF;
+  IF g.pins_version <> member_state.seen_pins THEN
+    SELECT coalesce(array_agg(p.key), '{}'), coalesce(array_agg(p.token), '{}')
+    INTO pin_keys, pin_tokens
+    FROM pins p
+    WHERE p.token_group = g.name
+      AND p.state <> 'ending'
+      AND p.rank = 1;
+  END IF;
+  needs_leader := _find_leader_work(g, t);
+  RETURN NEXT;
+END $$;
+
+-- Why rebalance() would write something; NULL: it would not. It may name work that has to wait.
+CREATE OR REPLACE FUNCTION _find_leader_work(g token_groups, t timestamptz)
+RETURNS text
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT coalesce(
+    (
+      SELECT _find_rebalance_reason(g, e.members)
+      FROM (SELECT _eligible_members(g.name) AS members) e
+      WHERE cardinality(e.members) >= g.min_nodes),
+    CASE
+      WHEN EXISTS (
+        SELECT
+        FROM tokens x
+        LEFT JOIN nodes n ON n.epoch = x.epoch AND n.state IN ('active', 'draining')
+        WHERE x.token_group = g.name
+          AND x.next IS NOT NULL
+          AND (n.epoch IS NULL OR x.asked_at <= t - g.handover_timeout)) THEN 'hand-over'
+      WHEN g.pins_version = 0 THEN NULL
+      WHEN EXISTS (
+        SELECT
+        FROM pins p
+        WHERE p.token_group = g.name
+          AND p.settling IS NOT NULL) THEN 'pins settle'
+      WHEN EXISTS (
+        SELECT
+        FROM pins p
+        WHERE p.token_group = g.name
+          AND p.expires_at <= t) THEN 'pins expire'
+      WHEN EXISTS (
+        SELECT
+        FROM pins p
+        WHERE p.token_group = g.name
+          AND p.state <> 'active') THEN 'pins end'
+    END)
+$$;

@@ -1,0 +1,117 @@
+-- The leader's part in the life of pins: drops alternatives that have expired, gives late jobs the
+-- lanes of new pins, and ends pins whose keys are with the owners of their own tokens again. The
+-- caller has locked the group.
+--
+-- A producer that read the pins before a change may commit after it. So the jobs of the key are
+-- moved once more when all transactions have ended that were open after the change.
+CREATE OR REPLACE FUNCTION _settle_pins(g token_groups, t timestamptz)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+  oldest xid8 := pg_snapshot_xmin(pg_current_snapshot());
+  expired_keys text[];
+  expired_ranks int[];
+  ending text[];
+BEGIN
+  IF g.pins_version = 0 THEN RETURN; END IF;
+  SELECT array_agg(p.key), array_agg(p.rank) INTO expired_keys, expired_ranks
+  FROM pins p
+  WHERE p.token_group = g.name
+    AND p.state = 'active'
+    AND p.expires_at <= t;
+  IF expired_keys IS NOT NULL THEN
+    PERFORM _drop_alternatives(g.name, expired_keys, expired_ranks);
+    PERFORM _note_pins(g, 'expire_pins', format('pins of group %s', g.name), t);
+  END IF;
+  -- Pins whose key is with the owner of its own token: from now on, that token counts.
+  ending := ARRAY(
+    SELECT p.key
+    FROM pins p
+    JOIN tokens x ON x.token_group = p.token_group AND x.token = p.token AND x.next IS NULL
+    JOIN tokens own
+      ON own.token_group = p.token_group AND own.token = _token_of(p.key, g.total, g.hash)
+        AND own.next IS NULL AND own.epoch = x.epoch
+    WHERE p.token_group = g.name
+      AND p.state = 'clearing');
+  IF cardinality(ending) > 0 THEN
+    UPDATE pins p
+    SET state = 'ending', settling = '0'
+    WHERE p.token_group = g.name
+      AND p.key = ANY (ending);
+    UPDATE token_groups x
+    SET pins_version = x.pins_version + 1, version = x.version + 1
+    WHERE x.name = g.name;
+    PERFORM _wake_members();
+  END IF;
+  PERFORM _settle_moved_keys(g, oldest);
+END $$;
+
+-- Moves the late jobs of pins that settle, and settles those that can have no more: `oldest` is the
+-- oldest transaction that has not ended.
+CREATE OR REPLACE FUNCTION _settle_moved_keys(g token_groups, oldest xid8)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+  has_queues boolean := EXISTS (SELECT FROM queues q WHERE q.token_group = g.name);
+  keys text[];
+  sources int[];
+  targets int[];
+  late text[];
+BEGIN
+  SELECT array_agg(p.key), array_agg(p.source), array_agg(p.target) INTO keys, sources, targets
+  FROM (
+    SELECT DISTINCT ON (p.key)
+      p.key,
+      CASE p.state WHEN 'ending' THEN p.token ELSE own.token END AS source,
+      CASE p.state WHEN 'ending' THEN own.token ELSE p.token END AS target
+    FROM pins p
+    CROSS JOIN LATERAL (SELECT _token_of(p.key, g.total, g.hash) AS token) own
+    WHERE p.token_group = g.name
+      AND p.settling IS NOT NULL
+    ORDER BY p.key, p.rank) p;
+  IF keys IS NULL THEN RETURN; END IF;
+  late := _move_keys(g.name, keys, sources, targets);
+  WITH settled AS (
+      SELECT DISTINCT p.key, p.token, p.state
+      FROM pins p
+      WHERE p.token_group = g.name
+        AND p.key = ANY (keys)
+        AND p.key <> ALL (late)
+        AND (p.settling <> '0' AND p.settling < oldest OR NOT has_queues)),
+    ended_tokens AS (
+      DELETE FROM tokens x
+      USING settled s
+      WHERE s.state = 'ending'
+        AND x.token_group = g.name
+        AND x.token = s.token),
+    ended AS (
+      DELETE FROM pins p
+      USING settled s
+      WHERE s.state = 'ending'
+        AND p.token_group = g.name
+        AND p.key = s.key),
+    ready AS (
+      UPDATE pins p
+      SET settling = NULL
+      FROM settled s
+      WHERE s.state <> 'ending'
+        AND p.token_group = g.name
+        AND p.key = s.key
+      RETURNING p.key)
+  UPDATE token_groups x
+  SET pins_version = x.pins_version + 1
+  WHERE x.name = g.name
+    AND EXISTS (SELECT FROM ready);
+  UPDATE pins p
+  SET settling = pg_current_xact_id()
+  WHERE p.token_group = g.name
+    AND p.settling = '0';
+END $$;

@@ -1,0 +1,68 @@
+-- The tables whose rows belong to tenants, the parts of partitioned ones among them. `by_schedule`:
+-- rows have no tenant of their own, but that of their schedule.
+CREATE OR REPLACE FUNCTION _tenant_tables()
+RETURNS TABLE (relation regclass, by_schedule boolean, is_protected boolean)
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT
+    c.oid::regclass,
+    s.relid IS NOT NULL,
+    c.relrowsecurity AND c.relforcerowsecurity AND EXISTS (
+      SELECT FROM pg_policy p WHERE p.polrelid = c.oid AND p.polname = 'tenant_rows')
+  FROM pg_class c
+  LEFT JOIN pg_partition_tree('slots') s ON s.relid = c.oid
+  WHERE c.relnamespace = (SELECT j.relnamespace FROM pg_class j WHERE j.oid = 'jobs'::regclass)
+    AND c.relkind IN ('r', 'p')
+    AND c.oid <> 'tenant_roles'::regclass
+    AND (
+      s.relid IS NOT NULL
+      OR EXISTS (
+        SELECT
+        FROM pg_attribute a
+        WHERE a.attrelid = c.oid
+          AND a.attname = 'tenant'
+          AND NOT a.attisdropped))
+  ORDER BY c.relkind DESC, c.relname
+$$;
+
+-- The end of _protect_table().
+CREATE OR REPLACE FUNCTION _unprotect_table(relation regclass)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  EXECUTE format(
+    'ALTER TABLE %s NO FORCE ROW LEVEL SECURITY, DISABLE ROW LEVEL SECURITY', relation);
+  EXECUTE format('DROP POLICY IF EXISTS tenant_rows ON %s', relation);
+END $$;
+
+-- Keeps conditions of a reader that leak what they see from rows that the view does not show: with
+-- a barrier, PostgreSQL evaluates them last.
+CREATE OR REPLACE FUNCTION _set_view_barriers(value boolean)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  name text;
+BEGIN
+  FOREACH name IN ARRAY '{job,attempt,schedule,slot,overdue}'::text[] LOOP
+    EXECUTE format('ALTER VIEW %I SET (security_barrier = %s)', name, value);
+  END LOOP;
+END $$;
+
+-- Protects what a migration has made while row security is on.
+CREATE OR REPLACE FUNCTION _protect_new_tables()
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  IF NOT _has_row_security() THEN RETURN; END IF;
+  PERFORM _protect_table(t.relation, t.by_schedule)
+  FROM _tenant_tables() t
+  WHERE NOT t.is_protected;
+  PERFORM _set_view_barriers(true);
+END $$;

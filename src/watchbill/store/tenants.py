@@ -1,0 +1,111 @@
+"""Row security by tenant: switched on and off per installation, and the roles that are bound to tenants.
+
+Off, no table has a policy. On, every table whose rows belong to tenants has one, forced upon the owner as well, because
+most functions run with its rights. Each table is changed in a transaction of its own: its lock stops all other use of
+the table for a moment, and all tables in one transaction would hold up the workers for longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+
+from watchbill.errors import SchemaError
+from watchbill.postgres.connect import Connection
+from watchbill.postgres.migrate import run_locked
+from watchbill.store.queries import queries
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class RowSecurity:
+    """What row security covers. It is on if all tables are protected, off if none is, and incomplete in between."""
+
+    protected: tuple[str, ...]
+    unprotected: tuple[str, ...]
+    bypassing_owner: str | None  # an owner that no policy binds
+
+    @property
+    def state(self) -> str:
+        """Whether row security is `on`, `off` or `incomplete`."""
+        if not self.protected:
+            return "off"
+        return "incomplete" if self.unprotected or self.bypassing_owner else "on"
+
+
+def enable_tenants(url: str, schema: str, report: Report = lambda _: None) -> None:
+    """Protects every table that is not protected yet. Safe to run again after it was killed."""
+    found = read_row_security(url, schema)
+    if found.bypassing_owner:
+        raise SchemaError(
+            f"Row security would not bind the owner of schema {schema}: {found.bypassing_owner} is a superuser or has "
+            "BYPASSRLS, and most functions run with the rights of the owner.",
+            hint="Give the schema to another role: run `watchbill db roles create`.",
+        )
+    run_locked(url, schema, lambda held: _call(held, schema, "_set_view_barriers(true)"))
+    for table in found.unprotected:
+        run_locked(url, schema, lambda held, name=table: _protect(held, schema, name))  # type: ignore[misc]
+        report(f"protected {table}")
+
+
+def disable_tenants(url: str, schema: str, report: Report = lambda _: None) -> None:
+    for table in read_row_security(url, schema).protected:
+        run_locked(url, schema, lambda held, name=table: _unprotect(held, schema, name))  # type: ignore[misc]
+        report(f"open to all tenants: {table}")
+    run_locked(url, schema, lambda held: _call(held, schema, "_set_view_barriers(false)"))
+
+
+def read_row_security(url: str, schema: str) -> RowSecurity:
+    with Connection.connect(url, application_name="watchbill tenants") as connection:
+        rows = connection.execute(queries(schema)["tenant_tables"].encode()).fetchall()
+        [(owner, bypasses)] = connection.execute(queries(schema)["schema_owner"].encode(), (schema,)).fetchall()
+    return RowSecurity(
+        tuple(name for name, is_protected in rows if is_protected),
+        tuple(name for name, is_protected in rows if not is_protected),
+        owner if bypasses else None,
+    )
+
+
+def bind_role(connection: Connection, schema: str, role: str, tenant: str) -> None:
+    """From now on the role sees and writes only rows of its tenants, whatever its settings say."""
+    if not tenant:
+        raise SchemaError("A tenant without a name is invalid.", hint="Give --tenant NAME.")
+    connection.execute(queries(schema)["bind_role"].encode(), (tenant, role))
+    _set_default_tenant(connection, schema, role)
+
+
+def unbind_role(connection: Connection, schema: str, role: str, tenant: str) -> None:
+    connection.execute(queries(schema)["unbind_role"].encode(), (role, tenant))
+    _set_default_tenant(connection, schema, role)
+
+
+def _set_default_tenant(connection: Connection, schema: str, role: str) -> None:
+    """A role with one tenant need not name it. Only a superuser may write this; without it the program says it."""
+    rows = connection.execute(queries(schema)["tenants_of_role"].encode(), (role,)).fetchall()
+    name = sql.Identifier(role)
+    statement = sql.SQL("ALTER ROLE {} RESET watchbill.tenant").format(name)
+    if len(rows) == 1:
+        statement = sql.SQL("ALTER ROLE {} SET watchbill.tenant = {}").format(name, sql.Literal(rows[0][0]))
+    try:
+        with connection.transaction():
+            connection.execute(statement)
+    except psycopg.errors.InsufficientPrivilege:
+        return
+
+
+def _protect(connection: Connection, schema: str, table: str) -> None:
+    connection.execute("SET LOCAL lock_timeout = '2s'")
+    connection.execute(queries(schema)["protect_table"].encode(), (table,))
+
+
+def _unprotect(connection: Connection, schema: str, table: str) -> None:
+    connection.execute("SET LOCAL lock_timeout = '2s'")
+    connection.execute(queries(schema)["unprotect_table"].encode(), (table,))
+
+
+def _call(connection: Connection, schema: str, call: str) -> None:
+    connection.execute(f"SELECT {sql.Identifier(schema).as_string(None)}.{call}".encode())
