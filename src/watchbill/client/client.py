@@ -1,0 +1,455 @@
+"""Client and AsyncClient, the layer below App: they run operations over a pool that opens at first use.
+
+An operation is written once, as a generator (`operations.py`); only what waits for the network is here twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import math
+import os
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Self, TypeVar
+from weakref import WeakSet
+
+import psycopg
+from psycopg.pq.abc import PGresult
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+import watchbill.postgres.arrays  # noqa: F401  (registers adapters, which connections copy when they open)
+from watchbill.client.operations import Copy, Operation, Rows, Step, adrive, drive, installation
+from watchbill.errors import NoDatabase, WatchbillError
+from watchbill.model.tenant import acting_tenant
+from watchbill.postgres.connect import AsyncConnection, AsyncPool, Connection, startup_parameters
+from watchbill.store.queries import Queries, queries
+from watchbill.store.refusals import translate
+
+TIMEOUT_SECONDS = 60.0  # the default of the setting client_timeout
+OnConnect = Callable[[AsyncConnection], Awaitable[None]]
+
+
+@dataclass
+class _LoopPool:
+    pool: AsyncPool | None = None
+    opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+    connections: WeakSet[AsyncConnection] = field(default_factory=WeakSet)
+
+    async def remember(self, connection: AsyncConnection) -> None:
+        self.connections.add(connection)
+
+
+class LoopPools:
+    """One pool for each event loop. `open_pool(on_connect)` makes one that calls `on_connect` for each connection."""
+
+    def __init__(self, open_pool: Callable[[OnConnect], Awaitable[AsyncPool]]) -> None:
+        self._open_pool = open_pool
+        self._pools: dict[asyncio.AbstractEventLoop, _LoopPool] = {}
+        self._inherited: object = None  # kept for ever: garbage collection would close its connections
+        self._pid = os.getpid()
+
+    async def get_for_running_loop(self) -> AsyncPool:
+        own = self._get_loop_pool()
+        if own.pool is None:
+            async with own.opening:
+                if own.pool is None:
+                    own.pool = await self._open_pool(own.remember)
+        return own.pool
+
+    async def close(self) -> None:
+        """Closes the running loop's pool, and the connections of loops that have ended."""
+        own = self._get_loop_pool()
+        pool, own.pool = own.pool, None
+        if pool is not None:
+            await pool.close()
+        self._close_ended_loops()
+
+    def _get_loop_pool(self) -> _LoopPool:
+        if self._pid != os.getpid():
+            self._pools, self._inherited, self._pid = {}, self._pools, os.getpid()
+        loop = asyncio.get_running_loop()
+        if loop not in self._pools:
+            self._close_ended_loops()
+            self._pools[loop] = _LoopPool()
+        return self._pools[loop]
+
+    def _close_ended_loops(self) -> None:
+        """Closes the sockets of pools whose event loop has ended: the pools themselves cannot be closed without it."""
+        for loop in [loop for loop in self._pools if loop.is_closed()]:
+            for connection in self._pools.pop(loop).connections:
+                connection.pgconn.finish()
+
+
+R = TypeVar("R")
+
+
+class NoReply(psycopg.OperationalError):
+    """The server has not answered in time. The statement may have been carried out."""
+
+
+class ClientConnection(Connection):
+    """Gives up a server that does not answer: TCP notices a lost peer only after half a minute, and never one that
+    accepts packets but is frozen."""
+
+    reply_timeout = TIMEOUT_SECONDS  # for the reply to each statement
+
+    @classmethod
+    def connect(cls, conninfo: str = "", **more: Any) -> Self:
+        reply_timeout = more.pop("reply_timeout", TIMEOUT_SECONDS)
+        connection = super().connect(conninfo, **(_limit_connect(conninfo, reply_timeout) | more))
+        connection.reply_timeout = reply_timeout
+        return connection
+
+    def wait(self, gen: Generator[Any, Any, R], *args: Any, **more: Any) -> R:
+        """psycopg sends every statement through this."""
+        try:
+            return super().wait(_give_up_after(self.reply_timeout, gen), *args, **more)
+        except NoReply:
+            self.pgconn.finish()
+            raise
+
+
+class AsyncClientConnection(AsyncConnection):
+    """The same for asyncio."""
+
+    reply_timeout = TIMEOUT_SECONDS
+
+    @classmethod
+    async def connect(cls, conninfo: str = "", **more: Any) -> Self:
+        reply_timeout = more.pop("reply_timeout", TIMEOUT_SECONDS)
+        connection = await super().connect(conninfo, **(_limit_connect(conninfo, reply_timeout) | more))
+        connection.reply_timeout = reply_timeout
+        return connection
+
+    async def wait(self, gen: Generator[Any, Any, R], *args: Any, **more: Any) -> R:
+        try:
+            return await super().wait(_give_up_after(self.reply_timeout, gen), *args, **more)
+        except NoReply:
+            self.pgconn.finish()
+            raise
+
+
+def _give_up_after(seconds: float, waiting: Generator[Any, Any, R]) -> Generator[Any, Any, R]:
+    """Raises NoReply when the time has passed. psycopg resumes a generator ten times a second, with a false value if
+    nothing has arrived."""
+    deadline = time.monotonic() + seconds
+    try:
+        wanted = next(waiting)
+        while True:
+            ready = yield wanted
+            if not ready and time.monotonic() > deadline:
+                raise NoReply(f"no reply within {seconds:g} s (client_timeout)")
+            wanted = waiting.send(ready)
+    except StopIteration as end:
+        result: R = end.value
+        return result
+
+
+def _limit_connect(url: str, timeout: float) -> dict[str, Any]:
+    longest = int(startup_parameters(url)["connect_timeout"]) or math.inf  # for libpq 0 means for ever
+    return {"connect_timeout": min(longest, math.ceil(timeout))}
+
+
+RESEND_PAUSES_SECONDS = (0.05, 0.2, 0.5, 1.0)
+IDENTIFY_TIMEOUT_SECONDS = 2
+MAX_POOL_TIMEOUT_SECONDS = 30.0
+MAX_ROWS_KEPT = 100  # a cursor keeps its last rows in memory; after more rows than this it is not used again
+_opened_clients: WeakSet[Client] = WeakSet()
+
+
+class Client:
+    """Blocking. Safe to share between threads, and after a fork: the child opens a pool of its own."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str = "watchbill",
+        pool_size: int = 4,
+        prepare: bool = True,
+        timeout: float = TIMEOUT_SECONDS,
+    ) -> None:
+        self.url, self.queries = url, queries(schema)
+        self.installation: str | None = None  # the id of the installation in the database, once it was read
+        self._pool_size, self._prepare, self._timeout = pool_size, prepare, timeout
+        self._pool: ConnectionPool[Connection] | None = None
+        self._pid = 0
+        self._locks: dict[int, threading.Lock] = {}  # by process: a parent's thread may hold its lock during the fork
+
+    def run(self, operation: Operation[R]) -> R:
+        """Runs an operation, each statement in a transaction of its own."""
+        with self.connection() as own:
+            return run(operation, own, self.queries)
+
+    def run_in_transaction(self, operation: Operation[R]) -> R:
+        """Runs an operation in one transaction."""
+        with self.connection() as own:
+            try:
+                with own.transaction():
+                    return drive(operation, execute, own, self.queries)
+            except psycopg.Error as error:  # of BEGIN and COMMIT too
+                raise translate(error, self.queries.schema) from error
+
+    def run_with_resend(self, make: Callable[[bool], Operation[R]], *, in_transaction: bool = False) -> R:
+        """Runs what `make(False)` returns, and `make(True)` again after each lost reply. `make(True)` must do nothing
+        if the first one was carried out: the ids of jobs are made by the client, so SQL knows a job that it has."""
+        run_once = self.run_in_transaction if in_transaction else self.run
+        began, resend = time.monotonic(), False
+        for pause in _resend_pauses(self._pool_size):
+            try:
+                return run_once(make(resend))
+            except NoDatabase:
+                if time.monotonic() - began >= self._timeout:
+                    raise
+                resend = True
+                time.sleep(pause)
+        return run_once(make(True))
+
+    def connection(self) -> AbstractContextManager[Connection]:
+        """Borrows a connection from the pool. It is in autocommit mode; open a transaction if you need one."""
+        return _BorrowedConnection(self._open(), self._timeout)
+
+    def _open(self) -> ConnectionPool[Connection]:
+        if self._pool is None or self._pid != os.getpid():
+            with self._locks.setdefault(os.getpid(), threading.Lock()):
+                if self._pool is None or self._pid != os.getpid():
+                    self._identify()
+                    self._pool = ConnectionPool(
+                        self.url,
+                        connection_class=ClientConnection,
+                        open=True,
+                        **_pool_options(self._pool_size, self._prepare, self._timeout),
+                    )
+                    self._pid = os.getpid()
+                    _opened_clients.add(self)
+        return self._pool
+
+    def read_installation(self) -> None:
+        """Reads the id of the installation. Gives up after 2 s, because the caller may not need this database."""
+        self._identify(connect_timeout=IDENTIFY_TIMEOUT_SECONDS)
+
+    def _identify(self, **options: Any) -> None:
+        """Reads the id of the installation, if there is one. Fails at once without a server; a pool would wait."""
+        options = {"autocommit": True, "reply_timeout": self._timeout, **options}
+        with ClientConnection.connect(self.url, **options) as own, suppress(WatchbillError, psycopg.Error):
+            self.installation = run(installation(), own, self.queries)
+
+    def close(self) -> None:
+        """Closes the pool; the next call opens another."""
+        pool, self._pool = self._pool, None
+        if pool is not None and self._pid == os.getpid():
+            pool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncClient:
+    """Like Client, for asyncio; it has a pool for each event loop."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str = "watchbill",
+        pool_size: int = 4,
+        prepare: bool = True,
+        timeout: float = TIMEOUT_SECONDS,
+    ) -> None:
+        self.url, self.queries = url, queries(schema)
+        self.installation: str | None = None  # the id of the installation in the database, once it was read
+        self._pool_size, self._prepare, self._timeout = pool_size, prepare, timeout
+        self._pools = LoopPools(self._open_pool)
+
+    async def run(self, operation: Operation[R]) -> R:
+        async with self.connection() as own:
+            return await arun(operation, own, self.queries)
+
+    async def run_in_transaction(self, operation: Operation[R]) -> R:
+        async with self.connection() as own:
+            try:
+                async with own.transaction():
+                    return await adrive(operation, aexecute, own, self.queries)
+            except psycopg.Error as error:
+                raise translate(error, self.queries.schema) from error
+
+    async def run_with_resend(self, make: Callable[[bool], Operation[R]], *, in_transaction: bool = False) -> R:
+        run_once = self.run_in_transaction if in_transaction else self.run
+        began, resend = time.monotonic(), False
+        for pause in _resend_pauses(self._pool_size):
+            try:
+                return await run_once(make(resend))
+            except NoDatabase:
+                if time.monotonic() - began >= self._timeout:
+                    raise
+                resend = True
+                await asyncio.sleep(pause)
+        return await run_once(make(True))
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[AsyncConnection]:
+        pool = await self._pools.get_for_running_loop()
+        try:
+            connection = await pool.getconn()
+        except PoolTimeout as error:
+            raise _no_connection(self._timeout) from error
+        try:
+            yield connection
+        finally:
+            await pool.putconn(connection)
+
+    async def _open_pool(self, on_connect: OnConnect) -> AsyncPool:
+        await self._identify()
+        pool = AsyncPool(
+            self.url,
+            connection_class=AsyncClientConnection,
+            configure=on_connect,
+            open=False,
+            **_pool_options(self._pool_size, self._prepare, self._timeout),
+        )
+        await pool.open()
+        return pool
+
+    async def read_installation(self) -> None:
+        await self._identify(connect_timeout=IDENTIFY_TIMEOUT_SECONDS)
+
+    async def _identify(self, **options: Any) -> None:
+        options = {"autocommit": True, "reply_timeout": self._timeout, **options}
+        async with await AsyncClientConnection.connect(self.url, **options) as own:
+            with suppress(WatchbillError, psycopg.Error):
+                self.installation = await arun(installation(), own, self.queries)
+
+    async def close(self) -> None:
+        """Closes the pool of the running loop; the next call opens another."""
+        await self._pools.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def run(operation: Operation[R], connection: Connection, queries: Queries) -> R:
+    """Runs an operation on one of our own connections; the server's errors become ours."""
+    try:
+        return drive(operation, execute, connection, queries)
+    except psycopg.Error as error:
+        raise translate(error, queries.schema) from error
+
+
+async def arun(operation: Operation[R], connection: AsyncConnection, queries: Queries) -> R:
+    try:
+        return await adrive(operation, aexecute, connection, queries)
+    except psycopg.Error as error:
+        raise translate(error, queries.schema) from error
+
+
+# Sent together with a statement, in one round trip: until the next Sync both are one transaction, even in autocommit
+# mode, so the setting ends with the statement and reaches no other user of a pooler's session.
+_SET_TENANT = "SELECT set_config('watchbill.tenant', %s, true)"
+# These pass the tenant as an argument, which sets it. It costs less than a second statement.
+_SETS_TENANT = frozenset({"enqueue", "enqueue_plain"})
+
+
+def execute(connection: Connection, step: Step, queries: Queries) -> Rows:
+    cursor = connection.kept_cursor
+    if isinstance(step, Copy):
+        with cursor.copy(queries[step.query].encode()) as copy:
+            copy.write(b"".join(step.rows))
+        return []
+    tenant = acting_tenant.get()
+    if tenant is None or step.query in _SETS_TENANT:
+        cursor.execute(queries[step.query].encode(), step.params)
+    else:
+        with connection.pipeline():
+            connection.execute(_SET_TENANT, (tenant,))
+            cursor.execute(queries[step.query].encode(), step.params)
+    rows = cursor.fetchall() if _has_rows(cursor.pgresult) else []
+    if len(rows) > MAX_ROWS_KEPT:
+        del connection.kept_cursor
+    return rows
+
+
+async def aexecute(connection: AsyncConnection, step: Step, queries: Queries) -> Rows:
+    cursor = connection.kept_cursor
+    if isinstance(step, Copy):
+        async with cursor.copy(queries[step.query].encode()) as copy:
+            await copy.write(b"".join(step.rows))
+        return []
+    tenant = acting_tenant.get()
+    if tenant is None or step.query in _SETS_TENANT:
+        await cursor.execute(queries[step.query].encode(), step.params)
+    else:
+        async with connection.pipeline():
+            await connection.execute(_SET_TENANT, (tenant,))
+            await cursor.execute(queries[step.query].encode(), step.params)
+    rows = await cursor.fetchall() if _has_rows(cursor.pgresult) else []
+    if len(rows) > MAX_ROWS_KEPT:
+        del connection.kept_cursor
+    return rows
+
+
+def _has_rows(result: PGresult | None) -> bool:
+    """The cursor's `description` says the same, but builds a list of columns for every enqueue."""
+    return result is not None and result.nfields > 0
+
+
+class _BorrowedConnection:
+    """A pool's connection during a `with` block; cheaper than the pool's own block, which also commits."""
+
+    __slots__ = ("_connection", "_pool", "_timeout")
+
+    def __init__(self, pool: ConnectionPool[Connection], timeout: float) -> None:
+        self._pool, self._timeout = pool, timeout
+
+    def __enter__(self) -> Connection:
+        try:
+            self._connection = self._pool.getconn()
+        except PoolTimeout as error:
+            raise _no_connection(self._timeout) from error
+        return self._connection
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.putconn(self._connection)
+
+
+def _pool_options(size: int, prepare: bool, timeout: float) -> dict[str, Any]:
+    return {
+        "min_size": 0,  # the first call opens a connection; with 1 it would open another beside the one of the pool
+        "max_size": size,
+        "timeout": _pool_timeout(timeout),
+        "name": "watchbill",
+        "kwargs": {"autocommit": True, "prepare_threshold": 5 if prepare else None, "reply_timeout": timeout},
+    }
+
+
+def _pool_timeout(timeout: float) -> float:
+    return min(timeout, MAX_POOL_TIMEOUT_SECONDS)
+
+
+def _resend_pauses(pool_size: int) -> tuple[float, ...]:
+    """A server that restarts closes every connection of the pool, and each try finds one of them: these tries do not
+    pause."""
+    return (0.0,) * (pool_size - 1) + RESEND_PAUSES_SECONDS
+
+
+@atexit.register
+def _close_opened_clients() -> None:
+    """psycopg warns about a pool whose threads still run when the interpreter ends."""
+    for client in list(_opened_clients):
+        client.close()
+
+
+def _no_connection(timeout: float) -> NoDatabase:
+    return NoDatabase(
+        f"No connection to the database became free or could be opened within {_pool_timeout(timeout):g} s.",
+        hint="Raise pool_size, or see `watchbill doctor`.",
+    )

@@ -1,0 +1,249 @@
+"""Looking at jobs, queues and nodes, and acting on them: operations, as in `operations.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from watchbill.client.operations import Operation, Statement
+from watchbill.errors import WatchbillError
+from watchbill.model.dependency_graph import AdjacentJob, Dependency, DependencyGraph, EarlierJob, GraphJob
+from watchbill.model.job import (
+    AttemptRecord,
+    DeadGroup,
+    JobFilter,
+    JobMatch,
+    JobReason,
+    JobRecord,
+    NodeRecord,
+    Pause,
+    QueueCount,
+)
+
+Ending = tuple[str, Any, dict[str, Any] | None]  # state, result, error
+MAX_GRAPH_JOBS = 10_000
+MAX_ADJACENT_JOBS = 20  # in each direction
+DEAD_JOBS_PER_STATEMENT = 1000  # few, so that no lock is held for long
+
+
+class NoSuchJob(WatchbillError):
+    """There is no job with this id."""
+
+    def __init__(self, which: UUID | str) -> None:
+        super().__init__(
+            f"There is no job {which}.",
+            hint="If a transaction has enqueued it and not committed yet, only that transaction sees it.",
+        )
+
+
+def guard(job_id: UUID, fence: int) -> Operation[None]:
+    yield Statement("guard", (str(job_id), fence))
+
+
+def set_artifact(job_id: UUID, fence: int, reference: str) -> Operation[None]:
+    yield Statement("set_artifact", (str(job_id), fence, reference))
+
+
+def complete(job_id: UUID, fence: int, result: bytes | None, age: float) -> Operation[None]:
+    yield Statement("complete", (str(job_id), fence, None if result is None else result.decode(), age))
+
+
+def guard_many(jobs: Sequence[tuple[UUID, int]]) -> Operation[None]:
+    """`jobs` are ids and fences."""
+    yield Statement("guard_many", (orjson.dumps([{"id": job_id, "fence": fence} for job_id, fence in jobs]).decode(),))
+
+
+def complete_many(jobs: Sequence[tuple[UUID, int, bytes | None, float]]) -> Operation[None]:
+    """`jobs` are ids, fences, results and ages. One JSON text, which every driver sends alike."""
+    rows = [
+        {"id": job_id, "fence": fence, "result": None if result is None else orjson.Fragment(result), "age": age}
+        for job_id, fence, result, age in jobs
+    ]
+    yield Statement("complete_many", (orjson.dumps(rows).decode(),))
+
+
+def get(job_id: UUID) -> Operation[JobRecord]:
+    rows = yield Statement("job", (job_id,), JobRecord)
+    if not rows:
+        raise NoSuchJob(job_id)
+    return JobRecord(*rows[0])
+
+
+def find(wanted: JobFilter) -> Operation[list[JobRecord]]:
+    params = {field.name: getattr(wanted, field.name) for field in fields(wanted)}
+    rows = yield Statement("jobs", params | {"state": list(wanted.state)}, JobRecord)
+    return [JobRecord(*row) for row in rows]
+
+
+def exists(job_id: UUID) -> Operation[bool]:
+    return bool((yield Statement("job", (job_id,), JobRecord)))
+
+
+def ending(job_id: UUID) -> Operation[Ending | None]:
+    """The state, result and error of a job; None until it is finished."""
+    rows = yield Statement("ending", (job_id,), (str, Any, Any))
+    return (rows[0][0], rows[0][1], rows[0][2]) if rows else None
+
+
+def why(job_id: UUID) -> Operation[list[JobReason]]:
+    """Why a job does not run: every cause that holds, the deciding one first."""
+    rows = yield Statement("why_job", (job_id,), JobReason)
+    if not rows:
+        raise NoSuchJob(job_id)
+    return [JobReason(*row) for row in rows]
+
+
+def attempts(job_id: UUID) -> Operation[list[AttemptRecord]]:
+    rows = yield Statement("attempts", {"id": job_id}, AttemptRecord)
+    return [AttemptRecord(*row) for row in rows]
+
+
+def cancel(
+    job_id: UUID, *, reason: str | None = None, force: bool = False, on_canceled: Callable[[UUID], None] | None = None
+) -> Operation[str]:
+    """Cancels a job and returns its new state; `running`: it was asked to stop. Calls `on_canceled` if it ended."""
+    ((state, ended),) = yield Statement("cancel", (job_id, reason, force), (str | None, bool))
+    if ended and on_canceled is not None:
+        on_canceled(job_id)
+    return _refuse_missing(job_id, state)
+
+
+def retry(job_id: UUID, *, run_at: datetime | None = None) -> Operation[str]:
+    """Reschedules a job, and returns the state it was in."""
+    ((state,),) = yield Statement("reschedule", (job_id, run_at), (str | None,))
+    return _refuse_missing(job_id, state)
+
+
+def _refuse_missing(job_id: UUID, state: str | None) -> str:
+    if state is None:
+        raise NoSuchJob(job_id)
+    return state
+
+
+def release(job_id: UUID, *, on_canceled: Callable[[UUID], None] | None = None) -> Operation[bool]:
+    """Takes a running job from its node and queues it again. Returns False if it was not running.
+
+    A job that was asked to stop is canceled instead, and `on_canceled` is called.
+    """
+    ((released, ended),) = yield Statement("release", (job_id,), (bool, bool))
+    if ended and on_canceled is not None:
+        on_canceled(job_id)
+    return bool(released)
+
+
+def pause(*, queue: str | None = None, type: str | None = None, reason: str | None = None) -> Operation[bool]:
+    return (yield from _ask_yes_or_no("pause", queue, type, reason))
+
+
+def resume(*, queue: str | None = None, type: str | None = None) -> Operation[bool]:
+    return (yield from _ask_yes_or_no("resume", queue, type))
+
+
+def drain(name: str) -> Operation[bool]:
+    return (yield from _ask_yes_or_no("drain", name))
+
+
+def _ask_yes_or_no(query: str, *params: Any) -> Operation[bool]:
+    ((answer,),) = yield Statement(query, params, (bool,))
+    return bool(answer)
+
+
+def pauses() -> Operation[list[Pause]]:
+    return [Pause(*row) for row in (yield Statement("pauses", (), Pause))]
+
+
+def stats() -> Operation[list[QueueCount]]:
+    return [QueueCount(*row) for row in (yield Statement("stats", (), QueueCount))]
+
+
+def nodes(*, gone: bool = False) -> Operation[list[NodeRecord]]:
+    return [NodeRecord(*row) for row in (yield Statement("nodes", (gone,)))]
+
+
+def dead_groups(*, type: str | None = None, tenant: str | None = None) -> Operation[list[DeadGroup]]:
+    return [DeadGroup(*row) for row in (yield Statement("dead_groups", (type, tenant)))]
+
+
+def retry_dead(wanted: JobFilter) -> Operation[int]:
+    return (yield from _in_batches("retry_dead", wanted))
+
+
+def purge_dead(wanted: JobFilter) -> Operation[int]:
+    return (yield from _in_batches("purge_dead", wanted))
+
+
+def count_dead(wanted: JobFilter) -> Operation[int]:
+    ((count,),) = yield Statement("count_dead", (*_dead_job_conditions(wanted), wanted.limit))
+    return int(count)
+
+
+def _in_batches(query: str, wanted: JobFilter) -> Operation[int]:
+    total = 0
+    while total < wanted.limit:
+        ((count,),) = yield Statement(
+            query, (*_dead_job_conditions(wanted), min(DEAD_JOBS_PER_STATEMENT, wanted.limit - total))
+        )
+        if not count:
+            break
+        total += count
+    return total
+
+
+def _dead_job_conditions(wanted: JobFilter) -> tuple[str | None, ...]:
+    return (wanted.type, wanted.queue, wanted.tenant, wanted.message)
+
+
+def ancestors(
+    job_id: UUID, *, types: Sequence[str] | None = None, deepest: int | None = None
+) -> Operation[list[EarlierJob]]:
+    """The jobs that a job has waited for, directly or not; the nearest first."""
+    rows = yield Statement("ancestors", (job_id, None if types is None else list(types), deepest))
+    return [EarlierJob(*row) for row in rows]
+
+
+def adjacent(job_id: UUID) -> Operation[list[AdjacentJob]]:
+    """What a job waits for and what waits for it, the first twenty of each."""
+    rows = yield Statement("neighbours", {"id": job_id, "most": MAX_ADJACENT_JOBS})
+    return [AdjacentJob(*row) for row in rows]
+
+
+def dependency_graph(job_id: UUID, *, largest: int = MAX_GRAPH_JOBS) -> Operation[DependencyGraph]:
+    """A job with everything it depends on and everything that depends on it, directly or not."""
+    members = [row[0] for row in (yield Statement("dependency_graph", (job_id, largest), (UUID,)))]
+    jobs = [GraphJob(*row) for row in (yield Statement("relatives", (members,), GraphJob))]
+    if not jobs:
+        yield from get(job_id)  # raises NoSuchJob
+    dependencies = [Dependency(*row) for row in (yield Statement("dependencies", (members, members), Dependency))]
+    return DependencyGraph(jobs, dependencies, len(members) < largest)
+
+
+def find_by_prefix(lowest: UUID, highest: UUID, limit: int) -> Operation[list[JobMatch]]:
+    """The first jobs whose ids lie between two ids: a prefix of an id is such a range."""
+    rows = yield Statement("jobs_by_prefix", {"lowest": lowest, "highest": highest, "limit": limit})
+    return [JobMatch(*row) for row in rows]
+
+
+def handled_types() -> Operation[list[str]]:
+    """The types of tasks that live nodes handle."""
+    return [name for (name,) in (yield Statement("node_types"))]
+
+
+def served_queues() -> Operation[set[str] | None]:
+    """The queues that active nodes serve; None if a node has not said which it serves."""
+    served = {name for (name,) in (yield Statement("served_queues"))}
+    return None if None in served else served
+
+
+def known_queues() -> Operation[set[str]]:
+    """The queues that nodes serve, that have jobs, that a schedule uses or that are paused."""
+    return {name for (name,) in (yield Statement("known_queues"))}
+
+
+def known_types() -> Operation[set[str]]:
+    """The types that nodes handle, that jobs wait for, that a schedule uses or that are paused."""
+    return {name for (name,) in (yield Statement("known_types"))}

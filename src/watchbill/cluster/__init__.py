@@ -1,0 +1,1 @@
+"""Which node owns what: token groups, their members, pins and ownership."""
