@@ -3,80 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import math
-import os
 import socket
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import replace
 from typing import Literal
 
-from watchbill.maintenance.caretaker import Caretaker
+from watchbill.cluster.elector import Elector, LeaderTask
+from watchbill.cluster.lease import Lease
+from watchbill.cluster.membership import Memberships
+from watchbill.cluster.options import GroupOptions, Membership
+from watchbill.cluster.ownership import Ownership
+from watchbill.maintenance.chores import PeriodicChores, repeat
 from watchbill.maintenance.promoter import Promoter
 from watchbill.maintenance.reclaimer import Reclaimer
+from watchbill.maintenance.retention import Keep, Retention
+from watchbill.maintenance.survey import Survey
 from watchbill.maintenance.sweeper import Sweeper
 from watchbill.maintenance.unblocker import Unblocker
 from watchbill.payloads import PayloadStore
-from watchbill.scheduler.declarer import Declarer
-from watchbill.scheduler.scheduler import LONGEST_DEAF_SLEEP, LONGEST_SLEEP, Scheduler
-from watchbill.settings import Settings
-from watchbill.store.line import Busy, Disconnected, Line
+from watchbill.scheduler.declarer import Declared, Declarer
+from watchbill.scheduler.scheduler import Scheduler
+from watchbill.store.node_connection import NodeConnection
 from watchbill.store.queries import queries
 from watchbill.telemetry.events import Events
-from watchbill.worker.bell import Bell
-from watchbill.worker.cancel import cancel_all
-from watchbill.worker.doorbell import Doorbell
-from watchbill.worker.engine import Capacity
+from watchbill.worker.builtin import make_builtin_handlers
+from watchbill.worker.config import NodeConfig
 from watchbill.worker.handlers import Handlers
-from watchbill.worker.own_types import own_handlers
-from watchbill.worker.plan import Plan, default_name
-from watchbill.worker.switchboard import SharedBell
-from watchbill.worker.worker import Worker
-
-logger = logging.getLogger("watchbill.node")
-
-
-def capacity_for(concurrency: int | None, cores: int | None = None) -> Capacity:
-    """How many handlers at once: as told, or by the number of cores."""
-    cores = cores or os.cpu_count() or 1
-    if concurrency is not None:
-        return Capacity({"async": concurrency, "thread": concurrency, "process": min(concurrency, cores)}, concurrency)
-    by_kind: dict[str, int] = {"async": 10 * cores, "thread": 4 * cores, "process": cores}
-    return Capacity(by_kind, sum(by_kind.values()))  # type: ignore[arg-type]
-
-
-def plan_for(
-    settings: Settings,
-    url: str,
-    handlers: Handlers,
-    *,
-    app: str,
-    queues: tuple[str, ...],
-    once: bool = False,
-    scheduler: bool = True,
-    declared: bytes = b"[]",
-) -> Plan:
-    return Plan(
-        url=url,
-        listen_url=settings.listen_url,
-        schema=settings.schema,
-        name=settings.node_name or default_name(),
-        app=app,
-        queues=queues,
-        capacity=capacity_for(settings.concurrency),
-        lease=settings.lease,
-        drain_timeout=settings.drain_timeout,
-        stuck_after=settings.stuck_after,
-        poll_interval=settings.poll_interval,
-        poll_max_interval=settings.poll_max_interval,
-        poll_multiplier=settings.poll_multiplier,
-        prepare=settings.prepared_statements,
-        jobs_per_child=settings.jobs_per_child,
-        memory_per_child=None if settings.memory_per_child is None else settings.memory_per_child * 2**20,
-        once=once,
-        scheduler=scheduler,
-        declared=declared,
-    )
+from watchbill.worker.listener_hub import HubClient
+from watchbill.worker.notifications import Listener, Notifications, Wakeups
+from watchbill.worker.worker import Worker, WorkerChores, cancel_all
 
 
 class Node:
@@ -84,23 +41,32 @@ class Node:
 
     def __init__(
         self,
-        plan: Plan,
+        config: NodeConfig,
         handlers: Handlers,
         events: Events,
         *,
         unknown_type_grace: float = 3600.0,
-        slot_retention: float = 90 * 86_400.0,
+        keep: Keep = Keep(),  # noqa: B008  (it is frozen)
         alive: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
         payload_store: PayloadStore | None = None,
+        leader_tasks: Iterable[tuple[str, LeaderTask]] = (),
+        memberships: Sequence[Membership] = (),
+        lease: Lease | None = None,
     ) -> None:
-        self.plan, self._events = plan, events
-        self._handlers = {**handlers, **own_handlers(plan.url, plan.schema)}
-        self._grace, self._slot_retention = unknown_type_grace, slot_retention
+        self.config, self._events = config, events
+        self._handlers = {**handlers, **make_builtin_handlers(config.listen_url or config.url, config.schema)}
+        self._grace, self._keep = unknown_type_grace, keep
         self._alive, self._payload_store = alive, payload_store
-        self._queries = queries(plan.schema)
-        self.plug: socket.socket | None = None  # to a supervisor that listens for several
+        self._leader_tasks = list(leader_tasks)  # each with its group
+        self._elector: Elector | None = None
+        self._groups, self._lease = list(memberships), Lease() if lease is None else lease
+        self._memberships: Memberships | None = None
+        self._queries = queries(config.schema)
+        self.hub_socket: socket.socket | None = None  # to a supervisor that listens for several processes
         self._worker: Worker | None = None
-        self._made = asyncio.Event()
+        self._worker_lock = threading.Lock()  # a thread may declare a task while another starts the worker
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_made = asyncio.Event()
         self._asked: Literal["", "drain", "stop"] = ""
 
     async def run(self) -> None:
@@ -108,94 +74,139 @@ class Node:
             await self._run()
 
     async def _run(self) -> None:
-        plan = self.plan
-        bell = self._bell()
-        line = Line(plan.url, self._queries, purpose="chores", patience=max(5.0, plan.lease), prepare=plan.prepare)
-        worker = Worker(plan, self._queries, self._handlers, self._events, bell)
-        self._worker = worker
-        self._made.set()
-        if self._asked:  # told to stop before it began
-            (worker.stop if self._asked == "stop" else worker.drain)()
-        chores = self._chores(line, bell, worker)
+        config = self.config
+        # Three, so that a long tick or a slow sweep delays no other chore.
+        connection, ticks, upkeep = connections = [
+            self._new_connection(purpose) for purpose in ("chores", "scheduler", "upkeep")
+        ]
+        wakeups = Wakeups()
+        notifications = self._make_notifications(wakeups)
+        is_listening = lambda: notifications.is_listening  # noqa: E731
+        poll = config.poll_max_interval
+        with self._worker_lock:
+            self._elector = elector = Elector(connection, self._events, config.name, config.lease, wakeups.leaders)
+            for group, task in self._leader_tasks:
+                elector.add_task(group, task)
+            chores = WorkerChores(
+                Promoter(connection, wakeups.delayed, is_listening=is_listening, poll_seconds=poll),
+                Unblocker(connection, self._events, wakeups, is_listening=is_listening, poll_seconds=poll),
+                Declarer(connection, self.config.declared, wakeups.declarations),
+                Scheduler(ticks, self._events, wakeups.schedules) if config.scheduler else None,
+                elector,
+            )
+            self._loop = asyncio.get_running_loop()
+            self._worker = Worker(
+                self.config, self._queries, self._handlers, self._events, notifications, chores, self._lease
+            )
+        self._is_made.set()
+        if self._asked:  # before the worker existed
+            (self._worker.stop if self._asked == "stop" else self._worker.drain)()
+        tasks = self._start_chores(chores, connection, upkeep, notifications)
         try:
-            await worker.run()
+            await self._worker.run()
         finally:
-            await cancel_all(chores)
-            await bell.close()
-            await line.close()
+            await cancel_all(tasks)
+            await notifications.close()
+            for each in connections:
+                await each.close()
 
-    def _bell(self) -> Bell:
-        plan, direct = self.plan, self.plan.listen_url is not None
-        if self.plug is not None:
-            return SharedBell(self.plug, plan.listen_url or plan.url, plan.schema, direct=direct)
-        return Doorbell(plan.listen_url or plan.url, self._queries, direct=direct)
+    def _new_connection(self, purpose: str) -> NodeConnection:
+        config = self.config
+        timeout, prepare = config.statement_timeout, config.prepare
+        return NodeConnection(config.url, self._queries, purpose=purpose, timeout=timeout, prepare=prepare)
 
-    def _chores(self, line: Line, bell: Bell, worker: Worker) -> list[asyncio.Task[None]]:
-        plan, promoting, unblocking = self.plan, asyncio.Event(), asyncio.Event()
-        bell.on_later, bell.on_unblock, bell.on_stop_request = promoting.set, unblocking.set, worker.stop_request
-        promoter, unblocker = Promoter(line, promoting), Unblocker(line, self._events)
-        caretaker = Caretaker(line, unknown_type_grace=self._grace, slot_retention=self._slot_retention)
-        worker.settler.on_later, bell.on_beat = promoter.expect, worker.beat
-        chores = [
-            bell.keep_open(),
-            _repeat(promoter.run, line, woken=promoting),
-            _repeat(unblocker.run, line, woken=unblocking),
-            _repeat(Reclaimer(line, self._events, plan.lease).run, line),
-            _repeat(caretaker.run, line),
+    def _make_notifications(self, wakeups: Wakeups) -> Notifications:
+        url, is_direct = self.config.listen_url or self.config.url, self.config.listen_url is not None
+        if self.hub_socket is not None:
+            return HubClient(wakeups, self.hub_socket, url, self.config.schema, direct=is_direct)
+        return Listener(wakeups, url, self._queries, direct=is_direct)
+
+    def _start_chores(
+        self, chores: WorkerChores, connection: NodeConnection, upkeep: NodeConnection, notifications: Notifications
+    ) -> list[asyncio.Task[None]]:
+        wakeups = notifications.wakeups
+        reclaimer = Reclaimer(connection, self._events)
+        periodic = PeriodicChores(upkeep, unknown_type_grace=self._grace)
+        survey = Survey(
+            connection, self.worker, wakeups, chores.promoter, reclaimer, periodic, chores.elector,
+            lease=self.config.lease, poll_seconds=self.config.poll_max_interval,
+            longest_pause=self.config.survey_interval,
+        )  # fmt: skip
+        with self._worker_lock:
+            self._memberships = memberships = Memberships(
+                connection, self.worker, chores.elector, self._events, self._groups, wakeups.tokens, self.config.lease,
+                wakeups.draining,
+            )  # fmt: skip
+        loops = [
+            notifications.keep_open(),
+            repeat("survey", survey.run, connection),
+            repeat("promote", chores.promoter.run, connection, wakeups.delayed),
+            repeat("unblock", chores.unblocker.run, connection, wakeups.dependents),
+            repeat("declare schedules", chores.declarer.run, connection, wakeups.declarations),
+            repeat("elect leaders", chores.elector.run, connection, wakeups.leaders),
+            repeat("token groups", memberships.run, connection, wakeups.tokens),
+            repeat("reclaim", reclaimer.run, connection, reclaimer.wakeup),
+            repeat("periodic statements", periodic.run, upkeep, periodic.wakeup),
+            repeat("retention", Retention(upkeep, self._keep).run, upkeep),
         ]
         if self._payload_store is not None:
-            chores.append(_repeat(Sweeper(line, self._payload_store).run, line))
-        declarer, scheduler = Declarer(line, plan.declared), Scheduler(line, self._events)
-        chores.append(_repeat(declarer.run, line))
-        if plan.scheduler:
-            chores.append(self._schedule(scheduler, line, bell, worker))
+            loops.append(repeat("sweep payloads", Sweeper(upkeep, self._payload_store).run, upkeep))
+        if chores.scheduler is not None:
+            registered = self.worker.registered
+            is_listening = lambda: notifications.is_listening  # noqa: E731
+            loops.append(chores.scheduler.tick_repeatedly(self.config.name, registered, is_listening))
+        return [asyncio.create_task(loop) for loop in loops]
 
-        async def begin(epoch: int) -> None:
-            await declarer.declare(epoch)
-            if plan.once and plan.scheduler:  # what is due now is among what is left to do
-                await scheduler.run_all()
+    def add_handlers(self, handlers: Handlers, queues: Iterable[str] = ()) -> None:
+        """For tasks that are declared after the node was made; from any thread. A node that runs learns them, and
+        serves these queues too."""
+        with self._worker_lock:
+            if self._worker is None or self._loop is None:
+                self._handlers |= handlers
+                self.config = replace(self.config, queues=tuple(dict.fromkeys((*self.config.queues, *queues))))
+            elif not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._worker.add_handlers, handlers, list(queues))
 
-        async def look_around() -> None:
-            await promoter.run()
-            await unblocker.run()
+    def declare(self, declared: Declared) -> None:
+        """For schedules, limits and queues that are declared after the node was made; from any thread."""
+        with self._worker_lock:
+            if self._worker is None or self._loop is None:
+                self.config = replace(self.config, declared=declared)
+            elif not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._worker.declare, declared)
 
-        worker.on_registered, worker.on_idle = begin, look_around
-        return [asyncio.create_task(chore) for chore in chores]
+    def add_leader_task(self, group: str, task: LeaderTask) -> None:
+        """For leader tasks that are declared after the node was made; from any thread."""
+        with self._worker_lock:
+            self._leader_tasks.append((group, task))
+            if self._elector is not None and self._loop is not None and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._elector.add_task, group, task)
 
-    async def _schedule(self, scheduler: Scheduler, line: Line, bell: Bell, worker: Worker) -> None:
-        """From the moment that the node has said what it declares, so that it does not fire what it makes obsolete."""
-        changed = asyncio.Event()
+    def join_group(self, group: str, queues: Iterable[str], options: GroupOptions | None) -> None:
+        """For tasks with a group that are declared after the node was made; from any thread."""
+        membership = Membership(Ownership(group, self._lease), options, tuple(queues))
+        with self._worker_lock:
+            self._groups.append(membership)
+            if self._memberships is not None and self._loop is not None and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._memberships.add, membership)
 
-        def hear() -> None:
-            scheduler.heard()
-            changed.set()
+    def find_term(self, group: str) -> int | None:
+        """The number of this node's term, if it leads the group now; from any thread."""
+        return None if self._elector is None else self._elector.find_term(group)
 
-        bell.on_schedules = hear
-        await worker.registered.wait()
-        self._events.tell("scheduler_started", name=self.plan.name)
-        try:
-            await _repeat(
-                scheduler.run,
-                line,
-                woken=changed,
-                longest=lambda: LONGEST_SLEEP if bell.listening else LONGEST_DEAF_SLEEP,
-            )
-        finally:
-            self._events.tell("scheduler_stopped", name=self.plan.name)
-
-    async def ready(self) -> None:
+    async def wait_until_ready(self) -> None:
         """Returns when the node is registered and works."""
-        await self._made.wait()
+        await self._is_made.wait()
         await self.worker.registered.wait()
 
     def drain(self) -> None:
-        """Claim nothing more, let what runs end, give back the rest."""
+        """Claim nothing more, wait for running handlers, release the other jobs."""
         self._asked = self._asked or "drain"
         if self._worker is not None:
             self._worker.drain()
 
     def stop(self) -> None:
-        """At once: handlers are canceled and their jobs go back unspent."""
+        """Do not wait: cancel running handlers and release their jobs. That costs no attempt."""
         self._asked = "stop"
         if self._worker is not None:
             self._worker.stop()
@@ -207,53 +218,15 @@ class Node:
 
     @property
     def exit_code(self) -> int:
-        """0, unless a handler that could not be stopped made it end."""
+        """0, unless the node ended because a handler could not be stopped."""
         return 0 if self._worker is None else self._worker.exit_code
 
     @property
-    def stubborn(self) -> list[str]:
-        """Jobs whose handlers are still on the loop after the end, though they were told to stop."""
-        return [] if self._worker is None else [f"{run.type} {run.id}" for run in self._worker.engine.stubborn]
+    def unstoppable_jobs(self) -> list[str]:
+        """Jobs whose handlers still run on the loop after the end, although they were asked to stop."""
+        return [] if self._worker is None else [f"{run.type} {run.id}" for run in self._worker.slots.unstoppable_runs]
 
     @property
     def finished(self) -> int:
         """Runs that have ended here so far."""
-        return 0 if self._worker is None else self._worker.engine.finished
-
-
-async def _repeat(
-    chore: Callable[[], Awaitable[float]],
-    line: Line,
-    *,
-    woken: asyncio.Event | None = None,
-    longest: Callable[[], float] = lambda: math.inf,
-) -> None:
-    """Runs a chore as often as it asks for, or sooner when it is woken."""
-    while True:
-        try:
-            pause = await chore()
-        except Disconnected as error:
-            level = logging.WARNING if error.by_statement else logging.DEBUG  # of an outage all others speak
-            logger.log(level, "A chore waits for the database: %s", error)
-            await line.recover()
-            continue
-        except Busy as error:
-            logger.warning("A chore waits for somebody's open transaction: %s", error)
-            pause = 5.0
-        except Exception:  # a chore that ended would be missed by nobody, and by all
-            logger.exception("A chore has failed")
-            pause = 5.0
-        if woken is None:
-            await asyncio.sleep(pause)
-        else:
-            await _sleep_unless(woken, min(pause, longest()))
-
-
-async def _sleep_unless(woken: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await woken.wait()
-    except TimeoutError:
-        return
-    finally:
-        woken.clear()
+        return 0 if self._worker is None else self._worker.slots.finished

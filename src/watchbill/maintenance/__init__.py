@@ -1,1 +1,1 @@
-"""Chores that keep the queue healthy. No leader: any node does them, at any time, as often as it likes."""
+"""Chores that keep the queue healthy. There is no leader: any node may run any of them at any time."""

@@ -1,69 +1,73 @@
-"""Finds nodes that have died, and gives their jobs to the living.
+"""Finds nodes that have died, and reclaims their jobs for the other nodes.
 
-A node is taken for lost only when the database's clock says so *and* this process has itself seen the same beat for a
-whole lease, on its own clock, while connected: a stepped clock, a fresh primary or an outage kills nobody.
+A node is declared lost only if the database's clock says so *and* this process has seen the same heartbeat for a whole
+lease, on its own clock, while connected. So no node is lost to a stepped clock, a new primary or an outage. The survey
+(`survey.py`) reads the heartbeats.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable
 from uuid import UUID
 
 from watchbill.postgres.arrays import int8s
-from watchbill.store.line import Line
-from watchbill.telemetry.events import Events, tell_canceled
+from watchbill.store.node_connection import NodeConnection
+from watchbill.telemetry.events import Events, emit_canceled
 
 logger = logging.getLogger("watchbill.maintenance")
 
 
-@dataclass(slots=True)
-class _Sighting:
-    beat: int
-    since: float
+PAUSE_SECONDS = 3600.0  # the survey wakes it
 
 
 class Reclaimer:
-    def __init__(self, line: Line, events: Events, lease: float) -> None:
-        self._line, self._events, self._lease = line, events, lease
-        self._seen: dict[int, _Sighting] = {}
-        self._connection = 0
+    def __init__(self, connection: NodeConnection, events: Events) -> None:
+        self._connection, self._events = connection, events
+        self._seen: dict[int, tuple[int, float]] = {}  # epoch -> its heartbeat, and since when we have seen that
+        self._connections = 0
+        self._stale: dict[int, int] = {}  # epochs of dead nodes, and their last heartbeats
+        self.wakeup = asyncio.Event()
+
+    def note_beats(
+        self, beats: Iterable[tuple[int, int, float, float]], *, asked: float, has_leftover_claim: bool
+    ) -> None:
+        """Takes the heartbeats of all nodes, as (epoch, heartbeat, lease, age), and when they were asked for. Wakes the
+        reclaimer if a node has died, or if jobs are left whose rows a handler's transaction kept locked before."""
+        if self._connections != self._connection.connections:
+            self._seen.clear()  # what was seen before a disconnection does not count
+            self._connections = self._connection.connections
+        now, seen = time.monotonic(), self._seen
+        self._seen, self._stale = {}, {}
+        for epoch, beat, lease, age in beats:
+            seen_beat, since = seen.get(epoch, (None, now))
+            self._seen[epoch] = (beat, since if seen_beat == beat else now)
+            if seen_beat == beat and asked - since >= lease and age >= lease:
+                self._stale[epoch] = beat
+        if self._stale or has_leftover_claim:
+            self.wakeup.set()
 
     async def run(self) -> float:
-        """Looks once; seconds until it should look again."""
-        asked, stale, shortest = time.monotonic(), {}, self._lease  # our own: a node may appear while we sleep
-        beats = await self._line.execute("beats")
-        self._forget_if_reconnected()
-        seen = time.monotonic()
-        for epoch, beat, lease, age in beats:
-            sighting = self._seen.get(epoch)
-            if sighting is None or sighting.beat != beat:
-                self._seen[epoch] = _Sighting(beat, seen)
-            elif asked - sighting.since >= lease and age >= lease:
-                stale[epoch] = beat
-            shortest = min(shortest, lease)
-        self._seen = {epoch: seen for epoch, seen in self._seen.items() if epoch in {row[0] for row in beats}}
-        await self._reclaim(stale)
-        return max(0.2, shortest / 3)
-
-    def _forget_if_reconnected(self) -> None:
-        """After a disconnection nothing that was seen before counts, whichever chore has noticed it."""
-        if self._connection != self._line.connections:
-            self._seen.clear()
-            self._connection = self._line.connections
-
-    async def _reclaim(self, stale: dict[int, int]) -> None:
-        """Also without anyone stale: jobs that a handler's own transaction kept locked come back later."""
-        rows = await self._line.execute("reclaim", (int8s(list(stale)), int8s(list(stale.values()))))
+        """Reclaims the jobs of nodes that have died; returns the seconds until the next time."""
+        self.wakeup.clear()
+        stale = self._stale
+        rows = await self._connection.execute("reclaim", (int8s(list(stale)), int8s(list(stale.values()))))
         for epoch in stale:
-            logger.warning("Node with epoch %d is lost", epoch)
+            logger.warning("The node with epoch %d is lost; its jobs are reclaimed", epoch)
         for job_id, epoch, state in rows:
             job, level = UUID(bytes=job_id), logging.ERROR if state == "dead" else logging.WARNING
             logger.log(
-                level, "Job %s was lost with node %d and is now %s", job, epoch, state, extra={"job_id": str(job)}
+                level,
+                "Job %s was lost with the node of epoch %d and is now %s",
+                job,
+                epoch,
+                state,
+                extra={"job_id": str(job)},
             )
             if state == "canceled":
-                tell_canceled(self._events, job)
+                emit_canceled(self._events, job)
             else:
-                self._events.tell("job_reclaimed", id=job, state=state)
+                self._events.emit("job_reclaimed", id=job, state=state)
+        return PAUSE_SECONDS

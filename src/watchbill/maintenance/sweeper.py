@@ -1,7 +1,7 @@
-"""Deletes payloads from the store that no job refers to: what a rollback, a crash, a purge or the retention left there.
+"""Deletes payloads from the payload store that no job refers to, after a rollback, a crash or a purge.
 
-Any node may sweep at any time, since to delete twice does no harm. To look through a whole store is expensive, so each
-turn takes one day of it, chosen by chance. Young objects are left alone: the transaction of their job may be open.
+Any node may sweep at any time, because deleting twice does no harm. To list a whole store is expensive, so each turn
+takes one day of it at random. Young objects are left alone: the transaction of their job may still be open.
 """
 
 from __future__ import annotations
@@ -14,50 +14,48 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from uuid import UUID
 
-from watchbill.payloads import PayloadStore, StoreFailed
-from watchbill.payloads.store import job_of
-from watchbill.store.line import Line, Refused
+from watchbill.payloads import PayloadStore, StoreFailed, read_job_id
+from watchbill.store.node_connection import NodeConnection, Refused
 
 logger = logging.getLogger("watchbill.maintenance")
 
-EVERY = 3600.0
-GRACE = timedelta(days=2)  # keys know the day alone, so that the youngest that are deleted are a day old
-BATCH = 1000
+INTERVAL_SECONDS = 3600.0
+GRACE = timedelta(days=2)  # keys have the day only, so the youngest deleted object is at least a day old
+BATCH = 1000  # objects
 
 
 class Sweeper:
-    """One day of the store, each hour."""
-
-    def __init__(self, line: Line, store: PayloadStore) -> None:
-        self._line, self._store = line, store
+    def __init__(self, connection: NodeConnection, store: PayloadStore) -> None:
+        self._connection, self._store = connection, store
 
     async def run(self) -> float:
-        """Seconds until the next turn: nodes that started together drift apart."""
+        """Sweeps one day of the store. Returns the seconds until the next turn, random so that nodes take turns."""
         try:
-            if days := await self._ask(self._old_days):
+            if days := await self._list(self._old_days):
                 await self.sweep(random.choice(days))  # noqa: S311
         except (Refused, StoreFailed) as error:
-            logger.warning("The payload store was not swept: %s", error)
-        return EVERY * random.uniform(0.5, 1.5)  # noqa: S311
+            logger.warning("Could not sweep the payload store; retrying in about an hour: %s", error)
+        return INTERVAL_SECONDS * random.uniform(0.5, 1.5)  # noqa: S311
 
     def _old_days(self) -> list[str]:
         last = f"{datetime.now(UTC) - GRACE:%Y-%m-%d}"
         return [day for day in self._store.days() if day <= last]
 
     async def sweep(self, day: str) -> int:
-        """How many objects of that day were deleted."""
-        ((ours,),) = await self._line.execute("installation")
+        """Deletes the payloads of that day that no job refers to; returns how many."""
+        ((installation,),) = await self._connection.execute("installation")
         keys, count = self._store.keys(day), 0
-        while batch := await self._ask(lambda: list(islice(keys, BATCH))):
-            jobs = {key: job for key in batch if (job := job_of(key, ours)) is not None}
-            known = {UUID(bytes=row[0]) for row in await self._line.execute("known_jobs", (list(set(jobs.values())),))}
+        while batch := await self._list(lambda: list(islice(keys, BATCH))):
+            jobs = {key: job for key in batch if (job := read_job_id(key, installation)) is not None}
+            rows = await self._connection.execute("known_jobs", (list(set(jobs.values())),))
+            known = {UUID(bytes=row[0]) for row in rows}
             orphans = [key for key, job in jobs.items() if job not in known]
             count += await asyncio.to_thread(self._delete, orphans)
         if count:
             logger.info("Deleted %d payloads of %s that no job refers to", count, day)
         return count
 
-    async def _ask(self, question: Callable[[], list[str]]) -> list[str]:
+    async def _list(self, question: Callable[[], list[str]]) -> list[str]:
         try:
             return await asyncio.to_thread(question)
         except Exception as error:
@@ -71,5 +69,8 @@ class Sweeper:
             except Exception as error:  # noqa: BLE001  (the store is the user's; the others may go)
                 failures.append(error)
         if failures:
-            logger.warning("%d payloads could not be deleted from %s: %s", len(failures), self._store, failures[-1])
+            count = len(failures)
+            logger.warning(
+                "Could not delete %d payloads from %s; a later sweep tries again: %s", count, self._store, failures[-1]
+            )
         return len(keys) - len(failures)

@@ -1,51 +1,86 @@
-"""Tells the database, when a node starts, which schedules its code declares; and again, when those have gone who
-declared something newer: after a deployment was taken back, what the remaining nodes say is in force.
+"""Sends the schedules, limits and queues that a node's code declares to the database: when the node starts, when the
+code declares more, and again when all nodes with a newer declaration are gone, so that after a rollback of a deployment
+the older declaration is in force again.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
+from typing import Any, NamedTuple
 
-from watchbill.store.line import Line, NodeLost
+from watchbill.store.node_connection import Busy, NodeConnection, NodeLost
 
 logger = logging.getLogger("watchbill.scheduler")
 
-_SAID = {
-    "created": "Schedule %s is new",
-    "updated": "Schedule %s has changed with the code",
-    "superseded": "Schedule %s: a newer node declares it otherwise, and that stands",
-    "foreign": "Schedule %s belongs to somebody else and stays as it is; give the declaration another name",
+_MESSAGES = {
+    "created": "%s %s was created",
+    "updated": "%s %s was updated from the code",
+    "superseded": "%s %s is declared differently by a newer node; keeping the newer declaration",
+    "foreign": "%s %s belongs to another owner and stays as it is; give the declaration another name",
+    "refused": "%s %s holds jobs, so that it cannot become fair, or unfair; it stays as it is. Let it run empty first",
 }
-PAUSE = 10.0
-MOMENT = 1.0  # while something is to be decided
+CHECK_SECONDS = 600.0  # the survey wakes it when a declaration is stale
+UNDECIDED_CHECK_SECONDS = 1.0  # until it is known whether the cluster is starting
+
+
+class Declared(NamedTuple):
+    """What the code declares: JSON arrays of definitions. Each schedule has its hash."""
+
+    schedules: bytes = b"[]"
+    limits: bytes = b"[]"
+    queues: bytes = b"[]"
 
 
 class Declarer:
-    """`declared` is a JSON array of definitions, each with its hash."""
+    """Declares what this node's code has. `wakeup` is set when something of it may have to be declared again."""
 
-    def __init__(self, line: Line, declared: bytes) -> None:
-        self._line, self._declared = line, declared.decode()
+    def __init__(self, connection: NodeConnection, declared: Declared, wakeup: asyncio.Event) -> None:
+        self._connection, self._declared, self._wakeup = connection, declared, wakeup
         self._epoch: int | None = None
-        self._may_start = True  # the cluster: until it is known that it does or does not
+        self._may_start_cluster = True  # until the database has decided it
+        self._is_changed = False  # since the last time it was written
+
+    def replace(self, declared: Declared) -> None:
+        """Declares these instead, at the next check."""
+        self._declared, self._is_changed = declared, True
 
     async def run(self) -> float:
-        """What cannot be said at once: that the cluster starts, and that a newer word counts no more."""
+        """Starts the cluster if this node is the first, and declares again what a newer node had superseded."""
+        self._wakeup.clear()
         if self._epoch is None:
-            return MOMENT
-        if self._may_start:
-            ((decided,),) = await self._line.execute("start_cluster", (self._epoch,))
-            self._may_start = decided is None
-        ((in_vain,),) = await self._line.execute("declares_in_vain", (self._epoch,))
-        if in_vain:
-            with contextlib.suppress(NodeLost):  # then it is said after the next registration
+            return UNDECIDED_CHECK_SECONDS
+        if self._may_start_cluster:
+            ((decided,),) = await self._connection.execute("start_cluster", (self._epoch,))
+            self._may_start_cluster = decided is None
+        ((is_stale,),) = await self._connection.execute("has_stale_declaration", (self._epoch,))
+        if is_stale or self._is_changed:
+            with contextlib.suppress(NodeLost):  # the next registration declares anyway
                 await self.declare(self._epoch)
-        return MOMENT if self._may_start else PAUSE
+        return UNDECIDED_CHECK_SECONDS if self._may_start_cluster else CHECK_SECONDS
+
+    async def declare_or_retry_later(self, epoch: int) -> None:
+        """Called after each registration. A lock of another session must not keep the node from working."""
+        try:
+            await self.declare(epoch)
+        except Busy as error:
+            self._epoch, self._is_changed = epoch, True
+            logger.warning("Could not declare what the code of this node declares; it works, and will retry: %s", error)
 
     async def declare(self, epoch: int) -> None:
-        """After each registration."""
-        rows = await self._line.execute("declare_schedules", (epoch, self._declared))
-        self._epoch = epoch
-        for name, outcome in rows:
-            if outcome in _SAID:
-                logger.log(logging.WARNING if outcome == "foreign" else logging.INFO, _SAID[outcome], name)
+        """Writes the declarations of this node to the database; limits first, since jobs of schedules may use them."""
+        declared = self._declared
+        if declared.limits != b"[]":
+            _report("Limit", await self._connection.execute("declare_limits", (epoch, declared.limits.decode())))
+        if declared.queues != b"[]":
+            _report("Queue", await self._connection.execute("declare_queues", (epoch, declared.queues.decode())))
+        _report("Schedule", await self._connection.execute("declare_schedules", (epoch, declared.schedules.decode())))
+        self._epoch, self._is_changed = epoch, self._declared is not declared
+
+
+def _report(what: str, rows: list[tuple[Any, ...]]) -> None:
+    for name, outcome in rows:
+        if outcome in _MESSAGES:
+            level = logging.WARNING if outcome in ("foreign", "refused") else logging.INFO
+            logger.log(level, _MESSAGES[outcome], what, name)

@@ -1,100 +1,128 @@
 """The scheduler's loop: ticks when the next slot is due, on the database's clock, and when a schedule was changed.
 
-All that matters is in one SQL function, `tick`, in one transaction. So any number of these may run, any of them may die
-at any point, and this one need not know what the others do: at worst it asks in vain.
+Everything that matters is in one SQL function, `tick`, in one transaction. So any number of schedulers may run, any of
+them may die at any point, and none needs to know of the others: at worst a tick finds nothing to do.
+
+A tick handles a limited number of slots, and is called again at once while more are due. If the server does not answer
+in time, the next tick asks for fewer.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import orjson
 
-from watchbill.store.line import Line
-from watchbill.telemetry.events import Events, tell_canceled
+from watchbill.maintenance.chores import repeat
+from watchbill.store.node_connection import Disconnected, NodeConnection
+from watchbill.telemetry.events import Events, emit_canceled
 
 logger = logging.getLogger("watchbill.scheduler")
 
-BATCH = 2000  # of which the first waits for the last: some 80 ms
-LONGEST_SLEEP = 60.0  # a monthly schedule is not looked at each second; a change rings
-LONGEST_DEAF_SLEEP = 5.0  # while nothing can ring
-TURN = 0.02  # something is due and in another scheduler's hands
-FULL_LOOK_EVERY = 60.0
-RECENT = 300.0
-FOREVER = 1e9
+BATCH = 2000  # slots; a tick of so many takes about 80 ms, and its first job waits for the last
+BATCH_DIVISOR = 4  # after a tick that was given up
+LONGEST_SLEEP_SECONDS = 60.0  # a changed schedule sends a notification
+LONGEST_SLEEP_UNNOTIFIED_SECONDS = 5.0
+TURN_SECONDS = 0.02  # while another scheduler holds a slot that is due
+FULL_LOOK_SECONDS = 60.0
+RECENT_SECONDS = 300.0
+ANY_TIME_SECONDS = 1e9
 
 
 class Scheduler:
-    def __init__(self, line: Line, events: Events) -> None:
-        self._line, self._events = line, events
-        self._next_full, self._connection, self._news = 0.0, -1, True
+    """Turns due slots into jobs. `changed` is set when a schedule was written."""
 
-    def heard(self) -> None:
-        """A schedule was written, and may be due since any time."""
-        self._news = True
+    def __init__(self, connection: NodeConnection, events: Events, changed: asyncio.Event) -> None:
+        self._connection, self._events, self.changed = connection, events, changed
+        self._next_full, self._connections, self._is_full_look_due = 0.0, -1, True
+        self._batch = BATCH
+
+    async def tick_repeatedly(self, name: str, registered: asyncio.Event, is_listening: Callable[[], bool]) -> None:
+        """Ticks until it is canceled. Waits first for the registration of the node: before that, schedules that are no
+        longer in the node's code could fire."""
+
+        async def tick() -> float:
+            longest = LONGEST_SLEEP_SECONDS if is_listening() else LONGEST_SLEEP_UNNOTIFIED_SECONDS
+            return min(await self.run(), longest)
+
+        await registered.wait()
+        self._events.emit("scheduler_started", name=name)
+        try:
+            await repeat("tick", tick, self._connection, self.changed)
+        finally:
+            self._events.emit("scheduler_stopped", name=name)
 
     async def run(self) -> float:
-        """One tick; seconds until the next one.
+        """Makes the jobs of all due schedules; returns the seconds until the next tick.
 
-        Mostly it looks at the last minutes only: entries that an old snapshot keeps in the index are not walked again.
-        After an outage everything may be due, so then it looks at all.
+        Mostly it reads only the slots of the last minutes, because an old snapshot may keep many index entries of
+        earlier ones. After an outage any schedule may be due, so then it reads all.
         """
-        full = self._news or time.monotonic() >= self._next_full
-        self._news = False  # before the look: what is heard meanwhile it may not see
-        ((fired, missed, skipped, wait, events),) = await self._look(full)
+        is_full = self._is_full_look_due or self.changed.is_set() or time.monotonic() >= self._next_full
+        self.changed.clear()  # before the look, which may not see a change that comes during it
+        self._is_full_look_due = is_full  # if it fails, the next look is the same
+        since = ANY_TIME_SECONDS if is_full else RECENT_SECONDS
+        fired, missed, skipped, wait, events = await self._tick(since)
+        self._is_full_look_due = False
         done = fired + missed + skipped
         if done:
             logger.debug("Tick: %d jobs, %d slots missed, %d skipped", fired, missed, skipped)
-        if full and not done:
-            self._next_full = time.monotonic() + FULL_LOOK_EVERY
+        is_locked = wait is not None and wait <= 0 and not done  # a tick that was given up may still hold its timers
+        if is_full and not done and not is_locked:
+            self._next_full = time.monotonic() + FULL_LOOK_SECONDS
         if events != "[]":
-            tell(self._events, events)
-        if self._was_away() and not full:
-            self._news = True
+            emit_tick_events(self._events, events)
+        before, self._connections = self._connections, self._connection.connections
+        if before != self._connections and not is_full:
+            # The connection was opened again since the last tick. After an outage any schedule may be due.
+            self._is_full_look_due = True
             return 0.0
-        return _pause(wait, done)
+        return _choose_pause(wait, done)
 
-    def _was_away(self) -> bool:
-        """Whether the connection was another at the last tick."""
-        before, self._connection = self._connection, self._line.connections
-        return before != self._connection
-
-    async def _look(self, full: bool) -> list[tuple[Any, ...]]:
+    async def _tick(self, since: float) -> tuple[Any, ...]:
+        """Asks for fewer slots after a tick that was given up: the server rolls it back if it notices, so the same
+        request would fail again and again."""
         try:
-            return await self._line.execute("tick", (BATCH, FOREVER if full else RECENT))
-        except BaseException:
-            self._news = True
+            (answer,) = await self._connection.execute("tick", (self._batch, since))
+        except Disconnected as error:
+            if error.is_unanswered:
+                self._batch = max(1, self._batch // BATCH_DIVISOR)
+                message = "A tick was given up: %s; trying again with at most %d slots. Is the server overloaded?"
+                logger.warning(message, error, self._batch)
             raise
+        self._batch = min(BATCH, self._batch * 2)
+        return answer
 
-    async def run_all(self) -> None:
-        """Until nothing is due that is not in other hands."""
+    async def tick_until_nothing_is_due(self) -> None:
         while await self.run() == 0.0:
             pass
 
 
-def tell(events: Events, said: str) -> None:
-    """What a tick had to say, to whoever listens."""
-    for event in orjson.loads(said):
+def emit_tick_events(events: Events, answer: str) -> None:
+    """Emits the events that a tick returned, as JSON in `answer`."""
+    for event in orjson.loads(answer):
         name = event.pop("event")
         if name == "job_canceled":
-            tell_canceled(events, UUID(event["id"]))
+            emit_canceled(events, UUID(event["id"]))
             continue
         if name == "schedule_overdue":
-            logger.warning("Schedule %(schedule)s: the run of %(slot)s should have ended by %(due_by)s", event)
-        events.tell(name, **{key: _value(key, value) for key, value in event.items()})
+            logger.warning(
+                "Schedule %(schedule)s is overdue: the job of slot %(slot)s has not ended by %(due_by)s", event
+            )
+        for key in event.keys() & {"slot", "due_by"}:
+            event[key] = datetime.fromisoformat(event[key])
+        events.emit(name, **event)
 
 
-def _pause(wait: float | None, done: int) -> float:
+def _choose_pause(wait: float | None, done: int) -> float:
     if wait is None:
-        return LONGEST_SLEEP
+        return LONGEST_SLEEP_SECONDS
     if wait > 0:
-        return min(wait, LONGEST_SLEEP)
-    return 0.0 if done else TURN
-
-
-def _value(key: str, value: str) -> Any:
-    return datetime.fromisoformat(value) if key in {"slot", "due_by"} else value
+        return min(wait, LONGEST_SLEEP_SECONDS)
+    return 0.0 if done else TURN_SECONDS

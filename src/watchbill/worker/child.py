@@ -1,4 +1,4 @@
-"""The child process of `processes.py`: reads a job from its socket, runs it in the main thread, answers, and waits."""
+"""The child process of `processes.py`: reads a job from its socket, runs it in the main thread, and answers."""
 
 from __future__ import annotations
 
@@ -15,89 +15,108 @@ from importlib import import_module
 from queue import SimpleQueue
 from typing import Any
 
-from watchbill.model.signals import RetryAfter, Skip, Snooze
-from watchbill.settings import take_over
+from watchbill.settings import keep_parent_settings
 from watchbill.telemetry.context import current
-from watchbill.telemetry.logs import configure_as_parent_did
-from watchbill.worker.failures import PERMANENT, describe
+from watchbill.telemetry.logs import configure_like_parent
+from watchbill.worker.attempt import attempt
+from watchbill.worker.batch_run import BatchRun
+from watchbill.worker.dependencies import close_all
 from watchbill.worker.handlers import Handler
-from watchbill.worker.memory import peak_memory
-from watchbill.worker.processes import HEADER
-from watchbill.worker.progress import as_json
-from watchbill.worker.run import Claimed, Run
+from watchbill.worker.outcomes import describe_error
+from watchbill.worker.processes import HEADER, measure_peak_memory, pack_message
+from watchbill.worker.run import Claimed, Outcome, Run, progress_as_json
 
 _PR_SET_PDEATHSIG = 1
-_OF_THE_WORKER = (signal.SIGINT, signal.SIGTERM)
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Child:
-    """Each message bears the number of its job: what a thread that outlives its handler says is not the next one's."""
+    """Serves one parent. Each message has the number of its job: a thread that a handler has started may send messages
+    after the handler has returned, when the next job runs."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
-        self._jobs: SimpleQueue[tuple[int, str, Claimed] | None] = SimpleQueue()
-        self._run: ReportingRun | None = None
-        self._stopped = 0  # the number of the job that was last told to stop
+        self._jobs: SimpleQueue[tuple[int, str, list[Claimed]] | None] = SimpleQueue()
+        self._run: ReportingRun | ReportingBatchRun | None = None
+        self._stop_number = 0  # the number of the job that was last asked to stop
+        self._stopped_members: set[tuple[int, int]] = set()  # number and place of jobs of a batch that were canceled
         self._sending = threading.Lock()
-        self._is_fork = False
+        self._is_fork = False  # a handler has forked this process
 
     def serve(self) -> None:
         threading.Thread(target=self._listen, name="watchbill-parent", daemon=True).start()
         while (job := self._jobs.get()) is not None:
-            with contextlib.suppress(BrokenPipeError):  # nobody is there to hear it; `_listen` ends this loop
+            with contextlib.suppress(BrokenPipeError):  # the parent has died; `_listen` ends this loop
                 self._send(job[0], "began")
-                answer = self._work(*job)
-                if self._is_fork:  # the handler has forked, and let its fork return as well
+                answer = self._run_job(*job)
+                if self._is_fork:  # the handler has forked, and the fork has returned from it too
                     os._exit(1)
-                self._send(job[0], *answer, peak_memory())
+                self._send(job[0], *answer, measure_peak_memory())
 
     def _listen(self) -> None:
-        """Jobs, and requests to stop one, which may come before its handler has begun."""
+        """Receives jobs and requests to stop a job. Such a request may arrive before the handler has started."""
         file = self._channel.makefile("rb")
         while header := file.read(HEADER.size):
-            (length,) = HEADER.unpack(header)
+            _, length = HEADER.unpack(header)
             match pickle.loads(file.read(length)):  # noqa: S301  (from our own parent)
-                case ("run", number, reference, row):
-                    self._jobs.put((number, reference, Claimed._make(row)))
+                case ("run", number, reference, rows):
+                    self._jobs.put((number, reference, [Claimed._make(row) for row in rows]))
                 case ("stop", number):
-                    self._stopped = number
-                    self._stop_if_told(self._run)
+                    self._stop_number = number
+                    self._stop_if_requested(self._run)
+                case ("stop_member", number, place):
+                    self._stopped_members.add((number, place))
+                    self._stop_if_requested(self._run)
         self._jobs.put(None)
 
-    def _work(self, number: int, reference: str, claimed: Claimed) -> tuple[Any, ...]:
+    def _run_job(self, number: int, reference: str, claimed: list[Claimed]) -> tuple[Any, ...]:
+        """Returns the answer, in plain values: a user's exception may not survive pickling. It has the result and the
+        outcome of each job."""
         try:
-            handler = find_handler(reference, claimed.type).for_payload(claimed.raw_payload)
-            run = self._run = ReportingRun(claimed, handler, time.monotonic(), number, self._send)
-            self._stop_if_told(run)
-            current.set(run)
-            value = handler.function(**handler.decode(claimed.raw_payload[1:], claimed.version))
-            return "done", None if value is None else handler.encode_result(value)
-        except BaseException as error:  # noqa: BLE001  (whatever a handler raises is the end of its attempt, not ours)
-            return "failed", _description(error)
-        finally:
-            self._run = None
-            current.set(None)
+            handler = find_handler(reference, claimed[0].type)
+        except BaseException as error:  # noqa: BLE001  (its module fails to import, for example)
+            failed = ("failed", None, describe_error(error, "retryable"), None)
+            return "ended", [(None, failed)] * len(claimed)
+        run: ReportingRun | ReportingBatchRun
+        if handler.batch is None:
+            run = ReportingRun(claimed[0], handler, time.monotonic(), number, self._send)
+        else:
+            run = ReportingBatchRun([Run(row, handler, time.monotonic()) for row in claimed], number, self._send)
+        self._run = run
+        self._stop_if_requested(run)
+        current.set(run)
+        self._send(number, "started")
+        attempt(run)
+        self._run = None
+        current.set(None)
+        self._stopped_members.clear()
+        return "ended", [(each.result, _as_tuple(each.outcome)) for each in run.batch]
 
-    def _stop_if_told(self, run: ReportingRun | None) -> None:
-        if run is not None and run.number == self._stopped:
+    def _stop_if_requested(self, run: ReportingRun | ReportingBatchRun | None) -> None:
+        if run is None:
+            return
+        for place, each in enumerate(run.batch):
+            if run.number == self._stop_number or (run.number, place) in self._stopped_members:
+                each.stopping = "canceled"
+        if run.number == self._stop_number:
             run.stopping = "canceled"
 
     def _send(self, *message: Any) -> None:
-        data = pickle.dumps(message)
-        with self._sending:  # a handler may have threads that tell its progress
+        data = pack_message(*message)
+        with self._sending:  # threads of the handler may send its progress
             if not self._is_fork:
-                self._channel.sendall(HEADER.pack(len(data)) + data)
+                self._channel.sendall(data)
 
-    def become_fork(self) -> None:
-        """In what a handler forks: who answers is the child; and while anybody else has its socket, nobody would hear
-        of its death."""
+    def mark_as_fork(self) -> None:
+        """Called in a process that a handler has forked: such a process does not answer. Its copy of the socket is
+        closed, or else the parent would not notice that the child has died."""
         if not self._is_fork:
             self._is_fork, self._sending = True, threading.Lock()
             os.close(self._channel.detach())
 
 
 class ReportingRun(Run):
-    """Progress goes to the parent, which tells the database."""
+    """A run that sends its progress to the parent process, whose heartbeat stores it."""
 
     __slots__ = ("_send", "number")
 
@@ -106,28 +125,28 @@ class ReportingRun(Run):
         self.number, self._send = number, send
 
     def progress(self, value: Any) -> None:
-        self._send(self.number, "progress", as_json(value))
+        self._send(self.number, "progress", progress_as_json(value))
 
 
-def _description(error: BaseException) -> dict[str, Any]:
-    """Plain values only: an exception of the user's own might not survive the way to the parent."""
-    kind = "permanent" if isinstance(error, PERMANENT) else "retryable"
-    return describe(error, kind) | {"signal": _signal(error)}
+class ReportingBatchRun(BatchRun):
+    """The same for a batch."""
+
+    __slots__ = ("_send", "number")
+
+    def __init__(self, members: list[Run], number: int, send: Any) -> None:
+        super().__init__(members)
+        self.number, self._send = number, send
+
+    def progress(self, value: Any) -> None:
+        self._send(self.number, "progress", progress_as_json(value))
 
 
-def _signal(error: BaseException) -> tuple[str, Any] | None:
-    match error:
-        case Skip():
-            return "skip", error.reason
-        case Snooze():
-            return "snooze", error.delay
-        case RetryAfter():
-            return "retry_after", error.delay
-    return None
+def _as_tuple(outcome: Outcome | None) -> tuple[Any, ...] | None:
+    return None if outcome is None else (outcome.name, outcome.delay, outcome.error, outcome.result)
 
 
 def find_handler(reference: str, type: str) -> Handler:
-    """The task that `module:name` names, or that an App of that name has; the module is imported here once."""
+    """Imports the module of `reference`, which is `module:name` of a task, or of an App with a task of this type."""
     module, _, name = reference.partition(":")
     found: Any = import_module(module)
     for part in name.split("."):
@@ -139,45 +158,47 @@ def find_handler(reference: str, type: str) -> Handler:
 def main() -> None:
     _Signals().leave_to_worker()
     _die_with_parent(int(sys.argv[2]))
-    configure_as_parent_did()
-    take_over()
-    sys.path.insert(0, os.getcwd())  # noqa: PTH109  (as the command line does for the application)
+    configure_like_parent()
+    keep_parent_settings()
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109  (as the command line does)
     with socket.socket(fileno=int(sys.argv[1])) as channel:
         channel.set_inheritable(False)
         child = Child(channel)
-        os.register_at_fork(after_in_child=child.become_fork)
+        os.register_at_fork(after_in_child=child.mark_as_fork)
         child.serve()
+        close_all()
 
 
 class _Signals:
-    """Who stops a service signals all its processes; the worker drains, and decides what becomes of us. They are not
-    ignored, or the programs that a handler starts would ignore them, too; what it forks obeys them from the start."""
+    """A service manager sends SIGTERM to all processes of a service, but the worker decides when its children end. So
+    they have a signal handler that does nothing. They do not ignore the signals, because programs that a task starts
+    would then ignore them too. A fork gets the default action back."""
 
     def __init__(self) -> None:
         self._mask: set[int] = set()
 
     def leave_to_worker(self) -> None:
-        for number in _OF_THE_WORKER:
+        for number in _STOP_SIGNALS:
             signal.signal(number, lambda *_: None)
-        os.register_at_fork(before=self._hold, after_in_parent=self._let_go, after_in_child=self._obey)
+        os.register_at_fork(before=self._block, after_in_parent=self._unblock, after_in_child=self._restore_defaults)
 
-    def _hold(self) -> None:
-        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_THE_WORKER)
+    def _block(self) -> None:
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
 
-    def _let_go(self) -> None:
+    def _unblock(self) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
-    def _obey(self) -> None:
-        for number in _OF_THE_WORKER:
+    def _restore_defaults(self) -> None:
+        for number in _STOP_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
-        self._let_go()
+        self._unblock()
 
 
 def _die_with_parent(parent: int) -> None:
-    """On Linux even when the parent is killed while a handler is busy; elsewhere at the end of the handler."""
+    """Ends this process when its parent has died: on Linux at once, elsewhere when the handler has returned."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # killed before we could ask for that
+    if os.getppid() != parent:  # the parent died before the call above
         sys.exit()
 
 

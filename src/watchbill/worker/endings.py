@@ -1,104 +1,90 @@
-"""How runs ended: what a worker gathers for one statement, and what the database made of it."""
+"""Endings of runs that the settler sends together."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, cast
 
-from watchbill.worker.run import Claimed, Run
+import orjson
+
+from watchbill.worker.run import Claimed, Outcome, Run
+
+Success = tuple[Claimed, float, bytes | None, Run | None]  # job, start, result, the run if its success is reported
 
 
 @dataclass(slots=True)
 class Ending:
-    """The end of a run that did more than succeed."""
+    """The end of a run, or of a claim that never ran, unless it is a plain success."""
 
     claimed: Claimed
-    outcome: str
+    outcome: Outcome
     started: float | None = None
-    delay: float | None = None
-    result: bytes | None = None
-    error: dict[str, Any] | None = None
-    run: Run | None = None  # None: it never started
+    run: Run | None = None
+    error: bytes | None = field(init=False)  # the error of the outcome as JSON
+
+    def __post_init__(self) -> None:
+        self.error = None if self.outcome.error is None else orjson.dumps(self.outcome.error)
 
 
 @dataclass(slots=True)
-class Settled:
-    """What the database made of an ending; state None: refused, it was not ours any more."""
+class EndingBatch:
+    """Endings that one or two statements settle: one for plain successes, one for all others."""
 
-    ending: Ending
-    state: str | None
-
-
-@dataclass(slots=True)
-class Batch:
-    """Plain successes as columns, everything else as endings."""
-
-    succeeded: list[Claimed] = field(default_factory=list)
-    started: list[float] = field(default_factory=list)
-    results: list[bytes | None] = field(default_factory=list)
+    succeeded: list[Success] = field(default_factory=list)
     endings: list[Ending] = field(default_factory=list)
-    closed: list[int] = field(default_factory=list)  # claims of which this batch ends the last jobs
-    observed: list[Run] = field(default_factory=list)  # successes that somebody wants to hear of, after commit
-    with_results: bool = False
-    refused: Batch | None = None  # the one end that the server did not take: this batch tells it as a failure
+    closed: list[int] = field(default_factory=list)  # fences of the claims whose last jobs are in this batch
+    refused: EndingBatch | None = None  # the single ending that the server refused; this batch settles it as a failure
 
     def __len__(self) -> int:
         return len(self.succeeded) + len(self.endings)
 
     @property
-    def all_jobs(self) -> list[Claimed]:
-        return self.succeeded + [ending.claimed for ending in self.endings]
+    def jobs(self) -> list[Claimed]:
+        return [success[0] for success in self.succeeded] + [ending.claimed for ending in self.endings]
 
     @property
-    def all_fences(self) -> list[int]:
-        return [claimed.fence for claimed in self.all_jobs]
+    def fences(self) -> list[int]:
+        return [claimed.fence for claimed in self.jobs]
 
     @property
-    def all_ids(self) -> list[bytes]:
-        return [claimed.id for claimed in self.all_jobs]
+    def ids(self) -> list[bytes]:
+        return [claimed.id for claimed in self.jobs]
 
     @property
-    def has_run_once(self) -> bool:
-        """Whether a job with one attempt is among them, and its handler was started."""
-        started = self.succeeded + [ending.claimed for ending in self.endings if ending.started is not None]
+    def has_single_attempt(self) -> bool:
+        """Whether it has a job with one attempt whose handler was started."""
+        started = [s[0] for s in self.succeeded] + [e.claimed for e in self.endings if e.started is not None]
         return any(claimed.max_attempts == 1 for claimed in started)
 
-    def take(self, ids: set[bytes]) -> Batch:
-        """Takes these jobs out, and returns them as a batch of their own."""
-        taken = self._part([claimed for claimed in self.all_jobs if claimed.id in ids])
-        rest = self._part([claimed for claimed in self.all_jobs if claimed.id not in ids])
-        self.succeeded, self.started, self.results = rest.succeeded, rest.started, rest.results
-        self.endings, self.observed = rest.endings, rest.observed
+    def count_bytes(self) -> int:
+        """How large the results and errors are."""
+        results = [result for _, _, result, _ in self.succeeded] + [ending.outcome.result for ending in self.endings]
+        errors = [ending.error for ending in self.endings]
+        return sum(len(value) for value in (*results, *errors) if value is not None)
+
+    def split_off(self, ids: set[bytes]) -> EndingBatch:
+        """Moves these jobs into a batch of their own, which closes no claim."""
+        taken = EndingBatch(
+            [s for s in self.succeeded if s[0].id in ids], [e for e in self.endings if e.claimed.id in ids]
+        )
+        self.succeeded = [success for success in self.succeeded if success[0].id not in ids]
+        self.endings = [ending for ending in self.endings if ending.claimed.id not in ids]
         return taken
 
-    def halves(self) -> tuple[Batch, Batch]:
-        """Copies, which close nothing."""
-        jobs, middle = self.all_jobs, len(self) // 2
-        return self._part(jobs[:middle]), self._part(jobs[middle:])
-
-    def _part(self, jobs: list[Claimed]) -> Batch:
-        chosen = {(claimed.id, claimed.fence) for claimed in jobs}
-        part = Batch(with_results=self.with_results)
-        for claimed, started, result in zip(self.succeeded, self.started, self.results, strict=True):
-            if (claimed.id, claimed.fence) in chosen:
-                part.succeeded.append(claimed)
-                part.started.append(started)
-                part.results.append(result)
-        part.endings = [e for e in self.endings if (e.claimed.id, e.claimed.fence) in chosen]
-        part.observed = [run for run in self.observed if (run.claimed.id, run.claimed.fence) in chosen]
-        return part
+    def split_in_half(self) -> tuple[EndingBatch, EndingBatch]:
+        """Returns two batches with these jobs, which close no claim."""
+        middle = len(self) // 2
+        rest = max(0, middle - len(self.succeeded))
+        first = EndingBatch(self.succeeded[:middle], self.endings[:rest])
+        return first, EndingBatch(self.succeeded[middle:], self.endings[rest:])
 
     def keep_open(self, fence: int) -> bool:
-        """This claim has a job yet; whether this batch was about to close it."""
+        """Does not close this claim, since one of its jobs has not ended; returns whether it was to be closed."""
         closes = fence in self.closed
         if closes:
             self.closed.remove(fence)
         return closes
 
-    def add(self, other: Batch) -> None:
-        for mine, more in (
-            (self.succeeded, other.succeeded), (self.started, other.started), (self.results, other.results),
-            (self.endings, other.endings), (self.closed, other.closed), (self.observed, other.observed),
-        ):  # fmt: skip
-            cast("list[object]", mine).extend(more)
-        self.with_results |= other.with_results
+    def add(self, other: EndingBatch) -> None:
+        self.succeeded += other.succeeded
+        self.endings += other.endings
+        self.closed += other.closed

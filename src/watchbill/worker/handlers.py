@@ -1,71 +1,95 @@
-"""What a worker needs to know of a task in order to run it."""
+"""What a worker needs to know of a task in order to run its jobs."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from uuid import UUID
+
+from watchbill.model.batch import Batch
+from watchbill.model.retry import Retry
 
 if TYPE_CHECKING:
-    from watchbill.client.plans import Plan
+    from watchbill.client.operations import Operation
+
+logger = logging.getLogger("watchbill.worker")
 
 R = TypeVar("R")
 
 Kind = Literal["async", "thread", "process"]
-STORED = b'\x01{"$stored"'  # how a payload begins that is a reference, after jsonb's version byte
+# How a payload begins that is a reference to the payload store. The first byte is the version of jsonb's binary form.
+STORED = b'\x01{"$stored"'
 
 
 class BadPayload(ValueError):
-    """The payload does not fit the task's signature; no attempt can change that."""
+    """The payload does not match the task's parameters; another attempt would fail as well."""
 
 
 class BadResult(ValueError):
-    """What a handler returned cannot be stored; no attempt can change that."""
+    """The handler's return value cannot be stored; another attempt would fail as well."""
 
 
 class NotStarted(Exception):
-    """A handler could not be given what it runs with; nothing has run."""
+    """The handler was not called, because no thread or no connection was available for it."""
 
 
-class NoConnection(NotStarted):
-    """A transactional handler could not be given its connection."""
+class OperationRunner(Protocol):
+    """The part of an App that runs operations of the client, such as to read a job."""
 
-
-class RemoteError(Exception):
-    """What a handler raised in a child process, as it was described there."""
-
-    def __init__(self, description: dict[str, Any], delay: float | None = None) -> None:
-        super().__init__(description.get("message", ""))
-        self.description, self.delay = description, delay
-
-
-class Asked(Protocol):
-    """An App, as far as it carries out plans."""
-
-    def run(self, plan: Plan[R]) -> R: ...
-    async def arun(self, plan: Plan[R]) -> R: ...
+    def run(self, operation: Operation[R]) -> R: ...
+    async def arun(self, operation: Operation[R]) -> R: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """A task as the worker sees it."""
+    """A task's function and options, as the worker uses them."""
 
     type: str
     function: Callable[..., Any]
     kind: Kind
     version: int
-    decode: Callable[[bytes, int], dict[str, Any]]  # JSON and its version -> keyword arguments; raises BadPayload
+    decode: Callable[[bytes, int], dict[str, Any]]  # JSON, version -> keyword arguments; raises BadPayload
     encode_result: Callable[[Any], bytes | None]
     schema: str = "watchbill"
-    timeout: float | None = None  # seconds, for jobs that bring none
-    transactional: bool = False  # takes a connection first, whose commit completes the job
-    reference: str = ""  # module:name, by which a child process finds it
-    app: Asked | None = None  # for what a handler asks of the database beside its own connections
-    reading: Callable[[Handler], Handler] | None = None  # makes one of it that fetches its payload from the store
-
-    def for_payload(self, raw: bytes) -> Handler:
-        """This one, or the one for a payload by reference."""
-        return self.reading(self) if raw.startswith(STORED) and self.reading is not None else self
+    timeout: float | None = None  # seconds, for jobs without one of their own
+    retry: Retry = Retry()  # noqa: RUF009  (frozen) only its `on` and `not_on` count: a job has its own policy
+    transactional: bool = False  # the first argument is a connection, whose commit completes the job
+    closes_connection: bool = False  # no other job may use that connection afterwards
+    reference: str = ""  # module:name, where a child process finds the task
+    app: OperationRunner | None = None  # for calls of current_job() that read the database
+    make_reading_handler: Callable[[Handler], Handler] | None = None  # for a payload that is in the payload store
+    fetch_payload: Callable[[Any, bytes], bytes] | None = None  # the same for a job of a batch: Run, reference -> JSON
+    batch: Batch | None = None  # one call runs many jobs; `decode` then returns one item, under its name
+    max_per_node: int | None = None  # how many calls may run at once on this node
 
 
 Handlers = Mapping[str, Handler]
+MAX_LOGGED_TYPES = 1000
+
+
+class UnsupportedTypes:
+    """Logs each type that this worker cannot run once, with the type that was perhaps meant."""
+
+    def __init__(self, handlers: Handlers) -> None:
+        self._handlers = handlers
+        self._logged: set[tuple[str, int]] = set()
+
+    def log_once(self, type: str, version: int, job_id: UUID) -> None:
+        """Called for each job that is returned because of its type; its type may be anything that was enqueued."""
+        if (type, version) in self._logged or len(self._logged) >= MAX_LOGGED_TYPES:
+            return
+        self._logged.add((type, version))
+        known = self._handlers.get(type)
+        if known is not None:
+            reason = f"This worker knows version {known.version} of it; deploy the newer code here."
+        elif near := get_close_matches(type, self._handlers, n=1):
+            reason = f"Did you mean {near[0]}?"
+        else:
+            reason = "This worker has no such task."
+        logger.warning(
+            "Cannot run jobs of type %s, version %d, such as %s; they wait for a node that can. %s",
+            type, version, job_id, reason,
+        )  # fmt: skip

@@ -1,77 +1,77 @@
-"""Keeps the node alive from a thread of its own, so that a busy event loop is not mistaken for a dead process.
+"""Keeps the node alive from a thread of its own, so that a busy event loop is not taken for a dead process.
 
-It beats at a third of the lease and brings back stop requests every second while something runs. A second thread
-watches, because the first may hang on a network that swallows everything: a beat without an answer is given up; when
-none was acknowledged in time the engine is told to stop its handlers (best effort; the fence in the database is the
-promise); and when the loop itself stands still, the handler that holds it is named and, in the end, the process ended.
+It sends a heartbeat every third of the lease. While a job runs, it asks every second, and after a notification at once,
+which runs have to stop. A second thread watches the first, which may hang on a network that drops everything, and gives
+up a heartbeat that gets no answer. If none was acknowledged in time, it asks handlers to stop; this is best effort, the
+fence in the database is the promise. If the event loop does not run, it logs the handler that blocks it, and in the end
+ends the process.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import faulthandler
 import logging
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable
-from typing import Any
-from uuid import UUID
+from typing import Any, Protocol
 
 import orjson
 import psycopg
 
+from watchbill.cluster.lease import Lease
+from watchbill.errors import NoDatabase
+from watchbill.model.clock import boot_seconds as now
 from watchbill.postgres.connect import Connection
-from watchbill.store.deadline import cut
+from watchbill.store.node_connection import classify_error, first_line, is_outage, shut_down
 from watchbill.store.queries import Queries
-from watchbill.worker.progress import as_json
-from watchbill.worker.run import Run
+from watchbill.telemetry.outage import outage_of
+from watchbill.worker.config import NodeConfig
+from watchbill.worker.notifications import Wakeups
+from watchbill.worker.run import Run, progress_as_json
+from watchbill.worker.slots import Slots
 
 logger = logging.getLogger("watchbill.worker")
 
-_boot_clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-EXIT_WEDGED = 70
+EXIT_STUCK = 70
 LOST = "WB001"
-STANDSTILL = 5.0  # seconds without a sign of the loop that are worth a word
-GRACE = 10.0  # after the time-out of the handler that holds it
+STANDSTILL_SECONDS = 5.0  # a loop that gives no sign of life for this long is reported
+NOTE_PAUSE_SECONDS = 0.05  # between two statements that notifications caused: every role of the database may send them
+OVERTIME_SECONDS = 10.0  # how long a handler may block the loop after its time-out
 
 
-def now() -> float:
-    """Goes on while the machine sleeps, as the lease does."""
-    return time.clock_gettime(_boot_clock)
+class Leaseholder(Protocol):
+    """The worker, as its heartbeat uses it; both methods are called on the event loop."""
+
+    @property
+    def lease(self) -> Lease: ...
+
+    def lose_epoch(self, epoch: int) -> None: ...
+    def release_all(self, epoch: int) -> None: ...
 
 
 class Heartbeat(threading.Thread):
-    """`running` and `driven` are read from this thread; the callbacks are made safe for it by the caller."""
+    """The heartbeat of one epoch. Reads the running jobs of `slots` from its own threads."""
 
     def __init__(
-        self,
-        url: str,
-        queries: Queries,
-        epoch: int,
-        lease: float,
-        *,
-        stuck_after: float,
-        running: Callable[[], list[Run]],
-        driven: Callable[[], Run | None],
-        on_stop: Callable[[list[UUID]], None],
-        on_lost: Callable[[], None],
-        on_fence: Callable[[], None],
-        loop_tick: Callable[[], float],
+        self, config: NodeConfig, queries: Queries, epoch: int, slots: Slots, wakeups: Wakeups, worker: Leaseholder
     ) -> None:
         super().__init__(name="watchbill-heartbeat", daemon=True)
-        self._url, self._queries, self._epoch, self._lease, self._stuck_after = url, queries, epoch, lease, stuck_after
-        self._running, self._driven = running, driven
-        self._on_stop, self._on_lost, self._on_fence, self._loop_tick = on_stop, on_lost, on_fence, loop_tick
+        self._config, self._queries, self._epoch, self._lease = config, queries, epoch, config.lease
+        self._slots, self._wakeups, self._worker = slots, wakeups, worker
+        self._loop = asyncio.get_running_loop()
         self._connection: Connection | None = None
-        self._over, self._hurry = threading.Event(), threading.Event()
-        self._deadline = now() + lease * 0.8
-        self._fenced = False
-        self._period = min(1.0, lease / 6)
-        self._asked: float | None = None  # since when an answer is awaited
+        self._is_over = threading.Event()
+        self._is_fenced = False
+        self._outage = outage_of(config.url)
+        self._has_failed = False  # the last statement, because the database did not answer
+        self._period = min(1.0, self._lease / 6, config.heartbeat_interval)
+        self._asked_at: float | None = None  # when the statement was sent that has no answer yet
         self._seen_tick = 0.0
-        self._still = 0.0
+        self._standstill = 0.0  # seconds
         self._reported: object = None
 
     def start(self) -> None:
@@ -79,140 +79,160 @@ class Heartbeat(threading.Thread):
         threading.Thread(target=self._watch, name="watchbill-watch", daemon=True).start()
 
     def run(self) -> None:
-        interval = self._lease / 3
-        next_beat = now() + interval
-        while not self._is_over_after(self._period):
-            beat_due = self._hurry.is_set() or now() >= next_beat
-            self._hurry.clear()
-            if (beat_due or self._running()) and self._talk(beat=beat_due) and beat_due:
+        interval = min(self._config.heartbeat_interval, self._lease / 3)
+        next_beat, wanted = now() + interval, self._wakeups.heartbeat
+        while True:
+            was_woken = wanted.wait(self._period)
+            if self._is_over.is_set():
+                break
+            wanted.clear()
+            is_due = self._wakeups.wants_beat or now() >= next_beat
+            self._wakeups.wants_beat = False
+            if is_due:
+                if not self._talk(self._beat):
+                    continue
                 next_beat = now() + interval
-        self._hang_up()
-
-    def _is_over_after(self, seconds: float) -> bool:
-        self._hurry.wait(seconds)
-        return self._over.is_set()
-
-    def hurry(self) -> None:
-        """A beat at once."""
-        self._hurry.set()
+            if self._slots.runs:
+                self._talk(self._ask_for_stop_requests)
+            if was_woken:
+                self._is_over.wait(NOTE_PAUSE_SECONDS)
+        self._disconnect()
 
     def stop(self) -> None:
-        self._over.set()
-        self._hurry.set()
-        self._give_up()
+        self._is_over.set()
+        self._wakeups.heartbeat.set()
+        self._interrupt()
 
-    def _talk(self, *, beat: bool) -> bool:
-        sent = self._asked = now()
+    def _call_on_loop(self, function: Any, *arguments: Any) -> None:
+        """Calls a function on the event loop, unless the loop has ended meanwhile."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _talk(self, action: Callable[[], None]) -> bool:
+        """Whether the server has answered."""
+        self._asked_at = now()
         try:
-            row = self._beat() if beat else self._ask("stop_requests", self._epoch)
-        except Exception as error:  # noqa: BLE001  (whatever it is, the next beat is tried)
-            self._no_answer(error)
+            action()
+        except Exception as error:  # noqa: BLE001  (whatever it is, the next heartbeat is tried)
+            self._handle_error(error)
             return False
         finally:
-            self._asked = None
-        if beat:
-            self._deadline, self._fenced = sent + self._lease * 0.8, False
-        if row and row[0]:
-            self._on_stop(row[0])
+            self._asked_at = None
+        if self._has_failed:
+            self._has_failed = False
+            self._outage.note_answer()
         return True
 
-    def _beat(self) -> Any:
+    def _beat(self) -> None:
+        sent = now()
         try:
-            return self._ask("heartbeat", self._epoch, self._long_runs())
-        except psycopg.Error as error:  # what cannot be recorded of handlers, their progress say, must not end the node
+            self._ask("heartbeat", self._epoch, self._long_runs(), self._slots.finished)
+        except psycopg.Error as error:  # runs that cannot be stored, because of their progress, must not end the node
             if error.sqlstate in (None, LOST) or self._connection is None or self._connection.closed:
                 raise
-            logger.warning("What runs here, and its progress, was refused: %s", _first_line(error))
-            return self._ask("heartbeat", self._epoch, None)
+            logger.warning("The server refused the list of running jobs; heartbeat without it: %s", first_line(error))
+            self._ask("heartbeat", self._epoch, None, self._slots.finished)
+        self._worker.lease.renew(self._epoch, sent, self._lease)
+        self._is_fenced = False
 
-    def _ask(self, query: str, *params: object) -> Any:
+    def _ask_for_stop_requests(self) -> None:
+        runs = self._slots.list_job_runs()
+        ids, fences = [run.id for run in runs], [run.fence for run in runs]
+        if found := self._ask("stop_requests", self._epoch, ids, fences):
+            self._call_on_loop(self._wakeups.request_stop, found)
+
+    def _ask(self, query: str, *params: object) -> list[Any]:
         if self._connection is None:
             self._connection = Connection.connect(
-                self._url,
+                self._config.url,
                 autocommit=True,
                 prepare_threshold=None,
                 application_name="watchbill heartbeat",
                 connect_timeout=max(2, int(self._lease / 3)),
             )
-        return self._connection.execute(self._queries[query].encode(), params).fetchone()
+        return self._connection.execute(self._queries[query].encode(), params).fetchall()
 
-    def _no_answer(self, error: Exception) -> None:
+    def _handle_error(self, error: Exception) -> None:
         if getattr(error, "sqlstate", None) == LOST:
-            self._over.set()
-            self._on_lost()
+            self._is_over.set()
+            self._call_on_loop(self._worker.lose_epoch, self._epoch)
             return
-        logger.warning("No heartbeat: %s", _first_line(error))
-        self._hang_up()
+        if isinstance(error, psycopg.OperationalError | OSError | NoDatabase) and is_outage(classify_error(error)):
+            if self._has_failed or self._connection is None:  # else it broke while it was idle, and is opened again
+                self._outage.note_failure(first_line(error))
+            self._has_failed = True
+        else:
+            logger.warning("The heartbeat failed; trying again in %g s: %s", self._period, first_line(error))
+        self._disconnect()
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     def _long_runs(self) -> str:
-        """Handlers that have lasted for longer than a beat, with their progress."""
-        runs = [run for run in self._running() if run.age > self._lease / 3 or run.last_progress is not None]
-        return f"[{','.join(_report(run).decode() for run in runs)}]"
+        """Runs that have taken longer than a heartbeat, or have progress, as JSON."""
+        runs = [
+            run for run in self._slots.list_job_runs() if run.age > self._lease / 3 or run.last_progress is not None
+        ]
+        return f"[{','.join(_as_json(run).decode() for run in runs)}]"
 
     # -- the watch
 
     def _watch(self) -> None:
-        while not self._over.wait(self._period):
+        while not self._is_over.wait(self._period):
             try:
                 self._watch_answer()
                 self._watch_lease()
-                self._watch_loop()
-            except Exception:  # nobody would notice that nobody watches
-                logger.exception("The watch has stumbled, and goes on")
+                if self._config.watches_loop:
+                    self._watch_loop()
+            except Exception:  # the watchdog must survive its own bugs
+                logger.exception("The watchdog of the heartbeat failed; it continues. Please report this bug")
 
     def _watch_answer(self) -> None:
-        asked = self._asked
-        if asked is not None and now() - asked > max(1.0, self._lease / 3):
-            self._give_up()
+        asked_at = self._asked_at
+        if asked_at is not None and now() - asked_at > max(1.0, self._lease / 3):
+            self._interrupt()
 
-    def _give_up(self) -> None:
-        """Whoever waits for an answer hears that there will be none."""
+    def _interrupt(self) -> None:
+        """Gives up a statement that waits for its answer: shuts down its connection."""
         connection = self._connection
-        if connection is not None and self._asked is not None:
-            cut(connection)
+        if connection is not None and self._asked_at is not None:
+            shut_down(connection)
 
     def _watch_lease(self) -> None:
-        if now() > self._deadline and not self._fenced:
-            self._fenced = True
-            logger.error(
-                "No heartbeat was acknowledged in time: handlers are told to stop before others take their jobs"
-            )
-            self._on_fence()
+        if now() > self._worker.lease.deadline and not self._is_fenced:
+            self._is_fenced = True
+            logger.error("No heartbeat was acknowledged in time; stopping handlers before other nodes take their jobs")
+            self._call_on_loop(self._worker.release_all, self._epoch)
 
     def _watch_loop(self) -> None:
-        """A handler that blocks the loop is named once, and ends the process after its time-out or stuck_after."""
-        tick = self._loop_tick()
-        self._still = self._still + self._period if tick == self._seen_tick else 0.0  # a frozen process counts nothing
-        self._seen_tick = tick
-        if self._still < STANDSTILL:
+        """Logs, once, which handler blocks the event loop. If it goes on blocking for too long, ends the process."""
+        tick = self._slots.loop_tick
+        if tick != self._seen_tick:
+            self._seen_tick, self._standstill = tick, 0.0
+        else:  # counted in periods, so that the time in which the process was frozen does not count
+            self._standstill += self._period
+        if self._standstill < STANDSTILL_SECONDS:
             self._reported = None
             return
-        run = self._driven()
-        what = "something" if run is None else f"job {run.id} ({run.type})"
+        run = self._slots.find_run_on_loop()
+        holder = "something" if run is None else f"job {run.id} ({run.type})"
         if self._reported is not (run or self):
             self._reported = run or self
-            logger.error("The event loop stands still, held by %s; the stacks follow", what)
-            with contextlib.suppress(Exception):  # in somebody's program this may be no file, or nothing at all
+            logger.error("The event loop is blocked by %s; the stacks of all threads follow", holder)
+            with contextlib.suppress(Exception):  # a program may have replaced stderr by something that is not a file
                 faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
-        if self._held_for_too_long(run):
-            logger.critical("The event loop was held by %s for too long: this process ends", what)
-            os._exit(EXIT_WEDGED)
+        if self._is_blocked_for_too_long(run):
+            logger.critical("The event loop was blocked by %s for too long; ending this process", holder)
+            os._exit(EXIT_STUCK)
 
-    def _held_for_too_long(self, run: Run | None) -> bool:
-        """Its time-out cannot strike while it holds the loop; how long it ran before it did so is no matter."""
-        overdue = run is not None and run.timeout is not None and run.age > run.timeout + GRACE
-        return overdue or self._still > self._stuck_after
+    def _is_blocked_for_too_long(self, run: Run | None) -> bool:
+        """Also checks the time-out of the handler, because the event loop cannot do it while it is blocked."""
+        is_overdue = run is not None and run.timeout is not None and run.age > run.timeout + OVERTIME_SECONDS
+        return is_overdue or self._standstill > self._config.stuck_after
 
 
-def _report(run: Run) -> bytes:
-    progress = orjson.Fragment(as_json(run.last_progress))
+def _as_json(run: Run) -> bytes:
+    progress = orjson.Fragment(progress_as_json(run.last_progress))
     return orjson.dumps({"id": str(run.id), "fence": run.fence, "age": run.age, "progress": progress})
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

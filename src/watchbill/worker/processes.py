@@ -1,39 +1,50 @@
 """Runs CPU-bound handlers in child processes, one job per child at a time.
 
-A child that dies takes its own job with it and no other. One whose job timed out is killed, with whatever it has
-started: each child leads a session of its own. Children are kept for the next job, and replaced after `jobs_each`
-jobs or when one has grown beyond `memory_each` bytes.
+A child that dies ends its own job and no other. A child whose job timed out is killed with all processes that it has
+started, since each child leads a session of its own. Children are kept for the next job, and replaced after `jobs_each`
+jobs or when they have used more than `memory_each` bytes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import pickle
+import re
+import resource
 import signal
 import socket
 import struct
 import sys
-from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import orjson
 
 from watchbill.errors import WatchbillError
-from watchbill.model.signals import Skip, Snooze
-from watchbill.worker.handlers import RemoteError
-from watchbill.worker.run import Run
-from watchbill.worker.threads import Report
+from watchbill.worker.attempt import fail
+from watchbill.worker.outcomes import choose_stopped_outcome
+from watchbill.worker.run import Outcome, Run
+from watchbill.worker.threads import Finish
 
-logger = logging.getLogger("watchbill.worker")
+LAST_MESSAGES_SECONDS = 1.0  # how long the messages of a dead child are still read
+KILL_AFTER_SECONDS = 5.0  # how long a handler may go on after it was asked to stop
+END_SECONDS = 2.0  # for an idle child to close its dependencies
+_MARK = b"watchbill"
+HEADER = struct.Struct(f">{len(_MARK)}sI")  # before each message: the mark, and the length of the message
+_PEAK_MEMORY = re.compile(rb"VmHWM:\s*(\d+) kB")
 
-MOMENT = 1.0  # for what a dead child has said last
-GRACE = 5.0  # between a polite request to stop and a kill
-HEADER = struct.Struct(">I")
-Answer = tuple[Any, BaseException | None]  # the result, or why there is none
+
+class Unreadable(WatchbillError):
+    """Bytes arrived that are not a message: a handler has written to the socket of its process."""
+
+
+def pack_message(*message: Any) -> bytes:
+    data = pickle.dumps(message)
+    return HEADER.pack(_MARK, len(data)) + data
 
 
 class ChildDied(WatchbillError):
@@ -42,67 +53,79 @@ class ChildDied(WatchbillError):
 
 @dataclass(eq=False)
 class _Child:
+    """A child process, and our end of the socket to it."""
+
     process: asyncio.subprocess.Process
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    jobs: int = 0
-    run: Run | None = field(default=None)
-    began: bool = False  # it has taken this job up
+    jobs: int = 0  # how many it was given: the number of the current job
+    run: Run | None = None
+    has_begun: bool = False  # it has received the current job
 
     def send(self, *message: Any) -> None:
-        data = pickle.dumps(message)
-        self.writer.write(HEADER.pack(len(data)) + data)
+        self.writer.write(pack_message(*message))
 
     async def receive(self) -> Any:
-        """What it says of the job that it has now; a thread that an earlier one left behind may still speak."""
+        """Returns the next message about the current job. A thread that an earlier job left running may still send
+        messages, which are dropped."""
         while True:
-            (length,) = HEADER.unpack(await self.reader.readexactly(HEADER.size))
+            mark, length = HEADER.unpack(await self.reader.readexactly(HEADER.size))
+            if mark != _MARK:
+                raise Unreadable(f"it starts with {mark!r}; its handler has perhaps written to this socket")
             number, *message = pickle.loads(await self.reader.readexactly(length))  # noqa: S301  (our own child)
             if number == self.jobs:
                 return message
 
     def kill(self) -> None:
-        if self.process.returncode is None:  # a number may be another's when it has been dead for long
+        if self.process.returncode is None:  # the process id of a dead child may be in use again
             self._kill_group()
         self.writer.close()
 
+    def end(self) -> None:
+        """Lets an idle child close its dependencies and end; kills it if it does not."""
+        self.writer.close()
+        asyncio.get_running_loop().call_later(END_SECONDS, self.kill)
+
     def _kill_group(self) -> None:
-        """The session, so that what the handler started ends with it."""
+        """Ends also the processes that the handler has started: they are in the child's process group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
-    async def gone(self) -> None:
-        """Until neither a zombie nor an open socket is left, nor what it has started; that may have our socket too, and
-        then nobody would hear of its end. A moment for its last words."""
+    async def clean_up(self) -> None:
+        """Waits until the child has ended, then ends the processes that it has started and closes the socket. Such a
+        process may have inherited the child's end, so the socket does not close by itself."""
         await self.process.wait()
         self._kill_group()
-        asyncio.get_running_loop().call_later(MOMENT, self.writer.close)
+        asyncio.get_running_loop().call_later(LAST_MESSAGES_SECONDS, self.writer.close)
         with contextlib.suppress(ConnectionError):
             await self.writer.wait_closed()
 
 
 class Processes:
-    """As many children as there are jobs for them, at most one per slot. `environment` is theirs beside our own."""
+    """At most one child per handler slot, started when there is a job for it. Children get our environment variables
+    and those in `environment`. `note_start` is called when a child has imported the handler and is about to call it."""
 
     def __init__(
         self,
-        report: Report,
+        finish: Finish,
         environment: Mapping[str, str],
         jobs_each: int | None = None,
         memory_each: int | None = None,
+        *,
+        note_start: Callable[[Run], None] | None = None,
     ) -> None:
-        self._report, self._environment = report, environment
+        self._finish, self._environment, self._note_start = finish, environment, note_start
         self._jobs_each, self._memory_each = jobs_each, memory_each
-        self._directory = _working_directory()  # a handler may change ours
+        self._directory = _find_working_directory()  # a handler may change ours
         self._idle: list[_Child] = []
         self._busy: dict[Run, _Child] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._closed = False
+        self._is_closed = False
 
     def submit(self, run: Run) -> None:
-        self._go_on_with(self._run(run))
+        self._create_task(self._run(run))
 
-    def _go_on_with(self, work: Coroutine[Any, Any, None]) -> None:
+    def _create_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -110,46 +133,65 @@ class Processes:
     def stop(self, run: Run) -> None:
         child = self._busy.get(run)
         if child is None:
-            return  # still being started; `_offer` looks again
+            return  # its child is still being started; `_run_in_child` then sees that the run has to stop
         if run.stopping == "canceled":
             child.send("stop", child.jobs)
-            asyncio.get_running_loop().call_later(GRACE, self._kill_if_still, child, run)
+            asyncio.get_running_loop().call_later(KILL_AFTER_SECONDS, self._kill_if_still_running, child, run)
         else:
             child.kill()
 
-    def _kill_if_still(self, child: _Child, run: Run) -> None:
+    def stop_member(self, run: Run, place: int) -> None:
+        """Tells the handler of a batch that one of its jobs was canceled."""
+        if (child := self._busy.get(run)) is not None:
+            child.send("stop_member", child.jobs, place)
+
+    def _kill_if_still_running(self, child: _Child, run: Run) -> None:
         if child.run is run:
             child.kill()
 
     async def _run(self, run: Run) -> None:
         try:
-            while (answer := await self._offer(run)) is None:
+            while not await self._run_in_child(run):
                 pass
-        except Exception as error:  # noqa: BLE001  (whatever it is, this job must hear of it)
-            answer = None, ChildDied(f"The child process of job {run.id} was not understood: {error!r}.")
-        self._report(run, *answer)
+        except Exception as error:  # noqa: BLE001  (whatever it is, it ends this job only)
+            fail(run, ChildDied(f"The child process of job {run.id} sent a message that cannot be read: {error!r}."))
+        self._finish(run)
 
-    async def _offer(self, run: Run) -> Answer | None:
-        """None: the child was dead before it could begin, and nobody had noticed; another one shall have the job."""
-        kept = self._idle_child()
+    async def _run_in_child(self, run: Run) -> bool:
+        """Runs the job in an idle child or a new one. Returns False if the idle child had died before it received the
+        job, or had sent garbage, so that another child has to run it."""
+        idle = self._take_idle_child()
         try:
-            child = kept or await self.start_child()
+            child = idle or await self.start_child()
         except Exception as error:  # noqa: BLE001
-            return None, ChildDied(f"No child process could be started: {error}")
+            fail(run, ChildDied(f"No child process could be started: {error}"))
+            return True
         if run.stopping is not None:
-            self._lay_by(child)
-            return None, ChildDied(f"Job {run.id} was told to stop before its child process was there.")
-        child.run, child.began, child.jobs = run, False, child.jobs + 1
+            self._keep(child)
+            fail(run, ChildDied(f"Job {run.id} was asked to stop before its child process had started."))
+            return True
+        child.run, child.has_begun, child.jobs = run, False, child.jobs + 1
         self._busy[run] = child
         try:
-            answer = await self._converse(child, run)
+            await self._exchange_messages(child, run)
+        except (asyncio.IncompleteReadError, ConnectionError, Unreadable) as error:
+            child.kill()
+            code = await child.process.wait()
+            if idle is not None and not child.has_begun and run.stopping is None:
+                return False
+            if isinstance(error, Unreadable):
+                raise
+            fail(run, _explain_death(run, code))
+        except BaseException:  # an unreadable answer, for example
+            child.kill()
+            raise
         finally:
             del self._busy[run]
             child.run = None
-        return answer if child.began or kept is None or run.stopping is not None else None
+        return True
 
-    def _idle_child(self) -> _Child | None:
-        """One that has died while nobody needed it must not cost the next job an attempt."""
+    def _take_idle_child(self) -> _Child | None:
+        """Drops children that died while they were idle: they must not cost the next job an attempt."""
         while self._idle:
             child = self._idle.pop()
             if child.process.returncode is None and not child.reader.at_eof():
@@ -157,99 +199,102 @@ class Processes:
             child.kill()
         return None
 
-    async def _converse(self, child: _Child, run: Run) -> Answer:
-        try:
-            child.send("run", child.jobs, run.handler.reference, tuple(run.claimed))
-            while True:
-                match await child.receive():
-                    case ["began"]:
-                        child.began = True
-                    case ["progress", value]:
-                        run.progress(orjson.loads(value))
-                    case ["done", result, memory]:
-                        self._keep(child, memory)
-                        return result, None
-                    case ["failed", description, memory]:
-                        self._keep(child, memory)
-                        return None, _revive(description)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            child.kill()
-            code = await child.process.wait()
-            return None, ChildDied(f"The child process of job {run.id} ended without an answer ({_exit(code)}).")
-        except BaseException:  # an answer that cannot be read, say
-            child.kill()
-            raise
+    async def _exchange_messages(self, child: _Child, run: Run) -> None:
+        child.send("run", child.jobs, run.handler.reference, [tuple(each.claimed) for each in run.batch])
+        for place, each in enumerate(run.batch):
+            if each.stopping is not None and run.stopping is None:  # canceled while the child was started
+                child.send("stop_member", child.jobs, place)
+        while True:
+            match await child.receive():
+                case ["began"]:
+                    child.has_begun = True
+                case ["started"]:
+                    if self._note_start is not None:
+                        self._note_start(run)
+                case ["progress", value]:
+                    run.progress(orjson.loads(value))
+                case ["ended", answers, memory]:
+                    for each, answer in zip(run.batch, answers, strict=True):
+                        _end_run(each, *answer)
+                    self._keep(child, memory)
+                    return
 
-    def _keep(self, child: _Child, memory: int) -> None:
-        worn = (self._jobs_each and child.jobs >= self._jobs_each) or (self._memory_each and memory > self._memory_each)
-        if worn:
-            child.kill()
-        else:
-            self._lay_by(child)
-
-    def _lay_by(self, child: _Child) -> None:
-        if self._closed:
-            child.kill()
+    def _keep(self, child: _Child, memory: int = 0) -> None:
+        """Keeps the child for the next job, unless it has reached a limit. `memory`: the most that it has used."""
+        has_run_enough = self._jobs_each is not None and child.jobs >= self._jobs_each
+        is_too_large = self._memory_each is not None and memory > self._memory_each
+        if self._is_closed or has_run_enough or is_too_large:
+            child.end()
         else:
             self._idle.append(child)
 
     async def start_child(self) -> _Child:
-        child = await _start_child(self._environment, self._directory)
-        self._go_on_with(child.gone())
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        with theirs:
+            command = (sys.executable, "-m", "watchbill.worker.child", str(theirs.fileno()), str(os.getpid()))
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                stdin=asyncio.subprocess.DEVNULL,
+                cwd=self._directory,
+                env={**os.environ, **self._environment, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+            )
+        child = _Child(process, *await asyncio.open_connection(sock=ours))
+        self._create_task(child.clean_up())
         return child
 
     async def close(self) -> None:
-        """Kills all of them, and waits until they are gone: moments, unless one of them hangs in the kernel."""
-        self._closed = True
-        for child in (*self._idle, *self._busy.values()):
+        """Ends all children, busy ones at once, and waits until they have ended, but not for ever: one may hang in the
+        kernel."""
+        self._is_closed = True
+        for child in self._idle:
+            child.end()
+        for child in self._busy.values():
             child.kill()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(GRACE):
-                while self._tasks:  # one that is being started now has yet to begin its end
+            async with asyncio.timeout(KILL_AFTER_SECONDS):
+                while self._tasks:  # a child that is just being started adds a task
                     await asyncio.wait(self._tasks)
 
 
-def _revive(description: dict[str, Any]) -> BaseException:
-    """Skip, Snooze and the like mean the same here as there."""
-    match description.pop("signal", None):
-        case ("skip", reason):
-            return Skip(reason)
-        case ("snooze", delay):
-            return Snooze(delay)
-        case ("retry_after", delay):
-            return RemoteError(description, delay)
-    return RemoteError(description)
+def _end_run(run: Run, result: bytes | None, outcome: tuple[Any, ...] | None) -> None:
+    """Takes over how one job ended in the child."""
+    run.result = result
+    if outcome is not None:
+        run.outcome = Outcome(*outcome)
+        if run.stopping is not None:  # the child may have answered before it was asked to stop
+            run.outcome = choose_stopped_outcome(run, run.outcome.error or {})
 
 
-def _exit(code: int) -> str:
+def _explain_death(run: Run, code: int) -> Exception:
+    if run.stopping == "timed_out":
+        return TimeoutError("its process was killed")
+    return ChildDied(f"The child process of job {run.id} ended without an answer ({_describe_exit(code)}).")
+
+
+def _describe_exit(code: int) -> str:
     if code >= 0:
         return f"exit code {code}"
-    known = -code in signal.Signals.__members__.values()  # most of those for real time have no name
+    known = -code in signal.Signals.__members__.values()  # most real-time signals have no name
     return f"killed by {signal.Signals(-code).name if known else f'signal {-code}'}"
 
 
-def _working_directory() -> str | None:
+def _find_working_directory() -> str | None:
     try:
         return os.getcwd()  # noqa: PTH109  (as text)
-    except FileNotFoundError:  # deleted
+    except FileNotFoundError:  # it was deleted
         return None
 
 
-async def _start_child(environment: Mapping[str, str], directory: str | None) -> _Child:
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    with theirs:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "watchbill.worker.child",
-            str(theirs.fileno()),
-            str(os.getpid()),
-            pass_fds=(theirs.fileno(),),
-            start_new_session=True,
-            stdin=asyncio.subprocess.DEVNULL,
-            cwd=directory,
-            env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-        )
-    reader, writer = await asyncio.open_connection(sock=ours)
-    return _Child(process, reader, writer)
+def measure_peak_memory() -> int:
+    """The most memory that this process has used, in bytes. Without /proc, it may be that of its parent."""
+    try:
+        found = _PEAK_MEMORY.search(Path("/proc/self/status").read_bytes())
+    except OSError:
+        found = None
+    if found is not None:
+        return int(found[1]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

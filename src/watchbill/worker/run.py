@@ -1,31 +1,49 @@
-"""One run of a job: what was claimed, and how far it has come. `current_job()` is the running handler's view of it."""
+"""One run of a job: what was claimed, how far it has come, how it ended. `current_job()` returns it to the handler."""
 
 from __future__ import annotations
 
 import contextvars
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 import orjson
 
+from watchbill.errors import WatchbillError
 from watchbill.telemetry.context import current
-from watchbill.worker.earlier import Source, names, nearest, results
 
 if TYPE_CHECKING:
     from asyncio import Task, TimerHandle
 
-    from watchbill.client.plans import Plan
-    from watchbill.model.family import EarlierJob
-    from watchbill.worker.handlers import Handler
+    from watchbill.client.operations import Operation
+    from watchbill.model.dependency_graph import EarlierJob
+    from watchbill.worker.handlers import Handler, OperationRunner
 
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 _EPOCH_2000 = datetime(2000, 1, 1, tzinfo=UTC)
 
 
+class NoResult(WatchbillError):
+    """No ancestor of this task has a result."""
+
+
+class Source(Protocol[R_co]):
+    """The part of a task that reads its results."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def aliases(self) -> Sequence[str]: ...
+    @property
+    def decode_result(self) -> Callable[[Any], R_co]: ...
+
+
 class Claimed(NamedTuple):
-    """A row of claim(). Ids are 16 bytes, times microseconds since 2000: nothing is built that nobody reads."""
+    """A row of claim(). Ids are 16 bytes and times microseconds since 2000, because few are ever read."""
 
     id: bytes
     fence: int
@@ -41,61 +59,55 @@ class Claimed(NamedTuple):
     version: int
     timeout: float | None
     raw_meta: bytes | None
-    walked: int  # entries of the index that its claim has read, when it looked from the top
+    entries_read: int  # entries of the ready index that the whole claim has read; 0 if it did not start at the top
+    turn: int = 0  # of a fair or routed queue; jobs of an earlier turn start first
 
 
-def claim_order(row: Claimed) -> tuple[int, int, bytes]:
-    return (-row.priority, row.raw_run_at, row.id)
+@dataclass(slots=True)
+class Outcome:
+    """How a run ended, if it did not simply succeed."""
+
+    name: str  # skipped, failed, timed_out, snoozed, canceled, released or unsupported
+    delay: float | None = None  # seconds until the next run
+    error: dict[str, Any] | None = None
+    result: bytes | None = None  # of a handler that skipped
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Run:
-    """A started handler. Its public names are what `current_job()` offers."""
+    """A started handler. Its public names are the interface of `current_job()`."""
 
-    __slots__ = (
-        "arguments",
-        "claimed",
-        "context",
-        "handler",
-        "last_progress",
-        "raised",
-        "seconds",
-        "started",
-        "stopping",
-        "task",
-        "timer",
-    )
-
-    def __init__(self, claimed: Claimed, handler: Handler, started: float) -> None:
-        self.claimed = claimed
-        self.handler = handler
-        self.started = started
-        self.stopping: str | None = None  # why the handler was told to stop
-        self.task: Task[Any] | None = None
-        self.context: contextvars.Context | None = None
-        self.arguments: dict[str, Any] = {}
-        self.timer: TimerHandle | None = None
-        self.seconds = 0.0  # how long it took, once it has ended
-        self.last_progress: Any = None
-        self.raised: BaseException | None = None  # what ended it
+    claimed: Claimed
+    handler: Handler
+    started: float  # on the monotonic clock
+    stopping: str | None = None  # why the handler was asked to stop: timed_out, canceled or released
+    task: Task[Any] | None = None
+    context: contextvars.Context | None = None
+    timer: TimerHandle | None = None
+    seconds: float = 0.0  # how long it took, once it has ended
+    last_progress: Any = None
+    result: bytes | None = None
+    outcome: Outcome | None = None  # None once the run has ended: it succeeded
+    raised: BaseException | None = None  # what ended the handler, unless it ran in a child process
 
     @property
     def id(self) -> UUID:
-        """Of the job: the same for all its attempts."""
+        """The id of the job, the same in all its attempts."""
         return UUID(bytes=self.claimed.id)
 
     @property
     def type(self) -> str:
-        """The task's."""
+        """The type of its task."""
         return self.claimed.type
 
     @property
     def queue(self) -> str:
-        """The one it was taken from."""
+        """The queue it was claimed from."""
         return self.claimed.queue
 
     @property
     def tenant(self) -> str:
-        """Whose job it is."""
+        """The tenant that it belongs to."""
         return self.claimed.tenant
 
     @property
@@ -105,17 +117,17 @@ class Run:
 
     @property
     def max_attempts(self) -> int:
-        """How many there may be."""
+        """How many attempts the job has."""
         return self.claimed.max_attempts
 
     @property
     def timeout(self) -> float | None:
-        """Seconds that this attempt may take: the job's, or its task's when it was enqueued without."""
+        """Seconds that this attempt may take: the job's own, or else its task's."""
         return self.handler.timeout if self.claimed.timeout is None else self.claimed.timeout
 
     @property
     def fence(self) -> int:
-        """The number of this claim: who has a greater one came later."""
+        """The number of this claim. A later claim has a greater number."""
         return self.claimed.fence
 
     @property
@@ -125,7 +137,7 @@ class Run:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What travels with the job beside its payload."""
+        """What is stored with the job beside its payload."""
         raw = self.claimed.raw_meta
         return {} if raw is None else orjson.loads(raw[1:])
 
@@ -136,9 +148,14 @@ class Run:
 
     @property
     def slot(self) -> datetime | None:
-        """The instant at which its schedule was due; None when somebody ran it by hand, and without a schedule."""
+        """The instant at which its schedule was due; None without a schedule, and when it was run by hand."""
         found = self.meta.get("slot")
         return None if found is None else datetime.fromisoformat(found)
+
+    @property
+    def batch(self) -> Sequence[Run]:
+        """The jobs that this call of the handler runs, in the order of its items; without `Batch`, this job alone."""
+        return (self,)
 
     @property
     def age(self) -> float:
@@ -146,91 +163,115 @@ class Run:
 
     @property
     def deadline(self) -> float | None:
-        """On `time.monotonic()`, when the time-out strikes; None without one."""
+        """When the attempt times out, on `time.monotonic()`; None without a time-out."""
         return None if self.timeout is None else self.started + self.timeout
 
     @property
     def canceled(self) -> bool:
-        """Whether this handler was told to stop: asked to cancel, timed out, or its node lost the job."""
+        """Whether this handler was asked to stop: canceled, timed out, or its node lost the job."""
         return self.stopping is not None
 
     def progress(self, value: Any) -> None:
-        """Any JSON value; shown with the job within a heartbeat."""
+        """Any JSON value; shown with the job after the next heartbeat."""
         self.last_progress = value
+
+    def artifact(self, reference: str) -> None:
+        """Records where something is that this job has made, such as the address of a file; shown with the job."""
+        self._app.run(self._make_artifact(reference))
+
+    async def aartifact(self, reference: str) -> None:
+        await self._app.arun(self._make_artifact(reference))
 
     def parents(self) -> list[EarlierJob]:
         """The jobs that this one waited for, in the order given: their states, results and errors."""
-        return self._ask(self._earlier(deepest=1))
+        return self._app.run(self._find_ancestors(deepest=1))
 
     async def aparents(self) -> list[EarlierJob]:
-        return await self._aask(self._earlier(deepest=1))
+        return await self._app.arun(self._find_ancestors(deepest=1))
 
     def result_of(self, task: Source[R]) -> R:
         """The result of the nearest earlier job of this task: a parent, or one that a parent waited for."""
-        return nearest(task, self._ask(self._earlier(types=names(task))))
+        return _decode_nearest_result(task, self._app.run(self._find_ancestors(task)))
 
     async def aresult_of(self, task: Source[R]) -> R:
-        return nearest(task, await self._aask(self._earlier(types=names(task))))
+        return _decode_nearest_result(task, await self._app.arun(self._find_ancestors(task)))
 
     def results_of(self, task: Source[R]) -> list[R]:
-        """Of all earlier jobs of this task that succeeded: parents first, in the order given."""
-        return results(task, self._ask(self._earlier(types=names(task))))
+        """The results of all earlier jobs of this task that succeeded: parents first, in the order given."""
+        return _decode_results(task, self._app.run(self._find_ancestors(task)))
 
     async def aresults_of(self, task: Source[R]) -> list[R]:
-        return results(task, await self._aask(self._earlier(types=names(task))))
+        return _decode_results(task, await self._app.arun(self._find_ancestors(task)))
 
-    def _earlier(self, **which: Any) -> Plan[list[EarlierJob]]:
-        from watchbill.client.plans_families import earlier
+    def _find_ancestors(self, task: Source[Any] | None = None, **options: Any) -> Operation[list[EarlierJob]]:
+        from watchbill.client.job_operations import ancestors
 
-        return earlier(self.id, **which)
+        return ancestors(self.id, types=None if task is None else [task.type, *task.aliases], **options)
 
-    def _ask(self, plan: Plan[R]) -> R:
-        assert self.handler.app is not None, "only tasks of an App ask"
-        return self.handler.app.run(plan)
-
-    async def _aask(self, plan: Plan[R]) -> R:
-        assert self.handler.app is not None, "only tasks of an App ask"
-        return await self.handler.app.arun(plan)
+    @property
+    def _app(self) -> OperationRunner:
+        assert self.handler.app is not None, "only a task of an App can read ancestors"
+        return self.handler.app
 
     def guard(self, *, connection: Any) -> None:
-        """In your own transaction: until its end nobody takes this job away. Raises StaleFence when somebody has.
+        """Keeps this job with this run until your transaction ends. Raises StaleFence if it was taken away before.
 
         The connection is one of those that `enqueue` takes, here and in `complete`: docs/howto/transactions.md.
         """
-        self._through(connection, self._guard(), "guard")
+        self._run_on(connection, self._make_guard(), "guard")
 
     async def aguard(self, *, connection: Any) -> None:
-        await self._athrough(connection, self._guard(), "guard")
+        await self._arun_on(connection, self._make_guard(), "guard")
 
     def complete(self, result: Any = None, *, connection: Any) -> None:
-        """Completes this job in your own transaction, whose commit is its end. Raises StaleFence if it is too late."""
-        self._through(connection, self._completion(result), "complete")
+        """Completes this job with the commit of your own transaction. Raises StaleFence if it was taken away before."""
+        self._run_on(connection, self._make_completion(result), "complete")
 
     async def acomplete(self, result: Any = None, *, connection: Any) -> None:
-        await self._athrough(connection, self._completion(result), "complete")
+        await self._arun_on(connection, self._make_completion(result), "complete")
 
-    def _through(self, connection: Any, plan: Plan[None], call: str) -> None:
-        from watchbill.client import foreign
+    def _run_on(self, connection: Any, operation: Operation[None], call: str) -> None:
+        from watchbill.client import caller_connection
         from watchbill.store.queries import queries
 
-        foreign.run(plan, connection, queries(self.handler.schema), call=call)
+        caller_connection.run(operation, connection, queries(self.handler.schema), call=call)
 
-    async def _athrough(self, connection: Any, plan: Plan[None], call: str) -> None:
-        from watchbill.client import foreign
+    async def _arun_on(self, connection: Any, operation: Operation[None], call: str) -> None:
+        from watchbill.client import caller_connection
         from watchbill.store.queries import queries
 
-        await foreign.arun(plan, connection, queries(self.handler.schema), call=call)
+        await caller_connection.arun(operation, connection, queries(self.handler.schema), call=call)
 
-    def _guard(self) -> Plan[None]:
-        from watchbill.client import plans
+    def _make_artifact(self, reference: str) -> Operation[None]:
+        from watchbill.client import job_operations
 
-        return plans.guard(self.id, self.fence)
+        return job_operations.set_artifact(self.id, self.fence, reference)
 
-    def _completion(self, result: Any) -> Plan[None]:
-        from watchbill.client import plans
+    def _make_guard(self) -> Operation[None]:
+        from watchbill.client import job_operations
+
+        return job_operations.guard(self.id, self.fence)
+
+    def _make_completion(self, result: Any) -> Operation[None]:
+        from watchbill.client import job_operations
 
         raw = None if result is None else self.handler.encode_result(result)
-        return plans.complete(self.id, self.fence, raw, self.age)
+        return job_operations.complete(self.id, self.fence, raw, self.age)
+
+
+def progress_as_json(progress: object) -> bytes:
+    """Never fails: a value that is not JSON is stored as its repr()."""
+    try:
+        return orjson.dumps(progress, default=str, option=orjson.OPT_NON_STR_KEYS)
+    except TypeError:
+        return orjson.dumps(_safe_repr(progress))
+
+
+def _safe_repr(progress: object) -> str:
+    try:
+        return repr(progress).encode("ascii", "replace").decode()
+    except Exception as error:  # noqa: BLE001  (nested too deep, changed by another thread, or a __repr__ that fails)
+        return f"a {type(progress).__name__} that cannot be shown: {type(error).__name__}"
 
 
 def current_job() -> Run:
@@ -239,3 +280,22 @@ def current_job() -> Run:
     if not isinstance(job, Run):
         raise LookupError("current_job() was called outside of a task's handler")
     return job
+
+
+def _decode_results(source: Source[R], found: list[EarlierJob]) -> list[R]:
+    return [source.decode_result(job.result) for job in found if job.state == "succeeded"]
+
+
+def _decode_nearest_result(source: Source[R], found: list[EarlierJob]) -> R:
+    """Refuses two ancestors at the same distance: they have no single result."""
+    near = [job for job in found if job.depth == found[0].depth] if found else []
+    ended = [job for job in near if job.state == "succeeded"]
+    if len(near) > 1:
+        raise NoResult(
+            f"This job waits for {len(near)} jobs of {source.type}, so there is no single result.",
+            hint="results_of() has all of them, in the order in which they were named.",
+        )
+    if not ended:
+        why = f"it is {near[0].state}" if near else "it waits for no such job, or that job is no longer kept"
+        raise NoResult(f"This job has no result of {source.type}: {why}.")
+    return source.decode_result(ended[0].result)

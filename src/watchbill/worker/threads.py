@@ -1,4 +1,4 @@
-"""Runs `def` handlers in threads. Ends are collected and brought to the loop together, however many there are."""
+"""Runs `def` handlers in threads. Runs that end at about the same time reach the event loop in one call."""
 
 from __future__ import annotations
 
@@ -9,51 +9,55 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any
 
+from watchbill.worker.attempt import attempt, fail
 from watchbill.worker.handlers import NotStarted
 from watchbill.worker.run import Run
 from watchbill.worker.transactions import Transactions
 
 logger = logging.getLogger("watchbill.worker")
 
-Report = Callable[[Run, Any, BaseException | None], None]
+Finish = Callable[[Run], None]
 
 
 class Threads:
-    """A thread cannot be stopped: one that was told to keeps its slot until it returns (`current_job().canceled`)."""
+    """At most `size` threads that run handlers. A thread cannot be stopped: a handler keeps its handler slot until it
+    returns."""
 
-    def __init__(self, most: int, report: Report, transactions: Transactions) -> None:
-        self._most, self._report, self._transactions = most, report, transactions
+    def __init__(self, size: int, finish: Finish, transactions: Transactions) -> None:
+        self._size, self._finish, self._transactions = size, finish, transactions
         self._loop = asyncio.get_running_loop()
         self._todo: SimpleQueue[Run | None] = SimpleQueue()
-        self._ended: deque[tuple[Run, Any, BaseException | None]] = deque()
+        self._ended: deque[Run] = deque()
         self._threads: list[threading.Thread] = []
         self._under_way = 0
-        self._called = False
+        self._is_loop_called = False
 
     def submit(self, run: Run) -> None:
         self._under_way += 1
-        if self._under_way > len(self._threads) and len(self._threads) < self._most:
+        if self._under_way > len(self._threads) and len(self._threads) < self._size:
             self._add_thread()
         if self._threads:
             self._todo.put(run)
         else:
-            self._ended.append((run, None, NotStarted("this process can start no thread")))
-            self._loop.call_soon(self._bring)
+            fail(run, NotStarted("this process cannot start a thread"))
+            self._ended.append(run)
+            self._loop.call_soon(self._finish_ended)
 
     def _add_thread(self) -> None:
-        """Where the system has no more of them, those that are there do all the work."""
         thread = threading.Thread(target=self._work, name=f"watchbill-handler-{len(self._threads)}", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:
-            logger.warning("Handlers have %d threads, and there can be no more: %s", len(self._threads), error)
+            logger.warning("Could not start another thread; handlers run in %d threads: %s", len(self._threads), error)
         else:
             self._threads.append(thread)
 
     def stop(self, run: Run) -> None:
-        """Nothing to do: the handler sees `current_job().canceled`, and the fence refuses what it does too late."""
+        """Does nothing: the handler can read `current_job().canceled`, and the fence refuses what it stores later."""
+
+    def stop_member(self, run: Run, place: int) -> None:
+        """Does nothing: the handler can read `canceled` of each job in `current_job().batch`."""
 
     def close(self) -> None:
         for _ in self._threads:
@@ -61,25 +65,16 @@ class Threads:
 
     def _work(self) -> None:
         while (run := self._todo.get()) is not None:
-            value, error = None, None
-            try:
-                value = self._call(run)
-            except BaseException as raised:  # noqa: BLE001  (SystemExit and its like end the attempt, never the worker)
-                error = raised
-            self._ended.append((run, value, error))
-            if not self._called:
-                self._called = True
-                with contextlib.suppress(RuntimeError):  # the loop has ended without waiting for us
-                    self._loop.call_soon_threadsafe(self._bring)
+            assert run.context is not None
+            run.context.run(attempt, run, self._transactions)
+            self._ended.append(run)
+            if not self._is_loop_called:
+                self._is_loop_called = True
+                with contextlib.suppress(RuntimeError):  # the loop was closed without waiting for this thread
+                    self._loop.call_soon_threadsafe(self._finish_ended)
 
-    def _call(self, run: Run) -> Any:
-        assert run.context is not None
-        if run.handler.transactional:
-            return run.context.run(self._transactions.run, run)
-        return run.context.run(run.handler.function, **run.arguments)
-
-    def _bring(self) -> None:
-        self._called = False
+    def _finish_ended(self) -> None:
+        self._is_loop_called = False
         while self._ended:
             self._under_way -= 1
-            self._report(*self._ended.popleft())
+            self._finish(self._ended.popleft())

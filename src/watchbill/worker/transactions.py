@@ -1,116 +1,207 @@
 """Transactional tasks: the handler gets a connection whose commit also completes the job.
 
-What the handler writes through it, and the job's completion, become visible together or not at all: exactly once. A
-node that lost the job meanwhile is refused by the completion, and its writes are rolled back. A frozen process must
-not keep the job's row locked for longer than its lease, so the server ends a transaction that idles for that long.
+What the handler writes through this connection and the job's completion become visible together or not at all, so the
+handler has its effects exactly once. If the node has lost the job meanwhile, the completion fails and the writes are
+rolled back.
+
+A frozen process must not keep rows locked for longer than its lease, so the server ends a transaction that is idle for
+that long. A handler may leave its connection idle for longer, while it waits for an API for example. So a thread sends
+an empty query on such connections, as long as the process lives and the handler was not asked to stop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import threading
 from contextlib import AsyncExitStack, ExitStack
 from typing import Any
 
 import psycopg
-from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
+from psycopg.generators import execute
+from psycopg.pq import PipelineStatus, TransactionStatus
+from psycopg_pool import ConnectionPool, PoolTimeout
 
-from watchbill.postgres.connect import AsyncConnection, Connection
-from watchbill.worker.handlers import NoConnection
+from watchbill.model.batch import BatchFailed
+from watchbill.postgres.connect import AsyncConnection, AsyncPool, Connection
+from watchbill.store.node_connection import Deadline, shut_down
+from watchbill.worker.batch_run import BatchRun
+from watchbill.worker.handlers import NotStarted
 from watchbill.worker.run import Run
 
+logger = logging.getLogger("watchbill.worker")
+
 _IDLE_LIMIT = "SELECT set_config('idle_in_transaction_session_timeout', %s, true)"
-PATIENCE = 10.0  # for a connection
+CONNECT_SECONDS = 10.0  # how long a handler waits for a connection
 
 
 class Transactions:
-    """Connections for handlers, apart from the worker's own, opened when the first transactional job runs."""
+    """Pools of connections for handlers, opened when the first transactional job runs."""
 
-    def __init__(self, url: str, *, lease: float, most: int, prepare: bool = True) -> None:
-        self._url, self._most, self._prepare = url, most, prepare
-        self._idle_limit = f"{int(lease * 1000)}ms"
-        self._pool: ConnectionPool[Connection] | None = None
-        self._async_pool: AsyncConnectionPool[AsyncConnection] | None = None
-        self._opening, self._opening_async = threading.Lock(), asyncio.Lock()
+    def __init__(self, url: str, *, lease: float, size: int, prepare: bool = True) -> None:
+        self._size, self._idle_limit = size, f"{int(lease * 1000)}ms"
+        self._keeper = _Keeper(lease / 3)
+        options: dict[str, Any] = {
+            "open": False,
+            "min_size": 0,
+            "max_size": size,
+            "name": "watchbill handlers",
+            "kwargs": {"application_name": "watchbill handler", "prepare_threshold": 5 if prepare else None},
+        }
+        self._pool = ConnectionPool(url, connection_class=Connection, **options)
+        self._async_pool = AsyncPool(url, connection_class=AsyncConnection, **options)
 
-    def run(self, run: Run) -> Any:
-        """In a handler's thread."""
+    def call(self, run: Run, arguments: dict[str, Any]) -> Any:
+        """Calls the handler and completes its job, in one transaction."""
         with ExitStack() as transaction:
             connection = self._begin(transaction)
-            value = run.handler.function(connection, **run.arguments)
+            self._keeper.add(run, connection)
+            try:
+                value = run.handler.function(connection, **arguments)
+            except BatchFailed as error:
+                value = _fail_some(run, error)
+            finally:
+                self._keeper.remove(run)
             run.complete(value, connection=connection)
         return value
 
-    async def arun(self, run: Run) -> Any:
+    async def acall(self, run: Run, arguments: dict[str, Any]) -> Any:
         async with AsyncExitStack() as transaction:
-            connection = await self._abegin(transaction)
-            value = await run.handler.function(connection, **run.arguments)
+            connection = await self._abegin(transaction, closes=run.handler.closes_connection)
+            self._keeper.add(run, connection)
+            try:
+                value = await run.handler.function(connection, **arguments)
+            except BatchFailed as error:
+                value = _fail_some(run, error)
+            finally:
+                self._keeper.remove(run)
             await run.acomplete(value, connection=connection)
         return value
 
     def _begin(self, transaction: ExitStack) -> Connection:
-        """The first statement finds out whether the server has closed a connection of the pool; then it is the next's
-        turn. A handler has not begun yet, so the job is charged for nothing."""
+        """Opens a transaction on a connection of the pool. If its first statement shows that the server has closed the
+        connection meanwhile, the next one is tried. The handler has not started yet, so a failure costs no attempt."""
         problem: Exception | None = None
-        for _ in range(self._most + 1):
+        for _ in range(self._size + 1):
             try:
-                with ExitStack() as attempt:
-                    connection = attempt.enter_context(self._opened().connection(PATIENCE))
-                    attempt.enter_context(connection.transaction())
+                with ExitStack() as stack:
+                    self._pool.open()  # has no effect if it is open
+                    connection = stack.enter_context(self._pool.connection(CONNECT_SECONDS))
+                    stack.enter_context(connection.transaction())
                     connection.execute(_IDLE_LIMIT, (self._idle_limit,))
-                    transaction.push(attempt.pop_all())
+                    transaction.push(stack.pop_all())
                     return connection
             except PoolTimeout as error:
-                raise NoConnection(str(error)) from error
+                raise NotStarted(str(error)) from error
             except psycopg.OperationalError as error:
                 problem = error
-        raise NoConnection(str(problem)) from problem
+        raise NotStarted(str(problem)) from problem
 
-    async def _abegin(self, transaction: AsyncExitStack) -> AsyncConnection:
+    async def _abegin(self, transaction: AsyncExitStack, *, closes: bool) -> AsyncConnection:
         problem: Exception | None = None
-        for _ in range(self._most + 1):
+        for _ in range(self._size + 1):
             try:
-                async with AsyncExitStack() as attempt:
-                    connection = await attempt.enter_async_context((await self._aopened()).connection(PATIENCE))
-                    await attempt.enter_async_context(connection.transaction())
+                async with AsyncExitStack() as stack:
+                    await self._async_pool.open()
+                    connection = await stack.enter_async_context(self._async_pool.connection(CONNECT_SECONDS))
+                    if closes:
+                        stack.push_async_callback(connection.close)
+                    await stack.enter_async_context(connection.transaction())
                     await connection.execute(_IDLE_LIMIT, (self._idle_limit,))
-                    transaction.push_async_exit(attempt.pop_all())
+                    transaction.push_async_exit(stack.pop_all())
                     return connection
             except PoolTimeout as error:
-                raise NoConnection(str(error)) from error
+                raise NotStarted(str(error)) from error
             except psycopg.OperationalError as error:
                 problem = error
-        raise NoConnection(str(problem)) from problem
-
-    def _opened(self) -> ConnectionPool[Connection]:
-        with self._opening:
-            if self._pool is None:
-                self._pool = ConnectionPool(self._url, connection_class=Connection, open=True, **self._sizes())
-            return self._pool
-
-    async def _aopened(self) -> AsyncConnectionPool[AsyncConnection]:
-        async with self._opening_async:
-            if self._async_pool is None:
-                pool = AsyncConnectionPool(self._url, connection_class=AsyncConnection, open=False, **self._sizes())
-                await pool.open()
-                self._async_pool = pool
-            return self._async_pool
-
-    def _sizes(self) -> dict[str, Any]:
-        return {
-            "min_size": 0,
-            "max_size": self._most,
-            "name": "watchbill handlers",
-            "kwargs": {"application_name": "watchbill handler", "prepare_threshold": 5 if self._prepare else None},
-        }
+        raise NotStarted(str(problem)) from problem
 
     async def close(self) -> None:
-        if self._async_pool is not None:
-            await self._async_pool.close()
-        if self._pool is not None:
+        self._keeper.stop()
+        await self._async_pool.close()
+        if not self._pool.closed:
             await asyncio.to_thread(self._pool.close)
 
 
+def _fail_some(run: Run, error: BatchFailed) -> Any:
+    """Ends the jobs of a batch that the handler names, so that the transaction completes the others. Returns their
+    results."""
+    if not isinstance(run, BatchRun) or run.stopping is not None:
+        raise error
+    run.fail_some(error)
+    return error.results
+
+
+class _Keeper:
+    """Keeps idle transactions of running handlers open. Its thread starts with the first transactional job."""
+
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
+        self._open: dict[Run, Connection | AsyncConnection] = {}
+        self._loop = asyncio.get_running_loop()
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._is_over = threading.Event()
+
+    def add(self, run: Run, connection: Connection | AsyncConnection) -> None:
+        self._open[run] = connection
+        if self._thread is None:
+            self._start()
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="watchbill-transactions", daemon=True)
+                self._thread.start()
+
+    def remove(self, run: Run) -> None:
+        del self._open[run]
+
+    def stop(self) -> None:
+        self._is_over.set()
+
+    def _work(self) -> None:
+        while not self._is_over.wait(self._interval):
+            for run, connection in list(self._open.items()):
+                if run.age < self._interval or run.stopping is not None:
+                    continue
+                try:
+                    self._touch(connection)
+                except Exception as error:  # noqa: BLE001  (the handler meets it too, with its next statement)
+                    logger.debug("Could not keep the transaction of job %s open: %s", run.id, error)
+
+    def _touch(self, connection: Connection | AsyncConnection) -> None:
+        if isinstance(connection, AsyncConnection):
+            asyncio.run_coroutine_threadsafe(self._atouch(connection), self._loop)
+        elif connection.lock.acquire(blocking=False):  # otherwise a statement is under way
+            timer = threading.Timer(self._interval, shut_down, [connection])
+            timer.start()
+            try:
+                if _is_idle(connection):
+                    connection.pgconn.send_query(b"")
+                    connection.wait(execute(connection.pgconn))
+            finally:
+                timer.cancel()
+                connection.lock.release()
+
+    async def _atouch(self, connection: AsyncConnection) -> None:
+        if connection.lock.locked():
+            return
+        async with connection.lock:
+            if _is_idle(connection):
+                with contextlib.suppress(psycopg.Error, OSError), Deadline(connection, self._interval):
+                    connection.pgconn.send_query(b"")
+                    await connection.wait(execute(connection.pgconn))
+
+
+def _is_idle(connection: psycopg.BaseConnection[Any]) -> bool:
+    """Whether a transaction is open and nothing is under way in it. The caller has the connection's lock."""
+    pgconn = connection.pgconn
+    is_idle = pgconn.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
+    return is_idle and pgconn.pipeline_status == PipelineStatus.OFF
+
+
 def is_connection(annotation: object) -> bool:
-    """Whether a task's first parameter asks for a transaction."""
+    """Whether the type of a task's first parameter makes the task transactional."""
     return isinstance(annotation, type) and issubclass(annotation, psycopg.BaseConnection)

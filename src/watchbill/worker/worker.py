@@ -1,400 +1,413 @@
-"""A worker: one process's claims, handlers and settlements, from registration to the last release."""
+"""A worker: claims, runs and settles jobs in one process, from its registration to the release of its last job.
+
+Three parts work side by side: the claimer (`claiming.py`) claims jobs, the handler slots (`slots.py`) run them, and the
+settler (`settling.py`) stores how they ended. This file registers the node, starts the parts, and ends them in order.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import orjson
 
 from watchbill._version import __version__
-from watchbill.errors import WatchbillError
-from watchbill.store.line import Busy, Disconnected, Line, NameTaken, NodeDraining, NodeLost, Refused
+from watchbill.cluster.elector import Elector
+from watchbill.cluster.lease import Lease
+from watchbill.errors import NoDatabase, WatchbillError
+from watchbill.maintenance.promoter import Promoter
+from watchbill.maintenance.unblocker import Unblocker
+from watchbill.model.clock import boot_seconds
+from watchbill.scheduler.declarer import Declared, Declarer
+from watchbill.scheduler.scheduler import Scheduler
+from watchbill.store.node_connection import Disconnected, NameTaken, NodeConnection, NodeLost, Refused, is_outage
 from watchbill.store.queries import Queries
-from watchbill.telemetry.context import about
 from watchbill.telemetry.events import Events
-from watchbill.worker.alone import AloneTurns
-from watchbill.worker.bell import Bell
-from watchbill.worker.cancel import cancel_all
-from watchbill.worker.claimer import Claimer
-from watchbill.worker.engine import GIVE_BACK_AFTER, Engine
+from watchbill.worker import forks
+from watchbill.worker.claiming import Claimer, Claiming
+from watchbill.worker.config import NodeConfig
 from watchbill.worker.handlers import Handlers
-from watchbill.worker.heartbeat import EXIT_WEDGED, Heartbeat
-from watchbill.worker.namesake import bury_if_dead, here, this_machine
-from watchbill.worker.pause import pause
-from watchbill.worker.plan import Plan
+from watchbill.worker.heartbeat import EXIT_STUCK, Heartbeat
+from watchbill.worker.notifications import Notifications, wait_for
+from watchbill.worker.outcomes import OutcomeReporter
 from watchbill.worker.processes import Processes
-from watchbill.worker.run import Run
-from watchbill.worker.settler import Settler
-from watchbill.worker.teller import Teller
+from watchbill.worker.settling import Settler
+from watchbill.worker.slots import Slots
+from watchbill.worker.stale_name import expire_if_dead, find_machine_id, own_instances
 from watchbill.worker.threads import Threads
 from watchbill.worker.transactions import Transactions
 
 logger = logging.getLogger("watchbill.worker")
 
-LONGEST_DOZE = 5.0
-FIRST_MOMENT = 0.001  # while a producer is about to commit
-TIME_TO_LEAVE = 5.0
+NAME_PATIENCE_SECONDS = 10.0  # beyond two leases, for the name of a node that is perhaps dead
+LEAVE_SECONDS = 5.0  # for the last settlements and to deregister
+STOP_GRACE_SECONDS = 1.0  # for handlers that were asked to stop
+CANCEL_AGAIN_SECONDS = 1.0  # before an asyncio task that goes on is canceled again
+
+
+@dataclass(frozen=True)
+class WorkerChores:
+    """The chores of its node that a worker waits for at certain moments; a drain in a test has none."""
+
+    promoter: Promoter
+    unblocker: Unblocker
+    declarer: Declarer
+    scheduler: Scheduler | None
+    elector: Elector
 
 
 class Worker:
-    """`run()` returns when it has drained after `drain()`, or at once after `stop()`."""
+    """`run()` works until `drain()` or `stop()` is called, and returns when all its jobs have ended or are released."""
 
-    def __init__(self, plan: Plan, queries: Queries, handlers: Handlers, events: Events, doorbell: Bell) -> None:
-        self._plan, self._queries, self._handlers, self._events = plan, queries, handlers, events
-        self.doorbell = doorbell
-        self._claims = self._line("claims")
-        self.settler = Settler(self._line("settlements"))
-        self._claimer = Claimer(self._claims, plan.queues)
-        self._transactions = Transactions(plan.url, lease=plan.lease, most=plan.capacity.total, prepare=plan.prepare)
-        self.engine = Engine(handlers, plan.capacity, self.settler, events, self._transactions)
-        self._threads = Threads(plan.capacity.by_kind["thread"], self.engine.ended_elsewhere, self._transactions)
-        self._processes = Processes(
-            self.engine.ended_elsewhere, plan.for_children, plan.jobs_per_child, plan.memory_per_child
+    def __init__(
+        self,
+        config: NodeConfig,
+        queries: Queries,
+        handlers: Handlers,
+        events: Events,
+        notifications: Notifications,
+        chores: WorkerChores | None = None,
+        lease: Lease | None = None,
+    ) -> None:
+        self._config, self._queries, self._handlers, self._events = config, queries, handlers, events
+        self.notifications, self._wakeups, self._chores = notifications, notifications.wakeups, chores
+        self._connection = self._new_connection("claims")
+        self.settler = Settler(
+            self._new_connection("settlements"),
+            self._new_reporter(),
+            self._wakeups,
+            chores.promoter if chores else None,
         )
-        self.engine.executors |= {"thread": self._threads, "process": self._processes}
-        teller = Teller(events)
-        self.settler.on_settled, self.settler.on_refused = teller.settled, teller.refused
-        self.settler.on_progress, self.engine.scarcity.on_slot = self.engine.room.set, self.doorbell.ring
-        self.settler.on_decided = teller.decided
+        self._transactions = Transactions(
+            config.url, lease=config.lease, size=config.capacity.total, prepare=config.prepare
+        )
+        self._claiming = claiming = Claiming(config.queues, handlers)
+        self.slots = Slots(handlers, config, claiming, self.settler, events, self._transactions, self._wakeups)
+        self._threads = self._new_threads()
+        self._processes = Processes(
+            self.slots.finish_run,
+            config.child_environment,
+            config.jobs_per_child,
+            config.memory_per_child,
+            note_start=self.slots.note_start,
+        )
+        self.slots.executors |= {"thread": self._threads, "process": self._processes}
+        self._claimer = self._new_claimer(claiming)
         self.registered = asyncio.Event()
-        self.on_registered: Callable[[int], Awaitable[None]] | None = None  # before it works under a new epoch
-        self.on_idle: Callable[[], Awaitable[None]] | None = None  # before a worker that runs once takes that for all
-        self._draining = asyncio.Event()
-        self._over = asyncio.Event()
+        self._is_stopped = asyncio.Event()
         self._heartbeat: Heartbeat | None = None
-        self._tick = time.monotonic()
-        self._pause, self._moment = plan.poll_interval, FIRST_MOMENT
-        self._lost_jobs, self._next_abandon = AloneTurns(self.engine), 0.0
-        self._lost = False
+        self._is_lost = False
+        self._is_aborted = False  # it ends, but not because of `drain()`, `stop()` or a cancellation of `run()`
         self._failure: BaseException | None = None
         self.epoch, self._instance = 0, uuid4()
-        self.exit_code = 0
+        self.lease = Lease() if lease is None else lease
 
-    def _line(self, purpose: str) -> Line:
-        return Line(
-            self._plan.url,
-            self._queries,
-            purpose=purpose,
-            patience=max(5.0, self._plan.lease),
-            prepare=self._plan.prepare,
-        )
+    # -- its parts, which the drain of watchbill.testing replaces
+
+    def _new_connection(self, purpose: str) -> NodeConnection:
+        config = self._config
+        timeout, prepare = config.statement_timeout, config.prepare
+        return NodeConnection(config.url, self._queries, purpose=purpose, timeout=timeout, prepare=prepare)
+
+    def _new_reporter(self) -> OutcomeReporter:
+        return OutcomeReporter(self._events)
+
+    def _new_threads(self) -> Threads:
+        return Threads(self._config.capacity.by_kind["thread"], self.slots.finish_run, self._transactions)
+
+    def _new_claimer(self, claiming: Claiming) -> Claimer:
+        last = (self._chores.promoter, self._chores.unblocker) if self._chores else ()
+        return Claimer(self._connection, claiming, self.slots, self.settler, self.notifications, self._config, last)
 
     # -- its life
 
     async def run(self) -> None:
         try:
-            if await self._register_in_time():
-                await self._run()
+            deadline = time.monotonic() + 2 * self._config.lease + NAME_PATIENCE_SECONDS
+            with forks.guard_against_forks():
+                if await self._register_with_retries(deadline):
+                    await self._run()
         finally:
-            await self._claims.close()
+            await self._connection.close()
 
     async def _run(self) -> None:
-        tasks = [asyncio.create_task(self.settler.run()), asyncio.create_task(self._keep_time())]
+        tasks = [asyncio.create_task(self.settler.run()), asyncio.create_task(self.slots.watch_runs())]
         for task in tasks:
-            task.add_done_callback(self._stop_without)
+            task.add_done_callback(self._stop_after_failure)
         try:
             await self._work()
+            if self._is_aborted:
+                await self._abort(tasks)
             await self._drain()
-        except BaseException:  # canceled, say: handlers must not go on when their jobs are given back
+        except BaseException:  # such as a cancellation: handlers must stop before their jobs are released
+            self._is_aborted = self._is_aborted or any(task.cancelling() or task.done() for task in tasks)
             self.stop()
+            if self._is_aborted:
+                await self._abort(tasks)
             await self._drain()
             raise
         finally:
             for task in tasks:
-                task.remove_done_callback(self._stop_without)
+                task.remove_done_callback(self._stop_after_failure)
             await cancel_all(tasks)
             await self._leave()
         if self._failure is not None:
             raise self._failure
 
-    def _stop_without(self, task: asyncio.Task[None]) -> None:
-        """Without its settler a worker would hold its jobs for ever: rather none at all."""
-        self._failure = RuntimeError("a task of the worker was canceled") if task.cancelled() else task.exception()
-        logger.critical("The worker has failed and stops", exc_info=self._failure)
+    async def _work(self) -> None:
+        while not self._wakeups.draining.is_set():
+            try:
+                await asyncio.create_task(self._claimer.run())
+            except NodeLost:
+                self.lose_epoch(self.epoch)
+            if self._is_lost:
+                await self._register_with_retries()
+
+    def _stop_after_failure(self, task: asyncio.Task[None]) -> None:
+        """Called if a bug or a job has ended a part of this worker: without its settler it would keep its jobs for
+        ever."""
+        if self._failure is not None:  # the first one is the cause; ending the worker cancels its other parts
+            return
+        self._failure = RuntimeError("a part of the worker was canceled") if task.cancelled() else task.exception()
+        logger.critical("A part of this worker has failed; ending. Please report the traceback", exc_info=self._failure)
+        self._is_aborted = True
         self.stop()
 
+    def add_handlers(self, handlers: Handlers, queues: Iterable[str]) -> None:
+        """Runs jobs of these handlers too: the program has declared tasks since this node started."""
+        self._handlers = {**self._handlers, **handlers}
+        self._config = replace(self._config, queues=tuple(dict.fromkeys((*self._config.queues, *queues))))
+        self.slots.add_handlers(handlers)
+        self._claiming.add_handlers(handlers)
+        self._claiming.positions.add_queues(queues)
+        self._claiming.positions.start_from_top()  # their jobs may have waited for long
+        self._claimer.add_types({name: handler.version for name, handler in handlers.items()}, queues)
+
+    def declare(self, declared: Declared) -> None:
+        """What the program has declared since this node started is written within seconds."""
+        if self._chores is not None:
+            self._chores.declarer.replace(declared)
+
+    async def _abort(self, tasks: Iterable[asyncio.Task[None]]) -> None:
+        """Leaves the jobs to the other nodes, as if this process had been killed. A handler may be the cause: it has
+        stopped the event loop, raised SystemExit in a callback or canceled all asyncio tasks. If its job were
+        released, it would end one worker after the other; a lost job is found, and dead at its third loss."""
+        await cancel_all(tasks)  # the settler would release the jobs that are now stopped
+        if self.settler.known_fences:
+            logger.critical(
+                "This worker ends although it was not asked to: its event loop was stopped, or its asyncio tasks were "
+                "canceled. Its jobs count as lost. Look for loop.stop(), sys.exit() and all_tasks() in these: %s",
+                ", ".join(f"{run.type} {run.id}" for run in self.slots.runs) or "no job is running now",
+            )
+
     def drain(self) -> None:
-        """Claim nothing more, let what runs end, give back the rest."""
-        if not self._draining.is_set():
-            running, patience = len(self.engine.runs), self._plan.drain_timeout
-            logger.info("Draining: running handlers (%d) may go on for %g s, the rest goes back", running, patience)
-        self._draining.set()
-        self.engine.room.set()
-        self.doorbell.ring()
+        """Claim nothing more, wait for running handlers, release the other jobs."""
+        self._wakeups.drain()
 
     def stop(self) -> None:
-        """At once: handlers are canceled and their jobs go back unspent."""
-        self._over.set()
-        self.drain()
+        """Do not wait: cancel running handlers and release their jobs. That costs no attempt."""
+        self._is_stopped.set()
+        self._wakeups.drain()
 
-    async def _register_in_time(self) -> bool:
-        """Waits for the database, and for the name if a node that died has it still. False: told to stop meanwhile."""
-        deadline = time.monotonic() + 2 * self._plan.lease + 10
-        while not self._draining.is_set():
+    @property
+    def queues(self) -> list[str]:
+        """Grows when a task with another queue is declared while the worker runs."""
+        return self._claimer.queues
+
+    @property
+    def needs_job_look(self) -> bool:
+        """Whether it sleeps, and a look for ready jobs is cheap; otherwise the claimer itself decides when to look."""
+        return self._wakeups.slept_seconds >= 0 and not self._claiming.positions.is_top_expensive
+
+    def note_claims(self, fences: list[int]) -> None:
+        """Takes the claims that this node has in the database."""
+        self._claimer.note_claims(fences)
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_STUCK if self.slots.has_stuck_run else 0
+
+    # -- registration
+
+    async def _register_with_retries(self, deadline: float = math.inf) -> bool:
+        """Waits for the database, and for the name if a dead node still has it. Returns False if the worker was asked
+        to drain meanwhile. A name that stays taken belongs to another process, perhaps one that has taken it over."""
+        name_deadline = time.monotonic() + 2 * self._config.lease + NAME_PATIENCE_SECONDS
+        while not self._wakeups.draining.is_set():
             try:
                 await self._register()
-            except (NameTaken, Disconnected, Busy, NodeLost) as error:
-                if time.monotonic() > deadline:
+            except (NameTaken, Disconnected, Refused, NodeLost) as error:
+                is_final = type(error) is Refused and deadline < math.inf
+                is_final = is_final or (isinstance(error, NameTaken) and time.monotonic() > name_deadline)
+                if is_final or time.monotonic() > deadline:
+                    if is_outage(error):
+                        hint = "Start the worker again when it does, or run `watchbill doctor`."
+                        raise NoDatabase(f"The database does not answer: {error}", hint=hint) from error
                     raise
-                logger.warning("Registration waits: %s", error)
+                if not is_outage(error):
+                    logger.warning("Could not register this node; will retry: %s", error)
                 if isinstance(error, NameTaken):
-                    await self._bury_namesake()
-                await pause(self._draining, max(0.5, self._claims.pause()))
+                    with contextlib.suppress(Disconnected, Refused):  # then the next try to register fails again
+                        await expire_if_dead(self._connection, self._config.name)
+                await wait_for(self._wakeups.draining, max(0.5, self._connection.retry_delay()))
             else:
                 return True
         return False
 
-    async def _bury_namesake(self) -> None:
-        with contextlib.suppress(Disconnected, Refused):  # the next try may find out
-            await bury_if_dead(self._claims, self._plan.name)
-
     async def _register(self) -> None:
-        """`instance` is the process: lost replies are found by it, and who was taken for dead starts no cluster."""
+        """Registers this node and begins its epoch. If the reply to an earlier try was lost, the server knows from
+        `instance` that this is the same process."""
         types = {name: handler.version for name, handler in self._handlers.items()}
         params = {
-            "name": self._plan.name,
-            "lease": self._plan.lease,
-            "app": self._plan.app,
+            "name": self._config.name,
+            "lease": self._config.lease,
+            "app": self._config.app,
             "types": orjson.dumps(types).decode(),
-            "labels": orjson.dumps({"machine": this_machine()} | self._plan.labels).decode(),
+            "labels": orjson.dumps(self._config.labels).decode(),
+            "machine": find_machine_id(),
+            "capacity": self._config.capacity.total,
+            # Only at the start: two processes that both take over would do so again and again.
+            "take_over": self._config.takes_over and not self.epoch,
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "instance": self._instance,
             "watchbill_version": __version__,
+            "queues": list(self._config.queues),
         }
-        ((epoch,),) = await self._claims.execute("register", params)
-        here.add(self._instance.bytes)
-        if self.on_registered is not None:
-            await self.on_registered(epoch)
-        self.epoch = self.settler.epoch = self._claimer.epoch = epoch
-        self._next_abandon = time.monotonic() + self._plan.lease
-        self._lost = False
-        self._heartbeat = self._new_heartbeat()
+        sent = boot_seconds()
+        ((epoch,),) = await self._connection.execute("register", params)
+        own_instances.add(self._instance.bytes)
+        await self._run_first_chores(epoch)
+        self.epoch = self.settler.epoch = epoch
+        self._claimer.begin_epoch(epoch)
+        self._is_lost = False
+        if self._chores is not None:
+            self._chores.elector.begin_epoch(epoch)
+        self.lease.begin(epoch, sent, self._config.lease)
+        self._wakeups.tokens.set()
+        self._heartbeat = Heartbeat(self._config, self._queries, epoch, self.slots, self._wakeups, self)
         self._heartbeat.start()
         self.registered.set()
-        self._events.tell("node_started", name=self._plan.name, epoch=self.epoch)
+        self._events.emit("node_started", name=self._config.name, epoch=epoch)
 
-    def _new_heartbeat(self) -> Heartbeat:
-        loop, engine, epoch = asyncio.get_running_loop(), self.engine, self.epoch
-        return Heartbeat(
-            self._plan.url, self._queries, self.epoch, self._plan.lease,
-            stuck_after=self._plan.stuck_after,
-            running=lambda: list(engine.runs), driven=engine.holder_of_loop, loop_tick=lambda: self._tick,
-            on_stop=lambda ids: _call(loop, self._stop_these, ids),
-            on_lost=lambda: _call(loop, self._hear_of_loss, epoch), on_fence=lambda: _call(loop, self._fence, epoch),
-        )  # fmt: skip
-
-    async def _keep_time(self) -> None:
-        """Shows the heartbeat thread that the loop is alive, and gives back what has waited here for too long."""
-        while True:
-            self._tick = time.monotonic()
-            self.engine.give_back(older=GIVE_BACK_AFTER)
-            for run in self.engine.runs:
-                if self._is_stuck(run) and not self._draining.is_set():
-                    told = "Job %s (%s) does not return from its time-out: this process ends"
-                    logger.error(told, run.id, run.type, extra=about(run))
-                    self.exit_code = EXIT_WEDGED
-                    self.drain()
-            await asyncio.sleep(0.25)
-
-    def _is_stuck(self, run: Run) -> bool:
-        """A thread cannot be stopped; it has its slot until the process ends."""
-        told, timeout = run.stopping is not None, run.timeout
-        return told and timeout is not None and run.age > timeout + self._plan.stuck_after
-
-    # -- claiming
-
-    async def _work(self) -> None:
-        while not self._draining.is_set():
-            try:
-                if self._lost:
-                    await self._start_again()
-                if self._claimer.doubtful or time.monotonic() >= self._next_abandon:
-                    await self._abandon()
-                await self._claim_or_wait()
-            except (Disconnected, Refused, NameTaken) as error:
-                logger.warning("Claiming waits for the database: %s", error)
-                await pause(self._draining, self._claims.pause())
-            except NodeDraining:
-                logger.info("This node was asked to drain")
-                self.drain()
-            except NodeLost:
-                self._hear_of_loss(self.epoch)
-
-    async def _abandon(self) -> None:
-        """Once per lease without any doubt too: a claim may reach the server long after its connection was given up."""
-        await self._claimer.abandon(self.settler.known_fences)
-        self._next_abandon = time.monotonic() + self._plan.lease
-
-    async def _claim_or_wait(self) -> None:
-        if await self._claim():
-            self._pause, self._moment = self._plan.poll_interval, FIRST_MOMENT
+    async def _run_first_chores(self, epoch: int) -> None:
+        if self._chores is None:
             return
-        if self.engine.wanted() <= 0:
-            await self._wait_for_room()
-        elif self._plan.once and self.engine.idle:
-            await self.settler.drained()
-            if self.on_idle is not None:
-                await self.on_idle()
-            self._claimer.start_from_top()
-            if not await self._claim():  # what has ended last may have been waited for
-                self.drain()
-        elif self._plan.once:  # the end of a handler is what it waits for, not the bell
-            await self._changed(self._plan.poll_interval)
-        else:
-            await self._doze()
+        await self._chores.declarer.declare_or_retry_later(epoch)
+        if self._config.once and self._chores.scheduler is not None:  # jobs that are due now are part of the work
+            await self._chores.scheduler.tick_until_nothing_is_due()
 
-    async def _claim(self) -> bool:
-        """Whether anything was found."""
-        looked = self._lost_jobs.is_due
-        if looked and await self._claim_alone():
-            return True
-        return await self._claim_ready() or (not looked and await self._claim_alone())
-
-    async def _claim_ready(self) -> bool:
-        wanted, without = self.engine.wanted(), self.engine.scarcity.without()
-        if wanted <= 0:
-            return False
-        rows = await self._claimer.claim(wanted, self.engine.free(), without)
-        if not without:
-            self.engine.scarcity.saw(rows, wanted)
-        if rows:
-            self.engine.accept(rows)
-        return bool(rows)
-
-    async def _claim_alone(self) -> bool:
-        """A job that was lost before; nothing else is started beside it."""
-        if not self._lost_jobs.take():
-            return False
-        rows = await self._claimer.claim_alone()
-        if rows:
-            self.engine.give_back()
-            self.engine.alone_waited = False
-            self.engine.accept(rows, alone=True)
-        return bool(rows)
-
-    async def _wait_for_room(self) -> None:
-        self.engine.room.clear()
-        if self.engine.wanted() <= 0 and not self._draining.is_set() and not self._lost:
-            await pause(self.engine.room, self._plan.lease)
-
-    async def _doze(self) -> None:
-        """Nothing to claim: sleep until it rings, as porter if nobody is one; without a bell look now and then."""
-        if await self.doorbell.hold():
-            if not self._draining.is_set() and not await self._claim():
-                await self.doorbell.wait(min(LONGEST_DOZE, self._claimer.top_is_due_in))
-                # A new job, most likely (lost ones can wait for the next round), and its handler comes before the bell.
-                if not self._draining.is_set() and await self._claim_ready():
-                    await asyncio.sleep(0)
-            await self.doorbell.let_go()
-            self._moment = FIRST_MOMENT
-        elif await self.doorbell.has_porter():
-            await self.doorbell.wait(min(self._pause, self._claimer.top_is_due_in))
-            self._pause = min(self._plan.poll_max_interval, self._pause * self._plan.poll_multiplier)
-        else:
-            await self.doorbell.wait(self._moment)
-            self._moment = min(self._plan.poll_interval, self._moment * 2)
-
-    # -- what may happen to it
-
-    def _stop_these(self, ids: list[UUID]) -> None:
-        for job_id in ids:
-            self.engine.stop_job(job_id.bytes, "canceled")
-
-    def stop_request(self, job_id: str) -> None:
-        with contextlib.suppress(ValueError):  # anybody may send a note
-            self.engine.stop_job(UUID(job_id).bytes, "canceled")
-
-    def beat(self) -> None:
-        if self._heartbeat is not None:  # somebody wants to know whether we are alive
-            self._heartbeat.hurry()
-
-    def _fence(self, epoch: int) -> None:
+    def release_all(self, epoch: int) -> None:
+        """Releases the jobs that wait here, and asks running handlers to stop. The heartbeat calls this before the
+        lease runs out, because other nodes may take the jobs after that."""
         if epoch == self.epoch:
-            self.engine.give_up()
+            self.slots.release_waiting()
+            self.slots.stop_all_runs("released")
+            if self._chores is not None:
+                self._chores.elector.give_up("no heartbeat was acknowledged in time")
 
-    def _hear_of_loss(self, epoch: int) -> None:
-        """From a claim or from the heartbeat, whichever asked first; one of an earlier epoch is no news."""
-        if epoch != self.epoch or self._lost:
+    def lose_epoch(self, epoch: int) -> None:
+        """Drops all jobs, since other nodes have taken them. Called by the claimer or by the heartbeat, whichever
+        notices the loss first."""
+        if epoch != self.epoch or self._is_lost:
             return
-        self._lost = True
-        logger.error("Node %s (epoch %s) was declared lost; it starts again under a new epoch", self._plan.name, epoch)
-        self._events.tell("node_lost", name=self._plan.name, epoch=epoch)
+        self._is_lost, self._claimer.epoch = True, 0
+        self.lease.end()
+        self._wakeups.tokens.set()
+        logger.error("Node %s (epoch %s) was declared lost; registering again", self._config.name, epoch)
+        self._events.emit("node_lost", name=self._config.name, epoch=epoch)
+        if self._chores is not None:
+            self._chores.elector.lose_epoch()
         if self._heartbeat is not None:
             self._heartbeat.stop()
-        self.engine.forget()
-        self.settler.forget()
-        self.doorbell.ring()
-        self.engine.room.set()
-
-    async def _start_again(self) -> None:
-        await self._register()
-        self._claimer.doubtful = False
+        self.slots.discard_jobs()
+        self.settler.discard_endings()
+        self._wakeups.jobs.set()
+        self._wakeups.progress.set()
 
     # -- its end
 
     async def _drain(self) -> None:
-        self.engine.give_back()
-        deadline = time.monotonic() + self._plan.drain_timeout
-        while self._still_running() and not self._over.is_set() and (left := deadline - time.monotonic()) > 0:
-            await self._changed(min(left, 0.5))
-        self.engine.stop_all("released")
-        grace = time.monotonic() + 1.0
-        while self._still_running() and time.monotonic() < grace:
-            await self._changed(0.1)
-        self.engine.give_up_stuck()
-        await self._settle_the_rest(max(deadline, time.monotonic() + TIME_TO_LEAVE))
+        if not self._is_stopped.is_set():
+            logger.info(
+                "Draining: waiting up to %g s for %d running jobs; releasing the other claimed jobs",
+                self._config.drain_timeout, len(self.slots.runs),
+            )  # fmt: skip
+        self.slots.release_waiting()
+        if self._chores is not None:
+            await self._chores.elector.close()
+        deadline = time.monotonic() + self._config.drain_timeout
+        while self._awaits_handlers() and not self._is_stopped.is_set() and (left := deadline - time.monotonic()) > 0:
+            await self._wait_for_progress(min(left, 0.5))
+        self.slots.stop_all_runs("released")
+        grace = time.monotonic() + STOP_GRACE_SECONDS
+        while self._awaits_handlers() and time.monotonic() < grace:
+            await self._wait_for_progress(0.1)
+        self.slots.end_stuck_runs()
+        if self._is_aborted:
+            return
+        await self._settle_last(max(deadline, time.monotonic() + LEAVE_SECONDS))
 
-    def _still_running(self) -> bool:
-        return any(not self._is_stuck(run) for run in self.engine.runs)
+    def _awaits_handlers(self) -> bool:
+        return any(not self.slots.is_stuck(run) for run in self.slots.runs)
 
-    async def _settle_the_rest(self, deadline: float) -> None:
-        """While the database does not answer, until the deadline; told to stop at once, for a moment only."""
-        while not self.settler.idle and time.monotonic() < deadline:
-            if self._over.is_set():
+    async def _settle_last(self, deadline: float) -> None:
+        """Waits until all endings are stored, but not longer than the deadline; after `stop()` for a second only."""
+        while not self.settler.is_idle and time.monotonic() < deadline:
+            if self._is_stopped.is_set():
                 deadline = min(deadline, time.monotonic() + 1.0)
-            await self._changed(0.1)
-        if not self.settler.idle:
-            logger.error("The database has not heard of the last %d runs that ended here", self.settler.unheard)
+            await self._wait_for_progress(0.1)
+        if not self.settler.is_idle:
+            logger.error("Could not store how the last %d runs ended; their jobs may run again", self.settler.unsettled)
 
-    async def _changed(self, seconds: float) -> None:
-        self.engine.room.clear()
-        await pause(self.engine.room, seconds)
+    async def _wait_for_progress(self, seconds: float) -> None:
+        self._wakeups.progress.clear()
+        await wait_for(self._wakeups.progress, seconds)
 
     async def _leave(self) -> None:
+        self.lease.end()  # first: another member may own its tokens as soon as it has left
         if self._heartbeat is not None:
             self._heartbeat.stop()
         self._threads.close()
         await self._processes.close()
         try:
-            if self.settler.unheard_once or any(run.claimed.max_attempts == 1 for run in self.engine.runs):
-                raise WatchbillError("a job that may run once has run here, and the database has not heard of its end")
-            async with asyncio.timeout(TIME_TO_LEAVE):
-                await self._say_goodbye()
+            if self._is_aborted and self.settler.known_fences:
+                raise WatchbillError("this worker was ended from inside, perhaps by one of its jobs")
+            if self.settler.has_unsettled_single_attempt or any(run.max_attempts == 1 for run in self.slots.runs):
+                # The other nodes find this job when the lease has expired, and do not run it again.
+                raise WatchbillError("a job with one attempt has run here, and its end is not stored")
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._deregister()
         except (WatchbillError, TimeoutError, asyncio.CancelledError) as error:
-            logger.warning("Could not leave politely; the lease will run out: %s", error)
-        here.discard(self._instance.bytes)
+            message = "Could not deregister; this node's jobs are reclaimed when its lease expires in %g s: %s"
+            logger.warning(message, self._config.lease, error)
+        own_instances.discard(self._instance.bytes)
         await self.settler.close()
         await self._transactions.close()
-        self._events.tell("node_stopped", name=self._plan.name, epoch=self.epoch)
+        self._events.emit("node_stopped", name=self._config.name, epoch=self.epoch)
 
-    async def _say_goodbye(self) -> None:
-        """Twice: the connection may have been broken while nobody used it."""
+    async def _deregister(self) -> None:
+        """Tries twice, because the connection may have been lost while it was not used."""
         try:
-            await self._claims.execute("leave", (self.epoch,))
+            await self._connection.execute("leave", (self.epoch,))
         except Disconnected:
-            await self._claims.execute("leave", (self.epoch,))
+            await self._connection.execute("leave", (self.epoch,))
 
 
-def _call(loop: asyncio.AbstractEventLoop, function: Any, *arguments: Any) -> None:
-    """From another thread; the loop may have ended meanwhile."""
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(function, *arguments)
+async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancels the tasks and waits until they have ended. A cancellation can get lost if another exception is raised in
+    its place, so a task that goes on is canceled again."""
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_SECONDS)

@@ -1,0 +1,130 @@
+"""Repeats the chores of a node, and lists those that are a single statement, with their intervals."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection
+from typing import NamedTuple
+from uuid import UUID
+
+from watchbill.store.node_connection import Busy, Disconnected, NodeConnection, Refused
+
+logger = logging.getLogger("watchbill.maintenance")
+
+HOUR = 3600.0
+RETRY_SECONDS = 10.0  # after a chore has failed
+PAUSE_AFTER_ERROR_SECONDS = 5.0
+LEAST_PERIOD_SECONDS = 0.02  # between two runs that wakeups cause: every role of the database may send notifications
+
+
+async def repeat(
+    name: str, chore: Callable[[], Awaitable[float]], connection: NodeConnection, wakeup: asyncio.Event | None = None
+) -> None:
+    """Runs a chore again after the seconds that it returns, or earlier when its wakeup is set; the chore clears it.
+    Logs show `name`."""
+    while True:
+        began = time.monotonic()
+        try:
+            pause = await chore()
+        except Disconnected as error:
+            # The worker logs an outage. This logs only that the server has no resources for this statement.
+            level = logging.WARNING if error.by_statement else logging.DEBUG
+            logger.log(level, "The chore %s could not run; retrying soon: %s", name, error)
+            await connection.wait_to_retry()
+            continue
+        except Busy as error:
+            pause = PAUSE_AFTER_ERROR_SECONDS
+            message = "The chore %s needs a lock that another transaction holds; retrying in %g s: %s"
+            logger.warning(message, name, pause, error)
+        except Exception:  # nothing restarts this loop, so never let an error end it
+            pause = PAUSE_AFTER_ERROR_SECONDS
+            logger.exception("The chore %s failed; retrying in %g s", name, pause)
+        if wakeup is None:
+            await asyncio.sleep(pause)
+        else:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await wakeup.wait()
+                    await asyncio.sleep(began + LEAST_PERIOD_SECONDS - time.monotonic())
+
+
+class Chore(NamedTuple):
+    """A statement, how often it runs, and what the survey must have found (`survey.py`) so that it has work."""
+
+    interval: float  # seconds
+    query: str
+    params: tuple[object, ...] = ()
+    needed_if: str | None = None  # None: always
+
+
+class PeriodicChores:
+    """Runs the chores that are one statement each. In the first run all chores count as needed."""
+
+    def __init__(self, connection: NodeConnection, *, unknown_type_grace: float) -> None:
+        self._connection = connection
+        self._swept_until: UUID | None = None
+        self._swept_key = ""
+        expiry = min(60.0, max(1.0, unknown_type_grace / 4))
+        self._chores = [
+            Chore(HOUR, "make_partitions", ("finished_succeeded",)),
+            Chore(HOUR, "make_partitions", ("finished_otherwise",)),
+            Chore(HOUR, "make_partitions", ("attempts",)),
+            Chore(expiry, "expire_unsupported", (unknown_type_grace,), needed_if="has_unsupported_job"),
+            Chore(10.0, "unpark_paused", needed_if="has_unpaused_job"),
+            Chore(60.0, "sweep_claims", needed_if="has_claim"),
+            Chore(60.0, "sweep_dependencies", needed_if="has_dependency"),
+            Chore(10.0, "sweep_limits", needed_if="has_parked_job"),
+            Chore(5.0, "refresh_quotas", needed_if="has_quota"),
+            Chore(10.0, "release_orphans", needed_if="has_freed_schedule"),
+            Chore(HOUR, "make_slot_partitions"),
+            Chore(HOUR, "prune_locks"),
+        ]
+        self._due = [0.0] * len(self._chores)
+        self._findings: Collection[str] = {chore.needed_if for chore in self._chores if chore.needed_if is not None}
+        self.wakeup = asyncio.Event()
+
+    def note_findings(self, findings: Collection[str]) -> None:
+        """Takes the names of what the survey has found."""
+        self._findings = findings
+        if self._next_due() <= time.monotonic():
+            self.wakeup.set()
+
+    def _is_needed(self, chore: Chore) -> bool:
+        return chore.needed_if is None or chore.needed_if in self._findings
+
+    def _next_due(self) -> float:
+        return min(due for chore, due in zip(self._chores, self._due, strict=True) if self._is_needed(chore))
+
+    async def run(self) -> float:
+        """Runs the chores that are due; returns the seconds until the next one is due.
+
+        A chore that breaks its connection each time, because the server lacks a resource, must not keep the others
+        from running. So its next time is set before it runs.
+        """
+        self.wakeup.clear()
+        for index, chore in enumerate(self._chores):
+            interval, query = chore.interval, chore.query
+            if time.monotonic() >= self._due[index] and self._is_needed(chore):
+                self._due[index] = time.monotonic() + min(interval, RETRY_SECONDS)
+                try:
+                    await self._execute(query, chore.params)
+                except Refused as error:  # a lock timeout, for example
+                    logger.warning("The server refused the chore %s; retrying in %g s: %s", query, interval, error)
+                self._due[index] = time.monotonic() + interval
+        return max(0.1, self._next_due() - time.monotonic())
+
+    async def _execute(self, query: str, params: tuple[object, ...]) -> None:
+        if query == "sweep_dependencies":  # each call sweeps a part of the table, from where the last call ended
+            ((last,),) = await self._connection.execute(query, (self._swept_until,))
+            self._swept_until = None if last is None else UUID(bytes=last)
+        elif query == "sweep_limits":  # the same
+            ((key,),) = await self._connection.execute(query, (self._swept_key,))
+            self._swept_key = key or ""
+        elif query == "refresh_quotas":
+            while await self._connection.execute(query) == [(True,)]:
+                continue  # jobs still lack the limit key of their tenant
+        else:
+            await self._connection.execute(query, params)

@@ -1,0 +1,91 @@
+"""Removes what is older than the settings keep: finished jobs, attempts, audit rows, nodes and expired keys.
+
+The history is partitioned by day, and a day is dropped as a whole. Everything else is deleted in batches. Any node may
+do this at any time: the database lets one at a time drop partitions, and deleting twice does no harm.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from watchbill.store.node_connection import NodeConnection
+
+if TYPE_CHECKING:
+    from watchbill.settings import Settings
+
+logger = logging.getLogger("watchbill.maintenance")
+
+DAY_SECONDS = 86_400.0
+INTERVAL_SECONDS = 3600.0
+RETRY_LOCKED_SECONDS = 60.0  # somebody reads the history in a long transaction
+BATCH = 5000  # rows that one statement deletes, as its SQL function says
+
+
+@dataclass(frozen=True)
+class Keep:
+    """How long things are kept, in seconds."""
+
+    succeeded: float = 30 * DAY_SECONDS
+    otherwise: float = 90 * DAY_SECONDS
+    audit: float = 400 * DAY_SECONDS
+    slots: float = 90 * DAY_SECONDS
+
+    @classmethod
+    def of_settings(cls, settings: Settings) -> Self:
+        return cls(settings.keep_succeeded, settings.keep_otherwise, settings.keep_audit, settings.slot_retention)
+
+    @property
+    def attempts(self) -> float:
+        return max(self.succeeded, self.otherwise)
+
+    @property
+    def nodes(self) -> float:
+        """Longer than anything that names a node. Slots go by whole months, jobs and attempts by whole days."""
+        return max(self.slots + 31 * DAY_SECONDS, self.attempts + 2 * DAY_SECONDS)
+
+
+class Retention:
+    def __init__(self, connection: NodeConnection, keep: Keep, report: Callable[..., None] = logger.info) -> None:
+        """`report` takes a message and its parameters, as a logger does."""
+        self._connection, self._keep, self._report = connection, keep, report
+
+    async def run(self) -> float:
+        """Removes what is too old. Returns the seconds until the next turn."""
+        keep = self._keep
+        parents = {
+            "finished_succeeded": keep.succeeded,
+            "finished_otherwise": keep.otherwise,
+            "attempts": keep.attempts,
+        }
+        is_complete = all([await self._prune_history(parent, seconds) for parent, seconds in parents.items()])
+        await self._prune_rows("prune_audit", "audit rows", keep.audit)
+        await self._prune_rows("prune_items", "items and rebalances of token groups", keep.audit)
+        await self._prune_rows("prune_nodes", "nodes", keep.nodes)
+        await self._prune_rows("prune_keys", "expired idempotency keys")
+        ((months,),) = await self._connection.execute("prune_slots", (keep.slots,))
+        if months:
+            self._report("Retention has removed %d months of schedule history", months)
+        return INTERVAL_SECONDS if is_complete else RETRY_LOCKED_SECONDS
+
+    async def _prune_history(self, parent: str, seconds: float) -> bool:
+        """Whether nothing is left that is too old."""
+        while True:
+            ((done, more, locked),) = await self._connection.execute("prune_history", (parent, seconds))
+            if done:
+                self._report("Retention has removed %s", done)
+            if locked:
+                message = "Retention could not drop a day of %s, because a transaction reads it; retrying in %g s"
+                self._report(message, locked, RETRY_LOCKED_SECONDS)
+            if not more:
+                return not locked
+
+    async def _prune_rows(self, query: str, what: str, *params: float) -> None:
+        total, deleted = 0, BATCH
+        while deleted == BATCH:
+            ((deleted,),) = await self._connection.execute(query, params)
+            total += deleted
+        if total:
+            self._report("Retention has removed %d %s", total, what)

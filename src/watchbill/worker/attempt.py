@@ -1,0 +1,104 @@
+"""One attempt at a job: decode the payload, call the handler, encode the result, turn an exception into an Outcome.
+
+Every way to run a handler uses this file: `attempt` blocks, in a thread or in a child process; `attempt_on_loop` is the
+same as a coroutine. Neither raises: how it ended is in `run.result` and `run.outcome`. `slots.py` itself runs the
+coroutine up to its first suspension, and `Suspended` is what is left of it then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Generator
+from typing import Any
+
+from watchbill.worker import forks
+from watchbill.worker.batch_run import BatchRun
+from watchbill.worker.handlers import STORED
+from watchbill.worker.outcomes import choose_outcome
+from watchbill.worker.run import Run
+from watchbill.worker.transactions import Transactions
+
+
+def attempt(run: Run, transactions: Transactions | None = None) -> None:
+    try:
+        if isinstance(run, BatchRun) and run.has_stored_payload:
+            run.fetch_payloads()
+        arguments = _decode(run)
+        if arguments is not None:
+            if transactions is not None and run.handler.transactional:
+                value = transactions.call(run, arguments)
+            else:
+                value = run.handler.function(**arguments)
+            _keep_result(run, value)
+    except BaseException as error:  # noqa: BLE001  (SystemExit and its like end the attempt, never the worker)
+        fail(run, error)
+    if forks.is_fork:
+        forks.end_fork()
+
+
+async def attempt_on_loop(run: Run, transactions: Transactions) -> None:
+    try:
+        if isinstance(run, BatchRun) and run.has_stored_payload:
+            await asyncio.to_thread(run.fetch_payloads)
+        arguments = _decode(run)
+        if arguments is not None:
+            if run.handler.transactional:
+                value = await transactions.acall(run, arguments)
+            else:
+                value = await run.handler.function(**arguments)
+            _keep_result(run, value)
+    except BaseException as error:  # noqa: BLE001
+        fail(run, error)
+    if forks.is_fork:
+        forks.end_fork()
+
+
+def _decode(run: Run) -> dict[str, Any] | None:
+    """Returns the handler's arguments. If the payload is a reference to the payload store, the run gets a handler that
+    reads it from there. None: each job of a batch has failed already."""
+    if isinstance(run, BatchRun):
+        return run.decode()
+    raw, handler = run.claimed.raw_payload, run.handler
+    if raw.startswith(STORED) and handler.make_reading_handler is not None:
+        run.handler = handler = handler.make_reading_handler(handler)
+    return handler.decode(raw[1:], run.claimed.version)
+
+
+def _keep_result(run: Run, value: Any) -> None:
+    if isinstance(run, BatchRun):
+        run.keep_result(value)
+    elif value is not None:
+        run.result = run.handler.encode_result(value)
+
+
+def fail(run: Run, error: BaseException) -> None:
+    """Ends the run with the outcome that the exception stands for."""
+    if isinstance(run, BatchRun):
+        run.fail(error)
+        return
+    run.raised, run.outcome = error, choose_outcome(run, error)
+
+
+class Suspended:
+    """The rest of a coroutine that has yielded a future. To await it runs the rest, in the context of its run."""
+
+    __slots__ = ("_context", "_coroutine", "_future")
+
+    def __init__(self, coroutine: Any, future: Any, context: contextvars.Context) -> None:
+        self._coroutine, self._future, self._context = coroutine, future, context
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        coroutine, future, run = self._coroutine, self._future, self._context.run
+        try:
+            while True:
+                if forks.is_fork:
+                    forks.end_fork()
+                try:
+                    value = yield future
+                except BaseException as error:  # noqa: BLE001  (a cancellation, meant for the handler)
+                    future = run(coroutine.throw, error)
+                else:
+                    future = run(coroutine.send, value)
+        except StopIteration as stop:
+            return stop.value

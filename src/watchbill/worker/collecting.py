@@ -1,0 +1,211 @@
+"""Claimed jobs that must not simply take the next handler slot: those of tasks with `batch` or `max_per_node`.
+
+Jobs of a task with `batch=` are collected. A batch may start when it is full, or when its first job has waited for as
+long as the task allows. If the last claim showed that more jobs are in the queue, a batch that is not full waits for
+one more claim once its handler slot is free; so batches are full as long as there is a backlog.
+
+Of a task with `max_per_node`, only so many calls get a handler slot. What was claimed beyond that is held for a moment,
+and the claimer leaves the type in the queue (`slot_shortage.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from watchbill.worker.batch_run import WaitingBatch
+from watchbill.worker.claiming import Claiming
+from watchbill.worker.handlers import Handler, Handlers
+from watchbill.worker.notifications import Wakeups
+from watchbill.worker.run import Claimed
+
+Entry = tuple[Claimed | WaitingBatch, Handler, float]  # what waits for one handler slot, and since when
+
+
+@dataclass(slots=True)
+class TypeLoad:
+    """How much of a task with `max_per_node` is on this node."""
+
+    running: int = 0  # calls of the handler
+    queued: int = 0  # entries that wait for a handler slot
+    unstarted: int = 0  # claimed jobs whose handlers were not called yet
+
+
+class Collector:
+    """`queue` lets an entry wait for a handler slot; `start` starts what waits."""
+
+    def __init__(
+        self, claiming: Claiming, wakeups: Wakeups, queue: Callable[[Entry], None], start: Callable[[], None]
+    ) -> None:
+        self._claiming, self._wakeups, self._queue_entry, self._start = claiming, wakeups, queue, start
+        self._loop = asyncio.get_running_loop()
+        self.is_used = False  # it has seen a job
+        self.batches: dict[str, WaitingBatch] = {}  # by type: those that may still grow
+        self.held: dict[str, deque[Entry]] = {}  # by type: entries beyond max_per_node
+        self._loads: dict[str, TypeLoad] = {}  # by type: tasks with max_per_node
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.batches and not any(self.held.values())
+
+    @property
+    def growing(self) -> int:
+        """How many batches wait for a handler slot and may take more jobs before they start."""
+        return sum(batch.is_due for batch in self.batches.values())
+
+    @property
+    def collected(self) -> int:
+        return sum(len(batch.rows) for batch in self.batches.values())
+
+    def count_room(self, handlers: Handlers) -> dict[str, int]:
+        """How many more jobs of each task with `max_per_node` can be used here."""
+        room = {}
+        for name, load in self._loads.items():
+            handler = handlers[name]
+            size = 1 if handler.batch is None else handler.batch.size
+            room[name] = ((handler.max_per_node or 1) - load.running) * size - load.unstarted
+        return room
+
+    # -- add
+
+    def add(self, row: Claimed, handler: Handler, now: float) -> None:
+        self.is_used = True
+        if handler.max_per_node is not None:
+            self._loads.setdefault(handler.type, TypeLoad()).unstarted += 1
+        if handler.batch is None:
+            self._queue((row, handler, now))
+            return
+        batch = self.batches.get(handler.type)
+        if batch is None:
+            batch = self.batches[handler.type] = WaitingBatch(handler, now)
+            batch.timer = self._loop.call_later(handler.batch.wait_seconds, self._end_wait, batch)
+        batch.rows.append(row)
+        if batch.is_full:
+            del self.batches[handler.type]
+            self._queue_batch(batch)
+
+    def queue_urgent_batches(self) -> None:
+        """Called after the jobs of a claim were added. Jobs with one attempt do not wait here: if this process died,
+        they would be dead without having run. A quarantined job is a batch of one."""
+        for batch in list(self.batches.values()):
+            if batch.rows[0] is self._claiming.quarantined or any(row.max_attempts == 1 for row in batch.rows):
+                batch.is_urgent = True
+                self._queue_batch(batch)
+
+    def queue_all_batches(self) -> None:
+        for batch in list(self.batches.values()):
+            self._queue_batch(batch)
+
+    def _end_wait(self, batch: WaitingBatch) -> None:
+        if self.batches.get(batch.handler.type) is batch:
+            self._queue_batch(batch)
+            self._start()
+
+    def _queue_batch(self, batch: WaitingBatch) -> None:
+        if not batch.is_due:
+            batch.is_due = True
+            if batch.timer is not None:
+                batch.timer.cancel()
+            self._queue((batch, batch.handler, time.monotonic()))
+
+    def _queue(self, entry: Entry) -> None:
+        """Lets an entry wait for a handler slot, or holds it while its task has reached `max_per_node`."""
+        handler = entry[1]
+        if handler.max_per_node is not None:
+            load = self._loads[handler.type]
+            if load.running + load.queued >= handler.max_per_node:
+                self.held.setdefault(handler.type, deque()).append(entry)
+                self._claiming.shortage.types.add(handler.type)
+                return
+            load.queued += 1
+        self._queue_entry(entry)
+
+    # -- start
+
+    def awaits_claim(self, entry: Entry) -> bool:
+        """Whether this entry, which is the next to start, is a batch that one more claim may fill."""
+        batch, demand = entry[0], self._claiming.batch_demand
+        if not isinstance(batch, WaitingBatch) or batch.is_full or batch.is_urgent or not demand.has_backlog:
+            return False
+        if batch.asked_after is None:
+            batch.asked_after = demand.answers
+            self._wakeups.progress.set()
+            self._wakeups.jobs.set()
+        return batch.asked_after == demand.answers
+
+    def begin_call(self, entry: Entry) -> list[Claimed]:
+        """Returns the jobs of an entry whose handler is called now."""
+        rows, handler = list_rows(entry), entry[1]
+        if isinstance(entry[0], WaitingBatch):
+            self._close_batch(entry[0])
+        if handler.max_per_node is not None:
+            load = self._loads[handler.type]
+            load.running += 1
+            load.queued -= 1
+            load.unstarted -= len(rows)
+        return rows
+
+    def end_call(self, name: str) -> None:
+        """A call of a task with `max_per_node` has ended, so that the next one may start."""
+        self._loads[name].running -= 1
+        if held := self.held.get(name):
+            self._queue(held.popleft())
+        elif name in self._claiming.shortage.types:
+            self._wakeups.jobs.set()
+
+    # -- remove
+
+    def remove(self, entry: Entry) -> list[Claimed]:
+        """Returns the jobs of an entry that waited for a handler slot and is released."""
+        if entry[1].max_per_node is not None:
+            self._loads[entry[1].type].queued -= 1
+        return self._remove(entry)
+
+    def take_late(self, older_than: float) -> Iterator[Claimed]:
+        """Removes the jobs that were held for `older_than` seconds, and those with one attempt; if it is 0, also those
+        that wait for their batch."""
+        now = time.monotonic()
+        for queue in self.held.values():
+            for entry in [entry for entry in queue if is_late(entry, now, older_than)]:
+                queue.remove(entry)
+                yield from self._remove(entry)
+        if not older_than:
+            for batch in list(self.batches.values()):
+                if not batch.is_due:  # otherwise it waits for a handler slot, and is released from there
+                    yield from self._remove((batch, batch.handler, now))
+
+    def _remove(self, entry: Entry) -> list[Claimed]:
+        what, handler, _ = entry
+        if isinstance(what, WaitingBatch):
+            self._close_batch(what)
+        rows = list_rows(entry)
+        if handler.max_per_node is not None:
+            self._loads[handler.type].unstarted -= len(rows)
+        return rows
+
+    def _close_batch(self, batch: WaitingBatch) -> None:
+        """No job is added to it any more."""
+        if batch.timer is not None:
+            batch.timer.cancel()
+        if self.batches.get(batch.handler.type) is batch:
+            del self.batches[batch.handler.type]
+
+    def clear(self) -> None:
+        for queue in self.held.values():
+            queue.clear()
+        for batch in list(self.batches.values()):
+            self._close_batch(batch)
+        for load in self._loads.values():
+            load.queued = load.unstarted = 0
+
+
+def list_rows(entry: Entry) -> list[Claimed]:
+    return entry[0].rows if isinstance(entry[0], WaitingBatch) else [entry[0]]
+
+
+def is_late(entry: Entry, now: float, older_than: float) -> bool:
+    """Whether it has waited for too long; a job with one attempt may not wait at all."""
+    return now - entry[2] >= older_than or any(row.max_attempts == 1 for row in list_rows(entry))

@@ -1,0 +1,118 @@
+"""The configuration of a node, which does not change while it runs."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+from watchbill.scheduler.declarer import Declared
+from watchbill.settings import Settings, make_child_environment
+from watchbill.worker.handlers import Kind
+from watchbill.worker.queue_turns import split_weights
+
+FAST_RETRY_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """How many handlers may run at once: of each kind, and in total."""
+
+    by_kind: dict[Kind, int]
+    total: int
+
+
+@dataclass(frozen=True)
+class NodeConfig:
+    """Times are in seconds, sizes in bytes."""
+
+    url: str
+    listen_url: str | None
+    schema: str
+    name: str
+    app: str
+    queues: tuple[str, ...]  # in the order in which they are served, unless they have weights
+    capacity: Capacity
+    weights: dict[str, int] = field(default_factory=dict)  # of all queues, or of none
+    lease: float = 30.0
+    heartbeat_interval: float = math.inf  # a third of the lease is the longest that counts
+    survey_interval: float = math.inf
+    drain_timeout: float = 30.0
+    stuck_after: float = 300.0
+    poll_interval: float = 0.1
+    poll_max_interval: float = 5.0
+    poll_multiplier: float = 2.0
+    prepare: bool = True
+    once: bool = False  # stop when there is nothing left to do
+    scheduler: bool = True  # also enqueue the jobs of schedules
+    declared: Declared = Declared()  # noqa: RUF009  (a tuple)
+    jobs_per_child: int | None = None
+    memory_per_child: int | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    takes_over: bool = False  # the name of a living node, which is then declared lost
+    retry_delay: float | None = None  # before every further attempt, instead of what the jobs' policies say
+    watches_loop: bool = True  # end the process when a handler blocks the event loop for too long
+
+    @property
+    def statement_timeout(self) -> float:
+        """After this time without an answer, a connection counts as lost."""
+        return max(5.0, self.lease)
+
+    @property
+    def child_environment(self) -> dict[str, str]:
+        """Variables that make an App in a child process use the worker's database, whatever its code says."""
+        return make_child_environment("the worker", database_url=self.url, schema=self.schema)
+
+
+def make_config(
+    settings: Settings,
+    url: str,
+    *,
+    app: str,
+    queues: tuple[str, ...],
+    once: bool = False,
+    scheduler: bool = True,
+    declared: Declared = Declared(),  # noqa: B008  (a tuple)
+    takes_over: bool = False,
+) -> NodeConfig:
+    queues, weights = split_weights(queues)
+    return NodeConfig(
+        url=url,
+        listen_url=settings.listen_url,
+        schema=settings.schema,
+        name=settings.node_name or make_node_name(),
+        app=app,
+        queues=queues,
+        weights=weights,
+        capacity=make_capacity(settings.concurrency),
+        lease=settings.lease,
+        drain_timeout=settings.drain_timeout,
+        stuck_after=settings.stuck_after,
+        poll_interval=settings.poll_interval,
+        poll_max_interval=settings.poll_max_interval,
+        poll_multiplier=settings.poll_multiplier,
+        prepare=settings.prepared_statements,
+        jobs_per_child=settings.jobs_per_child,
+        memory_per_child=None if settings.memory_per_child is None else settings.memory_per_child * 2**20,
+        once=once,
+        scheduler=scheduler,
+        declared=declared,
+        takes_over=takes_over,
+        labels=dict(settings.labels),
+        retry_delay=FAST_RETRY_SECONDS if settings.fast_retries else None,
+    )
+
+
+def make_capacity(concurrency: int | None, cores: int | None = None) -> Capacity:
+    """Allows `concurrency` handlers at once; without it, a number for each kind that depends on the cores."""
+    cores = cores or os.cpu_count() or 1
+    if concurrency is not None:
+        return Capacity({"async": concurrency, "thread": concurrency, "process": min(concurrency, cores)}, concurrency)
+    by_kind: dict[Kind, int] = {"async": 10 * cores, "thread": 4 * cores, "process": cores}
+    return Capacity(by_kind, sum(by_kind.values()))
+
+
+def make_node_name() -> str:
+    return f"{socket.gethostname()}/{os.getpid()}/{uuid4().hex[:6]}"

@@ -1,0 +1,56 @@
+"""Ends processes that a handler has forked, when its code returns to the worker's event loop.
+
+Such a process has a copy of the event loop and of all connections of the worker: two processes would claim and settle
+on the same sockets. So the copy loses the connections at once, and ends when it comes back to code of the worker. What
+the handler does in it until then is not affected, and neither is a process that never comes back, such as one that
+`multiprocessing` starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from watchbill.postgres.connect import detach_inherited_connections
+
+logger = logging.getLogger("watchbill.worker")
+
+is_fork = False  # whether the worker's code in this process belongs to the parent process
+_loops: list[asyncio.AbstractEventLoop] = []  # of the workers that run in this process
+
+
+@contextmanager
+def guard_against_forks() -> Iterator[None]:
+    """A worker runs in this block. A child process that a handler forks meanwhile ends when it comes back to the
+    worker's code. Such a child may enter this block itself, to run a worker of its own."""
+    global is_fork
+    was_fork, is_fork, loop = is_fork, False, asyncio.get_running_loop()
+    _loops.append(loop)
+    try:
+        yield
+    finally:
+        is_fork = was_fork
+        if loop in _loops:
+            _loops.remove(loop)
+
+
+def end_fork() -> None:
+    logger.error("A process that a handler has forked returned from the handler; ending it. End it with os._exit()")
+    os._exit(1)
+
+
+def _mark_fork() -> None:
+    global is_fork
+    if _loops:
+        is_fork = True
+        detach_inherited_connections()
+        for loop in _loops:  # a handler's own asyncio task may have forked
+            with suppress(RuntimeError):  # the loop is closed, or belongs to another thread, which is not here
+                loop.call_soon(end_fork)
+        _loops.clear()
+
+
+os.register_at_fork(after_in_child=_mark_fork)

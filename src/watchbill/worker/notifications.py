@@ -1,0 +1,353 @@
+"""How an idle worker learns of new jobs at once, while producers send a NOTIFY only if a worker sleeps.
+
+A worker that wants to sleep tries to take an exclusive advisory lock on its listening connection. A producer shares
+that lock until it commits. If it cannot get it, a worker sleeps, and the producer sends a NOTIFY. So a worker that
+holds the lock and then finds no job has missed none: no producer that sent no NOTIFY is still uncommitted. A worker
+that does not get the lock because another worker holds it sleeps as well, and hears the same NOTIFY. That other worker
+gives up the lock when it has a job. If it then has no room for more, it sends a NOTIFY itself, and one of those that
+still sleep takes the lock. A worker that does not get the lock because a producer is about to commit must not sleep:
+that producer sends no NOTIFY.
+
+A notification is only a hint. The survey (`maintenance/survey.py`) finds the jobs and locks that a lost one, or a
+worker that was killed, would have announced. Without a direct connection, behind a pooler, polling alone is correct.
+Every role of the database may send notifications, so a listener that gets too many of them closes its connection and
+polls for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from uuid import UUID
+
+import psycopg
+
+from watchbill.errors import NoDatabase
+from watchbill.maintenance.promoter import DueEvent
+from watchbill.maintenance.unblocker import PAUSE_SECONDS
+from watchbill.postgres.connect import AsyncConnection
+from watchbill.store.node_connection import Deadline, first_line, raise_if_canceled
+from watchbill.store.queries import Queries
+from watchbill.telemetry.outage import Outage, is_any_database_out
+
+logger = logging.getLogger("watchbill.worker")
+
+RECONNECT_SECONDS = 1.0
+ANSWER_TIMEOUT_SECONDS = 5.0
+MOST_NOTES, NOTE_WINDOW_SECONDS = 20_000, 5.0  # reading so many takes a tenth of a second
+FLOOD_PAUSE_SECONDS = 30.0  # without notifications, after more than that
+FLOOD_POLL_SECONDS = 0.1  # the longest pause between two looks for jobs meanwhile
+QUIET_SECONDS = 0.05  # a worker that slept for so long is not woken too often
+MOST_VAIN_WAKEUPS = 100  # in a row, without a job; every role of the database may send notifications
+VAIN_WAKEUP_PAUSE_SECONDS = 0.01  # after more than that
+LOCK_CLASS = 1466004579  # "Watc" as four bytes; the second number is the oid of the schema's table jobs
+
+
+class Wakeups:
+    """What may end a wait in this node: one event per topic. The waiting side clears its event."""
+
+    def __init__(self) -> None:
+        self.jobs = asyncio.Event()  # a job may be ready, or a handler slot that was short is free
+        self.delayed = DueEvent()  # a delayed job may be due before the promoter's next look
+        self.dependents = asyncio.Event()  # a job may have all that it waited for
+        self.schedules = asyncio.Event()  # a schedule was changed
+        self.leaders = asyncio.Event()  # a group may have no leader
+        self.tokens = asyncio.Event()  # a token group may have changed
+        self.declarations = asyncio.Event()  # a schedule in the code may have to be declared again
+        self.progress = asyncio.Event()  # a run has ended, endings were settled, or the node drains
+        self.draining = asyncio.Event()  # never cleared
+        self.stop = asyncio.Event()  # `stop_requests` has grown
+        self.stop_requests: set[tuple[bytes, int]] = set()  # id and fence of runs whose handlers have to stop
+        self.heartbeat = threading.Event()  # a heartbeat, or a question for stop requests, is wanted at once
+        self.wants_beat = False
+        self._asleep_since: float | None = None  # on the monotonic clock
+
+    @property
+    def slept_seconds(self) -> float:
+        """How long the worker has slept, so that producers and parents have sent notifications; -1 if it does not."""
+        return -1.0 if self._asleep_since is None else time.monotonic() - self._asleep_since
+
+    @contextlib.contextmanager
+    def asleep(self) -> Iterator[None]:
+        """While the worker sleeps. The unblocker then sleeps as well, so it is woken with the worker."""
+        self._asleep_since = time.monotonic()
+        try:
+            yield
+        finally:
+            if self.slept_seconds >= PAUSE_SECONDS:
+                self.dependents.set()
+            self._asleep_since = None
+
+    def drain(self) -> None:
+        for event in (self.draining, self.progress, self.jobs, self.tokens):
+            event.set()
+
+    def request_stop(self, runs: list[tuple[UUID, int]]) -> None:
+        self.stop_requests.update((job_id.bytes, fence) for job_id, fence in runs)
+        self.stop.set()
+
+    def handle_note(self, note: str) -> None:
+        """Sets the events of a notification. `store/sql/030_wake.sql` lists the notes.
+
+        Every role of the database may send one, so a note never says what to do: it says where to look.
+        """
+        topic, _, detail = note.partition(" ")
+        if topic == "stop":
+            self.heartbeat.set()
+        elif topic == "schedules":
+            self.schedules.set()
+        elif topic == "later":
+            self.delayed.note_due(detail)
+        elif topic == "unpark":
+            self.delayed.note_freed(detail)
+        elif topic == "awake":
+            self.jobs.set()
+        elif topic == "leader":
+            self.leaders.set()
+        elif topic == "tokens":
+            self.tokens.set()
+        elif topic == "unblock":
+            self.dependents.set()
+        elif topic == "beat":
+            self.wants_beat = True
+            self.heartbeat.set()
+        else:
+            self.jobs.set()
+            if not detail:  # several jobs, or a requeued one: it may be a delayed one
+                self.delayed.set()
+
+
+async def wait_for(event: asyncio.Event, seconds: float) -> None:
+    """Returns when the event is set or the time is up."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
+class Notifications(ABC):
+    """What a worker needs in order to sleep, whether it listens itself or a supervisor listens for it."""
+
+    def __init__(self, wakeups: Wakeups) -> None:
+        self.wakeups = wakeups
+        self.is_unavailable = False  # for good
+        self.is_locked = False  # we hold the lock for sleeping
+        self._flooded_until = 0.0  # on the monotonic clock
+        self.vain_wakeups = 0  # in a row; a worker that finds a job resets it
+
+    @property
+    @abstractmethod
+    def is_listening(self) -> bool: ...
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Starts to listen; called again after the connection was lost."""
+
+    async def keep_open(self, condition: Callable[[], bool] = lambda: True) -> None:
+        outage = Outage("The LISTEN connection", "new jobs are found by polling")
+        while not self.is_unavailable and condition():
+            if not self.is_listening:
+                try:
+                    await self.open()
+                except Exception as error:  # noqa: BLE001  (polling goes on, and so do the tries)
+                    if not is_any_database_out():  # then that is logged
+                        outage.note_failure(first_line(error))
+                else:
+                    outage.note_answer()
+            await asyncio.sleep(RECONNECT_SECONDS)
+
+    @abstractmethod
+    async def lock_for_sleep(self) -> bool:
+        """Whether we hold the lock now, so that every producer from now on sends a NOTIFY."""
+
+    @abstractmethod
+    async def has_sleeper(self) -> bool:
+        """Whether another worker holds the lock, and not just a producer that is about to commit."""
+
+    @abstractmethod
+    async def unlock(self) -> None: ...
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    async def wait_for_jobs(self, seconds: float) -> bool:
+        """Returns when a job may be ready, or the time is up; whether a job may be ready. Rests a moment when too many
+        wakeups brought no job."""
+        began = time.monotonic()
+        await wait_for(self.wakeups.jobs, min(seconds, FLOOD_POLL_SECONDS) if self.is_flooded else seconds)
+        is_woken = self.wakeups.jobs.is_set()
+        self.vain_wakeups = 0 if time.monotonic() - began > QUIET_SECONDS else self.vain_wakeups + 1
+        if self.vain_wakeups > MOST_VAIN_WAKEUPS:
+            await wait_for(self.wakeups.draining, VAIN_WAKEUP_PAUSE_SECONDS)
+        self.wakeups.jobs.clear()
+        return is_woken
+
+    def handle_note(self, note: str) -> None:
+        self.wakeups.handle_note(note)
+
+    @property
+    def is_flooded(self) -> bool:
+        """Whether too many notifications came, so that this worker polls for a while."""
+        return time.monotonic() < self._flooded_until
+
+    def handle_flood(self) -> None:
+        self._flooded_until = time.monotonic() + FLOOD_PAUSE_SECONDS
+
+    def handle_opened(self) -> None:
+        """Notifications that were sent before are lost, so look for their causes."""
+        self.wakeups.schedules.set()
+        self.handle_lost()
+
+    def handle_lost(self) -> None:
+        """No notification will come, so what sleeps must poll."""
+        for event in (self.wakeups.jobs, self.wakeups.delayed, self.wakeups.dependents, self.wakeups.tokens):
+            event.set()
+
+
+def _simplify_note(note: str) -> str:
+    """Makes notes of one kind equal. But each time of a `later` counts, because a late one must not hide an early one,
+    and so does each key of an `unpark`."""
+    topic, _, detail = note.partition(" ")
+    return note if topic in ("later", "unpark") or not detail else f"{topic} any"
+
+
+class Listener(Notifications):
+    """Listens on a connection of its own."""
+
+    def __init__(self, wakeups: Wakeups, url: str, queries: Queries, *, direct: bool = False) -> None:
+        """`direct`: the address is known to lead to the server itself, not to a pooler."""
+        super().__init__(wakeups)
+        self._url, self._queries, self._direct = url, queries, direct
+        self._find_sleeper = queries["has_sleeping_worker"]
+        self._connection: AsyncConnection | None = None
+        self._lock = (LOCK_CLASS, 0)
+        self._watched: int | None = None  # the descriptor; a broken connection no longer knows it
+        self._window, self._notes = 0, 0  # the current window of time, and how many notes came in it
+
+    async def open(self) -> None:
+        if self.is_flooded:
+            return
+        connection = await AsyncConnection.connect(
+            self._url, autocommit=True, prepare_threshold=None, application_name="watchbill listener"
+        )
+        if connection.is_pooled and not self._direct:
+            await connection.close()
+            self.is_unavailable = True
+            logger.warning(
+                "LISTEN does not work through this pooler; polling instead. Set listen_url to a direct address"
+            )
+            return
+        try:
+            with Deadline(connection, ANSWER_TIMEOUT_SECONDS):
+                cursor = await connection.execute(self._queries["wake_key_and_channel"].encode())
+                ((key, channel),) = await cursor.fetchall()
+                await connection.execute(psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(channel)))
+        except BaseException:
+            await connection.close()
+            raise
+        connection.add_notify_handler(lambda notify: self._handle_notes([notify.payload], notify.pid))
+        self._connection, self._lock, self.is_locked = connection, (LOCK_CLASS, key), False
+        self._watch()
+        self.handle_opened()
+
+    @property
+    def is_listening(self) -> bool:
+        return self._connection is not None
+
+    def _watch(self) -> None:
+        if self._connection is not None:
+            self._watched = self._connection.fileno()
+            asyncio.get_running_loop().add_reader(self._watched, self._read)
+
+    def _unwatch(self) -> None:
+        """Before the descriptor is closed: the next connection may get the same number, and would not be watched."""
+        descriptor, self._watched = self._watched, None
+        if descriptor is not None:
+            asyncio.get_running_loop().remove_reader(descriptor)
+
+    def _read(self) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        notes, sender = [], 0
+        try:
+            connection.pgconn.consume_input()
+            while (note := connection.pgconn.notifies()) is not None:
+                notes.append(note.extra.decode(errors="replace"))
+                sender = note.be_pid
+        except psycopg.Error as error:
+            self._drop_connection(error)
+        self._handle_notes(notes, sender)
+        self._drop_if_flooded()
+
+    def _handle_notes(self, notes: list[str], sender: int) -> None:
+        """Handles one note of each kind, because more of the same kind ask for nothing new. Too many notes in a while
+        start a pause with polling. `sender` is the server process that sent the last note."""
+        window = int(time.monotonic() / NOTE_WINDOW_SECONDS)
+        self._notes = len(notes) + (self._notes if window == self._window else 0)
+        self._window = window
+        if self._notes > MOST_NOTES and not self.is_flooded:
+            self.handle_flood()
+            logger.warning(
+                "More than %d notifications in %g s, the last from server process %d; polling instead for %g s. "
+                "pg_stat_activity shows whose process that is",
+                MOST_NOTES, NOTE_WINDOW_SECONDS, sender, FLOOD_PAUSE_SECONDS,
+            )  # fmt: skip
+        for note in {_simplify_note(note) for note in notes}:
+            self.handle_note(note)
+
+    def _drop_if_flooded(self) -> bool:
+        if self._connection is None or not self.is_flooded:
+            return False
+        self._forget_connection()
+        return True
+
+    def _drop_connection(self, error: BaseException) -> None:
+        logger.debug("Lost the LISTEN connection; polling until it is open again: %s", first_line(error))
+        self._forget_connection()
+
+    def _forget_connection(self) -> None:
+        self._unwatch()
+        connection, self._connection, self.is_locked = self._connection, None, False
+        if connection is not None:
+            connection.pgconn.finish()
+        self.handle_lost()
+
+    async def lock_for_sleep(self) -> bool:
+        if self._connection is None or self.is_locked:
+            return self.is_locked
+        self.is_locked = await self._ask("SELECT pg_try_advisory_lock(%s, %s)", self._lock) is True
+        return self.is_locked
+
+    async def has_sleeper(self) -> bool:
+        return self._connection is None or await self._ask(self._find_sleeper) is not False
+
+    async def unlock(self) -> None:
+        if self._connection is not None and self.is_locked:
+            self.is_locked = False
+            await self._ask("SELECT pg_advisory_unlock(%s, %s)", self._lock)
+
+    async def _ask(self, query: str, params: Sequence[int] = ()) -> object:
+        """The answer, or None if the connection was lost."""
+        connection = self._connection
+        assert connection is not None
+        self._unwatch()  # psycopg itself watches the socket during a statement
+        try:
+            with Deadline(connection, ANSWER_TIMEOUT_SECONDS):
+                row = await (await connection.execute(query.encode(), params)).fetchone()
+        except (psycopg.Error, OSError, NoDatabase) as error:
+            self._drop_connection(error)
+            raise_if_canceled()
+            return None
+        self._watch()
+        return row[0] if row and not self._drop_if_flooded() else None
+
+    async def close(self) -> None:
+        self._unwatch()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()

@@ -1,0 +1,53 @@
+"""Which types a worker leaves in the queue, because it cannot run more of them now.
+
+If the first jobs of a queue need threads and all threads are busy, they would be claimed and released again and again,
+while jobs behind them could run on the loop. So a kind of handler slots whose jobs have waited here too long is short:
+nothing is claimed ahead, and while it has no free handler slot its types are left in the queue. The shortage ends when
+a claim finds no job of that kind, or when its handler slots are freed quickly.
+
+A task with `max_per_node` is short in the same way once more of its jobs were claimed than it may run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from watchbill.worker.handlers import Handlers, Kind
+from watchbill.worker.run import Claimed
+
+QUICK_RUN_SECONDS = 1.0  # a run that takes less ends the shortage of its kind
+
+
+class SlotShortage:
+    """The kinds and types that are short."""
+
+    def __init__(self) -> None:
+        self.kinds: set[Kind] = set()  # of handler slots whose jobs have waited here too long
+        self.types: set[str] = set()  # tasks with max_per_node of which more was claimed than may run
+        self._handlers: dict[str, tuple[Kind, str]] = {}  # by type or alias: kind, and the type of the task
+
+    def add_handlers(self, handlers: Handlers) -> None:
+        self._handlers |= {name: (handler.kind, handler.type) for name, handler in handlers.items()}
+
+    def limit(self, wanted: int, free_by_kind: Mapping[Kind, int], room_by_type: Mapping[str, int]) -> int:
+        """Reduces a claim, because all its jobs may be of one short kind or type."""
+        room = [free_by_kind[kind] for kind in self.kinds] + [room_by_type.get(name, 0) for name in self.types]
+        return min([wanted, *(count for count in room if count > 0)])
+
+    def find_excluded_types(self, free_by_kind: Mapping[Kind, int], room_by_type: Mapping[str, int]) -> list[str]:
+        kinds = {kind for kind in self.kinds if free_by_kind[kind] <= 0}
+        types = {name for name in self.types if room_by_type.get(name, 0) <= 0}
+        if not kinds and not types:
+            return []
+        return [name for name, (kind, task) in self._handlers.items() if kind in kinds or task in types]
+
+    def note_answer(self, rows: Sequence[Claimed], *, is_full: bool) -> None:
+        """`is_full`: the claim, which excluded no type, brought as many jobs as it asked for."""
+        found = [self._handlers.get(row.type, ("async", "")) for row in rows] if is_full else []
+        self.kinds &= {kind for kind, _ in found}
+        self.types &= {task for _, task in found}
+
+    def note_freed_slot(self, kind: Kind, seconds: float) -> None:
+        """Ends the shortage of this kind if its handler slots are freed quickly: a run took `seconds`."""
+        if seconds < QUICK_RUN_SECONDS:
+            self.kinds.discard(kind)

@@ -1,0 +1,49 @@
+"""Lets a node that starts again under its old name after a crash begin at once, before its old lease has run out.
+
+If the old process ran on this machine, we can see whether it still exists. A machine is identified by its boot id and
+its namespace of process ids, because two containers may have the same host name and still not see each other's
+processes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from watchbill.postgres.arrays import int8s
+from watchbill.store.node_connection import NodeConnection
+
+logger = logging.getLogger("watchbill.worker")
+
+own_instances: set[bytes] = set()  # of the nodes that run in this process
+
+
+def find_machine_id() -> str | None:
+    """Two processes with the same machine id see each other's process ids. None where the system does not tell."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return None
+
+
+async def expire_if_dead(connection: NodeConnection, name: str) -> None:
+    """Declares the node of this name lost if its process ran on this machine and is gone."""
+    for epoch, beat, pid, machine, instance in await connection.execute("node_by_name", (name,)):
+        if machine is None or machine != find_machine_id() or instance in own_instances or not _is_gone(pid):
+            continue
+        ((is_expired,),) = await connection.execute("expire_node", (epoch, beat))
+        if is_expired:
+            logger.warning("Node %s (epoch %d) is dead: its process %d is gone; reclaiming its jobs", name, epoch, pid)
+            await connection.execute("reclaim", (int8s([]), int8s([])))
+
+
+def _is_gone(pid: int | None) -> bool:
+    if pid is None or pid == os.getpid():  # our own: the id of the dead process was given to this one
+        return pid is not None
+    try:
+        os.kill(pid, 0)  # sends no signal, only checks
+    except OSError as error:
+        return isinstance(error, ProcessLookupError)  # PermissionError: it exists, and belongs to another user
+    return False
