@@ -1,4 +1,4 @@
-"""Watchbill runs work on time, once, on the right node."""
+"""Watchbill: a durable job queue and cron scheduler on PostgreSQL."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,80 +7,122 @@ from watchbill._version import __version__
 if TYPE_CHECKING:
     from watchbill.app.application import App
     from watchbill.app.flows import Flow, chain, group
-    from watchbill.app.handle import Job, JobCanceled, JobFailed
+    from watchbill.app.groups import ItemRefused, Member
+    from watchbill.app.job import Job, JobCanceled, JobFailed, NotCommitted
+    from watchbill.app.leader_task import Leadership
+    from watchbill.app.lock import Lock, LockNotAcquired
     from watchbill.app.registry import Tasks
-    from watchbill.app.rule_checks import InvalidSchedule
-    from watchbill.app.task import Call, Task
-    from watchbill.client.clients import AsyncClient, Client
-    from watchbill.client.plans import NoSuchJob
+    from watchbill.app.schedule_definition import InvalidSchedule
+    from watchbill.app.task import Call, Task, ThreadTimeoutWarning
+    from watchbill.client.client import AsyncClient, Client
+    from watchbill.client.job_operations import NoSuchJob
+    from watchbill.client.tenant_operations import NoSuchTenant
+    from watchbill.cluster.options import Intervals
+    from watchbill.cluster.ownership import Rebalance
     from watchbill.errors import WatchbillError
+    from watchbill.model.batch import Batch, BatchFailed
     from watchbill.model.job import JobFilter, JobRecord
+    from watchbill.model.limits import Limit, Rate
+    from watchbill.model.queue import Queue
     from watchbill.model.retry import Retry
-    from watchbill.model.schedule import Reason, ScheduleFilter, ScheduleRecord, ScheduleStats, SlotRecord
+    from watchbill.model.schedule import (
+        Reason,
+        ScheduleFilter,
+        ScheduleMetrics,
+        ScheduleRecord,
+        ScheduleStats,
+        SlotRecord,
+    )
     from watchbill.model.signals import Permanent, RetryAfter, Skip, Snooze
-    from watchbill.payloads.store import PayloadStore
+    from watchbill.model.tenant_record import ErasureRecord, TenantRecord
+    from watchbill.model.unique import Debounce, Unique
+    from watchbill.payloads import PayloadStore
     from watchbill.postgres.connect import AsyncConnection, Connection
-    from watchbill.store.refusals import StaleFence, WrongDatabase
+    from watchbill.store.refusals import DuplicateJob, LockLost, QuotaExceeded, StaleFence, WrongDatabase
+    from watchbill.worker.dependencies import Depends
     from watchbill.worker.run import current_job
 
-_HOMES = {
-    "App": "watchbill.app.application",
-    "AsyncClient": "watchbill.client.clients",
-    "AsyncConnection": "watchbill.postgres.connect",
-    "Call": "watchbill.app.task",
-    "Client": "watchbill.client.clients",
-    "Connection": "watchbill.postgres.connect",
-    "Flow": "watchbill.app.flows",
-    "WatchbillError": "watchbill.errors",
-    "InvalidSchedule": "watchbill.app.rule_checks",
-    "Job": "watchbill.app.handle",
-    "JobCanceled": "watchbill.app.handle",
-    "JobFailed": "watchbill.app.handle",
-    "JobFilter": "watchbill.model.job",
-    "JobRecord": "watchbill.model.job",
-    "PayloadStore": "watchbill.payloads.store",
-    "NoSuchJob": "watchbill.client.plans",
-    "Permanent": "watchbill.model.signals",
-    "Reason": "watchbill.model.schedule",
-    "Retry": "watchbill.model.retry",
-    "RetryAfter": "watchbill.model.signals",
-    "ScheduleFilter": "watchbill.model.schedule",
-    "ScheduleRecord": "watchbill.model.schedule",
-    "ScheduleStats": "watchbill.model.schedule",
-    "Skip": "watchbill.model.signals",
-    "SlotRecord": "watchbill.model.schedule",
-    "Snooze": "watchbill.model.signals",
-    "StaleFence": "watchbill.store.refusals",
-    "WrongDatabase": "watchbill.store.refusals",
-    "Task": "watchbill.app.task",
-    "Tasks": "watchbill.app.registry",
-    "chain": "watchbill.app.flows",
-    "current_job": "watchbill.worker.run",
-    "group": "watchbill.app.flows",
+_MODULES = {
+    "watchbill.app.application": ("App",),
+    "watchbill.app.flows": ("Flow", "chain", "group"),
+    "watchbill.app.groups": ("ItemRefused", "Member"),
+    "watchbill.app.job": ("Job", "JobCanceled", "JobFailed", "NotCommitted"),
+    "watchbill.app.leader_task": ("Leadership",),
+    "watchbill.app.lock": ("Lock", "LockNotAcquired"),
+    "watchbill.app.registry": ("Tasks",),
+    "watchbill.app.schedule_definition": ("InvalidSchedule",),
+    "watchbill.app.task": ("Call", "Task", "ThreadTimeoutWarning"),
+    "watchbill.client.client": ("AsyncClient", "Client"),
+    "watchbill.client.job_operations": ("NoSuchJob",),
+    "watchbill.client.tenant_operations": ("NoSuchTenant",),
+    "watchbill.cluster.options": ("Intervals",),
+    "watchbill.cluster.ownership": ("Rebalance",),
+    "watchbill.errors": ("WatchbillError",),
+    "watchbill.model.batch": ("Batch", "BatchFailed"),
+    "watchbill.model.job": ("JobFilter", "JobRecord"),
+    "watchbill.model.limits": ("Limit", "Rate"),
+    "watchbill.model.queue": ("Queue",),
+    "watchbill.model.retry": ("Retry",),
+    "watchbill.model.schedule": (
+        "Reason",
+        "ScheduleFilter",
+        "ScheduleMetrics",
+        "ScheduleRecord",
+        "ScheduleStats",
+        "SlotRecord",
+    ),
+    "watchbill.model.signals": ("Permanent", "RetryAfter", "Skip", "Snooze"),
+    "watchbill.model.tenant_record": ("ErasureRecord", "TenantRecord"),
+    "watchbill.model.unique": ("Debounce", "Unique"),
+    "watchbill.payloads": ("PayloadStore",),
+    "watchbill.postgres.connect": ("AsyncConnection", "Connection"),
+    "watchbill.store.refusals": ("DuplicateJob", "LockLost", "QuotaExceeded", "StaleFence", "WrongDatabase"),
+    "watchbill.worker.dependencies": ("Depends",),
+    "watchbill.worker.run": ("current_job",),
 }
 
 __all__ = [
     "App",
     "AsyncClient",
     "AsyncConnection",
+    "Batch",
+    "BatchFailed",
     "Call",
     "Client",
     "Connection",
+    "Debounce",
+    "Depends",
+    "DuplicateJob",
+    "ErasureRecord",
     "Flow",
-    "WatchbillError",
+    "Intervals",
     "InvalidSchedule",
+    "ItemRefused",
     "Job",
     "JobCanceled",
     "JobFailed",
     "JobFilter",
     "JobRecord",
+    "Leadership",
+    "Limit",
+    "Lock",
+    "LockLost",
+    "LockNotAcquired",
+    "Member",
     "NoSuchJob",
+    "NoSuchTenant",
+    "NotCommitted",
     "PayloadStore",
     "Permanent",
+    "Queue",
+    "QuotaExceeded",
+    "Rate",
     "Reason",
+    "Rebalance",
     "Retry",
     "RetryAfter",
     "ScheduleFilter",
+    "ScheduleMetrics",
     "ScheduleRecord",
     "ScheduleStats",
     "Skip",
@@ -89,6 +131,10 @@ __all__ = [
     "StaleFence",
     "Task",
     "Tasks",
+    "TenantRecord",
+    "ThreadTimeoutWarning",
+    "Unique",
+    "WatchbillError",
     "WrongDatabase",
     "__version__",
     "chain",
@@ -98,11 +144,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when first asked for: `import watchbill.cron` needs neither psycopg nor pydantic."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'watchbill' has no attribute {name!r}")
-    from importlib import import_module
+    """Imports a name at its first use: `import watchbill.cron` needs neither psycopg nor pydantic."""
+    for module, names in _MODULES.items():
+        if name in names:
+            from importlib import import_module
 
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+            value = globals()[name] = getattr(import_module(module), name)
+            return value
+    raise AttributeError(f"module 'watchbill' has no attribute {name!r}")

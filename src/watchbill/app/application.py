@@ -2,161 +2,220 @@
 
 from __future__ import annotations
 
-import inspect
-import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, Unpack, overload
+from weakref import WeakKeyDictionary
 
-from watchbill.app import staging
-from watchbill.app.around import Around, AroundEnqueue, AroundRun, refuse_unless_generator
-from watchbill.app.flows import Flow, flat, new_jobs
-from watchbill.app.handle import Job
-from watchbill.app.hosting import HostedNode
-from watchbill.app.jobs import Cluster, Jobs, Queues
-from watchbill.app.parents import refuse_unsent
-from watchbill.app.payload import encode_unknown
-from watchbill.app.registry import Registry, Tasks
-from watchbill.app.stored import Stored
-from watchbill.app.task import Call, Choices, Options, Task, refuse_on_loop
-from watchbill.model.job import Enqueued, NewJob
+from watchbill.app.flows import Flow
+from watchbill.app.in_process_node import InProcessNode
+from watchbill.app.job import Job
+from watchbill.app.job_options import JobOptions, JobOptionsDict, refuse_other_exceptions
+from watchbill.app.middleware import AroundEnqueue, AroundRun, Middleware, refuse_unless_generator
+from watchbill.app.operations import Cluster, Jobs, Limits, Queues
+from watchbill.app.payload import encode_unchecked
+from watchbill.app.producer import JobProducer
+from watchbill.app.registry import Registry, Tasks, calling_frame, calling_place
+from watchbill.app.runtime import Runtime
+from watchbill.app.schedule_declarations import Declaration
+from watchbill.app.task import Call, Task, new_job
+from watchbill.app.tenants import Tenants
+from watchbill.app.unknown_types import UnknownTypes
+from watchbill.cluster.lease import Lease
+from watchbill.cluster.options import Membership
+from watchbill.cluster.ownership import Ownership
+from watchbill.model.job import NewJob
+from watchbill.model.tenant import acting_for
 from watchbill.telemetry.events import Events, Observer
+from watchbill.worker.dependencies import Dependencies
+from watchbill.worker.handlers import Handler
 
 if TYPE_CHECKING:
+    from watchbill.app.lock import Lock
     from watchbill.app.schedules import Schedules
-    from watchbill.app.whereabouts import Whereabouts
-    from watchbill.client.clients import AsyncClient, Client
-    from watchbill.client.plans import Plan
+    from watchbill.client.client import AsyncClient, Client
+    from watchbill.cluster.elector import LeaderTask
+    from watchbill.model.durations import Duration
+    from watchbill.model.queue import Queue
+    from watchbill.node import Node
     from watchbill.payloads import PayloadStore
+    from watchbill.postgres.schema_status import Status
+    from watchbill.scheduler.declarer import Declared
     from watchbill.settings import Settings
-    from watchbill.store.queries import Queries
-    from watchbill.worker.handlers import Handler
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    State = TypeVarWithDefault("State", default=Any)
+else:
+    State = TypeVar("State")
 
 R = TypeVar("R")
-Lifespan = Callable[["App"], AsyncGenerator[Any, None]]
-logger = logging.getLogger("watchbill")
+F = TypeVar("F", bound=Callable[..., Any])
+Lifespan = Callable[["App[State]"], AsyncGenerator[State, None]]
+RuntimeFactory = Callable[[Mapping[str, Any], "PayloadStore | None"], Runtime]
+_apps: WeakKeyDictionary[App, None] = WeakKeyDictionary()
+runtime_factories: list[RuntimeFactory] = []  # the last one makes the runtime of every App: `override_runtimes`
 
 
-class App(Registry):
-    """Declares tasks and enqueues jobs.
+def living_apps() -> list[App]:
+    """Every App of this process, in the order they were made."""
+    return list(_apps)
 
-    `database_url`, `schema` and the rest of `settings` win over the environment and the settings file.
+
+@contextmanager
+def override_runtimes(make_runtime: RuntimeFactory) -> Iterator[None]:
+    """For tests: every App uses the runtime that `make_runtime` returns, until the block ends."""
+    before = {app: app.producer.replace_runtime(None) for app in living_apps()}
+    runtime_factories.append(make_runtime)
+    try:
+        yield
+    finally:
+        runtime_factories.remove(make_runtime)
+        for app in living_apps():
+            app.producer.replace_runtime(before.get(app))
+
+
+class _NodeParts(NamedTuple):
+    """What a task that is declared later needs to know of a node."""
+
+    dependencies: Dependencies
+    serves_all_queues: bool  # those of all tasks, because its settings name none
+
+
+class App(Registry, Generic[State]):
+    """Declares tasks and enqueues jobs. `App[State]` has a typed `state`.
+
+    `database_url`, `schema` and the rest of `settings` win over the environment and the settings file. `tz` is the time
+    zone of schedules that name none; the default is UTC. `tenant_from` returns the tenant of the present request, or
+    None: jobs without a tenant of their own get it, and row security shows its rows only.
     """
+
+    producer: JobProducer
 
     def __init__(
         self,
         database_url: str | None = None,
         *,
         name: str | None = None,
+        tz: str | None = None,
         propagate: Sequence[ContextVar[Any]] = (),
         payload_store: str | PayloadStore | None = None,
+        tenant_from: Callable[[], str | None] | None = None,
         **settings: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(calling_place(), _check_zone(tz))
         place = payload_store if isinstance(payload_store, str) else None
         self._given = {"database_url": database_url, "payload_store": place, **settings}
         self._payload_store = None if isinstance(payload_store, str) else payload_store
-        self.around = Around(propagate)
-        self._lifespan: Lifespan | None = None
-        self.state: Any = None
-        self._name = name
-        self._module = _calling_module()
+        self._nodes: WeakKeyDictionary[Node, _NodeParts] = WeakKeyDictionary()
+        self._unknown_types = UnknownTypes(self.tasks)
         self.events = Events()
-        self.jobs, self.queues, self.cluster = Jobs(self), Queues(self), Cluster(self)
-        staging.made(self)
+        self.producer = self._make_producer(propagate)
+        self._leader_tasks: list[tuple[str, LeaderTask]] = []
+        self._lifespan: Lifespan[State] | None = None
+        self.state: State = None  # type: ignore[assignment]  # until a node enters the lifespan
+        self._name = name or _calling_module()
+        self.producer.flow_rules, self.producer.app_name = self.flow_rules, self._name
+        self.producer.tenant_from = tenant_from
+        self.jobs, self.queues, self.limits = Jobs(self.producer), Queues(self.producer), Limits(self.producer)
+        self.tenants = Tenants(self.producer)
+        self.cluster = Cluster(self.producer, self._make_member)
+        _apps[self] = None
+
+    def tenant(self, name: str) -> AbstractContextManager[None]:
+        """Acts for a tenant: `with app.tenant("acme"): ...`. Jobs without a tenant of their own get this one, and row
+        security shows only its rows."""
+        return acting_for(name)
+
+    def _make_producer(self, propagate: Sequence[ContextVar[Any]]) -> JobProducer:
+        return JobProducer(self._make_runtime, Middleware(propagate), self.events)
+
+    def _make_runtime(self) -> Runtime:
+        if runtime_factories:
+            return runtime_factories[-1](self.given, self._payload_store)
+        return Runtime(self._load_settings, self._payload_store)
+
+    def _load_settings(self) -> Settings:
+        from watchbill.settings import Settings
+
+        return Settings.load(**self.given)
 
     @property
     def given(self) -> dict[str, Any]:
-        """The settings of its code, or of whoever started this process: they win over all but the command line."""
+        """The settings given in code or by the parent process; only the command line wins over them."""
         from watchbill.settings import inherited
 
         return {**self._given, **inherited()}
 
-    @cached_property
+    @property
     def settings(self) -> Settings:
-        """From the arguments, the environment and the settings file; read when first asked for."""
-        return staging.settings(self.given)
+        """From the arguments, the environment and the settings file; read at first use."""
+        return self.producer.runtime.settings
 
     def use(self, settings: Settings) -> None:
-        """Settings that somebody else has put together, such as the command line."""
-        self.__dict__.pop("stored", None)
-        self.__dict__["settings"] = settings
-
-    @cached_property
-    def stored(self) -> Stored:
-        """Payloads too large for the database."""
-        return Stored(self.settings, self._payload_store)
+        """Replaces the settings, as the command line does."""
+        self.producer.runtime.use(settings)
 
     @property
     def name(self) -> str:
         """Owner of declared schedules and of a cluster start."""
-        return self._name or self._module
-
-    @property
-    def app(self) -> App:
-        return self
+        return self._name
 
     def include(self, tasks: Tasks) -> None:
-        """Takes in the tasks and schedules of a library or of another file."""
+        """Adds the tasks and schedules of a library or of another file."""
         tasks.belong_to(self)
-        for task in dict.fromkeys(tasks.tasks.values()):
-            self._add(task)
-        self.declared.take(tasks.declared)
-
-    def handlers(self) -> dict[str, Handler]:
-        """What a worker runs, by type; an old name of a task leads to the same one."""
-        made = {id(task): task.handler() for task in self.tasks.values()}
-        return {name: made[id(task)] for name, task in self.tasks.items()}
-
-    def queue_names(self) -> set[str]:
-        """Those that a node serves which was told no others."""
-        return {task.queue for task in self.tasks.values()} | {"default"}
-
-    def node(self, **settings: Any) -> HostedNode:
-        """`async with app.node():` or `with app.node():` works here, inside another process, until the block ends."""
-        return HostedNode(self, **settings)
 
     @cached_property
     def schedules(self) -> Schedules:
         """Schedules in the database: add, update, remove, look at them."""
         from watchbill.app.schedules import Schedules
 
-        return Schedules(self)
+        return Schedules(self.producer, self.tasks, self.tz)
 
-    # -- around
+    # -- middleware and events
 
     def around_run(self, function: AroundRun) -> AroundRun:
-        """Around every handler: a generator function of the job, which yields once. The first one is the outermost."""
+        """Registers a generator function that runs around every handler; it takes the job and yields once."""
         refuse_unless_generator(function, "@app.around_run")
-        self.around.runs.append(function)
+        self.producer.middleware.runs.append(function)
         return function
 
     def around_enqueue(self, function: AroundEnqueue) -> AroundEnqueue:
-        """Around every enqueue: a generator function of the new job; it yields the one to send, and gets the answer."""
+        """Registers a generator function that runs around every enqueue; it takes the new job, yields the job to send
+        and is sent the answer."""
         refuse_unless_generator(function, "@app.around_enqueue")
-        self.around.enqueues.append(function)
+        self.producer.middleware.enqueues.append(function)
         return function
 
-    def lifespan(self, function: Lifespan) -> Lifespan:
-        """An async generator function around the life of each worker process; what it yields is `app.state`."""
-        refuse_unless_generator(function, "@app.lifespan", of_loop=True)
+    def lifespan(self, function: Lifespan[State]) -> Lifespan[State]:
+        """Registers an async generator function that runs around the life of each worker process; what it yields is
+        `app.state`."""
+        refuse_unless_generator(function, "@app.lifespan", is_async=True)
         self._lifespan = function
         return function
 
-    @asynccontextmanager
-    async def alive(self) -> AsyncIterator[None]:
-        """Entered by a node before its first claim, left after its last settlement."""
-        if self._lifespan is None:
+    @contextmanager
+    def override(self, function: Callable[..., Any], value: Any) -> Iterator[None]:
+        """For tests: in this block handlers get `value` as their dependency, and `function` is not called."""
+        needs = (need for task in self.tasks.values() for need in task.needs.values())
+        if not any(need.includes(function) for need in needs):
+            name = getattr(function, "__qualname__", repr(function))
+            raise ValueError(f"no task of this App depends on {name}, so there is nothing to override")
+        overrides = self.producer.overrides
+        before = {function: overrides[function]} if function in overrides else {}
+        overrides[function] = value
+        try:
             yield
-            return
-        async with asynccontextmanager(self._lifespan)(self) as self.state:
-            yield
+        finally:
+            del overrides[function]
+            overrides.update(before)
 
     def on(self, event: str) -> Callable[[Observer], Observer]:
-        """`@app.on("job_died")`: called in the process that made the transition, after commit."""
+        """Registers an observer: `@app.on("job_died")`. It is called after commit, in the process that caused it."""
 
         def observe(observer: Observer) -> Observer:
             self.events.on(event, observer)
@@ -166,225 +225,265 @@ class App(Registry):
 
     # -- enqueue
 
-    def enqueue(self, type: str, payload: dict[str, Any] | None = None, **options: Unpack[Choices]) -> Job[Any]:
-        """A job by its type, for a producer that need not have the code."""
-        task, job, chosen = self._named(type, payload, options)
-        return self.send(task, job, chosen)
+    def enqueue(self, type: str, payload: dict[str, Any] | None = None, **options: Unpack[JobOptionsDict]) -> Job[Any]:
+        """Enqueues a job by its type. If this App declares the task, the job gets the task's options and keys, as from
+        `task.enqueue`. Otherwise it gets only what is given here: the producer need not have the task's code."""
+        job, chosen, task = self._job_by_type(type, payload, options)
+        sent = self.producer.send(job, chosen, task)
+        if task is None and self._must_check_type(type, chosen):
+            self._unknown_types.check(job, self.producer)
+        return sent
 
-    async def aenqueue(self, type: str, payload: dict[str, Any] | None = None, **options: Unpack[Choices]) -> Job[Any]:
-        task, job, chosen = self._named(type, payload, options)
-        return await self.asend(task, job, chosen)
+    async def aenqueue(
+        self, type: str, payload: dict[str, Any] | None = None, **options: Unpack[JobOptionsDict]
+    ) -> Job[Any]:
+        job, chosen, task = self._job_by_type(type, payload, options)
+        sent = await self.producer.asend(job, chosen, task)
+        if task is None and self._must_check_type(type, chosen):
+            await self._unknown_types.acheck(job, self.producer)
+        return sent
 
-    def _named(
-        self, type: str, payload: dict[str, Any] | None, options: Choices
-    ) -> tuple[Task[..., Any] | None, NewJob, Options]:
+    def _job_by_type(
+        self, type: str, payload: dict[str, Any] | None, options: JobOptionsDict
+    ) -> tuple[NewJob, JobOptions, Task[..., Any] | None]:
         task = self.tasks.get(type)
         if task is not None:
-            chosen = task.using(**options)
-            return task, chosen.new_job(task.check(payload or {})), chosen.options
-        plain = Options().changed(**options)
-        return None, plain.new_job(type, encode_unknown(type, payload or {})), plain
+            changed = task.using(**options)
+            return changed.new_job(changed.check(payload or {})), changed.options, task
+        plain = JobOptions().change(**options)
+        refuse_other_exceptions(plain.retry, JobOptions.retry)
+        return new_job(type, encode_unchecked(type, payload or {}), 1, plain), plain, None
+
+    def _must_check_type(self, type: str, options: JobOptions) -> bool:
+        in_transaction = self.producer.is_in_transaction(options.connection)
+        return self._unknown_types.must_check(type, in_transaction=in_transaction)
 
     def enqueue_many(self, calls: Iterable[Call[R] | Flow[R]], *, connection: Any = None) -> list[Job[R]]:
-        """All in one transaction; jobs in the order of the calls. They may wait for each other: `depends_on`."""
-        from watchbill.client import foreign, plans
-
-        calls = flat(calls)
-        connection, strict = _one_connection(calls, connection), any(call.task.options.strict for call in calls)
-        self._refuse_to_block("enqueue_many", connection)
-        with self.around.sending(new_jobs(calls)) as sending:
-            jobs = self.stored.keep(sending.jobs, partial(self._installation, connection))
-            if connection is not None:
-                home = self._whereabouts.home(connection)
-                here = plans.enqueue_many_here(jobs, home, copy=foreign.copies(connection), strict=strict)
-                answers = foreign.run(here, connection, self._queries, call="enqueue_many")
-            else:
-                plan = partial(plans.enqueue_many, jobs, strict=strict)
-                answers = self.client.run_surely(lambda again: plan(resend=again), together=True)
-            sending.sent(answers)
-        self.stored.drop_duplicates(jobs, answers)
-        return self._enqueued([call.task for call in calls], answers, connection)
+        """Enqueues all in one transaction; the jobs are in the order of the calls. They may wait for each other:
+        `depends_on`."""
+        return self.producer.send_many(calls, connection=connection)
 
     async def aenqueue_many(self, calls: Iterable[Call[R] | Flow[R]], *, connection: Any = None) -> list[Job[R]]:
-        from watchbill.client import foreign, plans
+        return await self.producer.asend_many(calls, connection=connection)
 
-        calls = flat(calls)
-        connection, strict = _one_connection(calls, connection), any(call.task.options.strict for call in calls)
-        with self.around.sending(new_jobs(calls)) as sending:
-            jobs = await self.stored.akeep(sending.jobs, partial(self._ainstallation, connection))
-            if connection is not None:
-                home = await self._whereabouts.ahome(connection)
-                here = plans.enqueue_many_here(jobs, home, copy=foreign.copies(connection), strict=strict)
-                answers = await foreign.arun(here, connection, self._queries, call="enqueue_many")
-            else:
-                plan = partial(plans.enqueue_many, jobs, strict=strict)
-                answers = await self.aclient.run_surely(lambda again: plan(resend=again), together=True)
-            sending.sent(answers)
-        await self.stored.adrop_duplicates(jobs, answers)
-        return self._enqueued([call.task for call in calls], answers, connection)
+    @overload
+    def leader_task(self, function: F) -> F: ...
 
-    def send(self, task: Task[..., R] | None, job: NewJob, options: Options) -> Job[R]:
-        self._refuse_to_block("enqueue", options.connection)
-        refuse_unsent(options.depends_on)
-        from watchbill.client import foreign, plans
+    @overload
+    def leader_task(self, *, group: str | None = None) -> Callable[[F], F]: ...
 
-        with self.around.sending([job]) as sending:
-            [job] = self.stored.keep(sending.jobs, partial(self._installation, options.connection))
-            if options.connection is not None:
-                home = self._whereabouts.home(options.connection)
-                here = plans.enqueue_here(job, home, strict=options.strict)
-                answer = foreign.run(here, options.connection, self._queries, call="enqueue")
-            else:
-                plan = partial(plans.enqueue, job, strict=options.strict)
-                answer = self.client.run_surely(lambda again: plan(resend=again))
-            sending.sent([answer])
-        if answer.id != job.id:
-            self.stored.drop_duplicates([job], [answer])
-        return self._enqueued([task], [answer], options.connection)[0]
+    def leader_task(self, function: F | None = None, *, group: str | None = None) -> F | Callable[[F], F]:
+        """Registers a function that runs on the leader of a group only: `@app.leader_task(group="production")`.
 
-    async def asend(self, task: Task[..., R] | None, job: NewJob, options: Options) -> Job[R]:
-        refuse_unsent(options.depends_on)
-        from watchbill.client import foreign, plans
+        The group is the App's name by default. Each node of the App is a candidate. The function may take a Leadership.
+        It is canceled before the term can end; a `def` function runs in a thread and must watch
+        `leadership.is_leading`. If it returns, it has done its work for this term.
+        """
+        from watchbill.app.leader_task import make_leader_task
 
-        with self.around.sending([job]) as sending:
-            [job] = await self.stored.akeep(sending.jobs, partial(self._ainstallation, options.connection))
-            if options.connection is not None:
-                home = await self._whereabouts.ahome(options.connection)
-                here = plans.enqueue_here(job, home, strict=options.strict)
-                answer = await foreign.arun(here, options.connection, self._queries, call="enqueue")
-            else:
-                plan = partial(plans.enqueue, job, strict=options.strict)
-                answer = await self.aclient.run_surely(lambda again: plan(resend=again))
-            sending.sent([answer])
-        if answer.id != job.id:
-            await self.stored.adrop_duplicates([job], [answer])
-        return self._enqueued([task], [answer], options.connection)[0]
+        def register(function: F) -> F:
+            task = group or self.name, make_leader_task(self.producer, function)
+            self._leader_tasks.append(task)
+            for node in list(self._nodes):
+                node.add_leader_task(*task)
+            return function
 
-    def _enqueued(
-        self, tasks: Sequence[Task[..., R] | None], answers: Sequence[Enqueued], connection: Any
-    ) -> list[Job[R]]:
-        jobs = [Job(self, task, answer) for task, answer in zip(tasks, answers, strict=True)]
-        for answer in answers:
-            if answer.payload_differs:
-                logger.warning("Job %s with the same idempotency key has another payload than was sent now", answer.id)
-        if connection is None:
-            self._tell_enqueued(jobs)
-        return jobs
+        return register if function is None else register(function)
 
-    def _tell_enqueued(self, jobs: Iterable[Job[Any]]) -> None:
-        """To observers, once it is known that they are committed: on a connection of the caller's it never is."""
-        if self.events.heard("job_enqueued"):
-            for job in jobs:
-                if job.created:
-                    self.events.tell("job_enqueued", job=job)
+    def lock(self, name: str, *, ttl: Duration = 30.0, wait: Duration | None = None) -> Lock:
+        """A named lock: `with app.lock("close", ttl="30s", wait="10s") as lock:`, or `async with`.
+
+        It is renewed while it is held. If this process dies, other callers get it after `ttl`. `wait` is how long to
+        wait for it: 0 to try once, None for ever.
+        """
+        from watchbill.app.lock import Lock
+
+        return Lock(self.producer, name, ttl, wait)
 
     # -- the database
 
     @property
-    def _queries(self) -> Queries:
-        from watchbill.store.queries import queries
-
-        return queries(self.settings.schema)
-
-    @cached_property
-    def _whereabouts(self) -> Whereabouts:
-        """Knows which database a caller's connection should lead to."""
-        from watchbill.app.whereabouts import Whereabouts
-
-        return Whereabouts(self, self._is_own)
-
-    def _is_own(self, connection: Any) -> bool:
-        """Whether it leads to the App's own database for certain; here any may lead anywhere."""
-        return False
+    def database_url(self) -> str:
+        """The address of the database; found at first use."""
+        return self.producer.runtime.database_url
 
     @property
-    def in_transaction(self) -> Any:
-        """The connection in whose open transaction jobs are enqueued that were given none; here there is no such."""
-        return None
-
-    def _installation(self, connection: Any) -> str:
-        """That of the connection or the App's own, asked for when it is not known yet."""
-        from watchbill.client import foreign, plans
-
-        if connection is not None:
-            return foreign.run(plans.installation(), connection, self._queries, call="enqueue")
-        return self.client.installation or self.client.run(plans.installation())
-
-    async def _ainstallation(self, connection: Any) -> str:
-        from watchbill.client import foreign, plans
-
-        if connection is not None:
-            return await foreign.arun(plans.installation(), connection, self._queries, call="enqueue")
-        known = self.aclient.installation
-        return known if known is not None else await self.aclient.run(plans.installation())
-
-    def _refuse_to_block(self, name: str, connection: Any) -> None:
-        from watchbill.client import foreign
-
-        if connection is None or not foreign.belongs_to_loop(connection):
-            refuse_on_loop(f"{name}()", f"`await a{name}()`")
-
-    def run(self, plan: Plan[R]) -> R:
-        """Carries out a client's plan; blocking."""
-        refuse_on_loop("This call", "its twin with an `a` before the name, as in `await app.schedules.alist()`,")
-        return self.client.run(plan)
-
-    async def arun(self, plan: Plan[R]) -> R:
-        return await self.aclient.run(plan)
-
-    @cached_property
-    def database_url(self) -> str:
-        """Where the database is, once it is asked for."""
-        if self.settings.embedded and not self.settings.database_url:
-            from watchbill.app.embedding import hold_server
-
-            return hold_server(self.settings)
-        from watchbill.postgres.address import find_address
-
-        return find_address(self.settings).url
-
-    @cached_property
     def client(self) -> Client:
-        """The layer below; opened at its first use."""
-        from watchbill.client.clients import Client
+        """The layer below; opened at first use."""
+        return self.producer.runtime.client
 
-        stage = staging.current()
-        return Client(self.database_url, **self._client_options()) if stage is None else stage.client
-
-    @cached_property
+    @property
     def aclient(self) -> AsyncClient:
-        from watchbill.client.clients import AsyncClient
-
-        stage = staging.current()
-        return AsyncClient(self.database_url, **self._client_options()) if stage is None else stage.aclient
-
-    def _client_options(self) -> dict[str, Any]:
-        s = self.settings
-        return {"schema": s.schema, "pool_size": s.pool_size, "prepare": s.prepared_statements}
+        """The same for asyncio."""
+        return self.producer.runtime.aclient
 
     def close(self) -> None:
         """Closes its connections; the next call opens them again."""
-        if "client" in self.__dict__:
-            self.client.close()
+        self.producer.runtime.close()
 
     async def aclose(self) -> None:
-        if "aclient" in self.__dict__:
-            await self.aclient.close()
+        await self.producer.runtime.aclose()
+
+    # -- running tasks
+
+    def node(self, **settings: Any) -> InProcessNode:
+        """Runs a node in this process during a block: `async with app.node():` or `with app.node():`."""
+        return InProcessNode(partial(self.make_node, **settings), self.ensure_usable)
+
+    def _make_member(self, lease: Lease, membership: Membership, name: str | None) -> InProcessNode:
+        """A node that runs no jobs and takes part in one token group."""
+
+        def make_node() -> Node:
+            from dataclasses import replace
+
+            from watchbill.node import Node
+            from watchbill.worker.config import make_config
+
+            settings = replace(self.settings, node_name=name or self.settings.node_name)
+            config = replace(
+                make_config(settings, self.database_url, app=self.name, queues=(), scheduler=False),
+                heartbeat_interval=membership.intervals.heartbeat,
+                survey_interval=membership.intervals.survey,
+            )
+            return Node(config, {}, self.events, memberships=[membership], lease=lease)
+
+        return InProcessNode(make_node, self.ensure_usable)
+
+    def _make_memberships(self, lease: Lease, queues: Sequence[str]) -> list[Membership]:
+        """The groups of the tasks whose queues the node serves."""
+        routed: dict[str, set[str]] = {}
+        for task in self.tasks.values():
+            if task.group is not None and task.queue in queues:
+                routed.setdefault(task.group, set()).add(task.queue)
+        options = self.cluster.group_options
+        return [
+            Membership(Ownership(group, lease), options.get(group), tuple(sorted(routed[group])))
+            for group in sorted(routed)
+        ]
+
+    def make_node(
+        self, *, once: bool = False, scheduler: bool = True, take_over: bool = False, **settings: Any
+    ) -> Node:
+        """A node for all tasks, with the App's settings, except those given here. `take_over`: if a living node has
+        this name, it is declared lost."""
+        from dataclasses import replace
+
+        from watchbill.maintenance.retention import Keep
+        from watchbill.node import Node
+        from watchbill.worker.config import make_config
+
+        chosen = replace(self.settings, **settings) if settings else self.settings
+        dependencies = Dependencies(self.producer.overrides)
+        lease = Lease()
+        handlers = self.handlers(dependencies)  # first: Django finds tasks there, and with them queues and schedules
+        config = make_config(
+            chosen,
+            self.database_url,
+            app=self.name,
+            queues=chosen.queues or tuple(sorted(self.queue_names())),
+            once=once,
+            scheduler=scheduler,
+            declared=self._list_declared(),
+            takes_over=take_over,
+        )
+        node = Node(
+            config,
+            handlers,
+            self.events,
+            unknown_type_grace=chosen.unknown_type_grace,
+            keep=Keep.of_settings(chosen),
+            alive=partial(self.alive, dependencies),
+            payload_store=self.producer.runtime.large_payloads.store,
+            leader_tasks=self._leader_tasks,
+            memberships=self._make_memberships(lease, config.queues),
+            lease=lease,
+        )
+        self._nodes[node] = _NodeParts(dependencies, serves_all_queues=not chosen.queues)
+        return node
+
+    def ensure_usable(self) -> Status:
+        """Raises if there is no database, or if its schema is missing, too old or too new for this code."""
+        from watchbill.postgres.migrate import Source, status
+
+        settings = self.settings
+        found = status(settings.listen_url or self.database_url, settings.schema, Source.of_package("watchbill.store"))
+        found.ensure_usable()
+        return found
+
+    def handlers(self, dependencies: Dependencies | None = None) -> dict[str, Handler]:
+        """What a worker runs, by type; an alias of a task leads to the same handler."""
+        made = {id(task): self._make_handler(task, dependencies) for task in self.tasks.values()}
+        return {name: made[id(task)] for name, task in self.tasks.items()}
+
+    def _make_handler(self, task: Task[..., Any], dependencies: Dependencies | None) -> Handler:
+        return task.handler(dependencies)
+
+    def _add(self, task: Task[..., Any]) -> None:
+        """Also tells the nodes of this process, which may run already."""
+        super()._add(task)
+        for node, parts in list(self._nodes.items()):
+            handler = self._make_handler(task, parts.dependencies)
+            names = (task.type, *task.aliases)
+            if task.flow:
+                node.declare(self._list_declared())
+            node.add_handlers(dict.fromkeys(names, handler), {task.queue} if parts.serves_all_queues else ())
+            if task.group is not None and (parts.serves_all_queues or task.queue in node.config.queues):
+                node.join_group(task.group, [task.queue], self.cluster.group_options.get(task.group))
+
+    def _add_schedule(self, declaration: Declaration) -> None:
+        super()._add_schedule(declaration)
+        self._declare_to_nodes()
+
+    def _add_queue(self, queue: Queue, place: str) -> None:
+        super()._add_queue(queue, place)
+        self._declare_to_nodes()
+
+    def _declare_to_nodes(self) -> None:
+        for node in list(self._nodes):
+            node.declare(self._list_declared())
+
+    def _list_declared(self) -> Declared:
+        import orjson
+
+        from watchbill.scheduler.declarer import Declared
+
+        rules = self.flow_rules
+        return Declared(self.declared.as_json(), orjson.dumps(rules.limits), orjson.dumps(rules.queue_definitions))
+
+    def withdraw_schedule(self, name: str, *, tenant: str = "default") -> None:
+        """Takes back a declaration: the nodes of this process declare it no more. The schedule itself stays until
+        `schedules.remove`."""
+        self.declared.remove(name, tenant)
+        for node in list(self._nodes):
+            node.declare(self._list_declared())
+
+    def queue_names(self) -> set[str]:
+        """The queues that a node serves if its settings name none."""
+        return {task.queue for task in self.tasks.values()} | set(self.flow_rules.queues) | {"default"}
+
+    @asynccontextmanager
+    async def alive(self, dependencies: Dependencies | None = None) -> AsyncIterator[None]:
+        """Entered by a node before its first claim, left after its last settlement. The dependencies that the node
+        has made are closed before the lifespan ends, because they may use `app.state`."""
+        async with AsyncExitStack() as stack:
+            if self._lifespan is not None:
+                self.state = await stack.enter_async_context(asynccontextmanager(self._lifespan)(self))
+            if dependencies is not None:
+                stack.push_async_callback(dependencies.aclose)
+            yield
 
 
-def _one_connection(calls: Sequence[Call[Any]], given: Any) -> Any:
-    """The one that was given, or that the calls' tasks were made with: all in one transaction, or none."""
-    found = {id(c): c for c in (given, *(call.task.options.connection for call in calls)) if c is not None}
-    if len(found) > 1:
-        raise ValueError("enqueue_many() was given several connections; its jobs are enqueued together, in one of them")
-    return next(iter(found.values()), None)
+def _check_zone(tz: str | None) -> str | None:
+    if tz is not None:
+        from watchbill.cron import Cron  # slow to import: it has the whole cron language
+
+        Cron("* * * * *", tz)
+    return tz
 
 
 def _calling_module() -> str:
-    """The module that made the App; for a script its file's name."""
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("watchbill."):
-        frame = frame.f_back
+    """The module that makes the App; for a script its file's name."""
+    frame = calling_frame()
     module = str(frame.f_globals.get("__name__", "app")) if frame else "app"
     if module == "__main__" and frame is not None:
         return Path(frame.f_code.co_filename).stem

@@ -1,134 +1,144 @@
 """Several jobs as one: `chain(...)` one after the other, `group(...)` side by side, and both inside each other.
 
-A flow is its calls, each of which names those it waits for (`depends_on`). It is enqueued in one transaction: all of
-its jobs or none.
+A flow is a set of calls, each of which names the calls it waits for (`depends_on`). It is enqueued in one transaction:
+all of its jobs or none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, TypeVar
+from uuid import UUID
 
 import orjson
 
-from watchbill.app.parents import with_parents
-from watchbill.app.task import Call, Choices
-from watchbill.model.family import RunIf
-
-if TYPE_CHECKING:
-    from watchbill.app.application import App
-    from watchbill.app.handle import Job
-    from watchbill.model.job import NewJob
+from watchbill.app.job import Job
+from watchbill.app.job_options import JobOptionsDict, refuse_unsent, stored_id
+from watchbill.app.task import Call
+from watchbill.client.operations import as_object
+from watchbill.model.dependency_graph import RunIf
+from watchbill.model.job import NewJob
 
 R = TypeVar("R", covariant=True)
 
 
 class Flow(Generic[R]):
-    """Calls, not sent yet. `starts` wait for nothing in it; what follows it waits for its `ends`."""
+    """Calls that are not sent yet. `first_calls` wait for no other call of the flow; the next step of a chain waits for
+    its `last_calls`."""
 
     def __init__(
-        self, calls: tuple[Call[Any], ...], starts: tuple[Call[Any], ...], ends: tuple[Call[Any], ...]
+        self, calls: tuple[Call[Any], ...], first_calls: tuple[Call[Any], ...], last_calls: tuple[Call[Any], ...]
     ) -> None:
-        self.calls, self.starts, self.ends = calls, starts, ends
+        self.calls, self.first_calls, self.last_calls = calls, first_calls, last_calls
 
     def __repr__(self) -> str:
         return f"<Flow of {len(self.calls)} job{'' if len(self.calls) == 1 else 's'}>"
 
     def on_failure(self, alternative: Call[Any] | Flow[Any]) -> Flow[R]:
-        """With an alternative that runs when this fails, and is skipped when it succeeds."""
-        other = _flow(alternative).after(self.ends, "any_failed")
-        return Flow(self.calls + other.calls, self.starts, self.ends)
+        """Adds an alternative that runs when this flow fails, and is skipped when it succeeds."""
+        other = _to_flow(alternative).after(self.last_calls, "any_failed")
+        return Flow(self.calls + other.calls, self.first_calls, self.last_calls)
 
     def enqueue(self, *, connection: Any = None) -> list[Job[R]]:
-        """All in one transaction; the jobs in the order in which their calls were named."""
-        return self._app.enqueue_many(self.calls, connection=connection)
+        """Stores all its jobs in one transaction. They are in the order in which their calls were named."""
+        return self.calls[0].task.producer.send_many(self.calls, connection=connection)
 
     async def aenqueue(self, *, connection: Any = None) -> list[Job[R]]:
-        return await self._app.aenqueue_many(self.calls, connection=connection)
-
-    @property
-    def _app(self) -> App:
-        return self.calls[0].task.app
+        return await self.calls[0].task.producer.asend_many(self.calls, connection=connection)
 
     def definition(self) -> list[dict[str, Any]]:
-        """What the SQL function enqueue_many takes, without ids: each time it is given that, it makes new jobs."""
-        from watchbill.client.plans import as_object
-
-        jobs = new_jobs(list(self.calls))
+        """What the SQL function enqueue_many takes, without ids, so that each use of it makes new jobs."""
+        jobs = make_new_jobs(self.calls)
         places = {job.id: place for place, job in enumerate(jobs)}
-        told: list[dict[str, Any]] = orjson.loads(orjson.dumps([as_object(job) for job in jobs]))
-        for job, each in zip(jobs, told, strict=True):
+        objects: list[dict[str, Any]] = orjson.loads(orjson.dumps([as_object(job) for job in jobs]))
+        for job, each in zip(jobs, objects, strict=True):
             del each["id"]
             if job.depends_on:
                 each["depends_on"] = [places.get(parent, str(parent)) for parent in job.depends_on]
-        return told
+        return objects
 
     def after(self, parents: tuple[Call[Any], ...], run_if: RunIf | None = None) -> Flow[R]:
-        """The same, once those have ended. Calls name each other, so whoever names a changed one changes too."""
-        starts, changed = {id(call) for call in self.starts}, dict[int, Call[Any]]()
+        """A copy of this flow that waits for these parents. Calls refer to each other, so a call is copied if one
+        that it waits for is."""
+        first_calls, changed = {id(call) for call in self.first_calls}, dict[int, Call[Any]]()
         for call in self.calls:
             before = call.task.options.depends_on
             waits = tuple(changed.get(id(parent), parent) for parent in before)
-            if id(call) in starts:
-                changed[id(call)] = _waiting(call, waits + parents, run_if)
+            if id(call) in first_calls:
+                changed[id(call)] = _wait_for(call, waits + parents, run_if)
             else:
-                changed[id(call)] = call if waits == before else _waiting(call, waits, None)
+                changed[id(call)] = call if waits == before else _wait_for(call, waits, None)
         calls, first, last = (
-            tuple(changed[id(call)] for call in part) for part in (self.calls, self.starts, self.ends)
+            tuple(changed[id(call)] for call in part) for part in (self.calls, self.first_calls, self.last_calls)
         )
         return Flow(calls, first, last)
 
 
 def chain(*steps: Call[Any] | Flow[Any]) -> Flow[Any]:
     """One after the other: each step waits until the one before it has succeeded, or as its own `run_if` says."""
-    _refuse_none(steps, "chain")
-    whole = _flow(steps[0])
+    _refuse_empty(steps, "chain")
+    whole = _to_flow(steps[0])
     for step in steps[1:]:
-        after = _flow(step).after(whole.ends)
-        whole = Flow(whole.calls + after.calls, whole.starts, after.ends)
+        after = _to_flow(step).after(whole.last_calls)
+        whole = Flow(whole.calls + after.calls, whole.first_calls, after.last_calls)
     return whole
 
 
 def group(*steps: Call[R] | Flow[R]) -> Flow[R]:
     """Side by side: what follows waits for all of them."""
-    _refuse_none(steps, "group")
-    flows = [_flow(step) for step in steps]
+    _refuse_empty(steps, "group")
+    flows = [_to_flow(step) for step in steps]
     return Flow(
         tuple(call for flow in flows for call in flow.calls),
-        tuple(call for flow in flows for call in flow.starts),
-        tuple(call for flow in flows for call in flow.ends),
+        tuple(call for flow in flows for call in flow.first_calls),
+        tuple(call for flow in flows for call in flow.last_calls),
     )
 
 
-def flat(steps: Iterable[Call[Any] | Flow[Any]]) -> list[Call[Any]]:
-    """All calls of these."""
+def flatten(steps: Iterable[Call[Any] | Flow[Any]]) -> list[Call[Any]]:
+    """The calls of all these steps."""
     found: list[Call[Any]] = []
     for step in steps:
         if not isinstance(step, Call | Flow):
-            raise TypeError(f"enqueue_many() takes calls, task.bind(...), and flows; not {step!r}")
+            raise TypeError(f"enqueue_many() takes calls, made with task.bind(...), and flows; {step!r} is neither")
         found += step.calls if isinstance(step, Flow) else (step,)
     return found
 
 
-def new_jobs(calls: list[Call[Any]]) -> list[NewJob]:
-    """Of calls that are enqueued together."""
+def make_new_jobs(calls: Sequence[Call[Any]]) -> list[NewJob]:
+    """The jobs of calls that are enqueued together, each with the ids of those among them that it waits for."""
     jobs = [call.new_job() for call in calls]
-    return with_parents(calls, jobs) if any(call.task.options.depends_on for call in calls) else jobs
+    if not any(call.task.options.depends_on for call in calls):
+        return jobs
+    ids: dict[int, list[UUID]] = {}
+    for call, job in zip(calls, jobs, strict=True):
+        ids.setdefault(id(call), []).append(job.id)
+    return [_add_parents(call, job, ids) for call, job in zip(calls, jobs, strict=True)]
 
 
-def _flow(step: Any) -> Flow[Any]:
+def _add_parents(call: Call[Any], job: NewJob, ids: dict[int, list[UUID]]) -> NewJob:
+    found: list[UUID] = []
+    for parent in call.task.options.depends_on:
+        known = stored_id(parent)
+        if known is None and id(parent) not in ids:
+            refuse_unsent([parent])
+        found += ids[id(parent)] if known is None else (known,)
+    return job._replace(depends_on=tuple(found)) if found else job
+
+
+def _to_flow(step: Any) -> Flow[Any]:
     if isinstance(step, Flow):
         return step
     if not isinstance(step, Call):
-        raise TypeError(f"chain() and group() take calls, task.bind(...), and each other; not {step!r}")
+        raise TypeError(f"chain() and group() take calls, made with task.bind(...), and flows; {step!r} is neither")
     return Flow((step,), (step,), (step,))
 
 
-def _waiting(call: Call[Any], parents: tuple[Any, ...], run_if: RunIf | None) -> Call[Any]:
-    options: Choices = {"depends_on": parents} if run_if is None else {"depends_on": parents, "run_if": run_if}
+def _wait_for(call: Call[Any], parents: tuple[Any, ...], run_if: RunIf | None) -> Call[Any]:
+    options: JobOptionsDict = {"depends_on": parents} if run_if is None else {"depends_on": parents, "run_if": run_if}
     return Call(call.task.using(**options), call.payload)
 
 
-def _refuse_none(steps: tuple[Any, ...], name: str) -> None:
+def _refuse_empty(steps: tuple[Any, ...], name: str) -> None:
     if not steps:
         raise ValueError(f"{name}() needs at least one call")

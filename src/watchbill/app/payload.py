@@ -1,28 +1,36 @@
 """A task's signature and the JSON object that carries its arguments.
 
 The payload has one key per parameter. It is validated against the annotations when it is enqueued and again when it is
-run; what JSON and PostgreSQL cannot hold is refused at enqueue, with the path to the value.
+run. A value that JSON or PostgreSQL cannot store is refused at enqueue, with the path to it.
 """
 
 from __future__ import annotations
 
+import collections.abc
 import inspect
-import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from functools import cached_property
-from typing import Any, NotRequired, Required, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, Never, NoReturn, NotRequired, Required, Union, get_args, get_origin, get_type_hints
+from uuid import UUID
 
-from watchbill.app.survival import lost, nothing_is_lost
+from watchbill.app.json_round_trip import find_lost, find_unstorable, is_restored_exactly, shorten
 from watchbill.errors import WatchbillError
 from watchbill.worker.handlers import BadPayload
 
-_SUSPECT = re.compile(rb"NaN|Infinity|\\u0000|\d{19}")
-_LIMITS = (-(2**63), 2**63 - 1)
+_MAYBE_UNSTORABLE = re.compile(rb"NaN|Infinity|\\u0000|\d{19}")
+
+_PLAIN_TYPES = {
+    str, int, float, bool, NoneType, UUID, Decimal, datetime, date, time, timedelta, object, list, dict, set, tuple,
+}  # fmt: skip
+_PLAIN_CONTAINERS = {list, dict, set, frozenset, tuple, Union, UnionType}
 
 
 class InvalidPayload(WatchbillError):
-    """The arguments do not fit the task, or cannot be stored."""
+    """The arguments do not match the task's parameters, or cannot be stored."""
 
     exit_code = 2
 
@@ -32,30 +40,74 @@ class InvalidResult(WatchbillError):
 
 
 class Signature:
-    """What a task takes and returns. Built cheaply at decoration; pydantic comes in at first use."""
+    """The parameters and the return type of a task. Cheap to make; pydantic is loaded at first use."""
 
-    def __init__(self, function: Callable[..., Any], name: str, skip: int = 0) -> None:
-        self._function, self._name = function, name
+    def __init__(
+        self, function: Callable[..., Any], name: str, skip: int = 0, dependencies: Collection[str] = ()
+    ) -> None:
+        """Leaves out the first `skip` parameters, and those that the worker fills."""
+        self._function, self._name, self._dependencies = function, name, dependencies
         whole = inspect.signature(function)
-        parameters = list(whole.parameters.values())[skip:]
+        parameters = [each for each in list(whole.parameters.values())[skip:] if each.name not in dependencies]
         for parameter in parameters:
             if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
                 raise TypeError(
-                    f"task {name}: parameter {parameter.name!r} ({parameter.kind.description}) cannot be in a payload: "
-                    "that is one JSON object with a key per parameter, so every parameter needs a name"
+                    f"task {name}: parameter {parameter.name!r} ({parameter.kind.description}) cannot be in a payload, "
+                    "which is one JSON object with a key per parameter: every parameter needs a name"
                 )
         self._signature = whole.replace(parameters=parameters)
         self._names = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-        self._open = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        self.names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]  # also those by name only
+        self.takes_any_name = any(p.kind is p.VAR_KEYWORD for p in parameters)
 
-    def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        """The payload of a call."""
-        if len(args) > len(self._names) or not kwargs.keys().isdisjoint(self._names[: len(args)]) or self._open:
-            return self._to_json(self._validated(self._bound(args, kwargs)))
-        return self._to_json(self._validated(dict(zip(self._names, args, strict=False)) | kwargs))
+    def check_types(self) -> None:
+        """Refuses a type that pydantic cannot validate. One that is declared further down is checked at first use."""
+        try:
+            hints = self._hints
+        except NameError:
+            return
+        for name, hint in hints.items():
+            if (name in self._signature.parameters or name == "return") and not _is_plain(hint):
+                self._check_type(name, hint)
 
-    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """As Python itself would bind them; `encode` has a short cut for the calls that need no such care."""
+    def _check_type(self, name: str, hint: Any) -> None:
+        from pydantic import TypeAdapter
+        from pydantic.errors import PydanticUserError
+
+        try:
+            TypeAdapter(hint)
+        except NameError:  # a part of it is declared further down
+            return
+        except PydanticUserError:
+            shown = hint.__qualname__ if type(hint) is type else str(hint)
+            what = f"it returns {shown}" if name == "return" else f"parameter {name!r} has the type {shown}"
+            raise TypeError(
+                f"task {self._name}: {what}, which cannot be turned into JSON and back; use a type that pydantic "
+                "knows: text, numbers, datetimes, dataclasses, models, and lists or dictionaries of them"
+            ) from None
+
+    def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any], needed: Collection[str] = ()) -> bytes:
+        """Validates the arguments of a call and returns the payload. It has the `needed` ones even if the caller
+        leaves them out and they have defaults."""
+        if (
+            len(args) > len(self._names)
+            or not kwargs.keys().isdisjoint(self._names[: len(args)])
+            or self.takes_any_name
+        ):
+            arguments = self._bind(args, kwargs)
+        else:
+            arguments = dict(zip(self._names, args, strict=False)) | kwargs
+        if needed:
+            arguments = self._defaults_of(needed) | arguments
+        return self._to_json(self._validate(arguments))
+
+    def _defaults_of(self, names: Collection[str]) -> dict[str, Any]:
+        found = [self._signature.parameters[name] for name in names if name in self._signature.parameters]
+        return {each.name: each.default for each in found if each.default is not each.empty}
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Binds the arguments as Python does; `encode` has a faster way for most calls."""
+        self._refuse_dependencies(kwargs)
         try:
             arguments = self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:
@@ -65,23 +117,25 @@ class Signature:
                 arguments.update(arguments.pop(parameter.name, {}))
         return arguments
 
-    def check(self, payload: dict[str, Any]) -> bytes:
-        """The payload of a call whose arguments are JSON already."""
+    def check(self, payload: dict[str, Any], needed: Collection[str] = ()) -> bytes:
+        """Validates arguments that are JSON already, and returns the payload."""
+        self._refuse_dependencies(payload)
+        payload = self._defaults_of(needed) | payload
         if not payload and all(p.default is not p.empty for p in self._signature.parameters.values()):
-            return b"{}"  # nothing to validate, so pydantic may stay away
-        return self._to_json(self._validated(payload))
+            return b"{}"  # nothing to validate, so pydantic need not be loaded
+        return self._to_json(self._validate(payload))
 
     def decode(self, payload: bytes) -> dict[str, Any]:
-        """Keyword arguments for the handler."""
+        """Validates a payload and returns the keyword arguments for the handler."""
         try:
             arguments: dict[str, Any] = self._adapter.validate_json(payload)
         except ValueError as error:
-            raise BadPayload(f"{self._name}: the payload does not fit: {_explain(error)}") from None
+            raise BadPayload(f"{self._name}: the payload does not match the parameters: {_explain(error)}") from None
         return arguments
 
     def encode_result(self, value: Any) -> bytes:
         raw: bytes = self._result_adapter.dump_json(value)
-        if _SUSPECT.search(raw):
+        if _MAYBE_UNSTORABLE.search(raw):
             _refuse_unstorable(self._result_adapter.dump_python(value, mode="json"), "result", self._name)
         return raw
 
@@ -89,47 +143,64 @@ class Signature:
         try:
             return self._result_adapter.validate_python(value)
         except ValueError as error:
-            hint = f"It is declared as {self._signature}; what the worker's code returned was stored as it is."
+            hint = f"The task is declared as {self._signature}; the worker stored what its own code returned."
             raise InvalidResult(
-                f"{self._name}: the result does not fit: {_explain(error, 'result')}.", hint=hint
+                f"{self._name}: the result does not match the return type: {_explain(error, 'result')}.", hint=hint
             ) from None
 
-    def _validated(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
         try:
-            valid: dict[str, Any] = self._adapter.validator.validate_python(
-                arguments
-            )  # without the adapter's own layer: a third
+            # The adapter's own method does the same and takes a third longer.
+            valid: dict[str, Any] = self._adapter.validator.validate_python(arguments)
         except ValueError as error:
+            self._refuse_dependencies(arguments)
             raise InvalidPayload(f"{self._name}: {_explain(error)}.", hint=f"It takes {self._signature}.") from None
         return valid
+
+    def _refuse_dependencies(self, arguments: Collection[str]) -> None:
+        """Raises if the caller gives an argument that the worker makes for the handler (`Depends`)."""
+        for name in self._dependencies:
+            if name in arguments:
+                raise InvalidPayload(
+                    f"{self._name}: {name} is a dependency, which the worker makes; it cannot be enqueued.",
+                    hint=f"Leave it out. It takes {self._signature}.",
+                )
 
     def _to_json(self, arguments: dict[str, Any]) -> bytes:
         try:
             raw: bytes = self._adapter.serializer.to_json(arguments)
         except (ValueError, RecursionError) as error:
             raise InvalidPayload(
-                f"{self._name}: {_which(arguments, self._adapter)} cannot be stored as JSON: {error}."
+                f"{self._name}: {self._name_unstorable(arguments)} cannot be stored as JSON: {error}."
             ) from None
-        if _SUSPECT.search(raw):
+        if _MAYBE_UNSTORABLE.search(raw):
             _refuse_unstorable(self._adapter.dump_python(arguments, mode="json"), "", self._name)
-        if not self._is_safe:
+        if not self._is_restored_exactly:
             self._refuse_lost(arguments, raw)
         return raw
 
+    def _name_unstorable(self, arguments: dict[str, Any]) -> str:
+        for name, value in arguments.items():
+            try:
+                self._adapter.dump_json({name: value})
+            except (ValueError, RecursionError):
+                return f"{name}={shorten(value)}"
+        return "the payload"
+
     def _refuse_lost(self, arguments: dict[str, Any], raw: bytes) -> None:
         try:
-            back = self._adapter.validator.validate_json(raw)
+            restored = self._adapter.validator.validate_json(raw)
         except ValueError as error:
-            raise InvalidPayload(f"{self._name}: what arrives would not fit: {_explain(error)}.") from None
-        for where, what in lost(arguments, back, ""):
+            raise InvalidPayload(f"{self._name}: the payload could not be read again: {_explain(error)}.") from None
+        for where, what in find_lost(arguments, restored, ""):
             raise InvalidPayload(
-                f"{self._name}: {where} does not survive the way to the worker: {what}.",
+                f"{self._name}: {where} would not reach the worker unchanged: {what}.",
                 hint=f"Annotate it with its type, or send something else. It takes {self._signature}.",
             )
 
     @cached_property
-    def _is_safe(self) -> bool:
-        return nothing_is_lost(self._adapter.core_schema)
+    def _is_restored_exactly(self) -> bool:
+        return is_restored_exactly(self._adapter.core_schema)
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
@@ -162,77 +233,91 @@ class Signature:
             return TypeAdapter(hint)
 
 
-def encode_unknown(type: str, payload: dict[str, Any]) -> bytes:
-    """The payload of a job whose task is not known here: nothing says what it takes, but it must survive."""
+class BatchSignature(Signature):
+    """The parameters of a task that runs batches: its function takes a list, and a payload has one item of it, under
+    the same name. If the function returns a list, a job's result is one item of that."""
+
+    def __init__(
+        self, function: Callable[..., Any], name: str, skip: int = 0, dependencies: Collection[str] = ()
+    ) -> None:
+        super().__init__(function, name, skip, dependencies)
+        parameters = list(self._signature.parameters.values())
+        if len(parameters) != 1 or parameters[0].kind is inspect.Parameter.VAR_KEYWORD:
+            raise TypeError(
+                f"task {name}: with batch=, its function takes one parameter, the list of items, beside a connection "
+                f"and dependencies; this one takes {self._signature}"
+            )
+        self._item = parameters[0].name
+        if parameters[0].default is not inspect.Parameter.empty:
+            raise TypeError(f"task {name}: with batch=, {self._item} has no default, since every job has an item")
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        hints = get_type_hints(self._function, include_extras=True)
+        if self._item in hints:
+            hints[self._item] = self._find_item_type(hints[self._item])
+        if "return" in hints and (get_origin(hints["return"]) or hints["return"]) is list:
+            hints["return"] = next(iter(get_args(hints["return"])), Any)
+        shown = self._signature.parameters[self._item].replace(annotation=hints.get(self._item, Any))
+        self._signature = self._signature.replace(
+            parameters=[shown], return_annotation=hints.get("return", inspect.Signature.empty)
+        )
+        return hints
+
+    def _find_item_type(self, hint: Any) -> Any:
+        if hint is Any:
+            return Any
+        if (get_origin(hint) or hint) not in (list, collections.abc.Sequence, collections.abc.Iterable):
+            raise TypeError(
+                f"task {self._name}: with batch=, {self._item} must be annotated as a list, such as "
+                f"{self._item}: list[int]; it is {hint}"
+            )
+        return next(iter(get_args(hint)), Any)
+
+
+def _is_plain(hint: Any) -> bool:
+    """Whether pydantic knows the type for certain, so that it need not be loaded to find out."""
+    origin = get_origin(hint)
+    if origin in _PLAIN_CONTAINERS:
+        return all(argument is ... or _is_plain(argument) for argument in get_args(hint))
+    if origin is Literal:
+        return True
+    return hint in _PLAIN_TYPES if isinstance(hint, type) else hint in (Any, Never, NoReturn)
+
+
+def encode_unchecked(type: str, payload: dict[str, Any]) -> bytes:
+    """Encodes the payload of a job whose task is not in this process. It is checked only for what JSON cannot store."""
     import orjson
 
-    _refuse_unstorable(payload, "", type)
     try:
+        _refuse_unstorable(payload, "", type)
         return orjson.dumps(payload)
+    except RecursionError:
+        raise InvalidPayload(f"{type}: the payload cannot be stored as JSON: it is nested too deeply.") from None
     except TypeError as error:
         raise InvalidPayload(f"{type}: the payload cannot be stored as JSON: {error}.") from None
 
 
-def _explain(error: ValueError, whole: str = "payload") -> str:
-    """pydantic's finding in one line: where, what, and the value."""
+def _explain(error: ValueError, name_of_whole: str = "payload") -> str:
+    """The errors that pydantic found, in one line; an error of the whole value is named `name_of_whole`."""
     from pydantic import ValidationError
 
     if not isinstance(error, ValidationError):
         return str(error)
     found = error.errors(include_url=False)
-    lines = [_said(".".join(map(str, each["loc"])) or whole, each) for each in found[:3]]
+    lines = [_describe_error(".".join(map(str, each["loc"])) or name_of_whole, each) for each in found[:3]]
     return "; ".join(lines) + ("" if len(found) <= 3 else f"; and {len(found) - 3} more")
 
 
-def _said(where: str, error: Any) -> str:
+def _describe_error(where: str, error: Any) -> str:
     if error["type"] == "missing":
         return f"{where} is missing"
     if error["type"] == "extra_forbidden":
         return f"{where} is unknown"
-    said = error["msg"]
-    return f"{where}: {said[:1].lower()}{said[1:]}, not {_short(error['input'])}"
-
-
-def _short(value: object) -> str:
-    try:
-        text = repr(value)
-    except RecursionError:
-        text = f"a {type(value).__name__} too deep to be shown"
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def _which(arguments: dict[str, Any], adapter: Any) -> str:
-    """The argument that does not survive."""
-    for name, value in arguments.items():
-        try:
-            adapter.dump_json({name: value})
-        except (ValueError, RecursionError):
-            return f"{name}={_short(value)}"
-    return "the payload"
+    message = error["msg"]
+    return f"{where}: {message[:1].lower()}{message[1:]}, not {shorten(error['input'])}"
 
 
 def _refuse_unstorable(value: Any, path: str, task: str) -> None:
-    for where, what in unstorable(value, path):
+    for where, what in find_unstorable(value, path):
         raise InvalidPayload(f"{task}: {where} cannot be stored: {what}.")
-
-
-def unstorable(value: Any, path: str) -> Iterator[tuple[str, str]]:
-    match value:
-        case dict():
-            for key, each in value.items():
-                if "\0" in str(key):
-                    yield f"{path}.{key!r}".lstrip("."), "a NUL character in a key"
-                yield from unstorable(each, f"{path}.{key}".lstrip("."))
-        case list() | tuple():
-            for index, each in enumerate(value):
-                yield from unstorable(each, f"{path}[{index}]")
-        case float() if not math.isfinite(value):
-            yield path, f"JSON has no {value}"
-        case bool():
-            return
-        case int() if not _LIMITS[0] <= value <= _LIMITS[1]:
-            yield path, f"{_short(value)} needs more than 64 bits; send it as text"
-        case str() if "\0" in value:
-            yield path, "PostgreSQL's JSON has no NUL character"
-        case str() if any("\ud800" <= letter <= "\udfff" for letter in value):
-            yield path, "half of a surrogate pair is no character"

@@ -1,147 +1,244 @@
-"""app.schedules: writing schedules, looking at them and acting on them, each call with its `a`-twin."""
+"""app.schedules: writing schedules, looking at them and acting on them, each call with its `a`-twin.
+
+`connection=` makes a call part of the caller's own transaction, as it does for enqueue.
+"""
 
 from __future__ import annotations
 
 import builtins
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
-from watchbill.app.handle import Job
-from watchbill.app.rules import Changes, Definition, Rule, define, payload_of, redefine
-from watchbill.client import plans_schedules as plans
-from watchbill.client.plans import Plan
+from watchbill.app.job import FlowJob, Job, OperationRunner
+from watchbill.app.schedule_definition import Changes, Definition, Rule, check_arguments, define, redefine
+from watchbill.app.task import Task
+from watchbill.client import schedule_operations
+from watchbill.client.operations import Operation
 from watchbill.model.job import Enqueued
-from watchbill.model.schedule import FLOW, Reason, ScheduleFilter, ScheduleRecord, ScheduleStats, SlotRecord
-
-if TYPE_CHECKING:
-    from watchbill.app.application import App
+from watchbill.model.schedule import (
+    FLOW,
+    Overlap,
+    Reason,
+    ScheduleFilter,
+    ScheduleMetrics,
+    ScheduleRecord,
+    ScheduleStats,
+    SlotOutcome,
+    SlotRecord,
+)
+from watchbill.model.tenant import DEFAULT_TENANT
 
 
 class Schedules:
-    """Schedules in the database, whoever wrote them. Those that the code declares are written when a node starts."""
+    """Schedules in the database. Those that the code declares are written when a node starts.
 
-    def __init__(self, app: App) -> None:
-        self._app = app
+    Without `tenant=` a call is about the schedules of the tenant for which it acts: that of `app.tenant(...)`, of the
+    request or of the running job, or else `default`.
+    """
+
+    def __init__(self, runner: OperationRunner, tasks: Mapping[str, Task[..., Any]], tz: str | None = None) -> None:
+        self._runner, self._tasks, self._tz = runner, tasks, tz
 
     def add(
-        self, name: str, pattern: str | None = None, *, tenant: str = "default", **rule: Unpack[Rule]
+        self,
+        name: str,
+        pattern: str | None = None,
+        *,
+        tenant: str | None = None,
+        connection: Any = None,
+        **rule: Unpack[Rule],
     ) -> ScheduleRecord:
-        """A new one: a pattern, `every=`, `at=` or none of them (on demand), and `task=` or `command=`."""
-        return self._app.run(self._adding(name, pattern, tenant, rule))
+        """Adds a schedule: a pattern, `every=`, `at=` or none of them (on demand), and `task=` or `command=`."""
+        return self._runner.run(self._add(name, pattern, self._owner(tenant), rule), connection)
 
     async def aadd(
-        self, name: str, pattern: str | None = None, *, tenant: str = "default", **rule: Unpack[Rule]
+        self,
+        name: str,
+        pattern: str | None = None,
+        *,
+        tenant: str | None = None,
+        connection: Any = None,
+        **rule: Unpack[Rule],
     ) -> ScheduleRecord:
-        return await self._app.arun(self._adding(name, pattern, tenant, rule))
+        return await self._runner.arun(self._add(name, pattern, self._owner(tenant), rule), connection)
 
-    def update(self, name: str, *, tenant: str = "default", **changes: Unpack[Changes]) -> ScheduleRecord:
-        """Changes what is given and leaves the rest; None puts an option's default back. Takes effect at once."""
-        return self._app.run(self._updating(name, tenant, changes))
+    def update(
+        self, name: str, *, tenant: str | None = None, connection: Any = None, **changes: Unpack[Changes]
+    ) -> ScheduleRecord:
+        """Changes the given options and leaves the rest; None resets an option to its default. Takes effect at once."""
+        return self._runner.run(self._update(name, self._owner(tenant), changes), connection)
 
-    async def aupdate(self, name: str, *, tenant: str = "default", **changes: Unpack[Changes]) -> ScheduleRecord:
-        return await self._app.arun(self._updating(name, tenant, changes))
+    async def aupdate(
+        self, name: str, *, tenant: str | None = None, connection: Any = None, **changes: Unpack[Changes]
+    ) -> ScheduleRecord:
+        return await self._runner.arun(self._update(name, self._owner(tenant), changes), connection)
 
-    def remove(self, name: str, *, tenant: str = "default") -> None:
-        """Its jobs and its history stay. One that the code declares comes back with the next node that starts."""
-        self._app.run(plans.remove(name, tenant))
+    def remove(self, name: str, *, tenant: str | None = None, connection: Any = None) -> None:
+        """Removes a schedule; its jobs and history stay. One that the code declares returns with the next node."""
+        self._runner.run(schedule_operations.remove(name, self._owner(tenant)), connection)
 
-    async def aremove(self, name: str, *, tenant: str = "default") -> None:
-        await self._app.arun(plans.remove(name, tenant))
+    async def aremove(self, name: str, *, tenant: str | None = None, connection: Any = None) -> None:
+        await self._runner.arun(schedule_operations.remove(name, self._owner(tenant)), connection)
 
-    def enable(self, name: str, *, tenant: str = "default") -> None:
-        """It fires again, from the next slot on."""
-        self._app.run(plans.enable(name, tenant))
+    def enable(self, name: str, *, tenant: str | None = None, connection: Any = None) -> None:
+        """Enables a schedule: it fires again, from the next slot on."""
+        self._runner.run(schedule_operations.enable(name, self._owner(tenant)), connection)
 
-    async def aenable(self, name: str, *, tenant: str = "default") -> None:
-        await self._app.arun(plans.enable(name, tenant))
+    async def aenable(self, name: str, *, tenant: str | None = None, connection: Any = None) -> None:
+        await self._runner.arun(schedule_operations.enable(name, self._owner(tenant)), connection)
 
-    def disable(self, name: str, *, tenant: str = "default") -> None:
-        """It fires no more until it is enabled; slots meanwhile are not made up for."""
-        self._app.run(plans.disable(name, tenant))
+    def disable(self, name: str, *, tenant: str | None = None, connection: Any = None) -> None:
+        """Disables a schedule: it does not fire until it is enabled; slots in between are skipped."""
+        self._runner.run(schedule_operations.disable(name, self._owner(tenant)), connection)
 
-    async def adisable(self, name: str, *, tenant: str = "default") -> None:
-        await self._app.arun(plans.disable(name, tenant))
+    async def adisable(self, name: str, *, tenant: str | None = None, connection: Any = None) -> None:
+        await self._runner.arun(schedule_operations.disable(name, self._owner(tenant)), connection)
 
-    def run_now(self, name: str, *, arguments: Mapping[str, Any] | None = None, tenant: str = "default") -> Job[Any]:
-        """A job of it, now and without a slot, also when it is disabled; with its own arguments, unless given."""
-        return self._app.run(self._running(name, arguments, tenant))
+    def run_now(
+        self,
+        name: str,
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        overlap: Overlap = "allow",
+        tenant: str | None = None,
+        connection: Any = None,
+    ) -> Job[Any]:
+        """Makes a job now, without a slot, even if the schedule is disabled; with its own arguments, unless given.
+        `overlap` says what to do while an earlier job has not ended: with "skip" it raises AlreadyRunning."""
+        return self._runner.run(self._run_now(name, arguments, overlap, self._owner(tenant), connection), connection)
 
     async def arun_now(
-        self, name: str, *, arguments: Mapping[str, Any] | None = None, tenant: str = "default"
+        self,
+        name: str,
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        overlap: Overlap = "allow",
+        tenant: str | None = None,
+        connection: Any = None,
     ) -> Job[Any]:
-        return await self._app.arun(self._running(name, arguments, tenant))
+        return await self._runner.arun(
+            self._run_now(name, arguments, overlap, self._owner(tenant), connection), connection
+        )
 
-    def get(self, name: str, *, tenant: str = "default") -> ScheduleRecord:
-        """The schedule as it stands."""
-        return self._app.run(plans.get(name, tenant))
+    def get(self, name: str, *, tenant: str | None = None, connection: Any = None) -> ScheduleRecord:
+        """Reads a schedule as it is now."""
+        return self._runner.run(schedule_operations.get(name, self._owner(tenant)), connection)
 
-    async def aget(self, name: str, *, tenant: str = "default") -> ScheduleRecord:
-        return await self._app.arun(plans.get(name, tenant))
+    async def aget(self, name: str, *, tenant: str | None = None, connection: Any = None) -> ScheduleRecord:
+        return await self._runner.arun(schedule_operations.get(name, self._owner(tenant)), connection)
 
-    def list(self, wanted: ScheduleFilter = ScheduleFilter()) -> builtins.list[ScheduleRecord]:  # noqa: B008
-        """By name; the next page comes after the last one: ScheduleFilter(after=...)."""
-        return self._app.run(plans.find(wanted))
+    def list(self, wanted: ScheduleFilter | None = None, *, connection: Any = None) -> builtins.list[ScheduleRecord]:
+        """Schedules by name; for the next page give the last name: ScheduleFilter(after=...)."""
+        return self._runner.run(schedule_operations.find(wanted or ScheduleFilter()), connection)
 
-    async def alist(self, wanted: ScheduleFilter = ScheduleFilter()) -> builtins.list[ScheduleRecord]:  # noqa: B008
-        return await self._app.arun(plans.find(wanted))
+    async def alist(
+        self, wanted: ScheduleFilter | None = None, *, connection: Any = None
+    ) -> builtins.list[ScheduleRecord]:
+        return await self._runner.arun(schedule_operations.find(wanted or ScheduleFilter()), connection)
 
     def history(
-        self, name: str, *, before: datetime | None = None, limit: int = 50, tenant: str = "default"
+        self,
+        name: str,
+        *,
+        before: datetime | None = None,
+        outcome: SlotOutcome | None = None,
+        limit: int = 50,
+        tenant: str | None = None,
+        connection: Any = None,
     ) -> builtins.list[SlotRecord]:
-        """What became of its slots, the latest first; the next page lies before the last one."""
-        return self._app.run(plans.history(name, before, limit, tenant))
+        """Its slots, the latest first, all or those with one outcome; the next page is `before=` the last one."""
+        return self._runner.run(
+            schedule_operations.history(name, before, limit, self._owner(tenant), outcome), connection
+        )
 
     async def ahistory(
-        self, name: str, *, before: datetime | None = None, limit: int = 50, tenant: str = "default"
+        self,
+        name: str,
+        *,
+        before: datetime | None = None,
+        outcome: SlotOutcome | None = None,
+        limit: int = 50,
+        tenant: str | None = None,
+        connection: Any = None,
     ) -> builtins.list[SlotRecord]:
-        return await self._app.arun(plans.history(name, before, limit, tenant))
+        return await self._runner.arun(
+            schedule_operations.history(name, before, limit, self._owner(tenant), outcome), connection
+        )
 
-    def preview(self, name: str, count: int = 10, *, tenant: str = "default") -> builtins.list[datetime]:
-        """Its next slots, in its own zone, also of a disabled one."""
-        return self._app.run(plans.preview(name, count, tenant))
+    def preview(
+        self, name: str, count: int = 10, *, tenant: str | None = None, connection: Any = None
+    ) -> builtins.list[datetime]:
+        """Its next slots, in its own zone; also if it is disabled."""
+        return self._runner.run(schedule_operations.preview(name, count, self._owner(tenant)), connection)
 
-    async def apreview(self, name: str, count: int = 10, *, tenant: str = "default") -> builtins.list[datetime]:
-        return await self._app.arun(plans.preview(name, count, tenant))
+    async def apreview(
+        self, name: str, count: int = 10, *, tenant: str | None = None, connection: Any = None
+    ) -> builtins.list[datetime]:
+        return await self._runner.arun(schedule_operations.preview(name, count, self._owner(tenant)), connection)
 
-    def why(self, name: str, *, tenant: str = "default") -> builtins.list[Reason]:
-        """Why it does not fire, all that hold, the decisive one first; or when it will."""
-        return self._app.run(plans.why(name, tenant))
+    def why(self, name: str, *, tenant: str | None = None, connection: Any = None) -> builtins.list[Reason]:
+        """Why it does not fire, the decisive reason first; or when it will."""
+        return self._runner.run(schedule_operations.why(name, self._owner(tenant)), connection)
 
-    async def awhy(self, name: str, *, tenant: str = "default") -> builtins.list[Reason]:
-        return await self._app.arun(plans.why(name, tenant))
+    async def awhy(self, name: str, *, tenant: str | None = None, connection: Any = None) -> builtins.list[Reason]:
+        return await self._runner.arun(schedule_operations.why(name, self._owner(tenant)), connection)
 
-    def stats(self) -> ScheduleStats:
-        """How many there are, how many are due, late, orphaned or overdue, and when the next is due."""
-        return self._app.run(plans.stats())
+    def metrics(
+        self, name: str, since: datetime | None = None, *, tenant: str | None = None, connection: Any = None
+    ) -> ScheduleMetrics:
+        """How its runs went since that instant, or as far as history goes: success rate, durations and health."""
+        return self._runner.run(schedule_operations.metrics(name, since, self._owner(tenant)), connection)
 
-    async def astats(self) -> ScheduleStats:
-        return await self._app.arun(plans.stats())
+    async def ametrics(
+        self, name: str, since: datetime | None = None, *, tenant: str | None = None, connection: Any = None
+    ) -> ScheduleMetrics:
+        return await self._runner.arun(schedule_operations.metrics(name, since, self._owner(tenant)), connection)
 
-    # -- without colour
+    def stats(self, *, connection: Any = None) -> ScheduleStats:
+        """How many schedules there are, how many are due, late, orphaned or overdue, and when the next is due."""
+        return self._runner.run(schedule_operations.stats(), connection)
 
-    def _adding(self, name: str, pattern: str | None, tenant: str, rule: Rule) -> Plan[ScheduleRecord]:
-        definition = define(name, pattern, rule, self._app.tasks.get, tenant)
+    async def astats(self, *, connection: Any = None) -> ScheduleStats:
+        return await self._runner.arun(schedule_operations.stats(), connection)
+
+    # -- the operations
+
+    def _owner(self, tenant: str | None) -> str:
+        return tenant or self._runner.find_tenant() or DEFAULT_TENANT
+
+    def _add(self, name: str, pattern: str | None, tenant: str, rule: Rule) -> Operation[ScheduleRecord]:
+        definition = define(name, pattern, rule, self._tasks.get, tenant, self._tz)
         yield from self._ensure_known(definition)
-        return (yield from plans.add(definition))
+        return (yield from schedule_operations.add(definition))
 
-    def _updating(self, name: str, tenant: str, changes: Changes) -> Plan[ScheduleRecord]:
-        definition = redefine(name, changes, self._app.tasks.get)
+    def _update(self, name: str, tenant: str, changes: Changes) -> Operation[ScheduleRecord]:
+        definition = redefine(name, changes, self._tasks.get, self._tz)
         if changes.get("arguments") is not None and "task" not in changes:
             definition["payload"] = yield from self._payload(name, changes["arguments"], tenant)
         yield from self._ensure_known(definition)
-        return (yield from plans.update(name, definition, tenant))
+        return (yield from schedule_operations.update(name, definition, tenant))
 
-    def _running(self, name: str, arguments: Mapping[str, Any] | None, tenant: str) -> Plan[Job[Any]]:
-        task = self._app.tasks.get((yield from plans.get(name, tenant)).type or "")
+    def _run_now(
+        self, name: str, arguments: Mapping[str, Any] | None, overlap: Overlap, tenant: str, connection: Any
+    ) -> Operation[Job[Any]]:
+        found = yield from schedule_operations.get(name, tenant)
         payload = None if arguments is None else (yield from self._payload(name, arguments, tenant))
-        job = yield from plans.run_now(name, payload, tenant)
-        return Job(self._app, task, Enqueued(job, 0, True, False))
+        job = yield from schedule_operations.run_now(name, payload, tenant, overlap)
+        kind, task = Job[Any], self._tasks.get(found.type or "")
+        if found.type == FLOW:
+            kind, task = FlowJob[Any], self._find_last_task(found.payload)
+        return kind(self._runner, task, Enqueued(job, 0, True, False), self._runner.is_in_transaction(connection))
 
-    def _payload(self, name: str, arguments: Mapping[str, Any], tenant: str) -> Plan[Definition]:
-        return payload_of((yield from plans.get(name, tenant)), self._app.tasks.get, arguments)
+    def _find_last_task(self, flow: Mapping[str, Any]) -> Task[..., Any] | None:
+        """The task whose result is that of the whole flow; None if there are several, or it is unknown here."""
+        ends = flow["ends"]
+        return self._tasks.get(flow["jobs"][ends[0]]["type"]) if len(ends) == 1 else None
 
-    def _ensure_known(self, definition: Definition) -> Plan[None]:
+    def _payload(self, name: str, arguments: Mapping[str, Any], tenant: str) -> Operation[Definition]:
+        return check_arguments((yield from schedule_operations.get(name, tenant)), self._tasks.get, arguments)
+
+    def _ensure_known(self, definition: Definition) -> Operation[None]:
         wanted = definition.get("type")
-        if wanted is not None and wanted != FLOW and wanted not in self._app.tasks:
-            yield from plans.ensure_known(wanted)
+        if wanted is not None and wanted != FLOW and wanted not in self._tasks:
+            yield from schedule_operations.ensure_known(wanted)

@@ -1,40 +1,39 @@
-"""What we ship for your tests: a real queue that is empty when a test starts, and a clock that a test can move.
+"""For your tests: a real queue that is empty when a test starts, and a clock that a test can move.
 
-With pytest there is nothing to set up: ask for the fixture `watchbill`. docs/howto/testing.md shows what it can do.
+With pytest there is nothing to set up: use the fixture `watchbill`. With unittest, and with Django's own runner, derive
+your tests from WatchbillTestCase. See docs/howto/testing.md.
 
     plugin.py       the fixtures and options; loaded in every pytest run, so it imports nothing else
-    fixture.py      Watchbill, the object that a test is given
-    database.py     a database for one process's tests: on the embedded server, or one that was named
-    schema.py       the schema in it: made, marked test, emptied before each test
-    stage.py        all Apps of the process on that database
-    connections.py  connections that outlive a test's event loop
-    draining.py     runs what is ready, here and now
-    worker.py       the worker that does so
-    runs.py         what was run, and what the test is told of it
-    timetable.py    the clock moves from slot to slot, and schedules fire
-    enqueued.py     finds jobs by task and payload, and tells what there is when none fits
+    cases.py        WatchbillTestCase, for unittest and Django
+    fixture.py      Watchbill, the value of the fixture; finds jobs by task and payload
+    database.py     a database for the tests of one process, with a schema that is emptied before each test
+    session.py      puts all Apps of the process on that database, with connections that stay open between tests
+    draining.py     runs all jobs that are ready, and returns their runs
+    timetable.py    moves the clock from slot to slot, so that schedules fire
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from watchbill.testing.cases import WatchbillTestCase
     from watchbill.testing.database import Database
+    from watchbill.testing.draining import DrainFailed, NeverEnding, Ran
     from watchbill.testing.fixture import Watchbill
-    from watchbill.testing.runs import DrainFailed, NeverEnding, Ran
 
-__all__ = ["Database", "DrainFailed", "Watchbill", "NeverEnding", "Ran"]
+__all__ = ["Database", "DrainFailed", "NeverEnding", "Ran", "Watchbill", "WatchbillTestCase"]
 
 _HOMES = {
     "Database": "watchbill.testing.database",
-    "DrainFailed": "watchbill.testing.runs",
+    "DrainFailed": "watchbill.testing.draining",
     "Watchbill": "watchbill.testing.fixture",
-    "NeverEnding": "watchbill.testing.runs",
-    "Ran": "watchbill.testing.runs",
+    "NeverEnding": "watchbill.testing.draining",
+    "Ran": "watchbill.testing.draining",
+    "WatchbillTestCase": "watchbill.testing.cases",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when first asked for: the plugin is loaded in every pytest run on the machine."""
+    """Imports a name at its first use: the plugin is loaded in every pytest run on the machine."""
     if name not in _HOMES:
         raise AttributeError(f"module 'watchbill.testing' has no attribute {name!r}")
     from importlib import import_module

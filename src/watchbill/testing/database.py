@@ -1,11 +1,11 @@
-"""A database for the tests of one process: a copy on the project's embedded test server, or one that was named.
+"""A database for the tests of one process: a copy on the project's embedded test server, or one that you name.
 
-The test server is not that of `watchbill up`. Its data stays in the project's `.watchbill/` from run to run, since making it
-takes longer than all else, and is kept with fsync off, so it is trusted only until the machine starts again. A template
-in it is migrated once for each version of our SQL; every process that runs tests copies it and drops its copy at the
-end. What a killed run has left is dropped by the next.
+The test server is not that of `watchbill up`. Its data stays in the project's `.watchbill/` between runs, since making
+it takes longest of all. It runs with fsync off, so its data is used only until the machine starts again. A template
+database is migrated once for each version of our SQL; every process that runs tests copies it and drops its copy at the
+end. The next run drops what a killed run left behind.
 
-A database that was named is used as it is, and only its Watchbill schema is touched, if that is missing or a test's.
+In a database that you name, only Watchbill's schema is touched, if it is missing or was made by a test.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import psycopg
@@ -29,13 +31,130 @@ from psycopg.conninfo import make_conninfo
 from watchbill.errors import WatchbillError
 from watchbill.postgres.address import parse
 from watchbill.postgres.connect import Connection
-from watchbill.postgres.embedded import EmbeddedServer, find_binaries
+from watchbill.postgres.embedded import EmbeddedServer, find_binaries, find_project
 from watchbill.postgres.embedded.home import DATABASE, make_directory
-from watchbill.postgres.migrate import Source
+from watchbill.postgres.migrate import Source, migrate, status
+from watchbill.postgres.zones import refresh_zones, zone_lines
+from watchbill.settings import Settings
 from watchbill.store.queries import queries
-from watchbill.testing.schema import NotATest, Sweeper, begin_to_read_zones, make_schema
 
-_QUICK = {
+LOCK_TIMEOUT = "5s"
+SEED_TABLES = "Made by a test run. Not emptied between tests: "  # in a comment on the schema, before their names
+
+
+class NotATestSchema(WatchbillError):
+    """The test run would empty this schema or database, but no test run has made it."""
+
+
+class StillInUse(WatchbillError):
+    """An earlier test left a transaction open, which keeps rows locked."""
+
+
+def start_reading_zones() -> Callable[[], list[str]]:
+    """Reads the time zones in a thread (half a second) while PostgreSQL starts; call the answer to wait for them."""
+    with_one_thread = ThreadPoolExecutor(1)
+    reading = with_one_thread.submit(zone_lines)
+    with_one_thread.shutdown(wait=False)
+    return reading.result
+
+
+def make_schema(url: str, schema: str, zones: Callable[[], list[str]] | None = None) -> None:
+    """Makes the schema; an older one is dropped, if a test run made it."""
+    with Connection.connect(url, autocommit=True) as connection:
+        _refuse_unless_test(connection, schema)
+        zones = zones or start_reading_zones()
+        connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
+        source = Source.of_package("watchbill.store")
+        migrate(url, schema, replace(source, functions=()))
+        connection.execute(queries(schema)["mark_test"].encode())
+        migrate(url, schema, source)  # last, since in a marked schema the functions' clock can be moved
+        refresh_zones(url, schema, lambda _: None, zones)
+        Sweeper(connection, schema).write_comment(connection)
+
+
+def prepare_schema(url: str, schema: str) -> None:
+    """Prepares the schema of a database that may be kept between runs: empties it, or makes it again if it is old."""
+    found = status(url, schema, Source.of_package("watchbill.store"))
+    if found.verdict == "ready" and not found.functions_outdated and empty_schema(url, schema):
+        return
+    make_schema(url, schema)
+
+
+def empty_schema(url: str, schema: str) -> bool:
+    """Empties a schema that a test run has made; returns False and does nothing for any other."""
+    with Connection.connect(url, autocommit=True) as connection:
+        row = connection.execute(queries(schema)["is_test"].encode()).fetchone()
+        sweeper = Sweeper.from_comment(connection, schema) if row == (True,) else None
+        if sweeper is not None:
+            sweeper.sweep(connection)
+        return sweeper is not None
+
+
+def _refuse_unless_test(connection: Connection, schema: str) -> None:
+    try:
+        row = connection.execute(queries(schema)["is_test"].encode()).fetchone()
+    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+        found = connection.execute("SELECT FROM pg_namespace WHERE nspname = %s", (schema,)).rowcount
+        row = (not found,)
+    if row != (True,):
+        raise NotATestSchema(
+            f"Schema {schema!r} of database {connection.info.dbname!r} was not made by a test run, and a test run "
+            "would delete all jobs in it. Nothing was touched.",
+            hint=f"Name another database, or drop the schema if you do not need it: DROP SCHEMA {schema} CASCADE.",
+        )
+
+
+class Sweeper:
+    """Empties a schema, except the tables that its migrations have filled."""
+
+    def __init__(self, connection: psycopg.Connection[Any], schema: str, seed_tables: list[str] | None = None) -> None:
+        """`seed_tables`: those that migrations fill; found out if not given, so make it while the schema is new."""
+        self._schema, self._queries = schema, queries(schema)
+        self._seed_tables = seed_tables or [name for name, _ in self._filled_tables(connection, [])]
+
+    @classmethod
+    def from_comment(cls, connection: psycopg.Connection[Any], schema: str) -> Sweeper | None:
+        """For a schema that another process has made; None if it has no such comment."""
+        row = connection.execute(queries(schema)["seed_tables"].encode(), (schema,)).fetchone()
+        comment = str(row[0]) if row is not None and row[0] is not None else ""
+        if not comment.startswith(SEED_TABLES):
+            return None
+        return cls(connection, schema, comment.removeprefix(SEED_TABLES).split())
+
+    def write_comment(self, connection: psycopg.Connection[Any]) -> None:
+        text = f"{SEED_TABLES}{' '.join(self._seed_tables)}"
+        connection.execute(sql.SQL("COMMENT ON SCHEMA {} IS {}").format(sql.Identifier(self._schema), text))
+
+    def _filled_tables(self, connection: psycopg.Connection[Any], but: list[str]) -> list[tuple[str, bool]]:
+        return connection.execute(self._queries["tables_in_use"].encode(), (self._schema, but)).fetchall()
+
+    def sweep(self, connection: psycopg.Connection[Any]) -> None:
+        steps = [sql.SQL("SET LOCAL lock_timeout = {}").format(LOCK_TIMEOUT)]
+        for name, large in self._filled_tables(connection, self._seed_tables):
+            verb = sql.SQL("TRUNCATE {}" if large else "DELETE FROM {}")
+            steps.append(verb.format(sql.Identifier(self._schema, name)))
+        try:
+            with connection.transaction():
+                connection.execute(sql.SQL(";").join(steps))
+                connection.execute(self._queries["reset_clock"].encode())
+        except psycopg.errors.LockNotAvailable as error:
+            raise _make_still_in_use_error(connection) from error
+
+
+def _make_still_in_use_error(connection: psycopg.Connection[Any]) -> StillInUse:
+    rows = connection.execute(
+        "SELECT pid, application_name, state, left(query, 200) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND xact_start IS NOT NULL AND pid <> pg_backend_pid() ORDER BY xact_start"
+    ).fetchall()
+    lines = "\n".join(f"  pid {pid} {name!r}, {state}: {' '.join(query.split())}" for pid, name, state, query in rows)
+    return StillInUse(
+        f"The test database could not be emptied within {LOCK_TIMEOUT}: rows are locked by a transaction that is still "
+        f"open. Open transactions:\n{lines}",
+        hint="Roll back, commit or close each connection in the test or fixture that opened it.",
+    )
+
+
+_FAST_SETTINGS = {
     "fsync": "off",
     "synchronous_commit": "off",
     "full_page_writes": "off",
@@ -43,17 +162,17 @@ _QUICK = {
     "max_wal_senders": "0",
     "max_wal_size": "128MB",
 }
-_LOCK = 1179603027  # "FOLS": one process at a time makes, copies and clears up
+_LOCK = 1463964755  # "WBTS": one process at a time makes, copies and drops databases
 _MARK = "made by a test run of Watchbill"
 _TEMPLATE = sql.Identifier(DATABASE)
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class InUse(WatchbillError):
-    """Another test run has this database."""
+    """Another test run uses this database."""
 
 
-def _in_use(name: str) -> InUse:
+def _make_in_use_error(name: str) -> InUse:
     return InUse(
         f"Another test run uses database {name!r}, and each would delete the other's jobs.",
         hint="Wait until it has ended, or give this one another database.",
@@ -62,7 +181,7 @@ def _in_use(name: str) -> InUse:
 
 @dataclass(frozen=True)
 class Database:
-    """Where tests keep their jobs. `url` may be given to whatever else a test connects."""
+    """The database of a test run. Give its `url` to anything else that a test connects."""
 
     url: str
     schema: str
@@ -70,71 +189,95 @@ class Database:
     sweeper: Sweeper
 
 
-def _opened(keeper: Connection, url: str, schema: str) -> Database:
+def _make_database(keeper: Connection, url: str, schema: str) -> Database:
     row = keeper.execute(queries(schema)["installation"].encode()).fetchone()
     assert row is not None
     return Database(url, schema, row[0], Sweeper(keeper, schema))
+
+
+def existing_database(url: str, schema: str) -> Database:
+    """The database that a framework has made for its tests, with our schema in it."""
+    with Connection.connect(url, autocommit=True, application_name="watchbill tests") as connection:
+        _refuse_unless_test(connection, schema)
+        sweeper = Sweeper.from_comment(connection, schema)
+        row = connection.execute(queries(schema)["installation"].encode()).fetchone()
+        assert sweeper is not None
+        assert row is not None
+        return Database(url, schema, row[0], sweeper)
+
+
+@contextmanager
+def open_database(url: str | None, directory: Path | None = None) -> Iterator[Database]:
+    """The database at this address; None: one on the embedded test server of the project in this directory."""
+    project = find_project(directory)
+    settings = Settings.load(project=project)
+    with (
+        embedded_database(project, settings.schema, settings.embedded_binaries)
+        if url is None
+        else named_database(url, settings.schema)
+    ) as database:
+        yield database
 
 
 @contextmanager
 def named_database(url: str, schema: str) -> Iterator[Database]:
     with Connection.connect(url, autocommit=True, application_name="watchbill tests") as keeper:
         if keeper.execute("SELECT pg_try_advisory_lock(%s, 0)", (_LOCK,)).fetchone() != (True,):
-            raise _in_use(keeper.info.dbname)
+            raise _make_in_use_error(keeper.info.dbname)
         make_schema(url, schema)
-        yield _opened(keeper, url, schema)
+        yield _make_database(keeper, url, schema)
 
 
 @contextmanager
 def beside(url: str, suffix: str) -> Iterator[str]:
-    """An empty database on the same server, for one of several processes that were given the same one."""
+    """An empty database on the same server: each process of pytest-xdist needs its own."""
     name = f"{parse(url).get('dbname') or parse(url).get('user') or 'watchbill'}_{suffix}"
     with Connection.connect(url, autocommit=True, application_name="watchbill tests") as connection:
-        _drop_if_ours(connection, name)
+        _drop_test_database(connection, name)
         connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(name)))
         connection.execute(sql.SQL("COMMENT ON DATABASE {} IS {}").format(sql.Identifier(name), _MARK))
         yield with_database(url, name)
         _drop(connection, name)
 
 
-def _drop_if_ours(connection: Connection, name: str) -> None:
-    if _comment(connection, name) not in (None, _MARK):
-        raise NotATest(
+def _drop_test_database(connection: Connection, name: str) -> None:
+    if _read_comment(connection, name) not in (None, _MARK):
+        raise NotATestSchema(
             f"Database {name!r} was not made by a test run, so it is not replaced.",
             hint="Drop or rename it, or name another database for tests.",
         )
     try:
         connection.execute(sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(name)))
     except psycopg.errors.ObjectInUse as error:
-        raise _in_use(name) from error
+        raise _make_in_use_error(name) from error
 
 
 @contextmanager
 def embedded_database(project: Path, schema: str, binaries: str = "auto") -> Iterator[Database]:
-    home = _home(project, find_binaries(binaries).major)
-    zones = None if any(home.iterdir()) else begin_to_read_zones()
-    settings = _QUICK if _BOOT.exists() else {}
+    home = _make_home(project, find_binaries(binaries).major)
+    zones = None if any(home.iterdir()) else start_reading_zones()
+    settings = _FAST_SETTINGS if _BOOT.exists() else {}
     with EmbeddedServer.acquire(home, binaries=binaries, settings=settings) as server:
         name = f"run_{os.getpid()}_{secrets.token_hex(4)}"
         url = with_database(server.url, name)
-        with _alone(server.url) as connection:
-            _clear_up(connection)
+        with _connect_and_lock(server.url) as connection:
+            _drop_leftovers(connection)
             _make_template(connection, server.url, schema, zones)
             copy = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
             connection.execute(copy.format(sql.Identifier(name), _TEMPLATE))
             keeper = Connection.connect(url, autocommit=True, application_name="watchbill tests")
         with keeper:
-            keeper.execute(queries(schema)["mark_test"].encode())  # an installation of its own
-            yield _opened(keeper, url, schema)
-        with _connected(server.url) as connection:
+            keeper.execute(queries(schema)["mark_test"].encode())  # each copy is an installation of its own
+            yield _make_database(keeper, url, schema)
+        with _connect_beside_template(server.url) as connection:
             _drop(connection, name)
 
 
 # -- the embedded test server
 
 
-def _home(project: Path, major: int) -> Path:
-    """Where its data is; what another start of the machine has left is removed."""
+def _make_home(project: Path, major: int) -> Path:
+    """The directory of its data; data from before the last start of the machine is removed."""
     boot = _BOOT.read_text().strip()[:8] if _BOOT.exists() else "always"
     place = project / ".watchbill"
     if not os.access(place if place.exists() else project, os.W_OK):
@@ -148,21 +291,21 @@ def _home(project: Path, major: int) -> Path:
     return home
 
 
-def _connected(url: str) -> Connection:
-    """Not to the template, which cannot be copied while somebody is."""
+def _connect_beside_template(url: str) -> Connection:
+    """Connects to another database than the template, which cannot be copied while there is a connection to it."""
     return Connection.connect(with_database(url, "postgres"), autocommit=True, application_name="watchbill tests")
 
 
 @contextmanager
-def _alone(url: str) -> Iterator[Connection]:
-    with _connected(url) as connection:
+def _connect_and_lock(url: str) -> Iterator[Connection]:
+    with _connect_beside_template(url) as connection:
         connection.execute("SELECT pg_advisory_lock(%s, 1)", (_LOCK,))
         yield connection
 
 
 def _make_template(connection: Connection, url: str, schema: str, zones: Callable[[], list[str]] | None) -> None:
-    """In the database that every embedded server has. Its comment says what is in it; of a new one, nothing."""
-    wanted, found = _fingerprint(schema), _comment(connection, DATABASE)
+    """In the database that every embedded server has. Its comment is the fingerprint of what is in it."""
+    wanted, found = _fingerprint(schema), _read_comment(connection, DATABASE)
     if found == wanted:
         return
     if found != "":
@@ -175,14 +318,14 @@ def _make_template(connection: Connection, url: str, schema: str, zones: Callabl
 
 
 def _fingerprint(schema: str) -> str:
-    """Of our SQL, and of the day: a schema is made with partitions for the days to come."""
+    """A hash of the SQL files and of the day, since a schema is made with partitions for the next days."""
     source = Source.of_package("watchbill.store")
     parts = [schema, f"{datetime.now(UTC):%Y%m%d}", *(file.checksum for file in source.migrations)]
     return hashlib.sha256("".join([*parts, source.functions_checksum]).encode()).hexdigest()
 
 
-def _clear_up(connection: Connection) -> None:
-    """Databases that nobody is connected to: whoever makes one holds our lock until he is."""
+def _drop_leftovers(connection: Connection) -> None:
+    """Drops databases without a connection. A process that makes one holds the lock until it has connected."""
     rows = connection.execute(
         "SELECT datname FROM pg_database d WHERE datname ~ '^run_[0-9]'"
         " AND NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.datid = d.oid)"
@@ -194,8 +337,8 @@ def _clear_up(connection: Connection) -> None:
 # -- databases
 
 
-def _comment(connection: Connection, name: str) -> str | None:
-    """None when there is no such database; empty when nothing is said of it."""
+def _read_comment(connection: Connection, name: str) -> str | None:
+    """The comment on a database; None if there is no such database, empty if it has no comment."""
     query = "SELECT coalesce(shobj_description(oid, 'pg_database'), '') FROM pg_database WHERE datname = %s"
     row = connection.execute(query, (name,)).fetchone()
     return None if row is None else str(row[0])
@@ -206,7 +349,7 @@ def _drop(connection: Connection, name: str) -> None:
 
 
 def with_database(url: str, name: str) -> str:
-    """The same server, another database."""
+    """The address of another database on the same server."""
     if "://" not in url:
         return make_conninfo(url, dbname=name)
     parts = urlsplit(url)

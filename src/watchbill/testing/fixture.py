@@ -1,77 +1,178 @@
-"""Watchbill: what a test is given by the fixture of that name."""
+"""Watchbill, the value of the fixture `watchbill`; and how its assertions find and list jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from watchbill.app import staging
-from watchbill.app.application import App
-from watchbill.app.task import Task, refuse_on_loop
-from watchbill.client import foreign
-from watchbill.client.plans import Plan, Statement
-from watchbill.errors import WatchbillError
+import orjson
+
+from watchbill.app.application import App, living_apps
+from watchbill.app.job import NotCommitted
+from watchbill.app.json_round_trip import shorten
+from watchbill.app.producer import refuse_on_loop
+from watchbill.app.task import Task
+from watchbill.client import caller_connection
+from watchbill.client.operations import Operation, Statement
 from watchbill.model.job import JobRecord
-from watchbill.scheduler.scheduler import tell
+from watchbill.model.tenant import acting_for
+from watchbill.scheduler.scheduler import emit_tick_events
 from watchbill.telemetry.context import current
-from watchbill.testing import enqueued
-from watchbill.testing.draining import drain_blocking, drain_on_loop
-from watchbill.testing.runs import Book, Ran
-from watchbill.testing.stage import DatabaseStage
-from watchbill.testing.timetable import declare, pass_time
+from watchbill.testing.draining import Ran, RunLog, drain_blocking, drain_on_loop
+from watchbill.testing.session import TestSession
+from watchbill.testing.timetable import declare, pass_time, promote, read_clock
+from watchbill.worker.handlers import BadPayload
+
+AnyTask = Task[..., Any]
+MAX_JOBS_SHOWN = 20
+
+
+def read_all_jobs() -> Operation[list[JobRecord]]:
+    """Finished or not, in the order they were enqueued."""
+    return [JobRecord(*row) for row in (yield Statement("all_jobs", (), JobRecord))]
+
+
+def select_type(jobs: Sequence[JobRecord], task: AnyTask | str | None) -> list[JobRecord]:
+    if task is None:
+        return list(jobs)
+    names = {task} if isinstance(task, str) else {task.type, *task.aliases}
+    return [job for job in jobs if job.type in names]
+
+
+def select_matching(jobs: Sequence[JobRecord], task: AnyTask | str, payload: Mapping[str, Any]) -> list[JobRecord]:
+    """Those whose payload has these values, whatever else it has."""
+    if isinstance(task, Task):
+        _refuse_unknown_arguments(task, payload)
+    return [job for job in select_type(jobs, task) if _matches(job, task, payload)]
+
+
+def _refuse_unknown_arguments(task: AnyTask, payload: Mapping[str, Any]) -> None:
+    """No job can have such an argument, so `assert_not_enqueued` would pass by mistake."""
+    parameters = list(inspect.signature(task.function).parameters.values())[int(task.transactional) :]
+    names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
+    unknown = [name for name in payload if name not in names]
+    if unknown and len(names) == len(parameters):
+        raise TypeError(f"task {task.type} has no parameter {', '.join(unknown)}; it has {', '.join(names) or 'none'}")
+
+
+def _matches(job: JobRecord, task: AnyTask | str, wanted: Mapping[str, Any]) -> bool:
+    """Compares each value with the stored JSON, then with the decoded argument."""
+    stored = job.payload if isinstance(task, str) else task.producer.read_payload(job)
+    unlike = {name: value for name, value in wanted.items() if name not in stored or stored[name] != _to_json(value)}
+    if not unlike or isinstance(task, str):
+        return not unlike
+    try:
+        arguments = task.decode(orjson.dumps(stored), job.version)
+    except BadPayload:
+        return False
+    return all(name in arguments and arguments[name] == value for name, value in unlike.items())
+
+
+def _to_json(value: Any) -> Any:
+    from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+    try:
+        return to_jsonable_python(value)
+    except PydanticSerializationError:
+        return value
+
+
+# -- messages
+
+
+def describe_missing(task: AnyTask | str, payload: Mapping[str, Any], jobs: Sequence[JobRecord], *, own: bool) -> str:
+    where = "" if own else " (as the given connection sees them)"
+    lines = [f"No job {_format_call(task, payload)} was enqueued{where}."]
+    lines += ["These were:", *_format_jobs(jobs)] if jobs else ["Nothing was."]
+    if own:
+        lines.append("To see what an open transaction has enqueued, give it as connection=.")
+    return "\n".join(lines)
+
+
+def describe_unwanted(task: AnyTask | str, payload: Mapping[str, Any], found: Sequence[JobRecord]) -> str:
+    return "\n".join([f"Job {_format_call(task, payload)} was enqueued:", *_format_jobs(found)])
+
+
+def describe_uncommitted(jobs: Sequence[JobRecord]) -> str:
+    return "\n".join(
+        ["The test's transaction is open, so no worker can see what it has enqueued:", *_format_jobs(jobs)]
+    )
+
+
+def _format_call(task: AnyTask | str, payload: Mapping[str, Any]) -> str:
+    name = task if isinstance(task, str) else task.type
+    return f"{name}({_format_arguments(payload)})" if payload else name
+
+
+def _format_jobs(jobs: Sequence[JobRecord]) -> list[str]:
+    lines = [f"  {job.type}({_format_arguments(job.payload)})  {job.state}" for job in jobs[:MAX_JOBS_SHOWN]]
+    return lines + ([f"  and {len(jobs) - MAX_JOBS_SHOWN} more"] if len(jobs) > MAX_JOBS_SHOWN else [])
+
+
+def _format_arguments(payload: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={shorten(value)}" for name, value in payload.items())
+
 
 R = TypeVar("R")
-LIMIT = 10_000
-WAY_OUT = """To run them let the test commit: TransactionTestCase, or @pytest.mark.django_db(transaction=True).
-To see that they were enqueued, assert_enqueued() is enough."""
-
-
-class NotCommitted(WatchbillError):
-    """Jobs to be run are in a transaction that the test has not committed."""
+MAX_RUNS = 10_000
+COMMIT_HINT = """To run them, let the test commit: TransactionTestCase, or @pytest.mark.django_db(transaction=True).
+To check that they were enqueued, assert_enqueued() is enough."""
 
 
 class Watchbill:
-    """The queue of one test. Calls that only look or move the clock are short, and have no twin for asyncio."""
+    """The queue of one test. Calls that only read or move the clock are short, so an `async def` test may use the
+    blocking ones, except in a Django project."""
 
-    def __init__(self, stage: DatabaseStage) -> None:
-        self._stage = stage
+    def __init__(self, session: TestSession) -> None:
+        self._session = session
 
     @property
     def database_url(self) -> str:
-        """Where this test's jobs are."""
-        return self._stage.database.url
+        """The database of this test's jobs."""
+        return self._session.database.url
 
     @property
     def schema(self) -> str:
-        return self._stage.database.schema
+        return self._session.database.schema
+
+    def tenant(self, name: str) -> AbstractContextManager[None]:
+        """Acts for a tenant in a block, whatever App the code under test uses: as `app.tenant(name)`."""
+        return acting_for(name)
 
     # -- run
 
-    def drain(self, *, raising: bool = False, concurrency: int = 1, limit: int = LIMIT) -> list[Ran]:
-        """Runs everything that is ready, until nothing is; each run with its outcome, in the order they ended.
+    def drain(
+        self, *, raising: bool = False, fast_retries: bool = False, concurrency: int = 1, limit: int = MAX_RUNS
+    ) -> list[Ran]:
+        """Runs all jobs that are ready, until none is; returns each run with its outcome, in the order they ended.
 
-        `raising`: stop at the first failure, and raise what the handler raised.
+        `raising`: stop at the first failure, and raise what the handler raised. `fast_retries`: try a failed job again
+        at once, until it has ended; otherwise its next attempt waits for `advance`.
         """
         refuse_on_loop("drain()", "`await adrain()`")
         self._refuse_in_transaction()
-        book = Book(limit, raising)
-        drain_blocking(self._stage, book, concurrency)
-        return book.conclude()
+        log = RunLog(limit, raising, fast_retries)
+        drain_blocking(self._session, log, concurrency)
+        return log.finish()
 
-    async def adrain(self, *, raising: bool = False, concurrency: int = 1, limit: int = LIMIT) -> list[Ran]:
+    async def adrain(
+        self, *, raising: bool = False, fast_retries: bool = False, concurrency: int = 1, limit: int = MAX_RUNS
+    ) -> list[Ran]:
         """The same on the test's own event loop."""
-        book = Book(limit, raising)
-        await drain_on_loop(self._stage, book, concurrency)
-        return book.conclude()
+        await self._arefuse_in_transaction()
+        log = RunLog(limit, raising, fast_retries)
+        await drain_on_loop(self._session, log, concurrency)
+        return log.finish()
 
     @contextmanager
     def inline(self) -> Iterator[None]:
-        """In this block each enqueue runs what is ready before it returns, and raises what a handler raised.
+        """In this block each enqueue runs the jobs that are ready before it returns, and raises what a handler raised.
 
-        The job has been stored and claimed as any other. One with a delay still waits for its time, and one in a
-        transaction of the caller's for its commit. What a handler enqueues runs after it.
+        Jobs are stored and claimed as usual. One with a delay still waits for its time, and one in a transaction of the
+        caller for its commit. Jobs that a handler enqueues run after it.
         """
 
         def run() -> None:
@@ -82,78 +183,66 @@ class Watchbill:
             if current.get(None) is None:
                 await self.adrain(raising=True)
 
-        client, aclient = self._stage.client, self._stage.aclient
-        before = client.on_sent, aclient.on_sent
-        client.on_sent, aclient.on_sent = run, arun
+        client, aclient = self._session.client, self._session.aclient
+        before = client.after_enqueue, aclient.after_enqueue
+        client.after_enqueue, aclient.after_enqueue = run, arun
         try:
             yield
         finally:
-            client.on_sent, aclient.on_sent = before
+            client.after_enqueue, aclient.after_enqueue = before
 
     # -- look
 
     def jobs(self, task: Task[..., Any] | str | None = None, /, *, connection: Any = None) -> list[JobRecord]:
         """All jobs of this test, or of one task or type, finished or not, in the order they were enqueued.
 
-        `connection`: as this connection or session sees them, with what its open transaction has enqueued.
+        `connection`: as this connection or session sees them, including what its open transaction has enqueued.
         """
-        return enqueued.of_type(self._see(connection, "jobs"), task)
+        return select_type(self._run(read_all_jobs(), connection), task)
 
-    async def ajobs(self, task: Task[..., Any] | str | None = None, /, *, connection: Any) -> list[JobRecord]:
-        """For an asynchronous connection; without one, `jobs` does."""
-        return enqueued.of_type(await self._asee(connection, "jobs"), task)
+    async def ajobs(self, task: Task[..., Any] | str | None = None, /, *, connection: Any = None) -> list[JobRecord]:
+        return select_type(await self._arun(read_all_jobs(), connection), task)
 
     def assert_enqueued(self, task: Task[..., Any] | str, /, *, connection: Any = None, **payload: Any) -> JobRecord:
-        """That a job of this task was enqueued, with these arguments among others; the first one that fits."""
+        """Fails unless a job of this task was enqueued with (at least) these arguments; returns the first one."""
         __tracebackhide__ = True
-        return _first(task, payload, self._see(connection, "assert_enqueued"), own=connection is None)
+        return _get_first_matching(task, payload, self.jobs(connection=connection), own=connection is None)
 
-    async def aassert_enqueued(self, task: Task[..., Any] | str, /, *, connection: Any, **payload: Any) -> JobRecord:
-        """For an asynchronous connection; without one, `assert_enqueued` does."""
+    async def aassert_enqueued(
+        self, task: Task[..., Any] | str, /, *, connection: Any = None, **payload: Any
+    ) -> JobRecord:
         __tracebackhide__ = True
-        return _first(task, payload, await self._asee(connection, "assert_enqueued"), own=False)
+        return _get_first_matching(task, payload, await self.ajobs(connection=connection), own=connection is None)
 
     def assert_not_enqueued(self, task: Task[..., Any] | str, /, *, connection: Any = None, **payload: Any) -> None:
+        """Fails if a job of this task was enqueued with these arguments."""
         __tracebackhide__ = True
-        _none(task, payload, self._see(connection, "assert_not_enqueued"))
+        _refuse_matching(task, payload, self.jobs(connection=connection))
 
-    async def aassert_not_enqueued(self, task: Task[..., Any] | str, /, *, connection: Any, **payload: Any) -> None:
-        """For an asynchronous connection; without one, `assert_not_enqueued` does."""
+    async def aassert_not_enqueued(
+        self, task: Task[..., Any] | str, /, *, connection: Any = None, **payload: Any
+    ) -> None:
         __tracebackhide__ = True
-        _none(task, payload, await self._asee(connection, "assert_not_enqueued"))
-
-    def _refuse_in_transaction(self) -> None:
-        """Rather than to run nothing and say nothing."""
-        if (connection := _in_transaction()) is None:
-            return
-        committed = {job.id for job in self._stage.client.run(enqueued.all_jobs())}
-        unseen = [job for job in self._see(connection, "drain") if job.id not in committed]
-        if unseen:
-            raise NotCommitted(enqueued.uncommitted(unseen), hint=WAY_OUT)
-
-    def _see(self, connection: Any, call: str) -> list[JobRecord]:
-        client = self._stage.client
-        if connection is None:
-            connection = _in_transaction()
-        if connection is None:
-            return client.run(enqueued.all_jobs())
-        return foreign.run(enqueued.all_jobs(), connection, client.queries, call=call)
-
-    async def _asee(self, connection: Any, call: str) -> list[JobRecord]:
-        return await foreign.arun(enqueued.all_jobs(), connection, self._stage.client.queries, call=call)
+        _refuse_matching(task, payload, await self.ajobs(connection=connection))
 
     # -- the clock
 
     def declare(self, app: App, /) -> list[str]:
-        """Writes the schedules that the App's code declares, as a node does that starts; their names.
+        """Writes the schedules that the App's code declares, as a starting node does; returns their names.
 
-        Otherwise a test has none but those that it adds: moving its clock makes no job that it does not ask for.
+        Without this call a test has only the schedules that it adds itself.
         """
-        return self._stage.client.run(declare(app.name, app.declared.as_json()))
+        return self._run(declare(app.name, app.declared.as_json()))
+
+    async def adeclare(self, app: App, /) -> list[str]:
+        return await self._arun(declare(app.name, app.declared.as_json()))
 
     def now(self) -> datetime:
-        """The database's clock, as this test has set it."""
-        return self._stage.client.run(_moment("clock"))
+        """The time of the database's clock, as this test has set it."""
+        return self._run(read_clock())
+
+    async def anow(self) -> datetime:
+        return await self._arun(read_clock())
 
     def advance(
         self,
@@ -165,54 +254,107 @@ class Watchbill:
         seconds: float = 0,
         to: datetime | None = None,
     ) -> datetime:
-        """Moves the database's clock, for every process and every session; what it shows then.
+        """Moves the database's clock, for every process and every session; returns the new time.
 
-        Schedules fire on the way, each slot at its own time. Forward only: a job's id carries the time it was made, and
-        the database refuses one from the future.
+        Schedules fire on the way, each slot at its own time. Forward only: a job's id contains the time it was made,
+        and the database refuses one from the future. In a Django TestCase only the test's own transaction sees it.
         """
         by = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
-        if to is not None:
-            if by:
-                raise ValueError("give advance() a time to move to, or how far, not both")
-            by = to - self.now()
-        if by < timedelta(0):
-            raise ValueError(f"the clock cannot go back, by {-by}")
-        now = self._stage.client.run(pass_time(by, _tell))
-        self._stage.client.run(_promote(now))  # drain() does not; a node that runs meanwhile would do so late
-        return now
+        return self._run(_advance(by, to))
+
+    async def aadvance(
+        self,
+        *,
+        weeks: float = 0,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        to: datetime | None = None,
+    ) -> datetime:
+        by = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
+        return await self._arun(_advance(by, to))
+
+    # -- the test's transaction
+
+    def _run(self, operation: Operation[R], connection: Any = None) -> R:
+        """Runs an operation on the connection that is given, in the transaction that a Django test has open, or else on
+        a connection of our own."""
+        if connection is None:
+            connection = find_open_connection()
+        if connection is None:
+            return self._session.client.run(operation)
+        return caller_connection.run(operation, connection, self._session.client.queries)
+
+    async def _arun(self, operation: Operation[R], connection: Any = None) -> R:
+        if connection is not None:
+            return await caller_connection.arun(operation, connection, self._session.client.queries)
+        if app := _find_joining_app():
+            return await app.producer.arun(operation)
+        return await self._session.aclient.run(operation)
+
+    def _refuse_in_transaction(self) -> None:
+        """Refuses jobs that the test has not committed: the drain would not run them, and not say why."""
+        if find_open_connection() is not None:
+            _refuse_uncommitted(self.jobs(), self._session.client.run(read_all_jobs()))
+
+    async def _arefuse_in_transaction(self) -> None:
+        if _find_joining_app() is not None:
+            _refuse_uncommitted(await self.ajobs(), await self._session.aclient.run(read_all_jobs()))
 
 
-def _in_transaction() -> Any:
-    """A connection whose open transaction an App enqueues in, without being told: that of a Django test."""
-    return next((found for app in staging.apps() if (found := app.in_transaction) is not None), None)
+def _find_joining_app() -> App | None:
+    """Django's App, whose calls join the transaction that Django has open."""
+    return next((app for app in living_apps() if app.producer.joins_transactions), None)
 
 
-def _first(task: Any, payload: dict[str, Any], jobs: list[JobRecord], *, own: bool) -> JobRecord:
+def find_open_connection() -> Any:
+    """The connection in whose open transaction jobs are stored by default: that of a Django test.
+
+    Django has a connection per thread, and runs an `async def` test in a thread of its own, where the test's
+    transaction would not be found.
+    """
+    app = _find_joining_app()
+    if app is None:
+        return None
+    refuse_on_loop("This call", "its twin with an `a` before the name, as in `await self.watchbill.ajobs()`,")
+    return app.producer.current_connection
+
+
+def _refuse_uncommitted(seen: list[JobRecord], committed: list[JobRecord]) -> None:
+    known = {job.id for job in committed}
+    if unseen := [job for job in seen if job.id not in known]:
+        raise NotCommitted(describe_uncommitted(unseen), hint=COMMIT_HINT)
+
+
+def _get_first_matching(task: Any, payload: dict[str, Any], jobs: list[JobRecord], *, own: bool) -> JobRecord:
     __tracebackhide__ = True
-    found = enqueued.matching(jobs, task, payload)
+    found = select_matching(jobs, task, payload)
     if not found:
-        raise AssertionError(enqueued.missing(task, payload, jobs, own=own))
+        raise AssertionError(describe_missing(task, payload, jobs, own=own))
     return found[0]
 
 
-def _none(task: Any, payload: dict[str, Any], jobs: list[JobRecord]) -> None:
+def _refuse_matching(task: Any, payload: dict[str, Any], jobs: list[JobRecord]) -> None:
     __tracebackhide__ = True
-    found = enqueued.matching(jobs, task, payload)
+    found = select_matching(jobs, task, payload)
     if found:
-        raise AssertionError(enqueued.unwanted(task, payload, found))
+        raise AssertionError(describe_unwanted(task, payload, found))
 
 
-def _moment(query: str, *params: Any) -> Plan[datetime]:
-    ((value,),) = yield Statement(query, params)
-    assert isinstance(value, datetime)
-    return value
+def _advance(by: timedelta, to: datetime | None) -> Operation[datetime]:
+    if to is not None:
+        if by:
+            raise ValueError("give advance() a time to move to, or how far, not both")
+        by = to - (yield from read_clock())
+    if by < timedelta(0):
+        raise ValueError(f"the clock cannot be moved back by {-by}; it moves forward only")
+    now = yield from pass_time(by, _report_events)
+    yield from promote(now)  # drain() does not promote, and a running node would promote late
+    return now
 
 
-def _tell(said: str) -> None:
-    """What schedules have to say, to the observers of every App."""
-    for app in staging.apps():
-        tell(app.events, said)
-
-
-def _promote(at: datetime) -> Plan[None]:
-    yield Statement("promote_all", (at,))
+def _report_events(events: str) -> None:
+    """Reports the events of schedules to the observers of every App."""
+    for app in living_apps():
+        emit_tick_events(app.events, events)

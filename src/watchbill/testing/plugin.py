@@ -1,4 +1,4 @@
-"""The pytest plugin. It is loaded in every pytest run on the machine: nothing is imported until a fixture is used."""
+"""The pytest plugin. It is loaded in every pytest run on the machine, so it imports nothing until a fixture is used."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 if TYPE_CHECKING:
     from watchbill.testing.database import Database
     from watchbill.testing.fixture import Watchbill
-    from watchbill.testing.stage import DatabaseStage
+    from watchbill.testing.session import TestSession
 
-VARIABLE = "WATCHBILL_TEST_DATABASE_URL"
+VARIABLE = "WATCHBILL_TEST_DATABASE_URL"  # TEST_VARIABLE of watchbill.settings, which is not imported here
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -26,71 +26,68 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def watchbill_database_url(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Iterator[str | None]:
-    """The database that was named; None: one on the embedded server. Override it to give one of your own making.
+    """The database that you name; None: one on the embedded server. Override it to make one yourself.
 
-    Each process of pytest-xdist has its own, beside the one that was named. In a Django project with pytest-django it
-    is Django's test database.
+    Each process of pytest-xdist gets its own, on the same server. In a Django project with pytest-django it is Django's
+    test database.
     """
     named = pytestconfig.getoption("watchbill_database_url") or os.environ.get(VARIABLE)
     url = named or pytestconfig.getini("watchbill_database_url") or None
     process = os.environ.get("PYTEST_XDIST_WORKER")
-    if url is None and (of_django := _of_django(request)):
-        yield of_django
+    if url is None and (django_url := _django_database_url(request)):
+        yield django_url
         return
     if url is None or process is None:
         yield url
         return
     from watchbill.testing.database import beside
 
-    with _in_words(), beside(url, process) as own:
+    with _failing_plainly(), beside(url, process) as own:
         yield own
 
 
 @pytest.fixture(scope="session")
 def watchbill_database(pytestconfig: pytest.Config, watchbill_database_url: str | None) -> Iterator[Database]:
     """The database of this process's tests: give `watchbill_database.url` to an engine or a server of your own."""
-    from watchbill.postgres.embedded import find_project
-    from watchbill.settings import Settings
-    from watchbill.testing.database import embedded_database, named_database
+    from watchbill.testing.database import open_database
 
-    with _in_words():
-        project = find_project(pytestconfig.rootpath)
-        environ = {name: value for name, value in os.environ.items() if name != VARIABLE}
-        settings = Settings.load(project=project, environ=environ)
-        with (
-            embedded_database(project, settings.schema, settings.embedded_binaries)
-            if watchbill_database_url is None
-            else named_database(watchbill_database_url, settings.schema)
-        ) as database:
-            yield database
+    with _failing_plainly(), open_database(watchbill_database_url, pytestconfig.rootpath) as database:
+        yield database
 
 
 @pytest.fixture(scope="session")
-def _watchbill_stage(watchbill_database: Database) -> Iterator[DatabaseStage]:
-    from watchbill.testing.stage import DatabaseStage
+def _watchbill_session(watchbill_database: Database) -> Iterator[TestSession]:
+    from watchbill.testing.session import TestSession
 
-    stage = DatabaseStage(watchbill_database)
-    yield stage
-    stage.close()
+    session = TestSession(watchbill_database)
+    yield session
+    session.close()
 
 
 @pytest.fixture
-def watchbill(_watchbill_stage: DatabaseStage) -> Iterator[Watchbill]:
+def watchbill_tenant() -> str | None:
+    """The tenant for which a test acts. Override it in a module or a class: a test that uses `watchbill` then acts for
+    that tenant."""
+    return None
+
+
+@pytest.fixture
+def watchbill(_watchbill_session: TestSession, watchbill_tenant: str | None) -> Iterator[Watchbill]:
     """An empty queue in which every App of this process keeps its jobs while the test runs."""
     from watchbill.testing.fixture import Watchbill
 
-    with _in_words():
-        _watchbill_stage.sweep()
-    with _watchbill_stage.active():
-        yield Watchbill(_watchbill_stage)
+    with _failing_plainly():
+        _watchbill_session.sweep()
+    with _watchbill_session.active(watchbill_tenant):
+        yield Watchbill(_watchbill_session)
 
 
-def _of_django(request: pytest.FixtureRequest) -> str | None:
-    """Where Django's own tests are, if this is such a project: jobs are in its transactions."""
+def _django_database_url(request: pytest.FixtureRequest) -> str | None:
+    """The address of Django's test database, if this is a Django project: its transactions hold the jobs."""
     integration = sys.modules.get("watchbill.integrations.django.application")
     if integration is None or not request.config.pluginmanager.hasplugin("django"):
         return None
-    if integration.app.connection is None:  # the jobs are in none of Django's databases
+    if integration.app.connection is None:  # the jobs are in another database
         return None
     request.getfixturevalue("django_db_setup")
     url: str = integration.app.database_url
@@ -98,8 +95,8 @@ def _of_django(request: pytest.FixtureRequest) -> str | None:
 
 
 @contextmanager
-def _in_words() -> Iterator[None]:
-    """What is wrong, and the way out, without a traceback through our own code."""
+def _failing_plainly() -> Iterator[None]:
+    """Shows an error of Watchbill as its message and hint, without a traceback."""
     from watchbill.errors import WatchbillError
 
     try:

@@ -1,11 +1,12 @@
-"""Large payloads by reference: what an App puts into its store, and how a handler gets it back.
+"""Large payloads by reference: an App puts them into its payload store, and a handler reads them from there.
 
-The object is written before the job, so that whoever sees the job finds it. The job's payload is then the digest of the
-content alone: two payloads under one idempotency key compare as if they were there. The key travels in the job's meta.
+The object is written before the job, so that every reader of the job finds it. The job's payload is then only the
+digest of the content, so that two payloads under one idempotency key still compare. The object's key is in the job's
+meta.
 
-Nothing is deleted when a job ends, since it may be rescheduled as long as it is kept; nor when an enqueue fails or is
-rolled back, since that is often not known. `watchbill/maintenance/sweeper.py` finds what no job refers to. Only what a
-duplicate left behind is deleted at once.
+Nothing is deleted when a job ends, since it may be rescheduled as long as it is kept, nor when an enqueue fails or is
+rolled back, since the producer often cannot know that. `watchbill/maintenance/sweeper.py` deletes objects that no job
+refers to. Only the object of a duplicate is deleted at once.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from uuid import UUID
 
 import orjson
 
+from watchbill.app.key_formats import render_keys
 from watchbill.app.payload import InvalidPayload
 from watchbill.model.job import Enqueued, NewJob
-from watchbill.payloads import NoPayloadStore, PayloadGone, PayloadStore, StoreFailed, new_key, open_store
-from watchbill.payloads.store import job_of
+from watchbill.payloads import NoPayloadStore, PayloadGone, PayloadStore, StoreFailed, new_key, open_store, read_job_id
 from watchbill.worker.handlers import STORED, Handler
 from watchbill.worker.run import Run, current_job
 
@@ -32,14 +33,15 @@ if TYPE_CHECKING:
     from watchbill.settings import Settings
 
 logger = logging.getLogger("watchbill")
+REFERENCE = STORED[1:]  # how the JSON of such a payload begins
 
 
-class Stored:
+class LargePayloads:
     """The payload store of one App, if it has one."""
 
     def __init__(self, settings: Settings, given: PayloadStore | None) -> None:
         self._settings, self._given = settings, given
-        self._above = min(settings.payload_store_above, settings.max_payload)
+        self.threshold = min(settings.payload_store_above, settings.max_payload)
 
     @cached_property
     def store(self) -> PayloadStore | None:
@@ -50,24 +52,24 @@ class Stored:
 
     # -- when a job is enqueued
 
-    def keep(self, jobs: list[NewJob], installation: Callable[[], str]) -> list[NewJob]:
-        """The jobs as they go into the database; large payloads are put into the store."""
+    def store_all(self, jobs: list[NewJob], installation: Callable[[], str]) -> list[NewJob]:
+        """Puts large payloads into the store, and returns the jobs with references instead."""
         large = [self._is_large(job) for job in jobs]
-        return self._kept(jobs, large, installation()) if any(large) else jobs
+        return self._put_all(jobs, large, installation()) if any(large) else jobs
 
-    async def akeep(self, jobs: list[NewJob], installation: Callable[[], Awaitable[str]]) -> list[NewJob]:
+    async def astore_all(self, jobs: list[NewJob], installation: Callable[[], Awaitable[str]]) -> list[NewJob]:
         large = [self._is_large(job) for job in jobs]
         if not any(large):
             return jobs
-        return await asyncio.to_thread(self._kept, jobs, large, await installation())
+        return await asyncio.to_thread(self._put_all, jobs, large, await installation())
 
-    def _kept(self, jobs: list[NewJob], large: list[bool], installation: str) -> list[NewJob]:
+    def _put_all(self, jobs: list[NewJob], large: list[bool], installation: str) -> list[NewJob]:
         return [self._put(job, installation) if is_large else job for job, is_large in zip(jobs, large, strict=True)]
 
     def _is_large(self, job: NewJob) -> bool:
         size = len(job.payload)
-        if size <= self._above or (self.store is None and size <= self._settings.max_payload):
-            if job.payload.startswith(STORED[1:]):
+        if size <= self.threshold or (self.store is None and size <= self._settings.max_payload):
+            if job.payload.startswith(REFERENCE):
                 raise InvalidPayload(f"{job.type}: a payload cannot begin with $stored, which marks a reference.")
             return False
         if self.store is None:
@@ -79,6 +81,7 @@ class Stored:
 
     def _put(self, job: NewJob, installation: str) -> NewJob:
         assert self.store is not None
+        job = render_keys(job)
         digest = _digest(job.payload)
         key = new_key(job.id, installation, digest)
         try:
@@ -91,60 +94,54 @@ class Stored:
         meta = orjson.loads(job.meta) if job.meta else {}
         return job._replace(payload=orjson.dumps({"$stored": digest}), meta=orjson.dumps(meta | {"stored": key}))
 
-    def drop_duplicates(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
-        """The job that stands has an object of its own."""
+    def delete_duplicates(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
+        """Deletes objects of jobs that were not created: the first job with that key has an object of its own."""
         for job, answer in zip(jobs, answers, strict=True):
-            if answer.id is not job.id and answer.id != job.id and self._is_kept(job):
-                self._drop(job)
+            if answer.id != job.id and job.payload.startswith(REFERENCE):
+                self._delete(job)
 
-    async def adrop_duplicates(self, jobs: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
-        if any(answer.id != job.id and self._is_kept(job) for job, answer in zip(jobs, answers, strict=True)):
-            await asyncio.to_thread(self.drop_duplicates, jobs, answers)
-
-    def _is_kept(self, job: NewJob) -> bool:
-        return job.payload.startswith(STORED[1:])
-
-    def _drop(self, job: NewJob) -> None:
+    def _delete(self, job: NewJob) -> None:
         assert self.store is not None
         assert job.meta is not None
         try:
             self.store.delete(orjson.loads(job.meta)["stored"])
         except Exception as error:  # noqa: BLE001  (the sweeper will find it)
-            logger.warning("A payload that no job needs is left in %s for now: %s", self.store, error)
+            logger.warning("Could not delete an unused payload from %s; the sweeper will: %s", self.store, error)
 
     # -- when it runs
 
-    def reading(self, handler: Handler) -> Handler:
-        """The handler of a task for jobs whose payload is in the store: it is fetched where the handler runs, and on
-        the loop's account in a thread."""
+    def make_reading_handler(self, handler: Handler) -> Handler:
+        """Makes the handler for jobs whose payload is in the store. It fetches the payload where the function runs;
+        for an `async def`, in a thread."""
         if handler.kind == "async":
 
             @wraps(handler.function)
             async def fetch_and_run(*connection: Any, reference: bytes, version: int) -> Any:
-                raw = await asyncio.to_thread(self._fetch, current_job(), reference)
+                raw = await asyncio.to_thread(self.fetch_reference, current_job(), reference)
                 return await handler.function(*connection, **handler.decode(raw, version))
 
         else:
 
             @wraps(handler.function)
             def fetch_and_run(*connection: Any, reference: bytes, version: int) -> Any:
-                raw = self._fetch(current_job(), reference)
+                raw = self.fetch_reference(current_job(), reference)
                 return handler.function(*connection, **handler.decode(raw, version))
 
-        return replace(handler, function=fetch_and_run, decode=_unread)
+        return replace(handler, function=fetch_and_run, decode=_keep_reference)
 
-    def _fetch(self, job: Run, payload: bytes) -> bytes:
+    def fetch_reference(self, job: Run, payload: bytes) -> bytes:
+        """Reads the payload of a run from the store; `payload` is the reference to it."""
         return self.fetch(job.id, orjson.loads(payload)["$stored"], job.meta.get("stored"))
 
     def fetch(self, job_id: UUID, digest: str, key: str | None) -> bytes:
-        """The payload of a job that refers to it."""
+        """Reads the payload that a job refers to."""
         if self.store is None:
             raise NoPayloadStore(
-                f"The payload of job {job_id} is in a payload store, and this process knows of none.",
+                f"The payload of job {job_id} is in a payload store, and this process has none.",
                 hint="Give it the setting payload_store that the producer has.",
             )
-        if key is None or job_of(key) is None:
-            raise PayloadGone(f"The payload of job {job_id} is in a payload store, and {key!r} is no key of one.")
+        if key is None or read_job_id(key) is None:
+            raise PayloadGone(f"The payload of job {job_id} is in a payload store, but {key!r} is not a key of one.")
         try:
             raw = self.store.get(key)
         except FileNotFoundError:
@@ -155,14 +152,14 @@ class Stored:
         except Exception as error:
             raise StoreFailed(f"The payload of job {job_id} could not be read from {self.store}: {error}.") from error
         if _digest(raw) != digest:
-            raise PayloadGone(f"The payload of job {job_id} is not what was stored: {self.store}, {key}.")
+            raise PayloadGone(f"The payload of job {job_id} has changed since it was stored: {key} in {self.store}.")
         return raw
 
 
 def _digest(payload: bytes) -> str:
-    """Equal for equal JSON, however it was written."""
+    """A hash of the JSON value, whatever its spaces and the order of its keys."""
     return hashlib.sha256(orjson.dumps(orjson.loads(payload), option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-def _unread(payload: bytes, version: int) -> dict[str, Any]:
+def _keep_reference(payload: bytes, version: int) -> dict[str, Any]:
     return {"reference": payload, "version": version}

@@ -1,0 +1,156 @@
+"""Job: what enqueueing returns, and where a result is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+from uuid import UUID
+
+from watchbill.client import job_operations
+from watchbill.client.job_operations import Ending
+from watchbill.client.operations import Operation
+from watchbill.errors import WatchbillError
+from watchbill.model.durations import Duration, seconds
+from watchbill.model.job import Enqueued, JobRecord
+
+R = TypeVar("R", covariant=True)
+T = TypeVar("T")
+
+
+class OperationRunner(Protocol):
+    """Runs operations on the database of an App: in the transaction of a caller's connection, in the one that Django
+    has open, or else in transactions of its own; `run_apart` always in its own."""
+
+    def run(self, operation: Operation[T], connection: Any = None) -> T: ...
+    async def arun(self, operation: Operation[T], connection: Any = None) -> T: ...
+    def run_apart(self, operation: Operation[T]) -> T: ...
+    async def arun_apart(self, operation: Operation[T]) -> T: ...
+    def is_in_transaction(self, connection: Any = None) -> bool: ...
+    def find_tenant(self) -> str | None: ...
+
+
+class ResultDecoder(Protocol[R]):
+    """A Task, which turns the stored result into a Python value."""
+
+    def decode_result(self, value: Any) -> R: ...
+
+
+class JobFailed(WatchbillError):
+    """The job is dead; `error` describes its last attempt, with the traceback of the worker."""
+
+    def __init__(self, job_id: UUID, error: dict[str, Any] | None) -> None:
+        self.job_id, self.error = job_id, error or {}
+        kind, message = self.error.get("type", "error"), self.error.get("message", "unknown")
+        super().__init__(f"Job {job_id} is dead: {kind}: {message}", hint=self.error.get("traceback"))
+
+
+class JobCanceled(WatchbillError):
+    """The job was canceled, so it has no result."""
+
+
+class NotCommitted(WatchbillError):
+    """The job is in a transaction that has not committed, so no worker can see it."""
+
+
+@dataclass(eq=False, repr=False)
+class Job(Generic[R]):
+    """A job that was enqueued: its `id`, whether it was `created` now, and its result once it has one."""
+
+    _runner: OperationRunner
+    _task: ResultDecoder[R] | None  # None: this process does not know the task
+    _answer: Enqueued
+    _may_be_uncommitted: bool = False  # it was enqueued in a transaction of the caller
+
+    @property
+    def id(self) -> UUID:
+        """A UUIDv7."""
+        return self._answer.id
+
+    @property
+    def created(self) -> bool:
+        """False when its idempotency key was already used: then this is the first job with that key."""
+        return self._answer.created
+
+    @property
+    def payload_differs(self) -> bool:
+        """True when its idempotency key was already used with another payload."""
+        return self._answer.payload_differs
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id}>"
+
+    def get(self, *, connection: Any = None) -> JobRecord:
+        """Reads the job as it is now."""
+        return self._runner.run(job_operations.get(self.id), connection)
+
+    async def aget(self, *, connection: Any = None) -> JobRecord:
+        return await self._runner.arun(job_operations.get(self.id), connection)
+
+    def result(self, timeout: Duration | None = None) -> R:
+        """Waits until the job has ended. Raises JobFailed, JobCanceled or TimeoutError, and NotCommitted if no worker
+        can see the job."""
+        ended = self._runner.run(self._find_ending()) if self._may_be_uncommitted else None
+        for pause in _pauses(timeout):
+            ended = ended or self._runner.run_apart(self._read_ending())
+            if ended is not None:
+                return self._read_result(*ended)
+            time.sleep(pause)
+        raise self._timed_out(timeout)
+
+    async def aresult(self, timeout: Duration | None = None) -> R:  # noqa: ASYNC109  (the sync twin's name)
+        ended = await self._runner.arun(self._find_ending()) if self._may_be_uncommitted else None
+        for pause in _pauses(timeout):
+            ended = ended or await self._runner.arun_apart(self._read_ending())
+            if ended is not None:
+                return self._read_result(*ended)
+            await asyncio.sleep(pause)
+        raise self._timed_out(timeout)
+
+    def _find_ending(self) -> Operation[Ending | None]:
+        return job_operations.ending(self.id)
+
+    def _read_ending(self) -> Operation[Ending | None]:
+        """Read outside of the caller's transaction: an old snapshot would never show that the job has ended."""
+        ended = yield from self._find_ending()
+        if ended is None and self._may_be_uncommitted:
+            if not (yield from job_operations.exists(self.id)):
+                raise NotCommitted(
+                    f"Job {self.id} is in a transaction that has not committed, so no worker sees it yet.",
+                    hint="Wait for its result after the commit.",
+                )
+            self._may_be_uncommitted = False
+        return ended
+
+    def _read_result(self, state: str, result: Any, error: dict[str, Any] | None) -> R:
+        if state == "dead":
+            raise JobFailed(self.id, error)
+        if state == "canceled":
+            raise JobCanceled(f"Job {self.id} was canceled: {(error or {}).get('message')}")
+        return self._task.decode_result(result) if self._task is not None else result
+
+    def _timed_out(self, timeout: Duration | None) -> TimeoutError:
+        return TimeoutError(f"job {self.id} has not ended within {0 if timeout is None else seconds(timeout):g} s")
+
+
+class FlowJob(Job[R]):
+    """The job that starts a scheduled chain or group. `result()` waits for the end of all its jobs, and returns the
+    result of the last one, or a list if there are several."""
+
+    def _find_ending(self) -> Operation[Ending | None]:
+        started = yield from job_operations.ending(self.id)
+        if started is None or started[0] != "succeeded":
+            return started
+        return (yield from job_operations.ending(UUID(started[1]["end"])))
+
+
+def _pauses(timeout: Duration | None) -> Iterator[float]:
+    """Yields the pauses between two looks at a job: a tenth of the time waited so far, between 2 ms and 0.5 s, and
+    never past the timeout."""
+    began, longest = time.monotonic(), math.inf if timeout is None else seconds(timeout)
+    while (waited := time.monotonic() - began) < longest:
+        yield min(0.5, max(0.002, waited / 10), longest - waited)
+    yield 0.0

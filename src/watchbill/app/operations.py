@@ -1,0 +1,285 @@
+"""app.jobs, app.queues, app.limits, app.cluster: looking at jobs and acting on them, each call with its `a`-twin.
+
+`connection=` makes a call part of the caller's own transaction, as it does for enqueue.
+"""
+
+from __future__ import annotations
+
+import builtins
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any, Unpack
+from uuid import UUID
+
+from watchbill.app.groups import Group, MakeMember
+from watchbill.app.producer import JobProducer
+from watchbill.client import cluster_operations, job_operations, limit_operations, lock_operations
+from watchbill.client.operations import Operation
+from watchbill.cluster.options import GroupOptions
+from watchbill.model.cluster import GroupRecord
+from watchbill.model.dependency_graph import DependencyGraph
+from watchbill.model.durations import Duration, seconds
+from watchbill.model.job import (
+    AttemptRecord,
+    JobConditions,
+    JobFilter,
+    JobReason,
+    JobRecord,
+    NodeRecord,
+    Pause,
+    QueueCount,
+)
+from watchbill.model.limit_records import LimitDetails, LimitRecord
+from watchbill.model.limits import WhenDead, WhenFull
+from watchbill.model.lock import Leader, LockRecord
+
+
+class Jobs:
+    """Reads jobs, and cancels, retries or releases one."""
+
+    def __init__(self, producer: JobProducer) -> None:
+        self._producer = producer
+
+    def get(self, id: UUID, *, connection: Any = None) -> JobRecord:
+        """Reads the job as it is now. Raises NoSuchJob."""
+        return self._producer.run(job_operations.get(id), connection)
+
+    async def aget(self, id: UUID, *, connection: Any = None) -> JobRecord:
+        return await self._producer.arun(job_operations.get(id), connection)
+
+    def list(
+        self, wanted: JobFilter | None = None, *, connection: Any = None, **conditions: Unpack[JobConditions]
+    ) -> builtins.list[JobRecord]:
+        """Newest first: `list(state="dead", queue="mail")`, or a JobFilter. The next page is `after=` the last id."""
+        return self._producer.run(job_operations.find(replace(wanted or JobFilter(), **conditions)), connection)
+
+    async def alist(
+        self, wanted: JobFilter | None = None, *, connection: Any = None, **conditions: Unpack[JobConditions]
+    ) -> builtins.list[JobRecord]:
+        return await self._producer.arun(job_operations.find(replace(wanted or JobFilter(), **conditions)), connection)
+
+    def why(self, id: UUID, *, connection: Any = None) -> builtins.list[JobReason]:
+        """Why the job does not run: every cause that holds, the deciding one first."""
+        return self._producer.run(job_operations.why(id), connection)
+
+    async def awhy(self, id: UUID, *, connection: Any = None) -> builtins.list[JobReason]:
+        return await self._producer.arun(job_operations.why(id), connection)
+
+    def attempts(self, id: UUID, *, connection: Any = None) -> builtins.list[AttemptRecord]:
+        """The attempts so far, except a first one that succeeded."""
+        return self._producer.run(job_operations.attempts(id), connection)
+
+    async def aattempts(self, id: UUID, *, connection: Any = None) -> builtins.list[AttemptRecord]:
+        return await self._producer.arun(job_operations.attempts(id), connection)
+
+    def cancel(self, id: UUID, *, reason: str | None = None, force: bool = False, connection: Any = None) -> str:
+        """Cancels a job and returns its state afterwards; `running`: it was asked to stop."""
+        return self._producer.run(self._cancel(id, reason, force, connection), connection)
+
+    async def acancel(self, id: UUID, *, reason: str | None = None, force: bool = False, connection: Any = None) -> str:
+        return await self._producer.arun(self._cancel(id, reason, force, connection), connection)
+
+    def retry(self, id: UUID, *, run_at: datetime | None = None, connection: Any = None) -> str:
+        """Reschedules a job with fresh attempts and returns the state it was in."""
+        return self._producer.run(job_operations.retry(id, run_at=run_at), connection)
+
+    async def aretry(self, id: UUID, *, run_at: datetime | None = None, connection: Any = None) -> str:
+        return await self._producer.arun(job_operations.retry(id, run_at=run_at), connection)
+
+    def family(self, id: UUID, *, connection: Any = None) -> DependencyGraph:
+        """The job with everything it depends on and everything that depends on it, directly or not."""
+        return self._producer.run(job_operations.dependency_graph(id), connection)
+
+    async def afamily(self, id: UUID, *, connection: Any = None) -> DependencyGraph:
+        return await self._producer.arun(job_operations.dependency_graph(id), connection)
+
+    def release(self, id: UUID, *, connection: Any = None) -> bool:
+        """Takes a running job away from its node and queues it again; one that was asked to stop is canceled."""
+        return self._producer.run(self._release(id, connection), connection)
+
+    async def arelease(self, id: UUID, *, connection: Any = None) -> bool:
+        return await self._producer.arun(self._release(id, connection), connection)
+
+    # -- the operations that fire events
+
+    def _cancel(self, id: UUID, reason: str | None, force: bool, connection: Any) -> Operation[str]:
+        report = partial(self._producer.report_canceled, connection=connection)
+        return job_operations.cancel(id, reason=reason, force=force, on_canceled=report)
+
+    def _release(self, id: UUID, connection: Any) -> Operation[bool]:
+        return job_operations.release(id, on_canceled=partial(self._producer.report_canceled, connection=connection))
+
+
+class Queues:
+    """Counts the jobs of each queue, and pauses and resumes queues and types."""
+
+    def __init__(self, producer: JobProducer) -> None:
+        self._producer = producer
+
+    def stats(self, *, connection: Any = None) -> list[QueueCount]:
+        """How many jobs there are by queue and state, and how long the oldest has waited."""
+        return self._producer.run(job_operations.stats(), connection)
+
+    async def astats(self, *, connection: Any = None) -> list[QueueCount]:
+        return await self._producer.arun(job_operations.stats(), connection)
+
+    def pause(
+        self, queue: str | None = None, *, type: str | None = None, reason: str | None = None, connection: Any = None
+    ) -> bool:
+        """Starts no job of a queue, a type, or a type in a queue, until `resume`. False if it was paused already."""
+        return self._producer.run(job_operations.pause(queue=queue, type=type, reason=reason), connection)
+
+    async def apause(
+        self, queue: str | None = None, *, type: str | None = None, reason: str | None = None, connection: Any = None
+    ) -> bool:
+        return await self._producer.arun(job_operations.pause(queue=queue, type=type, reason=reason), connection)
+
+    def resume(self, queue: str | None = None, *, type: str | None = None, connection: Any = None) -> bool:
+        """Ends a pause; False if there was none."""
+        return self._producer.run(job_operations.resume(queue=queue, type=type), connection)
+
+    async def aresume(self, queue: str | None = None, *, type: str | None = None, connection: Any = None) -> bool:
+        return await self._producer.arun(job_operations.resume(queue=queue, type=type), connection)
+
+    def pauses(self, *, connection: Any = None) -> list[Pause]:
+        """What is paused, by whom, and why."""
+        return self._producer.run(job_operations.pauses(), connection)
+
+    async def apauses(self, *, connection: Any = None) -> list[Pause]:
+        return await self._producer.arun(job_operations.pauses(), connection)
+
+
+class Limits:
+    """Shows limits and rates, the jobs that hold them and wait for them, and changes them for all nodes."""
+
+    def __init__(self, producer: JobProducer) -> None:
+        self._producer = producer
+
+    def list(self, *, connection: Any = None) -> builtins.list[LimitRecord]:
+        """All limits, with how many jobs hold them and wait for them. A queue with a limit is `queue:NAME`."""
+        return self._producer.run(limit_operations.limits(), connection)
+
+    async def alist(self, *, connection: Any = None) -> builtins.list[LimitRecord]:
+        return await self._producer.arun(limit_operations.limits(), connection)
+
+    def show(self, name: str, *, limit: int = 50, connection: Any = None) -> LimitDetails | None:
+        """A limit with its keys and the jobs that hold them, at most `limit` of each; None if there is none."""
+        return self._producer.run(limit_operations.show(name, limit=limit), connection)
+
+    async def ashow(self, name: str, *, limit: int = 50, connection: Any = None) -> LimitDetails | None:
+        return await self._producer.arun(limit_operations.show(name, limit=limit), connection)
+
+    def set(
+        self,
+        name: str,
+        *,
+        max: int | None = None,
+        count: int | None = None,
+        per: Duration | None = None,
+        burst: int | None = None,
+        when_full: WhenFull | None = None,
+        when_dead: WhenDead | None = None,
+        connection: Any = None,
+    ) -> LimitRecord | None:
+        """Changes what is given of a limit, or makes one. It stays until the code declares something else. Returns the
+        limit as it is now."""
+        length = None if per is None else seconds(per)
+        change = limit_operations.set_limit(
+            name, max=max, count=count, per=length, burst=burst, when_full=when_full, when_dead=when_dead
+        )
+        return self._producer.run(change, connection)
+
+    async def aset(
+        self,
+        name: str,
+        *,
+        max: int | None = None,
+        count: int | None = None,
+        per: Duration | None = None,
+        burst: int | None = None,
+        when_full: WhenFull | None = None,
+        when_dead: WhenDead | None = None,
+        connection: Any = None,
+    ) -> LimitRecord | None:
+        length = None if per is None else seconds(per)
+        change = limit_operations.set_limit(
+            name, max=max, count=count, per=length, burst=burst, when_full=when_full, when_dead=when_dead
+        )
+        return await self._producer.arun(change, connection)
+
+    def clear(self, name: str, *, connection: Any = None) -> bool:
+        """Undoes changes of a limit, or frees an ordered key (`order:TYPE:VALUE`) that a dead job keeps. A limit that
+        no code declares is removed. False if there was nothing to undo."""
+        return self._producer.run(limit_operations.clear_limit(name), connection)
+
+    async def aclear(self, name: str, *, connection: Any = None) -> bool:
+        return await self._producer.arun(limit_operations.clear_limit(name), connection)
+
+
+class Cluster:
+    """The nodes of the cluster, their leaders, named locks and token groups. Never part of a transaction: it takes
+    effect at once."""
+
+    def __init__(self, producer: JobProducer, make_member: MakeMember) -> None:
+        self._producer, self._make_member = producer, make_member
+        self.group_options: dict[str, GroupOptions] = {}  # of the groups that this program has named
+
+    def group(
+        self,
+        name: str,
+        *,
+        tokens: int = 10_000,
+        hash: str = "md5",
+        min_nodes: int = 1,
+        handover_timeout: Duration = 30.0,
+        coordination: bool = True,
+    ) -> Group:
+        """A token group: its members divide `tokens`, so that each key belongs to one of them. No tokens are given out
+        before `min_nodes` members are there. Without `coordination` this process owns everything."""
+        options = GroupOptions(tokens, hash, min_nodes, seconds(handover_timeout))
+        if coordination:
+            self.group_options[name] = options
+        return Group(name, options, self._producer, self._make_member, coordination)
+
+    def groups(self) -> list[GroupRecord]:
+        """All token groups, with their members and what they wait for."""
+        return self._producer.run_apart(cluster_operations.groups())
+
+    async def agroups(self) -> list[GroupRecord]:
+        return await self._producer.arun_apart(cluster_operations.groups())
+
+    def nodes(self, *, gone: bool = False) -> list[NodeRecord]:
+        """The nodes that are alive; with `gone` also those that have left or were lost."""
+        return self._producer.run_apart(job_operations.nodes(gone=gone))
+
+    async def anodes(self, *, gone: bool = False) -> list[NodeRecord]:
+        return await self._producer.arun_apart(job_operations.nodes(gone=gone))
+
+    def drain(self, name: str) -> bool:
+        """Asks a node to finish what it runs and stop; False if no such node is active."""
+        return self._producer.run_apart(job_operations.drain(name))
+
+    async def adrain(self, name: str) -> bool:
+        return await self._producer.arun_apart(job_operations.drain(name))
+
+    def leader(self, group: str) -> Leader | None:
+        """The node that leads a group, with its term; None if the group has no leader now."""
+        return next(iter(self._producer.run_apart(lock_operations.leaders(group))), None)
+
+    async def aleader(self, group: str) -> Leader | None:
+        return next(iter(await self._producer.arun_apart(lock_operations.leaders(group))), None)
+
+    def locks(self, *, free: bool = False) -> list[LockRecord]:
+        """The named locks that are held or have expired; with `free` also those that were held in the last day."""
+        return self._producer.run_apart(lock_operations.locks(free=free))
+
+    async def alocks(self, *, free: bool = False) -> list[LockRecord]:
+        return await self._producer.arun_apart(lock_operations.locks(free=free))
+
+    def release_lock(self, name: str) -> bool:
+        """Takes a lock away from its holder, as an operator does. False if it was not held."""
+        return self._producer.run_apart(lock_operations.release(name))
+
+    async def arelease_lock(self, name: str) -> bool:
+        return await self._producer.arun_apart(lock_operations.release(name))

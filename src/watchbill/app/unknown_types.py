@@ -1,0 +1,58 @@
+"""Warns once about each type that an App enqueues and nothing seems to know: it is probably misspelt."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from watchbill.client import job_operations
+from watchbill.errors import WatchbillError
+from watchbill.model.job import NewJob
+
+if TYPE_CHECKING:
+    from watchbill.app.producer import JobProducer
+
+logger = logging.getLogger("watchbill")
+
+MAX_CHECKED_TYPES = 1000  # a type may be anything that a caller makes up
+
+
+class UnknownTypes:
+    """Asks the database once per type, after its first job is stored; later jobs of the type cost nothing."""
+
+    def __init__(self, tasks: Mapping[str, Any]) -> None:
+        self._tasks = tasks
+        self._checked: set[str] = set()
+
+    def must_check(self, type: str, *, in_transaction: bool) -> bool:
+        """Whether this type was not checked yet. An App without tasks only produces: it knows no type. A job of the
+        caller's own transaction is not checked, because the App itself may have no connection."""
+        if in_transaction or type in self._checked or not self._tasks or len(self._checked) >= MAX_CHECKED_TYPES:
+            return False
+        self._checked.add(type)
+        return True
+
+    def check(self, job: NewJob, producer: JobProducer) -> None:
+        from psycopg import Error
+
+        with suppress(WatchbillError, Error):  # the job is stored, and the check is only a service
+            self._warn(job, producer.run_apart(job_operations.handled_types()))
+
+    async def acheck(self, job: NewJob, producer: JobProducer) -> None:
+        from psycopg import Error
+
+        with suppress(WatchbillError, Error):
+            self._warn(job, await producer.arun_apart(job_operations.handled_types()))
+
+    def _warn(self, job: NewJob, handled: list[str]) -> None:
+        if job.type in handled:
+            return
+        near = get_close_matches(job.type, {*self._tasks, *handled}, n=1)
+        logger.warning(
+            "Enqueued a job of type %s (%s): this App has no such task, and no live node handles it. "
+            "The job waits for a node that does.%s",
+            job.type, job.id, f" Did you mean {near[0]}?" if near else "",
+        )  # fmt: skip
