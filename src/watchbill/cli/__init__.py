@@ -1,9 +1,9 @@
-"""The command `watchbill`. Each command or group of commands is a module, imported when it is used.
+"""The command `watchbill`. Each group of commands is in a module that is imported when it is used.
 
-A new one is one line in `_COMMANDS` and a module with `app = command_group(...)` (see `output.py`).
+A new one is a line in `_COMMANDS` and a `command_group(...)` in that module (see `output.py`).
 
-Exit codes: 0 yes or done; 1 no (doctor or status found something); 2 wrong usage or settings; 3 no database or schema;
-4 no application; 130 interrupted.
+Exit codes: 0 success; 1 a negative answer (doctor or status found a problem); 2 wrong usage or settings; 3 no database
+or schema; 4 no application; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -11,43 +11,46 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping
-from typing import Annotated, Any
+from contextvars import copy_context
+from difflib import get_close_matches
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
-from watchbill.cli.failures import exit_with
-from watchbill.cli.output import MARKUP, GlobalOptions, plain_commands
+from watchbill.cli.output import MARKUP, GlobalOptions
+from watchbill.cli.screen import Painted, paint, say_lines
+from watchbill.errors import NoDatabase, SchemaError, WatchbillError
+from watchbill.telemetry.printable import printable_lines
 
-# Panel of the help -> command -> module.
+# Panel of the help -> command -> module and the Typer in it.
 _COMMANDS = {
-    "Run": {
-        "up": "watchbill.cli.up",
-        "worker": "watchbill.cli.worker",
-    },
+    "Run": {"up": "up:app", "worker": "worker:app"},
     "Look and act": {
-        "jobs": "watchbill.cli.jobs",
-        "schedules": "watchbill.cli.schedules",
-        "dead": "watchbill.cli.dead",
-        "queues": "watchbill.cli.queues",
-        "nodes": "watchbill.cli.nodes",
-        "stats": "watchbill.cli.stats",
+        "jobs": "jobs:app",
+        "schedules": "schedules:app",
+        "dead": "operations:dead",
+        "queues": "operations:queues",
+        "nodes": "operations:nodes",
+        "limits": "limits:app",
+        "tenants": "tenants:app",
+        "locks": "locks:app",
+        "cluster": "locks:cluster",
+        "groups": "groups:groups",
+        "tokens": "groups:tokens",
+        "pins": "groups:pins",
+        "stats": "operations:stats",
+        "retention": "retention:app",
     },
-    "Try": {
-        "cron": "watchbill.cli.cron",
-    },
-    "Set up": {
-        "db": "watchbill.cli.db",
-        "doctor": "watchbill.cli.doctor",
-        "version": "watchbill.cli.version",
-    },
+    "Try": {"cron": "cron:app"},
+    "Set up": {"db": "db:app", "doctor": "doctor:doctor", "version": "doctor:version"},
 }
 _MODULES = {name: (panel, module) for panel, commands in _COMMANDS.items() for name, module in commands.items()}
 _GLOBAL_WITH_VALUE = ("--database-url", "--schema")
 
 
 class _Commands(TyperGroup):
-    """Knows the names of all commands, and imports only the one that is asked for."""
+    """Knows the names of all commands, and imports only the one that is used."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(_MODULES)
@@ -55,16 +58,26 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in _MODULES:
             return None
-        panel, module = _MODULES[cmd_name]
-        command: Any = typer.main.get_command(importlib.import_module(module).app)
+        panel, place = _MODULES[cmd_name]
+        module, _, attribute = place.partition(":")
+        command: Any = typer.main.get_command(getattr(importlib.import_module(f"watchbill.cli.{module}"), attribute))
         command.name, command.rich_help_panel = cmd_name, panel
         return command
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        plain_commands(formatter, {panel: self._helps(ctx, names) for panel, names in _COMMANDS.items()})
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except Exception as error:  # click's, or that of the copy that newer versions of Typer have
+            near = get_close_matches(args[0], _MODULES, n=1)
+            if near and "No such command" in getattr(error, "message", ""):
+                error.message += f" Did you mean {near[0]}?"  # type: ignore[attr-defined]
+            raise
 
-    def _helps(self, ctx: Any, names: dict[str, str]) -> list[tuple[str, str]]:
-        return [(name, self.get_command(ctx, name).get_short_help_str(80)) for name in names]
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """For the help in a pipe; on a terminal Rich draws the panels."""
+        for panel, names in _COMMANDS.items():
+            with formatter.section(panel):
+                formatter.write_dl([(name, self.get_command(ctx, name).get_short_help_str(80)) for name in names])
 
 
 _app = typer.Typer(
@@ -78,39 +91,87 @@ _app = typer.Typer(
 @_app.callback(invoke_without_command=True)
 def _watchbill(
     ctx: typer.Context,
-    database_url: Annotated[str | None, typer.Option(help="Where the database is.", metavar="URL")] = None,
+    database_url: Annotated[str | None, typer.Option(help="The address of the database.", metavar="URL")] = None,
     schema: Annotated[str | None, typer.Option(help="The schema that holds everything.", metavar="NAME")] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and stop.")] = False,
 ) -> None:
-    """Runs work on time, once, on the right node."""
+    """A durable job queue and cron scheduler on PostgreSQL."""
     ctx.obj = GlobalOptions(database_url, schema, ctx.obj or {})
+    if version:
+        from watchbill.cli.doctor import show_version
+
+        show_version()
+        raise typer.Exit
     if ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help())
+        say_lines(Painted(ctx.get_help()))
 
 
 def main(*, prog_name: str = "watchbill", given: Mapping[str, Any] | None = None) -> None:
-    """`given` are settings that a framework's own command has found in the framework's settings."""
-    arguments = _globals_first(sys.argv[1:])
+    """`given` are settings that a framework's own command has read from the framework's settings."""
+    arguments = _move_globals_first(sys.argv[1:])
     try:
-        _app(arguments, prog_name=prog_name, obj=given)
+        copy_context().run(_app, arguments, prog_name=prog_name, obj=given)  # --tenant sets a context variable
     except Exception as error:
         if "--debug" in arguments:
             raise
-        exit_with(error)
+        _exit_with(error)
 
 
-def _globals_first(arguments: list[str]) -> list[str]:
-    """`watchbill db status --schema x` is what people type; the parser wants `watchbill --schema x db status`."""
+def _move_globals_first(arguments: list[str]) -> list[str]:
+    """People type `watchbill db status --schema x`; the parser needs `watchbill --schema x db status`."""
     first: list[str] = []
     rest: list[str] = []
     words = iter(arguments)
     for word in words:
         if word == "--":
             return [*first, *rest, word, *words]
-        if word in _GLOBAL_WITH_VALUE:
+        if word.partition("=")[0] == "--schema" and rest[:2] == ["db", "install"]:
+            rest.append(word)  # that of the facade
+        elif word in _GLOBAL_WITH_VALUE:
             first += [word, *([value] if (value := next(words, None)) is not None else [])]
         elif word == "--debug" or word.startswith(tuple(f"{name}=" for name in _GLOBAL_WITH_VALUE)):
             first.append(word)
         else:
             rest.append(word)
     return [*first, *rest]
+
+
+def _exit_with(error: Exception) -> NoReturn:
+    """Prints an expected error with its hint; any other is a bug in Watchbill and keeps its traceback."""
+    known = error if isinstance(error, WatchbillError) else _explain_driver_error(error)
+    if _has_only_the_words_of_the_server(error) and isinstance(error.__cause__, Exception):
+        known = _explain_driver_error(error.__cause__) or known
+    if known is None:
+        raise error
+    say_lines(Painted(f"{paint('Error:', 'red', bold=True)} {printable_lines(known.message)}"), err=True)
+    if known.hint:
+        say_lines(known.hint, err=True)
+    sys.exit(known.exit_code)
+
+
+def _has_only_the_words_of_the_server(error: Exception) -> bool:
+    """True for the error with which a worker ends that the server has refused."""
+    if "watchbill.store.node_connection" not in sys.modules:  # not imported just for this
+        return False
+    from watchbill.store.node_connection import Refused
+
+    return isinstance(error, Refused)
+
+
+def _explain_driver_error(error: Exception) -> WatchbillError | None:
+    if "psycopg" not in sys.modules:  # not imported just for this: the error cannot be the driver's
+        return None
+    import psycopg
+    from psycopg import errors
+
+    if not isinstance(error, psycopg.Error):
+        return None
+    message = error.diag.message_primary or str(error).splitlines()[0]
+    if isinstance(error, errors.UndefinedTable | errors.UndefinedFunction | errors.InvalidSchemaName):
+        return SchemaError(f"The schema is incomplete: {message}.", hint="Run `watchbill db status`.")
+    if isinstance(error, errors.InsufficientPrivilege):
+        return SchemaError(f"PostgreSQL refused: {message}.", hint="Use a role with this privilege, or grant it.")
+    if isinstance(error, psycopg.OperationalError):
+        return NoDatabase(f"The database connection was lost: {message}.", hint="Try again, or run `watchbill doctor`.")
+    return WatchbillError(f"PostgreSQL refused: {message}.", hint="--debug shows the traceback.")

@@ -1,4 +1,4 @@
-"""`python -m watchbill.cli`, for starting ourselves again."""
+"""`python -m watchbill.cli`, with which the supervisor starts workers."""
 
 from watchbill.cli import main
 

@@ -6,122 +6,136 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from watchbill.cli.output import GlobalOptions, command_group, print_facts, print_json, print_table
+from watchbill.cli.output import AsJson, command_group, print_facts, print_json, print_table
+from watchbill.cli.roles import app as roles
+from watchbill.cli.row_security import app as row_security
+from watchbill.cli.screen import print_script, say
+from watchbill.errors import name_commands
 
 if TYPE_CHECKING:
     from watchbill.postgres.address import Address
-    from watchbill.postgres.migrate import Source, Status
-    from watchbill.settings import Settings
+    from watchbill.postgres.migrate import Status
 
-app = command_group("Make, upgrade and inspect the schema. Alone: status.")
+app = command_group("Create, upgrade and inspect the schema. Without a command: status.")
 
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
-_EXIT = {"ready": 0, "newer": 0, "too old": 1, "too new": 1, "missing": 3}
+app.add_typer(roles, name="roles")
+app.add_typer(row_security, name="tenants")
 
-
-@app.callback(invoke_without_command=True)
-def db(ctx: typer.Context) -> None:
-    if ctx.invoked_subcommand is None:
-        status(ctx)
+_EXIT_CODES = {"ready": 0, "newer": 0, "too old": 1, "too new": 1, "missing": 3}
 
 
 @app.command()
 def migrate(ctx: typer.Context) -> None:
-    """Bring the schema to the newest version. Safe to run from many places at once, and again after a kill."""
+    """Bring the schema to the newest version. Safe to run in several places at once, and again after it was killed."""
     from watchbill.store.install import install
 
-    settings, address = _where(ctx.obj)
-    result = install(address.url, settings.schema, settings.jcron_schema, report=typer.echo)
-    typer.echo(f"Schema {result.schema} is at version {result.version} of {result.source.newest}: {result.verdict}.")
+    settings, address = ctx.obj.locate_directly()
+    result = install(address.url, settings.schema, settings.jcron_schema, report=say)
+    say(f"Schema {result.schema} is at version {result.version} of {result.source.newest}: {result.verdict}.")
 
 
 @app.command()
 def status(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Show what has been applied and what is missing. Exit code 1: not usable as it is, 3: no schema."""
-    from watchbill.postgres.migrate import status as read
+    """Show what has been applied and what is missing. Exits with 1 if the schema cannot be used, 3 if it is missing."""
+    from watchbill.postgres.migrate import Source
+    from watchbill.postgres.migrate import status as read_status
 
-    settings, address = _where(ctx.obj)
-    found = read(address.url, settings.schema, _source())
+    settings, address = ctx.obj.locate_directly()
+    found = read_status(address.url, settings.schema, Source.of_package("watchbill.store"))
     if as_json:
         print_json(_as_data(found))
     else:
         _print_status(found, address)
-    raise typer.Exit(_EXIT[found.verdict])
+    raise typer.Exit(_EXIT_CODES[found.verdict])
 
 
 @app.command()
 def sql(
     ctx: typer.Context,
-    everything: Annotated[bool, typer.Option("--all", help="From an empty database; needs no connection.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="For an empty database; needs no connection.")] = False,
 ) -> None:
     """Print what `migrate` would run, as a script for psql."""
     from watchbill.store.install import install_script
 
     if everything:
-        settings, url = ctx.obj.located(), None
+        settings, url = ctx.obj.find_settings(), None
     else:
-        settings, address = _where(ctx.obj)
+        settings, address = ctx.obj.locate_directly()
         url = address.url
-    typer.echo(install_script(url, settings.schema, settings.jcron_schema), nl=False)
+    print_script(install_script(url, settings.schema, settings.jcron_schema))
+
+
+@app.command()
+def install(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="FACADE", help="jcron, jobforge, jobsync or seesaw.")],
+    schema: Annotated[str | None, typer.Option(help="Where to create it.", metavar="NAME")] = None,
+    prefix: Annotated[str | None, typer.Option(help="How its names begin.", metavar="TEXT")] = None,
+) -> None:
+    """Create the views and functions of another system on this schema. Safe to run again.
+
+    An option --schema behind `install` names the schema of the facade, one before `db` that of Watchbill.
+    """
+    from watchbill.store.facades import Facade, install_facade
+
+    settings, address = ctx.obj.locate_directly()
+    install_facade(address.url, Facade.choose(settings.schema, name, schema, prefix), report=say)
+
+
+@app.command()
+def uninstall(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="FACADE", help="jcron, jobforge, jobsync or seesaw.")],
+) -> None:
+    """Remove the views and functions that `install` has created. Jobs and schedules stay."""
+    from watchbill.store.facades import uninstall_facade
+
+    settings, address = ctx.obj.locate_directly()
+    uninstall_facade(address.url, settings.schema, name, report=say)
 
 
 @app.command()
 def adopt(ctx: typer.Context) -> None:
-    """Tell a restored database that it goes on on another server: numbers issued on the old one are stepped over.
+    """Run once after loading only the data of a backup into existing tables. Skips fencing numbers issued before.
 
-    Needed only where the server hides its timeline, as some managed ones do; others notice by themselves.
+    Watchbill notices every other restore by itself: other tables, another database, or a server that was restarted.
     """
     from psycopg.sql import SQL, Identifier
 
     from watchbill.postgres.connect import Connection
 
-    settings, address = _where(ctx.obj)
+    settings, address = ctx.obj.locate_directly()
     raise_generation = SQL("UPDATE {} SET generation = generation + 1 RETURNING generation")
     with Connection.connect(address.url, application_name="watchbill adopt") as connection:
         [(generation,)] = connection.execute(raise_generation.format(Identifier(settings.schema, "installation")))
-    typer.echo(f"Schema {settings.schema} goes on here as generation {generation}.")
-
-
-def _where(options: GlobalOptions) -> tuple[Settings, Address]:
-    """The direct address if there is one: what runs outside a transaction needs a session that stays the same."""
-    from watchbill.postgres.address import Address
-
-    settings = options.located()
-    if settings.listen_url:
-        return settings, Address(settings.listen_url, settings.origins["listen_url"])
-    return settings, options.address(settings)
-
-
-def _source() -> Source:
-    from watchbill.postgres.migrate import Source
-
-    return Source.of_package("watchbill.store")
+    say(f"Schema {settings.schema} continues here as generation {generation}.")
 
 
 def _print_status(found: Status, address: Address) -> None:
-    facts = {
-        "database": address,
-        "schema": found.schema,
-        "version": f"{found.version} of {found.source.newest}: {found.verdict}",
-        "functions": _functions_line(found),
-    }
-    print_facts(facts)
+    print_facts(
+        {
+            "database": address,
+            "schema": found.schema,
+            "version": f"{found.version} of {found.source.newest}: {found.verdict}",
+            "functions": _describe_functions(found),
+        }
+    )
     if found.applied:
-        rows = [
-            (row.version, row.name, f"{row.applied_at:%Y-%m-%d %H:%M %Z}", row.watchbill_version) for row in found.applied
-        ]
+        rows = [(m.version, m.name, f"{m.applied_at:%Y-%m-%d %H:%M %Z}", m.watchbill_version) for m in found.applied]
         print_table(("version", "name", "applied", "by Watchbill"), rows)
     for migration in found.pending:
-        typer.echo(f"missing: {migration.name}")
-    if _EXIT[found.verdict]:
-        typer.echo("Install a newer Watchbill." if found.verdict == "too new" else "Run `watchbill db migrate`.")
+        say(f"missing: {migration.name}")
+    if _EXIT_CODES[found.verdict]:
+        hint = "Install a newer Watchbill." if found.verdict == "too new" else "Run `watchbill db migrate`."
+        say(name_commands(hint))
 
 
-def _functions_line(found: Status) -> str:
-    if found.functions is None:
+def _describe_functions(found: Status) -> str:
+    applied = found.functions
+    if applied is None:
         return "none"
     state = "outdated" if found.functions_outdated else "current"
-    return f"{state}, applied {found.functions.applied_at:%Y-%m-%d %H:%M %Z} by Watchbill {found.functions.watchbill_version}"
+    return f"{state}, applied {applied.applied_at:%Y-%m-%d %H:%M %Z} by Watchbill {applied.watchbill_version}"
 
 
 def _as_data(found: Status) -> dict[str, object]:

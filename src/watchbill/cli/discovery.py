@@ -1,4 +1,4 @@
-"""Finds the application: by argument, WATCHBILL_APP, the settings file, or in app.py, tasks.py or main.py right here."""
+"""Finds the application: by argument, WATCHBILL_APP, the settings file, or in app.py, tasks.py or main.py here."""
 
 from __future__ import annotations
 
@@ -11,87 +11,93 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from watchbill.cli.screen import say
 from watchbill.errors import AppNotFound
 
 if TYPE_CHECKING:
     from watchbill import App
 
-PLACES = ("app", "tasks", "main")
-_NAME_IT = "package.module:app as an argument, WATCHBILL_APP, or app in [tool.watchbill] of pyproject.toml."
-_OURS = str(Path(__file__).parents[1])
+DEFAULT_MODULES = ("app", "tasks", "main")
+_HOW_TO_NAME_IT = "package.module:app as an argument, WATCHBILL_APP, or app in [tool.watchbill] of pyproject.toml."
+_OWN_DIRECTORY = str(Path(__file__).parents[1])
 
 
 class BrokenApp(AppNotFound):
-    """Its module is there, and cannot be imported."""
+    """The module exists, but importing it fails."""
 
 
 def find_app(reference: str | None) -> tuple[App, str]:
     """The App and where it was found, as module:name."""
-    _look_here()
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
     if not reference:
         return _search()
-    module, name = _split(reference)
+    module, _, name = reference.partition(":")
+    module, name = module.removesuffix(".py").replace("/", "."), name or "app"
     return _get(_import(module), module, name), f"{module}:{name}"
 
 
-def find_quietly(reference: str | None) -> tuple[App, str] | None:
-    """For a command that can do without, but says so where one was meant to be. What has never heard of us is not
-    imported: it may be any program."""
-    if not reference and not any("watchbill" in file.read_text(errors="ignore") for file in map(_file, PLACES) if file):
+def find_app_or_none(reference: str | None, type: str | None = None) -> tuple[App, str] | None:
+    """For a command that works without an App; it warns if one is broken, or is not where the reference says.
+
+    Without a reference it imports only files that mention Watchbill: importing another one could run any program.
+    `type` is that of a task, which usually begins with the name of its module.
+    """
+    is_default = not reference and any(map(_mentions_watchbill, DEFAULT_MODULES))
+    place = reference or (None if is_default else _find_module_of(type))
+    if not place and not is_default:
         return None
     try:
-        with unheard():
-            return find_app(reference)
+        with muted():
+            return find_app(place)
     except AppNotFound as error:
         if reference or isinstance(error, BrokenApp):
-            sys.stderr.write(f"{_without(error)}\n")
+            reason = error.message.splitlines()[0].rstrip(".:")
+            cause = f" ({error.__cause__.__class__.__name__}: {error.__cause__})" if error.__cause__ else ""
+            say(f"Continuing without the App and any database address in its code. {reason}{cause}.", err=True)
         return None
 
 
-def _without(error: AppNotFound) -> str:
-    why = error.message.splitlines()[0].rstrip(".:")
-    cause = f" ({type(error.__cause__).__name__}: {error.__cause__})" if error.__cause__ else ""
-    return f"Going on without the App, and the address in its code if it has one. {why}{cause}."
+def _find_module_of(type: str | None) -> str | None:
+    """The module here with which the type begins: `shop.tasks`, or else `shop`, for `shop.tasks.ship`."""
+    parts = (type or "").split(".")[:-1]
+    names = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
+    return next((name for name in names if _mentions_watchbill(name)), None)
+
+
+def _mentions_watchbill(module: str) -> bool:
+    file = _find_file(module.replace(".", "/"))
+    return file is not None and "watchbill" in file.read_text(errors="ignore")
 
 
 @contextmanager
-def unheard() -> Iterator[None]:
-    """What a module says when it is imported is for its worker's terminal."""
+def muted() -> Iterator[None]:
+    """Hides what a module prints when it is imported."""
     with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         yield
 
 
-def _look_here() -> None:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-
-
-def _split(reference: str) -> tuple[str, str]:
-    module, _, name = reference.partition(":")
-    return module.removesuffix(".py").replace("/", "."), name or "app"
-
-
-def _file(module: str) -> Path | None:
+def _find_file(module: str) -> Path | None:
     return next((file for file in (Path(f"{module}.py"), Path(module, "__init__.py")) if file.is_file()), None)
 
 
 def _search() -> tuple[App, str]:
-    """The first `app` that is one of ours: a web framework's may well stand before it."""
+    """The first `app` that is a watchbill.App; one of a web framework may come before it."""
     from watchbill import App
 
-    said: list[str] = []
-    for module in PLACES:
-        if (file := _file(module)) is not None:
+    reasons: list[str] = []
+    for module in DEFAULT_MODULES:
+        if (file := _find_file(module)) is not None:
             imported = _import(module)
             found = getattr(imported, "app", None)
             if isinstance(found, App):
                 return found, f"{module}:app"
-            said.append(f"{file} has no app" if found is None else f"app in {file} is a {type(found).__name__}")
+            reasons.append(f"{file} has no app" if found is None else f"app in {file} is a {type(found).__name__}")
             if others := _apps_in(imported):
-                raise AppNotFound(f"{said[-1]}.", hint=f"It has {', '.join(others)}: name it {module}:{others[0]}.")
-    why = ", ".join(said) or "there is no app.py, tasks.py or main.py"
-    raise AppNotFound(f"No application was found in {Path.cwd()}: {why}.", hint=f"Name it: {_NAME_IT}")
+                raise AppNotFound(f"{reasons[-1]}.", hint=_suggest(module, others))
+    why = ", ".join(reasons) or "there is no app.py, tasks.py or main.py"
+    raise AppNotFound(f"No application was found in {Path.cwd()}: {why}.", hint=f"Name it: {_HOW_TO_NAME_IT}")
 
 
 def _import(module: str) -> Any:
@@ -100,21 +106,21 @@ def _import(module: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is not None and module.startswith(error.name):
             raise AppNotFound(
-                f"There is no module {module!r} to be imported from {Path.cwd()}.",
+                f"There is no module {module!r} that can be imported from {Path.cwd()}.",
                 hint="Write it as in `import`: package.module:app, and start where that import works.",
             ) from None
-        raise _broken(module, error) from error
+        raise _explain_broken(module, error) from error
     except (Exception, SystemExit) as error:
-        raise _broken(module, error) from error
+        raise _explain_broken(module, error) from error
 
 
-def _broken(module: str, error: BaseException) -> BrokenApp:
-    """The module's own part of the traceback says where; ours would only hide it."""
+def _explain_broken(module: str, error: BaseException) -> BrokenApp:
+    """Shows the module's own part of the traceback, without Watchbill's frames."""
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if "importlib" not in frame.filename and frame.filename != __file__]
-    if theirs and theirs[-1].filename.startswith(_OURS):  # raised by us: what they called is the end of the story
-        theirs = theirs[: next(i for i, frame in enumerate(theirs) if frame.filename.startswith(_OURS))]
-    text = "".join(traceback.format_list(theirs) + traceback.format_exception_only(error))
+    shown = [frame for frame in frames if "importlib" not in frame.filename and frame.filename != __file__]
+    if shown and shown[-1].filename.startswith(_OWN_DIRECTORY):  # raised by Watchbill: end with the call into it
+        shown = shown[: next(i for i, frame in enumerate(shown) if frame.filename.startswith(_OWN_DIRECTORY))]
+    text = "".join(traceback.format_list(shown) + traceback.format_exception_only(error))
     return BrokenApp(f"Module {module!r} was found, but importing it failed:\n\n{text.rstrip()}")
 
 
@@ -127,10 +133,13 @@ def _get(module: Any, module_name: str, name: str) -> App:
     if isinstance(found, App):
         return found
     others = _apps_in(module)
-    hint = (
-        f"It has {', '.join(others)}: name it {module_name}:{others[0]}." if others else "Make one: app = watchbill.App()."
-    )
-    raise AppNotFound(f"{module_name}:{name} is {'not there' if found is None else 'no watchbill.App'}.", hint=hint)
+    hint = _suggest(module_name, others) if others else "Create one: app = watchbill.App()."
+    problem = "does not exist" if found is None else "is not a watchbill.App"
+    raise AppNotFound(f"{module_name}:{name} {problem}.", hint=hint)
+
+
+def _suggest(module: str, names: list[str]) -> str:
+    return f"It has {', '.join(names)}: name it {module}:{names[0]}."
 
 
 def _apps_in(module: Any) -> list[str]:

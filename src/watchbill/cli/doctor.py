@@ -1,19 +1,29 @@
-"""`watchbill doctor`."""
+"""`watchbill doctor` and `watchbill version`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import platform
+import shutil
+import textwrap
+from importlib.metadata import version as installed_version
+from typing import TYPE_CHECKING
 
 import typer
 
-from watchbill.cli.output import GlobalOptions, command_group, print_json
+from watchbill import __version__
+from watchbill.cli.output import AsJson, command_group, print_json
+from watchbill.cli.screen import is_terminal, paint, say
+from watchbill.errors import name_commands, name_quoted_commands
 
 if TYPE_CHECKING:
     from watchbill.postgres.checks import Finding
 
-app = command_group()
+doctor = command_group()
+version = command_group()
 
-_STYLE = {
+_INDENT = " " * 24  # below the findings
+_MIN_WIDTH = 40
+_COLOURS = {
     "ok": typer.colors.GREEN,
     "note": typer.colors.YELLOW,
     "wrong": typer.colors.RED,
@@ -21,25 +31,43 @@ _STYLE = {
 }
 
 
-@app.command()
-def doctor(ctx: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
-    """Say what is wrong, and how to put it right. Looks at all that Watchbill stands on; exit code 1: something is."""
+@doctor.command("doctor")
+def examine(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Find problems and show how to fix them. Checks everything Watchbill depends on; exits with 1 if it finds one."""
     from watchbill.postgres.checks import examine
     from watchbill.postgres.migrate import Source
 
-    options: GlobalOptions = ctx.obj
     findings = []
-    for finding in examine(Source.of_package("watchbill.store"), options.located):
+    for finding in examine(Source.of_package("watchbill.store"), ctx.obj.find_settings):
         findings.append(finding)
         if not as_json:
-            _print_line(finding)
+            _print_finding(finding)
     if as_json:
         print_json([vars(finding) for finding in findings])
     raise typer.Exit(1 if any(finding.state == "wrong" for finding in findings) else 0)
 
 
-def _print_line(finding: Finding) -> None:
-    state = typer.style(finding.state.ljust(7), fg=_STYLE[finding.state])
-    typer.echo(f"{state}  {finding.check.ljust(13)}  {finding.says}")
-    for line in finding.hint.splitlines():
-        typer.echo(f"{' ' * 24}{line}")
+def _print_finding(finding: Finding) -> None:
+    state = paint(finding.state.ljust(7), _COLOURS[finding.state])
+    first, *more = _wrap(name_quoted_commands(finding.says))
+    say(state, f"  {finding.check.ljust(13)}  {first}")
+    for line in (*more, *(part for hint in name_commands(finding.hint).splitlines() for part in _wrap(hint))):
+        say(f"{_INDENT}{line}")
+
+
+def _wrap(text: str) -> list[str]:
+    """The lines of a text for a terminal of this width; a pipe gets it whole."""
+    if not is_terminal():
+        return [text]
+    width = max(_MIN_WIDTH, shutil.get_terminal_size().columns - len(_INDENT))
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+@version.command("version")
+def show_version(as_json: AsJson = False) -> None:
+    """Show the versions of Watchbill, Python and psycopg."""
+    found = {"watchbill": __version__, "python": platform.python_version(), "psycopg": installed_version("psycopg")}
+    if as_json:
+        print_json(found)
+    else:
+        say(f"Watchbill {found['watchbill']} (Python {found['python']}, psycopg {found['psycopg']})")

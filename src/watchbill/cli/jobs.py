@@ -2,125 +2,220 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import contextlib
+import json
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Annotated, Any
-from uuid import UUID
 
 import typer
 
-from watchbill.cli.output import command_group, print_facts, print_json, print_table
-from watchbill.errors import WatchbillError
+from watchbill.app.application import App
+from watchbill.app.job import Job, JobCanceled, JobFailed
+from watchbill.cli.arguments import (
+    AfterJob,
+    JobId,
+    OnlyQueue,
+    OnlyTenant,
+    OnlyType,
+    RunAt,
+    StateNames,
+    act_for_tenant,
+    complete_queue,
+    complete_type,
+    find_job,
+    read_instant,
+    read_states,
+)
+from watchbill.cli.discovery import find_app_or_none
+from watchbill.cli.known_names import check_names
+from watchbill.cli.output import (
+    AsJson,
+    GlobalOptions,
+    Usage,
+    command_group,
+    print_facts,
+    print_json,
+    print_records,
+    print_table,
+    show_json,
+)
+from watchbill.cli.screen import STATE_COLOURS, Painted, paint, say
+from watchbill.cli.table import Wrapped
+from watchbill.cli.tree import draw_tree
+from watchbill.client import job_operations
+from watchbill.model.job import JobFilter, JobRecord
+from watchbill.model.unique import Unique
+from watchbill.telemetry.printable import printable_lines
 
-app = command_group("Enqueue, list, show, cancel, retry and release jobs. Alone: list.")
+app = command_group("Enqueue, list, show, cancel, retry and release jobs. Without a command: list.")
 
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
-JobId = Annotated[UUID, typer.Argument(metavar="ID", help="The job's id.")]
-State = Annotated[list[str] | None, typer.Option(help="Only in this state; may be given again.")]
-
-
-class Usage(WatchbillError):
-    exit_code = 2
-
-
-@app.callback(invoke_without_command=True)
-def jobs(ctx: typer.Context) -> None:
-    if ctx.invoked_subcommand is None:
-        list_(ctx)
+_NO_JOBS = "There are no jobs. To enqueue one: watchbill jobs enqueue TYPE"
 
 
 @app.command()
 def enqueue(
     ctx: typer.Context,
-    type: Annotated[str, typer.Argument(help="The task's type, such as tasks.hello.")],
+    type: Annotated[str, typer.Argument(help="The task's type, such as tasks.hello.", autocompletion=complete_type)],
     payload: Annotated[str, typer.Argument(help="A JSON object, one key per parameter.")] = "{}",
-    queue: Annotated[str | None, typer.Option(help="The queue.")] = None,
+    queue: Annotated[str | None, typer.Option(help="The queue.", autocompletion=complete_queue)] = None,
     priority: Annotated[int | None, typer.Option(help="Higher runs first.")] = None,
-    delay: Annotated[float | None, typer.Option(help="Seconds from now.")] = None,
+    delay: Annotated[str | None, typer.Option(metavar="DURATION", help="From now: 90, 30s, 5m, 1h30m.")] = None,
+    run_at: RunAt = None,
     key: Annotated[str | None, typer.Option(help="An idempotency key.")] = None,
-    tenant: Annotated[str | None, typer.Option(help="The tenant.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="The tenant.", callback=act_for_tenant)] = None,
+    limit_key: Annotated[
+        list[str] | None, typer.Option(metavar="FORMAT", help="A key of a limit: crm-api, account:{account}.")
+    ] = None,
+    ordered_by: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="The key whose jobs run in order: {order_id}.")
+    ] = None,
+    route_by: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="The key whose owner runs the job: {account}.")
+    ] = None,
+    runs_on: Annotated[
+        str | None, typer.Option(metavar="JSON", help="Labels that the node must have, as a JSON object.")
+    ] = None,
+    unique_by: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="Make no second job with this key: {account}.")
+    ] = None,
+    unique_until: Annotated[
+        str | None, typer.Option(metavar="started|finished|DURATION", help="How long the job has its unique key.")
+    ] = None,
+    on_duplicate: Annotated[
+        str | None, typer.Option(metavar="keep|replace|reject", help="What to do if a job has the unique key.")
+    ] = None,
+    unchecked: Annotated[
+        bool, typer.Option("--unchecked", help="Also if no live node knows the type or the queue.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end; exits with 1 if it did not succeed.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Enqueue a job by its type; checked and with the task's own options, if the App is found here."""
-    from watchbill.cli import producer
-
-    said = {"queue": queue, "priority": priority, "delay": delay, "idempotency_key": key, "tenant": tenant}
-    chosen = {name: value for name, value in said.items() if value is not None}
-    job = producer.enqueue(ctx.obj, type, json_object(payload), chosen)
+    """Enqueue a job by its type. If the App is found here, its task checks the payload and adds its own options."""
+    given: dict[str, Any] = {
+        "queue": queue, "priority": priority, "delay": delay, "idempotency_key": key, "tenant": tenant,
+        "limit_keys": limit_key or None, "ordered_by": ordered_by, "route_by": route_by,
+        "runs_on": None if runs_on is None else json_object(runs_on),
+        "unique": _read_unique(unique_by, unique_until, on_duplicate),
+    }  # fmt: skip
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if run_at is not None:
+        chosen["run_at"] = read_instant(run_at)
+    arguments = json_object(payload)
+    producer, reference = _find_producer(ctx.obj, type)
+    try:
+        if type in producer.tasks:
+            producer.tasks[type].check(arguments)
+        if not unchecked:
+            check_names(producer, reference, type, queue or _queue_of(producer, type))
+        job = producer.enqueue(type, arguments, **chosen)
+        answer = {"id": job.id, "created": job.created, "payload_differs": job.payload_differs}
+        if not as_json:
+            say(f"{job.id}" + ("" if job.created else "  (exists already)"))
+        ended = _wait_for_end(job) if wait else None
+    finally:
+        producer.close()
     if as_json:
-        print_json({"id": job.id, "created": job.created, "payload_differs": job.payload_differs})
-    else:
-        typer.echo(f"{job.id}" + ("" if job.created else "  (was there before)"))
+        print_json(answer | (_pick(ended, "state", "result", "error") if ended else {}))
+    elif ended:
+        _print_end(ended)
+    raise typer.Exit(0 if ended is None or ended.state == "succeeded" else 1)
+
+
+def _read_unique(by: str | None, until: str | None, on_duplicate: str | None) -> Unique | None:
+    given = {"by": by, "until": until, "on_duplicate": on_duplicate}
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    try:
+        return Unique(**chosen) if chosen else None
+    except ValueError as error:
+        raise Usage(str(error)) from None
+
+
+def _find_producer(options: GlobalOptions, type: str) -> tuple[App, str | None]:
+    """The App in this directory, so that its checks, options and middleware apply; else one without tasks."""
+    found = find_app_or_none(options.load_settings().app, type)
+    if found is None:
+        return App(options.find_address(options.load_settings()).url, schema=options.schema), None
+    app, reference = found
+    settings = options.load_settings(app)
+    app.use(replace(settings, database_url=options.find_address(settings).url))
+    app.handlers()  # imports the modules that declare tasks
+    return app, reference
+
+
+def _queue_of(app: App, type: str) -> str:
+    return app.tasks[type].queue if type in app.tasks else "default"
+
+
+def _wait_for_end(job: Job[Any]) -> JobRecord:
+    with contextlib.suppress(JobFailed, JobCanceled):
+        job.result()
+    return job.get()
+
+
+def _pick(record: Any, *names: str) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in names}
+
+
+def _print_end(ended: JobRecord) -> None:
+    what = show_error(ended.error) if ended.error else show_json(ended.result)
+    say(paint(ended.state, STATE_COLOURS.get(ended.state)), "  ", what)
 
 
 @app.command("list")
 def list_(
     ctx: typer.Context,
-    state: State = None,
-    type: Annotated[str | None, typer.Option(help="Only of this type.")] = None,
-    queue: Annotated[str | None, typer.Option(help="Only in this queue.")] = None,
-    tenant: Annotated[str | None, typer.Option(help="Only of this tenant.")] = None,
-    after: Annotated[UUID | None, typer.Option(help="The page after this id.")] = None,
+    state: StateNames = None,
+    type: OnlyType = None,
+    queue: OnlyQueue = None,
+    tenant: OnlyTenant = None,
+    after: AfterJob = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 50,
     as_json: AsJson = False,
 ) -> None:
     """List jobs, newest first."""
-    from watchbill.client import plans
-    from watchbill.model.job import JobFilter
-    from watchbill.model.states import STATES
-
-    for word in state or ():
-        if word not in STATES:
-            raise Usage(f"There is no state {word!r}.", hint=f"The states are {', '.join(STATES)}.")
-    states = tuple(each for each in STATES if each in (state or ()))
-    wanted = JobFilter(state=states, type=type, queue=queue, tenant=tenant, after=after, limit=limit)
-    found = ctx.obj.run(plans.find(wanted))
-    if as_json:
-        print_json([asdict(job) for job in found])
-        return
-    rows = [
-        (
-            job.id,
-            job.type,
-            job.queue,
-            job.state,
-            f"{job.attempt}/{job.max_attempts}",
-            _time(job.run_at),
-            _why(job.error),
-        )
-        for job in found
-    ]
-    print_table(("id", "type", "queue", "state", "attempt", "run at", "error"), rows)
+    options: GlobalOptions = ctx.obj
+    found_after = None if after is None else find_job(options, after)
+    wanted = JobFilter(state=read_states(state), type=type, queue=queue, tenant=tenant, after=found_after, limit=limit)
+    print_records(
+        options.run(job_operations.find(wanted)),
+        ("id", "state", "attempt", "type", "queue", "waits", "run at", Wrapped("error")),
+        lambda j: (
+            j.id,
+            j.state,
+            _show_attempt(j),
+            j.type,
+            j.queue,
+            j.waits,
+            j.run_at,
+            show_error(j.error),
+        ),
+        as_json=as_json,
+        empty=_NO_JOBS if wanted == JobFilter(limit=limit) else "No job matches.",
+    )
 
 
 @app.command()
 def show(ctx: typer.Context, id: JobId, as_json: AsJson = False) -> None:
-    """Show a job with every attempt, and what it is connected with."""
-    from watchbill.client import plans, plans_families
-
-    job, attempts = ctx.obj.run(plans.get(id)), ctx.obj.run(plans.attempts(id))
-    near = ctx.obj.run(plans_families.neighbours(id))
+    """Show a job with every attempt and its direct dependencies."""
+    job = ctx.obj.run(job_operations.get(find_job(ctx.obj, id)))
+    attempts, near = ctx.obj.run(job_operations.attempts(job.id)), ctx.obj.run(job_operations.adjacent(job.id))
     if as_json:
-        print_json(
-            asdict(job)
-            | {
-                "schedule": job.schedule,
-                "attempts": [asdict(attempt) for attempt in attempts],
-                "dependencies": [asdict(each) for each in near],
-            }
-        )
+        lists = {"attempts": [asdict(attempt) for attempt in attempts], "dependencies": [asdict(each) for each in near]}
+        print_json(asdict(job) | {"schedule": job.schedule} | lists)
         return
-    facts = asdict(job) | {"schedule": job.schedule, "schedule_id": None}
-    print_facts({name: _shown(value) for name, value in facts.items() if value is not None})
+    facts = asdict(job) | {"schedule": job.schedule, "schedule_id": None, "attempt": _show_attempt(job)}
+    del facts["max_attempts"], facts["wait"]  # `waits` has the words of every other command
+    facts["error"] = _format_error(job.error) if job.error else None
+    print_facts({name: _format(value) for name, value in facts.items() if value is not None})
     if attempts:
-        rows = [
-            (a.run, a.attempt, a.outcome, a.holder, _time(a.started_at), _time(a.ended_at), _why(a.error))
-            for a in attempts
-        ]
-        typer.echo("")
-        print_table(("run", "attempt", "outcome", "node", "started", "ended", "error"), rows)
+        say("")
+        print_table(
+            ("run", "attempt", "outcome", "started", "ended", "node", Wrapped("error")),
+            [(a.run, a.attempt, a.outcome, a.started_at, a.ended_at, a.holder, show_error(a.error)) for a in attempts],
+        )
     if near:
-        typer.echo("")
+        say("")
         print_table(
             ("", "job", "type", "state", "if"),
             [(each.relation, each.id, each.type, each.state, each.run_if.replace("_", " ")) for each in near],
@@ -128,19 +223,28 @@ def show(ctx: typer.Context, id: JobId, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def tree(ctx: typer.Context, id: JobId, as_json: AsJson = False) -> None:
-    """Draw a job with all that it waits for and that waits for it."""
-    from watchbill.cli.families import draw
-    from watchbill.client import plans_families
-
-    family = ctx.obj.run(plans_families.family(id))
+def why(ctx: typer.Context, id: JobId, as_json: AsJson = False) -> None:
+    """Say why a job does not run: every cause, the deciding one first."""
+    reasons = ctx.obj.run(job_operations.why(find_job(ctx.obj, id)))
     if as_json:
-        print_json(asdict(family))
+        print_json([asdict(reason) for reason in reasons])
         return
-    for line in draw(family, id):
-        typer.echo(line)
-    if not family.complete:
-        typer.echo(f"... and more: these are the nearest {len(family.jobs):,}")
+    for reason in reasons:
+        say(reason.reason)
+
+
+@app.command()
+def tree(ctx: typer.Context, id: JobId, as_json: AsJson = False) -> None:
+    """Draw a job with all jobs it waits for and all that wait for it."""
+    job = find_job(ctx.obj, id)
+    graph = ctx.obj.run(job_operations.dependency_graph(job))
+    if as_json:
+        print_json(asdict(graph))
+        return
+    for line in draw_tree(graph, job):
+        say(line)
+    if not graph.complete:
+        say(f"... only the nearest {len(graph.jobs):,} jobs are shown")
 
 
 @app.command()
@@ -149,15 +253,14 @@ def cancel(
     id: JobId,
     reason: Annotated[str | None, typer.Option(help="Recorded with the job.")] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="End a running one at once; its handler is fenced off.")
+        bool, typer.Option("--force", help="End a running job at once; what its handler reports is ignored.")
     ] = False,
 ) -> None:
     """Cancel a job; a running one is asked to stop."""
-    from watchbill.client import plans
-
-    state = ctx.obj.run(plans.cancel(id, reason=reason, force=force))
-    said = {"canceled": "canceled", "running": "asked to stop"}.get(state, f"left alone: it is {state} already")
-    typer.echo(f"{id} {said}")
+    job = find_job(ctx.obj, id)
+    state = ctx.obj.run(job_operations.cancel(job, reason=reason, force=force))
+    result = {"canceled": "canceled", "running": "asked to stop"}.get(state, f"not canceled: it is {state} already")
+    say(f"{job} {result}")
     raise typer.Exit(0 if state in ("canceled", "running") else 1)
 
 
@@ -165,65 +268,64 @@ def cancel(
 def retry(
     ctx: typer.Context,
     id: JobId,
-    at: Annotated[datetime | None, typer.Option(help="When; now if not given.")] = None,
+    run_at: RunAt = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether a succeeded job shall run again.")] = False,
 ) -> None:
-    """Run a job again with fresh attempts, or a waiting one at another time."""
-    from watchbill.client import plans
-
-    before = ctx.obj.run(plans.retry(id, run_at=_instant(at) if at else None))
-    typer.echo(f"{id} queued again; it was {before}")
+    """Run a job again with fresh attempts, or a waiting job at another time."""
+    moment, job = read_instant(run_at), find_job(ctx.obj, id)
+    if not yes and ctx.obj.run(job_operations.get(job)).state == "succeeded":
+        typer.confirm(f"{job} has succeeded. Run it again?", abort=True)
+    before = ctx.obj.run(job_operations.retry(job, run_at=moment))
+    say(f"{job} queued again; it was {before}")
 
 
 @app.command()
 def release(ctx: typer.Context, id: JobId) -> None:
-    """Take a running job away from its node and queue it again."""
-    from watchbill.client import plans
-
-    if not ctx.obj.run(plans.release(id)):
-        typer.echo(f"{id} is not running", err=True)
+    """Release a running job from its node and queue it again."""
+    job = find_job(ctx.obj, id)
+    if not ctx.obj.run(job_operations.release(job)):
+        say(f"{job} is not running", err=True)
         raise typer.Exit(1)
-    typer.echo(f"{id} queued again")
+    say(f"{job} queued again")
 
 
 def json_object(text: str, what: str = "payload") -> dict[str, Any]:
-    import json
+    def refuse_constant(name: str) -> None:  # NaN, Infinity or -Infinity
+        raise ValueError(f"JSON has no {name}")
 
-    def refuse(word: str) -> None:
-        raise ValueError(f"there is no {word}")
-
-    try:  # not orjson, which makes a float of an integer that is too large
-        payload = json.loads(text, parse_constant=refuse)
+    hint = 'Write a JSON object, and quote it for the shell: \'{"name": "you"}\'.'
+    try:  # not orjson, which turns large integers into floats
+        payload = json.loads(text, parse_constant=refuse_constant)
     except ValueError as error:
-        hint = 'Quote it for the shell: \'{"name": "you"}\'.'
-        raise Usage(f"The {what} is not JSON: {error}.", hint=hint) from None
+        raise Usage(f"Invalid JSON in {what}: {error}.", hint=hint) from None
     if not isinstance(payload, dict):
-        raise Usage(f"The {what} must be a JSON object: names and values.")
+        raise Usage(f"Invalid JSON in {what}: it is not an object.", hint=hint)
     return payload
 
 
-def _instant(value: datetime) -> datetime:
-    """Without an offset it is meant in the zone of this machine."""
-    try:
-        return value.astimezone()
-    except (OverflowError, ValueError):
-        raise Usage(f"{value} is no time that a clock will ever show.") from None
+def show_error(error: dict[str, Any] | None) -> str:
+    """The kind of an error and the first line of its message."""
+    if not error:
+        return ""
+    return _name_error(error).partition("\n")[0]
 
 
-def _time(value: datetime | None) -> str:
-    return "" if value is None else f"{value.astimezone():%Y-%m-%d %H:%M:%S}"
+def _name_error(error: dict[str, Any]) -> str:
+    """The kind of an error and its message, unless they are the same."""
+    kind, message = str(error.get("type", error.get("kind", ""))), str(error.get("message", ""))
+    return kind if message == kind else f"{kind}: {message}"
 
 
-def _why(error: dict[str, Any] | None) -> str:
-    return (
-        ""
-        if not error
-        else f"{error.get('type', error.get('kind', ''))}: {error.get('message', '')}".splitlines()[0][:80]
-    )
+def _format_error(error: dict[str, Any]) -> Painted:
+    return Painted(printable_lines("\n".join(filter(None, (_name_error(error), error.get("traceback"))))))
 
 
-def _shown(value: object) -> object:
+def _show_attempt(job: JobRecord) -> str:
+    """Counts the attempt that runs now, which the database counts when it has ended."""
+    return f"{job.attempt + (job.state == 'running')}/{job.max_attempts}"
+
+
+def _format(value: object) -> object:
     if isinstance(value, datetime):
         return value.astimezone().isoformat(sep=" ", timespec="milliseconds")
-    if isinstance(value, dict) and "traceback" in value:
-        return f"{value.get('type')}: {value.get('message')}\n{value['traceback']}"
-    return value
+    return show_json(value) if isinstance(value, dict | list) else value

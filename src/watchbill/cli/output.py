@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 from typer.core import TyperGroup
 
+from watchbill.cli.screen import Painted, is_terminal, paint, say, say_lines
+from watchbill.cli.table import print_columns
+from watchbill.errors import WatchbillError, name_commands
+from watchbill.model.durations import show_duration
+from watchbill.telemetry.printable import printable
+
 if TYPE_CHECKING:
     from watchbill.app.application import App
-    from watchbill.client.plans import Plan
+    from watchbill.client.operations import Operation
     from watchbill.postgres.address import Address
     from watchbill.settings import Settings
 
 R = TypeVar("R")
-ON_TERMINAL = sys.stdout.isatty()
-MARKUP: Literal["rich"] | None = "rich" if ON_TERMINAL else None
+MARKUP: Literal["rich"] | None = "rich" if is_terminal() else None
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+class Usage(WatchbillError):
+    """An argument or option is invalid."""
+
+    exit_code = 2
 
 
 @dataclass(frozen=True)
@@ -28,102 +40,156 @@ class GlobalOptions:
 
     database_url: str | None
     schema: str | None
-    given: Mapping[str, Any] = field(default_factory=dict)  # by a framework's settings
+    given: Mapping[str, Any] = field(default_factory=dict)  # from a framework's settings
 
-    def settings(self, **arguments: Any) -> Settings:
-        return self._settings(self.given, arguments)
-
-    def settings_of(self, application: App, **arguments: Any) -> Settings:
-        """What the application's code has given wins over all but the command line."""
-        return self._settings({**self.given, **application.given}, arguments)
-
-    def _settings(self, given: Mapping[str, Any], arguments: Mapping[str, Any]) -> Settings:
+    def load_settings(self, application: App | None = None, **arguments: Any) -> Settings:
+        """Arguments in the application's code override everything but the command line."""
         from watchbill.settings import Settings
 
-        said = {"database_url": self.database_url, "schema": self.schema, **arguments}
-        told = {name: value for name, value in said.items() if value is not None}
-        origins = {name: origin for name, origin in given.get("origins", {}).items() if name not in told}
-        return Settings.load(**{**given, **told, "origins": origins})
+        given = {**self.given, **(application.given if application else {})}
+        options = {"database_url": self.database_url, "schema": self.schema, **arguments}
+        chosen = {name: value for name, value in options.items() if value is not None}
+        origins = {name: origin for name, origin in given.get("origins", {}).items() if name not in chosen}
+        return Settings.load(**{**given, **chosen, "origins": origins})
 
-    def located(self) -> Settings:
-        """As the App has them that is found here: every command is about the database that its worker works on."""
-        settings = self.settings()
+    def find_settings(self) -> Settings:
+        """The settings of the App in this directory, so that every command uses the same database as its worker."""
+        settings = self.load_settings()
         if self.database_url and self.schema:
             return settings
-        from watchbill.cli.discovery import find_quietly
+        from watchbill.cli.discovery import find_app_or_none
 
-        found = find_quietly(settings.app)
-        return settings if found is None else self.settings_of(found[0])
+        found = find_app_or_none(settings.app)
+        return settings if found is None else self.load_settings(found[0])
 
-    def address(self, settings: Settings) -> Address:
+    def find_address(self, settings: Settings) -> Address:
         from watchbill.postgres.address import find_address
 
         return find_address(settings)
 
-    def run(self, plan: Plan[R]) -> R:
-        """Carries out one of the client's plans."""
-        from watchbill.client.clients import Client
+    def locate_directly(self) -> tuple[Settings, Address]:
+        """Prefers listen_url, the direct address: a migration outside a transaction needs one session throughout."""
+        from watchbill.postgres.address import Address
 
-        settings = self.located()
-        with Client(self.address(settings).url, schema=settings.schema, pool_size=1) as client:
-            return client.run(plan)
+        settings = self.find_settings()
+        if settings.listen_url:
+            return settings, Address(settings.listen_url, settings.origins["listen_url"])
+        return settings, self.find_address(settings)
+
+    def run(self, operation: Operation[R]) -> R:
+        """Runs one of the client's operations on the database of this directory's App."""
+        from watchbill.client.client import Client
+
+        settings = self.find_settings()
+        url = self.find_address(settings).url
+        with Client(url, schema=settings.schema, pool_size=1, timeout=settings.client_timeout) as client:
+            return client.run(operation)
+
+
+_DEFAULT_COMMANDS = ("list", "status", "show", "leader")
 
 
 class Noun(TyperGroup):
-    """A bare noun lists, with whatever options `list` has: `watchbill jobs --json`."""
+    """A group of commands. Without one it runs the command that lists or shows: `watchbill jobs --json`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0].startswith("-") and args[0] not in ("-h", "--help") and "list" in self.commands:
-            args = ["list", *args]
+        default = next((name for name in _DEFAULT_COMMANDS if name in self.commands), None)
+        has_command = bool(args) and (not args[0].startswith("-") or args[0] in ("-h", "--help"))
+        if default and not has_command and not ctx.resilient_parsing:  # which is set for shell completion
+            args = [default, *args]
         return super().parse_args(ctx, args)
 
 
 def command_group(meaning: str | None = None) -> typer.Typer:
-    """A Typer for one module of commands, set up like all the others."""
+    """A Typer for a command or a group of commands, configured like all the others."""
     return typer.Typer(
         cls=Noun, help=meaning, rich_markup_mode=MARKUP, add_completion=False, pretty_exceptions_enable=False
     )
 
 
-def counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+def pluralize(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def local_time(moment: datetime | None) -> str:
+    """On a terminal as short as the day allows; in a pipe always the same form."""
+    if moment is None:
+        return ""
+    moment = moment.astimezone()
+    if not is_terminal():
+        return f"{moment:%Y-%m-%d %H:%M:%S}"
+    now = datetime.now().astimezone()
+    if moment.date() == now.date():
+        return f"{moment:%H:%M:%S}"
+    return f"{moment:%b %d %H:%M}" if moment.year == now.year else f"{moment:%Y-%m-%d}"
+
+
+def elapsed(seconds: float) -> str:
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 600 else f"{seconds / 60:.0f} min"
+
+
+def show_age(moment: datetime | None) -> str:
+    """How long ago it was, in one unit: `41 s`, `7 min`, `3 h`, `12 d`; nothing for the future."""
+    if moment is None or (seconds := (datetime.now(UTC) - moment).total_seconds()) < 0:
+        return ""
+    for unit, size, most in (("s", 1, 120), ("min", 60, 120 * 60), ("h", 3600, 48 * 3600)):
+        if seconds < most:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86400:.0f} d"
 
 
 def print_json(data: object) -> None:
-    typer.echo(json.dumps(data, indent=2, default=str, ensure_ascii=False))
+    """Instants as in RFC 3339, in UTC; durations in seconds."""
+    say_lines(json.dumps(data, indent=2, default=_as_json, ensure_ascii=False))
+
+
+def show_json(value: object) -> str:
+    """A payload or result on one line."""
+    return json.dumps(value, default=_as_json, ensure_ascii=False)
+
+
+def _as_json(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return value.total_seconds() if isinstance(value, timedelta) else str(value)
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
-    """Name and value, one pair per line."""
+    """One fact per line. Only a painted value may have more; they stand below its first."""
     width = max(map(len, facts))
     for name, value in facts.items():
-        typer.echo(f"{typer.style(name.ljust(width), bold=True)}  {value}")
+        first, *more = value.splitlines() if isinstance(value, Painted) else [str(value)]
+        say(paint(name.ljust(width), bold=True), "  ", first)
+        for line in more:
+            say(" " * (width + 2), line)
+
+
+def print_records(
+    records: Sequence[Any],
+    columns: Sequence[str],
+    row: Callable[[Any], Sequence[object]],
+    *,
+    as_json: bool,
+    empty: str,
+) -> None:
+    """Dataclass instances as a table, or all of their fields as JSON. `empty` is what to say if there are none."""
+    if as_json:
+        print_json([asdict(record) for record in records])
+    elif records:
+        print_table(columns, map(row, records))
+    else:
+        say(name_commands(empty), err=True)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    cells = [["" if value is None else str(value) for value in row] for row in rows]
-    if ON_TERMINAL:
-        _print_rich(columns, cells)
-        return
-    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-    for line in (columns, *cells):
-        typer.echo("  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip())
+    print_columns(columns, [[_show_cell(value) for value in row] for row in rows])
 
 
-def _print_rich(columns: Sequence[str], cells: Iterable[Sequence[str]]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(*columns, box=box.SIMPLE_HEAD)
-    for row in cells:
-        table.add_row(*map(Text, row))  # Text, because [brackets] in data are no markup
-    Console().print(table)
-
-
-def plain_commands(formatter: Any, panels: Mapping[str, list[tuple[str, str]]]) -> None:
-    """The help's list of commands when it is piped: Rich draws its own."""
-    for panel, rows in panels.items():
-        with formatter.section(panel):
-            formatter.write_dl(rows)
+def _show_cell(value: object) -> str:
+    if isinstance(value, datetime):
+        return local_time(value)
+    if isinstance(value, timedelta):
+        return show_duration(value)
+    return "" if value is None else printable(str(value))

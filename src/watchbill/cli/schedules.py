@@ -2,37 +2,52 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from getpass import getuser
+from typing import Annotated, Any, get_args
 
 import typer
 
-from watchbill.cli import schedule_options as options
+from watchbill.app.application import App
+from watchbill.app.schedule_definition import FindTask, check_arguments, define, redefine
+from watchbill.cli import schedule_options
+from watchbill.cli.arguments import OnlyTenant, act_for_tenant, complete_schedule
 from watchbill.cli.cron import Count, instant, print_instants
-from watchbill.cli.jobs import AsJson, Usage, json_object
-from watchbill.cli.output import command_group, print_json
+from watchbill.cli.discovery import find_app_or_none
+from watchbill.cli.jobs import json_object
+from watchbill.cli.output import (
+    AsJson,
+    GlobalOptions,
+    Usage,
+    command_group,
+    local_time,
+    print_facts,
+    print_json,
+    print_records,
+    print_table,
+    show_json,
+)
+from watchbill.cli.screen import paint, say
+from watchbill.cli.table import Wrapped
+from watchbill.client import schedule_operations
+from watchbill.cron import Cron
+from watchbill.errors import name_commands
+from watchbill.model.durations import show_duration
+from watchbill.model.schedule import FLOW, Reason, ScheduleFilter, ScheduleMetrics, ScheduleRecord, SlotRecord, Status
 
-if TYPE_CHECKING:
-    from watchbill.app.rules import Changes, FindTask, Rule
-    from watchbill.cli.output import GlobalOptions
-    from watchbill.client.plans import Plan
-    from watchbill.model.schedule import ScheduleRecord
+app = command_group("Write, list and run schedules, and ask why one does not fire. Without a command: list.")
 
-app = command_group("Write, list and run schedules, and ask why one does not fire. Alone: list.")
-
-Name = Annotated[str, typer.Argument(help="The schedule's name.")]
-Tenant = Annotated[str, typer.Option(help="The tenant.")]
-
-
-@app.callback(invoke_without_command=True)
-def schedules(ctx: typer.Context) -> None:
-    if ctx.invoked_subcommand is None:
-        list_(ctx)
+Name = Annotated[str, typer.Argument(help="The schedule's name.", autocompletion=complete_schedule)]
+Tenant = Annotated[str, typer.Option(help="The tenant.", callback=act_for_tenant)]
+Unchecked = Annotated[bool, typer.Option("--unchecked", help="Also a task that no live node handles.")]
 
 
 @app.command("list")
 def list_(
     ctx: typer.Context,
-    tenant: Annotated[str | None, typer.Option(help="Only of this tenant.")] = None,
+    tenant: OnlyTenant = None,
     category: Annotated[str | None, typer.Option(help="Only in this category.")] = None,
     tag: Annotated[str | None, typer.Option(help="Only with this tag.")] = None,
     status: Annotated[str | None, typer.Option(help="Only with this status.")] = None,
@@ -41,143 +56,114 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List schedules by name."""
-    from typing import get_args
-
-    from watchbill.cli.schedule_views import as_data, print_list
-    from watchbill.client import plans_schedules as plans
-    from watchbill.model.schedule import ScheduleFilter, Status
-
     if status is not None and status not in get_args(Status):
-        raise Usage(f"There is no status {status!r}.", hint=f"The words are {', '.join(get_args(Status))}.")
+        raise Usage(f"The status {status!r} is invalid.", hint=f"It can be {', '.join(get_args(Status))}.")
     wanted = ScheduleFilter(tenant=tenant, category=category, tag=tag, status=status, after=after, limit=limit)  # type: ignore[arg-type]
-    found = ctx.obj.run(plans.find(wanted))
+    found = ctx.obj.run(schedule_operations.find(wanted))
+    metrics = ctx.obj.run(schedule_operations.recent_metrics(found))
     if as_json:
-        print_json([as_data(schedule) for schedule in found])
-    else:
-        print_list(found)
+        print_json([asdict(s) | {"health": _read_health(s, metrics).health} for s in found])
+        return
+    print_records(
+        found,
+        ("name", "when", "runs", "next", "last", "outcome", "jobs", "health", "status"),
+        lambda s: (
+            _show_name(s),
+            _show_timing(s),
+            _show_task(s),
+            s.next_run,
+            s.last_run,
+            s.last_outcome,
+            s.runs,
+            _show_health(_read_health(s, metrics)),
+            _show_status(s),
+        ),
+        as_json=False,
+        empty="There are no schedules. To add one: watchbill schedules add NAME '0 9 * * *' --task TYPE",
+    )
 
 
 @app.command()
 def show(ctx: typer.Context, name: Name, tenant: Tenant = "default", as_json: AsJson = False) -> None:
     """Show a schedule with its last slots."""
-    from watchbill.cli.schedule_views import as_data, print_history, print_schedule
-    from watchbill.client import plans_schedules as plans
-
-    found = ctx.obj.run(plans.get(name, tenant))
-    slots = ctx.obj.run(plans.history(name, None, 5, tenant))
+    found = ctx.obj.run(schedule_operations.get(name, tenant))
+    slots = ctx.obj.run(schedule_operations.history(name, None, 5, tenant))
     if as_json:
-        print_json({**as_data(found), "slots": [as_data(slot) for slot in slots]})
+        print_json({**asdict(found), "slots": [asdict(slot) for slot in slots]})
         return
-    print_schedule(found, ctx.obj.run(plans.differences(name, tenant)) if found.differs_from_code else [])
+    _print_schedule(
+        found, ctx.obj.run(schedule_operations.differences(name, tenant)) if found.differs_from_code else []
+    )
     if slots:
-        typer.echo("")
-        print_history(slots)
+        say("")
+        _print_history(slots)
 
 
 @app.command()
+@schedule_options.takes_schedule_options("pattern")
 def add(
     ctx: typer.Context,
     name: Name,
-    pattern: options.Pattern = None,
-    every: options.Every = None,
-    at: options.At = None,
-    tz: options.Zone = None,
-    dst: options.Dst = None,
-    task: options.Task = None,
-    arguments: options.Arguments = None,
-    command: options.Command = None,
-    role: options.Role = None,
-    queue: options.Queue = None,
-    priority: options.Priority = None,
-    max_attempts: options.MaxAttempts = None,
-    timeout: options.Timeout = None,
-    missed: options.Missed = None,
-    catch_up: options.CatchUp = None,
-    grace: options.Grace = None,
-    overlap: options.Overlap = None,
-    jitter: options.Jitter = None,
-    start: options.Start = None,
-    end: options.End = None,
-    max_runs: options.MaxRuns = None,
-    deadline: options.Deadline = None,
-    run_on_start: options.RunOnStart = None,
-    enabled: Annotated[bool | None, typer.Option("--enabled/--disabled", help="Whether it fires.")] = None,
-    description: options.Description = None,
-    category: options.Category = None,
-    tags: options.Tags = None,
-    context: options.Context = None,
-    unchecked: Annotated[bool, typer.Option("--unchecked", help="Also a task that no live node handles.")] = False,
+    pattern: Annotated[str | None, typer.Argument(help="A cron pattern, in quotes: '0 9 * * MON-FRI'.")] = None,
+    *,
+    unchecked: Unchecked = False,
     tenant: Tenant = "default",
     as_json: AsJson = False,
+    **options: Any,
 ) -> None:
     """Add a schedule: by a pattern, --every, --at, or none of them (on demand)."""
-    rule = options.rule_of(ctx.params, tz or "UTC") | _creator()
-    rule.pop("pattern", None)
+    found = _find_app(ctx.obj, needed=bool(options["task"]) or options["tz"] is None)
+    tz = options["tz"] or (None if found is None else found.tz)
+    rule: Any = schedule_options.read_rule(options, tz or "UTC") | _created_by()
     if not {"task", "command"} & rule.keys():
-        hint = "Give --task TYPE or --command 'SELECT ...'; --task none makes it an event and nothing else."
-        raise Usage("What is it to run?", hint=hint)
-    find = _tasks_here(ctx.obj) if rule.get("task") else _nowhere
-    written = ctx.obj.run(_adding(name, pattern, rule, tenant, find, unchecked=unchecked))
-    _print_written(written, "added", as_json=as_json)
+        hint = "Give --task TYPE or --command 'SELECT ...'; with --task none it only fires an event."
+        raise Usage("A schedule needs a task or a SQL command.", hint=hint)
+    find = _task_finder(found)
+    definition = define(name, pattern, rule, find, tenant, tz)
+    if not unchecked:
+        _ensure_known(ctx.obj, definition, find)
+    _print_written(ctx.obj.run(schedule_operations.add(definition)), "added", as_json=as_json)
 
 
 @app.command()
+@schedule_options.takes_schedule_options("enabled")
 def update(
     ctx: typer.Context,
     name: Name,
-    pattern: options.NewPattern = None,
-    every: options.Every = None,
-    at: options.At = None,
-    tz: options.Zone = None,
-    dst: options.Dst = None,
-    task: options.Task = None,
-    arguments: options.Arguments = None,
-    command: options.Command = None,
-    role: options.Role = None,
-    queue: options.Queue = None,
-    priority: options.Priority = None,
-    max_attempts: options.MaxAttempts = None,
-    timeout: options.Timeout = None,
-    missed: options.Missed = None,
-    catch_up: options.CatchUp = None,
-    grace: options.Grace = None,
-    overlap: options.Overlap = None,
-    jitter: options.Jitter = None,
-    start: options.Start = None,
-    end: options.End = None,
-    max_runs: options.MaxRuns = None,
-    deadline: options.Deadline = None,
-    run_on_start: options.RunOnStart = None,
-    description: options.Description = None,
-    category: options.Category = None,
-    tags: options.Tags = None,
-    context: options.Context = None,
-    unchecked: Annotated[bool, typer.Option("--unchecked", help="Also a task that no live node handles.")] = False,
+    *,
+    unchecked: Unchecked = False,
     tenant: Tenant = "default",
     as_json: AsJson = False,
+    **options: Any,
 ) -> None:
-    """Change what is given and leave the rest; `none` takes an option away. Takes effect at once."""
-    find = _tasks_here(ctx.obj) if task or arguments else _nowhere
-    written = ctx.obj.run(_updating(name, ctx.params, tenant, find, unchecked=unchecked))
+    """Change the given options and keep the others; `none` removes an option. Takes effect at once."""
+    before = ctx.obj.run(schedule_operations.get(name, tenant))
+    changes: Any = schedule_options.read_rule(options, options["tz"] or before.tz)
+    if not changes:
+        raise Usage("update needs an option to change.", hint="`watchbill schedules update --help` lists them.")
+    found = _find_app(ctx.obj, needed=bool(options["task"] or options["arguments"]) or options["tz"] == "none")
+    find = _task_finder(found)
+    definition = redefine(name, changes, find, None if found is None else found.tz)
+    if "task" not in changes and changes.get("arguments") is not None:
+        definition["payload"] = check_arguments(before, find, changes["arguments"])
+    if not unchecked:
+        _ensure_known(ctx.obj, definition, find)
+    written = ctx.obj.run(schedule_operations.update(name, definition, tenant))
     _print_written(written, "updated", as_json=as_json)
 
 
 @app.command()
 def enable(ctx: typer.Context, name: Name, tenant: Tenant = "default") -> None:
     """Let a schedule fire again, from its next slot on."""
-    from watchbill.client import plans_schedules as plans
-
-    ctx.obj.run(plans.enable(name, tenant))
-    _print_written(ctx.obj.run(plans.get(name, tenant)), "enabled", as_json=False)
+    ctx.obj.run(schedule_operations.enable(name, tenant))
+    _print_written(ctx.obj.run(schedule_operations.get(name, tenant)), "enabled", as_json=False)
 
 
 @app.command()
 def disable(ctx: typer.Context, name: Name, tenant: Tenant = "default") -> None:
-    """Let a schedule fire no more until it is enabled; jobs that it made go on."""
-    from watchbill.client import plans_schedules as plans
-
-    ctx.obj.run(plans.disable(name, tenant))
-    typer.echo(f"{name} disabled")
+    """Stop a schedule from firing until it is enabled again; its jobs continue."""
+    ctx.obj.run(schedule_operations.disable(name, tenant))
+    say(f"{name} disabled")
 
 
 @app.command()
@@ -189,22 +175,18 @@ def remove(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Remove a schedule; its jobs stay."""
-    from watchbill.cli.schedule_views import what, when
-    from watchbill.client import plans_schedules as plans
-
-    found = ctx.obj.run(plans.get(name, tenant))
-    said = f"1 schedule: {name} ({when(found)}; {what(found)}; jobs so far: {found.runs})"
-    if found.owner is not None and not found.orphaned:
-        said += f"\nThe code of {found.owner} declares it: it comes back with the next node that starts."
-        said += f"\nTo stop it for good: watchbill schedules disable {name}"
+    found = ctx.obj.run(schedule_operations.get(name, tenant))
+    if dry_run or not yes:
+        say(f"1 schedule: {name} ({_show_timing(found)}; {_show_task(found)}; jobs so far: {found.runs})")
+        if found.owner is not None and not found.orphaned:
+            say(f"The code of {found.owner} declares it: the next node that starts adds it again.")
+            say(name_commands(f"To stop it permanently: watchbill schedules disable {name}"))
     if dry_run:
-        typer.echo(said)
         return
     if not yes:
-        typer.echo(said)
         typer.confirm("Remove it?", abort=True)
-    ctx.obj.run(plans.remove(name, tenant))
-    typer.echo(f"{name} removed")
+    ctx.obj.run(schedule_operations.remove(name, tenant))
+    say(f"{name} removed")
 
 
 @app.command()
@@ -212,21 +194,22 @@ def run(
     ctx: typer.Context,
     name: Name,
     arguments: Annotated[str | None, typer.Option(metavar="JSON", help="Other arguments than its own.")] = None,
+    overlap: Annotated[
+        str, typer.Option(help="While an earlier job has not ended: allow, skip, queue or cancel_previous.")
+    ] = "allow",
     tenant: Tenant = "default",
     as_json: AsJson = False,
 ) -> None:
     """Enqueue a job of a schedule now, also of a disabled one."""
-    from watchbill.app.rules import payload_of
-    from watchbill.client import plans_schedules as plans
-
     payload = None if arguments is None else json_object(arguments, "arguments")
     if payload is not None:
-        payload = payload_of(ctx.obj.run(plans.get(name, tenant)), _tasks_here(ctx.obj), payload)
-    job = ctx.obj.run(plans.run_now(name, payload, tenant))
+        found = ctx.obj.run(schedule_operations.get(name, tenant))
+        payload = check_arguments(found, _task_finder(_find_app(ctx.obj, needed=True)), payload)
+    job = ctx.obj.run(schedule_operations.run_now(name, payload, tenant, overlap))  # type: ignore[arg-type]
     if as_json:
         print_json({"id": job})
     else:
-        typer.echo(f"{job}")
+        say(f"{job}")
 
 
 @app.command()
@@ -234,122 +217,192 @@ def history(
     ctx: typer.Context,
     name: Name,
     before: Annotated[str | None, typer.Option(metavar="INSTANT", help="Only slots before this instant.")] = None,
+    outcome: Annotated[str | None, typer.Option(help="Only with this outcome, such as failed.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 50,
     tenant: Tenant = "default",
     as_json: AsJson = False,
 ) -> None:
-    """Show what became of the slots of a schedule, the latest first."""
-    from watchbill.cli.schedule_views import as_data, print_history
-    from watchbill.client import plans_schedules as plans
-
+    """Show the slots of a schedule and their outcomes, latest first."""
     moment = None if before is None else instant(before, "UTC")
-    found = ctx.obj.run(plans.history(name, moment, limit, tenant))
+    found = ctx.obj.run(schedule_operations.history(name, moment, limit, tenant, outcome))  # type: ignore[arg-type]
     if as_json:
-        print_json([as_data(slot) for slot in found])
+        print_json([asdict(slot) for slot in found])
     elif found:
-        print_history(found)
+        _print_history(found)
     else:
-        typer.echo(f"{name} has had no slot yet")
+        say(f"{name} has not fired yet" if outcome is None else f"no slot of {name} is {outcome}")
 
 
 @app.command()
 def preview(
     ctx: typer.Context, name: Name, count: Count = 10, tenant: Tenant = "default", as_json: AsJson = False
 ) -> None:
-    """Show when a schedule fires next, as it stands. Exit code 1: never."""
-    from watchbill.client import plans_schedules as plans
-
-    print_instants(ctx.obj.run(plans.preview(name, count, tenant)), as_json=as_json)
+    """Show when a schedule fires next. Exits with 1 if it never does."""
+    print_instants(ctx.obj.run(schedule_operations.preview(name, count, tenant)), as_json=as_json)
 
 
 @app.command()
 def why(ctx: typer.Context, name: Name, tenant: Tenant = "default", as_json: AsJson = False) -> None:
-    """Say exactly why a schedule does not fire, or when it will. Exit code 1: it does not."""
-    from watchbill.cli.schedule_views import as_data, print_reasons
-    from watchbill.client import plans_schedules as plans
-
-    reasons = ctx.obj.run(plans.why(name, tenant))
+    """Say exactly why a schedule does not fire, or when it will. Exits with 1 if it does not."""
+    reasons = ctx.obj.run(schedule_operations.why(name, tenant))
     if as_json:
-        print_json([as_data(reason) for reason in reasons])
+        print_json([asdict(reason) for reason in reasons])
     else:
-        print_reasons(ctx.obj.run(plans.get(name, tenant)), reasons)
+        _print_reasons(ctx.obj.run(schedule_operations.get(name, tenant)), reasons)
     raise typer.Exit(0 if reasons[0].fires else 1)
 
 
-def _tasks_here(given: GlobalOptions) -> FindTask:
-    """Those of the application, if it is found here: they know their parameters, their queue and their retries."""
-    from watchbill.cli.discovery import find_quietly
+def _find_app(options: GlobalOptions, *, needed: bool) -> App | None:
+    """The application in this directory: its tasks know their parameters, queue and retries, and it may have a zone."""
+    found = find_app_or_none(options.load_settings().app) if needed else None
+    return None if found is None else found[0]
 
-    found = find_quietly(given.settings().app)
+
+def _task_finder(found: App | None) -> FindTask:
     if found is None:
-        return _nowhere
-    found[0].handlers()  # also finds those that are declared in other modules
-    return found[0].tasks.get
+        return lambda _: None
+    found.handlers()  # imports the modules that declare tasks
+    return found.tasks.get
 
 
-def _nowhere(type: str) -> None:
-    """No task is asked for, or there is no application."""
-
-
-def _adding(
-    name: str, pattern: str | None, rule: Any, tenant: str, find: FindTask, *, unchecked: bool
-) -> Plan[ScheduleRecord]:
-    from watchbill.app.rules import define
-    from watchbill.client import plans_schedules as plans
-
-    given: Rule = rule
-    definition = define(name, pattern, given, find, tenant)
-    if not unchecked:
-        yield from _ensure_known(definition, find)
-    return (yield from plans.add(definition))
-
-
-def _updating(
-    name: str, params: dict[str, Any], tenant: str, find: FindTask, *, unchecked: bool
-) -> Plan[ScheduleRecord]:
-    from watchbill.app.rules import payload_of, redefine
-    from watchbill.client import plans_schedules as plans
-
-    before = yield from plans.get(name, tenant)
-    changes: Changes = options.rule_of(params, params.get("tz") or before.tz)  # type: ignore[assignment]
-    if not changes:
-        raise Usage("Nothing to change.", hint="`watchbill schedules update --help` lists the options.")
-    definition = redefine(name, changes, find)
-    if "task" not in changes and changes.get("arguments") is not None:
-        definition["payload"] = payload_of(before, find, changes["arguments"])
-    if not unchecked:
-        yield from _ensure_known(definition, find)
-    return (yield from plans.update(name, definition, tenant))
-
-
-def _creator() -> dict[str, str]:
-    from getpass import getuser
-
+def _created_by() -> dict[str, str]:
     try:
         return {"created_by": getuser()}
-    except (KeyError, OSError):  # a user without a name, as in many containers
+    except (KeyError, OSError):  # the user has no name, as in many containers
         return {}
 
 
-def _ensure_known(definition: dict[str, Any], find: FindTask) -> Plan[None]:
-    from watchbill.client import plans_schedules as plans
-
+def _ensure_known(options: GlobalOptions, definition: dict[str, Any], find: FindTask) -> None:
     if definition.get("type") is None or find(definition["type"]) is not None:
         return
     try:
-        yield from plans.ensure_known(definition["type"])
-    except plans.UnknownTask as error:
-        raise plans.UnknownTask(error.message, hint=f"{error.hint} Or say --unchecked.") from None
+        options.run(schedule_operations.ensure_known(definition["type"]))
+    except schedule_operations.UnknownTask as error:
+        error.hint = f"{error.hint} To add it anyway, give --unchecked."
+        raise
 
 
 def _print_written(found: ScheduleRecord, verb: str, *, as_json: bool) -> None:
-    from watchbill.cli.schedule_views import as_data, local, until
-
     if as_json:
-        print_json(as_data(found))
+        print_json(asdict(found))
         return
     if found.next_run is not None:
-        typer.echo(f"{found.name} {verb}; next {local(found.next_run)} ({until(found.next_run)})")
+        say(f"{found.name} {verb}; next {local_time(found.next_run)} ({_until(found.next_run)})")
     else:
-        more = f": watchbill schedules why {found.name}" if found.status == "ended" else ""
-        typer.echo(f"{found.name} {verb}; it is {found.status.replace('_', ' ')}{more}")
+        more = name_commands(f": watchbill schedules why {found.name}") if found.status == "ended" else ""
+        say(f"{found.name} {verb}; it is {found.status.replace('_', ' ')}{more}")
+
+
+# What the commands print.
+
+# Fields that `show` prints in another form, and values that it omits because they are the default.
+_SHOWN_OTHERWISE = {"name", "pattern", "every", "at", "tz", "type", "command", "status", "runs", "enabled", "hash"}
+_DEFAULTS = {
+    "tenant": "default", "dst": "default", "version": 1, "queue": "default", "priority": 0, "catch_up": 100,
+    "run_on_start": False, "orphaned": False, "differs_from_code": False, "successes": 0, "failures": 0, "skips": 0,
+    "missed_slots": 0, "running": 0, "failed_attempts": 0,
+}  # fmt: skip
+
+
+def _print_schedule(found: ScheduleRecord, differences: list[tuple[str, Any, Any]]) -> None:
+    facts: dict[str, object] = {"name": found.name, "when": _show_timing(found)}
+    if found.pattern:
+        facts["meaning"] = Cron(found.pattern, found.tz, found.dst).explain()  # type: ignore[arg-type]
+    facts |= {"runs": _show_task(found), "status": _show_status(found)}
+    if differences:
+        facts["in the code"] = ", ".join(f"{option}: {code}" for option, code, _ in differences)
+    for name, value in asdict(found).items():
+        if name not in _SHOWN_OTHERWISE and value not in (None, [], {}, _DEFAULTS.get(name)):
+            facts[name] = _format(value)
+    print_facts(facts)
+
+
+def _print_history(slots: Iterable[SlotRecord]) -> None:
+    rows = [
+        (_show_slot(s), s.outcome or "not ended", s.started_at, s.duration, s.job_id, s.node, _show_remark(s))
+        for s in slots
+    ]
+    print_table(("slot", "outcome", "started", "took", "job", "node", Wrapped("remark")), rows)
+
+
+def _print_reasons(found: ScheduleRecord, reasons: list[Reason]) -> None:
+    decisive, when = reasons[0], ""
+    fires = paint("fires", "green") if decisive.fires else paint("does not fire", "yellow")
+    if decisive.fires and decisive.next_run is not None:
+        at = decisive.next_run.astimezone(schedule_operations.schedule_zone(found))
+        when = f" {at:%a} {at.isoformat(sep=' ')} ({_until(at)})"
+    say(paint(found.name, bold=True), " ", fires, when)
+    for reason in reasons:
+        say(f"  - {reason.reason}")
+
+
+def _show_name(found: ScheduleRecord) -> str:
+    return found.name if found.tenant == "default" else f"{found.name} ({found.tenant})"
+
+
+def _show_timing(found: ScheduleRecord) -> str:
+    zone = "" if found.tz == "UTC" else f" {found.tz}"
+    if found.pattern is not None:
+        return f"{found.pattern}{zone}"
+    if found.every is not None:
+        return f"every {show_duration(found.every)}"
+    at_start = "when the cluster starts" if found.run_on_start else "on demand"
+    return at_start if found.at is None else f"at {local_time(found.at)}"
+
+
+def _show_task(found: ScheduleRecord) -> str:
+    if found.command is not None:
+        return f"SQL: {' '.join(found.command.split())[:40]}"
+    if found.type == FLOW:
+        return "flow: " + ", ".join(dict.fromkeys(job["type"] for job in found.payload["jobs"]))
+    return found.type or "only an event"
+
+
+def _show_status(found: ScheduleRecord) -> str:
+    words = [found.status.replace("_", " ")]
+    if found.orphaned and found.status != "orphaned":
+        words.append("orphaned")
+    if found.differs_from_code:
+        words.append("differs from code")
+    if found.overdue is not None:
+        words.append("overdue")
+    return ", ".join(words)
+
+
+def _read_health(found: ScheduleRecord, metrics: dict[tuple[str, str], ScheduleMetrics]) -> ScheduleMetrics:
+    """The latest runs of a schedule; none if it was removed after it was read."""
+    nothing = ScheduleMetrics(0, None, None, None, None, None, "unknown")
+    return metrics.get((found.name, found.tenant), nothing)
+
+
+def _show_health(found: ScheduleMetrics) -> str:
+    return found.health if found.success_rate is None else f"{found.health} {found.success_rate:g} %"
+
+
+def _until(moment: datetime) -> str:
+    left = moment - datetime.now(UTC)
+    return f"in {show_duration(left)}" if left > timedelta(0) else "due"
+
+
+def _show_slot(found: SlotRecord) -> str:
+    if found.kind != "clock":
+        return f"{local_time(found.slot)} ({'by hand' if found.kind == 'hand' else 'on start'})"
+    if found.until is None:
+        return local_time(found.slot)
+    return f"{local_time(found.slot)} to {local_time(found.until)} ({found.count})"
+
+
+def _show_remark(found: SlotRecord) -> str:
+    late = "" if found.overdue_at is None else f"overdue since {local_time(found.due_by)}"
+    text = found.error or found.reason or late
+    return text.partition("\n")[0] if text else ""
+
+
+def _format(value: Any) -> object:
+    if isinstance(value, datetime):
+        return value.astimezone().isoformat(sep=" ", timespec="seconds")
+    if isinstance(value, timedelta):
+        return show_duration(value)
+    if isinstance(value, list):
+        return ", ".join(value)
+    return show_json(value) if isinstance(value, dict) else value

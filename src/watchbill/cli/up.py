@@ -1,20 +1,28 @@
-"""`watchbill up`: development. A PostgreSQL of our own unless a URL is set, the schema, and a worker that reloads."""
+"""`watchbill up`, for development: an embedded PostgreSQL unless a URL is set, the schema, and a reloading worker."""
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from watchbill.cli.lines import IS_UP
+from watchbill.cli.discovery import BrokenApp, find_app, muted
 from watchbill.cli.output import GlobalOptions, command_group
-from watchbill.cli.supervisor import Supervisor
+from watchbill.cli.screen import say, say_lines, say_wrapped
+from watchbill.cli.supervisor import UP_COMMAND, Supervisor
+from watchbill.errors import EmbeddedError
 
 if TYPE_CHECKING:
     from watchbill.postgres.embedded import EmbeddedServer
     from watchbill.settings import Settings
+
+START_AGAIN_SECONDS = 10.0
 
 app = command_group()
 
@@ -23,19 +31,28 @@ app = command_group()
 def up(
     ctx: typer.Context,
     application: Annotated[str | None, typer.Argument(metavar="[MODULE:APP]", help="Where the App is.")] = None,
-    reload: Annotated[bool, typer.Option(help="Start anew when the code changes.")] = True,
+    reload: Annotated[bool, typer.Option(help="Restart when the code changes.")] = True,
+    fast_retries: Annotated[
+        bool, typer.Option("--fast-retries", help="Try failed jobs again after half a second, to see what happens.")
+    ] = False,
 ) -> None:
-    """Run everything here and now: PostgreSQL, schema and worker. Ctrl-C drains and stops it all."""
-    settings = _settings(ctx.obj, application)
-    server = None if settings.database_url else _start(settings)
+    """Run everything in this terminal: PostgreSQL, schema and worker. Ctrl-C drains the worker and stops all of it."""
+    settings = _load_settings(ctx.obj, application)
+    server = None if settings.database_url else _start_server(settings)
     try:
         url = server.url if server else settings.database_url
         assert url is not None
         _prepare(settings, url, server)
         code = Supervisor(
             [*_command(ctx.obj), "worker", "--lines", *([settings.app] if settings.app else [])],
-            environment={"WATCHBILL_DATABASE_URL": url, "WATCHBILL_SCHEMA": settings.schema, IS_UP: "1"},
+            environment={
+                "WATCHBILL_DATABASE_URL": url,
+                "WATCHBILL_SCHEMA": settings.schema,
+                UP_COMMAND: _own_command(),
+                **({"WATCHBILL_FAST_RETRIES": "true"} if fast_retries else {}),
+            },
             watched=Path.cwd() if reload else None,
+            each_second=ServerGuard(server).check if server else lambda: None,
         ).run()
     finally:
         if server is not None:
@@ -43,49 +60,75 @@ def up(
     raise typer.Exit(code)
 
 
-def _settings(options: GlobalOptions, application: str | None) -> Settings:
-    """With what the application's code gives, if it can be imported yet: a worker says what is wrong with it."""
-    from watchbill.cli.discovery import BrokenApp, find_app, unheard
+class ServerGuard:
+    """Starts the embedded server again if it ends while `up` runs."""
 
-    settings = options.settings(app=application)
+    def __init__(self, server: EmbeddedServer) -> None:
+        self._server = server
+        self._next_try = 0.0
+
+    def check(self) -> None:
+        if self._server.is_running or time.monotonic() < self._next_try:
+            return
+        say(f"PostgreSQL has ended; starting it again. Its log is {self._server.log}", err=True)
+        try:
+            self._server.start_again()
+        except EmbeddedError as error:
+            self._next_try = time.monotonic() + START_AGAIN_SECONDS
+            say_lines(f"{error}\nTrying again in {START_AGAIN_SECONDS:.0f} s.", err=True)
+        else:
+            say("PostgreSQL runs again.", err=True)
+
+
+def _load_settings(options: GlobalOptions, application: str | None) -> Settings:
+    """Includes arguments in the application's code, unless it cannot be imported yet: the worker reports why."""
+    settings = options.load_settings(app=application)
     try:
-        with unheard():
+        with muted():
             found, _ = find_app(settings.app)
     except BrokenApp:
         return settings
-    return options.settings_of(found, app=application)
+    return options.load_settings(found, app=application)
 
 
 def _command(options: GlobalOptions) -> list[str]:
-    """What was said on the command line wins over what the code says, so a worker must hear it there too."""
-    said = {"--database-url": options.database_url, "--schema": options.schema}
-    return [sys.executable, "-m", "watchbill.cli", *(w for name, value in said.items() if value for w in (name, value))]
+    """Repeats the global options, because in the worker too they must override what the code says."""
+    given = {"--database-url": options.database_url, "--schema": options.schema}
+    words = [word for name, value in given.items() if value for word in (name, value)]
+    return [sys.executable, "-m", "watchbill.cli", *words]
 
 
-def _start(settings: Settings) -> EmbeddedServer:
+def _own_command() -> str:
+    """How to call this program from another terminal; `make` has started it in another directory than the user's."""
+    program, here = Path(sys.argv[0]), Path.cwd()
+    on_path = shutil.which("watchbill")
+    if on_path is not None and Path(on_path).resolve() == program.resolve():
+        words = "watchbill"
+    else:
+        words = shlex.quote(os.path.relpath(program, here))
+    return f"cd {shlex.quote(str(here))} && {words}" if "MAKELEVEL" in os.environ else words
+
+
+def _start_server(settings: Settings) -> EmbeddedServer:
     from watchbill.postgres.embedded import EmbeddedServer, find_project
 
     project = find_project()
     if not (project / ".watchbill").exists():
-        typer.echo("  Making a PostgreSQL for this project; that takes a moment the first time ...")
+        say_wrapped("Creating a PostgreSQL server for this project; the first time takes a moment ...")
     return EmbeddedServer.acquire(project, binaries=settings.embedded_binaries)
 
 
 def _prepare(settings: Settings, url: str, server: EmbeddedServer | None) -> None:
-    from watchbill.postgres.address import find_address
     from watchbill.store.install import install
 
     status = install(url, settings.schema, settings.jcron_schema)
     if server is None:
+        from watchbill.postgres.address import find_address
+
         where = str(find_address(settings))
     else:
-        how = f"started in {server.elapsed:.2f} s" if server.started else "already running"
-        where = f"PostgreSQL {server.version} (embedded, {_short(server.directory)}, {how})"
-    typer.echo(f"  {where}   schema {settings.schema} v{status.version}")
-
-
-def _short(directory: Path) -> str:
-    try:
-        return f"{directory.relative_to(Path.cwd())}/"
-    except ValueError:
-        return f"{directory}/"
+        state = f"started in {server.elapsed:.2f} s" if server.started else "already running"
+        inside = server.directory.is_relative_to(Path.cwd())
+        directory = server.directory.relative_to(Path.cwd()) if inside else server.directory
+        where = f"PostgreSQL {server.version} (embedded, {directory}/, {state})"
+    say_wrapped(f"{where}   schema {settings.schema} v{status.version}")

@@ -1,4 +1,4 @@
-"""`watchbill worker`: runs jobs. Production: it never migrates and never starts a database."""
+"""`watchbill worker`: runs jobs. It is for production, so it never migrates and never starts a database."""
 
 from __future__ import annotations
 
@@ -9,29 +9,28 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from watchbill.cli.output import GlobalOptions, command_group
-from watchbill.cli.supervisor import (
-    AT_ONCE,
-    RECYCLED,
-    Supervisor,
-    is_child,
-    own_name,
-    parent_gone,
-    stop_signals,
-    take_plug,
-)
+from watchbill.cli import supervisor
+from watchbill.cli.discovery import find_app
+from watchbill.cli.lines import JobLines
+from watchbill.cli.output import command_group, pluralize
+from watchbill.cli.screen import say, say_wrapped
 
 if TYPE_CHECKING:
+    from watchbill import App
     from watchbill.node import Node
+    from watchbill.postgres.address import Address
+    from watchbill.postgres.schema_status import Status
     from watchbill.settings import Settings
 
 logger = logging.getLogger("watchbill.cli")
 
-TIME_TO_END = 5.0  # for what handlers have left behind, when the node has gone
+LEFTOVER_TIMEOUT_SECONDS = 5.0  # for tasks and threads that handlers have left running when the node has stopped
 
 app = command_group()
 
@@ -40,105 +39,99 @@ app = command_group()
 def worker(
     ctx: typer.Context,
     application: Annotated[str | None, typer.Argument(metavar="[MODULE:APP]", help="Where the App is.")] = None,
-    queues: Annotated[str | None, typer.Option(help="Queues to serve, with commas between, the first first.")] = None,
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Handlers that run at once.")] = None,
-    processes: Annotated[int | None, typer.Option(min=1, help="Worker processes side by side.")] = None,
+    queues: Annotated[
+        str | None, typer.Option(help="Queues to serve, in this order, or by weights: mail:3,default:1.")
+    ] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="How many handlers run at once.")] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help="How many worker processes run.")] = None,
     name: Annotated[str | None, typer.Option(help="This node's name.")] = None,
-    once: Annotated[bool, typer.Option("--once", help="Stop when nothing is left to do.")] = False,
-    reload: Annotated[bool, typer.Option("--reload", help="Start anew when the code changes.")] = False,
-    max_jobs: Annotated[int | None, typer.Option(min=1, help="Replace a process after so many jobs.")] = None,
-    max_memory: Annotated[int | None, typer.Option(min=1, help="Replace a process beyond so many MiB.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A label of this node, such as gpu=a100; repeatable.")
+    ] = None,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="If a living node has this name, fence it and take its place.")
+    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="Stop when no job is left to run.")] = False,
+    reload: Annotated[bool, typer.Option("--reload", help="Restart when the code changes.")] = False,
+    max_jobs: Annotated[int | None, typer.Option(min=1, help="Replace a process after this many jobs.")] = None,
+    max_memory: Annotated[int | None, typer.Option(min=1, help="Replace a process that exceeds this many MiB.")] = None,
     scheduler: Annotated[bool, typer.Option("--scheduler/--no-scheduler", help="Also fire schedules.")] = True,
     lines: Annotated[bool, typer.Option("--lines", help="Print a line per job.")] = False,
 ) -> None:
-    """Run jobs until told to stop: the first Ctrl-C or SIGTERM drains, the second stops at once."""
-    told = {
+    """Run jobs until stopped: the first Ctrl-C or SIGTERM drains, the second stops at once."""
+    options = {
         "app": application,
         "queues": queues,
         "concurrency": concurrency,
         "processes": processes,
         "node_name": name,
+        "labels": label or None,
     }
-    settings = ctx.obj.settings(**told)
-    if (settings.processes > 1 or reload or max_jobs or max_memory) and not is_child():
+    settings = ctx.obj.load_settings(**options)
+    if (settings.processes > 1 or reload or max_jobs or max_memory) and not supervisor.is_child():
         raise typer.Exit(_supervise(settings, reload=reload))
-    told["node_name"] = own_name(settings.node_name)
-    limits = Limits(max_jobs, max_memory)
-    raise typer.Exit(_work(ctx.obj, settings, told, limits, once=once, scheduler=scheduler, lines=lines))
-
-
-def _supervise(settings: Settings, *, reload: bool) -> int:
-    from pathlib import Path
-
-    command = [sys.executable, "-m", "watchbill.cli", *sys.argv[1:]]
-    watched = Path.cwd() if reload else None
-    if settings.processes == 1 or os.name == "nt":  # there no child can inherit a socket
-        return Supervisor(command, count=settings.processes, watched=watched).run()
-    from watchbill.telemetry.logs import configure
-    from watchbill.worker.switchboard import Switchboard
-
-    configure(settings.log_level, settings.log_format)
-    switchboard = Switchboard()
-    try:
-        return Supervisor(command, settings.processes, watched=watched, switchboard=switchboard).run()
-    finally:
-        switchboard.close()
-
-
-def _work(
-    options: GlobalOptions,
-    settings: Settings,
-    told: dict[str, Any],
-    limits: Limits,
-    *,
-    once: bool,
-    scheduler: bool,
-    lines: bool,
-) -> int:
-    from dataclasses import replace
-
-    from watchbill.app.hosting import ensure_usable, make_node
-    from watchbill.cli.discovery import find_app
-    from watchbill.cli.lines import print_lines, print_schedules, print_start
     from watchbill.telemetry.logs import configure
 
     configure(settings.log_level, settings.log_format)
     found, reference = find_app(settings.app)
-    settings = options.settings_of(found, **told)
-    address = options.address(settings)
+    options["node_name"] = supervisor.add_child_number(settings.node_name)
+    settings = ctx.obj.load_settings(found, **options)
+    address = ctx.obj.find_address(settings)
     found.use(replace(settings, database_url=address.url))
-    status = ensure_usable(found)
-    node = make_node(found, once=once, scheduler=scheduler)
-    node.plug = take_plug()
-    print_start(found, reference, node, address, status)
-    if lines:
-        print_schedules(found)
-        print_lines(found)
-    return _run(node, limits)
+    status = found.ensure_usable()
+    node = found.make_node(once=once, scheduler=scheduler, take_over=take_over)
+    node.hub_socket = supervisor.take_hub_socket()
+    _print_start(found, reference, node, address, status)
+    if not lines:
+        raise typer.Exit(_run(node, Limits(max_jobs, max_memory)))
+    _print_schedules(found)
+    _print_next_command()
+    printer = JobLines(found)
+    printer.start()
+    code = _run(node, Limits(max_jobs, max_memory))
+    printer.close()
+    raise typer.Exit(code)
 
 
-def _code(node: Node, limits: Limits) -> int:
-    return RECYCLED if limits.reached else node.exit_code
+def _supervise(settings: Settings, *, reload: bool) -> int:
+    command = [sys.executable, "-m", "watchbill.cli", *sys.argv[1:]]
+    watched = Path.cwd() if reload else None
+    if settings.processes == 1 or os.name == "nt":  # on Windows a child cannot inherit a socket
+        return supervisor.Supervisor(command, count=settings.processes, watched=watched).run()
+    from watchbill.telemetry.logs import configure
+    from watchbill.worker.listener_hub import ListenerHub
+
+    configure(settings.log_level, settings.log_format)
+    listener_hub = ListenerHub()
+    try:
+        return supervisor.Supervisor(command, settings.processes, watched=watched, listener_hub=listener_hub).run()
+    finally:
+        listener_hub.close()
 
 
+@dataclass
 class Limits:
-    """When a worker process is to be replaced: after so many jobs, or beyond so many MiB."""
+    """When a worker process ends, so that its supervisor starts another: after so many jobs, or beyond so many MiB."""
 
-    def __init__(self, jobs: int | None, memory: int | None) -> None:
-        self._jobs, self._memory = jobs, memory
-        self.reached = False
+    jobs: int | None
+    memory: int | None
+    reached: bool = False
 
     def check(self, finished: int) -> bool:
-        from watchbill.worker.memory import peak_memory
+        from watchbill.worker.processes import measure_peak_memory
 
-        grown = peak_memory() // 2**20
-        self.reached = bool((self._jobs and finished >= self._jobs) or (self._memory and grown > self._memory))
+        mebibytes = measure_peak_memory() // 2**20
+        self.reached = bool((self.jobs and finished >= self.jobs) or (self.memory and mebibytes > self.memory))
         return self.reached
 
 
+def _exit_code(node: Node, limits: Limits) -> int:
+    return supervisor.RECYCLED if limits.reached else node.exit_code
+
+
 def _run(node: Node, limits: Limits) -> int:
-    """The exit code. What asyncio does not stop at the edge of a task, an exit in one that a handler has started, must
-    not look like an end in order."""
+    """Runs the node and returns the exit code. A SystemExit in an asyncio task ends the whole event loop; if a handler
+    has started that task, this must not look like a normal end."""
     try:
         import uvloop
     except ImportError:
@@ -146,65 +139,100 @@ def _run(node: Node, limits: Limits) -> int:
     else:
         run = uvloop.run
     try:
-        run(_until_stopped(node, limits))
+        run(_run_until_stopped(node, limits))
     except SystemExit:
-        logger.critical("A task that some handler has started ended the event loop", exc_info=True)
+        logger.critical("An asyncio task that a handler started has raised SystemExit; the worker ends", exc_info=True)
         return 1
     finally:
-        for number in stop_signals():
-            signal.signal(number, signal.SIG_IGN)  # all is done; an impatient one must not make it look like a failure
-    return _code(node, limits)
+        for number in supervisor.stop_signals():
+            signal.signal(number, signal.SIG_IGN)  # all is done; another signal must not change the exit code
+    return _exit_code(node, limits)
 
 
-async def _until_stopped(node: Node, limits: Limits) -> None:
-    loop, told, supervised = asyncio.get_running_loop(), 0, is_child()
+async def _run_until_stopped(node: Node, limits: Limits) -> None:
+    loop, signals, supervised = asyncio.get_running_loop(), 0, supervisor.is_child()
 
-    def stop(number: int) -> None:
-        nonlocal told
-        told += 1
-        at_once = number == AT_ONCE if supervised else told > 1
+    def handle_signal(number: int) -> None:
+        nonlocal signals
+        signals += 1
+        at_once = number == supervisor.AT_ONCE if supervised else signals > 1
         (node.stop if at_once else node.drain)()
 
-    for number in stop_signals():
-        loop.add_signal_handler(number, stop, number)
-    watching = loop.create_task(_watch(node, limits, parent_gone()))
+    for number in supervisor.stop_signals():
+        loop.add_signal_handler(number, handle_signal, number)
+    watching = loop.create_task(_watch(node, limits, supervisor.make_orphan_check()))
     code = 1
     try:
         await node.run()
-        code = _code(node, limits)
+        code = _exit_code(node, limits)
     finally:
         watching.cancel()
-        _end_soon(code)
-    if node.stubborn:
-        for name in node.stubborn:
-            logger.error("The handler of %s does not stop; the process ends without it", name)
-        _end_at_once(code)
+        _end_process_later(code)
+    if node.unstoppable_jobs:
+        for name in node.unstoppable_jobs:
+            logger.error("The handler of %s does not stop; ending the process without waiting for it", name)
+        _end_process(code)
 
 
-def _end_soon(code: int) -> None:
-    """A loop that closes waits for its tasks, and Python for threads: for what a handler has handed to one, or for one
-    that swallows every cancellation, both would wait for ever."""
+async def _watch(node: Node, limits: Limits, is_orphaned: Callable[[], bool]) -> None:
+    while True:
+        await asyncio.sleep(0.5)
+        if is_orphaned() or limits.check(node.finished):
+            node.drain()
+
+
+def _end_process_later(code: int) -> None:
+    """Ends the process if it does not end by itself. Closing the event loop waits for its asyncio tasks, and Python
+    waits for threads. Either may wait for ever, if a handler has started a thread, or a task that ignores
+    cancellation."""
 
     def end() -> None:
         left = ", ".join(thread.name for thread in threading.enumerate() if not thread.daemon)
-        logger.error("What handlers have started does not end; the process ends without it (threads: %s)", left)
-        _end_at_once(code)
+        message = "Handlers have left asyncio tasks or threads (%s) that do not end; ending the process without waiting"
+        logger.error(message, left)
+        _end_process(code)
 
-    ending = threading.Timer(TIME_TO_END, end)
+    ending = threading.Timer(LEFTOVER_TIMEOUT_SECONDS, end)
     ending.daemon = True
     ending.start()
 
 
-def _end_at_once(code: int) -> None:
+def _end_process(code: int) -> None:
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
-async def _watch(node: Node, limits: Limits, orphaned: Callable[[], bool]) -> None:
-    """Ends with its supervisor, and at its limits."""
-    while True:
-        await asyncio.sleep(0.5)
-        if orphaned() or limits.check(node.finished):
-            node.drain()
+# What a worker prints when it starts: what it found, and with --lines its schedules.
+
+_MAX_SCHEDULES_SHOWN = 10
+
+
+def _print_start(app: App, reference: str, node: Node, address: Address, status: Status) -> None:
+    tasks = len({id(task) for task in app.tasks.values()})
+    queues, capacity = node.config.queues, node.config.capacity
+    kinds = ", ".join(f"{count} {kind}" for kind, count in capacity.by_kind.items())
+    schedules = f"  {pluralize(len(app.declared), 'schedule')}" if len(app.declared) else ""
+    found = f"{pluralize(tasks, 'task')}  {pluralize(len(queues), 'queue')} ({', '.join(queues)}){schedules}"
+    say_wrapped(f"{reference}   {found}")
+    say_wrapped(f"node {node.config.name}   {capacity.total} handlers at once ({kinds})")
+    if supervisor.UP_COMMAND not in os.environ:
+        say_wrapped(f"{address}   schema {status.schema} v{status.version}")
+
+
+def _print_schedules(app: App) -> None:
+    for declared in list(app.declared)[:_MAX_SCHEDULES_SHOWN]:
+        say(f"  schedule {declared.name.ljust(20)} {declared.meaning}")
+    if len(app.declared) > _MAX_SCHEDULES_SHOWN:
+        say(f"  and {len(app.declared) - _MAX_SCHEDULES_SHOWN} more: watchbill schedules")
+
+
+def _print_next_command() -> None:
+    """What to type next, as `up` found it."""
+    command = os.environ.pop(supervisor.UP_COMMAND, None)
+    if command is not None:
+        say("  Look at it from another terminal:")
+        for noun in ("jobs", "queues", "schedules"):
+            say(f"    {command} {noun}")
+        say("  Ctrl-C drains the worker and stops everything.")

@@ -1,1 +1,1 @@
-"""Watchbill inside other people's frameworks. Each module imports its framework; only its users import the module."""
+"""Watchbill in other frameworks. Each module imports its framework, so it is imported only by those who use it."""

@@ -1,12 +1,12 @@
-"""Watchbill in FastAPI: what Starlette has, and the App as a dependency."""
+"""Watchbill in FastAPI: as in Starlette, with the App as a dependency."""
 
 from typing import Annotated
 
 from fastapi import Depends
 
 from watchbill.app.application import App
-from watchbill.integrations.starlette import NotInApplication, watchbill_app, lifespan
+from watchbill.integrations.starlette import NotInApplication, lifespan, watchbill_app
 
-__all__ = ["WatchbillApp", "NotInApplication", "watchbill_app", "lifespan"]
+__all__ = ["NotInApplication", "WatchbillApp", "lifespan", "watchbill_app"]
 
 WatchbillApp = Annotated[App, Depends(watchbill_app)]

@@ -1,10 +1,10 @@
 """OpenTelemetry: a span for each enqueue and for each attempt, in one trace (extra `otel`).
 
-The producer's span context travels in the job's meta, in the words of whatever propagator is set, so that baggage comes
-along. An attempt's span is a child of it and has a link to it; it is made where the handler runs, also in a thread or a
-child process, and ends with the handler. What the handler opens is below it.
+The producer's span context is stored in the job's meta, as the configured propagator writes it, so that baggage comes
+along. An attempt's span is a child of it and has a link to it. It is made where the handler runs, also in a thread or a
+child process, and ends with the handler; spans that the handler opens are its children.
 
-Attributes follow the semantic conventions for messaging, as far as they have a word for it.
+Attributes follow the semantic conventions for messaging where these have a name for them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from watchbill.worker.run import Run
 if TYPE_CHECKING:
     from watchbill.app.application import App
 
-_META = "trace"
+_META_KEY = "trace"
 
 
 def instrument(app: App, *, tracer_provider: TracerProvider | None = None) -> None:
-    """Call it once, where the App is made; the tracer provider is the global one unless you give another."""
+    """Adds tracing to an App. Call it once; without `tracer_provider` the global one is used."""
     tracer = trace.get_tracer("watchbill", __version__, tracer_provider)
     app.around_enqueue(_around_enqueue(tracer))
     app.around_run(_around_run(tracer))
@@ -36,15 +36,17 @@ def instrument(app: App, *, tracer_provider: TracerProvider | None = None) -> No
 
 def _around_enqueue(tracer: Tracer) -> Callable[[NewJob], Generator[NewJob, Enqueued, None]]:
     def around(job: NewJob) -> Generator[NewJob, Enqueued, None]:
-        """Not made current: of many jobs that are sent together none is inside another."""
+        """The span is not made current: jobs that are sent together are not inside each other."""
         span = tracer.start_span(
-            f"enqueue {job.type}", kind=SpanKind.PRODUCER, attributes=_common(job) | _operation("enqueue", "send")
+            f"enqueue {job.type}",
+            kind=SpanKind.PRODUCER,
+            attributes=_job_attributes(job) | _operation_attributes("enqueue", "send"),
         )
         try:
-            answer = yield _with_context(job, span)
+            answer = yield _add_context(job, span)
             span.set_attributes({"messaging.message.id": str(answer.id), "watchbill.job.created": answer.created})
         except BaseException as error:
-            _failed(span, error)
+            _record_failure(span, error)
             raise
         finally:
             span.end()
@@ -54,39 +56,39 @@ def _around_enqueue(tracer: Tracer) -> Callable[[NewJob], Generator[NewJob, Enqu
 
 def _around_run(tracer: Tracer) -> Callable[[Run], Generator[None, None, None]]:
     def around(job: Run) -> Generator[None, None, None]:
-        sender = propagate.extract(job.meta.get(_META) or {})
+        sender = propagate.extract(job.meta.get(_META_KEY) or {})
         sent_by = trace.get_current_span(sender).get_span_context()
         with tracer.start_as_current_span(
             f"process {job.type}",
             context=sender,
             kind=SpanKind.CONSUMER,
             links=[Link(sent_by)] if sent_by.is_valid else [],
-            attributes=_common(job) | _operation("process", "process") | _of_run(job),
+            attributes=_job_attributes(job) | _operation_attributes("process", "process") | _run_attributes(job),
             record_exception=False,
             set_status_on_exception=False,
         ) as span:
             try:
                 yield
-            except (Skip, Snooze, RetryAfter) as plan:  # a handler's plan, not its accident
-                span.set_attribute("watchbill.job.outcome", type(plan).__name__.lower())
+            except (Skip, Snooze, RetryAfter) as signal:  # raised on purpose, so not an error
+                span.set_attribute("watchbill.job.outcome", type(signal).__name__.lower())
                 raise
             except BaseException as error:
-                _failed(span, error)
+                _record_failure(span, error)
                 raise
 
     return around
 
 
-def _with_context(job: NewJob, span: Span) -> NewJob:
+def _add_context(job: NewJob, span: Span) -> NewJob:
     carrier: dict[str, str] = {}
     propagate.inject(carrier, trace.set_span_in_context(span))
     if not carrier:
         return job
     meta = orjson.loads(job.meta) if job.meta else {}
-    return job._replace(meta=orjson.dumps(meta | {_META: carrier}))
+    return job._replace(meta=orjson.dumps(meta | {_META_KEY: carrier}))
 
 
-def _common(job: NewJob | Run) -> dict[str, Any]:
+def _job_attributes(job: NewJob | Run) -> dict[str, Any]:
     return {
         "messaging.system": "watchbill",
         "messaging.destination.name": job.queue,
@@ -96,11 +98,11 @@ def _common(job: NewJob | Run) -> dict[str, Any]:
     }
 
 
-def _operation(name: str, kind: str) -> dict[str, str]:
+def _operation_attributes(name: str, kind: str) -> dict[str, str]:
     return {"messaging.operation.name": name, "messaging.operation.type": kind}
 
 
-def _of_run(job: Run) -> dict[str, Any]:
+def _run_attributes(job: Run) -> dict[str, Any]:
     return {
         "watchbill.job.attempt": job.attempt,
         "watchbill.job.max_attempts": job.max_attempts,
@@ -108,7 +110,7 @@ def _of_run(job: Run) -> dict[str, Any]:
     }
 
 
-def _failed(span: Span, error: BaseException) -> None:
+def _record_failure(span: Span, error: BaseException) -> None:
     span.record_exception(error)
     span.set_attribute("error.type", type(error).__qualname__)
     span.set_status(Status(StatusCode.ERROR, str(error)))

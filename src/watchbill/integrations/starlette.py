@@ -1,4 +1,4 @@
-"""Watchbill in a Starlette application, and so in FastAPI (`fastapi.py` adds its dependency). docs/howto/fastapi.md."""
+"""Watchbill in a Starlette application, and so in FastAPI (`fastapi.py` adds a dependency): docs/howto/fastapi.md."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class NotInApplication(WatchbillError):
 
 
 def lifespan(app: App, *, node: bool = False, **settings: Any) -> Lifespan:
-    """For `FastAPI(lifespan=lifespan(app))`: the App is there for requests, and its connections end with the server.
+    """For `FastAPI(lifespan=lifespan(app))`: requests can use the App, and its connections close with the server.
 
-    `node=True` runs jobs in this process too, with these `settings` (concurrency, queues, ...). In a lifespan of your
+    `node=True` also runs jobs in this process, with these `settings` (concurrency, queues, ...). In a lifespan of your
     own: `async with lifespan(app)(api): yield`.
     """
 
@@ -40,7 +40,7 @@ def lifespan(app: App, *, node: bool = False, **settings: Any) -> Lifespan:
 
 async def _close(app: App) -> None:
     await app.aclose()
-    await asyncio.to_thread(app.close)  # the pool of `def` endpoints, whose threads it waits for
+    await asyncio.to_thread(app.close)  # in a thread: it waits for the threads of the pool that `def` endpoints use
 
 
 def watchbill_app(connection: HTTPConnection) -> App:

@@ -1,13 +1,12 @@
-"""Watchbill in a Django project: add "watchbill.integrations.django" to INSTALLED_APPS. docs/howto/django.md shows the rest.
+"""Watchbill in a Django project: add "watchbill.integrations.django" to INSTALLED_APPS. See docs/howto/django.md.
 
-application.py  the project's App: jobs are enqueued through Django's own connection, in its transaction
+application.py  the project's App: jobs are enqueued through Django's own connection, in its transaction;
+                  closes Django's connections after a task
 configuration.py  the setting WATCHBILL, and the address in DATABASES
-connections.py  Django's connections around a task; clients that leave none behind in tests
-discovery.py    finds the tasks.py of each installed app
+discovery.py    imports the tasks.py of each installed app
 backend.py      for django.tasks (Django 6): TASKS = {"default": {"BACKEND": "...backend.WatchbillBackend"}}
-results.py      a job as Django's TaskResult
-schema.py       `manage.py migrate` brings our schema too; a test database gets one that a test can empty
-checks.py       what `manage.py check` says
+runner.py       runs a Django task as a handler, and reads a job as Django's TaskResult
+hooks.py        what Django calls: `manage.py migrate` also makes our schema; `manage.py check`
 management/     `manage.py watchbill ...`
 """
 
@@ -20,7 +19,7 @@ __all__ = ["app"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when first asked for: Django imports this package before its settings and models are there."""
+    """Imports the App at its first use: Django imports this package before its settings and models are ready."""
     if name != "app":
         raise AttributeError(f"module 'watchbill.integrations.django' has no attribute {name!r}")
     from importlib import import_module

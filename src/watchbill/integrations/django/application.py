@@ -1,44 +1,123 @@
-"""The project's App. Jobs are rows that Django's own connection writes, in whatever transaction it is in."""
+"""The project's App. Its calls are part of the transaction that Django has open, if any: they use Django's connection.
+
+Django opens a connection per thread and closes it with the request that used it; here a task is what a request is
+there. A `def` task runs in a thread of the worker, whose connection stays open as long as CONN_MAX_AGE allows. An
+`async def` task does its ORM work in a thread of its own, as an ASGI request does; its connections close with it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import cached_property, partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
 
-from asgiref.sync import sync_to_async
-from django.db import connections, transaction
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from django.db import close_old_connections, connections, reset_queries, transaction
+from django.utils.module_loading import import_string
 
-from watchbill.app import staging
-from watchbill.app.application import App
-from watchbill.app.flows import Flow, flat
-from watchbill.app.handle import Job
-from watchbill.app.task import Call, Options, Task
+from watchbill.app.application import App, runtime_factories
+from watchbill.app.flows import Flow, flatten
+from watchbill.app.job import Job, ResultDecoder
+from watchbill.app.job_options import JobOptions
+from watchbill.app.middleware import Middleware
+from watchbill.app.producer import JobProducer, StoreRules
+from watchbill.app.runtime import Runtime
+from watchbill.app.task import Call, Task
+from watchbill.client.client import AsyncClient, Client
+from watchbill.client.operations import Operation
+from watchbill.errors import WatchbillError
 from watchbill.integrations.django import configuration
-from watchbill.integrations.django.connections import BriefAsyncClient, BriefClient, DjangoAround, under_test
 from watchbill.integrations.django.discovery import discover
-from watchbill.model.job import NewJob
+from watchbill.model.job import Enqueued, NewJob
+from watchbill.postgres.connect import AsyncConnection, Connection
 from watchbill.store.refusals import NotInstalled
+from watchbill.worker.handlers import Kind
 
 if TYPE_CHECKING:
-    from watchbill.client.clients import AsyncClient, Client
+    from watchbill.worker.dependencies import Dependencies
     from watchbill.worker.handlers import Handler
+
+
+class DjangoMiddleware(Middleware):
+    """Outside of the user's own middleware, which may use the ORM too."""
+
+    def wrap(self, function: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
+        inner = super().wrap(function, kind)
+        if kind == "async":
+
+            @wraps(inner)
+            async def connected(*args: Any, **kwargs: Any) -> Any:
+                async with ThreadSensitiveContext():
+                    try:
+                        return await inner(*args, **kwargs)
+                    finally:
+                        await sync_to_async(connections.close_all)()
+
+        else:
+
+            @wraps(inner)
+            def connected(*args: Any, **kwargs: Any) -> Any:
+                reset_queries()
+                close_old_connections()
+                try:
+                    return inner(*args, **kwargs)
+                finally:
+                    close_old_connections()
+
+        return connected
+
+
+def is_under_test() -> bool:
+    """Whether Django's test environment is set up, by its own runner or by pytest-django."""
+    utils = sys.modules.get("django.test.utils")
+    return utils is not None and hasattr(getattr(utils, "_TestState", None), "saved_data")
+
+
+class UnpooledClient(Client):
+    """Keeps no connection: Django drops the test database at the end, and cannot while there is one."""
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        with Connection.connect(self.url, autocommit=True) as connection:
+            yield connection
+
+
+class UnpooledAsyncClient(AsyncClient):
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[AsyncConnection]:
+        async with await AsyncConnection.connect(self.url, autocommit=True) as connection:
+            yield connection
+
 
 R = TypeVar("R")
 
 
+class DatabaseNotAllowed(WatchbillError):
+    """A test of Django may use only the databases that it names."""
+
+
 class DjangoApp(App):
-    """As any App; but its settings are Django's, and it enqueues in the transaction that Django has open, if any."""
+    """An App with Django's settings."""
 
     def __init__(self, *, propagate: Sequence[ContextVar[Any]] = ()) -> None:
         super().__init__(propagate=propagate)
-        self.around = DjangoAround(propagate)
+        self.producer.tenant_from = _find_tenant
         self.node_name = ""
-        self.on("node_started")(self._started)
+        self.on("node_started")(self._set_node_name)
 
-    def _started(self, name: str, epoch: int) -> None:
+    def _set_node_name(self, name: str, epoch: int) -> None:
         self.node_name = name
+
+    def _make_producer(self, propagate: Sequence[ContextVar[Any]]) -> JobProducer:
+        return DjangoProducer(self._make_runtime, DjangoMiddleware(propagate), self.events)
+
+    def _make_runtime(self) -> Runtime:
+        return super()._make_runtime() if runtime_factories else DjangoRuntime(self._load_settings)
 
     @property
     def given(self) -> dict[str, Any]:
@@ -51,106 +130,156 @@ class DjangoApp(App):
         module = settings.SETTINGS_MODULE or "django"
         return str(configuration.option("NAME") or module.partition(".")[0])
 
-    def handlers(self) -> dict[str, Handler]:
-        from dataclasses import replace
-
-        discover()
-        here = f"{__name__}:app"  # a child process finds a task through us, since Django must be set up before
-        return {name: replace(handler, reference=here) for name, handler in super().handlers().items()}
-
-    def queue_names(self) -> set[str]:
-        """Those of the backends too: a task may be sent to any of them with `using(queue_name=...)`."""
-        return super().queue_names() | _queues_of_backends()
-
-    def forget(self) -> None:
-        """What was found out from settings that have changed."""
-        self.close()
-        staging.set_aside(self)
-
-    # -- enqueue
-
     @property
     def connection(self) -> Any:
-        """Django's, of this thread, to the database that holds the jobs; None if that is none of Django's."""
-        alias = configuration.alias()
-        return None if alias is None else connections[alias]
+        """Django's connection, of this thread, to the database that holds the jobs; None if Django has none."""
+        return _get_connection()
+
+    def handlers(self, dependencies: Dependencies | None = None) -> dict[str, Handler]:
+        discover()
+        return super().handlers(dependencies)
+
+    def _make_handler(self, task: Task[..., Any], dependencies: Dependencies | None) -> Handler:
+        """A child process imports a task through this module, which sets up Django first."""
+        return replace(super()._make_handler(task, dependencies), reference=f"{__name__}:app")
+
+    def queue_names(self) -> set[str]:
+        """Also the queues of the backends: a task may be sent to any of them with `using(queue_name=...)`."""
+        return super().queue_names() | _backend_queues(self)
+
+    def reload_settings(self) -> None:
+        """Closes its connections and reads the settings again, since they have changed."""
+        self.close()
+        self.producer.replace_runtime(None)
+
+
+class DjangoProducer(JobProducer):
+    """Enqueues through Django's connection, unless the caller gives another. All other calls use that connection only
+    while it has a transaction open."""
+
+    joins_transactions = True
 
     @property
-    def in_transaction(self) -> Any:
-        connection = self.connection
-        return connection if connection is not None and connection.in_atomic_block else None
+    def current_connection(self) -> Any:
+        connection = _get_connection()
+        return connection if connection is not None and _has_open_transaction(connection) else None
 
-    def send(self, task: Task[..., R] | None, job: NewJob, options: Options) -> Job[R]:
-        if options.connection is not None or (connection := self.connection) is None:
-            return super().send(task, job, options)
-        sent = _with_way_out(lambda: super(DjangoApp, self).send(task, job, options.changed(connection=connection)))
-        self._upon_commit([sent], connection)
-        return sent
+    def run(self, operation: Operation[R], connection: Any = None) -> R:
+        with _explaining_missing_schema():
+            return super().run(operation, self.current_connection if connection is None else connection)
 
-    async def asend(self, task: Task[..., R] | None, job: NewJob, options: Options) -> Job[R]:
+    async def arun(self, operation: Operation[R], connection: Any = None) -> R:
+        joins = connection is None and configuration.alias() is not None
+        if joins and await sync_to_async(self.is_in_transaction)():
+            return await sync_to_async(self.run)(operation)
+        return await super().arun(operation, connection)
+
+    async def asend(self, job: NewJob, options: JobOptions, task: ResultDecoder[R] | None) -> Job[R]:
         if options.connection is None and configuration.alias() is not None:
-            return await sync_to_async(self.send)(task, job, options)
-        return await super().asend(task, job, options)
+            return await sync_to_async(self.send)(job, options, task)
+        return await super().asend(job, options, task)
 
-    def enqueue_many(self, calls: Iterable[Call[R] | Flow[R]], *, connection: Any = None) -> list[Job[R]]:
-        calls = flat(calls)
-        if connection is not None or _connected(calls) or (ours := self.connection) is None:
-            return super().enqueue_many(calls, connection=connection)
-        sent = _with_way_out(lambda: super(DjangoApp, self).enqueue_many(calls, connection=ours))
-        self._upon_commit(sent, ours)
-        return sent
+    async def asend_many(self, calls: Iterable[Call[R] | Flow[R]], *, connection: Any = None) -> list[Job[R]]:
+        calls = flatten(calls)
+        given = connection is not None or any(call.task.options.connection is not None for call in calls)
+        if not given and configuration.alias() is not None:
+            return await sync_to_async(self.send_many)(calls)
+        return await super().asend_many(calls, connection=connection)
 
-    async def aenqueue_many(self, calls: Iterable[Call[R] | Flow[R]], *, connection: Any = None) -> list[Job[R]]:
-        calls = flat(calls)
-        if connection is None and not _connected(calls) and configuration.alias() is not None:
-            return await sync_to_async(self.enqueue_many)(calls)
-        return await super().aenqueue_many(calls, connection=connection)
+    def _store(self, jobs: list[NewJob], connection: Any, rules: StoreRules, call: str) -> Sequence[Enqueued]:
+        if connection is not None:
+            return super()._store(jobs, connection, rules, call)
+        with _explaining_missing_schema():
+            return super()._store(jobs, _get_connection(), rules, call)
 
-    def _upon_commit(self, sent: list[Job[R]], connection: Any) -> None:
-        """Django knows when that is; outside of a transaction it is now."""
-        if self.events.heard("job_enqueued"):
-            transaction.on_commit(partial(self._tell_enqueued, sent), using=connection.alias)
-        if (run := staging.after_sending()) is not None:
-            transaction.on_commit(run, using=connection.alias)
+    def report_enqueued(self, jobs: Iterable[Job[Any]]) -> None:
+        """After Django's commit; outside of a transaction that is now."""
+        connection = _get_connection()
+        if connection is None:
+            super().report_enqueued(jobs)
+            return
+        if self.events.observers.get("job_enqueued"):
+            _call_after_commit(partial(super().report_enqueued, jobs), connection)
+        if (after_enqueue := self.runtime.after_enqueue) is not None:
+            _call_after_commit(after_enqueue, connection)
 
-    # -- the database
+    def report_canceled(self, id: UUID, connection: Any = None) -> None:
+        current = self.current_connection
+        if connection is None and current is not None:
+            _call_after_commit(partial(super().report_canceled, id), current)
+        else:
+            super().report_canceled(id, connection)
 
-    def _is_own(self, connection: Any) -> bool:
-        """The one that its address was taken from."""
-        return connection is self.connection
+    def find_test_database(self, test: Any) -> tuple[str, str] | None:
+        """Django's test database, if it holds the jobs and the test may use it."""
+        alias = configuration.alias()
+        if alias is None or not is_under_test():
+            return None
+        allowed = getattr(test, "databases", ())
+        if alias not in allowed:
+            raise DatabaseNotAllowed(
+                f"{type(test).__name__} may not use the database {alias!r}, which holds the jobs.",
+                hint=f"Derive it from Django's TestCase or TransactionTestCase, with databases = "
+                f"{{{', '.join(map(repr, sorted({*allowed, alias})))}}}.",
+            )
+        return configuration.address(alias), self.runtime.settings.schema
+
+
+class DjangoRuntime(Runtime):
+    """In Django's tests, its clients keep no connection."""
 
     @cached_property
     def client(self) -> Client:
-        if under_test() and staging.current() is None:
-            return BriefClient(self.database_url, **self._client_options())
-        return super().client
+        return UnpooledClient(self.database_url, **self._client_options) if is_under_test() else super().client
 
     @cached_property
     def aclient(self) -> AsyncClient:
-        if under_test() and staging.current() is None:
-            return BriefAsyncClient(self.database_url, **self._client_options())
-        return super().aclient
+        return UnpooledAsyncClient(self.database_url, **self._client_options) if is_under_test() else super().aclient
+
+    def is_own(self, connection: Any) -> bool:
+        """The App's address was taken from this connection."""
+        return connection is _get_connection()
 
 
-def _connected(calls: Iterable[Call[Any]]) -> bool:
-    return any(call.task.options.connection is not None for call in calls)
+def _find_tenant() -> str | None:
+    """What the function in WATCHBILL["TENANT_FROM"] returns. Read at each call, since tests change settings."""
+    given = configuration.option("TENANT_FROM")
+    if given is None:
+        return None
+    function: Callable[[], str | None] = import_string(given) if isinstance(given, str) else given
+    return function()
 
 
-def _with_way_out(enqueue: Callable[[], R]) -> R:
+def _get_connection() -> Any:
+    alias = configuration.alias()
+    return None if alias is None else connections[alias]
+
+
+def _has_open_transaction(connection: Any) -> bool:
+    """Whether it is in atomic(), or its autocommit is off."""
+    return connection.in_atomic_block or (connection.connection is not None and not connection.get_autocommit())
+
+
+def _call_after_commit(function: Callable[[], None], connection: Any) -> None:
+    """Outside of a transaction now. Not if the program manages transactions itself: Django reports no commits then."""
+    if connection.in_atomic_block or connection.get_autocommit():
+        transaction.on_commit(function, using=connection.alias)
+
+
+@contextmanager
+def _explaining_missing_schema() -> Iterator[None]:
     try:
-        return enqueue()
+        yield
     except NotInstalled as error:
         raise NotInstalled(error.message, hint="Run `python manage.py migrate`, which makes it.") from error
 
 
-def _queues_of_backends() -> set[str]:
+def _backend_queues(app: DjangoApp) -> set[str]:
     try:
         from django.tasks import task_backends
     except ImportError:  # before Django 6
         return set()
-    from watchbill.integrations.django.backend import WatchbillBackend
-
-    ours = [backend for backend in task_backends.all() if isinstance(backend, WatchbillBackend)]
+    ours = [backend for backend in task_backends.all() if getattr(backend, "watchbill_app", None) is app]
     return {queue for backend in ours for queue in backend.queues}
 
 

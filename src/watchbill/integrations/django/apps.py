@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.core import checks
 from django.core.signals import setting_changed
 from django.db.models.signals import post_migrate
 
@@ -13,8 +14,10 @@ class WatchbillConfig(AppConfig):
     verbose_name = "Watchbill"
 
     def ready(self) -> None:
-        from watchbill.integrations.django import checks, schema
+        from watchbill.errors import set_command
+        from watchbill.integrations.django import hooks
 
-        checks.register()
-        post_migrate.connect(schema.after_migrate, sender=self)
-        setting_changed.connect(schema.after_setting_changed)
+        set_command("manage.py watchbill")
+        checks.register(hooks.check_settings)
+        post_migrate.connect(hooks.after_migrate, sender=self)
+        setting_changed.connect(hooks.after_setting_changed)

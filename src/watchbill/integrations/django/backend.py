@@ -2,8 +2,8 @@
 
     TASKS = {"default": {"BACKEND": "watchbill.integrations.django.backend.WatchbillBackend"}}
 
-A task is registered with the project's App when Django makes it, under the type `module.function`; its payload holds
-`args` and `kwargs`, as JSON and nothing more, which is what Django promises to a task.
+A task is registered with the project's App when Django makes it, under the type `module.function`; its payload has
+`args` and `kwargs`, as plain JSON, which is what Django promises to a task.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from django.tasks.signals import task_enqueued
 from django.utils import timezone
 from django.utils.json import normalize_json
 
-from watchbill.app.task import Seconds
 from watchbill.integrations.django.application import app
-from watchbill.integrations.django.results import find_result
-from watchbill.integrations.django.runner import make_runner
+from watchbill.integrations.django.runner import find_result, make_runner
+from watchbill.model.durations import Duration
 from watchbill.model.retry import Retry
 
 _OPTIONS = ("retry", "timeout", "tenant")
@@ -35,16 +34,16 @@ _OPTIONS = ("retry", "timeout", "tenant")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchbillTask(Task):
-    """Django's Task with what Watchbill can do besides: `send.using(timeout=30, idempotency_key="k").enqueue(...)`."""
+    """Django's Task with Watchbill's options too: `send.using(timeout=30, idempotency_key="k").enqueue(...)`."""
 
-    retry: Retry | None = None
-    timeout: Seconds | None = None
+    retry: int | Retry | None = None
+    timeout: Duration | None = None
     tenant: str | None = None
     idempotency_key: str | None = None
-    idempotency_window: Seconds | None = None
+    idempotency_window: Duration | None = None
 
     def using(self, **changes: Any) -> WatchbillTask:
-        """Django's priority, queue_name, run_after and backend; and ours."""
+        """Django's options (priority, queue_name, run_after, backend) and Watchbill's."""
         known = {field.name for field in fields(self)} - {"func", "takes_context"}
         if unknown := changes.keys() - known:
             raise TypeError(f"using() has no {', '.join(sorted(unknown))}; it has {', '.join(sorted(known))}")
@@ -54,6 +53,7 @@ class WatchbillTask(Task):
 class WatchbillBackend(BaseTaskBackend):
     """Enqueues in the transaction that Django has open on the database that holds the jobs."""
 
+    watchbill_app = app  # by this the App recognizes its backends
     task_class = WatchbillTask
     supports_defer = True
     supports_async_task = True
@@ -65,18 +65,18 @@ class WatchbillBackend(BaseTaskBackend):
         self._defaults = _read_options(alias, self.options)
 
     def validate_task(self, task: Task) -> None:
-        """Called for each task that Django makes, so it is also where we get to know it."""
+        """Django calls this for each task it makes, so it also registers the task with the App."""
         super().validate_task(task)
         known = app.tasks.get(task.module_path)
         if known is None or getattr(known.function, "runs", None) is not task.func:
-            app.tasks.pop(task.module_path, None)  # a module that was loaded again
+            app.tasks.pop(task.module_path, None)  # a module that was reloaded
             app.task(type=task.module_path, queue=task.queue_name)(make_runner(task, type(self), self.alias))
 
     def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
         self.validate_task(task)
-        args, kwargs = _plain(task, list(args)), _plain(task, dict(kwargs))
-        job = app.enqueue(task.module_path, {"args": args, "kwargs": kwargs}, **self._choices(task))
-        if not job.created:  # its idempotency key was known
+        args, kwargs = _to_json(task, list(args)), _to_json(task, dict(kwargs))
+        job = app.enqueue(task.module_path, {"args": args, "kwargs": kwargs}, **self._job_options(task))
+        if not job.created:  # its idempotency key was already used
             return self.get_result(str(job.id))
         result = TaskResult(
             task=task,
@@ -95,15 +95,15 @@ class WatchbillBackend(BaseTaskBackend):
         task_enqueued.send(type(self), task_result=result)
         return result
 
-    def _choices(self, task: Task) -> Any:
+    def _job_options(self, task: Task) -> Any:
         own = {"retry", "timeout", "tenant", "idempotency_key", "idempotency_window"}
-        said = {name: value for name in own if (value := getattr(task, name, None)) is not None}
+        given = {name: value for name in own if (value := getattr(task, name, None)) is not None}
         return {
             "queue": task.queue_name,
             "priority": int(task.priority),
-            "run_at": None if task.run_after is None else _aware(task.run_after),
+            "run_at": None if task.run_after is None else _make_aware(task.run_after),
             **self._defaults,
-            **said,
+            **given,
         }
 
     def get_result(self, result_id: str) -> TaskResult:
@@ -131,7 +131,7 @@ class WatchbillBackend(BaseTaskBackend):
 
 
 def _read_options(alias: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """OPTIONS of the backend: what its tasks have that say nothing else."""
+    """OPTIONS of the backend: the defaults of its tasks."""
     if unknown := options.keys() - set(_OPTIONS):
         raise ImproperlyConfigured(
             f"TASKS[{alias!r}]['OPTIONS'] has {', '.join(sorted(unknown))}; it may have {', '.join(_OPTIONS)}"
@@ -142,7 +142,7 @@ def _read_options(alias: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _plain(task: Task, value: Any) -> Any:
+def _to_json(task: Task, value: Any) -> Any:
     try:
         return normalize_json(value)
     except (TypeError, ValueError) as error:
@@ -155,5 +155,5 @@ def _has_model(value: Any) -> bool:
     return any(isinstance(each, Model) for each in values)
 
 
-def _aware(moment: datetime) -> datetime:
+def _make_aware(moment: datetime) -> datetime:
     return moment if timezone.is_aware(moment) else timezone.make_aware(moment)

@@ -1,8 +1,8 @@
-"""The setting WATCHBILL, and where Django's DATABASES say that the database is.
+"""The setting WATCHBILL, and the address of the database from DATABASES.
 
     WATCHBILL = {"DATABASE": "default", "SCHEMA": "watchbill", "CONCURRENCY": 20}
 
-Every setting of Watchbill can stand there in capitals, beside the few that only Django has a use for (`_OWN`).
+It takes every setting of Watchbill, in capitals, and a few that only Django needs (`_DJANGO_ONLY`).
 """
 
 from __future__ import annotations
@@ -18,30 +18,37 @@ from django.db.utils import ConnectionDoesNotExist
 
 from watchbill.errors import SettingsError
 
-# Which of DATABASES; the App's name; which apps have tasks (None: all); whether `manage.py migrate` brings our schema.
-_OWN: dict[str, Any] = {"DATABASE": "default", "NAME": None, "DISCOVER": None, "MIGRATE": True}
+# Which of DATABASES; the App's name; which apps have tasks (None: all); whether `migrate` also makes our schema; a
+# function, or the path of one, that returns the tenant of the present request.
+_DJANGO_ONLY: dict[str, Any] = {
+    "DATABASE": "default",
+    "NAME": None,
+    "DISCOVER": None,
+    "MIGRATE": True,
+    "TENANT_FROM": None,
+}
 
 
 def option(name: str) -> Any:
-    return _configured().get(name, _OWN[name])
+    return _read_setting().get(name, _DJANGO_ONLY[name])
 
 
 def alias() -> str | None:
-    """Which of Django's databases holds the jobs; None: none of them, the jobs have an address of their own."""
+    """Which of Django's databases holds the jobs; None: another one, whose address is a setting."""
     named = option("DATABASE")
-    return None if named is None or "DATABASE_URL" in _configured() else str(named)
+    return None if named is None or "DATABASE_URL" in _read_setting() else str(named)
 
 
 def given() -> dict[str, Any]:
-    """Settings as code would give them to an App, and where each was found."""
-    found = {name.lower(): value for name, value in _configured().items() if name not in _OWN}
+    """The settings for an App, and where each was found."""
+    found = {name.lower(): value for name, value in _read_setting().items() if name not in _DJANGO_ONLY}
     origins = {name: f"WATCHBILL[{name.upper()!r}]" for name in found}
     if (database := alias()) is not None:
         found["database_url"], origins["database_url"] = address(database), f"DATABASES[{database!r}]"
     return {**found, "origins": origins}
 
 
-def _configured() -> Mapping[str, Any]:
+def _read_setting() -> Mapping[str, Any]:
     from django.conf import settings
 
     try:
@@ -51,14 +58,19 @@ def _configured() -> Mapping[str, Any]:
             f"Django's settings cannot be read: {error}", hint="Use `python manage.py watchbill ...`."
         ) from error
     if not isinstance(found, Mapping):
-        raise SettingsError(f"WATCHBILL must be a dict, not {found!r}.", hint='Such as WATCHBILL = {"CONCURRENCY": 20}.')
+        raise SettingsError(
+            f"WATCHBILL must be a dict, not {found!r}.", hint='For example WATCHBILL = {"CONCURRENCY": 20}.'
+        )
     if small := [name for name in found if not str(name).isupper()]:
-        raise SettingsError(f"WATCHBILL has {small[0]!r}.", hint=f"Its names are in capitals: {str(small[0]).upper()!r}.")
+        raise SettingsError(
+            f"WATCHBILL has the invalid name {small[0]!r}.",
+            hint=f"Its names are in capitals: {str(small[0]).upper()!r}.",
+        )
     return found
 
 
 def address(database: str) -> str:
-    """Of one of DATABASES, with what its OPTIONS say to libpq, as it stands now: in a test that is the test's own."""
+    """The address of one of DATABASES, with its OPTIONS for libpq. In a test it is that of the test database."""
     try:
         connection = connections[database]
     except ConnectionDoesNotExist as error:
@@ -68,23 +80,23 @@ def address(database: str) -> str:
         ) from error
     if connection.vendor != "postgresql":
         raise SettingsError(
-            f"DATABASES[{database!r}] is {connection.vendor}, and jobs live in PostgreSQL.",
+            f"DATABASES[{database!r}] is {connection.vendor}, but jobs are stored in PostgreSQL.",
             hint='Name another of DATABASES, WATCHBILL = {"DATABASE": "jobs"}, '
             'or none of them, WATCHBILL = {"DATABASE": None}: '
             "then `manage.py watchbill up` starts a PostgreSQL for the jobs, or DATABASE_URL says where one is; "
             "and jobs are enqueued at once, outside your transactions.",
         )
-    return _url(connection.get_connection_params(), connection.settings_dict["OPTIONS"])
+    return _build_url(connection.get_connection_params(), connection.settings_dict["OPTIONS"])
 
 
-def _url(params: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+def _build_url(params: Mapping[str, Any], options: Mapping[str, Any]) -> str:
     known = {each.keyword.decode() for each in psycopg.pq.Conninfo.get_defaults()} - {"client_encoding"}
     words = {name: str(value) for name, value in params.items() if name in known and value not in (None, "")}
-    if role := options.get("assume_role"):  # Django's, said once connected
-        words["options"] = f"{words.get('options', '')} -c role={_escaped(role)}".lstrip()
+    if role := options.get("assume_role"):  # Django sets it after connecting
+        words["options"] = f"{words.get('options', '')} -c role={_escape_spaces(role)}".lstrip()
     database = words.pop("dbname", "")
     return f"postgresql:///{quote(database, safe='')}?{urlencode(words, quote_via=quote)}"
 
 
-def _escaped(value: str) -> str:
+def _escape_spaces(value: str) -> str:
     return value.replace("\\", "\\\\").replace(" ", "\\ ")

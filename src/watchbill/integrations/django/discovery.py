@@ -1,7 +1,7 @@
-"""Finds the `tasks.py` of each installed app, and what the URLconf imports: whatever a view enqueues is known then.
+"""Imports the `tasks.py` of each installed app, and the URLconf, so that every task that a view enqueues is known.
 
-Not before somebody wants to run them. A web process needs the tasks that its views import and no others; and an app
-from elsewhere may have a `tasks.py` for another queue, whose import must not keep a site from starting.
+Only when a worker needs them. A web process needs the tasks that its views import and no others; and an app from
+elsewhere may have a `tasks.py` for another queue, which must not keep a site from starting.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class BrokenTasks(WatchbillError):
 def discover() -> None:
     if not apps.ready:
         django.setup()
-        _speak_again()
+        _enable_loggers()
     wanted = configuration.option("DISCOVER")
     for config in apps.get_app_configs():
         if (wanted is None or config.name in wanted) and module_has_submodule(config.module, "tasks"):
@@ -37,8 +37,8 @@ def discover() -> None:
         _import(urls)
 
 
-def _speak_again() -> None:
-    """LOGGING switches off all loggers that were there before it, unless it says otherwise; ours were."""
+def _enable_loggers() -> None:
+    """Django's LOGGING disables all loggers that exist before it, unless it says otherwise; ours do."""
     for name, logger in logging.root.manager.loggerDict.items():
         if name.partition(".")[0] == "watchbill" and isinstance(logger, logging.Logger):
             logger.disabled = False
@@ -48,13 +48,13 @@ def _import(module: str) -> None:
     try:
         import_module(module)
     except Exception as error:
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_theirs(frame.filename)]
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
         text = "".join(traceback.format_list(frames) + traceback.format_exception_only(error)).rstrip()
         raise BrokenTasks(
             f"{module} was found, but importing it failed:\n\n{text}\n",
-            hint='If its tasks are not for Watchbill, name the apps that have some: WATCHBILL = {"DISCOVER": ["shop"]}.',
+            hint='If its tasks are not for Watchbill, name the apps whose are: WATCHBILL = {"DISCOVER": ["shop"]}.',
         ) from error
 
 
-def _is_theirs(filename: str) -> bool:
+def _is_users(filename: str) -> bool:
     return "importlib" not in filename and filename != __file__

@@ -12,16 +12,18 @@ from watchbill.errors import WatchbillError
 from watchbill.integrations.django import configuration
 
 APP = "watchbill.integrations.django:app"
-_DJANGOS = ("--settings", "--pythonpath")  # manage.py has obeyed them already
+_DJANGO_OPTIONS = ("--settings", "--pythonpath")  # manage.py has applied them already
 
 
 class Command(BaseCommand):
-    help = "Runs Watchbill: worker, up, jobs, queues, db, doctor and so on; `manage.py watchbill --help` lists them all."
+    help = (
+        "Runs Watchbill: worker, up, jobs, queues, db, doctor and so on; `manage.py watchbill --help` lists them all."
+    )
     requires_system_checks: list[str] = []  # noqa: RUF012  (Django's name and way)
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """All words are Watchbill's own, `--help` too."""
-        run(_without_djangos(argv[2:]))
+        """All arguments are Watchbill's, `--help` too."""
+        run(_remove_django_options(argv[2:]))
 
     def add_arguments(self, parser: Any) -> None:
         parser.add_argument("words", nargs="*")
@@ -36,10 +38,10 @@ class Command(BaseCommand):
 
 
 def run(words: list[str]) -> None:
-    """In this process; the environment tells the same to the processes that it starts, such as a worker's children."""
+    """Runs the command in this process; the environment passes the settings on to processes that it starts."""
     from watchbill.cli import main
 
-    given = _given()
+    given = _read_given_settings()
     variables = {f"WATCHBILL_{name.upper()}": _as_text(value) for name, value in given.items() if name != "origins"}
     variables["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path for path in sys.path if path))
     before = sys.argv, dict(os.environ)
@@ -53,7 +55,7 @@ def run(words: list[str]) -> None:
         os.environ.update(before[1])
 
 
-def _given() -> dict[str, Any]:
+def _read_given_settings() -> dict[str, Any]:
     try:
         return configuration.given()
     except WatchbillError as error:
@@ -65,12 +67,12 @@ def _as_text(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _without_djangos(words: list[str]) -> list[str]:
+def _remove_django_options(words: list[str]) -> list[str]:
     kept: list[str] = []
     rest = iter(words)
     for word in rest:
-        if word in _DJANGOS:
+        if word in _DJANGO_OPTIONS:
             next(rest, None)
-        elif not word.startswith(tuple(f"{name}=" for name in _DJANGOS)):
+        elif not word.startswith(tuple(f"{name}=" for name in _DJANGO_OPTIONS)):
             kept.append(word)
     return kept

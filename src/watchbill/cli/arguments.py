@@ -1,0 +1,178 @@
+"""What people type for jobs, queues, types, schedules and nodes, and how a shell completes it.
+
+A job's id may be given by its beginning, as long as no other job has the same one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import string
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
+
+import typer
+
+from watchbill.cli.discovery import find_app_or_none, muted
+from watchbill.cli.output import GlobalOptions, Usage
+from watchbill.model.states import STATES, WAITS, State, Waits
+from watchbill.model.tenant import acting_tenant
+
+if TYPE_CHECKING:
+    from watchbill.model.job import JobMatch
+
+_MAX_MATCHES = 10  # that an error lists
+_MAX_COMPLETIONS = 100
+
+
+def _completes(find: Callable[[GlobalOptions, str], Iterable[str]]) -> Callable[[typer.Context, str], list[str]]:
+    """A completion that asks the database. It never fails: without a database the shell completes nothing."""
+
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        root = ctx.find_root()
+        options = GlobalOptions(root.params.get("database_url"), root.params.get("schema"), root.obj or {})
+        with contextlib.suppress(Exception), muted():
+            return sorted({name for name in find(options, incomplete) if name.startswith(incomplete)})
+        return []
+
+    return complete
+
+
+def _complete_state(incomplete: str) -> list[str]:
+    """Also the last of several, separated by commas."""
+    before, comma, last = incomplete.rpartition(",")
+    words = [word for word in (*STATES, *WAITS) if word.startswith(last) and word not in before.split(",")]
+    return [f"{before}{comma}{word}" for word in words]
+
+
+def _find_jobs(options: GlobalOptions, incomplete: str) -> Iterable[str]:
+    from watchbill.client import job_operations
+
+    found = options.run(job_operations.find_by_prefix(*id_range(incomplete), _MAX_COMPLETIONS))
+    return (str(job.id) for job in found)
+
+
+def _find_queues(options: GlobalOptions, incomplete: str) -> Iterable[str]:
+    from watchbill.client import job_operations
+
+    return options.run(job_operations.known_queues())
+
+
+def _find_types(options: GlobalOptions, incomplete: str) -> Iterable[str]:
+    """Of the App in this directory, and those that the database knows."""
+    from watchbill.client import job_operations
+
+    found = find_app_or_none(options.load_settings().app)
+    types = set(found[0].handlers()) if found else set()
+    with contextlib.suppress(Exception):  # the App's own types need no database
+        types |= options.run(job_operations.known_types())
+    return types
+
+
+def _find_schedules(options: GlobalOptions, incomplete: str) -> Iterable[str]:
+    from watchbill.client import schedule_operations
+
+    return options.run(schedule_operations.find_names("default"))
+
+
+def _find_nodes(options: GlobalOptions, incomplete: str) -> Iterable[str]:
+    from watchbill.client import job_operations
+
+    return (node.name for node in options.run(job_operations.nodes()))
+
+
+def _find_locks(options: GlobalOptions, incomplete: str) -> Iterable[str]:
+    from watchbill.client import lock_operations
+
+    return (lock.name for lock in options.run(lock_operations.locks()))
+
+
+complete_job, complete_queue, complete_type = _completes(_find_jobs), _completes(_find_queues), _completes(_find_types)
+complete_schedule, complete_node = _completes(_find_schedules), _completes(_find_nodes)
+complete_lock = _completes(_find_locks)
+
+JobId = Annotated[
+    str, typer.Argument(metavar="ID", help="The job's id, or a unique beginning of it.", autocompletion=complete_job)
+]
+AfterJob = Annotated[
+    str | None, typer.Option(metavar="ID", help="Start after this job, for the next page.", autocompletion=complete_job)
+]
+StateNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Only in these states, separated by commas; also ready, paused and so on.", autocompletion=_complete_state
+    ),
+]
+OnlyType = Annotated[str | None, typer.Option("--type", help="Only of this type.", autocompletion=complete_type)]
+OnlyQueue = Annotated[str | None, typer.Option("--queue", help="Only in this queue.", autocompletion=complete_queue)]
+
+
+def act_for_tenant(ctx: typer.Context, tenant: str | None) -> str | None:
+    """Names the tenant to row security, if the option was given: without it a producer or reader sees nothing."""
+    source = ctx.get_parameter_source("tenant")
+    if tenant and source is not None and source.name == "COMMANDLINE":
+        acting_tenant.set(tenant)
+    return tenant
+
+
+OnlyTenant = Annotated[str | None, typer.Option("--tenant", help="Only of this tenant.", callback=act_for_tenant)]
+RunAt = Annotated[
+    str | None, typer.Option(metavar="INSTANT", help="When; without an offset in the time zone of this machine.")
+]
+
+
+def read_states(words: list[str] | None) -> tuple[State | Waits, ...]:
+    """`--state queued,running` and `--state queued --state running` are the same. `--state paused` is what the column
+    `waits` shows."""
+    given = [word for each in words or () for word in each.split(",")]
+    for word in given:
+        if word not in STATES and word not in WAITS:
+            hint = f"The states are {', '.join(STATES)}.\nQueued and failed jobs are {', '.join(WAITS)}."
+            raise Usage(f"The state {word!r} is invalid.", hint=hint)
+    return tuple(word for word in (*STATES, *WAITS) if word in given)
+
+
+def read_instant(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except (OverflowError, ValueError):
+        hint = "Write 2026-03-29, 2026-03-29T02:30 or 2026-03-29T02:30+01:00."
+        raise Usage(f"The instant {text!r} is invalid.", hint=hint) from None
+
+
+def find_job(options: GlobalOptions, text: str) -> UUID:
+    """Returns the id of the job whose id is `text` or begins with it. Raises if several ids begin so."""
+    low, high = id_range(text)
+    if low == high:
+        return low
+    from watchbill.client import job_operations
+
+    found = options.run(job_operations.find_by_prefix(low, high, _MAX_MATCHES + 1))
+    if not found:
+        raise job_operations.NoSuchJob(f"whose id begins with {text}")
+    if len(found) > 1:
+        raise _ambiguous(text, found)
+    return found[0].id
+
+
+def find_job_or_none(options: GlobalOptions, text: str | None) -> UUID | None:
+    return None if text is None else find_job(options, text)
+
+
+def _ambiguous(text: str, found: list[JobMatch]) -> Usage:
+    lines = [f"  {job.id}  {job.state.ljust(9)}  {job.type}" for job in found[:_MAX_MATCHES]]
+    more = ["  ..."] if len(found) > _MAX_MATCHES else []
+    number = f"more than {_MAX_MATCHES}" if more else len(found)
+    return Usage(f"{text} is the beginning of {number} ids.", hint="\n".join(["Give more of it:", *lines, *more]))
+
+
+def id_range(text: str) -> tuple[UUID, UUID]:
+    """The lowest and the highest id that begin with `text`."""
+    digits = text.replace("-", "")
+    if len(digits) > 32 or not set(digits) <= set(string.hexdigits):
+        hint = "Copy it from `watchbill jobs`; its first characters are enough if no other job has the same."
+        raise Usage(f"The job id {text!r} is invalid.", hint=hint)
+    return UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))

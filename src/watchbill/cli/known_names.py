@@ -1,0 +1,81 @@
+"""Whether a type or a queue that somebody typed is known to the App in this directory or to a live node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from watchbill.app.application import App
+from watchbill.cli.discovery import find_app_or_none
+from watchbill.cli.output import GlobalOptions, Usage
+from watchbill.cli.screen import say
+from watchbill.client import job_operations
+
+
+def check_names(app: App, reference: str | None, type: str, queue: str) -> None:
+    """Refuses a type or a queue that seems to be misspelt. A producer's role may not read what live nodes serve; then
+    only the App's own tasks are compared."""
+    from psycopg import errors
+
+    try:
+        _check_type(app, reference, type)
+        _check_queue(app, reference, queue)
+    except errors.InsufficientPrivilege:
+        if reference is not None and type not in app.tasks:
+            say(f"{reference} has no task {type}. {_suggest(type, app.tasks)}".rstrip(), err=True)
+
+
+def _check_type(app: App, reference: str | None, type: str) -> None:
+    """Refuses a type that neither the App nor a live node has. Without an App (`reference` is None) it only warns."""
+    if type in app.tasks:
+        return
+    handled = app.client.run(job_operations.handled_types())
+    if type in handled:
+        return
+    suggestion = _suggest(type, {*app.tasks, *handled})
+    if reference is None:
+        say(f"No live node handles {type}; the job waits for one that does. {suggestion}".rstrip(), err=True)
+        return
+    raise Usage(
+        f"{reference} has no task {type}, and no live node handles it.",
+        hint=f"{suggestion} To enqueue it anyway, give --unchecked.".lstrip(),
+    )
+
+
+def _check_queue(app: App, reference: str | None, queue: str) -> None:
+    """Refuses a queue that no live node serves and that is not one of the App's; warns about one that only is."""
+    served = app.client.run(job_operations.served_queues())
+    if served is None or queue in served:
+        return
+    own = app.queue_names() if reference is not None else set()
+    if reference is None or queue in own:
+        suggestion = "" if queue in own else _suggest(queue, served)
+        say(f"No live node serves queue {queue}; the job waits for one that does. {suggestion}".rstrip(), err=True)
+        return
+    raise Usage(
+        f"No live node serves queue {queue}, and no task of {reference} uses it.",
+        hint=f"{_suggest(queue, own | served)} To enqueue it anyway, give --unchecked.".lstrip(),
+    )
+
+
+def check_used(options: GlobalOptions, queue: str | None, type: str | None) -> None:
+    """Refuses to pause a queue or a type that nothing uses: it is probably misspelt."""
+    found = find_app_or_none(options.load_settings().app)
+    app = found[0] if found else None
+    if queue:
+        used = options.run(job_operations.known_queues()) | (app.queue_names() if app else set())
+        _refuse_unused("queue", queue, used)
+    if type:
+        used = options.run(job_operations.known_types()) | (set(app.handlers()) if app else set())
+        _refuse_unused("type", type, used)
+
+
+def _refuse_unused(kind: str, name: str, used: set[str]) -> None:
+    if name not in used:
+        hint = f"{_suggest(name, used)} To pause it anyway, give --unchecked.".lstrip()
+        raise Usage(f"Nothing uses a {kind} named {name}.", hint=hint)
+
+
+def _suggest(name: str, names: Iterable[str]) -> str:
+    near = get_close_matches(name, names, n=1)
+    return f"Did you mean {near[0]}?" if near else ""

@@ -1,0 +1,146 @@
+"""`watchbill limits`: who holds a limit, who waits for it, and how to change it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Literal
+
+import typer
+
+from watchbill.cli.output import AsJson, Usage, command_group, print_json, print_records, print_table, show_age
+from watchbill.cli.screen import say
+from watchbill.client import limit_operations
+from watchbill.model.durations import seconds, show_duration
+from watchbill.model.limit_records import LimitRecord
+
+app = command_group("List, show, set and clear limits and rates. Without a command: list.")
+
+MOST_WAITERS_COUNTED = 10_000
+Name = Annotated[
+    str, typer.Argument(help="Its name; task:TYPE, tenant:NAME and queue:NAME belong to a task, a tenant and a queue.")
+]
+Most = Annotated[int, typer.Option("--limit", min=1, help="At most this many keys and jobs.")]
+
+
+@app.command("list")
+def list_limits(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """List limits and rates, with how many jobs hold them and wait for them."""
+    print_records(
+        ctx.obj.run(limit_operations.limits()),
+        ("name", "max", "rate", "running", "waiting", "when full", "changed", "declared by"),
+        lambda limit: (
+            limit.name,
+            limit.max,
+            _show_rate(limit),
+            limit.holders,
+            _show_waiters(limit.waiters),
+            limit.when_full,
+            "by an operator" if limit.changed else "",
+            limit.owner,
+        ),
+        as_json=as_json,
+        empty="There are no limits. Declare them in code, or: watchbill limits set",
+    )
+
+
+@app.command()
+def show(ctx: typer.Context, name: Name, limit: Most = 50, as_json: AsJson = False) -> None:
+    """Show the keys of a limit, and the jobs that hold them. Exits with 1 if there is no such limit."""
+    found = ctx.obj.run(limit_operations.show(name, limit=limit))
+    if as_json:
+        print_json({"limit": None, "keys": [], "holders": []} if found is None else asdict(found))
+        raise typer.Exit(1 if found is None else 0)
+    if found is None:
+        say(f"there is no limit {name}", err=True)
+        raise typer.Exit(1)
+    rule, keys, holders = found.limit, found.keys, found.holders
+    if rule is not None:
+        say(f"{name}: {_describe(rule)}")
+    if keys:
+        columns = ("key", "running", "longest", "waiting", "oldest", "next start")
+        rows = [
+            (_show_key(key.key), key.holders, show_age(key.held_since), _show_waiters(key.waiters),
+             show_age(key.waiting_since), key.next_at)
+            for key in keys
+        ]  # fmt: skip
+        print_table(columns, rows)
+    if holders:
+        print_table(
+            ("key", "job", "type", "node", "since"),
+            [(_show_key(each.key), each.job_id, each.type, each.node, each.since) for each in holders],
+        )
+
+
+@app.command("set")
+def set_(
+    ctx: typer.Context,
+    name: Name,
+    max: Annotated[int | None, typer.Option("--max", min=0, help="How many jobs of a key run at once.")] = None,
+    count: Annotated[int | None, typer.Option(min=2, help="How many jobs start in --per.")] = None,
+    per: Annotated[str | None, typer.Option(help="The window of a rate, such as 1m.")] = None,
+    burst: Annotated[int | None, typer.Option(min=1, help="How many of them may start at once.")] = None,
+    when_full: Annotated[
+        Literal["wait", "discard", "replace"] | None, typer.Option(help="What a job does that finds its key full.")
+    ] = None,
+    when_dead: Annotated[
+        Literal["continue", "pause"] | None, typer.Option(help="Of order:TYPE: whether a dead job keeps its key.")
+    ] = None,
+) -> None:
+    """Change a limit, or make one, for all nodes. The change stands until the code declares something else."""
+    try:
+        length = None if per is None else seconds(per)
+    except ValueError as error:
+        raise Usage(f"--per is invalid: {error}.", hint="Give a duration, such as 1m.") from None
+    rule = ctx.obj.run(
+        limit_operations.set_limit(
+            name, max=max, count=count, per=length, burst=burst, when_full=when_full, when_dead=when_dead
+        )
+    )
+    say(f"{name}: {_describe(rule)}" if rule is not None else f"{name} changed")
+
+
+@app.command()
+def clear(
+    ctx: typer.Context,
+    name: Name,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the limit.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Undo changes of a limit, or free an ordered key (order:TYPE:VALUE) that a dead job keeps.
+
+    A limit that no code declares is removed. Exits with 1 if there was nothing to undo."""
+    rule = ctx.obj.run(limit_operations.find(name))
+    if dry_run:
+        say(f"{name}: {_describe(rule)}" if rule is not None else f"there is no limit {name}")
+        return
+    if not yes:
+        typer.confirm(f"Clear {name}?", abort=True)
+    is_changed = ctx.obj.run(limit_operations.clear_limit(name))
+    say(f"{name} {'cleared' if is_changed else 'is what the code declares'}")
+    raise typer.Exit(0 if is_changed else 1)
+
+
+def _show_key(key: str) -> str:
+    """As people name it: the keys of a limit that was declared by its name begin with `key:`."""
+    return key.removeprefix("key:")
+
+
+def _show_rate(limit: LimitRecord) -> str:
+    if limit.per is None:
+        return ""
+    return f"{limit.count} per {show_duration(limit.per)}, burst {limit.burst}"
+
+
+def _show_waiters(count: int | None) -> str:
+    if count is None:
+        return ""
+    return f"{count:,}+" if count >= MOST_WAITERS_COUNTED else f"{count:,}"
+
+
+def _describe(limit: LimitRecord) -> str:
+    parts = [] if limit.max is None else [f"at most {limit.max} at once"]
+    parts += [_show_rate(limit)] if limit.per is not None else []
+    parts += [f"when full: {limit.when_full}"] if limit.when_full not in (None, "wait") else []
+    parts += [f"when dead: {limit.when_dead}"] if limit.when_dead not in (None, "continue") else []
+    parts += ["changed by an operator"] if limit.changed else []
+    return "; ".join(parts) or "no limit"

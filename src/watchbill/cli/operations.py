@@ -1,0 +1,287 @@
+"""`watchbill dead`, `queues`, `nodes` and `stats`: look at the cluster and act on it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from watchbill.cli.arguments import (
+    AfterJob,
+    OnlyQueue,
+    OnlyTenant,
+    OnlyType,
+    complete_node,
+    complete_queue,
+    complete_type,
+)
+from watchbill.cli.jobs import list_ as list_jobs
+from watchbill.cli.known_names import check_used
+from watchbill.cli.output import (
+    AsJson,
+    Usage,
+    command_group,
+    local_time,
+    pluralize,
+    print_json,
+    print_records,
+    print_table,
+    show_age,
+)
+from watchbill.cli.screen import is_terminal, say
+from watchbill.cli.table import Wrapped
+from watchbill.client import job_operations, limit_operations, schedule_operations
+from watchbill.model.job import JobFilter, Pause, QueueCount
+from watchbill.model.limit_records import QueueRule
+from watchbill.model.schedule import ScheduleStats
+from watchbill.model.states import WAITS
+
+dead = command_group("List, group, retry and purge dead jobs. Without a command: list.")
+queues = command_group("List, pause and resume queues and types. Without a command: list.")
+nodes = command_group("List and drain nodes. Without a command: list.")
+stats = command_group()
+
+Limit = Annotated[int, typer.Option(min=1, help="At most this many.")]
+
+# Of these a terminal shows those that have jobs. Unsupported: their type is handled nowhere.
+_COLUMNS = (*WAITS, "running", "blocked", "succeeded", "dead", "canceled")
+
+
+@dead.command("list")
+def list_dead(
+    ctx: typer.Context,
+    type: OnlyType = None,
+    queue: OnlyQueue = None,
+    tenant: OnlyTenant = None,
+    after: AfterJob = None,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List dead jobs, newest first."""
+    list_jobs(ctx, ["dead"], type, queue, tenant, after, limit, as_json)
+
+
+@dead.command()
+def groups(ctx: typer.Context, type: OnlyType = None, tenant: OnlyTenant = None, as_json: AsJson = False) -> None:
+    """Group dead jobs by type and error message."""
+    print_records(
+        ctx.obj.run(job_operations.dead_groups(type=type, tenant=tenant)),
+        ("count", "type", "last", "example", Wrapped("message")),
+        lambda g: (g.count, g.type, g.last, g.example, (g.message or "").partition("\n")[0]),
+        as_json=as_json,
+        empty="No job is dead.",
+    )
+
+
+def _add_dead_command(name: str, meaning: str, result: str, act: Callable[[JobFilter], Any]) -> None:
+    @dead.command(name, help=meaning)
+    def command(
+        ctx: typer.Context,
+        type: OnlyType = None,
+        queue: OnlyQueue = None,
+        tenant: OnlyTenant = None,
+        message: Annotated[str | None, typer.Option(help="Only jobs with exactly this error message.")] = None,
+        limit: Limit = 1_000_000,
+        dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show how many.")] = False,
+        yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    ) -> None:
+        wanted = JobFilter(type=type, queue=queue, tenant=tenant, message=message, limit=limit)
+        count = ctx.obj.run(job_operations.count_dead(wanted))
+        if dry_run or not count:
+            say(f"{pluralize(count, 'dead job')} {'matches' if count == 1 else 'match'}")
+            return
+        if not yes:
+            typer.confirm(f"{name.capitalize()} {pluralize(count, 'dead job')}?", abort=True)
+        say(f"{pluralize(ctx.obj.run(act(wanted)), 'job')} {result}")
+
+
+_add_dead_command("retry", "Run dead jobs again, with fresh attempts.", "queued again", job_operations.retry_dead)
+_add_dead_command("purge", "Delete dead jobs with their attempts.", "deleted", job_operations.purge_dead)
+
+Queue = Annotated[str | None, typer.Argument(help="The queue.", autocompletion=complete_queue)]
+Type = Annotated[
+    str | None,
+    typer.Option(help="A task's type; with a queue: this type in that queue only.", autocompletion=complete_type),
+]
+
+
+@queues.command("list")
+def list_queues(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """List queues and count their jobs by state. Finished jobs count for one hour. `≈` marks an estimate."""
+    counts, pauses = ctx.obj.run(job_operations.stats()), ctx.obj.run(job_operations.pauses())
+    rules = ctx.obj.run(limit_operations.queue_rules())
+    if as_json:
+        print_json(_as_data(counts, pauses) | {"rules": [asdict(rule) for rule in rules]})
+        return
+    _print_queues(counts, pauses)
+    for rule in rules:
+        say(f"queue {rule.name}: {_describe_rule(rule)}")
+
+
+@queues.command()
+def pause(
+    ctx: typer.Context,
+    queue: Queue = None,
+    type: Type = None,
+    reason: Annotated[str | None, typer.Option(help="Shown in the list.")] = None,
+    unchecked: Annotated[bool, typer.Option("--unchecked", help="Also a name that nothing uses.")] = False,
+) -> None:
+    """Start no jobs of a queue or type until it is resumed; running jobs continue."""
+    subject = _describe(queue, type)
+    if not unchecked:
+        check_used(ctx.obj, queue, type)
+    changed = ctx.obj.run(job_operations.pause(queue=queue, type=type, reason=reason))
+    say(f"{subject} {'paused' if changed else 'was paused already'}")
+
+
+@queues.command()
+def resume(ctx: typer.Context, queue: Queue = None, type: Type = None) -> None:
+    """Start jobs of a queue or type again."""
+    subject = _describe(queue, type)
+    changed = ctx.obj.run(job_operations.resume(queue=queue, type=type))
+    say(f"{subject} {'resumed' if changed else 'was not paused'}")
+    raise typer.Exit(0 if changed else 1)
+
+
+def _describe(queue: str | None, type: str | None) -> str:
+    if queue is None and type is None:
+        raise Usage("pause and resume need a queue or a type.", hint="Give a queue, --type TYPE, or both.")
+    return " ".join(f"{kind} {name}" for kind, name in (("queue", queue), ("type", type)) if name)
+
+
+def _as_data(counts: list[QueueCount], pauses: list[Pause]) -> dict[str, Any]:
+    return {"counts": [asdict(count) for count in counts], "pauses": [asdict(pause) for pause in pauses]}
+
+
+def _describe_rule(rule: QueueRule) -> str:
+    parts = [] if rule.max is None else [f"at most {rule.max:,} at once, {rule.running:,} run"]
+    parts += [] if rule.fair_by is None else [f"fair by {rule.fair_by}"]
+    parts += [f"{share or 'without a value'} has {weight} per turn" for share, weight in (rule.shares or {}).items()]
+    parts += [] if rule.token_group is None else [f"routed to the nodes of {rule.token_group}"]
+    return "; ".join(parts) or "no limit"
+
+
+def _print_queues(counts: list[QueueCount], pauses: list[Pause]) -> None:
+    by_queue: dict[str, dict[str, list[QueueCount]]] = defaultdict(lambda: defaultdict(list))
+    for count in counts:
+        by_queue[count.queue][count.column].append(count)
+    paused = {pause.queue: _show_pause(pause) for pause in pauses if pause.queue and not pause.type}
+    for queue in paused:
+        _ = by_queue[queue]
+    shown = {count.column for count in counts} | ({"ready"} if is_terminal() else set(_COLUMNS))
+    columns = [name for name in _COLUMNS if name in shown]
+    rows = [
+        (name, *(_show_count(found[column]) for column in columns), _show_oldest(found["ready"]), paused.get(name))
+        for name, found in sorted(by_queue.items())
+    ]
+    if rows:
+        print_table(("queue", *columns, "oldest", Wrapped("paused by")), rows)
+    else:
+        say("There are no jobs, and none has finished in the last hour.", err=True)
+    for pause in pauses:
+        if pause.type:
+            place = f" in queue {pause.queue}" if pause.queue else ""
+            say(f"paused: type {pause.type}{place}, {_show_pause(pause)}")
+
+
+def _show_pause(pause: Pause) -> str:
+    """By whom, since when and why."""
+    reason = f": {pause.reason}" if pause.reason else ""
+    return f"{pause.by or 'unknown'} since {local_time(pause.at)} ({show_age(pause.at) or '0 s'}){reason}"
+
+
+def _show_count(counts: list[QueueCount]) -> str:
+    total = sum(count.count for count in counts)
+    return f"{'≈ ' if any(count.estimated for count in counts) else ''}{total:,}"
+
+
+def _show_oldest(ready: list[QueueCount]) -> str:
+    """How long the oldest ready job has been due."""
+    return show_age(min((count.oldest for count in ready if count.oldest), default=None))
+
+
+@nodes.command("list")
+def list_nodes(
+    ctx: typer.Context,
+    gone: Annotated[bool, typer.Option("--all", help="Also nodes that have left or were lost.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List nodes, newest first."""
+    print_records(
+        ctx.obj.run(job_operations.nodes(gone=gone)),
+        (
+            "name",
+            "app",
+            "state",
+            "claimed",
+            "capacity",
+            "processed",
+            "last beat",
+            "started",
+            "epoch",
+            "leads",
+            Wrapped("labels"),
+            Wrapped("queues"),
+        ),
+        lambda n: (
+            n.name,
+            n.app,
+            n.state,
+            n.claimed,
+            n.capacity,
+            n.processed,
+            _ago(n.heartbeat_at),
+            _ago(n.started_at),
+            n.epoch,
+            ", ".join(n.leads or ()),
+            ", ".join(f"{name}={value}" for name, value in n.labels.items()),
+            ", ".join(n.queues or ()),
+        ),
+        as_json=as_json,
+        empty="No node is alive. To start one: watchbill worker",
+    )
+
+
+@nodes.command()
+def drain(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="The node's name.", autocompletion=complete_node)],
+    as_json: AsJson = False,
+) -> None:
+    """Ask a node to finish its running jobs and stop. Exits with 1 if no active node has this name."""
+    is_asked = ctx.obj.run(job_operations.drain(name))
+    if as_json:
+        print_json({"name": name, "drains": is_asked})
+    elif is_asked:
+        say(f"{name} drains")
+    else:
+        say(f"no active node is named {name}", err=True)
+    raise typer.Exit(0 if is_asked else 1)
+
+
+def _ago(moment: datetime | None) -> str:
+    return f"{age} ago" if (age := show_age(moment)) else ""
+
+
+@stats.command("stats")
+def show_stats(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Count jobs by queue, and schedules. `≈` marks an estimate."""
+    counts, pauses = ctx.obj.run(job_operations.stats()), ctx.obj.run(job_operations.pauses())
+    schedules = ctx.obj.run(schedule_operations.stats())
+    if as_json:
+        print_json(_as_data(counts, pauses) | {"schedules": asdict(schedules)})
+        return
+    _print_queues(counts, pauses)
+    say(_summarize(schedules))
+
+
+def _summarize(found: ScheduleStats) -> str:
+    summary = pluralize(found.schedules, "schedule") + ("+" if found.capped else "")
+    for number, what in ((found.due, "due"), (found.late, "late"), (found.orphaned, "orphaned")):
+        summary += f", {number:,} {what}" if number else ""
+    summary += f", {pluralize(found.overdue, 'run')} overdue" if found.overdue else ""
+    return summary + (f"; next at {found.next_run:%Y-%m-%d %H:%M:%S %Z}" if found.next_run else "")

@@ -1,0 +1,90 @@
+"""`watchbill retention`: remove what is older than the settings keep."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from watchbill.cli.output import AsJson, command_group, print_json, print_table
+from watchbill.cli.screen import say, say_lines
+from watchbill.model.durations import show_duration
+
+if TYPE_CHECKING:
+    from watchbill.maintenance.retention import Keep
+    from watchbill.settings import Settings
+
+app = command_group("Remove finished jobs, attempts, audit rows, nodes and keys that are too old.")
+
+
+@app.callback()
+def retention() -> None:
+    """Makes this a group: Typer takes a group of one command for that command itself."""
+
+
+@app.command()
+def run(
+    ctx: typer.Context,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be removed, and remove nothing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove now what nodes remove once an hour. Exits with 1 if a reader of the history blocks the removal."""
+    from watchbill.maintenance.retention import Keep
+
+    settings = ctx.obj.find_settings()
+    url, keep = ctx.obj.find_address(settings).url, Keep.of_settings(settings)
+    if dry_run:
+        _print_preview(_preview(url, settings, keep), as_json=as_json)
+        if not as_json:
+            say(_describe_settings(settings))
+        return
+    removed: list[str] = []
+    is_complete = asyncio.run(_remove(url, settings, keep, removed))
+    if as_json:
+        print_json({"complete": is_complete, "removed": removed})
+    else:
+        say_lines("\n".join(removed) or "Nothing is older than the settings keep.")
+        say(_describe_settings(settings))
+    raise typer.Exit(0 if is_complete else 1)
+
+
+def _describe_settings(settings: Settings) -> str:
+    names = ("keep_succeeded", "keep_otherwise", "keep_audit", "slot_retention")
+    shown = ", ".join(f"{name} = {show_duration(timedelta(seconds=getattr(settings, name)))}" for name in names)
+    return f"The settings: {shown}."
+
+
+async def _remove(url: str, settings: Settings, keep: Keep, removed: list[str]) -> bool:
+    from watchbill.maintenance.retention import RETRY_LOCKED_SECONDS, Retention
+    from watchbill.store.node_connection import NodeConnection
+    from watchbill.store.queries import queries
+
+    connection = NodeConnection(url, queries(settings.schema), purpose="retention", timeout=600.0)
+    try:
+        pause = await Retention(connection, keep, lambda message, *params: removed.append(message % params)).run()
+    finally:
+        await connection.close()
+    return pause != RETRY_LOCKED_SECONDS
+
+
+def _preview(url: str, settings: Settings, keep: Keep) -> list[tuple[Any, ...]]:
+    from watchbill.postgres.connect import Connection
+    from watchbill.store.queries import queries
+
+    with Connection.connect(url, application_name="watchbill retention") as connection:
+        query = queries(settings.schema)["preview_retention"].encode()
+        return connection.execute(query, (keep.succeeded, keep.otherwise, keep.audit, keep.nodes)).fetchall()
+
+
+def _print_preview(rows: list[tuple[Any, ...]], *, as_json: bool) -> None:
+    names = ("what", "action", "rows", "bytes")
+    if as_json:
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
+    elif rows:
+        print_table(names, [tuple("" if value is None else value for value in row) for row in rows])
+    else:
+        say("Nothing is older than the settings keep.")

@@ -1,0 +1,46 @@
+"""`watchbill db tenants`: row security by tenant."""
+
+from __future__ import annotations
+
+import typer
+
+from watchbill.cli.output import AsJson, command_group, pluralize, print_json
+from watchbill.cli.screen import say
+
+app = command_group("Let the database keep the rows of tenants apart. Without a command: status.")
+
+
+@app.command()
+def enable(ctx: typer.Context) -> None:
+    """Switch row security on. Each caller then sees and writes only the rows of its tenant. Safe to run again."""
+    from watchbill.store.tenants import enable_tenants
+
+    settings, address = ctx.obj.locate_directly()
+    enable_tenants(address.url, settings.schema, report=say)
+    say("Row security is on.")
+
+
+@app.command()
+def disable(ctx: typer.Context) -> None:
+    """Switch row security off. Every caller then sees the rows of all tenants."""
+    from watchbill.store.tenants import disable_tenants
+
+    settings, address = ctx.obj.locate_directly()
+    disable_tenants(address.url, settings.schema, report=say)
+    say("Row security is off.")
+
+
+@app.command()
+def status(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Say whether row security is on. Exits with 1 if it is incomplete."""
+    from watchbill.store.tenants import read_row_security
+
+    settings, address = ctx.obj.locate_directly()
+    found = read_row_security(address.url, settings.schema)
+    if as_json:
+        print_json({"state": found.state, **vars(found)})
+    else:
+        say(f"Row security is {found.state}: it protects {pluralize(len(found.protected), 'table')}.")
+        if found.state == "incomplete":
+            say(f"Not protected: {', '.join(found.unprotected)}. Run `watchbill db tenants enable`.")
+    raise typer.Exit(1 if found.state == "incomplete" else 0)

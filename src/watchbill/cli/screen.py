@@ -1,0 +1,54 @@
+"""Printing for people. Whatever comes from data loses its control characters; only `paint` makes colours."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+
+import typer
+
+from watchbill.telemetry.printable import printable, printable_lines
+
+STATE_COLOURS = {
+    "succeeded": "green", "skipped": "cyan", "running": "cyan", "failed": "yellow", "timed_out": "yellow",
+    "snoozed": "magenta", "released": "magenta", "canceled": "magenta", "blocked": "blue", "dead": "red",
+    "lost": "red", "active": "green", "draining": "yellow",
+}  # fmt: skip
+
+
+class Painted(str):
+    """Text that is safe to print as it is: escaped, and perhaps with colours."""
+
+
+def is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def paint(text: str, colour: str | None = None, *, bold: bool | None = None, dim: bool | None = None) -> Painted:
+    """The text, escaped unless it is safe already, with a colour; a pipe gets it without."""
+    safe = text if isinstance(text, Painted) else printable(text)
+    return Painted(typer.style(safe, fg=colour, bold=bold, dim=dim))
+
+
+def say(*parts: str, err: bool = False) -> None:
+    """Prints one line."""
+    typer.echo("".join(part if isinstance(part, Painted) else printable(part) for part in parts), err=err)
+
+
+def say_wrapped(text: str) -> None:
+    """Prints one line; a terminal that is too narrow for it gets several, broken between words."""
+    width = shutil.get_terminal_size().columns if is_terminal() else sys.maxsize
+    lines = textwrap.wrap(printable(text), width, initial_indent="  ", subsequent_indent="    ",
+        break_long_words=False, break_on_hyphens=False)  # fmt: skip
+    typer.echo("\n".join(lines))
+
+
+def say_lines(text: str, *, err: bool = False) -> None:
+    """Prints text that may have several lines, such as an error or a traceback."""
+    typer.echo(text if isinstance(text, Painted) else printable_lines(text), err=err)
+
+
+def print_script(text: str) -> None:
+    """Prints a program exactly as it is."""
+    typer.echo(text, nl=False)

@@ -1,0 +1,137 @@
+"""Tables for terminals of any width and for pipes.
+
+Ids, names, states and numbers are always printed whole, so that they can be copied. Only columns that are declared with
+`Wrapped`, such as an error, give way: their text is wrapped, and cut after a few lines. If the others are still too
+wide together, the last columns move to a second line below each row:
+
+    id                                    state   attempt  type
+      queue     run at    error
+    01a2c0de-7c1f-7a53-9d0e-5b6f1c2d3e4f  failed  2/5      shop.charge
+      payments  12:00:41  ConnectionError: the bank does not answer
+
+A pipe gets one line per row, with all columns and their whole text.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from watchbill.cli.screen import STATE_COLOURS, Painted, is_terminal, paint, say
+
+_GAPS = ("  ", " ")  # between columns; the narrow one only if all columns then fit into one line
+_INDENT = "  "  # of the second line
+_MIN_WRAPPED_WIDTH = 24
+_MAX_WRAPPED_LINES = 3
+_COLOURED = ("state", "outcome", "status")
+_NUMBER = re.compile(r"(≈ )?[\d,]*")
+
+
+class Wrapped(str):
+    """The name of a column whose text may be wrapped and cut on a terminal."""
+
+
+def print_columns(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    if not is_terminal():
+        widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+        for line in (columns, *cells):
+            say("  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip())
+        return
+    for line in draw_table(columns, cells, shutil.get_terminal_size().columns):
+        say(line)
+
+
+def draw_table(columns: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> Iterator[Painted]:
+    """Lines for a terminal of this width. Columns without any value are left out."""
+    used = [place for place in range(len(columns)) if not cells or any(row[place] for row in cells)]
+    table = _Table([columns[place] for place in used], [[row[place] for place in used] for row in cells], width)
+    yield from table.draw()
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a column stands."""
+
+    column: int
+    width: int
+
+
+class _Table:
+    def __init__(self, columns: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> None:
+        self._columns, self._cells, self._width = columns, cells, width
+        by_column = list(zip(columns, *cells, strict=True))
+        self._natural = [max(map(_width, column)) for column in by_column]
+        self._is_number = [bool(cells) and all(map(_NUMBER.fullmatch, column[1:])) for column in by_column]
+        for self._gap in _GAPS:
+            self._lines = self._arrange()
+            if len(self._lines) == 1:
+                return
+        self._gap = _GAPS[0]
+        self._lines = self._arrange()
+
+    def draw(self) -> Iterator[Painted]:
+        yield from (paint(line, bold=True) for line in self._draw_row(self._columns))
+        yield paint("─" * min(self._width, max(map(self._line_width, self._lines))), dim=True)
+        for row in self._cells:
+            yield from self._draw_row(row)
+
+    def _arrange(self) -> list[list[_Place]]:
+        """Fills lines with columns, as many as fit; wrapped columns share what is left of their line."""
+        lines: list[list[_Place]] = [[]]
+        left = self._width
+        for column, natural in enumerate(self._natural):
+            needed = min(natural, _MIN_WRAPPED_WIDTH) if self._is_wrapped(column) else natural
+            if lines[-1] and needed > left:
+                lines.append([])
+                left = self._width - len(_INDENT)
+            lines[-1].append(_Place(column, needed))
+            left -= needed + len(self._gap)
+        return [self._widen(line, self._width - len(_INDENT) * bool(number)) for number, line in enumerate(lines)]
+
+    def _widen(self, line: list[_Place], width: int) -> list[_Place]:
+        left, widened = width - self._line_width(line), []
+        for place in line:
+            more = max(0, min(self._natural[place.column] - place.width, left))
+            left -= more
+            widened.append(_Place(place.column, place.width + more))
+        return widened
+
+    def _line_width(self, line: list[_Place]) -> int:
+        return sum(place.width for place in line) + len(self._gap) * (len(line) - 1)
+
+    def _is_wrapped(self, column: int) -> bool:
+        return isinstance(self._columns[column], Wrapped)
+
+    def _draw_row(self, row: Sequence[str]) -> Iterator[Painted]:
+        for number, line in enumerate(self._lines):
+            if number and not any(row[place.column] for place in line):
+                continue  # the second line of a job without an error
+            pieces = [self._split(row[place.column], place) for place in line]
+            for texts in zip_longest(*pieces, fillvalue=""):
+                drawn = self._gap.join(map(self._draw_cell, line, texts))
+                yield Painted((_INDENT * bool(number) + drawn).rstrip())
+
+    def _split(self, text: str, place: _Place) -> list[str]:
+        if not self._is_wrapped(place.column):
+            return [text]
+        return textwrap.wrap(text, place.width, max_lines=_MAX_WRAPPED_LINES, placeholder=" …") or [""]
+
+    def _draw_cell(self, place: _Place, text: str) -> str:
+        padding = " " * (place.width - _width(text))
+        if self._is_number[place.column]:
+            return padding + text
+        colour = STATE_COLOURS.get(text) if self._columns[place.column] in _COLOURED else None
+        return (paint(text, colour) if colour else text) + padding
+
+
+def _width(text: str) -> int:
+    """Columns of the terminal: some characters take two."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)

@@ -1,0 +1,570 @@
+"""JobSync's Job, Task and CoordinationConfig, on Watchbill's token groups.
+
+A site is a token group, and a Job is a member of it for the time of its block. A task that a Job adds is an item that
+it holds, in the scope of the Job's date. The audit is the list of finished items. A task lock is a pin.
+
+`__exit__` may be called twice, and from a signal handler. A handler interrupts the main thread anywhere, perhaps inside
+a call that holds a lock of the connection pool. So `__exit__` sends no statement of its own: the thread of the node
+leaves the group.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import re
+import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime, timedelta
+from datetime import date as calendar_date
+from functools import cached_property
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import TransactionStatus
+
+from watchbill.app.application import App
+from watchbill.app.groups import Group, Member, make_pins
+from watchbill.client import cluster_operations
+from watchbill.cluster.distribution import plan_moves
+from watchbill.cluster.hashing import token_of
+from watchbill.cluster.options import Intervals
+from watchbill.cluster.ownership import Rebalance
+from watchbill.errors import WatchbillError
+from watchbill.model.cluster import PinRecord
+from watchbill.model.job import NodeRecord
+from watchbill.store.facades import DEFAULTS, Facade, installed_facades
+
+logger = logging.getLogger("watchbill.compat.jobsync")
+
+FACADE = "jobsync"
+RELATIONS = ("Node", "Token", "Lock", "Rebalance", "Claim", "Audit")
+RECOVERED_AFTER = timedelta(minutes=5)
+DAY_SECONDS = 86_400.0
+CLOSE_SECONDS = 5.0  # for the pool, whose lock an interrupted call may hold
+
+Patterns = str | Sequence[str]
+Matcher = Callable[[str, str], bool]
+OnRebalance = Callable[[Rebalance], object] | Callable[[], object]
+
+
+class TaskTaken(WatchbillError):
+    """Another node holds the task, or owns it by now."""
+
+    def __init__(self, id: Hashable, reason: str, node: str | None) -> None:
+        holder = f", by {node}" if node and reason == "taken" else ""
+        super().__init__(f"Task {id!r} is {reason}{holder}.", hint="Leave it to the node that owns it.")
+        self.id, self.reason, self.node = id, reason, node
+
+
+@dataclass(frozen=True, order=True)
+class Task:
+    """Something to work on. Tasks are equal, and in order, by their ids."""
+
+    id: Any
+    name: str | None = field(default=None, compare=False)
+
+
+@dataclass
+class CoordinationConfig:
+    """How the nodes of a site work together. Times are in seconds."""
+
+    enabled: bool = True
+    total_tokens: int = 10_000
+    heartbeat_interval_sec: float = 5
+    heartbeat_timeout_sec: float = 15
+    rebalance_check_interval_sec: float = 30
+    dead_node_check_interval_sec: float = 10
+    token_refresh_initial_interval_sec: float = 5
+    token_refresh_steady_interval_sec: float = 30
+    locks_enabled: bool = True
+    leader_lock_timeout_sec: float = 30
+    health_check_interval_sec: float = 30
+    minimum_nodes: int = 1
+    hash_function: str = "md5"
+
+    @classmethod
+    def read(cls, config: object) -> CoordinationConfig:
+        """From `config.sync.coordination`. What it does not have keeps its default."""
+        found = _find(config, "coordination")
+        values: dict[str, Any] = {}
+        for each in fields(cls):
+            value: Any = getattr(found, each.name, None)
+            if isinstance(value, bool | int | float | str):  # settings may make up an object for an unknown name
+                values[each.name] = value
+        return cls(**values)
+
+    def make_intervals(self) -> Intervals:
+        return Intervals(
+            heartbeat=self.heartbeat_interval_sec,
+            survey=self.dead_node_check_interval_sec,
+            first_looks=self.token_refresh_initial_interval_sec,
+            looks=self.token_refresh_steady_interval_sec,
+            leader_looks=self.rebalance_check_interval_sec,
+        )
+
+
+class _Claim(NamedTuple):
+    """A task that this Job holds."""
+
+    fence: int
+    epoch: int  # under which it was claimed
+
+
+NO_CLAIM = _Claim(0, 0)
+
+
+class Job:
+    """This process as a node of a site: `with Job("worker-01", "production", config) as job:`."""
+
+    def __init__(
+        self,
+        node_name: str,
+        site: str,
+        config: object = None,
+        date: calendar_date | None = None,
+        wait_on_enter: float = 120,
+        wait_on_exit: float = 0,
+        skip_db_init: bool = False,
+        lock_provider: Callable[[Job], object] | None = None,
+        clear_existing_locks: bool = False,
+        coordination_config: CoordinationConfig | None = None,
+        db_connection: psycopg.Connection[Any] | None = None,
+        on_rebalance: OnRebalance | None = None,
+    ) -> None:
+        """`config` is any object with the attributes of JobSync's config module: `sync.coordination` and `sync.sql`.
+        If neither that nor `db_connection` says where the database is, Watchbill's settings do."""
+        self.node_name, self.site = node_name, site
+        self._options = coordination_config or CoordinationConfig.read(config)
+        self._coordination_enabled = self._options.enabled
+        self._given_date = _check_date(date)
+        self._wait_on_enter = abs(wait_on_enter)
+        self._looks_for_facade = not skip_db_init
+        self._lock_provider, self._clears_locks = lock_provider, clear_existing_locks
+        self._on_rebalance = None if on_rebalance is None else _adapt_callback(on_rebalance)
+        self._sql_config = _find(config, "sql")
+        self._given_connection = db_connection
+        self._connection: psycopg.Connection[Any] | None = None
+        self._app = self._make_app()
+        self._group = self._make_group()
+        self._member: Member | None = None
+        self._claims: dict[str, _Claim] = {}
+        self._added: dict[str, Task] = {}  # since the last audit
+        self._local_audit: list[dict[str, Any]] = []  # without coordination
+
+    def _make_app(self) -> App:
+        app = App(self._find_address(), name=FACADE, lease=self._options.heartbeat_timeout_sec)
+        if self._coordination_enabled:
+            labels = {**dict(app.settings.labels), "site": self.site}
+            app.use(replace(app.settings, labels=tuple(sorted(labels.items()))))
+        return app
+
+    def _make_group(self) -> Group:
+        options = self._options
+        return self._app.cluster.group(
+            self.site,
+            tokens=options.total_tokens,
+            hash=options.hash_function,
+            min_nodes=options.minimum_nodes,
+            coordination=options.enabled,
+        )
+
+    def _find_address(self) -> str | None:
+        if self._given_connection is not None:
+            info = self._given_connection.info
+            return make_conninfo(**info.get_parameters(), password=info.password or None)
+        names = {"host": "host", "port": "port", "dbname": "dbname", "user": "user", "password": "passwd"}
+        found = {name: getattr(self._sql_config, theirs, None) for name, theirs in names.items()}
+        named = {name: str(value) for name, value in found.items() if isinstance(value, str | int)}
+        return make_conninfo("", **named) if named else None
+
+    # -- the block
+
+    def __enter__(self) -> Self:
+        try:
+            if self._coordination_enabled:
+                self._warn_without_facade()
+                self._group.declare()
+                self._register_locks()
+            self._member = self._group.join(
+                self.node_name,
+                on_rebalance=self._on_rebalance,
+                wait=self._wait_on_enter,
+                intervals=self._options.make_intervals(),
+            )
+            self._member.__enter__()
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        raised: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        """Leaves the site. The tasks that were added and not audited stay incomplete."""
+        member = self._member
+        if member is not None:
+            member.__exit__(kind, raised, trace)
+            self._member = None
+        self._claims.clear()
+        self._added.clear()
+        connection, self._connection = self._connection, None
+        if connection is not None and connection is not self._given_connection:
+            connection.close()
+        closer = threading.Thread(target=self._app.close, name="jobsync-close", daemon=True)
+        closer.start()
+        closer.join(CLOSE_SECONDS)
+
+    @property
+    def member(self) -> Member:
+        """The native member of the token group: for items that are checked in your own transactions."""
+        if self._member is None:
+            raise WatchbillError("The Job has not been entered.", hint="Use it inside `with Job(...) as job:`.")
+        return self._member
+
+    # -- tasks
+
+    @cached_property
+    def date(self) -> calendar_date:
+        """The day whose tasks are processed: the one given, or today by the clock of the database."""
+        if self._given_date is not None:
+            return self._given_date
+        if not self._coordination_enabled:
+            return datetime.now().astimezone().date()
+        query = sql.SQL("SELECT {}.now()::date").format(sql.Identifier(self._app.settings.schema))
+        with self._app.client.connection() as connection:
+            ((today,),) = connection.execute(query).fetchall()
+        return calendar_date.fromisoformat(str(today))
+
+    def can_claim_task(self, task: Task) -> bool:
+        """Whether this node owns the task now. From memory; false as soon as its lease may have ended."""
+        if not self._coordination_enabled:
+            return True
+        return self._member is not None and self._member.owns(task.id)
+
+    def add_task(self, task: Task) -> None:
+        """Claims the task for this node alone, until the audit, the end of the block or the loss of the node. Raises
+        TaskTaken if another node holds or owns it. A task that this Job has added already stays as it is."""
+        self._claim([task.id])
+        self._added[str(task.id)] = task
+
+    def set_claim(self, items: Hashable | Iterable[Hashable]) -> None:
+        """Claims one item or many, as `add_task` does, without adding them to the audit."""
+        is_one = isinstance(items, str | bytes) or not isinstance(items, Iterable)
+        self._claim([items] if is_one else items)  # type: ignore[arg-type, list-item]
+
+    def _claim(self, ids: Iterable[Hashable]) -> None:
+        by_key = {str(each): each for each in ids}
+        if not self._coordination_enabled:
+            return
+        member = self.member
+        wanted = [key for key in by_key if self._claims.get(key, NO_CLAIM).epoch != member.epoch]
+        if not wanted:
+            return
+        rows = self._group.producer.run_apart(
+            cluster_operations.claim_items(member.epoch, self.site, wanted, self._scope, again=True)
+        )
+        self._claims |= {row.key: _Claim(row.fence, member.epoch) for row in rows if row.fence is not None}
+        for row in rows:
+            if row.fence is None:
+                raise TaskTaken(by_key[row.key], row.refused or "taken", row.node)
+
+    def write_audit(self) -> int:
+        """Records the tasks that were added since the last call as complete, and returns how many. A task that another
+        node has taken over meanwhile is left to that node, with a warning."""
+        added, self._added = self._added, {}
+        if not added:
+            return 0
+        if not self._coordination_enabled:
+            self._local_audit += [self._as_audit(key, self.node_name, datetime.now(UTC)) for key in added]
+            return len(added)
+        fences = [self._claims[key].fence for key in added]
+        try:
+            stale = self._group.producer.run_apart(
+                cluster_operations.finish_items(self.site, list(added), fences, self._scope)
+            )
+        except BaseException:
+            self._added = added | self._added
+            raise
+        for key in added:
+            self._claims.pop(key, None)
+        if stale:
+            logger.warning(
+                "%d tasks were taken away from %s before the audit; other nodes process them: %s",
+                len(stale), self.node_name, ", ".join(sorted(stale)[:10]),
+            )  # fmt: skip
+        return len(added) - len(stale)
+
+    def get_audit(self) -> list[dict[str, Any]]:
+        """The tasks of the Job's date that are complete: node, item, date and created_on."""
+        if not self._coordination_enabled:
+            return list(self._local_audit)
+        records = self._group.audit(self.date)
+        return [self._as_audit(each.key, each.node, each.ended_at) for each in records if each.state == "finished"]
+
+    def incomplete_tasks(self, older_than: timedelta = RECOVERED_AFTER) -> list[Task]:
+        """The tasks of the Job's date that were claimed so long ago, are not complete, and are not held by a node that
+        lives."""
+        if not self._coordination_enabled:
+            return []
+        found = self._group.incomplete(self.date, older_than=older_than)
+        return [Task(each.key) for each in found if not each.is_held]
+
+    @property
+    def _scope(self) -> str:
+        return self.date.isoformat()
+
+    def _as_audit(self, key: str, node: str, at: datetime | None) -> dict[str, Any]:
+        return {"date": self.date, "node": node, "item": key, "created_on": at}
+
+    # -- locks
+
+    def register_task_lock(
+        self, task_id: Hashable, node_pattern: Patterns, reason: str | None = None, expires_in_days: float | None = None
+    ) -> None:
+        """Pins a task to the nodes whose names match a LIKE pattern, or the first of several that matches a node.
+        Replaces the pin that the task has."""
+        self._pin([(task_id, node_pattern, reason)], expires_in_days)
+
+    def register_task_locks_bulk(
+        self, locks: Iterable[tuple[Hashable, Patterns] | tuple[Hashable, Patterns, str | None]]
+    ) -> int:
+        """Pins many tasks in one statement: tuples of task id, pattern and reason. Several patterns for one task are
+        alternatives in their order. Returns the number of tasks."""
+        return self._pin([(each[0], each[1], each[2] if len(each) > 2 else None) for each in locks], None)
+
+    register_lock = register_task_lock
+    register_locks_bulk = register_task_locks_bulk
+
+    def list_locks(self) -> list[dict[str, Any]]:
+        """The pins: token_id, task_id, node_pattern, reason, created_by, created_at and expires_at. `node_patterns` has
+        all alternatives; `node_pattern` is the one that the owner matches."""
+        return [_as_lock(pin) for pin in self._group.pins()] if self._coordination_enabled else []
+
+    def clear_locks_by_creator(self, name: str) -> int:
+        """Clears the pins that a node has made; returns how many."""
+        return self._group.clear_pins(created_by=name) if self._coordination_enabled else 0
+
+    def clear_all_locks(self) -> int:
+        return self._group.clear_pins() if self._coordination_enabled else 0
+
+    def _pin(self, locks: list[tuple[Hashable, Patterns, str | None]], days: float | None) -> int:
+        if not (locks and self._coordination_enabled and self._options.locks_enabled):
+            return 0
+        wanted = make_pins(
+            (task_id, [patterns] if isinstance(patterns, str) else patterns, reason)
+            for task_id, patterns, reason in locks
+        )
+        expires = None if days is None else days * DAY_SECONDS
+        return self._group.pin_many(wanted, expires=expires, created_by=self.node_name)
+
+    def _register_locks(self) -> None:
+        if not self._options.locks_enabled:
+            return
+        if self._clears_locks:
+            self.clear_locks_by_creator(self.node_name)
+        if self._lock_provider is not None:
+            self._lock_provider(self)
+
+    # -- health
+
+    def am_i_healthy(self) -> bool:
+        """Whether this node has its tokens, and its lease lasts."""
+        return self._member is not None and self._member.is_ready and self._member.is_healthy
+
+    def am_i_leader(self) -> bool:
+        return self._member is not None and self._member.is_leader
+
+    def get_active_nodes(self) -> list[dict[str, Any]]:
+        """The nodes of the site that live, the oldest first: name, created_on and last_heartbeat."""
+        return [
+            {"name": node.name, "created_on": node.started_at, "last_heartbeat": node.heartbeat_at}
+            for node in self._list_nodes()
+            if node.state in ("active", "draining")
+        ]
+
+    def get_dead_nodes(self) -> list[str]:
+        """The names of the nodes of the site that were lost and have not returned."""
+        return [node.name for node in self._list_nodes() if node.state == "lost"]
+
+    def _list_nodes(self) -> list[NodeRecord]:
+        """The newest node of each name that belongs to the site."""
+        if not self._coordination_enabled:
+            return []
+        group = self._group.status()
+        living = {*group.members, *group.others}
+        nodes = sorted(self._app.cluster.nodes(gone=True), key=lambda node: node.epoch)
+        newest = {node.name: node for node in nodes if node.labels.get("site") == self.site or node.name in living}
+        return sorted(newest.values(), key=lambda node: node.epoch)
+
+    @property
+    def nodes(self) -> list[dict[str, Any]]:
+        return self.get_active_nodes() if self._coordination_enabled else [{"name": self.node_name}]
+
+    @property
+    def my_tokens(self) -> set[int]:
+        """The tokens that this node owns now. Those from `total_tokens` on are pins."""
+        return set() if self._member is None else set(self._member.tokens)
+
+    @property
+    def token_version(self) -> int:
+        """Grows with each change of who owns which token."""
+        return 0 if self._member is None else max(self._member.version, 0)
+
+    _my_tokens = my_tokens
+    _token_version = token_version
+
+    @property
+    def _last_heartbeat_sent(self) -> datetime | None:
+        age = None if self._member is None else self._member.heartbeat_age
+        return None if age is None else datetime.now(UTC) - timedelta(seconds=age)
+
+    # -- SQL
+
+    @property
+    def _cn(self) -> psycopg.Connection[Any]:
+        """The connection for the program's own SQL: the one given, or one in autocommit mode. The views show this site
+        only."""
+        if self._connection is None or self._connection.closed:
+            address = self._app.settings.listen_url or self._app.database_url
+            self._connection = self._given_connection or psycopg.connect(address, autocommit=True)
+            _set_session(self._connection, self.site)
+        return self._connection
+
+    @cached_property
+    def _tables(self) -> Mapping[str, str]:
+        """The names of the views in the database, for the program's own SQL: `Node` -> `"public"."sync_node"`."""
+        facade = self._find_facade() if self._looks_for_facade and self._coordination_enabled else None
+        prefix = self._wanted_prefix if facade is None else facade.prefix
+        schema = () if facade is None else (facade.schema,)
+        return {name: sql.Identifier(*schema, prefix + name.lower()).as_string(None) for name in RELATIONS}
+
+    @property
+    def _wanted_prefix(self) -> str:
+        found = getattr(self._sql_config, "appname", None)
+        return found if isinstance(found, str) else DEFAULTS[FACADE].prefix
+
+    def _find_facade(self) -> Facade | None:
+        with self._app.client.connection() as connection:
+            installed = installed_facades(connection, self._app.settings.schema)
+        return next((facade for facade in installed if facade.name == FACADE), None)
+
+    def _warn_without_facade(self) -> None:
+        if not self._looks_for_facade:
+            return
+        facade = self._find_facade()
+        if facade is None or facade.prefix != self._wanted_prefix:
+            logger.warning(
+                "The views %snode and so on are not installed; SQL that uses them fails. "
+                "Run `watchbill db install jobsync --prefix %s`",
+                self._wanted_prefix, self._wanted_prefix,
+            )  # fmt: skip
+
+
+# -- pure functions
+
+
+def task_to_token(task_id: Hashable, total_tokens: int, hash_function: str = "md5") -> int:
+    """The token of a task, from 0 to total_tokens - 1. A task never changes its token."""
+    return token_of(str(task_id), total_tokens, hash_function)
+
+
+def matches_pattern(node_name: str, pattern: str) -> bool:
+    """Whether a name matches a LIKE pattern, as PostgreSQL has it: %, _ and a backslash before a character to be taken
+    literally."""
+    parts = re.findall(r"\\.|.", pattern, re.DOTALL)
+    regex = "".join({"%": ".*", "_": "."}.get(part) or re.escape(part[-1]) for part in parts)
+    return re.fullmatch(regex, node_name, re.DOTALL) is not None
+
+
+def compute_minimal_move_distribution(
+    total_tokens: int,
+    active_nodes: Sequence[str],
+    current_assignments: Mapping[int, str],
+    locked_tokens: Mapping[int, Patterns],
+    pattern_matcher: Matcher = matches_pattern,
+) -> tuple[dict[int, str], int]:
+    """Who gets which token, and how many tokens get another node than they have.
+
+    Locked tokens are divided among the nodes that their first pattern with a match matches, and stay unassigned
+    without one. All others are divided among all nodes. Each division is even, with the fewest moves.
+    """
+    pools: dict[tuple[bool, tuple[str, ...]], list[int]] = {}
+    for token in range(total_tokens):
+        patterns = locked_tokens.get(token)
+        owners = tuple(active_nodes) if patterns is None else _find_places(patterns, active_nodes, pattern_matcher)
+        pools.setdefault((patterns is None, owners), []).append(token)
+    assignments: dict[int, str] = {}
+    for (_, owners), tokens in pools.items():
+        if owners:
+            current = {token: current_assignments[token] for token in tokens if token in current_assignments}
+            assignments |= current | plan_moves(tokens, owners, current)
+    moved = sum(current_assignments.get(token) != node for token, node in assignments.items())
+    return dict(sorted(assignments.items())), moved
+
+
+def _find_places(patterns: Patterns, nodes: Sequence[str], matches: Matcher) -> tuple[str, ...]:
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        if places := tuple(node for node in nodes if matches(node, pattern)):
+            return places
+    return ()
+
+
+def _as_lock(pin: PinRecord) -> dict[str, Any]:
+    matching = [pattern for pattern in pin.patterns if pin.owner is not None and matches_pattern(pin.owner, pattern)]
+    return {
+        "token_id": pin.token,
+        "task_id": pin.key,
+        "node_pattern": (matching or pin.patterns)[0],
+        "node_patterns": pin.patterns,
+        "reason": pin.reason,
+        "created_by": pin.created_by,
+        "created_at": pin.created_at,
+        "expires_at": pin.expires_at,
+    }
+
+
+def _set_session(connection: psycopg.Connection[Any], site: str) -> None:
+    """Programs compare `datetime.now()` with the columns of the views, so the session has this machine's offset."""
+    is_idle = connection.info.transaction_status == TransactionStatus.IDLE
+    connection.execute(
+        "SELECT set_config('watchbill.site', %s, false), set_config('TimeZone', %s, false)",
+        (site, _name_offset(datetime.now().astimezone().utcoffset() or timedelta())),
+    )
+    if is_idle and not connection.autocommit:
+        connection.commit()
+
+
+def _name_offset(offset: timedelta) -> str:
+    """A time zone with this offset: a named one if it has whole hours, which psycopg knows too. Etc/GMT-2 is two hours
+    east."""
+    hours = offset / timedelta(hours=1)
+    return f"Etc/GMT{-round(hours):+d}" if hours == round(hours) else f"{hours:g}"
+
+
+def _find(config: object, name: str) -> object:
+    return getattr(getattr(config, "sync", None), name, None)
+
+
+def _check_date(date: object) -> calendar_date | None:
+    if isinstance(date, datetime):
+        return date.date()
+    if date is None or isinstance(date, calendar_date):
+        return date
+    raise TypeError(f"date={date!r} is invalid: give a date or a datetime")
+
+
+def _adapt_callback(callback: Callable[..., object]) -> Callable[[Rebalance], object]:
+    """JobSync calls it with the event if it takes an argument, and otherwise without."""
+    try:
+        inspect.signature(callback).bind(None)
+    except TypeError:
+        return lambda _: callback()
+    return callback
