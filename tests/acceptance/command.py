@@ -34,7 +34,9 @@ class Watchbill:
 
     def environment(self, **variables: str) -> dict[str, str]:
         inherited = {
-            name: value for name, value in os.environ.items() if not name.startswith(("WATCHBILL_", "PG", "DATABASE_URL"))
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("WATCHBILL_", "PG", "DATABASE_URL", "MAKE"))
         }
         return {**inherited, **self.environ, **variables}
 

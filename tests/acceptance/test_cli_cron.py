@@ -18,21 +18,23 @@ def test_next_prints_local_time_and_utc(watchbill: Watchbill) -> None:
 
 
 def test_next_as_json_is_a_list_of_utc_instants(watchbill: Watchbill) -> None:
-    done = watchbill("cron", "next", "30 2 * * *", "--tz", "Europe/Berlin", "--after", "2026-03-28T12:00", "-n2", "--json")
+    done = watchbill(
+        "cron", "next", "30 2 * * *", "--tz", "Europe/Berlin", "--after", "2026-03-28T12:00", "-n2", "--json"
+    )
     assert json.loads(done.stdout) == ["2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"]
 
 
-def test_prev_goes_back(watchbill: Watchbill) -> None:
+def test_prev_prints_the_run_before_the_given_time(watchbill: Watchbill) -> None:
     done = watchbill("cron", "prev", "@daily", "--before", "2026-01-02T00:00:00+00:00", "--json")
     assert json.loads(done.stdout) == ["2026-01-01T00:00:00Z"]
 
 
-def test_between_lists_all(watchbill: Watchbill) -> None:
+def test_between_lists_every_run_in_the_range(watchbill: Watchbill) -> None:
     done = watchbill("cron", "between", "0 */6 * * *", "2026-01-01", "2026-01-02", "--json")
     assert len(json.loads(done.stdout)) == 4
 
 
-def test_explain_speaks_english(watchbill: Watchbill) -> None:
+def test_explain_describes_the_pattern_in_english(watchbill: Watchbill) -> None:
     done = watchbill("cron", "explain", "0 9 * * MON#2", "--tz", "America/New_York")
     assert done.stdout == "at 09:00 on the second Monday of every month, New York time\n"
 
@@ -46,7 +48,9 @@ def test_explain_speaks_english(watchbill: Watchbill) -> None:
         ("nonsense", 1, "^"),
     ],
 )
-def test_check_says_yes_or_what_is_wrong(watchbill: Watchbill, pattern: str, code: int, said: str) -> None:
+def test_check_accepts_a_pattern_or_explains_the_error(
+    watchbill: Watchbill, pattern: str, code: int, said: str
+) -> None:
     done = watchbill("cron", "check", pattern)
     assert done.returncode == code
     assert said in done.stdout + done.stderr
@@ -65,7 +69,7 @@ def test_preview_draws_a_month_and_marks_the_clock_change(watchbill: Watchbill) 
     assert days[-1] == "* 29 March 2026: in Europe/Berlin the clock goes from 02:00 to 03:00"
 
 
-def test_preview_at_the_ends_of_time_and_of_a_day_that_never_was(watchbill: Watchbill) -> None:
+def test_preview_handles_year_9999_and_a_skipped_day(watchbill: Watchbill) -> None:
     last = watchbill("cron", "preview", "0 9 * * *", "--after", "9999-12-01", "--months", "3")
     assert last.stdout.count("9999") == 1
     assert "+ " not in last.stdout.replace("    +:", "")
@@ -74,26 +78,30 @@ def test_preview_at_the_ends_of_time_and_of_a_day_that_never_was(watchbill: Watc
     assert "from 30 December 00:00 to 31 December 00:00" in samoa.stdout
 
 
-def test_a_pattern_without_quotes_is_told_about_the_shell(watchbill: Watchbill) -> None:
+def test_unquoted_pattern_error_mentions_shell_quotes(watchbill: Watchbill) -> None:
     done = watchbill("cron", "next", "0", "9", "setup.py", "setup.py", "MON")
     assert done.returncode == 2
-    assert "without quotes the shell takes it apart" in " ".join(done.stderr.split())
+    assert "put it in quotes, or the shell splits it" in " ".join(done.stderr.split())
 
 
-def test_an_offset_is_a_zone_for_the_instant_too(watchbill: Watchbill) -> None:
+def test_offset_in_tz_also_applies_to_the_after_option(watchbill: Watchbill) -> None:
     done = watchbill("cron", "next", "0 9 * * *", "--tz", "+05:30", "--after", "2025-01-01", "--json")
     assert done.stdout.split() == ["[", '"2025-01-01T03:30:00Z"', "]"]
 
 
-def test_between_says_when_it_leaves_some_out(watchbill: Watchbill) -> None:
+def test_between_reports_when_limit_cuts_the_list(watchbill: Watchbill) -> None:
     done = watchbill("cron", "between", "* * * * *", "2025-01-01", "2025-01-02", "--limit", "3", "--json")
     assert (done.stdout.count("2025"), done.returncode) == (3, 0)
-    assert done.stderr.strip() == "and more: these are the first 3, as --limit says"
+    assert done.stderr.strip() == "Only the first 3 are shown; --limit shows more."
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["--tz", "Nowhere/Else"], "Nowhere/Else"), (["--after", "yesterday"], "no instant"), (["--dst", "maybe"], "dst")],
+    [
+        (["--tz", "Nowhere/Else"], "Nowhere/Else"),
+        (["--after", "yesterday"], "The instant 'yesterday' is invalid"),
+        (["--dst", "maybe"], "dst"),
+    ],
 )
 def test_bad_options_are_refused_by_name(watchbill: Watchbill, words: list[str], said: str) -> None:
     done = watchbill("cron", "next", "@daily", *words)
@@ -102,6 +110,6 @@ def test_bad_options_are_refused_by_name(watchbill: Watchbill, words: list[str],
     assert "Traceback" not in done.stderr
 
 
-def test_a_pattern_that_never_fires_says_never(watchbill: Watchbill) -> None:
+def test_next_prints_never_for_a_pattern_that_never_fires(watchbill: Watchbill) -> None:
     done = watchbill("cron", "next", "0 0 30 2 *")
     assert (done.returncode, done.stderr.strip()) == (1, "never")

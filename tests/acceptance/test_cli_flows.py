@@ -9,7 +9,7 @@ import psycopg
 from tests.acceptance.command import Watchbill
 
 
-def test_a_tree_and_its_parts(schema_database: str, watchbill: Watchbill) -> None:
+def test_tree_and_show_print_the_dependency_graph(schema_database: str, watchbill: Watchbill) -> None:
     with psycopg.connect(schema_database, autocommit=True) as connection:
         jobs = [
             {"type": "extract"},
@@ -17,7 +17,8 @@ def test_a_tree_and_its_parts(schema_database: str, watchbill: Watchbill) -> Non
             {"type": "complain", "depends_on": [1], "run_if": "any_failed"},
         ]
         first, middle, _ = [
-            row[0] for row in connection.execute("SELECT id FROM watchbill.enqueue_many(%s::jsonb)", (json.dumps(jobs),))
+            row[0]
+            for row in connection.execute("SELECT id FROM watchbill.enqueue_many(%s::jsonb)", (json.dumps(jobs),))
         ]
     tree = watchbill.here("--database-url", schema_database, "jobs", "tree", str(middle))
     assert tree.returncode == 0, tree.stderr
@@ -35,7 +36,7 @@ def test_a_tree_and_its_parts(schema_database: str, watchbill: Watchbill) -> Non
     assert "then       " in shown
 
 
-def test_a_tree_of_nothing(schema_database: str, watchbill: Watchbill) -> None:
+def test_tree_of_an_unknown_job_is_an_error(schema_database: str, watchbill: Watchbill) -> None:
     unknown = "00000000-0000-7000-8000-000000000000"
     answer = watchbill.here("--database-url", schema_database, "jobs", "tree", unknown)
     assert answer.returncode != 0

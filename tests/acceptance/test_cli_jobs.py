@@ -1,8 +1,9 @@
-"""`watchbill jobs`, `dead`, `queues`, `nodes` and `stats`: what they show, what they do, and what they say to nonsense."""
+"""`watchbill jobs`, `dead`, `queues`, `nodes` and `stats`: what they show, do, and say to nonsense."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from uuid import UUID
 
@@ -10,6 +11,7 @@ import psycopg
 import pytest
 
 from tests.acceptance.command import Watchbill
+from watchbill.store.queries import queries
 
 NOBODY = "01900000-0000-7000-8000-000000000000"
 
@@ -33,18 +35,22 @@ def enqueue(watchbill: Watchbill, *words: str) -> str:
 
 def run(watchbill: Watchbill, *outcomes: str) -> None:
     """A node claims as many jobs, in their order, and ends them so."""
-    sql(watchbill, "SELECT watchbill.register('clerk') WHERE NOT EXISTS (SELECT FROM watchbill.node WHERE name = 'clerk')")
+    sql(
+        watchbill,
+        "SELECT watchbill.register('clerk') WHERE NOT EXISTS (SELECT FROM watchbill.node WHERE name = 'clerk')",
+    )
     for outcome in outcomes:
         sql(
             watchbill,
             """SELECT watchbill.settle(n.epoch, ARRAY[c.id], ARRAY[c.fence], ARRAY[%s], ARRAY[0.1],
                  errors => ARRAY['{"type": "Oops", "message": "[red] luck", "kind": "permanent"}'::jsonb])
-               FROM watchbill.node n, LATERAL watchbill.claim(n.epoch) c WHERE n.name = 'clerk' AND n.state = 'active'""",
+               FROM watchbill.node n, LATERAL watchbill.claim(n.epoch) c
+                WHERE n.name = 'clerk' AND n.state = 'active'""",
             outcome,
         )
 
 
-def test_a_job_from_its_enqueue_to_its_second_life(watchbill: Watchbill) -> None:
+def test_jobs_commands_enqueue_show_retry_and_cancel(watchbill: Watchbill) -> None:
     job = enqueue(watchbill, "send", '{"to": "\N{SNOWMAN}"}', "--priority", "3", "--key", "k")
     again = watchbill.here("jobs", "enqueue", "send", '{"to": "other"}', "--key", "k", "--json")
     assert json.loads(again.stdout) == {"id": job, "created": False, "payload_differs": True}
@@ -58,7 +64,7 @@ def test_a_job_from_its_enqueue_to_its_second_life(watchbill: Watchbill) -> None
     assert json.loads(watchbill.here("jobs", "list", "--state", "canceled", "--json").stdout)[0]["id"] == job
 
 
-def test_a_running_job_is_asked_to_stop_or_taken_away(watchbill: Watchbill) -> None:
+def test_jobs_cancel_and_release_act_on_a_running_job(watchbill: Watchbill) -> None:
     job = enqueue(watchbill, "send")
     sql(watchbill, "SELECT watchbill.claim(watchbill.register('clerk'))")
     assert watchbill.here("jobs", "cancel", job).stdout == f"{job} asked to stop\n"
@@ -80,58 +86,281 @@ def test_dead_jobs_are_listed_grouped_retried_and_purged(watchbill: Watchbill) -
         ("b", 1, "[red] luck"),
     ]
     assert watchbill.here("dead", "retry", "--type", "a", "--dry-run").stdout == "2 dead jobs match\n"
-    assert watchbill.here("dead", "retry", "--type", "a", "--limit", "1", "--yes").stdout.endswith("1 job queued again\n")
+    assert watchbill.here("dead", "retry", "--type", "a", "--limit", "1", "--yes").stdout.endswith(
+        "1 job queued again\n"
+    )
     assert watchbill.here("dead", "purge", "--message", "[red] luck", "--yes").stdout.endswith("2 jobs deleted\n")
     assert watchbill.here("dead", "purge", "--yes").stdout == "0 dead jobs match\n"
 
 
 def test_queues_are_counted_paused_and_resumed(watchbill: Watchbill) -> None:
-    enqueue(watchbill, "send", "--queue", "mail", "--delay", "3600")  # not due, so no age changes between two looks
+    enqueue(watchbill, "send", "--queue", "mail", "--delay", "1h")  # not due, so no age changes between two looks
     assert watchbill.here("queues", "pause", "mail", "--reason", "rain").stdout == "queue mail paused\n"
-    assert watchbill.here("queues", "pause", "--type", "send").stdout == "type send paused\n"
-    listed = watchbill.here("queues").stdout
-    assert all(word in listed for word in ("mail", "rain", "paused: type send"))
-    assert watchbill.here("stats").stdout == f"{listed}0 schedules\n"
+    assert watchbill.here("queues", "pause", "--type", "send", "--unchecked").stdout == "type send paused\n"
+    header, mail, paused = watchbill.here("queues").stdout.splitlines()
+    assert header.split()[:4] == ["queue", "ready", "scheduled", "retrying"]
+    assert mail.split()[:4] == ["mail", "0", "1", "0"]
+    assert re.search(r"postgres since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d \(\d+ s\): rain$", mail)
+    assert re.match(r"paused: type send, postgres since .* \(\d+ s\)$", paused)
+    assert watchbill.here("stats").stdout.splitlines()[-1] == "0 schedules"
     assert watchbill.here("queues", "resume", "mail").stdout == "queue mail resumed\n"
     assert watchbill.here("queues", "resume", "mail").returncode == 1
+
+
+def test_waiting_jobs_are_ready_scheduled_or_retrying(watchbill: Watchbill) -> None:
+    sql(watchbill, "SELECT watchbill.enqueue('t', delay => '1 hour')")
+    sql(watchbill, "UPDATE watchbill.jobs SET failed = true")
+    enqueue(watchbill, "t")
+    enqueue(watchbill, "t", "--delay", "3600")
+    words = [line.split() for line in watchbill.here("jobs").stdout.splitlines()]
+    place = words[0].index("waits")
+    assert [line[place] for line in words[1:]] == ["scheduled", "ready", "retrying"]
+    [_, counted] = [line.split() for line in watchbill.here("queues").stdout.splitlines()]
+    assert counted[:4] == ["default", "1", "1", "1"]
+    found = json.loads(watchbill.here("queues", "--json").stdout)["counts"]
+    assert {(each["state"], each["wait"], each["count"], each["estimated"]) for each in found} == {
+        ("queued", None, 1, False),
+        ("queued", "delayed", 1, False),
+        ("failed", "delayed", 1, False),
+    }
+
+
+def test_list_show_queues_and_filter_use_the_same_word_for_a_paused_queue(watchbill: Watchbill) -> None:
+    paused, ready = enqueue(watchbill, "t", "--queue", "mail"), enqueue(watchbill, "t")
+    watchbill.here("queues", "pause", "mail")
+    assert [line.split()[:4] for line in watchbill.here("jobs").stdout.splitlines()[1:]] == [
+        [ready, "queued", "0/10", "t"],
+        [paused, "queued", "0/10", "t"],
+    ]
+    rows = json.loads(watchbill.here("jobs", "--json").stdout)
+    assert [(row["id"], row["waits"]) for row in rows] == [(ready, "ready"), (paused, "paused")]
+    shown = dict(line.split(maxsplit=1) for line in watchbill.here("jobs", "show", paused).stdout.splitlines())
+    assert shown["waits"] == "paused"
+    assert "wait" not in shown
+    for word, job in (("paused", paused), ("ready", ready)):
+        assert [row["id"] for row in json.loads(watchbill.here("jobs", "--state", word, "--json").stdout)] == [job]
+    header, _, mail = (line.split() for line in watchbill.here("queues").stdout.splitlines())
+    assert (mail[0], mail[header.index("ready")], mail[header.index("paused")]) == ("mail", "0", "1")
+    refused = watchbill.here("jobs", "--state", "sleeping").stderr
+    assert "ready, scheduled, retrying, paused" in refused
+
+
+def test_list_and_show_use_the_same_word_for_a_retrying_job(watchbill: Watchbill) -> None:
+    job = enqueue(watchbill, "t", "--delay", "1h")
+    sql(watchbill, "UPDATE watchbill.jobs SET failed = true")
+    assert " retrying " in watchbill.here("jobs").stdout
+    shown = watchbill.here("jobs", "show", job).stdout
+    assert re.search(r"^waits +retrying$", shown, re.MULTILINE)
+    assert not re.search(r"delayed", shown)
+
+
+def test_why_says_what_keeps_a_job_and_the_deciding_cause_first(watchbill: Watchbill) -> None:
+    job = enqueue(watchbill, "t", "--delay", "1h")
+    watchbill.here("queues", "pause", "default", "--reason", "rain")
+    first, second, third = watchbill.here("jobs", "why", job[:20]).stdout.splitlines()
+    assert first.startswith("it is due at ")
+    assert re.fullmatch(r"queue default is paused by postgres since .*: rain", second)
+    assert third == "no node is alive"
+    rows = json.loads(watchbill.here("jobs", "why", job, "--json").stdout)
+    assert [row["cause"] for row in rows] == ["delayed", "paused", "no_node"]
+    missing = watchbill.here("jobs", "why", NOBODY)
+    assert missing.returncode == 1
+    assert "There is no job" in missing.stderr
+
+
+def test_show_prints_the_error_of_a_canceled_job_as_words(watchbill: Watchbill) -> None:
+    first, second = enqueue(watchbill, "t"), enqueue(watchbill, "t")
+    watchbill.here("jobs", "cancel", first, "--reason", "not needed")
+    watchbill.here("jobs", "cancel", second)
+    assert re.search(r"^error +canceled: not needed$", watchbill.here("jobs", "show", first).stdout, re.MULTILINE)
+    assert re.search(r"^error +canceled$", watchbill.here("jobs", "show", second).stdout, re.MULTILINE)
+
+
+def test_estimates_are_marked(watchbill: Watchbill) -> None:
+    many = 'SELECT jsonb_agg(\'{"type": "t"}\'::jsonb) FROM generate_series(1, 100001)'
+    sql(watchbill, f"SELECT count(*) FROM watchbill.enqueue_many(({many}))")
+    assert re.search(r"^default +≈ \d\d+,\d\d\d ", watchbill.here("queues").stdout, re.MULTILINE)
 
 
 def test_nodes_are_listed_and_drained(watchbill: Watchbill) -> None:
     sql(watchbill, "SELECT watchbill.register('clerk')")
     assert watchbill.here("nodes", "drain", "clerk").stdout == "clerk drains\n"
     assert watchbill.here("nodes", "drain", "clerk").returncode == 1
+    assert json.loads(watchbill.here("nodes", "drain", "clerk", "--json").stdout) == {"name": "clerk", "drains": False}
     assert json.loads(watchbill.here("nodes", "list", "--json").stdout)[0]["state"] == "draining"
 
 
+def test_jobs_are_found_by_a_unique_beginning_of_their_id(watchbill: Watchbill) -> None:
+    """Among unfinished and finished jobs alike."""
+    ids = ("01a00000-0000-7000-8000-00000000000a", "01a00000-0000-7000-8000-00000000000b")
+    for job in (NOBODY, *ids):
+        sql(watchbill, "SELECT watchbill.enqueue(%s, id => %s::uuid)", f"t{job[-1]}", job)
+    run(watchbill, "failed")
+    shown = json.loads(watchbill.here("jobs", "show", "019", "--json").stdout)
+    assert (shown["id"], shown["state"]) == (NOBODY, "dead")
+    assert watchbill.here("jobs", "cancel", "01a00000000070008000-00000000000A").stdout == f"{ids[0]} canceled\n"
+    ambiguous = watchbill.here("jobs", "show", "01a0")
+    assert ambiguous.returncode == 2
+    assert "01a0 is the beginning of 2 ids" in ambiguous.stderr
+    assert f"{ids[0]}  canceled   ta\n  {ids[1]}  queued     tb" in ambiguous.stderr
+    assert ids[0] in watchbill.here("jobs", "--after", ids[1][:-1] + "b").stdout
+    assert watchbill.here("jobs", "tree", "019").stdout.startswith(f"t0  {NOBODY} <")
+
+
+def test_beginnings_of_ids_are_found_through_indexes(watchbill: Watchbill) -> None:
+    many = 'SELECT jsonb_agg(\'{"type": "t"}\'::jsonb) FROM generate_series(1, 5000)'
+    sql(watchbill, f"SELECT count(*) FROM watchbill.enqueue_many(({many}))")
+    sql(watchbill, "ANALYZE watchbill.jobs")
+    params = {"lowest": UUID(NOBODY), "highest": UUID(NOBODY), "limit": 11}
+    with psycopg.connect(watchbill.environ["WATCHBILL_DATABASE_URL"]) as connection:
+        rows = connection.execute(f"EXPLAIN {queries('watchbill')['jobs_by_prefix']}".encode(), params).fetchall()
+    plan = "\n".join(line for (line,) in rows)
+    assert "jobs_pkey" in plan
+    assert "Seq Scan on jobs" not in plan
+
+
+def test_states_may_be_given_together(watchbill: Watchbill) -> None:
+    jobs = [enqueue(watchbill, "t") for _ in range(3)]
+    run(watchbill, "succeeded")
+    watchbill.here("jobs", "cancel", jobs[1])
+    for words in (("queued,canceled",), ("queued", "--state", "canceled")):
+        listed = watchbill.here("jobs", "--state", *words).stdout
+        assert [job in listed for job in jobs] == [False, True, True]
+
+
+def test_attempts_count_the_one_that_runs(watchbill: Watchbill) -> None:
+    first, second = enqueue(watchbill, "t"), enqueue(watchbill, "t")
+    assert "queued  0/10" in watchbill.here("jobs").stdout
+    sql(watchbill, "SELECT watchbill.claim(watchbill.register('clerk'))")
+    assert "running  1/10" in watchbill.here("jobs", "--state", "running").stdout
+    watchbill.here("jobs", "cancel", second)
+    assert "canceled  0/10" in watchbill.here("jobs", "--state", "canceled").stdout
+    assert "attempt           1/10" in watchbill.here("jobs", "show", first).stdout
+
+
+def test_a_succeeded_job_runs_again_only_after_asking(watchbill: Watchbill) -> None:
+    job = enqueue(watchbill, "t")
+    run(watchbill, "succeeded")
+    asked = watchbill("jobs", "retry", job)
+    assert (asked.returncode, f"{job} has succeeded. Run it again?" in asked.stdout) == (1, True)
+    assert watchbill.here("jobs", "retry", job, "--yes").stdout == f"{job} queued again; it was succeeded\n"
+
+
+def test_enqueue_takes_an_instant(watchbill: Watchbill) -> None:
+    enqueue(watchbill, "t", "--run-at", "2040-01-01T10:00+02:00")
+    [(listed,)] = [(job["run_at"],) for job in json.loads(watchbill.here("jobs", "--json").stdout)]
+    assert listed == "2040-01-01T08:00:00Z"
+
+
+def test_empty_lists_say_so(watchbill: Watchbill) -> None:
+    said = {noun: watchbill.here(noun) for noun in ("jobs", "dead", "nodes", "schedules", "queues")}
+    assert all(done.stdout == "" and done.stderr for done in said.values())
+    assert "watchbill jobs enqueue TYPE" in said["jobs"].stderr
+    assert "No job matches" in watchbill.here("jobs", "--type", "t").stderr
+    assert "No job is dead" in watchbill.here("dead", "groups").stderr
+
+
+def test_enqueue_warns_about_a_type_that_no_node_handles(watchbill: Watchbill) -> None:
+    types = '{"mail.send": 1}'
+    sql(watchbill, "SELECT watchbill.register('clerk', types => %s, queues => '{default,mail}')", types)
+    done = watchbill.here("jobs", "enqueue", "mail.sent")
+    assert done.returncode == 0
+    assert "No live node handles mail.sent; the job waits for one that does. Did you mean mail.send?" in done.stderr
+    assert watchbill.here("jobs", "enqueue", "mail.send").stderr == ""
+    assert watchbill.here("jobs", "enqueue", "mail.sent", "--unchecked").stderr == ""
+
+
+def test_enqueue_warns_about_a_queue_that_no_node_serves(watchbill: Watchbill) -> None:
+    sql(watchbill, """SELECT watchbill.register('clerk', types => '{"t": 1}', queues => '{default,mail}')""")
+    assert watchbill.here("jobs", "enqueue", "t", "--queue", "mail").stderr == ""
+    done = watchbill.here("jobs", "enqueue", "t", "--queue", "mial")
+    assert (done.returncode, done.stderr) == (
+        0,
+        "No live node serves queue mial; the job waits for one that does. Did you mean mail?\n",
+    )
+    sql(watchbill, "UPDATE watchbill.nodes SET queues = NULL")
+    assert watchbill.here("jobs", "enqueue", "t", "--queue", "other").stderr == "", "the node may serve any"
+
+
+def test_enqueue_refuses_a_queue_that_neither_the_app_nor_a_node_serves(watchbill: Watchbill) -> None:
+    (watchbill.directory / "tasks.py").write_text(
+        "from watchbill import App\n\napp = App()\n\n\n@app.task(queue='mail')\ndef send() -> None: ...\n"
+    )
+    waits = watchbill.here("jobs", "enqueue", "tasks.send")
+    assert (waits.returncode, "No live node serves queue mail" in waits.stderr) == (0, True)
+    refused = watchbill.here("jobs", "enqueue", "tasks.send", "--queue", "mial")
+    assert refused.returncode == 2
+    assert "No live node serves queue mial, and no task of tasks:app uses it.\nDid you mean mail?" in refused.stderr
+    assert watchbill.here("jobs", "enqueue", "tasks.send", "--queue", "mial", "--unchecked").returncode == 0
+    sql(watchbill, "SELECT watchbill.register('clerk', queues => '{mial,mail}')")
+    assert watchbill.here("jobs", "enqueue", "tasks.send", "--queue", "mial").stderr == ""
+
+
+def test_enqueue_finds_the_app_in_the_module_that_the_type_names(watchbill: Watchbill) -> None:
+    """After `watchbill up corner_shop`, a second terminal knows the options of its tasks too."""
+    (watchbill.directory / "corner_shop.py").write_text(
+        "import watchbill\n\napp = watchbill.App()\n\n\n"
+        "@app.task(queue='mail', retry=3)\ndef send(to: str) -> None: ...\n"
+    )
+    done = watchbill.here("jobs", "enqueue", "corner_shop.send", '{"to": "ada"}')
+    assert done.returncode == 0, done.stderr
+    [job] = json.loads(watchbill.here("jobs", "--json").stdout)
+    assert (job["queue"], job["max_attempts"]) == ("mail", 3)
+    refused = watchbill.here("jobs", "enqueue", "corner_shop.snd", '{"to": "ada"}')
+    assert (refused.returncode, "Did you mean corner_shop.send?" in refused.stderr) == (2, True)
+    assert "to is missing" in watchbill.here("jobs", "enqueue", "corner_shop.send", "{}").stderr
+
+
+def test_pause_refuses_a_name_that_nothing_uses(watchbill: Watchbill) -> None:
+    sql(watchbill, """SELECT watchbill.register('clerk', types => '{"send": 1}', queues => '{mail}')""")
+    refused = watchbill.here("queues", "pause", "mial")
+    assert refused.returncode == 2
+    assert (
+        "Nothing uses a queue named mial.\nDid you mean mail? To pause it anyway, give --unchecked." in refused.stderr
+    )
+    assert "Nothing uses a type named sent." in watchbill.here("queues", "pause", "--type", "sent").stderr
+    assert watchbill.here("queues", "pause", "mail").returncode == 0
+    assert watchbill.here("queues", "pause", "--type", "send").returncode == 0
+    assert watchbill.here("queues", "pause", "mial", "--unchecked").stdout == "queue mial paused\n"
+    assert watchbill.here("queues", "pause", "mial").stdout == "queue mial was paused already\n"
+    enqueue(watchbill, "t", "--queue", "waiting", "--unchecked")
+    assert watchbill.here("queues", "pause", "waiting").returncode == 0
+
+
 WRONG: list[tuple[list[str], int, str]] = [
-    (["jobs", "enqueue", "t", "{"], 2, "not JSON"),
-    (["jobs", "enqueue", "t", '{"a": NaN}'], 2, "there is no NaN"),
-    (["jobs", "enqueue", "t", "[1]"], 2, "must be a JSON object"),
+    (["jobs", "enqueue", "t", "{"], 2, "Invalid JSON in payload"),
+    (["jobs", "enqueue", "t", '{"a": NaN}'], 2, "JSON has no NaN"),
+    (["jobs", "enqueue", "t", "[1]"], 2, "it is not an object"),
     (["jobs", "enqueue", "t", '{"a": ["x", "b\\u0000"]}'], 2, "a[1] cannot be stored"),
     (["jobs", "enqueue", "t", '{"a": "\\ud800"}'], 2, "half of a surrogate pair"),
     (["jobs", "enqueue", "t", '{"a": 18446744073709551616}'], 2, "a cannot be stored"),
     (["jobs", "enqueue", ""], 2, "type must be"),
-    (["jobs", "enqueue", "t", "--delay", "nan"], 2, "delay=nan is no duration"),
-    (["jobs", "enqueue", "t", "--delay", "1e18"], 2, "is no duration"),
-    (["jobs", "enqueue", "t", "--delay", "-1"], 2, "delay must be within"),
-    (["jobs", "enqueue", "t", "--priority", "40000"], 2, "priority must be"),
-    (["jobs", "show", "x"], 2, "UUID"),
+    (["jobs", "enqueue", "t", "--delay", "5 parsecs"], 2, "delay='5 parsecs' is invalid"),
+    (["jobs", "enqueue", "t", "--delay", "nan"], 2, "delay='nan' is invalid"),
+    (["jobs", "enqueue", "t", "--delay", "1e18"], 2, "delay='1e18' is invalid"),
+    (["jobs", "enqueue", "t", "--delay", "-1"], 2, "delay='-1' is invalid"),
+    (["jobs", "enqueue", "t", "--priority", "40000"], 2, "priority=40000 is invalid"),
+    (["jobs", "show", "x"], 2, "The job id 'x' is invalid"),
+    (["jobs", "show", "0190"], 1, "There is no job whose id begins with 0190"),
+    (["jobs", "list", "--after", "0190"], 1, "There is no job whose id begins with 0190"),
     (["jobs", "show", NOBODY], 1, "There is no job"),
     (["jobs", "cancel", NOBODY], 1, "There is no job"),
     (["jobs", "retry", NOBODY], 1, "There is no job"),
-    (["jobs", "retry", NOBODY, "--at", "0001-01-01"], 2, "no time that a clock will ever show"),
+    (["jobs", "retry", NOBODY, "--run-at", "0001-01-01"], 2, "The instant '0001-01-01' is invalid"),
+    (["jobs", "enqueue", "t", "--run-at", "soon"], 2, "The instant 'soon' is invalid"),
     (["jobs", "release", NOBODY], 1, "is not running"),
-    (["jobs", "list", "--state", "ready"], 2, "The states are blocked, queued"),
+    (["jobs", "list", "--state", "waiting"], 2, "The states are blocked, queued"),
+    (["jobs", "list", "--state", "queued,rady"], 2, "The state 'rady' is invalid"),
     (["jobs", "list", "--limit", "0"], 2, "limit"),
-    (["queues", "pause"], 2, "Which one?"),
-    (["queues", "pause", ""], 2, "No job can be of this queue"),
+    (["queues", "pause"], 2, "need a queue or a type"),
+    (["queues", "pause", ""], 2, "Queue or type is invalid"),
     (["queues", "resume", "x"], 1, "was not paused"),
     (["nodes", "drain", "x"], 1, "no active node"),
 ]
 
 
 @pytest.mark.parametrize(("words", "code", "says"), WRONG, ids=lambda value: str(value)[:50])
-def test_nonsense_gets_one_clear_message(watchbill: Watchbill, words: list[str], code: int, says: str) -> None:
+def test_invalid_commands_print_one_clear_message(watchbill: Watchbill, words: list[str], code: int, says: str) -> None:
     done = watchbill.here(*words)
     said = done.stdout + done.stderr
     assert (done.returncode, says in said, "Traceback" in said) == (code, True, False), said

@@ -15,14 +15,18 @@ def watchbill(tmp_path: Path, schema_database: str) -> Watchbill:
     return Watchbill(tmp_path, {"WATCHBILL_DATABASE_URL": schema_database})
 
 
-@pytest.mark.parametrize("noun", ["jobs", "dead", "queues", "nodes", "schedules"])
-def test_a_bare_noun_lists_as_data_too(watchbill: Watchbill, noun: str) -> None:
+@pytest.mark.parametrize("noun", ["jobs", "dead", "queues", "nodes", "locks", "schedules"])
+def test_command_without_a_verb_lists_as_json(watchbill: Watchbill, noun: str) -> None:
     done = watchbill.here(noun, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == json.loads(watchbill.here(noun, "list", "--json").stdout)
 
 
-def test_a_bare_noun_takes_the_other_options_too_and_help_is_its_own(watchbill: Watchbill) -> None:
+def test_cluster_alone_shows_the_leaders(watchbill: Watchbill) -> None:
+    assert watchbill.here("cluster").stderr == watchbill.here("cluster", "leader").stderr == "No group has a leader.\n"
+
+
+def test_command_without_a_verb_takes_list_options(watchbill: Watchbill) -> None:
     job = watchbill.here("jobs", "enqueue", "a.b", "{}").stdout.strip()
     assert job in watchbill.here("jobs", "--state", "queued").stdout
     assert job not in watchbill.here("jobs", "--state", "dead").stdout

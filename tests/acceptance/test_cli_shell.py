@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
+import psycopg
 import pytest
 
-from watchbill.cli import _COMMANDS, _MODULES, _globals_first
 from tests.acceptance.command import Watchbill
+from watchbill.cli import _COMMANDS, _MODULES, _move_globals_first
 
 
-def test_alone_it_shows_the_commands_by_purpose(watchbill: Watchbill) -> None:
+def test_watchbill_without_arguments_lists_commands_by_purpose(watchbill: Watchbill) -> None:
     answer = watchbill()
     assert answer.returncode == 0
     for panel, commands in _COMMANDS.items():
@@ -29,17 +31,23 @@ def test_every_command_has_help(watchbill: Watchbill, name: str) -> None:
 
 
 @pytest.mark.parametrize("words", [("dbb",), ("db", "migrat"), ("db", "--nothing"), ("version", "more"), ("--schema",)])
-def test_wrong_usage_ends_with_2(watchbill: Watchbill, words: tuple[str, ...]) -> None:
+def test_wrong_usage_exits_with_2(watchbill: Watchbill, words: tuple[str, ...]) -> None:
     answer = watchbill(*words)
     assert answer.returncode == 2
     assert "Traceback" not in answer.stderr
 
 
-def test_the_version(watchbill: Watchbill) -> None:
+def test_version_command_prints_the_version(watchbill: Watchbill) -> None:
     from watchbill import __version__
 
     assert watchbill("version").stdout.startswith(f"Watchbill {__version__} (Python 3.")
     assert json.loads(watchbill("version", "--json").stdout)["watchbill"] == __version__
+    assert watchbill("--version").stdout == watchbill("version").stdout
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("job", "jobs"), ("schedule", "schedules"), ("work", "worker")])
+def test_a_misspelt_command_is_suggested(watchbill: Watchbill, typed: str, meant: str) -> None:
+    assert f"Did you mean {meant}?" in watchbill.here(typed).stderr
 
 
 def test_completion_knows_commands_and_verbs(watchbill: Watchbill) -> None:
@@ -51,7 +59,32 @@ def test_completion_knows_commands_and_verbs(watchbill: Watchbill) -> None:
     assert complete("watchbill db mig") == ["migrate"]
 
 
-def test_a_reader_that_leaves_early_is_no_error(watchbill: Watchbill) -> None:
+def test_completion_knows_states_queues_types_schedules_nodes_and_ids(tmp_path: Path, schema_database: str) -> None:
+    watchbill = Watchbill(tmp_path, {"WATCHBILL_DATABASE_URL": schema_database})
+    with psycopg.connect(schema_database, autocommit=True) as connection:
+        connection.execute("SELECT watchbill.register('clerk', types => '{\"mail.send\": 1}')")
+        connection.execute("SELECT watchbill.add_schedule('nightly', '@daily', type => 't')")
+        row = connection.execute("SELECT id::text FROM watchbill.enqueue('t', queue => 'post')").fetchone()
+        assert row is not None
+
+    def complete(*words: str) -> list[str]:
+        typed = " ".join(("watchbill", *words))
+        asked = {"_WATCHBILL_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(words))}
+        return watchbill(**asked).stdout.split()
+
+    assert complete("jobs", "list", "--state", "s") == ["succeeded", "scheduled"]
+    assert complete("jobs", "list", "--state", "queued,ru") == ["queued,running"]
+    assert complete("jobs", "list", "--queue", "p") == ["post"]
+    assert complete("queues", "pause", "p") == ["post"]
+    assert complete("jobs", "enqueue", "ma") == ["mail.send"]
+    assert complete("jobs", "show", row[0][:20]) == [row[0]]
+    assert complete("schedules", "show", "n") == ["nightly"]
+    assert complete("nodes", "drain", "c") == ["clerk"]
+    nowhere = "--database-url=postgresql://127.0.0.1:1/x"
+    assert complete(nowhere, "nodes", "drain", "c") == []
+
+
+def test_closed_output_pipe_causes_no_error(watchbill: Watchbill) -> None:
     writer = subprocess.Popen(
         watchbill.command("db", "sql", "--all"),
         cwd=watchbill.directory,
@@ -63,12 +96,12 @@ def test_a_reader_that_leaves_early_is_no_error(watchbill: Watchbill) -> None:
     with writer:
         assert writer.stdout is not None
         assert writer.stderr is not None
-        assert writer.stdout.read(10) == b"-- Watchbill "
+        assert writer.stdout.read(13) == b"-- Watchbill "
         writer.stdout.close()
         assert writer.stderr.read() == b""
 
 
-def test_a_light_command_loads_no_driver() -> None:
+def test_version_command_does_not_load_the_driver() -> None:
     """Start-up time is asserted by what is loaded, since seconds depend on the machine."""
     program = (
         "import sys; sys.argv = ['watchbill', 'version']; from watchbill.cli import main\n"
@@ -90,4 +123,4 @@ def test_a_light_command_loads_no_driver() -> None:
     ],
 )
 def test_global_options_may_stand_anywhere(typed: str, parsed: str) -> None:
-    assert _globals_first(typed.split()) == parsed.split()
+    assert _move_globals_first(typed.split()) == parsed.split()

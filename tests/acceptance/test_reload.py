@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from watchbill import App, Job
 from tests.acceptance.command import Watchbill
 from tests.waiting import until
+from watchbill import App, Job
 
 TASKS = """
 import pathlib, time
@@ -22,7 +22,7 @@ WORD = "first"
 
 @app.task
 def patient(n: int) -> str:
-    pathlib.Path(f"started-{n}").touch()
+    pathlib.Path(f"started-{n}-{WORD}").touch()
     while not pathlib.Path(f"go-{n}").exists():
         time.sleep(0.01)
     return WORD
@@ -73,22 +73,22 @@ def worker(schema_database: str, tmp_path: Path) -> Iterator[Worker]:
 def test_a_running_job_finishes_before_the_new_code_starts(worker: Worker, tmp_path: Path) -> None:
     worker.says("handlers at once")
     first = worker.enqueue(1)
-    until((tmp_path / "started-1").exists, PATIENCE)
+    until((tmp_path / "started-1-first").exists, PATIENCE)
     worker.write('"first"', '"second"')
-    worker.says("The code has changed: running jobs may finish")
+    worker.says("The code has changed: the worker finishes its running jobs")
     (tmp_path / "go-2").touch()
     second = worker.enqueue(2)
-    assert not (tmp_path / "started-2").exists(), "it waits for the new code"
     (tmp_path / "go-1").touch()
     assert (first.result(PATIENCE), second.result(PATIENCE)) == ("first", "second")
     assert [first.get().attempt, second.get().attempt] == [1, 1]
+    assert sorted(path.name for path in tmp_path.glob("started-*")) == ["started-1-first", "started-2-second"]
 
 
-def test_code_that_cannot_be_imported_is_shown_and_mended_by_the_next_change(worker: Worker, tmp_path: Path) -> None:
+def test_reload_reports_broken_code_and_recovers_when_it_is_fixed(worker: Worker, tmp_path: Path) -> None:
     worker.says("handlers at once")
     worker.write("app = App()", "app = App(")
     worker.says("importing it failed")
-    worker.says("It starts again when the code changes.")
+    worker.says("The worker restarts when the code changes.")
     worker.write("app = App(", "app = App()")
     worker.says("handlers at once", times=2)
     (tmp_path / "go-3").touch()

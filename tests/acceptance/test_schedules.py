@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -79,7 +80,8 @@ def test_four_processes_fire_each_slot_once(shop: Watchbill, schema_database: st
             until(lambda: all(fired(name) >= count for name, count in goal.items()), 60)
         for name in goal:
             rows = connection.execute(
-                "SELECT j.slot FROM watchbill.job j JOIN watchbill.schedules s ON s.id = j.schedule_id WHERE s.name = %s"
+                "SELECT j.slot FROM watchbill.job j JOIN watchbill.schedules s ON s.id = j.schedule_id "
+                "WHERE s.name = %s"
                 " ORDER BY 1",
                 (name,),
             ).fetchall()
@@ -94,7 +96,7 @@ def _alive(connection: psycopg.Connection) -> int:
     return 0 if row is None else int(row[0])
 
 
-def test_a_worker_says_what_it_found_and_may_leave_schedules_to_others(shop: Watchbill, schema_database: str) -> None:
+def test_worker_with_no_scheduler_lists_schedules_but_fires_none(shop: Watchbill, schema_database: str) -> None:
     query = "SELECT name, runs FROM watchbill.schedule WHERE status = 'due' ORDER BY name"
     with workers(shop, "--no-scheduler", "--lines"), psycopg.connect(schema_database, autocommit=True) as connection:
         until(lambda: connection.execute(query).fetchall() == [("each-second", 0), ("ticking", 0)], 60)
@@ -105,28 +107,33 @@ def test_a_worker_says_what_it_found_and_may_leave_schedules_to_others(shop: Wat
     assert (why.returncode, "no node is alive" in why.stdout) == (1, True)
 
 
-def test_the_commands_from_end_to_end(shop: Watchbill) -> None:
+def test_schedule_commands_add_update_run_and_remove(shop: Watchbill) -> None:
     said = shop.here("schedules", "add", "mails", "0 9 * * MON", "--task", "tasks.mail")
     assert (said.returncode, "No live node handles" in said.stderr, "--unchecked" in said.stderr) == (2, True, True)
     add = ["--unchecked", "--task", "tasks.mail", "--arguments", '{"to": "ada"}', "--tz", "Asia/Tokyo", "--tag", "a"]
     said = shop.here("schedules", "add", "mails", "0 9 * * MON", *add, "--max-attempts", "3", "--timeout", "1m30s")
     assert said.stdout.startswith("mails added; next ")
     [found] = json.loads(shop.here("schedules", "list", "--json").stdout)
+    assert found["health"] == "unknown"
     assert (found["payload"], found["tags"], found["max_attempts"], found["timeout"]) == ({"to": "ada"}, ["a"], 3, 90)
     assert "mails  0 9 * * MON Asia/Tokyo  tasks.mail" in shop.here("schedules").stdout
     assert shop.here("schedules", "update", "mails", "--priority", "5", "--end", "2040-01-01T09:00").returncode == 0
     shown = json.loads(shop.here("schedules", "show", "mails", "--json").stdout)
     assert (shown["priority"], shown["tags"], shown["slots"]) == (5, ["a"], [])
-    assert shown["end"] == "2040-01-01T00:00:00+00:00", "nine o'clock in Tokyo"
+    assert shown["end"] == "2040-01-01T00:00:00Z", "nine o'clock in Tokyo"
     job = shop.here("schedules", "run", "mails", "--arguments", '{"to": "bob"}').stdout.strip()
-    assert "schedule      mails" in shop.here("jobs", "show", job).stdout
+    assert re.search("schedule +mails", shop.here("jobs", "show", job).stdout)
     assert job in shop.here("schedules", "history", "mails").stdout
+    again = shop.here("schedules", "run", "mails", "--overlap", "skip")
+    assert (again.returncode, again.stdout) == (1, ""), "the first one has not ended"
+    assert f"job {job} has not ended" in again.stderr
+    assert shop.here("schedules", "history", "mails", "--outcome", "failed").stdout == "no slot of mails is failed\n"
     dry = shop.here("schedules", "remove", "mails", "--dry-run").stdout
     assert dry.startswith("1 schedule: mails (0 9 * * MON Asia/Tokyo; tasks.mail; jobs so far: 1)")
     assert shop.here("schedules", "remove", "mails", "--yes").stdout == "mails removed\n"
 
 
-def test_a_task_of_the_application_here_brings_its_options(shop: Watchbill) -> None:
+def test_schedules_add_uses_the_options_of_the_local_task(shop: Watchbill) -> None:
     said = shop.here("schedules", "add", "west", "@daily", "--task", "report", "--arguments", '{"region": "us"}')
     assert said.stdout.startswith("west added; next "), "no worker runs, but here is the task"
     [found] = json.loads(shop.here("schedules", "list", "--json").stdout)
@@ -145,18 +152,18 @@ def test_a_task_of_the_application_here_brings_its_options(shop: Watchbill) -> N
         (["add", "x", "0 25 * * *", "--command", "SELECT 1"], 2, "'25' is not in 0 to 23", "^^"),
         (["add", "x", "@daily", "--tz", "Mars", "--command", "SELECT 1"], 2, "neither an IANA zone", "^^^^"),
         (["add", "x", "@daily", "--command", "SELEC 1"], 2, "does not parse", "SELEC"),
-        (["add", "x", "@daily"], 2, "What is it to run?", "--command"),
+        (["add", "x", "@daily"], 2, "needs a task or a SQL command", "--command"),
         (["add", "x", "@daily", "--task", "report", "--arguments", '{"m": 1}'], 2, "report: m", "It takes ("),
-        (["add", "x", "--every", "soon", "--command", "SELECT 1"], 2, "--every 'soon' is no duration", "1h30m"),
-        (["add", "x", "--at", "soon", "--command", "SELECT 1"], 2, "'soon' is no instant", "2026-03-29"),
-        (["add", "x", "--end", "2020-01-01", "--start", "2021-01-01", "--command", "x"], 2, "it ends", "Exchange"),
-        (["add", "x", "--task", "t", "--arguments", "{to", "--unchecked"], 2, "arguments is not JSON", "Quote it"),
+        (["add", "x", "--every", "soon", "--command", "SELECT 1"], 2, "every='soon' is invalid", "1h30m"),
+        (["add", "x", "--at", "soon", "--command", "SELECT 1"], 2, "The instant 'soon' is invalid", "2026-03-29"),
+        (["add", "x", "--end", "2020-01-01", "--start", "2021-01-01", "--command", "x"], 2, "it ends", "Swap"),
+        (["add", "x", "--task", "t", "--arguments", "{to", "--unchecked"], 2, "Invalid JSON in arguments", "quote it"),
         (["why", "x"], 1, "no schedule 'x'", "watchbill schedules"),
-        (["list", "--status", "broken"], 2, "no status 'broken'", "orphaned"),
+        (["list", "--status", "broken"], 2, "The status 'broken' is invalid", "orphaned"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_goes_wrong_is_said_on_one_screen(
+def test_schedule_errors_name_the_fault_and_the_fix(
     shop: Watchbill, words: list[str], code: int, what: str, way_out: str
 ) -> None:
     done = shop.here("schedules", *words)
@@ -164,3 +171,13 @@ def test_what_goes_wrong_is_said_on_one_screen(
     assert what in done.stderr
     assert way_out in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_add_uses_the_zone_of_the_app(shop: Watchbill) -> None:
+    (shop.directory / "tasks.py").write_text(TASKS.replace('name="shop"', 'name="shop", tz="Asia/Tokyo"'))
+    for words in (["0 9 * * *"], ["0 9 * * *", "--tz", "Europe/Paris"], ["--at", "2099-01-01 09:00"]):
+        shop.here("schedules", "add", f"s{len(words)}{words[0][:1]}", *words, "--command", "SELECT 1")
+    found = {each["name"]: each for each in json.loads(shop.here("schedules", "list", "--json").stdout)}
+    assert found["s10"]["tz"] == "Asia/Tokyo"
+    assert found["s30"]["tz"] == "Europe/Paris"
+    assert found["s2-"]["at"].startswith("2099-01-01T00:00:00")

@@ -17,7 +17,7 @@ Ask = Callable[..., Any]
 def app(schema_database: str) -> Iterator[App]:
     app = App(schema_database, name="shop")
 
-    @app.task(type="report", queue="reports", retry=Retry(max_attempts=3), timeout=300)
+    @app.task(type="report", queue="reports", retry=Retry(max_attempts=3), timeout=300, executor="thread")
     def report(region: str = "eu") -> str:
         return f"report of {region}"
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
 
-from watchbill import App, Tasks, chain, current_job, group
-from watchbill.client import plans_schedules as plans
-from watchbill.scheduler import declarer
 from tests.waiting import until
+from watchbill import App, JobFailed, Tasks, chain, current_job, group
+from watchbill.client import schedule_operations
+from watchbill.scheduler import declarer
 
 Shop = Any  # a function: the App as this version of the code makes it
 
@@ -55,27 +55,29 @@ def test_a_node_writes_what_the_code_declares(shop: Shop) -> None:
     assert cleaning.every == timedelta(minutes=1)
 
 
-def test_the_same_code_writes_nothing(shop: Shop) -> None:
+def test_unchanged_declarations_are_not_written_again(shop: Shop) -> None:
     with (app := shop()).node():
         before = app.schedules.get("nightly")
     with shop().node(), shop().node():
         assert app.schedules.get("nightly") == before
 
 
-def test_what_an_operator_changed_stands_until_the_code_changes(shop: Shop) -> None:
+def test_operator_change_lasts_until_the_code_changes(shop: Shop) -> None:
     with (app := shop()).node():
         app.schedules.update("nightly", pattern="0 5 * * *")
     with shop().node():
         changed = app.schedules.get("nightly")
         assert (changed.pattern, changed.differs_from_code) == ("0 5 * * *", True)
-        assert app.run(plans.differences("nightly", "default")) == [("pattern", "0 3 * * *", "0 5 * * *")]
+        assert app.client.run(schedule_operations.differences("nightly", "default")) == [
+            ("pattern", "0 3 * * *", "0 5 * * *")
+        ]
         assert any("changed" in reason.reason for reason in app.schedules.why("nightly"))
     with shop("0 4 * * *").node():
         changed = app.schedules.get("nightly")
         assert (changed.pattern, changed.differs_from_code) == ("0 4 * * *", False)
 
 
-def test_a_schedule_that_an_operator_disabled_stays_so(shop: Shop) -> None:
+def test_disabled_schedule_stays_disabled_for_the_next_node(shop: Shop) -> None:
     with (app := shop()).node():
         app.schedules.disable("nightly")
     with shop().node():
@@ -95,7 +97,7 @@ def test_in_a_rolling_deploy_the_newer_declaration_wins(shop: Shop) -> None:
             assert look.get("nightly").pattern == "0 3 * * *"
 
 
-def test_a_declaration_that_nobody_makes_any_more_is_orphaned_and_comes_back(shop: Shop) -> None:
+def test_undeclared_schedule_is_orphaned_until_declared_again(shop: Shop) -> None:
     with (app := shop()).node(), shop(None).node():
         assert app.schedules.get("nightly").status == "ok", "one node still declares it"
     with shop(None).node():
@@ -108,15 +110,15 @@ def test_a_declaration_that_nobody_makes_any_more_is_orphaned_and_comes_back(sho
     assert app.schedules.get("nightly").status == "ok", "no node at all is no reason"
 
 
-def test_a_name_that_somebody_else_has_is_left_to_him(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+def test_declaration_does_not_replace_a_schedule_of_another_owner(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     app = shop()
     app.schedules.add("nightly", "@daily", task="report")
     with app.node(), shop("0 5 * * *", name="another app").node():
         assert (app.schedules.get("nightly").pattern, app.schedules.get("nightly").owner) == ("@daily", None)
-    assert "Schedule nightly belongs to somebody else" in caplog.text
+    assert "Schedule nightly belongs to another owner" in caplog.text
 
 
-def test_one_that_was_removed_comes_back_with_the_next_node(shop: Shop) -> None:
+def test_removed_schedule_returns_with_the_next_node(shop: Shop) -> None:
     with (app := shop()).node():
         app.schedules.remove("nightly")
         assert app.schedules.list() == []
@@ -147,7 +149,7 @@ def test_a_handler_knows_its_schedule_and_slot(schema_database: str) -> None:
     assert {(job.schedule, job.slot) for job in jobs} == {("once", slot), ("once", None), (None, None)}
 
 
-def test_a_slot_that_is_only_an_event_is_told(schema_database: str) -> None:
+def test_schedule_without_a_task_emits_schedule_fired(schema_database: str) -> None:
     app = App(schema_database)
     told: list[dict[str, Any]] = []
     slot = datetime(2026, 1, 1, tzinfo=UTC)  # a long time ago, and seen at once all the same
@@ -159,13 +161,41 @@ def test_a_slot_that_is_only_an_event_is_told(schema_database: str) -> None:
     assert told == [{"schedule": "bell", "tenant": "default", "slot": slot}]
 
 
-def test_a_command_is_run_by_a_worker(schema_database: str) -> None:
+def test_worker_runs_a_scheduled_sql_command(schema_database: str) -> None:
     app = App(schema_database)
     with app.node():
         app.schedules.add("sum", command="SELECT 40 + 2", timeout=60)
         job = app.schedules.run_now("sum")
         assert job.result(timeout=30)["rows"] == [[42]]
         assert job.get().type == "watchbill.sql"
+    app.close()
+
+
+def test_result_of_a_scheduled_chain_is_that_of_its_last_step(schema_database: str) -> None:
+    app = App(schema_database)
+
+    @app.task(type="half")
+    def half(n: int) -> int:
+        return n // 2
+
+    @app.task(type="day")
+    def day() -> date:
+        return date(2031, 3, 14)
+
+    @app.task(type="broken", retry=1)
+    def broken() -> None:
+        raise ValueError("no paper")
+
+    with app.node():
+        app.schedules.add("chain", task=chain(half.bind(8), day.bind()))
+        app.schedules.add("group", task=group(half.bind(4), half.bind(6)))
+        app.schedules.add("broken", task=chain(half.bind(8), broken.bind(), day.bind()))
+        assert app.schedules.run_now("chain").result(timeout=30) == date(2031, 3, 14)
+        assert app.schedules.run_now("group").result(timeout=30) == [2, 3]
+        with pytest.raises(JobFailed, match="broken is dead: no paper"):
+            app.schedules.run_now("broken").result(timeout=30)
+        (slot,) = app.schedules.history("group")
+        assert (slot.outcome, slot.result) == ("succeeded", [2, 3])
     app.close()
 
 
@@ -193,11 +223,11 @@ def test_a_schedule_starts_a_chain_once_per_slot(schema_database: str) -> None:
     app.close()
     assert [name for name, *_ in ran][-1] == "total"
     assert {(schedule, at) for _, schedule, at in ran} == {("books", slot)}
-    assert sorted(job.type for job in jobs) == ["count", "count", "watchbill.flow", "watchbill.flow_end", "total"]
+    assert sorted(job.type for job in jobs) == ["count", "count", "total", "watchbill.flow", "watchbill.flow_end"]
     assert {job.tenant for job in jobs} == {"acme"}
 
 
-def test_the_next_slot_cancels_a_chain_as_a_whole(schema_database: str) -> None:
+def test_next_slot_cancels_the_whole_previous_chain(schema_database: str) -> None:
     app, ran = App(schema_database), list[str]()
 
     @app.task(type="endless")
@@ -222,27 +252,27 @@ def test_the_next_slot_cancels_a_chain_as_a_whole(schema_database: str) -> None:
     app.close()
 
 
-def test_a_node_may_leave_schedules_to_others(shop: Shop) -> None:
-    app, started = shop(), list[str]()
+def test_node_without_scheduler_still_writes_declarations(shop: Shop) -> None:
+    app, started = shop("* * * * * *"), list[str]()
     app.on("scheduler_started")(lambda name: started.append(name))
     with app.node(scheduler=False):
-        assert app.schedules.get("nightly").status == "ok", "what its code declares is written all the same"
+        assert app.schedules.get("nightly").enabled, "what its code declares is written all the same"
+        app.enqueue("report", delay=2).result(timeout=60)
+        assert app.schedules.get("nightly").runs == 0, "a slot was due while the job waited"
     assert started == []
     with app.node():
-        until(lambda: started)
+        until(lambda: started and app.schedules.get("nightly").runs)
 
 
-def test_after_a_deployment_was_taken_back_the_old_nodes_say_their_word_again(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(declarer, "PAUSE", 0.05)
+def test_old_nodes_declare_again_after_a_rollback_of_the_code(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(declarer, "CHECK_SECONDS", 0.05)
     with (app := shop()).node():
         with shop("0 4 * * *").node():
             assert app.schedules.get("nightly").pattern == "0 4 * * *"
         until(lambda: app.schedules.get("nightly").pattern == "0 3 * * *")
 
 
-def test_after_a_crash_the_next_node_is_a_start_of_the_cluster(shop: Shop, schema_database: str) -> None:
+def test_next_node_after_a_crash_counts_as_cluster_start(shop: Shop, schema_database: str) -> None:
     app = shop("@reboot")
     with psycopg.connect(schema_database, autocommit=True) as connection:
         connection.execute("""
@@ -254,14 +284,14 @@ def test_after_a_crash_the_next_node_is_a_start_of_the_cluster(shop: Shop, schem
     assert [slot.kind for slot in app.schedules.history("nightly")] == ["start"]
 
 
-def test_who_lives_says_so_when_the_next_one_comes(shop: Shop, schema_database: str) -> None:
+def test_live_node_sends_a_heartbeat_when_another_node_starts(shop: Shop, schema_database: str) -> None:
     """Or it could not be told from a dead one until its next beat."""
     watch = psycopg.connect(schema_database, autocommit=True)
     with shop("@reboot").node(lease=3600), shop("@reboot").node(lease=3600), watch as connection:
         until(lambda: connection.execute("SELECT 1 FROM watchbill.node WHERE beats > 0").fetchone())
 
 
-def test_run_on_start_is_once_per_start_of_the_cluster(shop: Shop) -> None:
+def test_run_on_start_runs_once_per_cluster_start(shop: Shop) -> None:
     with (app := shop("@reboot", run_on_start=True)).node():
         with shop("@reboot", run_on_start=True).node():
             until(lambda: app.schedules.get("nightly").runs == 1)
@@ -270,7 +300,7 @@ def test_run_on_start_is_once_per_start_of_the_cluster(shop: Shop) -> None:
         until(lambda: app.schedules.get("nightly").runs == 2)
 
 
-def test_when_it_fires_in_english() -> None:
+def test_declared_schedule_explains_in_english_when_it_fires() -> None:
     app = App("postgresql:///nowhere", name="shop")
 
     @app.task(type="report")
@@ -281,4 +311,13 @@ def test_when_it_fires_in_english() -> None:
     app.declare_schedule("c", every=90, task=report, run_on_start=True)
     app.declare_schedule("d", "0 9 * * *", task=report)
     told = {declared.name: declared.meaning for declared in app.declared}
-    assert told == {"a": "on demand", "b": "when the cluster starts", "c": "every 90 s", "d": "at 09:00 every day"}
+    assert told == {"a": "on demand", "b": "when the cluster starts", "c": "every 1m30s", "d": "at 09:00 every day"}
+
+
+def test_a_declaration_that_is_withdrawn_is_not_written(app: App) -> None:
+    app.declare_schedule("kept", "0 9 * * *", task="report")
+    app.declare_schedule("withdrawn", "0 9 * * *", task="report")
+    app.withdraw_schedule("withdrawn")
+    app.withdraw_schedule("unknown")
+    with app.node():
+        assert [found.name for found in app.schedules.list()] == ["kept"]

@@ -16,7 +16,7 @@ count.enqueue(1)
 """
 
 
-def test_a_program_that_closes_nothing_ends_with_no_thread_of_ours(schema_database: str) -> None:
+def test_program_that_never_closes_its_app_leaves_no_threads(schema_database: str) -> None:
     """From Python 3.13 on, a pool whose threads are still there then is waited for in vain, 20 seconds long."""
     ended = subprocess.run(
         [sys.executable, "-c", SCRIPT, schema_database], capture_output=True, text=True, timeout=60, check=False

@@ -8,13 +8,13 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.app.conftest import Ask
 from watchbill import App, Retry
 from watchbill.app.payload import InvalidPayload
-from watchbill.app.rule_checks import InvalidSchedule
-from watchbill.client.plans_schedules import NoSuchSchedule, UnknownTask
+from watchbill.app.schedule_definition import InvalidSchedule
+from watchbill.client.schedule_operations import NoSuchSchedule, UnknownTask
 from watchbill.model.schedule import ScheduleFilter
-from watchbill.store.refusals import Invalid, ScheduleExists
-from tests.app.conftest import Ask
+from watchbill.store.refusals import AlreadyRunning, Invalid, ScheduleExists
 
 NOON = datetime(2040, 1, 1, 12, tzinfo=UTC)
 EVERYTHING: dict[str, Any] = {
@@ -44,7 +44,7 @@ EVERYTHING: dict[str, Any] = {
 }
 
 
-def test_what_was_added_is_what_is_read(ask: Ask, app: App) -> None:
+def test_get_returns_every_option_given_to_add(ask: Ask, app: App) -> None:
     written = ask("add", "nightly", "0 3 * * *", task=app.tasks["report"], **EVERYTHING)
     assert written == ask("get", "nightly")
     for name, value in EVERYTHING.items():
@@ -56,7 +56,7 @@ def test_what_was_added_is_what_is_read(ask: Ask, app: App) -> None:
     assert (written.status, written.next_run, written.owner, written.runs) == ("disabled", None, None, 0)
 
 
-def test_the_least_that_can_be_said(ask: Ask, app: App) -> None:
+def test_add_with_few_options_uses_task_and_schedule_defaults(ask: Ask, app: App) -> None:
     found = ask("add", "nightly", "0 3 * * *", task=app.tasks["report"].bind("asia"))
     assert (found.payload, found.queue, found.max_attempts) == ({"region": "asia"}, "reports", 3)
     assert (found.tz, found.missed, found.overlap, found.timeout) == ("UTC", "once", "skip", timedelta(minutes=5))
@@ -64,7 +64,7 @@ def test_the_least_that_can_be_said(ask: Ask, app: App) -> None:
     assert (found.next_run.hour, found.next_run.minute) == (3, 0)
 
 
-def test_intervals_instants_on_demand_commands_and_events(ask: Ask) -> None:
+def test_add_accepts_every_kind_of_schedule(ask: Ask) -> None:
     assert ask("add", "often", every=timedelta(minutes=5), task="hello").every == timedelta(minutes=5)
     assert ask("add", "once", at=NOON, task="hello").next_run == NOON
     assert ask("add", "by hand", task="hello").status == "on_demand"
@@ -74,7 +74,7 @@ def test_intervals_instants_on_demand_commands_and_events(ask: Ask) -> None:
     assert (event.type, event.command) == (None, None)
 
 
-def test_an_update_changes_what_is_given_and_none_puts_the_default_back(ask: Ask, app: App) -> None:
+def test_update_changes_given_options_and_none_restores_defaults(ask: Ask, app: App) -> None:
     ask("add", "nightly", "0 3 * * *", task=app.tasks["report"], **EVERYTHING)
     changed = ask("update", "nightly", pattern="0 4 * * *", tz="Asia/Tokyo", end=None, priority=None, enabled=True)
     assert (changed.pattern, changed.tz, changed.end, changed.priority) == ("0 4 * * *", "Asia/Tokyo", None, 0)
@@ -82,7 +82,7 @@ def test_an_update_changes_what_is_given_and_none_puts_the_default_back(ask: Ask
     assert ask("update", "nightly", every=60).pattern is None
 
 
-def test_arguments_of_an_update_are_held_against_the_stored_task(ask: Ask) -> None:
+def test_update_validates_arguments_against_the_stored_task(ask: Ask) -> None:
     ask("add", "nightly", "0 3 * * *", task="report", queue="night")
     assert ask("update", "nightly", arguments={"region": "us"}).payload == {"region": "us"}
     assert ask("get", "nightly").queue == "night", "other arguments are no reason to change the queue"
@@ -91,12 +91,12 @@ def test_arguments_of_an_update_are_held_against_the_stored_task(ask: Ask) -> No
     assert ask("get", "nightly").payload == {"region": "us"}
 
 
-def test_an_empty_update_is_no_update(ask: Ask) -> None:
+def test_update_without_options_changes_nothing(ask: Ask) -> None:
     before = ask("add", "nightly", "0 3 * * *", task="hello")
     assert ask("update", "nightly") == before
 
 
-def test_disabled_and_enabled(ask: Ask) -> None:
+def test_disable_and_enable_change_the_status(ask: Ask) -> None:
     ask("add", "nightly", "0 3 * * *", task="hello")
     ask("disable", "nightly")
     assert (ask("get", "nightly").status, ask("get", "nightly").next_run) == ("disabled", None)
@@ -105,7 +105,7 @@ def test_disabled_and_enabled(ask: Ask) -> None:
     ask("enable", "nightly")
     assert ask("get", "nightly").next_run is not None
     reason = ask("why", "nightly")[0]
-    assert (reason.fires, reason.reason) == (False, "no node is alive, so nobody fires it")
+    assert (reason.fires, reason.reason) == (False, "no node is alive that could fire it")
 
 
 def test_why_says_when_it_will_fire(app: App) -> None:
@@ -121,7 +121,24 @@ def test_preview_is_in_the_schedules_zone(ask: Ask) -> None:
     assert [(slot.hour, slot.minute, slot.utcoffset()) for slot in slots] == [(3, 30, timedelta(hours=5.5))] * 2
 
 
-def test_run_now_is_a_job_without_a_slot(ask: Ask, app: App) -> None:
+def test_metrics_without_runs_are_unknown(ask: Ask, app: App) -> None:
+    ask("add", "nightly", "0 3 * * *", task=app.tasks["report"])
+    found = ask("metrics", "nightly", NOON)
+    assert (found.runs, found.success_rate, found.p95, found.health) == (0, None, None, "unknown")
+    with pytest.raises(NoSuchSchedule, match="nightly"):
+        ask("metrics", "nigthly")
+
+
+def test_run_now_can_refuse_to_overlap(ask: Ask, app: App) -> None:
+    ask("add", "nightly", "0 3 * * *", task=app.tasks["report"])
+    first = ask("run_now", "nightly", overlap="skip")
+    with pytest.raises(AlreadyRunning, match=f"chedule 'nightly' is running: job {first.id} has not ended"):
+        ask("run_now", "nightly", overlap="skip")
+    second = ask("run_now", "nightly", overlap="queue")
+    assert app.jobs.get(second.id).state == "blocked"
+
+
+def test_run_now_makes_a_job_without_a_slot(ask: Ask, app: App) -> None:
     ask("add", "nightly", "0 3 * * *", task="report", enabled=False, priority=5)
     job = ask("run_now", "nightly")
     other = ask("run_now", "nightly", arguments={"region": "us"})
@@ -150,7 +167,7 @@ def test_a_job_that_was_run_by_hand_has_a_typed_result(app: App) -> None:
     assert app.schedules.get("nightly").successes == 1
 
 
-def test_lists_are_by_name_and_by_page(ask: Ask) -> None:
+def test_list_is_sorted_by_name_filtered_and_paged(ask: Ask) -> None:
     for n in range(5):
         ask("add", f"s{n}", "@daily", task="hello", category="even" if n % 2 == 0 else "odd", tags=[f"t{n}"])
     assert [found.name for found in ask("list", ScheduleFilter(limit=2, after="s1"))] == ["s2", "s3"]
@@ -159,7 +176,7 @@ def test_lists_are_by_name_and_by_page(ask: Ask) -> None:
     assert len(ask("list")) == 5
 
 
-def test_names_belong_to_tenants(ask: Ask) -> None:
+def test_schedule_names_are_separate_per_tenant(ask: Ask) -> None:
     ask("add", "nightly", "@daily", task="hello")
     ask("add", "nightly", "@hourly", task="hello", tenant="acme")
     ask("remove", "nightly", tenant="acme")
@@ -182,24 +199,24 @@ def test_names_belong_to_tenants(ask: Ask) -> None:
         ("why", {}),
     ],
 )
-def test_a_name_that_is_not_there_is_said_with_the_one_that_was_meant(app: App, call: str, options: Any) -> None:
+def test_unknown_schedule_error_suggests_a_similar_name(app: App, call: str, options: Any) -> None:
     app.schedules.add("nightly", "@daily", task="hello")
     with pytest.raises(NoSuchSchedule, match=r"no schedule 'nihgtly'.*\n.*'nightly'"):
         getattr(app.schedules, call)("nihgtly", **options)
 
 
-def test_a_name_is_taken_once(ask: Ask) -> None:
+def test_add_refuses_a_name_that_exists(ask: Ask) -> None:
     ask("add", "nightly", "@daily", task="hello")
-    with pytest.raises(ScheduleExists, match=r"(?s)a schedule named 'nightly'.*update it"):
+    with pytest.raises(ScheduleExists, match=r"(?s)chedule 'nightly' exists already.*update it"):
         ask("add", "nightly", "@hourly", task="hello")
     assert ask("get", "nightly").pattern == "@daily"
 
 
-def test_what_the_database_refuses_changes_nothing(ask: Ask) -> None:
+def test_refused_add_or_update_changes_nothing(ask: Ask) -> None:
     ask("add", "tidy", "@daily", command="SELECT 1")
     for changes, what in [
         ({"command": "SELEC 1"}, "does not parse"),
-        ({"role": "nobody-there"}, "no role"),
+        ({"role": "nobody-there"}, "role 'nobody-there' does not exist"),
         ({"tz": "Mars/Olympus"}, "neither an IANA zone"),
     ]:
         with pytest.raises((Invalid, InvalidSchedule), match=what):
@@ -210,7 +227,7 @@ def test_what_the_database_refuses_changes_nothing(ask: Ask) -> None:
     assert [found.name for found in ask("list")] == ["tidy"]
 
 
-def test_a_task_that_nobody_knows_is_refused(ask: Ask, schema_database: str) -> None:
+def test_add_refuses_a_task_that_no_live_node_handles(ask: Ask, schema_database: str) -> None:
     with pytest.raises(UnknownTask, match=r"No live node handles a task of type 'mail\.send'"):
         ask("add", "mails", "@daily", task="mail.send")
     with psycopg.connect(schema_database, autocommit=True) as connection:

@@ -10,9 +10,12 @@ from functools import cached_property
 from typing import Any, NamedTuple, get_overloads
 
 import watchbill
-from watchbill.app.jobs import Cluster, Jobs, Queues
+from watchbill.app.groups import Group, Item
+from watchbill.app.operations import Cluster, Jobs, Limits, Queues
+from watchbill.app.registry import TASK_OPTIONS
 from watchbill.app.schedules import Schedules
-from watchbill.app.task import Choices
+from watchbill.app.tenants import Tenants
+from watchbill.model.job_fields import JOB_OPTIONS
 from watchbill.worker.run import Run
 
 
@@ -28,20 +31,27 @@ class Section(NamedTuple):
 
 SECTIONS = [
     Section("App", watchbill.App, "app", frozenset(
-        {"alive", "app", "arun", "asend", "around", "declared", "given", "handlers", "in_transaction", "queue_names",
-         "run", "send", "stored", "use"}), made=True),
+        {"alive", "ensure_usable", "given", "handlers", "make_node", "queue_names", "use"}), made=True),
     Section("Jobs", Jobs, "app.jobs"),
     Section("Queues", Queues, "app.queues"),
+    Section("Limits", Limits, "app.limits"),
     Section("Schedules", Schedules, "app.schedules"),
-    Section("The cluster", Cluster, "app.cluster"),
+    Section("Tenants", Tenants, "app.tenants"),
+    Section("The cluster", Cluster, "app.cluster", frozenset({"group_options"})),
+    Section("Token group", Group, "group", frozenset({"coordination", "name", "options", "producer"})),
+    Section("Member", watchbill.Member, "member", frozenset({"epoch", "group", "node"})),
+    Section("Item", Item, "item", frozenset({"again", "fence", "key", "scope"})),
     Section("Task", watchbill.Task, "task", frozenset(
-        {"app", "check", "decode_result", "handler", "new_job", "whole_payload"})),
-    Section("Tasks", watchbill.Tasks, "tasks", frozenset({"app", "belong_to", "declared"}), made=True),
+        {"check", "decode", "decode_result", "encode_result", "handler", "new_job", "producer"})),
+    Section("Tasks", watchbill.Tasks, "tasks", frozenset({"belong_to"}), made=True),
     Section("Call", watchbill.Call, "call", frozenset({"new_job"})),
     Section("Flow", watchbill.Flow, "flow", frozenset({"after", "definition"})),
     Section("Job", watchbill.Job, "job"),
     Section("current_job()", Run, "job", frozenset({"age"})),
     Section("Retry", watchbill.Retry, "retry", frozenset({"policy"}), made=True),
+    Section("Batch", watchbill.Batch, "batch", frozenset({"wait_seconds"}), made=True),
+    Section("Unique", watchbill.Unique, "unique", frozenset({"columns"}), made=True),
+    Section("Debounce", watchbill.Debounce, "debounce", frozenset({"columns"}), made=True),
     Section("PayloadStore", watchbill.PayloadStore, "store"),
     Section("Client", watchbill.Client, "client", made=True),
 ]  # fmt: skip
@@ -54,9 +64,10 @@ def python_reference() -> str:
     errors = [each for each in others if issubclass(each, Exception)]
     records = [each for each in others if is_record(each) and each not in told]
     rest = [each for each in others if each not in {*told, *errors, *records}]
-    options = _table((f"`{name}`", _MEANINGS.get(name, "")) for name in Choices.__annotations__)
-    parts.append(f"## Options\n\n{_OPTIONS}{options}")
-    parts.append("## Raised by a handler, or by Watchbill\n\n" + _table((f"`{e.__name__}`", _doc(e)) for e in errors))
+    options = _table((f"`{field.name}`", field.meaning) for field in JOB_OPTIONS.values())
+    parts.append(f"## Options of a task\n\n{_TASK_OPTIONS}" + _table((f"`{n}`", m) for n, m in TASK_OPTIONS.items()))
+    parts.append(f"## Options of a job\n\n{_OPTIONS}{options}")
+    parts.append("## Exceptions\n\n" + _table((f"`{e.__name__}`", _doc(e)) for e in errors))
     parts += [f"## {each.__name__}\n\n{_doc(each)}\n\n{_fields(each)}" for each in records]
     parts.append("## Connections and clients\n\n" + _table((f"`{each.__name__}`", _doc(each)) for each in rest))
     return "\n".join([_functions(), *parts])
@@ -72,25 +83,11 @@ def is_record(cls: type) -> bool:
     return dataclasses.is_dataclass(cls)
 
 
-_OPTIONS = "What `task.using(...)`, `app.enqueue(...)` and, as far as it makes sense there, `@app.task(...)` take.\n\n"
+_TASK_OPTIONS = """What `@app.task(...)` takes. Durations here and below are seconds, a timedelta, or a text such as
+`"30s"`, `"5m"` or `"1h30m"`.
 
-
-_MEANINGS = {
-    "queue": "Where the job waits; `default` unless the task says otherwise.",
-    "priority": "-32768 to 32767, the higher first; 0.",
-    "delay": "Seconds or a timedelta, from the database's now.",
-    "run_at": "Not before: an aware datetime. Either this or `delay`.",
-    "tenant": "Whose job it is; `default`.",
-    "retry": "A `Retry`.",
-    "timeout": "Seconds or a timedelta for each attempt; the task's, which has none unless it says so.",
-    "idempotency_key": "A second job of this tenant, type and key is not made: the first is the answer.",
-    "idempotency_window": "For how long; as long as the first is kept.",
-    "strict": "Another payload under the same key is an error, not a warning; in `enqueue_many` for all of them.",
-    "connection": "Your own: the job commits and rolls back with what you do there.",
-    "id": "A UUID of your own; else a new UUIDv7.",
-    "depends_on": "A job, a call of the same `enqueue_many`, an id, or several: it is blocked until they have ended.",
-    "run_if": "On what: `all_succeeded`, the default, `all_finished` or `any_failed`; else it is canceled as skipped.",
-}
+"""
+_OPTIONS = "What `task.using(...)` and `app.enqueue(...)` take.\n\n"
 
 
 def _section(section: Section) -> str:
@@ -166,5 +163,5 @@ def _table(rows: Any) -> str:
 
 def undocumented() -> list[str]:
     """Rows that say nothing."""
-    options = [name for name in Choices.__annotations__ if name not in _MEANINGS]
+    options = [field.name for field in JOB_OPTIONS.values() if not field.meaning]
     return options + [left for section in SECTIONS for left, right in _members(section) if not right]

@@ -1,4 +1,4 @@
-"""What the documents say is so: settings, commands and paths that they name exist."""
+"""Everything that the documents name exists: files, functions, commands, settings, events, tables and columns."""
 
 from __future__ import annotations
 
@@ -10,15 +10,38 @@ import pytest
 import watchbill
 from tests.architecture.python_reference import undocumented
 from tests.architecture.reference_tables import REFERENCE, TABLES, commands, with_table
+from watchbill.settings import describe_settings
+from watchbill.telemetry.events import EVENTS
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted(
     [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md"), *ROOT.glob("benchmarks/*.md")]
 )
-_PATH = re.compile(r"(?<![\w/.])(?:src|tests|docs|examples|benchmarks)/[\w./*-]*\w")
+_PATH = re.compile(r"(?<![\w/.])(?:src|tests|docs|examples|benchmarks|tools)/[\w./*-]*\w")
 _COMMAND = re.compile(r"(?<![\w.-])(?<!from )watchbill(?: [a-z][a-z-]*){1,2}")
-_LINK = re.compile(r"\]\(([^)#:]+)\)")
+_TARGET = re.compile(r"(?<![\w.-])make ([a-z][a-z-]*)")
+_LINK = re.compile(r"\]\(([^)#:]*)(?:#([\w-]+))?\)")
 _CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
+_BLOCK = re.compile(r"```.*?```", re.DOTALL)
+_SNAKE_CASE = re.compile(r"(?<![\w$./:-])_?[a-z][a-z0-9]*(?:_[a-z0-9]+)+(?![\w/.:-]*\w)")
+_SINGLE_WORD = re.compile(r"`([A-Za-z]*[a-z][A-Za-z]*)`")
+_FILE_AND_NAME = re.compile(r"`(src/[\w/]+\.(?:py|sql))`\s+`([\w.]+)`")
+_VARIABLE = re.compile(r"\bWATCHBILL_[A-Z_]*[A-Z]\b")
+_OBSERVED = re.compile(r"""\.on\(["'](\w+)["']""")
+
+# Pages about other libraries and CONTRIBUTING.md quote names that are not ours, or only examples. tests/compat checks
+# the names of compat.md.
+_OURS = [
+    page
+    for page in DOCUMENTS
+    if page.parent.name not in ("migrate", "benchmarks") and page.name not in ("CONTRIBUTING.md", "compat.md")
+]
+_FOREIGN = {
+    "bind_arguments", "include_name", "include_schemas", "my_include_name", "orders_test_gw0", "orders_test_gw1",
+    "override_settings", "run_sync", "scoped_session", "sync_to_async",
+    "TestCase", "setUpTestData", "fasteners", "gcsfs", "makemigrations", "platformdirs", "psutil",
+}  # fmt: skip
+_OTHER_VARIABLES = {"WATCHBILL_TEST_DATABASE_URL", "WATCHBILL_PORT", "WATCHBILL_SERVICE_HOST"}
 
 
 def named(pattern: re.Pattern[str], document: Path) -> list[str]:
@@ -27,7 +50,7 @@ def named(pattern: re.Pattern[str], document: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("document", TABLES)
-def test_tables_of_the_reference_follow_from_the_code(document: str) -> None:
+def test_reference_tables_match_the_code(document: str) -> None:
     """`python -m tests.architecture.reference_tables` rewrites them."""
     text = (REFERENCE / document).read_text()
     assert text == with_table(text, TABLES[document]())
@@ -47,12 +70,75 @@ def test_every_command_that_a_document_names_exists(document: Path) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_link_of_a_document_leads_somewhere(document: Path) -> None:
+def test_every_make_target_that_a_document_names_exists(document: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert sorted(set(named(_TARGET, document)) - targets) == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_of_a_document_exists(document: Path) -> None:
     links = _LINK.findall(_CODE.sub("", document.read_text()))
-    assert [link for link in links if not (document.parent / link).exists()] == []
+    assert [link for link in links if not leads_somewhere(document, *link)] == []
 
 
-def test_every_page_that_shows_code_is_read_by_a_test() -> None:
+def leads_somewhere(document: Path, file: str, heading: str) -> bool:
+    target = document.parent / file if file else document
+    return target.exists() and (not heading or heading in headings(target))
+
+
+def headings(document: Path) -> set[str]:
+    """The names that GitHub gives to headings."""
+    titles = re.findall(r"^#+ (.*)$", _BLOCK.sub("", document.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_every_function_that_stands_beside_a_file_is_defined_there() -> None:
+    named_beside = _FILE_AND_NAME.findall((ROOT / "ARCHITECTURE.md").read_text())
+    assert len(named_beside) > 20
+    missing = [
+        (file, name)
+        for file, name in named_beside
+        if not re.search(rf"(?:def|class|FUNCTION) {name.split('.')[-1]}\b", (ROOT / file).read_text())
+    ]
+    assert missing == []
+
+
+@pytest.fixture(scope="module")
+def words_of_the_code() -> set[str]:
+    """Every word of src/, of the tests' own documents and of the file names."""
+    files = [*ROOT.glob("src/**/*.py"), *ROOT.glob("src/**/*.sql"), *ROOT.glob("examples/**/*.py"), ROOT / "Makefile"]
+    return {word for file in files for word in (*re.findall(r"\w+", file.read_text()), file.stem)}
+
+
+@pytest.mark.parametrize("document", _OURS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_name_that_a_document_quotes_exists(document: Path, words_of_the_code: set[str]) -> None:
+    """Functions, classes, tables, columns, settings, events: a single word, or one with an underscore, in backticks."""
+    text = document.read_text()
+    defined_here = {word for block in _BLOCK.findall(text) for word in re.findall(r"\w+", block)}
+    prose = _BLOCK.sub("", text)
+    quoted = {name for piece in _CODE.findall(prose) for name in _SNAKE_CASE.findall(piece)}
+    quoted |= set(_SINGLE_WORD.findall(prose))
+    assert sorted(quoted - words_of_the_code - defined_here - _FOREIGN) == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_variable_that_a_document_names_is_a_setting(document: Path) -> None:
+    known = {f"WATCHBILL_{name.upper()}" for name, *_ in describe_settings()} | _OTHER_VARIABLES
+    assert sorted(set(_VARIABLE.findall(document.read_text())) - known) == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_event_that_a_document_observes_fires(document: Path) -> None:
+    assert sorted(set(_OBSERVED.findall(document.read_text())) - EVENTS) == []
+
+
+def test_the_page_about_events_lists_all_that_fire() -> None:
+    section = (ROOT / "docs/howto/application.md").read_text().partition("\n## Events\n")[2].partition("\n## ")[0]
+    listed = set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE))
+    assert listed == EVENTS
+
+
+def test_every_page_with_code_is_named_by_a_test() -> None:
     tests = [test.read_text() for test in ROOT.glob("tests/**/test_*.py") if test != Path(__file__)]
     unread = [
         str(page.relative_to(ROOT))
@@ -63,10 +149,16 @@ def test_every_page_that_shows_code_is_read_by_a_test() -> None:
     assert unread == []
 
 
-def test_every_page_is_found_from_the_index() -> None:
+def test_every_document_that_the_code_names_exists() -> None:
+    files = [*ROOT.glob("src/**/*.py"), *ROOT.glob("src/**/*.sql")]
+    named_pages = {page for file in files for page in re.findall(r"\bdocs/[\w/-]+\.md", file.read_text())}
+    assert sorted(page for page in named_pages if not (ROOT / page).exists()) == []
+
+
+def test_index_links_every_page() -> None:
     """A decision is found in its directory."""
     index = ROOT / "docs" / "index.md"
-    linked = {(index.parent / link).resolve() for link in _LINK.findall(index.read_text())}
+    linked = {(index.parent / link).resolve() for link, _ in _LINK.findall(index.read_text())}
     pages = {page for page in ROOT.glob("docs/**/*.md") if page != index and page.parent.name != "decisions"}
     assert sorted(str(page.relative_to(ROOT)) for page in pages - linked) == []
 
@@ -78,7 +170,7 @@ def is_known(words: list[str], known: set[tuple[str, ...]]) -> bool:
     return tuple(words) in known or (first in known and not (is_group and len(words) == 2))
 
 
-def test_the_reference_leaves_out_no_public_name_and_says_something_of_each() -> None:
+def test_reference_documents_every_public_name() -> None:
     page = (REFERENCE / "python.md").read_text()
     assert [name for name in watchbill.__all__ if name.strip("_") not in page] == []
     assert undocumented() == []

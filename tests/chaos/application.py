@@ -1,4 +1,5 @@
-"""The application of the chaos workers: handlers of every kind, each of which writes down its start and its end."""
+"""The application of the chaos workers: handlers of every kind, each of which writes down its start and its end.
+Those with flow control are in `flow_tasks.py`."""
 
 from __future__ import annotations
 
@@ -6,42 +7,21 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from functools import cache
+from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg
 
 import watchbill
+from tests.chaos import flow_tasks
+from tests.chaos.flow_tasks import EFFECT, GROUP, PATIENT, URL
+from tests.chaos.journal import VARIABLE
+from tests.chaos.recording import recorded
 from watchbill import App, Permanent, Retry, Skip, Snooze, current_job
-from tests.chaos.journal import VARIABLE, Journal
-
-URL = "CHAOS_URL"  # for handlers with a connection of their own
-EFFECT = "INSERT INTO effects (job_id, fence) VALUES (%s, %s)"
-PATIENT = Retry(max_attempts=50, backoff="fixed", base=0.05, jitter=1)
 
 app = App(name="chaos")
-
-
-@contextmanager
-def recorded() -> Iterator[None]:
-    job, journal = current_job(), _journal()
-    told = {"id": str(job.id), "type": job.type, "run": job.claimed.run, "attempt": job.attempt, "fence": job.fence}
-    journal.write("start", **told)
-    try:
-        yield
-    except BaseException as error:
-        journal.write("end", how=type(error).__name__, **told)
-        raise
-    else:
-        journal.write("end", how="returned", **told)
-
-
-@cache
-def _journal() -> Journal:
-    """Made when first used: who only enqueues has none."""
-    return Journal.of_environment()
+app.include(flow_tasks.tasks)
+app.cluster.group(GROUP, tokens=32, handover_timeout=2)
 
 
 @app.task(type="quick", retry=PATIENT)

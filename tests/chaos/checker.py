@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from tests.chaos.flow_checker import CLOCK, RULES_OF_FLOW_CONTROL
 from tests.chaos.history import History, Row, Sent, Start
+from tests.chaos.promises import is_doomed, promise_of
 
 SPENT = ("skipped", "failed", "timed_out")  # outcomes that count as an attempt; a plain success has no row of its own
-EXACTLY_ONCE = ("write_async", "write_thread", "complete_myself")
+EXACTLY_ONCE = ("write_async", "write_thread", "complete_myself", "limited_write", "limited_myself", "batch_write")
 GUARDED = ("guarded",)
-CLOCK = 0.01  # between two readings of one machine's clock
 MOST_LOSSES = 3
 
 # How a job of a type ends when no operator and no loss comes between; all others succeed.
@@ -85,6 +86,23 @@ class Case:
     def asked_to_stop(self) -> bool:
         return bool(self.history.cancels.get(self.id))
 
+    @property
+    def wanted(self) -> str:
+        """How it ends when no operator and no loss comes between."""
+        return "dead" if self.sent and is_doomed(self.type, self.sent.arguments) else ENDS.get(self.type, "succeeded")
+
+    @property
+    def found_its_limit_full(self) -> bool:
+        """Allowed to the jobs of a limit that discards or replaces. One that was asked to stop may be lost before."""
+        word, error = promise_of(self.type).ends_when_full, (self.end and self.end["error"]) or {}
+        was_lost = self.end is not None and self.end["outcome"] == "lost"
+        return word is not None and (word in error.get("message", "") or (word == "replaced" and was_lost))
+
+    @property
+    def was_retried(self) -> bool:
+        """By an operator, after its death: it has all its attempts again."""
+        return self.id in self.history.retries
+
 
 Rule = Callable[[Case], Iterator[str]]
 
@@ -95,6 +113,7 @@ def check(history: History, *, drained: bool = True) -> list[Violation]:
         Violation(rule.__name__, case.id, what) for case in _cases(history) for rule in RULES for what in rule(case)
     ]
     found += [Violation("keys_stand_for_one_job", "", what) for what in keys_stand_for_one_job(history)]
+    found += [Violation(rule.__name__, about, what) for rule in RULES_OF_FLOW_CONTROL for about, what in rule(history)]
     if drained:
         found += [Violation("nothing_is_left", "", what) for what in nothing_is_left(history)]
     return found
@@ -141,16 +160,16 @@ def each_job_ends_once(case: Case) -> Iterator[str]:
 def it_ends_as_its_handler_says(case: Case) -> Iterator[str]:
     if case.end is None:
         return
-    state, wanted = case.end["state"], ENDS.get(case.type, "succeeded")
+    state, wanted = case.end["state"], case.wanted
     if state == "canceled":
-        if not case.asked_to_stop:
+        if not case.asked_to_stop and not case.found_its_limit_full:
             yield "is canceled, and nobody asked for that"
     elif state == "dead" and not case.died_by_loss:
         if wanted != "dead" and not case.stopped_with_its_node:
             yield f"is dead by {case.end['outcome']}: {(case.end['error'] or {}).get('message')}"
         elif case.asked_to_stop and _asked_before_end(case):
             yield "is dead, though it had been asked to stop"
-    elif state == "succeeded" and wanted != "succeeded":
+    elif state == "succeeded" and wanted != "succeeded" and not case.was_retried:
         yield "has succeeded, which its handler never does"
 
 
@@ -234,6 +253,8 @@ def only_what_ran_has_failed(case: Case) -> Iterator[str]:
 
 
 def attempts_are_counted(case: Case) -> Iterator[str]:
+    if case.was_retried:
+        return
     spent = 0
     for row in case.attempts:
         spent += row["outcome"] in SPENT
@@ -253,6 +274,8 @@ def attempts_are_counted(case: Case) -> Iterator[str]:
 
 def losses_are_counted(case: Case) -> Iterator[str]:
     """`lost` is how often in a row; a run that started and ended otherwise clears it. Only lost nodes lose."""
+    if case.was_retried:
+        return
     states = {row["epoch"]: row["state"] for row in case.history.tables["nodes"]}
     streak = 0
     for row in case.attempts:
@@ -352,7 +375,7 @@ def keys_stand_for_one_job(history: History) -> Iterator[str]:
 
 
 def nothing_is_left(history: History) -> Iterator[str]:
-    for name in ("claims", "runs", "cancels", "beats"):
+    for name in ("claims", "runs", "cancels", "beats", "holds"):
         for row in history.tables[name]:
             yield f"{name} has {_shown(row)}"
     for row in history.tables["nodes"]:

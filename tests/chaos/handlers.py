@@ -64,7 +64,7 @@ async def block_loop(directory: str, suspend: bool) -> str:
     return "never"
 
 
-@app.task(type="deaf_thread", retry=SOON, timeout=0.2)
+@app.task(type="deaf_thread", retry=SOON, timeout=0.2, executor="thread")
 def deaf_thread(directory: str) -> str:
     """Does not return from its time-out, at its first run."""
     if list(Path(directory).glob("held-*")):

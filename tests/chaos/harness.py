@@ -23,19 +23,23 @@ from typing import Any, Self
 
 import psycopg
 
-from watchbill.client import plans
-from watchbill.client.clients import Client
-from watchbill.postgres.embedded import Binaries
-from tests.chaos import journal
+from tests.chaos import flow_tasks, journal
+from tests.chaos.application import app
 from tests.chaos.checker import Violation, check
+from tests.chaos.flow_checker import find_holds
 from tests.chaos.history import History
 from tests.chaos.producers import Producer, acknowledge, external_job
+from tests.chaos.promises import PROMISES
 from tests.chaos.proxy import Proxy
 from tests.chaos.server import ChaosServer
 from tests.chaos.workers import Worker, Workers
+from tests.flow_invariants import HOLD_INVARIANTS
 from tests.pooler import run_pooler
 from tests.servers import _place
 from tests.waiting import until
+from watchbill.client import operations
+from watchbill.client.client import Client
+from watchbill.postgres.embedded import Binaries
 
 SHELL_QUEUE = "shell"
 NO_DATABASE = 3
@@ -78,6 +82,8 @@ class Chaos:
         (self.directory / "journal").mkdir()
         self.journal = journal.Journal(self.directory / "journal")
         self.server = ChaosServer(self.binaries).__enter__()
+        with Client(self.server.url) as client:  # as an App does before its first job with a limit
+            client.run(app.producer._ensure_rules())
         self.proxy = Proxy(self.server.socket).__enter__()
         self._open = contextlib.ExitStack()
         self.pooler = self._open.enter_context(run_pooler(self.server))
@@ -109,6 +115,7 @@ class Chaos:
             self._do_later()
             self._replace_the_dead()
             self._break_something()
+            self._probe()
             time.sleep(self.random.uniform(*self.plan.gap))
         self._mend()
         for producer in producers:
@@ -166,7 +173,14 @@ class Chaos:
         with Client(self.server.url) as client:
             for _ in range(10):
                 job = external_job(self.journal, SHELL_QUEUE)
-                acknowledge(self.journal, job, client.run(plans.enqueue(job)).id)
+                acknowledge(self.journal, job, client.run(operations.enqueue(job)).id)
+
+    def _probe(self) -> None:
+        """The holds of limits fit the running jobs at every moment."""
+        for rule, query in HOLD_INVARIANTS.items():
+            with contextlib.suppress(psycopg.OperationalError):
+                if rows := self.server.sql(query):
+                    self.violations.append(f"{rule}: {rows[:3]}")
 
     # -- faults
 
@@ -304,11 +318,45 @@ class Chaos:
 
     def _pause(self) -> str:
         """A type or a queue, for a while."""
-        what = self.random.choice(["type => 'quick'", "type => 'write_async'", "queue => 'default'"])
+        types = [f"type => '{name}'" for name in ("quick", "write_async", "limited", "ordered", "batched", "rated")]
+        what = self.random.choice([*types, "queue => 'default'", "queue => 'fair'", "queue => 'routed'"])
         seconds = self.random.uniform(0.2, 2)
         self._ask(f"SELECT watchbill.pause({what})")
         self._in(seconds, lambda: until(lambda: self._ask(f"SELECT watchbill.resume({what})") is not None, patience=60))
         return f"{what} for {seconds:.1f} s"
+
+    def _limit(self) -> str:
+        """An operator changes a limit, while jobs hold it."""
+        most = self.random.randint(1, 5)
+        self.journal.write("limit_asked", key="api", max=most)
+        try:
+            self._ask("SELECT watchbill.set_limit('api', max => %s)", most, otherwise_raise=True)
+        except psycopg.OperationalError:
+            return f"api to {most}, perhaps"
+        self.journal.write("limit_set", key="api", max=most)
+        return f"api to {most}"
+
+    def _forgive(self) -> str:
+        """Of an ordered key whose dead job pauses it: an operator frees it, or has the job run again."""
+        for key, job_id in self._paused_keys():
+            if self.random.random() < 0.5:
+                return self._clear(key)
+            flow_tasks.forgiven(str(self.directory / "journal"), str(job_id)).touch()
+            self.journal.write("retry", id=job_id)
+            return f"{job_id}: {self._ask('SELECT watchbill.reschedule(%s)', job_id)}"
+        return "nothing"
+
+    def _paused_keys(self) -> list[tuple[Any, ...]]:
+        query = """SELECT h.key, h.job_id FROM watchbill.holds h
+            WHERE h.key LIKE 'order:strict:%%' AND NOT EXISTS (SELECT FROM watchbill.jobs j WHERE j.id = h.job_id)"""
+        try:
+            return self.server.sql(query)
+        except psycopg.OperationalError:
+            return []
+
+    def _clear(self, key: str) -> str:
+        self.journal.write("clear", key=key)
+        return f"{key}: {self._ask('SELECT watchbill.clear_limit(%s)', key)}"
 
     def _operate(self, verb: str, query: str, *more: Any) -> str:
         job_id = self._ask(
@@ -371,6 +419,8 @@ class Chaos:
         self._replace_the_dead()
         for (job_id,) in self.server.sql("SELECT id FROM watchbill.jobs WHERE type = 'long' AND NOT canceling"):
             self.journal.write("cancel", id=job_id, answer=self._ask("SELECT watchbill.cancel(%s)", job_id))
+        for key, _ in self._paused_keys():
+            self._clear(key)
         left = self._ask("SELECT (SELECT count(*) FROM watchbill.jobs) + (SELECT count(*) FROM watchbill.claims)")
         nodes = self.server.sql("SELECT n.pid FROM watchbill.nodes n JOIN watchbill.beats b USING (epoch)")
         return left == 0 and all(Path(f"/proc/{pid}").exists() for (pid,) in nodes)
@@ -380,21 +430,35 @@ class Chaos:
         self.history.read_tables(self.server.url)
         self.violations += check(self.history)
         self.violations += self.workers.complaints()
+        if self.violations:
+            self.history.keep(self.directory / "tables.json")
 
     def report(self) -> str:
         states = Counter(row["state"] for row in self.history.tables["finished_jobs"])
         outcomes = Counter(row["outcome"] for row in self.history.tables["attempts"])
         nodes = Counter(row["state"] for row in self.history.tables["nodes"])
+        flow = self._count_flow()
         summary = (
             f"CHAOS_SEED={self.plan.seed}; {len(self.history.sent)} sent, {dict(states)}; attempts {dict(outcomes)}"
         )
         lines = [
-            f"{summary}; nodes {dict(nodes)}; {len(self.deeds)} faults; {self.directory}",
+            f"{summary}; nodes {dict(nodes)}; {len(self.deeds)} faults; {flow}; {self.directory}",
             *map(str, self.violations[:40]),
         ]
         if self.violations:
             lines += ["Faults:", *self.deeds]
         return "\n".join(lines)
+
+    def _count_flow(self) -> str:
+        """How much the rules of flow control had to judge."""
+        flow = [sent for sent in self.history.sent.values() if sent.type in PROMISES]
+        told = sum(bool(sent.others) for sent in flow)
+        claims = sum(len(self.history.claims[sent.id]) for sent in flow)
+        held = sum(map(len, find_holds(self.history).values()))
+        started = sum(map(len, self.history.starts.values()))
+        return (
+            f"{len(flow)} with flow control, {told} duplicates, {claims} claims of these; {held} of {started} runs held"
+        )
 
 
 FAULTS = {
@@ -413,4 +477,6 @@ FAULTS = {
     "pause": 2,
     "lock": 2,
     "remember": 1,
+    "limit": 2,
+    "forgive": 3,
 }

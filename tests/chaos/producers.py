@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -13,17 +13,16 @@ from uuid import UUID
 import orjson
 import psycopg
 
+from tests.chaos import application, flow_tasks
+from tests.chaos.journal import Journal
 from watchbill.app.task import Task
-from watchbill.client import plans
-from watchbill.client.clients import Client
-from watchbill.client.runners import run
+from watchbill.client import operations
+from watchbill.client.client import Client, run
 from watchbill.errors import WatchbillError
 from watchbill.model.ids import new_id
 from watchbill.model.job import Enqueued, NewJob
 from watchbill.postgres.connect import Connection
 from watchbill.store.queries import queries
-from tests.chaos import application
-from tests.chaos.journal import Journal
 
 KEYS = 5
 DOUBTFUL = (psycopg.Error, WatchbillError, OSError)
@@ -31,11 +30,12 @@ DOUBTFUL = (psycopg.Error, WatchbillError, OSError)
 
 @dataclass(frozen=True)
 class Kind:
-    """A task to enqueue, with arguments drawn from chance; `weight` is how often."""
+    """A task to enqueue, with arguments drawn from chance; `weight` is how often. `options`: what its jobs may have."""
 
     task: Task[..., Any]
     weight: int
     arguments: Callable[[Random], dict[str, Any]] = lambda random: {}
+    options: tuple[str, ...] = ("priority", "delay", "idempotency_key")
 
 
 def _short(random: Random) -> dict[str, Any]:
@@ -62,15 +62,68 @@ KINDS = (
 )
 
 
-def draw(random: Random, kinds: tuple[Kind, ...] = KINDS) -> tuple[NewJob, float]:
+def _of(**most: int) -> Callable[[Random], dict[str, Any]]:
+    """A short job of one of so many keys."""
+    return lambda random: {name: random.randrange(number) for name, number in most.items()} | _short(random)
+
+
+def _failing(**most: int) -> Callable[[Random], dict[str, Any]]:
+    """The same; some fail at first, and some until they are dead."""
+    return lambda random: _of(**most)(random) | {"failures": random.choice([0, 0, 0, 1, 2, 3])}
+
+
+def _revised(random: Random) -> dict[str, Any]:
+    return {"doc": random.randrange(3), "revision": f"{random.getrandbits(64):x}"}
+
+
+def _item(random: Random) -> dict[str, Any]:
+    return {"items": random.randrange(1000)}
+
+
+FLOW_KINDS = (
+    Kind(flow_tasks.limited, 6, _of(account=4)),
+    Kind(flow_tasks.limited_write, 4, _of(account=4)),
+    Kind(flow_tasks.limited_myself, 3, _short),
+    Kind(flow_tasks.rated, 6),
+    Kind(flow_tasks.rated_limited, 4, _of(account=3)),
+    Kind(flow_tasks.ordered, 6, _failing(key=4), ("delay",)),
+    Kind(flow_tasks.strict, 4, _failing(key=4), ("delay",)),
+    Kind(flow_tasks.unique_unfinished, 3, _of(account=3), ("priority", "delay")),
+    Kind(flow_tasks.replaced, 3, _revised, ("priority", "delay")),
+    Kind(flow_tasks.debounced, 3, _revised, ("priority",)),
+    Kind(flow_tasks.batched, 6, _item, ("priority", "delay")),
+    Kind(flow_tasks.batch_write, 4, _item, ("priority", "delay")),
+    Kind(flow_tasks.batch_limited, 4, _item, ("priority", "delay")),
+    Kind(flow_tasks.fair, 6, _of(account=4)),
+    Kind(flow_tasks.routed, 4, _of(customer=6)),
+    Kind(flow_tasks.routed_ordered, 4, _failing(customer=4), ("delay",)),
+    Kind(flow_tasks.discarded, 2, _of(place=2), ("priority",)),
+    Kind(flow_tasks.superseded, 2, _of(place=2), ("priority",)),
+)
+
+CROWDED_KINDS = (
+    Kind(flow_tasks.limited, 1, lambda random: {"account": random.randrange(4), "seconds": 0.0}),
+    Kind(flow_tasks.rated, 1),
+    Kind(flow_tasks.rated_limited, 1, lambda random: {"account": random.randrange(3), "seconds": 0.0}),
+    Kind(flow_tasks.ordered, 1, lambda random: {"key": random.randrange(4), "failures": 0, "seconds": 0.0}),
+    Kind(flow_tasks.batch_limited, 1, _item),
+    Kind(flow_tasks.fair, 1, lambda random: {"account": random.randrange(4), "seconds": 0.0}),
+)
+
+
+def draw(random: Random, kinds: tuple[Kind, ...] = KINDS + FLOW_KINDS) -> tuple[NewJob, float]:
     """A job, and the time before which it must not start."""
     (kind,) = random.choices(kinds, [kind.weight for kind in kinds])
-    options: dict[str, Any] = {"id": new_id(), "priority": random.choice([0, 0, 0, 5, -5])}
+    options: dict[str, Any] = {"id": new_id()}
     not_before = 0.0
-    if random.random() < 0.2:
+    if "priority" in kind.options:
+        options["priority"] = random.choice([0, 0, 0, 5, -5])
+    is_unique = kind.task.options.unique is not None  # it must wait for a while, to meet duplicates
+    if "delay" in kind.options and random.random() < (0.7 if is_unique else 0.2):
         options["delay"] = random.uniform(0.05, 2)
-        not_before = time.time() + options["delay"]
-    if random.random() < 0.15:
+        # A duplicate that replaces a waiting job gives it its own time.
+        not_before = 0.0 if is_unique else time.time() + options["delay"]
+    if "idempotency_key" in kind.options and random.random() < 0.15:
         options["idempotency_key"] = f"key-{random.randrange(KEYS)}"
     return kind.task.using(**options).new_job(orjson.dumps(kind.arguments(random))), not_before
 
@@ -88,10 +141,12 @@ class Producer(threading.Thread):
 
     def run(self) -> None:
         try:
-            ways = (self._enqueue, self._enqueue, self._enqueue_many, self._in_transaction, self._take_back)
-            sent = 0
-            while sent < self._count and not self._over.wait(self._pace):
-                sent += self._random.choice(ways)()
+            ways = [self._enqueue, self._enqueue, self._enqueue_many, self._in_transaction, self._take_back]
+            ways += [self._change, self._crowd_one_key]
+            sent = last = 0
+            while sent < self._count and not self._over.wait(self._pace * last):
+                last = self._random.choice(ways)()
+                sent += last
         except BaseException as error:  # noqa: BLE001  (told to the test, which raises it)
             self.failure = error
         finally:
@@ -104,17 +159,29 @@ class Producer(threading.Thread):
 
     def _enqueue(self) -> int:
         (job,) = self._draw(1)
-        self._until_acknowledged([job], lambda resend: [self._client.run(plans.enqueue(job, resend=resend))])
+        self._until_acknowledged([job], lambda resend: [self._client.run(operations.enqueue(job, resend=resend))])
         return 1
 
     def _enqueue_many(self) -> int:
         jobs = self._draw(self._random.randint(2, 10))
 
         def send(resend: bool) -> list[Enqueued]:
-            return self._client.run_together(plans.enqueue_many(jobs, resend=resend))
+            return self._client.run_in_transaction(operations.enqueue_many(jobs, resend=resend))
 
         self._until_acknowledged(jobs, send)
         return len(jobs)
+
+    def _crowd_one_key(self) -> int:
+        """Many jobs of one key at once, so that all workers claim them at the same time."""
+        kind, number = self._random.choice(CROWDED_KINDS), self._random.randint(5, 20)
+        payload = orjson.dumps(kind.arguments(self._random))
+        jobs = [kind.task.using(id=new_id()).new_job(payload) for _ in range(number)]
+        for job in jobs:
+            self._tell(job, 0.0)
+        self._until_acknowledged(
+            jobs, lambda resend: self._client.run_in_transaction(operations.enqueue_many(jobs, resend=resend))
+        )
+        return number
 
     def _in_transaction(self) -> int:
         """With a connection of our own; its commit is the acknowledgement."""
@@ -122,10 +189,29 @@ class Producer(threading.Thread):
 
         def send(resend: bool) -> list[Enqueued]:
             with Connection.connect(self._url) as connection:
-                return [run(plans.enqueue(job, resend=resend), connection, self._queries) for job in jobs]
+                return [run(operations.enqueue(job, resend=resend), connection, self._queries) for job in jobs]
 
         self._until_acknowledged(jobs, send)
         return len(jobs)
+
+    def _change(self) -> int:
+        """Writes something and relies on a waiting job to see it, if there is one."""
+        task = flow_tasks.unique_waiting.using(id=new_id(), delay=self._random.choice([0, 0.5, 1.5]))
+        job = task.new_job(orjson.dumps({"account": self._random.randrange(3)}))
+        self._tell(job, 0.0)
+        changes: list[int] = []
+
+        def send(resend: bool) -> list[Enqueued]:
+            with Connection.connect(self._url) as connection:
+                query = "INSERT INTO changes (account) SELECT (%s::jsonb->>'account')::int RETURNING n"
+                ((number,),) = connection.execute(query, (job.payload.decode(),)).fetchall()
+                answer = run(operations.enqueue(job, resend=resend), connection, self._queries)
+                self._over.wait(self._random.choice([0, 0.05, 0.3]))
+            changes.append(number)
+            return [answer]
+
+        self._until_acknowledged([job], send, changes)
+        return 1
 
     def _take_back(self) -> int:
         """Never committed, whatever happens to the connection."""
@@ -133,7 +219,7 @@ class Producer(threading.Thread):
         try:
             with Connection.connect(self._url) as connection:
                 for job in jobs:
-                    run(plans.enqueue(job), connection, self._queries)
+                    run(operations.enqueue(job), connection, self._queries)
                 if self._random.random() < 0.5:
                     connection.rollback()
                 else:
@@ -150,14 +236,23 @@ class Producer(threading.Thread):
             job, not_before = draw(self._random)
             while job.idempotency_key is not None and not keys:
                 job, not_before = draw(self._random)
-            key = job.idempotency_key
-            self._journal.write("sent", id=job.id, type=job.type, key=key, not_before=not_before)
+            self._tell(job, not_before)
             jobs.append(job)
         return jobs
 
-    def _until_acknowledged(self, jobs: list[NewJob], send: Callable[[bool], list[Enqueued]]) -> None:
+    def _tell(self, job: NewJob, not_before: float) -> None:
+        arguments = orjson.loads(job.payload)
+        self._journal.write(
+            "sent", id=job.id, type=job.type, key=job.idempotency_key, not_before=not_before, arguments=arguments
+        )
+
+    def _until_acknowledged(
+        self, jobs: list[NewJob], send: Callable[[bool], list[Enqueued]], changes: Sequence[int] = ()
+    ) -> None:
+        """`changes` has, after a send, the number of what was written in its transaction."""
         resend = False
         while not self._over.is_set():
+            asked = time.time()
             try:
                 answers = send(resend)
             except DOUBTFUL:
@@ -165,7 +260,8 @@ class Producer(threading.Thread):
                 self._over.wait(0.1)
                 continue
             for job, answer in zip(jobs, answers, strict=True):
-                self._journal.write("acknowledged", id=job.id, answer=answer.id, created=answer.created)
+                told = {"id": job.id, "answer": answer.id, "created": answer.created, "asked": asked}
+                self._journal.write("acknowledged", **told, change=changes[-1] if changes else None)
             return
 
 

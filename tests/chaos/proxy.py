@@ -1,4 +1,5 @@
-"""A TCP proxy before PostgreSQL's socket that can be told to misbehave: to cut, to delay, to swallow everything.
+"""A TCP proxy before PostgreSQL's socket that can be told to misbehave: to cut, to delay, to swallow everything, and
+to refuse large requests as PostgreSQL does with those over 1 GB, by closing the connection.
 
 It listens on 127.0.0.1 and runs on a thread of its own. What a client has sent before it gave up is still delivered
 when the hole closes, as a kernel would: a statement may reach the server long after its sender has gone.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -24,7 +26,9 @@ class Proxy:
         self._thread = threading.Thread(target=self._loop.run_forever, name="chaos-proxy", daemon=True)
         self._connections: set[_Connection] = set()
         self._delay = 0.0
+        self.largest_request = math.inf  # bytes; a connection that sends more before it gets an answer is cut
         self.port = 0
+        self.accepted = 0  # connections so far
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -81,14 +85,15 @@ class Proxy:
         await asyncio.gather(*others, return_exceptions=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
         connection = _Connection(writer)
         self._connections.add(connection)
         try:
             await self._open.wait()
             there = await asyncio.open_unix_connection(str(self._socket))
             connection.writers.append(there[1])
-            to_server = asyncio.create_task(self._pump(reader, there[1], late=self._late))
-            await self._pump(there[0], writer, late=False)
+            to_server = asyncio.create_task(self._pump(reader, there[1], connection.count_sent, late=self._late))
+            await self._pump(there[0], writer, connection.count_answered, late=False)
             if not self._late:
                 to_server.cancel()
             await asyncio.wait([to_server])
@@ -98,9 +103,13 @@ class Proxy:
             connection.abort()
             self._connections.discard(connection)
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, late: bool) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: Callable[[int], int], *, late: bool
+    ) -> None:
         try:
             while data := await reader.read(65536):
+                if count(len(data)) > self.largest_request:
+                    break
                 if self._delay:
                     await asyncio.sleep(self._delay)
                 await self._open.wait()
@@ -118,6 +127,16 @@ class Proxy:
 class _Connection:
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self.writers = [writer]
+        self._unanswered = 0  # bytes
+
+    def count_sent(self, sent: int) -> int:
+        """Returns how much was sent since the last answer."""
+        self._unanswered += sent
+        return self._unanswered
+
+    def count_answered(self, _: int) -> int:
+        self._unanswered = 0
+        return 0
 
     def abort(self) -> None:
         for writer in self.writers:

@@ -12,17 +12,18 @@ from typing import Any, Self
 
 import psycopg
 
-from watchbill.postgres.embedded import Binaries, EmbeddedServer, supervisor
-from watchbill.postgres.migrate import Source, migrate
 from tests.servers import _place
 from tests.waiting import until
+from watchbill.postgres.embedded import Binaries, EmbeddedServer, supervisor
+from watchbill.postgres.migrate import Source, migrate
 
 _SETTINGS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "on", "max_connections": "300"}
 EFFECTS = "CREATE TABLE IF NOT EXISTS effects (n bigint GENERATED ALWAYS AS IDENTITY, job_id uuid, fence bigint)"
+OBSERVER = Path(__file__).parent / "observer.sql"
 
 
 class ChaosServer:
-    """With Watchbill's schema and the table `effects` in its database."""
+    """With Watchbill's schema, the table `effects`, and what is in `observer.sql`."""
 
     def __init__(self, binaries: Binaries) -> None:
         self._binaries = binaries
@@ -33,6 +34,8 @@ class ChaosServer:
     def __enter__(self) -> Self:
         migrate(self.url, "watchbill", Source.of_package("watchbill.store"))
         self.sql(EFFECTS)
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(OBSERVER.read_bytes())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -56,14 +59,14 @@ class ChaosServer:
 
     @property
     def _home(self) -> Any:
-        return self._hold._home
+        return self._hold._launch.home
 
     def stop(self, way: signal.Signals) -> None:
         """SIGINT: fast shutdown. SIGQUIT: immediate, as if it had crashed; also when the fast way takes too long."""
         for number in (way, signal.SIGQUIT):
             supervisor.signal_server(self._home.data, number)
             with contextlib.suppress(TimeoutError):
-                until(lambda: supervisor.is_quiet(self._home.root), patience=15)
+                until(lambda: supervisor.has_ended(self._home.root), patience=15)
                 return
         raise TimeoutError("the server does not stop")
 

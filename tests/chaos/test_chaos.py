@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from watchbill.postgres.embedded import Binaries
 from tests.chaos.__main__ import draw_plan
 from tests.chaos.harness import Chaos, Plan, seed_of_environment
 from tests.servers import find_servers
+from watchbill.postgres.embedded import Binaries
 
 
 @pytest.fixture(scope="session")
@@ -26,26 +26,26 @@ def _survive(binaries: Binaries, plan: Plan) -> None:
         assert not chaos.violations, report
 
 
-@pytest.mark.timeout(240)
-def test_nothing_is_lost_and_nothing_happens_twice(binaries: Binaries) -> None:
-    _survive(binaries, Plan(seed_of_environment(), seconds=20, jobs=300))
+@pytest.mark.timeout(360)
+def test_short_storm_loses_and_repeats_no_job(binaries: Binaries) -> None:
+    _survive(binaries, Plan(seed_of_environment(), seconds=20, jobs=300, patience=120))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_nothing_is_lost_in_a_long_storm_either(binaries: Binaries) -> None:
+def test_long_storm_loses_and_repeats_no_job(binaries: Binaries) -> None:
     plan = Plan(seed_of_environment(), seconds=300, jobs=9000, producers=4)
     _survive(binaries, replace(plan, direct=3, proxied=4, supervised=1, external=2))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_nor_with_the_shortest_lease_and_faults_without_a_break(binaries: Binaries) -> None:
+def test_storm_with_shortest_lease_loses_and_repeats_no_job(binaries: Binaries) -> None:
     plan = Plan(seed_of_environment(), seconds=120, jobs=1200, lease=1, gap=(0.05, 0.5), patience=120)
     _survive(binaries, plan)
 
 
-def test_a_soak_has_storms_of_every_kind_and_repeats_one_by_its_seed() -> None:
+def test_drawn_storm_plans_vary_and_repeat_by_seed() -> None:
     plans = [draw_plan(seed) for seed in range(200)]
     assert plans == [draw_plan(seed) for seed in range(200)]
     for name in ("seconds", "direct", "proxied", "producers", "supervised", "pooled", "external", "lease", "gap"):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.checker import check
-from tests.chaos.history import Cancel, End, History, Row, Sent, Start
+from tests.chaos.history import Cancel, Claim, End, History, Row, Sent, Start
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 EPOCH, LOST_EPOCH = 1, 2
@@ -38,23 +38,26 @@ class Story:
             outcome, started = told.strip("()"), told[0] != "("
             fence = next(self._fences)
             began, ended = self.now(), self.now()
+            epoch = LOST_EPOCH if outcome == "lost" else EPOCH
+            self.history.claims[name].append(Claim(name, fence, epoch, began.timestamp()))
             spent += outcome in ("succeeded", "skipped", "failed", "timed_out")
             losses = losses + 1 if outcome == "lost" else 0 if started else losses
             if started:
                 self._handler(name, run, fence, outcome, began, ended)
-            row = {
+            row: Row = {
                 "job_id": name, "run": run, "attempt": spent, "fence": fence, "outcome": outcome,
-                "epoch": LOST_EPOCH if outcome == "lost" else EPOCH, "error": {"type": "ValueError"},
+                "epoch": epoch, "error": {"type": "ValueError"},
                 "ended_at": self.now(),
                 "started_at": began if started and outcome != "lost" else None,
             }  # fmt: skip
+            self.history.releases[name, fence] = row["ended_at"].timestamp()
             if outcome != "succeeded" and (started or outcome == "lost"):
                 self.history.tables["attempts"].append(row)
         end = {
             "id": name, "type": type, "state": _state(outcome), "run": run, "fence": fence, "attempt": spent,
             "max_attempts": max_attempts, "lost": losses, "finished_at": row["ended_at"], "idempotency_key": key,
             "outcome": outcome if outcome in ("skipped", "failed", "timed_out", "lost") else None,
-            "error": row["error"],
+            "error": row["error"], "seq": fence,
         }  # fmt: skip
         self.history.tables["finished_jobs"].append(end)
         return end
@@ -104,7 +107,7 @@ def _found(history: History) -> set[tuple[str, str]]:
     return {(violation.rule, violation.id) for violation in check(history)}
 
 
-def test_a_clean_history_raises_nothing(history: History) -> None:
+def test_checker_accepts_a_clean_history(history: History) -> None:
     assert check(history) == []
 
 
@@ -344,23 +347,25 @@ PLANTED: list[tuple[Callable[[History], Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("plant", "rule", "job"), PLANTED, ids=lambda value: getattr(value, "__name__", ""))
-def test_a_planted_fault_is_found(history: History, plant: Callable[[History], Any], rule: str, job: str) -> None:
+def test_checker_finds_each_planted_fault(
+    history: History, plant: Callable[[History], Any], rule: str, job: str
+) -> None:
     plant(history)
     assert (rule, job) in _found(history)
 
 
-@pytest.mark.parametrize("table", ["claims", "runs", "cancels", "beats"])
-def test_what_is_left_behind_is_found(history: History, table: str) -> None:
+@pytest.mark.parametrize("table", ["claims", "runs", "cancels", "beats", "holds"])
+def test_checker_finds_leftover_rows(history: History, table: str) -> None:
     history.tables[table].append({"epoch": EPOCH})
     assert _found(history) == {("nothing_is_left", "")}
 
 
-def test_a_node_that_never_ended_is_found(history: History) -> None:
+def test_checker_finds_a_node_that_never_left(history: History) -> None:
     history.tables["nodes"][0]["state"] = "active"
     assert _found(history) == {("nothing_is_left", "")}
 
 
-def test_a_doubtful_job_may_exist_or_not(history: History) -> None:
+def test_checker_accepts_a_job_of_an_unconfirmed_enqueue(history: History) -> None:
     history.tables["finished_jobs"].append(_end(history, "plain") | {"id": "doubtful"})
     history.starts["doubtful"] = [replace(start, id="doubtful") for start in history.starts["plain"]]
     history.ends["doubtful"] = [replace(end, id="doubtful") for end in history.ends["plain"]]

@@ -17,11 +17,6 @@ from typing import Any
 import psycopg
 import pytest
 
-from watchbill.postgres.embedded import Binaries, supervisor
-from watchbill.postgres.embedded.account import server_account
-from watchbill.postgres.embedded.binaries_copy import programs_for
-from watchbill.postgres.embedded.home import find_home
-from watchbill.postgres.embedded.launch import Launch, start_watcher
 from tests.chaos import journal
 from tests.chaos.checker import check
 from tests.chaos.harness import SETTINGS, seed_of_environment
@@ -31,6 +26,11 @@ from tests.chaos.server import ChaosServer
 from tests.chaos.workers import Workers
 from tests.servers import _place, find_servers
 from tests.waiting import until
+from watchbill.postgres.embedded import Binaries, supervisor
+from watchbill.postgres.embedded.account import server_account
+from watchbill.postgres.embedded.binaries import find_programs
+from watchbill.postgres.embedded.home import find_home
+from watchbill.postgres.embedded.launch import Launch, start_watcher
 
 JOBS = 80
 
@@ -44,7 +44,7 @@ class Standby:
         self.directory.chmod(0o755)
         self._home = find_home(self.directory)
         self._home.make()
-        self._hold = supervisor.hold(self._home.root)
+        self._hold = supervisor.add_holder(self._home.root)
         start_watcher(self._home)
         self._copy(primary)
         Launch(self._home, str(binaries.directory), {"fsync": "off", "max_connections": "300"}).run()
@@ -55,7 +55,7 @@ class Standby:
 
     def _copy(self, primary: ChaosServer) -> None:
         account = server_account(self._home.data)
-        program = programs_for(self._binaries, account) / "pg_basebackup"
+        program = find_programs(self._binaries, account) / "pg_basebackup"
         self._home.data.mkdir(mode=0o700)
         os.chown(self._home.data, account.uid, account.gid)
         words = ["--username", "postgres", "--write-recovery-conf", "--checkpoint", "fast", "--no-sync"]
@@ -104,7 +104,7 @@ def workers(tmp_path: Path) -> Iterator[Workers]:
 
 
 @pytest.mark.timeout(300)
-def test_when_the_standby_takes_over_work_goes_on_and_nothing_is_lost(
+def test_failover_to_the_standby_loses_no_job(
     primary: ChaosServer, standby: Standby, workers: Workers, tmp_path: Path
 ) -> None:
     there = f"{primary.socket.parent},{standby.url.partition('host=')[2].partition('&')[0]}"
@@ -137,7 +137,9 @@ def _ends(directory: Path) -> int:
 def _left(url: str, records: journal.Journal) -> Any:
     """What only ends when it is canceled is canceled."""
     with psycopg.connect(url, autocommit=True) as connection:
-        for (job,) in connection.execute("SELECT id FROM watchbill.jobs WHERE type = 'long' AND NOT canceling").fetchall():
+        for (job,) in connection.execute(
+            "SELECT id FROM watchbill.jobs WHERE type = 'long' AND NOT canceling"
+        ).fetchall():
             ((answer,),) = connection.execute("SELECT watchbill.cancel(%s)", (job,)).fetchall()
             records.write("cancel", id=job, answer=answer)
         return connection.execute("SELECT FROM watchbill.jobs UNION ALL SELECT FROM watchbill.claims").rowcount

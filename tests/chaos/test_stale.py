@@ -13,15 +13,15 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from watchbill.client import plans
-from watchbill.client.clients import Client
-from watchbill.model.ids import new_id
 from tests.chaos import application, journal
 from tests.chaos.checker import check
 from tests.chaos.history import History
-from tests.chaos.server import EFFECTS
+from tests.chaos.server import EFFECTS, OBSERVER
 from tests.chaos.workers import Workers
 from tests.waiting import until
+from watchbill.client import operations
+from watchbill.client.client import Client
+from watchbill.model.ids import new_id
 
 SETTINGS = {"lease": "1", "poll_interval": "20ms", "poll_max_interval": "100ms", "concurrency": "2"}
 CHECK = "AND j.fence = i.fence"
@@ -38,7 +38,7 @@ def workers(tmp_path: Path) -> Iterator[Workers]:
 
 def _take_out_the_check(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
-        for name in ("settle", "settle_each"):
+        for name in ("settle", "_settle_each"):
             ((definition,),) = connection.execute(DEFINITION, (name,)).fetchall()
             assert CHECK in definition
             connection.execute(definition.replace(CHECK, "").encode())
@@ -87,10 +87,11 @@ def _tell_it_without_heartbeats(url: str, workers: Workers) -> History:
 def _enqueue(url: str, records: journal.Journal) -> UUID:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(EFFECTS)
+        connection.execute(OBSERVER.read_bytes())
     job = application.in_thread.using(id=new_id()).new_job(b'{"seconds": 2}')
     records.write("sent", id=job.id, type=job.type)
     with Client(url) as client:
-        answer = client.run(plans.enqueue(job))
+        answer = client.run(operations.enqueue(job))
     records.write("acknowledged", id=job.id, answer=answer.id, created=answer.created)
     return job.id
 
@@ -124,11 +125,11 @@ def test_a_stale_settle_has_no_effect(schema_database: str, workers: Workers, ho
     assert (end["state"], end["run"], end["attempt"], end["lost"]) == ("succeeded", 2, 1, 0)
 
 
-def test_a_stale_word_that_is_sure_to_be_sent_has_no_effect(schema_database: str, workers: Workers) -> None:
+def test_stale_settle_without_heartbeats_has_no_effect(schema_database: str, workers: Workers) -> None:
     assert check(_tell_it_without_heartbeats(schema_database, workers)) == []
 
 
-def test_without_its_check_the_checker_notices(schema_database: str, workers: Workers) -> None:
+def test_checker_notices_a_settle_without_its_fence_check(schema_database: str, workers: Workers) -> None:
     _take_out_the_check(schema_database)
     found = {violation.rule for violation in check(_tell_it_without_heartbeats(schema_database, workers))}
     assert "only_the_last_holder_decides" in found

@@ -13,13 +13,13 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from watchbill import App, Retry
-from watchbill.postgres.embedded import Binaries
 from tests.chaos import handlers
 from tests.chaos.server import ChaosServer
 from tests.chaos.workers import Worker, Workers
 from tests.servers import find_servers
 from tests.waiting import until
+from watchbill import App, Retry
+from watchbill.postgres.embedded import Binaries
 
 SETTINGS = {"lease": "2", "drain_timeout": "30", "poll_interval": "20ms", "poll_max_interval": "100ms"}
 KINDS = ("hold", "hold_thread", "hold_process")
@@ -80,7 +80,9 @@ class Ward:
         return [state for (state,) in self.sql("SELECT state FROM watchbill.nodes ORDER BY epoch")]
 
     def outcomes(self, job: str) -> list[str]:
-        return [row[0] for row in self.sql("SELECT outcome FROM watchbill.attempts WHERE job_id = %s ORDER BY run", job)]
+        return [
+            row[0] for row in self.sql("SELECT outcome FROM watchbill.attempts WHERE job_id = %s ORDER BY run", job)
+        ]
 
 
 @pytest.fixture
@@ -121,7 +123,7 @@ def _descendants(pid: int) -> list[int]:
 # -- signals
 
 
-def test_sigterm_lets_the_running_job_finish_and_gives_back_the_rest(ward: Ward) -> None:
+def test_sigterm_finishes_running_jobs_and_releases_waiting_ones(ward: Ward) -> None:
     worker = ward.start(concurrency="8")
     processes = min(8, os.cpu_count() or 1)
     running = [ward.hold("hold_process") for _ in range(processes)]
@@ -137,7 +139,7 @@ def test_sigterm_lets_the_running_job_finish_and_gives_back_the_rest(ward: Ward)
     assert ward.sql("SELECT count(*) FROM watchbill.claims") == [(0,)]
 
 
-def test_a_second_sigterm_stops_at_once_and_releases(ward: Ward) -> None:
+def test_second_sigterm_releases_running_jobs_at_once(ward: Ward) -> None:
     worker = ward.start(drain_timeout="1h")
     jobs = [ward.hold(kind) for kind in KINDS]
     until(lambda: all(ward.held(job) for job in jobs))
@@ -148,7 +150,7 @@ def test_a_second_sigterm_stops_at_once_and_releases(ward: Ward) -> None:
     assert ward.nodes() == ["left"]
 
 
-def test_draining_has_an_end(ward: Ward) -> None:
+def test_drain_timeout_releases_running_jobs(ward: Ward) -> None:
     worker = ward.start(drain_timeout="500ms")
     jobs = [ward.hold(kind) for kind in KINDS]
     until(lambda: all(ward.held(job) for job in jobs))
@@ -158,7 +160,7 @@ def test_draining_has_an_end(ward: Ward) -> None:
     assert ward.nodes() == ["left"]
 
 
-def test_what_may_run_once_only_and_is_stopped_has_failed(ward: Ward) -> None:
+def test_stopped_one_attempt_job_is_dead(ward: Ward) -> None:
     """Whether it hears that it should stop, or not."""
     worker = ward.start(drain_timeout="500ms")
     jobs = [ward.hold(kind, Retry(max_attempts=1)) for kind in (*KINDS, "deaf")]
@@ -170,7 +172,7 @@ def test_what_may_run_once_only_and_is_stopped_has_failed(ward: Ward) -> None:
     assert ward.nodes() == ["left"]
 
 
-def test_a_handler_that_swallows_every_cancellation_does_not_keep_the_process(ward: Ward) -> None:
+def test_handler_that_ignores_cancellation_does_not_block_the_exit(ward: Ward) -> None:
     worker, job = ward.start(drain_timeout="500ms"), ward.hold("deaf")
     until(lambda: ward.held(job))
     worker.signal(signal.SIGTERM)
@@ -180,7 +182,7 @@ def test_a_handler_that_swallows_every_cancellation_does_not_keep_the_process(wa
     assert ward.nodes() == ["left"]
 
 
-def test_a_handler_that_swallows_its_time_out_ends_the_process_and_is_tried_again(ward: Ward) -> None:
+def test_handler_that_ignores_its_timeout_ends_the_process(ward: Ward) -> None:
     worker, job = ward.start(drain_timeout="500ms", stuck_after="1s"), ward.hold("deaf_to_its_timeout")
     assert worker.process.wait(60) == WEDGED, worker.text()
     assert ward.outcomes(job) == ["timed_out"]
@@ -188,27 +190,28 @@ def test_a_handler_that_swallows_its_time_out_ends_the_process_and_is_tried_agai
     ward.until_state(job)
 
 
-def test_what_a_handler_has_handed_to_a_thread_does_not_keep_the_process(ward: Ward) -> None:
+def test_thread_started_by_a_handler_does_not_block_the_exit(ward: Ward) -> None:
     worker, job = ward.start(), ward.hold("hold_beside")
     until(lambda: ward.held(job))
     _terminate(worker)
     worker.signal(signal.SIGTERM)
     assert worker.process.wait(60) == 0, worker.text()
-    assert "the process ends without it" in worker.text()
+    assert "ending the process without" in worker.text()
     assert ward.job(job) == ("queued", 0, 0)
 
 
-def test_an_exit_in_a_task_of_a_handler_is_no_end_in_order(ward: Ward) -> None:
+def test_sys_exit_in_an_asyncio_task_ends_the_worker_with_1(ward: Ward) -> None:
     """For a supervisor, or for whoever starts a service again that has failed."""
     worker, job = ward.start(), ward.enqueue("exit_in_task")
     assert worker.process.wait(60) == 1, worker.text()
-    assert "ended the event loop" in worker.text()
-    assert ward.nodes() == ["left"]
-    assert ward.job(job, "lost") == (0,)
+    assert "has raised SystemExit; the worker ends" in worker.text()
+    assert ward.nodes() == ["active"], "it leaves its job to be found as lost, as a killed process does"
+    ward.start()
+    until(lambda: ward.job(job, "lost") == (1,))
 
 
 @pytest.mark.parametrize("words", [(), ("--processes", "2")])
-def test_a_manager_that_signals_all_processes_of_a_service_drains_it(ward: Ward, words: tuple[str, ...]) -> None:
+def test_sigterm_to_every_process_of_the_service_drains_it(ward: Ward, words: tuple[str, ...]) -> None:
     worker, jobs = ward.start(*words), [ward.hold(kind) for kind in ("hold", "hold_process")]
     until(lambda: all(ward.held(job) for job in jobs))
     _terminate(worker)
@@ -229,7 +232,7 @@ def test_a_second_sigterm_stops_all_processes_at_once(ward: Ward) -> None:
     assert ward.job(job) == ("queued", 0, 0)
 
 
-def test_a_terminal_that_is_closed_drains(ward: Ward) -> None:
+def test_sighup_drains_the_worker(ward: Ward) -> None:
     worker, job = ward.start("--processes", "2", drain_timeout="500ms"), ward.hold()
     until(lambda: ward.held(job) and ward.nodes() == ["active", "active"])
     worker.signal(signal.SIGHUP)
@@ -238,7 +241,7 @@ def test_a_terminal_that_is_closed_drains(ward: Ward) -> None:
     assert ward.nodes() == ["left", "left"]
 
 
-def test_several_processes_with_one_name_are_told_apart(ward: Ward) -> None:
+def test_processes_with_one_name_get_numbered_node_names(ward: Ward) -> None:
     worker = ward.start("--processes", "2", "--name", "mine")
     until(lambda: len(ward.nodes()) == 2)
     assert ward.sql("SELECT name FROM watchbill.nodes ORDER BY name") == [("mine/1",), ("mine/2",)]
@@ -246,7 +249,7 @@ def test_several_processes_with_one_name_are_told_apart(ward: Ward) -> None:
     assert worker.process.wait(60) == 0, worker.text()
 
 
-def test_an_operators_drain_ends_the_process(ward: Ward) -> None:
+def test_drain_by_an_operator_ends_the_process(ward: Ward) -> None:
     worker, job = ward.start(node_name="mine"), ward.enqueue("nothing")
     ward.until_state(job)
     assert ward.sql("SELECT watchbill.drain('mine')") == [(True,)]
@@ -254,7 +257,7 @@ def test_an_operators_drain_ends_the_process(ward: Ward) -> None:
     assert ward.nodes() == ["left"]
 
 
-def test_without_a_database_it_can_still_be_stopped(binaries: Binaries, tmp_path: Path) -> None:
+def test_sigterm_stops_a_worker_without_a_database(binaries: Binaries, tmp_path: Path) -> None:
     with ChaosServer(binaries) as server:
         ward = Ward(server.url, tmp_path)
         try:
@@ -272,7 +275,7 @@ def test_without_a_database_it_can_still_be_stopped(binaries: Binaries, tmp_path
 # -- ways to end
 
 
-def test_once_ends_when_nothing_is_left(ward: Ward) -> None:
+def test_once_option_exits_when_the_queue_is_empty(ward: Ward) -> None:
     jobs = [ward.enqueue("nothing") for _ in range(20)]
     worker = ward.start("--once")
     assert worker.process.wait(60) == 0, worker.text()
@@ -280,7 +283,7 @@ def test_once_ends_when_nothing_is_left(ward: Ward) -> None:
     assert ward.nodes() == ["left"]
 
 
-def test_several_processes_hear_through_one_connection_and_end_together(ward: Ward) -> None:
+def test_processes_share_one_listen_connection(ward: Ward) -> None:
     """Each of the jobs wakes them by the bell: nobody looks by himself within this test."""
     supervisor = ward.start("--processes", "2", poll_interval="1000", poll_max_interval="1000")
     until(lambda: ward.nodes() == ["active", "active"])
@@ -304,7 +307,7 @@ def test_a_killed_process_is_replaced(ward: Ward) -> None:
     assert ward.nodes() == ["lost", "left", "left"]
 
 
-def test_a_process_is_replaced_after_so_many_jobs(ward: Ward) -> None:
+def test_supervisor_replaces_a_process_after_max_jobs(ward: Ward) -> None:
     supervisor = ward.start("--max-jobs", "5")
     until(lambda: ward.nodes() == ["active"])
     for replaced in range(2):
@@ -318,7 +321,7 @@ def test_a_process_is_replaced_after_so_many_jobs(ward: Ward) -> None:
     assert set(ward.nodes()) == {"left"}
 
 
-def test_a_process_is_replaced_beyond_so_much_memory(ward: Ward) -> None:
+def test_supervisor_replaces_a_process_above_max_memory(ward: Ward) -> None:
     """Any Python has more than one MiB."""
     supervisor = ward.start("--max-memory", "1")
     until(lambda: ward.nodes().count("left") >= 2, patience=60)
@@ -327,7 +330,7 @@ def test_a_process_is_replaced_beyond_so_much_memory(ward: Ward) -> None:
     assert set(ward.nodes()) == {"left"}
 
 
-def test_one_process_that_was_drained_leaves_the_others_watched(ward: Ward) -> None:
+def test_supervisor_still_replaces_processes_after_one_drained(ward: Ward) -> None:
     supervisor = ward.start("--processes", "2")
     until(lambda: ward.nodes() == ["active", "active"])
     (first, _), (_, second) = ward.sql("SELECT name, pid FROM watchbill.nodes ORDER BY epoch")
@@ -339,7 +342,7 @@ def test_one_process_that_was_drained_leaves_the_others_watched(ward: Ward) -> N
     assert supervisor.process.wait(60) == 0, supervisor.text()
 
 
-def test_a_killed_supervisor_leaves_no_worker_behind(ward: Ward) -> None:
+def test_workers_exit_when_their_supervisor_is_killed(ward: Ward) -> None:
     supervisor = ward.start("--processes", "2")
     until(lambda: ward.nodes() == ["active", "active"])
     pids = [pid for (pid,) in ward.sql("SELECT pid FROM watchbill.nodes")]
@@ -377,7 +380,7 @@ def test_a_worker_survives_the_restart_of_its_server(binaries: Binaries, tmp_pat
 @pytest.mark.parametrize(
     "suspend", [pytest.param(False, id="at once", marks=pytest.mark.long), pytest.param(True, id="after a suspension")]
 )
-def test_a_handler_that_blocks_the_loop_ends_the_process_and_is_retried(ward: Ward, suspend: bool) -> None:
+def test_handler_that_blocks_the_loop_ends_the_process(ward: Ward, suspend: bool) -> None:
     worker = ward.start(stuck_after="6")
     job = ward.enqueue("block_loop", directory=str(ward.directory), suspend=suspend)
     until(lambda: ward.held(job))
@@ -390,7 +393,7 @@ def test_a_handler_that_blocks_the_loop_ends_the_process_and_is_retried(ward: Wa
     assert other.alive
 
 
-def test_a_thread_that_does_not_return_ends_the_process_and_is_retried(ward: Ward) -> None:
+def test_thread_that_ignores_its_timeout_ends_the_process(ward: Ward) -> None:
     worker = ward.start(stuck_after="1", drain_timeout="1")
     job = ward.enqueue("deaf_thread", directory=str(ward.directory))
     until(lambda: ward.held(job))
@@ -404,7 +407,7 @@ def test_a_thread_that_does_not_return_ends_the_process_and_is_retried(ward: War
 # -- child processes
 
 
-def test_a_child_is_killed_at_its_time_out_with_its_own_children(ward: Ward) -> None:
+def test_timeout_kills_a_child_process_and_its_children(ward: Ward) -> None:
     ward.start()
     job = ward.enqueue("grandchildren", directory=str(ward.directory))
     until(lambda: ward.held(job))
@@ -414,14 +417,14 @@ def test_a_child_is_killed_at_its_time_out_with_its_own_children(ward: Ward) -> 
     until(lambda: not _alive(grandchild))
 
 
-def test_a_time_out_that_strikes_before_the_child_is_there_counts(ward: Ward) -> None:
+def test_timeout_counts_while_the_child_process_starts(ward: Ward) -> None:
     ward.start()
     job = ward.enqueue("too_slow_to_start")
     ward.until_state(job, "dead")
     assert ward.outcomes(job) == ["timed_out"]
 
 
-def test_one_killed_child_breaks_no_other_job(ward: Ward) -> None:
+def test_killed_child_process_does_not_affect_other_jobs(ward: Ward) -> None:
     ward.start(concurrency="4")
     running = ward.hold("hold_process")
     until(lambda: ward.held(running))
@@ -433,7 +436,7 @@ def test_one_killed_child_breaks_no_other_job(ward: Ward) -> None:
     assert ward.job(running) == ("succeeded", 1, 0)
 
 
-def test_an_idle_child_that_was_killed_costs_the_next_job_nothing(ward: Ward) -> None:
+def test_killed_idle_child_process_costs_no_attempt(ward: Ward) -> None:
     ward.start()
     first = ward.enqueue("where")
     ward.until_state(first)
@@ -445,7 +448,7 @@ def test_an_idle_child_that_was_killed_costs_the_next_job_nothing(ward: Ward) ->
     assert ward.job(second) == ("succeeded", 1, 0)
 
 
-def test_a_child_can_end_in_every_way(ward: Ward) -> None:
+def test_child_process_reports_every_outcome(ward: Ward) -> None:
     ward.start()
     ways = {"snooze": "snoozed", "retry": "failed", "skip": "skipped", "fail": "failed"}
     jobs = {ward.enqueue("say", word=word): outcome for word, outcome in ways.items()}
@@ -454,7 +457,7 @@ def test_a_child_can_end_in_every_way(ward: Ward) -> None:
         assert ward.outcomes(job) == [outcome]
 
 
-def test_a_killed_worker_takes_its_children_with_it(ward: Ward) -> None:
+def test_child_processes_exit_when_the_worker_is_killed(ward: Ward) -> None:
     worker, job = ward.start(), ward.hold("hold_process")
     until(lambda: ward.held(job))
     (mark,) = ward.directory.glob(f"held-{job}-*")
@@ -467,7 +470,7 @@ def test_a_killed_worker_takes_its_children_with_it(ward: Ward) -> None:
 @pytest.mark.parametrize(
     ("limit", "children"), [({"jobs_per_child": "2", "memory_per_child": "4000"}, 2), ({"memory_per_child": "1"}, 4)]
 )
-def test_children_are_replaced_at_their_limits(ward: Ward, limit: dict[str, str], children: int) -> None:
+def test_worker_replaces_child_processes_at_their_limits(ward: Ward, limit: dict[str, str], children: int) -> None:
     ward.start(concurrency="1", **limit)
     used = []
     for _ in range(4):
@@ -477,7 +480,7 @@ def test_children_are_replaced_at_their_limits(ward: Ward, limit: dict[str, str]
     assert len(set(used)) == children
 
 
-def test_a_named_node_that_was_killed_starts_again_at_once(ward: Ward) -> None:
+def test_killed_named_node_restarts_before_its_lease_expires(ward: Ward) -> None:
     settings = {"node_name": "mine", "lease": "1h"}
     first, job = ward.start(**settings), ward.hold()
     until(lambda: ward.held(job))
@@ -489,11 +492,11 @@ def test_a_named_node_that_was_killed_starts_again_at_once(ward: Ward) -> None:
     assert "Node mine" in second.text()
 
 
-def test_a_name_that_is_in_use_is_waited_for(ward: Ward) -> None:
+def test_worker_waits_until_its_node_name_is_free(ward: Ward) -> None:
     first = ward.start(node_name="mine", lease="1h")
     until(lambda: ward.nodes() == ["active"])
     second, job = ward.start(node_name="mine", lease="1h"), ward.enqueue("nothing")
-    until(lambda: "Registration waits" in second.text())
+    until(lambda: "Could not register" in second.text())
     ward.until_state(job)
     assert ward.nodes() == ["active"]
     first.signal(signal.SIGTERM)

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.chaos.application import URL
+from tests.chaos.flow_tasks import URL
 from tests.chaos.journal import VARIABLE
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from watchbill.app.task import Choices, Options
+from watchbill.app.job_options import JobOptions, JobOptionsDict
 
 ROOT = Path(__file__).parents[2]
 USES = Path(__file__).with_name("uses.py")
@@ -40,6 +40,6 @@ def test_pyright_finds_every_wrong_use_and_nothing_else(tmp_path: Path) -> None:
     assert {each["range"]["start"]["line"] + 1 for each in found} == WRONG, said
 
 
-def test_type_checkers_know_every_option() -> None:
+def test_choices_typed_dict_lists_every_option() -> None:
     """`using` takes them as a TypedDict; what it does with them is written in a dataclass."""
-    assert set(Choices.__annotations__) == {field.name for field in dataclasses.fields(Options)}
+    assert set(JobOptionsDict.__annotations__) == {field.name for field in dataclasses.fields(JobOptions)}

@@ -5,7 +5,7 @@ What is right must pass both in their strict modes; what is wrong stands on a li
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 from uuid import UUID
@@ -13,8 +13,10 @@ from uuid import UUID
 from watchbill import (
     App,
     AsyncConnection,
+    Batch,
     Call,
     Connection,
+    Depends,
     Job,
     JobRecord,
     Reason,
@@ -118,7 +120,8 @@ def using(connection: Connection) -> None:
     send.using(prioritty=5)  # wrong
     send.using(priority="high")  # wrong
     send.using(run_at="tomorrow")  # wrong
-    send.using(retry=5)  # wrong
+    send.using(retry=5, delay="5m", timeout="1h30m")
+    send.using(retry="5")  # wrong
     send.using(delay=60).enqueue(1)  # wrong
 
 
@@ -144,7 +147,8 @@ def declare() -> None:
     app.include(tasks)
     app.include(shout)  # wrong
     app.task(queu="mail")  # wrong
-    app.task(retry=5)  # wrong
+    app.task(retry=5, timeout="5m")
+    app.task(retry="5")  # wrong
     app.task(executor="fork")  # wrong
 
 
@@ -169,7 +173,8 @@ def declared() -> None:
     report.enqueue(1)  # wrong
     app.schedule("@daily", timezone="UTC")  # wrong
     app.schedule("@daily", missed="always")  # wrong
-    app.schedule(every="5m")  # wrong
+    app.schedule(every="5m", retry=3)
+    app.schedule(every=[5])  # wrong
     app.schedule("@daily")(print)  # wrong
     app.schedule("@daily", command="SELECT 1")  # wrong
     app.declare_schedule("eu", task=print)  # wrong
@@ -242,3 +247,115 @@ def dependencies(earlier: Job[int]) -> None:
     assert_type(current_job().result_of(area), float)
     assert_type(current_job().results_of(send), list[int])
     current_job().result_of("area")  # wrong
+
+
+class Client:
+    def post(self, to: str) -> int:
+        return len(to)
+
+
+async def get_client() -> AsyncIterator[Client]:
+    yield Client()
+
+
+async def get_client_once() -> Client:
+    return Client()
+
+
+def get_generator_client() -> Iterator[Client]:
+    yield Client()
+
+
+def get_size(client: Client = Depends(get_client, per="attempt")) -> int:
+    return client.post("x")
+
+
+@app.task
+async def post(to: str, *, client: Client = Depends(get_client), size: int = Depends(get_size, per="attempt")) -> int:
+    return client.post(to) + size
+
+
+@app.task
+def bill_with(connection: Connection, order: int, *, client: Client = Depends(get_generator_client)) -> int:
+    return client.post(f"{order} {connection.closed}")
+
+
+async def injected(connection: Connection) -> None:
+    assert_type(Depends(get_client), Client)
+    assert_type(Depends(get_client_once), Client)
+    assert_type(Depends(get_generator_client), Client)
+    assert_type(Depends(get_size), int)
+    assert_type(Depends(Client), Client)
+    assert_type(post.enqueue("a@b.c"), Job[int])
+    assert_type(await post("a@b.c", client=Client(), size=1), int)
+    assert_type(bill_with(connection, 7, client=Client()), int)
+    bill_with.enqueue(7)
+    post.enqueue()  # wrong
+    await post("a@b.c", client="client")  # wrong
+    Depends(Client())  # wrong
+    Depends(get_client, per="job")  # wrong
+    word: str = Depends(get_client)  # wrong
+    print(word)
+
+
+@app.task(batch=Batch(size=200, wait="500ms"), queue="index", max_per_node=2)
+def index(docs: list[int]) -> None:
+    print(docs)
+
+
+@app.task(batch=Batch(size=10))
+async def measure(words: list[str], *, client: Client = Depends(get_client)) -> list[int]:
+    return [client.post(word) for word in words]
+
+
+@app.task(batch=Batch(size=10))
+def bill_all(connection: Connection, orders: list[int]) -> list[str]:
+    return [f"{order} {connection.closed}" for order in orders]
+
+
+async def batches(connection: Connection) -> None:
+    assert_type(index.enqueue(7), Job[None])
+    assert_type(measure.enqueue("seven"), Job[int])
+    assert_type(await measure.using(delay=5).aenqueue("seven"), Job[int])
+    assert_type(bill_all.enqueue(7), Job[str])
+    assert_type(measure.bind("seven"), Call[int])
+    assert_type(await measure(["seven"], client=Client()), list[int])
+    assert_type(bill_all(connection, [7]), list[str])
+    index([7])
+    app.enqueue_many([index.bind(7), index.bind(8)])
+    index.enqueue([7])  # wrong
+    index.enqueue("7")  # wrong
+    index.enqueue(7, 8)  # wrong
+    index(7)  # wrong
+    measure.enqueue(7)  # wrong
+    print(measure.enqueue("seven").result().upper())  # wrong
+    bill_all.enqueue(connection, 7)  # wrong
+    Batch(size="200")  # wrong
+    app.task(batch=200)  # wrong
+    app.task(max_per_node="2")  # wrong
+
+
+class State:
+    client: Client
+
+
+typed = App[State]()
+
+
+@typed.lifespan
+async def state(app: App[State]) -> AsyncGenerator[State, None]:
+    yield State()
+
+
+@typed.lifespan  # wrong
+async def other_state(app: App[State]) -> AsyncGenerator[int, None]:
+    yield 1
+
+
+@typed.task
+async def post_with_state(to: str) -> int:
+    assert_type(typed.state, State)
+    assert_type(app.state, Any)
+    print(typed.state.cliemt)  # wrong
+    with typed.override(get_client, Client()):
+        return typed.state.client.post(to)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from watchbill import App, AsyncClient, Client, Job, Task
-from watchbill.app.jobs import Cluster, Jobs, Queues
+from watchbill import App, AsyncClient, Client, Job, Lock, Task
+from watchbill.app.groups import Group, Item
+from watchbill.app.operations import Cluster, Jobs, Limits, Queues
 from watchbill.app.schedules import Schedules
 
 # What needs no twin: it talks to nobody.
@@ -16,6 +17,8 @@ _QUIET = {
     App: {
         "on",
         "use",
+        "make_node",
+        "ensure_usable",
         "include",
         "handlers",
         "queue_names",
@@ -24,12 +27,21 @@ _QUIET = {
         "around_enqueue",
         "lifespan",
         "alive",
+        "override",
+        "lock",
+        "leader_task",
+        "tenant",
+        "withdraw_schedule",
     },
-    Task: {"using", "bind", "upgrade", "new_job", "check", "whole_payload", "decode_result", "handler"},
+    Task: {"using", "bind", "upgrade", "new_job", "check", "decode", "decode_result", "encode_result", "handler"},
     Job: set[str](),
+    Lock: set[str](),
     Jobs: set[str](),
     Queues: set[str](),
-    Cluster: set[str](),
+    Limits: set[str](),
+    Cluster: {"group"},
+    Group: {"join"},
+    Item: set[str](),
     Schedules: set[str](),
 }
 
@@ -43,14 +55,14 @@ def methods(owner: type) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("owner", list(_QUIET), ids=lambda owner: owner.__name__)
-def test_every_name_has_its_twin(owner: type) -> None:
+def test_every_sync_method_has_an_async_counterpart(owner: type) -> None:
     found = methods(owner)
     sync = {name for name, value in found.items() if not inspect.iscoroutinefunction(value)}
     assert {f"a{name}" for name in sync} == {name for name, value in found.items() if name not in sync}
 
 
 @pytest.mark.parametrize("owner", list(_QUIET), ids=lambda owner: owner.__name__)
-def test_twins_take_the_same_arguments(owner: type) -> None:
+def test_async_counterparts_take_the_same_arguments(owner: type) -> None:
     found = methods(owner)
     for name, value in found.items():
         if not inspect.iscoroutinefunction(value):
@@ -58,7 +70,7 @@ def test_twins_take_the_same_arguments(owner: type) -> None:
             assert ours == theirs, name
 
 
-def test_the_two_clients_are_one() -> None:
+def test_client_and_async_client_have_the_same_methods() -> None:
     names = {name for name in vars(Client) if not name.startswith("_")}
     assert names == {name for name in vars(AsyncClient) if not name.startswith("_")}
     assert inspect.signature(Client) == inspect.signature(AsyncClient)
@@ -67,7 +79,7 @@ def test_the_two_clients_are_one() -> None:
         assert list(inspect.signature(mine).parameters) == list(inspect.signature(other).parameters), name
 
 
-def test_a_blocking_call_on_a_loop_names_its_twin() -> None:
+def test_blocking_call_on_a_loop_names_the_async_method() -> None:
     import asyncio
 
     app = App("postgresql://nowhere/x")

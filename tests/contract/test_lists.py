@@ -10,7 +10,7 @@ import pytest
 from watchbill import App, JobFilter
 
 
-def test_jobs_are_listed_by_words_or_by_a_filter(schema_database: str) -> None:
+def test_list_accepts_keywords_and_a_filter(schema_database: str) -> None:
     app = App(schema_database)
     plain, mail = app.enqueue("a"), app.enqueue("b", queue="mail")
     gone = app.enqueue("a", queue="mail")
@@ -34,7 +34,7 @@ def test_jobs_are_listed_by_words_or_by_a_filter(schema_database: str) -> None:
     assert asyncio.run(ask()) == [mail.id, plain.id]
 
 
-def test_a_state_that_does_not_exist_is_no_empty_list() -> None:
+def test_list_refuses_an_unknown_state() -> None:
     wrong: Any = "finished"
     with pytest.raises(ValueError, match=r"there is no state 'finished'; the states are blocked, .*, canceled"):
         App("postgresql://x/y").jobs.list(state=wrong)

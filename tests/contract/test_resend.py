@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
-from watchbill import App
-from watchbill.client import runners
-from watchbill.client.plans import Copy, Rows, Statement
+from tests.chaos.proxy import Proxy
+from watchbill import App, chain
+from watchbill.client import client as clients
+from watchbill.client.operations import Rows, Step
 from watchbill.errors import NoDatabase
+from watchbill.model.ids import new_id
+from watchbill.model.job import Enqueued, NewJob
 
 
 @pytest.fixture
@@ -22,22 +30,22 @@ def app(schema_database: str) -> Iterator[App]:
 
 def lose_replies(monkeypatch: pytest.MonkeyPatch, count: int) -> list[str]:
     """The statement is carried out and committed, but the answer never arrives."""
-    original, lost = runners._carry_out, list[str]()
+    original, lost = clients.execute, list[str]()
 
-    def carry_out(step: Statement | Copy, connection: psycopg.Connection[object], queries: object) -> Rows:
-        rows = original(step, connection, queries)  # type: ignore[arg-type]
-        if len(lost) < count and step.query in ("enqueue", "enqueue_many"):
+    def execute(connection: psycopg.Connection[object], step: Step, queries: object) -> Rows:
+        rows = original(connection, step, queries)  # type: ignore[arg-type]
+        if len(lost) < count and step.query in ("enqueue_plain", "enqueue", "enqueue_plain_many", "enqueue_many"):
             lost.append(step.query)
             connection.pgconn.exec_(b"COMMIT")
             connection.close()
             raise psycopg.OperationalError("server closed the connection unexpectedly")
         return rows
 
-    monkeypatch.setattr(runners, "_carry_out", carry_out)
+    monkeypatch.setattr(clients, "execute", execute)
     return lost
 
 
-def test_a_lost_reply_makes_no_second_job(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resend_after_a_lost_reply_makes_no_second_job(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     lost = lose_replies(monkeypatch, 2)
     job = app.enqueue("t")
     assert len(lost) == 2
@@ -45,29 +53,32 @@ def test_a_lost_reply_makes_no_second_job(app: App, monkeypatch: pytest.MonkeyPa
     assert [found.id for found in app.jobs.list()] == [job.id]
 
 
-def test_the_first_may_even_have_finished(app: App, schema_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = runners._carry_out
+def test_resend_makes_no_second_job_if_the_first_has_finished(
+    app: App, schema_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = clients.execute
 
-    def carry_out(step: Statement | Copy, connection: psycopg.Connection[object], queries: object) -> Rows:
-        rows = original(step, connection, queries)  # type: ignore[arg-type]
-        if step.query == "enqueue" and not finished:
+    def execute(connection: psycopg.Connection[object], step: Step, queries: object) -> Rows:
+        rows = original(connection, step, queries)  # type: ignore[arg-type]
+        if step.query == "enqueue_plain" and not finished:
             finished.append(True)
             with psycopg.connect(schema_database, autocommit=True) as other:
                 other.execute("SELECT watchbill.register('quick')")
                 other.execute(
-                    "SELECT watchbill.complete(c.id, c.fence) FROM watchbill.claim((SELECT epoch FROM watchbill.nodes)) c"
+                    "SELECT watchbill.complete(c.id, c.fence) "
+                    "FROM watchbill.claim((SELECT epoch FROM watchbill.nodes)) c"
                 )
             connection.close()
             raise psycopg.OperationalError("server closed the connection unexpectedly")
         return rows
 
     finished: list[bool] = []
-    monkeypatch.setattr(runners, "_carry_out", carry_out)
+    monkeypatch.setattr(clients, "execute", execute)
     job = app.enqueue("t")
     assert [(found.id, found.state) for found in app.jobs.list()] == [(job.id, "succeeded")]
 
 
-def test_a_bulk_is_sent_again_as_a_whole(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resend_of_a_bulk_enqueue_makes_no_second_jobs(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     @app.task(type="t")
     async def t(n: int) -> None: ...
 
@@ -77,8 +88,164 @@ def test_a_bulk_is_sent_again_as_a_whole(app: App, monkeypatch: pytest.MonkeyPat
     assert len(app.jobs.list()) == 10
 
 
-def test_a_database_that_stays_away_is_an_error_at_last(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_enqueue_fails_when_the_database_stays_unreachable(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     lose_replies(monkeypatch, 100)
-    monkeypatch.setattr("watchbill.client.clients.PAUSES", (0.0, 0.01))
+    monkeypatch.setattr("watchbill.client.client.RESEND_PAUSES_SECONDS", (0.0, 0.01))
     with pytest.raises(NoDatabase, match="closed the connection"):
         app.enqueue("t")
+
+
+# -- an id is used once
+
+
+def finish_all(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute("SELECT watchbill.register('quick')")
+        other.execute(
+            "SELECT watchbill.complete(c.id, c.fence)"
+            " FROM watchbill.claim((SELECT max(epoch) FROM watchbill.nodes), max => 100) c"
+        )
+
+
+def test_id_of_a_finished_job_is_not_used_again(app: App, schema_database: str) -> None:
+    @app.task(type="t")
+    async def t(n: int) -> None: ...
+
+    @app.around_enqueue
+    def reuse(job: NewJob) -> Generator[NewJob, Enqueued, None]:
+        yield job._replace(id=first.id) if job.type == "reused" else job
+
+    first = t.using(id=new_id()).enqueue(1)
+    finish_all(schema_database)
+    again = t.using(id=first.id)
+    with psycopg.connect(schema_database, autocommit=True) as connection:
+        answers = [
+            again.enqueue(2),
+            again.using(connection=connection).enqueue(3),
+            *app.enqueue_many([again.bind(4)]),
+            *app.enqueue_many([again.bind(5)], connection=connection),
+            app.enqueue("reused"),
+        ]
+    assert [(job.id, job.created) for job in answers] == [(first.id, False)] * 5
+    assert [(found.id, found.state) for found in app.jobs.list()] == [(first.id, "succeeded")]
+
+
+# -- connections that the server has closed
+
+POOL_SIZE = 8  # more than the pauses between two tries
+
+
+def close_connections(url: str) -> int:
+    """The server closes all connections of Apps, as it does when it restarts."""
+    with psycopg.connect(url, autocommit=True) as other:
+        rows = other.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND application_name = 'watchbill'"
+        ).fetchall()
+    return len(rows)
+
+
+@pytest.fixture
+def large_pool(schema_database: str) -> Iterator[App]:
+    app = App(schema_database, pool_size=POOL_SIZE)
+
+    @app.task(type="t")
+    async def t(n: int) -> None: ...
+
+    with ExitStack() as stack:
+        for _ in range(POOL_SIZE):
+            stack.enter_context(app.client.connection())
+    yield app
+    app.close()
+
+
+def test_every_kind_of_enqueue_survives_a_pool_of_closed_connections(large_pool: App, schema_database: str) -> None:
+    task = large_pool.tasks["t"]
+    assert close_connections(schema_database) == POOL_SIZE
+    [first, second] = large_pool.enqueue_many([task.bind(1), task.bind(2)])
+    close_connections(schema_database)
+    flow = chain(task.bind(3), task.bind(4)).enqueue()
+    close_connections(schema_database)
+    last = task.enqueue(5)
+    jobs = [first, second, *flow, last]
+    assert all(job.created for job in jobs)
+    assert {job.id for job in large_pool.jobs.list()} == {job.id for job in jobs}
+
+
+def test_async_enqueues_survive_closed_connections(large_pool: App, schema_database: str) -> None:
+    task = large_pool.tasks["t"]
+
+    async def enqueue() -> None:
+        await task.aenqueue(0)
+        await asyncio.to_thread(close_connections, schema_database)
+        assert len(await large_pool.aenqueue_many([task.bind(1), task.bind(2)])) == 2
+        await asyncio.to_thread(close_connections, schema_database)
+        assert len(await chain(task.bind(3), task.bind(4)).aenqueue()) == 2
+        assert len(await large_pool.jobs.alist()) == 5
+        await large_pool.aclose()
+
+    asyncio.run(enqueue())
+
+
+def test_bulk_whose_commit_fails_is_sent_again_once(
+    large_pool: App, schema_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, closed = clients.execute, list[int]()
+
+    def execute(connection: psycopg.Connection[object], step: Step, queries: object) -> Rows:
+        rows = original(connection, step, queries)  # type: ignore[arg-type]
+        if step.query == "enqueue_plain_many" and not closed:
+            closed.append(close_connections(schema_database))
+        return rows
+
+    monkeypatch.setattr(clients, "execute", execute)
+    task = large_pool.tasks["t"]
+    jobs = large_pool.enqueue_many([task.bind(n) for n in range(3)])
+    assert closed
+    assert {job.id for job in large_pool.jobs.list()} == {job.id for job in jobs}
+
+
+# -- a server that does not answer
+
+
+@pytest.fixture
+def proxy(schema_database: str) -> Iterator[Proxy]:
+    parts = conninfo_to_dict(schema_database)
+    with Proxy(Path(str(parts["host"])) / f".s.PGSQL.{parts.get('port', 5432)}") as proxy:
+        yield proxy
+
+
+def test_client_timeout_ends_calls_that_get_no_answer(proxy: Proxy, schema_database: str) -> None:
+    url = proxy.url(str(conninfo_to_dict(schema_database)["dbname"]))
+    app = App(url, client_timeout=0.2)
+
+    @app.task(type="t")
+    async def t(n: int) -> None: ...
+
+    calls: list[Callable[[], Any]] = [
+        lambda: t.enqueue(1),
+        lambda: app.enqueue_many([t.bind(1), t.bind(2)]),
+        lambda: app.jobs.list(),
+        lambda: app.queues.pause("default"),
+    ]
+    for call in calls:
+        assert app.jobs.list() == []
+        proxy.swallow()
+        with pytest.raises(NoDatabase, match=r"No reply within 0\.2 s \(client_timeout\)|within 0\.2 s"):
+            call()
+        proxy.cut()  # so that what was swallowed is not delivered later
+        proxy.behave()
+        app.close()
+
+    async def acall() -> None:
+        await app.jobs.alist()
+        proxy.swallow()
+        with pytest.raises(NoDatabase, match="No reply within"):
+            await t.aenqueue(1)
+        with pytest.raises(NoDatabase, match="within"):
+            await app.aenqueue_many([t.bind(1), t.bind(2)])
+        proxy.cut()
+        proxy.behave()
+        await app.aclose()
+
+    asyncio.run(acall())

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import psycopg
 
-from watchbill.telemetry.events import EVENTS
 from tests.docs.programs import DOCS, blocks, run_program
+from watchbill.telemetry.events import EVENTS
 
 PAGE = "howto/application.md"
 _AT_THE_END = """
@@ -16,7 +16,7 @@ print(sorted(around.seen))
 """
 
 
-def test_the_program_runs(schema_database: str, tmp_path: Path) -> None:
+def test_application_guide_program_runs(schema_database: str, tmp_path: Path) -> None:
     for text in blocks(PAGE):
         named = re.match(r"# (\w+\.py)\n", text)
         assert named
@@ -37,5 +37,5 @@ def test_the_program_runs(schema_database: str, tmp_path: Path) -> None:
     ]
 
 
-def test_the_events_it_names_are_events() -> None:
+def test_application_guide_names_only_existing_events() -> None:
     assert set(re.findall(r"`((?:job|node)_\w+)`", (DOCS / PAGE).read_text())) <= EVENTS

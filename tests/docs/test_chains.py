@@ -15,10 +15,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "howto" / "chains.md"
 _AT_THE_END = """
 import asyncio
 from dataclasses import replace
-from watchbill.app.hosting import make_node
 start_flow.enqueue()
-node = make_node(app)
-node.plan = replace(node.plan, once=True)
+node = app.make_node()
+node.config = replace(node.config, once=True)
 asyncio.run(node.run())
 """
 
@@ -46,5 +45,5 @@ def test_every_block_runs_and_every_job_ends_as_the_page_says(schema_database: s
         ended = connection.execute("SELECT type, state, result FROM watchbill.job ORDER BY seq").fetchall()
     assert ("shop.publish", "succeeded", "Rows: 11") in ended
     assert ("shop.publish", "dead", None) in ended  # more than 100
-    assert [state for task, state, _ in ended if task == "shop.tell_somebody"] == ["succeeded", "succeeded"]
+    assert [state for task, state, _ in ended if task == "shop.send_alert"] == ["succeeded", "succeeded"]
     assert {state for _, state, _ in ended} == {"succeeded", "dead"}

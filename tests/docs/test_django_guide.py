@@ -85,7 +85,7 @@ def project(server: Server, tmp_path: Path) -> Project:
 
 
 @pytest.mark.timeout(400)  # the first time it makes the environment
-def test_the_guide_works_in_a_new_project(project: Project) -> None:
+def test_django_guide_works_in_a_new_project(project: Project) -> None:
     commands = []
     for language, text in BLOCK.findall(PAGE.read_text()):
         if language == "sh":
@@ -94,7 +94,7 @@ def test_the_guide_works_in_a_new_project(project: Project) -> None:
             file = re.match(r"# (\S+\.py)\n", text)
             assert file, f"a block does not say which file it is:\n{text}"
             project.write(file[1], text)
-    assert commands == ["pip install watchbill", "python manage.py migrate", "python manage.py watchbill worker"]
+    assert commands == ["python manage.py migrate", "python manage.py watchbill worker"]
     project.run("manage.py", "makemigrations", "shop")
     assert "Watchbill: schema watchbill is at version" in project.run("manage.py", "migrate")
     letter, counted = project.run("manage.py", "shell", "--verbosity", "0", "-c", _USE).split()
@@ -108,4 +108,5 @@ print(is_sent({letter!r}), count.get_result({counted!r}).return_value)
 """
     assert project.run("manage.py", "shell", "--verbosity", "0", "-c", ask).split() == ["True", "7"]
     assert "2 passed" in project.run("-m", "pytest", "-q", "shop/test_orders.py")
+    project.run("manage.py", "test", "shop.tests", "--parallel", "2")
     compile((project.directory / "gunicorn.conf.py").read_text(), "gunicorn.conf.py", "exec")

@@ -12,7 +12,7 @@ _BLOCK = re.compile(r"```sql\n(.*?)```", re.DOTALL)
 _STATEMENT = re.compile(r"(.*?);(?:  -- (.*?))?\n", re.DOTALL)
 
 
-def test_every_statement_answers_as_written(schema_database: str) -> None:
+def test_every_statement_returns_the_documented_answer(schema_database: str) -> None:
     statements = [found for block in _BLOCK.findall(PAGE.read_text()) for found in _STATEMENT.findall(block)]
     assert len([answer for _, answer in statements if answer]) > 10
     with psycopg.connect(schema_database, autocommit=True, options="-c timezone=UTC") as connection:

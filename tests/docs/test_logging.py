@@ -49,7 +49,7 @@ print(json.dumps({"ids": [str(job.id) for job in jobs], "events": Collected.even
 """
 
 
-def test_the_recipes_work_together(schema_database: str, tmp_path: Path) -> None:
+def test_logging_recipes_work_together(schema_database: str, tmp_path: Path) -> None:
     own_handler, with_structlog, with_sentry, traced = blocks(PAGE)
     program = ["import json", own_handler, with_structlog, _BEFORE_SENTRY, with_sentry, traced, _AT_THE_END]
     said = run_program("\n".join(program), tmp_path, {"DATABASE_URL": schema_database}).splitlines()

@@ -39,8 +39,25 @@ with shop.app.node(poll_interval=0.01):
 """
 
 
+_REFRESHES = """
+from refresh import app, refresh
+
+first, second = refresh.enqueue(7, "bought"), refresh.enqueue(7, "sold")
+assert second.id == first.id and not second.created
+with app.node(poll_interval=0.01):
+    first.result(timeout=60)
+assert refresh.enqueue(7, "moved").created
+"""
+
+
+def test_queueing_lock_of_the_guide_lets_one_job_wait(schema_database: str, tmp_path: Path) -> None:
+    (tmp_path / "refresh.py").write_text(files_of("procrastinate")["refresh.py"])
+    said = run_program(_REFRESHES, tmp_path, {"DATABASE_URL": schema_database})
+    assert said.splitlines() == ["refreshing account 7"]
+
+
 @pytest.mark.parametrize("page", PAGES)
-def test_our_half_runs(page: str, schema_database: str, tmp_path: Path) -> None:
+def test_watchbill_code_of_each_migration_page_runs(page: str, schema_database: str, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(files_of(page)["shop.py"])
     program = "import shop\n" + _OURS.get(page, "") + ("" if page == "apscheduler" else _CHARGES)
     run_program(program, tmp_path, {"DATABASE_URL": schema_database})
@@ -102,9 +119,10 @@ assert set(moved) == {f"procrastinate-{waiting}", f"procrastinate-{later}"}, mov
 assert (moved[f"procrastinate-{waiting}"].priority, moved[f"procrastinate-{waiting}"].queue) == (5, "money")
 assert moved[f"procrastinate-{waiting}"].wait == "delayed"
 with shop.app.node(poll_interval=0.01):
-    from watchbill import Job
     import time
-    while shop.app.jobs.get(moved[f"procrastinate-{later}"].id).state != "succeeded":
+    deadline = time.monotonic() + 60
+    while (job := shop.app.jobs.get(moved[f"procrastinate-{later}"].id)).state != "succeeded":
+        assert time.monotonic() < deadline, job
         time.sleep(0.01)
 assert shop.app.jobs.get(moved[f"procrastinate-{later}"].id).result == "charged 4"
 """,
@@ -133,7 +151,9 @@ assert (job.idempotency_key, job.payload) == (f"rq-{second.id}", {"order": 8}), 
 
 @pytest.mark.long
 @pytest.mark.parametrize("page", PAGES)
-def test_their_half_runs_and_hands_over(page: str, schema_database: str, tmp_path: Path) -> None:
+def test_code_of_the_other_library_runs_and_hands_over_its_jobs(
+    page: str, schema_database: str, tmp_path: Path
+) -> None:
     python = virtual_environment("migrate", *OTHERS)
     for name, text in files_of(page).items():
         (tmp_path / name).write_text(text)
@@ -151,22 +171,25 @@ def test_their_half_runs_and_hands_over(page: str, schema_database: str, tmp_pat
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_what_the_pages_name_is_there() -> None:
+def test_migration_pages_name_only_existing_options_and_methods() -> None:
     """The right-hand column: options of tasks and schedules, methods and events."""
-    from watchbill import App, current_job
-    from watchbill.app.rules import Rule
-    from watchbill.app.task import Choices
+    from watchbill import App, Limit, Retry, Unique, current_job
+    from watchbill.app.job_options import JobOptionsDict
+    from watchbill.app.schedule_definition import Rule
     from watchbill.telemetry.events import EVENTS
 
     known = {
-        *Choices.__annotations__,
+        *JobOptionsDict.__annotations__,
         *Rule.__annotations__,
         "version",
         "aliases",
         "executor",
         "type",
         "name",
-        "max_attempts",
+        *Retry.__dataclass_fields__,
+        *Unique.__dataclass_fields__,
+        *Limit.__dataclass_fields__,
+        "limits",
     }
     for page in PAGES:
         for line in (DOCS / "migrate" / f"{page}.md").read_text().splitlines():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
+from tests.docs.programs import blocks, run_program
 from watchbill.payloads import PayloadStore
 from watchbill.settings import Settings
-from tests.docs.programs import blocks, run_program
 
 PAGE = "howto/payloads.md"
 _AT_THE_END = """
@@ -19,12 +19,12 @@ print(*[path.stat().st_size < 10_000 for path in Path("payloads").glob("*/*")])
 """
 
 
-def test_the_settings_are_settings(tmp_path: Path) -> None:
+def test_payload_guide_settings_are_valid(tmp_path: Path) -> None:
     [text] = blocks(PAGE, "toml")
     assert Settings.load(project=tmp_path, environ={}, **tomllib.loads(text)).payload_store_above == 50_000
 
 
-def test_the_programs_run(schema_database: str, tmp_path: Path) -> None:
+def test_payload_guide_programs_run(schema_database: str, tmp_path: Path) -> None:
     plain, own = blocks(PAGE)
     store = tmp_path / "store"
     variables = {"DATABASE_URL": schema_database, "WATCHBILL_PAYLOAD_STORE": str(store)}
@@ -33,7 +33,7 @@ def test_the_programs_run(schema_database: str, tmp_path: Path) -> None:
     assert len(list(store.glob("*/*"))) == 1
 
 
-def test_its_store_is_one_to_a_type_checker(tmp_path: Path) -> None:
+def test_payload_guide_store_implements_payload_store(tmp_path: Path) -> None:
     scope: dict[str, object] = {}
     exec("from watchbill import App\n" + blocks(PAGE)[1].rpartition("app =")[0], scope)
     made = scope["Compressed"]

@@ -23,7 +23,7 @@ def project(tmp_path: Path, schema_database: str) -> Watchbill:
     return Watchbill(tmp_path, {"DATABASE_URL": schema_database})
 
 
-def test_every_block_runs(project: Watchbill, schema_database: str) -> None:
+def test_every_block_of_the_schedules_guide_runs(project: Watchbill, schema_database: str) -> None:
     ran = []
     for language, file, text in _BLOCK.findall(PAGE.read_text()):
         if language == "python":

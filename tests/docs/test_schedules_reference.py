@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from watchbill import ScheduleFilter, ScheduleRecord, SlotRecord
-from watchbill.app.rules import Changes
+from watchbill.app.schedule_definition import Changes
 from watchbill.app.schedules import Schedules
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "schedules.md").read_text()

@@ -27,16 +27,18 @@ django.setup()
 _AFTER_EACH = """
 import psycopg as _psycopg
 with _psycopg.connect(DATABASE_URL) as _c:
-    print("counted", *_c.execute("SELECT (SELECT count(*) FROM orders), (SELECT count(*) FROM watchbill.jobs)").fetchone())
+    _counted = "SELECT (SELECT count(*) FROM orders), (SELECT count(*) FROM watchbill.jobs)"
+    print("counted", *_c.execute(_counted).fetchone())
 """
 
 _AT_THE_END = """
 import asyncio
-from watchbill.node import Node, plan_for
+from watchbill.node import Node
+from watchbill.worker.config import make_config
 bill.enqueue(1)
 handlers = app.handlers()
-plan = plan_for(app.settings, DATABASE_URL, handlers, app="docs", queues=("default",))
-node = Node(plan, handlers, app.events, alive=app.alive)
+config = make_config(app.settings, DATABASE_URL, app="docs", queues=("default",))
+node = Node(config, handlers, app.events, alive=app.alive)
 app.on("job_completed")(lambda job, **_: node.drain() if job.type == "shop.bill" else None)
 asyncio.run(node.run())
 """
@@ -64,7 +66,7 @@ def test_every_block_places_an_order_and_its_job(orders: str, tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     counts = [tuple(map(int, found)) for found in re.findall(r"counted (\d+) (\d+)", done.stdout)]
     drivers = [(n, n) for n in range(9)]  # the first block only makes the App
-    assert counts == [*drivers, (1008, 1008), (1008, 1008)]
+    assert counts == [*drivers, (1008, 1008), (1008, 1008), (1008, 1008)]
     with psycopg.connect(orders) as connection:
         assert connection.execute("SELECT item FROM orders WHERE id = 1").fetchall() == [("tea, billed",)]
         ended = connection.execute("SELECT result FROM watchbill.job WHERE type = 'shop.bill'").fetchall()

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from watchbill.postgres.embedded import running_url
 from tests.docs.programs import DOCS, environment
 from tests.waiting import until
+from watchbill.postgres.embedded import running_url
 
 PATIENCE = 120
 _BLOCK = re.compile(r"```(\w+)\n(?:# (\w+\.py)\n)?(.*?)```", re.DOTALL)
@@ -28,7 +28,9 @@ class Terminal:
     """A command that runs on, and how far its output has been read."""
 
     def __init__(self, command: str, directory: Path) -> None:
-        *variables, words = command.split(" watchbill ", 1) if " watchbill " in command else [command.removeprefix("watchbill ")]
+        *variables, words = (
+            command.split(" watchbill ", 1) if " watchbill " in command else [command.removeprefix("watchbill ")]
+        )
         self.log = Path(tempfile.mkstemp(dir=directory, suffix=".log")[1])
         more = dict(each.split("=", 1) for each in " ".join(variables).split())
         with self.log.open("wb") as log:
@@ -84,7 +86,7 @@ class Reader:
             self.terminals[-1].shows(shown)
         elif "kill -9 SECOND" in command:
             many = self.run(command.partition(" &")[0])
-            self.terminals[1].shows("... shop.pack ... succeeded ...")
+            self.terminals[1].shows("... succeeded ... shop.pack ...")
             os.kill(self.terminals[1].process.pid, signal.SIGKILL)
             self.check(command, many, shown)
         else:
@@ -130,7 +132,7 @@ def reader() -> Iterator[Reader]:
 
 
 @pytest.mark.timeout(600)
-def test_the_tutorial_is_true(reader: Reader) -> None:
+def test_tutorial_commands_print_what_the_page_shows(reader: Reader) -> None:
     blocks = _BLOCK.findall((DOCS / "tutorial.md").read_text())
     assert len(blocks) > 15
     for language, file, text in blocks:

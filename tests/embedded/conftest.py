@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from watchbill.postgres.embedded import EmbeddedServer, find_binaries, home, supervisor
 from tests.embedded.holders import Holder, wait_until_free
+from watchbill.postgres.embedded import EmbeddedServer, find_binaries, home, supervisor
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def open_directory() -> Iterator[Path]:
 
 def stop_servers(directory: Path) -> None:
     for lock in directory.rglob("server.lock"):
-        with supervisor.change(lock.parent):
+        with supervisor.lock_for_change(lock.parent):
             assert supervisor.stop_server(lock.parent)
 
 

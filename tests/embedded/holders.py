@@ -100,5 +100,5 @@ def server_pid(project: Path) -> int:
 def is_quiet(home: Path) -> bool:
     """Whether no process of a server is left. Under the lock: the watcher asks the same when its wait ends, and holds
     for that moment what it asks about."""
-    with supervisor.change(home):
-        return supervisor.is_quiet(home)
+    with supervisor.lock_for_change(home):
+        return supervisor.has_ended(home)

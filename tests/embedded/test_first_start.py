@@ -9,10 +9,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests.embedded.holders import Holder, is_quiet, server_pid
 from watchbill.errors import EmbeddedError
 from watchbill.postgres.embedded import EmbeddedServer, find_binaries
 from watchbill.postgres.embedded.binaries import search
-from tests.embedded.holders import Holder, is_quiet, server_pid
 
 FAST = {"fsync": "off"}
 
@@ -25,7 +25,7 @@ def picture(directory: Path) -> dict[str, object]:
     }
 
 
-def test_four_simultaneous_cold_starts_end_with_one_server(hold: Callable[..., Holder], bare_project: Path) -> None:
+def test_four_simultaneous_first_starts_make_one_server(hold: Callable[..., Holder], bare_project: Path) -> None:
     holders = [hold() for _ in range(4)]
     assert sorted(holder.started for holder in holders) == [False, False, False, True]
     pid = server_pid(bare_project)
@@ -39,7 +39,7 @@ def test_four_simultaneous_cold_starts_end_with_one_server(hold: Callable[..., H
     assert is_quiet(bare_project / ".watchbill")
 
 
-def test_a_start_that_is_killed_during_initdb_leaves_nothing_half_made(
+def test_start_killed_during_initdb_leaves_no_data_directory(
     hold: Callable[..., Holder], bare_project: Path, open_directory: Path, fake_initdb: Callable[[str], Path]
 ) -> None:
     begun, go_on = open_directory / "begun", open_directory / "go-on"
@@ -59,7 +59,7 @@ def test_a_start_that_is_killed_during_initdb_leaves_nothing_half_made(
         assert [path.name for path in home.glob("data*")] == ["data"]
 
 
-def test_an_initdb_that_fails_leaves_nothing_and_says_why(
+def test_failed_initdb_leaves_no_data_and_shows_the_reason(
     bare_project: Path, fake_initdb: Callable[[str], Path]
 ) -> None:
     programs = fake_initdb('echo 15 > "$data/PG_VERSION"; echo "no space left" >&2; exit 1')
@@ -68,14 +68,14 @@ def test_an_initdb_that_fails_leaves_nothing_and_says_why(
     assert not list((bare_project / ".watchbill").glob("data*"))
 
 
-def test_a_server_that_does_not_start_is_explained_from_its_log(project: Path) -> None:
+def test_start_error_quotes_the_server_log(project: Path) -> None:
     with pytest.raises(EmbeddedError, match=r"(?s)ended as soon as.*unrecognized configuration parameter"):
         EmbeddedServer.acquire(project, settings={"fsync": "off", "no_such_setting": "1"})
     with EmbeddedServer.acquire(project, settings=FAST) as server:
         assert server.started
 
 
-def test_data_of_another_major_is_refused_and_untouched(bare_project: Path) -> None:
+def test_data_of_an_uninstalled_major_is_refused_and_unchanged(bare_project: Path) -> None:
     data = bare_project / ".watchbill" / "data"
     data.mkdir(parents=True, mode=0o700)
     (data / "PG_VERSION").write_text("12\n")
@@ -90,7 +90,7 @@ def test_data_of_another_major_is_refused_and_untouched(bare_project: Path) -> N
     assert picture(bare_project) == before
 
 
-def test_data_of_each_installed_major_finds_its_own_server(bare_project: Path) -> None:
+def test_start_uses_the_server_version_that_made_the_data(bare_project: Path) -> None:
     """As after an upgrade of the wheel: the newest is not what made the data."""
     for oldest in sorted(search()[0], key=lambda each: each.major)[:1]:
         with EmbeddedServer.acquire(bare_project, binaries=str(oldest.directory), settings=FAST):
@@ -100,7 +100,7 @@ def test_data_of_each_installed_major_finds_its_own_server(bare_project: Path) -
 
 
 @pytest.mark.parametrize("stranger", ["README", "PG_VERSION"])
-def test_a_directory_that_is_no_data_directory_is_refused_and_untouched(bare_project: Path, stranger: str) -> None:
+def test_start_refuses_a_directory_without_postgres_data(bare_project: Path, stranger: str) -> None:
     data = bare_project / ".watchbill" / "data"
     data.mkdir(parents=True)
     (data / stranger).write_text("mine")

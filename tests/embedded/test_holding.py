@@ -11,9 +11,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests.embedded.holders import Holder, is_quiet, server_pid, wait_until_free
 from watchbill.errors import EmbeddedError
 from watchbill.postgres.embedded import EmbeddedServer, running_url, supervisor
-from tests.embedded.holders import Holder, is_quiet, server_pid, wait_until_free
 
 FAST = {"fsync": "off"}
 
@@ -24,7 +24,7 @@ def ask(url: str, question: str = "SELECT current_database()") -> object:
     return row and row[0]
 
 
-def test_a_cold_start_makes_a_server_and_a_warm_one_finds_its_data(bare_project: Path) -> None:
+def test_second_start_finds_the_data_of_the_first(bare_project: Path) -> None:
     with EmbeddedServer.acquire(bare_project) as server:
         assert server.started
         assert server.directory == bare_project / ".watchbill"
@@ -40,7 +40,7 @@ def test_a_cold_start_makes_a_server_and_a_warm_one_finds_its_data(bare_project:
         assert ask(server.url, "SELECT answer FROM kept") == 42
 
 
-def test_the_server_suits_development(project: Path) -> None:
+def test_server_has_development_settings(project: Path) -> None:
     with EmbeddedServer.acquire(project, settings={"fsync": "off", "max_connections": "50"}) as server:
         for name, value in {
             "fsync": "off",
@@ -55,7 +55,7 @@ def test_the_server_suits_development(project: Path) -> None:
     assert "ready to accept connections" in (project / ".watchbill" / "server.log").read_text()
 
 
-def test_a_second_hold_joins_and_only_the_last_release_stops(project: Path) -> None:
+def test_last_release_stops_the_server(project: Path) -> None:
     first = EmbeddedServer.acquire(project, settings=FAST)
     second = EmbeddedServer.acquire(project, settings=FAST)
     assert (first.started, second.started) == (True, False)
@@ -68,7 +68,7 @@ def test_a_second_hold_joins_and_only_the_last_release_stops(project: Path) -> N
     assert is_quiet(project / ".watchbill")
 
 
-def test_two_processes_share_a_server_and_the_last_one_stops_it(hold: Callable[..., Holder], project: Path) -> None:
+def test_last_process_stops_the_shared_server(hold: Callable[..., Holder], project: Path) -> None:
     first = hold()
     assert first.started
     second = hold()
@@ -88,7 +88,7 @@ def test_the_server_stops_when_its_only_holder_is_killed(hold: Callable[..., Hol
     assert running_url(project) is None
 
 
-def test_a_killed_holder_takes_nothing_from_another(hold: Callable[..., Holder], project: Path) -> None:
+def test_killed_holder_does_not_stop_the_server_of_another(hold: Callable[..., Holder], project: Path) -> None:
     first = hold()
     assert first.started
     second = hold()
@@ -101,9 +101,7 @@ def test_a_killed_holder_takes_nothing_from_another(hold: Callable[..., Holder],
     assert is_quiet(project / ".watchbill")
 
 
-def test_the_next_clean_exit_stops_the_server_when_the_watcher_was_killed_too(
-    hold: Callable[..., Holder], project: Path
-) -> None:
+def test_next_release_stops_a_server_that_lost_its_watcher(hold: Callable[..., Holder], project: Path) -> None:
     holder = hold()
     assert holder.started
     os.kill(watcher_pid(project), signal.SIGKILL)
@@ -127,14 +125,14 @@ def watcher_pid(project: Path) -> int:
     raise AssertionError("no watcher")
 
 
-def test_a_forked_child_that_lets_go_takes_nothing_from_its_parent(hold: Callable[..., Holder], project: Path) -> None:
+def test_release_in_a_forked_child_keeps_the_server_running(hold: Callable[..., Holder], project: Path) -> None:
     holder = hold(habit="forks")
     assert ask(holder.url) == "watchbill"
     holder.let_go()
     assert is_quiet(project / ".watchbill")
 
 
-def test_a_program_that_a_holder_started_keeps_no_server_running(hold: Callable[..., Holder], project: Path) -> None:
+def test_program_started_by_a_holder_does_not_hold_the_server(hold: Callable[..., Holder], project: Path) -> None:
     holder = hold(habit="spawns")
     child = os.pidfd_open(int(holder.report["child"]))
     try:
@@ -145,7 +143,7 @@ def test_a_program_that_a_holder_started_keeps_no_server_running(hold: Callable[
         os.close(child)
 
 
-def test_an_interrupt_at_the_terminal_does_not_reach_the_server(hold: Callable[..., Holder], project: Path) -> None:
+def test_ctrl_c_does_not_stop_the_server(hold: Callable[..., Holder], project: Path) -> None:
     first = hold()
     assert first.started
     second = hold()
@@ -157,16 +155,16 @@ def test_an_interrupt_at_the_terminal_does_not_reach_the_server(hold: Callable[.
     second.let_go()
 
 
-def test_a_home_that_was_deleted_can_be_let_go(project: Path) -> None:
+def test_release_works_after_the_directory_was_deleted(project: Path) -> None:
     server = EmbeddedServer.acquire(project, settings=FAST)
-    with supervisor.change(server.directory):
+    with supervisor.lock_for_change(server.directory):
         assert supervisor.stop_server(server.directory)
     shutil.rmtree(server.directory)
     server.release()
     assert not server.directory.exists()
 
 
-def test_a_dropped_database_is_made_again(project: Path) -> None:
+def test_acquire_creates_a_dropped_database_again(project: Path) -> None:
     with EmbeddedServer.acquire(project, settings=FAST) as server:
         with psycopg.connect(server.url.replace("/watchbill?", "/postgres?"), autocommit=True) as connection:
             connection.execute("DROP DATABASE watchbill")
@@ -175,7 +173,7 @@ def test_a_dropped_database_is_made_again(project: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["listen_addresses", "port", "unix_socket_directories"])
-def test_no_setting_opens_the_server(bare_project: Path, name: str) -> None:
+def test_settings_that_open_network_access_are_refused(bare_project: Path, name: str) -> None:
     with pytest.raises(EmbeddedError, match=f"{name} cannot be set"):
         EmbeddedServer.acquire(bare_project, settings={name: "*"})
     assert not (bare_project / ".watchbill").exists()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from watchbill.postgres.checks.machine import check_leftovers
+from watchbill.postgres.checks.environment import check_leftovers
 from watchbill.postgres.embedded import home, supervisor
-from watchbill.postgres.embedded.leftovers import delete_temporary
+from watchbill.postgres.embedded.home import delete_temporary_leftovers
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root has a state directory")
 
@@ -24,27 +24,27 @@ def keep_data(state: Path, name: str, project: Path) -> Path:
     return directory
 
 
-def test_only_what_was_temporary_and_is_gone_is_deleted(state: Path, bare_project: Path) -> None:
+def test_only_data_of_deleted_temporary_projects_is_deleted(state: Path, bare_project: Path) -> None:
     gone = keep_data(state, "1", Path("/tmp/watchbill-that-never-was"))
     there = keep_data(state, "2", bare_project)
     unmounted = keep_data(state, "3", Path("/mnt/watchbill-that-never-was"))
     (state / "binaries").mkdir()
-    delete_temporary()
+    delete_temporary_leftovers()
     assert not gone.exists()
     assert all(directory.exists() for directory in (there, unmounted, state / "binaries"))
     found = check_leftovers()
     assert (found.state, found.hint) == ("note", f"rm -r {unmounted}")
 
 
-def test_what_somebody_holds_stays(state: Path) -> None:
+def test_data_in_use_is_not_deleted(state: Path) -> None:
     held = keep_data(state, "1", Path("/tmp/watchbill-that-never-was"))
-    hold = supervisor.hold(held)
-    delete_temporary()
+    hold = supervisor.add_holder(held)
+    delete_temporary_leftovers()
     assert held.exists()
     os.close(hold)
-    with supervisor.change(held):
-        delete_temporary()
+    with supervisor.lock_for_change(held):
+        delete_temporary_leftovers()
         assert held.exists()
-    delete_temporary()
+    delete_temporary_leftovers()
     assert not held.exists()
     assert check_leftovers().state == "ok"

@@ -8,7 +8,7 @@ from watchbill.postgres.embedded import find_project
 
 
 @pytest.mark.parametrize("mark", ["pyproject.toml", ".git"])
-def test_the_project_is_the_nearest_marked_directory_above(tmp_path: Path, mark: str) -> None:
+def test_find_project_returns_the_nearest_marked_parent(tmp_path: Path, mark: str) -> None:
     (tmp_path / ".git").mkdir()
     inner = tmp_path / "inner"
     inner.mkdir()
@@ -19,11 +19,11 @@ def test_the_project_is_the_nearest_marked_directory_above(tmp_path: Path, mark:
     assert find_project(inner) == inner
 
 
-def test_without_a_mark_the_start_is_the_project(tmp_path: Path) -> None:
+def test_find_project_without_a_marker_returns_the_start(tmp_path: Path) -> None:
     assert find_project(tmp_path) == tmp_path.resolve()
 
 
-def test_the_search_begins_in_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_find_project_starts_in_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pyproject.toml").touch()
     (tmp_path / "a").mkdir()
     monkeypatch.chdir(tmp_path / "a")
@@ -31,7 +31,7 @@ def test_the_search_begins_in_the_current_directory(tmp_path: Path, monkeypatch:
     assert find_project(Path()) == tmp_path.resolve()
 
 
-def test_a_link_leads_to_the_project_it_points_into(tmp_path: Path) -> None:
+def test_find_project_follows_symlinks(tmp_path: Path) -> None:
     (tmp_path / "project" / "src").mkdir(parents=True)
     (tmp_path / "project" / "pyproject.toml").touch()
     (tmp_path / "link").symlink_to(tmp_path / "project" / "src")

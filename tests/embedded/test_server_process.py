@@ -13,10 +13,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from watchbill.postgres.embedded import EmbeddedServer, running_url, supervisor
-from watchbill.postgres.embedded.account import server_account
 from tests.embedded.holders import Holder, is_quiet, server_pid, wait_until_free
 from tests.waiting import until
+from watchbill.postgres.embedded import EmbeddedServer, running_url, supervisor
+from watchbill.postgres.embedded.account import server_account
 
 FAST = {"fsync": "off"}
 
@@ -25,7 +25,7 @@ FAST = {"fsync": "off"}
 def stranger(project: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process of the server's user, which PostgreSQL itself would take for the server that the file names."""
     account = server_account(project / ".watchbill" / "data")
-    process = subprocess.Popen(["sleep", "600"], user=account.uid if account.is_lent else None)
+    process = subprocess.Popen(["sleep", "600"], user=account.uid if account.is_other else None)
     yield process
     process.kill()
     process.wait()
@@ -56,13 +56,13 @@ def test_data_survives_a_kill_of_the_server(project: Path) -> None:
             assert connection.execute("SELECT count(*) FROM survivors").fetchone() == (1000,)
 
 
-def test_a_server_that_is_killed_can_be_let_go(project: Path) -> None:
+def test_release_works_after_the_server_was_killed(project: Path) -> None:
     with EmbeddedServer.acquire(project, settings=FAST):
         kill_server(project)
     assert is_quiet(project / ".watchbill")
 
 
-def test_a_server_that_was_restarted_by_hand_is_still_ours(project: Path) -> None:
+def test_manually_restarted_server_is_recognized(project: Path) -> None:
     with EmbeddedServer.acquire(project, settings=FAST) as server:
         data = server.directory / "data"
         restart(data)
@@ -71,7 +71,7 @@ def test_a_server_that_was_restarted_by_hand_is_still_ours(project: Path) -> Non
     assert supervisor.running_pid(data) is None
 
 
-def test_a_number_that_went_to_another_process_is_no_server(project: Path, stranger: subprocess.Popen[bytes]) -> None:
+def test_reused_pid_is_not_taken_for_the_server(project: Path, stranger: subprocess.Popen[bytes]) -> None:
     """Both files in which PostgreSQL keeps its number name a stranger after a crash; it is left alone."""
     home = project / ".watchbill"
     with EmbeddedServer.acquire(project, settings=FAST):
@@ -87,7 +87,7 @@ def test_a_number_that_went_to_another_process_is_no_server(project: Path, stran
     assert stranger.poll() is None
 
 
-def test_a_release_signals_no_stranger(project: Path, stranger: subprocess.Popen[bytes]) -> None:
+def test_release_does_not_signal_a_process_with_a_reused_pid(project: Path, stranger: subprocess.Popen[bytes]) -> None:
     with EmbeddedServer.acquire(project, settings=FAST):
         record = project / ".watchbill" / "data" / "postmaster.pid"
         stale = record.read_text().replace(str(server_pid(project)), str(stranger.pid), 1)
@@ -96,7 +96,7 @@ def test_a_release_signals_no_stranger(project: Path, stranger: subprocess.Popen
     assert stranger.poll() is None
 
 
-def test_the_server_of_another_project_is_not_ours(project: Path, open_directory: Path) -> None:
+def test_copied_pid_file_does_not_match_the_other_server(project: Path, open_directory: Path) -> None:
     other = open_directory / "other"
     other.mkdir()
     data = other / ".watchbill" / "data"
@@ -116,15 +116,13 @@ def test_a_session_of_the_server_is_not_the_server(project: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "x\n", "-7\n", "0\n"])
-def test_an_odd_pid_file_names_nobody(tmp_path: Path, content: str) -> None:
+def test_invalid_pid_file_yields_no_pid(tmp_path: Path, content: str) -> None:
     (tmp_path / "postmaster.pid").write_text(content)
     assert supervisor.recorded_pid(tmp_path) is None
     assert not supervisor.signal_server(tmp_path, signal.SIGKILL)
 
 
-def test_root_in_a_container_may_not_look_into_processes_and_still_finds_the_server(
-    hold: Callable[..., Holder], project: Path
-) -> None:
+def test_root_without_ptrace_capability_finds_the_server(hold: Callable[..., Holder], project: Path) -> None:
     setpriv = shutil.which("setpriv")
     if os.geteuid() != 0 or setpriv is None:
         pytest.skip("needs root, and setpriv to take a capability from it")

@@ -14,9 +14,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests.embedded.holders import TESTS, Holder, is_quiet, python_path, server_pid
 from watchbill.errors import EmbeddedError
 from watchbill.postgres.embedded import EmbeddedServer, find_binaries, running_url, supervisor
-from tests.embedded.holders import TESTS, Holder, is_quiet, python_path, server_pid
 
 FAST = {"fsync": "off"}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be other users")
@@ -44,7 +44,7 @@ def python_for(user: str) -> str:
     pytest.skip(f"the user {user} can run no Python that has psycopg and Watchbill")
 
 
-def test_what_is_private_is_private(project: Path) -> None:
+def test_server_files_and_sockets_are_private(project: Path) -> None:
     with EmbeddedServer.acquire(project, settings=FAST) as server:
         home = server.directory
         assert mode(home / "data") == mode(home / "socket") == mode(home / "socket" / ".s.PGSQL.5432") == 0o700
@@ -56,7 +56,7 @@ def test_what_is_private_is_private(project: Path) -> None:
 
 
 @needs_root
-def test_another_user_is_refused(project: Path) -> None:
+def test_other_users_cannot_connect_to_the_socket(project: Path) -> None:
     with EmbeddedServer.acquire(project, settings=FAST) as server:
         others = [entry for entry in map(pwd.getpwnam, ("nobody", "daemon")) if entry.pw_uid != owner(project)]
         for other in others:
@@ -79,7 +79,7 @@ def can_connect(address: Path, user: int) -> bool:
 
 
 @needs_root
-def test_root_runs_the_server_as_another_user_and_changes_no_directory_but_its_own(project: Path) -> None:
+def test_root_runs_the_server_as_another_user(project: Path) -> None:
     before = (project.stat().st_uid, mode(project), project.parent.stat().st_uid, mode(project.parent))
     with EmbeddedServer.acquire(project, settings=FAST):
         assert Path("/proc", str(server_pid(project))).stat().st_uid == owner(project) != 0
@@ -88,7 +88,7 @@ def test_root_runs_the_server_as_another_user_and_changes_no_directory_but_its_o
 
 
 @needs_root
-def test_under_a_closed_home_the_server_lives_in_the_state_directory(bare_project: Path, state: Path) -> None:
+def test_private_project_of_root_uses_the_state_directory(bare_project: Path, state: Path) -> None:
     """With programs that the server's user cannot reach either, as in a clone of root's with its environment."""
     bare_project.chmod(0o700)
     programs = closed_wheel(bare_project)
@@ -116,7 +116,7 @@ def closed_wheel(project: Path) -> Path:
 
 
 @needs_root
-def test_programs_that_the_servers_user_cannot_run_are_an_error(bare_project: Path) -> None:
+def test_binaries_that_the_server_user_cannot_run_are_an_error(bare_project: Path) -> None:
     closed = bare_project / "closed"
     closed.mkdir(mode=0o700)
     system = find_binaries().directory
@@ -127,7 +127,7 @@ def test_programs_that_the_servers_user_cannot_run_are_an_error(bare_project: Pa
 
 
 @needs_root
-def test_an_ordinary_user_runs_the_server_as_himself(hold: Callable[..., Holder], bare_project: Path) -> None:
+def test_ordinary_user_runs_the_server_under_their_own_account(hold: Callable[..., Holder], bare_project: Path) -> None:
     os.chown(bare_project, pwd.getpwnam("nobody").pw_uid, -1)
     holder = hold(user="nobody", python=python_for("nobody"))
     assert holder.started

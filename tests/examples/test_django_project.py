@@ -93,7 +93,7 @@ def test_four_web_processes_with_nodes_ship_each_order_once(project: Project) ->
 
 
 @pytest.mark.long  # tests/docs/test_django_guide.py runs a worker on Django 6 each time
-def test_a_worker_of_its_own_runs_what_the_web_has_enqueued(newest: Project) -> None:
+def test_separate_worker_runs_jobs_enqueued_by_the_web(newest: Project) -> None:
     command = [newest.python, *GUNICORN, "--config", "python:config"]  # not the file that runs nodes
     with serving(command, PROJECT, newest.environment) as web:
         place_orders(web, 3)

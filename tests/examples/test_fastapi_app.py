@@ -41,6 +41,15 @@ def project(schema_database: str) -> Project:
     return made
 
 
+def test_tests_of_the_example_pass(project: Project, database: str) -> None:
+    """On the fixture's database, although DATABASE_URL names another one."""
+    own_settings = ["-c", os.devnull, "--rootdir", str(PROJECT), "-p", "no:cacheprovider"]  # not those of our tests
+    command = [sys.executable, "-m", "pytest", "-q", *own_settings, f"--watchbill-database-url={database}"]
+    said = project.run(*command, "test_orders.py")
+    assert "2 passed" in said, said
+    assert project.sql("SELECT count(*) FROM orders") == [(0,)]
+
+
 def test_four_web_processes_with_nodes_ship_each_order_once(project: Project) -> None:
     with serving([*UVICORN, "--workers", "4"], PROJECT, project.environment | {"NODE": "1"}) as web:
         placed = [web("POST", "/orders", {"item": "tea"}) for _ in range(20)]
@@ -57,7 +66,7 @@ def test_four_web_processes_with_nodes_ship_each_order_once(project: Project) ->
     assert project.sql("SELECT DISTINCT state FROM watchbill.nodes") == [("left",)]
 
 
-def test_a_worker_of_its_own_ships_what_the_web_has_enqueued(project: Project) -> None:
+def test_separate_worker_ships_orders_enqueued_by_the_web(project: Project) -> None:
     with serving(UVICORN, PROJECT, project.environment) as web:
         _, placed = web("POST", "/orders", {"item": "tea"})
         assert web("GET", f"/jobs/{placed['job']}")[1]["state"] == "queued"

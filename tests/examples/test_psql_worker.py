@@ -58,8 +58,10 @@ def _working(url: str, handler: Path) -> Iterator[None]:
         worker.wait()
 
 
-def test_it_is_a_whole_worker(schema_database: str, connection: psycopg.Connection[Any]) -> None:
-    for name in ("ann", "nobody", ""):
+def test_psql_worker_completes_retries_and_fails_jobs(
+    schema_database: str, connection: psycopg.Connection[Any]
+) -> None:
+    for name in ("ann", "bob", ""):
         payload = f'{{"name": "{name}"}}' if name else "{}"
         connection.execute("SELECT watchbill.enqueue('greet', %s, queue => 'shell')", (payload,))
     with _working(schema_database, HERE / "handler.sh"):
@@ -68,14 +70,16 @@ def test_it_is_a_whole_worker(schema_database: str, connection: psycopg.Connecti
     rows = connection.execute("SELECT state, result, error->>'message' FROM watchbill.job ORDER BY seq").fetchall()
     assert rows == [
         ("succeeded", "hello ann", None),
-        ("failed", None, "exit code 75: nobody is there"),
+        ("failed", None, "exit code 75: bob is not at home"),
         ("dead", None, "no name in the payload"),
     ]
     assert connection.execute("SELECT state FROM watchbill.nodes").fetchall() == [("left",)]
     assert connection.execute("SELECT count(*) FROM watchbill.claims").fetchall() == [(0,)]
 
 
-def test_it_keeps_to_time_outs(schema_database: str, connection: psycopg.Connection[Any], tmp_path: Path) -> None:
+def test_psql_worker_enforces_timeouts(
+    schema_database: str, connection: psycopg.Connection[Any], tmp_path: Path
+) -> None:
     handler = tmp_path / "handler.sh"
     handler.write_text("#!/bin/sh\nsleep 600\n")
     handler.chmod(0o755)
@@ -86,14 +90,16 @@ def test_it_keeps_to_time_outs(schema_database: str, connection: psycopg.Connect
     assert ends == [("dead", "timed_out", "timed out after 0.2 s")]
 
 
-def test_it_gives_back_what_it_does_not_know(schema_database: str, connection: psycopg.Connection[Any]) -> None:
+def test_psql_worker_releases_a_claim_that_it_does_not_know(
+    schema_database: str, connection: psycopg.Connection[Any]
+) -> None:
     """As after a claim whose reply was lost."""
     with _working(schema_database, HERE / "handler.sh"):
         _wait(connection, "SELECT count(*) = 1 FROM watchbill.nodes")
         with connection.transaction():
             connection.execute("""SELECT watchbill.enqueue('greet', '{"name": "ann"}', queue => 'shell')""")
             claim = b"SELECT FROM watchbill.claim((SELECT epoch FROM watchbill.nodes), '{shell}')"
-            until(lambda: connection.execute(claim).rowcount == 1, PATIENCE)  # none during its abandon()
+            until(lambda: connection.execute(claim).rowcount == 1, PATIENCE)  # none during its release_unknown()
         _wait(connection, "SELECT count(*) = 1 FROM watchbill.finished_jobs")
 
 

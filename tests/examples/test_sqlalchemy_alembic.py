@@ -51,7 +51,7 @@ def project(schema_database: str, tmp_path: Path) -> Project:
     return project
 
 
-def test_autogenerate_leaves_our_schemas_alone(project: Project) -> None:
+def test_autogenerate_ignores_watchbill_schemas(project: Project) -> None:
     assert "No new upgrade operations detected" in project.run(*ALEMBIC, "check")
     project.rewrite("models.py", "unique=True)", "unique=True)\n    paid: Mapped[bool]")
     said = project.refused(*ALEMBIC, "check")
@@ -60,12 +60,12 @@ def test_autogenerate_leaves_our_schemas_alone(project: Project) -> None:
 
 
 @pytest.mark.long
-def test_without_the_line_in_env_py_it_would_drop_our_tables(project: Project) -> None:
+def test_autogenerate_without_our_filter_would_drop_our_tables(project: Project) -> None:
     project.rewrite("migrations/env.py", "include_name=without_watchbill(),", "")
     assert "remove_table" in project.refused(*ALEMBIC, "check")
 
 
-def test_an_order_gets_its_invoice(project: Project) -> None:
+def test_worker_invoices_an_order(project: Project) -> None:
     assert project.run(sys.executable, "app.py", "tea").strip() == "1"
     project.run(WATCHBILL, "worker", "--once")
     with psycopg.connect(project.url) as connection:

@@ -10,7 +10,7 @@ from watchbill.errors import SettingsError
 from watchbill.integrations.alembic import without_watchbill
 
 
-def test_our_schemas_and_all_in_them() -> None:
+def test_filter_excludes_watchbill_schemas_and_their_contents() -> None:
     include = without_watchbill()
     assert not include("watchbill", "schema", {})
     assert not include("jcron", "schema", {})
@@ -22,14 +22,14 @@ def test_our_schemas_and_all_in_them() -> None:
     assert include("watchbill", "table", {"schema_name": "accounting"})
 
 
-def test_the_users_own_rule_decides_about_the_rest() -> None:
+def test_filter_applies_the_users_own_rule_to_other_names() -> None:
     include = without_watchbill(lambda name, kind, parents: name != "legacy")
     assert not include("legacy", "table", {"schema_name": None})
     assert not include("watchbill", "schema", {})
     assert include("orders", "table", {"schema_name": None})
 
 
-def test_a_schema_of_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filter_uses_the_configured_schema_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     include = without_watchbill(schema="queue")
     assert not include("queue", "schema", {})
     assert include("watchbill", "schema", {})

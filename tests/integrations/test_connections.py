@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,59 +19,22 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from watchbill import App, Job, StaleFence, Task
-from watchbill.client import foreign, plans
-from watchbill.client.clients import AsyncClient, Client
-from watchbill.client.foreign.drivers import SUPPORTED, numbered
-from watchbill.errors import SchemaError
-from watchbill.model.ids import new_id
-from watchbill.postgres.migrate import Source, migrate
-from watchbill.store.refusals import Invalid, PayloadDiffers, WrongDatabase
-from watchbill.worker.run import Claimed, Run
 from tests.integrations.callers import Caller
-from tests.integrations.drivers import CALLERS
+from tests.integrations.observer import Observer, new_database, surprised
 from tests.servers import Server
 from tests.waiting import until
+from watchbill import App, Job, StaleFence, Task
+from watchbill.client import caller_connection, operations
+from watchbill.client.caller_connection import SUPPORTED, number_placeholders
+from watchbill.client.client import AsyncClient, Client
+from watchbill.errors import SchemaError
+from watchbill.model.ids import new_id
+from watchbill.store.refusals import Invalid, PayloadDiffers, WrongDatabase
+from watchbill.worker.run import Claimed, Run
 
 MANY = 12  # enough for COPY, here
 NOTE = "INSERT INTO notes VALUES (1)"
 HOSTILE = "100%s %% %(name)s $1 :name ? \\ ' \" é 🎈 \n\t"
-
-
-class Observer:
-    """A second connection: what everybody else sees."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.connection = psycopg.connect(url, autocommit=True)
-
-    def jobs(self) -> set[UUID]:
-        return {row[0] for row in self.connection.execute("SELECT id FROM watchbill.jobs")}
-
-    def notes(self) -> int:
-        [(number,)] = self.connection.execute("SELECT count(*) FROM notes")
-        return int(number)
-
-
-class Surprise(Exception):
-    """Ends a transaction."""
-
-
-@contextmanager
-def surprised(block: AbstractContextManager[Any]) -> Iterator[None]:
-    """A block of the driver's that ends with an exception."""
-    with suppress(Surprise), block:
-        yield
-        raise Surprise
-
-
-@contextmanager
-def new_database(server: Server, *, schema: bool) -> Iterator[str]:
-    name = server.create_database()
-    if schema:
-        migrate(server.url(name), "watchbill", Source.of_package("watchbill.store"))
-    yield server.url(name)
-    server.drop_database(name)
 
 
 @pytest.fixture(scope="module")
@@ -80,45 +43,9 @@ def empty_database(server: Server) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="module")
-def second_installation(server: Server) -> Iterator[str]:
-    with new_database(server, schema=True) as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def onlooker(server: Server) -> Iterator[Observer]:
-    """One database for all, which holds the callers' notes too: one per test would take most of the time."""
-    with new_database(server, schema=True) as url:
-        observer = Observer(url)
-        observer.connection.execute("CREATE TABLE notes (n int)")
-        yield observer
-        observer.connection.close()
-
-
-@pytest.fixture
-def other(onlooker: Observer) -> Observer:
-    """Of an empty queue, and a page without notes."""
-    for table in ("notes", *(f"watchbill.{name}" for name in ("jobs", "finished_jobs", "idempotency", "claims", "nodes"))):
-        onlooker.connection.execute(f"DELETE FROM {table}".encode())
-    return onlooker
-
-
-@pytest.fixture
-def home(other: Observer) -> str:
-    """The database in which the caller has his notes and the App its jobs."""
-    return other.url
-
-
 @pytest.fixture(autouse=True)
 def few_are_enough_for_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "COPY_FROM", MANY)
-
-
-@pytest.fixture
-def app() -> App:
-    """It has no database of its own that could be reached: whatever works here works on the caller's connection."""
-    return App("postgresql://127.0.0.1:1/x")
+    monkeypatch.setattr(operations, "MIN_JOBS_TO_COPY", MANY)
 
 
 @pytest.fixture
@@ -129,23 +56,10 @@ def task(app: App) -> Task[[int], None]:
     return t
 
 
-@pytest.fixture(params=CALLERS, ids=lambda caller: caller.__name__)
-def kind(request: pytest.FixtureRequest) -> type[Caller]:
-    found: type[Caller] = request.param
-    return found
-
-
-@pytest.fixture
-def caller(kind: type[Caller], home: str) -> Iterator[Caller]:
-    caller = kind(home)
-    yield caller
-    caller.close()
-
-
 # -- transactions
 
 
-def test_committed_with_the_callers_own_writes(caller: Caller, other: Observer, task: Task[[int], None]) -> None:
+def test_job_is_committed_with_the_callers_writes(caller: Caller, other: Observer, task: Task[[int], None]) -> None:
     with caller.transaction():
         caller.execute(NOTE)
         job = caller.enqueue(task, 1)
@@ -154,7 +68,7 @@ def test_committed_with_the_callers_own_writes(caller: Caller, other: Observer, 
     assert (other.jobs(), other.notes()) == ({job.id}, 1)
 
 
-def test_rolled_back_with_the_callers_own_writes(caller: Caller, other: Observer, task: Task[[int], None]) -> None:
+def test_job_is_rolled_back_with_the_callers_writes(caller: Caller, other: Observer, task: Task[[int], None]) -> None:
     with surprised(caller.transaction()):
         caller.execute(NOTE)
         caller.enqueue(task, 1)
@@ -166,9 +80,7 @@ def test_rolled_back_with_the_callers_own_writes(caller: Caller, other: Observer
     assert other.jobs() == {job.id}
 
 
-def test_a_savepoint_takes_back_only_what_came_after_it(
-    caller: Caller, other: Observer, task: Task[[int], None]
-) -> None:
+def test_savepoint_rollback_removes_only_later_jobs(caller: Caller, other: Observer, task: Task[[int], None]) -> None:
     with caller.transaction():
         first = caller.enqueue(task, 1)
         with surprised(caller.savepoint()):
@@ -178,7 +90,9 @@ def test_a_savepoint_takes_back_only_what_came_after_it(
     assert other.jobs() == {first.id, last.id}
 
 
-def test_nested_transactions_wait_for_the_outermost(caller: Caller, other: Observer, task: Task[[int], None]) -> None:
+def test_jobs_of_nested_transactions_wait_for_the_outermost_commit(
+    caller: Caller, other: Observer, task: Task[[int], None]
+) -> None:
     with caller.transaction():
         outer = caller.enqueue(task, 1)
         with caller.savepoint():
@@ -190,7 +104,9 @@ def test_nested_transactions_wait_for_the_outermost(caller: Caller, other: Obser
     assert other.jobs() == {outer.id, inner.id}
 
 
-def test_autocommit_is_at_once(caller: Caller, other: Observer, app: App, task: Task[[int], None]) -> None:
+def test_autocommit_makes_jobs_visible_at_once(
+    caller: Caller, other: Observer, app: App, task: Task[[int], None]
+) -> None:
     with caller.autocommit():
         job = caller.enqueue(task, 1)
         assert other.jobs() == {job.id}
@@ -198,7 +114,7 @@ def test_autocommit_is_at_once(caller: Caller, other: Observer, app: App, task: 
         assert other.jobs() == {job.id, *(each.id for each in jobs)}
 
 
-def test_a_pooled_connection_is_given_back_as_it_was(caller: Caller, other: Observer, task: Task[[int], None]) -> None:
+def test_pooled_connection_is_returned_unchanged(caller: Caller, other: Observer, task: Task[[int], None]) -> None:
     pool = caller.pool()
     backends = set()
     with pool.taken():
@@ -220,7 +136,7 @@ def test_a_pooled_connection_is_given_back_as_it_was(caller: Caller, other: Obse
 # -- what is enqueued
 
 
-def test_every_option_arrives_as_it_does_on_our_own_connection(caller: Caller, home: str) -> None:
+def test_options_are_stored_as_on_our_own_connection(caller: Caller, home: str) -> None:
     own = App(home)
     options: dict[str, Any] = {
         "queue": HOSTILE,
@@ -267,7 +183,7 @@ def test_an_idempotency_key_is_known_within_the_transaction_and_after_it(
 
 
 @pytest.mark.parametrize("number", [3, MANY, 600])
-def test_many_are_in_the_transaction_and_answered_in_order(
+def test_enqueue_many_joins_the_transaction_and_keeps_the_order(
     caller: Caller, other: Observer, app: App, task: Task[[int], None], number: int
 ) -> None:
     with caller.transaction():
@@ -280,7 +196,7 @@ def test_many_are_in_the_transaction_and_answered_in_order(
     assert len(other.jobs()) == number
 
 
-def test_many_with_keys_are_answered_with_the_jobs_that_have_them(
+def test_enqueue_many_returns_existing_jobs_for_known_keys(
     caller: Caller, other: Observer, app: App, task: Task[[int], None]
 ) -> None:
     with caller.transaction():
@@ -291,7 +207,7 @@ def test_many_with_keys_are_answered_with_the_jobs_that_have_them(
     assert other.jobs() == {job.id for job in jobs}
 
 
-def test_many_with_keys_on_our_own_connection_too(home: str) -> None:
+def test_enqueue_many_with_keys_works_on_our_own_connection(home: str) -> None:
     own = App(home)
     calls = [_any(own).using(idempotency_key=str(n)).bind(n) for n in range(MANY)]
     first, second = own.enqueue_many(calls), own.enqueue_many(calls)
@@ -299,12 +215,14 @@ def test_many_with_keys_on_our_own_connection_too(home: str) -> None:
     own.close()
 
 
-def test_none_at_all_are_none(caller: Caller, app: App) -> None:
+def test_enqueue_many_without_calls_returns_no_jobs(caller: Caller, app: App) -> None:
     with caller.transaction():
         assert caller.enqueue_many(app, []) == []
 
 
-def test_calls_bring_their_connection_along(caller: Caller, other: Observer, app: App, task: Task[[int], None]) -> None:
+def test_enqueue_many_uses_the_connection_bound_to_its_calls(
+    caller: Caller, other: Observer, app: App, task: Task[[int], None]
+) -> None:
     bound = task.using(connection=caller.connection)
     with caller.transaction():
         if caller.asynchronous:
@@ -317,24 +235,31 @@ def test_calls_bring_their_connection_along(caller: Caller, other: Observer, app
         app.enqueue_many([bound.bind(1), task.using(connection=object()).bind(2)])
 
 
-def test_nobody_is_told_of_a_job_that_may_yet_be_rolled_back(caller: Caller, app: App, task: Task[[int], None]) -> None:
+def test_job_enqueued_event_does_not_fire_for_the_connection_of_a_caller(
+    caller: Caller, app: App, home: str, task: Task[[int], None]
+) -> None:
     told: list[Any] = []
-    app.on("job_enqueued")(lambda **what: told.append(what))
+    app.on("job_enqueued")(lambda job: told.append(job.id))
     with caller.transaction():
         caller.enqueue(task, 1)
     assert told == []
+    own = App(home)
+    own.on("job_enqueued")(lambda job: told.append(job.id))
+    job = _any(own).enqueue(2)
+    own.close()
+    assert told == [job.id]
 
 
 # -- what goes wrong
 
 
-def test_what_is_refused_is_our_error_and_leaves_nothing(
+def test_refused_job_raises_invalid_and_stores_nothing(
     caller: Caller, other: Observer, app: App, task: Task[[int], None]
 ) -> None:
     with caller.transaction():
         kept = caller.enqueue(task, 1)
         calls = [task.bind(n) for n in range(MANY)]
-        with pytest.raises(Invalid, match="Job of type 't' refused: queue must be"), caller.savepoint():
+        with pytest.raises(Invalid, match="Job of type 't' is invalid: queue must be"), caller.savepoint():
             caller.enqueue(task, 3, queue="")
         with pytest.raises(Invalid, match="queue must be"), caller.savepoint():
             caller.enqueue_many(app, [*calls, task.using(queue="").bind(0)])
@@ -343,7 +268,7 @@ def test_what_is_refused_is_our_error_and_leaves_nothing(
     assert other.jobs() == {kept.id}
 
 
-def test_a_serialization_failure_is_the_drivers_own(
+def test_serialization_failure_raises_the_error_of_the_driver(
     caller: Caller, other: Observer, home: str, task: Task[[int], None]
 ) -> None:
     """So that the caller's retry works, which knows its driver's errors and not ours."""
@@ -362,18 +287,22 @@ def test_a_serialization_failure_is_the_drivers_own(
     own.close()
 
 
-def test_a_database_without_watchbill(kind: type[Caller], empty_database: str, task: Task[[int], None]) -> None:
+def test_database_without_our_schema_raises_wrong_database(
+    kind: type[Caller], empty_database: str, task: Task[[int], None]
+) -> None:
     caller = kind(empty_database)
-    told = r"(?s)no schema 'watchbill' of ours.*watchbill db migrate"
+    told = r"(?s)no Watchbill schema 'watchbill'.*watchbill db migrate"
     with pytest.raises(WrongDatabase, match=told), caller.transaction():
         caller.enqueue(task, 1)
     caller.close()
 
 
-def test_another_installation_than_the_apps_own(caller: Caller, other: Observer, second_installation: str) -> None:
+def test_connection_to_another_installation_is_refused(
+    caller: Caller, other: Observer, second_installation: str
+) -> None:
     app = App(second_installation)
     with caller.transaction():
-        with pytest.raises(WrongDatabase, match=r"(?s)another installation.*schema 'watchbill'.*Nothing was enqueued"):
+        with pytest.raises(WrongDatabase, match=r"(?s)another installation.*schema 'watchbill'.*Nothing was done"):
             caller.call(app.enqueue, "t", {"n": 1})
         for number in (1, MANY):
             calls = [_any(app).bind(n) for n in range(number)]
@@ -394,16 +323,16 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def _note_looks(monkeypatch: pytest.MonkeyPatch, client: type[Any], seen: list[str]) -> None:
-    look = client.recognise
+    look = client.read_installation
 
     def noted(self: Any) -> Any:
         seen.append(self.url)
         return look(self)
 
-    monkeypatch.setattr(client, "recognise", noted)
+    monkeypatch.setattr(client, "read_installation", noted)
 
 
-def test_the_app_looks_at_its_own_database_once_and_opens_no_pool(
+def test_app_checks_its_own_database_once_without_a_pool(
     caller: Caller, other: Observer, home: str, looks: list[str]
 ) -> None:
     own = App(home)
@@ -415,7 +344,7 @@ def test_the_app_looks_at_its_own_database_once_and_opens_no_pool(
     until(lambda: other.connection.execute(ours).fetchall() == [(0,)])  # that of the look takes a moment to go
 
 
-def test_an_app_that_cannot_look_says_so_once_and_enqueues(
+def test_app_that_cannot_check_its_database_warns_and_enqueues(
     caller: Caller,
     other: Observer,
     app: App,
@@ -428,11 +357,11 @@ def test_an_app_that_cannot_look_says_so_once_and_enqueues(
     assert other.jobs() == {job.id for job in jobs}
     assert len(looks) == 1
     [told] = [record.getMessage() for record in caplog.records]
-    assert "cannot look at its own database" in told
+    assert "Could not identify the App's own database" in told
     assert "nothing listens there" in told
 
 
-def test_an_app_without_an_address_looks_nowhere(
+def test_app_without_an_address_skips_the_installation_check(
     caller: Caller, other: Observer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, looks: list[str]
 ) -> None:
     for name in ("DATABASE_URL", "WATCHBILL_DATABASE_URL"):
@@ -443,7 +372,7 @@ def test_an_app_without_an_address_looks_nowhere(
     assert (other.jobs(), looks) == ({job.id}, [])
 
 
-def test_a_loop_is_not_stopped_for_a_look(home: str, other: Observer, looks: list[str]) -> None:
+def test_installation_check_does_not_block_the_event_loop(home: str, other: Observer, looks: list[str]) -> None:
     """Under `run_sync` a call is blocking in name only."""
     app = App(home)
 
@@ -457,7 +386,9 @@ def test_a_loop_is_not_stopped_for_a_look(home: str, other: Observer, looks: lis
     assert (len(other.jobs()), looks) == (1, [])
 
 
-def test_what_one_colour_has_seen_the_other_knows(home: str, other: Observer, second_installation: str) -> None:
+def test_sync_calls_know_the_installation_that_async_calls_found(
+    home: str, other: Observer, second_installation: str
+) -> None:
     app = App(second_installation)
 
     async def look() -> None:
@@ -470,7 +401,9 @@ def test_what_one_colour_has_seen_the_other_knows(home: str, other: Observer, se
     assert "client" not in vars(app), "it was not opened to find out"
 
 
-def test_the_apps_own_installation_is_the_right_one(caller: Caller, other: Observer, app: App, home: str) -> None:
+def test_connection_to_the_installation_of_the_app_is_accepted(
+    caller: Caller, other: Observer, app: App, home: str
+) -> None:
     own = App(home)
     own.jobs.list()
     assert own.client.installation
@@ -490,7 +423,9 @@ def _any(app: App) -> Task[..., Any]:
     return app.tasks["any"]
 
 
-def test_the_wrong_colour_names_its_twin(caller: Caller, app: App, task: Task[[int], None]) -> None:
+def test_wrong_kind_of_connection_error_names_the_other_method(
+    caller: Caller, app: App, task: Task[[int], None]
+) -> None:
     bound = task.using(connection=caller.connection)
 
     async def asynchronously() -> None:
@@ -514,7 +449,7 @@ def test_the_wrong_colour_names_its_twin(caller: Caller, app: App, task: Task[[i
 
 
 @pytest.mark.parametrize("thing", ["default", object(), sa.create_engine("postgresql+psycopg://"), Session, 1])
-def test_what_is_no_connection_is_told_what_is(task: Task[[int], None], thing: Any) -> None:
+def test_value_that_is_not_a_connection_is_refused(task: Task[[int], None], thing: Any) -> None:
     with pytest.raises(TypeError, match="connection= takes a connection or session, not") as raised:
         task.using(connection=thing).enqueue(1)
     assert SUPPORTED in str(raised.value)
@@ -526,7 +461,7 @@ async def _aenqueue(task: Task[[int], None], connection: Any) -> None:
     await task.using(connection=connection).aenqueue(1)
 
 
-def test_another_database_system_is_named(task: Task[[int], None]) -> None:
+def test_connection_to_another_database_system_is_refused(task: Task[[int], None]) -> None:
     engine = sa.create_engine("sqlite://", poolclass=sa.NullPool)
     with engine.connect() as connection, pytest.raises(WrongDatabase, match="leads to sqlite"):
         task.using(connection=connection).enqueue(1)
@@ -539,7 +474,7 @@ def test_a_polled_psycopg2_connection_is_refused(home: str, task: Task[[int], No
     connection.close()
 
 
-def test_a_schema_that_is_too_old_is_told_apart(home: str, other: Observer, task: Task[[int], None]) -> None:
+def test_outdated_schema_error_names_the_migrate_command(home: str, other: Observer, task: Task[[int], None]) -> None:
     with psycopg.connect(home) as connection:
         connection.execute("ALTER FUNCTION watchbill.enqueue RENAME TO enqueue_of_yore")
         with pytest.raises(SchemaError, match=r"(?s)'watchbill' is too old: .*watchbill db migrate"):
@@ -547,9 +482,7 @@ def test_a_schema_that_is_too_old_is_told_apart(home: str, other: Observer, task
         connection.rollback()
 
 
-def test_the_blocking_face_of_an_async_session_may_be_used_on_its_loop(
-    home: str, other: Observer, task: Task[[int], None]
-) -> None:
+def test_run_sync_session_may_enqueue_on_its_loop(home: str, other: Observer, task: Task[[int], None]) -> None:
     async def run() -> None:
         engine = create_async_engine(home.replace("postgresql:", "postgresql+asyncpg:"))
         async with AsyncSession(engine) as session, session.begin():
@@ -562,21 +495,21 @@ def test_the_blocking_face_of_an_async_session_may_be_used_on_its_loop(
     assert len(other.jobs()) == 2
 
 
-def test_copy_is_used_where_several_statements_are_one(home: str) -> None:
+def test_copy_is_used_only_inside_a_transaction(home: str) -> None:
     with psycopg.connect(home, autocommit=True) as connection:
-        assert not foreign.copies(connection), "each statement would be a transaction"
+        assert not caller_connection.can_copy(connection), "each statement would be a transaction"
         with connection.transaction():
-            assert foreign.copies(connection)
+            assert caller_connection.can_copy(connection)
             with connection.pipeline():
-                assert not foreign.copies(connection), "a pipeline cannot"
+                assert not caller_connection.can_copy(connection), "a pipeline cannot"
     with psycopg.connect(home) as connection:
-        assert foreign.copies(connection), "the first statement begins a transaction"
+        assert caller_connection.can_copy(connection), "the first statement begins a transaction"
     with closing(psycopg2.connect(home)) as older:
-        assert not foreign.copies(older)
+        assert not caller_connection.can_copy(older)
 
 
-def test_placeholders_are_numbered() -> None:
-    assert numbered("a %s %% b %s::text %%s") == "a $1 % b $2::text %s"
+def test_percent_placeholders_become_numbered_ones() -> None:
+    assert number_placeholders("a %s %% b %s::text %%s") == "a $1 % b $2::text %s"
 
 
 # -- the end of a job in the caller's transaction
@@ -603,7 +536,7 @@ def run(app: App, other: Observer) -> Run:
     return claimed(app, other)
 
 
-def test_completed_when_the_caller_commits(caller: Caller, other: Observer, run: Run) -> None:
+def test_complete_takes_effect_when_the_caller_commits(caller: Caller, other: Observer, run: Run) -> None:
     with surprised(caller.transaction()):
         caller.call(run.complete, {"text": HOSTILE})
     with caller.transaction():
@@ -614,7 +547,7 @@ def test_completed_when_the_caller_commits(caller: Caller, other: Observer, run:
     assert (found, other.notes()) == ([("succeeded", {"text": HOSTILE})], 1)
 
 
-def test_a_guard_holds_the_job_until_the_transaction_ends(caller: Caller, other: Observer, run: Run) -> None:
+def test_guard_locks_the_job_until_the_transaction_ends(caller: Caller, other: Observer, run: Run) -> None:
     take_away = "SELECT FROM watchbill.jobs FOR UPDATE SKIP LOCKED"
     with caller.transaction():
         caller.call(run.guard)
@@ -622,14 +555,14 @@ def test_a_guard_holds_the_job_until_the_transaction_ends(caller: Caller, other:
     assert len(other.connection.execute(take_away).fetchall()) == 1
 
 
-def test_a_job_that_was_taken_away_cannot_be_completed(caller: Caller, other: Observer, run: Run) -> None:
+def test_released_job_cannot_be_guarded_or_completed(caller: Caller, other: Observer, run: Run) -> None:
     other.connection.execute("SELECT watchbill.release(id) FROM watchbill.jobs")
     for call in (run.guard, run.complete):
-        with pytest.raises(StaleFence, match=r"(?s)is not held under fence.*roll back"), caller.transaction():
+        with pytest.raises(StaleFence, match=r"(?s)is no longer claimed under fence.*roll back"), caller.transaction():
             caller.call(call)
 
 
-def test_the_wrong_colour_of_complete_names_its_twin(caller: Caller, run: Run) -> None:
+def test_wrong_kind_of_complete_error_names_the_other_method(caller: Caller, run: Run) -> None:
     if caller.asynchronous:
         for call in (run.guard, run.complete):
             with pytest.raises(TypeError, match=rf"`await a{call.__name__}\(\)`"):

@@ -77,14 +77,14 @@ def sites(python: Path, site: Site) -> Site:
 
 
 @pytest.mark.timeout(400)  # the first time it makes the environment
-def test_its_own_tests_pass(sites: Site) -> None:
+def test_django_site_tests_pass(sites: Site) -> None:
     done = sites("manage.py", "test", "shop")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "OK" in done.stderr
 
 
 @pytest.mark.long
-def test_its_own_tests_pass_side_by_side(site: Site) -> None:
+def test_django_site_tests_pass_in_parallel(site: Site) -> None:
     """Each of Django's processes has a copy of the test database, and our schema in it."""
     done = site("manage.py", "test", "shop.test_enqueue", "shop.test_worker", "--parallel", "2")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -92,18 +92,19 @@ def test_its_own_tests_pass_side_by_side(site: Site) -> None:
 
 @pytest.mark.long  # tests/docs/test_django_guide.py has two such tests each time
 @pytest.mark.parametrize("python", OTHERS, indirect=True)  # here pytest-django would take part in all our own tests
-def test_the_fixture_watchbill_is_in_djangos_test_database(sites: Site) -> None:
+def test_pytest_fixture_uses_the_django_test_database(sites: Site) -> None:
     done = sites("-m", "pytest", "-q", "pytests")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_manage_py_runs_everything_on_the_projects_database(site: Site) -> None:
+def test_manage_py_commands_use_the_database_of_the_project(site: Site) -> None:
     """As a person does: migrate, enqueue by hand, a worker with children, which logs as the project's LOGGING says."""
     assert "Watchbill: schema watchbill is at version" in site("manage.py", "migrate").stdout
     assert "(from DATABASES['default'])" in site("manage.py", "watchbill", "db", "status").stdout
     for number in (1, 2):
         assert (
-            site("manage.py", "watchbill", "jobs", "enqueue", "shop.tasks.ship", f'{{"order": {number}}}').returncode == 0
+            site("manage.py", "watchbill", "jobs", "enqueue", "shop.tasks.ship", f'{{"order": {number}}}').returncode
+            == 0
         )
     done = site(
         "manage.py", "watchbill", "worker", "--once", "--processes", "2", "--settings", "project.settings_with_log"
@@ -118,10 +119,19 @@ def test_manage_py_runs_everything_on_the_projects_database(site: Site) -> None:
     assert len(broken.stderr.splitlines()) < 15
 
 
-def test_what_goes_wrong_is_said_on_one_screen(site: Site) -> None:
+def test_hints_name_the_command_of_the_project(site: Site) -> None:
+    missing = site("manage.py", "watchbill", "jobs")
+    assert missing.returncode == 3
+    assert "`manage.py watchbill db migrate`" in missing.stderr
+    assert site("manage.py", "watchbill", "db", "migrate").returncode == 0
+    empty = site("manage.py", "watchbill", "jobs")
+    assert empty.stderr == "There are no jobs. To enqueue one: manage.py watchbill jobs enqueue TYPE\n"
+
+
+def test_configuration_errors_fit_on_one_screen(site: Site) -> None:
     for settings, words, code in (
-        ("project.settings", "Run `watchbill db migrate`", 3),
-        ("project.settings_with_sqlite", "is sqlite, and jobs live in PostgreSQL", 2),
+        ("project.settings", "Run `manage.py watchbill db migrate`", 3),
+        ("project.settings_with_sqlite", "is sqlite, but jobs are stored in PostgreSQL", 2),
     ):
         done = site("manage.py", "watchbill", "worker", "--once", f"--settings={settings}")
         assert done.returncode == code, done.stderr

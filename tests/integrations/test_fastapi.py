@@ -15,10 +15,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from tests.waiting import until
 from watchbill import App
 from watchbill.errors import SchemaError
-from watchbill.integrations.fastapi import WatchbillApp, NotInApplication, watchbill_app, lifespan
-from tests.waiting import until
+from watchbill.integrations.fastapi import NotInApplication, WatchbillApp, lifespan, watchbill_app
 
 
 async def get(api: Any, path: str) -> Any:
@@ -60,7 +60,7 @@ def sessions(url: str) -> list[tuple[Any, ...]]:
         ).fetchall()
 
 
-def test_endpoints_of_both_colours_enqueue_and_leave_no_connection(schema_database: str) -> None:
+def test_sync_and_async_endpoints_leave_no_connection_open(schema_database: str) -> None:
     app = App(schema_database)
 
     async def serve() -> list[str]:
@@ -105,7 +105,7 @@ def test_a_server_with_a_node_does_not_start_without_the_schema(database: str) -
         asyncio.run(serve())
 
 
-def test_starlette_alone(schema_database: str) -> None:
+def test_lifespan_works_with_plain_starlette(schema_database: str) -> None:
     app = App(schema_database)
 
     async def endpoint(request: Request) -> JSONResponse:
@@ -119,7 +119,7 @@ def test_starlette_alone(schema_database: str) -> None:
     assert asyncio.run(serve()) is True
 
 
-def test_an_application_without_watchbill_says_what_to_do(schema_database: str) -> None:
+def test_missing_lifespan_error_shows_how_to_add_it(schema_database: str) -> None:
     api = make_api(App(schema_database))
     with pytest.raises(NotInApplication, match=r"FastAPI\(lifespan=lifespan\(app\)\)"):
         asyncio.run(get(api, "/async"))

@@ -12,8 +12,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from watchbill import App, Retry, Task, current_job
 from tests.worker.conftest import Workbench
+from watchbill import App, Retry, Task, current_job
 
 NOTE = "INSERT INTO notes VALUES (1)"
 
@@ -87,7 +87,7 @@ DRIVERS = [with_sqlalchemy, with_psycopg2, with_asyncpg]
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-def test_the_writes_and_the_end_of_the_job_commit_together(bench: Workbench, driver: Any) -> None:
+def test_writes_and_completion_commit_together(bench: Workbench, driver: Any) -> None:
     job = driver(bench.app, bench.url).enqueue(fail=False)
     work(bench, "job_completed")
     found = job.get()
@@ -96,7 +96,7 @@ def test_the_writes_and_the_end_of_the_job_commit_together(bench: Workbench, dri
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-def test_neither_happens_when_the_handler_fails_afterwards(bench: Workbench, driver: Any) -> None:
+def test_failed_handler_rolls_back_writes_and_completion(bench: Workbench, driver: Any) -> None:
     job = driver(bench.app, bench.url).enqueue(fail=True)
     work(bench, "job_died")
     found = job.get()

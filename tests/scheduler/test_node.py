@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from watchbill import App
 from watchbill.postgres.connect import AsyncConnection
-from watchbill.scheduler.scheduler import LONGEST_SLEEP, Scheduler
-from watchbill.store.line import Line
+from watchbill.scheduler.scheduler import LONGEST_SLEEP_SECONDS, Scheduler
+from watchbill.store.node_connection import Disconnected, NodeConnection
 from watchbill.store.queries import queries
 from watchbill.telemetry.events import Events
 
 PATIENCE = 60
 ENDED = """
-    SELECT outcome, result, error FROM watchbill.slot WHERE name = %s AND finished_at IS NOT NULL ORDER BY slot LIMIT 1"""
+    SELECT outcome, result, error FROM watchbill.slot WHERE name = %s AND finished_at IS NOT NULL
+    ORDER BY slot LIMIT 1"""
 
 
 class Bench:
@@ -48,58 +51,117 @@ def bench(schema_database: str) -> Bench:
     return Bench(schema_database)
 
 
-def scheduler(bench: Bench, events: Events | None = None) -> tuple[Scheduler, Line]:
-    line = Line(bench.url, queries("watchbill"), purpose="test", patience=60)
-    return Scheduler(line, events or Events()), line
+def scheduler(
+    bench: Bench, events: Events | None = None, *, options: str = "", timeout: float = 60
+) -> tuple[Scheduler, NodeConnection]:
+    url = make_conninfo(bench.url, options=options)
+    connection = NodeConnection(url, queries("watchbill"), purpose="test", timeout=timeout)
+    return Scheduler(connection, events or Events(), asyncio.Event()), connection
 
 
-def test_it_sleeps_until_the_next_slot_and_no_longer(bench: Bench) -> None:
+def test_scheduler_sleeps_until_the_next_slot(bench: Bench) -> None:
     async def check() -> None:
-        ticking, line = scheduler(bench)
-        assert await ticking.run() == LONGEST_SLEEP  # nothing is to come
-        await bench.sql("SELECT watchbill.add_schedule('s', at => watchbill.now() + interval '30 seconds', type => 't')")
+        ticking, connection = scheduler(bench)
+        assert await ticking.run() == LONGEST_SLEEP_SECONDS  # nothing is to come
+        await bench.sql(
+            "SELECT watchbill.add_schedule('s', at => watchbill.now() + interval '30 seconds', type => 't')"
+        )
         assert 0 < await ticking.run() <= 30
         await bench.sql("SELECT watchbill.update_schedule('s', '{\"at\": \"2020-01-01 00:00+00\"}')")
-        ticking.heard()
-        await ticking.run_all()
-        assert await ticking.run() == LONGEST_SLEEP
+        ticking.changed.set()
+        await ticking.tick_until_nothing_is_due()
+        assert await ticking.run() == LONGEST_SLEEP_SECONDS
         assert await bench.sql("SELECT count(*) FROM watchbill.jobs") == [(1,)]
-        await line.close()
+        await connection.close()
 
     asyncio.run(check())
 
 
-def test_after_an_outage_it_looks_at_everything(bench: Bench) -> None:
+def test_scheduler_scans_everything_after_an_outage(bench: Bench) -> None:
     async def check() -> None:
-        ticking, line = scheduler(bench)
+        ticking, connection = scheduler(bench)
         await ticking.run()
         await bench.sql("SELECT watchbill.add_schedule('s', '0 0 * * *', 't')")
         await bench.sql("UPDATE watchbill.timers SET next_run = watchbill.now() - interval '1 day'")
         await ticking.run()
         assert await bench.sql("SELECT count(*) FROM watchbill.jobs") == [(0,)]  # it looks at the last minutes, mostly
-        await line.close()  # as if the server had gone
+        await connection.close()  # as if the server had gone
         while await ticking.run() < 1:
             pass
         assert await bench.sql("SELECT count(*) FROM watchbill.jobs") == [(1,)]
-        await line.close()
+        await connection.close()
 
     asyncio.run(check())
 
 
-def test_it_tells_events(bench: Bench) -> None:
+SLOW_SLOTS = """
+    CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(%s); RETURN NEW; END $$;
+    CREATE TRIGGER wait BEFORE INSERT ON watchbill.slots_default FOR EACH ROW EXECUTE FUNCTION wait()"""
+
+
+def test_a_tick_that_is_given_up_is_logged_and_tried_with_fewer_slots(
+    bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server rolls back a tick whose client is gone, so a tick of the same size would never end."""
+
+    monkeypatch.setattr("watchbill.scheduler.scheduler.BATCH", 40)
+
+    async def check() -> None:
+        ticking, connection = scheduler(bench, options="-c client_connection_check_interval=50", timeout=3)
+        await bench.sql(SLOW_SLOTS % 0.1)
+        await bench.sql(
+            "SELECT watchbill.add_schedule(s::text, at => '2000-01-01 00:00+00', type => 't')"
+            " FROM generate_series(1, 40) s"
+        )
+        while await bench.sql("SELECT 1 FROM watchbill.timers WHERE next_run IS NOT NULL"):
+            with contextlib.suppress(Disconnected):
+                await ticking.run()
+        await connection.close()
+
+    asyncio.run(check())
+    line, *_ = [record.getMessage() for record in caplog.records if record.name == "watchbill.scheduler"]
+    assert line == (
+        "A tick was given up: the server has not answered within 3 s; trying again with at most 10 slots."
+        " Is the server overloaded?"
+    )
+    assert asyncio.run(bench.sql("SELECT count(*) FROM watchbill.jobs")) == [(40,)]
+
+
+def test_a_long_tick_holds_up_no_other_chore(bench: Bench) -> None:
+    app = App(bench.url, lease=600, drain_timeout=5)  # a statement is given up after a lease
+
+    @app.task(type="later")
+    async def later() -> None: ...
+
+    sleeping = "SELECT pid, xact_start FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+
+    async def check() -> None:
+        await bench.sql(SLOW_SLOTS % 3600)
+        async with app.node():
+            await bench.sql("SELECT watchbill.add_schedule('s', at => '2000-01-01 00:00+00', type => 't')")
+            tick = await bench.until(sleeping)
+            await later.using(delay=0.1).aenqueue()
+            await bench.until("SELECT 1 FROM watchbill.finished_jobs")
+            assert await bench.sql(sleeping) == [tick], "the same tick still runs"
+        await app.aclose()
+
+    asyncio.run(check())
+
+
+def test_scheduler_emits_fired_and_overdue_events(bench: Bench) -> None:
     heard: list[tuple[str, dict[str, Any]]] = []
     events = Events()
     for name in ("schedule_fired", "schedule_overdue"):
         events.on(name, lambda name=name, **what: heard.append((name, what)))
 
     async def check() -> None:
-        ticking, line = scheduler(bench, events)
+        ticking, connection = scheduler(bench, events)
         await bench.sql("SELECT watchbill.add_schedule('bell', at => '2026-01-01 00:00+00')")
         await bench.sql(
             "SELECT watchbill.add_schedule('late', at => '2026-01-02 00:00+00', type => 't', deadline => '1 h')"
         )
-        await ticking.run_all()
-        await line.close()
+        await ticking.tick_until_nothing_is_due()
+        await connection.close()
 
     asyncio.run(check())
     slot = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
@@ -143,14 +205,15 @@ COMMANDS: dict[str, tuple[str, str, Any, str | None]] = {
 }  # fmt: skip
 
 
-def test_commands(bench: Bench) -> None:
+def test_worker_runs_each_kind_of_sql_command(bench: Bench) -> None:
     """Each in a transaction with its completion, or outside if it must be."""
 
     async def check() -> None:
         await bench.sql("DO $$ BEGIN CREATE ROLE clerk; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
         for name, (command, *_) in COMMANDS.items():
             await bench.sql(
-                """SELECT watchbill.add_schedule(%s, at => watchbill.now(), command => %s, role => %s, max_attempts => 1,
+                """SELECT watchbill.add_schedule(%s, at => watchbill.now(), command => %s, role => %s,
+                max_attempts => 1,
                   timeout => %s)""",
                 *(name, command, "clerk" if name == "roles" else None, "1 s" if name == "slow" else None),
             )

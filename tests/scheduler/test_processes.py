@@ -8,11 +8,11 @@ from pathlib import Path
 
 import psycopg
 
-from watchbill.store.install import install
 from tests.chaos.server import ChaosServer
 from tests.chaos.workers import Worker, Workers
 from tests.conftest import BINARIES
 from tests.waiting import until
+from watchbill.store.install import install
 
 SETTINGS = {"lease": "2", "poll_interval": "20ms", "poll_max_interval": "100ms"}
 MADE = """
@@ -46,7 +46,7 @@ def wait_for_more(server: ChaosServer, count: int) -> None:
         until(lambda: ran() >= so_far + count, patience=60)
 
 
-def test_every_second_has_its_run_whoever_dies(tmp_path: Path) -> None:
+def test_every_second_has_its_run_whichever_process_dies(tmp_path: Path) -> None:
     with ChaosServer(BINARIES[0]) as server:
         install(server.url)
         server.sql("CREATE TABLE ran (at timestamptz)")

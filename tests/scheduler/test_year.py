@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from watchbill.store.install import install
 from tests.chaos.server import ChaosServer
 from tests.conftest import BINARIES
 from tests.scheduler.year import Rule, Simulation, draw_outages, draw_rules, expected, found
+from watchbill.store.install import install
 
 
 def simulate(
@@ -47,7 +47,7 @@ def explain(rule: Rule, ran: set[datetime], wanted: dict[str, set[datetime]]) ->
     return f"{rule}: missing {missing}, too many {extra}"
 
 
-def test_three_weeks_with_a_clock_change_in_most_zones(schema_database: str) -> None:
+def test_every_slot_fires_once_in_three_weeks_with_a_clock_change(schema_database: str) -> None:
     start, end = datetime(2031, 3, 20, 12, 7, 3, tzinfo=UTC), datetime(2031, 4, 10, tzinfo=UTC)
     simulation = simulate(schema_database, start, end, rules=34, outages=6, seed=1)
     assert simulation.deaths > 5
@@ -55,7 +55,7 @@ def test_three_weeks_with_a_clock_change_in_most_zones(schema_database: str) -> 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_a_year_of_a_thousand_schedules() -> None:
+def test_every_slot_fires_once_in_a_year_of_a_thousand_schedules() -> None:
     start, end = datetime(2031, 1, 1, tzinfo=UTC), datetime(2032, 1, 1, tzinfo=UTC)
     with ChaosServer(BINARIES[0]) as server:
         install(server.url)

@@ -162,7 +162,9 @@ class Simulation:
         done = None
         while done != (0,):
             connection = self._connection(n)
-            done = connection.execute("SELECT fired + missed FROM watchbill.tick(%s, now => %s)", (size, now)).fetchone()
+            done = connection.execute(
+                "SELECT fired + missed FROM watchbill.tick(%s, now => %s)", (size, now)
+            ).fetchone()
 
     def _restart_server(self, now: datetime) -> None:
         """With a tick under way."""
@@ -210,6 +212,7 @@ def found(url: str) -> tuple[dict[str, set[datetime]], dict[str, int]]:
             assert times == 1, (name, slot)
             ran.setdefault(name, set()).add(slot)
         counts = connection.execute("""
-            SELECT s.name, sum(l.count) FROM watchbill.slots l JOIN watchbill.schedules s ON s.id = l.schedule_id GROUP BY 1
+            SELECT s.name, sum(l.count) FROM watchbill.slots l JOIN watchbill.schedules s ON s.id = l.schedule_id
+            GROUP BY 1
             """).fetchall()  # fmt: skip
     return ran, {name: int(count) for name, count in counts}

@@ -14,10 +14,10 @@ from typing import cast
 
 import pytest
 
-from watchbill.postgres.embedded import Binaries, EmbeddedServer
 from tests.conftest import _migrated
 from tests.servers import Server
 from tests.store.harness import T0, Db
+from watchbill.postgres.embedded import Binaries, EmbeddedServer
 
 
 @dataclass

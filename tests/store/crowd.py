@@ -16,9 +16,11 @@ Actions = Sequence[tuple[int, Callable[[], Any]]]
 
 
 class Member:
-    """A node on a connection of its own; one that was declared lost comes back under a new epoch."""
+    """A node on a connection of its own; one that was declared lost comes back under a new epoch, and one whose session
+    was ended on a new connection."""
 
     expected: Collection[str | None] = ()  # the SQLSTATEs that others may cause
+    may_be_killed = False
 
     def __init__(self, db: Db, seed: int) -> None:
         self.db, self.random = db, random.Random(seed)
@@ -37,12 +39,28 @@ class Member:
             try:
                 action()
             except psycopg.Error as error:
+                if self.may_be_killed and self.session.connection.closed:
+                    self._come_back()
+                    continue
                 if self.session.connection.info.transaction_status:
                     self.session.rollback()
                 if error.sqlstate not in self.expected:
                     raise
                 if error.sqlstate == "WB001":
-                    self.epoch = self.register()
+                    self._come_back()
+
+    def _come_back(self) -> None:
+        """Registers again. It may be killed meanwhile, too."""
+        while True:
+            if self.session.connection.closed:
+                self.session = self.db.session()
+            try:
+                self.epoch = self.register()
+            except psycopg.OperationalError:
+                if not self.may_be_killed:
+                    raise
+            else:
+                return
 
 
 def let_loose(count: int, member: Callable[[int], Member], times: int) -> None:

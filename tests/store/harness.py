@@ -8,11 +8,13 @@ that is to wait for another session is started with `session.start(...)` and wat
 from __future__ import annotations
 
 import itertools
+from collections import namedtuple
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from keyword import iskeyword
 from typing import Any, LiteralString, NamedTuple, Self, TypeAlias
 from uuid import UUID
 
@@ -20,7 +22,7 @@ import psycopg
 import pytest
 from psycopg import sql
 from psycopg.pq import TransactionStatus
-from psycopg.rows import namedtuple_row
+from psycopg.rows import RowMaker, namedtuple_row
 from psycopg.types.json import Jsonb
 
 from tests.waiting import until
@@ -107,7 +109,7 @@ class Session:
         self.execute("ROLLBACK")
 
     def call(self, function: str, **arguments: Any) -> list[Any]:
-        """The rows of `SELECT * FROM watchbill.<function>(name => value, ...)`; the given clock is added where it fits."""
+        """The rows of `SELECT * FROM watchbill.<function>(name => value, ...)`; the given clock is added if it fits."""
         statement, values = self.db.statement(function, arguments)
         return self.execute(statement, values)
 
@@ -145,7 +147,8 @@ class Session:
 
     def send(self, type: str = "task", **more: Any) -> Any:
         """(id, seq, created, payload_differs)"""
-        return self.row("enqueue", type=type, **({"id": self.db.new_id()} | more))
+        made = {} if "id" in more else {"id": self.db.new_id(), "id_is_new": True}
+        return self.row("enqueue", type=type, **made, **more)
 
     def enqueue(self, type: str = "task", **more: Any) -> UUID:
         job: UUID = self.send(type, **more).id
@@ -179,7 +182,7 @@ class Db(Session):
         super().__init__(self, self._connect())
 
     def _connect(self, url: str | None = None) -> psycopg.Connection[Any]:
-        return psycopg.connect(url or self.url, autocommit=True, row_factory=namedtuple_row)
+        return psycopg.connect(url or self.url, autocommit=True, row_factory=_row_factory)
 
     def session(self, url: str | None = None) -> Session:
         """One more connection, as another role or to be left in any state when a URL is given."""
@@ -272,6 +275,17 @@ class Db(Session):
         """Writes behind the functions' back, for states that no verb leads to yet."""
         self.execute(self._in_schema(statement), params)
 
+    def set_wait(self, id: UUID, wait: str | None) -> None:
+        """Lets a job wait for this reason, or makes it ready, behind the functions' back."""
+        self.change(
+            """UPDATE {schema}.jobs SET wait = %s::text, wait_key = CASE %s::text
+                 WHEN 'unsupported' THEN {schema}._unsupported_key(queue, type, version)
+                 WHEN 'paused' THEN {schema}._paused_key(queue, type)
+                 WHEN 'parked' THEN 'key:somewhere' END
+               WHERE id = %s""",
+            wait, wait, id,
+        )  # fmt: skip
+
     def _in_schema(self, text: LiteralString) -> sql.Composed:
         return sql.SQL(text).format(schema=sql.Identifier(self.schema))
 
@@ -301,6 +315,15 @@ class Db(Session):
     def wipe(self) -> None:
         self.forget()
         self.connection.execute(self._in_schema(_WIPE))
+
+
+def _row_factory(cursor: psycopg.Cursor[Any]) -> RowMaker[Any]:
+    """Named tuples. The column `class` of jobs is `class_`, because the name is a keyword of Python."""
+    if cursor.description is None:
+        return namedtuple_row(cursor)
+    names = [f"{column.name}_" if iskeyword(column.name) else column.name for column in cursor.description]
+    row: Any = namedtuple("Row", names, rename=True)  # type: ignore[misc]  # noqa: PYI024 - known only now
+    return row._make
 
 
 def settlement(epoch: int, *ends: End) -> dict[str, Any]:
@@ -361,9 +384,25 @@ _ALWAYS: dict[str, LiteralString] = {
     "a living node has a lease and no other has": """
         SELECT epoch FROM {schema}.nodes n FULL JOIN {schema}.beats b USING (epoch)
         WHERE (n.state IN ('active', 'draining')) IS DISTINCT FROM (b.epoch IS NOT NULL)""",
+    "only a living node is a candidate": """
+        SELECT c.epoch FROM {schema}.candidates c LEFT JOIN {schema}.nodes n USING (epoch)
+        WHERE n.state IS NULL OR n.state NOT IN ('active', 'draining')""",
+    "a token never moves to its own owner": "SELECT token FROM {schema}.tokens WHERE next = epoch",
+    "a token that moves knows since when": """
+        SELECT token FROM {schema}.tokens WHERE (next IS NULL) <> (asked_at IS NULL)""",
+    "a pin has a token of its own": """
+        SELECT p.key FROM {schema}.pins p LEFT JOIN {schema}.tokens x USING (token_group, token)
+        JOIN {schema}.token_groups g ON g.name = p.token_group WHERE x.token IS NULL OR x.token < g.total""",
+    "a token beyond the total is that of a pin": """
+        SELECT x.token FROM {schema}.tokens x JOIN {schema}.token_groups g ON g.name = x.token_group
+        WHERE x.token >= g.total AND NOT EXISTS (
+          SELECT FROM {schema}.pins p WHERE (p.token_group, p.token) = (x.token_group, x.token))""",
     "an unsupported job is listed by its type": """
         SELECT j.id FROM {schema}.jobs j WHERE j.wait = 'unsupported'
           AND NOT EXISTS (SELECT FROM {schema}.unsupported_types u WHERE (u.type, u.version) = (j.type, j.version))""",
+    "a job has a wait_key exactly while it waits for something that has one": """
+        SELECT id FROM {schema}.jobs
+        WHERE (wait_key IS NOT NULL) <> (wait IS NOT NULL AND wait IN ('paused', 'parked', 'unsupported'))""",
     "a slot is open exactly while its job is": """
         SELECT s.job_id FROM {schema}.slots s LEFT JOIN {schema}.jobs j ON j.id = s.job_id
         WHERE s.job_id IS NOT NULL AND (s.outcome IS NULL) IS DISTINCT FROM (j.id IS NOT NULL)""",
@@ -381,7 +420,16 @@ _WIPE: LiteralString = """
     DELETE FROM {schema}.claims; DELETE FROM {schema}.runs; DELETE FROM {schema}.cancels;
     DELETE FROM {schema}.nodes; DELETE FROM {schema}.beats; DELETE FROM {schema}.node_types;
     DELETE FROM {schema}.unsupported_types; DELETE FROM {schema}.pauses; DELETE FROM {schema}.idempotency;
-    DELETE FROM {schema}.dependencies; DELETE FROM {schema}.unblocks;
+    DELETE FROM {schema}.dependencies; DELETE FROM {schema}.dependency_checks;
+    DELETE FROM {schema}.limits; DELETE FROM {schema}.limit_states; DELETE FROM {schema}.holds;
+    DELETE FROM {schema}.queues; DELETE FROM {schema}.shares; DELETE FROM {schema}.label_sets;
+    DELETE FROM {schema}.flow_declarations; DELETE FROM {schema}.tokens;
     DELETE FROM {schema}.audit; DELETE FROM {schema}.policies WHERE id > 1;
-    DELETE FROM {schema}.schedules; DELETE FROM {schema}.slots; DELETE FROM {schema}.tallies
+    DELETE FROM {schema}.schedules; DELETE FROM {schema}.slots; DELETE FROM {schema}.pruned_slot_counts;
+    DELETE FROM {schema}.locks; DELETE FROM {schema}.candidates;
+    DELETE FROM {schema}.queues; DELETE FROM {schema}.tokens; DELETE FROM {schema}.token_groups;
+    DELETE FROM {schema}.members; DELETE FROM {schema}.pins; DELETE FROM {schema}.item_claims;
+    DELETE FROM {schema}.rebalances; DELETE FROM {schema}.limits; DELETE FROM {schema}.limit_states;
+    DELETE FROM {schema}.holds; DELETE FROM {schema}.shares; DELETE FROM {schema}.label_sets;
+    DELETE FROM {schema}.uniques
 """

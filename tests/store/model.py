@@ -6,6 +6,7 @@ replaces by what the database drew.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -13,6 +14,8 @@ from uuid import UUID
 FINISHED = ("succeeded", "dead", "canceled")
 RETRY = timedelta(seconds=7)
 """Every job of the test has this fixed policy, without jitter."""
+ROUNDS, PICKED_LATER = 10, 1000
+"""How often a claim picks if it meets only jobs of paused types, and how many jobs it looks at from the second time."""
 
 
 @dataclass
@@ -89,30 +92,36 @@ class Model:
     # Claiming.
 
     def claim(self, node: Node, queues: list[str], max: int, free: int, alone: bool) -> list[Job]:
-        """Which jobs a claim takes; parks those of paused types that it meets."""
+        """Which jobs a claim takes; sets those of paused types aside that it meets. If it meets no others, it picks
+        again, and more than before."""
         open_queues = [queue for queue in queues if (queue, None) not in self.pauses]
-        while True:
-            picked = self._pick_alone(node, open_queues) if alone else self._pick(node, open_queues, max, free)
+        for number in range(ROUNDS):
+            picked = (
+                self._pick_quarantined_job(node, open_queues)
+                if alone
+                else self._pick(node, open_queues, max, free, ahead=PICKED_LATER if number else max)
+            )
             paused = [job for job in picked if self._is_paused(job)]
             for job in paused:
                 job.wait = "paused"
             rest = [job for job in picked if job not in paused]
             if rest or not picked:
-                return rest
+                return rest[:max]
+        return []
 
     def granted(self, job: Job, node: Node, fence: int) -> None:
         job.fence, job.run = fence, job.run + 1
         self.grants[fence] = node.epoch
 
-    def _pick(self, node: Node, queues: list[str], max: int, free: int) -> list[Job]:
+    def _pick(self, node: Node, queues: list[str], max: int, free: int, *, ahead: int) -> list[Job]:
         ready = [job for queue in queues for job in self._in_order(queue, None, alone=False)]
-        starting = ready[: min(free, max)]
-        once = [job for job in starting if job.max_attempts == 1]
-        plain = [job for job in ready if job.max_attempts > 1]
-        picked = once + plain[: max - len(once)]
-        return picked + self._known_to(node, queues, alone=False)[: min(free, max - len(picked))]
+        starting = min(free, max)
+        prefetched = itertools.takewhile(lambda job: job.max_attempts > 1, ready[starting:ahead])
+        picked = [*ready[:starting], *prefetched]
+        places = min(free, max - len(picked))
+        return picked + self._known_to(node, queues, alone=False)[: places if places > 0 else 0]
 
-    def _pick_alone(self, node: Node, queues: list[str]) -> list[Job]:
+    def _pick_quarantined_job(self, node: Node, queues: list[str]) -> list[Job]:
         ready = [job for queue in queues for job in self._in_order(queue, None, alone=True)]
         return (ready or self._known_to(node, queues, alone=True))[:1]
 
@@ -135,6 +144,8 @@ class Model:
         """The state it leads to; None when the caller does not hold the job."""
         if not fence or job.fence != fence:
             return None
+        if outcome == "canceled" and not job.canceling:
+            outcome = "failed"
         spent = outcome in ("succeeded", "skipped", "failed", "timed_out")
         if spent or (age is not None and outcome != "unsupported"):
             job.outcomes.append(outcome)
@@ -143,7 +154,7 @@ class Model:
         job.attempt += spent
         if outcome in ("succeeded", "skipped"):
             job.end("succeeded")
-        elif job.canceling or outcome == "canceled":
+        elif job.canceling:
             job.end("canceled")
         elif spent and (permanent or job.attempt >= job.max_attempts):
             job.end("dead")

@@ -21,7 +21,7 @@ def settle_arguments(epoch: int, held: Any, outcome: str | None) -> dict[str, An
 @pytest.mark.parametrize("wait", [None, "delayed", "blocked", "parked", "paused", "unsupported"])
 def test_a_waiting_job_is_canceled_at_once(db: Db, wait: str | None) -> None:
     job = db.enqueue()
-    db.change("UPDATE {schema}.jobs SET wait = %s", wait)
+    db.set_wait(job, wait)
     db.tick(3)
     assert db.value("cancel", id=job, reason="not needed") == "canceled"
     db.expect(job, state="canceled", error={"kind": "canceled", "message": "not needed"}, finished_at=db.now)
@@ -39,7 +39,7 @@ def test_a_failed_job_that_waits_for_its_next_attempt_is_canceled_at_once(db: Db
 
 
 @pytest.mark.parametrize("outcome", ["succeeded", "failed"])
-def test_a_finished_job_stays_what_it_is(db: Db, outcome: str) -> None:
+def test_cancel_does_not_change_a_finished_job(db: Db, outcome: str) -> None:
     job = db.enqueue(max_attempts=1)
     db.run(db.node(), outcome)
     state = db.look(job).state
@@ -53,11 +53,11 @@ def test_a_canceled_job_stays_canceled(db: Db) -> None:
     assert [db.value("cancel", id=job) for _ in range(2)] == ["canceled", "canceled"]
 
 
-def test_there_is_no_such_job(db: Db) -> None:
+def test_cancel_of_an_unknown_job_returns_null(db: Db) -> None:
     assert db.value("cancel", id=db.new_id()) is None
 
 
-def test_a_running_job_is_asked_to_stop_and_its_node_is_told(db: Db) -> None:
+def test_cancel_requests_a_stop_from_the_node_of_a_running_job(db: Db) -> None:
     epoch = db.node()
     job = db.enqueue()
     held = db.claim_one(epoch)
@@ -70,17 +70,17 @@ def test_a_running_job_is_asked_to_stop_and_its_node_is_told(db: Db) -> None:
     assert db.value("heartbeat", epoch=epoch) == [job]
 
 
-def test_asking_twice_is_asking_once(db: Db) -> None:
+def test_second_cancel_makes_no_second_stop_request(db: Db) -> None:
     epoch = db.node()
     job = db.enqueue()
     db.claim(epoch)
     assert [db.value("cancel", id=job, reason=reason) for reason in ("first", "second")] == ["running", "running"]
-    assert db.value("stop_requests", epoch=epoch) == [job]
+    assert [row.id for row in db.call("stop_requests", epoch=epoch)] == [job]
     assert [row.reason for row in db.rows("cancels")] == ["first"]
 
 
 @pytest.mark.parametrize("outcome", EVERY_END)
-def test_asked_to_stop_it_succeeds_or_is_canceled_and_never_runs_again(db: Db, outcome: str | None) -> None:
+def test_job_with_a_stop_request_never_runs_again(db: Db, outcome: str | None) -> None:
     epoch = db.node()
     job = db.enqueue()
     held = db.claim_one(epoch)
@@ -97,7 +97,7 @@ def test_asked_to_stop_it_succeeds_or_is_canceled_and_never_runs_again(db: Db, o
     assert db.claim(db.node()) == []
 
 
-def test_a_canceled_run_shows_the_reason_unless_it_brought_an_error_of_its_own(db: Db) -> None:
+def test_canceled_run_shows_its_own_error_or_the_reason(db: Db) -> None:
     epoch = db.node()
     for error, shown in ((None, {"kind": "canceled", "message": "enough"}), ({"message": "mine"}, {"message": "mine"})):
         job = db.enqueue()
@@ -109,7 +109,7 @@ def test_a_canceled_run_shows_the_reason_unless_it_brought_an_error_of_its_own(d
         assert (attempt.outcome, attempt.error, attempt.started_at) == ("canceled", shown, db.after(-2))
 
 
-def test_one_that_was_prefetched_and_never_started_leaves_no_attempt(db: Db) -> None:
+def test_canceled_job_that_never_started_leaves_no_attempt(db: Db) -> None:
     epoch = db.node()
     job = db.enqueue()
     held = db.claim_one(epoch)
@@ -118,7 +118,7 @@ def test_one_that_was_prefetched_and_never_started_leaves_no_attempt(db: Db) -> 
     assert db.outcomes(job) == []
 
 
-def test_an_operators_release_of_one_that_was_asked_to_stop_cancels_it(db: Db) -> None:
+def test_release_cancels_a_job_with_a_stop_request(db: Db) -> None:
     epoch = db.node()
     job = db.enqueue()
     held = db.claim_one(epoch)
@@ -129,7 +129,7 @@ def test_an_operators_release_of_one_that_was_asked_to_stop_cancels_it(db: Db) -
     assert db.settle(epoch, End(held)) == {job: None}
 
 
-def test_force_ends_a_running_job_here_and_now_and_fences_its_handler(db: Db) -> None:
+def test_forced_cancel_ends_a_running_job_and_fences_its_handler(db: Db) -> None:
     epoch = db.node("a")
     job = db.enqueue()
     held = db.claim_one(epoch)
@@ -144,14 +144,14 @@ def test_force_ends_a_running_job_here_and_now_and_fences_its_handler(db: Db) ->
     assert db.states(job) == ["canceled"]
 
 
-def test_who_does_not_say_whether_to_force_does_not(db: Db) -> None:
+def test_cancel_with_force_null_does_not_force(db: Db) -> None:
     epoch, job = db.node(), db.enqueue()
     db.claim_one(epoch)
     assert db.value("cancel", id=job, force=None) == "running"
     assert db.states(job) == ["running"]
 
 
-def test_force_after_a_polite_request(db: Db) -> None:
+def test_forced_cancel_works_after_a_stop_request(db: Db) -> None:
     epoch = db.node()
     job = db.enqueue()
     db.claim(epoch)
@@ -162,7 +162,7 @@ def test_force_after_a_polite_request(db: Db) -> None:
 
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("outcome", EVERY_END)
-def test_a_cancel_that_waits_for_a_settle_cancels_what_is_left(db: Db, outcome: str | None, force: bool) -> None:
+def test_cancel_waiting_for_a_settle_cancels_an_unfinished_job(db: Db, outcome: str | None, force: bool) -> None:
     settler, operator, epoch = db.session(), db.session(), db.node()
     job = db.enqueue()
     held = db.claim_one(epoch)
@@ -170,14 +170,14 @@ def test_a_cancel_that_waits_for_a_settle_cancels_what_is_left(db: Db, outcome: 
     settler.call("settle", **settle_arguments(epoch, held, outcome))
     waiting = operator.start("cancel", id=job, force=force).blocked()
     settler.commit()
-    final = {"failed": "dead", "timed_out": "dead"}.get(outcome or "", "canceled")
+    final = "dead" if outcome in ("failed", "timed_out", "canceled") else "canceled"  # nobody had asked it to stop
     assert waiting.value() == ("succeeded" if outcome in SUCCESS else final)
     assert db.states(job) == [waiting.value()]
 
 
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("outcome", EVERY_END)
-def test_a_settle_that_waits_for_a_cancel_obeys_it(db: Db, outcome: str | None, force: bool) -> None:
+def test_settle_waiting_for_a_cancel_obeys_it(db: Db, outcome: str | None, force: bool) -> None:
     """The request is on the newest version of the row, so no settle can miss it."""
     settler, operator, epoch = db.session(), db.session(), db.node()
     job = db.enqueue()
@@ -200,7 +200,7 @@ def test_a_settle_that_waits_for_a_cancel_obeys_it(db: Db, outcome: str | None, 
 
 
 @pytest.mark.parametrize("outcome", [None, "failed"])
-def test_a_cancel_that_is_rolled_back_was_never_asked(db: Db, outcome: str | None) -> None:
+def test_rolled_back_cancel_has_no_effect(db: Db, outcome: str | None) -> None:
     settler, operator, epoch = db.session(), db.session(), db.node()
     job = db.enqueue(max_attempts=1)
     held = db.claim_one(epoch)
@@ -212,7 +212,7 @@ def test_a_cancel_that_is_rolled_back_was_never_asked(db: Db, outcome: str | Non
     assert db.states(job) == ["succeeded" if outcome is None else "dead"]
 
 
-def test_a_cancel_that_waits_for_a_claim_asks_the_node_that_got_it(db: Db) -> None:
+def test_cancel_waiting_for_a_claim_sends_its_node_a_stop_request(db: Db) -> None:
     claimer, operator, epoch = db.session(), db.session(), db.node()
     job = db.enqueue()
     claimer.begin()
@@ -223,7 +223,7 @@ def test_a_cancel_that_waits_for_a_claim_asks_the_node_that_got_it(db: Db) -> No
     assert db.value("heartbeat", epoch=epoch) == [job]
 
 
-def test_a_cancel_of_a_waiting_job_keeps_claims_away(db: Db) -> None:
+def test_claim_skips_a_job_that_is_being_canceled(db: Db) -> None:
     operator, epoch = db.session(), db.node()
     job = db.enqueue()
     operator.begin()
@@ -233,7 +233,7 @@ def test_a_cancel_of_a_waiting_job_keeps_claims_away(db: Db) -> None:
     assert db.states(job) == ["canceled"]
 
 
-def test_a_cancel_that_waits_for_a_reclaim_cancels_what_came_back(db: Db) -> None:
+def test_cancel_waiting_for_a_reclaim_cancels_the_reclaimed_job(db: Db) -> None:
     reclaimer, operator, epoch = db.session(), db.session(), db.node()
     job = db.enqueue()
     db.claim(epoch)
@@ -246,7 +246,54 @@ def test_a_cancel_that_waits_for_a_reclaim_cancels_what_came_back(db: Db) -> Non
     db.expect(job, state="canceled", lost=1)
 
 
-def test_a_rescheduled_job_forgets_that_it_was_asked_to_stop(db: Db) -> None:
+@pytest.mark.parametrize("how", ["force", "release", "lose"])
+def test_stop_requests_names_a_given_run_whose_job_was_taken_away(db: Db, how: str) -> None:
+    epoch = db.node()
+    db.enqueue(), db.enqueue()
+    taken, kept = db.claim(epoch, 2)
+    runs = {"ids": [taken.id, kept.id], "fences": [taken.fence, kept.fence]}
+    assert db.call("stop_requests", epoch=epoch, **runs) == []
+    match how:
+        case "force":
+            db.value("cancel", id=taken.id, force=True)
+        case "release":
+            db.value("release", id=taken.id)
+        case "lose":
+            db.lose(epoch)
+    found = [(row.id, row.fence) for row in db.call("stop_requests", epoch=epoch, **runs)]
+    expected = [taken, kept] if how == "lose" else [taken]
+    assert sorted(found) == sorted((run.id, run.fence) for run in expected)
+
+
+def test_stop_requests_names_the_run_before_a_release_and_not_the_one_after(db: Db) -> None:
+    epoch = db.node()
+    job = db.enqueue()
+    before = db.claim_one(epoch)
+    db.value("release", id=job)
+    after = db.claim_one(epoch)
+    runs = {"ids": [job, job], "fences": [before.fence, after.fence]}
+    assert [row.fence for row in db.call("stop_requests", epoch=epoch, **runs)] == [before.fence]
+
+
+def test_stop_requests_leaves_a_handler_alone_that_has_completed_its_job_itself(db: Db) -> None:
+    epoch = db.node()
+    job = db.enqueue()
+    held = db.claim_one(epoch)
+    db.value("complete", id=job, fence=held.fence)
+    assert db.call("stop_requests", epoch=epoch, ids=[job], fences=[held.fence]) == []
+
+
+def test_canceled_without_a_stop_request_counts_as_a_failed_attempt(db: Db) -> None:
+    epoch = db.node()
+    job = db.enqueue(max_attempts=2)
+    assert db.run(epoch, "canceled") == "failed"
+    db.expect(job, state="failed", attempt=1, canceling=False)
+    assert db.outcomes(job) == ["failed"]
+    db.make_ready()
+    assert db.run(epoch, "canceled") == "dead"
+
+
+def test_reschedule_clears_the_stop_request(db: Db) -> None:
     epoch = db.node()
     job = db.enqueue()
     held = db.claim_one(epoch)
@@ -257,9 +304,9 @@ def test_a_rescheduled_job_forgets_that_it_was_asked_to_stop(db: Db) -> None:
     assert db.run(epoch, "failed") == "failed"
 
 
-def test_a_stop_request_is_broadcast(db: Db) -> None:
+def test_stop_request_sends_a_notification(db: Db) -> None:
     listener, epoch = db.session(db.url), db.node()
-    channel = db.value("wake_channel")
+    channel = db.value("_wake_channel")
     listener.connection.execute(f'LISTEN "{channel}"'.encode())
     job = db.enqueue()
     db.claim(epoch)

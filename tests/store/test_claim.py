@@ -32,7 +32,7 @@ def test_a_claim_returns_what_a_handler_needs(db: Db) -> None:
     assert held._asdict() == {
         "id": job, "fence": held.fence, "type": "mail", "payload": {"to": "ann"}, "queue": "q", "tenant": "acme",
         "priority": 3, "run_at": db.after(-4), "run": 1, "attempt": 0, "max_attempts": 7, "version": 2, "timeout": 1.5,
-        "meta": {"m": 1},
+        "meta": {"m": 1}, "limit_keys": None, "turn": 0,
     }  # fmt: skip
     db.expect(job, state="running", holder="a", epoch=epoch, fence=held.fence, claimed_at=db.now, run=1, attempt=0)
     db.expect(job, lease_expires_at=db.after(-4) + timedelta(seconds=30), heartbeat_at=db.after(-4), started_at=None)
@@ -40,7 +40,7 @@ def test_a_claim_returns_what_a_handler_needs(db: Db) -> None:
     assert (claim.fence, claim.epoch, claim.job_ids, claim.at) == (held.fence, epoch, [job], db.now)
 
 
-def test_one_claim_has_one_fence_and_later_ones_have_larger(db: Db) -> None:
+def test_each_claim_has_one_fence_larger_than_the_last(db: Db) -> None:
     epoch = db.node()
     for _ in range(5):
         db.enqueue()
@@ -77,7 +77,7 @@ def test_run_counts_claims_and_is_never_reused(db: Db) -> None:
     assert runs == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_the_order_is_priority_then_run_at_then_id(db: Db) -> None:
+def test_claim_orders_by_priority_then_run_at_then_id(db: Db) -> None:
     epoch = db.node()
     second = db.enqueue(priority=5, run_at=db.after(-1))
     third = db.enqueue(priority=5, run_at=db.after(-1))
@@ -87,8 +87,8 @@ def test_the_order_is_priority_then_run_at_then_id(db: Db) -> None:
     assert order(db, epoch) == [first, second, third, fourth, last]
 
 
-def test_one_attempt_jobs_have_no_precedence(db: Db) -> None:
-    """They stand in an index of their own; the order is one."""
+def test_claim_orders_one_attempt_jobs_like_others(db: Db) -> None:
+    """They are a class of their own; the order is one."""
     epoch = db.node()
     jobs = [db.enqueue(priority=10 - n, max_attempts=1 if n in (1, 2, 5) else 5) for n in range(7)]
     assert order(db, epoch) == jobs
@@ -97,7 +97,7 @@ def test_one_attempt_jobs_have_no_precedence(db: Db) -> None:
     assert {row.id for row in db.claim(epoch, 4)} == set(jobs[4:])
 
 
-def test_one_attempt_jobs_have_no_precedence_above_floors(db: Db) -> None:
+def test_claim_after_scan_positions_orders_one_attempt_jobs_alike(db: Db) -> None:
     epoch = db.node()
     jobs = [db.enqueue(priority=9, run_at=db.after(n - 100), max_attempts=1 if n % 2 else 5) for n in range(6)]
     floors = {
@@ -106,7 +106,7 @@ def test_one_attempt_jobs_have_no_precedence_above_floors(db: Db) -> None:
     assert order(db, epoch, **floors) == jobs
 
 
-def test_queues_are_taken_in_the_order_given(db: Db) -> None:
+def test_claim_takes_queues_in_the_given_order(db: Db) -> None:
     epoch = db.node()
     a, b, c = db.enqueue(queue="a", priority=9), db.enqueue(queue="b"), db.enqueue(queue="c", max_attempts=1)
     db.enqueue(queue="d", priority=99)
@@ -121,7 +121,7 @@ def test_a_claim_takes_only_from_its_queues(db: Db) -> None:
     assert len(db.claim(epoch, queues=["nothing", "other"])) == 1
 
 
-def test_a_claim_leaves_the_types_that_it_is_told_to_leave(db: Db) -> None:
+def test_claim_skips_excluded_types(db: Db) -> None:
     """And takes the others in their order, as many as it may."""
     epoch = db.node()
     jobs = [db.enqueue(f"t{n % 3}", priority=20 - n, max_attempts=1 if n % 2 else 5) for n in reversed(range(12))][::-1]
@@ -140,7 +140,7 @@ def test_a_claim_leaves_the_types_that_it_is_told_to_leave(db: Db) -> None:
     assert take(100, []) == {0, 3, 6, 9}
 
 
-def test_a_claim_that_leaves_types_keeps_the_order_of_its_queues(db: Db) -> None:
+def test_claim_with_excluded_types_keeps_the_queue_order(db: Db) -> None:
     epoch = db.node()
     for queue, priority in (("a", 9), ("b", 1), ("a", 8)):
         db.enqueue(queue, queue=queue, priority=priority)
@@ -148,26 +148,18 @@ def test_a_claim_that_leaves_types_keeps_the_order_of_its_queues(db: Db) -> None
     assert [(row.type, row.priority) for row in taken] == [("b", 1), ("a", 9), ("a", 8)]
 
 
-def test_a_claim_takes_only_from_its_lanes(db: Db) -> None:
-    epoch = db.node()
-    job = db.enqueue()
-    db.change("UPDATE {schema}.jobs SET lane = 7")
-    assert db.claim(epoch) == []
-    assert [row.id for row in db.claim(epoch, lanes=[3, 7])] == [job]
-
-
-def test_one_attempt_jobs_are_not_taken_ahead(db: Db) -> None:
+def test_claim_does_not_prefetch_one_attempt_jobs(db: Db) -> None:
     epoch = db.node()
     once = [db.enqueue(max_attempts=1) for _ in range(4)]
-    db.enqueue()
-    assert [row.max_attempts for row in db.claim(epoch, 10, free=0)] == [5]
+    last = db.enqueue()
+    assert db.claim(epoch, 10, free=0) == []
     assert {row.id for row in db.claim(epoch, 10, free=2)} == set(once[:2])
     assert {row.id for row in db.claim(epoch, 1, free=2)} == {once[2]}
-    assert {row.id for row in db.claim(epoch, 10)} == {once[3]}
+    assert {row.id for row in db.claim(epoch, 10)} == {once[3], last}
 
 
-def test_a_one_attempt_job_is_taken_only_if_it_would_start_at_once(db: Db) -> None:
-    """Two can start; what stands third would wait in the node, and might be lost there."""
+def test_claim_takes_a_one_attempt_job_only_if_a_slot_is_free(db: Db) -> None:
+    """Two can start; what stands third would wait in the node, and might be lost there. The fourth may not overtake."""
     epoch = db.node()
     first, second, third = (
         db.enqueue(priority=3),
@@ -175,11 +167,47 @@ def test_a_one_attempt_job_is_taken_only_if_it_would_start_at_once(db: Db) -> No
         db.enqueue(priority=1, max_attempts=1),
     )
     fourth = db.enqueue()
-    assert {row.id for row in db.claim(epoch, 10, free=2)} == {first, second, fourth}
-    assert {row.id for row in db.claim(epoch, 10, free=2)} == {third}
+    assert {row.id for row in db.claim(epoch, 10, free=2)} == {first, second}
+    assert {row.id for row in db.claim(epoch, 10, free=2)} == {third, fourth}
 
 
-def test_a_job_that_is_to_run_alone_is_taken_alone(db: Db) -> None:
+@pytest.mark.parametrize("has_positions", [False, True])
+def test_claim_prefetches_only_what_comes_before_the_next_one_attempt_job(db: Db, has_positions: bool) -> None:
+    """In all places of its queue: by priority, by time, and in the queues before and after."""
+    epoch, positions = db.node(), {}
+    if has_positions:
+        positions = {
+            "floor_queues": ["a", "b", "b", "b"], "floor_priorities": [0, 5, 4, 3],
+            "floor_times": [db.after(-1000)] * 4, "floor_ids": [NOBODY] * 4,
+        }  # fmt: skip
+    before = [
+        db.enqueue(queue="a"),
+        db.enqueue(queue="b", priority=5),
+        db.enqueue(queue="b", priority=4, run_at=db.after(-9)),
+    ]
+    once = db.enqueue(queue="b", priority=4, run_at=db.after(-8), max_attempts=1)
+    after = [
+        db.enqueue(queue="b", priority=4, run_at=db.after(-7)),
+        db.enqueue(queue="b", priority=3, run_at=db.after(-9)),
+        db.enqueue(queue="c", priority=9),
+    ]
+    assert {row.id for row in db.claim(epoch, 10, free=0, queues=["a", "b", "c"], **positions)} == set(before)
+    assert db.claim(epoch, 10, free=0, queues=["a", "b", "c"], **positions) == []
+    found = db.claim(epoch, 10, free=1, queues=["a", "b", "c"], **positions)
+    assert {row.id for row in found} == {once, *after}
+
+
+def test_a_locked_one_attempt_job_does_not_keep_free_slots_empty(db: Db) -> None:
+    operator, epoch = db.session(), db.node()
+    once, others = db.enqueue(priority=1, max_attempts=1), [db.enqueue() for _ in range(3)]
+    operator.begin()
+    operator.value("reschedule", id=once)
+    assert {row.id for row in db.claim(epoch, 10, free=2)} == set(others[:2])
+    operator.commit()
+    assert {row.id for row in db.claim(epoch, 10, free=1)} == {once, others[2]}
+
+
+def test_claim_takes_quarantined_jobs_one_at_a_time(db: Db) -> None:
     lost = db.node()
     poison = [db.enqueue(), db.enqueue(priority=1), db.enqueue(queue="other")]
     db.claim(lost, queues=["default", "other"])
@@ -195,18 +223,17 @@ def test_a_job_that_is_to_run_alone_is_taken_alone(db: Db) -> None:
 
 
 @pytest.mark.parametrize("how", ["plain", "one attempt", "alone", "above floors"])
-def test_only_what_is_ready_is_taken(db: Db, how: str) -> None:
+def test_claim_skips_waiting_jobs(db: Db, how: str) -> None:
     """Jobs that wait stand before the one that does not."""
     epoch = db.node()
     attempts = 1 if how == "one attempt" else 5
     for wait in ("delayed", "blocked", "parked", "paused", "unsupported"):
         job = db.enqueue(priority=1, max_attempts=attempts)
-        db.change("UPDATE {schema}.jobs SET wait = %s WHERE id = %s", wait, job)
+        db.set_wait(job, wait)
     db.change("INSERT INTO {schema}.unsupported_types VALUES ('task', 1, now())")
-    limited = db.enqueue(priority=1, max_attempts=attempts)
-    db.change("UPDATE {schema}.jobs SET limited = true WHERE id = %s", limited)
     ready = db.enqueue(max_attempts=attempts)
-    db.change("UPDATE {schema}.jobs SET alone = %s", how == "alone")
+    if how == "alone":
+        db.change("UPDATE {schema}.jobs SET class = 2")
     given = floors(*(("default", n, db.after(-9), NOBODY) for n in (1, 0))) if how == "above floors" else {}
     assert [row.id for row in db.claim(epoch, 1, alone=how == "alone", **given)] == [ready]
     assert db.claim(epoch, alone=how == "alone", **given) == []
@@ -214,7 +241,7 @@ def test_only_what_is_ready_is_taken(db: Db, how: str) -> None:
 
 def test_an_unknown_epoch_claims_nothing(db: Db) -> None:
     db.enqueue()
-    with refused("WB001", "node 4711 is unknown"):
+    with refused("WB001", "node with epoch 4711 is unknown"):
         db.claim(4711)
 
 
@@ -222,7 +249,7 @@ def test_a_lost_node_claims_nothing(db: Db) -> None:
     epoch = db.node()
     db.enqueue()
     db.lose(epoch)
-    with refused("WB001", f"node {epoch} is lost"):
+    with refused("WB001", f"node with epoch {epoch} is lost"):
         db.claim(epoch)
 
 
@@ -243,7 +270,7 @@ def test_batch_verbs_refuse_any_isolation_but_read_committed(db: Db, verb: str, 
     session.commit()
 
 
-def test_two_claims_at_once_share_out_the_jobs_and_never_wait(db: Db) -> None:
+def test_concurrent_claims_share_jobs_without_waiting(db: Db) -> None:
     one, other = db.session(), db.session()
     first, second = db.node(), db.node()
     jobs = [db.enqueue(max_attempts=1 + n % 2) for n in range(6)]
@@ -255,7 +282,7 @@ def test_two_claims_at_once_share_out_the_jobs_and_never_wait(db: Db) -> None:
     assert rest == set(jobs[3:])
 
 
-def test_a_claim_that_is_rolled_back_took_nothing(db: Db) -> None:
+def test_rolled_back_claim_takes_nothing(db: Db) -> None:
     session, epoch = db.session(), db.node()
     job = db.enqueue()
     session.begin()
@@ -265,7 +292,7 @@ def test_a_claim_that_is_rolled_back_took_nothing(db: Db) -> None:
     assert db.count("claims") == 0
 
 
-def test_a_job_locked_by_an_operator_is_passed_over(db: Db) -> None:
+def test_claim_skips_a_locked_job(db: Db) -> None:
     operator, epoch = db.session(), db.node()
     first, second = db.enqueue(), db.enqueue()
     operator.begin()
@@ -285,7 +312,7 @@ def floors(*positions: tuple[str, int, Any, UUID]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_a_floor_hides_what_lies_at_or_below_it_and_nothing_above(db: Db) -> None:
+def test_scan_position_hides_jobs_up_to_and_including_it(db: Db) -> None:
     epoch = db.node()
     early, late = db.enqueue(run_at=db.after(-20)), db.enqueue(run_at=db.after(-5))
     twins = [db.enqueue(run_at=db.after(-10)) for _ in range(3)]
@@ -294,7 +321,7 @@ def test_a_floor_hides_what_lies_at_or_below_it_and_nothing_above(db: Db) -> Non
     assert order(db, epoch) == [early, twins[0], twins[1]]
 
 
-def test_a_floor_is_never_later_than_a_quarter_of_a_second_ago(db: Db) -> None:
+def test_scan_position_never_hides_the_last_quarter_second(db: Db) -> None:
     """Whatever commits or is promoted within that time is above it, whichever floor the claimer remembers."""
     epoch = db.node()
     hidden = db.enqueue(run_at=db.after(-0.251))
@@ -304,7 +331,7 @@ def test_a_floor_is_never_later_than_a_quarter_of_a_second_ago(db: Db) -> None:
     assert order(db, epoch) == [hidden]
 
 
-def test_floors_are_per_queue_and_priority(db: Db) -> None:
+def test_scan_positions_are_per_queue_and_priority(db: Db) -> None:
     epoch = db.node()
     jobs = {
         (queue, priority): db.enqueue(queue=queue, priority=priority, run_at=db.after(-50))
@@ -319,7 +346,7 @@ def test_floors_are_per_queue_and_priority(db: Db) -> None:
     assert order(db, epoch, queues=["a", "b"], **given) == [between, jobs["a", 0], jobs["b", 7], jobs["b", 0]]
 
 
-def test_with_floors_that_hide_nothing_the_order_is_that_from_the_top(db: Db) -> None:
+def test_scan_positions_that_hide_nothing_keep_the_claim_order(db: Db) -> None:
     """Priorities with and without a floor, the extremes among them, a queue with none; and what is not yet due."""
     epoch, chance = db.node(), random.Random(5)
     priorities, queues = [-32768, -5, 0, 1, 2, 9, 32767], ["b", "a", "c"]
@@ -336,7 +363,7 @@ def test_with_floors_that_hide_nothing_the_order_is_that_from_the_top(db: Db) ->
     assert order(db, epoch, queues=queues, **given) == [job for _, _, _, job in sorted(jobs)]
 
 
-def test_a_floor_of_a_queue_that_is_not_asked_for_or_is_paused_counts_nothing(db: Db) -> None:
+def test_scan_position_of_an_unclaimed_or_paused_queue_is_ignored(db: Db) -> None:
     epoch = db.node()
     db.enqueue(queue="a")
     db.enqueue(queue="b")
@@ -347,7 +374,7 @@ def test_a_floor_of_a_queue_that_is_not_asked_for_or_is_paused_counts_nothing(db
     assert [row.queue for row in db.claim(epoch, queues=["a", "b"], **given)] == ["a"]
 
 
-def test_a_claim_above_floors_sees_all_that_a_claim_from_the_top_does(db: Db) -> None:
+def test_claim_after_scan_positions_finds_every_recent_job(db: Db) -> None:
     """Everything above the floors, within the limit: one-attempt jobs, other lanes, what was promoted just now."""
     epoch = db.node()
     once = db.enqueue(max_attempts=1, run_at=db.after(-3600))
@@ -359,7 +386,7 @@ def test_a_claim_above_floors_sees_all_that_a_claim_from_the_top_does(db: Db) ->
     assert {row.id for row in db.claim(epoch, **given)} == {once, delayed, plain}
 
 
-def test_a_claim_above_floors_keeps_to_its_limit(db: Db) -> None:
+def test_claim_after_scan_positions_respects_its_limit(db: Db) -> None:
     epoch = db.node()
     for priority in (1, 2, 3):
         for _ in range(4):
@@ -373,7 +400,7 @@ def test_a_claim_above_floors_keeps_to_its_limit(db: Db) -> None:
 # Delayed jobs.
 
 
-def test_promote_makes_due_jobs_ready_and_names_the_next(db: Db) -> None:
+def test_promote_makes_due_jobs_ready_and_returns_the_next_time(db: Db) -> None:
     epoch = db.node()
     soon, later = db.enqueue(delay=timedelta(seconds=10)), db.enqueue(delay=timedelta(seconds=20))
     assert db.value("promote") == db.after(10)
@@ -388,21 +415,21 @@ def test_promote_makes_due_jobs_ready_and_names_the_next(db: Db) -> None:
     assert [row.id for row in db.claim(epoch)] == [later]
 
 
-def test_promote_takes_the_earliest_first_and_says_that_more_are_due(db: Db) -> None:
+def test_promote_takes_the_earliest_first_and_reports_more_due_jobs(db: Db) -> None:
     jobs = [db.enqueue(run_at=db.after(9 - n)) for n in range(4)]
     db.tick(60)
     assert db.value("promote", max=3) == db.after(-51)
     assert [db.look(job).wait for job in jobs] == ["delayed", None, None, None]
 
 
-def test_promote_looks_no_further_back_than_it_is_told(db: Db) -> None:
+def test_promote_ignores_jobs_due_before_since(db: Db) -> None:
     old, new = db.enqueue(delay=timedelta(seconds=10)), db.enqueue(delay=timedelta(seconds=100))
     db.tick(200)
     assert db.value("promote", since=db.after(-150)) is None
     assert [db.look(old).wait, db.look(new).wait] == ["delayed", None]
 
 
-def test_promoters_share_the_work_and_never_wait(db: Db) -> None:
+def test_concurrent_promotes_share_jobs_without_waiting(db: Db) -> None:
     one, other = db.session(), db.session()
     jobs = [db.enqueue(delay=timedelta(seconds=n)) for n in (1, 2, 3, 4)]
     db.tick(10)
@@ -414,20 +441,21 @@ def test_promoters_share_the_work_and_never_wait(db: Db) -> None:
     assert [db.look(job).wait for job in jobs] == [None] * 4
 
 
-def test_a_due_job_that_somebody_keeps_locked_is_not_named_as_the_next(db: Db) -> None:
-    """It would be due for as long as it is locked, and whoever promotes would look again at once, all the time."""
+@pytest.mark.parametrize("next_due", [0.5, 20])
+def test_promote_returns_a_second_from_now_if_a_due_job_is_locked(db: Db, next_due: float) -> None:
+    """Its time has passed for as long as it is locked: whoever promotes would look again at once, all the time."""
     other = db.session()
-    locked, _ = db.enqueue(delay=timedelta(seconds=1)), db.enqueue(delay=timedelta(seconds=30))
+    locked, _ = db.enqueue(delay=timedelta(seconds=1)), db.enqueue(delay=timedelta(seconds=10 + next_due))
     db.tick(10)
     other.begin()
     other.execute("SELECT FROM watchbill.jobs WHERE id = %s FOR UPDATE", [locked])
-    assert db.value("promote") == db.after(20)
+    assert db.value("promote") == db.after(min(1, next_due))
     other.commit()
-    assert db.value("promote") == db.after(20)
+    assert db.value("promote") == db.after(next_due)
     db.expect(locked, wait=None)
 
 
-def test_a_promoted_job_comes_in_the_order_of_its_run_at(db: Db) -> None:
+def test_claim_orders_promoted_jobs_by_run_at(db: Db) -> None:
     epoch = db.node()
     late, early = db.enqueue(delay=timedelta(seconds=20)), db.enqueue(delay=timedelta(seconds=10))
     db.tick(30)
@@ -436,11 +464,11 @@ def test_a_promoted_job_comes_in_the_order_of_its_run_at(db: Db) -> None:
     assert order(db, epoch) == [early, late, now]
 
 
-def test_a_claim_says_how_many(db: Db) -> None:
+def test_claim_refuses_a_null_or_negative_max(db: Db) -> None:
     """NULL, an unset variable of some script, would be all there are."""
     epoch, job = db.node(), db.enqueue()
     for wrong in (None, -1):
-        with refused("WB003", "max cannot be"):
+        with refused("WB003", "max .* is invalid"):
             db.call("claim", epoch=epoch, max=wrong)
     assert db.claim(epoch, 0) == []
     assert [row.id for row in db.claim(epoch, 1)] == [job]

@@ -20,7 +20,8 @@ LOCKED, REFUSED, CANCELED = "55P03", "P0001", "57014"
 OUTCOMES = ["succeeded", "succeeded", "failed", "timed_out", "snoozed", "released", "skipped", "canceled"]
 NO_CLAIM: LiteralString = """
     SELECT j.id FROM watchbill.jobs j WHERE j.fence <> 0 AND NOT EXISTS (
-      SELECT FROM watchbill.claims c JOIN watchbill.nodes n USING (epoch) WHERE c.fence = j.fence AND j.id = ANY (c.job_ids))
+      SELECT FROM watchbill.claims c JOIN watchbill.nodes n USING (epoch)
+      WHERE c.fence = j.fence AND j.id = ANY (c.job_ids))
 """
 NO_JOB: LiteralString = """
     SELECT c.fence FROM watchbill.claims c WHERE NOT EXISTS (
@@ -142,7 +143,7 @@ class Holder(Actor):
         self.session.value("sweep_claims", now=self.db.now + LATER)
 
     def give_up_unknown(self) -> None:
-        self.session.value("abandon", epoch=self.epoch, known=list(self.held))
+        self.session.value("release_unknown", epoch=self.epoch, known=list(self.held))
 
     def complete_or_not(self) -> None:
         """In a handler's own transaction, which may come to nothing."""
@@ -181,5 +182,5 @@ def test_every_claimed_job_is_named_by_its_claim(own_db: Db) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("repetition", range(10))
-def test_so_it_is_in_a_larger_crowd(own_db: Db, repetition: int) -> None:
+def test_every_claimed_job_is_named_by_its_claim_in_a_long_storm(own_db: Db, repetition: int) -> None:
     storm(own_db, actors=10, actions=1000, jobs=200)

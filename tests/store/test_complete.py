@@ -35,7 +35,7 @@ def test_complete_commits_with_the_callers_writes_or_not_at_all(db: Db, isolatio
 
 @every_isolation
 @pytest.mark.parametrize("verb", ["complete", "fail", "guard"])
-def test_who_does_not_hold_the_job_is_refused(db: Db, verb: str, isolation: Any) -> None:
+def test_caller_that_does_not_hold_the_job_is_refused(db: Db, verb: str, isolation: Any) -> None:
     handler, epoch = db.session(), db.node()
     job = db.enqueue()
     held = db.claim_one(epoch)
@@ -43,7 +43,7 @@ def test_who_does_not_hold_the_job_is_refused(db: Db, verb: str, isolation: Any)
     for fence in (held.fence, held.fence + 1, 0, None):
         before = db.look(job)
         handler.begin(isolation)
-        with refused("WB007", f"job {job} is not held under fence"):
+        with refused("WB007", f"job {job} is no longer claimed under fence"):
             handler.value(verb, id=job, fence=fence)
         handler.rollback()
         assert db.look(job) == before
@@ -51,21 +51,21 @@ def test_who_does_not_hold_the_job_is_refused(db: Db, verb: str, isolation: Any)
 
 @every_isolation
 @pytest.mark.parametrize("verb", ["complete", "fail", "guard"])
-def test_who_held_the_job_before_its_holder_is_refused(db: Db, verb: str, isolation: Any) -> None:
+def test_previous_holder_of_the_job_is_refused(db: Db, verb: str, isolation: Any) -> None:
     handler, one, other = db.session(), db.node(), db.node()
     job = db.enqueue()
     before = db.claim_one(one)
     db.value("release", id=job)
     held = db.claim_one(other)
     handler.begin(isolation)
-    with refused("WB007", f"job {job} is not held under fence {before.fence}"):
+    with refused("WB007", f"job {job} is no longer claimed under fence {before.fence}"):
         handler.value(verb, id=job, fence=before.fence)
     handler.rollback()
     db.expect(job, state="running", epoch=other, fence=held.fence)
 
 
 @pytest.mark.parametrize("verb", ["complete", "fail", "guard"])
-def test_a_finished_or_unknown_job_is_held_by_nobody(db: Db, verb: str) -> None:
+def test_finished_or_unknown_job_is_refused(db: Db, verb: str) -> None:
     epoch = db.node()
     job = db.enqueue()
     held = db.claim_one(epoch)
@@ -80,7 +80,7 @@ def test_a_finished_or_unknown_job_is_held_by_nobody(db: Db, verb: str) -> None:
 
 
 @every_isolation
-def test_a_loss_declared_while_the_callers_transaction_is_open_refuses_him(db: Db, isolation: Any) -> None:
+def test_complete_is_refused_after_a_reclaim_during_its_transaction(db: Db, isolation: Any) -> None:
     """At the stricter levels his snapshot is older than the loss: that is a serialization failure."""
     handler, epoch = db.session(), db.node()
     job = db.enqueue()
@@ -95,7 +95,7 @@ def test_a_loss_declared_while_the_callers_transaction_is_open_refuses_him(db: D
 
 
 @every_isolation
-def test_a_loss_that_is_being_declared_is_waited_for_and_refuses_him(db: Db, isolation: Any) -> None:
+def test_complete_waits_for_a_running_reclaim_and_is_refused(db: Db, isolation: Any) -> None:
     handler, reclaimer, epoch = db.session(), db.session(), db.node()
     job = db.enqueue()
     held = db.claim_one(epoch)
@@ -113,7 +113,7 @@ def test_a_loss_that_is_being_declared_is_waited_for_and_refuses_him(db: Db, iso
 
 
 @every_isolation
-def test_a_completion_that_has_not_committed_keeps_reclaim_away(db: Db, isolation: Any) -> None:
+def test_reclaim_skips_a_job_with_an_uncommitted_complete(db: Db, isolation: Any) -> None:
     handler, epoch = db.session(), db.node()
     job = db.enqueue()
     held = db.claim_one(epoch)
@@ -126,7 +126,7 @@ def test_a_completion_that_has_not_committed_keeps_reclaim_away(db: Db, isolatio
     assert db.count("claims") == 0
 
 
-def test_fail_leads_where_settle_would(db: Db) -> None:
+def test_fail_retries_and_ends_a_job_like_settle(db: Db) -> None:
     epoch = db.node()
     job = db.enqueue(max_attempts=2, retry={"kind": "fixed", "base": 8, "jitter": 0})
     held = db.claim_one(epoch)
@@ -140,7 +140,7 @@ def test_fail_leads_where_settle_would(db: Db) -> None:
     db.expect(job, state="dead", attempt=2, outcome="failed")
 
 
-def test_fail_may_give_the_delay(db: Db) -> None:
+def test_fail_accepts_a_delay(db: Db) -> None:
     epoch = db.node()
     job = db.enqueue()
     held = db.claim_one(epoch)
@@ -149,7 +149,7 @@ def test_fail_may_give_the_delay(db: Db) -> None:
 
 
 @pytest.mark.parametrize("error", [{"message": "no"}, {}, None, "no", ["no"], 5, True])
-def test_what_is_not_retryable_is_dead_at_once_whatever_the_error_looks_like(db: Db, error: Any) -> None:
+def test_fail_with_retryable_false_ends_the_job_dead(db: Db, error: Any) -> None:
     epoch = db.node()
     job = db.enqueue()
     held = db.claim_one(epoch)
@@ -159,30 +159,30 @@ def test_what_is_not_retryable_is_dead_at_once_whatever_the_error_looks_like(db:
         assert db.look(job).error["message"] == error
 
 
-def test_who_does_not_say_whether_it_is_retryable_gets_another_attempt(db: Db) -> None:
+def test_fail_with_retryable_null_retries(db: Db) -> None:
     epoch, job = db.node(), db.enqueue()
     assert db.value("fail", id=job, fence=db.claim_one(epoch).fence, retryable=None) == "failed"
 
 
-def test_losses_before_a_failure_that_names_no_age_are_cleared(db: Db) -> None:
+def test_fail_without_an_age_clears_the_loss_count(db: Db) -> None:
     """A worker in shell may not know when its handler started."""
     job = db.enqueue()
     for _ in range(2):
         epoch = db.node()
         db.make_ready()
-        db.claim_one(epoch, alone=db.look(job).alone)
+        db.claim_one(epoch, alone=db.look(job).quarantined)
         db.lose(epoch)
     db.make_ready()
     epoch = db.node()
     held = db.claim_one(epoch, alone=True)
     db.value("fail", id=job, fence=held.fence)
-    db.expect(job, state="failed", lost=0, alone=False)
+    db.expect(job, state="failed", lost=0, quarantined=False)
 
 
 # The guard.
 
 
-def test_a_guarded_job_is_passed_over_by_reclaim_and_comes_back_later(db: Db) -> None:
+def test_reclaim_skips_a_guarded_job_until_its_transaction_ends(db: Db) -> None:
     handler, epoch = db.session(), db.node()
     job = db.enqueue()
     held = db.claim_one(epoch)
@@ -209,7 +209,7 @@ def test_release_waits_for_a_guarded_transaction(db: Db) -> None:
     assert db.states(job) == ["queued"]
 
 
-def test_release_finds_nothing_to_take_away_when_the_guarded_transaction_completed(db: Db) -> None:
+def test_release_does_nothing_if_the_guarded_transaction_completed(db: Db) -> None:
     handler, operator, epoch = db.session(), db.session(), db.node()
     job = db.enqueue()
     held = db.claim_one(epoch)
@@ -249,7 +249,7 @@ def test_a_forced_cancel_waits_for_a_guarded_transaction_and_neither_deadlocks(d
     assert db.count("cancels") == 0
 
 
-def test_a_forced_cancel_takes_the_job_when_the_guarded_transaction_ends_otherwise(db: Db) -> None:
+def test_forced_cancel_succeeds_after_a_guarded_rollback(db: Db) -> None:
     handler, operator, epoch = db.session(), db.session(), db.node()
     job = db.enqueue()
     held = db.claim_one(epoch)
@@ -263,8 +263,8 @@ def test_a_forced_cancel_takes_the_job_when_the_guarded_transaction_ends_otherwi
 
 
 @every_isolation
-@pytest.mark.parametrize("taker", ["release", "reclaim", "cancel", "abandon", "settle"])
-def test_the_guard_waits_for_whoever_is_taking_the_job_away(db: Db, taker: str, isolation: Any) -> None:
+@pytest.mark.parametrize("taker", ["release", "reclaim", "cancel", "release_unknown", "settle"])
+def test_guard_waits_for_a_running_takeover_and_is_refused(db: Db, taker: str, isolation: Any) -> None:
     handler, other, epoch = db.session(), db.session(), db.node()
     job = db.enqueue()
     held = db.claim_one(epoch)
@@ -279,8 +279,8 @@ def test_the_guard_waits_for_whoever_is_taking_the_job_away(db: Db, taker: str, 
             other.call("reclaim", epochs=[epoch], beats_seen=[0])
         case "cancel":
             other.value("cancel", id=job, force=True)
-        case "abandon":
-            other.value("abandon", epoch=epoch, known=[])
+        case "release_unknown":
+            other.value("release_unknown", epoch=epoch, known=[])
         case "settle":
             other.settle(epoch, End(held, "failed"))
     waiting = handler.start("guard", id=job, fence=held.fence).blocked()
@@ -300,3 +300,26 @@ def test_two_transactions_may_guard_one_job_at_once(db: Db) -> None:
     for session in (one, other):
         session.commit()
     assert db.states(job) == ["running"]
+
+
+def test_complete_records_where_an_artifact_is(db: Db) -> None:
+    epoch = db.node()
+    job = db.enqueue(meta={"trace": "x"})
+    claimed = db.claim_one(epoch)
+    db.call("complete", id=job, fence=claimed.fence, artifact_ref="s3://bucket/report.pdf")
+    (row,) = db.rows("job")
+    assert (row.artifact_ref, row.meta) == (
+        "s3://bucket/report.pdf",
+        {"trace": "x", "artifact_ref": "s3://bucket/report.pdf"},
+    )
+
+
+def test_a_stale_fence_records_no_artifact(db: Db) -> None:
+    epoch = db.node()
+    job = db.enqueue()
+    claimed = db.claim_one(epoch)
+    db.call("release", id=job)
+    with refused("WB007"):
+        db.call("complete", id=job, fence=claimed.fence, artifact_ref="s3://bucket/late")
+    (row,) = db.rows("job")
+    assert row.artifact_ref is None

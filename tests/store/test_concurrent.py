@@ -73,7 +73,7 @@ class Actor(Member):
         )
 
     def abandon(self) -> None:
-        self.session.value("abandon", epoch=self.epoch, known=[])
+        self.session.value("release_unknown", epoch=self.epoch, known=[])
 
     def promote(self) -> None:
         self.session.value("promote", now=self.db.now + LATER)
@@ -107,12 +107,12 @@ def settle_everything(db: Db) -> None:
     assert db.count("claims") == 0
 
 
-def test_a_crowd_leaves_nothing_stranded_and_nobody_deadlocked(db: Db) -> None:
+def test_concurrent_verbs_strand_no_job_and_never_deadlock(db: Db) -> None:
     storm(db, actors=6, actions=60, jobs=60)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("repetition", range(10))
-def test_a_larger_crowd_does_neither(db: Db, repetition: int) -> None:
+def test_many_concurrent_verbs_strand_no_job_and_never_deadlock(db: Db, repetition: int) -> None:
     storm(db, actors=12, actions=1000, jobs=300)

@@ -10,12 +10,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from tests.pooler import run_pooler
+from tests.servers import Server
 from watchbill.errors import NoDatabase
 from watchbill.postgres.address import Address, describe, find_address, parse
 from watchbill.postgres.connect import SESSION_DEFAULTS, AsyncConnection, Connection, startup_parameters
 from watchbill.settings import Settings
-from tests.pooler import run_pooler
-from tests.servers import Server
 
 HOSTILE = (
     "default_transaction_isolation = 'serializable'",
@@ -44,13 +44,13 @@ def hostile_database(database: str) -> str:
     return database
 
 
-def test_role_defaults_are_overridden(hostile_database: str) -> None:
+def test_connect_overrides_role_defaults(hostile_database: str) -> None:
     with Connection.connect(hostile_database, autocommit=True) as connection:
         shown = {name: connection.execute(f"SHOW {name}".encode()).fetchone() for name in SESSION_DEFAULTS}
     assert shown == {name: (SHOWN[name],) for name in SESSION_DEFAULTS}
 
 
-def test_role_defaults_are_overridden_for_asyncio(hostile_database: str) -> None:
+def test_async_connect_overrides_role_defaults(hostile_database: str) -> None:
     async def ask() -> dict[str, object]:
         async with await AsyncConnection.connect(hostile_database, autocommit=True) as connection:
             return {n: await (await connection.execute(f"SHOW {n}".encode())).fetchone() for n in SESSION_DEFAULTS}
@@ -58,7 +58,7 @@ def test_role_defaults_are_overridden_for_asyncio(hostile_database: str) -> None
     assert asyncio.run(ask()) == {name: (SHOWN[name],) for name in SESSION_DEFAULTS}
 
 
-def test_a_pooler_that_refuses_options_is_met_without_them(server: Server, database: str) -> None:
+def test_connect_retries_without_options_behind_a_pooler(server: Server, database: str) -> None:
     set_defaults(database, "default_transaction_isolation = 'serializable'", "default_transaction_read_only = on")
     with run_pooler(server) as pooler:
         url = pooler.url(str(conninfo_to_dict(database)["dbname"]))
@@ -67,7 +67,7 @@ def test_a_pooler_that_refuses_options_is_met_without_them(server: Server, datab
             assert connection.execute(asked).fetchone() == ("read committed", "off")
 
 
-def test_the_url_and_the_environment_have_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_url_and_environment_override_our_connection_options(monkeypatch: pytest.MonkeyPatch) -> None:
     given = startup_parameters("postgresql://h/x?options=-c%20statement_timeout%3D5&keepalives=0&application_name=shop")
     assert str(given["options"]).endswith("-c statement_timeout=5")
     assert (given["keepalives"], given["application_name"]) == ("0", "shop")
@@ -75,7 +75,7 @@ def test_the_url_and_the_environment_have_the_last_word(monkeypatch: pytest.Monk
     assert str(startup_parameters("postgresql://h/x")["options"]).endswith("-c lock_timeout=7")
 
 
-def test_of_several_hosts_the_primary_is_wanted() -> None:
+def test_several_hosts_default_to_the_primary() -> None:
     assert startup_parameters("postgresql://a,b/x")["target_session_attrs"] == "primary"
     assert "target_session_attrs" not in startup_parameters("postgresql://a/x")
     assert startup_parameters("postgresql://a,b/x?target_session_attrs=any")["target_session_attrs"] == "any"
@@ -108,7 +108,7 @@ def refusal(url: str) -> str:
     return str(caught.value)
 
 
-def test_a_wrong_password(guarded: Server) -> None:
+def test_wrong_password_error_does_not_show_the_password(guarded: Server) -> None:
     message = refusal(guarded.url(role="guarded").replace("guarded@", "guarded:wr%40ng@"))
     assert "the password was refused" in message
     assert 'as user "guarded"' in message
@@ -117,12 +117,12 @@ def test_a_wrong_password(guarded: Server) -> None:
     assert "a password is needed" in refusal(guarded.url(role="guarded"))
 
 
-def test_an_unknown_role_and_an_unknown_database(server: Server) -> None:
+def test_unknown_role_or_database_error_names_it(server: Server) -> None:
     assert 'role "nobody_here" does not exist' in refusal(server.url(role="nobody_here"))
     assert 'database "per%cent {x}" does not exist' in refusal(server.url("per%cent {x}"))
 
 
-def test_unreachable_servers() -> None:
+def test_unreachable_server_error_names_the_cause() -> None:
     assert "nothing listens there" in refusal("postgresql://kai:secret@127.0.0.1:1/x")
     assert "nothing listens there" in refusal("host=/nowhere dbname=x password=secret")
     assert "the host name is unknown" in refusal("postgresql://kai:secret@nohost.invalid/x")
@@ -139,16 +139,22 @@ def test_unreachable_servers() -> None:
         "secret",
         "host=h password='secret",
         "postgresql://kai:p@h/x?secret=1",
+        "postgresql://kai:sec/ret@h:5/x",
+        "postgresql://kai:5/secret@h/x",
+        "postgresql://kai:/secret@h/x",
+        "postgresql://kai:se/c@ret@h/x",
+        "postgresql://kai:sec/ret@/x?host=/tmp",
+        "postgresql://kai:secret/x",
     ],
 )
-def test_a_malformed_address_is_not_quoted(url: str) -> None:
+def test_malformed_address_error_does_not_quote_the_address(url: str) -> None:
     message = refusal(url)
-    assert "cannot be read" in message
+    assert "is invalid" in message
     assert "secret" not in message
     assert "sec" not in message.replace("second", "")
 
 
-def test_what_is_described_has_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_address_description_contains_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PGHOST", "PGPORT", "PGUSER", "PGDATABASE"):
         monkeypatch.delenv(name, raising=False)
     assert describe(parse("postgresql://kai:secret@h:5/x")) == 'database "x" at h:5 as user "kai"'
@@ -159,19 +165,19 @@ def test_what_is_described_has_no_password(monkeypatch: pytest.MonkeyPatch) -> N
 # Where the database is.
 
 
-def test_the_address_in_the_settings_comes_first(server: Server, tmp_path: Path) -> None:
+def test_find_address_prefers_the_settings(server: Server, tmp_path: Path) -> None:
     settings = Settings.load(project=tmp_path, environ={"DATABASE_URL": "postgresql://h/x"})
     assert find_address(settings, server.project) == Address("postgresql://h/x", "DATABASE_URL")
 
 
-def test_a_running_embedded_server_is_found(server: Server, tmp_path: Path) -> None:
+def test_find_address_finds_a_running_embedded_server(server: Server, tmp_path: Path) -> None:
     settings = Settings.load(project=tmp_path, environ={})
     address = find_address(settings, server.project)
     assert address.origin == "the embedded server of this project"
     Connection.connect(address.url).close()
 
 
-def test_without_an_address_every_way_is_named(tmp_path: Path) -> None:
+def test_missing_address_error_lists_every_way_to_set_one(tmp_path: Path) -> None:
     with pytest.raises(NoDatabase, match=r"(?s)WATCHBILL_DATABASE_URL.*watchbill\.toml.*watchbill up"):
         find_address(Settings.load(project=tmp_path, environ={}), tmp_path)
     assert not (tmp_path / ".watchbill").exists()

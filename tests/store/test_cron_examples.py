@@ -28,14 +28,14 @@ def value(sql: Connection, query: LiteralString, *parameters: object) -> object:
     return found
 
 
-def test_next_gives_the_runs_that_follow(sql: Connection) -> None:
+def test_next_n_times_returns_the_documented_runs(sql: Connection) -> None:
     for pattern, zone, start, runs in WITHOUT_MODIFIERS + examples(JCRON):
         query = "SELECT jcron.next_n_times(%s, %s, %s, %s)"
         found = sql.execute(query, (pattern, len(runs) or 1, at(start), zone)).fetchall()
         assert [moment for (moment,) in found] == [at(run) for run in runs], pattern
 
 
-def test_prev_walks_the_same_runs_back(sql: Connection) -> None:
+def test_prev_time_returns_the_documented_runs_backwards(sql: Connection) -> None:
     for pattern, zone, start, runs in WITHOUT_MODIFIERS:
         for earlier, later in pairwise(runs):
             assert value(sql, "SELECT jcron.prev_time(%s, %s, %s)", pattern, at(later), zone) == at(earlier), pattern
@@ -44,7 +44,7 @@ def test_prev_walks_the_same_runs_back(sql: Connection) -> None:
             assert before_all in (True, None), pattern
 
 
-def test_a_run_matches_and_the_second_beside_it_is_told_apart(sql: Connection) -> None:
+def test_is_match_is_true_at_a_run_and_false_a_second_before(sql: Connection) -> None:
     for pattern, zone, _, runs in WITHOUT_MODIFIERS:
         for run in runs:
             match: LiteralString = "SELECT jcron.is_match(%s, %s, %s)"
@@ -53,19 +53,19 @@ def test_a_run_matches_and_the_second_beside_it_is_told_apart(sql: Connection) -
 
 
 @pytest.mark.parametrize("pattern", REJECTED)
-def test_what_the_language_does_not_have_is_rejected(sql: Connection, pattern: str) -> None:
+def test_unsupported_syntax_is_rejected(sql: Connection, pattern: str) -> None:
     with pytest.raises(psycopg.Error) as raised:
         sql.execute("SELECT jcron.check_pattern(%s)", (pattern,))
     assert raised.value.sqlstate == "WB010"
     assert value(sql, "SELECT jcron.is_valid_pattern(%s) OR jcron.validate_pattern(%s)", pattern, pattern) is False
 
 
-def test_the_length_of_a_window(sql: Connection) -> None:
+def test_get_duration_returns_the_window_length(sql: Connection) -> None:
     found = value(sql, "SELECT jcron.get_duration('0 0 9 * * 1 E1W', '2025-10-06 00:00:00+00')")
     assert found == timedelta(days=13, hours=14, minutes=59, seconds=59)
 
 
-def test_runs_between_two_instants(sql: Connection) -> None:
+def test_schedule_between_returns_the_runs_in_the_range(sql: Connection) -> None:
     example: Example = ("0 2,3 * * *", "America/New_York", "2024-03-10 05:00:00", ["2024-03-10 07:00:00"])
     pattern, zone, start, runs = example
     found = sql.execute(

@@ -64,7 +64,7 @@ def answers(connection: Connection) -> list[Any]:
     return found
 
 
-def test_no_setting_changes_an_answer(sql: Connection) -> None:
+def test_session_settings_do_not_change_cron_answers(sql: Connection) -> None:
     expected = answers(sql)
     assert {type(answer) for answer in expected} == {list, tuple}, "some patterns are to be refused"
     sql.execute("CREATE SCHEMA evil")
@@ -79,22 +79,22 @@ def test_no_setting_changes_an_answer(sql: Connection) -> None:
             assert answers(other) == expected, settings
 
 
-def test_backslashes_in_literals_may_mean_what_they_did(sql: Connection) -> None:
+def test_nonstandard_string_literals_do_not_change_cron_answers(sql: Connection) -> None:
     expected = answers(sql)
     with psycopg.connect(sql.info.dsn, autocommit=True) as other:
         try:
             other.execute("SET standard_conforming_strings = off")
             other.execute("SET escape_string_warning = off")
         except psycopg.Error:
-            pytest.skip("this PostgreSQL has no such setting any more")
+            pytest.skip("this PostgreSQL refuses standard_conforming_strings = off, so it cannot change cron answers")
         assert answers(other) == expected
 
 
-def test_a_column_whose_collation_ignores_case_is_read_by_letter(sql: Connection) -> None:
+def test_case_insensitive_collation_does_not_change_parsing(sql: Connection) -> None:
     try:
         sql.execute("CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
     except psycopg.errors.FeatureNotSupported:
-        pytest.skip("this PostgreSQL was built without ICU")
+        pytest.skip("this PostgreSQL was built without ICU, so it has no collation that ignores case")
     sql.execute("CREATE TABLE t (pattern text COLLATE any_case, tz text COLLATE any_case, dst text COLLATE any_case)")
     rows = [("E1M", "UTC", "default"), ("E1m", "UTC", "skip"), ("0 9 * * mon-fri", "Europe/Paris", "both")]
     with sql.cursor() as cursor:
@@ -115,7 +115,7 @@ def test_a_column_whose_collation_ignores_case_is_read_by_letter(sql: Connection
         assert raised.value.sqlstate == "WB010"
 
 
-def test_a_check_holds_the_line(sql: Connection) -> None:
+def test_check_constraint_rejects_an_invalid_pattern(sql: Connection) -> None:
     for function, state in (("is_valid_pattern", "23514"), ("validate_pattern", "23514"), ("check_pattern", "WB010")):
         sql.execute(f"CREATE TABLE {function} (pattern text CHECK (jcron.{function}(pattern)))".encode())
         sql.execute(f"INSERT INTO {function} VALUES ('0 9 * * MON TZ:Europe/Paris'), (NULL)".encode())
@@ -143,7 +143,7 @@ def test_a_dump_with_checks_and_parsed_columns_is_restored(sql: Connection) -> N
     )
 
 
-def test_read_only_transactions_and_parallel_workers_can_ask(sql: Connection) -> None:
+def test_cron_functions_work_read_only_and_in_parallel_workers(sql: Connection) -> None:
     sql.execute("SET default_transaction_read_only = on")
     sql.execute(
         "SET debug_parallel_query = on" if sql.info.server_version >= 160_000 else "SET force_parallel_mode = on"

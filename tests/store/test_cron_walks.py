@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 import psycopg
 import pytest
 
+from tests.store.cron_sql import Connection, at, in_utc
 from watchbill.cron import Cron
 from watchbill.cron.compiler import Policy
-from tests.store.cron_sql import Connection, at, in_utc
 
 HALF_A_DAY = timedelta(hours=12)
 POLICIES: list[Policy] = ["default", "skip", "once", "both"]
@@ -80,14 +80,14 @@ def compare(sql: Connection, cron: Cron, begin: datetime, end: datetime, stops: 
     assert found == [(runs, backwards)], cron
 
 
-def test_through_clock_changes_under_every_policy(sql: Connection) -> None:
+def test_walks_through_clock_changes_match_python(sql: Connection) -> None:
     for zone, moment in CHANGES:
         for pattern in THROUGH_CHANGES:
             for policy in POLICIES:
                 compare(sql, Cron(pattern, zone, policy), at(moment) - HALF_A_DAY, at(moment) + HALF_A_DAY)
 
 
-def test_around_modifiers_of_many_steps_and_far_ones(sql: Connection) -> None:
+def test_walks_with_large_modifiers_match_python(sql: Connection) -> None:
     for modifier in MODIFIERS:
         for body in ("", "*/20 * * * * "):
             for zone, moment in CHANGES[1:3]:
@@ -95,6 +95,6 @@ def test_around_modifiers_of_many_steps_and_far_ones(sql: Connection) -> None:
                 compare(sql, Cron(body + modifier, zone), begin, end, stops=6)
 
 
-def test_through_many_years_of_the_calendar(sql: Connection) -> None:
+def test_walks_through_many_years_match_python(sql: Connection) -> None:
     for pattern in THROUGH_YEARS:
         compare(sql, Cron(pattern, "Europe/Paris"), at("2018-12-01 00:00:00"), at("2032-12-31 00:00:00"))

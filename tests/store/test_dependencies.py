@@ -31,7 +31,7 @@ def end(db: Db, epoch: int, outcomes: dict[UUID, str]) -> None:
 
 
 def waiting(db: Db) -> int:
-    return db.count("unblocks")
+    return db.count("dependency_checks")
 
 
 # What lets a job run.
@@ -55,7 +55,7 @@ def test_a_child_runs_when_its_parent_has_succeeded(db: Db) -> None:
 
 @pytest.mark.parametrize("run_if", ["all_succeeded", "all_finished", "any_failed"])
 @pytest.mark.parametrize("ends", ["ss", "sd", "dd", "cs", "s-", "d-", "c-", "--", "ks"])
-def test_each_rule_with_each_pair_of_ends(db: Db, run_if: str, ends: str) -> None:
+def test_run_if_decides_for_each_pair_of_parent_endings(db: Db, run_if: str, ends: str) -> None:
     """s succeeded, d dead, c canceled, k skipped by its handler, - not ended."""
     epoch = db.node()
     one, other, child = flow(db, {}, {}, {"depends_on": [0, 1], "run_if": run_if})
@@ -73,7 +73,7 @@ def test_each_rule_with_each_pair_of_ends(db: Db, run_if: str, ends: str) -> Non
         assert db.look(child).error["kind"] == ("dependency" if failed else "skipped")
 
 
-def test_who_needs_a_skipped_job_is_skipped_too_and_who_asks_for_a_failure_is_not_run(db: Db) -> None:
+def test_children_of_a_skipped_job_are_skipped(db: Db) -> None:
     epoch = db.node()
     first, alternative, after, complaint, always = flow(
         db,
@@ -89,7 +89,7 @@ def test_who_needs_a_skipped_job_is_skipped_too_and_who_asks_for_a_failure_is_no
     assert {db.look(job).error["kind"] for job in (alternative, after, complaint)} == {"skipped"}
 
 
-def test_a_failure_beats_a_skip_in_whatever_order_they_come(db: Db) -> None:
+def test_failed_parent_outweighs_a_skipped_one_in_any_order(db: Db) -> None:
     for order in (0, 1):
         epoch = db.node()
         good, bad, skipped, child, complaint = flow(
@@ -109,7 +109,7 @@ def test_a_failure_beats_a_skip_in_whatever_order_they_come(db: Db) -> None:
         db.value("cancel", id=complaint)
 
 
-def test_a_failed_attempt_is_no_end(db: Db) -> None:
+def test_failed_attempt_does_not_end_the_parent(db: Db) -> None:
     epoch = db.node()
     parent, child = flow(db, {}, {"depends_on": [0], "run_if": "any_failed"})
     assert db.run(epoch, "failed") == "failed"
@@ -119,7 +119,7 @@ def test_a_failed_attempt_is_no_end(db: Db) -> None:
     assert look(db) == {child: "queued"}
 
 
-def test_a_delayed_child_waits_for_its_time_as_well(db: Db) -> None:
+def test_unblocked_child_still_waits_for_its_delay(db: Db) -> None:
     epoch = db.node()
     parent, child = flow(db, {}, {"depends_on": [0], "delay": "1 minute"})
     due = db.after(60)
@@ -129,7 +129,7 @@ def test_a_delayed_child_waits_for_its_time_as_well(db: Db) -> None:
 
 
 @pytest.mark.parametrize("how", ["settle", "complete", "fail", "cancel", "force", "lose", "release", "expire"])
-def test_however_a_parent_ends_its_children_hear_of_it(db: Db, how: str) -> None:
+def test_every_way_to_end_a_parent_unblocks_its_children(db: Db, how: str) -> None:
     epoch = db.node()
     parent, child = flow(db, {"max_attempts": 1}, {"depends_on": [0], "run_if": "all_finished"})
     job = db.claim_one(epoch)
@@ -161,7 +161,7 @@ def test_however_a_parent_ends_its_children_hear_of_it(db: Db, how: str) -> None
 # Parents that are there already.
 
 
-def test_a_parent_that_has_succeeded_does_not_block(db: Db) -> None:
+def test_succeeded_parent_does_not_block_a_new_child(db: Db) -> None:
     epoch = db.node()
     parent = db.enqueue()
     end(db, epoch, {parent: "succeeded"})
@@ -169,7 +169,7 @@ def test_a_parent_that_has_succeeded_does_not_block(db: Db) -> None:
     assert waiting(db) == 0
 
 
-def test_an_alternative_to_what_has_succeeded_is_canceled_at_the_next_look(db: Db) -> None:
+def test_unblock_cancels_an_any_failed_child_of_a_success(db: Db) -> None:
     """Not by its producer: whoever cancels tells of it, after the commit."""
     epoch = db.node()
     parent = db.enqueue()
@@ -181,7 +181,7 @@ def test_an_alternative_to_what_has_succeeded_is_canceled_at_the_next_look(db: D
 
 
 @pytest.mark.parametrize("outcome", ["failed", "canceled"])
-def test_a_parent_that_has_failed_is_heard_of_at_the_next_look(db: Db, outcome: str) -> None:
+def test_unblock_decides_new_children_of_a_failed_parent(db: Db, outcome: str) -> None:
     epoch = db.node()
     parent = db.enqueue()
     end(db, epoch, {parent: outcome})
@@ -189,7 +189,7 @@ def test_a_parent_that_has_failed_is_heard_of_at_the_next_look(db: Db, outcome: 
     assert look(db) == {child: "canceled", other: "queued"}
 
 
-def test_a_parent_that_is_under_way_tells_of_its_end(db: Db) -> None:
+def test_settle_of_a_running_parent_returns_its_blocked_child(db: Db) -> None:
     epoch = db.node()
     parent = db.enqueue()
     job = db.claim_one(epoch)
@@ -200,7 +200,7 @@ def test_a_parent_that_is_under_way_tells_of_its_end(db: Db) -> None:
     assert look(db, ids=[child]) == {child: "queued"}
 
 
-def test_a_parent_that_ends_before_anybody_looked_is_found(db: Db) -> None:
+def test_unblock_finds_a_parent_that_ended_before_the_first_check(db: Db) -> None:
     epoch = db.node()
     parent = db.enqueue()
     job = db.claim_one(epoch)
@@ -209,7 +209,7 @@ def test_a_parent_that_ends_before_anybody_looked_is_found(db: Db) -> None:
     assert look(db) == {child: "queued"}
 
 
-def test_a_parent_that_is_purged_meanwhile_has_failed(db: Db) -> None:
+def test_purged_parent_counts_as_failed(db: Db) -> None:
     epoch = db.node()
     parent = db.enqueue()
     job = db.claim_one(epoch)
@@ -221,7 +221,7 @@ def test_a_parent_that_is_purged_meanwhile_has_failed(db: Db) -> None:
 
 
 @pytest.mark.parametrize("kind", ["never", "purged", "uncommitted"])
-def test_a_parent_that_is_not_known_is_refused(db: Db, kind: str) -> None:
+def test_unknown_parent_is_refused(db: Db, kind: str) -> None:
     epoch, other = db.node(), db.session()
     parent = NOBODY
     if kind == "purged":
@@ -231,7 +231,7 @@ def test_a_parent_that_is_not_known_is_refused(db: Db, kind: str) -> None:
     if kind == "uncommitted":
         other.begin()
         parent = other.enqueue()
-    with refused("WB003", f"job of type 'task' refused: it depends on job {parent}, which is unknown"):
+    with refused("WB003", f"job of type 'task' is invalid: it depends on job {parent}, which is unknown"):
         db.enqueue(depends_on=[parent])
     if kind == "uncommitted":
         other.rollback()
@@ -258,18 +258,18 @@ def test_a_parent_of_another_tenant_is_refused(db: Db) -> None:
         ([[4], [], [0], [2], [3], [4]], r"waits for"),
     ],
 )
-def test_a_circle_is_refused_and_named(db: Db, graph: list[list[int]], said: str) -> None:
+def test_circular_dependency_is_refused_and_named(db: Db, graph: list[list[int]], said: str) -> None:
     with refused("WB003", f"jobs wait for each other: .*({said})"):
         flow(db, *({"type": "abcdef"[place], "depends_on": parents} for place, parents in enumerate(graph)))
     assert db.count("jobs") == 0
 
 
-def test_a_graph_in_any_order_without_a_circle_is_none(db: Db) -> None:
+def test_acyclic_graph_is_accepted_in_any_order(db: Db) -> None:
     last, *others = flow(db, {"depends_on": [1, 2]}, {"depends_on": [3]}, {"depends_on": [3]}, {})
     assert db.states(last, *others) == ["blocked", "blocked", "blocked", "queued"]
 
 
-def test_a_long_chain_backwards_is_no_circle(db: Db) -> None:
+def test_long_backward_chain_is_accepted_until_it_is_circular(db: Db) -> None:
     count = 3000
     jobs = [{"type": "task", "depends_on": [place + 1]} for place in range(count - 1)] + [{"type": "task"}]
     assert len(db.call("enqueue_many", jobs=jobs)) == count
@@ -281,16 +281,16 @@ def test_a_long_chain_backwards_is_no_circle(db: Db) -> None:
 @pytest.mark.parametrize(
     ("job", "said"),
     [
-        ({"depends_on": [1]}, "depends_on names place 1, but this call has the places 0 to 0"),
-        ({"depends_on": [-1]}, "depends_on names place -1, but"),
-        ({"depends_on": [0.5]}, "depends_on names place 0.5, but"),
-        ({"depends_on": "x"}, "depends_on must be an array of ids, or of places in this call"),
+        ({"depends_on": [1]}, "depends_on names position 1, but this call has the positions 0 to 0"),
+        ({"depends_on": [-1]}, "depends_on names position -1, but"),
+        ({"depends_on": [0.5]}, "depends_on names position 0.5, but"),
+        ({"depends_on": "x"}, "depends_on must be an array of ids, or of positions in this call"),
         ({"depends_on": [None]}, "depends_on must name jobs by their ids"),
         ({"run_if": "all_finished"}, "run_if needs depends_on"),
         ({"depends_on": [str(NOBODY)], "run_if": "maybe"}, "run_if must be all_succeeded, all_finished or any_failed"),
     ],
 )
-def test_what_cannot_be_a_dependency_is_refused(db: Db, job: dict[str, Any], said: str) -> None:
+def test_invalid_dependencies_are_refused(db: Db, job: dict[str, Any], said: str) -> None:
     with refused("WB003", said):
         flow(db, job)
 
@@ -301,7 +301,7 @@ def test_a_job_cannot_wait_for_itself(db: Db) -> None:
         db.enqueue(id=own, depends_on=[own])
 
 
-def test_a_parent_may_be_named_twice_and_none_at_all(db: Db) -> None:
+def test_duplicate_and_empty_parent_lists_are_accepted(db: Db) -> None:
     parent = db.enqueue()
     child = db.enqueue(depends_on=[parent, parent])
     assert [(row.parent, row.place) for row in db.rows("dependencies")] == [(parent, 1)]
@@ -312,7 +312,7 @@ def test_a_parent_may_be_named_twice_and_none_at_all(db: Db) -> None:
 # Sending.
 
 
-def test_what_is_sent_again_keeps_its_dependencies(db: Db) -> None:
+def test_resent_jobs_keep_their_dependencies(db: Db) -> None:
     epoch = db.node()
     one, two = db.new_id(), db.new_id()
     jobs = [{"type": "task", "id": str(one)}, {"type": "task", "id": str(two), "depends_on": [str(one)]}]
@@ -329,7 +329,7 @@ def test_what_is_sent_again_keeps_its_dependencies(db: Db) -> None:
     assert db.count("dependencies") == 1
 
 
-def test_what_is_sent_again_but_never_arrived_gets_its_dependencies(db: Db) -> None:
+def test_first_delivery_by_resend_stores_dependencies(db: Db) -> None:
     epoch = db.node()
     one, two = flow(db, {}, {"depends_on": [0]}, resend=True)
     assert db.states(one, two) == ["queued", "blocked"]
@@ -338,7 +338,7 @@ def test_what_is_sent_again_but_never_arrived_gets_its_dependencies(db: Db) -> N
     db.expect(two, state="queued")
 
 
-def test_a_key_that_is_known_leads_to_the_first_parent(db: Db) -> None:
+def test_child_of_a_duplicate_depends_on_the_first_job(db: Db) -> None:
     epoch = db.node()
     keyed = {"idempotency_key": "k"}
     first, child = flow(db, keyed, {"depends_on": [0]})
@@ -351,7 +351,7 @@ def test_a_key_that_is_known_leads_to_the_first_parent(db: Db) -> None:
 
 
 @pytest.mark.parametrize("resend", [False, True])
-def test_a_child_whose_key_is_known_stays_as_it_was(db: Db, resend: bool) -> None:
+def test_duplicate_child_gets_no_new_dependencies(db: Db, resend: bool) -> None:
     child = db.enqueue(idempotency_key="k")
     again = flow(db, {}, {"depends_on": [0], "idempotency_key": "k"}, resend=resend)
     assert again[1] == child
@@ -370,7 +370,7 @@ def test_copied_rows_may_depend_on_each_other(db: Db) -> None:
     assert db.states(one, two) == ["queued", "blocked"]
 
 
-def test_every_end_of_a_parent_is_a_hot_update(own_db: Db) -> None:
+def test_settling_parents_updates_dependencies_hot(own_db: Db) -> None:
     """Otherwise each would be written to two indexes as well, and a wide fan-in takes twice as long."""
     epoch = own_db.node()
     flow(own_db, *({} for _ in range(500)), {"depends_on": list(range(500))})
@@ -381,13 +381,13 @@ def test_every_end_of_a_parent_is_a_hot_update(own_db: Db) -> None:
         "SELECT n_tup_upd AS all, n_tup_hot_upd AS hot FROM pg_stat_user_tables WHERE relname = 'dependencies'"
     )
     assert tuple(told) == (500, 500)
-    assert own_db.count("unblocks") == 1
+    assert own_db.count("dependency_checks") == 1
 
 
 # Who waits for whom.
 
 
-def test_a_producer_with_an_open_transaction_stops_nobody(db: Db) -> None:
+def test_open_producer_transaction_does_not_block_settle(db: Db) -> None:
     epoch, producer = db.node(), db.session()
     parent = db.enqueue()
     producer.begin("REPEATABLE READ")
@@ -408,7 +408,7 @@ def test_two_producers_of_one_parent_do_not_wait_for_each_other(db: Db) -> None:
     assert db.count("dependencies") == 2
 
 
-def test_parents_of_one_child_settle_side_by_side_and_the_last_look_sees_both(db: Db) -> None:
+def test_parents_settle_concurrently_and_the_last_unblock_sees_both(db: Db) -> None:
     epoch, one, two = db.node(), db.session(), db.session()
     *_, child = flow(db, {}, {}, {"depends_on": [0, 1]})
     first, second = db.claim(epoch)
@@ -423,7 +423,7 @@ def test_parents_of_one_child_settle_side_by_side_and_the_last_look_sees_both(db
     assert waiting(db) == 0
 
 
-def test_nobody_looks_at_what_his_own_transaction_has_ended(db: Db) -> None:
+def test_unblock_ignores_parents_ended_in_its_own_transaction(db: Db) -> None:
     """Both would miss the other's end, and the child would wait for ever."""
     epoch, one, two = db.node(), db.session(), db.session()
     *_, child = flow(db, {}, {}, {"depends_on": [0, 1]})
@@ -438,7 +438,7 @@ def test_nobody_looks_at_what_his_own_transaction_has_ended(db: Db) -> None:
     assert look(db) == {child: "queued"}
 
 
-def test_a_child_that_somebody_keeps_locked_is_left_for_the_next_look(db: Db) -> None:
+def test_unblock_leaves_a_locked_child_for_the_next_call(db: Db) -> None:
     epoch, other = db.node(), db.session()
     parent, child = flow(db, {}, {"depends_on": [0]})
     end(db, epoch, {parent: "succeeded"})
@@ -449,7 +449,7 @@ def test_a_child_that_somebody_keeps_locked_is_left_for_the_next_look(db: Db) ->
     assert look(db) == {child: "queued"}
 
 
-def test_two_looks_at_once_decide_each_child_once(db: Db) -> None:
+def test_concurrent_unblocks_decide_each_child_once(db: Db) -> None:
     epoch, other = db.node(), db.session()
     parent, *children = flow(db, {}, *({"depends_on": [0]} for _ in range(5)))
     end(db, epoch, {parent: "succeeded"})
@@ -461,7 +461,7 @@ def test_two_looks_at_once_decide_each_child_once(db: Db) -> None:
     assert db.states(*children) == ["queued"] * 5
 
 
-def test_a_parent_with_many_children_is_looked_at_in_parts(db: Db) -> None:
+def test_unblock_handles_many_children_in_batches(db: Db) -> None:
     epoch = db.node()
     parent, *_ = flow(db, {}, *({"depends_on": [0]} for _ in range(25)))
     end(db, epoch, {parent: "succeeded"})
@@ -472,7 +472,7 @@ def test_a_parent_with_many_children_is_looked_at_in_parts(db: Db) -> None:
     assert waiting(db) == 0
 
 
-def test_a_look_whose_transaction_is_lost_is_made_again(db: Db) -> None:
+def test_rolled_back_unblock_is_repeated(db: Db) -> None:
     epoch, other = db.node(), db.session()
     parent, child = flow(db, {}, {"depends_on": [0]})
     end(db, epoch, {parent: "succeeded"})
@@ -482,14 +482,14 @@ def test_a_look_whose_transaction_is_lost_is_made_again(db: Db) -> None:
     assert look(db) == {child: "queued"}
 
 
-def test_looking_needs_read_committed(db: Db) -> None:
+def test_unblock_needs_read_committed(db: Db) -> None:
     db.begin("REPEATABLE READ")
     with refused("WB005"):
         db.call("unblock")
     db.rollback()
 
 
-def test_a_parent_about_to_end_is_left_for_the_next_look(db: Db) -> None:
+def test_unblock_leaves_an_uncommitted_settle_for_the_next_call(db: Db) -> None:
     epoch, other = db.node(), db.session()
     parent = db.enqueue()
     job = db.claim_one(epoch)
@@ -502,7 +502,7 @@ def test_a_parent_about_to_end_is_left_for_the_next_look(db: Db) -> None:
     assert look(db) == {child: "queued"}
 
 
-def test_a_guarded_parent_is_marked_all_the_same(db: Db) -> None:
+def test_child_of_a_guarded_parent_is_unblocked_by_its_completion(db: Db) -> None:
     epoch, handler = db.node(), db.session()
     parent = db.enqueue()
     job = db.claim_one(epoch)
@@ -519,7 +519,7 @@ def test_a_guarded_parent_is_marked_all_the_same(db: Db) -> None:
 # What operators do.
 
 
-def test_a_canceled_parent_cancels_its_children_and_a_retry_revives_them(db: Db) -> None:
+def test_retry_of_a_canceled_parent_blocks_its_children_again(db: Db) -> None:
     epoch = db.node()
     one, two, three, alternative = flow(
         db, {}, {"depends_on": [0]}, {"depends_on": [1]}, {"depends_on": [2], "run_if": "any_failed"}
@@ -535,7 +535,7 @@ def test_a_canceled_parent_cancels_its_children_and_a_retry_revives_them(db: Db)
     assert db.states(one, two, three) == ["succeeded"] * 3
 
 
-def test_with_two_dead_parents_a_child_revives_with_the_second(db: Db) -> None:
+def test_child_waits_again_after_both_dead_parents_are_retried(db: Db) -> None:
     epoch = db.node()
     one, two, child = flow(db, {}, {}, {"depends_on": [0, 1]})
     end(db, epoch, {one: "failed", two: "failed"})
@@ -551,7 +551,7 @@ def test_with_two_dead_parents_a_child_revives_with_the_second(db: Db) -> None:
     db.expect(child, state="queued")
 
 
-def test_a_retried_success_makes_waiting_children_wait_again(db: Db) -> None:
+def test_retry_of_a_succeeded_parent_keeps_its_children_blocked(db: Db) -> None:
     epoch = db.node()
     one, two, child = flow(db, {}, {}, {"depends_on": [0, 1]})
     end(db, epoch, {one: "succeeded"})
@@ -565,7 +565,7 @@ def test_a_retried_success_makes_waiting_children_wait_again(db: Db) -> None:
     db.expect(child, state="queued")
 
 
-def test_an_alternative_that_was_skipped_is_there_again_for_the_rerun(db: Db) -> None:
+def test_retry_of_a_parent_blocks_a_skipped_alternative_again(db: Db) -> None:
     epoch = db.node()
     one, alternative = flow(db, {}, {"depends_on": [0], "run_if": "any_failed"})
     end(db, epoch, {one: "succeeded"})
@@ -578,7 +578,7 @@ def test_an_alternative_that_was_skipped_is_there_again_for_the_rerun(db: Db) ->
     db.expect(alternative, state="queued")
 
 
-def test_a_child_that_ran_is_not_taken_back(db: Db) -> None:
+def test_retry_of_a_parent_does_not_change_a_child_that_ran(db: Db) -> None:
     epoch = db.node()
     parent, child = flow(db, {}, {"depends_on": [0], "run_if": "any_failed"})
     end(db, epoch, {parent: "failed"})
@@ -591,7 +591,7 @@ def test_a_child_that_ran_is_not_taken_back(db: Db) -> None:
     assert waiting(db) == 0
 
 
-def test_a_child_that_an_operator_canceled_stays_so(db: Db) -> None:
+def test_retry_of_a_parent_keeps_an_operators_cancel_of_the_child(db: Db) -> None:
     epoch = db.node()
     parent, child = flow(db, {}, {"depends_on": [0]})
     db.value("cancel", id=child)
@@ -601,7 +601,7 @@ def test_a_child_that_an_operator_canceled_stays_so(db: Db) -> None:
     db.expect(child, state="canceled")
 
 
-def test_a_retry_while_somebody_decides_is_not_overlooked(db: Db) -> None:
+def test_unblock_skips_a_child_whose_parent_is_being_retried(db: Db) -> None:
     epoch, operator = db.node(), db.session()
     parent, child = flow(db, {}, {"depends_on": [0]})
     end(db, epoch, {parent: "failed"})
@@ -613,7 +613,7 @@ def test_a_retry_while_somebody_decides_is_not_overlooked(db: Db) -> None:
     db.expect(child, state="blocked")
 
 
-def test_a_decision_while_somebody_retries_is_taken_back(db: Db) -> None:
+def test_retry_waiting_for_unblock_undoes_its_decision(db: Db) -> None:
     epoch, other = db.node(), db.session()
     parent, child = flow(db, {}, {"depends_on": [0]})
     end(db, epoch, {parent: "failed"})
@@ -625,7 +625,7 @@ def test_a_decision_while_somebody_retries_is_taken_back(db: Db) -> None:
     db.expect(child, state="blocked")
 
 
-def test_an_operator_may_run_a_canceled_child_by_itself(db: Db) -> None:
+def test_operator_may_retry_a_canceled_child_alone(db: Db) -> None:
     epoch = db.node()
     parent, child = flow(db, {}, {"depends_on": [0]})
     end(db, epoch, {parent: "failed"})
@@ -638,7 +638,7 @@ def test_an_operator_may_run_a_canceled_child_by_itself(db: Db) -> None:
     db.expect(child, state="succeeded")
 
 
-def test_a_blocked_child_may_be_put_off_and_canceled(db: Db) -> None:
+def test_blocked_child_may_be_rescheduled_and_canceled(db: Db) -> None:
     epoch = db.node()
     parent, child, grandchild = flow(db, {}, {"depends_on": [0]}, {"depends_on": [1]})
     assert db.value("reschedule", id=child, run_at=db.after(60)) == "blocked"
@@ -654,7 +654,7 @@ def test_a_blocked_child_may_be_put_off_and_canceled(db: Db) -> None:
 # What is kept.
 
 
-def test_dependencies_go_with_the_child(db: Db) -> None:
+def test_dependencies_are_deleted_with_the_child(db: Db) -> None:
     epoch = db.node()
     parent, child, other = flow(db, {}, {"depends_on": [0]}, {"depends_on": [0]})
     end(db, epoch, {parent: "succeeded"})
@@ -667,7 +667,7 @@ def test_dependencies_go_with_the_child(db: Db) -> None:
     assert db.count("dependencies") == 0
 
 
-def test_dependencies_are_swept_in_parts(db: Db) -> None:
+def test_sweep_dependencies_works_in_batches(db: Db) -> None:
     flow(db, {}, *({"depends_on": [0]} for _ in range(5)))
     db.value("sweep_dependencies")
     assert db.count("dependencies") == 5  # not those of children that are there
@@ -681,31 +681,31 @@ def test_dependencies_are_swept_in_parts(db: Db) -> None:
     assert (steps, db.count("dependencies")) == (3, 0)
 
 
-def test_earlier_jobs_come_nearest_first_with_their_results(db: Db) -> None:
+def test_ancestors_are_listed_nearest_first_with_results(db: Db) -> None:
     epoch = db.node()
     one, two, three, four = flow(
         db, {"type": "a"}, {"type": "b"}, {"type": "b", "depends_on": [1, 0]}, {"type": "c", "depends_on": [2, 0]}
     )
     held = {row.id: row for row in db.claim(epoch)}
     db.settle(epoch, End(held[one], result={"n": 1}), End(held[two], result={"n": 2}))
-    rows = db.call("earlier", id=four)
+    rows = db.call("ancestors", id=four)
     assert [(row.id, row.depth, row.type, row.state, row.result) for row in rows] == [
         (three, 1, "b", "blocked", None),
         (one, 1, "a", "succeeded", {"n": 1}),
         (two, 2, "b", "succeeded", {"n": 2}),
     ]
-    assert [row.id for row in db.call("earlier", id=four, types=["b"])] == [three, two]
-    assert [row.id for row in db.call("earlier", id=four, deepest=1)] == [three, one]
-    assert {row[0] for row in db.call("family", id=two)} == {one, two, three, four}
-    assert len(db.call("family", id=two, max=2)) == 2
+    assert [row.id for row in db.call("ancestors", id=four, types=["b"])] == [three, two]
+    assert [row.id for row in db.call("ancestors", id=four, deepest=1)] == [three, one]
+    assert {row[0] for row in db.call("dependency_graph", id=two)} == {one, two, three, four}
+    assert len(db.call("dependency_graph", id=two, max=2)) == 2
 
 
-def test_the_bell_rings_for_those_who_look(db: Db) -> None:
+def test_end_of_a_parent_sends_an_unblock_notification(db: Db) -> None:
     epoch, sleeper = db.node(), db.session()
     parent, _ = flow(db, {}, {"depends_on": [0]})
-    (key,) = sleeper.execute("SELECT watchbill.wake_key() AS key, watchbill.wake_channel() AS channel")
+    (key,) = sleeper.execute("SELECT watchbill._wake_lock_key() AS key, watchbill._wake_channel() AS channel")
     sleeper.execute(f"LISTEN {key.channel}")
-    sleeper.execute("SELECT pg_advisory_lock(1181707369, %s)", (key.key,))
+    sleeper.execute("SELECT pg_advisory_lock(1466004579, %s)", (key.key,))
     end(db, epoch, {parent: "succeeded"})
     assert "unblock" in [notify.payload for notify in sleeper.connection.notifies(timeout=60, stop_after=1)]
     sleeper.execute("SELECT pg_advisory_unlock_all()")

@@ -11,7 +11,7 @@ import pytest
 from tests.store.harness import Db, new_id, refused
 
 
-def test_a_job_is_queued_with_what_was_given(db: Db) -> None:
+def test_enqueue_stores_the_given_options(db: Db) -> None:
     given = {
         "payload": {"to": "ann"}, "queue": "mail", "priority": -7, "tenant": "acme", "max_attempts": 3, "version": 4,
         "created_by": "web", "meta": {"artifact_ref": "s3://x", "trace": "1"},
@@ -23,13 +23,13 @@ def test_a_job_is_queued_with_what_was_given(db: Db) -> None:
     db.expect(sent.id, holder=None, fence=None, error=None, artifact_ref="s3://x", canceling=False, lane=0)
 
 
-def test_what_is_not_given_has_its_default(db: Db) -> None:
+def test_enqueue_uses_defaults_for_missing_options(db: Db) -> None:
     job = db.row("enqueue", type="t").id
-    db.expect(job, payload={}, queue="default", priority=0, tenant="default", max_attempts=5, version=1, policy=1)
+    db.expect(job, payload={}, queue="default", priority=0, tenant="default", max_attempts=10, version=1, policy=1)
     db.expect(job, timeout=None, idempotency_key=None, created_by=None, meta=None)
 
 
-def test_a_job_without_an_id_gets_one_of_the_given_time(db: Db) -> None:
+def test_generated_id_carries_the_given_time(db: Db) -> None:
     """Its history is looked up by the time in its id, so both must follow one clock."""
     for now in (datetime(2001, 2, 3, tzinfo=UTC), datetime(2050, 2, 3, tzinfo=UTC)):
         job: UUID = db.row("enqueue", type="t", now=now).id
@@ -39,7 +39,7 @@ def test_a_job_without_an_id_gets_one_of_the_given_time(db: Db) -> None:
         assert db.call("job_by_id", id=job)[0].state == "canceled"
 
 
-def test_seqs_grow_in_the_order_of_calls(db: Db) -> None:
+def test_seq_grows_with_each_call(db: Db) -> None:
     assert db.send().seq < db.send().seq < db.send().seq
 
 
@@ -60,25 +60,25 @@ def test_a_run_at_in_the_future_delays_and_one_in_the_past_does_not(db: Db) -> N
 
 REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"type": ""}, "type must be a text of 1 to 200 characters"),
-    ({"type": None}, "job of type NULL refused: type must be"),
+    ({"type": None}, "job of type NULL is invalid: type must be"),
     ({"type": "x" * 201}, "type must be"),
-    ({"queue": ""}, "job of type 't' refused: queue must be a text of 1 to 100 characters"),
+    ({"queue": ""}, "job of type 't' is invalid: queue must be a text of 1 to 100 characters"),
     ({"queue": None}, "queue must be"),
     ({"queue": "x" * 101}, "queue must be"),
     ({"tenant": ""}, "tenant must be a text of 1 to 200 characters"),
     ({"tenant": "x" * 201}, "tenant must be"),
-    ({"priority": 32768}, r"priority must be within -32768\.\.32767"),
+    ({"priority": 32768}, "priority must be between -32768 and 32767"),
     ({"priority": -32769}, "priority must be"),
-    ({"max_attempts": 0}, r"max_attempts must be within 1\.\.32767"),
+    ({"max_attempts": 0}, "max_attempts must be between 1 and 32767"),
     ({"max_attempts": 32768}, "max_attempts must be"),
     ({"version": 0}, "version must be 1 or more"),
     ({"run_at": "2040-01-01", "delay": "1 s"}, "give run_at or delay, not both"),
     ({"run_at": "infinity"}, "run_at must be a finite time"),
     ({"run_at": "-infinity"}, "run_at must be a finite time"),
-    ({"run_at": "10000-01-01"}, "run_at must be a finite time, within the years 1 to 9999"),
+    ({"run_at": "10000-01-01"}, "run_at must be a finite time in the years 1 to 9999"),
     ({"run_at": "4000-01-01 BC"}, "run_at must be"),
-    ({"delay": "-1 s"}, "delay must be within 0 and 100 years"),
-    ({"delay": "101 years"}, "delay must be within"),
+    ({"delay": "-1 s"}, "delay must be between 0 and 100 years"),
+    ({"delay": "101 years"}, "delay must be between"),
     ({"timeout": "0 s"}, "timeout must be more than 0 and at most a year"),
     ({"timeout": "2 years"}, "timeout must be"),
     ({"idempotency_window": "1 h"}, "idempotency_window needs an idempotency_key"),
@@ -88,7 +88,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"idempotency_key": "k" * 501}, "idempotency_key must be"),
     (
         {"type": "\N{SNOWMAN}" * 200, "tenant": "\N{SNOWMAN}" * 200, "idempotency_key": "\N{SNOWMAN}" * 500},
-        "have more than 2500 bytes together",
+        "must have at most 2500 bytes together",
     ),
     ({"payload": [1]}, "payload must be a JSON object, one key per parameter"),
     ({"payload": "x"}, "payload must be a JSON object"),
@@ -96,15 +96,15 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"payload": {"x": "y" * 100_001}}, "the payload has 1000.. bytes, the limit is 100000: store it elsewhere"),
     ({"payload": {"x": "yyy"}, "max_payload": 10}, "the limit is 10"),
     ({"retry": {"kind": "wild"}}, "retry policy"),
-    ({"delay": "170000000 years"}, "delay must be within 0 and 100 years"),
-    ({"delay": "-8000 years"}, "delay must be within 0 and 100 years"),
+    ({"delay": "170000000 years"}, "delay must be between 0 and 100 years"),
+    ({"delay": "-8000 years"}, "delay must be between 0 and 100 years"),
     ({"meta": 5}, "meta must be a JSON object"),
     ({"meta": [1]}, "meta must be a JSON object"),
 ]
 
 
 @pytest.mark.parametrize(("given", "words"), REFUSALS, ids=lambda value: str(value)[:40])
-def test_what_cannot_be_a_job_is_refused_in_words(db: Db, given: dict[str, Any], words: str) -> None:
+def test_invalid_jobs_are_refused_with_a_message(db: Db, given: dict[str, Any], words: str) -> None:
     with refused("WB003", words):
         db.send(**({"type": "t"} | given))
     if given.get("payload", 1) is None or "max_payload" in given or None in given.values():
@@ -114,7 +114,7 @@ def test_what_cannot_be_a_job_is_refused_in_words(db: Db, given: dict[str, Any],
     assert db.count("jobs") == 0
 
 
-def test_the_bounds_themselves_are_allowed(db: Db) -> None:
+def test_largest_and_smallest_values_are_accepted(db: Db) -> None:
     db.enqueue("x" * 200, queue="q" * 100, tenant="t" * 200, priority=32767, max_attempts=32767, version=2**31 - 1)
     db.enqueue(priority=-32768, max_attempts=1, idempotency_key="k" * 500, idempotency_window="100 years")
     db.enqueue(delay="100 years", timeout="1 year")
@@ -122,14 +122,16 @@ def test_the_bounds_themselves_are_allowed(db: Db) -> None:
     assert db.count("jobs") == 4
 
 
-def test_an_id_an_hour_ahead_of_the_database_is_refused(db: Db) -> None:
+def test_id_more_than_an_hour_in_the_future_is_refused(db: Db) -> None:
     db.enqueue(id=new_id(db.after(3599)))
     db.enqueue(id=uuid4())  # of another version: nothing is known of its time
-    with refused("WB003", "the id lies more than an hour ahead of the database's clock"):
+    with refused("WB003", "the time in the id must be at most an hour ahead of the database's clock"):
         db.enqueue(id=new_id(db.after(3601)))
+    with refused("WB003", "the time in the id"):
+        db.enqueue(id=new_id(db.after(3601)), id_is_new=True)
 
 
-def test_an_id_that_is_in_use_makes_no_second_job(db: Db) -> None:
+def test_enqueue_with_a_used_id_makes_no_second_job(db: Db) -> None:
     first = db.send(payload={"n": 1})
     again = db.send(payload={"n": 1}, id=first.id)
     assert (again.id, again.seq, again.created) == (first.id, first.seq, False)
@@ -137,7 +139,7 @@ def test_an_id_that_is_in_use_makes_no_second_job(db: Db) -> None:
 
 
 @pytest.mark.parametrize("old", [UUID("6f1f0a54-6f0c-4e0b-9d3c-2f6a1c5b7e11"), None], ids=["version 4", "version 7"])
-def test_an_id_whose_job_has_finished_makes_no_second_job(db: Db, old: UUID | None) -> None:
+def test_enqueue_with_the_id_of_a_finished_job_makes_no_second_job(db: Db, old: UUID | None) -> None:
     """A caller's own id, sent again later by mistake: every job is there once."""
     first = db.send(id=old or db.new_id())
     db.run(db.node(), "succeeded")
@@ -176,7 +178,7 @@ def test_a_producer_may_use_any_isolation(db: Db, isolation: Any) -> None:
 # Many at once.
 
 
-def test_many_are_answered_in_the_order_given(db: Db) -> None:
+def test_enqueue_many_answers_in_the_given_order(db: Db) -> None:
     ids = [db.new_id() for _ in range(5)]
     order = [3, 0, 4, 1, 2]
     keys = [None, "b", None, "a", "c"]
@@ -187,7 +189,7 @@ def test_many_are_answered_in_the_order_given(db: Db) -> None:
     assert [row.id for row in db.call("enqueue_many", jobs=with_keys)] == [ids[n] for n in order]
 
 
-def test_many_have_the_same_arguments_and_defaults_as_one(db: Db) -> None:
+def test_enqueue_many_has_the_same_options_and_defaults_as_enqueue(db: Db) -> None:
     full: dict[str, Any] = {
         "type": "t", "payload": {"a": 1}, "queue": "q", "priority": 3, "run_at": str(db.after(60)), "tenant": "x",
         "max_attempts": 2, "retry": {"kind": "fixed", "base": 9}, "timeout": "90 seconds", "version": 7,
@@ -207,7 +209,7 @@ def test_many_have_the_same_arguments_and_defaults_as_one(db: Db) -> None:
         assert differing == {"id", "seq"}
 
 
-def test_many_without_ids_keep_their_order(db: Db) -> None:
+def test_enqueue_many_without_ids_keeps_the_order(db: Db) -> None:
     """All have one run_at, so the id decides: first in, first out."""
     rows = db.call("enqueue_many", jobs=[{"type": "t", "payload": {"n": n}} for n in range(300)])
     assert [row.id for row in rows] == sorted(row.id for row in rows)
@@ -217,26 +219,28 @@ def test_many_without_ids_keep_their_order(db: Db) -> None:
     assert claimed == [0, 1, 2, 3, 4]
 
 
-def test_none_is_made_when_one_is_refused(db: Db) -> None:
-    with refused("WB003", "job of type 'b' refused: version"):
+def test_enqueue_many_makes_no_job_if_one_is_invalid(db: Db) -> None:
+    with refused("WB003", "job of type 'b' is invalid: version"):
         db.call("enqueue_many", jobs=[{"type": "a"}, {"type": "b", "version": 0}, {"type": "c"}])
     assert db.count("jobs") == 0
 
 
-def test_a_bulk_that_is_no_list_of_jobs_is_refused(db: Db) -> None:
+def test_enqueue_many_refuses_anything_but_a_list_of_jobs(db: Db) -> None:
     wrongs: list[Any] = [{"type": "t"}, "t", 1, ["t"], [{"type": "t"}, 1], [None], [[]]]
     for wrong in wrongs:
-        with refused("WB003", "enqueue_many takes a JSON array of jobs"):
+        with refused("WB003", "jobs is invalid"):
             db.call("enqueue_many", jobs=wrong)
-    with refused("WB003", "a job has no 'tpye'"):
+    with refused("WB003", "job field 'tpye' is invalid"):
         db.call("enqueue_many", jobs=[{"type": "t"}, {"tpye": "t"}])
     assert db.call("enqueue_many", jobs=[]) == []
 
 
-def test_a_bulk_may_name_one_id_once_only(db: Db) -> None:
+def test_enqueue_many_refuses_a_duplicate_id(db: Db) -> None:
     job = str(db.new_id())
-    with refused("23505"):
+    with refused("WB003", f"id {job} must not be given to two jobs"):
         db.call("enqueue_many", jobs=[{"type": "t", "id": job}, {"type": "t", "id": job}])
+    with refused("23505"):
+        db.call("enqueue_many", jobs=[{"type": "t", "id": job}, {"type": "t", "id": job}], ids_are_new=True)
 
 
 # Very many: COPY into a temporary table.
@@ -250,28 +254,28 @@ def incoming(db: Db, rows: list[tuple[Any, ...]], columns: str = "id, type, payl
             copy.write_row(row)
 
 
-def test_rows_that_were_copied_become_jobs(db: Db) -> None:
+def test_enqueue_from_makes_jobs_of_copied_rows(db: Db) -> None:
     ids = [db.new_id() for _ in range(3)]
     incoming(db, [(job, "t", f'{{"n": {n}}}') for n, job in enumerate(ids)])
     assert db.call("enqueue_from", source="incoming") == []
     for n, job in enumerate(ids):
-        db.expect(job, type="t", payload={"n": n}, queue="default", priority=0, tenant="default", max_attempts=5)
+        db.expect(job, type="t", payload={"n": n}, queue="default", priority=0, tenant="default", max_attempts=10)
         db.expect(job, state="queued", run_at=db.now, version=1)
 
 
-def test_copied_rows_without_ids_keep_their_order(db: Db) -> None:
+def test_enqueue_from_without_ids_keeps_the_order(db: Db) -> None:
     incoming(db, [("t", f'{{"n": {n}}}') for n in range(300)], "type, payload")
     db.call("enqueue_from", source="incoming")
     jobs = sorted(db.rows("jobs"), key=lambda job: (job.run_at, job.id))
     assert [job.payload["n"] for job in jobs] == list(range(300))
 
 
-def test_an_empty_table_makes_no_jobs(db: Db) -> None:
+def test_enqueue_from_an_empty_table_makes_no_jobs(db: Db) -> None:
     incoming(db, [])
     assert db.call("enqueue_from", source="incoming") == []
 
 
-def test_copied_rows_answer_only_for_what_was_not_created(db: Db) -> None:
+def test_enqueue_from_returns_only_rows_that_made_no_job(db: Db) -> None:
     first = db.send("t", idempotency_key="k", payload={"a": 1})
     rows = [(db.new_id(), "t", '{"a": 2}', "k"), (db.new_id(), "t", "{}", "other"), (db.new_id(), "t", "{}", None)]
     incoming(db, rows, "id, type, payload, idempotency_key")
@@ -280,13 +284,13 @@ def test_copied_rows_answer_only_for_what_was_not_created(db: Db) -> None:
     assert db.count("jobs") == 3
 
 
-def test_copied_rows_are_checked_like_any_other(db: Db) -> None:
+def test_enqueue_from_validates_its_rows(db: Db) -> None:
     incoming(db, [(db.new_id(), "t", "{}"), (db.new_id(), "t", "[]")])
     with refused("WB003", "payload must be a JSON object"):
         db.call("enqueue_from", source="incoming")
 
 
-def test_a_payload_that_compresses_well_is_measured_as_it_is(db: Db) -> None:
+def test_payload_limit_applies_to_the_uncompressed_size(db: Db) -> None:
     """A table stores it compressed; the limit speaks of what a worker has to read."""
     incoming(db, [(db.new_id(), "t", '{"x": "' + "y" * 200_000 + '"}')])
     with refused("WB003", "the limit is 100000"):
@@ -294,7 +298,7 @@ def test_a_payload_that_compresses_well_is_measured_as_it_is(db: Db) -> None:
     assert db.call("enqueue_from", source="incoming", max_payload=None) == []
 
 
-def test_copied_rows_may_come_from_any_table_of_that_shape(db: Db) -> None:
+def test_enqueue_from_accepts_any_table_name(db: Db) -> None:
     db.execute('CREATE TEMP TABLE "In coming""" OF watchbill.new_job')
     db.execute('INSERT INTO "In coming""" (id, type, payload) VALUES (%s, %s, %s)', (db.new_id(), "t", "{}"))
     assert db.call("enqueue_from", source='"In coming"""') == []

@@ -17,11 +17,9 @@ def start_flow(db: Db, session: Session, job: Any, steps: int = 2) -> tuple[list
     """What the job of a slot does that starts a chain, up to its commit; the steps, and the job that waits for them."""
     ids = [db.new_id() for _ in range(steps)]
     chain = [{"id": str(i), "type": "step", "depends_on": [place - 1] if place else []} for place, i in enumerate(ids)]
-    last = db.new_id()
-    waits = {"id": str(last), "type": "watchbill.flow_end", "depends_on": [*range(steps)], "run_if": "all_finished"}
     session.begin()
-    session.call("enqueue_many", jobs=[*chain, waits])
-    session.call("hand_over_slot", id=job.id, successor=last)
+    session.call("enqueue_many", jobs=chain)
+    last = session.value("_add_flow_end", id=job.id, steps=ids, ends=ids[-1:])
     session.call("complete", id=job.id, fence=job.fence)
     return ids, last
 
@@ -35,7 +33,7 @@ def waiting(db: Db) -> list[tuple[str, int, str | None]]:
     return [(job.type, job.slot.hour, job.wait) for job in jobs(db) if job.type != "step"]
 
 
-def test_what_is_queued_behind_a_chain_waits_for_the_whole_of_it(db: Db) -> None:
+def test_queued_slot_waits_for_the_whole_previous_chain(db: Db) -> None:
     due_flow(db, 12, missed="catch_up")
     epoch, session = db.node(), db.session()
     for hour in (10, 11, 12):
@@ -55,7 +53,7 @@ def test_what_is_queued_behind_a_chain_waits_for_the_whole_of_it(db: Db) -> None
     assert [slot.outcome for slot in db.rows("slots", "slot")] == ["succeeded"] * 3
 
 
-def test_a_chain_began_when_its_first_job_did(db: Db) -> None:
+def test_slot_of_a_chain_keeps_its_start_time(db: Db) -> None:
     due_flow(db, 10)
     epoch, session = db.node(), db.session()
     (job,) = db.claim(epoch)
@@ -74,7 +72,7 @@ def test_a_chain_began_when_its_first_job_did(db: Db) -> None:
     assert (slot.outcome, slot.started_at) == (None, began)
 
 
-def test_a_tick_and_the_start_of_a_chain_wait_for_each_other(db: Db) -> None:
+def test_tick_and_chain_start_wait_for_each_other(db: Db) -> None:
     due_flow(db, 10, overlap="queue")
     (job,) = db.claim(db.node())
     scheduler, starter = db.session(), db.session()
@@ -82,21 +80,21 @@ def test_a_tick_and_the_start_of_a_chain_wait_for_each_other(db: Db) -> None:
     scheduler.begin()
     assert scheduler.row("tick").fired == 1, "behind the job that is about to hand over"
     starter.begin()
-    last = starter.row("enqueue", type="watchbill.flow_end", id=db.new_id()).id
-    handing = starter.start("hand_over_slot", id=job.id, successor=last).blocked()
+    step = starter.row("enqueue", type="step").id
+    handing = starter.start("_add_flow_end", id=job.id, steps=[step], ends=[step]).blocked()
     scheduler.commit()
     handing.rows()
     assert tick_at(db, at(12)).fired == 0, "passed by: its timer is locked"
     starter.call("complete", id=job.id, fence=job.fence)
     starter.commit()
     unblock(db)
-    assert waiting(db) == [("watchbill.flow_end", 10, None), ("watchbill.flow", 11, "blocked")]
+    assert waiting(db) == [("watchbill.flow_end", 10, "blocked"), ("watchbill.flow", 11, "blocked")]
     assert tick_at(db, at(12)).fired == 1
     unblock(db)
     assert waiting(db)[1:] == [("watchbill.flow", 11, "blocked"), ("watchbill.flow", 12, "blocked")]
 
 
-def test_cancel_previous_cancels_the_chain_as_a_whole(db: Db) -> None:
+def test_cancel_previous_cancels_the_whole_chain(db: Db) -> None:
     due_flow(db, 10, overlap="cancel_previous")
     epoch, session = db.node(), db.session()
     (job,) = db.claim(epoch)
@@ -121,7 +119,7 @@ def test_cancel_previous_cancels_the_chain_as_a_whole(db: Db) -> None:
     assert waiting(db) == [("watchbill.flow", 11, None)]
 
 
-def test_a_chain_that_starts_while_it_is_canceled_is_canceled(db: Db) -> None:
+def test_chain_started_after_its_cancel_is_canceled(db: Db) -> None:
     due_flow(db, 10, overlap="cancel_previous")
     (job,) = db.claim(db.node())
     tick_at(db, at(11))
@@ -149,7 +147,7 @@ def slot_of(db: Db) -> Any:
 
 
 @pytest.mark.parametrize("outcome", ["succeeded", "failed"])
-def test_a_step_that_is_run_again_opens_its_slot_again(db: Db, outcome: str) -> None:
+def test_retry_of_a_step_reopens_the_slot(db: Db, outcome: str) -> None:
     due_flow(db, 10)
     epoch, session = db.node(), db.session()
     (job,) = db.claim(epoch)
@@ -169,7 +167,7 @@ def test_a_step_that_is_run_again_opens_its_slot_again(db: Db, outcome: str) -> 
 
 
 @pytest.mark.parametrize("claimed", [False, True])
-def test_a_step_that_is_run_again_before_its_slot_is_closed_keeps_it_open(db: Db, claimed: bool) -> None:
+def test_retry_of_a_step_before_the_chain_ends_keeps_the_slot_open(db: Db, claimed: bool) -> None:
     due_flow(db, 10)
     epoch, session = db.node(), db.session()
     (job,) = db.claim(epoch)
@@ -189,7 +187,7 @@ def test_a_step_that_is_run_again_before_its_slot_is_closed_keeps_it_open(db: Db
     assert slot_of(db).outcome == "succeeded"
 
 
-def test_a_step_that_is_run_again_waits_for_the_end_that_is_just_being_written(db: Db) -> None:
+def test_retry_of_a_step_waits_for_an_uncommitted_chain_end(db: Db) -> None:
     due_flow(db, 10)
     epoch, handler, operator = db.node(), db.session(), db.session()
     (job,) = db.claim(epoch)
@@ -206,7 +204,7 @@ def test_a_step_that_is_run_again_waits_for_the_end_that_is_just_being_written(d
     assert slot_of(db).outcome is None
 
 
-def test_a_chain_that_is_started_again_has_its_slot_again(db: Db) -> None:
+def test_retry_of_the_first_job_reopens_the_slot(db: Db) -> None:
     due_flow(db, 10)
     epoch, session = db.node(), db.session()
     (job,) = db.claim(epoch)
@@ -228,7 +226,7 @@ def test_a_chain_that_is_started_again_has_its_slot_again(db: Db) -> None:
     assert len(db.rows("slots")) == 1
 
 
-def test_a_chain_takes_no_other_payload(db: Db) -> None:
+def test_run_schedule_refuses_a_payload_for_a_chain(db: Db) -> None:
     add(db, type="watchbill.flow", payload=FLOW)
-    with refused("WB003", "schedule 's' starts a chain, whose steps have their own payloads"):
+    with refused("WB003", "payload is invalid: schedule 's' starts a chain, whose steps have their own payloads"):
         db.value("run_schedule", name="s", payload={"jobs": []})

@@ -17,23 +17,23 @@ def test_a_duplicate_returns_the_first_job_and_says_so(db: Db) -> None:
     assert db.count("jobs") == 1
 
 
-def test_a_key_belongs_to_a_tenant_and_a_type(db: Db) -> None:
+def test_key_is_unique_per_tenant_and_type(db: Db) -> None:
     for more in ({}, {"tenant": "b"}, {"type": "u"}):
         assert db.send(**({"type": "t", "idempotency_key": "k"} | more)).created
 
 
-def test_another_payload_under_the_same_key_is_reported(db: Db) -> None:
+def test_duplicate_with_another_payload_sets_payload_differs(db: Db) -> None:
     first = db.send("t", idempotency_key="k", payload={"a": 1})
     assert tuple(db.send("t", idempotency_key="k", payload={"a": 2})) == (first.id, first.seq, False, True)
     db.expect(first.id, payload={"a": 1})
 
 
-def test_payloads_that_mean_the_same_do_not_differ(db: Db) -> None:
+def test_key_order_does_not_make_payloads_differ(db: Db) -> None:
     db.send("t", idempotency_key="k", payload={"a": 1, "b": [1.0, None]})
     assert not db.send("t", idempotency_key="k", payload={"b": [1.0, None], "a": 1}).payload_differs
 
 
-def test_strict_refuses_another_payload_and_only_that(db: Db) -> None:
+def test_strict_refuses_a_duplicate_with_another_payload(db: Db) -> None:
     first = db.send("t", idempotency_key="k", payload={"a": 1}, strict=True)
     assert db.send("t", idempotency_key="k", payload={"a": 1}, strict=True).created is False
     with refused("WB004", f"idempotency key 'k' of type 't' was used with another payload, by job {first.id}"):
@@ -53,7 +53,7 @@ def test_a_key_without_a_window_holds_as_long_as_the_job_is_kept(db: Db, outcome
     assert db.send("t", idempotency_key="k").created
 
 
-def test_a_key_is_taken_over_when_its_job_is_gone(db: Db) -> None:
+def test_key_of_a_deleted_job_can_be_used_again(db: Db) -> None:
     """A partition was dropped, and the keys of its jobs have not been pruned yet."""
     first = db.send("t", idempotency_key="k", payload={"a": 1})
     db.run(db.node(), "succeeded")
@@ -64,7 +64,7 @@ def test_a_key_is_taken_over_when_its_job_is_gone(db: Db) -> None:
     assert tuple(db.send("t", idempotency_key="k", payload={"a": 2})) == (second.id, second.seq, False, False)
 
 
-def test_a_window_ends(db: Db) -> None:
+def test_key_can_be_used_again_after_its_window(db: Db) -> None:
     first = db.send("t", idempotency_key="k", idempotency_window=timedelta(hours=1), payload={"a": 1})
     db.tick(3599)
     assert db.send("t", idempotency_key="k", payload={"a": 1}).id == first.id
@@ -75,13 +75,13 @@ def test_a_window_ends(db: Db) -> None:
     assert db.send("t", idempotency_key="k", payload={"a": 2}).id == second.id
 
 
-def test_a_window_holds_while_it_lasts_whatever_became_of_the_job(db: Db) -> None:
+def test_key_is_held_during_its_window_after_the_job_ended(db: Db) -> None:
     first = db.send("t", idempotency_key="k", idempotency_window=timedelta(hours=1))
     db.run(db.node(), "succeeded")
     assert db.send("t", idempotency_key="k").id == first.id
 
 
-def test_a_concurrent_duplicate_waits_and_gets_the_first(db: Db) -> None:
+def test_concurrent_duplicate_waits_and_returns_the_first_job(db: Db) -> None:
     one, other = db.session(), db.session()
     one.begin()
     first = one.send("t", idempotency_key="k", payload={"a": 1})
@@ -90,7 +90,7 @@ def test_a_concurrent_duplicate_waits_and_gets_the_first(db: Db) -> None:
     assert tuple(second.row()) == (first.id, first.seq, False, True)
 
 
-def test_a_concurrent_duplicate_of_what_is_rolled_back_is_the_first(db: Db) -> None:
+def test_concurrent_duplicate_of_a_rolled_back_job_is_created(db: Db) -> None:
     one, other = db.session(), db.session()
     one.begin()
     one.send("t", idempotency_key="k")
@@ -100,7 +100,7 @@ def test_a_concurrent_duplicate_of_what_is_rolled_back_is_the_first(db: Db) -> N
     assert db.count("jobs") == 1
 
 
-def test_of_two_that_find_an_expired_key_one_takes_it(db: Db) -> None:
+def test_only_one_of_two_concurrent_jobs_gets_an_expired_key(db: Db) -> None:
     db.send("t", idempotency_key="k", idempotency_window=timedelta(hours=1))
     db.tick(7200)
     one, other = db.session(), db.session()
@@ -112,7 +112,7 @@ def test_of_two_that_find_an_expired_key_one_takes_it(db: Db) -> None:
     assert tuple(second.row()) == (first.id, first.seq, False, False)
 
 
-def test_a_key_that_is_purged_while_a_duplicate_waits_is_the_duplicates(db: Db) -> None:
+def test_waiting_duplicate_gets_the_key_if_it_is_purged(db: Db) -> None:
     """The duplicate found the key taken, waited for its row, and the row was gone."""
     db.send("t", idempotency_key="k")
     db.run(db.node(), "succeeded")
@@ -148,7 +148,7 @@ def test_two_bulks_with_the_same_keys_in_opposite_order_do_not_deadlock(db: Db) 
     assert {row.id for row in second} == {row.id for row in first}
 
 
-def test_keys_are_taken_in_sorted_order(db: Db) -> None:
+def test_bulk_enqueue_locks_keys_in_sorted_order(db: Db) -> None:
     """The first that a bulk waits for is its smallest, so all bulks wait in one order."""
     one, other = db.session(), db.session()
     one.begin()
@@ -161,7 +161,7 @@ def test_keys_are_taken_in_sorted_order(db: Db) -> None:
     assert sorted(row.created for row in waiting.rows()) == [False, False, False, True]
 
 
-def test_a_key_may_be_given_up_and_taken_again_within_one_transaction(db: Db) -> None:
+def test_key_rolled_back_to_a_savepoint_can_be_used_again(db: Db) -> None:
     one = db.session()
     one.begin()
     one.execute("SAVEPOINT s")

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from watchbill.errors import SettingsError
-from watchbill.store.install import install, install_script
 from tests.servers import Server
 from tests.store.cron_sql import Connection
 from tests.store.test_plan_sql import psql
+from watchbill.errors import SettingsError
+from watchbill.store.install import install, install_script
 
 OWNER = "SELECT obj_description('jcron'::regnamespace, 'pg_namespace')"
 ASK = "SELECT jcron.next_time('0 9 * * MON', '2025-01-01 00:00:00+00', 'Europe/Paris') = '2025-01-06 08:00:00+00'"
@@ -38,11 +38,11 @@ def works(sql: Connection) -> bool:
     return sql.execute(ASK).fetchone() == (True,)
 
 
-def test_what_is_current_is_left_as_it_is(sql: Connection) -> None:
+def test_install_changes_nothing_if_jcron_is_current(sql: Connection) -> None:
     assert (owner(sql), works(sql), installed(sql.info.dsn)) == ("watchbill", True, [])
 
 
-def test_a_second_installation_leaves_it_to_the_first(sql: Connection) -> None:
+def test_second_installation_does_not_change_jcron(sql: Connection) -> None:
     said = installed(sql.info.dsn, "second")
     assert said == ["schema jcron is left alone: it belongs to the installation in schema watchbill"]
     assert owner(sql) == "watchbill"
@@ -52,22 +52,23 @@ def test_a_second_installation_leaves_it_to_the_first(sql: Connection) -> None:
     assert (owner(sql), works(sql)) == ("second", True)
 
 
-def test_functions_that_went_with_their_owner_are_written_again(sql: Connection) -> None:
+def test_install_recreates_functions_dropped_with_their_owner(sql: Connection) -> None:
     sql.execute("DROP SCHEMA watchbill CASCADE")
     assert installed(sql.info.dsn) == ["schema jcron"]
     assert works(sql)
 
 
-def test_an_older_version_is_replaced_under_what_uses_it(sql: Connection) -> None:
+def test_install_replaces_an_older_version_that_is_in_use(sql: Connection) -> None:
     sql.execute("CREATE TABLE t (pattern text CHECK (jcron.is_valid_pattern(pattern)))")
     sql.execute(
-        "COMMENT ON SCHEMA jcron IS 'Watchbill''s cron functions, written by the installation in schema watchbill; version 0'"
+        "COMMENT ON SCHEMA jcron IS "
+        "'Watchbill''s cron functions, written by the installation in schema watchbill; version 0'"
     )
     assert installed(sql.info.dsn) == ["schema jcron"]
     assert works(sql)
 
 
-def test_somebody_elses_schema_is_left_alone(sql: Connection) -> None:
+def test_install_does_not_change_a_foreign_schema_named_jcron(sql: Connection) -> None:
     sql.execute("DROP SCHEMA jcron CASCADE")
     sql.execute("CREATE SCHEMA jcron")
     assert installed(sql.info.dsn) == [
@@ -76,12 +77,12 @@ def test_somebody_elses_schema_is_left_alone(sql: Connection) -> None:
     assert sql.execute("SELECT count(*) FROM pg_proc WHERE pronamespace = 'jcron'::regnamespace").fetchone() == (0,)
 
 
-def test_one_schema_cannot_be_both(sql: Connection) -> None:
+def test_install_refuses_one_name_for_both_schemas(sql: Connection) -> None:
     with pytest.raises(SettingsError, match="jcron_schema and schema are both watchbill"):
         install(sql.info.dsn, "watchbill", "watchbill")
 
 
-def test_a_role_that_may_not_create_it_gets_the_rest(server: Server, sql: Connection) -> None:
+def test_role_that_may_not_create_jcron_gets_everything_else(server: Server, sql: Connection) -> None:
     sql.execute("DROP SCHEMA jcron CASCADE")
     role = f"owner_{sql.info.dbname}"
     sql.execute(f"CREATE ROLE {role} LOGIN".encode())
@@ -97,7 +98,7 @@ def test_a_role_that_may_not_create_it_gets_the_rest(server: Server, sql: Connec
         sql.execute(f"DROP ROLE {role}".encode())
 
 
-def test_the_script_for_psql_does_the_same(server: Server, database: str) -> None:
+def test_psql_script_installs_the_same_schema(server: Server, database: str) -> None:
     answer = psql(server, database, install_script(None, "watchbill", "jcron"))
     assert (answer.returncode, answer.stderr) == (0, "")
     assert install_script(database, "watchbill", "jcron").endswith("-- Nothing to do.\n")

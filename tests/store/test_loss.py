@@ -7,6 +7,7 @@ from typing import LiteralString
 
 import pytest
 
+from tests.store.flow import declare_limit, enqueue, waits
 from tests.store.harness import LEASE, T0, Db, End, refused
 
 
@@ -18,7 +19,7 @@ def lose_once(db: Db) -> None:
     db.lose(epoch)
 
 
-def test_a_node_is_lost_when_its_lease_has_run_out_and_the_caller_has_seen_its_beat(db: Db) -> None:
+def test_reclaim_needs_an_expired_lease_and_the_last_beat(db: Db) -> None:
     epoch = db.node("a", types={"task": 1})
     job = db.enqueue()
     db.claim(epoch)
@@ -51,12 +52,12 @@ def test_a_draining_node_can_be_lost(db: Db) -> None:
     assert db.lose(epoch) == {job: "failed"}
 
 
-def test_a_lost_job_comes_back_to_run_alone_unspent_but_counted(db: Db) -> None:
+def test_reclaim_quarantines_the_job_and_counts_the_loss(db: Db) -> None:
     epoch = db.node("a")
     job = db.enqueue()
     held = db.claim_one(epoch)
     db.lose(epoch)
-    db.expect(job, state="failed", wait="delayed", attempt=0, lost=1, run=1, alone=True, fence=None, holder=None)
+    db.expect(job, state="failed", wait="delayed", attempt=0, lost=1, run=1, quarantined=True, fence=None, holder=None)
     db.expect(job, error={"kind": "lost", "message": "the node that ran it was lost"}, error_kind="lost")
     assert db.now <= db.look(job).run_at <= db.after(1)
     (attempt,) = db.attempts(job)
@@ -75,7 +76,7 @@ def test_every_claimed_job_of_a_lost_node_is_lost(db: Db) -> None:
     assert [db.look(job).lost for job in jobs] == [1, 1, 1]
 
 
-def test_what_other_nodes_hold_is_theirs(db: Db) -> None:
+def test_reclaim_does_not_touch_jobs_of_other_nodes(db: Db) -> None:
     lost, alive = db.node(), db.node()
     mine, theirs = db.enqueue(), db.enqueue()
     db.claim_one(lost)
@@ -86,14 +87,14 @@ def test_what_other_nodes_hold_is_theirs(db: Db) -> None:
     assert [row.job_id for row in db.rows("runs")] == [theirs]
 
 
-def test_the_wait_grows_with_the_losses(db: Db) -> None:
+def test_delay_grows_with_each_loss(db: Db) -> None:
     job = db.enqueue()
     for most in (1, 2):
         lose_once(db)
         assert db.now <= db.look(job).run_at <= db.after(most)
 
 
-def test_the_third_loss_in_a_row_is_the_last(db: Db) -> None:
+def test_third_loss_in_a_row_ends_the_job_dead(db: Db) -> None:
     job = db.enqueue()
     lose_once(db)
     lose_once(db)
@@ -104,7 +105,7 @@ def test_the_third_loss_in_a_row_is_the_last(db: Db) -> None:
 
 
 @pytest.mark.parametrize("outcome", ["failed", "timed_out", "snoozed", "released"])
-def test_a_run_that_ends_in_any_other_way_clears_the_losses(db: Db, outcome: str) -> None:
+def test_any_other_ending_clears_the_loss_count(db: Db, outcome: str) -> None:
     job = db.enqueue()
     lose_once(db)
     lose_once(db)
@@ -112,7 +113,7 @@ def test_a_run_that_ends_in_any_other_way_clears_the_losses(db: Db, outcome: str
     epoch = db.node()
     held = db.claim_one(epoch, alone=True)
     db.settle(epoch, End(held, outcome))
-    db.expect(job, lost=0, alone=False)
+    db.expect(job, lost=0, quarantined=False)
     lose_once(db)
     lose_once(db)
     db.expect(job, state="failed", lost=2)
@@ -121,7 +122,7 @@ def test_a_run_that_ends_in_any_other_way_clears_the_losses(db: Db, outcome: str
 
 
 @pytest.mark.parametrize("outcome", ["succeeded", "skipped", "failed"])
-def test_losses_before_the_end_do_not_stand_in_its_history(db: Db, outcome: str) -> None:
+def test_finished_job_shows_no_earlier_losses(db: Db, outcome: str) -> None:
     job = db.enqueue()
     lose_once(db)
     db.make_ready()
@@ -130,8 +131,8 @@ def test_losses_before_the_end_do_not_stand_in_its_history(db: Db, outcome: str)
     db.expect(job, lost=0, attempt=1, run=2)
 
 
-@pytest.mark.parametrize("give_back", ["settle", "abandon", "leave", "release"])
-def test_a_job_given_back_before_it_started_is_still_to_run_alone(db: Db, give_back: str) -> None:
+@pytest.mark.parametrize("give_back", ["settle", "release_unknown", "leave", "release"])
+def test_release_before_the_start_keeps_the_quarantine(db: Db, give_back: str) -> None:
     job = db.enqueue()
     lose_once(db)
     db.make_ready()
@@ -140,13 +141,13 @@ def test_a_job_given_back_before_it_started_is_still_to_run_alone(db: Db, give_b
     match give_back:
         case "settle":
             db.settle(epoch, End(held, "released", age=None))
-        case "abandon":
-            db.value("abandon", epoch=epoch, known=[])
+        case "release_unknown":
+            db.value("release_unknown", epoch=epoch, known=[])
         case "leave":
             db.value("leave", epoch=epoch)
         case "release":
             db.value("release", id=job)
-    db.expect(job, state="queued", lost=1, alone=True)
+    db.expect(job, state="queued", lost=1, quarantined=True)
     assert db.claim(db.node()) == []
     assert len(db.claim(db.node(), alone=True)) == 1
 
@@ -160,7 +161,7 @@ def test_a_job_with_one_attempt_is_dead_at_its_first_loss(db: Db) -> None:
     assert db.outcomes(job) == ["lost"]
 
 
-def test_the_last_of_several_attempts_may_be_lost_like_any_other(db: Db) -> None:
+def test_loss_during_the_last_attempt_does_not_spend_it(db: Db) -> None:
     job = db.enqueue(max_attempts=2)
     epoch = db.node()
     db.run(epoch, "failed")
@@ -172,7 +173,7 @@ def test_the_last_of_several_attempts_may_be_lost_like_any_other(db: Db) -> None
     db.expect(job, state="dead", attempt=2)
 
 
-def test_a_lost_job_that_was_asked_to_stop_is_canceled(db: Db) -> None:
+def test_reclaim_cancels_a_job_with_a_stop_request(db: Db) -> None:
     epoch = db.node()
     job = db.enqueue()
     db.claim(epoch)
@@ -182,7 +183,7 @@ def test_a_lost_job_that_was_asked_to_stop_is_canceled(db: Db) -> None:
     assert db.count("cancels") == 0
 
 
-def test_a_lost_node_holds_nothing_and_its_late_words_are_refused(db: Db) -> None:
+def test_late_calls_of_a_lost_node_are_refused(db: Db) -> None:
     epoch = db.node()
     db.enqueue()
     held = db.claim_one(epoch)
@@ -194,12 +195,12 @@ def test_a_lost_node_holds_nothing_and_its_late_words_are_refused(db: Db) -> Non
         db.claim(epoch)
     with refused("WB007"):
         db.value("complete", id=held.id, fence=held.fence)
-    assert db.value("abandon", epoch=epoch, known=[]) == 0
+    assert db.value("release_unknown", epoch=epoch, known=[]) == 0
     assert db.value("leave", epoch=epoch) == 0
     db.expect(held.id, state="failed", lost=1)
 
 
-def test_a_lost_node_stays_lost_and_is_lost_once(db: Db) -> None:
+def test_second_reclaim_of_a_lost_node_does_nothing(db: Db) -> None:
     epoch = db.node()
     job = db.enqueue()
     db.claim(epoch)
@@ -211,7 +212,7 @@ def test_a_lost_node_stays_lost_and_is_lost_once(db: Db) -> None:
 # Races.
 
 
-def test_a_heartbeat_under_way_is_not_waited_for_and_wins(db: Db) -> None:
+def test_reclaim_skips_a_node_with_an_uncommitted_heartbeat(db: Db) -> None:
     node, epoch = db.session(), db.node()
     job = db.enqueue()
     db.claim(epoch)
@@ -225,7 +226,7 @@ def test_a_heartbeat_under_way_is_not_waited_for_and_wins(db: Db) -> None:
     assert db.rows("node")[0].state == "active"
 
 
-def test_a_late_heartbeat_does_not_save_a_node_that_is_being_lost(db: Db) -> None:
+def test_heartbeat_waiting_for_a_reclaim_is_refused(db: Db) -> None:
     node, reclaimer, epoch = db.session(), db.session(), db.node()
     db.tick(31)
     reclaimer.begin()
@@ -236,7 +237,7 @@ def test_a_late_heartbeat_does_not_save_a_node_that_is_being_lost(db: Db) -> Non
         waiting.rows()
 
 
-def test_a_claim_in_a_transaction_that_was_left_open_keeps_only_its_own_node_alive(db: Db) -> None:
+def test_reclaim_skips_only_the_node_with_an_open_claim(db: Db) -> None:
     """Its jobs would be stranded on an epoch that was already swept, so that node is left for the next pass."""
     hung, other, session = db.node(), db.node(), db.session()
     waits = db.enqueue()
@@ -251,7 +252,7 @@ def test_a_claim_in_a_transaction_that_was_left_open_keeps_only_its_own_node_ali
     db.expect(hangs, lost=1)
 
 
-def test_a_claim_that_meets_the_loss_of_its_node_takes_nothing_and_does_not_wait(db: Db) -> None:
+def test_claim_during_the_reclaim_of_its_node_takes_nothing(db: Db) -> None:
     node, reclaimer, epoch = db.session(), db.session(), db.node()
     job = db.enqueue()
     db.tick(31)
@@ -264,13 +265,15 @@ def test_a_claim_that_meets_the_loss_of_its_node_takes_nothing_and_does_not_wait
     db.expect(job, state="queued", run=0)
 
 
-def test_a_claim_whose_node_is_lost_while_it_looks_takes_nothing(db: Db) -> None:
+def test_claim_takes_nothing_if_its_node_is_lost_during_the_scan(db: Db) -> None:
     """It has seen the node active; what counts is the moment of taking."""
     node, barrier, epoch = db.session(), db.session(), db.node()
     job = db.enqueue()
     db.execute("INSERT INTO watchbill.unsupported_types (type, version, since) VALUES ('another', 1, now())")
     barrier.begin()
-    barrier.execute("LOCK TABLE watchbill.node_types")  # the last thing a claim looks at, when there are unsupported types
+    barrier.execute(
+        "LOCK TABLE watchbill.node_types"
+    )  # the last thing a claim looks at, when there are unsupported types
     waiting = node.start("claim", epoch=epoch, max=2).blocked()
     db.execute("UPDATE watchbill.nodes SET state = 'lost' WHERE epoch = %s", (epoch,))  # reclaim would wait as well
     db.execute("DELETE FROM watchbill.beats WHERE epoch = %s", (epoch,))
@@ -279,7 +282,7 @@ def test_a_claim_whose_node_is_lost_while_it_looks_takes_nothing(db: Db) -> None
     db.expect(job, state="queued", run=0)
 
 
-def test_two_reclaimers_count_a_loss_once_and_do_not_wait(db: Db) -> None:
+def test_concurrent_reclaims_count_a_loss_once_without_waiting(db: Db) -> None:
     one, other, epoch = db.session(), db.session(), db.node()
     job = db.enqueue()
     db.claim(epoch)
@@ -293,7 +296,7 @@ def test_two_reclaimers_count_a_loss_once_and_do_not_wait(db: Db) -> None:
     assert db.outcomes(job) == ["lost"]
 
 
-def test_two_reclaimers_of_what_a_lost_node_left_count_it_once_and_do_not_wait(db: Db) -> None:
+def test_concurrent_reclaims_of_a_leftover_job_count_it_once(db: Db) -> None:
     one, other, handler, epoch = db.session(), db.session(), db.session(), db.node()
     job = db.enqueue()
     held = db.claim_one(epoch)
@@ -310,7 +313,7 @@ def test_two_reclaimers_of_what_a_lost_node_left_count_it_once_and_do_not_wait(d
 
 
 @pytest.mark.parametrize("first", ["leave", "reclaim"])
-def test_a_node_that_leaves_while_it_is_declared_lost_is_one_of_the_two(db: Db, first: str) -> None:
+def test_node_that_leaves_during_a_reclaim_is_left_or_lost_once(db: Db, first: str) -> None:
     one, other, epoch = db.session(), db.session(), db.node()
     job = db.enqueue()
     db.claim(epoch)
@@ -331,7 +334,7 @@ def test_a_node_that_leaves_while_it_is_declared_lost_is_one_of_the_two(db: Db, 
     assert [node.state for node in db.rows("nodes")] == ["left" if first == "leave" else "lost"]
 
 
-def test_a_job_being_canceled_is_passed_over_and_comes_next_time(db: Db) -> None:
+def test_reclaim_skips_a_job_that_is_being_canceled(db: Db) -> None:
     operator, epoch = db.session(), db.node()
     job = db.enqueue()
     db.claim(epoch)
@@ -342,17 +345,17 @@ def test_a_job_being_canceled_is_passed_over_and_comes_next_time(db: Db) -> None
     assert db.reclaim() == {job: "canceled"}
 
 
-def test_a_node_whose_process_is_known_to_be_dead_is_lost_at_once(db: Db) -> None:
+def test_expire_node_makes_a_dead_node_lost_at_once(db: Db) -> None:
     epoch, other, session = db.node("mine"), db.node(), db.session()
     job, _ = db.enqueue(), db.enqueue()
     db.claim_one(epoch)
     db.value("heartbeat", epoch=epoch)
-    assert db.value("bury", epoch=epoch, beat=0) is False, "it has beaten since"
+    assert db.value("expire_node", epoch=epoch, beat=0) is False, "it has beaten since"
     session.begin()
     session.claim(epoch)
-    assert db.value("bury", epoch=epoch, beat=1) is False, "a claim of it is under way"
+    assert db.value("expire_node", epoch=epoch, beat=1) is False, "a claim of it is under way"
     session.rollback()
-    assert db.value("bury", epoch=epoch, beat=1) is True
+    assert db.value("expire_node", epoch=epoch, beat=1) is True
     assert db.reclaim() == {job: "failed"}
     assert [node.state for node in db.rows("nodes")] == ["lost", "active"]
     db.node("mine")
@@ -366,7 +369,7 @@ POISON: LiteralString = """
 """
 
 
-def test_a_job_that_a_trigger_does_not_let_go_keeps_no_other_from_being_taken_back(own_db: Db) -> None:
+def test_reclaim_continues_after_a_job_that_a_trigger_refuses(own_db: Db) -> None:
     db, one, other = own_db, own_db.node(), own_db.node()
     first, poison, last = db.enqueue(), db.enqueue(payload={"poison": 1}), db.enqueue()
     db.claim(one)
@@ -381,7 +384,20 @@ def test_a_job_that_a_trigger_does_not_let_go_keeps_no_other_from_being_taken_ba
     assert db.count("claims") == 0
 
 
-def test_what_a_trigger_does_not_let_go_of_a_node_that_has_left_is_not_lost(own_db: Db) -> None:
+def test_reclaim_frees_the_key_of_a_job_beside_one_that_a_trigger_refuses(own_db: Db) -> None:
+    db, lost = own_db, own_db.node()
+    declare_limit(db, "api", 1)
+    db.enqueue(payload={"poison": 1}, priority=1)
+    limited = enqueue(db, "key:api")
+    assert len(db.claim(lost)) == 2
+    waiting = enqueue(db, "key:api")
+    assert db.claim(lost) == []
+    db.connection.execute(db._in_schema(POISON))
+    assert db.lose(lost) == {limited: "failed"}
+    assert waits(db, waiting) == [(None, None)]
+
+
+def test_reclaim_counts_no_loss_for_leftover_jobs_of_a_left_node(own_db: Db) -> None:
     db, operator, left, lost = own_db, own_db.session(), own_db.node(), own_db.node()
     jobs = [db.enqueue(payload={"poison": 1}), db.enqueue()]
     db.claim(left)
@@ -399,7 +415,7 @@ def test_what_a_trigger_does_not_let_go_of_a_node_that_has_left_is_not_lost(own_
     assert [(row.state, row.lost) for row in map(db.look, jobs)] == [("queued", 0), ("queued", 0)]
 
 
-def test_what_all_of_them_would_wait_for_is_not_waited_for_by_each(db: Db) -> None:
+def test_reclaim_waits_once_for_a_lock_that_every_job_needs(db: Db) -> None:
     operator, epoch = db.session(), db.node()
     jobs = [db.enqueue() for _ in range(3)]
     db.claim(epoch)

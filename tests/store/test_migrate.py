@@ -10,11 +10,11 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from tests.servers import Server
+from tests.store.migration_sets import COLUMN, FUNCTION, INDEX, TABLE, source_of
 from watchbill.errors import SchemaError
 from watchbill.postgres.migrate import Patience, Source, Status, apply_functions, migrate, status
 from watchbill.postgres.migration_plan import advisory_key
-from tests.servers import Server
-from tests.store.migration_sets import COLUMN, FUNCTION, INDEX, TABLE, source_of
 
 QUICK = Patience(lock_timeout=0.05, tries=3, pause=0)
 
@@ -39,7 +39,7 @@ def test_an_empty_database_gets_schema_versions_and_functions(database: str, tmp
     ]
 
 
-def test_a_second_run_does_nothing(database: str, tmp_path: Path) -> None:
+def test_second_migrate_does_nothing(database: str, tmp_path: Path) -> None:
     source = source_of(tmp_path, TABLE, functions={"010_volume.sql": FUNCTION})
     first = migrate(database, "watchbill", source)
     steps: list[str] = []
@@ -47,7 +47,7 @@ def test_a_second_run_does_nothing(database: str, tmp_path: Path) -> None:
     assert steps == []
 
 
-def test_each_migration_is_a_transaction_and_functions_join_the_last(database: str, tmp_path: Path) -> None:
+def test_functions_are_applied_with_the_last_migration(database: str, tmp_path: Path) -> None:
     source = source_of(tmp_path, TABLE, COLUMN, functions={"010_volume.sql": FUNCTION})
     migrate(database, "watchbill", source)
     [(first,), (second,)] = rows(database, "SELECT xmin::text FROM watchbill.schema_version ORDER BY version")
@@ -55,7 +55,7 @@ def test_each_migration_is_a_transaction_and_functions_join_the_last(database: s
     assert first != second == functions
 
 
-def test_a_failing_migration_leaves_what_was_before_and_names_file_and_line(database: str, tmp_path: Path) -> None:
+def test_failed_migration_is_rolled_back_and_names_its_line(database: str, tmp_path: Path) -> None:
     source = source_of(tmp_path, TABLE, "-- a comment\nCREATE TABLE lost ();\nSELECT nothing_like_it;")
     with pytest.raises(SchemaError, match=r'0002_step.sql, line 3: column "nothing_like_it" does not exist'):
         migrate(database, "watchbill", source)
@@ -63,7 +63,7 @@ def test_a_failing_migration_leaves_what_was_before_and_names_file_and_line(data
     assert rows(database, "SELECT to_regclass('watchbill.lost')") == [(None,)]
 
 
-def test_a_failing_function_takes_its_migration_back(database: str, tmp_path: Path) -> None:
+def test_failed_function_rolls_back_its_migration(database: str, tmp_path: Path) -> None:
     source = source_of(tmp_path, TABLE, functions={"010_bad.sql": FUNCTION.replace("boxes", "nowhere")})
     with pytest.raises(SchemaError, match=r"010_bad.sql.*nowhere"):
         migrate(database, "watchbill", source)
@@ -78,13 +78,13 @@ def test_a_failing_function_takes_its_migration_back(database: str, tmp_path: Pa
         "INSERT INTO notes VALUES ($x$100 %s {schema} $1 \\n$x$)\n/* ; */",
     ],
 )
-def test_file_texts_run_as_they_are(database: str, tmp_path: Path, text: str) -> None:
+def test_migration_text_is_executed_literally(database: str, tmp_path: Path, text: str) -> None:
     migrate(database, "watchbill", source_of(tmp_path, "CREATE TABLE notes (text text)", text))
     assert rows(database, "SELECT text FROM watchbill.notes") == [("100 %s {schema} $1 \\n",)]
 
 
 @pytest.mark.parametrize("schema", ["Weird-Name", 'quo"te', "größe", "per % cent {x}", "select"])
-def test_a_schema_may_have_any_name_here(database: str, tmp_path: Path, schema: str) -> None:
+def test_migrate_accepts_any_schema_name(database: str, tmp_path: Path, schema: str) -> None:
     source = source_of(tmp_path, TABLE, INDEX, functions={"010_volume.sql": FUNCTION})
     assert migrate(database, schema, source).verdict == "ready"
     with psycopg.connect(database) as connection:
@@ -119,7 +119,7 @@ def test_changed_functions_are_applied_again_and_unchanged_ones_are_not(database
     ]
 
 
-def test_functions_can_be_applied_again_unchanged(database: str, tmp_path: Path) -> None:
+def test_apply_functions_recreates_a_dropped_function(database: str, tmp_path: Path) -> None:
     source = source_of(tmp_path, TABLE, functions={"010_volume.sql": FUNCTION})
     migrate(database, "watchbill", source)
     with psycopg.connect(database) as connection:
@@ -128,7 +128,7 @@ def test_functions_can_be_applied_again_unchanged(database: str, tmp_path: Path)
     assert rows(database, "SELECT watchbill.volume()") == [(None,)]
 
 
-def test_a_function_that_left_the_files_leaves_the_schema(database: str, tmp_path: Path) -> None:
+def test_migrate_drops_functions_removed_from_the_files(database: str, tmp_path: Path) -> None:
     made_by_migration = "CREATE FUNCTION keep() RETURNS int LANGUAGE sql AS 'SELECT 1';"
     first = source_of(tmp_path, TABLE, made_by_migration, functions={"010_volume.sql": FUNCTION, "020.sql": _other("")})
     migrate(database, "watchbill", first)
@@ -139,7 +139,7 @@ def test_a_function_that_left_the_files_leaves_the_schema(database: str, tmp_pat
     assert rows(database, "SELECT watchbill.other()") == [(1,)]
 
 
-def test_a_function_that_is_made_inside_a_block_stays(database: str, tmp_path: Path) -> None:
+def test_migrate_keeps_functions_created_in_a_do_block(database: str, tmp_path: Path) -> None:
     """A block with EXCEPTION is a transaction within the transaction; what it makes is as new as the rest."""
     block = f"DO $$ BEGIN {FUNCTION} EXCEPTION WHEN undefined_table THEN NULL; END $$;"
     migrate(database, "watchbill", source_of(tmp_path, TABLE, functions={"010_volume.sql": FUNCTION}))
@@ -153,7 +153,7 @@ def _other(arguments: str) -> str:
     return f"CREATE OR REPLACE FUNCTION other({arguments}) RETURNS int LANGUAGE sql AS 'SELECT 1';"
 
 
-def test_an_older_program_leaves_newer_functions_alone(database: str, tmp_path: Path) -> None:
+def test_older_program_does_not_replace_newer_functions(database: str, tmp_path: Path) -> None:
     functions = {"010_volume.sql": FUNCTION}
     newer = source_of(tmp_path, TABLE, functions=functions, watchbill_version="2.10.0")
     migrate(database, "watchbill", newer)
@@ -176,7 +176,7 @@ def verdict_of(database: str, source: Source) -> tuple[str, str]:
     return found.verdict, ""
 
 
-def test_a_missing_schema_is_told(database: str, tmp_path: Path) -> None:
+def test_missing_schema_error_names_the_migrate_command(database: str, tmp_path: Path) -> None:
     verdict, message = verdict_of(database, source_of(tmp_path, TABLE))
     assert verdict == "missing"
     assert message == 'The database has no Watchbill schema "watchbill".\nRun `watchbill db migrate`.'
@@ -190,12 +190,12 @@ def test_a_schema_without_the_newest_migration_is_too_old(database: str, tmp_pat
     assert "watchbill db migrate" in message
 
 
-def test_a_newer_schema_serves_programs_that_it_is_compatible_with(database: str, tmp_path: Path) -> None:
+def test_newer_schema_accepts_compatible_programs(database: str, tmp_path: Path) -> None:
     migrate(database, "watchbill", source_of(tmp_path / "new", TABLE, COLUMN))
     assert verdict_of(database, source_of(tmp_path / "old", TABLE)) == ("newer", "")
 
 
-def test_a_newer_schema_refuses_programs_that_it_broke_with(database: str, tmp_path: Path) -> None:
+def test_newer_schema_refuses_incompatible_programs(database: str, tmp_path: Path) -> None:
     breaking = f"-- oldest_compatible: 2\n{COLUMN}"
     migrate(database, "watchbill", source_of(tmp_path / "new", TABLE, breaking, watchbill_version="3.0.0"))
     old = source_of(tmp_path / "old", TABLE, watchbill_version="2.9.0")
@@ -223,7 +223,7 @@ def test_a_migration_that_was_edited_after_it_ran_is_refused(database: str, tmp_
 # Locks.
 
 
-def test_a_locked_table_is_tried_again_until_it_is_free(database: str, tmp_path: Path) -> None:
+def test_migrate_retries_while_a_table_is_locked(database: str, tmp_path: Path) -> None:
     migrate(database, "watchbill", source_of(tmp_path, TABLE))
     with psycopg.connect(database) as user:
         user.execute("SELECT * FROM watchbill.boxes")
@@ -238,7 +238,7 @@ def test_a_locked_table_is_tried_again_until_it_is_free(database: str, tmp_path:
     assert reports[0] == "waiting: a table is locked by another session; 2 tries left"
 
 
-def test_a_table_that_stays_locked_ends_the_attempt_with_advice(database: str, tmp_path: Path) -> None:
+def test_migrate_gives_up_on_a_locked_table_with_a_hint(database: str, tmp_path: Path) -> None:
     migrate(database, "watchbill", source_of(tmp_path, TABLE))
     newer = source_of(tmp_path, TABLE, COLUMN)
     with psycopg.connect(database) as user:
@@ -251,7 +251,7 @@ def test_a_table_that_stays_locked_ends_the_attempt_with_advice(database: str, t
     assert applied(database, newer) == [1]
 
 
-def test_the_wait_for_another_migrator_has_no_limit(database: str, tmp_path: Path) -> None:
+def test_migrate_waits_for_another_migrator_without_limit(database: str, tmp_path: Path) -> None:
     source = source_of(tmp_path, TABLE)
     waiting = threading.Event()
     done: list[Status] = []
@@ -292,7 +292,7 @@ def test_an_index_that_a_killed_build_left_invalid_is_built_again(database: str,
     ]
 
 
-def test_what_failed_outside_a_transaction_is_repeated_from_its_start(database: str, tmp_path: Path) -> None:
+def test_migration_without_transaction_is_repeated_after_a_failure(database: str, tmp_path: Path) -> None:
     several = (
         "-- no transaction\nCREATE TABLE IF NOT EXISTS first (); -- ; not an end\n"
         "DO $$ BEGIN PERFORM 1/count(*) FROM boxes; END $$;\nVACUUM boxes"
@@ -311,7 +311,7 @@ def test_what_failed_outside_a_transaction_is_repeated_from_its_start(database: 
 # What others have set.
 
 
-def test_role_defaults_do_not_matter(database: str, tmp_path: Path) -> None:
+def test_migrate_ignores_role_defaults(database: str, tmp_path: Path) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         for setting in (
             "default_transaction_isolation TO 'serializable'",
@@ -327,7 +327,7 @@ def test_role_defaults_do_not_matter(database: str, tmp_path: Path) -> None:
     assert migrate(database, "watchbill", source).verdict == "ready"
 
 
-def test_a_schema_that_a_dba_made_is_filled_by_its_owner(database: str, tmp_path: Path) -> None:
+def test_owner_of_an_empty_schema_may_migrate_it(database: str, tmp_path: Path) -> None:
     with psycopg.connect(database) as connection:
         connection.execute("DROP ROLE IF EXISTS tenant")
         connection.execute("CREATE ROLE tenant LOGIN")
@@ -361,14 +361,14 @@ def test_the_real_schema_needs_no_superuser(server: Server, database: str) -> No
     ("name", "says"),
     [("0002_gap.sql", "expected 0001_name.sql"), ("1_short.sql", "expected 0001"), ("0001_Big.sql", "expected 0001")],
 )
-def test_files_are_numbered_without_a_gap(tmp_path: Path, name: str, says: str) -> None:
+def test_migration_files_must_be_numbered_without_a_gap(tmp_path: Path, name: str, says: str) -> None:
     (tmp_path / "migrations").mkdir()
     (tmp_path / "migrations" / name).write_text("SELECT 1")
     with pytest.raises(SchemaError, match=says):
         Source.of_directories(tmp_path / "migrations", tmp_path / "sql")
 
 
-def test_a_migration_is_compatible_with_what_is_not_after_it(tmp_path: Path) -> None:
+def test_oldest_compatible_must_not_decrease_or_exceed_its_version(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="oldest_compatible must be from 1 to 1, not 2"):
         source_of(tmp_path, "-- oldest_compatible: 2\nSELECT 1")
     carried = source_of(tmp_path, "SELECT 1", "-- oldest_compatible: 2\nSELECT 1", "SELECT 1")

@@ -10,22 +10,31 @@ from pathlib import Path
 
 import pytest
 
-from watchbill.postgres.embedded import Binaries
-from watchbill.postgres.migrate import Source, apply_functions
 from tests.conftest import BINARIES
 from tests.servers import Server
 from tests.store.conftest import template
 from tests.store.mutants import EQUIVALENT, Mutant
 from tests.store.mutants import MUTANTS as MUTANTS_OF_THE_QUEUE
+from tests.store.mutants_cluster import MUTANTS_OF_THE_CLUSTER
 from tests.store.mutants_dependencies import MUTANTS_OF_DEPENDENCIES
+from tests.store.mutants_flow import MUTANTS_OF_FLOW_CONTROL
+from tests.store.mutants_locks import MUTANTS_OF_LOCKS
+from watchbill.postgres.embedded import Binaries
+from watchbill.postgres.migrate import Source, apply_functions
 
-MUTANTS = [*MUTANTS_OF_THE_QUEUE, *MUTANTS_OF_DEPENDENCIES]
+MUTANTS = [
+    *MUTANTS_OF_THE_QUEUE,
+    *MUTANTS_OF_DEPENDENCIES,
+    *MUTANTS_OF_FLOW_CONTROL,
+    *MUTANTS_OF_LOCKS,
+    *MUTANTS_OF_THE_CLUSTER,
+]
 
 SOURCE = Source.of_package("watchbill.store")
 HERE = Path(__file__).parent
 
 
-def test_every_mutant_still_finds_its_place() -> None:
+def test_every_mutant_changes_exactly_its_file() -> None:
     for mutant in [*MUTANTS, *(mutant for mutant, _ in EQUIVALENT)]:
         changed = mutant.apply(SOURCE)
         differing = [file.name for file, was in zip(changed.functions, SOURCE.functions, strict=True) if file != was]
@@ -33,7 +42,7 @@ def test_every_mutant_still_finds_its_place() -> None:
         assert all((HERE / f"test_{name}.py").exists() for name in mutant.tests.split()), mutant.name
 
 
-def test_no_two_mutants_are_alike() -> None:
+def test_mutants_are_unique() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
     assert len({(mutant.file, mutant.original, mutant.replacement) for mutant in MUTANTS}) == len(MUTANTS)
 
@@ -41,7 +50,7 @@ def test_no_two_mutants_are_alike() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_every_mutant_is_noticed(start_server: Callable[[Binaries], Server], mutant: Mutant) -> None:
+def test_every_mutant_fails_some_test(start_server: Callable[[Binaries], Server], mutant: Mutant) -> None:
     """On one server: a check that is missing is missing on all."""
     killer = hunt(start_server(BINARIES[0]), mutant)
     assert killer is not None, f"no test notices: {mutant.name}"

@@ -32,7 +32,7 @@ def in_state(db: Db, epoch: int, state: str) -> UUID:
 
 @pytest.mark.parametrize("state", ["succeeded", "dead", "canceled", "failed"])
 @pytest.mark.parametrize("seconds", [0, 3600])
-def test_a_finished_or_failed_job_is_queued_again_with_fresh_attempts(db: Db, state: str, seconds: float) -> None:
+def test_reschedule_queues_an_ended_or_failed_job_with_new_attempts(db: Db, state: str, seconds: float) -> None:
     epoch = db.node()
     job = in_state(db, epoch, state)
     before, attempts = db.look(job), db.outcomes(job)
@@ -40,7 +40,7 @@ def test_a_finished_or_failed_job_is_queued_again_with_fresh_attempts(db: Db, st
     run_at = db.after(seconds) if seconds else None
     assert db.value("reschedule", id=job, run_at=run_at) == state
     db.expect(
-        job, state="queued", attempt=0, run=1, lost=0, alone=False, finished_at=None, result=None, canceling=False
+        job, state="queued", attempt=0, run=1, lost=0, quarantined=False, finished_at=None, result=None, canceling=False
     )
     db.expect(job, run_at=db.after(seconds), wait="delayed" if seconds else None, fence=None, epoch=None)
     same = (
@@ -63,7 +63,7 @@ def test_a_finished_or_failed_job_is_queued_again_with_fresh_attempts(db: Db, st
     assert db.count("finished_jobs") == 0
 
 
-def test_a_success_leaves_its_attempt_behind_when_it_runs_again(db: Db) -> None:
+def test_reschedule_keeps_the_attempt_of_a_succeeded_job(db: Db) -> None:
     epoch = db.node("a")
     job = db.enqueue()
     held = db.claim_one(epoch)
@@ -78,7 +78,7 @@ def test_a_success_leaves_its_attempt_behind_when_it_runs_again(db: Db) -> None:
     assert (second.run, second.outcome, second.ended_at) == (2, "succeeded", db.now)
 
 
-def test_a_queued_job_gets_another_time_and_nothing_else(db: Db) -> None:
+def test_reschedule_of_a_queued_job_changes_only_its_time(db: Db) -> None:
     epoch = db.node()
     job = in_state(db, epoch, "queued")
     before = db.look(job)
@@ -88,7 +88,7 @@ def test_a_queued_job_gets_another_time_and_nothing_else(db: Db) -> None:
     db.expect(job, wait=None, run_at=db.now, attempt=before.attempt)
 
 
-def test_a_queued_job_that_is_to_run_alone_still_is(db: Db) -> None:
+def test_reschedule_of_a_queued_job_keeps_its_quarantine(db: Db) -> None:
     epoch = db.node()
     job = db.enqueue()
     db.claim(epoch)
@@ -98,27 +98,27 @@ def test_a_queued_job_that_is_to_run_alone_still_is(db: Db) -> None:
     db.claim(epoch, alone=True)
     db.value("leave", epoch=epoch)
     assert db.value("reschedule", id=job, run_at=db.after(5)) == "queued"
-    db.expect(job, alone=True, lost=1)
+    db.expect(job, quarantined=True, lost=1)
 
 
-def test_a_job_that_failed_by_loss_starts_afresh(db: Db) -> None:
+def test_reschedule_of_a_lost_job_clears_its_losses(db: Db) -> None:
     epoch = db.node()
     job = db.enqueue()
     db.claim(epoch)
     db.lose(epoch)
     assert db.value("reschedule", id=job) == "failed"
-    db.expect(job, state="queued", lost=0, alone=False, wait=None)
+    db.expect(job, state="queued", lost=0, quarantined=False, wait=None)
 
 
 @pytest.mark.parametrize("wait", ["blocked", "parked", "paused"])
-def test_a_job_that_waits_for_something_else_goes_on_waiting_for_it(db: Db, wait: str) -> None:
+def test_reschedule_keeps_any_other_wait(db: Db, wait: str) -> None:
     job = db.enqueue()
-    db.change("UPDATE {schema}.jobs SET wait = %s", wait)
+    db.set_wait(job, wait)
     assert db.value("reschedule", id=job, run_at=db.after(60)) == ("blocked" if wait == "blocked" else "queued")
     db.expect(job, wait=wait, run_at=db.after(60))
 
 
-def test_a_running_job_is_not_rescheduled(db: Db) -> None:
+def test_reschedule_refuses_a_running_job(db: Db) -> None:
     epoch = db.node()
     job = in_state(db, epoch, "running")
     before = db.look(job)
@@ -127,21 +127,21 @@ def test_a_running_job_is_not_rescheduled(db: Db) -> None:
     assert db.look(job) == before
 
 
-def test_there_is_no_such_job_to_reschedule_or_release(db: Db) -> None:
+def test_reschedule_and_release_ignore_an_unknown_job(db: Db) -> None:
     assert db.value("reschedule", id=db.new_id()) is None
     assert db.value("release", id=db.new_id()) is False
     assert db.count("audit") == 0
 
 
-def test_a_time_must_be_finite(db: Db) -> None:
+def test_reschedule_refuses_an_infinite_time(db: Db) -> None:
     job = db.enqueue()
     for wrong in ("infinity", "-infinity", "10000-01-01", "0001-01-01"):
-        with refused("WB003", "run_at must be a finite time"):
+        with refused("WB003", "run_at .* is invalid"):
             db.value("reschedule", id=job, run_at=wrong)
 
 
 @pytest.mark.parametrize("state", ["dead", "failed"])
-def test_of_two_reschedules_at_once_the_second_finds_it_queued(db: Db, state: str) -> None:
+def test_second_of_two_concurrent_reschedules_finds_the_job_queued(db: Db, state: str) -> None:
     one, other, epoch = db.session(), db.session(), db.node()
     job = in_state(db, epoch, state)
     one.begin()
@@ -153,7 +153,7 @@ def test_of_two_reschedules_at_once_the_second_finds_it_queued(db: Db, state: st
 
 
 @pytest.mark.parametrize(("outcome", "was"), [("succeeded", "succeeded"), ("failed", "failed"), ("snoozed", "queued")])
-def test_a_reschedule_that_waits_for_a_settle_takes_what_is_left(db: Db, outcome: str, was: str) -> None:
+def test_reschedule_waiting_for_a_settle_queues_the_settled_job(db: Db, outcome: str, was: str) -> None:
     settler, operator, epoch = db.session(), db.session(), db.node()
     job = db.enqueue()
     held = db.claim_one(epoch)
@@ -165,7 +165,7 @@ def test_a_reschedule_that_waits_for_a_settle_takes_what_is_left(db: Db, outcome
     db.expect(job, state="queued", attempt=0, run=1, wait=None)
 
 
-def test_a_reschedule_that_waits_for_a_claim_is_refused(db: Db) -> None:
+def test_reschedule_waiting_for_a_claim_is_refused(db: Db) -> None:
     claimer, operator, epoch = db.session(), db.session(), db.node()
     job = db.enqueue()
     claimer.begin()
@@ -177,7 +177,7 @@ def test_a_reschedule_that_waits_for_a_claim_is_refused(db: Db) -> None:
     assert db.states(job) == ["running"]
 
 
-def test_a_job_sent_again_while_it_comes_back_to_life_is_there_once(db: Db) -> None:
+def test_resend_during_a_reschedule_makes_no_second_job(db: Db) -> None:
     producer, operator, epoch = db.session(), db.session(), db.node()
     sent = db.send()
     db.run(epoch, "succeeded")
@@ -189,7 +189,7 @@ def test_a_job_sent_again_while_it_comes_back_to_life_is_there_once(db: Db) -> N
     assert db.states(sent.id) == ["queued"]
 
 
-def test_a_canceled_job_may_be_revived_and_fails_like_any_other(db: Db) -> None:
+def test_rescheduled_canceled_job_fails_like_any_other(db: Db) -> None:
     epoch = db.node()
     job = in_state(db, epoch, "canceled")
     db.value("reschedule", id=job)
@@ -200,7 +200,7 @@ def test_a_canceled_job_may_be_revived_and_fails_like_any_other(db: Db) -> None:
 # Release.
 
 
-def test_release_takes_a_running_job_away_and_queues_it(db: Db) -> None:
+def test_release_queues_a_running_job_again(db: Db) -> None:
     epoch = db.node("a")
     job = in_state(db, epoch, "running")
     held = db.look(job)
@@ -216,7 +216,7 @@ def test_release_takes_a_running_job_away_and_queues_it(db: Db) -> None:
     assert taken.fence > held.fence
 
 
-def test_what_the_node_still_says_of_a_released_job_is_refused(db: Db) -> None:
+def test_late_calls_for_a_released_job_are_refused(db: Db) -> None:
     epoch = db.node()
     db.enqueue()
     held = db.claim_one(epoch)
@@ -236,7 +236,7 @@ def test_only_a_running_job_is_released(db: Db, state: str) -> None:
     assert db.look(job) == before
 
 
-def test_a_release_that_waits_for_a_settle_finds_nothing_to_release(db: Db) -> None:
+def test_release_waiting_for_a_settle_does_nothing(db: Db) -> None:
     settler, operator, epoch = db.session(), db.session(), db.node()
     job = db.enqueue()
     held = db.claim_one(epoch)
@@ -251,7 +251,7 @@ def test_a_release_that_waits_for_a_settle_finds_nothing_to_release(db: Db) -> N
     assert db.outcomes(job) == ["snoozed", "succeeded"]
 
 
-def test_a_settle_that_waits_for_a_release_is_refused(db: Db) -> None:
+def test_settle_waiting_for_a_release_is_refused(db: Db) -> None:
     settler, operator, epoch = db.session(), db.session(), db.node()
     job = db.enqueue()
     held = db.claim_one(epoch)
@@ -268,7 +268,7 @@ def test_a_settle_that_waits_for_a_release_is_refused(db: Db) -> None:
 # The audit.
 
 
-def test_each_verb_leaves_a_row_in_the_audit(db: Db) -> None:
+def test_each_operator_verb_writes_an_audit_row(db: Db) -> None:
     epoch = db.node()
     dead, running = in_state(db, epoch, "dead"), in_state(db, epoch, "running")
     db.tick(5)
@@ -282,7 +282,7 @@ def test_each_verb_leaves_a_row_in_the_audit(db: Db) -> None:
     assert rescheduled.actor == "postgres"
 
 
-def test_a_program_may_say_on_whose_behalf_it_acts(db: Db) -> None:
+def test_actor_setting_is_written_to_the_audit(db: Db) -> None:
     session = db.session()
     job = db.enqueue()
     session.begin()
@@ -293,7 +293,7 @@ def test_a_program_may_say_on_whose_behalf_it_acts(db: Db) -> None:
     assert [row.actor for row in db.rows("audit")] == ["ann@example.com", "postgres"]
 
 
-def test_what_is_rolled_back_is_not_audited(db: Db) -> None:
+def test_rolled_back_verb_is_not_audited(db: Db) -> None:
     session = db.session()
     job = db.enqueue()
     session.begin()

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from watchbill.postgres.migrate import Source, apply_functions
 from tests.store.harness import Db, End
+from watchbill.postgres.migrate import Source, apply_functions
 
 PARENTS = ("finished_succeeded", "finished_otherwise", "attempts")
 BOUNDS = """
@@ -41,7 +41,7 @@ def test_a_migrated_schema_has_partitions_for_today_and_a_week(own_db: Db) -> No
         assert len([name for name in names if name.startswith(f"{parent}_20")]) == 8
 
 
-def test_making_partitions_twice_makes_them_once(own_db: Db) -> None:
+def test_make_partitions_creates_each_partition_once(own_db: Db) -> None:
     assert own_db.value("make_partitions", days=2) == 9
     assert own_db.value("make_partitions", days=2) == 0
     assert own_db.value("make_partitions", days=3) == 3
@@ -57,7 +57,7 @@ def test_making_partitions_twice_makes_them_once(own_db: Db) -> None:
     ("zone", "style"),
     [("Asia/Kolkata", "SQL, DMY"), ("America/Sao_Paulo", "Postgres, DMY"), ("Pacific/Kiritimati", "German")],
 )
-def test_days_are_those_of_utc_whatever_the_session_says(own_db: Db, zone: str, style: str) -> None:
+def test_partitions_follow_utc_days_in_any_session_time_zone(own_db: Db, zone: str, style: str) -> None:
     odd = own_db.session(own_db.url)
     odd.configure(TimeZone=zone, DateStyle=style)
     odd.value("make_partitions", days=1, now=datetime(2018, 11, 3, 23, 59, tzinfo=UTC))
@@ -77,14 +77,14 @@ def test_finished_jobs_go_to_their_state_and_day(own_db: Db) -> None:
     }  # fmt: skip
 
 
-def test_without_a_partition_for_today_the_default_one_catches(own_db: Db) -> None:
+def test_default_partition_stores_jobs_of_a_day_without_its_own(own_db: Db) -> None:
     finish(own_db, "a", "succeeded", own_db.now)
     finish(own_db, "b", "failed", own_db.now)
     assert homes(own_db) == {"a": "finished_succeeded_default", "b": "finished_otherwise_default"}
     assert own_db.call("job_by_id", id=own_db.rows("finished_jobs")[0].id) != []
 
 
-def test_a_day_that_the_default_partition_has_caught_does_not_stop_the_days_after_it(own_db: Db) -> None:
+def test_make_partitions_skips_a_day_with_rows_in_the_default(own_db: Db) -> None:
     """All nodes were down for a fortnight, and the first settles came before the first chore."""
     finish(own_db, "a", "succeeded", own_db.now)
     finish(own_db, "b", "failed", own_db.now)
@@ -97,7 +97,7 @@ def test_a_day_that_the_default_partition_has_caught_does_not_stop_the_days_afte
     assert own_db.value("make_partitions", days=0, now=own_db.now - timedelta(days=1)) == 0
 
 
-def test_two_makers_at_once_make_each_partition_once(own_db: Db) -> None:
+def test_concurrent_make_partitions_create_each_partition_once(own_db: Db) -> None:
     one, other = own_db.session(), own_db.session()
     one.begin()
     assert one.value("make_partitions", days=1) == 6
@@ -121,7 +121,7 @@ def test_settles_do_not_wait_while_partitions_are_made(own_db: Db) -> None:
 
 
 @pytest.mark.parametrize("parent", PARENTS)
-def test_a_reader_is_never_in_a_deadlock_with_a_maker(own_db: Db, parent: str) -> None:
+def test_make_partitions_never_deadlocks_with_a_reader(own_db: Db, parent: str) -> None:
     """After midnight readers were its victims: the maker of all held one lock while it waited for the next."""
     reader, maker = own_db.session(), own_db.session()
     own_db.value("make_partitions", days=0)
@@ -135,18 +135,21 @@ def test_a_reader_is_never_in_a_deadlock_with_a_maker(own_db: Db, parent: str) -
 
 
 @pytest.mark.parametrize("parent", [*PARENTS, "slots"])
-def test_functions_applied_again_wait_for_no_reader_of_the_history(own_db: Db, parent: str) -> None:
+def test_apply_functions_does_not_wait_for_history_readers(own_db: Db, parent: str) -> None:
     """Beside live work: the next day's partition may be missing, and making it would lock readers out."""
     newest = max(name for name in bounds(own_db) if name.startswith(f"{parent}_2"))
     own_db.execute(f"DROP TABLE watchbill.{newest}")
     reader = own_db.session()
     reader.begin()
     reader.execute(f"SELECT FROM watchbill.{parent}_default")
+    own_db.execute("DROP FUNCTION watchbill._wake_channel")
     apply_functions(own_db.url, "watchbill", Source.of_package("watchbill.store"))
+    assert own_db.value("_wake_channel"), "the functions are there"
+    assert newest not in bounds(own_db)
     reader.commit()
 
 
-def test_history_made_in_a_partition_looks_like_any_other(own_db: Db) -> None:
+def test_new_partition_has_the_same_indexes_and_constraints(own_db: Db) -> None:
     """Indexes come with the attachment, constraints and defaults with the copy."""
     own_db.value("make_partitions", days=0)
     counts = own_db.execute("""

@@ -21,7 +21,7 @@ def test_a_paused_queue_is_not_claimed(db: Db) -> None:
     assert [row.id for row in db.claim(epoch, queues=["a", "b"])] == [job]
 
 
-def test_a_paused_type_is_put_aside_and_comes_back(db: Db) -> None:
+def test_claim_parks_jobs_of_a_paused_type_until_resume(db: Db) -> None:
     epoch = db.node()
     paused, other = db.enqueue("p", priority=9), db.enqueue("o")
     db.value("pause", type="p")
@@ -46,7 +46,7 @@ def test_a_type_may_be_paused_in_one_queue(db: Db) -> None:
 
 
 @pytest.mark.parametrize("max_attempts", [1, 5])
-def test_a_head_of_paused_jobs_does_not_hide_what_stands_behind_it(db: Db, max_attempts: int) -> None:
+def test_claim_finds_jobs_behind_paused_ones(db: Db, max_attempts: int) -> None:
     epoch = db.node()
     for _ in range(10):
         db.enqueue("p", priority=9, max_attempts=max_attempts)
@@ -55,7 +55,16 @@ def test_a_head_of_paused_jobs_does_not_hide_what_stands_behind_it(db: Db, max_a
     assert [row.id for row in db.claim(epoch, 2)] == [other]
 
 
-def test_a_job_that_is_to_run_alone_may_be_of_a_paused_type(db: Db) -> None:
+def test_claim_that_met_only_paused_jobs_sets_more_of_them_aside(db: Db) -> None:
+    """So that later claims do not read them; it takes no more jobs than it may."""
+    epoch = db.node()
+    first, job, second, last = (db.enqueue(name) for name in "popo")
+    db.value("pause", type="p")
+    assert [row.id for row in db.claim(epoch, 1)] == [job]
+    assert [db.look(each).wait for each in (first, second, last)] == ["paused", "paused", None]
+
+
+def test_claim_parks_a_quarantined_job_of_a_paused_type(db: Db) -> None:
     lost = db.node()
     job = db.enqueue("p")
     db.claim(lost)
@@ -64,12 +73,12 @@ def test_a_job_that_is_to_run_alone_may_be_of_a_paused_type(db: Db) -> None:
     db.make_ready()
     db.value("pause", type="p")
     assert db.claim(epoch, alone=True) == []
-    db.expect(job, wait="paused", alone=True)
+    db.expect(job, wait="paused", quarantined=True)
     db.value("resume", type="p")
     assert [row.id for row in db.claim(epoch, alone=True)] == [job]
 
 
-def test_what_runs_goes_on(db: Db) -> None:
+def test_pause_does_not_affect_a_running_job(db: Db) -> None:
     epoch = db.node()
     job = db.enqueue("p")
     held = db.claim_one(epoch)
@@ -92,7 +101,7 @@ def test_a_job_rescheduled_while_it_was_paused_keeps_its_time(db: Db) -> None:
     db.expect(job, wait=None)
 
 
-def test_one_of_two_pauses_is_enough(db: Db) -> None:
+def test_job_stays_paused_until_both_pauses_end(db: Db) -> None:
     epoch = db.node()
     job = db.enqueue("p")
     db.value("pause", type="p")
@@ -105,23 +114,23 @@ def test_one_of_two_pauses_is_enough(db: Db) -> None:
     assert [row.id for row in db.claim(epoch)] == [job]
 
 
-def test_a_pause_is_made_once_and_ended_once(db: Db) -> None:
+def test_second_pause_or_resume_returns_false(db: Db) -> None:
     assert db.value("pause", queue="a") is True
     assert db.value("pause", queue="a") is False
     assert db.value("pause", queue="a", type="t") is True
     assert db.value("resume", queue="a") is True
     assert db.value("resume", queue="a") is False
-    with refused("WB003", r"pause what\?"):
+    with refused("WB003", "pause needs a queue or a type"):
         db.value("pause")
 
 
-def test_what_no_job_can_be_of_is_not_paused(db: Db) -> None:
+def test_pause_refuses_an_invalid_queue_or_type(db: Db) -> None:
     for wrong in ({"queue": ""}, {"type": ""}, {"queue": "q" * 101}, {"queue": "q", "type": "t" * 201}):
-        with refused("WB003", "no job can be of this queue or type"):
+        with refused("WB003", "queue or type is invalid"):
             db.value("pause", **wrong)
 
 
-def test_resume_waits_for_a_claim_that_puts_jobs_aside(db: Db) -> None:
+def test_resume_waits_for_a_claim_that_parks_jobs(db: Db) -> None:
     """Else the claim parks a job just after resume has looked for parked ones, and nobody comes back for it."""
     claimer, operator, epoch = db.session(), db.session(), db.node()
     job = db.enqueue("p")
@@ -134,7 +143,7 @@ def test_resume_waits_for_a_claim_that_puts_jobs_aside(db: Db) -> None:
     db.expect(job, wait=None)
 
 
-def test_a_resume_in_a_transaction_that_was_left_open_holds_up_no_claim(db: Db) -> None:
+def test_open_resume_transaction_does_not_block_claims(db: Db) -> None:
     """What a claim puts aside meanwhile is found by the chore."""
     operator, epoch = db.session(), db.node()
     paused, other = db.enqueue("p", priority=9), db.enqueue("o")
@@ -148,7 +157,7 @@ def test_a_resume_in_a_transaction_that_was_left_open_holds_up_no_claim(db: Db) 
     assert [row.id for row in db.claim(epoch)] == [paused]
 
 
-def test_claims_do_not_wait_for_each_other_because_of_a_pause(db: Db) -> None:
+def test_concurrent_claims_do_not_wait_during_a_pause(db: Db) -> None:
     one, other = db.session(), db.session()
     first, second = db.node(), db.node()
     db.enqueue("o")
@@ -160,15 +169,16 @@ def test_claims_do_not_wait_for_each_other_because_of_a_pause(db: Db) -> None:
     one.commit()
 
 
-def test_the_chore_unparks_what_no_pause_covers(db: Db) -> None:
+def test_unpark_paused_frees_jobs_that_no_pause_covers(db: Db) -> None:
     now, later, still = db.enqueue("p"), db.enqueue("p", run_at=db.after(60)), db.enqueue("q")
-    db.change("UPDATE {schema}.jobs SET wait = 'paused'")
+    for job in (now, later, still):
+        db.set_wait(job, "paused")
     db.value("pause", type="q")
     assert db.value("unpark_paused") == 2
     assert [db.look(job).wait for job in (now, later, still)] == [None, "delayed", "paused"]
 
 
-def test_a_paused_unsupported_job_is_found_again(db: Db) -> None:
+def test_resumed_unsupported_job_is_claimed_by_a_node_that_knows_it(db: Db) -> None:
     stranger, expert = db.node(), db.node(types={"p": 1})
     job = db.enqueue("p")
     db.settle(stranger, End(db.claim_one(stranger), "unsupported", age=None))

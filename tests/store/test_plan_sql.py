@@ -8,9 +8,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from watchbill.postgres.migrate import Source, migrate, plan_sql, status
 from tests.servers import Server
 from tests.store.migration_sets import COLUMN, FUNCTION, INDEX, TABLE, source_of
+from watchbill.postgres.migrate import Source, migrate, plan_sql, status
 
 REAL = Source.of_package("watchbill.store")
 
@@ -65,7 +65,7 @@ def test_psql_reaches_the_same_schema_with_the_real_migrations(
     assert_same_result(server, REAL, database, other_database)
 
 
-def test_a_script_that_is_run_twice_stops_at_once(server: Server, database: str, tmp_path: Path) -> None:
+def test_second_run_of_the_script_stops_without_changes(server: Server, database: str, tmp_path: Path) -> None:
     script = plan_sql(status(database, "watchbill", source_of(tmp_path, TABLE, functions={"010.sql": FUNCTION})))
     assert psql(server, database, script).returncode == 0
     before = catalog(database)
@@ -75,7 +75,7 @@ def test_a_script_that_is_run_twice_stops_at_once(server: Server, database: str,
     assert catalog(database) == before
 
 
-def test_nothing_to_do_is_said(database: str, tmp_path: Path) -> None:
+def test_plan_says_when_there_is_nothing_to_do(database: str, tmp_path: Path) -> None:
     source = source_of(tmp_path, TABLE)
     migrate(database, "watchbill", source)
     assert plan_sql(status(database, "watchbill", source)).endswith("-- Nothing to do.\n")

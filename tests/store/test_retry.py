@@ -8,45 +8,58 @@ from typing import Any
 import pytest
 
 from tests.store.harness import Db, refused
+from watchbill import Retry
+from watchbill.model.job import NewJob
 
 EXACT = {"jitter": 0}
 
 
 def waits(db: Db, retry: dict[str, Any], attempts: list[int]) -> list[float]:
-    """What `backoff` says for these attempts, in seconds."""
-    policy = db.value("policy", retry=retry)
+    """What `_backoff_seconds` says for these attempts, in seconds."""
+    policy = db.value("_policy_id", retry=retry)
     query = """
-        SELECT watchbill.backoff(p, a) AS s FROM watchbill.policies p, unnest(%s::int[]) WITH ORDINALITY x(a, n)
+        SELECT watchbill._backoff_seconds(p, a) AS s
+        FROM watchbill.policies p, unnest(%s::int[]) WITH ORDINALITY x(a, n)
         WHERE id = %s ORDER BY n"""
     return [row.s for row in db.execute(query, (attempts, policy))]
 
 
-def test_no_policy_is_the_default_one(db: Db) -> None:
+def test_missing_policy_means_the_default_policy(db: Db) -> None:
     (default,) = db.rows("policies")
-    assert db.value("policy", retry=None) == 1
-    assert default[:6] == (1, "exponential", 1, 2, 3600, 1)
-    assert db.value("policy", retry={}) == 1
+    assert db.value("_policy_id", retry=None) == 1
+    assert default[:6] == (1, "exponential", 10, 3, 21_600, 0.2)
+    assert db.value("_policy_id", retry={}) == 1
 
 
-def test_one_content_is_stored_once(db: Db) -> None:
+def test_sql_and_python_have_the_same_defaults(db: Db) -> None:
+    usual, (stored,) = Retry(), db.rows("policies")
+    assert stored[1:6] == (usual.backoff, usual.base, usual.factor, usual.cap, usual.jitter)
+    assert db.look(db.enqueue()).max_attempts == usual.max_attempts == NewJob._field_defaults["max_attempts"]
+    [row] = db.call("enqueue_many", jobs=[{"type": "t"}])
+    assert db.look(row.id).max_attempts == usual.max_attempts
+    db.value("add_schedule", name="s", type="t")
+    assert db.rows("schedules")[0].max_attempts == usual.max_attempts
+
+
+def test_equal_policies_are_stored_once(db: Db) -> None:
     given = {"kind": "list", "delays": [1, 2.5, 3]}
-    first = db.value("policy", retry=given)
-    assert db.value("policy", retry=given) == first
-    assert db.value("policy", retry=given | {"delays": [1, 2.5]}) != first
-    assert db.value("policy", retry=given | {"cap": 7}) != first
+    first = db.value("_policy_id", retry=given)
+    assert db.value("_policy_id", retry=given) == first
+    assert db.value("_policy_id", retry=given | {"delays": [1, 2.5]}) != first
+    assert db.value("_policy_id", retry=given | {"cap": 7}) != first
     assert db.count("policies") == 4
 
 
-def test_a_producer_in_a_long_transaction_holds_nobody_up(db: Db) -> None:
+def test_open_transaction_with_a_new_policy_blocks_no_producer(db: Db) -> None:
     one, other = db.session(), db.session()
     one.begin()
     one.enqueue(retry={"kind": "fixed", "base": 9})
     other.enqueue(retry={"kind": "fixed", "base": 9})  # a twin, harmless
     one.commit()
-    assert db.value("policy", retry={"kind": "fixed", "base": 9}) == min(row.id for row in db.rows("policies")[1:])
+    assert db.value("_policy_id", retry={"kind": "fixed", "base": 9}) == min(row.id for row in db.rows("policies")[1:])
 
 
-def test_a_bulk_shares_its_policies(db: Db) -> None:
+def test_bulk_enqueue_stores_equal_policies_once(db: Db) -> None:
     fixed, other = {"kind": "fixed", "base": 9}, {"kind": "linear"}
     rows = db.call("enqueue_many", jobs=[{"type": "t", "retry": retry} for retry in (fixed, other, None, fixed)])
     a, b, c, d = (db.look(row.id).policy for row in rows)
@@ -65,21 +78,24 @@ def test_a_bulk_shares_its_policies(db: Db) -> None:
         ({"kind": "list", "delays": [1, 60, 5]}, [1, 2, 3, 4, 99], [1, 60, 5, 5, 5]),
         ({"kind": "list", "delays": [1, 60], "cap": 30}, [1, 2], [1, 30]),
         ({"kind": "fixed", "base": 0}, [1], [0]),
-        ({"kind": "exponential"}, [0, -1], [1, 1]),
+        ({"kind": "exponential"}, [0, -1], [10, 10]),
+        ({}, list(range(1, 10)), [10, 30, 90, 270, 810, 2430, 7290, 21_600, 21_600]),
     ],
     ids=lambda value: str(value)[:50],
 )
-def test_each_kind_waits_as_it_says(db: Db, retry: dict[str, Any], attempts: list[int], expected: list[float]) -> None:
+def test_each_backoff_kind_gives_its_documented_delays(
+    db: Db, retry: dict[str, Any], attempts: list[int], expected: list[float]
+) -> None:
     assert waits(db, retry | EXACT, attempts) == expected
 
 
 @pytest.mark.parametrize("kind", ["exponential", "linear", "fixed", "list"])
-def test_nothing_overflows_at_the_last_attempt_there_can_be(db: Db, kind: str) -> None:
+def test_delay_does_not_overflow_at_the_largest_attempt(db: Db, kind: str) -> None:
     retry = {"kind": kind, "base": 315360000, "factor": 100, "cap": 315360000, "jitter": 0, "delays": [315360000]}
     assert waits(db, retry, [1, 100, 1000, 32767, 2**31 - 1]) == [315360000] * 5
 
 
-def test_a_job_at_its_last_attempt_but_one_can_still_fail(db: Db) -> None:
+def test_job_can_fail_up_to_the_largest_attempt_number(db: Db) -> None:
     epoch = db.node()
     job = db.enqueue(max_attempts=32767, retry={"kind": "exponential", "factor": 100, "cap": 60, "jitter": 0})
     db.change("UPDATE {schema}.jobs SET attempt = 32765 WHERE id = %s", job)
@@ -90,7 +106,7 @@ def test_a_job_at_its_last_attempt_but_one_can_still_fail(db: Db) -> None:
     db.expect(job, attempt=32767)
 
 
-def test_jitter_takes_a_share_of_up_to_itself_away(db: Db) -> None:
+def test_jitter_shortens_the_delay_by_at_most_its_share(db: Db) -> None:
     for jitter in (0.25, 1):
         got = waits(db, {"kind": "fixed", "base": 100, "jitter": jitter}, [1] * 500)
         assert 100 * (1 - jitter) <= min(got) <= max(got) <= 100
@@ -150,7 +166,7 @@ def test_a_given_delay_takes_the_place_of_the_policy(db: Db) -> None:
     ids=lambda value: str(value)[:40],
 )
 def test_a_policy_that_cannot_be_used_is_refused(db: Db, retry: Any) -> None:
-    with refused("WB003", "retry policy .* cannot be used"):
+    with refused("WB003", "retry policy .* is invalid"):
         db.enqueue(retry=retry)
-    with refused("WB003", "retry policy .* cannot be used"):
+    with refused("WB003", "retry policy .* is invalid"):
         db.call("enqueue_many", jobs=[{"type": "t", "retry": retry}])

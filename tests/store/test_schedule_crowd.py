@@ -92,8 +92,8 @@ class Actor(Member):
             self.session.value("reschedule", id=job.id, now=self.now)
 
     def chores(self) -> None:
-        self.session.call("release_held")
-        self.session.call("rearm_timers", now=self.now)
+        self.session.call("_release_orphans")
+        self.session.call("_recompute_timers", now=self.now)
         self.session.call("promote", now=self.now)
 
     def some_job(self, table: str) -> list[Any]:
@@ -114,12 +114,12 @@ def storm(db: Db, members: int, actions: int) -> None:
     assert wrong == []
 
 
-def test_a_crowd_around_the_schedules(db: Db) -> None:
+def test_concurrent_schedule_verbs_never_deadlock_or_repeat_a_slot(db: Db) -> None:
     storm(db, members=6, actions=50)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("repetition", range(5))
-def test_a_larger_crowd_around_the_schedules(db: Db, repetition: int) -> None:
+def test_many_concurrent_schedule_verbs_never_deadlock(db: Db, repetition: int) -> None:
     storm(db, members=12, actions=1000)

@@ -13,12 +13,12 @@ def numbers(db: Db, **more: int) -> tuple[int, int, int, int, int]:
     return row.schedules, row.due, row.late, row.orphaned, row.overdue
 
 
-def test_none_is_all_zeros(db: Db) -> None:
+def test_stats_without_schedules_are_zero(db: Db) -> None:
     row = db.row("schedule_stats")
     assert tuple(row) == (0, 0, 0, 0, 0, None, False)
 
 
-def test_what_is_due_is_late_after_a_minute(db: Db) -> None:
+def test_stats_count_a_schedule_as_late_after_a_minute(db: Db) -> None:
     add(db, "ten")
     add(db, "eleven", pattern="0 11 * * *")
     add(db, "off", enabled=False)
@@ -32,7 +32,7 @@ def test_what_is_due_is_late_after_a_minute(db: Db) -> None:
     assert numbers(db) == (3, 0, 0, 0, 0)
 
 
-def test_orphans_and_overdue_runs(db: Db) -> None:
+def test_stats_count_orphans_and_overdue_runs(db: Db) -> None:
     add(db, deadline="10 minutes")
     tick_at(db, at(10))
     tick_at(db, at(10, 10))
@@ -44,7 +44,7 @@ def test_orphans_and_overdue_runs(db: Db) -> None:
     assert numbers(db)[3] == 0, "nobody expects it to fire"
 
 
-def test_counts_have_a_cap(db: Db) -> None:
+def test_stats_stop_counting_at_the_cap(db: Db) -> None:
     for n in range(3):
         add(db, f"s{n}")
     assert db.row("schedule_stats", cap=3).capped is False

@@ -12,7 +12,7 @@ from tests.store.harness import CENTURY, NOBODY, Db, End, refused, settlement
 MINUTE = timedelta(minutes=1)
 
 
-def test_without_outcomes_all_have_succeeded(db: Db) -> None:
+def test_settle_without_outcomes_means_success(db: Db) -> None:
     epoch = db.node("a")
     ids = [db.enqueue(payload={"n": n}) for n in range(3)]
     held = {row.id: row for row in db.claim(epoch)}
@@ -34,7 +34,7 @@ def test_without_outcomes_all_have_succeeded(db: Db) -> None:
     assert db.count("claims") == 0
 
 
-def test_what_a_job_was_given_is_kept_in_its_history(db: Db) -> None:
+def test_finished_job_keeps_its_options(db: Db) -> None:
     epoch = db.node()
     given: dict[str, Any] = {
         "type": "t", "payload": {"a": 1}, "queue": "q", "priority": 3, "tenant": "x", "max_attempts": 2, "version": 7,
@@ -52,7 +52,8 @@ def test_what_a_job_was_given_is_kept_in_its_history(db: Db) -> None:
         after = db.look(job)._asdict()
         changed = {name for name in before if before[name] != after[name]}
         assert changed <= {
-            "state", "attempt", "run", "holder", "epoch", "fence", "finished_at", "outcome", "error", "error_kind",
+            "state", "waits", "attempt", "run", "holder", "epoch", "fence", "finished_at", "outcome", "error",
+            "error_kind",
         }  # fmt: skip
 
 
@@ -68,7 +69,7 @@ ENDS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("released", {}, {"state": "queued", "attempt": 0, "wait": None}),
     ("released", {"age": None}, {"state": "queued", "attempt": 0, "wait": None}),
     ("unsupported", {"age": None}, {"state": "queued", "attempt": 0, "wait": "unsupported"}),
-    ("canceled", {}, {"state": "canceled", "attempt": 0, "outcome": None}),
+    ("canceled", {}, {"state": "canceled", "attempt": 0, "outcome": None}),  # after a stop request
 ]
 
 
@@ -79,10 +80,12 @@ def test_each_outcome_leads_to_its_state_and_counts_as_it_should(
     epoch = db.node()
     job = db.enqueue()
     held = db.claim_one(epoch)
+    if outcome == "canceled":
+        db.value("cancel", id=job)
     db.tick(7)
     answer = db.settle(epoch, End(held, outcome, **more))
     assert answer == ({} if expected["state"] == "succeeded" else {job: expected["state"]})
-    db.expect(job, **expected, run=1, lost=0, alone=False)
+    db.expect(job, **expected, run=1, lost=0, quarantined=False)
 
 
 def test_the_attempt_of_each_outcome_is_recorded(db: Db) -> None:
@@ -93,6 +96,8 @@ def test_the_attempt_of_each_outcome_is_recorded(db: Db) -> None:
         db.change("DELETE FROM {schema}.jobs")
         job = db.enqueue(queue="q", tenant="x")
         held = db.claim_one(epoch, queues=["q"])
+        if outcome == "canceled":
+            db.value("cancel", id=job)
         db.tick(7)
         db.settle(epoch, End(held, outcome, **({"age": 5.0} | more)))
         rows = db.attempts(job)
@@ -109,7 +114,7 @@ def test_the_attempt_of_each_outcome_is_recorded(db: Db) -> None:
     }  # fmt: skip
 
 
-def test_the_answer_says_when_it_runs_again(db: Db) -> None:
+def test_settle_returns_the_time_of_the_next_attempt(db: Db) -> None:
     epoch = db.node()
     job = db.enqueue(retry={"kind": "fixed", "base": 9, "jitter": 0})
     held = db.claim_one(epoch)
@@ -117,7 +122,7 @@ def test_the_answer_says_when_it_runs_again(db: Db) -> None:
     assert tuple(row) == (job, "failed", db.after(9))
 
 
-def test_a_released_job_goes_back_to_its_place(db: Db) -> None:
+def test_released_job_keeps_its_place_in_the_queue(db: Db) -> None:
     epoch = db.node()
     first, second = db.enqueue(), db.enqueue()
     db.tick(60)
@@ -141,7 +146,7 @@ def test_a_job_is_dead_when_its_attempts_are_spent(db: Db) -> None:
     ]  # fmt: skip
 
 
-def test_snoozes_and_releases_spend_nothing_however_often(db: Db) -> None:
+def test_snoozes_and_releases_never_spend_an_attempt(db: Db) -> None:
     epoch = db.node()
     job = db.enqueue(max_attempts=2)
     for outcome in ("snoozed", "released", "snoozed", "released", "failed", "snoozed", "released"):
@@ -162,7 +167,7 @@ def test_a_failed_job_shows_its_last_error_while_it_waits(db: Db) -> None:
     db.expect(job, state="failed", error={"kind": "error", "message": "second"}, error_kind="error", updated_at=db.now)
 
 
-def test_a_mixed_batch_settles_each_in_its_way_and_refuses_only_what_is_not_held(db: Db) -> None:
+def test_settle_of_a_mixed_batch_refuses_only_jobs_not_held(db: Db) -> None:
     epoch = db.node()
     jobs = [db.enqueue() for _ in range(6)]
     held = {row.id: row for row in db.claim(epoch)}
@@ -178,7 +183,7 @@ STALE = ["succeeded", "skipped", "failed", "timed_out", "snoozed", "released", "
 
 @pytest.mark.parametrize("outcome", STALE)
 @pytest.mark.parametrize("how", ["released", "lost", "reclaimed by another", "finished", "wrong", "nobody's"])
-def test_who_does_not_hold_the_job_changes_nothing(db: Db, outcome: str | None, how: str) -> None:
+def test_settle_by_a_node_that_does_not_hold_the_job_has_no_effect(db: Db, outcome: str | None, how: str) -> None:
     epoch, other = db.node(), db.node()
     job = db.enqueue()
     fence = db.claim_one(epoch).fence
@@ -205,7 +210,7 @@ def test_who_does_not_hold_the_job_changes_nothing(db: Db, outcome: str | None, 
     assert db.attempts(job) == attempts
 
 
-def test_a_lost_nodes_settle_counts_when_it_comes_before_the_loss_is_declared(db: Db) -> None:
+def test_settle_counts_after_lease_expiry_but_before_reclaim(db: Db) -> None:
     """Its lease has run out, but nobody was given the job: harmless, and wanted."""
     epoch = db.node()
     job = db.enqueue()
@@ -216,20 +221,20 @@ def test_a_lost_nodes_settle_counts_when_it_comes_before_the_loss_is_declared(db
     assert db.reclaim(epoch) == {}
 
 
-def test_an_unknown_outcome_is_refused_and_nothing_of_the_batch_is_done(db: Db) -> None:
+def test_unknown_outcome_refuses_the_whole_batch(db: Db) -> None:
     epoch = db.node()
     db.enqueue(), db.enqueue()
     one, other = db.claim(epoch)
-    with refused("WB003", "there is no outcome 'perished'"):
+    with refused("WB003", "outcome 'perished' is invalid"):
         db.settle(epoch, End(one), End(other, "perished"))
-    with refused("WB003", "there is no outcome 'NULL'"):
+    with refused("WB003", "outcome 'NULL' is invalid"):
         db.call("settle", epoch=epoch, ids=[one.id], fences=[one.fence], outcomes=[None])
-    with refused("WB003", "there is no outcome 'lost'"):
+    with refused("WB003", "outcome 'lost' is invalid"):
         db.settle(epoch, End(one, "lost"))
     assert db.states(one.id, other.id) == ["running", "running"]
 
 
-def test_closing_a_claim_forgets_it_and_leaves_those_of_others(db: Db) -> None:
+def test_settle_deletes_only_closed_claims_of_its_own_node(db: Db) -> None:
     epoch, other = db.node(), db.node()
     db.enqueue(), db.enqueue()
     mine, yours = db.claim_one(epoch), db.claim_one(other)
@@ -237,7 +242,7 @@ def test_closing_a_claim_forgets_it_and_leaves_those_of_others(db: Db) -> None:
     assert [claim.fence for claim in db.rows("claims")] == [yours.fence]
 
 
-def test_a_claim_that_is_not_closed_is_swept_when_its_jobs_have_ended(db: Db) -> None:
+def test_sweep_claims_deletes_a_claim_whose_jobs_have_ended(db: Db) -> None:
     epoch = db.node()
     db.enqueue(), db.enqueue()
     first, second = db.claim_one(epoch), db.claim_one(epoch)
@@ -249,7 +254,24 @@ def test_a_claim_that_is_not_closed_is_swept_when_its_jobs_have_ended(db: Db) ->
     assert db.value("sweep_claims", older=timedelta(hours=1)) == 0
 
 
-def test_sweeping_keeps_a_claim_with_one_job_left(db: Db) -> None:
+def test_deleting_claims_does_not_wait_for_a_locked_one(db: Db) -> None:
+    """Each function deletes claims in an order of its own, so two that waited for each other would deadlock."""
+    epoch = db.node()
+    db.enqueue(), db.enqueue()
+    first, second = db.claim_one(epoch), db.claim_one(epoch)
+    db.settle(epoch, End(first), End(second))
+    other = db.session()
+    other.begin()
+    other.execute("SELECT FROM watchbill.claims WHERE fence = %s FOR UPDATE", (first.fence,))
+    db.tick(61)
+    assert db.value("sweep_claims") == 1
+    db.lose(epoch)
+    assert [claim.fence for claim in db.rows("claims")] == [first.fence]
+    other.rollback()
+    assert db.value("sweep_claims") == 1
+
+
+def test_sweep_claims_keeps_a_claim_with_one_job_left(db: Db) -> None:
     epoch = db.node()
     db.enqueue(), db.enqueue()
     first, second = db.claim(epoch)
@@ -261,7 +283,7 @@ def test_sweeping_keeps_a_claim_with_one_job_left(db: Db) -> None:
 
 
 @pytest.mark.parametrize("outcomes", [None, ["succeeded", "succeeded"]])
-def test_a_batch_sent_twice_is_done_once(db: Db, outcomes: list[str] | None) -> None:
+def test_resent_settle_has_no_second_effect(db: Db, outcomes: list[str] | None) -> None:
     """The reply of the first was lost; the second is refused, and the history says that it was us."""
     epoch = db.node()
     jobs = [db.enqueue(), db.enqueue()]
@@ -282,7 +304,7 @@ def test_a_job_named_twice_in_one_batch_ends_once(db: Db, outcome: str | None) -
     assert len(db.attempts(job)) == 1
 
 
-def test_two_settles_of_one_run_meet_on_its_row_and_one_wins(db: Db) -> None:
+def test_concurrent_settles_of_one_run_have_one_winner(db: Db) -> None:
     one, other, epoch = db.session(), db.session(), db.node()
     job = db.enqueue()
     fence = db.claim_one(epoch).fence
@@ -296,7 +318,7 @@ def test_two_settles_of_one_run_meet_on_its_row_and_one_wins(db: Db) -> None:
 
 @pytest.mark.parametrize("first", ["settle", "reclaim"])
 @pytest.mark.parametrize("outcome", [None, "succeeded", "failed", "snoozed"])
-def test_settle_and_reclaim_meet_on_the_jobs_row_and_the_first_wins(db: Db, first: str, outcome: str | None) -> None:
+def test_first_of_settle_and_reclaim_wins(db: Db, first: str, outcome: str | None) -> None:
     one, other, epoch = db.session(), db.session(), db.node()
     job = db.enqueue()
     fence = db.claim_one(epoch).fence
@@ -319,41 +341,41 @@ def test_settle_and_reclaim_meet_on_the_jobs_row_and_the_first_wins(db: Db, firs
         db.expect(job, lost=1, state="failed", attempt=0)
 
 
-def test_an_empty_batch_is_nothing(db: Db) -> None:
+def test_settle_of_an_empty_batch_does_nothing(db: Db) -> None:
     epoch = db.node()
     assert db.call("settle", epoch=epoch, ids=[], fences=[]) == []
     assert db.call("settle", epoch=epoch, ids=[], fences=[], outcomes=[]) == []
 
 
-def test_ends_that_cannot_be_stored_fail_the_batch_as_a_whole(db: Db) -> None:
+def test_ending_that_cannot_be_stored_fails_the_whole_batch(db: Db) -> None:
     """The worker then halves it until it finds the one."""
     epoch = db.node()
     db.enqueue(), db.enqueue()
     one, other = db.claim(epoch)
-    with refused("WB003", "longer than 100 years"):
+    with refused("WB003", "delays is invalid"):
         db.settle(epoch, End(one), End(other, "snoozed", delay="300000 years"))  # type: ignore[arg-type]
     assert db.states(one.id, other.id) == ["running", "running"]
 
 
-def test_what_an_open_transaction_keeps_locked_can_be_told_from_the_rest(db: Db) -> None:
+def test_locked_jobs_names_jobs_locked_by_others(db: Db) -> None:
     epoch, handler = db.node(), db.session()
     jobs = [db.enqueue() for _ in range(3)]
     held = {row.id: row for row in db.claim(epoch)}
     handler.begin()
     handler.value("guard", id=jobs[1], fence=held[jobs[1]].fence)
-    assert [row[0] for row in db.call("kept_locked", ids=[*jobs, NOBODY])] == [jobs[1]]
+    assert [row[0] for row in db.call("locked_jobs", ids=[*jobs, NOBODY])] == [jobs[1]]
     db.settle(epoch, End(held[jobs[0]]), End(held[jobs[2]]))
     handler.rollback()
-    assert db.call("kept_locked", ids=jobs) == []
+    assert db.call("locked_jobs", ids=jobs) == []
     db.settle(epoch, End(held[jobs[1]]))
 
 
-def test_each_job_has_an_outcome_and_no_delay_is_absurd(db: Db) -> None:
+def test_settle_refuses_missing_outcomes_and_huge_delays(db: Db) -> None:
     epoch, _ = db.node(), [db.enqueue(), db.enqueue()]
     ends = [End(job, "failed") for job in db.claim(epoch)]
-    with refused("WB003", "2 jobs have 1 outcomes"):
+    with refused("WB003", "outcomes is invalid: 1 outcomes for 2 jobs"):
         db.call("settle", **(settlement(epoch, *ends) | {"outcomes": ["failed"]}))
-    with refused("WB003", "longer than 100 years"):
+    with refused("WB003", "delays is invalid"):
         db.settle(epoch, ends[0], ends[1]._replace(delay=timedelta(days=40_000)))
     assert db.states(*[end.job.id for end in ends]) == ["running", "running"]
 
@@ -362,7 +384,7 @@ def test_each_job_has_an_outcome_and_no_delay_is_absurd(db: Db) -> None:
 @pytest.mark.parametrize(
     ("age", "ago"), [(-5.0, 0.0), (float("inf"), CENTURY), (float("nan"), CENTURY), (1e300, CENTURY)]
 )
-def test_an_age_that_cannot_be_is_shown_as_one_that_can(db: Db, outcomes: str | None, age: float, ago: float) -> None:
+def test_settle_clamps_an_impossible_age(db: Db, outcomes: str | None, age: float, ago: float) -> None:
     """Of a worker whose clock jumped: its word counts, and no list is spoilt by a time that nobody can read."""
     epoch, job = db.node(), db.enqueue()
     end = End(db.claim_one(epoch), outcomes or "succeeded", age=age)
@@ -374,7 +396,7 @@ def test_an_age_that_cannot_be_is_shown_as_one_that_can(db: Db, outcomes: str | 
 
 @pytest.mark.parametrize("outcome", ["failed", "snoozed"])
 @pytest.mark.parametrize("delay", ["-1 second", "-1000 years", "-8000 years"])
-def test_what_was_due_before_now_is_due_now(db: Db, outcome: str, delay: str) -> None:
+def test_settle_with_a_negative_delay_means_now(db: Db, outcome: str, delay: str) -> None:
     epoch, job = db.node(), db.enqueue()
     given = settlement(epoch, End(db.claim_one(epoch), outcome))
     db.call("settle", **(given | {"delays": [delay]}))

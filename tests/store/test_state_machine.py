@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from watchbill.model.states import FINISHED, TRANSITIONS
 from tests.store.harness import LEASE, T0, Db, refused
 from tests.store.model import RETRY, Job, Model, Node
+from watchbill.model.states import FINISHED, TRANSITIONS
 
 T = TypeVar("T")
 Change: TypeAlias = tuple[str | None, str]
@@ -23,7 +23,8 @@ Change: TypeAlias = tuple[str | None, str]
 QUEUES = ["one", "two"]
 OUTCOMES = ["succeeded", "skipped", "failed", "failed", "timed_out", "snoozed", "released", "unsupported", "canceled"]
 VISIBLE = """
-    SELECT id, state, wait, attempt, lost, run, run_at, alone, canceling, coalesce(fence, 0) AS fence FROM watchbill.job"""
+    SELECT id, state, wait, attempt, lost, run, run_at, quarantined, canceling, coalesce(fence, 0) AS fence
+    FROM watchbill.job"""
 
 any_of = st.integers(min_value=0, max_value=999)
 """An index into whatever there is."""
@@ -67,7 +68,7 @@ ACTIONS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
     "succeed": (2, {"index": any_of, "latest": yes_or_no, "quick": yes_or_no}),
     "fail": (2, {"index": any_of, "latest": yes_or_no, "retryable": yes_or_no, "delay": delays}),
     "guard": (1, {"index": any_of}),
-    "cancel": (2, {"index": any_of, "force": rarely}),
+    "cancel": (4, {"index": any_of, "running": mostly, "force": rarely}),
     "reschedule": (3, {"index": any_of, "after": st.sampled_from([None, -10, 0, 10])}),
     "release": (2, {"index": any_of}),
     "pause": (1, {"queue": st.sampled_from([None, "one"]), "type": st.sampled_from([None, "a"]), "resume": mostly}),
@@ -170,7 +171,7 @@ class Machine(RuleBasedStateMachine):
         held = sorted(f for f, epoch in self.model.grants.items() if epoch == node.epoch)
         known = [fence for n, fence in enumerate(held) if not forgotten & (1 << n % 8)]
         given = self.model.give_back(set(held) - set(known))
-        assert self.db.value("abandon", epoch=node.epoch, known=known) == given
+        assert self.db.value("release_unknown", epoch=node.epoch, known=known) == given
 
     # The life of a job.
 
@@ -259,8 +260,9 @@ class Machine(RuleBasedStateMachine):
 
     # Operators and chores.
 
-    def cancel(self, index: int, force: bool) -> None:
-        job = self.job(index)
+    def cancel(self, index: int, running: bool, force: bool) -> None:
+        grant = self.grant(index, latest=True) if running else None
+        job = self.model.jobs[grant[0]] if grant else self.job(index)
         assert self.db.value("cancel", id=job.id, force=force) == self.model.cancel(job, force=force)
 
     def reschedule(self, index: int, after: int | None) -> None:
@@ -300,7 +302,7 @@ class Machine(RuleBasedStateMachine):
         job = self.job(index)
         if job.is_free("blocked") or job.is_free(None):
             job.wait = None if job.wait else "blocked"
-            self.db.change("UPDATE {schema}.jobs SET wait = %s WHERE id = %s", job.wait, job.id)
+            self.db.set_wait(job.id, job.wait)
 
     # What must be true after each step.
 
@@ -343,7 +345,7 @@ def _told(row: Any) -> tuple[Any, ...]:
     """What the view says; of a finished job only that which still means something."""
     if row.state in FINISHED:
         return (row.state, row.attempt, row.lost, row.run)
-    return (row.state, row.attempt, row.lost, row.run, row.wait, row.run_at, row.alone, row.canceling, row.fence)
+    return (row.state, row.attempt, row.lost, row.run, row.wait, row.run_at, row.quarantined, row.canceling, row.fence)
 
 
 def _meant(job: Job) -> tuple[Any, ...]:
@@ -374,12 +376,13 @@ def drive(db: Db, examples: int, steps: int) -> None:
             deadline=None,
             suppress_health_check=list(HealthCheck),
             database=None,
-            phases=[Phase.generate, Phase.shrink],
+            phases=[Phase.generate],
         ),
     )
     assert set(Machine.changes) - BY_HAND <= allowed()
 
 
+@pytest.mark.timeout(600)  # a thousand steps take three seconds, and a minute beside forty busy processes
 def test_any_sequence_of_verbs_does_what_the_model_says(db: Db) -> None:
     drive(db, examples=20, steps=50)
 
@@ -390,7 +393,7 @@ def test_a_great_many_sequences_of_verbs_do_what_the_model_says(db: Db) -> None:
     """So many that each change of state and each outcome has been seen, and none of them rarely."""
     drive(db, examples=400, steps=100)
     print(Machine.changes, Machine.outcomes)
-    seen, total = set(Machine.changes), Machine.outcomes.total()
+    seen = set(Machine.changes)
     assert allowed() - seen == {(None, "blocked"), ("canceled", "blocked")}  # test_dependencies.py
-    assert {outcome: n for outcome, n in Machine.outcomes.items() if n < total / 100} == {}
+    assert {outcome: n for outcome, n in Machine.outcomes.items() if n < 20} == {}
     assert len(Machine.outcomes) == 8

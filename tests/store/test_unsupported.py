@@ -19,7 +19,7 @@ def meet(db: Db, epoch: int, **more: Any) -> Any:
     return held
 
 
-def test_it_goes_back_unspent_and_the_node_does_not_see_it_again(db: Db) -> None:
+def test_unsupported_job_is_released_unspent_and_not_claimed_again(db: Db) -> None:
     stranger = db.node()
     job = db.enqueue("t")
     meet(db, stranger)
@@ -28,7 +28,7 @@ def test_it_goes_back_unspent_and_the_node_does_not_see_it_again(db: Db) -> None
     assert db.outcomes(job) == []
 
 
-def test_a_node_that_knows_it_takes_it(db: Db) -> None:
+def test_node_that_knows_the_type_claims_the_job(db: Db) -> None:
     stranger, expert = db.node(), db.node(types={"t": 1, "u": 1})
     job = db.enqueue("t")
     meet(db, stranger)
@@ -38,7 +38,7 @@ def test_a_node_that_knows_it_takes_it(db: Db) -> None:
     assert db.states(job) == ["succeeded"]
 
 
-def test_a_node_that_has_no_place_for_it_leaves_it(db: Db) -> None:
+def test_claim_skips_unsupported_jobs_of_excluded_types(db: Db) -> None:
     stranger, expert = db.node(), db.node(types={"t": 1, "u": 1})
     job = db.enqueue("t")
     meet(db, stranger)
@@ -46,7 +46,7 @@ def test_a_node_that_has_no_place_for_it_leaves_it(db: Db) -> None:
     assert [row.id for row in db.claim(expert, without=["u"])] == [job]
 
 
-def test_a_node_must_know_the_version_too(db: Db) -> None:
+def test_claim_needs_a_node_that_knows_the_version(db: Db) -> None:
     old, new = db.node(types={"t": 1}), db.node(types={"t": 3})
     job = db.enqueue("t", version=2)
     meet(db, old)
@@ -55,16 +55,16 @@ def test_a_node_must_know_the_version_too(db: Db) -> None:
 
 
 @pytest.mark.parametrize("wait", ["delayed", "blocked", "parked", "paused"])
-def test_others_of_its_type_that_wait_for_something_else_go_on_waiting(db: Db, wait: str) -> None:
+def test_claim_leaves_jobs_of_the_type_with_another_wait(db: Db, wait: str) -> None:
     stranger, expert = db.node(), db.node(types={"t": 1})
     met = db.enqueue("t")
     meet(db, stranger)
     other = db.enqueue("t", priority=9)
-    db.change("UPDATE {schema}.jobs SET wait = %s WHERE id = %s", wait, other)
+    db.set_wait(other, wait)
     assert [row.id for row in db.claim(expert)] == [met]
 
 
-def test_only_its_queues_are_searched(db: Db) -> None:
+def test_claim_takes_unsupported_jobs_only_from_its_queues(db: Db) -> None:
     stranger, expert = db.node(), db.node(types={"t": 1})
     db.enqueue("t", queue="a")
     meet(db, stranger, queues=["a"])
@@ -72,7 +72,26 @@ def test_only_its_queues_are_searched(db: Db) -> None:
     assert len(db.claim(expert, queues=["b", "a"])) == 1
 
 
-def test_a_claim_that_is_full_takes_none_of_them_and_one_with_room_no_more_than_fit(db: Db) -> None:
+def test_claim_takes_unsupported_jobs_of_several_types_by_priority(db: Db) -> None:
+    stranger, expert = db.node(), db.node(types={"a": 1, "b": 1})
+    low, high, middle = db.enqueue("a"), db.enqueue("b", priority=9), db.enqueue("a", priority=5)
+    for _ in range(3):
+        meet(db, stranger)
+    assert [db.claim_one(expert).id for _ in range(3)] == [high, middle, low]
+
+
+def test_claim_passes_over_an_unsupported_job_that_is_locked(db: Db) -> None:
+    stranger, expert, other = db.node(), db.node(types={"t": 1}), db.session()
+    locked, free = db.enqueue("t"), db.enqueue("t")
+    for _ in range(2):
+        meet(db, stranger)
+    other.begin()
+    other.execute("SELECT FROM watchbill.jobs WHERE id = %s FOR SHARE", [locked])
+    assert db.claim_one(expert).id == free
+    other.rollback()
+
+
+def test_claim_takes_unsupported_jobs_only_into_free_room(db: Db) -> None:
     stranger, expert = db.node(), db.node(types={"t": 1})
     for _ in range(4):
         db.enqueue("t")
@@ -84,7 +103,7 @@ def test_a_claim_that_is_full_takes_none_of_them_and_one_with_room_no_more_than_
     assert len(db.claim(expert, 2)) == 2
 
 
-def test_they_are_taken_by_priority(db: Db) -> None:
+def test_claim_takes_unsupported_jobs_by_priority(db: Db) -> None:
     stranger, expert = db.node(), db.node(types={"t": 1})
     low, high, middle = (db.enqueue("t", priority=priority) for priority in (1, 3, 2))
     for _ in range(3):
@@ -92,7 +111,7 @@ def test_they_are_taken_by_priority(db: Db) -> None:
     assert [db.claim_one(expert).id for _ in range(3)] == [high, middle, low]
 
 
-def test_one_that_was_lost_still_runs_alone(db: Db) -> None:
+def test_unsupported_job_keeps_its_quarantine(db: Db) -> None:
     """A node that does not know its type must not make it forget that it may kill its process."""
     lost, stranger, expert = db.node(), db.node(), db.node(types={"t": 1})
     job = db.enqueue("t")
@@ -101,7 +120,7 @@ def test_one_that_was_lost_still_runs_alone(db: Db) -> None:
     db.value("heartbeat", epoch=stranger), db.value("heartbeat", epoch=expert)
     db.make_ready()
     meet(db, stranger, alone=True)
-    db.expect(job, wait="unsupported", alone=True, lost=1)
+    db.expect(job, wait="unsupported", quarantined=True, lost=1)
     assert db.claim(expert) == []
     assert db.claim(stranger, alone=True) == []
     assert [row.id for row in db.claim(expert, alone=True)] == [job]
@@ -111,7 +130,7 @@ def test_one_that_was_lost_still_runs_alone(db: Db) -> None:
     ("outcome", "state", "wait"),
     [("failed", "failed", "delayed"), ("snoozed", "queued", None), ("released", "queued", None)],
 )
-def test_after_a_run_it_waits_like_any_other(db: Db, outcome: str, state: str, wait: str | None) -> None:
+def test_unsupported_job_waits_like_any_other_after_a_run(db: Db, outcome: str, state: str, wait: str | None) -> None:
     stranger, expert = db.node(), db.node(types={"t": 1})
     job = db.enqueue("t")
     meet(db, stranger)
@@ -120,16 +139,16 @@ def test_after_a_run_it_waits_like_any_other(db: Db, outcome: str, state: str, w
     db.expect(job, state=state, wait=wait)
 
 
-def test_a_loss_of_the_node_that_knows_it_counts(db: Db) -> None:
+def test_loss_of_the_node_that_knows_the_type_counts(db: Db) -> None:
     stranger, expert = db.node(), db.node(types={"t": 1})
     job = db.enqueue("t")
     meet(db, stranger)
     db.claim(expert)
     assert db.lose(expert) == {job: "failed"}
-    db.expect(job, state="failed", wait="delayed", lost=1, alone=True)
+    db.expect(job, state="failed", wait="delayed", lost=1, quarantined=True)
 
 
-def test_it_is_dead_after_the_grace_and_no_attempt_was_spent(db: Db) -> None:
+def test_unsupported_job_is_dead_after_the_grace_without_an_attempt(db: Db) -> None:
     stranger = db.node()
     job = db.enqueue("t", version=3)
     meet(db, stranger)
@@ -144,7 +163,7 @@ def test_it_is_dead_after_the_grace_and_no_attempt_was_spent(db: Db) -> None:
     assert db.count("unsupported_types") == 0
 
 
-def test_the_grace_counts_from_when_the_job_was_due(db: Db) -> None:
+def test_grace_counts_from_the_due_time(db: Db) -> None:
     stranger = db.node()
     first = db.enqueue("t")
     meet(db, stranger)
@@ -156,7 +175,7 @@ def test_the_grace_counts_from_when_the_job_was_due(db: Db) -> None:
     assert db.states(first, second) == ["dead", "queued"]
 
 
-def test_a_node_that_handles_the_type_stops_that_clock(db: Db) -> None:
+def test_live_node_that_handles_the_type_stops_the_grace(db: Db) -> None:
     stranger = db.node()
     job = db.enqueue("t")
     meet(db, stranger)
@@ -173,7 +192,7 @@ def test_a_node_that_handles_the_type_stops_that_clock(db: Db) -> None:
 
 
 @pytest.mark.parametrize("types", [{"t": 1}, {"u": 9}])
-def test_a_node_of_another_type_or_an_older_version_does_not(db: Db, types: dict[str, int]) -> None:
+def test_node_of_another_type_or_version_does_not_stop_the_grace(db: Db, types: dict[str, int]) -> None:
     stranger = db.node()
     db.enqueue("t", version=2)
     meet(db, stranger)
@@ -182,7 +201,7 @@ def test_a_node_of_another_type_or_an_older_version_does_not(db: Db, types: dict
     assert db.value("expire_unsupported", grace=HOUR) == 1
 
 
-def test_a_node_that_drains_does_not(db: Db) -> None:
+def test_draining_node_does_not_stop_the_grace(db: Db) -> None:
     stranger = db.node()
     db.enqueue("t")
     meet(db, stranger)
@@ -192,7 +211,7 @@ def test_a_node_that_drains_does_not(db: Db) -> None:
     assert db.value("expire_unsupported", grace=HOUR) == 1
 
 
-def test_a_running_one_is_not_expired(db: Db) -> None:
+def test_expire_unsupported_skips_a_running_job(db: Db) -> None:
     stranger, expert = db.node(), db.node(types={"t": 1})
     job = db.enqueue("t")
     meet(db, stranger)
@@ -203,7 +222,7 @@ def test_a_running_one_is_not_expired(db: Db) -> None:
     assert db.states(job) == ["running"]
 
 
-def test_as_many_expire_in_one_call_as_it_is_told(db: Db) -> None:
+def test_expire_unsupported_respects_its_limit(db: Db) -> None:
     stranger = db.node()
     for _ in range(5):
         db.enqueue("t")
@@ -213,7 +232,7 @@ def test_as_many_expire_in_one_call_as_it_is_told(db: Db) -> None:
     assert [db.value("expire_unsupported", grace=HOUR, max=2) for _ in range(4)] == [2, 2, 1, 0]
 
 
-def test_one_that_an_operator_holds_is_passed_over(db: Db) -> None:
+def test_expire_unsupported_skips_a_job_that_is_being_canceled(db: Db) -> None:
     stranger, operator = db.node(), db.session()
     job = db.enqueue("t")
     meet(db, stranger)
@@ -225,7 +244,7 @@ def test_one_that_an_operator_holds_is_passed_over(db: Db) -> None:
     assert db.states(job) == ["canceled"]
 
 
-def test_a_type_forgotten_while_a_job_was_given_back_is_listed_again(db: Db) -> None:
+def test_type_deleted_during_a_settle_is_listed_again(db: Db) -> None:
     """The chore saw no job of the type and forgot it, while a settle that relied on its row was under way."""
     stranger, settler = db.node(), db.session()
     db.enqueue("t")
@@ -243,7 +262,7 @@ def test_a_type_forgotten_while_a_job_was_given_back_is_listed_again(db: Db) -> 
     assert [row.id for row in db.claim(expert)] == [job]
 
 
-def test_types_given_back_are_listed_in_sorted_order(db: Db) -> None:
+def test_settle_lists_unsupported_types_in_sorted_order(db: Db) -> None:
     """So that of two nodes which give back the same new types one waits for the other and neither deadlocks."""
     one, other = db.session(), db.session()
     first, second = db.node(), db.node()
@@ -262,7 +281,7 @@ def test_types_given_back_are_listed_in_sorted_order(db: Db) -> None:
     assert {row.state for row in waiting.rows()} == {"queued"}
 
 
-def test_a_job_put_off_while_nobody_knows_its_type_starts_no_earlier(db: Db) -> None:
+def test_rescheduled_unsupported_job_does_not_start_early(db: Db) -> None:
     stranger = db.node()
     job = db.enqueue("t")
     db.settle(stranger, End(db.claim_one(stranger), "unsupported", age=None))

@@ -47,11 +47,11 @@ CAUSES = {
     "on demand": Cause("it is on demand", {"pattern": None}),
     "max_runs": Cause("it has made its one run", {"max_runs": 1}, before=run_one),
     "ended": Cause("it ended at 2031-03-14 11:30:00+00", {"end": at(11, 30)}),
-    "past": Cause("its one time was 2031-03-14 10:00:00+00", {"at": at(10)}, before=run_one),
+    "past": Cause("its only time was 2031-03-14 10:00:00+00", {"at": at(10)}, before=run_one),
     "last slot": Cause("no slot is left before its end", {"pattern": "0 0 1 1 *", "end": at(23)}),
-    "no instant": Cause("its pattern has no instant any more", {"pattern": "0 0 30 2 *"}),
+    "no instant": Cause("its pattern has no later slot", {"pattern": "0 0 30 2 *"}),
     "on start": Cause("it runs when the cluster starts, and at no other time", {"pattern": "@reboot"}),
-    "no node": Cause("no node is alive, so nobody fires it", {}),
+    "no node": Cause("no node is alive that could fire it", {}),
     "in the way": Cause("the run of 2031-03-14 10:00:00+00 has not ended: job", {}, before=hang),
     "paused": Cause("is paused: its jobs wait", {}, after=lambda db: db.call("pause", queue="default")),
 }
@@ -85,7 +85,7 @@ def why(db: Db, *names: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", CAUSES)
-def test_each_cause_by_itself(db: Db, name: str) -> None:
+def test_why_schedule_names_each_single_cause(db: Db, name: str) -> None:
     rows = why(db, name)
     said = [row for row in rows if CAUSES[name].said in row.reason]
     others = [row.reason for row in rows if row not in said]
@@ -99,7 +99,7 @@ def test_each_cause_by_itself(db: Db, name: str) -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS, ids=[" and ".join(pair) for pair in PAIRS])
-def test_each_pair_the_decisive_one_first(db: Db, first: str, second: str) -> None:
+def test_why_schedule_lists_the_decisive_cause_first(db: Db, first: str, second: str) -> None:
     reasons = [row.reason for row in why(db, first, second)]
     places = [next(i for i, said in enumerate(reasons) if CAUSES[name].said in said) for name in (first, second)]
     assert places == sorted(places)
@@ -107,7 +107,7 @@ def test_each_pair_the_decisive_one_first(db: Db, first: str, second: str) -> No
     assert not any("it is due" in reason for reason in reasons)
 
 
-def test_when_nothing_is_in_the_way_it_says_when(db: Db) -> None:
+def test_why_schedule_says_when_it_fires_next(db: Db) -> None:
     add(db)
     db.node(types={"task": 1})
     [row] = db.call("why_schedule", name="s")
@@ -117,7 +117,7 @@ def test_when_nothing_is_in_the_way_it_says_when(db: Db) -> None:
     assert (row.reason, row.next_run) == ("it is due since 2031-03-14 10:00:00+00", at(10))
     db.now = at(10, 2)
     [row] = db.call("why_schedule", name="s")
-    assert row.reason.endswith(", and nobody fired it: does a scheduler run?")
+    assert row.reason.endswith(", but no scheduler fired it: is a node running?")
     assert db.call("why_schedule", name="other") == []
 
 
@@ -130,7 +130,7 @@ def test_when_nothing_is_in_the_way_it_says_when(db: Db) -> None:
         ("allow", None),
     ],
 )
-def test_a_run_that_has_not_ended_is_said(db: Db, overlap: str, said: str | None) -> None:
+def test_why_schedule_mentions_an_unfinished_run(db: Db, overlap: str, said: str | None) -> None:
     add(db, overlap=overlap)
     db.node(types={"task": 1})
     tick_at(db, at(10))
@@ -139,7 +139,7 @@ def test_a_run_that_has_not_ended_is_said(db: Db, overlap: str, said: str | None
     assert [row.reason.rsplit(": ")[-1] for row in others] == ([said] if said else [])
 
 
-def test_skipped_slots_are_counted(db: Db) -> None:
+def test_why_schedule_counts_skipped_slots(db: Db) -> None:
     add(db)
     db.node(types={"task": 1})
     for hour in (10, 11):
@@ -149,17 +149,17 @@ def test_skipped_slots_are_counted(db: Db) -> None:
     assert db.call("why_schedule", name="s")[0].reason.endswith(" is queued, and 2 slots were skipped since")
 
 
-def test_what_differs_from_the_code_is_said(db: Db) -> None:
+def test_why_schedule_mentions_a_change_since_the_declaration(db: Db) -> None:
     epoch = db.node(app="shop", types={"task": 1})
     rule = {"name": "s", "pattern": "0 * * * *", "type": "task", "hash": "1"}
     db.call("declare_schedules", epoch=epoch, schedules=[rule])
     db.call("update_schedule", name="s", changes={"priority": 3})
     assert [row.reason for row in db.call("why_schedule", name="s")][1:] == [
-        "somebody changed it since the code declared it"
+        "it was changed after the code declared it"
     ]
 
 
-def test_on_demand_and_on_start(db: Db) -> None:
+def test_why_schedule_explains_on_demand_and_on_start(db: Db) -> None:
     add(db, pattern=None, run_on_start=True)
     (reason, *_) = db.call("why_schedule", name="s")
     assert (reason.fires, reason.reason.split(":")[0]) == (False, "it runs when the cluster starts, and on demand")

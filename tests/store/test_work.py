@@ -43,10 +43,12 @@ def fill(db: Db) -> None:
         "$$ SELECT (lpad(to_hex(1000000000000 + n), 12, '0') || '70008000000000000000')::uuid $$")  # fmt: skip
     db.change(
         """
-        INSERT INTO {schema}.jobs (id, run_at, created_at, queue, type, priority, wait, payload)
+        INSERT INTO {schema}.jobs (id, run_at, created_at, queue, type, priority, wait, wait_key, payload)
         SELECT pg_temp.id(n), %s::timestamptz + n * interval '1 ms', %s,
           CASE WHEN n %% 10 = 0 THEN 'default' ELSE 'q' || n %% 10 END, CASE WHEN n > 90000 THEN 'rare' ELSE 'task' END,
-          n %% 3, CASE WHEN n > 90000 THEN 'unsupported' WHEN n > 80000 THEN 'delayed' END, '{{}}'
+          n %% 3, CASE WHEN n > 90000 THEN 'unsupported' WHEN n > 80000 THEN 'delayed' END,
+          CASE WHEN n > 90000 THEN {schema}._unsupported_key(
+            CASE WHEN n %% 10 = 0 THEN 'default' ELSE 'q' || n %% 10 END, 'rare', 1) END, '{{}}'
         FROM generate_series(1, 100000) n""",
         *[T0] * 2,
     )
@@ -92,7 +94,7 @@ def every_verb(db: Db) -> dict[str, Work]:
         "promote": work(db, "promote", max=BATCH, now=db.after(86400)),
         "reclaim": work(db, "reclaim", epochs=[epoch], beats_seen=[beat], now=lost),
         "leave": work(db, "leave", epoch=epoch),
-        "abandon": work(db, "abandon", epoch=epoch, known=[one.fence]),
+        "release_unknown": work(db, "release_unknown", epoch=epoch, known=[one.fence]),
         "heartbeat": work(db, "heartbeat", epoch=epoch, running=[{"id": str(one.id), "fence": one.fence, "age": 1}]),
         "complete": work(db, "complete", id=one.id, fence=one.fence),
         "fail": work(db, "fail", id=one.id, fence=one.fence),
@@ -107,7 +109,7 @@ def every_verb(db: Db) -> dict[str, Work]:
         "enqueue with a key": work(db, "enqueue", type="task", idempotency_key=f"k{epoch}"),
         "enqueue_many": work(db, "enqueue_many", jobs=[{"type": "t"}] * BATCH),
         "job_by_id": work(db, "job_by_id", id=done),
-        "ending_of": work(db, "ending_of", id=done),
+        "_job_ending": work(db, "_job_ending", id=done),
         "job_list": work(db, "job_list", max=BATCH),
         "job_list of queued": work(db, "job_list", max=BATCH, states=["queued"]),
         "job_list of running": work(db, "job_list", max=BATCH, states=["running"]),
@@ -122,7 +124,7 @@ def every_verb(db: Db) -> dict[str, Work]:
 UNBOUNDED = {"expire_unsupported"}
 
 
-def test_no_verb_reads_more_than_it_needs_whatever_the_planner_believes(own_db: Db) -> None:
+def test_verbs_read_few_rows_with_any_statistics(own_db: Db) -> None:
     db = own_db
     db.execute("ALTER TABLE watchbill.jobs SET (autovacuum_enabled = off)")
     db.execute("ANALYZE")
@@ -165,16 +167,16 @@ def test_claims_are_hot_updates(own_db: Db) -> None:
     assert row.n_tup_hot_upd / row.n_tup_upd > 0.9
 
 
-def test_no_index_mentions_what_a_claim_changes(db: Db) -> None:
+def test_no_index_contains_a_column_that_claims_change(db: Db) -> None:
     rows = db.execute("""
         SELECT i.indexrelid::regclass::text AS name, pg_get_indexdef(i.indexrelid) AS definition FROM pg_index i
         WHERE i.indrelid = 'watchbill.jobs'::regclass""")
-    assert len(rows) >= 7
+    assert len(rows) == 6
     for row in rows:
         assert not {"fence", "run"} & set(row.definition.replace("(", " ").replace(")", " ").replace(",", " ").split())
 
 
-def test_a_claim_from_the_top_walks_what_is_claimed_and_one_above_floors_does_not(own_db: Db) -> None:
+def test_claim_after_scan_positions_does_not_read_claimed_jobs(own_db: Db) -> None:
     """What floors are for: a HOT claim leaves its entries in the ready index until the jobs have gone."""
     db = own_db
     epoch = db.node()

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+from tests.store.cron_sql import Connection, at, in_utc
 from watchbill.cron import Cron
 from watchbill.postgres import zones
 from watchbill.postgres.migration_plan import advisory_key
 from watchbill.postgres.zones import Release, ZoneRow, local_zones
 from watchbill.store.install import install
-from tests.store.cron_sql import Connection, at, in_utc
 
 NEWER, OLDER = Release("2999z", 1), Release("1999a", 1)
 EDGES = [
@@ -41,7 +41,7 @@ def moved(row: ZoneRow, seconds: int) -> ZoneRow:
 
 
 def numbers(sql: Connection) -> dict[str, int]:
-    return dict(sql.execute("SELECT name, watchbill.zone_number(name) FROM watchbill.zones").fetchall())
+    return dict(sql.execute("SELECT name, watchbill._zone_number(name) FROM watchbill.zones").fetchall())
 
 
 def nine_in_kolkata(sql: Connection) -> object:
@@ -49,23 +49,23 @@ def nine_in_kolkata(sql: Connection) -> object:
     return found
 
 
-def test_no_time_is_spent_on_compressing_them(sql: Connection) -> None:
+def test_zone_rows_are_stored_uncompressed(sql: Connection) -> None:
     columns = "starts", "offsets", "highs"
     compressed = " OR ".join(f"pg_column_compression({column}) IS NOT NULL" for column in columns)
     assert sql.execute(f"SELECT name FROM watchbill.zones WHERE {compressed}".encode()).fetchall() == []
 
 
-def test_every_zone_of_python_is_there_under_its_number(sql: Connection) -> None:
+def test_zone_table_holds_every_python_zone_with_its_number(sql: Connection) -> None:
     names = [row.name for row in local_zones()]
     assert len(names) > 500
-    [(known,)] = sql.execute("SELECT watchbill.zone_names()")
+    [(known,)] = sql.execute("SELECT watchbill._zone_names()")
     assert known == names
     assert numbers(sql) == dict(sql.execute("SELECT name, number FROM watchbill.zones").fetchall())
     assert sorted(numbers(sql).values()) == list(range(1, len(names) + 1))
 
 
 @pytest.mark.parametrize("pattern", ["0 0 * * *", "30 */2 * * *", "0 12 1 1,7 *"])
-def test_every_zone_counts_alike_where_the_near_years_are_cut(sql: Connection, pattern: str) -> None:
+def test_sql_and_python_agree_at_the_limits_of_near_years(sql: Connection, pattern: str) -> None:
     query = (
         "SELECT jcron.next_time(%(p)s, t, z), jcron.prev_time(%(p)s, t, z) FROM unnest(%(z)s::text[], %(t)s) u(z, t)"
     )
@@ -76,7 +76,7 @@ def test_every_zone_counts_alike_where_the_near_years_are_cut(sql: Connection, p
         assert found == (in_utc(cron.next(moment)), in_utc(cron.prev(moment))), (zone, moment)
 
 
-def test_newer_data_replaces_older_and_numbers_stay(sql: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_newer_zone_data_replaces_older_and_keeps_the_numbers(sql: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     before, kolkata = numbers(sql), nine_in_kolkata(sql)
     assert kolkata == at("2025-01-01 03:30:00")
     parsed = sql.execute("SELECT jcron.parse_cron('0 9 * * *', 'Asia/Kolkata')::bigint[]").fetchone()
@@ -99,22 +99,22 @@ def test_newer_data_replaces_older_and_numbers_stay(sql: Connection, monkeypatch
     assert len(said) == 1, "what is current is not written again"
 
 
-def test_older_data_is_not_written(sql: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_older_zone_data_is_not_written(sql: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     tell(monkeypatch, OLDER, [moved(row, 3600) for row in local_zones()])
     said: list[str] = []
     install(sql.info.dsn, report=said.append)
     assert (said, nine_in_kolkata(sql)) == ([], at("2025-01-01 03:30:00"))
 
 
-def test_a_machine_without_zones_says_so_and_writes_nothing(sql: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machine_without_zones_writes_none_and_reports_it(sql: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     tell(monkeypatch, NEWER, [])
     said: list[str] = []
     install(sql.info.dsn, report=said.append)
-    assert said == ["no time zones: this machine has none, so schedules in SQL know UTC and offsets only"]
+    assert said == ["no time zones found on this machine: schedules in SQL can use UTC and offsets only"]
     assert nine_in_kolkata(sql) == at("2025-01-01 03:30:00")
 
 
-def test_zones_are_written_while_nobody_migrates(sql: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refresh_zones_waits_for_a_running_migration(sql: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     tell(monkeypatch, NEWER, local_zones())
     said: list[str] = []
 
@@ -126,17 +126,18 @@ def test_zones_are_written_while_nobody_migrates(sql: Connection, monkeypatch: p
     with psycopg.connect(sql.info.dsn) as other:
         other.execute("SELECT pg_advisory_xact_lock(%s, %s)", advisory_key("watchbill"))
         zones.refresh_zones(sql.info.dsn, "watchbill", heard)
-    assert said == ["waiting: another migration of this schema is running", "time zones of tzdata 2999z"]
+    assert said[0].startswith("waiting: the lock for migrations of this schema is held by server process")
+    assert said[1:] == ["time zones of tzdata 2999z"]
 
 
-def test_a_change_beside_the_cut_is_left_to_the_whole_of_the_zone() -> None:
+def test_zone_change_near_the_limit_disables_the_near_years() -> None:
     cut, beside = zones._NEAR_TO, zones._NEAR_TO - 3600
     plain = ZoneRow("A", [0, cut + 10**7, 1 << 62], [0, 3600], [0, cut + 10**7, 1 << 62], 1 << 62)
     assert plain.near == [zones._NEAR_FROM, cut, 0, zones._NEAR_FROM]
     assert plain._replace(starts=[0, beside, 1 << 62]).near == []
 
 
-def test_functions_that_are_applied_again_keep_the_zones(sql: Connection) -> None:
+def test_applying_functions_again_keeps_the_zones(sql: Connection) -> None:
     before = numbers(sql)
     sql.execute("UPDATE watchbill.schema_functions SET checksum = 'of another version'")
     install(sql.info.dsn)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from watchbill.postgres.embedded import Binaries
-from watchbill.testing.stage import DatabaseStage
 from tests.conftest import BINARIES
 from tests.servers import Server
+from watchbill.postgres.embedded import Binaries
+from watchbill.testing.session import TestSession
 
 
 @pytest.fixture(scope="session")
@@ -25,9 +25,9 @@ def watchbill_database_url(test_server: Server) -> Iterator[str]:
 
 
 @pytest.fixture
-def stage(request: pytest.FixtureRequest) -> DatabaseStage:
+def session(request: pytest.FixtureRequest) -> TestSession:
     """What the fixture `watchbill` enters; not entered here."""
-    found: DatabaseStage = request.getfixturevalue("_watchbill_stage")
+    found: TestSession = request.getfixturevalue("_watchbill_session")
     return found
 
 

@@ -9,11 +9,19 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests.servers import Server
 from watchbill.postgres.migrate import Source, migrate
 from watchbill.testing import database as databases
-from watchbill.testing.database import InUse, beside, embedded_database, named_database, with_database
-from watchbill.testing.schema import NotATest, StillInUse, Sweeper
-from tests.servers import Server
+from watchbill.testing.database import (
+    InUse,
+    NotATestSchema,
+    StillInUse,
+    Sweeper,
+    beside,
+    embedded_database,
+    named_database,
+    with_database,
+)
 
 
 def rows(url: str, query: str) -> list[tuple[object, ...]]:
@@ -24,7 +32,7 @@ def rows(url: str, query: str) -> list[tuple[object, ...]]:
 # -- one that was named
 
 
-def test_a_schema_is_made_anew_for_each_run(given_database: str) -> None:
+def test_named_database_recreates_the_schema_for_each_run(given_database: str) -> None:
     with named_database(given_database, "jobs_of_ours") as first:
         assert rows(given_database, "SELECT test, id::text FROM jobs_of_ours.installation") == [
             (True, first.installation)
@@ -35,24 +43,27 @@ def test_a_schema_is_made_anew_for_each_run(given_database: str) -> None:
         assert rows(given_database, "SELECT count(*) FROM jobs_of_ours.jobs") == [(0,)]
 
 
-def test_a_schema_that_is_no_test_is_left_alone(given_database: str) -> None:
+def test_named_database_refuses_a_schema_not_made_by_tests(given_database: str) -> None:
     migrate(given_database, "watchbill", Source.of_package("watchbill.store"))
     rows(given_database, "SELECT watchbill.enqueue('an.order')")
-    with pytest.raises(NotATest, match="would delete all jobs") as refusal, named_database(given_database, "watchbill"):
+    with (
+        pytest.raises(NotATestSchema, match="would delete all jobs") as refusal,
+        named_database(given_database, "watchbill"),
+    ):
         pass
     assert "DROP SCHEMA watchbill CASCADE" in str(refusal.value)
     assert rows(given_database, "SELECT count(*) FROM watchbill.jobs") == [(1,)]
 
 
-def test_a_schema_of_somebody_else_is_left_alone(given_database: str) -> None:
+def test_named_database_refuses_a_schema_of_another_program(given_database: str) -> None:
     with psycopg.connect(given_database, autocommit=True) as connection:
         connection.execute("CREATE SCHEMA watchbill CREATE TABLE theirs ()")
-    with pytest.raises(NotATest), named_database(given_database, "watchbill"):
+    with pytest.raises(NotATestSchema), named_database(given_database, "watchbill"):
         pass
     assert rows(given_database, "SELECT to_regclass('watchbill.theirs') IS NOT NULL") == [(True,)]
 
 
-def test_two_runs_at_once_are_noticed(given_database: str) -> None:
+def test_second_simultaneous_test_run_is_refused(given_database: str) -> None:
     with (
         named_database(given_database, "watchbill"),
         pytest.raises(InUse, match="Another test run"),
@@ -61,7 +72,7 @@ def test_two_runs_at_once_are_noticed(given_database: str) -> None:
         pass
 
 
-def test_several_processes_have_databases_beside_the_one_that_was_named(given_database: str) -> None:
+def test_each_process_gets_a_database_beside_the_named_one(given_database: str) -> None:
     listing = "SELECT datname FROM pg_database WHERE datname LIKE current_database() || '\\_gw%' ORDER BY 1"
     name = rows(given_database, "SELECT current_database()")[0][0]
     with beside(given_database, "gw0") as first, beside(given_database, "gw1"):
@@ -70,16 +81,16 @@ def test_several_processes_have_databases_beside_the_one_that_was_named(given_da
     assert rows(given_database, listing) == []
 
 
-def test_a_database_that_happens_to_have_such_a_name_is_left_alone(given_database: str) -> None:
+def test_foreign_database_with_a_worker_name_is_refused(given_database: str) -> None:
     name = f"{rows(given_database, 'SELECT current_database()')[0][0]}_gw7"
     with psycopg.connect(given_database, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"'.encode())
-        with pytest.raises(NotATest, match=name), beside(given_database, "gw7"):
+        with pytest.raises(NotATestSchema, match=name), beside(given_database, "gw7"):
             pass
         connection.execute(f'DROP DATABASE "{name}"'.encode())
 
 
-def test_a_killed_run_left_a_database_that_is_replaced(given_database: str) -> None:
+def test_database_of_a_killed_run_is_replaced(given_database: str) -> None:
     abandoned = beside(given_database, "gw8")
     with psycopg.connect(abandoned.__enter__(), autocommit=True) as connection:
         connection.execute("CREATE TABLE left_over ()")
@@ -98,12 +109,12 @@ def test_a_killed_run_left_a_database_that_is_replaced(given_database: str) -> N
         ("host=h dbname=old", "dbname=new host=h"),
     ],
 )
-def test_the_same_server_with_another_database(url: str, expected: str) -> None:
+def test_with_database_changes_only_the_database_name(url: str, expected: str) -> None:
     assert with_database(url, "new") == expected
 
 
-def test_a_transaction_that_a_test_left_open_is_named(given_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("watchbill.testing.schema.PATIENCE", "50ms")
+def test_sweep_error_names_a_transaction_left_open(given_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("watchbill.testing.database.LOCK_TIMEOUT", "50ms")
     with named_database(given_database, "watchbill") as database, psycopg.connect(given_database) as connection:
         rows(given_database, "SELECT watchbill.enqueue('work')")
         with closing(psycopg.connect(given_database, application_name="forgotten")) as forgotten:
@@ -130,7 +141,7 @@ def databases_of(url: str) -> set[str]:
     return {str(name) for (name,) in rows(with_database(url, "postgres"), "SELECT datname FROM pg_database")}
 
 
-def test_a_copy_of_the_template_is_all_ours_and_dropped_afterwards(project: Path) -> None:
+def test_each_run_gets_a_template_copy_that_is_dropped_afterwards(project: Path) -> None:
     with embedded_database(project, "watchbill") as first, embedded_database(project, "watchbill") as second:
         assert first.url != second.url
         assert first.installation != second.installation
@@ -142,7 +153,7 @@ def test_a_copy_of_the_template_is_all_ours_and_dropped_afterwards(project: Path
     assert [path.name for path in project.iterdir()] == [".watchbill"]
 
 
-def test_what_a_killed_run_left_is_cleared_up(project: Path) -> None:
+def test_databases_of_killed_runs_are_dropped(project: Path) -> None:
     with embedded_database(project, "watchbill") as database:
         with psycopg.connect(database.url, autocommit=True) as connection:
             connection.execute("CREATE DATABASE run_1_abandoned")
@@ -150,7 +161,7 @@ def test_what_a_killed_run_left_is_cleared_up(project: Path) -> None:
             assert "run_1_abandoned" not in databases_of(other.url)
 
 
-def test_a_template_that_does_not_fit_or_is_not_whole_is_made_anew(project: Path) -> None:
+def test_unfit_or_unfinished_template_is_recreated(project: Path) -> None:
     with embedded_database(project, "elsewhere") as database:
         assert rows(database.url, "SELECT test FROM elsewhere.installation") == [(True,)]
         with psycopg.connect(with_database(database.url, "postgres"), autocommit=True) as connection:
@@ -161,7 +172,7 @@ def test_a_template_that_does_not_fit_or_is_not_whole_is_made_anew(project: Path
             assert rows(other.url, "SELECT elsewhere.now() IS NULL") == [(False,)]
 
 
-def test_data_from_before_the_machine_was_started_is_removed(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_from_before_the_last_boot_is_removed(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was written without fsync."""
     old = project / ".watchbill" / "tests-15-00000000" / ".watchbill"
     old.mkdir(parents=True)
@@ -170,15 +181,15 @@ def test_data_from_before_the_machine_was_started_is_removed(project: Path, monk
         assert len(list((project / ".watchbill").glob("tests-*"))) == 1
 
 
-def test_a_project_that_cannot_be_written_to_has_its_data_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_read_only_project_uses_a_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    home = databases._home(tmp_path / "project", 15)
+    home = databases._make_home(tmp_path / "project", 15)
     assert home.is_relative_to(tmp_path / "temporary")
     assert home.is_dir()
 
 
-def test_the_server_of_the_suite_is_not_touched(test_server: Server) -> None:
-    assert not any(name.startswith("run_") for name in databases_of(test_server.url()))
+def test_embedded_runs_make_no_database_on_the_suite_server(project: Path, test_server: Server) -> None:
+    with embedded_database(project, "watchbill") as database:
+        assert any(name.startswith("run_") for name in databases_of(database.url))
+        assert not any(name.startswith("run_") for name in databases_of(test_server.url()))

@@ -11,8 +11,22 @@ from typing import Any
 
 import pytest
 
-from watchbill import App, Connection, Permanent, Retry, RetryAfter, Skip, Snooze, Task, Tasks, current_job
-from watchbill.testing import DrainFailed, Watchbill, NeverEnding
+from watchbill import (
+    App,
+    Batch,
+    BatchFailed,
+    Connection,
+    Limit,
+    Permanent,
+    Retry,
+    RetryAfter,
+    Skip,
+    Snooze,
+    Task,
+    Tasks,
+    current_job,
+)
+from watchbill.testing import DrainFailed, NeverEnding, Watchbill
 
 marker: ContextVar[str] = ContextVar("marker")
 
@@ -47,7 +61,7 @@ def test_every_kind_of_task_runs_in_the_order_of_the_queue(watchbill: Watchbill)
     assert jobs[3].result(timeout=0) == 6
 
 
-def test_what_handlers_enqueue_runs_too(watchbill: Watchbill) -> None:
+def test_drain_runs_jobs_that_handlers_enqueue(watchbill: Watchbill) -> None:
     app, seen = App(), []
 
     @app.task
@@ -82,7 +96,7 @@ def test_several_queues_priorities_and_apps_are_drained(watchbill: Watchbill) ->
     assert seen.index(4) < seen.index(3)
 
 
-def test_a_job_is_run_by_the_app_that_was_made_last(watchbill: Watchbill) -> None:
+def test_drain_uses_the_newest_app_for_a_type(watchbill: Watchbill) -> None:
     """An App of an earlier test may not be collected yet."""
     seen = []
     apps = [App(), App()]
@@ -110,7 +124,7 @@ def test_tasks_of_a_library_and_old_names_run(watchbill: Watchbill) -> None:
     assert seen == ["library.old"]
 
 
-def test_jobs_that_no_app_knows_and_paused_ones_stay(watchbill: Watchbill) -> None:
+def test_drain_leaves_unknown_and_paused_jobs(watchbill: Watchbill) -> None:
     app = App()
 
     @app.task(queue="quiet")
@@ -128,7 +142,7 @@ def test_jobs_that_no_app_knows_and_paused_ones_stay(watchbill: Watchbill) -> No
 # -- retries, delays and the clock
 
 
-def test_a_failed_attempt_waits_for_its_time(watchbill: Watchbill) -> None:
+def test_drain_does_not_run_a_delayed_retry(watchbill: Watchbill) -> None:
     """However short its delay is: only the test moves the clock."""
     app = App()
 
@@ -149,7 +163,7 @@ def test_a_failed_attempt_waits_for_its_time(watchbill: Watchbill) -> None:
     assert "RuntimeError: no" in (runs[0].error or {})["traceback"]
 
 
-def test_a_delayed_job_runs_when_the_clock_has_come_there(watchbill: Watchbill) -> None:
+def test_drain_runs_a_delayed_job_after_advance(watchbill: Watchbill) -> None:
     app = App()
 
     @app.task
@@ -164,7 +178,7 @@ def test_a_delayed_job_runs_when_the_clock_has_come_there(watchbill: Watchbill) 
     assert len(watchbill.drain()) == 1
 
 
-def test_what_a_handler_asks_for_is_told(watchbill: Watchbill) -> None:
+def test_drain_reports_skip_snooze_retry_and_permanent(watchbill: Watchbill) -> None:
     app = App()
     asked: list[Exception] = [Skip("nothing to do"), Snooze(60), RetryAfter(60), Permanent("never")]
 
@@ -193,10 +207,23 @@ def test_a_retry_without_a_delay_runs_at_once(watchbill: Watchbill) -> None:
     assert [run.state for run in watchbill.drain()] == ["failed", "failed", "dead"]
 
 
+@pytest.mark.parametrize("on_loop", [False, True])
+def test_drain_with_fast_retries_runs_a_job_to_its_end(watchbill: Watchbill, on_loop: bool) -> None:
+    app = App()
+
+    @app.task
+    def fail() -> None:
+        raise RuntimeError
+
+    fail.enqueue()
+    runs = asyncio.run(watchbill.adrain(fast_retries=True)) if on_loop else watchbill.drain(fast_retries=True)
+    assert [run.state for run in runs] == ["failed"] * 9 + ["dead"]
+
+
 # -- raising
 
 
-def test_raising_shows_what_the_handler_raised(watchbill: Watchbill) -> None:
+def test_drain_raising_raises_the_error_of_the_handler(watchbill: Watchbill) -> None:
     app, seen = App(), []
 
     @app.task
@@ -214,7 +241,7 @@ def test_raising_shows_what_the_handler_raised(watchbill: Watchbill) -> None:
     assert [job.state for job in watchbill.jobs()] == ["succeeded", "failed", "queued"]
 
 
-def test_raising_passes_over_what_is_no_failure(watchbill: Watchbill) -> None:
+def test_drain_raising_ignores_skip_snooze_and_retry_after(watchbill: Watchbill) -> None:
     app = App()
 
     @app.task
@@ -226,7 +253,7 @@ def test_raising_passes_over_what_is_no_failure(watchbill: Watchbill) -> None:
     assert len(watchbill.drain(raising=True)) == 3
 
 
-def test_raising_tells_of_a_time_out(watchbill: Watchbill) -> None:
+def test_drain_raising_reports_a_timeout(watchbill: Watchbill) -> None:
     app = App()
 
     @app.task(timeout=0.05)
@@ -238,7 +265,7 @@ def test_raising_tells_of_a_time_out(watchbill: Watchbill) -> None:
         watchbill.drain(raising=True)
 
 
-def test_raising_tells_of_a_payload_that_does_not_fit(watchbill: Watchbill) -> None:
+def test_drain_raising_reports_an_invalid_payload(watchbill: Watchbill) -> None:
     producer, worker = App(), App()
     producer.enqueue("work", {"n": "many"})
 
@@ -249,7 +276,7 @@ def test_raising_tells_of_a_payload_that_does_not_fit(watchbill: Watchbill) -> N
         watchbill.drain(raising=True)
 
 
-def test_what_pytest_says_in_a_handler_is_meant_for_the_test(watchbill: Watchbill) -> None:
+def test_pytest_fail_in_a_handler_fails_the_test(watchbill: Watchbill) -> None:
     app = App()
 
     @app.task
@@ -272,7 +299,7 @@ def test_an_exit_in_a_handler_is_a_failed_attempt_as_in_a_worker(watchbill: Watc
     assert outcomes(watchbill.drain()) == [("failed", "failed")]
 
 
-def test_jobs_without_an_end_are_an_error_and_not_a_test_that_hangs(watchbill: Watchbill) -> None:
+def test_drain_fails_if_jobs_enqueue_themselves_forever(watchbill: Watchbill) -> None:
     app = App()
 
     @app.task
@@ -296,7 +323,9 @@ def interrupt() -> Iterator[Callable[[], None]]:
     signal.signal(signal.SIGUSR1, before)
 
 
-def test_a_handler_that_hangs_on_the_loop_can_be_interrupted(watchbill: Watchbill, interrupt: Callable[[], None]) -> None:
+def test_a_handler_that_hangs_on_the_loop_can_be_interrupted(
+    watchbill: Watchbill, interrupt: Callable[[], None]
+) -> None:
     app, ended = App(), threading.Event()
 
     @app.task
@@ -314,7 +343,9 @@ def test_a_handler_that_hangs_on_the_loop_can_be_interrupted(watchbill: Watchbil
     assert [job.state for job in watchbill.jobs()] == ["queued"]
 
 
-def test_a_handler_in_the_thread_of_the_test_can_be_interrupted(watchbill: Watchbill, interrupt: Callable[[], None]) -> None:
+def test_a_handler_in_the_thread_of_the_test_can_be_interrupted(
+    watchbill: Watchbill, interrupt: Callable[[], None]
+) -> None:
     app = App()
 
     @app.task
@@ -344,7 +375,7 @@ def test_a_plain_handler_runs_in_the_thread_of_the_test(watchbill: Watchbill) ->
     assert seen == [threading.current_thread()]
 
 
-def test_with_more_than_one_at_once_handlers_may_wait_for_each_other(watchbill: Watchbill) -> None:
+def test_drain_with_concurrency_runs_handlers_at_once(watchbill: Watchbill) -> None:
     app, both = App(), threading.Barrier(2, timeout=30)
 
     @app.task
@@ -356,7 +387,7 @@ def test_with_more_than_one_at_once_handlers_may_wait_for_each_other(watchbill: 
     assert outcomes(watchbill.drain(concurrency=2)) == [("succeeded", "succeeded")] * 2
 
 
-def test_no_handler_sees_the_context_of_the_test(watchbill: Watchbill) -> None:
+def test_handlers_do_not_see_context_variables_of_the_test(watchbill: Watchbill) -> None:
     app, seen = App(), []
 
     @app.task
@@ -369,7 +400,7 @@ def test_no_handler_sees_the_context_of_the_test(watchbill: Watchbill) -> None:
     assert seen == ["none"]
 
 
-def test_propagated_context_comes_with_the_job(watchbill: Watchbill) -> None:
+def test_handlers_see_propagated_context_variables(watchbill: Watchbill) -> None:
     app, seen = App(propagate=[marker]), []
 
     @app.task
@@ -382,7 +413,7 @@ def test_propagated_context_comes_with_the_job(watchbill: Watchbill) -> None:
     assert seen == ["of the test"]
 
 
-def test_a_drain_lives_through_the_lifespan(watchbill: Watchbill) -> None:
+def test_drain_enters_and_leaves_the_lifespan(watchbill: Watchbill) -> None:
     app, seen = App(), []
 
     @app.lifespan
@@ -400,7 +431,7 @@ def test_a_drain_lives_through_the_lifespan(watchbill: Watchbill) -> None:
     assert seen == ["begin", "a connection", "end"]
 
 
-def test_a_transactional_task_has_its_connection(watchbill: Watchbill) -> None:
+def test_drain_gives_a_transactional_task_its_connection(watchbill: Watchbill) -> None:
     app = App()
 
     @app.task
@@ -414,25 +445,26 @@ def test_a_transactional_task_has_its_connection(watchbill: Watchbill) -> None:
     assert job.result(timeout=0) == 7
 
 
-def test_observers_hear_of_a_drain(watchbill: Watchbill) -> None:
+def test_drain_emits_events(watchbill: Watchbill) -> None:
     app, heard = App(), []
 
     @app.on("job_completed")
-    def completed(job: Any, outcome: str) -> None:
-        heard.append(outcome)
+    def completed(job: Any, outcome: str, result: Any) -> None:
+        heard.append((outcome, result))
 
     @app.task
-    def work() -> None: ...
+    def work() -> list[int]:
+        return [1]
 
     work.enqueue()
     watchbill.drain()
-    assert heard == ["succeeded"]
+    assert heard == [("succeeded", [1])]
 
 
 # -- on a loop
 
 
-def test_a_blocking_drain_on_a_loop_names_its_twin(watchbill: Watchbill) -> None:
+def test_blocking_drain_on_a_loop_names_adrain(watchbill: Watchbill) -> None:
     async def test() -> None:
         watchbill.drain()
 
@@ -476,7 +508,7 @@ async def test_adrain_raises_what_the_handler_raised(watchbill: Watchbill) -> No
 
 
 @pytest.mark.asyncio
-async def test_a_drain_that_is_given_up_gives_its_jobs_back(watchbill: Watchbill) -> None:
+async def test_canceled_adrain_releases_its_jobs(watchbill: Watchbill) -> None:
     app, started, ended = App(), asyncio.Event(), asyncio.Event()
 
     @app.task
@@ -498,7 +530,7 @@ async def test_a_drain_that_is_given_up_gives_its_jobs_back(watchbill: Watchbill
 
 
 @pytest.mark.parametrize("n", range(3))
-def test_connections_go_from_loop_to_loop(watchbill: Watchbill, n: int) -> None:
+def test_adrain_works_on_one_loop_after_another(watchbill: Watchbill, n: int) -> None:
     app = App()
 
     @app.task
@@ -512,3 +544,49 @@ def test_connections_go_from_loop_to_loop(watchbill: Watchbill, n: int) -> None:
 
     assert asyncio.run(test()) == 5 * n
     assert asyncio.run(test()) == 5 * n
+
+
+def test_drain_runs_batches_and_does_not_wait_for_more(watchbill: Watchbill) -> None:
+    app, calls = App(), []
+
+    @app.task(batch=Batch(size=3, wait="60s"))
+    def index(docs: list[int]) -> None:
+        calls.append(docs)
+
+    @app.task
+    def plain() -> None: ...
+
+    for n in range(4):
+        index.enqueue(n)
+        plain.enqueue()
+    runs = watchbill.drain()
+    assert calls == [[0, 1, 2], [3]]
+    assert outcomes(runs) == [("succeeded", "succeeded")] * 8
+
+
+def test_drain_reports_each_job_of_a_batch(watchbill: Watchbill) -> None:
+    app = App()
+
+    @app.task(batch=Batch(size=3))
+    def index(docs: list[int]) -> None:
+        raise BatchFailed({1: ValueError("bad")})
+
+    jobs = [index.enqueue(n) for n in range(3)]
+    runs = watchbill.drain(raising=False)
+    assert {run.id: run.outcome for run in runs} == dict(
+        zip([job.id for job in jobs], ["succeeded", "failed", "succeeded"], strict=True)
+    )
+
+
+kept_app = App()
+
+
+@kept_app.task(limits=[Limit(1, name="kept")])
+def limited() -> None: ...
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_limits_of_an_app_exist_in_each_test(watchbill: Watchbill, number: int) -> None:
+    """The tables are empty again in the second test, while the App is the same."""
+    limited.enqueue()
+    assert outcomes(watchbill.drain()) == [("succeeded", "succeeded")]

@@ -33,7 +33,7 @@ def test_a_job_that_waits_for_one_enqueued_before_is_drained(watchbill: Watchbil
     assert ran == ["a", "b", "c"]
 
 
-def test_an_alternative_is_drained_and_what_was_canceled_is_not(watchbill: Watchbill) -> None:
+def test_drain_runs_the_alternative_and_not_canceled_steps(watchbill: Watchbill) -> None:
     ran.clear()
     jobs = chain(step.bind("bad"), step.bind("never")).on_failure(step.bind("instead")).enqueue()
     watchbill.drain(raising=False)

@@ -26,7 +26,7 @@ def test_an_enqueue_runs_the_task_before_it_returns(watchbill: Watchbill) -> Non
     assert double.enqueue(4).get().state == "queued"
 
 
-def test_arguments_make_the_journey_through_json(watchbill: Watchbill) -> None:
+def test_inline_sends_arguments_through_json(watchbill: Watchbill) -> None:
     app, seen = App(), []
 
     @app.task
@@ -40,7 +40,7 @@ def test_arguments_make_the_journey_through_json(watchbill: Watchbill) -> None:
     assert seen[0][0] is not when
 
 
-def test_what_cannot_be_stored_fails(watchbill: Watchbill) -> None:
+def test_inline_refuses_values_that_cannot_be_stored(watchbill: Watchbill) -> None:
     app = App()
 
     @app.task
@@ -62,7 +62,7 @@ def test_what_cannot_be_stored_fails(watchbill: Watchbill) -> None:
     assert [job.type for job in watchbill.jobs()] == [give.type]
 
 
-def test_what_a_handler_raises_reaches_the_caller(watchbill: Watchbill) -> None:
+def test_inline_raises_the_error_of_the_handler(watchbill: Watchbill) -> None:
     app = App()
 
     @app.task
@@ -74,7 +74,7 @@ def test_what_a_handler_raises_reaches_the_caller(watchbill: Watchbill) -> None:
     assert [job.state for job in watchbill.jobs(fail)] == ["failed"]
 
 
-def test_what_a_handler_enqueues_runs_after_it(watchbill: Watchbill) -> None:
+def test_inline_runs_nested_jobs_after_their_parent(watchbill: Watchbill) -> None:
     app, seen = App(), []
 
     @app.task
@@ -94,7 +94,7 @@ def test_what_a_handler_enqueues_runs_after_it(watchbill: Watchbill) -> None:
         assert seen == [0, 1, 2, 3]
 
 
-def test_a_delay_and_an_open_transaction_are_waited_for(watchbill: Watchbill) -> None:
+def test_inline_does_not_run_delayed_or_uncommitted_jobs(watchbill: Watchbill) -> None:
     app, seen = App(), []
 
     @app.task

@@ -66,7 +66,7 @@ def on(url: str) -> str:
     return f"--watchbill-database-url={url}"
 
 
-def test_without_configuration_it_is_on_the_embedded_server(project: pytest.Pytester) -> None:
+def test_plugin_uses_the_embedded_server_by_default(project: pytest.Pytester) -> None:
     """Twice: cold, and with the data of the first time. Durations are shown, not judged."""
     project.makepyfile(test_sync=SYNC)
     for _ in range(2):
@@ -75,7 +75,7 @@ def test_without_configuration_it_is_on_the_embedded_server(project: pytest.Pyte
     assert [path.name.split("-")[0] for path in (project.path / ".watchbill").iterdir()] == ["tests"]
 
 
-def test_each_process_of_xdist_has_a_database_of_its_own(project: pytest.Pytester) -> None:
+def test_each_xdist_process_gets_its_own_database(project: pytest.Pytester) -> None:
     project.makepyfile(
         test_sync=SYNC,
         test_where="""
@@ -91,7 +91,7 @@ def test_each_process_of_xdist_has_a_database_of_its_own(project: pytest.Pyteste
     assert first.read_text() != second.read_text()
 
 
-def test_xdist_on_a_database_that_was_named(project: pytest.Pytester, given_database: str) -> None:
+def test_xdist_leaves_nothing_on_a_named_database(project: pytest.Pytester, given_database: str) -> None:
     project.makepyfile(test_sync=SYNC)
     passed(project.runpytest_subprocess("-n", "2", on(given_database)), 4)
     with psycopg.connect(given_database) as connection:
@@ -101,7 +101,7 @@ def test_xdist_on_a_database_that_was_named(project: pytest.Pytester, given_data
 
 
 @pytest.mark.parametrize("way", ["option", "variable", "ini"])
-def test_a_database_can_be_named(
+def test_database_url_can_be_set_in_every_documented_way(
     project: pytest.Pytester, given_database: str, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     project.makepyfile(
@@ -122,7 +122,7 @@ def test_a_database_can_be_named(
     assert not (project.path / ".watchbill").exists()
 
 
-def test_the_schema_and_other_settings_come_from_the_project(project: pytest.Pytester, given_database: str) -> None:
+def test_plugin_reads_other_settings_from_the_project(project: pytest.Pytester, given_database: str) -> None:
     (project.path / "watchbill.toml").write_text('schema = "jobs"\ndatabase_url = "postgresql://nowhere.invalid/x"\n')
     project.makepyfile(
         test_schema="""
@@ -137,7 +137,7 @@ def test_the_schema_and_other_settings_come_from_the_project(project: pytest.Pyt
     passed(project.runpytest_subprocess(on(given_database)), 1)
 
 
-def test_a_project_can_bring_its_own_database(project: pytest.Pytester, given_database: str) -> None:
+def test_project_may_override_the_database_url_fixture(project: pytest.Pytester, given_database: str) -> None:
     project.makeconftest(
         f"""
         import pytest
@@ -179,14 +179,16 @@ def test_a_blocking_one_between(watchbill):
 """
 
 
-def test_with_pytest_asyncio(project: pytest.Pytester, given_database: str) -> None:
+def test_plugin_works_with_pytest_asyncio(project: pytest.Pytester, given_database: str) -> None:
     project.makefile(".ini", pytest=f"{CONFIGURATION}asyncio_mode = auto\n")
     project.makepyfile(test_async=ASYNC.format(mark=""))
     passed(project.runpytest_subprocess(on(given_database)), 4)
 
 
 @pytest.mark.parametrize("scope", ["function", "session"])
-def test_with_pytest_asyncio_strict(project: pytest.Pytester, given_database: str, scope: str) -> None:
+def test_plugin_works_with_pytest_asyncio_in_strict_mode(
+    project: pytest.Pytester, given_database: str, scope: str
+) -> None:
     text = ASYNC.format(mark="import pytest_asyncio").replace("@pytest.fixture\n", "@pytest_asyncio.fixture\n")
     mark = f'@pytest.mark.asyncio(loop_scope="{scope}")\nasync def test'
     text = text.replace("async def test", mark)
@@ -195,14 +197,14 @@ def test_with_pytest_asyncio_strict(project: pytest.Pytester, given_database: st
     passed(project.runpytest_subprocess(on(given_database)), 4)
 
 
-def test_with_anyio(project: pytest.Pytester, given_database: str) -> None:
+def test_plugin_works_with_anyio(project: pytest.Pytester, given_database: str) -> None:
     mark = 'pytestmark = pytest.mark.anyio\n\n@pytest.fixture\ndef anyio_backend():\n    return "asyncio"'
     project.makefile(".ini", pytest=PLAIN)
     project.makepyfile(test_async=ASYNC.format(mark=mark))
     passed(project.runpytest_subprocess("-p", "no:asyncio", on(given_database)), 4)
 
 
-def test_with_unittest(project: pytest.Pytester, given_database: str) -> None:
+def test_plugin_works_with_unittest(project: pytest.Pytester, given_database: str) -> None:
     project.makepyfile(
         test_case="""
             import unittest
@@ -231,7 +233,7 @@ def test_with_unittest(project: pytest.Pytester, given_database: str) -> None:
     passed(project.runpytest_subprocess(on(given_database)), 2)
 
 
-def test_a_failing_handler_is_shown_where_it_failed(project: pytest.Pytester, given_database: str) -> None:
+def test_pytest_output_shows_the_failing_line_of_a_handler(project: pytest.Pytester, given_database: str) -> None:
     project.makepyfile(
         test_failure="""
             from watchbill import App
@@ -256,7 +258,7 @@ def test_a_failing_handler_is_shown_where_it_failed(project: pytest.Pytester, gi
     result.stdout.fnmatch_lines([">*watchbill.assert_enqueued(work)", "E*No job test_failure.work was enqueued."])
 
 
-def test_a_database_that_is_not_there_is_said_in_words(project: pytest.Pytester) -> None:
+def test_unreachable_database_prints_one_clear_message(project: pytest.Pytester) -> None:
     project.makepyfile(test_sync=SYNC)
     result = project.runpytest_subprocess(on("postgresql://nobody@127.0.0.1:1/x"), "-k", "0")
     assert result.parseoutcomes() == {"errors": 1, "deselected": 3}
@@ -264,14 +266,14 @@ def test_a_database_that_is_not_there_is_said_in_words(project: pytest.Pytester)
     assert "Traceback" not in result.stdout.str()
 
 
-def test_a_database_with_jobs_in_it_is_refused_in_words(project: pytest.Pytester, schema_database: str) -> None:
+def test_database_not_made_by_tests_is_refused_with_a_message(project: pytest.Pytester, schema_database: str) -> None:
     project.makepyfile(test_sync=SYNC)
     result = project.runpytest_subprocess(on(schema_database), "-k", "0")
     assert result.parseoutcomes() == {"errors": 1, "deselected": 3}
     result.stdout.fnmatch_lines(["Schema 'watchbill' of database * was not made by a test run*"])
 
 
-def test_whoever_does_not_use_it_pays_nothing(project: pytest.Pytester) -> None:
+def test_unused_plugin_loads_nothing(project: pytest.Pytester) -> None:
     """The plugin is loaded in every run; only a fixture that is used brings in the rest."""
     project.makepyfile(
         test_modules="""
@@ -287,7 +289,7 @@ def test_whoever_does_not_use_it_pays_nothing(project: pytest.Pytester) -> None:
     passed(project.runpytest_subprocess("-p", "no:asyncio", "-p", "no:anyio"), 1)
 
 
-def test_an_application_is_type_checked_with_the_fixture(project: pytest.Pytester) -> None:
+def test_fixture_is_typed_for_mypy(project: pytest.Pytester) -> None:
     checked = """
         from watchbill.testing import Watchbill
         from tasks import send
@@ -300,6 +302,6 @@ def test_an_application_is_type_checked_with_the_fixture(project: pytest.Pyteste
     path = Path(project.makepyfile(test_types=checked))
     command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(path)]
     said = subprocess.run(command, capture_output=True, text=True, check=False, cwd=project.path).stdout
-    assert 'Revealed type is "list[watchbill.testing.runs.Ran]"' in said
+    assert 'Revealed type is "list[watchbill.testing.draining.Ran]"' in said
     assert 'Revealed type is "watchbill.model.job.JobRecord"' in said
     assert 'Unexpected keyword argument "hour"' in said

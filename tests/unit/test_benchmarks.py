@@ -49,19 +49,19 @@ def test_every_goal_and_measure_names_a_peer_that_exists() -> None:
     assert [side for side in sides if side.peer not in MEASURES[side.measure].peers] == []
 
 
-def test_a_disturbed_run_is_repeated_and_does_not_count(told: list[str]) -> None:
+def test_disturbed_run_is_repeated_and_discarded(told: list[str]) -> None:
     runs: dict[str, list[float | None]] = {"watchbill": [QUIET, BUSY, QUIET], "pgqueuer": [QUIET, QUIET]}
     done = take(runs, told.append)
     assert [run["other_cpu"] for run in done["watchbill"]] == [QUIET, QUIET]
     assert runs == {"watchbill": [], "pgqueuer": []}
 
 
-def test_peers_take_turns(told: list[str]) -> None:
+def test_benchmark_runs_alternate_between_peers(told: list[str]) -> None:
     take({"watchbill": [QUIET, QUIET], "pgqueuer": [QUIET, QUIET]}, told.append)
     assert [line.split()[1] for line in told] == ["watchbill", "pgqueuer", "watchbill", "pgqueuer"]
 
 
-def test_what_is_compared_takes_turns() -> None:
+def test_compared_measures_alternate() -> None:
     chosen = [MEASURES[name] for name in ("drain", "held", "clean")]
     assert [[measure.name for measure in together] for together in _compared(chosen)] == [["drain"], ["clean", "held"]]
     assert [[measure.name for measure in together] for together in _compared(chosen[:2])] == [["drain"], ["held"]]
@@ -71,19 +71,19 @@ def test_what_is_compared_takes_turns() -> None:
     ]  # fmt: skip
 
 
-def test_what_is_always_disturbed_counts_with_a_mark(told: list[str]) -> None:
+def test_measure_that_is_always_disturbed_is_reported_with_a_mark(told: list[str]) -> None:
     done = take({"watchbill": [BUSY] * 9}, told.append, repeat=1)
     assert len(done["watchbill"]) == 1
     assert any(line.startswith("watchbill ~") for line in report({"drain": done}))
 
 
-def test_a_peer_that_fails_is_given_up_and_the_others_go_on(told: list[str]) -> None:
+def test_failing_peer_is_dropped_and_others_continue(told: list[str]) -> None:
     done = take({"celery": [None] * 9, "watchbill": [QUIET] * 9}, told.append)
     assert list(done) == ["watchbill"]
     assert sum("failed" in line for line in told) == 2
 
 
-def test_nothing_that_went_wrong_keeps_the_report_from_being_printed() -> None:
+def test_report_is_printed_even_if_measures_failed() -> None:
     nothing: dict[str, list[Run]] = {}
     stood_still = {"watchbill": [{"rate": 0.0}], "pgqueuer": [{"rate": 0.0}]}
     lines = list(report({"deep": nothing, "drain": stood_still, "clean": stood_still, "held": stood_still}))
@@ -91,7 +91,7 @@ def test_nothing_that_went_wrong_keeps_the_report_from_being_printed() -> None:
     assert [line for line in lines if " = " in line] == []
 
 
-def test_the_report_ends_with_ratios_and_what_was_wanted() -> None:
+def test_report_ends_with_ratios_and_goals() -> None:
     results = {
         "drain": {"watchbill": [{"rate": 60_000.0}, {"rate": 70_000.0}], "graphile-worker": [{"rate": 32_500.0}]},
         "pickup": {"watchbill": [{"p50": 1.0, "p99": 9.0}], "celery": [{"p50": 2.0}]},

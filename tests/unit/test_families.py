@@ -7,17 +7,17 @@ from uuid import UUID
 
 import click
 
-from watchbill.cli.families import draw
-from watchbill.model.family import Dependency, Family, Relative
+from watchbill.cli.tree import draw_tree
+from watchbill.model.dependency_graph import Dependency, DependencyGraph, GraphJob
 
 NOON = datetime(2031, 3, 14, 12, tzinfo=UTC)
 
 
-def job(number: int, type: str = "task", state: str = "succeeded", seconds: float | None = 2.5) -> Relative:
+def job(number: int, type: str = "task", state: str = "succeeded", seconds: float | None = 2.5) -> GraphJob:
     started = None if seconds is None else NOON
     ended = None if started is None or state == "running" else started + timedelta(seconds=seconds or 0)
     error = {"message": "no luck\nat all"} if state == "dead" else None
-    return Relative(UUID(int=number), type, state, 1, 5, NOON, started, ended, error)
+    return GraphJob(UUID(int=number), type, state, 1, 5, NOON, started, ended, error)
 
 
 def waits(child: int, *parents: int) -> list[Dependency]:
@@ -27,16 +27,16 @@ def waits(child: int, *parents: int) -> list[Dependency]:
     ]
 
 
-def drawn(jobs: list[Relative], dependencies: list[Dependency], marked: int = 1) -> list[str]:
-    lines = [click.unstyle(line) for line in draw(Family(jobs, dependencies, True), UUID(int=marked))]
+def drawn(jobs: list[GraphJob], dependencies: list[Dependency], marked: int = 1) -> list[str]:
+    lines = [click.unstyle(line) for line in draw_tree(DependencyGraph(jobs, dependencies, True), UUID(int=marked))]
     return [" ".join(line.replace("00000000-0000-0000-0000-0000000000", "#").split()) for line in lines]
 
 
-def test_a_job_alone_is_one_line() -> None:
+def test_single_job_is_drawn_as_one_line() -> None:
     assert drawn([job(1)], []) == ["task #01 < succeeded 2.5 s"]
 
 
-def test_a_job_stands_below_the_last_of_those_it_waits_for() -> None:
+def test_job_is_drawn_below_its_last_parent() -> None:
     jobs = [job(1, "a"), job(2, "b"), job(3, "c", "dead"), job(4, "d", "blocked", None)]
     assert drawn(jobs, [*waits(2, 1), *waits(3, 1), *waits(4, 2, 3)]) == [
         "a #01 < succeeded 2.5 s",
@@ -46,7 +46,7 @@ def test_a_job_stands_below_the_last_of_those_it_waits_for() -> None:
     ]
 
 
-def test_many_alike_are_one_line_with_a_count() -> None:
+def test_similar_jobs_are_drawn_as_one_line_with_a_count() -> None:
     jobs = [job(n, "part", "succeeded" if n % 3 else "dead") for n in range(10, 40)] + [job(50, "end", seconds=0.01)]
     assert drawn(jobs, waits(50, *range(10, 40)), marked=50) == [
         "part 30 jobs succeeded (20 succeeded, 10 dead)",
@@ -54,7 +54,7 @@ def test_many_alike_are_one_line_with_a_count() -> None:
     ]
 
 
-def test_a_chain_of_thousands_is_drawn_within_the_width_of_a_line() -> None:
+def test_long_chain_is_drawn_within_the_line_width() -> None:
     count = 3000
     jobs = [job(n) for n in range(1, count + 1)]
     lines = drawn(jobs, [edge for n in range(2, count + 1) for edge in waits(n, n - 1)])

@@ -8,71 +8,163 @@ from typing import Any
 
 import pytest
 
-from watchbill.maintenance.promoter import LEAST_WAIT, LONGEST_WAIT, Promoter
+from watchbill.maintenance.promoter import BATCH, LEAST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, DueEvent, Promoter
+from watchbill.store.node_connection import Disconnected
+from watchbill.store.queries import queries
+from watchbill.worker.notifications import Listener, Wakeups
+
+SERVER_TIME = 1_800_000_000.0
 
 
-class Line:
-    """Answers with these waits, one per look."""
+class FakeConnection:
+    """Answers with these waits, one per look, and always with the same time of the server."""
 
     def __init__(self, *waits: float | None, during: Callable[[], None] = lambda: None) -> None:
         self.waits, self.during = list(waits), during
 
-    async def execute(self, query: str, params: Any) -> list[tuple[float | None]]:
+    async def execute(self, query: str, params: Any) -> list[tuple[float | None, float]]:
         assert query == "promote"
         self.during()
-        return [(self.waits.pop(0),)]
+        return [(self.waits.pop(0), SERVER_TIME)]
 
 
-def promoter(line: Line) -> tuple[Promoter, asyncio.Event]:
-    woken = asyncio.Event()
-    return Promoter(line, woken), woken  # type: ignore[arg-type]
+def promoter(connection: FakeConnection, **options: Any) -> tuple[Promoter, DueEvent]:
+    woken = DueEvent()
+    return Promoter(connection, woken, **options), woken  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("wait", "pause"), [(None, LONGEST_WAIT), (60.0, LONGEST_WAIT), (0.4, 0.4), (0.0001, LEAST_WAIT), (-3.0, 0.0)]
+    ("wait", "pause"),
+    [(None, LONGEST_WAIT_SECONDS), (1e6, LONGEST_WAIT_SECONDS), (0.4, 0.4), (0.0001, LEAST_WAIT_SECONDS), (-3.0, 0.0)],
 )
-def test_it_looks_when_the_next_job_is_due_and_once_a_second(wait: float | None, pause: float) -> None:
+def test_promoter_sleeps_until_the_next_job_is_due(wait: float | None, pause: float) -> None:
     async def story() -> float:
-        chore, _ = promoter(Line(wait))
+        chore, _ = promoter(FakeConnection(wait))
         return await chore.run()
 
     assert asyncio.run(story()) == pause
 
 
-def test_what_is_put_back_here_is_looked_at_in_time() -> None:
+@pytest.mark.parametrize(("wait", "pause"), [(None, 5.0), (60.0, 5.0), (0.4, 0.4)])
+def test_promoter_polls_while_no_notification_can_arrive(wait: float | None, pause: float) -> None:
+    async def story() -> float:
+        chore, _ = promoter(FakeConnection(wait), is_listening=lambda: False, poll_seconds=5.0)
+        return await chore.run()
+
+    assert asyncio.run(story()) == pause
+
+
+@pytest.mark.parametrize(
+    ("due", "is_woken"),
+    [(f"{SERVER_TIME + 39}", True), (f"{SERVER_TIME + 41}", False), ("soon", True), ("", True), ("nan", True)],
+)
+def test_a_notification_wakes_the_promoter_only_before_its_next_look(due: str, is_woken: bool) -> None:
+    async def story() -> bool:
+        chore, woken = promoter(FakeConnection(40.0))
+        await chore.run()
+        woken.note_due(due)
+        return woken.is_set()
+
+    assert asyncio.run(story()) is is_woken
+
+
+def test_promoter_does_not_miss_a_notification_during_its_run() -> None:
+    async def story() -> bool:
+        connection = FakeConnection(None)
+        chore, woken = promoter(connection)
+        connection.during = lambda: woken.note_due(f"{SERVER_TIME + 60}")
+        await chore.run()
+        return woken.is_set()
+
+    assert asyncio.run(story())
+
+
+def test_promoter_wakes_for_a_job_delayed_by_this_process() -> None:
     async def story() -> None:
-        chore, woken = promoter(Line(None, 0.001))
+        chore, woken = promoter(FakeConnection(None, 0.001))
         await chore.run()
         planned = chore.next_look
-        chore.expect(3600)
+        chore.expect_due_job(3600)
         assert chore.next_look == planned, "there is a look before"
-        chore.expect(0.5)
+        chore.expect_due_job(0.5)
         assert chore.next_look < planned
-        chore.expect(0.01)
+        chore.expect_due_job(0.01)
         await woken.wait()
-        assert await chore.run() == LEAST_WAIT
+        assert await chore.run() == LEAST_WAIT_SECONDS
 
     asyncio.run(story())
 
 
-def test_what_is_put_back_while_it_looks_is_not_missed() -> None:
+def test_promoter_does_not_miss_a_job_delayed_during_its_run() -> None:
     async def story() -> None:
-        line = Line(None)
-        chore, woken = promoter(line)
-        line.during = lambda: chore.expect(0.01)
-        assert await chore.run() == LONGEST_WAIT
+        connection = FakeConnection(None)
+        chore, woken = promoter(connection)
+        connection.during = lambda: chore.expect_due_job(0.01)
+        assert await chore.run() == LONGEST_WAIT_SECONDS
         await woken.wait()
 
     asyncio.run(story())
 
 
-def test_a_look_makes_earlier_expectations_obsolete() -> None:
+def test_promoter_run_clears_earlier_expectations() -> None:
     async def story() -> None:
-        chore, _ = promoter(Line(None, None))
+        chore, _ = promoter(FakeConnection(None, None))
         await chore.run()
-        chore.expect(0.5)
+        chore.expect_due_job(0.5)
         expected = chore.next_look
         await chore.run()
         assert chore.next_look > expected
 
     asyncio.run(story())
+
+
+class UnparkingConnection(FakeConnection):
+    """Also takes the keys of `unpark`; refuses those of the first call if it `fails`."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        super().__init__(None, None)
+        self.fails, self.unparked = fails, list[str]()
+
+    async def execute(self, query: str, params: Any) -> list[tuple[float | None, float]]:
+        if query != "unpark":
+            return await super().execute(query, params)
+        if self.fails:
+            self.fails = False
+            raise Disconnected("lost")
+        self.unparked += params[0]
+        return []
+
+
+def test_promoter_unparks_all_keys_that_were_freed() -> None:
+    async def story() -> None:
+        connection = UnparkingConnection()
+        chore, woken = promoter(connection)
+        keys = [f"key:{n:06}" for n in range(BATCH + 1)]
+        for key in keys:
+            woken.note_freed(key)
+        await chore.run()
+        assert connection.unparked == keys
+        await chore.run()
+        assert connection.unparked == keys
+
+    asyncio.run(story())
+
+
+def test_promoter_keeps_freed_keys_when_it_loses_its_connection() -> None:
+    async def story() -> None:
+        connection = UnparkingConnection(fails=True)
+        chore, woken = promoter(connection)
+        woken.note_freed("key:api")
+        with pytest.raises(Disconnected):
+            await chore.run()
+        await chore.run()
+        assert connection.unparked == ["key:api"]
+
+    asyncio.run(story())
+
+
+def test_each_freed_key_of_several_notifications_counts() -> None:
+    wakeups = Wakeups()
+    listener = Listener(wakeups, "", queries("watchbill"))
+    listener._handle_notes(["unpark key:a", "ready sync", "unpark key:b c", "unpark key:a"], 1)
+    assert wakeups.delayed.freed_keys == {"key:a", "key:b c"}

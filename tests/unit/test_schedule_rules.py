@@ -13,8 +13,8 @@ import pytest
 
 from watchbill import App, Retry, Tasks, chain, group
 from watchbill.app.payload import InvalidPayload
-from watchbill.app.rule_checks import InvalidSchedule
-from watchbill.app.rules import Changes, redefine
+from watchbill.app.schedule_definition import Changes, InvalidSchedule, redefine
+from watchbill.cron import InvalidPattern
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -23,7 +23,9 @@ NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 def app() -> App:
     app = App("postgresql://nowhere/x", name="shop")
 
-    @app.task(type="report", queue="reports", retry=Retry(max_attempts=3), timeout=timedelta(minutes=5), version=2)
+    five_minutes = timedelta(minutes=5)
+
+    @app.task(type="report", queue="reports", retry=3, timeout=five_minutes, version=2, executor="thread")
     def report(region: str = "eu", total: Decimal = Decimal(0)) -> None: ...
 
     @app.task(type="hello")
@@ -37,7 +39,7 @@ def declared(app: App) -> dict[str, Any]:
     return {each["name"]: each for each in orjson.loads(app.declared.as_json())}
 
 
-def test_a_schedule_has_the_name_of_its_task_and_says_no_more_than_the_code(app: App) -> None:
+def test_schedule_takes_its_name_from_the_task(app: App) -> None:
     task = app.schedule("0 9 * * MON-FRI")(app.tasks["hello"])
     assert task is app.tasks["hello"]
     [each] = declared(app).values()
@@ -45,7 +47,7 @@ def test_a_schedule_has_the_name_of_its_task_and_says_no_more_than_the_code(app:
     assert (each["name"], each["payload"]) == ("hello", {})
 
 
-def test_its_jobs_are_made_as_the_task_says_unless_the_schedule_says_otherwise(app: App) -> None:
+def test_schedule_options_override_those_of_the_task(app: App) -> None:
     app.schedule("@daily")(app.tasks["report"])
     app.schedule("@daily", name="other", queue="default", timeout=9, retry=Retry(max_attempts=1))(app.tasks["report"])
     as_task, otherwise = declared(app).values()
@@ -79,30 +81,31 @@ def test_a_command_needs_no_task(app: App) -> None:
         ("0 9 * *", {}, "4 fields; a schedule has 5", None),
         ("0 25 * * *", {}, "'25' is not in 0 to 23", None),
         ("0 9 * * *", {"tz": "Europe/Pari"}, "'Europe/Pari' is neither an IANA zone", None),
-        ("0 9 * * *", {"dst": "twice"}, "dst='twice' is unknown", "skip, once, both"),
+        ("0 9 * * *", {"dst": "twice"}, "dst='twice' is invalid", "skip, once, both"),
         ("0 9 * * *", {"every": 60}, "pattern and every cannot go together", "one of them"),
-        (None, {"every": -1}, "every=-1 is out of range", "1 s to ten years"),
-        (None, {"every": "5m"}, "every='5m' is no duration", "seconds, or a timedelta"),
-        (None, {"every": float("nan")}, "out of range", "ten years"),
-        (None, {"at": datetime(2030, 1, 1)}, "it needs a time zone", "ZoneInfo"),  # noqa: DTZ001
-        ("@daily", {"start": NOON, "end": NOON - timedelta(1)}, "it ends", "Exchange them"),
-        ("@daily", {"max_runs": 0}, "max_runs=0 is no count", "from 1 on"),
-        ("@daily", {"missed": "all"}, "missed='all' is unknown", "skip, once, catch_up"),
-        ("@daily", {"overlap": "wait"}, "overlap='wait' is unknown", "skip, queue, cancel_previous, allow"),
-        ("@daily", {"tags": "billing"}, "tags='billing' is no list", "tags=["),
-        ("@daily", {"retry": 3}, "retry=3 is no Retry", "Retry(max_attempts=3)"),
+        (None, {"every": -1}, "every=-1 is invalid", "1 s to ten years"),
+        (None, {"every": "5 parsecs"}, "every='5 parsecs' is invalid", "seconds, a timedelta, or a text such as"),
+        (None, {"every": float("nan")}, "every=nan is invalid", "ten years"),
+        (None, {"at": datetime(2030, 1, 1)}, "at=datetime.datetime(2030, 1, 1, 0, 0) is invalid", "ZoneInfo"),  # noqa: DTZ001
+        ("@daily", {"start": NOON, "end": NOON - timedelta(1)}, "it ends", "Swap them"),
+        ("@daily", {"max_runs": 0}, "max_runs=0 is invalid", "from 1 on"),
+        ("@daily", {"missed": "all"}, "missed='all' is invalid", "skip, once, catch_up"),
+        ("@daily", {"overlap": "wait"}, "overlap='wait' is invalid", "skip, queue, cancel_previous, allow"),
+        ("@daily", {"tags": "billing"}, "tags='billing' is invalid", "tags=["),
+        ("@daily", {"retry": "3"}, "retry='3' is invalid", "a number of attempts"),
+        ("@daily", {"retry": Retry(on=(OSError,))}, "is invalid", "belong to the task"),
         ("@daily", {"timezone": "UTC"}, "no option timezone", "Did you mean tz?"),
         ("@daily", {"xyzzy": 1}, "no option xyzzy", "The options are"),
         ("@daily", {"max_run": 1}, "no option max_run", "Did you mean max_runs?"),
         ("@daily", {"context": {"a": object()}}, "its context cannot be stored as JSON", "plain values"),
         ("@daily", {"context": {1: 2}}, "its context cannot be stored as JSON", "plain values"),
-        ("@daily", {"context": [1]}, "context=[1] is no dict", "context={"),
-        ("@daily", {"arguments": "x"}, "arguments='x' is no dict", "arguments={"),
+        ("@daily", {"context": [1]}, "context=[1] is invalid", "context={"),
+        ("@daily", {"arguments": "x"}, "arguments='x' is invalid", "arguments={"),
         ("@daily", {"description": "a\0b"}, "its description has a NUL character", None),
         ("@daily", {"category": "\ud800"}, "its category cannot be stored as JSON", None),
     ],
 )
-def test_what_cannot_be_is_refused_where_it_is_written(
+def test_invalid_schedule_options_are_refused_at_the_declaration(
     app: App, pattern: str | None, options: Any, what: str, way_out: str | None
 ) -> None:
     with pytest.raises(InvalidSchedule) as refused:
@@ -113,14 +116,14 @@ def test_what_cannot_be_is_refused_where_it_is_written(
     assert len(app.declared) == 0
 
 
-def test_arguments_that_do_not_fit_the_task_are_refused_where_they_are_written(app: App) -> None:
+def test_arguments_that_do_not_fit_the_task_are_refused(app: App) -> None:
     with pytest.raises(InvalidPayload, match=r"report: regoin is unknown"):
         app.schedule("@daily", arguments={"regoin": "us"})(app.tasks["report"])
     with pytest.raises(InvalidPayload, match=r"report: total: .* not 'much'"):
         app.schedule("@daily", arguments={"total": "much"})(app.tasks["report"])
 
 
-def test_a_task_that_needs_arguments_is_not_scheduled_without(app: App) -> None:
+def test_schedule_without_required_arguments_is_refused(app: App) -> None:
     @app.task
     def needs(what: str) -> None: ...
 
@@ -129,12 +132,12 @@ def test_a_task_that_needs_arguments_is_not_scheduled_without(app: App) -> None:
 
 
 @pytest.mark.parametrize("name", ["", " ", "a\nb", "x" * 201, 7])
-def test_a_name_is_a_line_of_text(app: App, name: Any) -> None:
-    with pytest.raises(InvalidSchedule, match="cannot be a schedule's name"):
+def test_invalid_schedule_names_are_refused(app: App, name: Any) -> None:
+    with pytest.raises(InvalidSchedule, match="is not a valid name for a schedule"):
         app.declare_schedule(name, "@daily", task="hello")
 
 
-def test_a_task_or_a_command_and_not_both(app: App) -> None:
+def test_schedule_needs_either_a_task_or_a_command(app: App) -> None:
     with pytest.raises(InvalidSchedule, match="a task or a command"):
         app.declare_schedule("x", "@daily")
     with pytest.raises(InvalidSchedule, match="a task and a command cannot go together"):
@@ -145,23 +148,23 @@ def test_a_task_or_a_command_and_not_both(app: App) -> None:
         app.declare_schedule("x", "@daily", task=app.tasks["report"].bind(), arguments={"region": "us"})
 
 
-def test_a_schedule_of_nothing_is_asked_for_by_name(app: App) -> None:
+def test_task_none_declares_an_event_schedule(app: App) -> None:
     app.declare_schedule("tick", every=1, task=None)
     assert declared(app)["tick"].keys() == {"name", "every", "hash"}
 
 
-def test_a_task_that_is_not_there_is_refused(app: App) -> None:
+def test_unknown_task_name_is_refused(app: App) -> None:
     with pytest.raises(InvalidSchedule, match="there is no task 'helo' here"):
         app.declare_schedule("x", "@daily", task="helo")
 
 
 @pytest.mark.parametrize("task", [print, 7, ["hello"]], ids=str)
-def test_what_is_no_task_is_refused(app: App, task: Any) -> None:
-    with pytest.raises(InvalidSchedule, match=r"task=.* is none\.\nGive a task \(what @app\.task made"):
+def test_value_that_is_not_a_task_is_refused(app: App, task: Any) -> None:
+    with pytest.raises(InvalidSchedule, match=r"task=.* is not a task\.\nGive a task \(what @app\.task made"):
         app.declare_schedule("x", "@daily", task=task)
 
 
-def test_what_excludes_each_other_is_exchanged_by_an_update(app: App) -> None:
+def test_update_clears_options_that_exclude_the_new_one(app: App) -> None:
     def change(**changes: Any) -> dict[str, Any]:
         return redefine("x", Changes(**changes), app.tasks.get)  # type: ignore[typeddict-item]
 
@@ -181,13 +184,13 @@ def test_what_excludes_each_other_is_exchanged_by_an_update(app: App) -> None:
 @pytest.mark.parametrize(
     "options", [{"delay": 60}, {"run_at": NOON}, {"idempotency_key": "k"}, {"tenant": "acme"}], ids=str
 )
-def test_what_is_said_of_one_job_is_refused(app: App, options: Any) -> None:
+def test_options_for_a_single_job_are_refused(app: App, options: Any) -> None:
     [word] = options
-    with pytest.raises(InvalidSchedule, match=f"{word} is said of report, and means nothing for a schedule"):
+    with pytest.raises(InvalidSchedule, match=f"report has the option {word}, which a schedule cannot use"):
         app.declare_schedule("x", "@daily", task=app.tasks["report"].using(**options).bind())
 
 
-def test_a_flow_is_stored_by_places_and_hashes_alike(app: App) -> None:
+def test_flow_is_stored_without_ids_and_hashes_the_same(app: App) -> None:
     def declare() -> Any:
         other = App("postgresql://nowhere/x")
         report, hello = app.tasks["report"], app.tasks["hello"]
@@ -201,26 +204,26 @@ def test_a_flow_is_stored_by_places_and_hashes_alike(app: App) -> None:
     assert [job.get("depends_on") for job in first["payload"]["jobs"]] == [None, [0], [0], [1, 2]]
     assert first["payload"]["jobs"][0]["queue"] == "reports"
     assert first["payload"]["ends"] == [3]
-    with pytest.raises(InvalidSchedule, match="idempotency_key is said of hello"):
+    with pytest.raises(InvalidSchedule, match="hello has the option idempotency_key, which a schedule cannot use"):
         app.declare_schedule("x", "@daily", task=chain(app.tasks["hello"].using(idempotency_key="k").bind()))
     with pytest.raises(InvalidSchedule, match="has arguments already"):
         app.declare_schedule("x", "@daily", task=chain(app.tasks["hello"].bind()), arguments={"n": 1})
 
 
-def test_a_name_is_taken_once_per_tenant(app: App) -> None:
+def test_schedule_name_may_repeat_for_another_tenant(app: App) -> None:
     app.schedule("@daily", name="x")(app.tasks["hello"])
     app.schedule("@daily", name="x", tenant="acme")(app.tasks["hello"])
     assert [each.get("tenant") for each in orjson.loads(app.declared.as_json())] == [None, "acme"]
 
 
-def test_the_order_of_the_decorators_is_said(app: App) -> None:
+def test_wrong_decorator_order_error_shows_the_right_one(app: App) -> None:
     def wrong() -> None: ...
 
-    with pytest.raises(TypeError, match=r"stands above @app\.task"):
+    with pytest.raises(TypeError, match=r"must stand above @app\.task"):
         app.schedule("@daily")(wrong)  # type: ignore[type-var]
 
 
-def test_two_schedules_of_one_name_are_refused(app: App) -> None:
+def test_second_schedule_with_the_same_name_is_refused(app: App) -> None:
     app.schedule("@daily")(app.tasks["hello"])
     with pytest.raises(ValueError, match=r"two schedules are named 'hello'.*name="):
         app.schedule("@hourly")(app.tasks["hello"])
@@ -237,7 +240,7 @@ def test_an_app_takes_the_schedules_of_what_it_includes(app: App) -> None:
     assert declared(app)["clean"]["tz"] == "Europe/Paris"
 
 
-def test_the_hash_follows_what_the_code_says_and_nothing_else(app: App) -> None:
+def test_hash_depends_only_on_the_declared_options(app: App) -> None:
     hashes = []
     for options in [{}, {}, {"tz": "Europe/Paris"}, {"description": "x"}, {"arguments": {"region": "us"}}]:
         other = App("postgresql://nowhere/x")
@@ -263,7 +266,7 @@ def test_the_hash_is_the_same_in_every_process() -> None:
     assert len(said) == 1
 
 
-def test_an_annotation_that_is_defined_further_down_is_looked_at_later(app: App) -> None:
+def test_forward_annotation_is_resolved_later(app: App) -> None:
     @app.schedule("@daily", arguments={"n": 1})
     @app.task(type="forward")
     def forward(n: Defined) -> None: ...  # type: ignore[name-defined]  # noqa: F821
@@ -282,3 +285,45 @@ def test_a_task_without_parameters_is_scheduled_without_loading_validation() -> 
         "assert len(a.declared) == 1; print(sys.modules.keys() & {'pydantic', 'psycopg'})"
     )
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "set()\n"
+
+
+def test_zone_of_the_app_holds_for_schedules_that_name_none() -> None:
+    app, tasks = App(tz="Europe/Paris"), Tasks()
+
+    @tasks.schedule("@daily", name="included")
+    @tasks.schedule("@daily", tz="Asia/Tokyo", name="included elsewhere")
+    @tasks.task(type="of tasks")
+    def of_tasks() -> None: ...
+
+    @app.schedule("0 9 * * *", name="own")
+    @app.schedule("0 9 * * *", tz="UTC", name="own in UTC")
+    @app.task(type="own")
+    def own() -> None: ...
+
+    app.include(tasks)
+    assert {name: definition["tz"] for name, definition in declared(app).items()} == {
+        "included": "Europe/Paris",
+        "included elsewhere": "Asia/Tokyo",
+        "own": "Europe/Paris",
+        "own in UTC": "UTC",
+    }
+    meanings = {declaration.name: declaration.meaning for declaration in app.declared}
+    assert meanings["own"] == "at 09:00 every day, Paris time"
+    assert "tz" not in declared(schedule_daily(App()))["x"]
+
+
+def schedule_daily(app: App) -> App:
+    app.declare_schedule("x", "@daily", command="SELECT 1")
+    return app
+
+
+def test_zone_that_is_reset_becomes_that_of_the_app() -> None:
+    reset: Any = {"tz": None}
+    assert redefine("x", reset, lambda _: None, "Europe/Paris") == {"tz": "Europe/Paris"}
+    assert redefine("x", reset, lambda _: None) == {"tz": None}
+    assert redefine("x", {"priority": 1}, lambda _: None, "Europe/Paris") == {"priority": 1}
+
+
+def test_unknown_zone_of_an_app_is_refused() -> None:
+    with pytest.raises(InvalidPattern, match="'Europe/Pari' is neither an IANA zone"):
+        App(tz="Europe/Pari")

@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from watchbill.scheduler.scheduler import FOREVER, RECENT, Scheduler
-from watchbill.store.line import Line
+from watchbill.scheduler.scheduler import ANY_TIME_SECONDS, RECENT_SECONDS, Scheduler
+from watchbill.store.node_connection import NodeConnection
 from watchbill.telemetry.events import Events
 
 
-class FakeLine:
+class FakeConnection:
     """Nothing is ever due. `during` is called while a tick is under way."""
 
     connections = 1
@@ -29,56 +29,58 @@ class FakeLine:
 
 
 @pytest.fixture
-def line() -> FakeLine:
-    return FakeLine()
+def connection() -> FakeConnection:
+    return FakeConnection()
 
 
 @pytest.fixture
-def scheduler(line: FakeLine) -> Scheduler:
-    return Scheduler(cast("Line", line), Events())
+def scheduler(connection: FakeConnection) -> Scheduler:
+    return Scheduler(cast("NodeConnection", connection), Events(), asyncio.Event())
 
 
-def test_the_first_look_is_at_everything_and_the_next_at_the_last_minutes(scheduler: Scheduler, line: FakeLine) -> None:
+def test_first_tick_scans_everything_and_later_ones_recent_slots(
+    scheduler: Scheduler, connection: FakeConnection
+) -> None:
     for _ in range(3):
         asyncio.run(scheduler.run())
-    assert line.looks == [FOREVER, RECENT, RECENT]
+    assert connection.looks == [ANY_TIME_SECONDS, RECENT_SECONDS, RECENT_SECONDS]
 
 
-def test_what_was_written_may_be_due_since_any_time(scheduler: Scheduler, line: FakeLine) -> None:
+def test_notification_makes_the_next_tick_scan_everything(scheduler: Scheduler, connection: FakeConnection) -> None:
     asyncio.run(scheduler.run())
-    scheduler.heard()
+    scheduler.changed.set()
     for _ in range(2):
         asyncio.run(scheduler.run())
-    assert line.looks == [FOREVER, FOREVER, RECENT]
+    assert connection.looks == [ANY_TIME_SECONDS, ANY_TIME_SECONDS, RECENT_SECONDS]
 
 
-def test_what_is_heard_during_a_look_is_not_forgotten(scheduler: Scheduler, line: FakeLine) -> None:
+def test_notification_during_a_tick_is_not_lost(scheduler: Scheduler, connection: FakeConnection) -> None:
     """That look may have begun before the schedule was committed."""
-    line.during = scheduler.heard
+    connection.during = scheduler.changed.set
     asyncio.run(scheduler.run())
-    line.during = lambda: None
+    connection.during = lambda: None
     for _ in range(2):
         asyncio.run(scheduler.run())
-    assert line.looks == [FOREVER, FOREVER, RECENT]
+    assert connection.looks == [ANY_TIME_SECONDS, ANY_TIME_SECONDS, RECENT_SECONDS]
 
 
-def test_a_look_that_failed_is_made_again(scheduler: Scheduler, line: FakeLine) -> None:
+def test_failed_full_scan_is_repeated(scheduler: Scheduler, connection: FakeConnection) -> None:
     def fail() -> None:
         raise RuntimeError("lost")
 
     asyncio.run(scheduler.run())
-    scheduler.heard()
-    line.during = fail
+    scheduler.changed.set()
+    connection.during = fail
     with pytest.raises(RuntimeError, match="lost"):
         asyncio.run(scheduler.run())
-    line.during = lambda: None
+    connection.during = lambda: None
     asyncio.run(scheduler.run())
-    assert line.looks == [FOREVER, FOREVER, FOREVER]
+    assert connection.looks == [ANY_TIME_SECONDS, ANY_TIME_SECONDS, ANY_TIME_SECONDS]
 
 
-def test_a_new_connection_is_a_reason_to_look_at_everything(scheduler: Scheduler, line: FakeLine) -> None:
+def test_new_connection_makes_the_next_tick_scan_everything(scheduler: Scheduler, connection: FakeConnection) -> None:
     asyncio.run(scheduler.run())
-    line.connections = 2
+    connection.connections = 2
     pauses = [asyncio.run(scheduler.run()) for _ in range(3)]
-    assert line.looks == [FOREVER, RECENT, FOREVER, RECENT]
+    assert connection.looks == [ANY_TIME_SECONDS, RECENT_SECONDS, ANY_TIME_SECONDS, RECENT_SECONDS]
     assert [pause == 0.0 for pause in pauses] == [True, False, False], "at once, when it is seen to be another one"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchbill.postgres.statements import split
+from watchbill.postgres.migration_files import split_statements
 
 # Each has a semicolon in a place where it ends nothing.
 PIECES = [
@@ -31,29 +31,29 @@ PIECES = [
 
 
 @pytest.mark.parametrize("piece", PIECES)
-def test_a_semicolon_inside_ends_nothing(piece: str) -> None:
-    assert list(split(f"{piece};\nVACUUM;")) == [piece, "VACUUM"]
+def test_semicolon_inside_a_statement_does_not_end_it(piece: str) -> None:
+    assert list(split_statements(f"{piece};\nVACUUM;")) == [piece, "VACUUM"]
 
 
 @given(st.lists(st.sampled_from(PIECES)))
-def test_statements_come_back_in_order(pieces: list[str]) -> None:
-    assert list(split("\n;\n".join(pieces))) == pieces
+def test_split_returns_statements_in_order(pieces: list[str]) -> None:
+    assert list(split_statements("\n;\n".join(pieces))) == pieces
 
 
 @pytest.mark.parametrize("text", ["", " \n", ";", ";;\n;", "-- only a comment", "/* ; */ ;", "-- a;\n;"])
-def test_nothing_is_no_statement(text: str) -> None:
-    assert list(split(text)) == []
+def test_text_without_a_statement_is_split_into_nothing(text: str) -> None:
+    assert list(split_statements(text)) == []
 
 
 def test_a_comment_stays_with_what_follows_it() -> None:
-    assert list(split("-- why\nSELECT 1; -- after\nSELECT 2 -- end")) == [
+    assert list(split_statements("-- why\nSELECT 1; -- after\nSELECT 2 -- end")) == [
         "-- why\nSELECT 1",
         "-- after\nSELECT 2 -- end",
     ]
 
 
 @given(st.text(alphabet="ab;'\"$-/*()e\\ \n"))
-def test_any_text_is_cut_into_pieces_of_itself(text: str) -> None:
+def test_split_returns_parts_of_the_text_in_order(text: str) -> None:
     position = 0
-    for piece in split(text):
+    for piece in split_statements(text):
         position = text.index(piece, position) + len(piece)

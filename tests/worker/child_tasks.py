@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import multiprocessing
 import os
 import signal
+import stat
 import subprocess
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from watchbill import App, current_job
+from watchbill import App, Batch, BatchFailed, Skip, current_job
 
 app = App()
 
@@ -23,6 +25,11 @@ said = 0
 @app.task(executor="process")
 def whoami() -> int:
     return os.getpid()
+
+
+@app.task(executor="process")
+def skip() -> list[int]:
+    raise Skip("nothing to do", result=[0])
 
 
 @app.task(executor="process")
@@ -44,6 +51,22 @@ def fork_and_return() -> int:
     """Twice, since it forgets to end its fork, which is the first to do so."""
     if fork := os.fork():
         os.waitpid(fork, 0)
+    return os.getpid()
+
+
+@app.task(executor="process")
+def write_to_every_socket(size: int) -> None:
+    """As a program does that takes the number of a descriptor for another's."""
+    for path in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(path.stat().st_mode):
+                os.write(int(path.name), b"x" * size)
+
+
+@app.task(executor="process")
+def write_to_every_socket_later() -> int:
+    """When this job has ended."""
+    threading.Timer(0.2, write_to_every_socket, kwargs={"size": 20}).start()
     return os.getpid()
 
 
@@ -95,3 +118,27 @@ def terminate_what_it_starts() -> list[int]:
 @app.task(executor="process")
 def directory() -> str:
     return str(Path.cwd())
+
+
+@app.task(executor="process", batch=Batch(size=10))
+def square_all(numbers: list[int]) -> list[int]:
+    if numbers == [0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    failed: dict[int, BaseException] = {n: ValueError(f"{n} is bad") for n, each in enumerate(numbers) if each < 0}
+    if failed:
+        raise BatchFailed(failed, results=[each * each for each in numbers])
+    return [each * each for each in numbers]
+
+
+@app.task(executor="process", batch=Batch(size=10))
+def wait_for_cancels(numbers: list[int]) -> list[bool]:
+    """Returns which of its jobs were canceled, once one was."""
+    jobs = current_job().batch
+    while not any(job.canceled for job in jobs):
+        time.sleep(0.01)
+    return [job.canceled for job in jobs]
+
+
+@app.task(executor="process")
+def sleep() -> None:
+    time.sleep(60)

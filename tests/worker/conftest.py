@@ -13,7 +13,6 @@ import psycopg
 import pytest
 
 from watchbill import App
-from watchbill.app.hosting import make_node
 from watchbill.node import Node
 
 PATIENCE = 60
@@ -27,8 +26,8 @@ class Workbench:
         self.url = url
 
     def node(self, **changes: Any) -> Node:
-        node = make_node(self.app)
-        node.plan = replace(node.plan, **changes)
+        node = self.app.make_node()
+        node.config = replace(node.config, **changes)
         return node
 
     async def work_off(self, **changes: Any) -> None:

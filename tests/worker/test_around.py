@@ -10,18 +10,18 @@ from uuid import uuid4
 
 import pytest
 
+from tests.worker.conftest import Workbench
 from watchbill import App, Retry, Skip, Tasks, chain, current_job, group
-from watchbill.app.around import NotSendable
-from watchbill.app.registry import NotIncluded
+from watchbill.app.middleware import NotSendable
+from watchbill.app.task import NotIncluded
 from watchbill.model.job import Enqueued, NewJob
 from watchbill.store.refusals import PayloadDiffers
 from watchbill.worker.run import Run
-from tests.worker.conftest import Workbench
 
 request_id: ContextVar[str] = ContextVar("request_id", default="none")
 
 
-async def test_the_first_registered_is_the_outermost_around_async_and_thread_handlers(bench: Workbench) -> None:
+async def test_first_registered_around_run_is_the_outermost(bench: Workbench) -> None:
     seen: list[str] = []
 
     def note(name: str) -> Any:
@@ -51,7 +51,7 @@ async def test_the_first_registered_is_the_outermost_around_async_and_thread_han
         assert seen == expected
 
 
-async def test_what_stands_around_may_turn_an_error_into_something_else(bench: Workbench) -> None:
+async def test_around_run_may_replace_an_error(bench: Workbench) -> None:
     @bench.app.around_run
     def forgive(job: Run) -> Generator[None, None, None]:
         try:
@@ -68,7 +68,7 @@ async def test_what_stands_around_may_turn_an_error_into_something_else(bench: W
     assert (await job.aget()).outcome == "skipped"
 
 
-async def test_what_stands_around_an_enqueue_may_change_the_job_and_hears_the_answer(bench: Workbench) -> None:
+async def test_around_enqueue_may_change_the_job_and_receives_the_answer(bench: Workbench) -> None:
     answers: list[Enqueued] = []
 
     @bench.app.around_enqueue
@@ -110,7 +110,7 @@ async def test_context_variables_travel_with_the_job(bench: Workbench) -> None:
         request_id.set("none")
 
 
-async def test_a_lifespan_surrounds_the_work_and_its_state_is_at_hand(bench: Workbench) -> None:
+async def test_lifespan_surrounds_the_work_and_provides_app_state(bench: Workbench) -> None:
     seen: list[str] = []
 
     @bench.app.lifespan
@@ -130,7 +130,7 @@ async def test_a_lifespan_surrounds_the_work_and_its_state_is_at_hand(bench: Wor
     assert seen == ["begin", "use", "end"]
 
 
-async def test_tasks_of_a_library_are_included(bench: Workbench) -> None:
+async def test_app_runs_tasks_of_an_included_library(bench: Workbench) -> None:
     library = Tasks()
 
     @library.task(aliases=["old.name"])
@@ -149,7 +149,7 @@ async def test_tasks_of_a_library_are_included(bench: Workbench) -> None:
         App("postgresql://x/y").include(library)
 
 
-def test_two_tasks_of_one_type_are_refused_with_both_places() -> None:
+def test_duplicate_task_type_error_names_both_places() -> None:
     app = App("postgresql://x/y")
 
     @app.task(type="same")
@@ -161,8 +161,8 @@ def test_two_tasks_of_one_type_are_refused_with_both_places() -> None:
         async def two() -> None: ...
 
 
-async def test_observers_hear_what_happened_and_cannot_break_it(bench: Workbench) -> None:
-    """What becomes of a run is told when the database knows it; the next run may begin before that."""
+async def test_events_fire_in_order_and_a_broken_observer_does_no_harm(bench: Workbench) -> None:
+    """Events about a run fire when its end is stored; the next run may begin before that."""
     heard: list[str] = []
     runs: dict[int, list[str]] = {1: [], 2: []}
 
@@ -198,7 +198,7 @@ async def test_observers_hear_what_happened_and_cannot_break_it(bench: Workbench
     assert (await job.aget()).state == "dead"
 
 
-async def test_observers_hear_of_each_job_that_was_enqueued_with_others(bench: Workbench) -> None:
+async def test_enqueue_many_emits_an_event_for_each_new_job(bench: Workbench) -> None:
     heard: list[Any] = []
     bench.app.on("job_enqueued")(lambda job: heard.append(job.id))
 
@@ -213,7 +213,7 @@ async def test_observers_hear_of_each_job_that_was_enqueued_with_others(bench: W
     assert heard == [first.id, second.id, third.id, *(job.id for job in flow)]
 
 
-async def test_a_known_key_with_another_payload_is_told_of_in_the_midst_of_others(
+async def test_a_known_key_with_another_payload_is_reported_in_a_bulk_enqueue(
     bench: Workbench, caplog: pytest.LogCaptureFixture
 ) -> None:
     @bench.app.task
@@ -223,13 +223,13 @@ async def test_a_known_key_with_another_payload_is_told_of_in_the_midst_of_other
     await once.aenqueue(1)
     other, same = await bench.app.aenqueue_many([pay.bind(2), once.bind(2)])
     assert (other.payload_differs, same.payload_differs) == (False, True)
-    assert f"Job {same.id} with the same idempotency key has another payload" in caplog.text
+    assert f"Job {same.id} has this idempotency key but another payload" in caplog.text
     with pytest.raises(PayloadDiffers):
         await bench.app.aenqueue_many([pay.bind(3), once.using(strict=True).bind(2)])
     assert sorted(job.payload["amount"] for job in await bench.app.jobs.alist()) == [1, 2]  # all or none
 
 
-def test_what_cannot_stand_around_is_refused_where_it_is_registered() -> None:
+def test_around_hooks_of_the_wrong_kind_are_refused() -> None:
     app = App("postgresql://x/y")
 
     def plain(job: Any) -> None: ...
@@ -249,7 +249,7 @@ def test_what_cannot_stand_around_is_refused_where_it_is_registered() -> None:
         app.lifespan(blocking)  # type: ignore[arg-type]
 
 
-async def test_what_fails_after_an_enqueue_is_logged_since_the_job_is_there(
+async def test_error_after_the_yield_of_around_enqueue_is_logged(
     bench: Workbench, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[Any] = []
@@ -279,7 +279,7 @@ async def test_what_fails_after_an_enqueue_is_logged_since_the_job_is_there(
 async def _nothing() -> None: ...
 
 
-async def test_what_is_raised_before_the_yield_refuses_the_job(bench: Workbench) -> None:
+async def test_error_before_the_yield_of_around_enqueue_refuses_the_job(bench: Workbench) -> None:
     outcomes: list[str] = []
 
     @bench.app.around_enqueue
@@ -301,7 +301,7 @@ async def test_what_is_raised_before_the_yield_refuses_the_job(bench: Workbench)
     assert await bench.app.jobs.alist() == []
 
 
-def test_one_around_an_enqueue_that_forgets_the_job_is_named() -> None:
+def test_around_enqueue_that_yields_no_job_is_an_error() -> None:
     app = App("postgresql://x/y")
 
     @app.around_enqueue
@@ -317,7 +317,7 @@ def test_an_unknown_event_is_refused() -> None:
         App("postgresql://x/y").on("job_dies")(lambda **_: None)
 
 
-async def test_what_stands_around_an_enqueue_hears_of_its_failure(bench: Workbench) -> None:
+async def test_around_enqueue_receives_the_failure(bench: Workbench) -> None:
     seen: list[str] = []
 
     def note(name: str) -> Any:
@@ -340,11 +340,11 @@ async def test_what_stands_around_an_enqueue_hears_of_its_failure(bench: Workben
     async def one(n: int) -> None: ...
 
     with pytest.raises(LookupError, match="instead"):
-        await one.using(priority=10**6).aenqueue(1)
+        await one.using(queue="q" * 101).aenqueue(1)
     assert seen == ["inner Invalid", "outer LookupError"]
     seen.clear()
     with pytest.raises(LookupError):
-        await bench.app.aenqueue_many([one.bind(1), one.using(priority=10**6).bind(2)])
+        await bench.app.aenqueue_many([one.bind(1), one.using(queue="q" * 101).bind(2)])
     assert seen[:2] == ["inner Invalid", "outer LookupError"]
     assert len(seen) == 4
     seen.clear()
@@ -352,7 +352,7 @@ async def test_what_stands_around_an_enqueue_hears_of_its_failure(bench: Workben
     assert seen == ["inner sent", "outer sent"] * 2
 
 
-async def test_if_one_of_those_around_an_enqueue_cannot_begin_the_others_hear_of_it(bench: Workbench) -> None:
+async def test_if_one_around_enqueue_fails_to_begin_the_others_receive_its_error(bench: Workbench) -> None:
     seen: list[str] = []
 
     @bench.app.around_enqueue

@@ -9,10 +9,10 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from tests.worker.conftest import Workbench
 from watchbill import AsyncConnection, Call, Job, JobCanceled, Retry, chain, current_job, group
 from watchbill.store.refusals import Invalid
-from watchbill.worker.earlier import NoResult
-from tests.worker.conftest import Workbench
+from watchbill.worker.run import NoResult
 
 
 class Recorder:
@@ -52,7 +52,7 @@ async def test_a_chain_runs_one_after_the_other(bench: Workbench, recorder: Reco
     assert await jobs[-1].aresult(timeout=60) == "C"
 
 
-async def test_what_follows_a_group_waits_for_all_of_it(bench: Workbench, recorder: Recorder) -> None:
+async def test_step_after_a_group_waits_for_the_whole_group(bench: Workbench, recorder: Recorder) -> None:
     flow = chain(
         recorder.call("a"), group(recorder.call("b"), chain(recorder.call("c"), recorder.call("d"))), recorder.call("e")
     )
@@ -85,7 +85,7 @@ async def test_a_job_waits_for_jobs_that_were_enqueued_before(bench: Workbench, 
     assert recorder.ran == ["a", "b", "c"]
 
 
-async def test_who_waits_for_what_has_succeeded_is_ready_at_once(bench: Workbench, recorder: Recorder) -> None:
+async def test_a_job_that_depends_on_a_succeeded_one_is_ready_at_once(bench: Workbench, recorder: Recorder) -> None:
     first = await recorder.step.aenqueue("a")
     await bench.work_off()
     second = await recorder.step.using(depends_on=first).aenqueue("b")
@@ -104,7 +104,7 @@ async def test_a_failed_step_cancels_the_rest_and_runs_the_alternative(bench: Wo
         await jobs[2].aresult(timeout=60)
 
 
-async def test_an_alternative_that_is_not_needed_is_skipped_as_a_whole(bench: Workbench, recorder: Recorder) -> None:
+async def test_unneeded_alternative_is_skipped_as_a_whole(bench: Workbench, recorder: Recorder) -> None:
     unneeded = chain(recorder.call("x"), recorder.call("y")).on_failure(recorder.call("z"))
     jobs = await chain(recorder.call("a"), recorder.call("b")).on_failure(unneeded).aenqueue()
     async with bench.working():
@@ -116,7 +116,7 @@ async def test_an_alternative_that_is_not_needed_is_skipped_as_a_whole(bench: Wo
     assert kinds == ["skipped"] * 3
 
 
-async def test_a_step_may_run_whatever_became_of_those_before(bench: Workbench, recorder: Recorder) -> None:
+async def test_a_step_may_run_whether_or_not_its_parents_succeeded(bench: Workbench, recorder: Recorder) -> None:
     recorder.fail = {"a"}
     jobs = await chain(recorder.call("a"), recorder.call("b"), recorder.call("c", run_if="all_finished")).aenqueue()
     async with bench.working():
@@ -124,7 +124,7 @@ async def test_a_step_may_run_whatever_became_of_those_before(bench: Workbench, 
     assert recorder.ran == ["a", "c"]
 
 
-async def test_later_jobs_have_the_results_of_earlier_ones(bench: Workbench) -> None:
+async def test_job_can_read_the_results_of_its_ancestors(bench: Workbench) -> None:
     @bench.app.task
     async def count(number: int) -> int:
         return number
@@ -145,7 +145,7 @@ async def test_later_jobs_have_the_results_of_earlier_ones(bench: Workbench) -> 
     assert await jobs[-1].aresult(timeout=60) == [34, 5, 3, 9]
 
 
-async def test_a_result_that_is_not_there_is_said_so(bench: Workbench, recorder: Recorder) -> None:
+async def test_missing_ancestor_result_error_says_why(bench: Workbench, recorder: Recorder) -> None:
     said: list[str] = []
 
     @bench.app.task
@@ -161,14 +161,14 @@ async def test_a_result_that_is_not_there_is_said_so(bench: Workbench, recorder:
     await bench.work_off()
     assert sorted(said) == sorted(
         [
-            f"This job has no result of {recorder.step.type}: it waits for none, or its job is no longer kept.",
+            f"This job has no result of {recorder.step.type}: it waits for no such job, or that job is no longer kept.",
             f"This job has no result of {recorder.step.type}: it is dead.",
             f"This job waits for 2 jobs of {recorder.step.type}, so there is no single result.",
         ]
     )
 
 
-async def test_a_retried_parent_revives_what_was_canceled_for_it(bench: Workbench, recorder: Recorder) -> None:
+async def test_retry_of_a_parent_blocks_its_canceled_children_again(bench: Workbench, recorder: Recorder) -> None:
     recorder.fail = {"a"}
     jobs = await chain(recorder.call("a"), recorder.call("b"), recorder.call("c")).aenqueue()
     await bench.work_off()
@@ -191,7 +191,7 @@ async def test_a_flow_belongs_to_the_callers_transaction(bench: Workbench, recor
     assert await states(bench, jobs) == ["queued", "blocked"]
 
 
-async def test_a_wide_flow_goes_by_copy(bench: Workbench, recorder: Recorder) -> None:
+async def test_wide_flow_is_enqueued_by_copy(bench: Workbench, recorder: Recorder) -> None:
     flow = chain(group(*(recorder.call(str(n)) for n in range(600))), recorder.call("end"))
     jobs = await flow.aenqueue()
     async with bench.working():
@@ -199,7 +199,7 @@ async def test_a_wide_flow_goes_by_copy(bench: Workbench, recorder: Recorder) ->
     assert len(recorder.ran) == 601
 
 
-async def test_keys_make_a_flow_repeatable(bench: Workbench, recorder: Recorder) -> None:
+async def test_flow_with_idempotency_keys_can_be_enqueued_twice(bench: Workbench, recorder: Recorder) -> None:
     flow = chain(recorder.call("a", idempotency_key="a"), recorder.call("b", idempotency_key="b"))
     jobs, again = await flow.aenqueue(), await flow.aenqueue()
     assert [job.id for job in again] == [job.id for job in jobs]
@@ -210,7 +210,7 @@ async def test_keys_make_a_flow_repeatable(bench: Workbench, recorder: Recorder)
     assert await states(bench, more) == ["succeeded", "succeeded"]
 
 
-async def test_wrong_graphs_are_refused_in_words(bench: Workbench, recorder: Recorder) -> None:
+async def test_wrong_graphs_are_refused_with_a_message(bench: Workbench, recorder: Recorder) -> None:
     unsent = recorder.call("a")
     with pytest.raises(ValueError, match="which has not been enqueued; enqueue both together"):
         await recorder.step.using(depends_on=unsent).aenqueue("b")
@@ -239,7 +239,7 @@ async def test_a_definition_makes_new_jobs_each_time(bench: Workbench, recorder:
     assert sorted(recorder.ran) == ["a", "a", "b", "b"]
 
 
-def test_the_blocking_twins(bench: Workbench, recorder: Recorder) -> None:
+def test_blocking_enqueue_and_dependency_graph_work(bench: Workbench, recorder: Recorder) -> None:
     jobs = chain(recorder.call("a"), recorder.call("b")).enqueue()
     later = recorder.step.using(depends_on=jobs).enqueue("c")
     asyncio.run(bench.work_off())
@@ -250,7 +250,7 @@ def test_the_blocking_twins(bench: Workbench, recorder: Recorder) -> None:
     assert family.complete
 
 
-async def test_whoever_listens_hears_of_unblocked_jobs(bench: Workbench, recorder: Recorder) -> None:
+async def test_unblocked_jobs_fire_an_event(bench: Workbench, recorder: Recorder) -> None:
     heard: list[UUID] = []
     bench.app.on("job_unblocked")(lambda **what: heard.append(what["id"]))
     jobs = await chain(recorder.call("a"), recorder.call("b")).aenqueue()
@@ -258,8 +258,8 @@ async def test_whoever_listens_hears_of_unblocked_jobs(bench: Workbench, recorde
     assert heard == [jobs[1].id]
 
 
-async def test_a_transactional_step_is_followed_at_once(bench: Workbench, recorder: Recorder) -> None:
-    """Its end is told by its own transaction, not by the settler."""
+async def test_step_after_a_transactional_task_runs_at_once(bench: Workbench, recorder: Recorder) -> None:
+    """Its end is stored by its own transaction, not by the settler."""
 
     @bench.app.task
     async def write(connection: AsyncConnection) -> str:
@@ -271,7 +271,7 @@ async def test_a_transactional_step_is_followed_at_once(bench: Workbench, record
     assert await states(bench, jobs) == ["succeeded", "succeeded"]
 
 
-async def test_a_step_in_a_thread_and_one_that_is_retried_are_steps_too(bench: Workbench, recorder: Recorder) -> None:
+async def test_chain_works_with_thread_tasks_and_retries(bench: Workbench, recorder: Recorder) -> None:
     @bench.app.task(retry=Retry(max_attempts=2, base=0, jitter=0))
     def stumble() -> int:
         if current_job().attempt == 1:

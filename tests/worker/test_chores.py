@@ -1,4 +1,4 @@
-"""What a worker and its chores owe each other: retries in time, nothing left behind, a word to whoever listens."""
+"""A worker and its chores: retries in time, nothing left behind, events for what happens."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from uuid import UUID
 
 import pytest
 
-from watchbill import Permanent, Retry, chain, current_job
-from watchbill.app.hosting import make_node
-from watchbill.maintenance import promoter
-from watchbill.maintenance.caretaker import Caretaker
-from watchbill.node import capacity_for
-from watchbill.store.line import Disconnected, Line
-from watchbill.store.queries import queries
-from watchbill.worker.doorbell import Doorbell
 from tests.worker.conftest import Workbench
+from watchbill import Permanent, Retry, chain, current_job
+from watchbill.maintenance import promoter
+from watchbill.maintenance.chores import PeriodicChores
+from watchbill.maintenance.retention import Keep, Retention
+from watchbill.store.node_connection import Disconnected, NodeConnection
+from watchbill.store.queries import queries
+from watchbill.worker.config import make_capacity
+from watchbill.worker.notifications import Listener
 
 
-async def test_a_busy_worker_retries_in_time(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody sleeps, so nobody is rung, and the next look of the chores would come too late for this test."""
-    monkeypatch.setattr(promoter, "LONGEST_WAIT", 3600.0)
+async def test_busy_worker_promotes_a_retry_in_time(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No worker sleeps, so no notification is sent, and the next look of the chores would be too late for this test."""
+    monkeypatch.setattr(promoter, "LONGEST_WAIT_SECONDS", 3600.0)
     attempts, done = list[int](), asyncio.Event()
 
     @bench.app.task
@@ -35,14 +35,14 @@ async def test_a_busy_worker_retries_in_time(bench: Workbench, monkeypatch: pyte
             raise ValueError
         done.set()
 
-    async with bench.working(capacity=capacity_for(2)):
+    async with bench.working(capacity=make_capacity(2)):
         await occupy.aenqueue()
         await break_down.aenqueue()
         await bench.until(done.is_set)
     assert attempts == [1, 2]
 
 
-async def test_working_off_includes_what_waited_for_the_last_end(bench: Workbench) -> None:
+async def test_once_mode_runs_a_job_unblocked_by_the_last_ending(bench: Workbench) -> None:
     """A job that was enqueued while its parent ran: the parent's end knows nothing of it, only the chores do."""
     ran: list[str] = []
 
@@ -74,7 +74,7 @@ class Canceled:
             self.ran.append(job.id)
 
 
-async def test_whoever_listens_hears_of_jobs_that_were_canceled_for_others(bench: Workbench) -> None:
+async def test_jobs_canceled_because_of_a_parent_fire_an_event(bench: Workbench) -> None:
     heard = Canceled(bench)
 
     @bench.app.task
@@ -90,7 +90,7 @@ async def test_whoever_listens_hears_of_jobs_that_were_canceled_for_others(bench
     assert heard.ran == []
 
 
-async def test_and_of_those_that_somebody_canceled_here(bench: Workbench) -> None:
+async def test_jobs_canceled_through_this_app_fire_an_event(bench: Workbench) -> None:
     heard, begun = Canceled(bench), asyncio.Event()
 
     @bench.app.task
@@ -112,7 +112,7 @@ async def test_and_of_those_that_somebody_canceled_here(bench: Workbench) -> Non
     assert heard.ran == [running.id]
 
 
-async def test_and_of_those_that_the_next_slot_canceled(bench: Workbench) -> None:
+async def test_jobs_canceled_by_the_next_slot_fire_an_event(bench: Workbench) -> None:
     heard = Canceled(bench)
 
     @bench.app.task(queue="nobody's")
@@ -126,7 +126,7 @@ async def test_and_of_those_that_the_next_slot_canceled(bench: Workbench) -> Non
     assert slots[-1].outcome == "canceled"
 
 
-async def test_and_of_those_that_were_released_while_asked_to_stop(bench: Workbench) -> None:
+async def test_jobs_released_while_asked_to_stop_fire_a_cancel_event(bench: Workbench) -> None:
     heard = Canceled(bench)
 
     @bench.app.task
@@ -141,7 +141,7 @@ async def test_and_of_those_that_were_released_while_asked_to_stop(bench: Workbe
     assert heard.told == [jobs[0].id], "once"
 
 
-async def test_and_of_those_that_are_not_needed_when_they_are_enqueued(bench: Workbench) -> None:
+async def test_jobs_that_are_not_needed_when_enqueued_fire_a_cancel_event(bench: Workbench) -> None:
     heard = Canceled(bench)
 
     @bench.app.task
@@ -155,7 +155,7 @@ async def test_and_of_those_that_are_not_needed_when_they_are_enqueued(bench: Wo
     assert heard.told == [alternative.id]
 
 
-async def test_and_of_those_that_were_lost_while_asked_to_stop(bench: Workbench) -> None:
+async def test_jobs_lost_while_asked_to_stop_fire_a_cancel_event(bench: Workbench) -> None:
     heard, reclaimed = Canceled(bench), list[tuple[UUID, str]]()
     bench.app.on("job_reclaimed")(lambda **told: reclaimed.append((told["id"], told["state"])))
 
@@ -173,7 +173,7 @@ async def test_and_of_those_that_were_lost_while_asked_to_stop(bench: Workbench)
     assert reclaimed == [(jobs[1].id, "failed")]
 
 
-async def test_slots_are_kept_as_long_as_the_setting_says(bench: Workbench) -> None:
+async def test_slot_retention_setting_decides_when_slots_are_pruned(bench: Workbench) -> None:
     ((month, end, age),) = bench.sql("""
         SELECT to_char(t - interval '1 month', 'YYYYMM'), t::text, extract(epoch FROM u - t)::float8
         FROM (SELECT now() AT TIME ZONE 'UTC') AS now(u), date_trunc('month', u - interval '4 months') AS t""")
@@ -183,18 +183,18 @@ async def test_slots_are_kept_as_long_as_the_setting_says(bench: Workbench) -> N
     def is_kept() -> bool:
         return bool(bench.sql("SELECT true WHERE to_regclass(%s) IS NOT NULL", f"watchbill.slots_{month}"))
 
-    line = Line(bench.url, queries("watchbill"), purpose="chores", patience=30.0)
-    await Caretaker(line, unknown_type_grace=3600, slot_retention=age + 60).run()
-    await line.close()
+    connection = NodeConnection(bench.url, queries("watchbill"), purpose="chores", timeout=30.0)
+    await Retention(connection, Keep(slots=age + 60)).run()
+    await connection.close()
     assert is_kept()
-    node = make_node(bench.app, slot_retention=age - 60)
+    node = bench.app.make_node(slot_retention=age - 60)
     running = asyncio.create_task(node.run())
     await bench.until(lambda: not is_kept())
     node.stop()
     await running
 
 
-async def test_the_end_of_a_chain_says_what_failed_and_nothing_of_us(
+async def test_error_of_a_chain_names_the_failed_step_without_our_frames(
     bench: Workbench, caplog: pytest.LogCaptureFixture
 ) -> None:
     @bench.app.task(type="fail", retry=Retry(max_attempts=1))
@@ -212,21 +212,21 @@ async def test_the_end_of_a_chain_says_what_failed_and_nothing_of_us(
     assert last.exc_info[2] is None
 
 
-async def test_an_idle_worker_without_a_bell_looks_less_and_less_often(
+async def test_an_idle_worker_without_notifications_polls_less_and_less_often(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each pause is longer than the one before, up to the longest, and after work they begin anew."""
     pauses: list[float] = []
 
-    async def wait(bell: Doorbell, seconds: float) -> None:
+    async def wait(listener: Listener, seconds: float) -> None:
         pauses.append(seconds)
         await asyncio.sleep(0)
 
-    async def open_nothing(bell: Doorbell) -> None:
-        bell.deaf = True
+    async def open_nothing(listener: Listener) -> None:
+        listener.is_unavailable = True
 
-    monkeypatch.setattr(Doorbell, "wait", wait)
-    monkeypatch.setattr(Doorbell, "open", open_nothing)
+    monkeypatch.setattr(Listener, "wait_for_jobs", wait)
+    monkeypatch.setattr(Listener, "open", open_nothing)
 
     @bench.app.task
     async def work() -> None: ...
@@ -241,7 +241,7 @@ async def test_an_idle_worker_without_a_bell_looks_less_and_less_often(
     assert pauses[again : again + 5] == [1.0, 3.0, 9.0, 20.0, 20.0]
 
 
-async def test_a_chore_that_breaks_its_connection_keeps_no_other_from_its_turn(bench: Workbench) -> None:
+async def test_chore_that_loses_its_connection_does_not_block_other_chores(bench: Workbench) -> None:
     """As one does that needs more locks than the server has."""
     asked: list[str] = []
 
@@ -252,23 +252,31 @@ async def test_a_chore_that_breaks_its_connection_keeps_no_other_from_its_turn(b
                 raise Disconnected("out of shared memory")
             return [(None,)]
 
-    caretaker = Caretaker(Broken(), unknown_type_grace=3600, slot_retention=86_400)  # type: ignore[arg-type]
+    chores = PeriodicChores(Broken(), unknown_type_grace=3600)  # type: ignore[arg-type]
     for _ in range(3):
         with pytest.raises(Disconnected):
-            await caretaker.run()
-    await caretaker.run()
-    assert {"expire_unsupported", "sweep_claims", "prune_slots"} < set(asked)
+            await chores.run()
+    await chores.run()
+    assert {"expire_unsupported", "sweep_claims", "make_slot_partitions"} < set(asked)
 
 
-async def test_a_chore_for_which_the_server_lacks_something_says_so(
-    bench: Workbench, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("table", "chore"), [("jobs", "promote"), ("slots", "tick")])
+async def test_a_chore_that_fails_for_lack_of_server_resources_is_logged_by_name(
+    bench: Workbench, caplog: pytest.LogCaptureFixture, table: str, chore: str
 ) -> None:
-    """It is tried again like one whose connection was lost, but for its own reasons: nobody else would speak of it."""
+    """It is tried again like a lost connection, but unlike that it is not logged anywhere else."""
+
+    @bench.app.task
+    async def work() -> None: ...
+
     bench.sql(
         """CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
         $$ BEGIN RAISE EXCEPTION USING ERRCODE = '53200', MESSAGE = 'out of shared memory'; END $$"""
     )
-    bench.sql("CREATE TRIGGER refuse BEFORE UPDATE ON watchbill.jobs FOR EACH ROW EXECUTE FUNCTION refuse()")
+    await bench.app.schedules.aadd("s", every=1, task=work)
     await bench.app.aenqueue("anything", delay=0.01)
+    event = f"BEFORE INSERT OR UPDATE ON watchbill.{table}"
+    bench.sql(f"CREATE TRIGGER refuse {event} FOR EACH ROW EXECUTE FUNCTION refuse()")
     async with bench.working():
-        await bench.until(lambda: "A chore waits for the database: out of shared memory" in caplog.text)
+        message = f"The chore {chore} could not run; retrying soon: out of shared memory"
+        await bench.until(lambda: message in caplog.text)

@@ -11,13 +11,13 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg
 import pytest
 
-from watchbill import Retry, current_job
-from watchbill.node import _repeat
-from watchbill.store.line import Line
-from watchbill.store.queries import queries
-from watchbill.worker.cancel import cancel_all
 from tests.chaos.proxy import Proxy
 from tests.worker.conftest import PATIENCE, Workbench
+from watchbill import Retry, current_job
+from watchbill.maintenance.chores import repeat
+from watchbill.store.node_connection import NodeConnection
+from watchbill.store.queries import queries
+from watchbill.worker.worker import cancel_all
 
 ONCE = Retry(max_attempts=1)
 
@@ -29,7 +29,7 @@ def proxy(bench: Workbench) -> Iterator[Proxy]:
 
 
 @pytest.mark.parametrize("how", ["canceled", "its settler canceled"])
-async def test_a_node_that_is_canceled_stops_its_handlers(bench: Workbench, how: str) -> None:
+async def test_canceled_node_stops_its_handlers(bench: Workbench, how: str) -> None:
     told: list[str] = []
 
     @bench.app.task
@@ -49,7 +49,7 @@ async def test_a_node_that_is_canceled_stops_its_handlers(bench: Workbench, how:
     jobs = [await again.aenqueue(), await once.aenqueue()]
     node = bench.node()
     running = asyncio.create_task(node.run())
-    await bench.until(lambda: node._worker and len(node.worker.engine.runs) == 2)
+    await bench.until(lambda: node._worker and len(node.worker.slots.runs) == 2)
     for task in asyncio.all_tasks():
         if task is running if how == "canceled" else "Settler.run" in str(task.get_coro()):
             task.cancel()
@@ -60,7 +60,7 @@ async def test_a_node_that_is_canceled_stops_its_handlers(bench: Workbench, how:
     assert states == (["queued", "dead"] if how == "canceled" else ["running", "running"])  # until its lease is over
 
 
-async def test_what_may_run_once_does_though_its_end_was_not_heard(bench: Workbench) -> None:
+async def test_one_attempt_job_with_an_unrecorded_ending_runs_only_once(bench: Workbench) -> None:
     """Somebody keeps its row locked until the node has gone."""
     runs: list[int] = []
     blocker = await psycopg.AsyncConnection.connect(bench.url)
@@ -73,7 +73,7 @@ async def test_what_may_run_once_does_though_its_end_was_not_heard(bench: Workbe
 
     await once.aenqueue()
     async with bench.working(drain_timeout=0.0, lease=1.0) as node:
-        await bench.until(lambda: runs and node.worker.settler.unheard)
+        await bench.until(lambda: runs and node.worker.settler.unsettled)
     await blocker.close()
     async with bench.working(lease=1.0):
         await bench.until(lambda: bench.sql("SELECT 1 FROM watchbill.finished_jobs"))
@@ -81,28 +81,28 @@ async def test_what_may_run_once_does_though_its_end_was_not_heard(bench: Workbe
     assert bench.sql("SELECT state, outcome FROM watchbill.finished_jobs") == [("dead", "lost")]
 
 
-async def test_a_chore_hears_its_end_though_its_connection_breaks_meanwhile(bench: Workbench, proxy: Proxy) -> None:
+async def test_a_canceled_chore_ends_although_its_connection_breaks_meanwhile(bench: Workbench, proxy: Proxy) -> None:
     """psycopg asks the server to cancel the statement first; what breaks then would be raised instead."""
     url = proxy.url(urlsplit(bench.url).path.lstrip("/"))
-    line = Line(url, queries("watchbill"), purpose="test", patience=60)
+    connection = NodeConnection(url, queries("watchbill"), purpose="test", timeout=60)
 
     async def chore() -> float:
-        await line.execute("beats")
+        await connection.execute("server_time_and_nodes")
         return 0.0
 
-    working = asyncio.create_task(_repeat(chore, line))
-    await bench.until(lambda: line.connections)
+    working = asyncio.create_task(repeat("read the time", chore, connection))
+    await bench.until(lambda: connection.connections)
     proxy.swallow()
-    await bench.until(line._turn.locked)
+    await bench.until(connection._lock.locked)
     working.cancel()
     while not working.done():
         proxy.cut()
         await asyncio.wait([working], timeout=0.05)
-        assert line.connections == 1
-    await line.close()
+        assert connection.connections == 1
+    await connection.close()
 
 
-async def test_whoever_swallows_a_cancellation_is_told_again(bench: Workbench) -> None:
+async def test_a_task_that_swallows_a_cancellation_is_canceled_again(bench: Workbench) -> None:
     async def deaf_at_first() -> None:
         try:
             await asyncio.Event().wait()
@@ -115,17 +115,17 @@ async def test_whoever_swallows_a_cancellation_is_told_again(bench: Workbench) -
     assert task.cancelled()
 
 
-async def test_a_thread_that_was_told_to_stop_has_its_time_out_all_the_same(bench: Workbench) -> None:
+async def test_a_thread_that_was_asked_to_stop_still_has_its_time_out(bench: Workbench) -> None:
     go_on = threading.Event()
 
-    @bench.app.task(timeout=0.01)
+    @bench.app.task(timeout=0.01, executor="thread")
     def deaf() -> None:
         go_on.wait(30)
 
     job = await deaf.using(timeout=0.5).aenqueue()
     node = bench.node(stuck_after=0.1, drain_timeout=0.1)
     running = asyncio.create_task(node.run())
-    await bench.until(lambda: node._worker and node.worker.engine.runs)
+    await bench.until(lambda: node._worker and node.worker.slots.runs)
     await bench.app.jobs.acancel(job.id)
     async with asyncio.timeout(PATIENCE):
         await running
@@ -133,11 +133,11 @@ async def test_a_thread_that_was_told_to_stop_has_its_time_out_all_the_same(benc
     go_on.set()
 
 
-async def test_two_nodes_of_one_process_do_not_take_each_other_for_dead(
+async def test_nodes_of_one_process_do_not_expire_each_other(
     bench: Workbench, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with bench.working(name="mine") as first:
-        await first.ready()
+        await first.wait_until_ready()
         async with bench.working(name="mine"):
-            await bench.until(lambda: caplog.text.count("Registration waits") > 1)
+            await bench.until(lambda: caplog.text.count("Could not register") > 1)
             assert bench.sql("SELECT state FROM watchbill.nodes") == [("active",)]

@@ -65,7 +65,8 @@ def collected() -> None:
     import gc
 
     work.enqueue(1)
-    app.__dict__.pop("client").close()
+    app.client.close()
+    app.producer.replace_runtime(None)
     gc.collect()
 
 
@@ -91,7 +92,7 @@ print("all is well")
 '''
 
 
-def test_parent_and_children_do_not_disturb_each_other(schema_database: str, tmp_path: Path) -> None:
+def test_app_works_in_parent_and_forked_children(schema_database: str, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     done = subprocess.run(
         [sys.executable, "program.py", schema_database], cwd=tmp_path, capture_output=True, text=True, timeout=100

@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
+from tests.worker.conftest import Workbench
 from watchbill import App
 from watchbill.errors import NoDatabase, SchemaError
-from tests.worker.conftest import Workbench
 
 
 async def test_a_node_works_on_the_loop_of_a_web_server(bench: Workbench) -> None:
@@ -35,19 +35,19 @@ def test_a_node_works_in_a_thread_beside_blocking_code(bench: Workbench) -> None
     assert bench.sql("SELECT state FROM watchbill.nodes") == [("left",)]
 
 
-def test_a_node_that_cannot_start_says_why_to_whoever_enters(bench: Workbench) -> None:
+def test_a_node_that_cannot_start_raises_the_reason_on_entry(bench: Workbench) -> None:
     bench.sql("DROP SCHEMA watchbill CASCADE")
     with pytest.raises(SchemaError, match="watchbill db migrate"), bench.app.node():
         pass
 
 
-async def test_a_node_without_a_database_says_so(bench: Workbench) -> None:
+async def test_node_without_a_database_raises_no_database(bench: Workbench) -> None:
     with pytest.raises(NoDatabase, match="nothing listens"):
         async with App("postgresql://127.0.0.1:1/x", lease=1).node():
             pass
 
 
-def test_what_ends_a_node_is_raised_where_its_block_ends(bench: Workbench) -> None:
+def test_error_of_a_node_is_raised_at_the_end_of_its_block(bench: Workbench) -> None:
     @bench.app.lifespan
     async def cannot_close(app: App) -> AsyncGenerator[None, None]:
         yield
@@ -59,14 +59,14 @@ def test_what_ends_a_node_is_raised_where_its_block_ends(bench: Workbench) -> No
         raise LookupError("of the block")
 
 
-def test_a_node_is_entered_once(bench: Workbench) -> None:
+def test_node_cannot_be_entered_twice(bench: Workbench) -> None:
     node = bench.app.node()
     with node:
         pass
-    with pytest.raises(RuntimeError, match="makes another"), node:
+    with pytest.raises(RuntimeError, match="to make another"), node:
         pass
 
 
-async def test_on_a_loop_it_names_its_twin(bench: Workbench) -> None:
+async def test_blocking_node_on_a_loop_names_async_with(bench: Workbench) -> None:
     with pytest.raises(RuntimeError, match=r"use `async with app.node\(\):` here"), bench.app.node():
         pass

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from watchbill import App, Retry
-from watchbill.telemetry.logs import Json, Text, WithJob
 from tests.docs.programs import environment
 from tests.worker.conftest import Workbench
+from watchbill import App, Retry
+from watchbill.telemetry.logs import Json, Text, WithJob
 
 TASKS = "tests.worker.logging_tasks"
 KINDS = {"on_loop": "loop", "in_thread": "thread", "in_process": "process"}
@@ -41,7 +41,7 @@ def records(said: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in said.splitlines()]
 
 
-def test_records_of_every_kind_of_handler_name_their_job(schema_database: str) -> None:
+def test_log_records_of_every_handler_kind_name_their_job(schema_database: str) -> None:
     jobs = enqueue(schema_database, *KINDS)
     told = {each["job_id"]: each for each in records(work_off(schema_database)) if each["logger"] == "shop"}
     for name, where in KINDS.items():
@@ -51,7 +51,7 @@ def test_records_of_every_kind_of_handler_name_their_job(schema_database: str) -
     assert told[jobs["on_loop"]]["order"] == 7
 
 
-def test_each_dead_job_is_one_error_with_its_traceback(schema_database: str) -> None:
+def test_each_dead_job_logs_one_error_with_its_traceback(schema_database: str) -> None:
     jobs = enqueue(schema_database, *(f"fails_{kind}" for kind in KINDS))
     errors = [each for each in records(work_off(schema_database)) if each["level"] == "error"]
     assert sorted(each["job_id"] for each in errors) == sorted(jobs.values())
@@ -63,15 +63,15 @@ def test_each_dead_job_is_one_error_with_its_traceback(schema_database: str) -> 
         assert "src/watchbill/worker" not in where, "our own frames tell nothing of the handler"
 
 
-def test_lines_for_people_end_with_the_job_and_a_traceback_follows(schema_database: str) -> None:
+def test_text_log_lines_end_with_the_job_before_the_traceback(schema_database: str) -> None:
     job = enqueue(schema_database, "fails_on_loop")["fails_on_loop"]
     said = work_off(schema_database, form="text")
     line = next(line for line in said.splitlines() if "ERROR" in line)
     assert re.match(r"\d\d:\d\d:\d\d ERROR   watchbill\.jobs: .*fails_on_loop is dead: ValueError: no such order", line)
-    assert f"and more [job {job} attempt 1]\nTraceback" in said
+    assert f"and more [job {job} attempt 1]\n  Traceback" in said
 
 
-async def test_a_failure_that_is_followed_by_another_attempt_is_a_warning(
+async def test_failure_with_a_further_attempt_logs_a_warning(
     bench: Workbench, caplog: pytest.LogCaptureFixture
 ) -> None:
     @bench.app.task(retry=Retry(max_attempts=2, base=0))
@@ -100,7 +100,7 @@ async def test_a_failure_that_is_followed_by_another_attempt_is_a_warning(
     )
 
 
-async def test_a_payload_that_does_not_fit_is_told_like_any_other_end(
+async def test_a_payload_that_does_not_fit_is_logged_like_any_other_end(
     bench: Workbench, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen: list[str] = []
@@ -113,26 +113,26 @@ async def test_a_payload_that_does_not_fit_is_told_like_any_other_end(
     bench.sql("""UPDATE watchbill.jobs SET payload = '{"n": "many"}'""")
     await bench.work_off()
     [record] = [r for r in caplog.records if r.levelname == "ERROR"]
-    assert "the payload does not fit" in record.getMessage()
+    assert "the payload does not match the parameters" in record.getMessage()
     assert record.exc_info is None, "the message says all"
     assert len(seen) == 1
 
 
-def test_a_record_that_names_a_job_itself_keeps_it() -> None:
+def test_log_record_keeps_its_own_job_id() -> None:
     record = logging.makeLogRecord({"msg": "about another", "job_id": "x", "attempt": 3})
     WithJob().filter(record)
     assert Text().format(record).endswith("about another [job x attempt 3]")
     assert json.loads(Json().format(record))["job_id"] == "x"
 
 
-def test_outside_of_jobs_nothing_is_added() -> None:
+def test_log_record_outside_a_job_has_no_job_fields() -> None:
     record = logging.makeLogRecord({"msg": "started", "name": "shop", "levelname": "INFO"})
     WithJob().filter(record)
     assert Text().format(record).endswith("INFO    shop: started")
     assert set(json.loads(Json().format(record))) == {"time", "level", "logger", "message"}
 
 
-def test_as_a_library_watchbill_is_silent_and_leaves_the_root_logger_alone() -> None:
+def test_import_does_not_configure_logging() -> None:
     program = """
 import logging, watchbill
 watchbill.App

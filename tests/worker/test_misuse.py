@@ -1,4 +1,4 @@
-"""What handlers do that nobody expects of them: whatever it is, their job ends, and the worker goes on."""
+"""Unexpected behaviour of handlers: their job ends, and the worker goes on."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from watchbill import Retry, RetryAfter, Skip, Snooze
-from watchbill.worker import failures
 from tests.worker.conftest import Workbench
+from watchbill import Retry, RetryAfter, Skip, Snooze
+from watchbill.worker import outcomes
 
 
 class _Bare(Snooze):
@@ -39,7 +39,9 @@ def _absurd(signal: Any) -> Any:
         (_Unspeakable(), "failed"),
     ],
 )
-async def test_an_end_that_cannot_be_understood_is_an_end(bench: Workbench, raised: Exception, state: str) -> None:
+async def test_invalid_exception_of_a_handler_still_ends_its_job(
+    bench: Workbench, raised: Exception, state: str
+) -> None:
     @bench.app.task(retry=Retry(max_attempts=2, base=1000))
     async def inline() -> None:
         raise raised
@@ -58,7 +60,7 @@ async def test_an_end_that_cannot_be_understood_is_an_end(bench: Workbench, rais
     assert [(await job.aget()).state for job in jobs] == [state] * 3
 
 
-async def test_an_upgrade_that_exits_ends_its_own_job_only(bench: Workbench) -> None:
+async def test_sys_exit_in_an_upgrade_fails_only_its_own_job(bench: Workbench) -> None:
     @bench.app.task(version=2, retry=Retry(max_attempts=2, base=1000))
     def old() -> None: ...
 
@@ -71,9 +73,7 @@ async def test_an_upgrade_that_exits_ends_its_own_job_only(bench: Workbench) -> 
     assert bench.sql("SELECT state FROM watchbill.job") == [("failed",)]
 
 
-async def test_a_process_that_can_start_no_thread_spends_no_attempt(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failure_to_start_a_thread_spends_no_attempt(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     start = threading.Thread.start
     refused: list[threading.Thread] = []
 
@@ -88,7 +88,7 @@ async def test_a_process_that_can_start_no_thread_spends_no_attempt(
         return "ran"
 
     monkeypatch.setattr(threading.Thread, "start", start_at_last)
-    monkeypatch.setattr(failures, "NOT_STARTED_DELAY", 0.01)
+    monkeypatch.setattr(outcomes, "NOT_STARTED_DELAY_SECONDS", 0.01)
     async with bench.working():
         for _ in range(3):
             assert await (await plain.aenqueue()).aresult(timeout=60) == "ran"

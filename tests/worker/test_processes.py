@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pickle
 import select
 import signal
 import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
+from tests.worker import child_tasks as tasks
+from tests.worker.conftest import Workbench
 from watchbill.app.task import Task
 from watchbill.worker.child import Child
-from watchbill.worker.processes import HEADER, Processes
+from watchbill.worker.processes import Processes, pack_message
 from watchbill.worker.run import Claimed, Run
-from tests.worker import child_tasks as tasks
+from watchbill.worker.slots import Slots
 
-Answer = tuple[Any, BaseException | None]
+Answer = tuple[Any, str]
 
 
 def claimed(task: Task[..., Any], **payload: Any) -> Claimed:
@@ -40,19 +42,27 @@ class Keeper:
 
     def __init__(self) -> None:
         self._answers: asyncio.Queue[Answer] = asyncio.Queue()
-        self.processes = Processes(lambda _, *answer: self._answers.put_nowait(answer), {})
+        self.processes = Processes(self._finish, {})
+
+    def _finish(self, run: Run) -> None:
+        """The result, and the message of the error."""
+        error = run.outcome.error or {} if run.outcome else {}
+        self._answers.put_nowait((run.result, error.get("message", "")))
 
     async def answer(self, task: Task[..., Any], **payload: Any) -> Answer:
         return await self.answer_to(run_of(task, **payload))
 
     async def answer_to(self, run: Run) -> Answer:
         self.processes.submit(run)
+        return await self.next_answer()
+
+    async def next_answer(self) -> Answer:
         async with asyncio.timeout(30):
             return await self._answers.get()
 
     async def result(self, task: Task[..., Any], **payload: Any) -> Any:
         result, error = await self.answer(task, **payload)
-        assert error is None
+        assert not error
         return None if result is None else orjson.loads(result)
 
 
@@ -65,8 +75,75 @@ async def keeping() -> AsyncIterator[Keeper]:
         await keeper.processes.close()
 
 
-def test_nothing_is_left_of_children_when_their_keeper_has_closed() -> None:
+def test_the_time_of_a_job_starts_when_its_child_has_imported_the_handler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new child may import for longer than the job may take."""
+    (tmp_path / "slow_to_import.py").write_text(
+        "import pathlib, watchbill\n"
+        "steps = pathlib.Path(__file__).with_name('steps')\n"
+        "def note(step):\n"
+        "    with steps.open('a') as file:\n"
+        "        file.write(step + ' ')\n"
+        "note('imported')\n"
+        "app = watchbill.App()\n"
+        "@app.task(executor='process')\n"
+        "def work():\n"
+        "    note('called')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    module = import_module("slow_to_import")
+    module.steps.unlink()
+    seen: list[str] = []
+
+    async def work() -> None:
+        ended = asyncio.Event()
+        processes = Processes(lambda _: ended.set(), {}, note_start=lambda _: seen.append(module.steps.read_text()))
+        processes.submit(run_of(module.work))
+        async with asyncio.timeout(60):
+            await ended.wait()
+            await processes.close()
+
+    asyncio.run(work())
+    assert seen[0].startswith("imported")
+    assert module.steps.read_text() == "imported called "
+
+
+def test_a_job_that_was_killed_at_its_time_out_has_no_error_of_its_process() -> None:
+    async def time_out() -> Run:
+        async with keeping() as keeper:
+            run = Run(claimed(tasks.sleep)._replace(timeout=1), tasks.sleep.handler(), time.monotonic())
+            keeper.processes.submit(run)
+            while run not in keeper.processes._busy:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            run.stopping = "timed_out"
+            keeper.processes.stop(run)
+            await keeper.next_answer()
+            return run
+
+    outcome = asyncio.run(time_out()).outcome
+    assert outcome is not None
+    assert outcome.error is not None
+    assert outcome.error["message"] == "timed out after 1 s"
+    assert outcome.error["traceback"] == "TimeoutError: its process was killed\n"
+
+
+def test_child_process_can_skip_with_a_result() -> None:
+    async def skip() -> Run:
+        async with keeping() as keeper:
+            run = run_of(tasks.skip)
+            assert await keeper.answer_to(run) == (None, "nothing to do")
+            return run
+
+    outcome = asyncio.run(skip()).outcome
+    assert outcome is not None
+    assert (outcome.name, outcome.result) == ("skipped", b"[0]")
+
+
+def test_close_leaves_no_child_process_or_socket(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a zombie nor a socket, of which the loop or the interpreter would complain later."""
+    for limit in ("END_SECONDS", "KILL_AFTER_SECONDS"):  # a child that still starts ends when it has started
+        monkeypatch.setattr(f"watchbill.worker.processes.{limit}", 60)
 
     async def keep_two_and_close() -> list[Any]:
         keeper = Processes(lambda *_: None, {}, jobs_each=1)
@@ -77,24 +154,24 @@ def test_nothing_is_left_of_children_when_their_keeper_has_closed() -> None:
         await keeper.close()
         return [(child.process.returncode, child.writer.transport.is_closing()) for child in (worn, idle)]
 
-    assert asyncio.run(keep_two_and_close()) == [(-9, True), (-9, True)]
+    assert asyncio.run(keep_two_and_close()) == [(0, True), (0, True)]  # idle ones end by themselves
 
 
-def test_nor_of_one_that_is_being_started_while_it_closes() -> None:
+def test_a_child_that_is_being_started_ends_when_its_keeper_closes() -> None:
     async def stop_and_close() -> tuple[Answer, int]:
         keeper, run = Keeper(), run_of(tasks.whoami)
         keeper.processes.submit(run)
         await asyncio.sleep(0)
         run.stopping = "released"
         await keeper.processes.close()
+        assert "before its child process had started" in str(run.raised)
         return keeper._answers.get_nowait(), len(keeper.processes._idle)
 
-    (result, error), idle = asyncio.run(stop_and_close())
+    (result, _), idle = asyncio.run(stop_and_close())
     assert (result, idle) == (None, 0)
-    assert "before its child process was there" in str(error)
 
 
-def test_a_child_whose_death_was_not_yet_noticed_costs_the_next_job_nothing() -> None:
+def test_dead_child_process_does_not_fail_the_next_job() -> None:
     """The loop may meet the job before it meets the end of the socket."""
 
     async def run_two() -> tuple[int, int]:
@@ -111,7 +188,7 @@ def test_a_child_whose_death_was_not_yet_noticed_costs_the_next_job_nothing() ->
 
 
 @pytest.mark.parametrize("number", [int(signal.SIGSEGV), 40])
-def test_whatever_kills_a_child_is_told(number: int) -> None:
+def test_the_error_names_the_signal_that_killed_a_child(number: int) -> None:
     """Signals for real time have no name."""
 
     async def run() -> Answer:
@@ -119,11 +196,11 @@ def test_whatever_kills_a_child_is_told(number: int) -> None:
             return await keeper.answer(tasks.die, number=number)
 
     _, error = asyncio.run(run())
-    assert "killed by SIGSEGV" in str(error) or "killed by signal 40" in str(error)
+    assert "killed by SIGSEGV" in error or "killed by signal 40" in error
 
 
 @pytest.mark.parametrize("way", tasks.FORKS)
-def test_a_child_is_dead_though_its_fork_lives(way: str) -> None:
+def test_death_of_a_child_process_is_noticed_while_its_fork_lives(way: str) -> None:
     """The fork has the child's socket, and would keep it open."""
 
     async def run() -> Answer:
@@ -131,10 +208,10 @@ def test_a_child_is_dead_though_its_fork_lives(way: str) -> None:
             return await keeper.answer(tasks.fork_and_die, way=way)
 
     _, error = asyncio.run(run())
-    assert "killed by SIGKILL" in str(error)
+    assert "killed by SIGKILL" in error
 
 
-def test_a_fork_that_returns_answers_nobody() -> None:
+def test_a_fork_that_returns_sends_no_answer() -> None:
     async def run() -> tuple[int, int, int]:
         async with keeping() as keeper:
             mine = await keeper.result(tasks.whoami)
@@ -143,43 +220,70 @@ def test_a_fork_that_returns_answers_nobody() -> None:
     assert len(set(asyncio.run(run()))) == 1
 
 
-def test_what_a_job_leaves_behind_says_nothing_of_the_next() -> None:
+def test_thread_left_by_a_job_cannot_report_progress_for_the_next() -> None:
     async def run() -> object:
         async with keeping() as keeper:
             await keeper.result(tasks.leave_a_thread)
             listener = run_of(tasks.listen_to_it)
-            assert await keeper.answer_to(listener) == (None, None)
+            assert await keeper.answer_to(listener) == (None, "")
             return listener.last_progress
 
     assert asyncio.run(run()) is None
 
 
-def test_progress_that_cannot_be_sent_is_shown() -> None:
+@pytest.mark.parametrize("size", [3, 4, 20, 100_000])
+def test_a_handler_that_writes_to_the_socket_of_its_process_fails_and_no_other(size: int) -> None:
+    async def run() -> tuple[Answer, Any]:
+        async with keeping() as keeper:
+            before = await keeper.result(tasks.whoami)
+            broken = await keeper.answer(tasks.write_to_every_socket, size=size)
+            return broken, await keeper.result(tasks.whoami) != before
+
+    (result, error), is_new_child = asyncio.run(run())
+    assert result is None
+    assert "cannot be read" in error
+    assert is_new_child
+
+
+def test_what_a_thread_writes_to_the_socket_does_not_fail_the_next_job() -> None:
+    async def run() -> tuple[int, int]:
+        async with keeping() as keeper:
+            first = await keeper.result(tasks.write_to_every_socket_later)
+            (child,) = keeper.processes._idle
+            async with asyncio.timeout(30):
+                while not child.reader._buffer:  # type: ignore[attr-defined]  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+            return first, await keeper.result(tasks.whoami)
+
+    first, second = asyncio.run(run())
+    assert first != second
+
+
+def test_unpicklable_progress_is_shown_as_text() -> None:
     async def run() -> object:
         async with keeping() as keeper:
             shown = run_of(tasks.show_what_cannot_be_sent)
-            assert await keeper.answer_to(shown) == (None, None)
+            assert await keeper.answer_to(shown) == (None, "")
             return shown.last_progress
 
     assert "lambda" in str(asyncio.run(run()))
 
 
-def test_a_request_to_stop_that_comes_before_the_handler_is_heard() -> None:
+def test_stop_request_before_the_handler_starts_is_respected() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        job = ("run", 1, tasks.is_canceled.handler().reference, tuple(claimed(tasks.is_canceled)))
+        job = ("run", 1, tasks.is_canceled.handler().reference, [tuple(claimed(tasks.is_canceled))])
         for message in (job, ("stop", 1)):
-            data = pickle.dumps(message)
-            ours.sendall(HEADER.pack(len(data)) + data)
+            ours.sendall(pack_message(*message))
         ours.shutdown(socket.SHUT_WR)
         child = Child(theirs)
         child._listen()
         first = child._jobs.get()
         assert first is not None
-        assert child._work(*first) == ("done", b"true")
+        assert child._run_job(*first) == ("ended", [(b"true", None)])
 
 
-def test_what_a_handler_starts_obeys_signals() -> None:
+def test_programs_started_by_a_handler_obey_signals() -> None:
     async def run() -> object:
         async with keeping() as keeper:
             return await keeper.result(tasks.terminate_what_it_starts)
@@ -187,7 +291,7 @@ def test_what_a_handler_starts_obeys_signals() -> None:
     assert asyncio.run(run()) == [-signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM]
 
 
-def test_a_child_starts_where_the_worker_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_child_process_starts_in_the_directory_of_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     tasks.directory.handler()  # whose App has looked for its settings, as it has when a worker starts
@@ -200,3 +304,24 @@ def test_a_child_starts_where_the_worker_did(tmp_path: Path, monkeypatch: pytest
 
     here = Path.cwd()
     assert asyncio.run(run()) == str(here)
+
+
+async def test_the_time_out_of_a_child_process_counts_from_its_handler(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timers: list[tuple[float, float]] = []
+    note_start = Slots.note_start
+
+    def watch(slots: Slots, run: Run) -> None:
+        assert run.timer is not None
+        before = run.timer.when()
+        note_start(slots, run)
+        timers.append((before, run.timer.when()))
+
+    monkeypatch.setattr(Slots, "note_start", watch)
+    task = bench.app.task(type=tasks.whoami.type, executor="process")(tasks.whoami.function)
+    job = await task.using(timeout=30).aenqueue()
+    await bench.work_off()
+    assert isinstance(await job.aresult(), int)
+    ((while_starting, while_running),) = timers
+    assert while_starting > while_running

@@ -1,4 +1,4 @@
-"""Ends that the server refuses, here by a trigger of the user's: the others are told, and no job loses its claim."""
+"""Endings that the server refuses, here by a user's trigger: the others are settled, and no job loses its claim."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from tests.worker.conftest import Workbench
 from watchbill import Retry
 from watchbill.app.task import Task
-from watchbill.store.line import Disconnected, Line
-from watchbill.worker import settler as settler_module
-from tests.worker.conftest import Workbench
+from watchbill.store.node_connection import Disconnected, NodeConnection
+from watchbill.worker import settling
 
 UNFOUND = """
     SELECT j.id FROM watchbill.jobs j WHERE j.fence <> 0
       AND NOT EXISTS (SELECT FROM watchbill.claims c WHERE c.fence = j.fence AND j.id = ANY (c.job_ids))
 """
-"""Jobs that nobody would find if their node died."""
+"""Jobs that would not be found if their node died."""
 FUNCTION = """
     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
       $$ BEGIN RAISE EXCEPTION USING MESSAGE = format('no %%s for you', TG_OP); END $$
@@ -58,10 +58,10 @@ async def five_at_once(
     return await bench.app.aenqueue_many([work.bind(n) for n in range(5)]), work
 
 
-async def test_a_success_that_cannot_be_recorded_is_dead_and_says_why(bench: Workbench) -> None:
+async def test_success_that_the_server_refuses_ends_dead_with_the_reason(bench: Workbench) -> None:
     refuse(bench, "INSERT ON watchbill.finished_jobs", "AND NEW.state = 'succeeded'")
     told: list[Any] = []
-    bench.app.on("job_completed")(lambda job, outcome: told.append(job.id))
+    bench.app.on("job_completed")(lambda job, **_: told.append(job.id))
     bench.app.on("job_died")(lambda job, outcome, error: told.append(error["type"]))
     jobs, _ = await five_at_once(bench)
     await bench.work_off()
@@ -74,16 +74,16 @@ async def test_a_success_that_cannot_be_recorded_is_dead_and_says_why(bench: Wor
 
 @pytest.mark.parametrize("what", ["INSERT ON watchbill.finished_jobs", "DELETE ON watchbill.jobs"])
 @pytest.mark.parametrize("fails", [lambda n: False, lambda n: n == 3, lambda n: n % 2 == 0, lambda n: True])
-async def test_an_end_that_cannot_be_recorded_at_all_is_kept(
+async def test_ending_that_the_server_refuses_is_kept_and_retried(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch, what: str, fails: Callable[[int], bool]
 ) -> None:
     """And recorded as what it was, once whatever stands against it is gone."""
-    monkeypatch.setattr(settler_module, "TELL_AGAIN", 0.05)
+    monkeypatch.setattr(settling, "REFUSED_RETRY_SECONDS", 0.05)
     refuse(bench, what)
     jobs, work = await five_at_once(bench, fails)
     states = ["dead" if fails(n) else "succeeded" for n in range(5)]
     async with bench.working() as node:
-        await bench.until(lambda: node._worker is not None and node.worker.settler._held)
+        await bench.until(lambda: node._worker is not None and node.worker.settler._refused)
         for n, job in enumerate(jobs):
             if n != 3:
                 await bench.until(partial(bench.sql, "SELECT 1 FROM watchbill.finished_jobs WHERE id = %s", job.id))
@@ -91,6 +91,7 @@ async def test_an_end_that_cannot_be_recorded_at_all_is_kept(
         await bench.until(lambda: bench.sql("SELECT 1 FROM watchbill.finished_jobs WHERE payload->>'n' = '7'"))
         assert (await jobs[3].aget()).state == "running"
         assert bench.sql(UNFOUND) == []
+        await bench.until(lambda: node.worker.settler._refused)  # not between its end and the failure recorded instead
         bench.sql(f"DROP TRIGGER refuse ON {what.split(' ON ')[1]}")
         await bench.until(lambda: bench.sql("SELECT 1 FROM watchbill.finished_jobs WHERE payload->>'n' = '3'"))
         await bench.until(lambda: bench.sql("SELECT count(*) FROM watchbill.claims") == [(0,)])
@@ -98,7 +99,7 @@ async def test_an_end_that_cannot_be_recorded_at_all_is_kept(
 
 
 @pytest.mark.parametrize(("attempts", "state", "claims"), [(2, "queued", 0), (1, "running", 1)])
-async def test_what_is_kept_so_goes_back_when_the_node_leaves_unless_it_may_run_once(
+async def test_a_refused_ending_is_released_when_the_node_leaves_unless_the_job_has_one_attempt(
     bench: Workbench, caplog: pytest.LogCaptureFixture, attempts: int, state: str, claims: int
 ) -> None:
     refuse(bench, "INSERT ON watchbill.finished_jobs")
@@ -106,27 +107,27 @@ async def test_what_is_kept_so_goes_back_when_the_node_leaves_unless_it_may_run_
     await bench.work_off()
     record = await jobs[3].aget()
     assert (record.state, record.attempt) == (state, 0)
-    assert f"Nor can job {record.id} be recorded as failed" in caplog.text
+    assert f"The server refused to record job {record.id} as failed" in caplog.text
     assert bench.sql("SELECT count(*) FROM watchbill.claims") == [(claims,)]
 
 
-async def test_after_an_outage_it_is_still_known_when_a_run_has_started(
+async def test_start_time_of_a_run_is_correct_after_an_outage(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server counts back from when it hears of the end."""
-    execute, down = Line.execute, asyncio.Event()
+    execute, down = NodeConnection.execute, asyncio.Event()
     tries: list[str] = []
 
-    async def cut_off(line: Line, query: str, params: Any = ()) -> Any:
+    async def cut_off(connection: NodeConnection, query: str, params: Any = ()) -> Any:
         if query == "settle_succeeded" and down.is_set():
             tries.append(query)
             raise Disconnected("for a while")
-        return await execute(line, query, params)
+        return await execute(connection, query, params)
 
     @bench.app.task
     async def task() -> None: ...
 
-    monkeypatch.setattr(Line, "execute", cut_off)
+    monkeypatch.setattr(NodeConnection, "execute", cut_off)
     async with bench.working():
         await (await task.aenqueue()).aresult(timeout=60)  # now its connection is there
         down.set()

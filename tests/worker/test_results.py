@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from watchbill.worker.child import _description
-from watchbill.worker.handlers import BadResult
 from tests.worker.conftest import Workbench
+from watchbill import current_job
+from watchbill.worker.attempt import attempt
+from watchbill.worker.run import Claimed, Run
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,9 @@ from tests.worker.conftest import Workbench
     ],
     ids=["large", "infinite", "object"],
 )
-async def test_a_result_that_cannot_be_stored_says_so(bench: Workbench, value: object, why: str) -> None:
+async def test_result_that_cannot_be_stored_ends_dead_with_the_reason(
+    bench: Workbench, value: object, why: str
+) -> None:
     @bench.app.task
     async def on_loop() -> Any:
         return value
@@ -48,5 +51,30 @@ async def test_a_result_within_the_limit_is_kept(bench: Workbench) -> None:
     assert len(await job.aresult(timeout=0)) == 999_998
 
 
-def test_of_a_child_process_it_is_final_too() -> None:
-    assert _description(BadResult("too large"))["kind"] == "permanent"
+async def test_a_result_of_a_child_process_that_cannot_be_stored_is_final_too(bench: Workbench) -> None:
+    """There the attempt runs without a worker around it."""
+
+    @bench.app.task
+    def large() -> Any:
+        return "x" * 1_000_000
+
+    row = Claimed(bytes(16), 1, large.type, b"\x01{}", "default", "default", 0, 0, 1, 0, 5, 1, None, None, 0)
+    run = Run(row, large.handler(), 0.0)
+    attempt(run)
+    assert run.outcome is not None
+    assert (run.outcome.error or {})["kind"] == "permanent"
+
+
+async def test_a_handler_records_where_its_artifact_is(bench: Workbench) -> None:
+    @bench.app.task
+    async def on_loop() -> None:
+        await current_job().aartifact("s3://bucket/loop.pdf")
+
+    @bench.app.task
+    def in_thread() -> None:
+        current_job().artifact("s3://bucket/first.pdf")
+        current_job().artifact("s3://bucket/thread.pdf")
+
+    jobs = [await on_loop.aenqueue(), await in_thread.aenqueue()]
+    await bench.work_off()
+    assert [(await job.aget()).artifact_ref for job in jobs] == ["s3://bucket/loop.pdf", "s3://bucket/thread.pdf"]

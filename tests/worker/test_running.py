@@ -14,10 +14,10 @@ import psycopg
 import pytest
 
 import watchbill
+from tests.worker.conftest import Workbench
 from watchbill import JobCanceled, JobFailed, Permanent, Retry, RetryAfter, Skip, Snooze, current_job
 from watchbill.store.refusals import Invalid
-from watchbill.worker.doorbell import Doorbell
-from tests.worker.conftest import Workbench
+from watchbill.worker.notifications import Listener
 
 
 @pytest.mark.on_both_loops
@@ -45,7 +45,7 @@ async def test_a_plain_function_runs_in_a_thread_of_its_own(bench: Workbench) ->
     assert "watchbill-handler" in await job.aresult(timeout=60)
 
 
-async def test_a_failed_attempt_waits_for_the_next_with_its_error(bench: Workbench) -> None:
+async def test_failed_job_keeps_its_error_until_the_next_attempt(bench: Workbench) -> None:
     @bench.app.task(retry=Retry(max_attempts=3, backoff="fixed", base=100, jitter=0))
     async def break_down() -> None:
         raise ValueError("no \0 luck")
@@ -61,7 +61,7 @@ async def test_a_failed_attempt_waits_for_the_next_with_its_error(bench: Workben
     assert timedelta(seconds=95) < record.run_at - record.updated_at < timedelta(seconds=105)
 
 
-async def test_a_job_dies_with_its_last_attempt_and_keeps_every_one(bench: Workbench) -> None:
+async def test_job_is_dead_after_its_last_attempt_and_keeps_all_attempts(bench: Workbench) -> None:
     @bench.app.task(retry=Retry(max_attempts=3, base=0))
     async def break_down() -> None:
         raise RuntimeError(f"attempt {current_job().attempt}")
@@ -78,7 +78,7 @@ async def test_a_job_dies_with_its_last_attempt_and_keeps_every_one(bench: Workb
     ]
 
 
-async def test_a_permanent_error_is_the_end(bench: Workbench) -> None:
+async def test_permanent_error_ends_the_job_dead(bench: Workbench) -> None:
     @bench.app.task
     async def refuse() -> None:
         raise Permanent("never")
@@ -112,7 +112,7 @@ async def test_a_snooze_spends_no_attempt(bench: Workbench) -> None:
     assert (record.state, record.wait, record.attempt, record.run) == ("queued", "delayed", 0, 1)
 
 
-async def test_a_skip_succeeds_and_says_why(bench: Workbench) -> None:
+async def test_skip_ends_the_job_as_succeeded_with_the_reason(bench: Workbench) -> None:
     @bench.app.task
     async def nothing_to_do() -> None:
         raise Skip("no changes")
@@ -123,6 +123,31 @@ async def test_a_skip_succeeds_and_says_why(bench: Workbench) -> None:
     assert (record.state, record.outcome) == ("succeeded", "skipped")
     (attempt,) = await bench.app.jobs.aattempts(job.id)
     assert (attempt.outcome, (attempt.error or {})["message"]) == ("skipped", "no changes")
+
+
+async def test_skip_can_have_a_result_and_events_carry_it(bench: Workbench) -> None:
+    heard: list[tuple[str, Any]] = []
+    bench.app.on("job_completed")(lambda job, outcome, result: heard.append((outcome, result)))
+
+    @bench.app.task
+    async def unchanged() -> dict[str, int]:
+        raise Skip("no changes", result={"rows": 0})
+
+    job = await unchanged.aenqueue()
+    await bench.work_off()
+    assert await job.aresult(timeout=0) == {"rows": 0}
+    assert heard == [("skipped", {"rows": 0})]
+
+
+async def test_skip_with_a_result_that_is_not_json_fails(bench: Workbench) -> None:
+    @bench.app.task
+    async def bad() -> Any:
+        raise Skip("no changes", result=object())
+
+    job = await bad.aenqueue()
+    await bench.work_off()
+    record = await job.aget()
+    assert (record.state, record.result) == ("dead", None)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +175,7 @@ async def test_no_exception_of_a_handler_ends_the_worker(bench: Workbench, error
 
 
 @pytest.mark.on_both_loops
-async def test_a_polite_coroutine_is_stopped_at_its_time_out(bench: Workbench) -> None:
+async def test_coroutine_is_canceled_at_its_timeout(bench: Workbench) -> None:
     @bench.app.task(timeout=0.05, retry=Retry(max_attempts=2, base=1000))
     async def forever() -> None:
         await asyncio.Event().wait()
@@ -163,7 +188,7 @@ async def test_a_polite_coroutine_is_stopped_at_its_time_out(bench: Workbench) -
     assert "0.05" in (record.error or {})["message"]
 
 
-async def test_a_job_that_was_enqueued_without_a_time_out_has_its_tasks(bench: Workbench) -> None:
+async def test_job_without_a_timeout_uses_the_timeout_of_its_task(bench: Workbench) -> None:
     """From SQL, or by a producer without the code."""
     told = []
 
@@ -181,7 +206,7 @@ async def test_a_job_that_was_enqueued_without_a_time_out_has_its_tasks(bench: W
         assert (attempt.outcome, (attempt.error or {})["message"]) == ("timed_out", f"timed out after {limit} s")
 
 
-async def test_a_job_may_be_enqueued_without_its_tasks_time_out(bench: Workbench) -> None:
+async def test_timeout_none_disables_the_timeout_of_the_task(bench: Workbench) -> None:
     @bench.app.task(timeout=0.01)
     async def slow() -> str:
         await asyncio.sleep(0.1)
@@ -193,7 +218,7 @@ async def test_a_job_may_be_enqueued_without_its_tasks_time_out(bench: Workbench
 
 
 @pytest.mark.on_both_loops
-async def test_a_coroutine_that_swallows_cancellation_is_told_again(bench: Workbench) -> None:
+async def test_a_coroutine_that_swallows_a_cancellation_is_canceled_again(bench: Workbench) -> None:
     @bench.app.task(timeout=0.05, retry=Retry(max_attempts=2, base=1000))
     async def stubborn() -> None:
         for _ in range(2):
@@ -210,7 +235,7 @@ async def test_a_coroutine_that_swallows_cancellation_is_told_again(bench: Workb
 async def test_a_timed_out_thread_keeps_its_slot_until_it_returns(bench: Workbench) -> None:
     release, seen = threading.Event(), []
 
-    @bench.app.task(timeout=0.05, retry=Retry(max_attempts=2, base=1000))
+    @bench.app.task(timeout=0.05, retry=Retry(max_attempts=2, base=1000), executor="thread")
     def stuck() -> int:
         release.wait(20)
         seen.append(current_job().canceled)
@@ -218,18 +243,18 @@ async def test_a_timed_out_thread_keeps_its_slot_until_it_returns(bench: Workben
 
     job = await stuck.aenqueue()
     async with bench.working() as node:
-        run = await bench.until(lambda: next(iter(node.worker.engine.runs), None) if node._worker else None)
+        run = await bench.until(lambda: next(iter(node.worker.slots.runs), None) if node._worker else None)
         await bench.until(lambda: run.stopping)
         assert (await job.aget()).state == "running"
         release.set()
-        await bench.until(lambda: not node.worker.engine.runs)
-        await node.worker.settler.drained()
+        await bench.until(lambda: not node.worker.slots.runs)
+        await node.worker.settler.wait_until_idle()
     (attempt,) = await bench.app.jobs.aattempts(job.id)
     assert (attempt.outcome, seen) == ("timed_out", [True])
 
 
 @pytest.mark.on_both_loops
-async def test_a_handlers_own_timeout_is_its_own(bench: Workbench) -> None:
+async def test_a_handlers_own_timeout_does_not_affect_the_worker(bench: Workbench) -> None:
     @bench.app.task
     async def limited() -> str:
         try:
@@ -277,7 +302,7 @@ async def test_a_queued_job_is_canceled_at_once_and_never_runs(bench: Workbench)
 
 
 @pytest.mark.on_both_loops
-async def test_a_running_job_is_told_and_ends_canceled(bench: Workbench) -> None:
+async def test_a_running_job_is_asked_to_stop_and_ends_canceled(bench: Workbench) -> None:
     started = asyncio.Event()
 
     @bench.app.task
@@ -294,7 +319,7 @@ async def test_a_running_job_is_told_and_ends_canceled(bench: Workbench) -> None
     assert bench.sql("SELECT count(*) FROM watchbill.cancels") == [(0,)]
 
 
-async def test_a_handler_that_succeeds_after_the_request_has_succeeded(bench: Workbench) -> None:
+async def test_handler_that_succeeds_after_a_stop_request_counts_as_success(bench: Workbench) -> None:
     started, go_on = asyncio.Event(), asyncio.Event()
 
     @bench.app.task
@@ -331,7 +356,60 @@ async def test_a_forced_cancel_does_not_wait_for_the_handler(bench: Workbench) -
     assert (await job.aget()).state == "canceled"
 
 
-async def test_an_unknown_type_goes_back_unspent_and_waits_for_one_who_knows_it(bench: Workbench) -> None:
+@pytest.mark.parametrize("how", ["cancel by force", "release"])
+async def test_handler_stops_when_its_job_is_taken_away_though_no_notification_comes(
+    bench: Workbench, how: str
+) -> None:
+    """As behind a pooler, or when the LISTEN connection is lost in that moment."""
+    started, stopped = asyncio.Event(), asyncio.Event()
+
+    @bench.app.task
+    async def wait() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    job = await wait.aenqueue()
+    async with bench.working() as node:
+        await asyncio.wait_for(started.wait(), 60)
+        await node.worker.notifications.close()
+        if how == "release":
+            bench.sql("SELECT watchbill.pause(queue => 'default')")
+            bench.sql("SELECT watchbill.release(%s)", job.id)
+        else:
+            assert await bench.app.jobs.acancel(job.id, force=True) == "canceled"
+        await asyncio.wait_for(stopped.wait(), 60)
+        await bench.until(lambda: bench.sql("SELECT count(*) FROM watchbill.claims") == [(0,)])
+
+
+async def test_a_forged_stop_notification_stops_no_handler(bench: Workbench) -> None:
+    """Every role of a database may send a NOTIFY."""
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    @bench.app.task
+    async def wait() -> str:
+        started.set()
+        await go_on.wait()
+        return "undisturbed"
+
+    job = await wait.aenqueue()
+    async with bench.working() as node:
+        await asyncio.wait_for(started.wait(), 60)
+        await bench.until(lambda: node.worker.notifications.is_listening)
+        ((sent_at,),) = bench.sql(
+            "SELECT clock_timestamp() FROM pg_notify(watchbill._wake_channel(), 'stop ' || %s::text)", job.id
+        )
+        asked = """SELECT pid FROM pg_stat_activity
+            WHERE application_name = 'watchbill heartbeat' AND query LIKE '%%stop_requests%%' AND query_start > %s"""
+        await bench.until(lambda: bench.sql(asked, sent_at))
+        await asyncio.sleep(0.3)  # `watch_runs` looks every quarter of a second, and would stop the handler now
+        go_on.set()
+        assert await job.aresult(timeout=60) == "undisturbed"
+
+
+async def test_a_job_of_an_unknown_type_is_released_and_waits_for_a_node_that_knows_it(bench: Workbench) -> None:
     @bench.app.task
     async def known() -> None: ...
 
@@ -350,7 +428,7 @@ async def test_an_unknown_type_goes_back_unspent_and_waits_for_one_who_knows_it(
     assert (await bench.app.jobs.aget(newer.id)).wait == "unsupported"
 
 
-async def test_a_payload_that_does_not_fit_is_dead_at_once(bench: Workbench) -> None:
+async def test_invalid_payload_ends_the_job_dead(bench: Workbench) -> None:
     bench.sql("SELECT watchbill.enqueue('t', '{\"a\": \"x\"}')")
 
     @bench.app.task(type="t")
@@ -404,11 +482,11 @@ async def test_a_delayed_job_runs_when_it_is_due(bench: Workbench) -> None:
     assert ran_at >= (await job.aget()).run_at.timestamp()
 
 
-async def test_a_job_that_is_due_soon_is_heard_of_though_nobody_sleeps(
+async def test_a_job_that_is_due_soon_is_promoted_in_time_while_no_worker_sleeps(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else it would wait until somebody looks for delayed jobs anyway."""
-    monkeypatch.setattr("watchbill.maintenance.promoter.LONGEST_WAIT", 3600.0)
+    monkeypatch.setattr("watchbill.maintenance.promoter.LONGEST_WAIT_SECONDS", 3600.0)
     go_on = threading.Event()
 
     @bench.app.task
@@ -421,44 +499,44 @@ async def test_a_job_that_is_due_soon_is_heard_of_though_nobody_sleeps(
 
     async with bench.working() as node:
         job = await busy.aenqueue()
-        await bench.until(lambda: node.worker.engine.runs)
+        await bench.until(lambda: node.worker.slots.runs)
         assert await (await tick.using(delay=0.3).aenqueue()).aresult(timeout=60) == "ticked"
         go_on.set()
         await job.aresult(timeout=60)
 
 
 @pytest.mark.parametrize("queue", ["stop", "stop it", "later", "schedules", "ready", " "])
-async def test_any_name_of_a_queue_rings_the_bell(bench: Workbench, queue: str) -> None:
+async def test_a_queue_may_have_any_name_and_still_wakes_its_worker(bench: Workbench, queue: str) -> None:
     @bench.app.task(queue=queue)
     async def tick() -> str:
         return "ticked"
 
     async with bench.working(queues=(queue,), poll_interval=60.0, poll_max_interval=60.0) as node:
         for _ in range(2):
-            await bench.until(lambda: node._worker and node.worker.doorbell.holding)
+            await bench.until(lambda: node._worker and node.worker.notifications.is_locked)
             assert await (await tick.aenqueue()).aresult(timeout=60) == "ticked"
 
 
-async def test_a_job_that_was_about_to_be_committed_is_found_without_a_ring(
+async def test_a_job_that_was_about_to_be_committed_is_found_without_a_notification(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its producer saw nobody asleep, and kept the worker from becoming the porter."""
+    """Its producer saw no sleeping worker, and kept this worker from getting the lock for sleeping."""
     tried: list[bool] = []
-    hold = Doorbell.hold
+    lock = Listener.lock_for_sleep
 
-    async def counted(doorbell: Doorbell) -> bool:
-        tried.append(await hold(doorbell))
+    async def counted(listener: Listener) -> bool:
+        tried.append(await lock(listener))
         return tried[-1]
 
     @bench.app.task
     async def tick() -> str:
         return "ticked"
 
-    monkeypatch.setattr(Doorbell, "hold", counted)
+    monkeypatch.setattr(Listener, "lock_for_sleep", counted)
     with psycopg.connect(bench.url) as connection:
         job = await asyncio.to_thread(tick.using(connection=connection).enqueue)
         async with bench.working(poll_interval=1000.0, poll_max_interval=1000.0):
-            await bench.until(lambda: len(tried) > 3)  # the bell rings once, when it begins to listen
+            await bench.until(lambda: len(tried) > 3)  # it is woken once, when it begins to listen
             connection.commit()
             assert await job.aresult(timeout=60) == "ticked"
     assert tried[:4] == [False] * 4
@@ -506,7 +584,7 @@ async def test_a_transactional_task_completes_with_its_writes(bench: Workbench) 
     assert bench.sql("SELECT n FROM effects ORDER BY n") == [(1,), (2,)]
 
 
-async def test_a_transactional_task_that_lost_its_job_writes_nothing(bench: Workbench) -> None:
+async def test_transactional_task_of_a_released_job_writes_nothing(bench: Workbench) -> None:
     bench.sql("CREATE TABLE effects (n int)")
     started, go_on = asyncio.Event(), asyncio.Event()
 
@@ -527,7 +605,7 @@ async def test_a_transactional_task_that_lost_its_job_writes_nothing(bench: Work
     assert [a.outcome for a in await bench.app.jobs.aattempts(job.id)] == ["released", "succeeded"]
 
 
-async def test_progress_and_start_are_seen_while_it_runs(bench: Workbench) -> None:
+async def test_progress_and_start_time_are_visible_during_the_run(bench: Workbench) -> None:
     halfway, go_on = asyncio.Event(), asyncio.Event()
 
     @bench.app.task
@@ -590,7 +668,7 @@ async def test_a_node_that_is_asked_to_drain_finishes_and_leaves(bench: Workbenc
     assert bench.sql("SELECT state FROM watchbill.nodes WHERE name = 'drained'") == [("left",)]
 
 
-async def test_a_node_that_was_declared_lost_starts_again_and_goes_on(bench: Workbench) -> None:
+async def test_lost_node_registers_again_and_continues(bench: Workbench) -> None:
     @bench.app.task
     async def work() -> str:
         return "done"
@@ -600,7 +678,8 @@ async def test_a_node_that_was_declared_lost_starts_again_and_goes_on(bench: Wor
         first = node.worker.epoch
         bench.sql("UPDATE watchbill.beats SET at = at - interval '1 hour'")
         bench.sql(
-            "SELECT * FROM watchbill.reclaim(ARRAY(SELECT epoch FROM watchbill.beats), ARRAY(SELECT n FROM watchbill.beats))"
+            "SELECT * FROM watchbill.reclaim("
+            "ARRAY(SELECT epoch FROM watchbill.beats), ARRAY(SELECT n FROM watchbill.beats))"
         )
         job = await work.aenqueue()
         assert await job.aresult(timeout=60) == "done"
@@ -608,7 +687,7 @@ async def test_a_node_that_was_declared_lost_starts_again_and_goes_on(bench: Wor
     assert bench.sql("SELECT state FROM watchbill.nodes ORDER BY epoch") == [("lost",), ("left",)]
 
 
-async def test_what_is_no_id_is_refused_in_words(bench: Workbench) -> None:
+async def test_a_malformed_id_is_refused_with_a_message(bench: Workbench) -> None:
     nonsense: Any = "zz"
-    with pytest.raises(Invalid, match='An argument cannot be used: invalid input syntax for type uuid: "zz"'):
+    with pytest.raises(Invalid, match='An argument is invalid: invalid input syntax for type uuid: "zz"'):
         await bench.app.jobs.aget(nonsense)

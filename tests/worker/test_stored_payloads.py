@@ -10,18 +10,17 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.worker import stored_tasks as tasks
+from tests.worker.conftest import Workbench
+from tests.worker.stored_tasks import Order
 from watchbill import App, JobFailed, Retry, Task
 from watchbill.app.payload import InvalidPayload
 from watchbill.maintenance import sweeper
 from watchbill.maintenance.sweeper import Sweeper
-from watchbill.payloads import StoreFailed
-from watchbill.payloads.files import FileStore
+from watchbill.payloads import FileStore, StoreFailed
 from watchbill.settings import Settings
-from watchbill.store.line import Line
+from watchbill.store.node_connection import NodeConnection
 from watchbill.store.queries import queries
-from tests.worker import stored_tasks as tasks
-from tests.worker.conftest import Workbench
-from tests.worker.stored_tasks import Order
 
 LARGE = Order(number=7, lines=["a line of an order"] * 5000)
 SMALL = Order(number=7, lines=["one"])
@@ -42,18 +41,17 @@ def bench(schema_database: str, files: FileStore, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv(f"WATCHBILL_{name}", value)
     workbench = Workbench(schema_database)
     workbench.app = tasks.app
+    tasks.app.producer.replace_runtime(None)
     tasks.app.use(Settings.load(drain_timeout=5, poll_interval=0.01, poll_max_interval=0.05))
-    for name in ("client", "aclient", "database_url"):
-        tasks.app.__dict__.pop(name, None)
     yield workbench
     tasks.app.close()
 
 
 @asynccontextmanager
 async def sweeping(bench: Workbench, store: FileStore) -> AsyncIterator[Sweeper]:
-    line = Line(bench.url, queries("watchbill"), purpose="test", patience=60)
-    yield Sweeper(line, store)
-    await line.close()
+    connection = NodeConnection(bench.url, queries("watchbill"), purpose="test", timeout=60)
+    yield Sweeper(connection, store)
+    await connection.close()
 
 
 def keys(store: FileStore) -> list[str]:
@@ -68,7 +66,7 @@ def age(store: FileStore) -> str:
 
 
 @pytest.mark.parametrize("task", EVERY_KIND, ids=lambda task: task.type.rpartition(".")[2])
-async def test_a_task_of_any_kind_gets_its_arguments(bench: Workbench, files: FileStore, task: Any) -> None:
+async def test_every_kind_of_task_gets_its_stored_arguments(bench: Workbench, files: FileStore, task: Any) -> None:
     job = await task.aenqueue(LARGE)
     assert len(keys(files)) == 1
     [(size,)] = bench.sql("SELECT pg_column_size(payload) FROM watchbill.jobs")
@@ -78,14 +76,14 @@ async def test_a_task_of_any_kind_gets_its_arguments(bench: Workbench, files: Fi
     assert len(keys(files)) == 1, "it is kept as long as the job, which may be rescheduled"
 
 
-async def test_what_is_small_stays_in_the_database(bench: Workbench, files: FileStore) -> None:
+async def test_small_payload_stays_in_the_database(bench: Workbench, files: FileStore) -> None:
     job = await tasks.on_loop.aenqueue(SMALL)
     assert keys(files) == []
     await bench.work_off()
     assert await job.aresult(timeout=0) == 8
 
 
-async def test_many_at_once_by_name_and_after_a_reschedule(bench: Workbench, files: FileStore) -> None:
+async def test_bulk_by_name_and_retried_jobs_get_stored_payloads(bench: Workbench, files: FileStore) -> None:
     calls = [tasks.on_loop.bind(order) for order in (LARGE, SMALL, LARGE)]
     jobs = [
         *await bench.app.aenqueue_many(calls),
@@ -100,7 +98,7 @@ async def test_many_at_once_by_name_and_after_a_reschedule(bench: Workbench, fil
     assert await jobs[0].aresult(timeout=0) == 5007
 
 
-def test_blocking_enqueues_do_the_same(bench: Workbench, files: FileStore) -> None:
+def test_blocking_enqueue_stores_large_payloads(bench: Workbench, files: FileStore) -> None:
     tasks.on_loop.enqueue(LARGE)
     bench.app.enqueue_many([tasks.on_loop.bind(LARGE), tasks.on_loop.bind(SMALL)])
     tasks.on_loop.using(idempotency_key="k").enqueue(LARGE)
@@ -109,21 +107,21 @@ def test_blocking_enqueues_do_the_same(bench: Workbench, files: FileStore) -> No
     assert len(keys(files)) == 3
 
 
-async def test_an_old_payload_is_upgraded(bench: Workbench) -> None:
+async def test_stored_payload_of_an_old_version_is_upgraded(bench: Workbench) -> None:
     job = await tasks.renamed.aenqueue(LARGE)
     key = bench.sql("SELECT meta->>'stored' FROM watchbill.jobs")[0][0]
     old = tasks.renamed.using().new_job(b'{"bestellung":' + LARGE.model_dump_json().encode() + b"}")
-    [kept] = bench.app.stored.keep([old._replace(id=job.id)], lambda: "fedcba98")
+    [kept] = bench.app.producer.runtime.large_payloads.store_all([old._replace(id=job.id)], lambda: "fedcba98")
     assert kept.meta is not None
     assert key not in kept.meta.decode()
-    bench.sql("UPDATE watchbill.jobs SET version = 1, payload = %s, meta = %s", kept.payload.decode(), kept.meta.decode())
+    bench.sql(
+        "UPDATE watchbill.jobs SET version = 1, payload = %s, meta = %s", kept.payload.decode(), kept.meta.decode()
+    )
     await bench.work_off()
     assert await job.aresult(timeout=0) == 7
 
 
-async def test_a_duplicate_leaves_nothing_behind_and_another_payload_is_noticed(
-    bench: Workbench, files: FileStore
-) -> None:
+async def test_duplicate_stores_no_object_and_reports_another_payload(bench: Workbench, files: FileStore) -> None:
     task = tasks.on_loop.using(idempotency_key="k")
     first = await task.aenqueue(LARGE)
     same = await task.aenqueue(LARGE)
@@ -135,14 +133,14 @@ async def test_a_duplicate_leaves_nothing_behind_and_another_payload_is_noticed(
     assert await first.aresult(timeout=0) == 5007
 
 
-async def test_the_same_json_in_another_order_is_the_same(bench: Workbench) -> None:
+async def test_key_order_does_not_change_a_stored_payload(bench: Workbench) -> None:
     lines, task = LARGE.lines, {"idempotency_key": "k"}
     first = await bench.app.aenqueue("elsewhere", {"lines": lines, "number": 1}, **task)  # type: ignore[arg-type]
     again = await bench.app.aenqueue("elsewhere", {"number": 1, "lines": lines}, **task)  # type: ignore[arg-type]
     assert (first.id, again.payload_differs) == (again.id, False)
 
 
-async def test_an_id_that_is_used_again_overwrites_nothing(bench: Workbench) -> None:
+async def test_enqueue_with_a_used_id_does_not_overwrite_the_payload(bench: Workbench) -> None:
     first = await tasks.on_loop.aenqueue(LARGE)
     again = await tasks.on_loop.using(id=first.id).aenqueue(LARGE.model_copy(update={"number": 100}))
     assert again.id == first.id
@@ -161,7 +159,7 @@ async def dead(bench: Workbench, job: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("task", EVERY_KIND[:3], ids=lambda task: task.type.rpartition(".")[2])
-async def test_a_payload_that_is_gone_ends_its_job_at_once(bench: Workbench, files: FileStore, task: Any) -> None:
+async def test_missing_stored_payload_ends_the_job_dead(bench: Workbench, files: FileStore, task: Any) -> None:
     job = await task.using(retry=Retry(max_attempts=5)).aenqueue(LARGE)
     [key] = keys(files)
     (files.root / key).unlink()
@@ -171,21 +169,21 @@ async def test_a_payload_that_is_gone_ends_its_job_at_once(bench: Workbench, fil
     assert "another place than the producer's" in error["message"]
 
 
-async def test_a_payload_that_was_changed_is_not_run(bench: Workbench, files: FileStore) -> None:
+async def test_changed_stored_payload_ends_the_job_dead(bench: Workbench, files: FileStore) -> None:
     job = await tasks.on_loop.aenqueue(LARGE)
     [key] = keys(files)
     (files.root / key).write_bytes(b'{"order": {"number": 1, "lines": []}}')
-    assert "is not what was stored" in (await dead(bench, job))["message"]
+    assert "has changed since it was stored" in (await dead(bench, job))["message"]
 
 
-async def test_a_reference_that_leads_out_of_the_store_is_not_followed(bench: Workbench, files: FileStore) -> None:
+async def test_reference_outside_the_store_is_refused(bench: Workbench, files: FileStore) -> None:
     job = await tasks.on_loop.aenqueue(LARGE)
     bench.sql("""UPDATE watchbill.jobs SET meta = '{"stored": "../../etc/passwd"}'""")
-    assert "'../../etc/passwd' is no key" in (await dead(bench, job))["message"]
+    assert "'../../etc/passwd' is not a key" in (await dead(bench, job))["message"]
 
 
-async def test_a_store_that_is_not_there_costs_an_attempt_and_no_more(bench: Workbench, files: FileStore) -> None:
-    job = await tasks.on_loop.using(retry=Retry(max_attempts=2)).aenqueue(LARGE)
+async def test_unavailable_store_costs_one_attempt(bench: Workbench, files: FileStore) -> None:
+    job = await tasks.on_loop.using(retry=Retry(max_attempts=2, backoff="fixed", base=100, jitter=0)).aenqueue(LARGE)
     files.root.rename(files.root.with_name("away"))
     await bench.work_off()
     record = await job.aget()
@@ -198,7 +196,7 @@ async def test_a_store_that_is_not_there_costs_an_attempt_and_no_more(bench: Wor
     assert await job.aresult(timeout=0) == 5007
 
 
-async def test_a_worker_without_a_store_says_which_setting_it_lacks(
+async def test_worker_without_a_store_names_the_missing_setting(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = await tasks.on_loop.aenqueue(LARGE)
@@ -209,14 +207,14 @@ async def test_a_worker_without_a_store_says_which_setting_it_lacks(
     assert "Give it the setting payload_store" in error["message"]
 
 
-async def test_without_a_store_the_limit_stands_and_names_the_way_out(schema_database: str, bench: Workbench) -> None:
+async def test_payload_limit_error_without_a_store_suggests_one(schema_database: str, bench: Workbench) -> None:
     app = App(schema_database)
     app.use(Settings.load(payload_store_above=1000, environ={}))
     with pytest.raises(InvalidPayload, match=r"(?s)the limit is 100,000.*Name a payload_store"):
         await app.aenqueue("large", {"text": "x" * 100_000})
 
 
-async def test_a_store_that_fails_means_that_nothing_was_enqueued(bench: Workbench, files: FileStore) -> None:
+async def test_failing_store_enqueues_nothing(bench: Workbench, files: FileStore) -> None:
     files.root.write_text("a file where a directory should be")
     with pytest.raises(StoreFailed, match=r"(?s)could not be stored in FileStore.*Nothing was enqueued"):
         await tasks.on_loop.aenqueue(LARGE)
@@ -231,7 +229,7 @@ async def test_a_payload_that_looks_like_a_reference_is_refused(bench: Workbench
 # -- what is left behind
 
 
-async def test_the_sweeper_takes_what_no_job_refers_to(bench: Workbench, files: FileStore) -> None:
+async def test_sweeper_deletes_objects_that_no_job_refers_to(bench: Workbench, files: FileStore) -> None:
     waiting = await tasks.on_loop.using(delay=3600).aenqueue(LARGE)
     finished = await tasks.on_loop.aenqueue(LARGE)
     await bench.work_off()
@@ -253,7 +251,7 @@ async def test_the_sweeper_takes_what_no_job_refers_to(bench: Workbench, files: 
     assert keys(files) == [f"{day}/not ours"]
 
 
-async def test_the_sweeper_knows_whose_objects_are_whose(bench: Workbench, files: FileStore) -> None:
+async def test_sweeper_keeps_objects_of_other_installations(bench: Workbench, files: FileStore) -> None:
     """Two installations may share a store; the jobs of one are unknown to the other."""
     await tasks.on_loop.aenqueue(LARGE)
     bench.sql("UPDATE watchbill.installation SET id = gen_random_uuid()")
@@ -263,7 +261,7 @@ async def test_the_sweeper_knows_whose_objects_are_whose(bench: Workbench, files
     assert len(keys(files)) == 1
 
 
-async def test_the_sweeper_leaves_young_objects_alone(bench: Workbench, files: FileStore) -> None:
+async def test_sweeper_keeps_young_objects(bench: Workbench, files: FileStore) -> None:
     async with await psycopg.AsyncConnection.connect(bench.url) as connection:
         await tasks.on_loop.using(connection=connection).aenqueue(LARGE)
         async with sweeping(bench, files) as sweep:
@@ -274,7 +272,7 @@ async def test_the_sweeper_leaves_young_objects_alone(bench: Workbench, files: F
             assert keys(files) == [], "older than any transaction should be"
 
 
-async def test_the_sweeper_goes_on_after_what_cannot_be_deleted(
+async def test_sweeper_continues_after_a_failed_delete(
     bench: Workbench, files: FileStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
@@ -291,11 +289,11 @@ async def test_the_sweeper_goes_on_after_what_cannot_be_deleted(
     monkeypatch.setattr(files, "delete", refuse)
     async with sweeping(bench, files) as sweep:
         assert await sweep.sweep(day) == 2
-    assert "1 payloads could not be deleted" in caplog.text
+    assert "Could not delete 1 payloads" in caplog.text
     assert [str(job.id) in key for key in keys(files)] == [True]
 
 
-async def test_a_node_sweeps_its_apps_store(bench: Workbench, files: FileStore) -> None:
+async def test_node_runs_the_sweeper_for_the_store_of_its_app(bench: Workbench, files: FileStore) -> None:
     await tasks.on_loop.aenqueue(LARGE)
     bench.sql("DELETE FROM watchbill.jobs")
     age(files)

@@ -46,11 +46,11 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.wait(30)
 
 
-def test_when_no_child_can_begin_it_says_so_and_ends(start: Start) -> None:
+def test_supervisor_exits_if_no_child_process_can_start(start: Start) -> None:
     assert start("1 1 1 1 1 1 1 1 2 2 2 2 2 2 2 2").wait(60) == 3
 
 
-def test_one_that_could_not_begin_while_others_could_is_tried_again(start: Start, tmp_path: Path) -> None:
+def test_supervisor_restarts_a_child_process_that_could_not_start(start: Start, tmp_path: Path) -> None:
     """The server may have been away for just that moment."""
     supervisor = start("1")
     until(lambda: len(list(tmp_path.glob("1-*"))) == 2 and list(tmp_path.glob("2-*")))

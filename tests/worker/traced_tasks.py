@@ -9,9 +9,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from tests.worker.span_file import SpanFile
 from watchbill import App, Permanent, Retry, Skip, current_job
 from watchbill.integrations.opentelemetry import instrument
-from tests.worker.span_file import SpanFile
 
 provider = TracerProvider()
 memory = InMemorySpanExporter()

@@ -1,4 +1,4 @@
-"""A slow, plain scanner over zoneinfo datetimes: what the engine is compared with. Imports nothing of `watchbill.cron`."""
+"""A slow, plain scanner over zoneinfo datetimes: the engine's oracle. Imports nothing of `watchbill.cron`."""
 
 from __future__ import annotations
 

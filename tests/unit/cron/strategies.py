@@ -10,9 +10,9 @@ from typing import Any, TypeVar, get_args
 
 from hypothesis import strategies as st
 
-from watchbill.cron.compiler import Policy
 from tests.unit.cron.oracle_parser import DAYS, MONTHS
 from tests.unit.cron.zones import ZONE_KINDS, clock_changes
+from watchbill.cron.compiler import Policy
 
 Draw = Any  # what `st.composite` hands in
 T = TypeVar("T")

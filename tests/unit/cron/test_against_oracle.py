@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from watchbill.cron import Cron
 from tests.unit.cron.oracle import Oracle, Undecided
 from tests.unit.cron.strategies import PRODUCTIONS, Case, cases
 from tests.unit.cron.tally import Tally
+from watchbill.cron import Cron
 
 SECOND = timedelta(seconds=1)
 RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)

@@ -126,7 +126,9 @@ WRONG: list[tuple[str, str, str, str | None]] = [
 
 
 @pytest.mark.parametrize(("pattern", "field", "text", "suggestion"), WRONG)
-def test_wrong_patterns_are_pointed_at(pattern: str, field: str, text: str, suggestion: str | None) -> None:
+def test_pattern_error_names_field_position_and_suggestion(
+    pattern: str, field: str, text: str, suggestion: str | None
+) -> None:
     with pytest.raises(InvalidPattern) as caught:
         Cron(pattern)
     error = caught.value
@@ -135,7 +137,7 @@ def test_wrong_patterns_are_pointed_at(pattern: str, field: str, text: str, sugg
     assert error.pattern == pattern
 
 
-def test_the_message_shows_the_place_and_the_way_out() -> None:
+def test_pattern_error_message_marks_the_position() -> None:
     with pytest.raises(InvalidPattern) as caught:
         Cron("0 9 * * MONDAY")
     assert str(caught.value).splitlines() == [
@@ -147,12 +149,12 @@ def test_the_message_shows_the_place_and_the_way_out() -> None:
 
 
 @pytest.mark.parametrize(("pattern", "count"), [("x", "1 field;"), ("* *", "2 fields;")])
-def test_fields_are_counted_in_english(pattern: str, count: str) -> None:
+def test_field_count_error_is_correct_english(pattern: str, count: str) -> None:
     with pytest.raises(InvalidPattern, match=f"^pattern: {count} a schedule has 5 "):
         Cron(pattern)
 
 
-def test_a_message_stays_short_and_printable() -> None:
+def test_pattern_error_message_is_short_and_printable() -> None:
     with pytest.raises(InvalidPattern) as caught:
         Cron("0 9 * * * " + "\x1b[31m\u202e" * 100)
     assert len(str(caught.value)) < 500
@@ -160,7 +162,7 @@ def test_a_message_stays_short_and_printable() -> None:
 
 
 @pytest.mark.parametrize("suggested", [(pattern, text, fix) for pattern, _, text, fix in WRONG if fix])
-def test_what_is_suggested_works(suggested: tuple[str, str, str]) -> None:
+def test_suggested_patterns_are_valid(suggested: tuple[str, str, str]) -> None:
     pattern, text, fix = suggested
     if text.startswith("@") or "@every" in pattern:
         Cron(pattern.replace(text, fix))
@@ -169,7 +171,7 @@ def test_what_is_suggested_works(suggested: tuple[str, str, str]) -> None:
         Cron(pattern[:at] + fix + pattern[at + len(text) :])
 
 
-def test_limits_on_length_and_parts() -> None:
+def test_patterns_have_a_limit_on_length_and_parts() -> None:
     part = "0 9 * * *"
     Cron(" | ".join([part] * 32))
     with pytest.raises(InvalidPattern, match="33 parts, 32 are allowed"):
@@ -179,7 +181,7 @@ def test_limits_on_length_and_parts() -> None:
         Cron(part + " " * (1001 - len(part)))
 
 
-def test_invalid_pattern_is_a_value_error_and_one_of_ours() -> None:
+def test_invalid_pattern_is_a_value_error_and_a_watchbill_error() -> None:
     assert issubclass(InvalidPattern, ValueError)
     assert issubclass(InvalidPattern, WatchbillError)
 
@@ -199,5 +201,5 @@ def test_an_unknown_zone_of_the_schedule_is_rejected(zone: str) -> None:
 
 
 def test_an_unknown_policy_is_rejected() -> None:
-    with pytest.raises(ValueError, match="dst is one of default, skip, once, both, not 'twice'"):
+    with pytest.raises(ValueError, match="dst must be default, skip, once or both, not 'twice'"):
         Cron("0 9 * * *", dst="twice")  # type: ignore[arg-type]

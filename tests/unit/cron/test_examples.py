@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from watchbill.cron import Cron, InvalidPattern
 from tests.unit.cron.examples import CALENDAR, CLOCK_CHANGES, JCRON, REJECTED, Example, examples
+from watchbill.cron import Cron, InvalidPattern
 
 WITHOUT_MODIFIERS = examples(CLOCK_CHANGES) + examples(CALENDAR)
 
@@ -22,13 +22,13 @@ def in_utc(moments: list[datetime]) -> list[datetime]:
 
 
 @pytest.mark.parametrize("example", WITHOUT_MODIFIERS + examples(JCRON))
-def test_next_gives_the_runs_that_follow(example: Example) -> None:
+def test_upcoming_returns_the_documented_runs(example: Example) -> None:
     pattern, zone, start, runs = example
     assert in_utc(Cron(pattern, zone).upcoming(len(runs) or 1, at(start))) == [at(run) for run in runs]
 
 
 @pytest.mark.parametrize("example", WITHOUT_MODIFIERS)
-def test_prev_walks_the_same_runs_back(example: Example) -> None:
+def test_prev_returns_the_documented_runs_backwards(example: Example) -> None:
     pattern, zone, start, runs = example
     cron = Cron(pattern, zone)
     for earlier, later in pairwise(runs):
@@ -41,7 +41,7 @@ def test_prev_walks_the_same_runs_back(example: Example) -> None:
 
 
 @pytest.mark.parametrize("example", WITHOUT_MODIFIERS)
-def test_a_run_matches_and_the_second_beside_it_is_told_apart(example: Example) -> None:
+def test_matches_is_true_at_a_run_and_false_a_second_before(example: Example) -> None:
     pattern, zone, _, runs = example
     cron = Cron(pattern, zone)
     for run in runs:
@@ -50,12 +50,12 @@ def test_a_run_matches_and_the_second_beside_it_is_told_apart(example: Example) 
 
 
 @pytest.mark.parametrize("pattern", REJECTED)
-def test_what_the_language_does_not_have_is_rejected(pattern: str) -> None:
+def test_unsupported_syntax_is_rejected(pattern: str) -> None:
     with pytest.raises(InvalidPattern):
         Cron(pattern)
 
 
-def test_the_length_of_a_window() -> None:
+def test_window_has_the_documented_length() -> None:
     window = Cron("0 0 9 * * 1 E1W").window(at("2025-10-06 00:00:00"))
     assert window is not None
     assert window.duration == timedelta(days=13, hours=14, minutes=59, seconds=59)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from tests.unit.cron.strategies import Case, cases
 from watchbill.cron import Cron, InvalidPattern
 from watchbill.cron.compiler import Policy
 from watchbill.cron.zones import UnknownZone, listed_names, load_zone
-from tests.unit.cron.strategies import Case, cases
 
 EXPLAINED = Path(__file__).with_name("explained.txt").read_text().splitlines()
 PATTERNS = list(zip(EXPLAINED[::2], EXPLAINED[1::2], strict=True))
@@ -20,12 +20,12 @@ ALPHABET = "0123456789*/,-LWE+#SMDYHQmT? "
 
 
 @pytest.mark.parametrize(("pattern", "text"), PATTERNS)
-def test_frequency_and_explanation_in_these_words(pattern: str, text: str) -> None:
+def test_documented_patterns_are_explained_word_for_word(pattern: str, text: str) -> None:
     cron = Cron(pattern)
     assert f"{cron.frequency()}: {cron.explain()}" == text.strip()
 
 
-def test_the_list_is_long_enough() -> None:
+def test_list_of_explained_patterns_is_long_enough() -> None:
     assert len(PATTERNS) >= 150
 
 
@@ -46,16 +46,16 @@ def test_the_list_is_long_enough() -> None:
         ),
     ],
 )
-def test_a_policy_is_said(policy: Policy, words: str) -> None:
+def test_explanation_mentions_the_dst_policy(policy: Policy, words: str) -> None:
     plain = Cron("30 2 * * *", "America/New_York").explain()
     assert Cron("30 2 * * *", "America/New_York", policy).explain() == f"{plain}; when clocks change, {words}"
 
 
-def test_a_policy_goes_without_saying_where_clocks_never_change() -> None:
+def test_explanation_omits_the_dst_policy_of_a_fixed_offset() -> None:
     assert Cron("30 2 * * *", "+09:00", "skip").explain() == Cron("30 2 * * *", "+09:00").explain()
 
 
-def test_an_anchor_is_said() -> None:
+def test_explanation_mentions_the_anchor() -> None:
     cron = Cron("@every 2h", anchor=datetime(2025, 1, 1, 9, 30, 15, 500, tzinfo=UTC))
     assert cron.explain() == "every 2 hours, counted from 2025-01-01 09:30:15 UTC"
 
@@ -85,6 +85,8 @@ def instants(cron: Cron, around: datetime) -> list[datetime | None]:
 def pairs(draw: st.DrawFn) -> tuple[Case, str]:
     """A pattern and one that differs in a character or two."""
     case = draw(cases())
+    # A repeated or lost day can tell patterns apart that mean the same on every other day.
+    assume("zone: a day lost or gained" not in case.drawn)
     text = case.pattern
     for _ in range(draw(st.integers(1, 2))):
         at = draw(st.integers(0, len(text) - 1))
@@ -107,7 +109,7 @@ RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.filter_too_
 
 @settings(RELAXED, max_examples=200)
 @given(pairs())
-def test_schedules_that_sound_alike_run_alike(pair: tuple[Case, str]) -> None:
+def test_equal_explanations_mean_equal_schedules(pair: tuple[Case, str]) -> None:
     check(*pair)
 
 
@@ -115,5 +117,5 @@ def test_schedules_that_sound_alike_run_alike(pair: tuple[Case, str]) -> None:
 @pytest.mark.timeout(3600)
 @settings(RELAXED, max_examples=50_000)
 @given(pairs())
-def test_many_schedules_that_sound_alike_run_alike(pair: tuple[Case, str]) -> None:
+def test_equal_explanations_mean_equal_schedules_in_many_cases(pair: tuple[Case, str]) -> None:
     check(*pair)

@@ -81,7 +81,7 @@ SAME = [
 
 
 @pytest.mark.parametrize(("one", "other"), SAME)
-def test_two_ways_to_say_it(one: str, other: str) -> None:
+def test_equivalent_patterns_have_the_same_runs(one: str, other: str) -> None:
     first, second = Cron(one), Cron(other)
     assert list(first.between(*YEAR)) == list(second.between(*YEAR))
     assert first.prev(YEAR[0]) == second.prev(YEAR[0])
@@ -93,7 +93,7 @@ def test_a_day_field_restricts_unless_it_is_a_star_or_a_question_mark() -> None:
     assert days("0 0 */15 * 5") == [1, 6, 13, 16, 20, 27, 31]
 
 
-def test_plus_asks_for_both() -> None:
+def test_plus_requires_both_day_fields() -> None:
     assert days("0 0 1-7 * +MON") == [2]
     assert days("0 0 13-15 * +5L,SAT") == [14]
 
@@ -111,7 +111,7 @@ def test_a_working_day_stays_in_its_month() -> None:
     assert days("0 0 L-29W * *", "2023-04-01", "2023-05-01") == [3]
 
 
-def test_rows_of_the_month_begin_on_monday() -> None:
+def test_weeks_of_the_month_start_on_monday() -> None:
     assert days("0 0 * * 0W1") == [1]
     assert days("0 0 * * 1W1") == []
     assert days("0 0 * * 1W2") == [2]
@@ -124,7 +124,7 @@ def test_weekdays_are_counted_from_both_ends() -> None:
     assert days("0 0 * * 4#5,4#-5") == []
 
 
-def test_the_year_field_is_limited_and_the_lack_of_one_is_not() -> None:
+def test_year_field_ends_at_3000_but_no_year_field_does_not() -> None:
     moment = datetime(3500, 1, 1, tzinfo=UTC)
     assert Cron("0 0 0 1 1 * *").next(moment) == datetime(3501, 1, 1, tzinfo=UTC)
     assert Cron("0 0 0 1 1 * */1").next(moment) is None
@@ -132,7 +132,7 @@ def test_the_year_field_is_limited_and_the_lack_of_one_is_not() -> None:
     assert Cron("0 0 0 1 1 * 2990/5").prev(moment) == datetime(3000, 1, 1, tzinfo=UTC)
 
 
-def test_what_can_never_fire_has_neither_next_nor_prev() -> None:
+def test_pattern_that_never_fires_has_no_next_and_no_prev() -> None:
     for pattern in ("0 0 30 2 *", "0 0 31 4,6 *", "0 0 0 29 2 * 2025-2027", "0 0 * 2 1W5 WOY:30", "@reboot"):
         for year in (1, 2024, 9999):
             assert Cron(pattern).next(datetime(year, 3, 1, tzinfo=UTC)) is None
@@ -147,7 +147,7 @@ def test_a_time_that_is_always_skipped_never_fires_under_skip() -> None:
     assert last.year == 2006
 
 
-def test_what_is_kept_of_the_last_answer_does_not_repeat_a_repeated_time() -> None:
+def test_cached_answer_is_correct_on_a_day_that_begins_twice() -> None:
     """St. John's went back from 00:01 to 23:01, so that a day began twice."""
     cron = Cron("30 0,30 0 * * *", "America/St_Johns")
     change = datetime(2010, 11, 7, 2, 31, tzinfo=UTC)
@@ -158,7 +158,7 @@ def test_what_is_kept_of_the_last_answer_does_not_repeat_a_repeated_time() -> No
         assert found.astimezone(UTC) == second_midnight + timedelta(minutes=30, seconds=30)
 
 
-def test_at_start_is_known() -> None:
+def test_at_start_is_true_for_reboot_patterns() -> None:
     assert Cron("@reboot").at_start
     assert Cron("0 9 * * * | @reboot").at_start
     assert not Cron("0 9 * * *").at_start
@@ -173,13 +173,13 @@ def test_every_counts_from_its_anchor_both_ways() -> None:
     assert cron.prev(datetime(2023, 1, 1, 0, 0, 10, tzinfo=UTC)) == datetime(2022, 12, 31, 23, 58, 40, tzinfo=UTC)
 
 
-def test_every_with_a_period_longer_than_history_has_its_anchor_alone() -> None:
+def test_every_with_a_huge_period_fires_only_at_its_anchor() -> None:
     cron = Cron(f"@every {'9' * 900}d")
     assert cron.next(datetime(1969, 1, 1, tzinfo=UTC)) == datetime(1970, 1, 1, tzinfo=UTC)
     assert cron.next(datetime(1970, 1, 1, tzinfo=UTC)) is None
 
 
-def test_every_ignores_clock_changes_and_keeps_to_its_weeks() -> None:
+def test_every_ignores_clock_changes_and_respects_week_numbers() -> None:
     cron = Cron("@every 7h WOY:10-11", "America/New_York")
     found = list(cron.between(datetime(2024, 1, 1, tzinfo=UTC), datetime(2025, 1, 1, tzinfo=UTC)))
     assert {run.isocalendar().week for run in found} == {10, 11}
@@ -198,6 +198,6 @@ def test_every_ignores_clock_changes_and_keeps_to_its_weeks() -> None:
         ("0 0 9 * * * TZ:Asia/Tokyo", "2025-10-31 00:00:00"),
     ],
 )
-def test_what_the_reference_engine_got_wrong(pattern: str, expected: str) -> None:
+def test_patterns_that_the_reference_engine_got_wrong_are_right(pattern: str, expected: str) -> None:
     found = Cron(pattern).next(datetime(2025, 10, 30, 12, tzinfo=UTC))
     assert found == datetime.fromisoformat(expected).replace(tzinfo=UTC)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from watchbill.cron import Cron, InvalidInstant
-from watchbill.cron.compiler import Policy
 from tests.unit.cron.oracle_parser import read
 from tests.unit.cron.strategies import Case, cases
+from watchbill.cron import Cron, InvalidInstant
+from watchbill.cron.compiler import Policy
 
 FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -81,7 +81,7 @@ def maybe_instant(moment: datetime | None) -> timedelta | None:
 @pytest.mark.parametrize(
     "pattern", ["* * * * * *", "0 0 * * *", "0 0 1 1 *", "59 59 23 31 12 *", "@every 1h", "E0Y", "S0D"]
 )
-def test_the_ends_of_time(pattern: str, zone: str, policy: Policy) -> None:
+def test_first_and_last_runs_stay_within_the_calendar(pattern: str, zone: str, policy: Policy) -> None:
     cron = Cron(pattern, zone, policy)
     assert cron.prev(FIRST) is None
     assert cron.next(LAST) is None
@@ -96,7 +96,7 @@ def test_the_ends_of_time(pattern: str, zone: str, policy: Policy) -> None:
         cron.matches(moment)
 
 
-def test_what_a_datetime_of_the_zone_cannot_hold_is_left_out() -> None:
+def test_runs_outside_the_local_calendar_are_omitted() -> None:
     assert Cron("* * * * *", "+14:00").prev(LAST) == datetime(9999, 12, 31, 9, 59, tzinfo=UTC)
     assert Cron("* * * * *", "-12:00").next(FIRST) == datetime(1, 1, 1, 12, 0, tzinfo=UTC)
     assert Cron("* * * * * TZ:-12:00", "+14:00").next(FIRST) == datetime(1, 1, 1, 12, 0, tzinfo=UTC)

@@ -10,11 +10,11 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 
+from tests.unit.cron.zones import ZONE_KINDS
 from watchbill.cron import zones
 from watchbill.cron.footer import parse_footer
 from watchbill.cron.instants import EARLIEST, LATEST
 from watchbill.cron.zones import BEGINNING, END, UnknownZone, Zone, is_zone, load_zone, parse_tzif
-from tests.unit.cron.zones import ZONE_KINDS
 
 DAY = 86_400
 NAMES = sorted(name for name in available_timezones() if is_zone(name))
@@ -32,7 +32,7 @@ def instants_to_try(zone: Zone, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("count", [4, pytest.param(400, marks=pytest.mark.long)])
-def test_every_zone_has_zoneinfo_s_offsets(count: int) -> None:
+def test_zone_offsets_equal_those_of_zoneinfo(count: int) -> None:
     for name in NAMES:
         zone, info = load_zone(name), ZoneInfo(name)
         for instant in instants_to_try(zone, count):
@@ -43,7 +43,7 @@ def test_every_zone_has_zoneinfo_s_offsets(count: int) -> None:
 
 
 @pytest.mark.parametrize("name", TESTED)
-def test_first_instant_is_the_first_to_show_a_time_or_a_later_one(name: str) -> None:
+def test_first_instant_returns_the_first_instant_at_or_after_a_wall_time(name: str) -> None:
     zone = load_zone(name)
     for instant in instants_to_try(zone, 20):
         wall = zone.wall(instant)
@@ -66,7 +66,7 @@ def test_segments_cover_all_time_without_a_gap() -> None:
             assert earlier.high <= later.high
 
 
-def test_the_future_repeats_after_four_hundred_years() -> None:
+def test_zone_rules_repeat_every_four_hundred_years() -> None:
     zone = load_zone("America/New_York")
     for year in (2200, 2600, 3000, 9800):
         shift = (year - 2200) * 365_2425 // 10_000 * DAY
@@ -75,7 +75,7 @@ def test_the_future_repeats_after_four_hundred_years() -> None:
         assert datetime.fromtimestamp(segment.start, UTC).month == 3
 
 
-def test_zones_are_looked_for_where_zoneinfo_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zones_are_searched_in_the_path_of_zoneinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = Path(next(path for path in _candidates("Asia/Tokyo") if path.is_file())).read_bytes()
     (tmp_path / "Test").mkdir()
     (tmp_path / "Test" / "Here").write_bytes(data)
@@ -108,19 +108,19 @@ def tzif(version: bytes, transitions: list[tuple[int, int]], offsets: list[int],
     return block("l") if version == b"\0" else block("l") + block("q") + b"\n" + footer + b"\n"
 
 
-def test_a_file_of_the_first_version_is_read() -> None:
+def test_tzif_version_1_file_is_read() -> None:
     found = parse_tzif(tzif(b"\0", [(100, 1)], [0, 3600], b""))
     assert found == (0, [100], [3600], END)
 
 
-def test_a_rule_without_transitions_holds_for_all_time() -> None:
+def test_rule_without_transitions_applies_to_all_years() -> None:
     zone = Zone("Rule", UTC, parse_tzif(tzif(b"2", [], [-18000], b"EST5EDT,M3.2.0,M11.1.0")))
     for year in (3, 1500, 2024, 9000):
         summer = int(datetime(year, 7, 1, tzinfo=UTC).timestamp())
         assert [zone.segment(summer).offset, zone.segment(summer + 180 * DAY).offset] == [-14400, -18000]
 
 
-def test_a_fixed_rule_without_transitions() -> None:
+def test_fixed_rule_without_transitions_is_one_offset() -> None:
     assert parse_tzif(tzif(b"2", [], [0], b"<+05>-5")) == (18000, [], [], END)
 
 
@@ -142,13 +142,13 @@ def test_summer_time_all_year_is_one_offset() -> None:
         ("AAA-3:30:15BBB-4,59/0,J365/0", 2024, ["2024-02-28 20:29:45", "2024-12-30 20:00:00"]),
     ],
 )
-def test_rules_for_the_future(footer: str, year: int, changes: list[str]) -> None:
+def test_footer_rules_give_the_transitions_of_a_year(footer: str, year: int, changes: list[str]) -> None:
     found = [instant for instant, _ in parse_footer(footer).transitions(year, year)]
     epoch = datetime(1970, 1, 1)  # noqa: DTZ001
     assert [str(epoch + timedelta(seconds=instant)) for instant in found] == changes
 
 
 @pytest.mark.parametrize("footer", ["", "EST", "EST5EDT", "EST5EDT,M3.2.0", "EST5EDT,X,Y", "EST5EDT,M3.2.0,M13"])
-def test_what_is_no_rule_is_refused(footer: str) -> None:
+def test_invalid_zone_rule_is_refused(footer: str) -> None:
     with pytest.raises(ValueError, match="zone rule"):
         parse_footer(footer).transitions(2024, 2024)

@@ -6,9 +6,9 @@ from django.test import TestCase, TransactionTestCase
 from shop.models import Order
 from shop.tasks import chain, ship, ship_async
 
+from watchbill import NotCommitted
 from watchbill.integrations.django import app
 from watchbill.testing import Watchbill
-from watchbill.testing.fixture import NotCommitted
 
 
 @pytest.mark.django_db(transaction=True)
@@ -42,7 +42,7 @@ def test_the_clock_can_be_moved(watchbill: Watchbill) -> None:
 
 
 @pytest.mark.django_db
-def test_in_a_transaction_that_is_rolled_back(watchbill: Watchbill) -> None:
+def test_fixture_sees_uncommitted_jobs_but_refuses_to_drain_them(watchbill: Watchbill) -> None:
     """Nothing is committed, but what the test has enqueued is seen."""
     assert connection.in_atomic_block
     ship.enqueue(7)
@@ -60,7 +60,7 @@ class InATestCase(TestCase):
     def _queue(self, watchbill: Watchbill) -> None:
         self.watchbill = watchbill
 
-    def test_in_a_test_case(self) -> None:
+    def test_fixture_works_in_a_django_test_case(self) -> None:
         ship.enqueue(7)
         self.watchbill.assert_enqueued(ship, order=7)
 
@@ -72,21 +72,21 @@ class InATransactionTestCase(TransactionTestCase):
     def _queue(self, watchbill: Watchbill) -> None:
         self.watchbill = watchbill
 
-    def test_run(self) -> None:
+    def test_inline_runs_an_enqueued_task(self) -> None:
         order = Order.objects.create(item="tea")
         with self.watchbill.inline():
             ship.enqueue(order.pk)
         order.refresh_from_db()
         self.assertEqual(order.state, "shipped")
 
-    def test_run_many(self) -> None:
+    def test_inline_runs_every_task_of_enqueue_many(self) -> None:
         orders = [Order.objects.create(item=item) for item in ("tea", "milk")]
         with self.watchbill.inline():
             app.enqueue_many([ship.bind(order.pk) for order in orders])
         self.assertEqual(Order.objects.filter(state="shipped").count(), 2)
 
 
-def test_without_a_database_django_says_so(watchbill: Watchbill) -> None:
+def test_enqueue_without_database_access_is_refused_by_django(watchbill: Watchbill) -> None:
     with pytest.raises(RuntimeError, match="Database access not allowed"):
         ship.enqueue(7)
-    assert app.in_transaction is None
+    assert app.producer.current_connection is None

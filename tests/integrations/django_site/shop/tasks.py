@@ -5,9 +5,9 @@ import os
 import django
 from django.db import connection, transaction
 
+from shop.models import Order
 from watchbill import Retry, current_job
 from watchbill.integrations.django import app
-from shop.models import Order
 
 backends_seen: list[int] = []
 

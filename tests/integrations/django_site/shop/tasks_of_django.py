@@ -5,8 +5,8 @@ from typing import Any
 
 from django.tasks import TaskContext, task
 
-from watchbill import Permanent, Skip, current_job
 from shop.models import Order
+from watchbill import Permanent, Skip, current_job
 
 calls: list[Any] = []
 

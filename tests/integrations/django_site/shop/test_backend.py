@@ -55,28 +55,28 @@ class Enqueue(TestCase):
         with self.assertRaises(TaskResultMismatch):
             flaky.get_result(result.id)
 
-    def test_a_rolled_back_task_is_none(self) -> None:
+    def test_rolled_back_task_has_no_result(self) -> None:
         with self.assertRaises(LookupError), transaction.atomic():
             result = add.enqueue(1)
             raise LookupError
         with self.assertRaises(TaskResultDoesNotExist):
             result.refresh()
 
-    def test_what_is_no_task_has_no_result(self) -> None:
+    def test_unknown_result_id_raises_does_not_exist(self) -> None:
         for wrong in ("", "not an id", "019000000000700080000000000000ff"):
             with self.assertRaises(TaskResultDoesNotExist):
                 default_task_backend.get_result(wrong)
         with self.assertRaises(TaskResultDoesNotExist):
             default_task_backend.get_result(str(app.enqueue("nobody.knows").id))
 
-    def test_priority_queue_and_time(self) -> None:
+    def test_priority_queue_and_run_after_are_stored(self) -> None:
         later = timezone.now() + timedelta(hours=1)
         result = count_orders.using(priority=-100, run_after=later).enqueue("tea")
         found = count_orders.get_result(result.id)
         assert (found.task.priority, found.task.queue_name, found.task.run_after) == (-100, "mail", later)
         assert connected("SELECT priority, queue, run_at FROM watchbill.jobs") == [(-100, "mail", later)]
 
-    def test_what_django_refuses(self) -> None:
+    def test_invalid_tasks_and_arguments_are_refused(self) -> None:
         for wrong in (
             {"priority": 101},
             {"queue_name": "unheard_of"},
@@ -94,18 +94,18 @@ class Enqueue(TestCase):
             task(lambda: None)
         assert connected("SELECT count(*) FROM watchbill.jobs") == [(0,)]
 
-    def test_options_of_watchbill(self) -> None:
+    def test_using_accepts_watchbill_options(self) -> None:
         chosen = add.using(retry=Retry(max_attempts=3), timeout=9, tenant="blue", idempotency_key="k")
         first, second = chosen.enqueue(1), chosen.enqueue(1)
         assert first.id == second.id
         row = "SELECT max_attempts, timeout, tenant FROM watchbill.jobs"
         assert connected(row) == [(3, 9.0, "blue")]
 
-    def test_options_of_the_backend(self) -> None:
+    def test_backend_options_apply_to_jobs(self) -> None:
         once.enqueue()
         assert connected("SELECT max_attempts, timeout FROM watchbill.jobs") == [(1, 5.0)]
 
-    def test_a_setting_that_is_none(self) -> None:
+    def test_unknown_backend_option_is_refused(self) -> None:
         wrong = {"BACKEND": "watchbill.integrations.django.backend.WatchbillBackend", "OPTIONS": {"retires": 3}}
         with (
             override_settings(TASKS={"default": wrong}),
@@ -113,12 +113,12 @@ class Enqueue(TestCase):
         ):
             _ = task_backends["default"].alias
 
-    async def test_async(self) -> None:
+    async def test_async_enqueue_and_refresh_work(self) -> None:
         result = await add.aenqueue(1)
         assert (await add.aget_result(result.id)).status == READY
         await result.arefresh()
 
-    def test_a_signal_tells(self) -> None:
+    def test_enqueue_sends_the_task_enqueued_signal(self) -> None:
         told: list[Any] = []
 
         def tell(sender: Any, task_result: Any, **_: Any) -> None:
@@ -144,7 +144,7 @@ class Run(TransactionTestCase):
             signal.connect(tell, weak=False, dispatch_uid=name)
             self.addCleanup(signal.disconnect, dispatch_uid=name)
 
-    def test_success(self) -> None:
+    def test_successful_task_has_its_return_value_and_times(self) -> None:
         result = add.enqueue(1, b=2)
         run_all()
         result.refresh()
@@ -153,14 +153,14 @@ class Run(TransactionTestCase):
         assert result.started_at == result.last_attempted_at
         assert self.told == [("started", RUNNING, result.id), ("finished", SUCCESSFUL, result.id)]
 
-    def test_async_task(self) -> None:
+    def test_async_task_runs(self) -> None:
         Order.objects.create(item="tea")
         result = count_orders.enqueue("tea", "milk")
         run_all()
         result.refresh()
         assert result.return_value == {"items": ["tea", "milk"], "orders": 1}
 
-    def test_retries_and_context(self) -> None:
+    def test_result_lists_every_failed_attempt(self) -> None:
         result = flaky.enqueue(2)
         run_all()
         result.refresh()
@@ -172,13 +172,13 @@ class Run(TransactionTestCase):
         assert {call[2] for call in calls} == {call[3] for call in calls} == {result.id}
         assert [name for name, *_ in self.told] == ["started", "started", "started", "finished"]
 
-    def test_async_retries(self) -> None:
+    def test_async_task_is_retried(self) -> None:
         result = aflaky.enqueue()
         run_all()
         result.refresh()
         assert result.return_value == 2
 
-    def test_failures(self) -> None:
+    def test_failed_task_has_its_error(self) -> None:
         for each, error in ((give_up, "Permanent"), (once, "LookupError"), (skip, None)):
             with self.subTest(each.name):
                 self.told.clear()
@@ -192,13 +192,13 @@ class Run(TransactionTestCase):
                     with self.assertRaisesRegex(ValueError, "failed"):
                         _ = result.return_value
 
-    def test_a_result_that_is_not_json(self) -> None:
+    def test_result_that_is_not_json_fails_the_task(self) -> None:
         result = not_json.using(retry=Retry(max_attempts=1)).enqueue()
         run_all()
         result.refresh()
         assert result.errors[0].exception_class is TypeError
 
-    def test_canceled(self) -> None:
+    def test_canceled_task_is_failed_with_the_reason(self) -> None:
         result = add.enqueue(1)
         app.jobs.cancel(result.id, reason="changed my mind")
         result.refresh()

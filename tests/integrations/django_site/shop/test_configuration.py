@@ -20,7 +20,7 @@ class Address(SimpleTestCase):
             Settings(database_url=url)
             return dict(conninfo_to_dict(url))
 
-    def test_what_is_said_is_passed_on(self) -> None:
+    def test_database_settings_are_passed_to_libpq(self) -> None:
         place = {
             "NAME": "a b/c",
             "USER": "o'neil@x",
@@ -45,32 +45,32 @@ class Address(SimpleTestCase):
             "connect_timeout": "3",
         }
 
-    def test_a_role_to_be_assumed(self) -> None:
+    def test_assume_role_becomes_a_libpq_option(self) -> None:
         found = self.parts(NAME="x", OPTIONS={"assume_role": "my role", "options": "-c jit=off"})
         assert found == {"dbname": "x", "options": "-c jit=off -c role=my\\ role"}
 
-    def test_a_service(self) -> None:
+    def test_service_name_is_passed_to_libpq(self) -> None:
         assert self.parts(OPTIONS={"service": "jobs"}) == {"service": "jobs"}
 
 
 class Setting(SimpleTestCase):
-    def test_an_address_of_its_own_is_none_of_djangos(self) -> None:
+    def test_own_database_url_replaces_the_django_connection(self) -> None:
         with override_settings(WATCHBILL={"DATABASE_URL": "postgresql://nowhere.example/jobs"}):
-            assert (configuration.alias(), app.connection, app.in_transaction) == (None, None, None)
+            assert (configuration.alias(), app.connection, app.producer.current_connection) == (None, None, None)
             assert app.settings.database_url == "postgresql://nowhere.example/jobs"
             assert app.settings.origins["database_url"] == "WATCHBILL['DATABASE_URL']"
         assert app.settings.origins["database_url"] == "DATABASES['default']"
 
-    def test_none_of_djangos_databases(self) -> None:
+    def test_database_none_uses_no_django_connection(self) -> None:
         with override_settings(WATCHBILL={"DATABASE": None}):
             assert (configuration.alias(), app.connection) == (None, None)
             assert "database_url" not in configuration.given()
 
-    def test_what_is_no_dict(self) -> None:
+    def test_setting_that_is_not_a_dict_is_refused(self) -> None:
         with override_settings(WATCHBILL=["CONCURRENCY"]), self.assertRaisesRegex(SettingsError, "must be a dict"):
             configuration.given()
 
-    def test_only_the_apps_that_are_named_are_looked_at(self) -> None:
+    def test_discover_imports_only_the_named_apps(self) -> None:
         with patch("watchbill.integrations.django.discovery.import_module") as imported:
             discover()
             with override_settings(WATCHBILL={"DISCOVER": ["elsewhere"]}):

@@ -7,9 +7,9 @@ from unittest.mock import patch
 from django.db import connection
 from django.test import TransactionTestCase
 
-from watchbill.integrations.django import app
 from shop import tasks
 from shop.models import Order
+from watchbill.integrations.django import app
 
 
 def sessions() -> int:

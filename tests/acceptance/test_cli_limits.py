@@ -1,0 +1,75 @@
+"""`watchbill limits` and what `watchbill queues` says of limits and fairness."""
+
+from __future__ import annotations
+
+import json
+
+import psycopg
+import pytest
+
+from tests.acceptance.command import Watchbill
+
+
+@pytest.fixture
+def declared(schema_database: str) -> str:
+    with psycopg.connect(schema_database, autocommit=True) as connection:
+        connection.execute("SET search_path = watchbill")
+        connection.execute("SELECT set_limit('crm-api', max => 10)")
+        limits = '[{"name": "account", "max": 1}]'
+        queues = '[{"name": "sync", "max": 20, "fair_by": "{account}"}]'
+        connection.execute("SELECT ensure_limits('shop', %s::jsonb, %s::jsonb)", (limits, queues))
+    return schema_database
+
+
+def run(watchbill: Watchbill, url: str, *words: str) -> tuple[int, str]:
+    answer = watchbill.here(*words, "--database-url", url)
+    return answer.returncode, answer.stdout.strip() or answer.stderr.strip()
+
+
+def test_limits_are_listed_and_changed(watchbill: Watchbill, declared: str) -> None:
+    listed = json.loads(run(watchbill, declared, "limits", "--json")[1])
+    assert [(each["name"], each["max"], each["owner"], each["changed"]) for each in listed] == [
+        ("account", 1, "shop", False),
+        ("crm-api", 10, None, True),
+        ("queue:sync", 20, "shop", False),
+    ]
+    options = ("--max", "3", "--count", "100", "--per", "1m", "--burst", "10")
+    assert run(watchbill, declared, "limits", "set", "account", *options) == (
+        0, "account: at most 3 at once; 100 per 1m, burst 10; changed by an operator",
+    )  # fmt: skip
+    assert "100 per 1m, burst 10" in run(watchbill, declared, "limits", "list")[1]
+    assert run(watchbill, declared, "limits", "clear", "account", "--yes") == (0, "account cleared")
+    assert run(watchbill, declared, "limits", "clear", "account", "--yes") == (1, "account is what the code declares")
+
+
+def test_a_limit_shows_its_keys_and_holders(watchbill: Watchbill, declared: str) -> None:
+    with psycopg.connect(declared, autocommit=True) as connection:
+        connection.execute("SET search_path = watchbill")
+        connection.execute("SELECT enqueue('sync', queue => 'sync')")
+        connection.execute("SELECT register('here', '1 hour')")
+        connection.execute("""
+            INSERT INTO holds
+            SELECT 'key:account:7', c.id FROM nodes, claim(epoch, '{sync}') c""")
+    code, shown = run(watchbill, declared, "limits", "show", "account")
+    assert code == 0
+    for words in ("account: at most 1 at once", "\naccount:7", "here"):
+        assert words in shown
+    found = json.loads(run(watchbill, declared, "limits", "show", "account", "--json")[1])
+    assert (found["keys"][0]["holders"], found["holders"][0]["node"]) == (1, "here")
+    assert run(watchbill, declared, "limits", "show", "acount") == (1, "there is no limit acount")
+
+
+def test_wrong_limits_are_refused_with_a_hint(watchbill: Watchbill, declared: str) -> None:
+    code, said = run(watchbill, declared, "limits", "set", "account", "--count", "5")
+    assert code != 0
+    assert "Limit 'account' is invalid: count is 5, per is missing" in said
+    code, said = run(watchbill, declared, "limits", "set", "account", "--count", "5", "--per", "soon")
+    assert (code, "'soon' is not a duration" in said) == (2, True)
+    assert run(watchbill, declared, "limits", "clear", "account", "--dry-run") == (0, "account: at most 1 at once")
+
+
+def test_queues_show_their_limit_and_fairness(watchbill: Watchbill, declared: str) -> None:
+    said = run(watchbill, declared, "queues")[1]
+    assert "queue sync: at most 20 at once, 0 run; fair by {account}" in said
+    found = json.loads(run(watchbill, declared, "queues", "--json")[1])
+    assert (found["rules"][0]["name"], found["rules"][0]["max"]) == ("sync", 20)

@@ -1,0 +1,68 @@
+"""What is true of limits between any two transactions, for tests of the functions and for the chaos run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import LiteralString
+
+HOLD_INVARIANTS: dict[str, LiteralString] = {
+    "a hold belongs to a running job, an unfinished ordered one, or a dead one that pauses its key": """
+        SELECT h.key, h.job_id
+        FROM watchbill.holds h
+        LEFT JOIN watchbill.jobs j ON j.id = h.job_id
+        WHERE CASE
+            WHEN j.id IS NULL THEN NOT EXISTS (
+              SELECT
+              FROM watchbill.finished_jobs f
+              JOIN watchbill.limits l ON l.name = 'order:' || f.type AND l.when_dead = 'pause'
+              WHERE f.id = h.job_id
+                AND f.state = 'dead'
+                AND f.order_key = h.key)
+            WHEN j.fence = 0 THEN h.key IS DISTINCT FROM j.order_key
+            WHEN starts_with(h.key, 'queue:') THEN h.key <> 'queue:' || j.queue
+            ELSE h.key <> ALL (coalesce(j.limit_keys, '{}'))
+          END""",
+    "a running job holds all its keys": """
+        SELECT j.id, k.key
+        FROM watchbill.jobs j
+        LEFT JOIN watchbill.queues q ON q.name = j.queue AND q.max IS NOT NULL
+        CROSS JOIN LATERAL unnest(j.limit_keys || ('queue:' || q.name)) k(key)
+        WHERE j.fence <> 0
+          AND k.key IS NOT NULL
+          AND NOT EXISTS (
+            SELECT FROM watchbill.holds h WHERE h.key = k.key AND h.job_id = j.id)""",
+    "an ordered key has one hold": """
+        SELECT h.key, count(*)
+        FROM watchbill.holds h
+        WHERE starts_with(h.key, 'order:')
+        GROUP BY 1
+        HAVING count(*) > 1""",
+}
+
+STRANDED: LiteralString = """
+    SELECT DISTINCT j.wait_key
+    FROM watchbill.jobs j
+    CROSS JOIN LATERAL watchbill._count_places(ARRAY[j.wait_key], %s) p
+    WHERE j.wait = 'parked'
+      AND p.places[1] > (
+        SELECT count(*)
+        FROM watchbill.jobs r
+        WHERE r.fence = 0
+          AND r.wait IS DISTINCT FROM 'parked'
+          AND j.wait_key = ANY (r.limit_keys))
+      AND (NOT p.is_ordered[1] OR p.heads[1] = j.id)"""
+"""Keys with a free place, for which a job is parked and no other is about to take the place."""
+
+
+def find_excess(times: Sequence[int], *, burst: int, step: int) -> tuple[int, int, int] | None:
+    """The first starts in a row that a rate does not allow, among those of one key, in microseconds: how many, within
+    which time, from when on. Of n starts in a row the last comes no earlier than n - burst steps after the first, so
+    that no window of `per` has more than `count`."""
+    first, ordered = 0, sorted(times)
+    for last, at in enumerate(ordered):
+        number, took = last - first + 1, at - ordered[first]
+        if took < (number - burst) * step:
+            return number, took, ordered[first]
+        if number * step <= took + step:  # from this one on, more starts fit into less time
+            first = last
+    return None

@@ -1,0 +1,60 @@
+"""Mutants of token groups: each takes out one check of a term, a fence, a version or an owner."""
+
+from __future__ import annotations
+
+from tests.store.mutants import Mutant
+
+REBALANCE, PASS_TOKENS, JOIN = "440_rebalance.sql", "441_pass_tokens.sql", "432_join_group.sql"
+CLAIM_ITEMS, CHECK_ITEM, FINISH_ITEMS = "460_claim_items.sql", "461_check_item.sql", "462_finish_items.sql"
+
+MUTANTS_OF_THE_CLUSTER = [
+    Mutant("rebalance: the term", REBALANCE, "PERFORM _check_term(g.name, rebalance.term);", "", "tokens"),
+    Mutant("rebalance: min_nodes", REBALANCE, "is_planned := reason IS NOT NULL AND cardinality(after) >= g.min_nodes;",
+        "is_planned := reason IS NOT NULL;", "tokens"),
+    Mutant("plan: owners that live", REBALANCE, "n.epoch IS NULL AND x.token <> ALL (busy) AS is_free",
+        "x.token <> ALL (busy) AS is_free", "tokens"),
+    Mutant("plan: jobs that are not reclaimed yet", REBALANCE, "n.epoch IS NULL AND x.token <> ALL (busy) AS is_free",
+        "n.epoch IS NULL AS is_free", "tokens"),
+    Mutant("grant: jobs that are not reclaimed yet", REBALANCE,
+        "AND x.token <> ALL (_tokens_with_jobs(group_name, dead));", ";", "tokens"),
+    Mutant("plan: a new fence", REBALANCE, "fence = CASE WHEN h.is_free THEN grant_fence ELSE x.fence END,", "",
+        "tokens"),
+    Mutant("grant: a new fence", REBALANCE,
+        "fence = grant_fence, next = NULL, asked_at = NULL WHERE x.token_group = group_name AND x.next IS NOT NULL",
+        "next = NULL, asked_at = NULL WHERE x.token_group = group_name AND x.next IS NOT NULL", "tokens"),
+    Mutant("members: those that have ended", REBALANCE, "AND n.state IN ('active', 'draining')); IF moved",
+        "); IF moved", "tokens"),
+    Mutant("overdue: the time", REBALANCE, "AND x.asked_at <= t - g.handover_timeout GROUP BY", "GROUP BY", "tokens"),
+    Mutant("overdue: jobs are released", REBALANCE, "PERFORM _release_lanes(g.name, owner, overdue, t);", "", "tokens"),
+    Mutant("overdue: items that are locked", REBALANCE, "AND h.token = ANY (overdue) FOR UPDATE SKIP LOCKED));",
+        "AND h.token = ANY (overdue)));", "items"),
+    Mutant("pass: what the owner holds", REBALANCE, "AND x.token <> ALL (busy);", ";", "tokens items"),
+    Mutant("pass: a new fence", REBALANCE,
+        "fence = grant_fence, next = NULL, asked_at = NULL WHERE x.token_group = group_name AND x.epoch = owner",
+        "next = NULL, asked_at = NULL WHERE x.token_group = group_name AND x.epoch = owner", "tokens"),
+    Mutant("pass: the assignment", REBALANCE, "UPDATE nodes n SET assignment = n.assignment + 1 WHERE n.epoch = owner;",
+        "NULL;", "tokens"),
+    Mutant("pass_tokens: the version", PASS_TOKENS,
+        "IF pass_tokens.version = g.version OR pass_tokens.version IS NULL THEN", "IF true THEN", "tokens"),
+    Mutant("pass_tokens: waits for a claim", PASS_TOKENS, "AND n.state IN ('active', 'draining') FOR UPDATE;",
+        "AND n.state IN ('active', 'draining');", "tokens"),
+    Mutant("eligible: members that leave", JOIN, "AND NOT m.is_leaving", "", "tokens"),
+    Mutant("eligible: active nodes", JOIN, "JOIN nodes n ON n.epoch = m.epoch AND n.state = 'active'",
+        "JOIN nodes n ON n.epoch = m.epoch", "tokens"),
+    Mutant("join_group: a node that lives", JOIN, "PERFORM _lock_living_node(join_group.epoch);", "", "tokens"),
+    Mutant("claim_items: the owner", CLAIM_ITEMS, "AND o.epoch = claim_items.epoch AND o.next IS NULL;",
+        "AND o.next IS NULL;", "items"),
+    Mutant("claim_items: tokens that move", CLAIM_ITEMS, "AND o.epoch = claim_items.epoch AND o.next IS NULL;",
+        "AND o.epoch = claim_items.epoch;", "items"),
+    Mutant("claim_items: a node that lives", CLAIM_ITEMS, "PERFORM _lock_living_node(claim_items.epoch);", "", "items"),
+    Mutant("claim_items: items that are held", CLAIM_ITEMS, "OR i.state = 'held' AND i.epoch <> EXCLUDED.epoch",
+        "OR i.state = 'held'", "items"),
+    Mutant("check_item: the fence", CHECK_ITEM, "AND i.fence = check_item.fence AND i.state = 'held'",
+        "AND i.state = 'held'", "items"),
+    Mutant("check_item: items that have ended", CHECK_ITEM, "AND i.fence = check_item.fence AND i.state = 'held'",
+        "AND i.fence = check_item.fence", "items"),
+    Mutant("check_item: locks", CHECK_ITEM, "FOR SHARE;", ";", "items"),
+    Mutant("finish_items: items that have ended", FINISH_ITEMS, "AND i.fence = k.fence AND i.state = 'held'",
+        "AND i.fence = k.fence", "items"),
+    Mutant("finish_items: the fence", FINISH_ITEMS, "AND i.fence = k.fence", "", "items"),
+]  # fmt: skip

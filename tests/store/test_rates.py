@@ -1,0 +1,175 @@
+"""Rates: never more than `count` starts in any window of `per`, across nodes, retries and restarts."""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.store.flow import declare_limit, enqueue, waits
+from tests.store.harness import Db, End
+
+API = "key:api"
+
+
+def most_in_any_window(starts: list[datetime], seconds: float) -> int:
+    """An oracle: windows that begin at a start, both ends included."""
+    return max(sum(start <= other <= start + timedelta(seconds=seconds) for other in starts) for start in starts)
+
+
+def test_a_burst_starts_at_once_and_the_rest_step_by_step(db: Db) -> None:
+    """Ten a minute, two at once: a step is 60 s / 8."""
+    epoch = db.node()
+    declare_limit(db, "api", rate=(10, 60, 2))
+    jobs = [enqueue(db, API, is_rated=True) for _ in range(6)]
+    assert len(db.claim(epoch)) == 2
+    assert waits(db, *jobs[2:]) == [("parked", API)] * 4
+    assert db.value("promote") == db.after(7.5)
+    db.tick(7.4)
+    db.value("promote")
+    assert db.claim(epoch) == []
+    db.tick(0.1)
+    db.value("promote")
+    assert len(db.claim(epoch)) == 1
+    db.tick(15)
+    db.value("promote")
+    assert len(db.claim(epoch)) == 2
+    assert db.value("promote") == db.after(7.5)
+    db.tick(1000)
+    db.value("promote")
+    assert len(db.claim(epoch)) == 1
+    assert db.value("promote") is None
+
+
+def test_sweep_keeps_the_rate_of_a_claim_that_began_before_it(db: Db) -> None:
+    """A claim may have read the clock long before it comes to the states of keys, on a busy machine."""
+    epoch = db.node()
+    declare_limit(db, "api", rate=(2, 10, 1))
+    first, second = (enqueue(db, API, is_rated=True) for _ in range(2))
+    held = db.claim_one(epoch)
+    assert held.id == first
+    db.settle(epoch, End(held))
+    db.tick(10)
+    db.value("sweep_limits")
+    assert db.claim(epoch, now=db.after(-0.1)) == []
+    db.value("promote")
+    assert [row.id for row in db.claim(epoch)] == [second]
+    db.tick(70)
+    for row in db.rows("jobs"):
+        db.settle(epoch, End(row))
+    db.value("sweep_limits")
+    assert db.count("limit_states") == 0
+
+
+def test_a_rated_job_is_claimed_only_into_a_free_slot(db: Db) -> None:
+    epoch = db.node()
+    declare_limit(db, "api", rate=(1000, 60, 999))
+    for _ in range(5):
+        enqueue(db, API, is_rated=True)
+    assert db.claim(epoch, 10, free=0) == []
+    assert len(db.claim(epoch, 10, free=2)) == 2
+
+
+def test_a_rated_job_that_another_node_did_not_know_needs_a_free_slot_too(db: Db) -> None:
+    stranger, expert = db.node(), db.node(types={"t": 1})
+    declare_limit(db, "api", rate=(1000, 60, 999))
+    rated = enqueue(db, API, is_rated=True, type="t")
+    db.settle(stranger, End(db.claim_one(stranger), "unsupported", age=None))
+    plain = enqueue(db)
+    assert [row.id for row in db.claim(expert, 10, free=1)] == [plain]
+    assert [row.id for row in db.claim(expert, 10, free=1)] == [rated]
+
+
+def test_a_rate_that_was_declared_later_keeps_waiting_jobs_from_being_claimed_ahead(db: Db) -> None:
+    epoch = db.node()
+    declare_limit(db, "api", rate=(1000, 60, 999))
+    jobs = [enqueue(db, API) for _ in range(3)]
+    assert len(db.claim(epoch, 10, free=1)) == 1
+    assert {row.class_ for row in db.rows("jobs")} == {1}
+    assert len(db.claim(epoch, 10, free=2)) == 2
+    assert db.states(*jobs) == ["running"] * 3
+
+
+def test_a_limit_and_a_rate_of_one_name_both_hold(db: Db) -> None:
+    epoch = db.node()
+    declare_limit(db, "api", 1, rate=(100, 10, 50))
+    for _ in range(3):
+        enqueue(db, API, is_rated=True)
+    (held,) = db.claim(epoch)
+    assert db.claim(epoch) == []
+    db.settle(epoch, End(held))
+    assert len(db.claim(epoch)) == 1
+
+
+def test_keys_with_a_rate_a_limit_and_an_order_pass_in_one_claim(db: Db) -> None:
+    epoch = db.node()
+    declare_limit(db, "api", rate=(10, 60, 2))
+    declare_limit(db, "room", 2)
+    rated = [enqueue(db, API, "key:room", is_rated=True) for _ in range(3)]
+    limited = [enqueue(db, "key:room:7") for _ in range(3)]
+    ordered = [enqueue(db, order="x") for _ in range(2)]
+    plain = enqueue(db)
+    taken = {held.id for held in db.claim(epoch, 20)}
+    assert taken == {*rated[:2], *limited[:2], ordered[0], plain}
+    assert waits(db, rated[2], limited[2], ordered[1]) == [
+        ("parked", API), ("parked", "key:room:7"), ("parked", "order:task:x"),
+    ]  # fmt: skip
+
+
+def test_retries_count(db: Db) -> None:
+    epoch = db.node()
+    declare_limit(db, "api", rate=(2, 60, 1))
+    job = enqueue(db, API, is_rated=True)
+    db.settle(epoch, End(db.claim_one(epoch), "failed", delay=timedelta(0)))
+    assert db.claim(epoch) == []
+    assert waits(db, job) == [("parked", API)]
+    db.tick(60)
+    db.value("promote")
+    assert len(db.claim(epoch)) == 1
+
+
+def test_the_end_of_a_run_does_not_start_more_than_the_rate_allows(db: Db) -> None:
+    epoch = db.node()
+    declare_limit(db, "api", 5, rate=(3, 60, 2))
+    for _ in range(5):
+        enqueue(db, API, is_rated=True)
+    held = db.claim(epoch)
+    assert len(held) == 2
+    db.settle(epoch, *[End(row) for row in held])
+    assert db.claim(epoch) == []
+    db.tick(60)
+    db.value("promote")
+    assert len(db.claim(epoch)) == 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_window_ever_has_more_starts_than_the_rate(db: Db, seed: int) -> None:
+    """Several nodes, retries, claims whose clock runs behind, and random pauses; and the rate is used up."""
+    chance = random.Random(seed)
+    count = chance.randint(3, 12)
+    burst, seconds = chance.randint(1, count - 1), chance.choice([1.0, 7.0, 60.0])
+    declare_limit(db, "api", rate=(count, seconds, burst))
+    nodes: list[int] = [db.node() for _ in range(3)]
+    for _ in range(80):
+        enqueue(db, API, is_rated=True, max_attempts=20)
+    starts: list[datetime] = []
+    began = db.now
+    for _ in range(400):
+        db.tick(chance.choice([0, 0.000001, 0.01, seconds / count / 3, seconds / count]))
+        if chance.random() < 0.02:
+            db.tick(chance.choice([seconds, seconds * 3]))
+        db.value("promote")
+        late = timedelta(seconds=chance.choice([0, 0, 0.001, 0.3]))
+        epoch = chance.choice(nodes)
+        rows: list[Any] = db.claim(epoch, chance.choice([1, 5, 100]), now=db.now - late)
+        starts += [db.now - late] * len(rows)
+        ends = [End(row, chance.choice(["succeeded", "failed"]), delay=timedelta(0)) for row in rows]
+        if ends:
+            db.settle(epoch, *ends)
+        if db.count("jobs") == 0:
+            break
+    assert most_in_any_window(starts, seconds) <= count
+    if db.count("jobs") > 0:  # it was busy all the time, but for the steps of the test
+        assert len(starts) > (db.now - began).total_seconds() * (count - burst) / seconds / 4

@@ -1,0 +1,461 @@
+"""Token groups: members, tokens, rebalance and hand-over."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.store.harness import LEASE, Db, End, refused
+from watchbill.cluster.distribution import plan_moves
+from watchbill.cluster.hashing import HASHES, token_of
+
+GROUP = "production"
+
+
+class Group:
+    """A group of a test's own nodes; the first of them leads."""
+
+    def __init__(self, db: Db, total: int = 12, **more: Any) -> None:
+        self.db = db
+        db.call("declare_group", name=GROUP, total=total, **more)
+
+    def join(self, name: str, **more: Any) -> int:
+        epoch = self.db.node(name, **more)
+        self.db.call("join_group", epoch=epoch, token_group=GROUP)
+        return epoch
+
+    def lead(self, epoch: int) -> int:
+        """The term of the leader, whichever node that is."""
+        (row,) = self.db.call("elect", epoch=epoch, groups=[GROUP])
+        return int(row.term)
+
+    def rebalance(self, leader: int) -> int:
+        moved: int = self.db.value("rebalance", token_group=GROUP, term=self.lead(leader), epoch=leader)
+        return moved
+
+    def passes(self, epoch: int) -> int:
+        """Passes on what it can; the number of tokens that it has to keep for now."""
+        left: int = self.db.value("pass_tokens", epoch=epoch, token_group=GROUP)
+        return left
+
+    def owners(self) -> dict[int, int]:
+        return {row.token: row.epoch for row in self.db.rows("tokens", "token")}
+
+    def counts(self) -> dict[int, int]:
+        return dict(Counter(self.owners().values()))
+
+    def moving(self) -> dict[int, int]:
+        return {row.token: row.next for row in self.db.rows("tokens", "token") if row.next is not None}
+
+    def state(self, epoch: int, **more: Any) -> Any:
+        return self.db.row("member_state", epoch=epoch, token_group=GROUP, **more)
+
+    def key_of(self, token: int) -> str:
+        """Some key that has this token."""
+        total = self.db.rows("token_groups")[0].total
+        return next(key for key in map(str, range(100_000)) if token_of(key, total) == token)
+
+
+@pytest.fixture
+def group(db: Db) -> Group:
+    return Group(db)
+
+
+@pytest.mark.parametrize("hash", HASHES)
+def test_sql_and_python_agree_on_the_token_of_a_key(db: Db, hash: str) -> None:
+    for key in ("", "customer-7", "ключ", "\t", "x" * 500, *map(str, range(50))):
+        for total in (1, 7, 10_000, 10_000_000):
+            assert db.value("_token_of", key=key, total=total, hash=hash) == token_of(key, total, hash)
+
+
+def test_first_rebalance_divides_all_tokens(group: Group) -> None:
+    a, b, c = group.join("a"), group.join("b"), group.join("c")
+    assert group.rebalance(a) == 12
+    assert group.counts() == {a: 4, b: 4, c: 4}
+    (row,) = group.db.rows("rebalances")
+    assert (row.reason, row.leader, row.nodes_after, row.moved) == ("first assignment", "a", ["a", "b", "c"], 12)
+
+
+def test_nothing_is_written_when_nothing_has_changed(group: Group) -> None:
+    a = group.join("a")
+    group.join("b")
+    group.rebalance(a)
+    before = group.db.execute("SELECT xmin::text, * FROM watchbill.token_groups")
+    assert group.rebalance(a) == 0
+    assert group.db.execute("SELECT xmin::text, * FROM watchbill.token_groups") == before
+    assert group.state(a).needs_leader is None
+
+
+def test_assignment_waits_for_min_nodes(db: Db) -> None:
+    group = Group(db, min_nodes=2)
+    a = group.join("a")
+    assert group.rebalance(a) == 0
+    assert group.counts() == {}
+    assert group.state(a).needs_leader is None
+    b = group.join("b")
+    assert group.state(a).needs_leader == "first assignment"
+    group.rebalance(a)
+    assert group.counts() == {a: 6, b: 6}
+
+
+def test_more_nodes_than_tokens_leave_some_without(db: Db) -> None:
+    group = Group(db, total=2)
+    nodes = [group.join(name) for name in "abc"]
+    group.rebalance(nodes[0])
+    assert sorted(group.counts().values()) == [1, 1]
+    assert group.state(nodes[0]).needs_leader is None
+
+
+def test_tokens_of_a_living_owner_move_when_it_passes_them_on(group: Group) -> None:
+    a = group.join("a")
+    group.rebalance(a)
+    b = group.join("b")
+    assert group.state(a).needs_leader == "nodes joined"
+    assert group.rebalance(a) == 6
+    assert group.counts() == {a: 12}
+    assert set(group.moving().values()) == {b}
+    assert len(group.state(a).tokens) == 6
+    assert group.state(a).moving == 6
+    assert group.state(b).tokens == []
+    fences = {row.token: row.fence for row in group.db.rows("tokens")}
+    moving = group.moving()
+    assert group.passes(a) == 0
+    assert group.counts() == {a: 6, b: 6}
+    for row in group.db.rows("tokens"):
+        assert (row.fence > fences[row.token]) == (row.token in moving)
+
+
+def test_only_the_owner_passes_tokens_on(group: Group) -> None:
+    a = group.join("a")
+    group.rebalance(a)
+    b = group.join("b")
+    group.rebalance(a)
+    assert group.passes(b) == 0
+    assert group.counts() == {a: 12}
+
+
+def test_each_change_raises_the_version_once(group: Group) -> None:
+    a = group.join("a")
+    group.rebalance(a)
+    assert group.state(a).version == 1
+    b = group.join("b")
+    group.rebalance(a)
+    assert group.state(a).version == 2
+    group.passes(a)
+    assert group.state(a).version == 3
+    assert group.state(a, seen_version=3).tokens is None
+    assert len(group.state(b, seen_version=2).tokens) == 6
+
+
+def test_tokens_of_a_lost_owner_are_granted_at_once(group: Group) -> None:
+    a, b = group.join("a"), group.join("b")
+    group.rebalance(a)
+    group.db.now += LEASE / 2
+    group.db.call("heartbeat", epoch=b)
+    group.db.now += LEASE * 0.6
+    group.db.reclaim(a)
+    fences = {row.token: row.fence for row in group.db.rows("tokens") if row.epoch == a}
+    assert group.state(b).needs_leader == "nodes left"
+    assert group.rebalance(b) == 6
+    assert group.counts() == {b: 12}
+    assert group.moving() == {}
+    assert all(row.fence > fences[row.token] for row in group.db.rows("tokens") if row.token in fences)
+
+
+def test_a_member_whose_node_was_pruned_is_forgotten(group: Group) -> None:
+    """The group was not used for longer than nodes are kept."""
+    a = group.join("a")
+    group.rebalance(a)
+    group.db.value("leave", epoch=a)
+    group.db.now += timedelta(days=2)
+    assert group.db.value("prune_nodes", keep=timedelta(days=1)) == 1
+    b = group.join("b")
+    assert group.rebalance(b) == 12
+    assert group.counts() == {b: 12}
+    assert [row.epoch for row in group.db.rows("members")] == [b]
+
+
+def test_a_leader_that_leaves_strands_nothing(group: Group) -> None:
+    a, b = group.join("a"), group.join("b")
+    group.rebalance(a)
+    group.db.value("leave", epoch=a)
+    assert group.rebalance(b) == 6
+    assert group.counts() == {b: 12}
+
+
+def test_a_leave_and_a_join_between_two_looks_are_noticed(group: Group) -> None:
+    a, b = group.join("a"), group.join("b")
+    group.rebalance(a)
+    group.db.value("leave", epoch=b)
+    c = group.join("c")
+    assert group.rebalance(a) == 6
+    assert group.counts() == {a: 6, c: 6}
+    assert group.db.rows("rebalances", "id DESC")[0].reason == "nodes joined, nodes left"
+
+
+def test_a_node_that_drains_passes_its_tokens_on(group: Group) -> None:
+    a, b = group.join("a"), group.join("b")
+    group.rebalance(a)
+    group.db.value("drain", name="b")
+    group.rebalance(a)
+    assert group.counts() == {a: 6, b: 6}
+    group.passes(b)
+    assert group.counts() == {a: 12}
+
+
+def test_a_member_that_leaves_the_group_keeps_tokens_until_it_passes_them_on(group: Group) -> None:
+    a, b = group.join("a"), group.join("b")
+    group.rebalance(a)
+    assert group.db.value("leave_group", epoch=b, token_group=GROUP) is True
+    group.rebalance(a)
+    assert group.state(b).moving == 6
+    group.passes(b)
+    assert group.db.value("leave_group", epoch=b, token_group=GROUP) is False
+    assert [row.epoch for row in group.db.rows("members")] == [a]
+    group.db.call("join_group", epoch=b, token_group=GROUP)
+    group.rebalance(a)
+    assert len(group.moving()) == 6
+
+
+def test_a_token_on_its_way_can_come_back(group: Group) -> None:
+    a = group.join("a")
+    group.rebalance(a)
+    b = group.join("b")
+    group.rebalance(a)
+    group.db.value("leave", epoch=b)
+    group.rebalance(a)
+    assert group.moving() == {}
+    assert group.counts() == {a: 12}
+    assert len(group.state(a).tokens) == 12
+
+
+def test_a_rebalance_with_an_old_term_is_refused(group: Group) -> None:
+    a, b = group.join("a"), group.join("b")
+    term = group.lead(a)
+    group.db.value("leave", epoch=a)
+    assert group.lead(b) > term
+    with refused("WB012"):
+        group.db.value("rebalance", token_group=GROUP, term=term, epoch=a)
+    assert group.counts() == {}
+
+
+def test_a_term_stays_until_the_rebalance_commits(group: Group) -> None:
+    a, b = group.join("a"), group.join("b")
+    term = group.lead(a)
+    leader = group.db.session()
+    leader.begin()
+    leader.value("rebalance", token_group=GROUP, term=term, epoch=a)
+    group.db.now += LEASE * 1.1
+    group.db.call("heartbeat", epoch=b)
+    (row,) = group.db.call("elect", epoch=b, groups=[GROUP])
+    assert row.leader is None
+    leader.commit()
+    assert group.lead(b) > term
+
+
+def test_members_serve_all_queues_of_the_group(group: Group) -> None:
+    a, b = group.join("a", queues=["other"]), group.join("b", queues=["score", "other"])
+    group.db.call("route_queue", queue="score", token_group=GROUP)
+    group.rebalance(a)
+    assert group.counts() == {b: 12}
+    c = group.join("c")  # did not say which queues it serves
+    group.rebalance(a)
+    assert set(group.moving().values()) == {c}
+
+
+def test_an_operator_can_ask_for_a_rebalance(group: Group) -> None:
+    a = group.join("a")
+    group.rebalance(a)
+    group.db.change("UPDATE {schema}.tokens SET epoch = 0 WHERE token < 3")
+    assert group.rebalance(a) == 0
+    group.db.call("request_rebalance", token_group=GROUP)
+    assert group.rebalance(a) == 3
+    assert group.counts() == {a: 12}
+
+
+def test_a_lost_node_cannot_join_or_pass_tokens(group: Group) -> None:
+    a = group.join("a")
+    group.rebalance(a)
+    group.db.lose(a)
+    with refused("WB001"):
+        group.db.call("join_group", epoch=a, token_group=GROUP)
+    with refused("WB001"):
+        group.passes(a)
+
+
+def test_declaring_a_group_again_changes_its_options(group: Group) -> None:
+    group.db.call("declare_group", name=GROUP, total=12, min_nodes=3, handover_timeout=timedelta(seconds=5))
+    (row,) = group.db.rows("token_groups")
+    assert (row.min_nodes, row.handover_timeout) == (3, timedelta(seconds=5))
+
+
+def test_another_number_of_tokens_is_refused_while_the_group_has_members(group: Group) -> None:
+    a = group.join("a")
+    group.rebalance(a)
+    with refused("WB003", r"group 'production' has 12 tokens \(md5\), not 24 \(md5\)"):
+        group.db.call("declare_group", name=GROUP, total=24)
+    group.db.value("leave", epoch=a)
+    group.db.call("declare_group", name=GROUP, total=24)
+    b = group.join("b")
+    group.rebalance(b)
+    assert group.counts() == {b: 24}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"name": ""}, {"total": 0}, {"hash": "crc"}, {"min_nodes": 0}, {"handover_timeout": timedelta(0)}],
+)
+def test_options_of_a_group_are_checked(db: Db, options: dict[str, Any]) -> None:
+    with refused("WB003", "is invalid"):
+        db.call("declare_group", **({"name": "g"} | options))
+
+
+def test_an_unknown_group_is_refused(db: Db) -> None:
+    with refused("WB003", "token group 'x' is invalid"):
+        db.call("join_group", epoch=db.node("a"), token_group="x")
+
+
+def claim_routed(group: Group, epoch: int, token: int) -> Any:
+    """A job of that lane which the node has claimed."""
+    group.db.call("route_queue", queue="score", token_group=GROUP)
+    group.db.enqueue("score", queue="score")
+    job = group.db.claim_one(epoch, queues=["score"])
+    group.db.change("UPDATE {schema}.jobs SET lane = %s + 1, route_key = 'k' WHERE id = %s", token, job.id)
+    return job
+
+
+def test_an_owner_keeps_a_token_as_long_as_it_runs_a_job_of_its_lane(group: Group) -> None:
+    a = group.join("a")
+    group.rebalance(a)
+    group.join("b")
+    job = claim_routed(group, a, 11)
+    group.rebalance(a)
+    assert 11 in group.moving()
+    assert group.passes(a) == 1
+    assert list(group.moving()) == [11]
+    group.db.settle(a, End(job))
+    assert group.passes(a) == 0
+    assert group.moving() == {}
+
+
+def test_passing_tokens_on_waits_for_a_claim_under_way_and_refuses_those_that_began_before(group: Group) -> None:
+    """A claim locks the row of its node FOR KEY SHARE and compares `assignment`."""
+    a = group.join("a")
+    group.rebalance(a)
+    group.join("b")
+    group.rebalance(a)
+    claimer, passer = group.db.session(), group.db.session()
+    claimer.begin()
+    claimer.execute("SELECT FROM watchbill.nodes WHERE epoch = %s FOR KEY SHARE", (a,))
+    waiting = passer.start("pass_tokens", epoch=a, token_group=GROUP).blocked()
+    claimer.commit()
+    assert waiting.value() == 0
+    assert next(row.assignment for row in group.db.rows("nodes") if row.epoch == a) == 1
+
+
+def test_an_overdue_hand_over_releases_the_jobs_of_the_owner_and_grants_its_tokens(db: Db) -> None:
+    group = Group(db, handover_timeout=timedelta(seconds=10))
+    a = group.join("a")
+    group.rebalance(a)
+    b = group.join("b")
+    job = claim_routed(group, a, 11)
+    group.rebalance(a)
+    assert group.passes(a) == 1
+    db.tick(9)
+    assert group.state(b).needs_leader is None
+    group.rebalance(a)
+    assert group.moving() == {11: b}
+    db.tick(1)
+    assert group.state(b).needs_leader == "hand-over"
+    group.rebalance(a)
+    assert group.moving() == {}
+    assert group.owners()[11] == b
+    assert db.look(job.id).state == "queued"
+    assert db.settle(a, End(job)) == {job.id: None}
+    assert next(row.assignment for row in db.rows("nodes") if row.epoch == a) == 2
+
+
+def test_an_overdue_token_whose_job_is_being_completed_waits(db: Db) -> None:
+    group = Group(db, handover_timeout=timedelta(seconds=10))
+    a = group.join("a")
+    group.rebalance(a)
+    group.join("b")
+    job = claim_routed(group, a, 11)
+    group.rebalance(a)
+    group.passes(a)
+    handler = db.session()
+    handler.begin()
+    handler.call("guard", id=job.id, fence=job.fence)
+    db.tick(11)
+    group.rebalance(a)
+    assert list(group.moving()) == [11]
+    handler.commit()
+    group.rebalance(a)
+    assert group.moving() == {}
+
+
+def test_tokens_of_a_lost_owner_wait_until_its_jobs_are_reclaimed(group: Group) -> None:
+    a, b = group.join("a"), group.join("b")
+    group.rebalance(a)
+    token = next(token for token, owner in group.owners().items() if owner == a)
+    job = claim_routed(group, a, token)
+    handler = group.db.session()
+    handler.begin()
+    handler.call("guard", id=job.id, fence=job.fence)
+    group.db.now += LEASE / 2
+    group.db.call("heartbeat", epoch=b)
+    group.db.now += LEASE * 0.6
+    group.db.reclaim(a)
+    assert group.rebalance(b) == 6
+    assert group.moving() == {token: b}
+    assert group.counts() == {a: 1, b: 11}
+    handler.rollback()
+    group.db.reclaim()
+    assert group.state(b).needs_leader == "hand-over"
+    fence = next(row.fence for row in group.db.rows("tokens") if row.token == token)
+    group.rebalance(b)
+    assert group.counts() == {b: 12}
+    assert next(row.fence for row in group.db.rows("tokens") if row.token == token) > fence
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=12), st.integers(0, 9), st.integers(1, 17))
+def test_sql_moves_as_few_tokens_as_the_proven_plan(db: Db, alive: list[int], seed: int, total: int) -> None:
+    """Each number in `alive` turns a node on or off; after each turn both plans are compared."""
+    db.wipe()
+    group = Group(db, total=total)
+    nodes: dict[int, int] = {}
+    for number, index in enumerate([9, *alive]):  # node 9 leads and stays
+        if index in nodes:
+            db.value("leave", epoch=nodes.pop(index))
+        else:
+            nodes[index] = group.join(f"{seed}-{index}-{number}")
+        current = group.owners() | group.moving()
+        expected = plan_moves(range(total), list(nodes.values()), current)
+        assert group.rebalance(nodes[9]) == len(expected)
+        counts = Counter((group.owners() | group.moving()).values())
+        assert set(counts) <= set(nodes.values())
+        assert max(counts.values()) - min(counts[epoch] for epoch in nodes.values()) <= 1
+        if number % 2:
+            for epoch in nodes.values():
+                group.passes(epoch)
+
+
+def test_tokens_stay_if_the_group_has_changed_since_the_owner_read_it(group: Group) -> None:
+    """Memory of the owner may still count a token that began to move later."""
+    a = group.join("a")
+    group.rebalance(a)
+    group.join("b")
+    group.rebalance(a)
+    seen = group.state(a).version
+    group.join("c")
+    group.rebalance(a)
+    assert group.db.value("pass_tokens", epoch=a, token_group=GROUP, version=seen) == 8
+    assert group.counts() == {a: 12}
+    assert group.db.value("pass_tokens", epoch=a, token_group=GROUP, version=seen + 1) == 0
+    assert group.counts()[a] == 4

@@ -1,0 +1,144 @@
+"""Declarations of limits, rates, order and queues: what becomes of them, and which mistakes are found at import."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from watchbill import App, Batch, Debounce, Limit, Queue, Rate, Tasks
+
+
+def sync(account: int) -> None: ...
+
+
+def other(account: int) -> None: ...
+
+
+def declare(app: App | Tasks, function: Any = sync, **options: Any) -> Any:
+    return app.task(type=function.__name__, **options)(function)
+
+
+def test_the_limits_of_a_task_become_keys_and_rules() -> None:
+    app = App()
+    task = declare(
+        app,
+        limits=[
+            Limit(1, name="account", by="{account}"),
+            Limit(10, name="crm-api"),
+            Rate(100, per="1m", name="crm-api", burst=10),
+            Limit(3),
+            Limit(2, by="{tenant}"),
+        ],
+    )
+    assert task.flow.limit_keys == ("account:{account}", "crm-api", "task:sync", "sync:{tenant}")
+    assert app.flow_rules.limits == [
+        {"name": "account", "max": 1},
+        {"name": "crm-api", "max": 10, "count": 100, "per": 60.0, "burst": 10},
+        {"name": "sync", "max": 2},
+        {"name": "task:sync", "max": 3},
+    ]
+
+
+def test_tasks_share_a_limit_by_its_name() -> None:
+    app = App()
+    declare(app, limits=[Limit(10, name="crm-api")])
+    declare(app, other, limits=[Limit(10, name="crm-api"), Rate(5, per=1, name="crm-api")])
+    assert app.flow_rules.limits == [{"name": "crm-api", "max": 10, "count": 5, "per": 1.0, "burst": 1}]
+
+
+@pytest.mark.parametrize(
+    "second", [Limit(5, name="crm-api"), Limit(10, name="crm-api", when_full="discard"), Rate(9, per=1, name="crm-api")]
+)
+def test_two_declarations_that_disagree_are_an_error_that_names_both(second: Any) -> None:
+    app = App()
+    declare(app, limits=[Limit(10, name="crm-api"), Rate(5, per=1, name="crm-api")])
+    with pytest.raises(ValueError, match="declared twice, and differently") as caught:
+        declare(app, other, limits=[second])
+    for name in ("sync", "other"):
+        assert f"of {name} ({__file__}:" in str(caught.value)
+
+
+def test_a_limit_is_for_every_value_or_for_none() -> None:
+    app = App()
+    declare(app, limits=[Limit(1, name="account", by="{account}")])
+    with pytest.raises(ValueError, match="is declared with by= and without"):
+        declare(app, other, limits=[Limit(1, name="account")])
+
+
+def test_functions_make_keys_from_the_arguments() -> None:
+    app = App()
+    task = declare(
+        app,
+        limits=[Limit(1, name="shard", by=lambda account: f"{{{account % 4}}}"), Limit(2, name="all")],
+        ordered_by=lambda account: str(account),
+    )
+    job = task.bind(7).new_job()
+    assert (job.limit_keys, job.ordered_by) == (("shard:{{3}}", "all"), "7")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"limits": [Limit(1, by="{acount}")]}, r"there is no parameter acount. Did you mean \{account\}\?"),
+        ({"ordered_by": "{order}"}, r"ordered_by='\{order\}' is invalid: there is no parameter order"),
+        ({"limits": [Limit(1, by="{account!r}")]}, "must be the name of a parameter, and nothing else"),
+        ({"limits": [Limit(1, by="{account")]}, "for braces"),
+        ({"limits": Limit(1)}, "give a list of Limit and Rate"),
+        ({"limits": ["crm-api"]}, "give a list of Limit and Rate"),
+        ({"ordered_by": 5}, "give a format"),
+        ({"ordered_by": "{account}", "when_dead": "stop"}, "must be continue or pause"),
+        ({"when_dead": "pause"}, "when_dead needs ordered_by"),
+        ({"ordered_by": "{account}", "priority": 5}, "ordered_by and priority cannot be combined"),
+        ({"ordered_by": "{account}", "unique": Debounce(wait=5)}, "ordered_by and unique=Debounce"),
+    ],
+)
+def test_a_mistake_in_flow_control_is_found_at_declaration(options: dict[str, Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        declare(App(), **options)
+
+
+def test_an_ordered_task_has_no_batches() -> None:
+    def work(items: list[int]) -> None: ...
+
+    with pytest.raises(ValueError, match="ordered_by and batch cannot be combined: the jobs of a key"):
+        declare(App(), work, ordered_by="{items}", batch=Batch(size=5))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Limit(-1), r"Limit\(count=-1\) is invalid"),
+        (lambda: Limit(True), r"Limit\(count=True\) is invalid"),
+        (lambda: Limit(1, name="a:b"), "no colon or brace"),
+        (lambda: Limit(1, when_full="drop"), "it must be wait, discard or replace"),  # type: ignore[arg-type]
+        (lambda: Rate(1, per=60), "it must be a whole number from 2 on"),
+        (lambda: Rate(5, per=60, burst=5), "burst must be less than count"),
+        (lambda: Rate(5, per="soon"), "'soon' is not a duration"),
+        (lambda: Rate(5, per=0), "it must be more than 0"),
+        (lambda: Queue("", limit=5), "a queue has 1 to 100 characters"),
+        (lambda: Queue("a", limit=-5), "it must be a whole number from 0 on"),
+        (lambda: Queue("a", shares={"x": 2}), "needs fair_by"),
+        (lambda: Queue("a", fair_by="{tenant}", shares={"x": 0}), "a share is a whole number from 1 to 1000"),
+    ],
+)
+def test_an_impossible_limit_or_queue_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_queues_are_declared_once_and_included_with_their_tasks() -> None:
+    app, tasks = App(), Tasks()
+    tasks.queue(Queue("sync", limit=20, fair_by="{account}", shares={"7": 3}))
+    declare(tasks, queue="sync", ordered_by="{account}", when_dead="pause")
+    app.include(tasks)
+    app.queue(Queue("sync", limit=20, fair_by="{account}", shares={"7": 3}))
+    assert app.flow_rules.queue_definitions == [{"name": "sync", "max": 20, "fair_by": "{account}", "shares": {"7": 3}}]
+    assert app.flow_rules.limits == [{"name": "order:sync", "when_dead": "pause"}]
+    assert app.queue_names() == {"default", "sync"}
+    with pytest.raises(ValueError, match="queue 'sync' is declared twice, and differently"):
+        app.queue(Queue("sync", limit=5))
+    with pytest.raises(TypeError, match="give a Queue"):
+        app.queue("sync")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="for braces"):
+        app.queue(Queue("mail", fair_by="{tenant"))

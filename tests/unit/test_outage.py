@@ -1,0 +1,39 @@
+"""An outage is a warning when it begins, one every half minute, and one when it is over, whatever fails meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from watchbill.telemetry.outage import Outage, outage_of
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_an_outage_is_logged_at_its_ends_and_every_half_minute(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    outage = Outage("The database", "retrying", clock)
+    outage.note_answer()
+    for _ in range(140):  # four loops, twice a second, for 70 s
+        for loop in range(4):
+            outage.note_failure(f"refused to loop {loop}")
+        clock.now += 0.5
+    assert outage.is_on
+    outage.note_answer()
+    outage.note_answer()
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "The database does not answer; retrying: refused to loop 0",
+        "The database has not answered for 30 s; still retrying: refused to loop 0",
+        "The database has not answered for 60 s; still retrying: refused to loop 0",
+        "The database answers again, after 70.0 s",
+    ]
+    assert not outage.is_on
+
+
+def test_all_loops_of_a_process_share_the_outage_of_a_database() -> None:
+    assert outage_of("postgresql://one") is outage_of("postgresql://one")
+    assert outage_of("postgresql://one") is not outage_of("postgresql://two")

@@ -1,0 +1,90 @@
+"""Handlers that end their worker without killing it: their jobs are lost with it, and dead at the third loss."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from tests.worker.conftest import Workbench
+
+
+def stop_loop() -> None:
+    asyncio.get_running_loop().stop()
+
+
+def exit_in_callback() -> None:
+    asyncio.get_running_loop().call_soon(sys.exit)
+
+
+def cancel_all_tasks() -> None:
+    for task in asyncio.all_tasks():
+        task.cancel()
+
+
+def cancel_all_other_tasks() -> None:
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+
+
+def cancel_one_part() -> None:
+    for task in asyncio.all_tasks():
+        if "watch_runs" in str(task.get_coro()):
+            task.cancel()
+
+
+@pytest.mark.parametrize(
+    "end_worker", [stop_loop, exit_in_callback, cancel_all_tasks, cancel_all_other_tasks, cancel_one_part]
+)
+def test_a_job_that_ends_its_worker_is_dead_after_three_losses(
+    bench: Workbench, end_worker: Callable[[], None]
+) -> None:
+    started = asyncio.Event()
+
+    @bench.app.task
+    async def culprit() -> None:
+        if not bench.sql("SELECT 1 FROM watchbill.nodes WHERE state = 'lost'"):
+            await started.wait()
+        end_worker()
+        await asyncio.sleep(1)
+
+    @bench.app.task
+    async def innocent() -> None:
+        if not bench.sql("SELECT 1 FROM watchbill.nodes WHERE state = 'lost'"):
+            started.set()
+            await asyncio.Event().wait()
+
+    job, other = culprit.enqueue(), innocent.enqueue()
+    for _ in range(3):
+        with pytest.raises((SystemExit, RuntimeError, asyncio.CancelledError)):
+            asyncio.run(_work_until_dead(bench, job.id))
+    asyncio.run(_work_until_dead(bench, job.id))
+    columns = "SELECT state, lost, attempt, outcome FROM watchbill.finished_jobs WHERE id = %s"
+    assert bench.sql(columns, job.id) == [("dead", 3, 0, "lost")]
+    assert bench.sql(columns, other.id) == [("succeeded", 0, 1, None)]
+
+
+async def _work_until_dead(bench: Workbench, id: object) -> None:
+    node = bench.node(lease=1.0)
+    running = asyncio.create_task(node.run())
+    await bench.until(lambda: running.done() or bench.sql("SELECT 1 FROM watchbill.finished_jobs WHERE id = %s", id))
+    node.stop()
+    await running
+
+
+async def test_a_canceled_node_releases_its_jobs(bench: Workbench) -> None:
+    """The program that it runs in may cancel it: then its jobs are not lost."""
+
+    @bench.app.task
+    async def work() -> None:
+        await asyncio.Event().wait()
+
+    job = await work.aenqueue()
+    node = bench.node()
+    running = asyncio.create_task(node.run())
+    await bench.until(lambda: node._worker and node.worker.slots.runs)
+    running.cancel()
+    await asyncio.wait([running])
+    assert bench.sql("SELECT fence, lost, attempt FROM watchbill.jobs WHERE id = %s", job.id) == [(0, 0, 0)]
