@@ -119,7 +119,9 @@ class Contestant:
     def _environment(self) -> dict[str, str]:
         """Without settings of Watchbill's: its defaults are what is measured."""
         own = {
-            name: value for name, value in os.environ.items() if not name.startswith(("WATCHBILL_", "PG", "DATABASE_URL"))
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("WATCHBILL_", "PG", "DATABASE_URL"))
         }
         return own | {
             "BENCH_DSN": DSN,

@@ -22,7 +22,6 @@ from itertools import pairwise
 from tests.servers import Server, find_servers
 
 from watchbill import App, chain, group
-from watchbill.app.hosting import make_node
 from watchbill.store.install import install
 
 STEPS = 200
@@ -60,11 +59,11 @@ async def steps(url: str) -> float:
 
 
 async def _run(app: App, jobs: int) -> float:
-    node = make_node(app)
+    node = app.make_node()
     running = asyncio.create_task(node.run())
-    await node.ready()
+    await node.wait_until_ready()
     began = time.perf_counter()
-    while node.finished < jobs or not node.worker.settler.idle:  # noqa: ASYNC110  (an event per job would be measured)
+    while node.finished < jobs or not node.worker.settler.is_idle:  # noqa: ASYNC110  (an event per job would be measured)
         await asyncio.sleep(0.001)
     took = time.perf_counter() - began
     node.stop()

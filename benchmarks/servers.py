@@ -14,8 +14,7 @@ import psycopg
 
 from benchmarks.places import ADMIN_DSN, POSTGRES_DATA, POSTGRES_PORT, REDIS_DATA, REDIS_PORT
 from watchbill.postgres.embedded.account import Account, server_account
-from watchbill.postgres.embedded.binaries import Binaries, find_binaries, search
-from watchbill.postgres.embedded.binaries_copy import programs_for
+from watchbill.postgres.embedded.binaries import Binaries, find_binaries, find_programs, search
 
 MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 SETTINGS = {
@@ -56,7 +55,7 @@ def start_postgres() -> Stop | None:
         return None
     POSTGRES_DATA.parent.mkdir(parents=True, exist_ok=True)
     account = server_account(POSTGRES_DATA)
-    programs = programs_for(_chosen(), account)
+    programs = find_programs(_chosen(), account)
     if not (POSTGRES_DATA / "PG_VERSION").exists():
         POSTGRES_DATA.mkdir(mode=0o700, exist_ok=True)
         account.own(POSTGRES_DATA)

@@ -1,4 +1,4 @@
-"""Watchbill: a plain `@app.task`, `task.enqueue`, and `watchbill worker` with default settings. No other path is measured."""
+"""Watchbill: a plain `@app.task`, `task.enqueue` and `watchbill worker` with default settings, nothing else."""
 
 from __future__ import annotations
 

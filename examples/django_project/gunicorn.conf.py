@@ -18,6 +18,6 @@ def post_worker_init(worker: Any) -> None:
 
 
 def worker_exit(server: Any, worker: Any) -> None:
-    """Running jobs may end; what was only claimed goes back."""
+    """Waits for running jobs, and releases the other claimed jobs."""
     if hasattr(worker, "stack"):
         worker.stack.close()

@@ -1,4 +1,4 @@
-"""Django's own, as startproject writes it."""
+"""The file that startproject writes."""
 
 import os
 import sys

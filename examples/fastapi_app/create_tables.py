@@ -1,15 +1,15 @@
-"""Makes the example's own tables; the jobs' are made by `watchbill db migrate`."""
+"""Creates the tables of the example. `watchbill db migrate` creates those of Watchbill."""
 
 import asyncio
 
-from database import engine
+from database import open_engine
 from models import Base
 
 
-async def main() -> None:
-    async with engine.begin() as connection:
+async def create_tables() -> None:
+    async with open_engine() as engine, engine.begin() as connection:
         await connection.run_sync(Base.metadata.create_all)
-    await engine.dispose()
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(create_tables())

@@ -1,8 +1,27 @@
-"""The application's own engine, on the database in DATABASE_URL, where the jobs are too."""
+"""The App, and sessions on its database: an order and its job commit together, in tests too."""
 
-import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
-from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 
-engine = create_async_engine(os.environ["DATABASE_URL"].replace("postgresql://", "postgresql+psycopg://", 1))
-sessions = async_sessionmaker(engine, expire_on_commit=False)
+from watchbill import App
+
+app = App(name="orders")  # the address: DATABASE_URL
+Sessions = async_sessionmaker[AsyncSession]
+
+
+@asynccontextmanager
+async def open_engine() -> AsyncIterator[AsyncEngine]:
+    """An engine belongs to one event loop: the web server opens one, and so does each worker."""
+    engine = create_async_engine(app.database_url.replace("postgresql:", "postgresql+psycopg:", 1))
+    try:
+        yield engine
+    finally:
+        await engine.dispose()
+
+
+@asynccontextmanager
+async def open_sessions() -> AsyncIterator[Sessions]:
+    async with open_engine() as engine:
+        yield async_sessionmaker(engine, expire_on_commit=False)

@@ -3,28 +3,34 @@
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 import tasks
-from database import engine, sessions
-from fastapi import FastAPI, HTTPException, Request
+from database import open_sessions
+from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse
 from models import Order
 from pydantic import BaseModel
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from watchbill import NoSuchJob
 from watchbill.integrations.fastapi import WatchbillApp, lifespan
 
 
 @asynccontextmanager
-async def whole_life(api: FastAPI) -> AsyncIterator[None]:
-    async with lifespan(tasks.app, node=bool(os.environ.get("NODE")))(api):
+async def own_lifespan(api: FastAPI) -> AsyncIterator[None]:
+    async with open_sessions() as sessions, lifespan(tasks.app, node=bool(os.environ.get("NODE")))(api):
+        api.state.sessions = sessions
         yield
-    await engine.dispose()
 
 
-api = FastAPI(lifespan=whole_life)
+async def open_session(request: Request) -> AsyncIterator[AsyncSession]:
+    async with request.app.state.sessions() as session:
+        yield session
+
+
+api = FastAPI(lifespan=own_lifespan)
 
 
 @api.exception_handler(NoSuchJob)
@@ -37,9 +43,9 @@ class NewOrder(BaseModel):
 
 
 @api.post("/orders", status_code=201)
-async def place_order(new: NewOrder) -> dict[str, Any]:
+async def place_order(new: NewOrder, session: Annotated[AsyncSession, Depends(open_session)]) -> dict[str, Any]:
     """The order and the job that ships it commit together: there is never one without the other."""
-    async with sessions() as session, session.begin():
+    async with session.begin():
         order = Order(item=new.item)
         session.add(order)
         await session.flush()  # gives the order its id

@@ -13,7 +13,7 @@ class Order(Base):
 
 
 class Shipment(Base):
-    """One row each time that something is shipped, so that twice would be seen."""
+    """One row per shipment, so that a double shipment would show."""
 
     __tablename__ = "shipments"
     id: Mapped[int] = mapped_column(primary_key=True)

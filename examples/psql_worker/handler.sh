@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Greets whoever the payload names; fails for good without a name.
+# Greets the person that the payload names. Without a name, the job fails permanently.
 name=$(sed -n 's/.*"name": *"\([^"]*\)".*/\1/p')
 [ -n "$name" ] || { echo "no name in the payload"; exit 65; }
-[ "$name" != nobody ] || { echo "nobody is there"; exit 75; }
+[ "$name" != bob ] || { echo "bob is not at home"; exit 75; }
 echo "hello $name"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# A whole Watchbill worker in shell and psql: registers, beats, claims, runs, settles with backoff, and leaves cleanly on SIGTERM.
+# A complete Watchbill worker in shell and psql. It registers, sends heartbeats, claims, runs and settles jobs, and leaves on SIGTERM.
 #   DATABASE_URL=postgresql://... QUEUES=shell ./worker.sh handler.sh
-# The handler gets the payload on standard input and the type as its argument; exit code 0 completes the job with its output,
-# 75 (EX_TEMPFAIL) and any other code fails the attempt, 65 (EX_DATAERR) fails it for good. It is killed at the job's time-out.
+# The handler gets the payload on standard input and the type as its argument. Exit code 0 completes the job with its output,
+# 65 (EX_DATAERR) fails the job permanently, any other code fails the attempt. The handler is killed at the job's time-out.
 set -u
 handler=$1 queues=${QUEUES:-default} schema=${WATCHBILL_SCHEMA:-watchbill} lease=${LEASE:-30}
 sql() { psql -X -A -t -q -v ON_ERROR_STOP=1 "$@" "$DATABASE_URL"; }
@@ -11,12 +11,12 @@ trap 'stopping=1' TERM INT
 
 epoch=$(sql -v name="${NAME:-psql-$$}" -v types="${TYPES:-{\}}" -v host="$(hostname)" -v pid=$$ -v lease="$lease s" \
   <<< "SELECT $schema.register(:'name', :'lease', types => :'types', host => :'host', pid => :pid)") || exit 3
-beat() { # as long as the worker lives: a beat without a worker would hold its job for ever
+beat() { # only while the worker lives: beats without a worker would keep its job claimed for ever
   while sleep "$((lease / 3))" && kill -0 $$ 2> /dev/null; do sql <<< "SELECT $schema.heartbeat($epoch)" > /dev/null || kill -TERM $$; done
 }
 beat & beating=$!
 
-settle() { # id fence outcome age result-or-error [kind]; three times, for the server may be away
+settle() { # id fence outcome age result-or-error [kind]; tries three times, in case the server restarts
   for wait in 0 1 3; do sleep $wait; sql -v id="$1" -v age="$4" -v text="$5" <<< "SELECT * FROM $schema.settle($epoch, ARRAY[:'id']::uuid[], ARRAY[$2], ARRAY['$3'], ARRAY[:age::float8],
     results => ARRAY[CASE '$3' WHEN 'succeeded' THEN to_jsonb(:'text'::text) END],
     errors => ARRAY[CASE WHEN '$3' <> 'succeeded' THEN jsonb_build_object('kind', '${6:-retryable}', 'message', :'text'::text) END], closed => ARRAY[$2])" && return
@@ -24,9 +24,9 @@ settle() { # id fence outcome age result-or-error [kind]; three times, for the s
 }
 
 while [ -z "$stopping" ]; do
-  [ $alone = true ] && alone=false || alone=true # every other look is for a job that was lost before, and is to run alone
-  # It knows of no claim now; if there is one, a reply was lost: abandon gives it back.
-  job=$(sql -v queues="{$queues}" <<< "SELECT $schema.promote(), $schema.abandon($epoch, '{}') \g /dev/null
+  [ $alone = true ] && alone=false || alone=true # every other claim asks for a job from quarantine
+  # No job runs now. A claim that still exists lost its reply: release_unknown returns its jobs to the queue.
+  job=$(sql -v queues="{$queues}" <<< "SELECT $schema.promote(), $schema.release_unknown($epoch, '{}') \g /dev/null
     SELECT id, fence, coalesce(timeout, 0), type, payload FROM $schema.claim($epoch, :'queues', 1, alone => $alone)") || { sleep 1; continue; }
   if [ -z "$job" ]; then # back off while idle, up to five seconds
     sleep "$pause"; pause=$(awk "BEGIN { p = $pause * 2; print (p > 5) ? 5 : p }"); continue

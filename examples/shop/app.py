@@ -1,12 +1,13 @@
 """A small shop. Run it with `watchbill up` in this directory (or `make up` at the top) and watch.
 
-Customers come in by themselves. Each order is a row and a job that commit together; payments fail now and then and are
-tried again; a card that is stolen is never charged twice, and ends dead; some customers change their mind in time.
-Schedules do the rest: goods come in every ten seconds, the till is counted every minute, the books are closed at night.
+A thread places orders. Each order is a row and a job that commit together. Some payments fail and are retried. The job
+for a stolen card is dead at once. Some customers cancel in time. Schedules restock the shop every ten seconds, count
+the till every minute and close the books at night.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 import time
@@ -30,21 +31,21 @@ CREATE TABLE IF NOT EXISTS shop.deliveries (slot timestamptz PRIMARY KEY, crates
 
 
 @app.task(queue="payments", retry=Retry(max_attempts=4, base=0.5, cap=5), timeout=10)
-def charge(order: int, customer: str, total: Decimal) -> str:
-    """The bank answers slowly, and not always."""
-    time.sleep(random.uniform(0.05, 0.3))
+async def charge(order: int, customer: str, total: Decimal) -> str:
+    """The bank is slow, and sometimes fails."""
+    await asyncio.sleep(random.uniform(0.05, 0.3))
     if customer == "mallory":
         raise Permanent("the card was reported stolen")
     if random.random() < 0.35:
         raise ConnectionError("the bank does not answer")
-    ship.enqueue(order=order)
-    send_mail.enqueue(to=f"{customer}@example.com", subject=f"Order {order}: {total} paid")
+    await ship.aenqueue(order=order)
+    await send_mail.aenqueue(to=f"{customer}@example.com", subject=f"Order {order}: {total} paid")
     return f"receipt for {total}"
 
 
 @app.task(queue="warehouse")
 def ship(connection: watchbill.Connection, order: int) -> None:
-    """Transactional: the shipment's row and the job's completion commit together, so nothing is shipped twice."""
+    """Transactional: the shipment and the end of the job commit together, so nothing is shipped twice."""
     if random.random() < 0.1:
         raise Snooze(2)  # the van is full
     connection.execute("INSERT INTO shop.shipments (order_id) VALUES (%s)", (order,))
@@ -59,13 +60,13 @@ async def send_mail(to: str, subject: str) -> int:
 
 @app.task(queue="mail")
 async def remind(customer: str) -> None:
-    """Enqueued for later, and often canceled before."""
+    """Runs after a delay, and is often canceled before."""
 
 
 @app.schedule(every=10, name="restock", description="Goods come in")
 @app.task(queue="warehouse")
 def restock(connection: watchbill.Connection) -> int:
-    """The slot is the key: were one fired twice, the second row would be refused."""
+    """The slot is the key, so a slot that fired twice would be rejected."""
     crates = random.randint(1, 9)
     connection.execute("INSERT INTO shop.deliveries VALUES (coalesce(%s, now()), %s)", (current_job().slot, crates))
     return crates

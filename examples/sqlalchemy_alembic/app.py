@@ -15,7 +15,7 @@ engine = create_engine(os.environ["DATABASE_URL"].replace("postgresql://", "post
 
 @app.task
 def write_invoice(order: int) -> int:
-    """The invoice and the job's end commit together, so no order has two."""
+    """The invoice and the end of the job commit together, so an order never gets two invoices."""
     with Session(engine) as session, session.begin():
         invoice = Invoice(order_id=order)
         session.add(invoice)

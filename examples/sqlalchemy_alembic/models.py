@@ -1,4 +1,4 @@
-"""Two schemas, as many projects have, so that Alembic looks at all of them."""
+"""Models in two schemas, so that Alembic has to look at all schemas."""
 
 from sqlalchemy import ForeignKey
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column

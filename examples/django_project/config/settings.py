@@ -1,4 +1,4 @@
-"""The settings of a small shop. What is there for Watchbill stands at the end."""
+"""The settings of a small shop. The settings for Watchbill are at the end."""
 
 import os
 
@@ -29,10 +29,10 @@ INSTALLED_APPS = [
     "shop",
 ]
 
-# Nothing here is needed; every setting of Watchbill can be.
+# Optional: every setting of Watchbill can be given here.
 WATCHBILL = {"CONCURRENCY": 8}
 
-# Django 6 has tasks of its own; Watchbill runs them as well.
+# Watchbill also runs the tasks of Django 6.
 if django.VERSION >= (6, 0):
     INSTALLED_APPS.append("newsletter")
     TASKS = {"default": {"BACKEND": "watchbill.integrations.django.backend.WatchbillBackend"}}

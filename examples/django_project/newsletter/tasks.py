@@ -1,4 +1,4 @@
-"""Django 6's own tasks: nothing in this file knows Watchbill."""
+"""Tasks of Django 6. This file does not import Watchbill."""
 
 from django.tasks import task
 

@@ -8,7 +8,7 @@ class Order(models.Model):
 
 
 class Shipment(models.Model):
-    """One row each time that something is shipped, so that twice would be seen."""
+    """One row per shipment, so that a double shipment would show."""
 
     order = models.ForeignKey(Order, on_delete=models.CASCADE)
     by_process = models.IntegerField()

@@ -1,15 +1,14 @@
-"""Found by Watchbill because it is called tasks.py and its app is installed."""
+"""Watchbill finds this module because its name is tasks.py and its app is installed."""
 
 import os
 
 from django.db import transaction
 
-from watchbill import Retry
-from watchbill.integrations.django import app
 from shop.models import Order, Shipment
+from watchbill.integrations.django import app
 
 
-@app.task(queue="warehouse", retry=Retry(max_attempts=3), timeout=60)
+@app.task(queue="warehouse", retry=3)
 def ship(order: int) -> int:
     with transaction.atomic():
         Shipment.objects.create(order_id=order, by_process=os.getpid())

@@ -9,9 +9,9 @@ from django.shortcuts import get_object_or_404
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_POST
 
-from watchbill.integrations.django import app
 from shop.models import Order
 from shop.tasks import ship
+from watchbill.integrations.django import app
 
 
 @csrf_exempt

@@ -1,4 +1,4 @@
-"""Alembic's own, with two lines for Watchbill: its schemas are migrated by `watchbill db migrate`."""
+"""The file that Alembic writes, with two lines for Watchbill, whose schemas `watchbill db migrate` changes."""
 
 import os
 

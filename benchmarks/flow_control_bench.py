@@ -1,0 +1,278 @@
+"""What limits, rates, order and turns cost: `python -m benchmarks.flow_control_bench [SCENARIO...]`.
+
+Each scenario enqueues jobs, then claims and settles them in batches through the SQL functions, as a worker does. It
+measures the CPU time of the server's process, which says more than the clock on a machine that does other things. Each
+figure stands beside that of plain jobs, measured in turns in the same run.
+
+With `--ahead`, each batch is settled after the next claim, as by a worker that claims ahead. Then the jobs of a claim
+hold their keys while the next claim looks for jobs, so almost every limited job is set aside once.
+
+With `--held`, a snapshot stays open all the time, so that nothing can be vacuumed.
+
+`--rates WAITING` measures something else: 100 keys that start one job a second each, while so many jobs wait for them.
+It gives the part of a core that promotion, claims and settlements take, on a clock that is moved by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psycopg
+from tests.servers import Server, find_servers
+
+from watchbill.store.install import install
+
+LARGEST_CLAIM = 1000  # jobs, as of a worker
+BULK = 1000  # jobs of one enqueue
+FREE_SLOTS = 20
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Jobs of one kind, and what has to be declared before."""
+
+    about: str
+    job: Callable[[int], dict[str, Any]]
+    setup: tuple[str, ...] = ()
+    wanted: float | None = None  # at least this part of the plain rate
+    hot: int = 0  # jobs of one limited key that are ahead of the jobs that are measured
+
+
+def _keyed(number: int, key: int, **options: Any) -> dict[str, Any]:
+    return {"type": "t", "payload": {"n": number, "account": key}, **options}
+
+
+_LIMIT = ("SELECT watchbill.set_limit('account', 1)",)
+_FAIR = ("INSERT INTO watchbill.queues (name, lanes, fair_by) VALUES ('default', 'share', '{account}')",)
+_ROUTED = (
+    "SELECT watchbill.declare_group('cells', 1024)",
+    "SELECT watchbill.route_queue('default', 'cells')",
+    "UPDATE watchbill.tokens SET epoch = %(epoch)s, next = NULL",
+)
+
+SCENARIOS = {
+    "plain": Scenario("no limits", lambda n: _keyed(n, n)),
+    "interleaved": Scenario(
+        "Limit(1) on 1,000 keys, one job of each after the other",
+        lambda n: _keyed(n, n % 1000, limit_keys=["account:{account}"]),
+        _LIMIT,
+        0.45,
+    ),
+    "runs": Scenario(
+        "Limit(1) on 1,000 keys, 100 jobs of each after the other",
+        lambda n: _keyed(n, n // 100 % 1000, limit_keys=["account:{account}"]),
+        _LIMIT,
+        0.25,
+    ),
+    "ordered": Scenario(
+        "1,000 ordered keys, one job of each after the other",
+        lambda n: _keyed(n, n % 1000, ordered_by="{account}"),
+        (),
+        0.25,
+    ),
+    "ordered-runs": Scenario(
+        "1,000 ordered keys, 100 jobs of each after the other",
+        lambda n: _keyed(n, n // 100 % 1000, ordered_by="{account}"),
+    ),
+    "fair": Scenario("fair queue of 10,000 shares", lambda n: _keyed(n, n % 10_000), _FAIR, 0.6),
+    "hot": Scenario(
+        "plain jobs behind 100,000 jobs of one key with Limit(1), which are set aside meanwhile",
+        lambda n: _keyed(n, n),
+        _LIMIT,
+        0.9,
+        hot=100_000,
+    ),
+    "routed": Scenario("routed queue", lambda n: _keyed(n, n % 10_000, route_by="{account}"), _ROUTED),
+}
+
+
+class Cost(NamedTuple):
+    """Microseconds of the server's CPU time per job, and bytes of WAL per job."""
+
+    enqueue: float
+    claim: float
+    settle: float
+    wal: float
+
+    @property
+    def run(self) -> float:
+        return self.claim + self.settle
+
+
+class Session:
+    """A connection whose server process is measured, with a registered node."""
+
+    def __init__(self, url: str, scenario: Scenario) -> None:
+        self.connection = psycopg.connect(url, autocommit=True, prepare_threshold=1)
+        self.epoch = self._value("SELECT watchbill.register('bench', lease => '1 hour')")
+        for statement in scenario.setup:
+            self.connection.execute(statement, {"epoch": self.epoch})
+
+    def cpu(self) -> float:
+        """Microseconds."""
+        return int(Path(f"/proc/{self.connection.info.backend_pid}/schedstat").read_text().split()[0]) / 1000
+
+    def wal(self) -> int:
+        return int(self._value("SELECT pg_current_wal_insert_lsn() - '0/0'"))
+
+    def _value(self, statement: str, *arguments: object) -> Any:
+        row = self.connection.execute(statement, arguments or None).fetchone()
+        assert row is not None
+        return row[0]
+
+    def enqueue(self, jobs: list[dict[str, Any]]) -> None:
+        self._value("SELECT count(*) FROM watchbill.enqueue_many(%s::jsonb)", json.dumps(jobs))
+
+    def claim(self, limit: int = LARGEST_CLAIM) -> list[Any]:
+        return self.connection.execute(
+            "SELECT id, fence FROM watchbill.claim(%s, '{default}', %s, %s)",
+            (self.epoch, limit, FREE_SLOTS),
+            binary=True,
+        ).fetchall()
+
+    def settle(self, rows: list[Any]) -> None:
+        self.connection.execute(
+            """SELECT * FROM watchbill.settle(
+                 %s, %s::uuid[], %s::bigint[], ages => %s::float8[], closed => %s::bigint[])""",
+            (
+                self.epoch,
+                [job for job, _ in rows],
+                [fence for _, fence in rows],
+                [0.001] * len(rows),
+                list({fence for _, fence in rows}),
+            ),
+        )
+
+
+def measure(session: Session, scenario: Scenario, jobs: int, *, ahead: bool) -> Cost:
+    enqueue = claim = settle = 0.0
+    for _ in range(0, scenario.hot, BULK):
+        session.enqueue([_keyed(0, 0, priority=1, limit_keys=["account:{account}"])] * BULK)
+    for first in range(0, jobs, BULK):
+        bulk = [scenario.job(number) for number in range(first, first + BULK)]
+        before = session.cpu()
+        session.enqueue(bulk)
+        enqueue += session.cpu() - before
+    session.connection.execute("VACUUM ANALYZE watchbill.jobs")
+    session.connection.execute("CHECKPOINT")
+    done, wal, unsettled = 0, session.wal(), list[list[Any]]()
+    while done < jobs:
+        before = session.cpu()
+        rows = session.claim()
+        claim += session.cpu() - before
+        if rows:
+            unsettled.append(rows)
+        elif not unsettled:
+            raise RuntimeError(f"{jobs - done} jobs cannot be claimed")
+        if len(unsettled) > ahead or not rows:
+            before = session.cpu()
+            session.settle(unsettled[0])
+            settle += session.cpu() - before
+            done += len(unsettled.pop(0))
+    return Cost(enqueue / jobs, claim / jobs, settle / jobs, (session.wal() - wal) / jobs)
+
+
+@contextmanager
+def a_snapshot(url: str, *, held: bool) -> Iterator[None]:
+    """Open while the block runs, if it is held."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        if held:
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            connection.execute("SELECT count(*) FROM watchbill.nodes")
+        yield
+
+
+_RATED_JOBS = """
+    INSERT INTO watchbill.jobs
+      (id, run_at, created_at, queue, type, class, payload, limit_keys, wait, wait_key)
+    SELECT
+      gen_random_uuid(), now(), now(), 'default', 't', 1, '{}', ARRAY[k.key],
+      CASE WHEN n > 100 THEN 'parked' END, CASE WHEN n > 100 THEN k.key END
+    FROM generate_series(1, %s) n
+    CROSS JOIN LATERAL (SELECT 'key:api:' || n %% 100 AS key) k"""
+
+
+def measure_rates(session: Session, waiting: int, seconds: int) -> float:
+    """The part of a core that 100 starts a second take."""
+    connection = session.connection
+    connection.execute("SELECT watchbill.set_limit('api', count => 2, per => '1 s', burst => 1)")
+    connection.execute(_RATED_JOBS, (waiting,))
+    connection.execute("VACUUM ANALYZE watchbill.jobs")
+    spent, started, warm_up = 0.0, 0, 3
+    for second in range(seconds + warm_up):
+        now = f"now() + interval '{second} s'"
+        before = session.cpu()
+        connection.execute(f"SELECT watchbill.promote(now => {now})")
+        rows = connection.execute(
+            f"SELECT id, fence FROM watchbill.claim(%s, '{{default}}', 100, 100, now => {now})", (session.epoch,)
+        ).fetchall()
+        session.settle(rows)
+        if second >= warm_up:
+            spent += session.cpu() - before
+            started += len(rows)
+    if started < 0.9 * 100 * seconds:
+        raise RuntimeError(f"only {started} jobs started in {seconds} seconds")
+    return spent / 1_000_000 / seconds
+
+
+@contextmanager
+def a_session(server: Server, template: str, scenario: Scenario) -> Iterator[Session]:
+    name = server.create_database(template)
+    session = Session(server.url(name), scenario)
+    try:
+        yield session
+    finally:
+        session.connection.close()
+        server.drop_database(name)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("scenarios", nargs="*", default=[name for name in SCENARIOS if name != "plain"])
+    parser.add_argument("--jobs", type=int, default=100_000)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--ahead", action="store_true", help="settle a batch after the next claim")
+    parser.add_argument("--held", action="store_true", help="hold a snapshot open")
+    parser.add_argument("--rates", type=int, metavar="WAITING", help="measure rates instead, with so many waiting jobs")
+    options = parser.parse_args()
+    server = Server.start(find_servers()[0])
+    try:
+        template = server.create_database()
+        install(server.url(template))
+        if options.rates:
+            with a_session(server, template, SCENARIOS["plain"]) as session:
+                part = measure_rates(session, options.rates, seconds=20)
+            print(f"100 keys at one start a second, {options.rates:,} waiting jobs: {part:.1%} of a core")
+            return
+        costs: dict[str, list[Cost]] = {}
+        for _ in range(options.repeat):
+            for name in ["plain", *options.scenarios]:
+                scenario = SCENARIOS[name]
+                with (
+                    a_session(server, template, scenario) as session,
+                    a_snapshot(session.connection.info.dsn, held=options.held),
+                ):
+                    costs.setdefault(name, []).append(measure(session, scenario, options.jobs, ahead=options.ahead))
+        print("CPU time of the server per job in us, WAL in bytes; median of", options.repeat)
+        print(f"{'':14} {'enqueue':>8} {'claim':>8} {'settle':>8} {'WAL':>6}  {'of plain':>8} {'wanted':>7}")
+        for name, all_costs in costs.items():
+            cost = Cost(*(statistics.median(values) for values in zip(*all_costs, strict=True)))
+            ratio = statistics.median(p.run / c.run for p, c in zip(costs["plain"], all_costs, strict=True))
+            wanted = SCENARIOS[name].wanted
+            print(
+                f"{name:14} {cost.enqueue:8.1f} {cost.claim:8.1f} {cost.settle:8.1f} {cost.wal:6.0f}  {ratio:8.2f} "
+                f"{wanted or '':>7}"
+            )
+    finally:
+        server.stop()
+
+
+if __name__ == "__main__":
+    main()
