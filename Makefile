@@ -1,35 +1,58 @@
-# `make` alone lists what there is.
+# `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help up test test-long soak lint format bench bench-cron bench-schedules clean
+.PHONY: help up test test-all run-tests test-long soak storm lint format hints bench bench-cron bench-facades bench-schedules clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
   $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# One process per core, each with PostgreSQL servers of its own.
+# One process per core, each with its own PostgreSQL servers.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
+
+NEEDS_PYTHON := Watchbill needs Python 3.11 or newer with venv (Debian: apt-get install python3 python3-venv)
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml src/watchbill/_version.py
-	@test -n "$(PYTHON)" || { echo "Watchbill needs Python 3.11 or newer with venv (Debian: apt-get install python3 python3-venv)"; exit 1; }
+	@test -n "$(PYTHON)" || { echo "$(NEEDS_PYTHON)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-up: $(STAMP)  ## run the example shop on a PostgreSQL of its own; Ctrl-C stops everything
-	@cd examples/shop && ../../$(BIN)/watchbill up
+# Only what the example needs; a developer's environment has it already.
+EXAMPLE_STAMP := $(VENV)/.example-installed
+$(EXAMPLE_STAMP): pyproject.toml src/watchbill/_version.py
+	@test -n "$(PYTHON)" || { echo "$(NEEDS_PYTHON)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -f $(STAMP) || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[embedded,uvloop]'
+	@touch $@
 
-test: lint  ## everything that must hold, in minutes
+up: $(EXAMPLE_STAMP)  ## run the example shop on its own PostgreSQL; Ctrl-C stops everything
+	@cd examples/shop && exec ../../$(BIN)/watchbill up  # exec: a shell would end with the signal of Ctrl-C
+
+test: lint run-tests  ## all tests, in minutes; the last lines name the Python and PostgreSQL versions
+
+run-tests: $(STAMP)
 	$(PYTEST)
 
-test-long: lint  ## also what takes longer: large fuzz runs, long chaos
+# Each version has a virtual environment of its own: .venv-3.11 and so on.
+TESTED_PYTHONS := 3.11 3.12 3.13
+test-all: lint  ## all tests on Python 3.11, 3.12 and 3.13
+	@for version in $(TESTED_PYTHONS); do \
+	  python=$$($(BIN)/python -m tests.environments $$version) || exit 1; \
+	  $(MAKE) --no-print-directory run-tests VENV=.venv-$$version PYTHON=$$python || exit 1; \
+	done
+
+test-long: lint  ## also slow tests: large fuzz runs, long fault injection
 	$(PYTEST) -m "long or not long" --timeout 3600
 
-soak: $(STAMP)  ## storms of faults, one after the other, for MINUTES=45, from SEED=N on
+soak: $(STAMP)  ## fault injection for MINUTES=45, starting with SEED=N
 	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),45) $(if $(SEED),--seed $(SEED))
+
+storm: $(STAMP)  ## faults in token groups for MINUTES=10, starting with SEED=N
+	$(BIN)/python -m tests.cluster.storm --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
 
 lint: $(STAMP)  ## ruff, mypy, import-linter
 	$(BIN)/ruff check .
@@ -37,23 +60,29 @@ lint: $(STAMP)  ## ruff, mypy, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(STAMP)  ## rewrite in the house style
+hints: $(STAMP)  ## list long files and functions that may deserve a second look
+	@$(BIN)/python tools/list_long_code.py
+
+format: $(STAMP)  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-clean:  ## forget the virtual environment and caches, not your data
-	rm -rf $(VENV) .test-env .mypy_cache .ruff_cache .pytest_cache .hypothesis
+clean:  ## delete the virtual environment and caches, but not your data
+	rm -rf $(VENV) .venv-3.* .test-env .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-bench: $(STAMP)  ## ours and the peers', side by side on one server (an hour; installs the peers below .bench-env)
+bench: $(STAMP)  ## benchmark Watchbill and its peers on one server (an hour; installs the peers in .bench-env)
 	benchmarks/install.sh
 	$(BIN)/python -m benchmarks
 
-bench-cron: $(STAMP)  ## the cron engines: Python's beside its peers, SQL's over 100,000 schedules, the worst texts
+bench-cron: $(STAMP)  ## benchmark the cron engines: Python beside its peers, SQL over 100,000 schedules, the slowest patterns
 	@test -x .bench-env/cron/bin/python || $(PYTHON) -m venv .bench-env/cron
 	.bench-env/cron/bin/python -m pip install --quiet --disable-pip-version-check cronsim croniter 'apscheduler<4' tzdata
 	.bench-env/cron/bin/python benchmarks/cron_bench.py
 	$(BIN)/python benchmarks/cron_sql_bench.py
 	$(BIN)/python -m benchmarks.cron_texts_bench
 
-bench-schedules: $(STAMP)  ## ticks beside the bulk rate, a tick among a million schedules, the lag from slot to handler
+bench-facades: $(STAMP)  ## benchmark the facades beside straightforward code and native calls
+	$(BIN)/python -m benchmarks.facades_bench
+
+bench-schedules: $(STAMP)  ## benchmark schedules: tick rate, a tick among a million schedules, delay from slot to handler
 	$(BIN)/python -m benchmarks.schedules_bench
