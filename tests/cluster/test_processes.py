@@ -23,13 +23,18 @@ ROOT = Path(__file__).parents[2]
 
 
 class Members:
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, logs: Path) -> None:
         self.url = url
+        self.logs = logs
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str) -> None:
         command = [sys.executable, "-m", "tests.cluster.member_program", self.url, name]
-        self.processes[name] = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+        with self._log(name).open("wb") as log:
+            self.processes[name] = subprocess.Popen(command, cwd=ROOT, stderr=log)
+
+    def _log(self, name: str) -> Path:
+        return self.logs / f"{name}.log"
 
     def send(self, name: str, number: signal.Signals) -> None:
         os.kill(self.processes[name].pid, number)
@@ -50,6 +55,8 @@ class Members:
         last = max((row[0] for row in self.journal()), default=0)
 
         def is_complete() -> bool:
+            for name in names:
+                assert self.processes[name].poll() is None, f"{name} ended:\n{self._log(name).read_text()}"
             rows = [row for row in self.journal(last) if row[3] in names]
             return {row[1] for row in rows} == set(KEYS) and {row[3] for row in rows} == set(names)
 
@@ -61,10 +68,10 @@ class Members:
 
 
 @pytest.fixture
-def members(schema_database: str) -> Iterator[Members]:
+def members(schema_database: str, tmp_path: Path) -> Iterator[Members]:
     with psycopg.connect(schema_database) as connection:
         connection.execute("CREATE TABLE journal (id bigserial PRIMARY KEY, key text, fence bigint, node text)")
-    made = Members(schema_database)
+    made = Members(schema_database, tmp_path)
     yield made
     made.stop()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -10,6 +11,13 @@ from tests.conftest import BINARIES
 from tests.servers import Server
 from watchbill.postgres.embedded import Binaries
 from watchbill.testing.session import TestSession
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_apps_of_other_tests() -> None:
+    """A drain runs the tasks of every App of the process. Apps of earlier tests are in cycles until this collects
+    them, and one with a task of the same type would run a job that a test expects to wait."""
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -91,7 +91,7 @@ def test_assert_enqueued_finds_a_finished_job(watchbill: Watchbill) -> None:
 
 def test_failed_assertion_lists_the_existing_jobs(watchbill: Watchbill) -> None:
     send.enqueue("a@b.c")
-    app.enqueue("other")
+    app.enqueue("of.another.service")
     watchbill.drain()
     with pytest.raises(AssertionError) as caught:
         watchbill.assert_enqueued(send, to="x@y.z")
@@ -99,7 +99,7 @@ def test_failed_assertion_lists_the_existing_jobs(watchbill: Watchbill) -> None:
         f"No job {send.type}(to='x@y.z') was enqueued.",
         "These were:",
         f"  {send.type}(to='a@b.c')  succeeded",
-        "  other()  queued",
+        "  of.another.service()  queued",
         "To see what an open transaction has enqueued, give it as connection=.",
     ]
 
