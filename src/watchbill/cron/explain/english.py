@@ -25,51 +25,51 @@ NTH = ("first", "second", "third", "fourth", "fifth")
 _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 
 
-def join(items: Sequence[str], word: str = "and") -> str:
+def join_words(items: Sequence[str], word: str = "and") -> str:
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {word} {items[-1]}"
 
 
-def ordinal(number: int) -> str:
+def format_ordinal(number: int) -> str:
     suffix = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{suffix}"
 
 
-def plural(count: int, noun: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     return noun if count == 1 else f"{noun}s"
 
 
-def count_of(count: int, noun: str) -> str:
-    return f"{count} {plural(count, noun)}"
+def format_count(count: int, noun: str) -> str:
+    return f"{count} {pluralize(count, noun)}"
 
 
-def duration(seconds: int) -> str:
+def format_duration(seconds: int) -> str:
     """`1 hour`, `90 seconds`, `1 day 12 hours`."""
     for size, noun in _UNITS:
         if seconds % size == 0 and (seconds // size < 100 or size == 86_400):
-            return count_of(seconds // size, noun)
+            return format_count(seconds // size, noun)
     parts = []
     for size, noun in _UNITS:
         count, seconds = divmod(seconds, size)
-        parts += [count_of(count, noun)] if count else []
+        parts += [format_count(count, noun)] if count else []
     return " ".join(parts)
 
 
-def every(seconds: int) -> str:
+def format_interval(seconds: int) -> str:
     """`every hour`, `every 90 seconds`."""
-    text = duration(seconds)
+    text = format_duration(seconds)
     return f"every {text.removeprefix('1 ') if ' ' not in text.removeprefix('1 ') else text}"
 
 
-def even_step(values: Sequence[int]) -> int | None:
-    """The distance of evenly spaced values, of which there are at least three."""
+def find_even_step(values: Sequence[int]) -> int | None:
+    """The distance between values, if all have the same and there are at least three; else None."""
     if len(values) < 3:
         return None
     step = values[1] - values[0]
     return step if all(later - earlier == step for earlier, later in pairwise(values)) else None
 
 
-def spans(values: Sequence[int], name: Callable[[int], str] = str) -> list[str]:
-    """The values with runs of three and more drawn together: `1`, `5 to 9`."""
+def shorten_runs(values: Sequence[int], name: Callable[[int], str] = str) -> list[str]:
+    """Writes three or more values in a row as one text: 1, 2, 5, 6, 7 become `1`, `2`, `5 to 7`."""
     found: list[list[int]] = []
     for value in values:
         if found and value == found[-1][-1] + 1:
@@ -82,6 +82,6 @@ def spans(values: Sequence[int], name: Callable[[int], str] = str) -> list[str]:
     return texts
 
 
-def within(items: Sequence[str]) -> str:
+def add_preposition(items: Sequence[str]) -> str:
     """`in March`, `in March and May`, but `from March to May`."""
-    return f"from {items[0]}" if len(items) == 1 and " to " in items[0] else f"in {join(items)}"
+    return f"from {items[0]}" if len(items) == 1 and " to " in items[0] else f"in {join_words(items)}"

@@ -1,12 +1,12 @@
-"""A whole schedule in English: its parts, what a modifier makes of them, the zone, the clock-change policy."""
+"""A whole schedule in English: its parts with their modifiers, the zone, and the policy for clock changes."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from watchbill.cron.explain.days import days, weeks, years
-from watchbill.cron.explain.english import count_of, every
-from watchbill.cron.explain.times import times
+from watchbill.cron.explain.days import describe_days, describe_weeks, describe_years
+from watchbill.cron.explain.english import format_count, format_interval
+from watchbill.cron.explain.times import describe_times
 from watchbill.cron.pattern import AtStart, Every, Fields, Modifier, Part, Pattern, Unit
 from watchbill.cron.zones import load_zone
 
@@ -40,65 +40,67 @@ _CONTINENTS = {
 
 
 def explain(pattern: Pattern, zone: str, policy: str, anchor: datetime) -> str:
-    text = "; also ".join(_part(part, zone, anchor) for part in pattern.parts)
-    changes_clocks = any(_is_affected(part, zone) for part in pattern.parts)
+    text = "; also ".join(_describe_part(part, zone, anchor) for part in pattern.parts)
+    changes_clocks = any(_is_affected_by_clock_changes(part, zone) for part in pattern.parts)
     return f"{text}; when clocks change, {_POLICIES[policy]}" if policy in _POLICIES and changes_clocks else text
 
 
-def _is_affected(part: Part, zone: str) -> bool:
+def _is_affected_by_clock_changes(part: Part, zone: str) -> bool:
     return isinstance(part.body, Fields) and not load_zone(part.zone or zone).is_fixed
 
 
-def _part(part: Part, zone: str, anchor: datetime) -> str:
+def _describe_part(part: Part, zone: str, anchor: datetime) -> str:
     if isinstance(part.body, AtStart):
         return "once when the cluster starts"
     if part.body is None:
         assert part.modifier is not None
-        return _bare(part.modifier) + _zone(part.zone, zone)
+        return _describe_bare_modifier(part.modifier) + _describe_zone(part.zone, zone)
     if isinstance(part.body, Every) and part.weeks is None and part.modifier is None:
-        return _grid(part.body, anchor)
-    body = _fields(part.body) if isinstance(part.body, Fields) else _grid(part.body, anchor)
-    moved = f", moved {_moves(part.modifier)}" if part.modifier else ""
-    return _sentence(body, weeks(part.weeks)) + moved + _zone(part.zone, zone)
+        return _describe_grid(part.body, anchor)
+    body = _describe_fields(part.body) if isinstance(part.body, Fields) else _describe_grid(part.body, anchor)
+    moved = f", moved {_describe_moves(part.modifier)}" if part.modifier else ""
+    return _join_clauses(body, describe_weeks(part.weeks)) + moved + _describe_zone(part.zone, zone)
 
 
-def _fields(fields: Fields) -> str:
-    return _sentence(times(fields) + days(fields), years(fields.years))
+def _describe_fields(fields: Fields) -> str:
+    return _join_clauses(describe_times(fields) + describe_days(fields), describe_years(fields.years))
 
 
-def _sentence(*clauses: str) -> str:
+def _join_clauses(*clauses: str) -> str:
     return " ".join(clause for clause in clauses if clause)
 
 
-def _grid(grid: Every, anchor: datetime) -> str:
+def _describe_grid(grid: Every, anchor: datetime) -> str:
     start = anchor.astimezone(UTC).replace(microsecond=0, tzinfo=None)
-    return f"{every(grid.seconds)}, counted from {start} UTC"
+    return f"{format_interval(grid.seconds)}, counted from {start} UTC"
 
 
-def _bare(modifier: Modifier) -> str:
+def _describe_bare_modifier(modifier: Modifier) -> str:
     (unit, count), *rest = modifier.steps
     if not rest and (count == 0 or (count == 1 and not modifier.to_end)):  # the next start is one more than the last
-        return f"at the {_edge(modifier)} of every {_UNITS[unit]}"
-    return f"from run to run, {_moves(modifier)}"
+        return f"at the {_name_edge(modifier)} of every {_UNITS[unit]}"
+    return f"from run to run, {_describe_moves(modifier)}"
 
 
-def _moves(modifier: Modifier) -> str:
+def _describe_moves(modifier: Modifier) -> str:
     """`to the end of the month, then to the end of the day 3 days later`."""
-    return ", then ".join(f"to the {_edge(modifier)} of {_period(unit, count)}" for unit, count in modifier.steps)
+    return ", then ".join(
+        f"to the {_name_edge(modifier)} of {_describe_period(unit, count)}" for unit, count in modifier.steps
+    )
 
 
-def _period(unit: Unit, count: int) -> str:
+def _describe_period(unit: Unit, count: int) -> str:
     noun = _UNITS[unit]
     if count == 0:
         return f"the {noun}"
-    return f"the next {noun}" if count == 1 else f"the {noun} {count_of(count, noun)} later"
+    return f"the next {noun}" if count == 1 else f"the {noun} {format_count(count, noun)} later"
 
 
-def _edge(modifier: Modifier) -> str:
+def _name_edge(modifier: Modifier) -> str:
     return "end" if modifier.to_end else "start"
 
 
-def _zone(named: str | None, own: str) -> str:
+def _describe_zone(named: str | None, own: str) -> str:
     """Empty for UTC, unless the pattern names it."""
     name = named or own
     if name == "UTC":
