@@ -188,7 +188,7 @@ def define(
     if pattern is not None:
         given["pattern"] = pattern
     check_known(name, given)
-    _refuse_several(name, given)
+    _refuse_conflicting_options(name, given)
     if ("task" in given) == ("command" in given):
         hint = "Give task=... or command='SELECT ...'; task=None makes it an event and nothing else."
         raise invalid(name, "it needs a task or a command, one of the two", hint)
@@ -205,7 +205,7 @@ def redefine(name: str, changes: Changes, find: FindTask, tz: str | None = None)
     Options that exclude each other are replaced: a new pattern removes an interval, a command removes a task.
     """
     check_known(name, changes)
-    _refuse_several(name, changes)
+    _refuse_conflicting_options(name, changes)
     if "tz" in changes and changes["tz"] is None:
         changes = cast("Changes", changes | {"tz": tz})
     definition: Definition = {}
@@ -241,7 +241,7 @@ def fingerprint(definition: Definition) -> str:
     return hashlib.sha256(orjson.dumps(definition, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
 
 
-def _refuse_several(name: str, given: Changes) -> None:
+def _refuse_conflicting_options(name: str, given: Changes) -> None:
     times = [word for word in _WHEN if given.get(word) is not None]
     if len(times) > 1:
         raise invalid(name, f"{' and '.join(times)} cannot go together", "Give one of them, or none: on demand.")

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 AT_ONCE = signal.SIGINT  # to a child: do not wait for running jobs
 UP_COMMAND = "_WATCHBILL_UP_COMMAND"  # set by `watchbill up`: how to call the command from another terminal
 PARENT = "_WATCHBILL_SUPERVISOR_PID"
-_NUMBER = "_WATCHBILL_CHILD_NUMBER"  # set only if there are several
-_HUB_SOCKET = "_WATCHBILL_HUB_SOCKET"  # the descriptor of its socket to the listener hub
+_NUMBER = "_WATCHBILL_CHILD_NUMBER"  # which child this process is; set only if there are several children
+_HUB_SOCKET = "_WATCHBILL_HUB_SOCKET"  # the descriptor of the child's socket to the listener hub
 RECYCLED = 75  # the exit code of a worker that reached its limit of jobs or memory
 _USAGE, _NO_DATABASE, _BROKEN_APP = 2, 3, 4  # exit codes of a worker that cannot start; another try would fail too
 _IGNORED_DIRECTORIES = {"node_modules", "__pycache__", "venv"}

@@ -66,7 +66,7 @@ class Scheduler:
         """
         is_full = self._is_full_look_due or self.changed.is_set() or time.monotonic() >= self._next_full
         self.changed.clear()  # before the look, which may not see a change that comes during it
-        self._is_full_look_due = is_full  # if it fails, the next look is the same
+        self._is_full_look_due = is_full  # if a full look fails, the next one is full again
         since = ANY_TIME_SECONDS if is_full else RECENT_SECONDS
         fired, missed, skipped, wait, events = await self._tick(since)
         self._is_full_look_due = False

@@ -264,7 +264,7 @@ class Claiming:
         self.quarantined = None
         if has_run:
             self._has_quarantined_run = True
-        else:  # meanwhile the other jobs must not wait for it
+        else:  # until then this node claims no quarantined job, so that other jobs can start
             self._backoff_until = time.monotonic() + QUARANTINE_BACKOFF_SECONDS
 
 

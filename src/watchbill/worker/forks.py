@@ -38,7 +38,10 @@ def guard_against_forks() -> Iterator[None]:
 
 
 def end_fork() -> None:
-    logger.error("A process that a handler has forked returned from the handler; ending it. End it with os._exit()")
+    logger.error(
+        "A handler forked a process, and that process returned from the handler; Watchbill ends it now. "
+        "In the handler, end such a process with os._exit()"
+    )
     os._exit(1)
 
 

@@ -60,7 +60,7 @@ def examine(
         return
     origins = ", ".join(f"{name} from {origin}" for name, origin in settings.origins.items())
     yield Finding("settings", "ok", origins or "All have their default values.")
-    yield environment.check_embedded(project, settings)
+    yield environment.check_embedded_server(project, settings)
     yield environment.check_leftovers()
     try:
         address = find_address(settings, project)

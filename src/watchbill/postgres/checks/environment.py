@@ -43,7 +43,7 @@ def check_python() -> Finding:
     return Finding("python", "ok", f"Python {version}, psycopg {psycopg.__version__} ({psycopg.pq.__impl__}).")
 
 
-def check_embedded(project: Path, settings: Settings) -> Finding:
+def check_embedded_server(project: Path, settings: Settings) -> Finding:
     if not (project / ".watchbill").exists():
         return Finding("embedded", "ok", f"No embedded server in {project}; `watchbill up` would create one.")
     try:

@@ -22,7 +22,8 @@ RETURNS int
 LANGUAGE sql IMMUTABLE
 RETURN ('{59,59,23,31,12,7,3000,53,30,5}'::int[])[field];
 
--- After how many values a range continues with the lowest one; 0: it may not run backwards.
+-- How many values a range counts before it starts again at the lowest one, as FRI-MON does; 0: such
+-- a range is invalid.
 CREATE OR REPLACE FUNCTION _field_cycle(field int)
 RETURNS int
 LANGUAGE sql IMMUTABLE

@@ -83,8 +83,8 @@ BEGIN
   UPDATE nodes n SET declared_at = coalesce(n.declared_at, t) WHERE n.epoch = node.epoch;
   PERFORM _release_orphans();
   IF starts THEN
-    PERFORM _run_unscheduled(s, 'start', NULL, t) FROM _on_start_schedules(node.epoch) s;
-  ELSIF starts IS NULL AND EXISTS (SELECT FROM _on_start_schedules(node.epoch)) THEN
+    PERFORM _run_unscheduled(s, 'start', NULL, t) FROM _find_on_start_schedules(node.epoch) s;
+  ELSIF starts IS NULL AND EXISTS (SELECT FROM _find_on_start_schedules(node.epoch)) THEN
     -- Asks all live nodes for a heartbeat, so that start_cluster() can decide.
     PERFORM pg_notify(_wake_channel(), 'beat');
   END IF;

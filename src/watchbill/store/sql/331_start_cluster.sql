@@ -9,7 +9,7 @@ AS $$
 #variable_conflict use_variable
 DECLARE
   node nodes;
-  on_start bigint[] := ARRAY(SELECT _on_start_schedules(epoch));
+  on_start bigint[] := ARRAY(SELECT _find_on_start_schedules(epoch));
   is_start boolean;
 BEGIN
   SELECT *
@@ -43,7 +43,7 @@ BEGIN
 END $$;
 
 -- The schedules that a node declares and that run when its cluster starts.
-CREATE OR REPLACE FUNCTION _on_start_schedules(epoch bigint)
+CREATE OR REPLACE FUNCTION _find_on_start_schedules(epoch bigint)
 RETURNS SETOF bigint
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
@@ -52,7 +52,7 @@ AS $$
   FROM declarations d
   JOIN schedules s ON s.id = d.schedule_id
   LEFT JOIN compiled_patterns r ON r.id = s.pattern_id
-  WHERE d.epoch = _on_start_schedules.epoch
+  WHERE d.epoch = _find_on_start_schedules.epoch
     AND s.enabled
     AND (s.run_on_start OR r.on_start)
 $$;
