@@ -312,7 +312,7 @@ def _read_sources(
     known = {f"WATCHBILL_{name.upper()}" for name, *_ in describe_settings()}
     if environ.get("DATABASE_URL"):
         yield _Value("database_url", environ["DATABASE_URL"], "DATABASE_URL")
-    yield from _from_file(project or find_project())
+    yield from _read_file(project or find_project())
     for variable, value in environ.items():
         is_foreign = variable not in known and (variable == TEST_VARIABLE or _KUBERNETES_VARIABLE.fullmatch(variable))
         if variable.startswith("WATCHBILL_") and value and not is_foreign:
@@ -335,20 +335,20 @@ def _is_project(directory: Path) -> bool:
         return False
 
 
-def _from_file(project: Path) -> Iterator[_Value]:
+def _read_file(project: Path) -> Iterator[_Value]:
     own, shared = project / "watchbill.toml", project / "pyproject.toml"
     own_settings = _read_toml(own)
-    tools = _table(_read_toml(shared), "tool", shared)
-    shared_settings = _table(tools, "watchbill", shared)
+    tools = _get_table(_read_toml(shared), "tool", shared)
+    shared_settings = _get_table(tools, "watchbill", shared)
     if own.exists() and "watchbill" in tools:
         raise SettingsError(
             f"There are settings in two files: {own} and [tool.watchbill] in {shared}.",
             hint="Move all of them to one file.",
         )
     for name, value in own_settings.items():
-        yield _Value(name, value, _line_of(own, name))
+        yield _Value(name, value, _find_line(own, name))
     for name, value in shared_settings.items():
-        yield _Value(name, value, f"{_line_of(shared, name)} [tool.watchbill]")
+        yield _Value(name, value, f"{_find_line(shared, name)} [tool.watchbill]")
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -361,14 +361,14 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path} cannot be read: {error.strerror}.", hint=hint) from None
 
 
-def _table(outer: Mapping[str, Any], name: str, path: Path) -> dict[str, Any]:
+def _get_table(outer: Mapping[str, Any], name: str, path: Path) -> dict[str, Any]:
     found = outer.get(name, {})
     if not isinstance(found, dict):
         raise SettingsError(f"{path}: {name} must be a table.", hint="Write [tool.watchbill] and one setting per line.")
     return found
 
 
-def _line_of(path: Path, name: str) -> str:
+def _find_line(path: Path, name: str) -> str:
     """`path:line` of the setting, found by a search, because the TOML reader does not report lines."""
     text = path.read_text(encoding="utf-8")
     section = max(text.find("[tool.watchbill]"), 0)

@@ -52,7 +52,7 @@ class InProcessNode:
 
     async def __aenter__(self) -> Self:
         if self._node is not None:
-            raise _already_entered()
+            raise _make_entered_error()
         await asyncio.to_thread(self._ensure_usable)
         self._node = self._make_node()
         if self._is_over:
@@ -75,7 +75,7 @@ class InProcessNode:
     def __enter__(self) -> Self:
         refuse_on_loop("with app.node():", "`async with app.node():`")
         if self._thread is not None:
-            raise _already_entered()
+            raise _make_entered_error()
         self._thread = threading.Thread(target=self._run_in_thread, name="watchbill-node", daemon=True)
         self._thread.start()
         self._started.wait()
@@ -115,5 +115,5 @@ class InProcessNode:
             await asyncio.shield(self._running)
 
 
-def _already_entered() -> RuntimeError:
+def _make_entered_error() -> RuntimeError:
     return RuntimeError("this node was entered before; call app.node() again to make another")

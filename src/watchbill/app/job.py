@@ -99,7 +99,7 @@ class Job(Generic[R]):
             if ended is not None:
                 return self._read_result(*ended)
             time.sleep(pause)
-        raise self._timed_out(timeout)
+        raise self._make_timeout_error(timeout)
 
     async def aresult(self, timeout: Duration | None = None) -> R:  # noqa: ASYNC109  (the sync twin's name)
         ended = await self._runner.arun(self._find_ending()) if self._may_be_uncommitted else None
@@ -108,7 +108,7 @@ class Job(Generic[R]):
             if ended is not None:
                 return self._read_result(*ended)
             await asyncio.sleep(pause)
-        raise self._timed_out(timeout)
+        raise self._make_timeout_error(timeout)
 
     def _find_ending(self) -> Operation[Ending | None]:
         return job_operations.ending(self.id)
@@ -132,7 +132,7 @@ class Job(Generic[R]):
             raise JobCanceled(f"Job {self.id} was canceled: {(error or {}).get('message')}")
         return self._task.decode_result(result) if self._task is not None else result
 
-    def _timed_out(self, timeout: Duration | None) -> TimeoutError:
+    def _make_timeout_error(self, timeout: Duration | None) -> TimeoutError:
         return TimeoutError(f"job {self.id} has not ended within {0 if timeout is None else seconds(timeout):g} s")
 
 

@@ -115,7 +115,7 @@ class Lock:
             with suppress(Exception):  # without this, the lock may be held until its ttl has passed
                 client.run(lock_operations.release_request(self.name, request))
             raise
-        return self._note(tried, sent[-1])
+        return self._note_hold(tried, sent[-1])
 
     async def _atry(self, request: UUID, *, waits: bool = False) -> Try:
         sent: list[float] = []
@@ -126,13 +126,13 @@ class Lock:
             with suppress(Exception):
                 await client.run(lock_operations.release_request(self.name, request))
             raise
-        return self._note(tried, sent[-1])
+        return self._note_hold(tried, sent[-1])
 
     def _try_once(self, request: UUID, waits: bool, sent: list[float], _resend: bool) -> Operation[Try]:
         sent.append(boot_seconds())
         return lock_operations.try_acquire(self.name, self.ttl, _describe_holder(), request, waits=waits)
 
-    def _note(self, tried: Try, sent: float) -> Try:
+    def _note_hold(self, tried: Try, sent: float) -> Try:
         if tried.fence is not None:
             from watchbill.client.lock_renewal import Hold
 
@@ -143,7 +143,7 @@ class Lock:
     def _next_pause(self, patience: Patience, missed: Try, is_listening: bool) -> float:
         pause = patience.next_pause(missed, is_listening=is_listening)
         if pause is None:
-            raise _not_acquired(self.name, self._wait or 0, missed)
+            raise _make_not_acquired_error(self.name, self._wait or 0, missed)
         return pause
 
     def _listener(self) -> ReleaseListener:
@@ -263,7 +263,7 @@ def _describe_holder() -> str:
     return f"{socket.gethostname()}/{os.getpid()}"
 
 
-def _not_acquired(name: str, wait: float, missed: Try) -> LockNotAcquired:
+def _make_not_acquired_error(name: str, wait: float, missed: Try) -> LockNotAcquired:
     within = f" within {wait:g} s" if wait else ""
     if missed.held_by is None:
         holder = "another caller is about to acquire it, or has checked it in a transaction that is open"

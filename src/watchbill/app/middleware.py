@@ -108,12 +108,12 @@ class Middleware:
         try:
             raw = orjson.dumps(found)
         except TypeError as error:
-            raise self._not_sendable(job, str(error)) from None
+            raise self._make_not_sendable_error(job, str(error)) from None
         for where, what in (*find_unstorable(found, ""), *find_lost(found, orjson.loads(raw), "")):
-            raise self._not_sendable(job, f"{where}: {what}")
+            raise self._make_not_sendable_error(job, f"{where}: {what}")
         return job._replace(meta=orjson.dumps(meta | {"context": orjson.Fragment(raw)}))
 
-    def _not_sendable(self, job: NewJob, why: str) -> NotSendable:
+    def _make_not_sendable_error(self, job: NewJob, why: str) -> NotSendable:
         return NotSendable(
             f"A propagated context variable of {job.type} cannot be stored as JSON: {why}.",
             hint=f"These travel with a job: {', '.join(self.propagated)}. Their values must be JSON, such as text.",

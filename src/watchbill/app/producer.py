@@ -88,7 +88,7 @@ class JobProducer:
 
         if not caller_connection.belongs_to_loop(connection):
             _refuse_blocking_call_on_loop()
-        here = operations.at_home(self._acting(operation), self.runtime.home(connection))
+        here = operations.at_home(self._act_for_tenant(operation), self.runtime.home(connection))
         return caller_connection.run(here, connection, self.runtime.queries)
 
     async def arun(self, operation: Operation[R], connection: Any = None) -> R:
@@ -96,7 +96,7 @@ class JobProducer:
             return await self.arun_apart(operation)
         from watchbill.client import caller_connection
 
-        here = operations.at_home(self._acting(operation), await self.runtime.ahome(connection))
+        here = operations.at_home(self._act_for_tenant(operation), await self.runtime.ahome(connection))
         return await caller_connection.arun(here, connection, self.runtime.queries)
 
     def run_apart(self, operation: Operation[R]) -> R:
@@ -124,7 +124,7 @@ class JobProducer:
             return running.tenant
         return tenant
 
-    def _acting(self, operation: Operation[R]) -> Operation[R]:
+    def _act_for_tenant(self, operation: Operation[R]) -> Operation[R]:
         """Tells the transaction of a caller's connection for which tenant it acts, if one was named."""
         if (tenant := self._find_tenant()) is not None:
             yield Statement("act_for_tenant", (tenant,), (str,))

@@ -281,12 +281,12 @@ def _convert_task(name: str, given: Changes, find: FindTask) -> Definition:
 def _convert_flow(name: str, flow: Flow[Any]) -> Definition:
     """The schedule makes a job that starts the others. Each of these has the options of its own task."""
     for call in flow.calls:
-        _refuse_of_one_job(name, call.task, but=_WITHIN_A_FLOW)
+        _refuse_options_of_one_job(name, call.task, but=_WITHIN_A_FLOW)
     ends = [place for place, call in enumerate(flow.calls) if any(call is last for last in flow.last_calls)]
     return {"type": FLOW, "payload": {"jobs": flow.definition(), "ends": ends}}
 
 
-def _refuse_of_one_job(name: str, task: Task[..., Any], but: tuple[str, ...] = ()) -> None:
+def _refuse_options_of_one_job(name: str, task: Task[..., Any], but: tuple[str, ...] = ()) -> None:
     usual = JobOptions()
     for word in sorted(_OF_ONE_JOB):
         if word not in but and getattr(task.options, word) != getattr(usual, word):
@@ -305,7 +305,7 @@ def _convert_known_task(name: str, task: Task[..., Any], payload: bytes, given: 
         words = ("queue", "priority", "timeout", "retry")
         changes: Any = {word: value for word, value in given.items() if word in words and value is not None}
         return _convert_flow(name, chain(Call(task.using(**changes), payload)))
-    _refuse_of_one_job(name, task)
+    _refuse_options_of_one_job(name, task)
     found: Definition = {"type": task.type, "payload": orjson.loads(payload)}
     found["version"] = None if task.version == 1 else task.version
     for word in ("queue", "priority", "timeout"):

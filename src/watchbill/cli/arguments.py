@@ -26,7 +26,7 @@ _MAX_MATCHES = 10  # that an error lists
 _MAX_COMPLETIONS = 100
 
 
-def _completes(find: Callable[[GlobalOptions, str], Iterable[str]]) -> Callable[[typer.Context, str], list[str]]:
+def _make_completion(find: Callable[[GlobalOptions, str], Iterable[str]]) -> Callable[[typer.Context, str], list[str]]:
     """A completion that asks the database. It never fails: without a database the shell completes nothing."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -88,9 +88,13 @@ def _find_locks(options: GlobalOptions, incomplete: str) -> Iterable[str]:
     return (lock.name for lock in options.run(lock_operations.locks()))
 
 
-complete_job, complete_queue, complete_type = _completes(_find_jobs), _completes(_find_queues), _completes(_find_types)
-complete_schedule, complete_node = _completes(_find_schedules), _completes(_find_nodes)
-complete_lock = _completes(_find_locks)
+complete_job, complete_queue, complete_type = (
+    _make_completion(_find_jobs),
+    _make_completion(_find_queues),
+    _make_completion(_find_types),
+)
+complete_schedule, complete_node = _make_completion(_find_schedules), _make_completion(_find_nodes)
+complete_lock = _make_completion(_find_locks)
 
 JobId = Annotated[
     str, typer.Argument(metavar="ID", help="The job's id, or a unique beginning of it.", autocompletion=complete_job)
@@ -154,7 +158,7 @@ def find_job(options: GlobalOptions, text: str) -> UUID:
     if not found:
         raise job_operations.NoSuchJob(f"whose id begins with {text}")
     if len(found) > 1:
-        raise _ambiguous(text, found)
+        raise _make_ambiguous_error(text, found)
     return found[0].id
 
 
@@ -162,7 +166,7 @@ def find_job_or_none(options: GlobalOptions, text: str | None) -> UUID | None:
     return None if text is None else find_job(options, text)
 
 
-def _ambiguous(text: str, found: list[JobMatch]) -> Usage:
+def _make_ambiguous_error(text: str, found: list[JobMatch]) -> Usage:
     lines = [f"  {job.id}  {job.state.ljust(9)}  {job.type}" for job in found[:_MAX_MATCHES]]
     more = ["  ..."] if len(found) > _MAX_MATCHES else []
     number = f"more than {_MAX_MATCHES}" if more else len(found)

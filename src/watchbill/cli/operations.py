@@ -234,8 +234,8 @@ def list_nodes(
             n.claimed,
             n.capacity,
             n.processed,
-            _ago(n.heartbeat_at),
-            _ago(n.started_at),
+            _show_ago(n.heartbeat_at),
+            _show_ago(n.started_at),
             n.epoch,
             ", ".join(n.leads or ()),
             ", ".join(f"{name}={value}" for name, value in n.labels.items()),
@@ -263,7 +263,7 @@ def drain(
     raise typer.Exit(0 if is_asked else 1)
 
 
-def _ago(moment: datetime | None) -> str:
+def _show_ago(moment: datetime | None) -> str:
     return f"{age} ago" if (age := show_age(moment)) else ""
 
 

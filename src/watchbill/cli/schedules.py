@@ -114,7 +114,7 @@ def add(
     """Add a schedule: by a pattern, --every, --at, or none of them (on demand)."""
     found = _find_app(ctx.obj, needed=bool(options["task"]) or options["tz"] is None)
     tz = options["tz"] or (None if found is None else found.tz)
-    rule: Any = schedule_options.read_rule(options, tz or "UTC") | _created_by()
+    rule: Any = schedule_options.read_rule(options, tz or "UTC") | _name_creator()
     if not {"task", "command"} & rule.keys():
         hint = "Give --task TYPE or --command 'SELECT ...'; with --task none it only fires an event."
         raise Usage("A schedule needs a task or a SQL command.", hint=hint)
@@ -265,7 +265,7 @@ def _task_finder(found: App | None) -> FindTask:
     return found.tasks.get
 
 
-def _created_by() -> dict[str, str]:
+def _name_creator() -> dict[str, str]:
     try:
         return {"created_by": getuser()}
     except (KeyError, OSError):  # the user has no name, as in many containers
@@ -287,7 +287,7 @@ def _print_written(found: ScheduleRecord, verb: str, *, as_json: bool) -> None:
         print_json(asdict(found))
         return
     if found.next_run is not None:
-        say(f"{found.name} {verb}; next {local_time(found.next_run)} ({_until(found.next_run)})")
+        say(f"{found.name} {verb}; next {local_time(found.next_run)} ({_show_time_left(found.next_run)})")
     else:
         more = name_commands(f": watchbill schedules why {found.name}") if found.status == "ended" else ""
         say(f"{found.name} {verb}; it is {found.status.replace('_', ' ')}{more}")
@@ -330,7 +330,7 @@ def _print_reasons(found: ScheduleRecord, reasons: list[Reason]) -> None:
     fires = paint("fires", "green") if decisive.fires else paint("does not fire", "yellow")
     if decisive.fires and decisive.next_run is not None:
         at = decisive.next_run.astimezone(schedule_operations.schedule_zone(found))
-        when = f" {at:%a} {at.isoformat(sep=' ')} ({_until(at)})"
+        when = f" {at:%a} {at.isoformat(sep=' ')} ({_show_time_left(at)})"
     say(paint(found.name, bold=True), " ", fires, when)
     for reason in reasons:
         say(f"  - {reason.reason}")
@@ -379,7 +379,7 @@ def _show_health(found: ScheduleMetrics) -> str:
     return found.health if found.success_rate is None else f"{found.health} {found.success_rate:g} %"
 
 
-def _until(moment: datetime) -> str:
+def _show_time_left(moment: datetime) -> str:
     left = moment - datetime.now(UTC)
     return f"in {show_duration(left)}" if left > timedelta(0) else "due"
 

@@ -64,7 +64,7 @@ class _Table:
     def __init__(self, columns: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> None:
         self._columns, self._cells, self._width = columns, cells, width
         by_column = list(zip(columns, *cells, strict=True))
-        self._natural = [max(map(_width, column)) for column in by_column]
+        self._natural = [max(map(_measure_width, column)) for column in by_column]
         self._is_number = [bool(cells) and all(map(_NUMBER.fullmatch, column[1:])) for column in by_column]
         for self._gap in _GAPS:
             self._lines = self._arrange()
@@ -121,14 +121,14 @@ class _Table:
         return textwrap.wrap(text, place.width, max_lines=_MAX_WRAPPED_LINES, placeholder=" …") or [""]
 
     def _draw_cell(self, place: _Place, text: str) -> str:
-        padding = " " * (place.width - _width(text))
+        padding = " " * (place.width - _measure_width(text))
         if self._is_number[place.column]:
             return padding + text
         colour = STATE_COLOURS.get(text) if self._columns[place.column] in _COLOURED else None
         return (paint(text, colour) if colour else text) + padding
 
 
-def _width(text: str) -> int:
+def _measure_width(text: str) -> int:
     """Columns of the terminal: some characters take two."""
     if text.isascii():
         return len(text)

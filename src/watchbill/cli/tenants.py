@@ -27,13 +27,13 @@ def list_tenants(ctx: typer.Context, as_json: AsJson = False) -> None:
         ("tenant", "running", "unfinished", "payload bytes", "last minute", "heartbeats", "schedules", "note"),
         lambda tenant: (
             tenant.tenant,
-            _of(tenant.running, tenant.max_running),
-            _of(tenant.unfinished, tenant.max_unfinished),
-            _of(tenant.payload_bytes, tenant.max_payload_bytes),
-            _of(tenant.enqueued, tenant.max_per_minute),
-            _of(tenant.expected_heartbeats, tenant.heartbeat_budget),
+            _show_usage(tenant.running, tenant.max_running),
+            _show_usage(tenant.unfinished, tenant.max_unfinished),
+            _show_usage(tenant.payload_bytes, tenant.max_payload_bytes),
+            _show_usage(tenant.enqueued, tenant.max_per_minute),
+            _show_usage(tenant.expected_heartbeats, tenant.heartbeat_budget),
             tenant.schedules,
-            _note(tenant),
+            _show_note(tenant),
         ),
         as_json=as_json,
         empty="There are no tenants with jobs, schedules or quotas. To limit one: watchbill tenants set",
@@ -60,7 +60,7 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
     ]
     print_table(("what", "used", "quota"), [tuple("" if each is None else each for each in row) for row in rows])
     say(f"{pluralize(tenant.schedules, 'schedule')}; bound roles: {', '.join(tenant.roles) or 'none'}")
-    if note := _note(tenant):
+    if note := _show_note(tenant):
         say(note)
 
 
@@ -86,7 +86,7 @@ def set_(
         "per_minute": per_minute,
         "heartbeats": heartbeats,
     }
-    quotas = {quota: _number(quota, text) for quota, text in given.items() if text is not None}
+    quotas = {quota: _read_number(quota, text) for quota, text in given.items() if text is not None}
     if not quotas:
         raise Usage("Nothing to change.", hint="Give a quota, such as --running 10.")
     is_changed = ctx.obj.run(tenant_operations.set_tenant(name, quotas))
@@ -145,18 +145,18 @@ def _print_counts(name: str, counts: dict[str, int], *, as_json: bool) -> None:
         say(f"there is nothing of tenant {name}", err=True)
 
 
-def _of(used: object, quota: object) -> str:
+def _show_usage(used: object, quota: object) -> str:
     shown = "" if used is None else str(used)
     return shown if quota is None else f"{shown or 0} of {quota}"
 
 
-def _note(tenant: TenantRecord) -> str:
+def _show_note(tenant: TenantRecord) -> str:
     if tenant.erasing_since is not None:
         return "is being erased"
     return "over its heartbeat budget" if tenant.over_budget else ""
 
 
-def _number(quota: str, text: str) -> float | None:
+def _read_number(quota: str, text: str) -> float | None:
     if text.lower() == "none":
         return None
     try:

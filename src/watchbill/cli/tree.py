@@ -58,9 +58,9 @@ class _Tree:
         left = [(group, "", "") for group in roots][::-1]
         while left:
             group, here, below = left.pop()
-            yield self._line(group, here)
+            yield self._make_line(group, here)
             groups = self._group(self._take_ready_children(group))
-            left += [(g, *_branch(below, last=place == len(groups) - 1)) for place, g in enumerate(groups)][::-1]
+            left += [(g, *_draw_branch(below, last=place == len(groups) - 1)) for place, g in enumerate(groups)][::-1]
 
     def _group(self, jobs: list[UUID]) -> list[list[UUID]]:
         """Many equal jobs together, every other job alone."""
@@ -85,7 +85,7 @@ class _Tree:
                     found.append(child)
         return found
 
-    def _line(self, group: list[UUID], branch: str) -> _Line:
+    def _make_line(self, group: list[UUID], branch: str) -> _Line:
         first = self._jobs[group[0]]
         if len(group) > 1:
             states = Counter(self._jobs[job].state for job in group)
@@ -94,9 +94,11 @@ class _Tree:
                 branch, f"{printable(first.type)}  {len(group):,} jobs", states.most_common(1)[0][0], f"({counts})"
             )
         mark = " <" if first.id == self._marked else ""
-        return _Line(branch, f"{printable(first.type)}  {first.id}{mark}", first.state, "  ".join(self._remarks(first)))
+        return _Line(
+            branch, f"{printable(first.type)}  {first.id}{mark}", first.state, "  ".join(self._list_remarks(first))
+        )
 
-    def _remarks(self, job: GraphJob) -> Iterator[str]:
+    def _list_remarks(self, job: GraphJob) -> Iterator[str]:
         if job.started_at is not None:
             yield elapsed(((job.finished_at or datetime.now(UTC)) - job.started_at).total_seconds())
         if (run_if := self._run_if.get(job.id, "all_succeeded")) != "all_succeeded":
@@ -110,7 +112,7 @@ class _Tree:
             yield printable(str(job.error["message"]).partition("\n")[0][:80])
 
 
-def _branch(above: str, *, last: bool) -> tuple[str, str]:
+def _draw_branch(above: str, *, last: bool) -> tuple[str, str]:
     """What stands before a job, and before the jobs below it; not deeper than a line is wide."""
     if len(above) >= _MAX_INDENT:
         return f"{above}↳ ", above

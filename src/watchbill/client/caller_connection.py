@@ -151,13 +151,13 @@ def number_placeholders(query: str) -> str:
 
 def _execute_sqlalchemy(connection: Any, step: Step, queries: Queries) -> Rows:
     query, params = _statement_as_text(step, queries)
-    cursor = connection.exec_driver_sql(_for_dialect(connection.dialect, query), params)
+    cursor = connection.exec_driver_sql(_adapt_to_dialect(connection.dialect, query), params)
     return [tuple(row) for row in cursor.fetchall()]
 
 
 async def _execute_sqlalchemy_async(connection: Any, step: Step, queries: Queries) -> Rows:
     query, params = _statement_as_text(step, queries)
-    cursor = await connection.exec_driver_sql(_for_dialect(connection.dialect, query), params)
+    cursor = await connection.exec_driver_sql(_adapt_to_dialect(connection.dialect, query), params)
     return [tuple(row) for row in cursor.fetchall()]
 
 
@@ -169,7 +169,7 @@ async def _execute_session_async(session: Any, step: Step, queries: Queries) -> 
     return await _execute_sqlalchemy_async(await session.connection(), step, queries)
 
 
-def _for_dialect(dialect: Any, query: str) -> str:
+def _adapt_to_dialect(dialect: Any, query: str) -> str:
     _refuse_other_than_postgresql(dialect.name)
     return number_placeholders(query) if dialect.paramstyle == "numeric_dollar" else query
 
@@ -265,7 +265,7 @@ def _statement_as_text(step: Step, queries: Queries) -> tuple[str, Sequence[Any]
 
 def _translate(error: Exception, schema: str) -> Exception | None:
     """Watchbill's own error, if its SQL refused the call or is not installed; None for every other error."""
-    for each in _innermost_first(error):
+    for each in _unwrap_error(error):
         state = getattr(each, "sqlstate", None) or getattr(each, "pgcode", None)
         if state in ("3F000", "42P01"):  # no such schema or table
             return schema_missing(schema)
@@ -279,11 +279,11 @@ def _translate(error: Exception, schema: str) -> Exception | None:
     return None
 
 
-def _innermost_first(error: BaseException) -> Iterator[BaseException]:
+def _unwrap_error(error: BaseException) -> Iterator[BaseException]:
     """The driver's own error first, then those that SQLAlchemy or Django wrapped around it."""
     inner = getattr(error, "orig", None) or error.__cause__
     if isinstance(inner, BaseException):
-        yield from _innermost_first(inner)
+        yield from _unwrap_error(inner)
     yield error
 
 

@@ -299,7 +299,7 @@ class AsyncClient:
         try:
             connection = await pool.getconn()
         except PoolTimeout as error:
-            raise _no_connection(self._timeout) from error
+            raise _make_no_connection_error(self._timeout) from error
         try:
             yield connection
         finally:
@@ -414,7 +414,7 @@ class _BorrowedConnection:
         try:
             self._connection = self._pool.getconn()
         except PoolTimeout as error:
-            raise _no_connection(self._timeout) from error
+            raise _make_no_connection_error(self._timeout) from error
         return self._connection
 
     def __exit__(self, *_: object) -> None:
@@ -448,7 +448,7 @@ def _close_opened_clients() -> None:
         client.close()
 
 
-def _no_connection(timeout: float) -> NoDatabase:
+def _make_no_connection_error(timeout: float) -> NoDatabase:
     return NoDatabase(
         f"No connection to the database became free or could be opened within {_pool_timeout(timeout):g} s.",
         hint="Raise pool_size, or see `watchbill doctor`.",

@@ -170,11 +170,11 @@ def dead_groups(*, type: str | None = None, tenant: str | None = None) -> Operat
 
 
 def retry_dead(wanted: JobFilter) -> Operation[int]:
-    return (yield from _in_batches("retry_dead", wanted))
+    return (yield from _change_dead_jobs("retry_dead", wanted))
 
 
 def purge_dead(wanted: JobFilter) -> Operation[int]:
-    return (yield from _in_batches("purge_dead", wanted))
+    return (yield from _change_dead_jobs("purge_dead", wanted))
 
 
 def count_dead(wanted: JobFilter) -> Operation[int]:
@@ -182,7 +182,7 @@ def count_dead(wanted: JobFilter) -> Operation[int]:
     return int(count)
 
 
-def _in_batches(query: str, wanted: JobFilter) -> Operation[int]:
+def _change_dead_jobs(query: str, wanted: JobFilter) -> Operation[int]:
     total = 0
     while total < wanted.limit:
         ((count,),) = yield Statement(

@@ -91,7 +91,7 @@ class Renewer:
                 for hold in due:
                     self._renew(hold)
                 del due  # only the program's own references keep a lock alive
-                if self._ended_after(idle_since):
+                if self._end_if_idle(idle_since):
                     return
         finally:
             self._disconnect()
@@ -103,7 +103,7 @@ class Renewer:
             self._changed.wait(max(0.0, self._wakes_at - now))
             return [hold for hold in self._holds if hold.due <= boot_seconds()]
 
-    def _ended_after(self, idle_since: float) -> bool:
+    def _end_if_idle(self, idle_since: float) -> bool:
         """Whether the thread ends, because no lock was held for a while."""
         with self._changed:
             if self._holds or boot_seconds() - idle_since < LINGER_SECONDS:

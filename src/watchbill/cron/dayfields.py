@@ -29,7 +29,7 @@ def _parse_month_days(token: Token) -> MonthDays:
     days, specials = 0, set()
     for item in token.split(","):
         if match := _OF_MONTH.fullmatch(item.text):
-            specials.add(_month_special(item, match))
+            specials.add(_parse_month_special(item, match))
         else:
             days |= _parse_plain(item, DAY_OF_MONTH, _OF_MONTH) >> 1
     return MonthDays(days, tuple(sorted(specials, key=_order)) if specials else ())
@@ -39,7 +39,7 @@ def _order(special: LastDay | NearestWorkday) -> tuple[bool, LastDay | NearestWo
     return isinstance(special, LastDay), special
 
 
-def _month_special(item: Token, match: re.Match[str]) -> LastDay | NearestWorkday:
+def _parse_month_special(item: Token, match: re.Match[str]) -> LastDay | NearestWorkday:
     if match["day"]:
         return NearestWorkday(parse_value(item, match, "day", DAY_OF_MONTH))
     before = parse_value(item, match, "before", _BEFORE_LAST) if match["before"] else 0
@@ -52,13 +52,13 @@ def _parse_week_days(token: Token) -> WeekDays:
         if (match := _OF_WEEK.fullmatch(item.text)) is None:
             weekdays |= _parse_plain(item, DAY_OF_WEEK, _OF_WEEK)
         elif match["row"]:
-            rows.add(_row_weekday(item, match))
+            rows.add(_parse_row_weekday(item, match))
         else:
-            nth.add(_nth_weekday(item, match))
+            nth.add(_parse_nth_weekday(item, match))
     return WeekDays(weekdays, tuple(sorted(nth)) if nth else (), tuple(sorted(rows)) if rows else ())
 
 
-def _nth_weekday(item: Token, match: re.Match[str]) -> NthWeekday:
+def _parse_nth_weekday(item: Token, match: re.Match[str]) -> NthWeekday:
     weekday = parse_value(item, match, "weekday", DAY_OF_WEEK) % 7
     if match["nth"] is None:
         return NthWeekday(weekday, -1)
@@ -66,7 +66,7 @@ def _nth_weekday(item: Token, match: re.Match[str]) -> NthWeekday:
     return NthWeekday(weekday, -nth if match["sign"] else nth)
 
 
-def _row_weekday(item: Token, match: re.Match[str]) -> RowWeekday:
+def _parse_row_weekday(item: Token, match: re.Match[str]) -> RowWeekday:
     weekday = parse_value(item, match, "weekday", DAY_OF_WEEK)
     if weekday == 7:
         suggestion = f"0{item.text[match.end('weekday') :]}"

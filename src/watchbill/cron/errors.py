@@ -22,7 +22,7 @@ class InvalidPattern(WatchbillError, ValueError):
         suggestion: str | None = None,
     ) -> None:
         hint = f"Did you mean {suggestion}?" if suggestion else None
-        super().__init__(f"{field}: {reason}\n{_underlined(pattern, position, length)}", hint=hint)
+        super().__init__(f"{field}: {reason}\n{_underline(pattern, position, length)}", hint=hint)
         self.reason = reason
         self.pattern = pattern
         self.position = position
@@ -41,7 +41,7 @@ def shown(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:40] + "...")
 
 
-def _underlined(pattern: str, position: int, length: int) -> str:
+def _underline(pattern: str, position: int, length: int) -> str:
     start = max(0, position - _EXCERPT // 2)
     excerpt = pattern[start : start + _EXCERPT]
     line = "".join(char if char.isprintable() and char.isascii() else "?" for char in excerpt)

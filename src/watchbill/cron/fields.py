@@ -65,20 +65,20 @@ def parse_item(token: Token, field: Field) -> int:
         return 1 << value if value < 7 or field is not DAY_OF_WEEK else 1  # 7 means Sunday, as 0 does
     match = _ITEM.fullmatch(token.text)
     if match is None:
-        raise _malformed(token, field)
+        raise _make_syntax_error(token, field)
     first_text, last_text, step_text = match.groups()
     step = int(step_text) if step_text else 1
     if step == 0:
         raise token.error(field.name, "a step is at least 1", f"{token.text[: match.start(_STEP)]}1")
     if first_text is None:
-        return _mask(field, field.low, field.high, step)
+        return _make_mask(field, field.low, field.high, step)
     first = parse_value(token, match, _FIRST, field)
     if last_text is None:
-        return _mask(field, first, field.high if step_text else first, step)
+        return _make_mask(field, first, field.high if step_text else first, step)
     last = parse_value(token, match, _LAST, field)
     if first > last and field.cycle is None:
-        raise _backwards(token, field, first, last)
-    return _mask(field, first, last, step)
+        raise _make_backwards_error(token, field, first, last)
+    return _make_mask(field, first, last, step)
 
 
 def parse_value(token: Token, match: re.Match[str], group: Group, field: Field) -> int:
@@ -88,11 +88,11 @@ def parse_value(token: Token, match: re.Match[str], group: Group, field: Field) 
     if value is None:
         value = field.values.get((text.lstrip("0") or "0") if text.isdigit() else text.upper())
     if value is None:
-        raise _unknown(token.part(match, group), field)
+        raise _make_value_error(token.part(match, group), field)
     return value
 
 
-def _mask(field: Field, first: int, last: int, step: int) -> int:
+def _make_mask(field: Field, first: int, last: int, step: int) -> int:
     """Bits from first to last in steps, wrapped around the cycle; without a loop, because a long list must be fast."""
     cycle = field.cycle or field.high
     if first > last:
@@ -103,14 +103,14 @@ def _mask(field: Field, first: int, last: int, step: int) -> int:
     return (row & ((1 << cycle) - 1) | row >> cycle) << field.low
 
 
-def _malformed(token: Token, field: Field) -> InvalidPattern:
+def _make_syntax_error(token: Token, field: Field) -> InvalidPattern:
     if not token.text:
         return token.error(field.name, "an item of the list is empty")
     allowed = f"{field.low} to {field.high}" + (f" or {field.names[0]} to {field.names[-1]}" if field.names else "")
     return token.error(field.name, f"{shown(token.text)} is not a value, range or step of {allowed}")
 
 
-def _unknown(token: Token, field: Field) -> InvalidPattern:
+def _make_value_error(token: Token, field: Field) -> InvalidPattern:
     if token.text.isdigit():
         suggestion = "0" if token.text.lstrip("0") == str(field.high + 1) in ("24", "60") else None
         return token.error(field.name, f"{shown(token.text)} is not in {field.low} to {field.high}", suggestion)
@@ -121,6 +121,6 @@ def _unknown(token: Token, field: Field) -> InvalidPattern:
     return token.error(field.name, reason, short if short in field.names else None)
 
 
-def _backwards(token: Token, field: Field, first: int, last: int) -> InvalidPattern:
+def _make_backwards_error(token: Token, field: Field, first: int, last: int) -> InvalidPattern:
     suggestion = None if "/" in token.text else f"{field.low}-{last},{first}-{field.high}"
     return token.error(field.name, f"the range {shown(token.text)} runs backwards", suggestion)

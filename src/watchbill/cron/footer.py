@@ -49,42 +49,44 @@ class Rule(NamedTuple):
     def _transitions_within(self, kind: YearKind) -> list[tuple[int, int]]:
         """Seconds since the start of the year, in UTC, and the offset from then on."""
         changes = self.changes
-        return sorted((_day(change.date, kind) * DAY + change.time - change.before, change.after) for change in changes)
+        return sorted(
+            (_parse_day(change.date, kind) * DAY + change.time - change.before, change.after) for change in changes
+        )
 
 
 def parse_footer(text: str) -> Rule:
     match = _FOOTER.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a POSIX zone rule, such as CET-1CEST,M3.5.0,M10.5.0/3")
-    standard = -_seconds(match["standard"])  # POSIX counts west of Greenwich
+    standard = -_parse_seconds(match["standard"])  # POSIX counts west of Greenwich
     if match["starts"] is None:
         return Rule(standard, ())
-    summer = -_seconds(match["daylight"]) if match["daylight"] else standard + 3600
-    start = Change(match["starts"], _seconds(match["start_time"] or "2"), standard, summer)
-    end = Change(match["ends"], _seconds(match["end_time"] or "2"), summer, standard)
+    summer = -_parse_seconds(match["daylight"]) if match["daylight"] else standard + 3600
+    start = Change(match["starts"], _parse_seconds(match["start_time"] or "2"), standard, summer)
+    end = Change(match["ends"], _parse_seconds(match["end_time"] or "2"), summer, standard)
     return Rule(standard, (start, end))
 
 
-def _seconds(text: str) -> int:
+def _parse_seconds(text: str) -> int:
     sign = -1 if text.startswith("-") else 1
     hours, minutes, seconds = (*map(int, text.lstrip("+-").split(":")), 0, 0)[:3]
     return sign * (hours * 3600 + minutes * 60 + seconds)
 
 
-def _day(date: str, kind: YearKind) -> int:
+def _parse_day(date: str, kind: YearKind) -> int:
     """The date as a day of the year, 1 January being 0."""
     match = _DATE.fullmatch(date)
     if match is None:
         raise ValueError(f"not a date of a zone rule: {date!r}")
     if match["month"]:
-        return _nth_weekday(kind, int(match["month"]), int(match["week"]), int(match["weekday"]))
+        return _find_nth_weekday(kind, int(match["month"]), int(match["week"]), int(match["weekday"]))
     if match["no_leap_day"]:
         number = int(match["no_leap_day"])  # 1 to 365, and 60 is always 1 March
         return number - 1 + (kind.leap and number >= 60)
     return int(match["day"])
 
 
-def _nth_weekday(kind: YearKind, month: int, week: int, weekday: int) -> int:
+def _find_nth_weekday(kind: YearKind, month: int, week: int, weekday: int) -> int:
     """The nth weekday of a month; the fifth is the last."""
     month_first, next_month = kind.month_starts[month - 1 : month + 1]
     nth = month_first + (weekday - kind.first_weekday - month_first) % 7 + 7 * (week - 1)

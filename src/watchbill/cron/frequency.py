@@ -32,28 +32,30 @@ def frequency(instants: Instants) -> str:
         at = instants.next(at)
     if len(runs) < 2:
         return "rare"
-    words = Counter(_word(later - earlier) for earlier, later in pairwise(runs))
+    words = Counter(_name_distance(later - earlier) for earlier, later in pairwise(runs))
     word, count = words.most_common(1)[0]
-    return word if count > _MAJORITY * (len(runs) - 1) else _nearest_word(_rounded(runs[-1] - runs[0], len(runs) - 1))
+    if count > _MAJORITY * (len(runs) - 1):
+        return word
+    return _name_rough_distance(_divide_rounded(runs[-1] - runs[0], len(runs) - 1))
 
 
-def _word(seconds: int) -> str:
+def _name_distance(seconds: int) -> str:
     """The word for a distance in the largest unit that it is a multiple of."""
     for size in (DAY, _HOUR, _MINUTE):
         if seconds % size == 0:
-            return _word_of_units(seconds // size, size)
-    return _nearest_word(seconds)
+            return _name_units(seconds // size, size)
+    return _name_rough_distance(seconds)
 
 
-def _nearest_word(seconds: int) -> str:
+def _name_rough_distance(seconds: int) -> str:
     """The word for a distance in the largest unit that it is longer than."""
     for size in (DAY, _HOUR, _MINUTE):
         if seconds >= size:
-            return _word_of_units(_rounded(seconds, size), size)
+            return _name_units(_divide_rounded(seconds, size), size)
     return "every-second" if seconds < 8 else "every-minute"  # 8 is nearer to 60, as a ratio
 
 
-def _word_of_units(count: int, size: int) -> str:
+def _name_units(count: int, size: int) -> str:
     if size == _MINUTE:
         return "every-minute" if count == 1 else f"every-{count}-minutes"
     if size == _HOUR:
@@ -64,5 +66,5 @@ def _word_of_units(count: int, size: int) -> str:
     return named[0] if named else f"every-{count}-days"
 
 
-def _rounded(number: int, size: int) -> int:
+def _divide_rounded(number: int, size: int) -> int:
     return (number + size // 2) // size

@@ -118,7 +118,7 @@ def _parse_every(words: list[Token]) -> Every:
 
 def _parse_fields(words: list[Token]) -> Fields:
     if not 5 <= len(words) <= 7:
-        raise _wrong_count(words)
+        raise _make_count_error(words)
     second = None if len(words) == 5 else words[0]
     minute, hour, of_month, month, of_week, *year = words[1:] if second else words
     return Fields(
@@ -136,7 +136,7 @@ def _parse_years(token: Token) -> int | None:
     return None if token.text == "*" else parse_list(token, YEAR) >> YEAR.low
 
 
-def _wrong_count(words: list[Token]) -> InvalidPattern:
+def _make_count_error(words: list[Token]) -> InvalidPattern:
     first, last = words[0], words[-1]
     whole = Token(first.pattern[first.position : last.position + len(last.text)], first.position, first.pattern)
     count = "1 field" if len(words) == 1 else f"{len(words)} fields"

@@ -57,7 +57,7 @@ class Cron:
         try:  # `_seconds` written out, because schedulers call this for every slot
             elapsed = after - EPOCH
         except TypeError:
-            raise _naive(after) from None
+            raise _make_naive_error(after) from None
         second = elapsed.days * DAY + elapsed.seconds
         find_next, info, first, last = self._compiled.for_next
         at = find_next(second) if second >= first else find_next(max(_seconds(after), first - 1))
@@ -69,7 +69,7 @@ class Cron:
     def prev(self, before: datetime) -> datetime | None:
         """The last instant earlier than this one."""
         compiled = self._compiled
-        at = compiled.instants.prev(min(_seconds_up(before), compiled.last + 1))
+        at = compiled.instants.prev(min(_round_up_to_seconds(before), compiled.last + 1))
         return None if at is None or at < compiled.first else compiled.zone.stamp(at)
 
     def matches(self, at: datetime) -> bool:
@@ -93,7 +93,7 @@ class Cron:
 
     def between(self, start: datetime, end: datetime) -> Iterator[datetime]:
         """The instants from `start` on, up to and not including `end`, one by one."""
-        first, last = _seconds_up(start), _seconds_up(end)
+        first, last = _round_up_to_seconds(start), _round_up_to_seconds(end)
         return self._between(first, last)
 
     def window(self, after: datetime) -> Window | None:
@@ -178,19 +178,19 @@ def _seconds(moment: datetime) -> int:
     try:
         elapsed = moment - EPOCH
     except TypeError:
-        raise _naive(moment) from None
+        raise _make_naive_error(moment) from None
     seconds = elapsed.days * DAY + elapsed.seconds
     if not EARLIEST <= seconds <= LATEST:
         raise InvalidInstant(f"{moment.isoformat()} lies outside the years 1 to 9999 in UTC")
     return seconds
 
 
-def _seconds_up(moment: datetime) -> int:
+def _round_up_to_seconds(moment: datetime) -> int:
     """The instant in whole seconds since 1970, rounded up."""
     return _seconds(moment) + (moment.microsecond > 0)
 
 
-def _naive(moment: object) -> Exception:
+def _make_naive_error(moment: object) -> Exception:
     if not isinstance(moment, datetime):
         return TypeError(f"a datetime is needed, not {moment!r}")
     hint = "Say in which zone it is meant: datetime.now(UTC), or moment.replace(tzinfo=ZoneInfo('Europe/Paris'))."

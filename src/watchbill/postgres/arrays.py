@@ -35,60 +35,62 @@ class _PackedDumper(Dumper):
         return bytes(obj)
 
 
-def _array_of(name: str, oid: int) -> type[_Packed]:
+def _make_array_type(name: str, oid: int) -> type[_Packed]:
     packed: type[_Packed] = type(name, (_Packed,), {})
     psycopg.adapters.register_dumper(packed, type(f"{name}Dumper", (_PackedDumper,), {"oid": oid}))
     return packed
 
 
-_Uuids = _array_of("_Uuids", 2951)
-_Int8s = _array_of("_Int8s", 1016)
-_Int2s = _array_of("_Int2s", 1005)
-_Float8s = _array_of("_Float8s", 1022)
-_Jsonbs = _array_of("_Jsonbs", 3807)
-_Texts = _array_of("_Texts", 1009)
-_Intervals = _array_of("_Intervals", 1187)
-_Times = _array_of("_Times", 1185)
+_Uuids = _make_array_type("_Uuids", 2951)
+_Int8s = _make_array_type("_Int8s", 1016)
+_Int2s = _make_array_type("_Int2s", 1005)
+_Float8s = _make_array_type("_Float8s", 1022)
+_Jsonbs = _make_array_type("_Jsonbs", 3807)
+_Texts = _make_array_type("_Texts", 1009)
+_Intervals = _make_array_type("_Intervals", 1187)
+_Times = _make_array_type("_Times", 1185)
 
 
 def uuids(values: Sequence[bytes]) -> _Packed:
     body = _SIXTEEN + _SIXTEEN.join(values) if values else b""
-    return _Uuids(_head(2950, len(values)) + body)
+    return _Uuids(_pack_header(2950, len(values)) + body)
 
 
 def int8s(values: Sequence[int]) -> _Packed:
-    return _Int8s(_head(20, len(values)) + b"".join([_INT8.pack(8, v) for v in values]))
+    return _Int8s(_pack_header(20, len(values)) + b"".join([_INT8.pack(8, v) for v in values]))
 
 
 def int2s(values: Sequence[int]) -> _Packed:
-    return _Int2s(_head(21, len(values)) + b"".join([_INT2.pack(2, v) for v in values]))
+    return _Int2s(_pack_header(21, len(values)) + b"".join([_INT2.pack(2, v) for v in values]))
 
 
 def float8s(values: Sequence[float | None]) -> _Packed:
-    return _Float8s(_head(701, len(values)) + b"".join([_NULL if v is None else _FLOAT8.pack(8, v) for v in values]))
+    return _Float8s(
+        _pack_header(701, len(values)) + b"".join([_NULL if v is None else _FLOAT8.pack(8, v) for v in values])
+    )
 
 
 def texts(values: Iterable[str | None]) -> _Packed:
     encoded = [None if v is None else v.encode() for v in values]
     body = b"".join([_NULL if v is None else pack(">i", len(v)) + v for v in encoded])
-    return _Texts(_head(25, len(encoded)) + body)
+    return _Texts(_pack_header(25, len(encoded)) + body)
 
 
 def jsonbs(values: Sequence[bytes | None]) -> _Packed:
     body = b"".join([_NULL if v is None else pack(">ib", len(v) + 1, 1) + v for v in values])
-    return _Jsonbs(_head(3802, len(values)) + body)
+    return _Jsonbs(_pack_header(3802, len(values)) + body)
 
 
 def intervals(values: Sequence[float | None]) -> _Packed:
     """Seconds, as intervals of microseconds without days, so that no calendar is involved."""
     body = b"".join([_NULL if v is None else _INTERVAL.pack(16, round(v * 1e6), 0, 0) for v in values])
-    return _Intervals(_head(1186, len(values)) + body)
+    return _Intervals(_pack_header(1186, len(values)) + body)
 
 
 def times(values: Sequence[int]) -> _Packed:
     """Microseconds since 2000, as `raw_cursor` returns them."""
-    return _Times(_head(1184, len(values)) + b"".join([_INT8.pack(8, v) for v in values]))
+    return _Times(_pack_header(1184, len(values)) + b"".join([_INT8.pack(8, v) for v in values]))
 
 
-def _head(oid: int, length: int) -> bytes:
+def _pack_header(oid: int, length: int) -> bytes:
     return _HEADER.pack(1, 1, oid, length, 1) if length else pack(">iii", 0, 0, oid)

@@ -73,7 +73,7 @@ class Connection(psycopg.Connection[TupleRow]):
                 connection = super().connect(**parameters)
                 break
             except psycopg.OperationalError as error:
-                parameters = _without_options(error, parameters)
+                parameters = _drop_refused_options(error, parameters)
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         connection.read_only = False
         _mark_pooled(connection, parameters)
@@ -98,7 +98,7 @@ class AsyncConnection(psycopg.AsyncConnection[TupleRow]):
                 connection = await super().connect(**parameters)
                 break
             except psycopg.OperationalError as error:
-                parameters = _without_options(error, parameters)
+                parameters = _drop_refused_options(error, parameters)
         await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
         await connection.set_read_only(False)
         _mark_pooled(connection, parameters)
@@ -159,7 +159,7 @@ def startup_parameters(url: str, session: Mapping[str, str] = SESSION_DEFAULTS) 
     return {**_TRANSPORT, **several_hosts, **given, "options": " ".join([*defaults, own_options]).strip()}
 
 
-def _without_options(error: psycopg.OperationalError, parameters: dict[str, Any]) -> dict[str, Any]:
+def _drop_refused_options(error: psycopg.OperationalError, parameters: dict[str, Any]) -> dict[str, Any]:
     """The parameters for another try, if the server refused our options. PgBouncer's error says "startup parameter",
     RDS Proxy's "command-line options"."""
     refused = "startup parameter" in str(error) or "command-line options" in str(error)

@@ -179,7 +179,7 @@ def _lock(connection: Connection, schema: str) -> None:
 
 def _execute(connection: Connection, step: Step) -> None:
     for file in (SqlFile(step.title, step.before), *step.files, SqlFile(step.title, step.after)):
-        with _named(file):
+        with _name_file_in_errors(file):
             _run(connection, file.text)
 
 
@@ -187,7 +187,7 @@ def _execute_singly(connection: Connection, step: Step, schema: str) -> None:
     _run(connection, step.before)
     for file in step.files:
         for statement in split_statements(file.text):
-            with _named(file):
+            with _name_file_in_errors(file):
                 _run_alone(connection, statement, schema)
     _run(connection, "RESET search_path")
 
@@ -222,7 +222,7 @@ def _run(connection: Connection, text: str) -> None:
 
 
 @contextmanager
-def _named(file: SqlFile) -> Iterator[None]:
+def _name_file_in_errors(file: SqlFile) -> Iterator[None]:
     try:
         yield
     except (errors.LockNotAvailable, errors.DeadlockDetected):

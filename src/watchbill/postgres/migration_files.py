@@ -74,7 +74,7 @@ class Source:
 
     @classmethod
     def of_directories(cls, migrations: Traversable, functions: Traversable) -> Self:
-        return cls(_number(_read(migrations)), tuple(_read(functions)))
+        return cls(_make_migrations(_read(migrations)), tuple(_read(functions)))
 
     @property
     def newest(self) -> int:
@@ -99,7 +99,7 @@ def _read(directory: Traversable) -> list[SqlFile]:
     return [SqlFile(file.name, file.read_text(encoding="utf-8")) for file in found]
 
 
-def _number(found: list[SqlFile]) -> tuple[Migration, ...]:
+def _make_migrations(found: list[SqlFile]) -> tuple[Migration, ...]:
     migrations: list[Migration] = []
     for expected, file in enumerate(found, start=1):
         name = _FILE_NAME.fullmatch(file.name)
@@ -107,11 +107,11 @@ def _number(found: list[SqlFile]) -> tuple[Migration, ...]:
             message = f"Migration {file.name}: expected {expected:04d}_name.sql here."
             raise SchemaError(message, hint="Numbers have no gap.")
         previous = migrations[-1].oldest_compatible if migrations else 1
-        migrations.append(_declared(file, expected, previous))
+        migrations.append(_make_migration(file, expected, previous))
     return tuple(migrations)
 
 
-def _declared(file: SqlFile, version: int, previous: int) -> Migration:
+def _make_migration(file: SqlFile, version: int, previous: int) -> Migration:
     declared = _COMPATIBLE.search(file.text)
     oldest = int(declared[1]) if declared else previous
     if not previous <= oldest <= version:

@@ -41,11 +41,11 @@ class JcronSchema:
     def is_forbidden(self, connection: Connection) -> bool:
         """Whether the schema does not exist and this role may not create it."""
         [(may_create,)] = connection.execute("SELECT has_database_privilege(current_database(), 'CREATE')")
-        return not may_create and self._found(connection)[0] is None
+        return not may_create and self._read_schema(connection)[0] is None
 
     def obstacle(self, connection: Connection) -> str | None:
         """Why this installation must not write the schema; None if it may."""
-        comment, _ = self._found(connection)
+        comment, _ = self._read_schema(connection)
         if comment is None:
             return None
         signed = _SIGNED.fullmatch(comment)
@@ -59,7 +59,7 @@ class JcronSchema:
 
         Dropping the owner's schema drops the functions and leaves the schema with its comment.
         """
-        comment, count = self._found(connection)
+        comment, count = self._read_schema(connection)
         return comment == self._signature and count >= self._functions.count("CREATE OR REPLACE FUNCTION")
 
     def statements(self) -> str:
@@ -73,7 +73,7 @@ class JcronSchema:
             .as_string(None)
         )
 
-    def _found(self, connection: Connection) -> tuple[str | None, int]:
+    def _read_schema(self, connection: Connection) -> tuple[str | None, int]:
         """The schema's comment and the number of its functions; (None, 0) without a schema."""
         row = connection.execute(_FOUND, (self.name,)).fetchone()
         return (None, 0) if row is None else (str(row[0]), int(row[1]))

@@ -33,13 +33,13 @@ class PrintedOnce(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         logger: logging.Logger | None = logging.getLogger(record.name)
         while logger is not None and logger is not logging.root:
-            if any(_prints(handler, record) for handler in logger.handlers):
+            if any(_is_printed_by(handler, record) for handler in logger.handlers):
                 return False
             logger = logger.parent
         return True
 
 
-def _prints(handler: logging.Handler, record: logging.LogRecord) -> bool:
+def _is_printed_by(handler: logging.Handler, record: logging.LogRecord) -> bool:
     is_console = isinstance(handler, logging.StreamHandler) and handler.stream in (sys.stderr, sys.stdout)
     return is_console and record.levelno >= handler.level and bool(handler.filter(record))
 

@@ -42,7 +42,7 @@ def watchbill_database_url(request: pytest.FixtureRequest, pytestconfig: pytest.
         return
     from watchbill.testing.database import beside
 
-    with _failing_plainly(), beside(url, process) as own:
+    with _fail_plainly(), beside(url, process) as own:
         yield own
 
 
@@ -51,7 +51,7 @@ def watchbill_database(pytestconfig: pytest.Config, watchbill_database_url: str 
     """The database of this process's tests: give `watchbill_database.url` to an engine or a server of your own."""
     from watchbill.testing.database import open_database
 
-    with _failing_plainly(), open_database(watchbill_database_url, pytestconfig.rootpath) as database:
+    with _fail_plainly(), open_database(watchbill_database_url, pytestconfig.rootpath) as database:
         yield database
 
 
@@ -76,7 +76,7 @@ def watchbill(_watchbill_session: TestSession, watchbill_tenant: str | None) -> 
     """An empty queue in which every App of this process keeps its jobs while the test runs."""
     from watchbill.testing.fixture import Watchbill
 
-    with _failing_plainly():
+    with _fail_plainly():
         _watchbill_session.sweep()
     with _watchbill_session.active(watchbill_tenant):
         yield Watchbill(_watchbill_session)
@@ -95,7 +95,7 @@ def _django_database_url(request: pytest.FixtureRequest) -> str | None:
 
 
 @contextmanager
-def _failing_plainly() -> Iterator[None]:
+def _fail_plainly() -> Iterator[None]:
     """Shows an error of Watchbill as its message and hint, without a traceback."""
     from watchbill.errors import WatchbillError
 

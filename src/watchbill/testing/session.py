@@ -163,7 +163,7 @@ class TestSession:
     def active(self, tenant: str | None = None) -> Iterator[None]:
         """`tenant`: the one for which the test acts, as in a block of `app.tenant(...)`."""
         acting = nullcontext() if tenant is None else acting_for(tenant)
-        with _changed_environment(self._settings), override_runtimes(self.make_runtime), acting:
+        with _change_environment(self._settings), override_runtimes(self.make_runtime), acting:
             yield
 
     def close(self) -> None:
@@ -184,7 +184,7 @@ class _TestRuntime(Runtime):
 
 
 @contextmanager
-def _changed_environment(settings: Mapping[str, str]) -> Iterator[None]:
+def _change_environment(settings: Mapping[str, str]) -> Iterator[None]:
     """For programs that a test starts: `watchbill worker`, the child of a process task, a command."""
     ours: dict[str, str | None] = {f"WATCHBILL_{name.upper()}": value for name, value in settings.items()}
     ours |= make_child_environment("the test that started this", **settings)  # wins over the code of their App

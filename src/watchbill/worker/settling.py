@@ -244,7 +244,7 @@ class Settler:
         job_id = UUID(bytes=batch.ids[0])
         if batch.refused is None:
             logger.error("The server refused the result of job %s; recording it as failed: %s", job_id, error)
-            failure = _refused_failure(batch, error)
+            failure = _replace_refused_ending(batch, error)
             batch.refused, batch.endings = batch.split_off(set(batch.ids)), [failure]
         else:
             message = "The server refused to record job %s as failed; it stays claimed, retrying in %g s: %s"
@@ -374,7 +374,7 @@ class Settler:
             query, params = "unblock_any", (UNBLOCK_RECENT_SECONDS,)
 
 
-def _refused_failure(single: EndingBatch, refusal: Refused) -> Ending:
+def _replace_refused_ending(single: EndingBatch, refusal: Refused) -> Ending:
     """Returns the ending to record instead of one that the server refused. If the job has succeeded, the failure is
     permanent, so that the job does not run again."""
     error = {"type": "EndingRefused", "message": f"the database refused what was to be recorded: {refusal.message}"}

@@ -165,7 +165,7 @@ class DjangoProducer(JobProducer):
         return connection if connection is not None and _has_open_transaction(connection) else None
 
     def run(self, operation: Operation[R], connection: Any = None) -> R:
-        with _explaining_missing_schema():
+        with _explain_missing_schema():
             return super().run(operation, self.current_connection if connection is None else connection)
 
     async def arun(self, operation: Operation[R], connection: Any = None) -> R:
@@ -189,7 +189,7 @@ class DjangoProducer(JobProducer):
     def _store(self, jobs: list[NewJob], connection: Any, rules: StoreRules, call: str) -> Sequence[Enqueued]:
         if connection is not None:
             return super()._store(jobs, connection, rules, call)
-        with _explaining_missing_schema():
+        with _explain_missing_schema():
             return super()._store(jobs, _get_connection(), rules, call)
 
     def report_enqueued(self, jobs: Iterable[Job[Any]]) -> None:
@@ -267,7 +267,7 @@ def _call_after_commit(function: Callable[[], None], connection: Any) -> None:
 
 
 @contextmanager
-def _explaining_missing_schema() -> Iterator[None]:
+def _explain_missing_schema() -> Iterator[None]:
     try:
         yield
     except NotInstalled as error:

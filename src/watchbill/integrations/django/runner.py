@@ -53,17 +53,17 @@ def find_result(job_id: UUID, backend: str) -> TaskResult | None:
 def _read_found(job_id: UUID) -> Found | None:
     connection = app.connection
     if connection is None:  # the jobs are in another database
-        return app.producer.run(_found_operation(job_id))
-    return caller_connection.run(_found_operation(job_id), connection, queries(app.settings.schema), call="get_result")
+        return app.producer.run(_read_job(job_id))
+    return caller_connection.run(_read_job(job_id), connection, queries(app.settings.schema), call="get_result")
 
 
-def _found_operation(job_id: UUID) -> Operation[Found | None]:
+def _read_job(job_id: UUID) -> Operation[Found | None]:
     rows = yield Statement("job_as_text", (str(job_id),))
-    return _found_adapter().validate_json(rows[0][0]) if rows else None
+    return _make_adapter().validate_json(rows[0][0]) if rows else None
 
 
 @cache
-def _found_adapter() -> Any:
+def _make_adapter() -> Any:
     from pydantic import TypeAdapter
 
     return TypeAdapter(Found)
@@ -135,7 +135,7 @@ def as_django(moment: datetime | None) -> datetime | None:
 def make_runner(task: Task, backend: type, alias: str) -> Callable[..., Any]:
     """A handler that takes the parameters of the payload, not those of the function."""
     made = _make_async_runner if asyncio.iscoroutinefunction(task.func) else _make_blocking_runner
-    return _name_after(made(task, backend, alias), task)
+    return _name_after_task(made(task, backend, alias), task)
 
 
 def _make_blocking_runner(task: Task, backend: type, alias: str) -> Callable[..., Any]:
@@ -172,7 +172,7 @@ def _make_async_runner(task: Task, backend: type, alias: str) -> Callable[..., A
     return run_django_task
 
 
-def _name_after(runner: Callable[..., Any], task: Task) -> Callable[..., Any]:
+def _name_after_task(runner: Callable[..., Any], task: Task) -> Callable[..., Any]:
     """Gives it the function's name, for messages; by `runs` the backend knows which task it runs."""
     runner.__module__, runner.__qualname__ = task.func.__module__, task.func.__qualname__
     runner.__name__, runner.__doc__ = task.func.__name__, task.func.__doc__
