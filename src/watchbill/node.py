@@ -99,7 +99,7 @@ class Node:
                 self.config, self._queries, self._handlers, self._events, notifications, chores, self._lease
             )
         self._is_made.set()
-        if self._asked:  # before the worker existed
+        if self._asked:  # stop() or drain() was called before the worker existed
             (self._worker.stop if self._asked == "stop" else self._worker.drain)()
         tasks = self._start_chores(chores, connection, upkeep, notifications)
         try:

@@ -83,7 +83,7 @@ class _NodeParts(NamedTuple):
     """What a task that is declared later needs to know of a node."""
 
     dependencies: Dependencies
-    serves_all_queues: bool  # those of all tasks, because its settings name none
+    serves_all_queues: bool  # the queues of all tasks, because the node's settings name no queue
 
 
 class App(Registry, Generic[State]):

@@ -91,7 +91,7 @@ def _make_key(use: LimitUse) -> By:
 
 
 def _add_name(name: str, function: KeyFunction) -> KeyFunction:
-    @wraps(function)  # whose parameters say which arguments it takes
+    @wraps(function)  # keeps the parameters of `function`, which say what arguments it takes
     def make_key(*args: Any, **kwargs: Any) -> str:
         return f"{name}:{function(*args, **kwargs)}"
 
@@ -140,9 +140,9 @@ class FlowRules:
     """The limits and queues of one App or Tasks."""
 
     def __init__(self) -> None:
-        self._uses: dict[str, dict[type, LimitUse]] = {}  # by name: a Limit and a Rate
-        self._others: dict[str, dict[str, Any]] = {}  # by name: rules of ordered tasks
-        self.queues: dict[str, tuple[Queue, str]] = {}  # by name: and where it is declared
+        self._uses: dict[str, dict[type, LimitUse]] = {}  # by name of the limit: its Limit, its Rate, or both
+        self._others: dict[str, dict[str, Any]] = {}  # by name of the rule: those of ordered tasks
+        self.queues: dict[str, tuple[Queue, str]] = {}  # by name: the queue, and where it is declared
         self.version = 0  # grows with each declaration
 
     def add_task(self, flow: TaskFlow) -> None:

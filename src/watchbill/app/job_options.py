@@ -86,7 +86,7 @@ class JobOptions:
             if JOB_OPTIONS[name].kind == "duration" and value is not None:
                 options[name] = seconds(value)
         if self.timeout is not None and options.get("timeout", self.timeout) is None:
-            options["timeout"] = LONGEST_TIMEOUT_SECONDS  # a job without any would have its task's
+            options["timeout"] = LONGEST_TIMEOUT_SECONDS  # a job without a timeout would get that of its task
         if "retry" in options:
             options["retry"] = as_retry(options["retry"])
         if "depends_on" in options:

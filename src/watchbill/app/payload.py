@@ -57,7 +57,7 @@ class Signature:
                 )
         self._signature = whole.replace(parameters=parameters)
         self._names = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-        self.names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]  # also those by name only
+        self.names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]  # also the keyword-only parameters
         self.takes_any_name = any(p.kind is p.VAR_KEYWORD for p in parameters)
 
     def check_types(self) -> None:
@@ -76,7 +76,7 @@ class Signature:
 
         try:
             TypeAdapter(hint)
-        except NameError:  # a part of it is declared further down
+        except NameError:  # the annotation names a type that is declared further down
             return
         except PydanticUserError:
             shown = hint.__qualname__ if type(hint) is type else str(hint)

@@ -64,10 +64,10 @@ class JobProducer:
         self._make_runtime = make_runtime
         self._runtime: Runtime | None = None
         self.middleware, self.events = middleware, events
-        self.flow_rules, self.app_name = FlowRules(), ""  # an App sets its own
+        self.flow_rules, self.app_name = FlowRules(), ""  # an App replaces both
         self.tenant_from: Callable[[], str | None] | None = None
-        self.overrides: dict[Callable[..., Any], Any] = {}  # of dependencies, in tests
-        self.dependencies = Dependencies(self.overrides)  # of a child process; a node has its own
+        self.overrides: dict[Callable[..., Any], Any] = {}  # replaces dependencies, in tests
+        self.dependencies = Dependencies(self.overrides)  # used in child processes only; a node has its own
 
     @property
     def runtime(self) -> Runtime:

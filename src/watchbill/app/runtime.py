@@ -32,12 +32,12 @@ _embedded: dict[tuple[Path, str], EmbeddedServer] = {}  # a forked child shares 
 class Runtime:
     """`load_settings` is called once, at first use; `payload_store` wins over the setting of that name."""
 
-    after_enqueue: Callable[[], None] | None = None  # a test's, for Django: called after each commit with new jobs
+    after_enqueue: Callable[[], None] | None = None  # set by tests with Django: called after each commit with new jobs
 
     def __init__(self, load_settings: Callable[[], Settings], payload_store: PayloadStore | None = None) -> None:
         self._load_settings, self._payload_store = load_settings, payload_store
         self._has_tried_to_identify = False
-        self.rules_version = 0  # of the limits and queues that the database knows: `JobProducer`
+        self.rules_version = 0  # the version of the limits and queues that this process has sent: `JobProducer`
 
     @cached_property
     def settings(self) -> Settings:

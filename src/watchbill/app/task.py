@@ -289,7 +289,7 @@ def takes_connection(function: Callable[..., Any]) -> bool:
     if first is None or first.annotation is first.empty:
         return False
     if "Connection" not in first.annotation if isinstance(first.annotation, str) else "psycopg" not in sys.modules:
-        return False  # a class of a driver that has not been imported cannot be here
+        return False  # the annotation cannot be a class of a driver that was not imported
     from watchbill.worker.transactions import is_connection
 
     return is_connection(get_type_hints(function).get(first.name))

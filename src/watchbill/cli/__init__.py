@@ -67,7 +67,7 @@ class _Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         try:
             return super().resolve_command(ctx, args)
-        except Exception as error:  # click's, or that of the copy that newer versions of Typer have
+        except Exception as error:  # click's own, or that of the copy of click in newer versions of Typer
             near = get_close_matches(args[0], _MODULES, n=1)
             if near and "No such command" in getattr(error, "message", ""):
                 error.message += f" Did you mean {near[0]}?"  # type: ignore[attr-defined]
@@ -127,7 +127,7 @@ def _move_globals_first(arguments: list[str]) -> list[str]:
         if word == "--":
             return [*first, *rest, word, *words]
         if word.partition("=")[0] == "--schema" and rest[:2] == ["db", "install"]:
-            rest.append(word)  # that of the facade
+            rest.append(word)  # `db install` has its own --schema: the one of the facade
         elif word in _GLOBAL_WITH_VALUE:
             first += [word, *([value] if (value := next(words, None)) is not None else [])]
         elif word == "--debug" or word.startswith(tuple(f"{name}=" for name in _GLOBAL_WITH_VALUE)):

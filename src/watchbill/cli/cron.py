@@ -35,7 +35,7 @@ class TakesPattern(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
-        except Exception as error:  # click's, or that of the copy that newer versions of Typer have
+        except Exception as error:  # click's own, or that of the copy of click in newer versions of Typer
             if "extra argument" in getattr(error, "message", ""):
                 error.message += (  # type: ignore[attr-defined]
                     "\nA pattern is one argument: put it in quotes, or the shell splits it and replaces"
@@ -201,7 +201,7 @@ def _count_runs(cron: Cron, start: datetime, last_month: date) -> tuple[Counter[
     runs: Counter[date] = Counter()
     end = datetime.max.replace(tzinfo=UTC)
     if (following := _add_months(last_month, 1)) is not None:
-        end = datetime.combine(following, datetime.min.time(), UTC) + timedelta(days=2)  # later than in any zone
+        end = datetime.combine(following, datetime.min.time(), UTC) + timedelta(days=2)  # over in every zone
     for number, moment in enumerate(cron.between(start, end)):
         if number >= _MAX_COUNTED_RUNS:
             return runs, moment.date()

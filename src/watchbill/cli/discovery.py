@@ -118,7 +118,7 @@ def _explain_broken(module: str, error: BaseException) -> BrokenApp:
     """Shows the module's own part of the traceback, without Watchbill's frames."""
     frames = traceback.extract_tb(error.__traceback__)
     shown = [frame for frame in frames if "importlib" not in frame.filename and frame.filename != __file__]
-    if shown and shown[-1].filename.startswith(_OWN_DIRECTORY):  # raised by Watchbill: end with the call into it
+    if shown and shown[-1].filename.startswith(_OWN_DIRECTORY):  # raised by Watchbill: end with the line that called it
         shown = shown[: next(i for i, frame in enumerate(shown) if frame.filename.startswith(_OWN_DIRECTORY))]
     text = "".join(traceback.format_list(shown) + traceback.format_exception_only(error))
     return BrokenApp(f"Module {module!r} was found, but importing it failed:\n\n{text.rstrip()}")

@@ -205,7 +205,7 @@ def show(ctx: typer.Context, id: JobId, as_json: AsJson = False) -> None:
         print_json(asdict(job) | {"schedule": job.schedule} | lists)
         return
     facts = asdict(job) | {"schedule": job.schedule, "schedule_id": None, "attempt": _show_attempt(job)}
-    del facts["max_attempts"], facts["wait"]  # `waits` has the words of every other command
+    del facts["max_attempts"], facts["wait"]  # `attempt` and `waits` say the same in words
     facts["error"] = _format_error(job.error) if job.error else None
     print_facts({name: _format(value) for name, value in facts.items() if value is not None})
     if attempts:

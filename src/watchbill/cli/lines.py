@@ -59,7 +59,7 @@ class JobLines:
             self._app.on(event)(self._note_attempt)
         self._app.on("job_failed")(self._note_failure)
         self._app.on("job_canceled")(self._note_canceled)
-        for handler in logging.getLogger().handlers:  # the lines say what this log says
+        for handler in logging.getLogger().handlers:  # the lines replace the log of each job
             handler.addFilter(lambda record: record.name != "watchbill.jobs")
         self._thread.start()
 

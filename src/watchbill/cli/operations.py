@@ -47,7 +47,7 @@ stats = command_group()
 
 Limit = Annotated[int, typer.Option(min=1, help="At most this many.")]
 
-# Of these a terminal shows those that have jobs. Unsupported: their type is handled nowhere.
+# A terminal shows only the columns that have jobs. Unsupported jobs: no node handles their type.
 _COLUMNS = (*WAITS, "running", "blocked", "succeeded", "dead", "canceled")
 
 

@@ -109,7 +109,8 @@ class Supervisor:
         elif code == 0:
             slot.done = True
         elif code in (_USAGE, _NO_DATABASE, _BROKEN_APP) and not self._has_worked(slot):
-            slot.refused, slot.start_at = code, time.monotonic() + 1.0  # if another can start by then, this one may too
+            # If another child can start within this second, this one tries again.
+            slot.refused, slot.start_at = code, time.monotonic() + 1.0
         elif code == _BROKEN_APP and self.watched is not None:
             slot.start_at = math.inf
             say("The worker restarts when the code changes.", err=True)

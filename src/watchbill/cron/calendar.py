@@ -74,7 +74,7 @@ def _kinds() -> tuple[YearKind, ...]:
 
 _KINDS = _kinds()
 YEAR_KINDS = tuple(sorted(set(_KINDS)))
-KIND_NUMBERS = tuple(YEAR_KINDS.index(kind) for kind in _KINDS)  # of a year, at its number modulo 400
+KIND_NUMBERS = tuple(YEAR_KINDS.index(kind) for kind in _KINDS)  # by the number of the year, modulo 400
 
 
 def year_kind(year: int) -> YearKind:

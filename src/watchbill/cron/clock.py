@@ -20,7 +20,7 @@ class TimesOfDay:
         self.window = self._make_window()
 
     def after(self, second: int) -> int:
-        """The next time; there is one, as the argument is earlier than the last."""
+        """The first time of day after `second`, which must be earlier than the last time of day."""
         index = bisect_right(self._minutes, second)
         if index:
             minute = self._minutes[index - 1]
@@ -29,7 +29,7 @@ class TimesOfDay:
         return self._minutes[index] + self._first_second
 
     def before(self, second: int) -> int:
-        """The time before; there is one, as the argument is later than the first."""
+        """The last time of day before `second`, which must be later than the first time of day."""
         index = bisect_left(self._minutes, second) - 1
         minute = self._minutes[index]
         if second - minute > self._first_second:

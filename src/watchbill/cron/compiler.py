@@ -40,7 +40,8 @@ class Compiled:
         self.instants = parts[0] if len(parts) == 1 else Union(parts)
         self.first = max(EARLIEST - min(zone.wall(EARLIEST) - EARLIEST, 0) for zone in zones)
         self.last = min(LATEST - max(zone.wall(LATEST) - LATEST, 0) for zone in zones)
-        self.for_next = (self.instants.next, zone.info, self.first, self.last)  # one look-up: `next` is called often
+        # What `next` needs, in one attribute: it is called often, and one attribute is read faster than four.
+        self.for_next = (self.instants.next, zone.info, self.first, self.last)
 
     def next_with_trigger(self, instant: int) -> Span | None:
         """The trigger and result of `next`: of the part whose result comes first."""

@@ -9,7 +9,7 @@ from watchbill.cron.errors import InvalidPattern, shown
 from watchbill.cron.tokens import Group, Token
 
 _ITEM = re.compile(r"(?:\*|([0-9A-Za-z]+)(?:-([0-9A-Za-z]+))?)(?:/([0-9]+))?")
-_FIRST, _LAST, _STEP = 1, 2, 3  # its groups
+_FIRST, _LAST, _STEP = 1, 2, 3  # the groups of _ITEM
 
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
@@ -22,8 +22,8 @@ class Field(NamedTuple):
     low: int
     high: int
     cycle: int | None
-    names: tuple[str, ...]  # of the values from `low` on
-    values: dict[str, int]  # of numbers, most of them also with one or two zeros in front, and of names in capitals
+    names: tuple[str, ...]  # the names of the values, from `low` on
+    values: dict[str, int]  # the value of each text: 5, 05, 005, MON
 
     @classmethod
     def of(cls, name: str, low: int, high: int, cycle: int | None = None, names: tuple[str, ...] = ()) -> Field:

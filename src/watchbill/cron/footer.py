@@ -43,7 +43,7 @@ class Rule(NamedTuple):
                 by_kind[kind] = self._transitions_within(kind)
             start = year_start(year) * DAY
             found += [(start + second, offset) for second, offset in by_kind[kind]]
-        found.sort(key=lambda transition: transition[0])  # one on New Year's Day may be earlier than the year's last
+        found.sort(key=lambda transition: transition[0])  # in UTC, a change on 1 January may be in the year before
         return found
 
     def _transitions_within(self, kind: YearKind) -> list[tuple[int, int]]:

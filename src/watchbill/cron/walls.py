@@ -36,7 +36,7 @@ class Walls:
         self._fields = fields
         self._weeks = weeks
         self._year_masks: list[int | None] = [None] * len(YEAR_KINDS)
-        self._year: _Year = (0, 0, 0, 0)  # of the last answer; none yet
+        self._year: _Year = (0, 0, 0, 0)  # the year of the last answer; 0: there was none yet
         self._first_time = lowest(fields.hours) * 3600 + lowest(fields.minutes) * 60 + lowest(fields.seconds)
         self._last_time = highest(fields.hours) * 3600 + highest(fields.minutes) * 60 + highest(fields.seconds)
 

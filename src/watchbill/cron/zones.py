@@ -230,7 +230,8 @@ def stretches(transitions: Transitions) -> tuple[list[int], list[int], list[int]
     summer-time flag alone do not count."""
     offset, high = transitions.before, BEGINNING
     starts, offsets, highs = [BEGINNING], [offset], [high]
-    changes = dict(zip(transitions.instants, transitions.offsets, strict=True))  # the later of two at one instant
+    # A dict, so that the last of several changes at one instant counts.
+    changes = dict(zip(transitions.instants, transitions.offsets, strict=True))
     for instant, new_offset in changes.items():
         if new_offset != offset:
             if instant + offset > high:

@@ -20,13 +20,13 @@ from watchbill.telemetry.events import Events, emit_canceled
 logger = logging.getLogger("watchbill.maintenance")
 
 
-PAUSE_SECONDS = 3600.0  # the survey wakes it
+PAUSE_SECONDS = 3600.0  # long, because the survey wakes the reclaimer when a node may be lost
 
 
 class Reclaimer:
     def __init__(self, connection: NodeConnection, events: Events) -> None:
         self._connection, self._events = connection, events
-        self._seen: dict[int, tuple[int, float]] = {}  # epoch -> its heartbeat, and since when we have seen that
+        self._seen: dict[int, tuple[int, float]] = {}  # epoch -> its last heartbeat, and when we first saw that
         self._connections = 0
         self._stale: dict[int, int] = {}  # epochs of dead nodes, and their last heartbeats
         self.wakeup = asyncio.Event()

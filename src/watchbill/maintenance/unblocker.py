@@ -64,6 +64,6 @@ class Unblocker:
             self._next_full = time.monotonic() + FULL_LOOK_SECONDS
         if not self._is_listening():
             return self._poll_seconds
-        # It may have left rows that were locked, so it looks once more after it was woken.
+        # This look may have skipped rows that were locked. So after a wakeup there is one more look, a second later.
         is_quiet = was_asleep and not was_woken and self._wakeups.slept_seconds >= PAUSE_SECONDS
         return LONGEST_SLEEP_SECONDS if is_quiet else PAUSE_SECONDS

@@ -44,5 +44,6 @@ TRANSITIONS: tuple[Transition, ...] = (
         _states("queued"),
         (),
     ),
-    Transition("revive", _states("canceled"), _states("blocked"), ()),  # with a parent that is rescheduled
+    # A job that was canceled because of its parent, when the parent is rescheduled.
+    Transition("revive", _states("canceled"), _states("blocked"), ()),
 )

@@ -14,7 +14,7 @@ class Quotas(TypedDict, total=False):
     unfinished: int | None
     payload_bytes: int | None
     per_minute: int | None
-    heartbeats: float | None  # a minute; only shown
+    heartbeats: float | None  # per minute; a tenant that needs more is only shown, not refused
 
 
 @dataclass(frozen=True, slots=True)

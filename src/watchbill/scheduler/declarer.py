@@ -21,7 +21,7 @@ _MESSAGES = {
     "foreign": "%s %s belongs to another owner and stays as it is; give the declaration another name",
     "refused": "%s %s holds jobs, so that it cannot become fair, or unfair; it stays as it is. Let it run empty first",
 }
-CHECK_SECONDS = 600.0  # the survey wakes it when a declaration is stale
+CHECK_SECONDS = 600.0  # long, because the survey wakes the declarer when a declaration is stale
 UNDECIDED_CHECK_SECONDS = 1.0  # until it is known whether the cluster is starting
 
 
@@ -39,8 +39,8 @@ class Declarer:
     def __init__(self, connection: NodeConnection, declared: Declared, wakeup: asyncio.Event) -> None:
         self._connection, self._declared, self._wakeup = connection, declared, wakeup
         self._epoch: int | None = None
-        self._may_start_cluster = True  # until the database has decided it
-        self._is_changed = False  # since the last time it was written
+        self._may_start_cluster = True  # until the database has decided whether this node starts it
+        self._is_changed = False  # whether `_declared` was replaced since it was last written
 
     def replace(self, declared: Declared) -> None:
         """Declares these instead, at the next check."""

@@ -26,8 +26,8 @@ from watchbill.telemetry.events import Events, emit_canceled
 logger = logging.getLogger("watchbill.scheduler")
 
 BATCH = 2000  # slots; a tick of so many takes about 80 ms, and its first job waits for the last
-BATCH_DIVISOR = 4  # after a tick that was given up
-LONGEST_SLEEP_SECONDS = 60.0  # a changed schedule sends a notification
+BATCH_DIVISOR = 4  # after a tick that was given up, the next one asks for a quarter of the slots
+LONGEST_SLEEP_SECONDS = 60.0  # long, because a changed schedule sends a notification
 LONGEST_SLEEP_UNNOTIFIED_SECONDS = 5.0
 TURN_SECONDS = 0.02  # while another scheduler holds a slot that is due
 FULL_LOOK_SECONDS = 60.0
@@ -65,7 +65,7 @@ class Scheduler:
         earlier ones. After an outage any schedule may be due, so then it reads all.
         """
         is_full = self._is_full_look_due or self.changed.is_set() or time.monotonic() >= self._next_full
-        self.changed.clear()  # before the look, which may not see a change that comes during it
+        self.changed.clear()  # before the look: a change during the look must set it again
         self._is_full_look_due = is_full  # if a full look fails, the next one is full again
         since = ANY_TIME_SECONDS if is_full else RECENT_SECONDS
         fired, missed, skipped, wait, events = await self._tick(since)

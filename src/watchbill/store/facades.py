@@ -52,7 +52,8 @@ class Default(NamedTuple):
     prefix: str
 
 
-# Where the names of each document are. One without a directory of SQL files is not built yet.
+# In which schema, and with which prefix, each facade has its names. One without a directory of SQL files is not built
+# yet.
 DEFAULTS = {
     "jcron": Default("public", ""),
     "jobforge": Default("public", "jobforge_"),

@@ -226,7 +226,7 @@ class CallersThread(Threads):
 
     def _serve(self, run: Run) -> None:
         self._todo.put(run)
-        self._todo.put(None)  # so that it returns
+        self._todo.put(None)  # makes _work() return after this run
         self._work()
 
 
@@ -330,7 +330,7 @@ async def _run_share(session: TestSession, log: RunLog, share: Share, concurrenc
         name=make_node_name(),
         capacity=make_capacity(concurrency, cores=concurrency),
         stuck_after=1e9,
-        watches_loop=False,  # in a debugger it stands still
+        watches_loop=False,  # a debugger stops the event loop
         retry_delay=0.0 if log.fast_retries else None,
         poll_interval=0.001,
         poll_max_interval=0.02,

@@ -187,7 +187,8 @@ class _TestRuntime(Runtime):
 def _change_environment(settings: Mapping[str, str]) -> Iterator[None]:
     """For programs that a test starts: `watchbill worker`, the child of a process task, a command."""
     ours: dict[str, str | None] = {f"WATCHBILL_{name.upper()}": value for name, value in settings.items()}
-    ours |= make_child_environment("the test that started this", **settings)  # wins over the code of their App
+    # These win over settings in the code of the program's App.
+    ours |= make_child_environment("the test that started this", **settings)
     before = {name: os.environ.get(name) for name in ours}
     _set_variables(ours)
     try:

@@ -31,9 +31,10 @@ class WaitingBatch:
         self.handler, self.since, self.size = handler, now, handler.batch.size
         self.rows: list[Claimed] = []
         self.timer: TimerHandle | None = None
-        self.is_due = False  # it may start: full, or its time is up
-        self.is_urgent = False  # it starts as soon as a handler slot is free, full or not
-        self.asked_after: int | None = None  # how many claims were answered when its handler slot became free
+        self.is_due = False  # the batch may start: it is full, or has waited long enough
+        self.is_urgent = False  # the batch starts as soon as a handler slot is free, full or not
+        # `BatchDemand.answers` when a handler slot became free: the batch waits for the answer of one more claim.
+        self.asked_after: int | None = None
 
     @property
     def is_full(self) -> bool:

@@ -149,7 +149,7 @@ async def _start_flow(
         job |= {"depends_on": parents} if parents else {}
     new_jobs = orjson.dumps(jobs).decode()
     cursor = await connection.execute(queries(schema)["enqueue_many"].encode(), (new_jobs, False, True, False))
-    ids = [str(row[0]) for row in await cursor.fetchall()]  # of a unique job perhaps that of an earlier one
+    ids = [str(row[0]) for row in await cursor.fetchall()]  # a unique job may have the id of an earlier job
     last_steps = [ids[place] for place in ends]
     cursor = await connection.execute(queries(schema)["add_flow_end"].encode(), (own.id, ids, last_steps))
     ((end,),) = await cursor.fetchall()

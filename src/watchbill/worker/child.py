@@ -49,7 +49,7 @@ class Child:
             with contextlib.suppress(BrokenPipeError):  # the parent has died; `_listen` ends this loop
                 self._send(job[0], "began")
                 answer = self._run_job(*job)
-                if self._is_fork:  # the handler has forked, and the fork has returned from it too
+                if self._is_fork:  # this is a process that the handler forked and that returned from the handler
                     os._exit(1)
                 self._send(job[0], *answer, measure_peak_memory())
 

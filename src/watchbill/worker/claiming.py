@@ -52,10 +52,10 @@ logger = logging.getLogger("watchbill.worker")
 
 LARGEST_CLAIM = 1000  # jobs
 MAX_UNSETTLED = 4 * LARGEST_CLAIM  # nothing is claimed while more outcomes than this wait to be stored
-CLAIM_AHEAD_SECONDS = 0.1  # of work
-CHEAP_SCAN_ENTRIES = 5_000  # read in a few milliseconds
+CLAIM_AHEAD_SECONDS = 0.1  # how much work a node claims ahead
+CHEAP_SCAN_ENTRIES = 5_000  # the server reads so many index entries in a few milliseconds
 SLOW_SCAN_SECONDS = 0.02
-LATE_COMMIT_MICROSECONDS = 250_000  # a job that commits within this time after its run_at is above every position
+LATE_COMMIT_MICROSECONDS = 250_000  # positions stay so far behind now, to find jobs that commit after their run_at
 LAST_ID = b"\xff" * 16
 BUSY_SCAN_PAUSE, IDLE_SCAN_PAUSE = 20, 10  # pause between two scans from the top, in multiples of their time
 QUARANTINE_TURN_SECONDS = 1.0  # quarantined jobs and the others take turns of this length
@@ -134,7 +134,7 @@ class ScanPositions:
         """Yields the queues and priorities in which the claim left no job: all of them, if it found fewer jobs than
         wanted. Otherwise those before the last one in which it found a job, because a claim reads them in order and
         leaves each only when it is empty. Jobs with one attempt do not count, because they are picked separately."""
-        if len(rows) < min(request.wanted, request.free):  # beyond `free`, a job with one attempt may have ended it
+        if len(rows) < min(request.wanted, request.free):  # a claim of more may stop at a job with one attempt
             yield from self._positions
         elif ready := [self._get_rank((row.queue, row.priority)) for row in rows if row.max_attempts > 1]:
             yield from (key for key in self._positions if self._get_rank(key) < max(ready))
@@ -298,9 +298,9 @@ class Claimer:
         self.queues = list(config.queues)
         self._turns = QueueTurns(config.weights) if config.weights else None
         self._poll_seconds, self._commit_wait = config.poll_interval, FIRST_COMMIT_WAIT_SECONDS
-        self._unknown_fences: set[int] = set()  # of claims that the last survey found, and this node does not know
+        self._unknown_fences: set[int] = set()  # of claims that the last survey found, unknown to this node
         self._has_unknown_claim = False
-        self._has_unlocked = False  # others may rely on notifications that are no longer sent
+        self._has_unlocked = False  # this worker gave the lock up, and others may still wait for notifications
         self._new_types: dict[str, int] = {}  # declared since the node registered, and their versions
         self.epoch = 0  # 0: not registered, or lost
 
@@ -459,7 +459,7 @@ class Claimer:
     async def _sleep_with_lock(self) -> None:
         """Sleeps with the lock that makes producers send notifications, until one arrives or a claim finds a job."""
         self._has_unlocked = False
-        self._wakeups.jobs.clear()  # what was announced so far is found now
+        self._wakeups.jobs.clear()  # the claim below finds the jobs that were announced so far
         while not self._is_needed_awake() and not await self._claim():
             if await self._sleep_until_notified():
                 if not self._wakeups.draining.is_set() and await self._claim(is_woken=True):

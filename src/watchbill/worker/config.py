@@ -37,7 +37,7 @@ class NodeConfig:
     capacity: Capacity
     weights: dict[str, int] = field(default_factory=dict)  # of all queues, or of none
     lease: float = 30.0
-    heartbeat_interval: float = math.inf  # a third of the lease is the longest that counts
+    heartbeat_interval: float = math.inf  # at most a third of the lease
     survey_interval: float = math.inf
     drain_timeout: float = 30.0
     stuck_after: float = 300.0
@@ -51,7 +51,7 @@ class NodeConfig:
     jobs_per_child: int | None = None
     memory_per_child: int | None = None
     labels: dict[str, str] = field(default_factory=dict)
-    takes_over: bool = False  # the name of a living node, which is then declared lost
+    takes_over: bool = False  # declare a living node with the same name lost, and take its name
     retry_delay: float | None = None  # before every further attempt, instead of what the jobs' policies say
     watches_loop: bool = True  # end the process when a handler blocks the event loop for too long
 

@@ -286,10 +286,10 @@ class Dependencies:
         except BaseException as error:
             if keeper.ready.done():
                 _log_unclosed(need.name)
-            else:  # the next attempt that needs it makes it anew
+            else:  # the next attempt that needs the dependency makes it again
                 del self._keepers[need.function]
                 keeper.ready.set_exception(error)
-                keeper.ready.exception()  # read here, because perhaps no attempt waits for it any more
+                keeper.ready.exception()  # asyncio logs exceptions that are never read, and perhaps none reads it
             if not isinstance(error, Exception):
                 raise
 

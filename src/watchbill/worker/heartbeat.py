@@ -67,9 +67,9 @@ class Heartbeat(threading.Thread):
         self._is_over = threading.Event()
         self._is_fenced = False
         self._outage = outage_of(config.url)
-        self._has_failed = False  # the last statement, because the database did not answer
+        self._has_failed = False  # the last statement failed, because the database did not answer
         self._period = min(1.0, self._lease / 6, config.heartbeat_interval)
-        self._asked_at: float | None = None  # when the statement was sent that has no answer yet
+        self._asked_at: float | None = None  # when the statement was sent that waits for its answer; None: none waits
         self._seen_tick = 0.0
         self._standstill = 0.0  # seconds
         self._reported: object = None
@@ -127,7 +127,7 @@ class Heartbeat(threading.Thread):
         sent = now()
         try:
             self._ask("heartbeat", self._epoch, self._long_runs(), self._slots.finished)
-        except psycopg.Error as error:  # runs that cannot be stored, because of their progress, must not end the node
+        except psycopg.Error as error:  # the progress of a run may be impossible to store; that must not end the node
             if error.sqlstate in (None, LOST) or self._connection is None or self._connection.closed:
                 raise
             logger.warning("The server refused the list of running jobs; heartbeat without it: %s", first_line(error))
@@ -158,7 +158,7 @@ class Heartbeat(threading.Thread):
             self._call_on_loop(self._worker.lose_epoch, self._epoch)
             return
         if isinstance(error, psycopg.OperationalError | OSError | NoDatabase) and is_outage(classify_error(error)):
-            if self._has_failed or self._connection is None:  # else it broke while it was idle, and is opened again
+            if self._has_failed or self._connection is None:  # else an idle connection broke, and is opened again
                 self._outage.note_failure(first_line(error))
             self._has_failed = True
         else:

@@ -40,11 +40,11 @@ logger = logging.getLogger("watchbill.worker")
 RECONNECT_SECONDS = 1.0
 ANSWER_TIMEOUT_SECONDS = 5.0
 MOST_NOTES, NOTE_WINDOW_SECONDS = 20_000, 5.0  # reading so many takes a tenth of a second
-FLOOD_PAUSE_SECONDS = 30.0  # without notifications, after more than that
-FLOOD_POLL_SECONDS = 0.1  # the longest pause between two looks for jobs meanwhile
+FLOOD_PAUSE_SECONDS = 30.0  # after more notes than that, the node does not listen for so long
+FLOOD_POLL_SECONDS = 0.1  # while it does not listen, the longest pause between two looks for jobs
 QUIET_SECONDS = 0.05  # a worker that slept for so long is not woken too often
 MOST_VAIN_WAKEUPS = 100  # in a row, without a job; every role of the database may send notifications
-VAIN_WAKEUP_PAUSE_SECONDS = 0.01  # after more than that
+VAIN_WAKEUP_PAUSE_SECONDS = 0.01  # before each further look for jobs, after more than that
 LOCK_CLASS = 1466004579  # "Watc" as four bytes; the second number is the oid of the schema's table jobs
 
 
@@ -134,7 +134,7 @@ class Notifications(ABC):
 
     def __init__(self, wakeups: Wakeups) -> None:
         self.wakeups = wakeups
-        self.is_unavailable = False  # for good
+        self.is_unavailable = False  # this database cannot listen, now or later
         self.is_locked = False  # we hold the lock for sleeping
         self._flooded_until = 0.0  # on the monotonic clock
         self.vain_wakeups = 0  # in a row; a worker that finds a job resets it
@@ -154,7 +154,7 @@ class Notifications(ABC):
                 try:
                     await self.open()
                 except Exception as error:  # noqa: BLE001  (polling goes on, and so do the tries)
-                    if not is_any_database_out():  # then that is logged
+                    if not is_any_database_out():  # an outage of the database is logged elsewhere
                         outage.note_failure(first_line(error))
                 else:
                     outage.note_answer()

@@ -49,7 +49,7 @@ def choose_outcome(run: Run, error: BaseException) -> Outcome:
 def choose_stopped_outcome(run: Run, error: dict[str, Any]) -> Outcome:
     """Returns the outcome of a handler that was asked to stop: the reason for that counts, not what it raised."""
     if run.stopping == "timed_out":
-        name = {"type": "TimeoutError", "module": "builtins"}  # however the handler was stopped
+        name = {"type": "TimeoutError", "module": "builtins"}  # whatever error stopped the handler
         timed_out = error | name | {"kind": "timed_out", "message": f"timed out after {run.timeout:g} s"}
         return Outcome("timed_out", error=_mark_refused(timed_out, run.handler.retry.explain_refusal(TimeoutError())))
     if run.stopping == "released" and run.max_attempts == 1:

@@ -42,7 +42,7 @@ REFUSED_RETRY_SECONDS = 30.0  # wait this long before an ending that the server 
 LARGEST_BATCH_BYTES = 16_000_000  # of results and errors; a single ending may have more
 LARGE_BYTES = 100_000  # with less than this, a broken connection is not the fault of the statement
 SHARED_BREAKS = 2  # a batch that breaks its connection so often is halved
-SINGLE_BREAKS = 5  # a single ending that does is recorded as failed; more, because it may be chance
+SINGLE_BREAKS = 5  # a single ending that breaks its connection so often is recorded as failed
 BREAK_PAUSE_SECONDS = 1.0  # between two tries of a single ending
 CASCADE_LIMIT = 100  # statements that follow canceled jobs to the jobs that wait for them
 UNBLOCK_RECENT_SECONDS = 30.0  # the jobs that this worker has just canceled ended less than this ago
@@ -101,7 +101,7 @@ class Settler:
         left = self._open.get(fence, 0) - 1
         if left > 0:
             self._open[fence] = left
-        elif left == 0:  # negative: the claim belongs to a lost epoch
+        elif left == 0:  # if negative, the claim belongs to a lost epoch, and is not closed here
             del self._open[fence]
             self._next.closed.append(fence)
         self._work.set()
@@ -237,7 +237,7 @@ class Settler:
         if len(batch) > 1:
             await self._settle_halves(batch)
             return
-        if not batch:  # it only closes claims; `release_unknown` closes them later
+        if not batch:  # the statement only closes claims; `release_unknown` closes them later
             logger.error("The server refused to close claims; closing them later: %s", error)
             batch.closed = []
             return

@@ -332,7 +332,7 @@ class Slots:
             self._settler.add_success(run.claimed, run.started, run.result, run if is_reported else None)
         else:
             run.seconds = run.age
-            if self._retry_delay is not None and run.outcome.delay is None:  # a delay comes from the handler
+            if self._retry_delay is not None and run.outcome.delay is None:  # a delay that the handler asked for stays
                 run.outcome.delay = self._retry_delay
             self._settler.add_ending(Ending(run.claimed, run.outcome, run.started, run))
 
@@ -370,7 +370,7 @@ class Slots:
             if asked:
                 self._stop_requested(asked)
                 asked.clear()
-            if not self._claiming.is_uncertain:  # its answer would overtake the released jobs
+            if not self._claiming.is_uncertain:  # jobs that a claim is bringing would start before the released ones
                 self.release_waiting(older_than=RELEASE_AFTER_SECONDS)
             for run in self.runs:
                 if self.is_stuck(run) and not self._wakeups.draining.is_set():

@@ -106,7 +106,7 @@ class Worker:
         self._is_stopped = asyncio.Event()
         self._heartbeat: Heartbeat | None = None
         self._is_lost = False
-        self._is_aborted = False  # it ends, but not because of `drain()`, `stop()` or a cancellation of `run()`
+        self._is_aborted = False  # the worker ends, but not by `drain()`, `stop()` or a cancellation of `run()`
         self._failure: BaseException | None = None
         self.epoch, self._instance = 0, uuid4()
         self.lease = Lease() if lease is None else lease
@@ -201,7 +201,7 @@ class Worker:
         """Leaves the jobs to the other nodes, as if this process had been killed. A handler may be the cause: it has
         stopped the event loop, raised SystemExit in a callback or canceled all asyncio tasks. If its job were
         released, it would end one worker after the other; a lost job is found, and dead at its third loss."""
-        await cancel_all(tasks)  # the settler would release the jobs that are now stopped
+        await cancel_all(tasks)  # the settler too, which would release the jobs that are stopped now
         if self.settler.known_fences:
             logger.critical(
                 "This worker ends although it was not asked to: its event loop was stopped, or its asyncio tasks were "
@@ -256,7 +256,7 @@ class Worker:
                 if not is_outage(error):
                     logger.warning("Could not register this node; will retry: %s", error)
                 if isinstance(error, NameTaken):
-                    with contextlib.suppress(Disconnected, Refused):  # then the next try to register fails again
+                    with contextlib.suppress(Disconnected, Refused):  # the next try to register reports the error
                         await expire_if_dead(self._connection, self._config.name)
                 await wait_for(self._wakeups.draining, max(0.5, self._connection.retry_delay()))
             else:
@@ -374,7 +374,7 @@ class Worker:
         await wait_for(self._wakeups.progress, seconds)
 
     async def _leave(self) -> None:
-        self.lease.end()  # first: another member may own its tokens as soon as it has left
+        self.lease.end()  # first: as soon as this node has left, other members may own its tokens
         if self._heartbeat is not None:
             self._heartbeat.stop()
         self._threads.close()

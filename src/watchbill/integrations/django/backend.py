@@ -53,7 +53,7 @@ class WatchbillTask(Task):
 class WatchbillBackend(BaseTaskBackend):
     """Enqueues in the transaction that Django has open on the database that holds the jobs."""
 
-    watchbill_app = app  # by this the App recognizes its backends
+    watchbill_app = app  # the App recognizes its backends by this attribute
     task_class = WatchbillTask
     supports_defer = True
     supports_async_task = True

@@ -32,7 +32,7 @@ _STATUS = {
     "dead": TaskResultStatus.FAILED,
     "canceled": TaskResultStatus.FAILED,
 }
-_ATTEMPTS = ("succeeded", "skipped", "failed", "timed_out", "canceled")  # what Django counts: the handler has ended
+_ATTEMPTS = ("succeeded", "skipped", "failed", "timed_out", "canceled")  # Django counts those whose handler has ended
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ FROM pg_namespace n
 JOIN pg_roles r ON r.oid = n.nspowner
 WHERE n.nspname = %s
 """
-# What PUBLIC may do: with an object, a right that is too wide.
+# The rights of PUBLIC on functions and tables, and its right to create objects: each one is too wide.
 _PUBLIC_RIGHTS = """
 SELECT format('%%s on function %%s', lower(a.privilege_type), p.oid::regprocedure)
 FROM pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
@@ -55,7 +55,7 @@ JOIN pg_roles r ON r.oid = b.role
 GROUP BY b.role
 ORDER BY 1
 """
-# In _enqueue_plain every name has a schema.
+# Except _enqueue_plain, which needs no search_path: in it every name has a schema.
 _LOOSE_FUNCTIONS = """
 SELECT p.oid::regprocedure::text
 FROM pg_proc p

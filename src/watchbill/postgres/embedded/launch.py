@@ -176,7 +176,7 @@ def _is_in_use(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # by another user
+        pass  # the process runs as another user
     return True
 
 

@@ -79,7 +79,7 @@ BEGIN
   RETURN coalesce(_near_zone_segment(zone, t), _zone_far_segment(zone, t));
 END $$;
 
--- _zone_segment for any year, from the table zones.
+-- Does what _zone_segment does, for every year: it reads the table zones.
 CREATE OR REPLACE FUNCTION _zone_far_segment(zone int, t bigint)
 RETURNS bigint[]
 LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
@@ -106,7 +106,7 @@ BEGIN
   RETURN coalesce(_near_first_instant(zone, wall), _far_first_instant(zone, wall));
 END $$;
 
--- _first_instant for any year, from the table zones.
+-- Does what _first_instant does, for every year: it reads the table zones.
 CREATE OR REPLACE FUNCTION _far_first_instant(zone int, wall bigint)
 RETURNS bigint
 LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
