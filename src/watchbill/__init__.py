@@ -7,10 +7,10 @@ from watchbill._version import __version__
 if TYPE_CHECKING:
     from watchbill.app.application import App
     from watchbill.app.flows import Flow, chain, group
-    from watchbill.app.groups import ItemRefused, Member
     from watchbill.app.job import Job, JobCanceled, JobFailed, NotCommitted
     from watchbill.app.leader_task import Leadership
     from watchbill.app.lock import Lock, LockNotAcquired
+    from watchbill.app.members import ItemRefused, Member
     from watchbill.app.registry import Tasks
     from watchbill.app.schedule_definition import InvalidSchedule
     from watchbill.app.task import Call, Task, ThreadTimeoutWarning
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 _MODULES = {
     "watchbill.app.application": ("App",),
     "watchbill.app.flows": ("Flow", "chain", "group"),
-    "watchbill.app.groups": ("ItemRefused", "Member"),
     "watchbill.app.job": ("Job", "JobCanceled", "JobFailed", "NotCommitted"),
     "watchbill.app.leader_task": ("Leadership",),
     "watchbill.app.lock": ("Lock", "LockNotAcquired"),
+    "watchbill.app.members": ("ItemRefused", "Member"),
     "watchbill.app.registry": ("Tasks",),
     "watchbill.app.schedule_definition": ("InvalidSchedule",),
     "watchbill.app.task": ("Call", "Task", "ThreadTimeoutWarning"),

@@ -10,7 +10,8 @@ from functools import cached_property
 from typing import Any, NamedTuple, get_overloads
 
 import watchbill
-from watchbill.app.groups import Group, Item
+from watchbill.app.groups import Group
+from watchbill.app.members import Item
 from watchbill.app.operations import Cluster, Jobs, Limits, Queues
 from watchbill.app.registry import TASK_OPTIONS
 from watchbill.app.schedules import Schedules
@@ -39,7 +40,7 @@ SECTIONS = [
     Section("Tenants", Tenants, "app.tenants"),
     Section("The cluster", Cluster, "app.cluster", frozenset({"group_options"})),
     Section("Token group", Group, "group", frozenset({"coordination", "name", "options", "producer"})),
-    Section("Member", watchbill.Member, "member", frozenset({"epoch", "group", "node"})),
+    Section("Member", watchbill.Member, "member", frozenset({"epoch", "group"})),
     Section("Item", Item, "item", frozenset({"again", "fence", "key", "scope"})),
     Section("Task", watchbill.Task, "task", frozenset(
         {"check", "decode", "decode_result", "encode_result", "handler", "new_job", "producer"})),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from datetime import date
 
@@ -10,7 +11,7 @@ import psycopg
 import pytest
 
 from tests.cluster.conftest import Bench
-from watchbill.app.groups import Item, ItemRefused, Member
+from watchbill.app.members import Item, ItemRefused, LocalItem, LocalMember, Member
 from watchbill.cluster.ownership import Rebalance
 from watchbill.store.refusals import Invalid, StaleFence
 
@@ -205,3 +206,60 @@ def test_without_coordination_one_process_owns_everything(bench: Bench) -> None:
         with pytest.raises(ItemRefused, match="is finished"), member.claim("k", scope="today"):
             pass
     assert bench.sql("SELECT count(*) FROM watchbill.token_groups") == [(0,)]
+
+
+def find_surface(kind: type) -> dict[str, object]:
+    """What a class itself has for its users: names without an underscore, and the entry and exit of its blocks."""
+    entries = {"__enter__", "__exit__", "__aenter__", "__aexit__"}
+    return {name: found for name, found in vars(kind).items() if not name.startswith("_") or name in entries}
+
+
+@pytest.mark.parametrize(("general", "local"), [(Member, LocalMember), (Item, LocalItem)])
+def test_members_without_coordination_have_all_that_others_have(general: type, local: type) -> None:
+    """What is inherited would ask a node that is not there. The entry and exit of an item only call the others."""
+    inherited = {"again", "fence", "__exit__", "__aexit__"} if general is Item else set()
+    found = find_surface(local)
+    for name, wanted in find_surface(general).items():
+        if name in inherited:
+            continue
+        assert name in found, f"{local.__name__}.{name} is inherited"
+        assert type(found[name]) is type(wanted), name
+        if inspect.isfunction(wanted) and not name.startswith("_"):
+            given, own = inspect.signature(wanted), inspect.signature(getattr(local, name))
+            assert list(given.parameters.values()) == list(own.parameters.values()), name
+
+
+def read_properties(member: Member) -> dict[str, object]:
+    return {name: getattr(member, name) for name, found in vars(Member).items() if isinstance(found, property)}
+
+
+async def run_local_member(bench: Bench) -> dict[str, object]:
+    group = bench.app.cluster.group("production", tokens=3, coordination=False)
+    async with group.join() as member:
+        async with member.claim("k", scope=date(2026, 11, 17)) as item:
+            await item.acheck(None)
+            with pytest.raises(ItemRefused, match="is taken, by local"):
+                async with member.claim("k", scope="2026-11-17"):
+                    pass
+        with pytest.raises(StaleFence):
+            await item.acheck(None)
+        async with member.claim("k", scope="2026-11-17", again=True) as item:
+            await item.arelease()
+        return read_properties(member)
+
+
+def test_every_property_of_a_member_without_coordination_answers(bench: Bench) -> None:
+    group = bench.app.cluster.group("production", tokens=3, coordination=False)
+    with group.join() as member:
+        found = read_properties(member)
+    assert found == {
+        "tokens": {0, 1, 2},
+        "version": 0,
+        "is_ready": True,
+        "is_healthy": True,
+        "is_leader": True,
+        "heartbeat_age": None,
+        "name": "local",
+        "epoch": 0,
+    }
+    assert asyncio.run(run_local_member(bench)) == found

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from watchbill import App, AsyncClient, Client, Job, Lock, Task
-from watchbill.app.groups import Group, Item
+from watchbill.app.groups import Group
+from watchbill.app.members import Item
 from watchbill.app.operations import Cluster, Jobs, Limits, Queues
 from watchbill.app.schedules import Schedules
 

@@ -28,7 +28,8 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
 from watchbill.app.application import App
-from watchbill.app.groups import Group, Member, make_pins
+from watchbill.app.groups import Group, make_pins
+from watchbill.app.members import Member
 from watchbill.client import cluster_operations
 from watchbill.cluster.distribution import plan_moves
 from watchbill.cluster.hashing import token_of
