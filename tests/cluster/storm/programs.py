@@ -8,12 +8,12 @@ one time would lose a number, whatever their clocks say. They leave politely on 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import logging
 import os
 import random
 import signal
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,7 @@ import psycopg
 
 from tests.chaos.journal import Journal
 from tests.cluster.storm.recorded import ITEM_KEYS, ITEMS, JOBS, TOTAL
-from watchbill import App, Connection, Retry, Task, WatchbillError, current_job
-from watchbill.app.groups import Member
+from watchbill import App, Connection, Member, Retry, Task, WatchbillError, current_job
 from watchbill.errors import NoDatabase
 
 NO_DATABASE = 3
@@ -35,7 +34,15 @@ WRITE = "UPDATE public.ledger SET value = %s WHERE key = %s"
 RECORD = """INSERT INTO public.works (key, fence, epoch, value, sequence, began, ended)
     VALUES (%s, %s, %s, %s, %s, %s, clock_timestamp())"""
 
-leaving = threading.Event()
+
+def is_asked_to_leave(seconds: float = PAUSE_SECONDS) -> bool:
+    """Whether SIGTERM has come, which `main` blocks in all threads.
+
+    A handler that sets a threading.Event does not do: if the signal comes while this thread is inside `Event.wait`, the
+    handler waits for the lock of the event that its own thread holds, for ever.
+    """
+    time.sleep(seconds)
+    return signal.SIGTERM in signal.sigpending()
 
 
 def work(connection: psycopg.Connection[Any], key: str, fence: int, epoch: int, sequence: int | None = None) -> None:
@@ -50,7 +57,7 @@ def run_member(app: App, url: str, name: str, lease: float, journal: Journal) ->
     group = app.cluster.group(ITEMS, tokens=TOTAL, handover_timeout=HANDOVER_SECONDS)
     with group.join(name, wait=0) as member, contextlib.ExitStack() as stack:
         connection: psycopg.Connection[Any] | None = None
-        while not leaving.is_set():
+        while True:
             owned = record_answers(member, journal)
             try:
                 if connection is None or connection.closed:
@@ -60,7 +67,8 @@ def run_member(app: App, url: str, name: str, lease: float, journal: Journal) ->
             except (psycopg.Error, WatchbillError):
                 if connection is not None:
                     connection.close()
-            leaving.wait(PAUSE_SECONDS)
+            if is_asked_to_leave():
+                return
 
 
 def record_answers(member: Member, journal: Journal) -> list[str]:
@@ -99,14 +107,14 @@ def declare_work(app: App) -> Task[..., None]:
 def run_worker(app: App, name: str) -> None:
     declare_work(app)
     with app.node(node_name=name, concurrency=4, drain_timeout=3):
-        # Not without a time-out: the kernel may hand the signal to another thread, which does not wake this one.
-        while not leaving.wait(PAUSE_SECONDS):
+        while not is_asked_to_leave():
             pass
 
 
 def main(kind: str, url: str, name: str, lease: str, journal: str, seed: str) -> None:
     random.seed(int(seed))
-    signal.signal(signal.SIGTERM, lambda *_: leaving.set())
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    faulthandler.register(signal.SIGUSR1)  # the storm asks for the stacks of a process that does not end
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)  # its connections are meant to break
     app = App(url, lease=lease, poll_interval="50ms", poll_max_interval="500ms", node_name=name)

@@ -228,10 +228,18 @@ class Storm:
             try:
                 code = process.popen.wait(60)
             except subprocess.TimeoutExpired:
-                self.violations.append(f"{process.name} does not end")
+                self.violations.append(f"{process.name} does not end:\n{self._ask_for_stacks(process)}")
                 continue
             if code != 0 and not (code == -signal.SIGTERM and self._has_no_node(process)):
                 self.violations.append(f"{process.name} ended with code {code}")
+
+    def _ask_for_stacks(self, process: Process) -> str:
+        """The end of its log, with the stacks of its threads."""
+        length = process.log.stat().st_size
+        process.send(signal.SIGUSR1)
+        with contextlib.suppress(TimeoutError):
+            until(lambda: process.log.stat().st_size > length, patience=10)
+        return process.log.read_text(errors="replace")[-6000:]
 
     def _has_no_node(self, process: Process) -> bool:
         """A signal that came before it had registered found nothing to end."""
