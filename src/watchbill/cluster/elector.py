@@ -32,6 +32,7 @@ RETRY_SECONDS = 1.0  # between two attempts, if it is this node's turn and anoth
 FIRST_RESTART_SECONDS, LONGEST_RESTART_SECONDS = 1.0, 60.0  # of a task that failed
 LEAST_LEASE_SHARE = 0.25  # of a lease: a node whose heartbeats fail does not begin to lead
 STOP_SECONDS = 5.0  # for leader tasks that were asked to stop
+RELEASE_SECONDS = 5.0  # for the release of terms when the node leaves
 
 
 class Term:
@@ -126,9 +127,11 @@ class Elector:
                 logger.warning("%d leader tasks do not stop; another node may lead beside them", len(late))
         if not self._epoch or not self.groups:
             return
-        with contextlib.suppress(Disconnected, Refused, NodeLost):  # then the lock ends with the node
-            await self._connection.execute("withdraw", (self._epoch,))
-            await self._release()  # what a transaction had locked
+        with contextlib.suppress(Disconnected, Refused, NodeLost, TimeoutError):  # then the lock ends with the node
+            # The other chores share the connection, and each may wait for an answer that does not come.
+            async with asyncio.timeout(RELEASE_SECONDS):
+                await self._connection.execute("withdraw", (self._epoch,))
+                await self._release()  # what a transaction had locked
 
     # -- the chore
 
