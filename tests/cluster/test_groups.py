@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+from contextlib import AbstractContextManager
 from datetime import date
 
 import psycopg
 import pytest
 
 from tests.cluster.conftest import Bench
+from watchbill import App
 from watchbill.app.members import Item, ItemRefused, LocalItem, LocalMember, Member
+from watchbill.cluster import elector
 from watchbill.cluster.ownership import Rebalance
 from watchbill.store.refusals import Invalid, StaleFence
 
@@ -68,6 +71,33 @@ async def run_members(bench: Bench) -> None:
 
 def test_members_work_on_an_event_loop(bench: Bench) -> None:
     asyncio.run(run_members(bench))
+
+
+@pytest.mark.parametrize("how", ["on_rebalance", "leader task"])
+def test_a_node_leaves_although_a_function_of_the_program_does_not_return(
+    bench: Bench, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The block would never end: closing an event loop waits for the threads of its executor."""
+    monkeypatch.setattr(elector, "STOP_SECONDS", 0.01)
+    called, may_return = threading.Event(), threading.Event()
+
+    def wait(_: object) -> None:
+        called.set()
+        may_return.wait()
+
+    app = App(bench.url, lease=3)
+    try:
+        if how == "leader task":
+            app.leader_task(group="production")(wait)
+            block: AbstractContextManager[object] = app.node()
+        else:
+            block = app.cluster.group("production", tokens=20, handover_timeout=1).join("a", on_rebalance=wait, wait=0)
+        with block:
+            assert called.wait(60)
+        assert not may_return.is_set()
+    finally:
+        may_return.set()
+        app.close()
 
 
 def test_a_group_waits_for_min_nodes(bench: Bench) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 from watchbill.app.producer import JobProducer
 from watchbill.client import lock_operations
 from watchbill.client.operations import Operation
+from watchbill.cluster.callbacks import call_in_thread
 from watchbill.cluster.elector import LeaderTask, Term
 from watchbill.store.refusals import LockLost
 
@@ -68,7 +68,7 @@ def make_leader_task(producer: JobProducer, function: Callable[..., Any]) -> Lea
         if inspect.iscoroutinefunction(function):
             await function(*arguments)
         else:
-            await asyncio.to_thread(function, *arguments)
+            await call_in_thread(function, *arguments)
 
     return run
 

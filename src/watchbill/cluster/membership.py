@@ -16,6 +16,7 @@ from dataclasses import InitVar, dataclass, field, replace
 from datetime import timedelta
 from typing import NamedTuple, Protocol
 
+from watchbill.cluster.callbacks import call_in_thread
 from watchbill.cluster.options import Membership
 from watchbill.cluster.ownership import Rebalance
 from watchbill.model.clock import boot_seconds
@@ -224,7 +225,7 @@ class Memberships:
             return
         try:
             async with asyncio.timeout(longest):
-                result = await asyncio.to_thread(membership.on_rebalance, change)
+                result = await call_in_thread(membership.on_rebalance, change)
                 if inspect.isawaitable(result):
                     await result
         except TimeoutError:
