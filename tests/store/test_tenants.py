@@ -7,6 +7,8 @@ not exist: the caller must not be able to tell the answers apart.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -282,6 +284,48 @@ def test_keys_schedules_and_dependencies_of_tenants_are_apart(site: Site) -> Non
         assert session.execute("SELECT DISTINCT tenant FROM watchbill.schedule_list()").fetchall() == [("a",)]
         assert session.execute("SELECT watchbill.run_schedule('nightly_a') IS NOT NULL").fetchall() == [(True,)]
         assert session.execute("SELECT watchbill.remove_schedule('nightly_b', 'b')").fetchall() == [(False,)]
+
+
+# An id that a producer gives, in every way in which it can be given. %(job)s is an array with one job.
+WAYS_TO_GIVE_AN_ID = {
+    "enqueue": "SELECT watchbill.enqueue('t', id => %(id)s)",
+    "enqueue_again": "SELECT watchbill.enqueue('t', id => %(id)s, resend => true)",
+    "enqueue_new": "SELECT watchbill.enqueue('t', id => %(id)s, id_is_new => true)",
+    "enqueue_delayed": "SELECT watchbill.enqueue('t', id => %(id)s, delay => '1 hour')",
+    "enqueue_with_keys": (
+        "SELECT watchbill.enqueue('t', '{\"key\": 1}', id => %(id)s, idempotency_key => 'k', unique_by => '{key}')"
+    ),
+    "enqueue_new_with_keys": "SELECT watchbill.enqueue('t', id => %(id)s, id_is_new => true, idempotency_key => 'k')",
+    "many": "SELECT * FROM watchbill.enqueue_many(%(job)s)",
+    "many_again": "SELECT * FROM watchbill.enqueue_many(%(job)s, resend => true)",
+    "many_new": "SELECT * FROM watchbill.enqueue_many(%(job)s, ids_are_new => true)",
+    "many_with_keys": "SELECT * FROM watchbill.enqueue_many(jsonb_set(%(job)s, '{0,idempotency_key}', '\"k\"'))",
+    "plain": (
+        "SELECT watchbill._enqueue_plain('t', '{}', 'default', 0::smallint, 'a', 9::smallint, 9, 1, %(id)s, '', '{}')"
+    ),
+    "plain_many": (
+        "SELECT watchbill._enqueue_plain_many("
+        "'t', 'default', 0::smallint, 'a', 9::smallint, 9, 1, '', '{}', ARRAY[%(id)s], ARRAY['{}'::jsonb])"
+    ),
+    "copied": "SELECT * FROM watchbill.enqueue_from('pg_temp.incoming')",
+    "copied_again": "SELECT * FROM watchbill.enqueue_from('pg_temp.incoming', resend => true)",
+    "copied_new": "SELECT * FROM watchbill.enqueue_from('pg_temp.incoming', ids_are_new => true)",
+}
+
+
+@pytest.mark.parametrize("way", WAYS_TO_GIVE_AN_ID)
+def test_id_of_an_unfinished_job_of_another_tenant_is_refused(site: Site, way: str) -> None:
+    """It stores nothing, so it must say so: an answer would leave the caller with keys of a job that is not its own."""
+    for job in site.job_ids[2:]:
+        with site.session("bound_producer", "a") as session, session.transaction(force_rollback=True):
+            session.execute("CREATE TEMP TABLE incoming OF watchbill.new_job ON COMMIT DROP")
+            session.execute("INSERT INTO incoming (id, type) VALUES (%s, 't')", (job,))
+            values = {"id": job, "job": json.dumps([{"type": "t", "id": str(job)}])}
+            with pytest.raises(psycopg.Error) as refused:
+                session.execute(WAYS_TO_GIVE_AN_ID[way].encode(), values)
+        said = describe(refused.value)
+        assert re.search(r"WB003 job of type 't' is invalid: id .* is taken|23505 duplicate key", said), said
+        assert not re.search(f"{SECRET}|{KNOWN}|type_b|queue_b|'b'|already exists", said)
 
 
 def test_workers_and_operators_see_all_tenants(site: Site) -> None:

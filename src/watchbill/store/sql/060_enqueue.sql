@@ -186,6 +186,8 @@ BEGIN
     -- The job is stored already, and unfinished.
     answer.seq := _job_seq(n.id);
     answer.created := resend;
+    -- Row security hides it: it is of another tenant.
+    IF answer.seq IS NULL THEN PERFORM _refuse_taken_id(n.type, n.id); END IF;
   ELSIF NOT is_new THEN
     -- The job may have finished.
     first_seq := _undo_insert_if_finished(n.id, answer.seq);
@@ -218,6 +220,18 @@ AS $$
         AND f.finished_at >= _history_start(_job_seq.id)
       LIMIT 1))
 $$;
+
+-- Raises the error of an id that a job has which the caller does not see. It says nothing of that
+-- job.
+CREATE OR REPLACE FUNCTION _refuse_taken_id(type text, id uuid)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  PERFORM _refuse_job(
+    _refuse_taken_id.type, format('id %s is taken; let enqueue make the id', _refuse_taken_id.id));
+END $$;
 
 -- Deletes the new row of a job that has finished already, and returns the job's sequence number. A
 -- job that is sent again, after a lost reply, may have run. The INSERT waited for the settle() that

@@ -291,12 +291,18 @@ BEGIN
     RETURN;
   END IF;
   DELETE FROM jobs j WHERE j.id = ANY (finished);
+  seqs := ARRAY(SELECT _job_seq(x.id) FROM unnest(new_jobs) x);
+  -- Row security hides it: it is of another tenant.
+  PERFORM _refuse_taken_id(x.type, x.id)
+  FROM unnest(new_jobs) WITH ORDINALITY x
+  WHERE seqs[x.ordinality] IS NULL
+  LIMIT 1;
   RETURN QUERY
     SELECT
-      x.id, _job_seq(x.id),
+      x.id, seqs[x.ordinality],
       resend OR x.id = ANY (stored) AND x.id <> ALL (finished),
       false
-    FROM unnest(new_jobs) x;
+    FROM unnest(new_jobs) WITH ORDINALITY x;
 END $$;
 
 -- The retry policies of these jobs, each with its id.
