@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 from benchmarks.contestant import Contestant
 from benchmarks.measures.deep import deep
-from benchmarks.measures.drain import drain, drain_by_two, drain_young
-from benchmarks.measures.enqueue import bulk, enqueue
+from benchmarks.measures.drain import drain, drain_by_two, drain_keys, drain_young
+from benchmarks.measures.enqueue import bulk, enqueue, enqueue_by_eight
 from benchmarks.measures.pickup import pickup
 from benchmarks.measures.producers import producers
 from benchmarks.measures.sizes import Run, Sizes
 from benchmarks.measures.snapshot import clean, held
 
 OTHERS = ("graphile-worker", "pgqueuer", "pg-boss", "procrastinate", "celery", "taskiq")
+ON_POSTGRES = ("graphile-worker", "pgqueuer", "pg-boss", "procrastinate")
 CHURNING = ("watchbill", "watchbill-crowd", "graphile-worker", "pgqueuer", "procrastinate")
 
 
@@ -36,8 +37,11 @@ MEASURES = {
     for measure in (
         Measure("drain", drain, ("watchbill", "watchbill-def", *OTHERS)),
         Measure("drain-two", drain_by_two, ("watchbill", "watchbill-def", *OTHERS)),
+        Measure("keys", drain_keys, ("watchbill-keys", "graphile-worker-keys", "procrastinate-keys")),
+        Measure("key-runs", drain_keys, ("watchbill-key-runs", "graphile-worker-key-runs", "procrastinate-key-runs")),
         Measure("payloads", drain_young, ("watchbill-60B", "watchbill-100B", "watchbill-1kB", "watchbill-10kB")),
         Measure("enqueue", enqueue, ("watchbill", *OTHERS)),
+        Measure("enqueue-eight", enqueue_by_eight, ("watchbill", *ON_POSTGRES)),
         Measure("bulk", bulk, ("watchbill", "watchbill-sql", "watchbill-copy", *OTHERS)),
         Measure("pickup", pickup, ("watchbill", *OTHERS), figure="p50", repeat=1),
         Measure("producers", producers, ("watchbill", "watchbill-asleep", "graphile-worker", "pgqueuer")),

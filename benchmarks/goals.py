@@ -79,14 +79,14 @@ def _scans(state: str) -> Goal:
     )
 
 
+_PRODUCERS = {"graphile-worker": 2.0, "pgqueuer": 1.5, "pg-boss": 1.0, "procrastinate": 2.0}
+
 GOALS = [
     _beside("drain", "graphile-worker", 1.5),
     _beside("drain", "pgqueuer", 3.5),
     _beside("drain-two", "graphile-worker", 1.3),
-    _beside("enqueue", "graphile-worker", 1),
-    _beside("enqueue", "pgqueuer", 2),
-    _beside("enqueue", "pg-boss", 1),
-    _beside("enqueue", "procrastinate", 1),
+    *(_beside(measure, peer, least) for measure in ("enqueue", "enqueue-eight") for peer, least in _PRODUCERS.items()),
+    *(_beside("bulk", peer, 1.3) for peer in _PRODUCERS),
     Goal("bulk: jobs/s through the function", Side("bulk", "watchbill-sql"), least=50_000),
     Goal("bulk: jobs/s by COPY", Side("bulk", "watchbill-copy"), least=100_000),
     Goal("pickup: p50, ms", Side("pickup", "watchbill", "p50"), most=1.5),

@@ -68,6 +68,20 @@ _PG_BOSS = {
     "pollingIntervalSeconds": 0.5,
 }
 
+# A thousand keys, at most one job of each at a time: one after the other, or a hundred jobs of a key in a row.
+_KEYS, _KEY_RUNS = {"keys": 1000, "run": 1}, {"keys": 1000, "run": 100}
+
+
+def _graphile(variant: str = "", **options: Any) -> Peer:
+    left = "SELECT count(*) FROM graphile_worker._private_jobs"
+    return Peer(f"graphile-worker{variant}", "graphile_worker.mjs", 100_000, left, {"worker": _GRAPHILE, **options})
+
+
+def _procrastinate(variant: str = "", **options: Any) -> Peer:
+    left = "SELECT count(*) FROM procrastinate_jobs WHERE status IN ('todo', 'doing')"
+    return Peer(f"procrastinate{variant}", "procrastinate", 5_000, left, {"concurrency": 20, **options})
+
+
 _ALL = [
     _watchbill(),
     _watchbill("def", **{"def": True}),
@@ -79,13 +93,11 @@ _ALL = [
     _watchbill("100B", payload=100),
     _watchbill("1kB", 50_000, payload=1_000),
     _watchbill("10kB", 20_000, payload=10_000),
-    Peer(
-        "graphile-worker",
-        "graphile_worker.mjs",
-        100_000,
-        "SELECT count(*) FROM graphile_worker._private_jobs",
-        {"worker": _GRAPHILE},
-    ),
+    _watchbill("keys", **_KEYS),
+    _watchbill("key-runs", **_KEY_RUNS),
+    _graphile(),
+    _graphile("-keys", **_KEYS),
+    _graphile("-key-runs", **_KEY_RUNS),
     Peer(
         "pgqueuer",
         "pgqueuer",
@@ -100,13 +112,9 @@ _ALL = [
         "SELECT count(*) FROM pgboss.job WHERE name = 'noop' AND state < 'completed'",
         {"work": _PG_BOSS},
     ),
-    Peer(
-        "procrastinate",
-        "procrastinate",
-        5_000,
-        "SELECT count(*) FROM procrastinate_jobs WHERE status IN ('todo', 'doing')",
-        {"concurrency": 20},
-    ),
+    _procrastinate(),
+    _procrastinate("-keys", **_KEYS),
+    _procrastinate("-key-runs", **_KEY_RUNS),
     Peer("celery", "celery", 8_000),
     Peer("taskiq", "taskiq", 15_000),
 ]

@@ -23,10 +23,10 @@ class Ratio(NamedTuple):
 
 def ratios(medians: Medians) -> Iterator[Ratio]:
     for name, peers in medians.items():
-        figure = MEASURES[name].figure
+        figure, ours = MEASURES[name].figure, MEASURES[name].peers[0]
         for peer, run in peers.items():
-            if OURS in peers and PEERS[peer].adapter != OURS and run[figure]:
-                yield Ratio(f"{name}: {OURS} / {peer}", peers[OURS][figure] / run[figure], figure != "rate")
+            if ours in peers and PEERS[peer].adapter != OURS and run[figure]:
+                yield Ratio(f"{name}: {ours} / {peer}", peers[ours][figure] / run[figure], figure != "rate")
     clean = medians.get("clean", {})
     for peer, run in medians.get("held", {}).items():
         if clean.get(peer, {}).get("rate"):

@@ -14,7 +14,7 @@ import psycopg
 
 import watchbill
 from benchmarks.adapters import contract
-from benchmarks.adapters.contract import DSN, OPTIONS, answer, chunks, hit, report
+from benchmarks.adapters.contract import DSN, OPTIONS, answer, chunks, hit, key_of, report
 from watchbill.model.ids import new_id
 
 app = watchbill.App(DSN)
@@ -35,6 +35,13 @@ async def noop_large(number: int, text: str) -> None:
     hit(number)
 
 
+if "keys" in OPTIONS:  # not otherwise: the database would know a limit
+
+    @app.task(type="noop_limited", limits=[watchbill.Limit(1, name="key", by="{key}")])
+    async def noop_limited(number: int, key: int) -> None:
+        hit(number)
+
+
 COMMAND = [sys.executable, "-m", "watchbill.cli", "--database-url", DSN]
 TASK = noop_def if OPTIONS.get("def") else noop
 BY_PRIORITY = [TASK.using(priority=priority) for priority in range(OPTIONS.get("priorities", 1))]
@@ -44,6 +51,8 @@ NOISE = "".join(random.Random(7).choices(string.ascii_letters + string.digits, k
 
 def call(number: int) -> watchbill.Call[None]:
     """No two payloads are alike, and none can be compressed."""
+    if (key := key_of(number)) is not None:
+        return noop_limited.bind(number, key)
     if TEXT_SIZE > 0:
         start = random.randrange(len(NOISE) - TEXT_SIZE)
         return noop_large.bind(number, NOISE[start : start + TEXT_SIZE])

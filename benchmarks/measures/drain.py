@@ -19,6 +19,7 @@ from benchmarks.measures.sizes import Run, Sizes
 from benchmarks.places import DSN
 
 LONGEST = 240.0
+KEYS_WINDOW = 60.0
 TIME_TO_START = 40.0
 SECOND_WORKER = 8.0  # after so many seconds those that have begun are all there will be
 
@@ -49,6 +50,15 @@ def drain_by_two(contestant: Contestant, sizes: Sizes) -> Run:
 def drain_young(contestant: Contestant, sizes: Sizes) -> Run:
     """Jobs that no checkpoint passes while they wait: the WAL is that of the jobs alone."""
     return drain(contestant, sizes, checkpoint=False)
+
+
+def drain_keys(contestant: Contestant, sizes: Sizes) -> Run:
+    """Jobs of keys that run one at a time, for a minute: some peers would need hours for all of them."""
+    jobs = sizes.jobs_of(contestant.peer)
+    contestant.set_up()
+    contestant.call("bulk", jobs)
+    database.settle_down()
+    return drain_loaded(contestant, jobs, 1, KEYS_WINDOW)
 
 
 def _written(contestant: Contestant, jobs: int, work: Callable[[], Run]) -> tuple[Run, Run]:

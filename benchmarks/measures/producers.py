@@ -9,6 +9,7 @@ import time
 
 from benchmarks.contestant import Contestant
 from benchmarks.machine import usage
+from benchmarks.measures.enqueue import rate_of_producers
 from benchmarks.measures.sizes import Run, Sizes
 
 PRODUCERS = 4
@@ -20,22 +21,15 @@ def producers(contestant: Contestant, sizes: Sizes) -> Run:
     each = sizes.singles_of(contestant.peer)
     contestant.set_up()
     before = usage()
-    alone = _rate(contestant, each)
+    alone = rate_of_producers(contestant, each, PRODUCERS)
     undisturbed = usage().since(before)["other_cpu"]
     contestant.set_up()
     contestant.start()
     time.sleep(TIME_TO_FALL_ASLEEP)
     contestant.check_alive()
     before = usage(contestant.sessions)
-    beside = _rate(contestant, each)
+    beside = rate_of_producers(contestant, each, PRODUCERS)
     cores = usage(contestant.sessions).since(before)
     contestant.stop()
     cores["other_cpu"] = max(cores["other_cpu"], undisturbed)
     return {"rate": beside, "alone": alone, "share": beside / alone, **cores}
-
-
-def _rate(contestant: Contestant, each: int) -> float:
-    """Of all together: each is timed by itself, and they run at the same time."""
-    processes = [contestant.begin("single", each) for _ in range(PRODUCERS)]
-    made = [contestant.result(process, "single") for process in processes]
-    return sum(one["n"] / one["seconds"] for one in made)
