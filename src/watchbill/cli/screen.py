@@ -26,7 +26,7 @@ def is_terminal() -> bool:
 
 
 def paint(text: str, colour: str | None = None, *, bold: bool | None = None, dim: bool | None = None) -> Painted:
-    """The text, escaped unless it is safe already, with a colour; a pipe gets it without."""
+    """Escapes the text, unless it is safe already, and adds a colour, which `say` leaves out if stdout is a pipe."""
     safe = text if isinstance(text, Painted) else printable(text)
     return Painted(typer.style(safe, fg=colour, bold=bold, dim=dim))
 

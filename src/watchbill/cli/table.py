@@ -109,7 +109,7 @@ class _Table:
     def _draw_row(self, row: Sequence[str]) -> Iterator[Painted]:
         for number, line in enumerate(self._lines):
             if number and not any(row[place.column] for place in line):
-                continue  # the second line of a job without an error
+                continue  # nothing to print, as in the error line of a job without an error
             pieces = [self._split(row[place.column], place) for place in line]
             for texts in zip_longest(*pieces, fillvalue=""):
                 drawn = self._gap.join(map(self._draw_cell, line, texts))

@@ -172,7 +172,7 @@ class Facade:
         return sql.Identifier(self.engine, "facades")
 
     def _set_path(self, connection: Connection) -> None:
-        """For the names in the files, and so that signatures are always written in the same way."""
+        """Sets the search_path: names in the files need it, and signatures are then always written in the same way."""
         connection.execute(sql.SQL("SET LOCAL search_path = {}, pg_temp").format(sql.Identifier(self.engine)))
 
     def _fill(self, text: str) -> str:

@@ -84,7 +84,7 @@ def unbind_role(connection: Connection, schema: str, role: str, tenant: str) -> 
 
 
 def _set_default_tenant(connection: Connection, schema: str, role: str) -> None:
-    """A role with one tenant need not name it. Only a superuser may write this; without it the program says it."""
+    """Makes its only tenant the default of a role. Only a superuser may; otherwise programs must name the tenant."""
     rows = connection.execute(queries(schema)["tenants_of_role"].encode(), (role,)).fetchall()
     name = sql.Identifier(role)
     statement = sql.SQL("ALTER ROLE {} RESET watchbill.tenant").format(name)

@@ -295,7 +295,7 @@ class _LoopThread(threading.Thread):
     def cancel(self) -> None:
         self._canceled = True
         if self._task is not None:
-            with suppress(RuntimeError):  # its loop has ended meanwhile
+            with suppress(RuntimeError):  # the loop of the task has ended meanwhile
                 self._task.get_loop().call_soon_threadsafe(self._task.cancel)
 
 

@@ -30,7 +30,7 @@ DECLARE
   acting oid := to_regrole(quote_ident(_caller()));
   bound record;
 BEGIN
-  -- The usual case first, by one look at the index.
+  -- The usual case first: it needs only one look into the index.
   IF login = acting
     AND EXISTS (SELECT FROM tenant_roles b WHERE b.role = login AND b.tenant = wanted) THEN
     RETURN wanted;
@@ -47,7 +47,7 @@ BEGIN
       WHEN bound.roles > 0 THEN
         CASE
           WHEN bound.matches = bound.roles THEN wanted
-          -- It names none, and there is only one.
+          -- The caller names no tenant, and is bound to one only.
           WHEN wanted IS NULL AND bound.first = bound.last THEN bound.first
         END
       WHEN has_function_privilege(acting, '_may_see_all_tenants()', 'EXECUTE') THEN ''

@@ -1,5 +1,5 @@
--- The tenant for which the caller acts: the setting watchbill.tenant. For a bound role only one of
--- its own tenants, and its only one if the setting is empty. NULL: none.
+-- The tenant for which the caller acts: the setting watchbill.tenant. A bound role can only act for
+-- its own tenants; if it has one only, the setting may be empty. NULL: for no tenant.
 CREATE OR REPLACE FUNCTION current_tenant()
 RETURNS text
 LANGUAGE sql STABLE

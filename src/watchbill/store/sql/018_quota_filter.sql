@@ -13,7 +13,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
   names text[] := ARRAY(SELECT t.tenant FROM tenants t UNION SELECT e.tenant FROM erasures e);
-  -- 16 for each name: for one tenant in 16 that has no quota the answer is true.
+  -- At least 16 for each name, so the answer is true for about one in 16 tenants without a quota.
   bits int := 1024;
   filter text;
 BEGIN

@@ -27,7 +27,7 @@ RETURN CASE
   END;
 
 -- The earliest time at which a job with this id can have ended, less a day for wrong clocks.
--- Conditions on it spare a query older partitions.
+-- With a condition on it, a query does not read older partitions.
 CREATE OR REPLACE FUNCTION _history_start(id uuid)
 RETURNS timestamptz
 LANGUAGE sql IMMUTABLE PARALLEL SAFE

@@ -14,7 +14,7 @@ AS $$
 BEGIN
   PERFORM _check_node_types(extend_node.types);
   UPDATE nodes n
-  -- A node that did not say which queues it serves stays so.
+  -- A node that did not say at its registration which queues it serves does not say it now.
   SET queues = CASE
       WHEN n.queues IS NOT NULL THEN n.queues || ARRAY(
         SELECT DISTINCT q

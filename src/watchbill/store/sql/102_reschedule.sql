@@ -23,7 +23,7 @@ BEGIN
   SELECT * INTO j FROM jobs x WHERE x.id = reschedule.id FOR UPDATE;
   IF NOT FOUND THEN
     old_state := _requeue_finished_job(reschedule.id, due, t);
-    -- Inserted by this call, or by another one that this call waited for.
+    -- The job is in `jobs` again: this call has inserted it, or one for which this call has waited.
     SELECT * INTO j FROM jobs x WHERE x.id = reschedule.id FOR UPDATE;
   END IF;
   IF old_state IS NULL AND j.fence <> 0 THEN

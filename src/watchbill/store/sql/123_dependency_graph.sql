@@ -8,7 +8,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
   members uuid[] := ARRAY[dependency_graph.id];
-  -- Of a job that the caller cannot see, not even the ids of its relatives.
+  -- A caller that cannot see the job does not see the ids of its relatives either.
   newest uuid[] := CASE WHEN _job_seq(dependency_graph.id) IS NOT NULL THEN members END;
 BEGIN
   WHILE cardinality(newest) > 0 AND cardinality(members) < max LOOP

@@ -76,7 +76,8 @@ BEGIN
   END IF;
 END $$;
 
--- What jobs of a queue and a lane wait for; pause: what all jobs of the queue do.
+-- What jobs of a queue and a lane wait for. `pause` comes from _paused_queues(): NULL if the queue
+-- is not paused.
 CREATE OR REPLACE FUNCTION _stats_wait(state text, wait text, pause text, queue text, lane int)
 RETURNS text
 LANGUAGE sql STABLE

@@ -58,7 +58,7 @@ BEGIN
     END IF;
   END IF;
   BEGIN
-    -- Before the partition, as every writer locks them; else we might wait for each other.
+    -- Locks the parent before the partition, as every writer does; another order could deadlock.
     EXECUTE format('LOCK TABLE ONLY %I IN ACCESS EXCLUSIVE MODE', parent);
     EXECUTE format('DROP TABLE %I', day);
     done := day;

@@ -17,7 +17,8 @@ RETURNS cron
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT AS $$
 DECLARE
-  -- Shows if it is too long. COLLATE, because the collation of a column may ignore case.
+  -- One character more than is allowed, to notice a pattern that is too long. COLLATE, because the
+  -- collation of a column may ignore case.
   p text COLLATE "C" := left(pattern, 1001);
   policy text COLLATE "C" := dst;
   own int := CASE
@@ -242,7 +243,7 @@ BEGIN
       (SELECT m FROM unnest(macros) m WHERE left(m, 3) = lower(left(name, 3)) LIMIT 1));
   END IF;
   part := _cron_parse_fields(p, n, fields, 1, 6, count, tail, own, zone, dst, weeks, modifier);
-  -- Sets kind, zone and not simple; period and anchor.
+  -- Elements 1 to 3: the kind, the zone, and that it is not simple. 24 and 25: period and anchor.
   IF name = '@reboot' THEN
     part[1:3] := ARRAY[2, zone, 0];
   ELSIF name = '@every' THEN

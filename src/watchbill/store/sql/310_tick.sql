@@ -94,7 +94,7 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-  RETURN _hold_orphans(ARRAY(
+  RETURN _stop_orphans(ARRAY(
     SELECT x.schedule_id
     FROM timers x
     WHERE x.next_run <= t

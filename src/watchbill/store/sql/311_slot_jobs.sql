@@ -1,3 +1,4 @@
+-- The payload of a job of a schedule: the task's arguments, or the SQL command and its role.
 CREATE OR REPLACE FUNCTION _schedule_payload(s schedules)
 RETURNS jsonb
 LANGUAGE sql STABLE

@@ -25,7 +25,7 @@ AS $$
 $$;
 
 -- Stops the orphans among due schedules, and returns the others. The caller has locked the timers.
-CREATE OR REPLACE FUNCTION _hold_orphans(ids bigint[])
+CREATE OR REPLACE FUNCTION _stop_orphans(ids bigint[])
 RETURNS bigint[]
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT

@@ -86,7 +86,7 @@ BEGIN
   END IF;
   IF _may_have_quota(s.tenant) AND num_nonnulls(s.type, s.command) > 0 THEN
     IF kind = 'start' THEN
-      -- The other schedules of the cluster start all the same.
+      -- A full quota skips this schedule. It must not raise, as the other schedules start as well.
       refusal := _try_quota(s.tenant, _schedule_payload(s))->>s.tenant;
     ELSE
       PERFORM _take_quota(s.tenant, 1, _payload_size(coalesce(payload, _schedule_payload(s))));

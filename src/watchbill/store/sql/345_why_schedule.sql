@@ -15,11 +15,11 @@ DECLARE
   t timestamptz := coalesce(now, _clock());
   s schedules;
   timer timers;
-  -- The slot of its last unfinished job, and how many slots were skipped since.
+  -- The slot of the schedule's last unfinished job, and how many slots were skipped since then.
   open slots;
   skipped bigint;
   on_start boolean;
-  -- Its next slot if nothing keeps it from firing, and the one if it had no end.
+  -- The slot at which it fires next if nothing stops it, and the same if it also had no `end`.
   next_slot timestamptz;
   next_without_end timestamptz;
 BEGIN

@@ -26,7 +26,7 @@ AS $$
   ORDER BY c.relkind DESC, c.relname
 $$;
 
--- The end of _protect_table().
+-- Undoes _protect_table().
 CREATE OR REPLACE FUNCTION _unprotect_table(relation regclass)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -38,8 +38,8 @@ BEGIN
   EXECUTE format('DROP POLICY IF EXISTS tenant_rows ON %s', relation);
 END $$;
 
--- Keeps conditions of a reader that leak what they see from rows that the view does not show: with
--- a barrier, PostgreSQL evaluates them last.
+-- Turns the security barrier of the views on or off. Without it, PostgreSQL may evaluate a
+-- condition of the reader's query on rows that the view does not show, and so reveal them.
 CREATE OR REPLACE FUNCTION _set_view_barriers(value boolean)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
