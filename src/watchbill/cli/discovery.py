@@ -60,7 +60,7 @@ def find_app_or_none(reference: str | None, type: str | None = None) -> tuple[Ap
 
 
 def _find_module_of(type: str | None) -> str | None:
-    """The module here with which the type begins: `shop.tasks`, or else `shop`, for `shop.tasks.ship`."""
+    """The module of this project that the type names: for `shop.tasks.ship` it is `shop.tasks`, or else `shop`."""
     parts = (type or "").split(".")[:-1]
     names = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
     return next((name for name in names if _mentions_watchbill(name)), None)

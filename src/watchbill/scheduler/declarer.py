@@ -66,7 +66,8 @@ class Declarer:
             await self.declare(epoch)
         except Busy as error:
             self._epoch, self._is_changed = epoch, True
-            logger.warning("Could not declare what the code of this node declares; it works, and will retry: %s", error)
+            message = "Could not write the schedules, limits and queues of this node's code; jobs run, will retry: %s"
+            logger.warning(message, error)
 
     async def declare(self, epoch: int) -> None:
         """Writes the declarations of this node to the database; limits first, since jobs of schedules may use them."""

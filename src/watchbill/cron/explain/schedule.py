@@ -77,7 +77,7 @@ def _describe_grid(grid: Every, anchor: datetime) -> str:
 
 def _describe_bare_modifier(modifier: Modifier) -> str:
     (unit, count), *rest = modifier.steps
-    if not rest and (count == 0 or (count == 1 and not modifier.to_end)):  # E0M, S0M or S1M
+    if not rest and (count == 0 or (count == 1 and not modifier.to_end)):  # such as E0M, S0M and S1M
         return f"at the {_name_edge(modifier)} of every {_UNITS[unit]}"
     return f"from run to run, {_describe_moves(modifier)}"
 
