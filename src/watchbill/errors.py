@@ -9,7 +9,7 @@ _command = "watchbill"
 
 
 def set_command(command: str) -> None:
-    """How people call the command `watchbill` in this project, such as `manage.py watchbill`."""
+    """Sets how people call the command `watchbill` in this project, such as `manage.py watchbill`."""
     global _command
     _command = command
 

@@ -200,13 +200,13 @@ class Node:
         await self.worker.registered.wait()
 
     def drain(self) -> None:
-        """Claim nothing more, wait for running handlers, release the other jobs."""
+        """Claims nothing more, waits for running handlers, and releases the other jobs."""
         self._asked = self._asked or "drain"
         if self._worker is not None:
             self._worker.drain()
 
     def stop(self) -> None:
-        """Do not wait: cancel running handlers and release their jobs. That costs no attempt."""
+        """Cancels running handlers and releases their jobs at once. That costs no attempt."""
         self._asked = "stop"
         if self._worker is not None:
             self._worker.stop()

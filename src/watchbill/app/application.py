@@ -162,7 +162,7 @@ class App(Registry, Generic[State]):
 
     @property
     def name(self) -> str:
-        """Owner of declared schedules and of a cluster start."""
+        """The name of the App. Its schedules belong to this name, and nodes with the same name start as one cluster."""
         return self._name
 
     def include(self, tasks: Tasks) -> None:

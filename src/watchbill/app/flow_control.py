@@ -60,14 +60,14 @@ class TaskFlow:
 
     @property
     def rules(self) -> list[dict[str, Any]]:
-        """What it adds to the rules of its limits: also what happens when an ordered job is dead."""
+        """The rule of the task's ordered keys, if not the default: what happens when an ordered job is dead."""
         if self.when_dead == "continue":
             return []
         return [{"name": name_order(self.type), "when_dead": self.when_dead}]
 
 
 def name_order(type: str) -> str:
-    """The rule of the ordered keys of a type, as `_order_name` in SQL names it."""
+    """The name of the rule for the ordered keys of a type, as the SQL function `_order_name` makes it."""
     return "order:" + type.replace("%", "%25").replace(":", "%3A")
 
 
@@ -176,7 +176,7 @@ class FlowRules:
 
     @property
     def limits(self) -> list[dict[str, Any]]:
-        """As declare_limits() takes them."""
+        """The limits in the form that the SQL function declare_limits() takes."""
         rules = [
             {"name": name} | {key: value for use in uses.values() for key, value in use.limit.rule.items()}
             for name, uses in self._uses.items()
@@ -185,7 +185,7 @@ class FlowRules:
 
     @property
     def queue_definitions(self) -> list[dict[str, Any]]:
-        """As declare_queues() takes them."""
+        """The queues in the form that the SQL function declare_queues() takes."""
         return [queue.definition for queue, _ in sorted(self.queues.values(), key=lambda each: each[0].name)]
 
 

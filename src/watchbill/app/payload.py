@@ -87,8 +87,8 @@ class Signature:
             ) from None
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any], needed: Collection[str] = ()) -> bytes:
-        """Validates the arguments of a call and returns the payload. It has the `needed` ones even if the caller
-        leaves them out and they have defaults."""
+        """Validates the arguments of a call and returns the payload. It contains the arguments in `needed` even if
+        the caller leaves them out and they have defaults."""
         if (
             len(args) > len(self._names)
             or not kwargs.keys().isdisjoint(self._names[: len(args)])

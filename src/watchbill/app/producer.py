@@ -50,7 +50,7 @@ class StoreRules(NamedTuple):
     new_ids: bool
 
     def after_changes(self, before: Sequence[NewJob], after: Sequence[NewJob]) -> StoreRules:
-        """Middleware may give a job another id, which may have been used."""
+        """Returns the rules for the jobs that middleware returned: their ids may have changed, perhaps to used ones."""
         kept = all(old.id == new.id for old, new in zip(before, after, strict=True))
         return self if kept else self._replace(new_ids=False)
 
@@ -352,7 +352,7 @@ def _choose_rules(calls: Sequence[Call[Any]]) -> StoreRules:
 
 
 def _act_for_owner_of(jobs: list[NewJob]) -> AbstractContextManager[None]:
-    """With row security, jobs of one call belong to one tenant, unless the caller may see all of them."""
+    """Acts for the tenant of the jobs, if all have the same one: row security requires that of most callers."""
     tenants = {job.tenant for job in jobs}
     return acting_for(*tenants) if len(tenants) == 1 and tenants != {DEFAULT_TENANT} else nullcontext()
 

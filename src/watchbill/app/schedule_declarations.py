@@ -42,7 +42,7 @@ class Declaration:
         return define(self.name, self._pattern, self._rule, self._find_known, self.tenant, self._tz)
 
     def set_default_zone(self, tz: str | None) -> None:
-        """The zone of the App that includes the declaration, if that names none itself."""
+        """Sets the zone of the App that includes this declaration. A declaration that names a zone keeps its own."""
         self._tz = tz
         self.__dict__.pop("definition", None)
 

@@ -104,7 +104,7 @@ class Renewer:
             return [hold for hold in self._holds if hold.due <= boot_seconds()]
 
     def _end_if_idle(self, idle_since: float) -> bool:
-        """Whether the thread ends, because no lock was held for a while."""
+        """Ends the thread if no lock was held for a while; returns whether it ends."""
         with self._changed:
             if self._holds or boot_seconds() - idle_since < LINGER_SECONDS:
                 return False

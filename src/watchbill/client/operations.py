@@ -180,7 +180,7 @@ def _are_plain_and_alike(jobs: Sequence[NewJob]) -> bool:
 
 
 def _names_tenant(job: NewJob) -> bool:
-    """A job that got the default tenant because no caller named one is refused by row security: it may be a mistake."""
+    """Whether a caller named the job's tenant. Otherwise row security refuses the job: that may be a mistake."""
     return job.tenant != DEFAULT_TENANT or acting_tenant.get() is not None
 
 
@@ -276,7 +276,7 @@ def enqueue_here(
 
 
 def _should_copy(jobs: Sequence[NewJob]) -> bool:
-    """False with keys that may lead to an earlier job: that has another id, and COPY's answers go by id."""
+    """Whether to store the jobs with COPY. Not if a key may lead to an earlier job, since COPY's answers go by id."""
     return len(jobs) >= MIN_JOBS_TO_COPY and all(
         job.idempotency_key is None and job[_FIRST_UNIQUE:] == _NOT_UNIQUE for job in jobs
     )

@@ -100,7 +100,7 @@ class DayRule(NamedTuple):
 
 
 def month_masks(rule: DayRule) -> tuple[int, ...]:
-    """The rule for each kind of month, at `kind_of_month`."""
+    """The days that the rule names in each kind of month. The index is `kind_of_month`."""
     return tuple(rule.mask(length, first) for length in range(28, 32) for first in range(7))
 
 

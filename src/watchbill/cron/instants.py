@@ -29,10 +29,10 @@ class Instants(Protocol):
     """A set of instants that answers which of them is next to any instant, on either side."""
 
     def next(self, instant: int) -> int | None:
-        """The least one that is later."""
+        """The first instant of the set that is later than `instant`."""
 
     def prev(self, instant: int) -> int | None:
-        """The greatest one that is earlier."""
+        """The last instant of the set that is earlier than `instant`."""
 
 
 class OnClock(ABC):

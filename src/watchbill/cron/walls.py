@@ -58,7 +58,7 @@ class Walls:
         return None if years is None else [YEAR.low + bit for bit in bits(years)]
 
     def after(self, wall: int) -> int | None:
-        """The least wall time of the set that is later."""
+        """The first wall time of the set that is later than `wall`."""
         day, second = divmod(wall, DAY)
         number, first, end, days = self._year
         if not first <= day < end:
@@ -76,7 +76,7 @@ class Walls:
         return (day + (days & -days).bit_length()) * DAY + self._first_time
 
     def before(self, wall: int) -> int | None:
-        """The greatest wall time of the set that is earlier."""
+        """The last wall time of the set that is earlier than `wall`."""
         day, second = divmod(wall, DAY)
         number, first, end, days = self._year
         if not first <= day < end:

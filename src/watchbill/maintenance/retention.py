@@ -43,7 +43,8 @@ class Keep:
 
     @property
     def nodes(self) -> float:
-        """Longer than anything that names a node. Slots go by whole months, jobs and attempts by whole days."""
+        """How long nodes are kept: longer than all that names them. Slots are removed by month, jobs and attempts by
+        day."""
         return max(self.slots + 31 * DAY_SECONDS, self.attempts + 2 * DAY_SECONDS)
 
 
@@ -71,7 +72,7 @@ class Retention:
         return INTERVAL_SECONDS if is_complete else RETRY_LOCKED_SECONDS
 
     async def _prune_history(self, parent: str, seconds: float) -> bool:
-        """Whether nothing is left that is too old."""
+        """Removes the days that are too old. Returns whether none of them is left."""
         while True:
             ((done, more, locked),) = await self._connection.execute("prune_history", (parent, seconds))
             if done:

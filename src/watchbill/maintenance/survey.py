@@ -69,7 +69,7 @@ class SurveyedWorker(Protocol):
 
     @property
     def needs_job_look(self) -> bool:
-        """Whether it sleeps, and a look for ready jobs is cheap."""
+        """Whether the worker sleeps, and a look for ready jobs is cheap."""
 
     def note_claims(self, fences: list[int]) -> None:
         """Takes the claims that this node has in the database."""

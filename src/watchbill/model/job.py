@@ -95,12 +95,12 @@ class JobRecord:
 
     @property
     def artifact_ref(self) -> str | None:
-        """Where something is that it has made: `current_job().artifact(...)`."""
+        """Where the job has put what it made, as its handler said with `current_job().artifact(...)`."""
         return (self.meta or {}).get("artifact_ref")
 
     @property
     def schedule(self) -> str | None:
-        """The name of the schedule that made it; `slot` is None if someone ran it by hand."""
+        """The name of the schedule that made the job; `slot` is None if someone ran it by hand."""
         return None if self.schedule_id is None else (self.meta or {}).get("schedule")
 
 
@@ -172,7 +172,7 @@ class QueueCount:
 
     @property
     def column(self) -> str:
-        """Where a table shows it: its state, and for queued and failed jobs what they wait for (`Waits`)."""
+        """The column in which a table counts these jobs: their state, or what they wait for (`Waits`)."""
         if self.state not in ("queued", "failed"):
             return self.state
         if self.wait in (None, "delayed"):

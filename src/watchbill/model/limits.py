@@ -41,7 +41,7 @@ class Limit:
 
     @property
     def rule(self) -> dict[str, Any]:
-        """As declare_limits() takes it."""
+        """The limit in the form that the SQL function declare_limits() takes."""
         return {"max": self.count} | ({} if self.when_full == "wait" else {"when_full": self.when_full})
 
 

@@ -37,7 +37,7 @@ class Queue:
 
     @property
     def definition(self) -> dict[str, Any]:
-        """As declare_queues() takes it."""
+        """The queue in the form that the SQL function declare_queues() takes."""
         return (
             {"name": self.name}
             | ({} if self.limit is None else {"max": self.limit})

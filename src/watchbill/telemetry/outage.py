@@ -53,7 +53,7 @@ _lock = threading.Lock()
 
 
 def outage_of(url: str) -> Outage:
-    """The one of this process for this database."""
+    """The Outage of this database that all parts of this process share."""
     with _lock:
         if url not in _outages:
             consequence = "handlers go on, and everything else is retried until it does"

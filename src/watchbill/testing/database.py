@@ -114,7 +114,7 @@ class Sweeper:
 
     @classmethod
     def from_comment(cls, connection: psycopg.Connection[Any], schema: str) -> Sweeper | None:
-        """For a schema that another process has made; None if it has no such comment."""
+        """Makes a Sweeper for a schema that another process has made; None if the schema has no such comment."""
         row = connection.execute(queries(schema)["seed_tables"].encode(), (schema,)).fetchone()
         comment = str(row[0]) if row is not None and row[0] is not None else ""
         if not comment.startswith(SEED_TABLES):
@@ -277,7 +277,7 @@ def embedded_database(project: Path, schema: str, binaries: str = "auto") -> Ite
 
 
 def _make_home(project: Path, major: int) -> Path:
-    """The directory of its data; data from before the last start of the machine is removed."""
+    """Makes the directory of the server's data; removes data from before the last start of the machine."""
     boot = _BOOT.read_text().strip()[:8] if _BOOT.exists() else "always"
     place = project / ".watchbill"
     if not os.access(place if place.exists() else project, os.W_OK):
@@ -304,7 +304,7 @@ def _connect_and_lock(url: str) -> Iterator[Connection]:
 
 
 def _make_template(connection: Connection, url: str, schema: str, zones: Callable[[], list[str]] | None) -> None:
-    """In the database that every embedded server has. Its comment is the fingerprint of what is in it."""
+    """Makes the schema in the database that every embedded server has. Its comment is a fingerprint of the contents."""
     wanted, found = _fingerprint(schema), _read_comment(connection, DATABASE)
     if found == wanted:
         return

@@ -62,7 +62,7 @@ class BatchRun(Run):
 
     @property
     def timeout(self) -> float | None:
-        """The shortest of its jobs."""
+        """The shortest timeout of the jobs in the batch."""
         return min((member.timeout for member in self.members if member.timeout is not None), default=None)
 
     def progress(self, value: Any) -> None:

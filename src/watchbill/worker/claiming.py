@@ -314,7 +314,7 @@ class Claimer:
         self._wakeups.jobs.set()
 
     async def _send_new_types(self) -> None:
-        """So that the database counts this node among those that handle them, and gives it jobs that were parked."""
+        """Sends the new types: the database then counts this node as one that handles them, and gives it such jobs."""
         types, queues = dict(self._new_types), list(self.queues)
         await self._connection.execute("extend_node", (self.epoch, orjson.dumps(types).decode(), queues))
         self._new_types = {name: version for name, version in self._new_types.items() if name not in types}
@@ -490,7 +490,7 @@ class Claimer:
 
 
 def _encode_positions(positions: dict[Key, Position]) -> tuple[object, ...]:
-    """Four arrays, high priorities first: the statement reads the index in the order given."""
+    """Encodes positions as four arrays, high priorities first: the statement reads the index in this order."""
     ordered = sorted(positions.items(), key=lambda item: -item[0][1])
     return (
         texts([queue for (queue, _), _ in ordered]),

@@ -187,7 +187,7 @@ class Collector:
         return rows
 
     def _close_batch(self, batch: WaitingBatch) -> None:
-        """No job is added to it any more."""
+        """Adds no more jobs to this batch."""
         if batch.timer is not None:
             batch.timer.cancel()
         if self.batches.get(batch.handler.type) is batch:
@@ -207,5 +207,5 @@ def list_rows(entry: Entry) -> list[Claimed]:
 
 
 def is_late(entry: Entry, now: float, older_than: float) -> bool:
-    """Whether it has waited for too long; a job with one attempt may not wait at all."""
+    """Whether the entry has waited for too long; a job with one attempt may not wait at all."""
     return now - entry[2] >= older_than or any(row.max_attempts == 1 for row in list_rows(entry))

@@ -240,7 +240,7 @@ class Dependencies:
         return need.function(**arguments)
 
     def _get_shared(self, need: Need) -> Any:
-        """A dependency of the process that nothing async is part of."""
+        """Gets a dependency of the process that has no async part."""
         if need.function not in self._values:
             with self._lock:
                 if need.function not in self._values:
@@ -268,7 +268,8 @@ class Dependencies:
         return await value if inspect.iscoroutinefunction(need.function) else value
 
     async def _aget_shared(self, need: Need) -> Any:
-        """Shielded: an attempt that is stopped while it waits must not stop the making for others."""
+        """Gets a dependency of the process that has an async part. Shielded: if an attempt is stopped while it waits
+        for the dependency, the others still get it."""
         keeper = self._keepers.get(need.function)
         if keeper is None:
             loop = asyncio.get_running_loop()

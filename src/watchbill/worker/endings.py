@@ -51,7 +51,7 @@ class EndingBatch:
 
     @property
     def has_single_attempt(self) -> bool:
-        """Whether it has a job with one attempt whose handler was started."""
+        """Whether the batch has a job with one attempt whose handler was started."""
         started = [s[0] for s in self.succeeded] + [e.claimed for e in self.endings if e.started is not None]
         return any(claimed.max_attempts == 1 for claimed in started)
 

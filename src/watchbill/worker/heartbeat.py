@@ -109,7 +109,7 @@ class Heartbeat(threading.Thread):
             self._loop.call_soon_threadsafe(function, *arguments)
 
     def _talk(self, action: Callable[[], None]) -> bool:
-        """Whether the server has answered."""
+        """Sends a heartbeat, or asks for stop requests. Returns whether the server has answered."""
         self._asked_at = now()
         try:
             action()

@@ -69,12 +69,12 @@ class Wakeups:
 
     @property
     def slept_seconds(self) -> float:
-        """How long the worker has slept, so that producers and parents have sent notifications; -1 if it does not."""
+        """How long the worker has slept; -1 if it is awake. While it sleeps, producers send notifications."""
         return -1.0 if self._asleep_since is None else time.monotonic() - self._asleep_since
 
     @contextlib.contextmanager
     def asleep(self) -> Iterator[None]:
-        """While the worker sleeps. The unblocker then sleeps as well, so it is woken with the worker."""
+        """Marks the time in which the worker sleeps. The unblocker then sleeps too, so it is woken with the worker."""
         self._asleep_since = time.monotonic()
         try:
             yield

@@ -47,7 +47,7 @@ def choose_outcome(run: Run, error: BaseException) -> Outcome:
 
 
 def choose_stopped_outcome(run: Run, error: dict[str, Any]) -> Outcome:
-    """Returns the outcome of a handler that was asked to stop: the reason for that counts, not what it raised."""
+    """Returns the outcome of a handler that was asked to stop: why it was asked counts, not what it raised."""
     if run.stopping == "timed_out":
         name = {"type": "TimeoutError", "module": "builtins"}  # whatever error stopped the handler
         timed_out = error | name | {"kind": "timed_out", "message": f"timed out after {run.timeout:g} s"}

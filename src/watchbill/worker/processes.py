@@ -260,7 +260,7 @@ class Processes:
 
 
 def _end_run(run: Run, result: bytes | None, outcome: tuple[Any, ...] | None) -> None:
-    """Takes over how one job ended in the child."""
+    """Notes in the run how the child ended its job."""
     run.result = result
     if outcome is not None:
         run.outcome = Outcome(*outcome)

@@ -113,7 +113,7 @@ class Slots:
         self._unsupported_types = UnsupportedTypes(handlers)
 
     def _count_usable_slots(self) -> int:
-        """Without those of kinds that no handler has."""
+        """Counts the handler slots, except those of kinds that no handler has."""
         kinds = {handler.kind for handler in self._handlers.values()}
         return min(self._most, sum(self._capacity[kind] for kind in kinds) or self._most)
 

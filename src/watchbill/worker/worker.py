@@ -193,7 +193,7 @@ class Worker:
         self._claimer.add_types({name: handler.version for name, handler in handlers.items()}, queues)
 
     def declare(self, declared: Declared) -> None:
-        """What the program has declared since this node started is written within seconds."""
+        """Writes, within seconds, what the program has declared since this node started."""
         if self._chores is not None:
             self._chores.declarer.replace(declared)
 
@@ -210,11 +210,11 @@ class Worker:
             )
 
     def drain(self) -> None:
-        """Claim nothing more, wait for running handlers, release the other jobs."""
+        """Claims nothing more, waits for running handlers, and releases the other jobs."""
         self._wakeups.drain()
 
     def stop(self) -> None:
-        """Do not wait: cancel running handlers and release their jobs. That costs no attempt."""
+        """Cancels running handlers and releases their jobs at once. That costs no attempt."""
         self._is_stopped.set()
         self._wakeups.drain()
 
@@ -225,7 +225,7 @@ class Worker:
 
     @property
     def needs_job_look(self) -> bool:
-        """Whether it sleeps, and a look for ready jobs is cheap; otherwise the claimer itself decides when to look."""
+        """Whether the worker sleeps, and a look for ready jobs is cheap; otherwise the claimer decides when to look."""
         return self._wakeups.slept_seconds >= 0 and not self._claiming.positions.is_top_expensive
 
     def note_claims(self, fences: list[int]) -> None:

@@ -193,7 +193,7 @@ class DjangoProducer(JobProducer):
             return super()._store(jobs, _get_connection(), rules, call)
 
     def report_enqueued(self, jobs: Iterable[Job[Any]]) -> None:
-        """After Django's commit; outside of a transaction that is now."""
+        """Reports the jobs after Django's commit; at once if no transaction is open."""
         connection = _get_connection()
         if connection is None:
             super().report_enqueued(jobs)
@@ -237,7 +237,7 @@ class DjangoRuntime(Runtime):
         return UnpooledAsyncClient(self.database_url, **self._client_options) if is_under_test() else super().aclient
 
     def is_own(self, connection: Any) -> bool:
-        """The App's address was taken from this connection."""
+        """Whether this is Django's connection, from which the App's address was taken."""
         return connection is _get_connection()
 
 
@@ -256,12 +256,13 @@ def _get_connection() -> Any:
 
 
 def _has_open_transaction(connection: Any) -> bool:
-    """Whether it is in atomic(), or its autocommit is off."""
+    """Whether the connection is in atomic(), or its autocommit is off."""
     return connection.in_atomic_block or (connection.connection is not None and not connection.get_autocommit())
 
 
 def _call_after_commit(function: Callable[[], None], connection: Any) -> None:
-    """Outside of a transaction now. Not if the program manages transactions itself: Django reports no commits then."""
+    """Calls the function at once if no transaction is open. Never calls it if the program manages transactions
+    itself: then Django does not report commits."""
     if connection.in_atomic_block or connection.get_autocommit():
         transaction.on_commit(function, using=connection.alias)
 

@@ -173,7 +173,7 @@ def _make_async_runner(task: Task, backend: type, alias: str) -> Callable[..., A
 
 
 def _name_after_task(runner: Callable[..., Any], task: Task) -> Callable[..., Any]:
-    """Gives it the function's name, for messages; by `runs` the backend knows which task it runs."""
+    """Gives the runner the name of the task's function, for messages. `runs` says which task it runs."""
     runner.__module__, runner.__qualname__ = task.func.__module__, task.func.__qualname__
     runner.__name__, runner.__doc__ = task.func.__name__, task.func.__doc__
     runner.runs = task.func  # type: ignore[attr-defined]
