@@ -15,12 +15,12 @@ def set_command(command: str) -> None:
 
 
 def name_commands(hint: str) -> str:
-    """The text with its commands as people type them in this project."""
+    """Replaces `watchbill` in the commands of a hint by what people type in this project."""
     return hint if _command == "watchbill" else _COMMAND.sub(f"{_command} ", hint)
 
 
 def name_quoted_commands(text: str) -> str:
-    """The same for a text in which commands stand between backticks, and `watchbill` may also be a schema."""
+    """As name_commands, but only between backticks: elsewhere in the text `watchbill` may be a schema."""
     return re.sub("`[^`]*`", lambda quoted: name_commands(quoted[0]), text)
 
 

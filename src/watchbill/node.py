@@ -158,7 +158,7 @@ class Node:
         return [asyncio.create_task(loop) for loop in loops]
 
     def add_handlers(self, handlers: Handlers, queues: Iterable[str] = ()) -> None:
-        """For tasks that are declared after the node was made; from any thread. A node that runs learns them, and
+        """Adds tasks that are declared after the node was made; from any thread. A node that runs learns them, and
         serves these queues too."""
         with self._worker_lock:
             if self._worker is None or self._loop is None:
@@ -168,7 +168,7 @@ class Node:
                 self._loop.call_soon_threadsafe(self._worker.add_handlers, handlers, list(queues))
 
     def declare(self, declared: Declared) -> None:
-        """For schedules, limits and queues that are declared after the node was made; from any thread."""
+        """Replaces what the node declares: the program declares more schedules, limits or queues. From any thread."""
         with self._worker_lock:
             if self._worker is None or self._loop is None:
                 self.config = replace(self.config, declared=declared)
@@ -176,14 +176,14 @@ class Node:
                 self._loop.call_soon_threadsafe(self._worker.declare, declared)
 
     def add_leader_task(self, group: str, task: LeaderTask) -> None:
-        """For leader tasks that are declared after the node was made; from any thread."""
+        """Adds a leader task that is declared after the node was made; from any thread."""
         with self._worker_lock:
             self._leader_tasks.append((group, task))
             if self._elector is not None and self._loop is not None and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._elector.add_task, group, task)
 
     def join_group(self, group: str, queues: Iterable[str], options: GroupOptions | None) -> None:
-        """For tasks with a group that are declared after the node was made; from any thread."""
+        """Joins the group of a task that is declared after the node was made; from any thread."""
         membership = Membership(Ownership(group, self._lease), options, tuple(queues))
         with self._worker_lock:
             self._groups.append(membership)

@@ -419,7 +419,7 @@ class App(Registry, Generic[State]):
         return task.handler(dependencies)
 
     def _add(self, task: Task[..., Any]) -> None:
-        """Also tells the nodes of this process, which may run already."""
+        """Adds a task to the App, and to the nodes that run in this process already."""
         super()._add(task)
         for node, parts in list(self._nodes.items()):
             handler = self._make_handler(task, parts.dependencies)

@@ -103,7 +103,7 @@ class Declarations:
         return len(self._by_name)
 
     def as_json(self, names: Container[str] | None = None) -> bytes:
-        """For the database: an array of definitions, each with its hash; all, or those of these names."""
+        """Makes a JSON array of all definitions, or of those with these names, each with its hash, for the database."""
         import orjson
 
         chosen = [declared for declared in self if names is None or declared.name in names]

@@ -74,7 +74,7 @@ class _Commands(TyperGroup):
             raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """For the help in a pipe; on a terminal Rich draws the panels."""
+        """Formats the help for a pipe; on a terminal Rich draws the panels."""
         for panel, names in _COMMANDS.items():
             with formatter.section(panel):
                 formatter.write_dl([(name, self.get_command(ctx, name).get_short_help_str(80)) for name in names])

@@ -40,7 +40,7 @@ def _make_completion(find: Callable[[GlobalOptions, str], Iterable[str]]) -> Cal
 
 
 def _complete_state(incomplete: str) -> list[str]:
-    """Also the last of several, separated by commas."""
+    """Completes also the last of several states, separated by commas."""
     before, comma, last = incomplete.rpartition(",")
     words = [word for word in (*STATES, *WAITS) if word.startswith(last) and word not in before.split(",")]
     return [f"{before}{comma}{word}" for word in words]

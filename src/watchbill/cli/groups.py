@@ -133,7 +133,7 @@ def add(
 ) -> None:
     """Pin a key to nodes. The first place that matches a member counts."""
     found = _find_group(ctx, group)
-    wanted = [{"key": key, "reason": reason} | _read_place(place) for place in places]
+    wanted = [{"key": key, "reason": reason} | _read_pin_target(place) for place in places]
     try:
         length = None if expires is None else seconds(expires)
     except ValueError as error:
@@ -181,7 +181,8 @@ def _find_group(ctx: typer.Context, name: str | None) -> GroupRecord:
     return every[0]
 
 
-def _read_place(place: str) -> dict[str, object]:
+def _read_pin_target(place: str) -> dict[str, object]:
+    """Reads to which nodes a key is pinned: a pattern for their names, or labels as JSON."""
     if not place.startswith("{"):
         return {"pattern": place}
     try:

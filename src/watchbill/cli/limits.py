@@ -121,7 +121,7 @@ def clear(
 
 
 def _show_key(key: str) -> str:
-    """As people name it: the keys of a limit that was declared by its name begin with `key:`."""
+    """Shows a key as people write it: without `key:`, with which the keys of named limits begin."""
     return key.removeprefix("key:")
 
 

@@ -197,7 +197,7 @@ def is_child() -> bool:
 
 
 def make_orphan_check() -> Callable[[], bool]:
-    """For a child: a function that says whether its supervisor has died."""
+    """Makes, in a child, a function that says whether its supervisor has died."""
     parent, _ = os.environ.pop(PARENT, None), os.environ.pop(_NUMBER, None)
     if parent is None:
         return lambda: False

@@ -53,7 +53,7 @@ class _Tree:
         self._undrawn_parents = {job: len(self._parents[job]) for job in self._jobs}
 
     def lines(self) -> Iterator[_Line]:
-        """Without recursion, because a chain may be longer than Python's stack."""
+        """Draws line by line without recursion, because a chain may be longer than Python's stack."""
         roots = self._group([job for job in self._jobs if not self._parents[job]])
         left = [(group, "", "") for group in roots][::-1]
         while left:

@@ -325,7 +325,7 @@ def _format_copy_row(job: NewJob) -> bytes:
 
 
 def _format_whole_copy_row(job: NewJob) -> bytes:
-    """With the columns after meta, which few jobs use."""
+    """Formats a line with all columns: few jobs use those after meta."""
     rare = [_format_column(*each) for each in zip(JOB_COLUMNS[_FIRST_RARE:], job[_FIRST_RARE:], strict=True)]
     return b"\t".join([_format_copy_row(job)[:-1], *rare]) + b"\n"
 

@@ -21,10 +21,10 @@ class JobField(NamedTuple):
 
     name: str
     kind: Kind
-    meaning: str = ""  # of an option, for the reference and the command line
+    meaning: str = ""  # what the option does, for the reference and the command line
     option: bool = True
     column: bool = True
-    flag: str | None = None  # of `watchbill jobs enqueue`
+    flag: str | None = None  # the option of `watchbill jobs enqueue`
 
 
 JOB_FIELDS = (

@@ -22,11 +22,11 @@ class ScheduleField(NamedTuple):
 
     name: str
     kind: Kind
-    help: str = ""  # of the command line; without it there is no option there
+    help: str = ""  # for the command line, which has no option for a field without help
     metavar: str | None = None
-    flag: str | None = None  # of the command line, if not --name
+    flag: str | None = None  # the option of the command line, if it is not --name
     choices: tuple[str, ...] = ()
-    least: float = 0.0  # seconds, of a duration
+    least: float = 0.0  # the shortest duration that is allowed, in seconds
     columns: tuple[str, ...] | None = None
 
 

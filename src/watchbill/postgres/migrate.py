@@ -217,7 +217,7 @@ def _drop_invalid_index(connection: Connection, schema: str, index: str) -> bool
 
 
 def _run(connection: Connection, text: str) -> None:
-    """As bytes without parameters, psycopg sends the text unchanged, including several statements and %."""
+    """Runs a SQL text. psycopg sends bytes without parameters unchanged, also several statements, and %."""
     connection.execute(text.encode())
 
 

@@ -27,5 +27,5 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """As `printable`, but keeps line breaks and tabs, for text that may have several lines."""
+    """Does what `printable` does, but keeps line breaks and tabs, for text that may have several lines."""
     return text if text.isprintable() else text.translate(_LINES)

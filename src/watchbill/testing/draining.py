@@ -179,7 +179,7 @@ class DrainWorker(Worker):
 
 
 class LoggingReporter(OutcomeReporter):
-    """Also writes the log of the drain, and ends the drain when that has enough."""
+    """Also writes the log of the drain, and ends the drain when the log is full."""
 
     def __init__(self, events: Events, log: RunLog, wakeups: Wakeups) -> None:
         super().__init__(events)

@@ -185,7 +185,7 @@ class _TestRuntime(Runtime):
 
 @contextmanager
 def _change_environment(settings: Mapping[str, str]) -> Iterator[None]:
-    """For programs that a test starts: `watchbill worker`, the child of a process task, a command."""
+    """Sets environment variables for programs that a test starts: a worker, the child of a process task, a command."""
     ours: dict[str, str | None] = {f"WATCHBILL_{name.upper()}": value for name, value in settings.items()}
     # These win over settings in the code of the program's App.
     ours |= make_child_environment("the test that started this", **settings)

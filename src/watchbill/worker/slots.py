@@ -98,7 +98,7 @@ class Slots:
         self._loop = asyncio.get_running_loop()
         self.executors: dict[Kind, Executor] = {}
         self._waiting: dict[Kind, deque[Entry]] = {"async": deque(), "thread": deque(), "process": deque()}
-        self.waiting = 0  # jobs and batches in these: claimed and not started
+        self.waiting = 0  # how many jobs and batches `_waiting` has: they are claimed and not started
         self._collector = Collector(claiming, wakeups, self._queue_entry, self._start_jobs)
         self._busy: dict[Kind, int] = {"async": 0, "thread": 0, "process": 0}
         self._ended_stuck: list[Run] = []

@@ -56,8 +56,8 @@ def _describe_part(part: Part, zone: str, anchor: datetime) -> str:
         assert part.modifier is not None
         return _describe_bare_modifier(part.modifier) + _describe_zone(part.zone, zone)
     if isinstance(part.body, Every) and part.weeks is None and part.modifier is None:
-        return _describe_grid(part.body, anchor)
-    body = _describe_fields(part.body) if isinstance(part.body, Fields) else _describe_grid(part.body, anchor)
+        return _describe_every(part.body, anchor)
+    body = _describe_fields(part.body) if isinstance(part.body, Fields) else _describe_every(part.body, anchor)
     moved = f", moved {_describe_moves(part.modifier)}" if part.modifier else ""
     return _join_clauses(body, describe_weeks(part.weeks)) + moved + _describe_zone(part.zone, zone)
 
@@ -70,9 +70,9 @@ def _join_clauses(*clauses: str) -> str:
     return " ".join(clause for clause in clauses if clause)
 
 
-def _describe_grid(grid: Every, anchor: datetime) -> str:
+def _describe_every(part: Every, anchor: datetime) -> str:
     start = anchor.astimezone(UTC).replace(microsecond=0, tzinfo=None)
-    return f"{format_interval(grid.seconds)}, counted from {start} UTC"
+    return f"{format_interval(part.seconds)}, counted from {start} UTC"
 
 
 def _describe_bare_modifier(modifier: Modifier) -> str:

@@ -144,7 +144,7 @@ class DjangoApp(App):
         return replace(super()._make_handler(task, dependencies), reference=f"{__name__}:app")
 
     def queue_names(self) -> set[str]:
-        """Also the queues of the backends: a task may be sent to any of them with `using(queue_name=...)`."""
+        """Adds the queues of the backends: a task may be sent to any of them with `using(queue_name=...)`."""
         return super().queue_names() | _backend_queues(self)
 
     def reload_settings(self) -> None:

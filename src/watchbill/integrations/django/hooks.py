@@ -39,7 +39,7 @@ def after_setting_changed(setting: str, **_: Any) -> None:
 
 
 def check_settings(**_more: Any) -> list[Any]:
-    """For `manage.py check`: that WATCHBILL can be read and leads to a PostgreSQL. Opens no connection."""
+    """Checks, for `manage.py check`, that WATCHBILL can be read and leads to a PostgreSQL. Opens no connection."""
     try:
         Settings.load(**configuration.given())
     except WatchbillError as error:

@@ -44,7 +44,7 @@ class Found:
 
 
 def find_result(job_id: UUID, backend: str) -> TaskResult | None:
-    """None if there is no such job, or it is not of a Django task."""
+    """Finds the result of a task; None if there is no such job, or it is not of a Django task."""
     found = _read_found(job_id)
     task = _import_task(found.job.type) if found else None
     return _make_result(found, task, backend) if found and task else None
@@ -104,7 +104,7 @@ def _make_result(found: Found, task: Task, backend: str) -> TaskResult:
 
 
 def _run_after(job: JobRecord) -> datetime | None:
-    """None for a job without a delay; the time of a later attempt is not what the caller asked for."""
+    """When the caller asked the job to run; None if at once. The time of a later attempt does not count."""
     return as_django(job.run_at) if job.attempt == 0 and job.run_at > job.created_at else None
 
 

@@ -108,7 +108,7 @@ def _can_live_in(directory: Path) -> bool:
 
 
 def _ensure_not_moved(pointer: Path, state: Path) -> None:
-    """Without this check a project and a copy of it would share one database."""
+    """Raises if the project was copied or moved: a project and its copy must not share one database."""
     recorded = read_path(pointer)
     if recorded != state:
         forget = f"rm {quote_for_shell(str(pointer))}"

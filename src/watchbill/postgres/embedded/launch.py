@@ -123,7 +123,7 @@ def choose_binaries(data: Path, choice: str) -> Binaries:
 
 
 def _read_major(data: Path) -> int | None:
-    """None when there is no data directory yet."""
+    """Reads the major version of the data directory; None if there is no such directory yet."""
     try:
         return int((data / "PG_VERSION").read_text())
     except (FileNotFoundError, ValueError) as error:
@@ -205,7 +205,7 @@ def _can_hold_socket(directory: Path) -> bool:
 
 
 def _find_short_place(account: Account) -> Path:
-    """Not $TMPDIR, which may be long itself."""
+    """Finds a directory with a short path. Does not look in $TMPDIR, whose path may be long."""
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nonexistent")
     if not account.is_other and _is_private(runtime, account) and _can_hold_socket(runtime / "watchbill-12345678"):
         return runtime

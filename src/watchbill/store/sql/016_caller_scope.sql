@@ -17,8 +17,8 @@ LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 AS $$ $$;
 
--- As caller_scope, for a session that has the mark or has switched to another role. Both that role
--- and the one that logged in count: a bound role cannot free itself with SET ROLE.
+-- Finds what caller_scope returns, for a session that has the mark or has switched to another role.
+-- Both that role and the one that logged in count: a bound role cannot free itself with SET ROLE.
 CREATE OR REPLACE FUNCTION _find_scope()
 RETURNS text
 LANGUAGE plpgsql STABLE

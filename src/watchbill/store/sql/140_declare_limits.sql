@@ -122,7 +122,7 @@ AS $$
     END
 $$;
 
--- The versions before the declaration `given`, the latest last.
+-- Returns the versions, at most 20, that the declaration `given` supersedes, the latest last.
 CREATE OR REPLACE FUNCTION _supersede(superseded jsonb[], declared jsonb, given jsonb)
 RETURNS jsonb[]
 LANGUAGE sql IMMUTABLE

@@ -160,8 +160,8 @@ BEGIN
       END IF;
     END IF;
 
-    -- By elapsed time, and this segment has no more: continue in the segment of the next candidate,
-    -- for at most 400 years.
+    -- The schedule follows elapsed time, and this segment has no further instant: continues in the
+    -- segment of the next candidate, for at most 400 years.
     IF stop - t <= 172800 THEN
       resume := stop;
     ELSIF wall IS NULL

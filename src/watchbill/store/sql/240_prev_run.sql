@@ -126,8 +126,8 @@ BEGIN
       IF wall - shift >= start THEN RETURN wall - shift; END IF;
     END IF;
 
-    -- By elapsed time, and this segment has no more: continue in an earlier segment that may
-    -- contain the next candidate, for at most 400 years.
+    -- The schedule follows elapsed time, and this segment has no earlier instant: continues in an
+    -- earlier segment that may contain the next candidate, for at most 400 years.
     IF t - start <= 172800 THEN
       t := start;
     ELSIF wall IS NULL THEN
