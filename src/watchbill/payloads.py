@@ -115,7 +115,7 @@ class FileStore:
     def delete(self, key: str) -> None:
         path = self.root / key
         path.unlink(missing_ok=True)
-        with suppress(OSError):  # fails while the day has other objects
+        with suppress(OSError):  # rmdir fails while the directory of that day has other objects
             path.parent.rmdir()
 
     def days(self) -> list[str]:

@@ -74,7 +74,7 @@ def make_leader_task(producer: JobProducer, function: Callable[..., Any]) -> Lea
 
 
 def _check_parameters(function: Callable[..., Any]) -> bool:
-    """Whether the function takes a Leadership."""
+    """Refuses parameters that a node cannot fill; returns whether the function takes a Leadership."""
     required = [
         each
         for each in inspect.signature(function).parameters.values()

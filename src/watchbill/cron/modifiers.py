@@ -91,7 +91,7 @@ class WithModifier(ABC):
         return first if second is None else second
 
     def _latest_trigger(self, instant: int) -> int:
-        """The last wall time of a trigger whose result, in its first pass, is earlier than an instant."""
+        """The last wall time of a trigger whose result is earlier than an instant. Of two passes the first counts."""
         return undo_modifier(self._modifier, self._zone.shown_before(instant))
 
     def _latest_segment(self, latest: int) -> Segment | None:

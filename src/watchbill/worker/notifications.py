@@ -162,7 +162,7 @@ class Notifications(ABC):
 
     @abstractmethod
     async def lock_for_sleep(self) -> bool:
-        """Whether we hold the lock now, so that every producer from now on sends a NOTIFY."""
+        """Tries to take the lock that makes every producer send a NOTIFY; returns whether this worker has it now."""
 
     @abstractmethod
     async def has_sleeper(self) -> bool:

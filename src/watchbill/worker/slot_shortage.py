@@ -19,10 +19,10 @@ QUICK_RUN_SECONDS = 1.0  # a run that takes less ends the shortage of its kind
 
 
 class SlotShortage:
-    """The kinds and types that are short."""
+    """The kinds of handler slots, and the types with `max_per_node`, that are short: see the head of this file."""
 
     def __init__(self) -> None:
-        self.kinds: set[Kind] = set()  # of handler slots whose jobs have waited here too long
+        self.kinds: set[Kind] = set()  # kinds of handler slots for which jobs have waited here too long
         self.types: set[str] = set()  # tasks with max_per_node of which more was claimed than may run
         self._handlers: dict[str, tuple[Kind, str]] = {}  # by type or alias: kind, and the type of the task
 
@@ -30,7 +30,7 @@ class SlotShortage:
         self._handlers |= {name: (handler.kind, handler.type) for name, handler in handlers.items()}
 
     def limit(self, wanted: int, free_by_kind: Mapping[Kind, int], room_by_type: Mapping[str, int]) -> int:
-        """Reduces a claim, because all its jobs may be of one short kind or type."""
+        """Returns how many of the wanted jobs to claim: all of them may be of one kind or type that is short."""
         room = [free_by_kind[kind] for kind in self.kinds] + [room_by_type.get(name, 0) for name in self.types]
         return min([wanted, *(count for count in room if count > 0)])
 

@@ -29,7 +29,7 @@ class Account:
 
     @property
     def is_other(self) -> bool:
-        """Whether this is not the user of this process, which is root then."""
+        """Whether this account is not the user of this process. That user is root then."""
         return self.uid != os.geteuid()
 
     def run(

@@ -137,7 +137,8 @@ def _join(launch: Launch) -> tuple[int, bool, str]:
 
 
 def _ensure_running(launch: Launch) -> tuple[bool, str]:
-    """Whether it had to be started, and its version. Polls often: a warm server is ready within about 30 ms."""
+    """Starts the server unless it runs. Returns whether it has started it, and the version of the server. Polls often:
+    a warm server is ready within about 30 ms."""
     home, started, refusal = launch.home, False, "it is not ready"
     deadline = time.monotonic() + _START_TIMEOUT_SECONDS
     while True:

@@ -165,7 +165,7 @@ BEGIN
       _cron_apply_modifier(c, _part_modifier(c, b), _cron_add_units(unit, wall, later)))];
 END $$;
 
--- The last wall time of a trigger whose result, in its first pass, is earlier than t.
+-- The last wall time of a trigger whose result is earlier than t. Of two passes the first counts.
 CREATE OR REPLACE FUNCTION _cron_latest_trigger(c bigint[], b int, t bigint)
 RETURNS bigint
 LANGUAGE plpgsql STABLE STRICT AS $$
