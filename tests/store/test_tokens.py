@@ -459,3 +459,44 @@ def test_tokens_stay_if_the_group_has_changed_since_the_owner_read_it(group: Gro
     assert group.counts() == {a: 12}
     assert group.db.value("pass_tokens", epoch=a, token_group=GROUP, version=seen + 1) == 0
     assert group.counts()[a] == 4
+
+
+def test_a_group_that_statistics_do_not_know_is_planned_without_reading_each_token_for_each(own_db: Db) -> None:
+    """The planner takes an unknown group for one row. A join of its tokens with themselves took minutes for 10,000."""
+    total, pins = 1000, [{"key": str(number), "pattern": "b"} for number in range(200)]
+    own_db.call("declare_group", name="small", total=4)
+    small = own_db.node("small")
+    own_db.call("join_group", epoch=small, token_group="small")
+    (row,) = own_db.call("elect", epoch=small, groups=["small"])
+    own_db.call("rebalance", token_group="small", term=row.term, epoch=small)
+    own_db.call("pin", token_group="small", wanted=pins[:3], created_by="test")
+    own_db.execute("ANALYZE")
+    group = Group(own_db, total=total)
+    a = group.join("a")
+
+    def count_reads() -> int:
+        """Rows of tokens and pins that one rebalance reads."""
+        term = group.lead(a)
+        own_db.begin()
+        own_db.call("rebalance", token_group=GROUP, term=term, epoch=a)
+        (found,) = own_db.execute(
+            "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables "
+            "WHERE relname IN ('tokens', 'pins')"
+        )
+        own_db.commit()
+        return int(found[0])
+
+    reads = [count_reads()]
+    b = group.join("b")
+    reads.append(count_reads())
+    group.passes(a)
+    own_db.call("pin", token_group=GROUP, wanted=pins, created_by="test")
+    reads += [count_reads(), count_reads()]
+    group.passes(a)
+    own_db.call("clear_pins", token_group=GROUP)
+    reads += [count_reads(), count_reads()]
+    own_db.call("leave", epoch=b)
+    reads.append(count_reads())
+    assert max(reads) < 20 * total, reads
+    mine = "SELECT token FROM watchbill.tokens WHERE token_group = %s AND token < %s AND epoch = %s"
+    assert len(own_db.execute(mine, (GROUP, total, a))) == total

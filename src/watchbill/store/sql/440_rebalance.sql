@@ -99,7 +99,8 @@ $$;
 
 -- Divides the tokens evenly among `owners`, with the fewest moves; distribution.py says why these
 -- are the fewest. A token counts for the owner that it moves to. Only rows that change are written.
--- The caller has locked the group.
+-- The caller has locked the group. Tokens and their new owners are paired by arrays and not by a
+-- join: statistics know nothing of a new group, so the planner would compare each with each.
 CREATE OR REPLACE FUNCTION _plan_tokens(g token_groups, owners bigint[], t timestamptz)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
@@ -157,17 +158,16 @@ BEGIN
         END AS surplus
       FROM unnest(owners) o(epoch)
       FULL JOIN held h ON h.owner = o.epoch),
-    homeless AS (
+    homeless AS MATERIALIZED (
       SELECT
-        x.token,
-        n.epoch IS NULL AND x.token <> ALL (busy) AS is_free,
-        row_number() OVER (ORDER BY b.owner, x.token) AS place
+        b.owner, x.token, x.place,
+        n.epoch IS NULL AND x.token <> ALL (busy) AS is_free
       FROM balance b
       CROSS JOIN LATERAL (
-        SELECT y.token, y.holder
+        SELECT y.token, y.holder, y.place
         FROM (
           (
-            SELECT z.token, z.epoch AS holder, false AS is_moving
+            SELECT z.token, z.epoch AS holder, z.ctid AS place, false AS is_moving
             FROM tokens z
             WHERE z.token_group = g.name
               AND z.epoch = b.owner
@@ -177,7 +177,7 @@ BEGIN
             LIMIT b.surplus)
           UNION ALL
           (
-            SELECT z.token, z.epoch, true
+            SELECT z.token, z.epoch, z.ctid, true
             FROM tokens z
             WHERE z.token_group = g.name
               AND z.next = b.owner
@@ -188,20 +188,26 @@ BEGIN
         LIMIT b.surplus) x
       LEFT JOIN nodes n ON n.epoch = x.holder AND n.state IN ('active', 'draining')
       WHERE b.surplus > 0),
-    places AS (
-      SELECT b.owner, row_number() OVER (ORDER BY b.owner) AS place
-      FROM balance b
-      CROSS JOIN LATERAL generate_series(1, -b.surplus) s
-      WHERE b.surplus < 0)
+    pairs AS (
+      SELECT *
+      FROM unnest(
+        ARRAY(SELECT h.place FROM homeless h ORDER BY h.owner, h.token),
+        ARRAY(SELECT h.is_free FROM homeless h ORDER BY h.owner, h.token),
+        ARRAY(
+          SELECT b.owner
+          FROM balance b
+          CROSS JOIN LATERAL generate_series(1, -b.surplus)
+          WHERE b.surplus < 0
+          ORDER BY b.owner)) u(place, is_free, owner)
+      WHERE u.place IS NOT NULL
+        AND u.owner IS NOT NULL)
   UPDATE tokens x
-  SET epoch = CASE WHEN h.is_free THEN p.owner ELSE x.epoch END,
+  SET epoch = CASE WHEN h.is_free THEN h.owner ELSE x.epoch END,
     fence = CASE WHEN h.is_free THEN grant_fence ELSE x.fence END,
-    next = CASE WHEN NOT h.is_free THEN nullif(p.owner, x.epoch) END,
-    asked_at = CASE WHEN NOT h.is_free AND p.owner <> x.epoch THEN coalesce(x.asked_at, t) END
-  FROM homeless h
-  JOIN places p USING (place)
-  WHERE x.token_group = g.name
-    AND x.token = h.token;
+    next = CASE WHEN NOT h.is_free THEN nullif(h.owner, x.epoch) END,
+    asked_at = CASE WHEN NOT h.is_free AND h.owner <> x.epoch THEN coalesce(x.asked_at, t) END
+  FROM pairs h
+  WHERE x.ctid = h.place;
   GET DIAGNOSTICS moved = ROW_COUNT;
   RETURN moved;
 END $$;
@@ -211,6 +217,8 @@ END $$;
 -- spread and few of them move. A pin without a match gets no owner. A pin that ends goes to the
 -- owner of the key's own token. The caller has locked the group. A pin whose jobs do not all have
 -- its lane yet stays where it is.
+-- It looks up the tokens of each pin: statistics know nothing of a new group, so a join that starts
+-- with its tokens looks cheap, and reads all of them for each of them.
 CREATE OR REPLACE FUNCTION _plan_pins(g token_groups, owners bigint[], t timestamptz)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
@@ -226,38 +234,50 @@ BEGIN
       FROM (SELECT DISTINCT x.pattern, x.labels FROM pins x WHERE x.token_group = g.name) p
       JOIN nodes n ON n.name LIKE p.pattern OR n.labels @> p.labels
       WHERE n.epoch = ANY (owners)),
+    pinned AS MATERIALIZED (
+      SELECT
+        p.token, p.key, p.rank, p.pattern, p.labels, p.state, x.place, x.holder, own.holder AS heir
+      FROM pins p
+      CROSS JOIN LATERAL (
+        SELECT y.ctid AS place, coalesce(y.next, y.epoch) AS holder
+        FROM tokens y
+        WHERE y.token_group = p.token_group
+          AND y.token = p.token
+        OFFSET 0) x
+      LEFT JOIN LATERAL (
+        SELECT coalesce(y.next, y.epoch) AS holder
+        FROM tokens y
+        WHERE y.token_group = p.token_group
+          AND y.token = _token_of(p.key, g.total, g.hash)
+          AND p.state <> 'active'
+        OFFSET 0) own ON true
+      WHERE p.token_group = g.name
+        AND (p.settling IS NULL OR p.created_at <= t - g.handover_timeout)),
     wanted AS (
       SELECT DISTINCT ON (p.token)
-        p.token,
+        p.place,
+        p.holder,
         CASE
           WHEN p.state = 'active' THEN coalesce(c.epoch, 0)
-          ELSE coalesce(own.next, own.epoch, 0)
+          ELSE coalesce(p.heir, 0)
         END AS owner
-      FROM pins p
-      JOIN tokens x ON x.token_group = p.token_group AND x.token = p.token
+      FROM pinned p
       LEFT JOIN choices c
         ON (c.pattern = p.pattern OR c.labels = p.labels)
           AND p.state = 'active'
-      LEFT JOIN tokens own
-        ON own.token_group = p.token_group
-          AND own.token = _token_of(p.key, g.total, g.hash)
-          AND p.state <> 'active'
-      WHERE p.token_group = g.name
-        AND (p.settling IS NULL OR p.created_at <= t - g.handover_timeout)
       ORDER BY
         p.token,
         c.epoch IS NULL,
         p.rank,
-        (c.epoch = coalesce(x.next, x.epoch)) DESC,
+        (c.epoch = p.holder) DESC,
         md5(p.key || c.name),
         c.epoch)
   UPDATE tokens x
   SET next = nullif(w.owner, x.epoch),
     asked_at = CASE WHEN w.owner <> x.epoch THEN coalesce(x.asked_at, t) END
   FROM wanted w
-  WHERE x.token_group = g.name
-    AND x.token = w.token
-    AND coalesce(x.next, x.epoch) <> w.owner;
+  WHERE x.ctid = w.place
+    AND w.holder <> w.owner;
   GET DIAGNOSTICS moved = ROW_COUNT;
   RETURN moved;
 END $$;

@@ -4,6 +4,9 @@
 --
 -- A producer that read the pins before a change may commit after it. So the jobs of the key are
 -- moved once more when all transactions have ended that were open after the change.
+--
+-- Statistics know nothing of a new group. So nothing here is left to the order of a join: rows are
+-- found by their keys, or looked up for each pin.
 CREATE OR REPLACE FUNCTION _settle_pins(g token_groups, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -31,12 +34,23 @@ BEGIN
   ending := ARRAY(
     SELECT p.key
     FROM pins p
-    JOIN tokens x ON x.token_group = p.token_group AND x.token = p.token AND x.next IS NULL
-    JOIN tokens own
-      ON own.token_group = p.token_group AND own.token = _token_of(p.key, g.total, g.hash)
-        AND own.next IS NULL AND own.epoch = x.epoch
+    CROSS JOIN LATERAL (
+      SELECT y.epoch
+      FROM tokens y
+      WHERE y.token_group = p.token_group
+        AND y.token = p.token
+        AND y.next IS NULL
+      OFFSET 0) x
+    CROSS JOIN LATERAL (
+      SELECT y.epoch
+      FROM tokens y
+      WHERE y.token_group = p.token_group
+        AND y.token = _token_of(p.key, g.total, g.hash)
+        AND y.next IS NULL
+      OFFSET 0) own
     WHERE p.token_group = g.name
-      AND p.state = 'clearing');
+      AND p.state = 'clearing'
+      AND own.epoch = x.epoch);
   IF cardinality(ending) > 0 THEN
     UPDATE pins p
     SET state = 'ending', settling = '0'
@@ -88,23 +102,17 @@ BEGIN
         AND (p.settling <> '0' AND p.settling < oldest OR NOT has_queues)),
     ended_tokens AS (
       DELETE FROM tokens x
-      USING settled s
-      WHERE s.state = 'ending'
-        AND x.token_group = g.name
-        AND x.token = s.token),
+      WHERE x.token_group = g.name
+        AND x.token = ANY (ARRAY(SELECT s.token FROM settled s WHERE s.state = 'ending'))),
     ended AS (
       DELETE FROM pins p
-      USING settled s
-      WHERE s.state = 'ending'
-        AND p.token_group = g.name
-        AND p.key = s.key),
+      WHERE p.token_group = g.name
+        AND p.key = ANY (ARRAY(SELECT s.key FROM settled s WHERE s.state = 'ending'))),
     ready AS (
       UPDATE pins p
       SET settling = NULL
-      FROM settled s
-      WHERE s.state <> 'ending'
-        AND p.token_group = g.name
-        AND p.key = s.key
+      WHERE p.token_group = g.name
+        AND p.key = ANY (ARRAY(SELECT s.key FROM settled s WHERE s.state <> 'ending'))
       RETURNING p.key)
   UPDATE token_groups x
   SET pins_version = x.pins_version + 1
