@@ -1,4 +1,4 @@
-"""Watchbill: a durable job queue and cron scheduler on PostgreSQL."""
+"""Watchbill: a durable job queue, cron scheduler and cluster coordinator on PostgreSQL."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -96,7 +96,7 @@ def _watchbill(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Show the version and stop.")] = False,
 ) -> None:
-    """A durable job queue and cron scheduler on PostgreSQL."""
+    """A durable job queue, cron scheduler and cluster coordinator on PostgreSQL."""
     ctx.obj = GlobalOptions(database_url, schema, ctx.obj or {})
     if version:
         from watchbill.cli.doctor import show_version
