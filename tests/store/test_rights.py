@@ -140,7 +140,7 @@ def test_no_function_with_the_rights_of_the_owner_takes_a_relation_or_runs_given
         "_erase_history",
         "_make_slot_partitions",
         "_protect_table",
-        "_prune_default",
+        "_prune_default_partition",
         "_write_quota_filter",
         "make_partitions",
         "prune_history",

@@ -83,8 +83,8 @@ class Promoter:
         is_full = time.monotonic() >= self._next_full
         self._wakeup.clear()
         self._cancel_alarm()
-        # A job that is announced from here on may come too late for this look. Infinity makes sure that every
-        # announcement is earlier than the next look, and so is heeded.
+        # This look may not see a job that is announced while it runs. With infinity, every announcement is earlier than
+        # the next look, and so wakes the promoter again.
         self.next_look = self._wakeup.next_look = math.inf
         while keys := sorted(self._wakeup.freed_keys)[:BATCH]:
             await self._connection.execute("unpark", (keys,))

@@ -290,7 +290,7 @@ class Dependencies:
             else:  # the next attempt that needs the dependency makes it again
                 del self._keepers[need.function]
                 keeper.ready.set_exception(error)
-                keeper.ready.exception()  # asyncio logs exceptions that are never read, and perhaps none reads it
+                keeper.ready.exception()  # reads the exception, because asyncio logs one that nothing reads
             if not isinstance(error, Exception):
                 raise
 

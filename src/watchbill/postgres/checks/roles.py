@@ -55,7 +55,8 @@ JOIN pg_roles r ON r.oid = b.role
 GROUP BY b.role
 ORDER BY 1
 """
-# Except _enqueue_plain, which needs no search_path: in it every name has a schema.
+# Functions with the rights of the owner but without a fixed search_path. _enqueue_plain needs none: every name in it
+# has a schema.
 _LOOSE_FUNCTIONS = """
 SELECT p.oid::regprocedure::text
 FROM pg_proc p

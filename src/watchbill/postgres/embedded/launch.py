@@ -88,7 +88,7 @@ def start_watcher(home: Home) -> None:
     """Starts the watcher unless one runs. It inherits its lock, so there is never a second. Needs change.lock."""
     with supervisor.opened_lock(home.root / "watcher.lock") as lock:
         if supervisor.try_lock(lock):
-            # Isolated, and without site-packages: it needs the standard library only.
+            # -I and -S: the watcher needs only the standard library, and nothing else may change it.
             command = [sys.executable or "python3", "-I", "-S", supervisor.__file__, str(home.root), str(lock)]
             with _open_log(home) as log:
                 own_account().start(command, output=log, keep=lock)

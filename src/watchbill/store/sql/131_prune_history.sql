@@ -32,7 +32,7 @@ BEGIN
   END IF;
   SELECT e.name INTO day FROM _expired_days(parent, before) e ORDER BY 1 LIMIT 1;
   IF day IS NULL THEN
-    deleted := _prune_default(parent, before, max);
+    deleted := _prune_default_partition(parent, before, max);
     done := deleted || ' rows of ' || parent || '_default';
     more := deleted = max;
     IF deleted = 0 THEN done := NULL; END IF;
@@ -98,7 +98,7 @@ AS $$
 $$;
 
 -- Deletes rows of days that had no partition of their own when they ended, with their keys.
-CREATE OR REPLACE FUNCTION _prune_default(parent text, before timestamptz, max int)
+CREATE OR REPLACE FUNCTION _prune_default_partition(parent text, before timestamptz, max int)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
