@@ -43,6 +43,7 @@ class Scenario:
     setup: tuple[str, ...] = ()
     wanted: float | None = None  # at least this part of the plain rate
     hot: int = 0  # jobs of one limited key that are ahead of the jobs that are measured
+    hot_is_ready: bool = False  # as if each of these was enqueued alone; a bulk parks them at once
 
 
 def _keyed(number: int, key: int, **options: Any) -> dict[str, Any]:
@@ -83,11 +84,19 @@ SCENARIOS = {
     ),
     "fair": Scenario("fair queue of 10,000 shares", lambda n: _keyed(n, n % 10_000), _FAIR, 0.6),
     "hot": Scenario(
-        "plain jobs behind 100,000 jobs of one key with Limit(1), which are set aside meanwhile",
+        "plain jobs behind 100,000 jobs of one key with Limit(1), enqueued in bulks",
         lambda n: _keyed(n, n),
         _LIMIT,
         0.9,
         hot=100_000,
+    ),
+    "hot-singly": Scenario(
+        "plain jobs behind 100,000 jobs of one key with Limit(1), enqueued one by one: claims set them aside",
+        lambda n: _keyed(n, n),
+        _LIMIT,
+        0.9,
+        hot=100_000,
+        hot_is_ready=True,
     ),
     "routed": Scenario("routed queue", lambda n: _keyed(n, n % 10_000, route_by="{account}"), _ROUTED),
 }
@@ -155,6 +164,8 @@ def measure(session: Session, scenario: Scenario, jobs: int, *, ahead: bool) -> 
     enqueue = claim = settle = 0.0
     for _ in range(0, scenario.hot, BULK):
         session.enqueue([_keyed(0, 0, priority=1, limit_keys=["account:{account}"])] * BULK)
+    if scenario.hot_is_ready:
+        session.connection.execute("UPDATE watchbill.jobs SET wait = NULL, wait_key = NULL WHERE wait = 'parked'")
     for first in range(0, jobs, BULK):
         bulk = [scenario.job(number) for number in range(first, first + BULK)]
         before = session.cpu()

@@ -22,7 +22,7 @@ PICK_LANES = "074_pick_lanes.sql"
 
 MUTANTS_OF_FLOW_CONTROL: list[Mutant] = [
     Mutant("claim: limits are asked", CLAIM, "IF is_limited OR cardinality(passed) > claim.max THEN", "IF false THEN", "limits"),
-    Mutant("claim: at most max", CLAIM, "tids, passed, claim.max, coalesce(slots, claim.max), round", "tids, passed, 1000, coalesce(slots, claim.max), round", "limits"),
+    Mutant("claim: at most max", CLAIM, "tids, limited, passed, claim.max, coalesce(slots, claim.max), round", "tids, limited, passed, 1000, coalesce(slots, claim.max), round", "limits"),
     Mutant("claim: jobs with a rate after a round", CLAIM, "any_once := true;", "", "rates"),
     Mutant("queue limit: locked", PICK, "FROM limit_states s WHERE s.key = queue_key FOR UPDATE SKIP LOCKED;", "FROM limit_states s WHERE s.key = queue_key;", "limits"),
     Mutant("queue limit: places", PICK, "_count_queue_places.max - (SELECT count(*) FROM holds h WHERE h.key = queue_key)", "_count_queue_places.max", "limits"),
@@ -47,6 +47,8 @@ MUTANTS_OF_FLOW_CONTROL: list[Mutant] = [
     Mutant("limits: rank", LIMITS, "ELSE i.rank <= places[i.key]", "ELSE places[i.key] > 0", "limits"),
     Mutant("limits: all keys", LIMITS, "bool_and(i.may_start) AS may_start,", "bool_or(i.may_start) AS may_start,", "limits"),
     Mutant("limits: jobs with a rate into free slots", LIMITS, "AND (x.class <> 1 OR x.rank <= _pass_limits.free)", "", "rates"),
+    Mutant("limits: jobs without keys take slots", LIMITS, "judged[i.job] - i.job + row_number()", "row_number()", "rates"),
+    Mutant("limits: jobs without keys are counted", LIMITS, "is_crowded boolean := cardinality(candidates) > _pass_limits.max;", "is_crowded boolean := false;", "limits"),
     Mutant("limits: parked", LIMITS, "SET wait = 'parked', wait_key = x.key", "SET wait = NULL", "limits"),
     Mutant("limits: the next of a key that is left", LIMITS, "IF cardinality(moved_keys) > 0 THEN", "IF false THEN", "limits"),
     Mutant("limits: places left", LIMITS, "AND (is_ordered[i.key] AND i.id <> heads[i.key] OR left_places[i.key] <= 0)", "", "limits"),

@@ -19,6 +19,17 @@ def ids(rows: list[Any]) -> list[UUID]:
     return sorted(row.id for row in rows)
 
 
+def test_claim_that_picks_again_takes_no_more_jobs_than_it_was_asked_for(db: Db) -> None:
+    epoch = db.node()
+    declare_limit(db, "api", 1)
+    holder = enqueue(db, "key:api", priority=2)
+    assert [row.id for row in db.claim(epoch, 1)] == [holder]
+    for _ in range(2):
+        enqueue(db, "key:api", priority=1)
+    plain = [db.enqueue() for _ in range(5)]
+    assert {row.id for row in db.claim(epoch, 2)} == set(plain[:2])
+
+
 def test_claim_takes_no_more_jobs_of_a_key_than_its_maximum(db: Db) -> None:
     epoch = db.node()
     declare_limit(db, "api", 2)

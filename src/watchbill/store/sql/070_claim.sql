@@ -70,6 +70,8 @@ DECLARE
   queues_with_places text[];
   tids tid[];
   turns int[];
+  -- Whether each picked job has limit keys, and whether any has.
+  limited boolean[];
   is_limited boolean;
   picked int;
   passed int[];
@@ -136,10 +138,10 @@ BEGIN
     IF claim.alone THEN
       SELECT * INTO queues_with_places, limited_queues, is_busy
       FROM _find_queues_with_places(open_queues, declared_queues);
-      SELECT p.tids, p.is_limited INTO tids, is_limited
+      SELECT p.tids, p.limited INTO tids, limited
       FROM _pick_quarantined(claim.epoch, queues_with_places, node_lanes) p;
       IF cardinality(tids) = 0 AND any_unsupported THEN
-        SELECT p.tids, p.is_limited INTO tids, is_limited
+        SELECT p.tids, p.limited INTO tids, limited
         FROM _pick_unsupported_elsewhere(
           claim.epoch, queues_with_places, node_lanes, 1, true, NULL) p;
       END IF;
@@ -147,15 +149,15 @@ BEGIN
         OR cardinality(node_lanes) > 1
         OR cardinality(declared_queues) > 0
         OR claim.without IS NOT NULL THEN
-      SELECT p.tids, p.turns, p.is_limited, p.limited_queues, p.is_busy
-      INTO tids, turns, is_limited, limited_queues, is_busy
+      SELECT p.tids, p.turns, p.limited, p.limited_queues, p.is_busy
+      INTO tids, turns, limited, limited_queues, is_busy
       FROM _pick_by_queue(
         claim.epoch, open_queues, declared_queues, node_lanes,
         CASE WHEN claim.without IS NULL THEN picked ELSE coalesce(slots, picked) END,
         coalesce(slots, picked), claim.without, claim.floor_queues,
         claim.floor_priorities, claim.floor_times, claim.floor_ids, t) p;
     ELSE
-      SELECT p.tids, p.is_limited INTO tids, is_limited
+      SELECT p.tids, p.limited INTO tids, limited
       FROM _pick(
         open_queues, 0::smallint, 0, picked, NULL, claim.floor_queues, claim.floor_priorities,
         claim.floor_times, claim.floor_ids, t) p;
@@ -163,15 +165,17 @@ BEGIN
     IF any_unsupported AND claim.alone IS NOT TRUE AND cardinality(tids) < claim.max THEN
       SELECT * INTO queues_with_places, limited_queues, is_busy
       FROM _find_queues_with_places(open_queues, declared_queues);
-      SELECT
-        _keep_queue_places(tids || p.found, limited_queues),
-        coalesce(is_limited, false) OR coalesce(p.found_limited, false)
-      INTO tids, is_limited
+      SELECT tids || p.found, limited || p.found_limited INTO tids, limited
       FROM _pick_unsupported_elsewhere(
         claim.epoch, queues_with_places, node_lanes,
         least(claim.free, claim.max - cardinality(tids)), false, claim.without) p(
         found, found_limited);
+      passed := _find_queue_places(tids, limited_queues);
+      IF turns IS NOT NULL THEN turns := ARRAY(SELECT turns[p] FROM unnest(passed) p); END IF;
+      limited := ARRAY(SELECT limited[p] FROM unnest(passed) p);
+      tids := ARRAY(SELECT tids[p] FROM unnest(passed) p);
     END IF;
+    is_limited := true = ANY (limited);
     IF cardinality(tids) = 0 AND is_busy THEN
       -- Another claim takes jobs of a queue with a limit, and ends soon. This one must not find
       -- nothing, because its worker would sleep.
@@ -188,10 +192,13 @@ BEGIN
     IF is_limited OR cardinality(passed) > claim.max THEN
       SELECT g.passed, g.is_busy INTO passed, is_busy
       FROM _pass_limits(
-        tids, passed, claim.max, coalesce(slots, claim.max), round = 1, t) g;
+        tids, limited, passed, claim.max, coalesce(slots, claim.max), round = 1, t) g;
     END IF;
-    turns := ARRAY(SELECT turns[p] FROM unnest(passed) p);
-    tids := ARRAY(SELECT tids[p] FROM unnest(passed) p);
+    IF cardinality(passed) < cardinality(tids) THEN
+      IF turns IS NOT NULL THEN turns := ARRAY(SELECT turns[p] FROM unnest(passed) p); END IF;
+      limited := ARRAY(SELECT limited[p] FROM unnest(passed) p);
+      tids := ARRAY(SELECT tids[p] FROM unnest(passed) p);
+    END IF;
     EXIT WHEN cardinality(tids) > 0;
     -- Jobs whose rate was declared after they were enqueued are in class 1 now.
     any_once := true;
@@ -218,9 +225,12 @@ BEGIN
   IF is_copy THEN generation := _adopt_database(); END IF;
   -- Made after the jobs are locked, so that the fences of a job only grow.
   f := _make_fence(generation);
-  IF is_limited OR cardinality(turns) > 0 OR cardinality(limited_queues) > 0 THEN
+  IF is_limited OR cardinality(limited_queues) > 0 THEN
+    PERFORM _hold_keys(tids, limited, limited_queues);
+  END IF;
+  IF 0 < ANY (turns) THEN
     RETURN QUERY
-      SELECT * FROM _take_jobs(claim.epoch, f, tids, turns, limited_queues, t);
+      SELECT * FROM _take_turns(claim.epoch, f, tids, turns, t);
     RETURN;
   END IF;
   RETURN QUERY
@@ -230,19 +240,19 @@ BEGIN
         WHERE j.ctid = ANY (tids)
         RETURNING
           j.id, j.type, j.payload, j.queue, j.tenant, j.priority, j.run_at, j.run, j.attempt,
-          j.max_attempts, j.version, j.timeout, j.meta),
+          j.max_attempts, j.version, j.timeout, j.meta, j.limit_keys),
       c AS (
         INSERT INTO claims (fence, epoch, job_ids, at)
         SELECT f, claim.epoch, array_agg(u.id), t FROM u)
     SELECT
       u.id, f, u.type, u.payload, u.queue, u.tenant, u.priority, u.run_at, u.run, u.attempt,
-      u.max_attempts, u.version, u.timeout, u.meta, NULL::text[], 0
+      u.max_attempts, u.version, u.timeout, u.meta, u.limit_keys, 0
     FROM u;
 END $$;
 
 -- The _pick functions lock what they return, without waiting for locks, and need the settings of
--- claim(). LATERAL under an outer LIMIT locks only what it returns. `is_limited` says whether a
--- picked job has limit keys, so that _pass_limits() has to decide.
+-- claim(). LATERAL under an outer LIMIT locks only what it returns. `limited` says which of the
+-- picked jobs have limit keys, so that _pass_limits() has to decide.
 
 -- Picks the first ready jobs of a class and a lane, from the scan positions (floors) on if there
 -- are any. With floors it goes through the priorities of each queue from the highest on: a priority
@@ -260,7 +270,7 @@ CREATE OR REPLACE FUNCTION _pick(
   floor_ids uuid[],
   t timestamptz,
   OUT tids tid[],
-  OUT is_limited boolean
+  OUT limited boolean[]
 )
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -270,7 +280,7 @@ DECLARE
   latest timestamptz := t - interval '250 milliseconds';
 BEGIN
   IF floor_queues IS NULL THEN
-    SELECT array_agg(x.ctid), bool_or(x.is_limited) INTO tids, is_limited
+    SELECT array_agg(x.ctid), array_agg(x.is_limited) INTO tids, limited
     FROM (
       SELECT y.ctid, y.is_limited
       FROM unnest(_pick.queues) q(queue)
@@ -288,7 +298,7 @@ BEGIN
         FOR UPDATE SKIP LOCKED) y
       LIMIT _pick.max) x;
   ELSE
-    SELECT array_agg(x.ctid), bool_or(x.is_limited) INTO tids, is_limited
+    SELECT array_agg(x.ctid), array_agg(x.is_limited) INTO tids, limited
     FROM (
       SELECT y.ctid, y.is_limited
       FROM _scan_ranges(
@@ -328,6 +338,7 @@ BEGIN
       LIMIT _pick.max) x;
   END IF;
   tids := coalesce(tids, '{}');
+  limited := coalesce(limited, '{}');
 END $$;
 
 -- The ranges of the ready index that a claim reads, in its order: from each floor on, and all
@@ -372,13 +383,38 @@ BEGIN ATOMIC
   ORDER BY q.n, coalesce(s.floor, s.above) DESC, s.floor NULLS FIRST;
 END;
 
--- Writes the fence to the picked jobs, records the claim, and lets the jobs hold their keys.
-CREATE OR REPLACE FUNCTION _take_jobs(
+-- Lets picked jobs hold their keys, and the keys of the queues that have a limit. The caller has
+-- locked the jobs and the states of the keys.
+CREATE OR REPLACE FUNCTION _hold_keys(tids tid[], limited boolean[], limited_queues text[])
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  INSERT INTO holds (key, job_id)
+  SELECT k.key, j.id
+  FROM jobs j
+  CROSS JOIN LATERAL unnest(j.limit_keys) k(key)
+  WHERE j.ctid = ANY (ARRAY(
+      SELECT x.tid FROM unnest(tids, limited) x(tid, is_limited) WHERE x.is_limited))
+    -- An ordered job that is tried again has kept its hold.
+    AND (
+      NOT starts_with(k.key, 'order:')
+      OR (SELECT true FROM holds o WHERE o.key = k.key AND o.job_id = j.id LIMIT 1) IS NULL);
+  IF cardinality(limited_queues) = 0 THEN RETURN; END IF;
+  INSERT INTO holds (key, job_id)
+  SELECT 'queue:' || j.queue, j.id
+  FROM jobs j
+  WHERE j.ctid = ANY (tids)
+    AND j.queue = ANY (limited_queues);
+END $$;
+
+-- Writes the fence to jobs of several turns, and records the claim.
+CREATE OR REPLACE FUNCTION _take_turns(
   epoch bigint,
   fence bigint,
   tids tid[],
   turns int[],
-  limited_queues text[],
   t timestamptz
 )
 RETURNS TABLE (
@@ -407,7 +443,7 @@ BEGIN
   RETURN QUERY
     WITH u AS (
         UPDATE jobs j
-        SET fence = _take_jobs.fence, run = j.run + 1
+        SET fence = _take_turns.fence, run = j.run + 1
         FROM unnest(tids, turns) p(tid, turn)
         WHERE j.ctid = p.tid
         RETURNING
@@ -415,21 +451,9 @@ BEGIN
           j.max_attempts, j.version, j.timeout, j.meta, j.limit_keys, p.turn),
       c AS (
         INSERT INTO claims (fence, epoch, job_ids, at)
-        SELECT _take_jobs.fence, _take_jobs.epoch, array_agg(u.id), t FROM u),
-      h AS (
-        INSERT INTO holds (key, job_id)
-        SELECT k.key, u.id
-        FROM u
-        CROSS JOIN LATERAL unnest(u.limit_keys) k(key)
-        -- An ordered job that is tried again has kept its hold.
-        WHERE NOT starts_with(k.key, 'order:')
-          OR (SELECT true FROM holds o WHERE o.key = k.key AND o.job_id = u.id LIMIT 1) IS NULL
-        UNION ALL
-        SELECT 'queue:' || u.queue, u.id
-        FROM u
-        WHERE u.queue = ANY (limited_queues))
+        SELECT _take_turns.fence, _take_turns.epoch, array_agg(u.id), t FROM u)
     SELECT
-      u.id, _take_jobs.fence, u.type, u.payload, u.queue, u.tenant, u.priority, u.run_at, u.run,
+      u.id, _take_turns.fence, u.type, u.payload, u.queue, u.tenant, u.priority, u.run_at, u.run,
       u.attempt, u.max_attempts, u.version, u.timeout, u.meta, u.limit_keys, coalesce(u.turn, 0)
     FROM u;
 END $$;

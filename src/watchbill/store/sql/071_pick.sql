@@ -29,7 +29,7 @@ CREATE OR REPLACE FUNCTION _pick_by_queue(
   t timestamptz,
   OUT tids tid[],
   OUT turns int[],
-  OUT is_limited boolean,
+  OUT limited boolean[],
   OUT limited_queues text[],
   OUT is_busy boolean
 )
@@ -49,7 +49,7 @@ DECLARE
 BEGIN
   tids := '{}';
   turns := '{}';
-  is_limited := false;
+  limited := '{}';
   limited_queues := '{}';
   is_busy := false;
   IF cardinality(declared_queues) > 0 THEN PERFORM _make_queue_states(declared_queues); END IF;
@@ -86,7 +86,7 @@ BEGIN
       END IF;
     ELSE
       SELECT
-        p.tids, array_fill(0, ARRAY[cardinality(p.tids)]) AS turns, p.is_limited, p.has_left_one
+        p.tids, array_fill(0, ARRAY[cardinality(p.tids)]) AS turns, p.limited, p.has_left_one
       INTO more
       FROM _pick_merged(
         queue_name, node_lanes, least(wanted, declared.max), least(slots, declared.max), without,
@@ -94,7 +94,7 @@ BEGIN
     END IF;
     tids := tids || more.tids;
     turns := turns || more.turns;
-    is_limited := is_limited OR coalesce(more.is_limited, false);
+    limited := limited || more.limited;
     wanted := wanted - cardinality(more.tids);
     slots := greatest(0, slots - cardinality(more.tids));
     -- Jobs of later queues must not be claimed ahead of one that stays.
@@ -168,20 +168,20 @@ BEGIN
     LEFT JOIN queues q ON q.name = g.queue) x;
 END $$;
 
--- The picked jobs, without those that come after the last place of their queue. The caller has
--- locked the states of the limits.
-CREATE OR REPLACE FUNCTION _keep_queue_places(tids tid[], limited_queues text[])
-RETURNS tid[]
+-- The positions of the picked jobs, without those that come after the last place of their queue.
+-- The caller has locked the states of the limits.
+CREATE OR REPLACE FUNCTION _find_queue_places(tids tid[], limited_queues text[])
+RETURNS int[]
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
-  IF cardinality(limited_queues) = 0 THEN RETURN tids; END IF;
+  IF cardinality(limited_queues) = 0 THEN RETURN ARRAY(SELECT generate_subscripts(tids, 1)); END IF;
   RETURN ARRAY(
-    SELECT x.tid
+    SELECT x.n::int
     FROM (
-      SELECT p.tid, p.n, j.queue, row_number() OVER (PARTITION BY j.queue ORDER BY p.n) AS rank
+      SELECT p.n, j.queue, row_number() OVER (PARTITION BY j.queue ORDER BY p.n) AS rank
       FROM unnest(tids) WITH ORDINALITY p(tid, n)
       JOIN jobs j ON j.ctid = p.tid) x
     LEFT JOIN queues q ON q.name = x.queue
@@ -305,7 +305,7 @@ CREATE OR REPLACE FUNCTION _pick_merged(
   floor_ids uuid[],
   t timestamptz,
   OUT tids tid[],
-  OUT is_limited boolean,
+  OUT limited boolean[],
   OUT has_left_one boolean
 )
 LANGUAGE plpgsql VOLATILE
@@ -320,7 +320,7 @@ DECLARE
   boundary record;
 BEGIN
   tids := '{}';
-  is_limited := false;
+  limited := '{}';
   has_left_one := false;
   FOR from_lane, number IN
     SELECT y.lane, count(*)
@@ -343,7 +343,7 @@ BEGIN
       ARRAY[_pick_merged.queue], 1::smallint, from_lane, number, _pick_merged.without, NULL, NULL,
       NULL, NULL, t);
     tids := tids || more.tids;
-    is_limited := is_limited OR coalesce(more.is_limited, false);
+    limited := limited || more.limited;
   END LOOP;
   SELECT h.* INTO boundary
   FROM unnest(lanes) l(lane)
@@ -380,7 +380,7 @@ BEGIN
       CASE WHEN from_lane = 0 AND without IS NULL THEN floor_queues END,
       floor_priorities, floor_times, floor_ids, t);
     tids := tids || more.tids;
-    is_limited := is_limited OR coalesce(more.is_limited, false);
+    limited := limited || more.limited;
   END LOOP;
 END $$;
 
@@ -390,14 +390,15 @@ CREATE OR REPLACE FUNCTION _pick_quarantined(
   queues text[],
   label_lanes int[],
   OUT tids tid[],
-  OUT is_limited boolean
+  OUT limited boolean[]
 )
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
-  SELECT coalesce(array_agg(x.ctid), '{}'), bool_or(x.is_limited) INTO tids, is_limited
+  SELECT coalesce(array_agg(x.ctid), '{}'), coalesce(array_agg(x.is_limited), '{}')
+  INTO tids, limited
   FROM (
     SELECT y.*
     FROM unnest(_pick_quarantined.queues) q(queue)
@@ -444,7 +445,7 @@ CREATE OR REPLACE FUNCTION _pick_unsupported_elsewhere(
   is_quarantine boolean,
   without text[],
   OUT tids tid[],
-  OUT is_limited boolean
+  OUT limited boolean[]
 )
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -472,7 +473,8 @@ BEGIN
       ORDER BY q.n, y.lane, y.priority DESC, y.run_at, y.id
       LIMIT _pick_unsupported_elsewhere.max),
     keys AS MATERIALIZED (SELECT h.wait_key, count(*) AS number FROM heads h GROUP BY 1)
-  SELECT coalesce(array_agg(x.ctid), '{}'), bool_or(x.is_limited) INTO tids, is_limited
+  SELECT coalesce(array_agg(x.ctid), '{}'), coalesce(array_agg(x.is_limited), '{}')
+  INTO tids, limited
   FROM keys k
   CROSS JOIN LATERAL (
     SELECT j.ctid, j.limit_keys IS NOT NULL AS is_limited

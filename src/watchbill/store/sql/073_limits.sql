@@ -140,17 +140,19 @@ BEGIN
 END $$;
 
 -- Decides which of the picked jobs may start. `candidates` are positions in `tids`, in their order;
--- returns those that may start, at most `max`, and jobs of class 1 only among the first `free`.
--- Jobs whose key is full are set aside. The jobs of a key whose state another transaction has
--- locked stay ready; `is_busy` says so. The caller has locked the jobs; this locks the states of
--- their keys, and does not wait for them. `may_wait`: this is the first call of the transaction, so
--- it may wait for another one that makes a state.
+-- `limited` says which jobs in `tids` have limit keys. Returns those that may start, in no order:
+-- at most `max`, and jobs of class 1 only among the first `free`. Jobs whose key is full are set
+-- aside. The jobs of a key whose state another transaction has locked stay ready; `is_busy` says
+-- so. The caller has locked the jobs; this locks the states of their keys, and does not wait for
+-- them. `may_wait`: this is the first call of the transaction, so it may wait for another one that
+-- makes a state.
 --
--- Works on arrays in place of joins: the number of a job is its position in `candidates`, the
--- number of a key its position in `keys`. A join of a thousand jobs would depend on a plan that was
--- made for ten.
+-- Works on arrays in place of joins: the number of a job is its position in `judged`, the number of
+-- a key its position in `keys`. A join of a thousand jobs would depend on a plan that was made for
+-- ten.
 CREATE OR REPLACE FUNCTION _pass_limits(
   tids tid[],
+  limited boolean[],
   candidates int[],
   max int,
   free int,
@@ -164,6 +166,14 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
+  -- More jobs than may start: those without keys have to be counted too.
+  is_crowded boolean := cardinality(candidates) > _pass_limits.max;
+  -- The jobs that need a decision, as positions in `candidates`.
+  judged int[] := ARRAY(
+    SELECT c.position::int
+    FROM unnest(candidates) WITH ORDINALITY c(place, position)
+    WHERE is_crowded
+      OR limited[c.place]);
   -- One element per job and key, by key and job. The rank counts the jobs of the key. A job without
   -- keys has an element too, whose key has a number behind the last.
   item_jobs int[];
@@ -202,8 +212,8 @@ BEGIN
       j.class,
       j.lane,
       k.key
-    FROM unnest(candidates) WITH ORDINALITY c(place, job)
-    JOIN jobs j ON j.ctid = tids[c.place]
+    FROM unnest(judged) WITH ORDINALITY c(position, job)
+    JOIN jobs j ON j.ctid = tids[candidates[c.position]]
     LEFT JOIN LATERAL unnest(j.limit_keys) k(key) ON true) x;
   FOR attempt IN 1..2 LOOP
     locked := ARRAY(
@@ -232,7 +242,9 @@ BEGIN
         i.job,
         min(i.class) AS class,
         bool_and(i.may_start) AS may_start,
-        row_number() OVER (PARTITION BY bool_and(i.may_start) ORDER BY i.job) AS rank
+        -- All jobs between two judged ones start.
+        judged[i.job] - i.job
+          + row_number() OVER (PARTITION BY bool_and(i.may_start) ORDER BY i.job) AS rank
       FROM (
         SELECT
           i.job,
@@ -246,7 +258,14 @@ BEGIN
       GROUP BY i.job) x
     ORDER BY x.job);
   passed := ARRAY(
-    SELECT candidates[p.job] FROM unnest(passes) WITH ORDINALITY p(passes, job) WHERE p.passes);
+    SELECT candidates[judged[p.job]]
+    FROM unnest(passes) WITH ORDINALITY p(passes, job)
+    WHERE p.passes
+    UNION ALL
+    SELECT c.place
+    FROM unnest(candidates) c(place)
+    WHERE NOT is_crowded
+      AND NOT limited[c.place]);
   IF 0 <> ANY (item_lanes) THEN
     UPDATE limit_states s
     SET lane_cursor = coalesce(x.lane, s.lane_cursor, 0)
@@ -282,7 +301,7 @@ BEGIN
     UPDATE jobs j
     SET class = 1
     WHERE j.ctid = ANY (ARRAY(
-        SELECT tids[candidates[i.job]]
+        SELECT tids[candidates[judged[i.job]]]
         FROM unnest(item_jobs, item_keys) i(job, key)
         WHERE is_locked[i.key]
           AND steps[i.key] > 0))
@@ -301,7 +320,7 @@ BEGIN
     ORDER BY i.job);
   IF 0 < ANY (parked_on) THEN
     PERFORM _set_full_jobs_aside(
-      array_agg(tids[candidates[p.job]]), array_agg(keys[p.key]), t)
+      array_agg(tids[candidates[judged[p.job]]]), array_agg(keys[p.key]), t)
     FROM unnest(parked_on) WITH ORDINALITY p(key, job)
     WHERE p.key > 0;
   END IF;
@@ -315,7 +334,7 @@ BEGIN
       t);
   END IF;
   -- Only jobs with several keys leave a place of another key unused.
-  IF cardinality(item_jobs) > cardinality(candidates) THEN
+  IF cardinality(item_jobs) > cardinality(judged) THEN
     moved_keys := ARRAY(
       SELECT keys[i.key]
       FROM unnest(item_jobs, item_keys, item_ids) i(job, key, id)

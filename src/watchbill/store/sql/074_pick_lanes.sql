@@ -165,7 +165,7 @@ CREATE OR REPLACE FUNCTION _pick_turns(
   without text[],
   OUT tids tid[],
   OUT turns int[],
-  OUT is_limited boolean,
+  OUT limited boolean[],
   OUT cursor int
 )
 LANGUAGE plpgsql VOLATILE
@@ -241,9 +241,9 @@ BEGIN
   SELECT
     coalesce(array_agg(p.ctid ORDER BY p.place), '{}'),
     coalesce(array_agg(p.turn::int ORDER BY p.place), '{}'),
-    bool_or(p.is_limited),
+    coalesce(array_agg(p.is_limited ORDER BY p.place), '{}'),
     (array_agg(p.lane ORDER BY p.place DESC))[1]
-  INTO tids, turns, is_limited, cursor
+  INTO tids, turns, limited, cursor
   FROM placed p
   WHERE p.place <= _pick_turns.max
     AND (p.class = 0 OR p.place <= _pick_turns.free);
@@ -263,7 +263,7 @@ CREATE OR REPLACE FUNCTION _pick_routed(
   without text[],
   OUT tids tid[],
   OUT turns int[],
-  OUT is_limited boolean,
+  OUT limited boolean[],
   OUT cursor int
 )
 LANGUAGE plpgsql VOLATILE
@@ -279,18 +279,17 @@ DECLARE
 BEGIN
   tids := '{}';
   turns := '{}';
+  limited := '{}';
   IF cardinality(first_lanes) + cardinality(label_lanes) = 0 THEN RETURN; END IF;
-  SELECT p.* INTO tids, turns, is_limited, cursor
+  SELECT p.* INTO tids, turns, limited, cursor
   FROM _pick_turns(
     _pick_routed.queue, first_lanes || label_lanes, _pick_routed.max, _pick_routed.free, without) p;
   -- No other lane has jobs.
   IF cardinality(first_lanes) < few THEN RETURN; END IF;
-  IF is_limited THEN
-    tids := ARRAY(
-      SELECT p.tid
-      FROM unnest(tids, turns) WITH ORDINALITY p(tid, turn, n)
-      WHERE p.turn = 0
-      ORDER BY p.n);
+  IF true = ANY (limited) THEN
+    SELECT array_agg(p.tid ORDER BY p.n), array_agg(p.is_limited ORDER BY p.n) INTO tids, limited
+    FROM unnest(tids, turns, limited) WITH ORDINALITY p(tid, turn, is_limited, n)
+    WHERE p.turn = 0;
     turns := array_fill(0, ARRAY[cardinality(tids)]);
   END IF;
   IF cardinality(tids) >= _pick_routed.max THEN RETURN; END IF;
@@ -309,6 +308,6 @@ BEGIN
     greatest(0, _pick_routed.free - cardinality(tids)), without) p;
   tids := tids || more.tids;
   turns := turns || more.turns;
-  is_limited := is_limited OR more.is_limited;
+  limited := limited || more.limited;
   cursor := coalesce(more.cursor, cursor);
 END $$;
