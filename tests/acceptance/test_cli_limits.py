@@ -38,6 +38,9 @@ def test_limits_are_listed_and_changed(watchbill: Watchbill, declared: str) -> N
         0, "account: at most 3 at once; 100 per 1m, burst 10; changed by an operator",
     )  # fmt: skip
     assert "100 per 1m, burst 10" in run(watchbill, declared, "limits", "list")[1]
+    assert run(watchbill, declared, "limits", "set", "once", "--count", "1", "--per", "1m") == (
+        0, "once: 1 per 1m, burst 1; changed by an operator",
+    )  # fmt: skip
     assert run(watchbill, declared, "limits", "clear", "account", "--yes") == (0, "account cleared")
     assert run(watchbill, declared, "limits", "clear", "account", "--yes") == (1, "account is what the code declares")
 

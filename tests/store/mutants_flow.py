@@ -58,6 +58,7 @@ MUTANTS_OF_FLOW_CONTROL: list[Mutant] = [
     Mutant("limits: the holder is asked to stop", LIMITS, "PERFORM _request_stop(s, replaced, t) FROM unnest(stopping) s;", "", "limits"),
     Mutant("limits: the lane served last", LIMITS, "WHERE s.key = x.key AND s.lane_cursor IS DISTINCT FROM coalesce(x.lane, s.lane_cursor, 0);", "WHERE false;", "lanes"),
     Mutant("rates: the step", LIMITS, "/ (count - burst))", "/ count)", "rates"),
+    Mutant("rates: the ends of a window", LIMITS, "extract(epoch FROM per) * 1000000 + 1", "extract(epoch FROM per) * 1000000", "rates"),
     Mutant("rates: starts are counted", LIMITS, "SET arrival = greatest(s.arrival, t) + r.starts * ", "SET arrival = greatest(s.arrival, t) + 1 * ", "rates"),
     Mutant("rates: not before the last", LIMITS, "greatest(s.arrival, t) +", "t +", "rates"),
     Mutant("rates: never ahead of time", LIMITS, "AND (steps[i.key] = 0 OR i.class <> 0)", "", "rates"),

@@ -93,7 +93,8 @@ def test_another_app_may_declare_the_same_limit_only_alike(db: Db) -> None:
         ({"name": "a", "max": -1}, "limit 'a' is invalid: max is -1"),
         ({"name": "a", "count": 5}, "limit 'a' is invalid: count is 5, per is missing"),
         ({"name": "a", "count": 5, "per": "60 seconds", "burst": 5}, "burst is 5"),
-        ({"name": "a", "count": 1, "per": "60 seconds"}, "limit 'a' is invalid: count is 1"),
+        ({"name": "a", "count": 0, "per": "60 seconds"}, "limit 'a' is invalid: count is 0"),
+        ({"name": "a", "count": 1, "per": "60 seconds", "burst": 2}, "burst is 2"),
         ({"name": "a", "max": 1, "when_full": "panic"}, "when_full is panic"),
         (
             {"name": "a", "count": 5, "per": "60 seconds", "when_full": "discard"},

@@ -40,6 +40,10 @@ def test_the_limits_of_a_task_become_keys_and_rules() -> None:
     ]
 
 
+def test_a_rate_of_one_needs_no_burst() -> None:
+    assert Rate(1, per="1m").rule == {"count": 1, "per": 60.0, "burst": 1}
+
+
 def test_tasks_share_a_limit_by_its_name() -> None:
     app = App()
     declare(app, limits=[Limit(10, name="crm-api")])
@@ -112,7 +116,8 @@ def test_an_ordered_task_has_no_batches() -> None:
         (lambda: Limit(True), r"Limit\(count=True\) is invalid"),
         (lambda: Limit(1, name="a:b"), "no colon or brace"),
         (lambda: Limit(1, when_full="drop"), "it must be wait, discard or replace"),  # type: ignore[arg-type]
-        (lambda: Rate(1, per=60), "it must be a whole number from 2 on"),
+        (lambda: Rate(0, per=60), "it must be a whole number from 1 on"),
+        (lambda: Rate(1, per=60, burst=2), "burst must be less than count"),
         (lambda: Rate(5, per=60, burst=5), "burst must be less than count"),
         (lambda: Rate(5, per="soon"), "'soon' is not a duration"),
         (lambda: Rate(5, per=0), "it must be more than 0"),

@@ -76,7 +76,7 @@ def set_(
     ctx: typer.Context,
     name: Name,
     max: Annotated[int | None, typer.Option("--max", min=0, help="How many jobs of a key run at once.")] = None,
-    count: Annotated[int | None, typer.Option(min=2, help="How many jobs start in --per.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="How many jobs start in --per.")] = None,
     per: Annotated[str | None, typer.Option(help="The window of a rate, such as 1m.")] = None,
     burst: Annotated[int | None, typer.Option(min=1, help="How many of them may start at once.")] = None,
     when_full: Annotated[

@@ -48,7 +48,8 @@ class Limit:
 @dataclass(frozen=True)
 class Rate:
     """Never more than `count` jobs start in any window of `per`, in the whole installation; retries count. Up to
-    `burst` of them may start at once. `name` and `by` as of a `Limit`; both may share a name, and then both hold."""
+    `burst` of them may start at once: 1, or less than `count`. `name` and `by` as of a `Limit`; both may share a name,
+    and then both hold."""
 
     count: int
     per: Duration
@@ -57,7 +58,7 @@ class Rate:
     by: By | None = None
 
     def __post_init__(self) -> None:
-        _check_count("Rate", "count", self.count, least=2)
+        _check_count("Rate", "count", self.count, least=1)
         _check_count("Rate", "burst", self.burst, least=1)
         _check_name("Rate", self.name)
         try:
@@ -66,7 +67,7 @@ class Rate:
             raise ValueError(f"Rate(per={self.per!r}) is invalid: {error}") from None
         if not 0 < found <= LONGEST_PER_SECONDS:
             raise ValueError(f"Rate(per={self.per!r}) is invalid: it must be more than 0, and at most 366 days")
-        if self.burst >= self.count:
+        if self.burst > 1 and self.burst >= self.count:
             raise ValueError(
                 f"Rate(count={self.count}, burst={self.burst}) is invalid: burst must be less than count, since a "
                 "burst and the starts that follow it fall into one window"

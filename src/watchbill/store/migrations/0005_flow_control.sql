@@ -37,9 +37,9 @@ CREATE TABLE limits (
   -- order:TYPE for all ordered keys of a type.
   name text COLLATE "C" PRIMARY KEY CHECK (name <> ''),
   max int CHECK (max >= 0),
-  count int CHECK (count >= 2),
+  count int CHECK (count >= 1),
   per interval CHECK (per > interval '0'),
-  burst int CHECK (burst BETWEEN 1 AND count - 1),
+  burst int CHECK (burst BETWEEN 1 AND greatest(count - 1, 1)),
   -- What happens to a job that finds its key full: it waits, ends as canceled, or replaces others.
   when_full text COLLATE "C" NOT NULL DEFAULT 'wait'
     CHECK (when_full IN ('wait', 'discard', 'replace')),

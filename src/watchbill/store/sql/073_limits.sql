@@ -33,12 +33,16 @@ EXCEPTION WHEN lock_not_available THEN
 END $$;
 
 -- The microseconds between two starts of a rate, when the burst is used up. With `burst` starts at
--- once and one more after each of these steps, no window of `per` has more than `count` starts.
--- Rounded up, or the last start of a window could be a microsecond early.
+-- once and one more after each of these steps, no window of `per` has more than `count` starts,
+-- both ends included. Rounded up, or the last start of a window could be a microsecond early. If
+-- `count` is 1, so is the burst: the next start is a microsecond after the window of the last one.
 CREATE OR REPLACE FUNCTION _rate_step(count int, per interval, burst int)
 RETURNS bigint
 LANGUAGE sql IMMUTABLE
-RETURN ceil(extract(epoch FROM per) * 1000000 / (count - burst))::bigint;
+RETURN CASE
+    WHEN count = 1 THEN extract(epoch FROM per) * 1000000 + 1
+    ELSE ceil(extract(epoch FROM per) * 1000000 / (count - burst))
+  END::bigint;
 
 -- How many jobs of these keys may start now, besides those that hold them. The caller has locked
 -- their states in an earlier statement. All results have one element per key, in their order; those

@@ -240,13 +240,13 @@ BEGIN
   ELSIF num_nonnulls(rule.count, rule.per) = 1
     OR (rule.burst IS NOT NULL AND rule.count IS NULL)
     OR rule.per <= interval '0'
-    OR rule.count < 2
-    OR rule.burst NOT BETWEEN 1 AND rule.count - 1 THEN
+    OR rule.count < 1
+    OR rule.burst NOT BETWEEN 1 AND greatest(rule.count - 1, 1) THEN
     RAISE EXCEPTION 'limit % is invalid: count is %, per is %, burst is %',
       quote_literal(rule.name), coalesce(rule.count::text, 'missing'),
       coalesce(rule.per::text, 'missing'), coalesce(rule.burst::text, 'missing')
       USING ERRCODE = 'WB003',
-        HINT = 'a rate needs count (2 or more), per (more than 0) and burst (from 1, less than '
+        HINT = 'a rate needs count (1 or more), per (more than 0) and burst (1, or less than '
           'count)';
   ELSIF rule.when_full NOT IN ('wait', 'discard', 'replace')
     OR rule.when_dead NOT IN ('continue', 'pause') THEN
