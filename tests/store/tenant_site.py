@@ -81,7 +81,8 @@ class Site:
             return self.digest_on(connection)
 
     def digest_on(self, connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
-        return connection.execute(DIGEST, {"ids": self.job_ids}).fetchall()
+        """In the order of the tables' names: a parallel plan returns the parts of the query in any order."""
+        return sorted(connection.execute(DIGEST, {"ids": self.job_ids}).fetchall(), key=lambda row: str(row[0]))
 
 
 def build_site(logins: Logins) -> Site:

@@ -4,6 +4,9 @@ The calls are made from the catalogue: every function that a producer may call, 
 tenant b's or made up. A third of them must succeed for a itself, or the fuzz would prove nothing. Everything of b
 contains the word SECRET and has ids that the fuzz knows; an answer or an error that has one which the call did not name
 is a leak. What b has is compared by its hash.
+
+`pytest -n0 -m long -rP tests/store/test_tenant_fuzz.py` makes 100,000 calls on each server, and prints how many
+succeeded.
 """
 
 from __future__ import annotations
@@ -215,7 +218,8 @@ def run_fuzz(site: Site, count: int, seed: int) -> Counter[str]:
             if number % DIGEST_EVERY == 0:
                 assert site.digest() == before, f"seed {seed}, before call {number}: {statement}"
     assert site.digest() == before, f"seed {seed}"
-    assert succeeded.total() * 3 >= count, f"only {succeeded.total()} of {count} calls succeeded: {succeeded}"
+    print(f"seed {seed}: {succeeded.total()} of {count} calls succeeded, by {len(succeeded)} functions: {succeeded}")
+    assert succeeded.total() * 3 >= count
     return succeeded
 
 
