@@ -51,8 +51,8 @@ JOIN pg_class c ON c.oid = t.relation
 LEFT JOIN pg_policies p ON p.schemaname = 'watchbill' AND p.tablename = c.relname
 ORDER BY 1
 """
-_SCOPE = "( SELECT c.tenant FROM caller_scope c)"
-_BY_TENANT = f"CASE {_SCOPE} WHEN tenant THEN true WHEN ''::text THEN true ELSE false END"
+_SCOPE = "( SELECT _caller_scope() AS _caller_scope)"
+_BY_TENANT = f"CASE {_SCOPE} WHEN ''::text THEN true WHEN tenant THEN true ELSE false END"
 
 
 def read_functions(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:

@@ -22,12 +22,13 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
   visible text := CASE
-      WHEN by_schedule THEN '(SELECT c.tenant FROM caller_scope c) = ''''
+      WHEN by_schedule THEN '(SELECT _caller_scope()) = ''''
         OR EXISTS (SELECT FROM schedules s WHERE s.id = schedule_id)'
-      -- One subquery, because each one costs an enqueue several microseconds.
-      ELSE 'CASE (SELECT c.tenant FROM caller_scope c)
-          WHEN tenant THEN true
+      -- One subquery, because each one costs an enqueue several microseconds. First the case of
+      -- workers, whose statements have many rows.
+      ELSE 'CASE (SELECT _caller_scope())
           WHEN '''' THEN true
+          WHEN tenant THEN true
           ELSE false
         END'
     END;
