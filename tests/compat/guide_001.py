@@ -1,19 +1,23 @@
 """The program that JobSync's guide takes for granted: its `database` module, and the functions of the reader.
 
-`Surroundings` runs a Python block of the guide as it stands, and then calls every function that the block defines.
+`Surroundings` runs a Python block of the guide as it stands, and then calls every function that the block defines. A
+`Job(...)` of the guide gets the arguments that it leaves out.
 """
 
 from __future__ import annotations
 
 import inspect
 import logging
+import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
+import flask
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
@@ -79,23 +83,27 @@ class Setting(SimpleNamespace):
     unlock = lock
 
 
-class Flask:
-    """Keeps what the routes answer to."""
+class Flask(flask.Flask):
+    """Opens no port: `ask` sends requests to it."""
 
-    def __init__(self, _: str) -> None:
-        self.routes: dict[str, Any] = {}
+    def run(self, *_: object, **__: object) -> None: ...
 
-    def route(self, path: str) -> Any:
-        return lambda function: self.routes.setdefault(path, function)
-
-    def run(self, **_: object) -> None: ...
+    def ask(self, path: str) -> tuple[int, Any]:
+        answer = self.test_client().get(path)
+        return answer.status_code, answer.json
 
 
 class Surroundings:
-    def __init__(self, url: str) -> None:
+    """`cn` is for functions that take one."""
+
+    def __init__(self, url: str, cn: Any) -> None:
+        self.cn = cn
         self.done: list[Any] = []  # ids of tasks, in the order in which they were processed
-        self.seen: list[dict[str, Any]] = []  # one entry for each Job that was handed to process_tasks
+        self.seen: list[dict[str, Any]] = []  # one entry for each call of process_tasks
+        self.during: Callable[[Job], object] = lambda _: None  # called by process_tasks
         self.config = make_config(url, total_tokens=16)
+        self._stack = ExitStack()
+        self._helper: Job | None = None
         self.names: dict[str, Any] = {"__name__": "guide", **self._reader_functions(), **self._reader_values()}
 
     def _reader_functions(self) -> dict[str, Any]:
@@ -112,6 +120,7 @@ class Surroundings:
             "process_batch": self.done.extend,
             "save_result": lambda _task, _result: None,
             "is_completed": lambda task, _: task in self.done,
+            "start_health_server": lambda job: self.seen.append({"healthy": job.am_i_healthy()}),
             **dict.fromkeys(("process_tasks", "test_task_processing"), self.process_tasks),
         }
 
@@ -132,36 +141,46 @@ class Surroundings:
         return "result"
 
     def process_tasks(self, job: Job) -> None:
-        ready = getattr(self.names.get("app"), "routes", {}).get("/health/ready")
+        app = self.names.get("app")
         self.seen.append(
             {
+                "node": job.node_name,
                 "tokens": len(job.my_tokens),
                 "healthy": job.am_i_healthy(),
                 "locks": {lock["task_id"] for lock in job.list_locks()},
-                "ready": ready() if ready else None,
+                "ready": app.ask("/health/ready") if app else None,
+                "live": app.ask("/health/live") if app else None,
             }
         )
+        self.during(job)
+
+    def complete_job(self, *given: Any, **options: Any) -> Job:
+        """`Job(...)` of the guide, with the arguments that it leaves out."""
+        names = ("worker-01", "production", self.config) if given == (...,) else given
+        return Job(*names, **options)
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """The modules that the blocks import."""
-        flask: Any = ModuleType("flask")
-        flask.Flask, flask.jsonify = Flask, lambda value: value
         libb: Any = ModuleType("libb")
         libb.Setting = Setting
-        made = {"jobsync": jobsync, "database": make_database(), "flask": flask, "libb": libb}
+        made = {"jobsync": jobsync, "database": make_database(), "libb": libb}
         before = {name: sys.modules.get(name) for name in made}
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         sys.modules.update(made)
         try:
-            yield
+            with patch.object(flask, "Flask", Flask), self._stack:
+                yield
         finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
             for name, module in before.items():
                 sys.modules.pop(name)
                 if module is not None:
                     sys.modules[name] = module
 
     def run(self, statement: Statement) -> list[str]:
-        """Returns the names of the functions that were called."""
+        """Returns the names of the functions that were called, and `exit` if the block has ended the program."""
         self.done.clear()
         self.seen.clear()
         self.config.sync.__dict__["coordination"] = SimpleNamespace(total_tokens=16)
@@ -169,7 +188,13 @@ class Surroundings:
         known = dict(self.names)
         if "sync = Setting()" in statement.text:  # the block is the config module, and then a program that uses it
             self.names["config"] = _ConfigModule(self.names, self.config.sync.sql)
-        exec(compile(statement.text, place, "exec"), self.names)
+        if "Job(..." in statement.text:
+            self.names["Job"] = self.complete_job
+        called = []
+        try:
+            exec(compile(statement.text, place, "exec"), self.names)
+        except SystemExit:
+            called.append("exit")
         self.names["config"] = self.config
         made = [
             function
@@ -178,20 +203,26 @@ class Surroundings:
             and known.get(name) is not function
         ]  # fmt: skip
         for function in made:
+            if function.__name__.startswith(("health_", "signal_")):  # process_tasks and the signal call these
+                continue
             self.call(function)
-        return [function.__name__ for function in made]
+            called.append(function.__name__)
+        self.names["Job"] = Job
+        return called
 
     def call(self, function: FunctionType) -> None:
+        given = {"date": datetime.now(UTC), "config": self.config, "cn": self.cn, "task_id": 7}
         wanted = inspect.signature(function).parameters
-        if function.__name__.startswith("health_"):
-            return  # process_tasks asks the routes
-        if not wanted.keys() & {"job", "cn"}:
-            arguments = {"date": datetime.now(UTC), "config": self.config}
-            function(**{name: arguments[name] for name in wanted})
-            return
-        with Job("worker-09", "production", self.config) as job:
-            available = {"job": job, "cn": job._cn, "task_id": 7}
-            function(**{name: available[name] for name in wanted})
+        if "job" in wanted:
+            given["job"] = self.helper
+        function(**{name: given[name] for name in wanted})
+
+    @property
+    def helper(self) -> Job:
+        """A Job for functions that take one. It has a site of its own, so that it can stay from block to block."""
+        if self._helper is None:
+            self._helper = self._stack.enter_context(Job("worker-09", "helpers", self.config))
+        return self._helper
 
 
 class _ConfigModule:

@@ -110,28 +110,46 @@ def owned_by(job: Job, ids: range = range(1000)) -> list[int]:
 # -- the walk
 
 
-@pytest.mark.timeout(600)  # it enters forty Jobs
-def test_every_block_of_the_guide_runs(psql: Psql, config: Any) -> None:
+@pytest.mark.timeout(600)  # it enters thirty Jobs
+def test_every_block_of_the_guide_runs(psql: Psql, config: Any, caplog: pytest.LogCaptureFixture) -> None:
     """SQL on a live site of three nodes, Python in a program that has what the guide takes for granted."""
     statements = GUIDE.to_run()
-    program = Surroundings(psql.url)
+    caplog.set_level("INFO", "guide")
+    program = Surroundings(psql.url, psql.connection)
+    seen: dict[str, list[dict[str, Any]]] = {}
+    during: dict[str, Callable[[Job], object]] = {
+        BEST + "1. Always Use Graceful Shutdown": lambda _: signal.raise_signal(signal.SIGTERM),
+        BEST + "8. Implement Health Checks": lambda job: job.__exit__(),
+    }
     psql(TABLES)
     with ExitStack() as site, program.installed():
 
         def run(statement: Statement) -> Any:
             if statement.language != "sql":
                 site.close()
-                return program.run(statement)
-            if not psql("SELECT name FROM sync_node"):
+                program.during = during.get(statement.heading, lambda _: None)
+                called = program.run(statement)
+                seen.setdefault(statement.heading, []).extend(program.seen)
+                return called
+            if not psql("SELECT name FROM sync_node WHERE site = 'production'"):
                 for name in ("worker-01", "worker-02", "worker-03"):
                     site.enter_context(Job(name, "production", config))
             return psql(statement.text)
 
         results = GUIDE.walk(run)
+        not_ready = program.names["app"].ask("/health/ready")
     called = {name for s, names in results.items() if s.language == "python" for name in names}
     assert len(statements) == len(results)
-    assert {"process_daily_tasks", "process_with_recovery", "continuous_processing", "main"} <= called
+    assert {"process_daily_tasks", "process_with_recovery", "continuous_processing", "main", "exit"} <= called
     assert len(called) >= 30
+    (asked,) = seen[HEALTH + "Load Balancer Health Check"]
+    assert asked["ready"] == (200, {"status": "ready", "node": "worker-01", "token_count": asked["tokens"]})
+    assert asked["live"] == (200, {"status": "alive"})
+    assert not_ready == (503, {"status": "not_ready"}), "its Job has left"
+    assert [each["healthy"] for each in seen[BEST + "8. Implement Health Checks"]] == [True, True]
+    assert "Node unhealthy, exiting" in caplog.text
+    assert "Received signal 15, shutting down gracefully" in caplog.text
+    assert "High rebalance frequency: " in caplog.text, "each Job was one"
 
 
 def test_every_heading_is_covered() -> None:
@@ -184,6 +202,16 @@ def test_a_job_of_another_site_shares_nothing(enter: Enter) -> None:
     first.write_audit()
     assert second.get_audit() == []
     assert second._cn.execute(f"SELECT node FROM {second._tables['Claim']}".encode()).fetchall() == [("worker-02",)]
+
+
+@pytest.mark.long  # it waits for the lease, in case the first node is dead
+@pytest.mark.timeout(300)
+def test_a_second_node_of_the_same_name_is_refused(enter: Enter) -> None:
+    """Otherwise both would own the tokens of that name."""
+    first = enter("worker-01")
+    with pytest.raises(WatchbillError, match="worker-01"):
+        enter("worker-01")
+    until(lambda: len(first.my_tokens) == TOKENS)
 
 
 @shows("Task.name")
