@@ -828,6 +828,31 @@ def test_a_job_that_is_interrupted_while_it_waits_leaves(config: Any, psql: Psql
     assert psql.one("SELECT count(*) FROM sync_node") == 0
 
 
+@shows("Job.wait_on_exit")
+def test_a_node_stays_after_the_block_until_it_is_asked_again(
+    enter: Enter, config: Any, psql: Psql, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "watchbill.compat.jobsync")
+    job = Job("worker-01", "production", config, wait_on_exit=3600)
+
+    def work() -> None:
+        with job:
+            pass
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    until(lambda: "worker-01 stays in production for 3600 s more" in caplog.text)
+    assert shares(psql) == {"worker-01": TOKENS}
+    assert job.am_i_healthy()
+    job.__exit__()
+    thread.join()
+    assert psql("SELECT name FROM sync_node") == []
+    other = CoordinationConfig(total_tokens=TOKENS + 1)
+    enter("worker-02")
+    with pytest.raises(WatchbillError, match="Group 'production' has 20 tokens"):  # and waits for nothing
+        enter("worker-03", coordination_config=other, wait_on_exit=3600)
+
+
 @covers(BEST + "2. Use Appropriate Wait Times")
 def test_the_wait_ends_as_soon_as_the_tokens_have_arrived(config: Any) -> None:
     """The original slept for the whole time, which is longer than this test may take."""

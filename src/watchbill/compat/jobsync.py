@@ -138,12 +138,14 @@ class Job:
         on_rebalance: OnRebalance | None = None,
     ) -> None:
         """`config` is any object with the attributes of JobSync's config module: `sync.coordination` and `sync.sql`.
-        If neither that nor `db_connection` says where the database is, Watchbill's settings do."""
+        If neither that nor `db_connection` says where the database is, Watchbill's settings do. `wait_on_enter` is the
+        longest wait for tokens; `wait_on_exit` is how long the node stays after the end of the block."""
         self.node_name, self.site = node_name, site
         self._options = coordination_config or CoordinationConfig.read(config)
         self._coordination_enabled = self._options.enabled
         self._given_date = _check_date(date)
-        self._wait_on_enter = abs(wait_on_enter)
+        self._wait_on_enter, self._wait_on_exit = abs(wait_on_enter), abs(wait_on_exit)
+        self._pause: _Pause | None = None
         self._looks_for_facade = not skip_db_init
         self._lock_provider, self._clears_locks = lock_provider, clear_existing_locks
         self._on_rebalance = None if on_rebalance is None else _adapt_callback(on_rebalance)
@@ -201,6 +203,8 @@ class Job:
         except BaseException as error:
             self.__exit__(type(error), error, error.__traceback__)
             raise
+        if self._wait_on_exit:
+            self._pause = _Pause(self._wait_on_exit)
         return self
 
     def __exit__(
@@ -209,7 +213,11 @@ class Job:
         raised: BaseException | None = None,
         trace: TracebackType | None = None,
     ) -> None:
-        """Leaves the site. The tasks that were added and not audited stay incomplete."""
+        """Leaves the site after `wait_on_exit`, or at once if it is called again meanwhile. Tasks that were added and
+        not audited stay incomplete."""
+        if self._pause is not None:
+            self._pause.wait_or_end(f"{self.node_name} stays in {self.site}")
+            self._pause = None
         member = self._member
         if member is not None:
             member.__exit__(kind, raised, trace)
@@ -467,6 +475,25 @@ class Job:
                 "Run `watchbill db install jobsync --prefix %s`",
                 self._wanted_prefix, self._wanted_prefix,
             )  # fmt: skip
+
+
+class _Pause:
+    """The wait before a Job leaves. A second caller ends it: perhaps a signal handler that has interrupted the first.
+
+    A bare lock, because an Event has a lock of its own, which the interrupted caller may hold.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._is_first, self._lock = seconds, True, threading.Lock()
+        self._lock.acquire()
+
+    def wait_or_end(self, who: str) -> None:
+        is_first, self._is_first = self._is_first, False
+        if is_first:
+            logger.info("%s for %g s more", who, self._seconds)
+            self._lock.acquire(timeout=self._seconds)
+        elif self._lock.locked():
+            self._lock.release()
 
 
 # -- pure functions
