@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 
 import psycopg
 import pytest
@@ -11,6 +12,7 @@ from psycopg import errors
 from tests.compat.psql import Psql
 from tests.compat.walk import Document, Statement, covers, find_seeds, shows
 from tests.waiting import until
+from watchbill import App
 
 pytestmark = pytest.mark.every_server
 
@@ -126,6 +128,18 @@ def test_a_job_can_be_inserted_with_the_defaults_of_the_guide(psql: Psql) -> Non
     assert (native.queue, native.type, native.timeout.total_seconds()) == ("jcron", "jcron.job", 300)
 
 
+def test_the_next_time_is_never_in_the_past_and_seconds_and_years_count(psql: Psql) -> None:
+    """The original answers 28 October when it is asked on the 30th, and reads neither seconds nor the year."""
+    patterns = {
+        "0 0 9 * * *": "2025-10-31 09:00:00",
+        "30 0 9 * * *": "2025-10-31 09:00:30",
+        "15 30 10 1 1 * 2031": "2031-01-01 10:30:15",
+    }
+    for pattern, expected in patterns.items():
+        found = psql.one("SELECT jcron.next_time(%s, '2025-10-30 10:00:00+00') AT TIME ZONE 'UTC'", pattern)
+        assert str(found) == expected
+
+
 @pytest.mark.parametrize("column", ["id", "run_count", "last_error"])
 def test_what_comes_from_runs_cannot_be_inserted_or_changed(psql: Psql, column: str) -> None:
     value = "'x'" if column == "last_error" else "9"
@@ -188,6 +202,26 @@ def test_history_has_a_row_for_each_run_and_each_failed_attempt(psql: Psql) -> N
     assert rows[0].actual_start_time <= rows[0].actual_end_time
     native = psql("SELECT * FROM watchbill.slot WHERE name = 'good'")[0]
     assert (rows[0].scheduled_time, rows[0].actual_end_time) == (native.slot, native.finished_at)
+
+
+def test_history_has_the_four_words_of_the_guide(psql: Psql) -> None:
+    """A worker stops a command at timeout_seconds, and a slot is skipped while the one before it is open."""
+    slow, waiting = add(psql, "slow", "SELECT pg_sleep(600)"), add(psql, "waiting", None)
+    psql("UPDATE scheduled_jobs SET timeout_seconds = 1, max_retries = 0 WHERE id = %s", slow)
+    execute(psql, add(psql, "good"))
+    make_due(psql, slow)
+    make_due(psql, waiting)
+    with closing(App(psql.url, name="runner")) as app, app.node(queues=["jcron"], lease=5):
+        history = "SELECT job_id, status FROM job_execution_history WHERE job_id = %s"
+        until(lambda: psql(history, slow) == [(slow, "TIMEOUT")])
+    make_due(psql, waiting)
+    psql("SELECT enqueue_due_jobs()")
+    psql.pass_time("1 day")
+    psql("SELECT enqueue_due_jobs()")
+    [claimed] = psql("SELECT * FROM claim_next_job('w')")
+    psql("SELECT fail_job(%s, 'w', 'no')", claimed.queue_id)
+    words = {row.status for row in psql("SELECT status FROM job_execution_history")}
+    assert words == {"SUCCESS", "FAILED", "TIMEOUT", "SKIPPED"}
 
 
 def test_deleting_a_job_deletes_its_history(psql: Psql) -> None:
@@ -449,7 +483,7 @@ def test_locked_jobs_are_passed_by_selects_and_ticks(psql: Psql) -> None:
 
 
 @covers("Best Practices / 3. Timeout Protection")
-def test_a_statement_timeout_ends_a_command_and_is_recorded(psql: Psql) -> None:
+def test_a_statement_timeout_ends_a_command_and_undoes_its_transaction(psql: Psql) -> None:
     job = add(psql, "slow", "SELECT pg_sleep(60)")
     psql("SET statement_timeout = '100ms'")
     with pytest.raises(errors.QueryCanceled):

@@ -818,6 +818,52 @@ async def test_stop_waits_for_jobs_that_run(make: Make) -> None:
     await plugin.stop()
 
 
+_STOPPED_BY_SIGNAL = """
+import asyncio, signal, sys
+from watchbill import App
+from watchbill.compat.s3db import SchedulerPlugin
+
+async def main():
+    asked, running = asyncio.Event(), set()
+
+    async def work():
+        print("started", flush=True)
+        await asked.wait()
+        return "ended after the signal"
+
+    scheduler = SchedulerPlugin(app=App(sys.argv[1], name="s3db"), jobs={"job": {"schedule": None, "action": work}})
+    scheduler.on("job_started", lambda data: running.add(data["jobName"]))
+    scheduler.on("job_completed", lambda data: running.discard(data["jobName"]))
+    await scheduler.start()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asked.set)
+    run = asyncio.ensure_future(scheduler.run_job("job"))
+    await asked.wait()
+    await scheduler.stop()
+    print(await run, len(running), flush=True)
+    await scheduler.app.aclose()
+
+asyncio.run(main())
+"""
+
+
+@covers("Best Practices / 6. Graceful Shutdown")
+async def test_a_program_that_is_asked_to_end_lets_its_jobs_end(schema_database: str, make: Make) -> None:
+    command = (sys.executable, "-c", _STOPPED_BY_SIGNAL, schema_database)
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    try:
+        async with asyncio.timeout(4 * PATIENCE):
+            assert process.stdout is not None
+            assert await process.stdout.readline() == b"started\n"
+            process.terminate()
+            assert await process.stdout.read() == b"ended after the signal 0\n"
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert query(make(), "SELECT outcome FROM watchbill.slot") == [("succeeded",)]
+
+
 # -- troubleshooting
 
 

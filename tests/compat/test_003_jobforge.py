@@ -264,6 +264,32 @@ def test_workers_and_their_heartbeats_are_shown(psql: Psql) -> None:
         assert refused.value.sqlstate == "WB007"
 
 
+@covers("Troubleshooting / Worker Health")
+def test_heartbeat_budgets_and_crashed_workers_are_found(psql: Psql) -> None:
+    """With one heartbeat for each job and 30 seconds, as the runbook counts."""
+    for tenant, count in (("acme", 3), ("other", 1)):
+        for _ in range(count):
+            enqueue(psql, tenant=tenant)
+    claim(psql, "w1", 2)
+    claim(psql, "w2", 2)
+    budget = "count(*) AS running_jobs, ROUND(count(*) * 60.0 / 30, 2) AS expected_heartbeats_per_min"
+    alive = "FROM jobforge_jobs WHERE status = 'running' AND heartbeat_at > NOW() - INTERVAL '5 minutes'"
+    by_tenant = psql(f"SELECT tenant_id, {budget} {alive} GROUP BY tenant_id ORDER BY 3 DESC")
+    assert [tuple(row) for row in by_tenant] == [("acme", 3, 6), ("other", 1, 2)]
+    assert psql(f"SELECT {budget} {alive}") == [(4, 8)]
+    crashed = (
+        "SELECT locked_by, COUNT(*) FROM jobforge_jobs "
+        "WHERE status = 'running' AND heartbeat_at < NOW() - INTERVAL '5 minutes' GROUP BY locked_by"
+    )
+    assert psql(crashed) == []
+    psql(
+        "UPDATE watchbill.beats b SET at = at - interval '6 minutes' FROM watchbill.nodes n "
+        "WHERE n.epoch = b.epoch AND n.name = 'w1'"
+    )
+    assert psql(crashed) == [("w1", 2)]
+    assert psql(f"SELECT {budget} {alive}") == [(2, 4)]
+
+
 def test_the_jobs_of_a_crashed_worker_come_back_by_themselves(psql: Psql) -> None:
     """In the original nothing ever reclaims a stale job."""
     job = enqueue(psql)
@@ -302,7 +328,9 @@ def test_workers_claim_different_jobs(psql: Psql) -> None:
 
 
 @covers("Scaling / Vertical (Database)")
-def test_the_relations_can_be_read_in_a_read_only_session(psql: Psql) -> None:
+def test_history_is_partitioned_by_date_and_can_be_read_in_a_read_only_session(psql: Psql) -> None:
+    partitioned = "SELECT relkind FROM pg_class WHERE oid = %s::regclass"
+    assert {psql.one(partitioned, f"watchbill.{name}") for name in ("finished_jobs", "attempts")} == {"p"}
     one_of_each(psql)
     psql("SET default_transaction_read_only = on")
     assert psql.one("SELECT count(*) FROM jobforge_jobs") == 6
@@ -390,7 +418,14 @@ def test_the_cleanup_job_of_the_runbook_deletes_old_jobs(psql: Psql) -> None:
     psql.pass_time("20 days")
     client = JobForgeClient(app=app)
     for tenant, left in (("acme", {old["other"]}), ("system", set())):
-        client.enqueue_job(tenant_id=tenant, type="system.cleanup.old_jobs", payload={"days_to_keep": 10})
+        given = {
+            "tenant_id": tenant,
+            "type": "system.cleanup.old_jobs",
+            "payload": {"days_to_keep": 10},
+            "idempotency_key": f"cleanup-{datetime.now(UTC).date()}",
+        }
+        first = client.enqueueJob(given)
+        assert client.enqueueJob(given)["id"] == first["id"], "once a day"
         asyncio.run(make_worker(app, {}, once=True).run())
         assert {str(row.id) for row in psql("SELECT id FROM jobforge_jobs WHERE type = 'report'")} == left
     app.close()
