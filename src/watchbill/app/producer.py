@@ -67,7 +67,7 @@ class JobProducer:
         self.flow_rules, self.app_name = FlowRules(), ""  # an App replaces both
         self.tenant_from: Callable[[], str | None] | None = None
         self.overrides: dict[Callable[..., Any], Any] = {}  # replaces dependencies, in tests
-        self.dependencies = Dependencies(self.overrides)  # used in child processes only; a node has its own
+        self.dependencies = Dependencies(self.overrides)  # those of a child process; a node has its own
 
     @property
     def runtime(self) -> Runtime:

@@ -109,7 +109,7 @@ class Supervisor:
         elif code == 0:
             slot.done = True
         elif code in (_USAGE, _NO_DATABASE, _BROKEN_APP) and not self._has_worked(slot):
-            # If another child can start within this second, this one tries again.
+            # This child starts again in a second. But if all children were refused, the supervisor ends: see _is_over.
             slot.refused, slot.start_at = code, time.monotonic() + 1.0
         elif code == _BROKEN_APP and self.watched is not None:
             slot.start_at = math.inf

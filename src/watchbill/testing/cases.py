@@ -34,7 +34,7 @@ class WatchbillTestCase(unittest.TestCase):
             session = self._enter_session(stack)
             if find_open_connection() is None:  # otherwise the transaction of the test is rolled back
                 session.sweep()
-                stack.callback(session.sweep)  # the next test may be of another class, which does not sweep
+                stack.callback(session.sweep)  # leaves an empty database to tests that are not of this class
             stack.enter_context(session.active(self.watchbill_tenant))
             self.watchbill = Watchbill(session)
             self.addCleanup(stack.pop_all().close)

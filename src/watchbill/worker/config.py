@@ -37,7 +37,7 @@ class NodeConfig:
     capacity: Capacity
     weights: dict[str, int] = field(default_factory=dict)  # of all queues, or of none
     lease: float = 30.0
-    heartbeat_interval: float = math.inf  # at most a third of the lease
+    heartbeat_interval: float = math.inf  # a longer one counts as a third of the lease
     survey_interval: float = math.inf
     drain_timeout: float = 30.0
     stuck_after: float = 300.0

@@ -134,7 +134,7 @@ class Notifications(ABC):
 
     def __init__(self, wakeups: Wakeups) -> None:
         self.wakeups = wakeups
-        self.is_unavailable = False  # this database cannot listen, now or later
+        self.is_unavailable = False  # the address leads to a pooler, through which LISTEN never works
         self.is_locked = False  # we hold the lock for sleeping
         self._flooded_until = 0.0  # on the monotonic clock
         self.vain_wakeups = 0  # in a row; a worker that finds a job resets it

@@ -1,7 +1,7 @@
 -- Counts the jobs of tenants with a quota. Every node calls it every five seconds, but it counts
 -- only if the last count is old enough: at least four seconds, and twenty times as long as that
 -- count took. Returns whether to call again at once, because jobs of a tenant still lack its limit
--- key. Locks the row of quota_refresh, and does nothing if another node has locked it. A row,
+-- key. Locks the row of quota_refresh, and counts nothing if another node has locked it. A row,
 -- because every role could hold an advisory lock.
 CREATE OR REPLACE FUNCTION refresh_quotas(
   at_once boolean DEFAULT false,
