@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg import sql
 
+from tests.role_logins import make_logins
 from tests.servers import Server
 from tests.store.cron_sql import Connection
 from watchbill.errors import SchemaError, SettingsError
@@ -208,6 +210,56 @@ def test_a_second_installation_cannot_take_the_facade_of_the_first(db: Connectio
     install(db.info.dsn, "second")
     with pytest.raises(SchemaError, match="which is not Watchbill's facade jcron"):
         install_facade(db.info.dsn, Facade.choose("second", "jcron"))
+
+
+OWNERS = """
+    SELECT DISTINCT pg_get_userbyid(owner)
+    FROM (
+      SELECT c.relowner, obj_description(c.oid, 'pg_class') FROM pg_class c
+      UNION ALL
+      SELECT p.proowner, obj_description(p.oid, 'pg_proc') FROM pg_proc p) o(owner, comment)
+    WHERE o.comment LIKE 'Watchbill''s facade%'
+    UNION
+    SELECT pg_get_userbyid(n.nspowner) FROM pg_namespace n WHERE n.nspname = 'seesaw'
+"""
+
+
+@pytest.mark.parametrize("first", ["facades", "roles"])
+def test_facades_belong_to_the_owner_of_the_installation_and_its_members_migrate_them(
+    server: Server, schema_database: str, first: str
+) -> None:
+    """Whether the facades or the roles were made first."""
+    names = ["jcron", "seesaw"]  # one in a schema that exists, one in its own
+    with ExitStack() as stack:
+        db = stack.enter_context(psycopg.connect(schema_database, autocommit=True))
+        if first == "facades":
+            for name in names:
+                installed(db, name)
+        logins = stack.enter_context(make_logins(server, schema_database))
+        if first == "roles":
+            for name in names:
+                installed(db, name)
+        owners = [(f"{logins.prefix}_owner",)]
+        assert db.execute(OWNERS).fetchall() == owners
+        db.execute("UPDATE watchbill.facades SET checksum = 'of an older release'")
+        install(logins.url("owner"))
+        assert ask(db, "SELECT count(*) FROM watchbill.facades WHERE checksum = 'of an older release'") == 0
+        assert db.execute(OWNERS).fetchall() == owners
+        for name in names:
+            uninstall_facade(logins.url("owner"), "watchbill", name)
+
+
+def test_facade_whose_owner_may_not_create_it_is_refused_with_the_missing_right(
+    server: Server, schema_database: str
+) -> None:
+    with make_logins(server, schema_database) as logins:
+        logins.run(sql.SQL("CREATE SCHEMA closed"))
+        logins.run(sql.SQL("GRANT USAGE, CREATE ON SCHEMA closed TO {}").format(
+            sql.Identifier(f"{logins.database}_owner")
+        ))  # fmt: skip
+        with pytest.raises(SchemaError, match="may not create objects in schema closed") as refused:
+            install_facade(logins.url("owner"), Facade.choose("watchbill", "jcron", "closed"))
+        assert f'GRANT USAGE, CREATE ON SCHEMA "closed" TO "{logins.prefix}_owner"' in (refused.value.hint or "")
 
 
 @pytest.mark.long

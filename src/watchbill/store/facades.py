@@ -30,7 +30,7 @@ Report = Callable[[str], None]
 _CREATED = re.compile(r"CREATE OR REPLACE (?:VIEW|FUNCTION) @facade@\.@prefix@(\w+)")
 _SIGNATURE = "Watchbill's facade {name}, of the installation in schema {engine}"
 _OBJECTS = """
-    SELECT o.oid, o.kind, o.name, o.signature, o.comment,
+    SELECT o.oid, o.kind, o.name, o.signature, o.comment, pg_get_userbyid(o.owner),
       (SELECT coalesce(jsonb_agg(jsonb_build_array(a.grantee::regrole::text, a.privilege_type, a.is_grantable)), '[]')
        FROM aclexplode(o.acl) a WHERE a.grantee <> 0 AND a.grantee <> o.owner)
     FROM (
@@ -44,6 +44,16 @@ _OBJECTS = """
       FROM pg_proc p
       WHERE p.pronamespace = to_regnamespace(%(schema)s)) o
     ORDER BY o.kind DESC, o.signature
+"""
+
+
+# The role to which everything of the installation belongs, if it has roles; whether it may create objects in the
+# facade's schema; and who owns that schema.
+_OWNER = """
+    SELECT r.rolname, has_schema_privilege(r.oid, f.oid, 'CREATE'), pg_get_userbyid(f.nspowner)
+    FROM {installation} i
+    JOIN pg_roles r ON r.rolname = i.role_prefix || '_owner'
+    JOIN pg_namespace f ON f.oid = to_regnamespace(%(schema)s)
 """
 
 
@@ -68,6 +78,7 @@ class _Object(NamedTuple):
     name: str
     signature: str
     comment: str | None
+    owner: str
     grants: list[list[Any]]  # grantee, privilege, whether it may grant it on
 
 
@@ -130,6 +141,7 @@ class Facade:
             if made.oid not in before:
                 self._sign(connection, made)
         self._restore(connection, grants)
+        self.hand_over(connection, with_schema=created_schema)
         connection.execute(
             sql.SQL(
                 "INSERT INTO {} (name, schema, prefix, checksum, created_schema) VALUES (%s, %s, %s, %s, %s) "
@@ -139,6 +151,24 @@ class Facade:
             (self.name, self.schema, self.prefix, self.checksum, created_schema),
         )
         return True
+
+    def hand_over(self, connection: Connection, *, with_schema: bool = False) -> None:
+        """Gives the objects to the owner's role of the installation, if it has roles: each of its members migrates."""
+        self._set_path(connection)
+        statement = sql.SQL(_OWNER).format(installation=sql.Identifier(self.engine, "installation"))
+        row = connection.execute(statement, self._parameters).fetchone()
+        if row is None:
+            return
+        owner, may_create, owner_of_schema = row
+        name = sql.Identifier(owner).as_string(None)
+        place = self._parameters["schema"]
+        if with_schema and owner_of_schema != owner:
+            connection.execute(f"ALTER SCHEMA {place} OWNER TO {name}".encode())
+        elif not may_create:
+            self._let_create(connection, owner)
+        for found in self.find(connection):
+            if found.comment == self.comment and found.owner != owner:
+                connection.execute(f"ALTER {found.kind} {found.signature} OWNER TO {name}".encode())
 
     def suspend(self, connection: Connection) -> None:
         """Drops the objects and keeps the row, with the rights on them: install() makes them again."""
@@ -201,6 +231,30 @@ class Facade:
             connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(self.schema)))
             return True
         return False
+
+    def has_own_schema(self, connection: Connection) -> bool:
+        """Whether install() has created the schema."""
+        row = connection.execute(
+            sql.SQL("SELECT created_schema FROM {} WHERE name = %s").format(self._table), (self.name,)
+        ).fetchone()
+        return row == (True,)
+
+    def _let_create(self, connection: Connection, owner: str) -> None:
+        """PostgreSQL gives an object only to a role that may create it."""
+        name = sql.Identifier(owner).as_string(None)
+        grant = f"GRANT USAGE, CREATE ON SCHEMA {self._parameters['schema']} TO {name}"
+        asks = "SELECT has_schema_privilege(%(owner)s, to_regnamespace(%(schema)s), 'CREATE')"
+        try:
+            with connection.transaction():
+                connection.execute(grant.encode())
+                [(may_create,)] = connection.execute(asks, {**self._parameters, "owner": owner})
+        except errors.InsufficientPrivilege:
+            may_create = False
+        if not may_create:  # to a role with some right on the schema, the refused GRANT is only a warning
+            raise SchemaError(
+                f"The facade {self.name} must belong to {owner}, which may not create objects in schema {self.schema}.",
+                hint=f"Run this as the owner of the schema, and then this command again: {grant}",
+            )
 
     def _drop(self, connection: Connection, found: list[_Object]) -> None:
         """Drops views first: their triggers go with them, and then no object of the facade needs the functions."""

@@ -20,6 +20,7 @@ from watchbill.errors import SchemaError
 from watchbill.postgres.connect import Connection
 from watchbill.postgres.migrate import run_locked
 from watchbill.postgres.rights import ROLE_KINDS, Rights
+from watchbill.store.facades import installed_facades
 from watchbill.store.jcron_schema import JcronSchema
 from watchbill.store.queries import queries
 from watchbill.store.tenants import bind_role, unbind_role
@@ -65,6 +66,8 @@ def create_roles(
         if _take_over(connection, schema, jcron_schema, f"{prefix}_owner"):
             report(f"schema {schema} belongs to {prefix}_owner")
         connection.execute(sql.SQL("UPDATE {} SET role_prefix = %s").format(_table(schema, "installation")), (prefix,))
+        for facade in installed_facades(connection, schema):
+            facade.hand_over(connection, with_schema=facade.has_own_schema(connection))
         _grant_rights(connection, schema, jcron_schema, prefix)
 
     _run(url, schema, work)
