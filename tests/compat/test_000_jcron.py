@@ -689,6 +689,23 @@ def test_locked_queue_rows_are_not_claimed(psql: Psql) -> None:
     assert len(psql("SELECT * FROM claim_next_job('w')")) == 1
 
 
+def test_the_queue_and_the_locks_are_changed_by_their_functions(psql: Psql) -> None:
+    make_due(psql, add(psql, "a", None))
+    psql("SELECT enqueue_due_jobs()")
+    for change in ("DELETE FROM job_queue", "UPDATE job_queue SET worker_id = 'w'", "INSERT INTO job_queue VALUES (1)"):
+        with pytest.raises(psycopg.Error, match="job_queue cannot be changed"):
+            psql(change)
+    assert len(psql("SELECT * FROM claim_next_job('w')")) == 1
+    psql("SELECT acquire_distributed_lock(1, 'w')")
+    with pytest.raises(psycopg.Error, match="job_locks cannot be changed"):
+        psql("UPDATE job_locks SET worker_id = 'other'")
+    token = psql.one("SELECT fence_token FROM job_locks")
+    psql("DELETE FROM job_locks")
+    assert psql.one("SELECT validate_fence_token(1, 'w', %s)", token) is False
+    assert psql.one("SELECT acquire_distributed_lock(1, 'other')") is True
+    assert psql.one("SELECT fence_token FROM job_locks") > token
+
+
 # -- High Availability
 
 

@@ -777,6 +777,24 @@ def test_the_maintenance_of_the_guide(enter: Enter, psql: Psql) -> None:
     assert stale.epoch > 0
 
 
+def test_a_claim_that_a_living_node_holds_stays_and_old_rows_can_be_deleted(enter: Enter, psql: Psql) -> None:
+    """Otherwise another node could claim the task beside it."""
+    job = enter("worker-01")
+    job.add_task(Task("done"))
+    job.write_audit()
+    job.add_task(Task("held"))
+    with pytest.raises(psycopg.Error, match="task held is held by node worker-01, which is alive"):
+        psql("DELETE FROM sync_claim")
+    for name in ("claim", "audit", "rebalance"):
+        with pytest.raises(psycopg.Error, match=f"sync_{name} cannot be changed"):
+            psql(f"UPDATE sync_{name} SET site = 'other'")
+    psql("DELETE FROM sync_audit WHERE item = 'done'")
+    assert job.get_audit() == []
+    job.__exit__()
+    psql("DELETE FROM sync_claim")
+    assert psql("SELECT item FROM sync_claim") == []
+
+
 # -- Best Practices
 
 

@@ -70,6 +70,13 @@ def one_of_each(psql: Psql) -> dict[str, str]:
     return jobs
 
 
+def claim_one(psql: Psql) -> str:
+    """A job that w1 holds."""
+    job = enqueue(psql)
+    claim(psql)
+    return job
+
+
 def status_of(psql: Psql, job: str) -> str:
     return str(psql.one("SELECT status FROM jobforge_jobs WHERE id = %s", job))
 
@@ -703,6 +710,11 @@ def test_updates_change_only_what_the_runbook_changes(psql: Psql) -> None:
             psql("UPDATE jobforge_jobs SET status = %s WHERE id = %s", status, jobs["queued"])
     psql("UPDATE jobforge_jobs SET status = 'canceled' WHERE id = %s", jobs["running"])
     assert status_of(psql, jobs["running"]) == "canceled"
+    result = "UPDATE jobforge_job_results SET artifact_ref = 'x'", "DELETE FROM jobforge_job_results"
+    psql("SELECT jobforge_complete_job(%s, 'w1', 'succeeded', p_result => '{}')", claim_one(psql))
+    for change in result:
+        with pytest.raises(psycopg.Error, match="jobforge_job_results cannot be changed"):
+            psql(change)
     with pytest.raises(psycopg.Error, match="a new job cannot be given"):
         psql("INSERT INTO jobforge_jobs (tenant_id, type, status) VALUES ('t', 'a', 'running')")
 

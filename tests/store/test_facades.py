@@ -89,6 +89,25 @@ def test_functions_of_a_facade_pin_their_search_path_and_are_not_public(db: Conn
     assert (wrong, views) == ([], [])
 
 
+@pytest.mark.parametrize("name", available_facades())
+def test_no_view_of_a_facade_writes_the_tables_of_the_engine_by_itself(db: Connection, name: str) -> None:
+    """PostgreSQL does so for a simple view, unless triggers take its INSERT, UPDATE and DELETE."""
+    installed(db, name, "other")
+    insert_update_delete = 4 | 8 | 16
+    open_views = db.execute(
+        """
+        SELECT c.relname
+        FROM pg_class c
+        WHERE c.relnamespace = 'other'::regnamespace
+          AND c.relkind = 'v'
+          AND pg_relation_is_updatable(c.oid, false) <> 0
+          AND coalesce((SELECT bit_or(t.tgtype) FROM pg_trigger t WHERE t.tgrelid = c.oid), 0) & %s <> %s
+        """,
+        (insert_update_delete, insert_update_delete),
+    ).fetchall()
+    assert open_views == []
+
+
 def test_a_facade_can_have_a_schema_and_a_prefix(db: Connection) -> None:
     installed(db, "jcron", "cron jobs", "old_")
 

@@ -18,6 +18,22 @@ FROM jobs j
 WHERE j.schedule_id IS NOT NULL
   AND j.tenant = _session_tenant();
 
+-- Without this, PostgreSQL would write the tables of the engine: the view is simple enough for that.
+CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_refuse_change()
+RETURNS trigger
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  RAISE EXCEPTION '% cannot be changed', TG_TABLE_NAME
+    USING ERRCODE = 'WB003', HINT = TG_ARGV[0];
+END $$;
+
+CREATE OR REPLACE TRIGGER refuse_change
+INSTEAD OF INSERT OR UPDATE OR DELETE ON @facade@.@prefix@job_queue
+FOR EACH ROW EXECUTE FUNCTION @facade@.@prefix@_jcron_refuse_change(
+  'call enqueue_due_jobs, claim_next_job, complete_job or fail_job');
+
 -- Makes the jobs of all schedules that are due, each slot once, and returns their number.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@enqueue_due_jobs()
 RETURNS int

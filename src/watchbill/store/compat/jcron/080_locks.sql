@@ -69,3 +69,23 @@ BEGIN
 EXCEPTION WHEN SQLSTATE 'WB012' THEN
   RETURN false;
 END $$;
+
+CREATE OR REPLACE TRIGGER refuse_change
+INSTEAD OF INSERT OR UPDATE ON @facade@.@prefix@job_locks
+FOR EACH ROW EXECUTE FUNCTION @facade@.@prefix@_jcron_refuse_change(
+  'call acquire_distributed_lock');
+
+-- Releases the lock, whoever holds it. The fence of its next grant is higher all the same.
+CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_release_lock()
+RETURNS trigger
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  PERFORM lock_release(@facade@.@prefix@_jcron_lock_name(OLD.job_id), OLD.fence_token);
+  RETURN OLD;
+END $$;
+
+CREATE OR REPLACE TRIGGER release_lock
+INSTEAD OF DELETE ON @facade@.@prefix@job_locks
+FOR EACH ROW EXECUTE FUNCTION @facade@.@prefix@_jcron_release_lock();

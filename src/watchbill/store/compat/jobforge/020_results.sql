@@ -9,6 +9,22 @@ WHERE f.state = 'succeeded'
   AND (f.result IS NOT NULL OR f.meta ? 'artifact_ref')
   AND coalesce(nullif(current_setting('watchbill.tenant', true), ''), f.tenant) = f.tenant;
 
+-- Without this, PostgreSQL would write the tables of the engine: the view is simple enough for that.
+CREATE OR REPLACE FUNCTION @facade@.@prefix@_refuse_change()
+RETURNS trigger
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  RAISE EXCEPTION '% cannot be changed', TG_TABLE_NAME
+    USING ERRCODE = 'WB003', HINT = TG_ARGV[0];
+END $$;
+
+CREATE OR REPLACE TRIGGER refuse_change
+INSTEAD OF INSERT OR UPDATE OR DELETE ON @facade@.@prefix@job_results
+FOR EACH ROW EXECUTE FUNCTION @facade@.@prefix@_refuse_change(
+  'a result belongs to its job: complete the job, or delete it');
+
 -- Every attempt that has ended, with the time at which that attempt started.
 CREATE OR REPLACE VIEW @facade@.@prefix@job_attempts
 WITH (security_invoker = true) AS

@@ -27,3 +27,19 @@ END $$;
 CREATE OR REPLACE TRIGGER forget_rebalance
 INSTEAD OF DELETE ON @facade@.@prefix@rebalance
 FOR EACH ROW EXECUTE FUNCTION @facade@.@prefix@_forget_rebalance();
+
+-- Without this, PostgreSQL would write the tables of the engine: the view is simple enough for that.
+CREATE OR REPLACE FUNCTION @facade@.@prefix@_refuse_change()
+RETURNS trigger
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  RAISE EXCEPTION '% cannot be changed', TG_TABLE_NAME
+    USING ERRCODE = 'WB003', HINT = TG_ARGV[0];
+END $$;
+
+CREATE OR REPLACE TRIGGER refuse_change
+INSTEAD OF INSERT OR UPDATE ON @facade@.@prefix@rebalance
+FOR EACH ROW EXECUTE FUNCTION @facade@.@prefix@_refuse_change(
+  'old rows can be deleted');

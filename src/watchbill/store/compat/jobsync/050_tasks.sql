@@ -22,3 +22,58 @@ SELECT
 FROM item_claims i
 WHERE i.token_group = coalesce(nullif(current_setting('watchbill.site', true), ''), i.token_group)
   AND i.state = 'finished';
+
+-- Forgets a claim, unless a node that lives holds it: another one could claim the task beside it.
+CREATE OR REPLACE FUNCTION @facade@.@prefix@_forget_claim()
+RETURNS trigger
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  IF EXISTS (
+    SELECT
+    FROM item_claims i
+    JOIN nodes n ON n.epoch = i.epoch AND n.state IN ('active', 'draining')
+    WHERE i.token_group = OLD.site
+      AND i.key = OLD.item
+      AND i.claimed_at = OLD.created_on
+      AND i.state = 'held')
+  THEN
+    RAISE EXCEPTION 'task % is held by node %, which is alive', OLD.item, OLD.node
+      USING ERRCODE = 'WB003', HINT = 'a claim ends with the audit, or with its node';
+  END IF;
+  DELETE FROM item_claims i
+  WHERE i.token_group = OLD.site
+    AND i.key = OLD.item
+    AND i.claimed_at = OLD.created_on;
+  RETURN OLD;
+END $$;
+
+CREATE OR REPLACE FUNCTION @facade@.@prefix@_forget_audit()
+RETURNS trigger
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  DELETE FROM item_claims i
+  WHERE i.token_group = OLD.site
+    AND i.key = OLD.item
+    AND i.ended_at = OLD.created_on
+    AND i.state = 'finished';
+  RETURN OLD;
+END $$;
+
+CREATE OR REPLACE TRIGGER refuse_change
+INSTEAD OF INSERT OR UPDATE ON @facade@.@prefix@claim
+FOR EACH ROW EXECUTE FUNCTION @facade@.@prefix@_refuse_change(
+  'add_task claims a task');
+CREATE OR REPLACE TRIGGER forget_claim
+INSTEAD OF DELETE ON @facade@.@prefix@claim
+FOR EACH ROW EXECUTE FUNCTION @facade@.@prefix@_forget_claim();
+CREATE OR REPLACE TRIGGER refuse_change
+INSTEAD OF INSERT OR UPDATE ON @facade@.@prefix@audit
+FOR EACH ROW EXECUTE FUNCTION @facade@.@prefix@_refuse_change(
+  'write_audit records what is complete');
+CREATE OR REPLACE TRIGGER forget_audit
+INSTEAD OF DELETE ON @facade@.@prefix@audit
+FOR EACH ROW EXECUTE FUNCTION @facade@.@prefix@_forget_audit();
