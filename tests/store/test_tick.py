@@ -405,7 +405,8 @@ def test_cancel_previous_does_not_wait_for_locks(db: Db) -> None:
     db.expect(first.id, state="succeeded")
 
 
-def test_cancel_previous_stops_a_job_that_is_being_claimed(db: Db) -> None:
+def test_cancel_previous_stops_a_job_that_is_being_claimed(own_db: Db) -> None:
+    db = own_db  # it changes a function
     add(db, overlap="cancel_previous")
     tick_at(db, at(10))
     db.execute("ALTER FUNCTION watchbill._lock_jobs_briefly SET lock_timeout = '60s'")
