@@ -451,8 +451,8 @@ class App(Registry, Generic[State]):
         return Declared(self.declared.as_json(), orjson.dumps(rules.limits), orjson.dumps(rules.queue_definitions))
 
     def withdraw_schedule(self, name: str, *, tenant: str = "default") -> None:
-        """Takes back a declaration: the nodes of this process declare it no more. The schedule itself stays until
-        `schedules.remove`."""
+        """Takes back the declaration of a schedule: the nodes of this process no longer declare it. Does not delete the
+        schedule; `schedules.remove` does."""
         self.declared.remove(name, tenant)
         for node in list(self._nodes):
             node.declare(self._list_declared())

@@ -63,11 +63,12 @@ class TaskFlow:
         """The rule of the task's ordered keys, if not the default: what happens when an ordered job is dead."""
         if self.when_dead == "continue":
             return []
-        return [{"name": name_order(self.type), "when_dead": self.when_dead}]
+        return [{"name": make_order_rule_name(self.type), "when_dead": self.when_dead}]
 
 
-def name_order(type: str) -> str:
-    """The name of the rule for the ordered keys of a type, as the SQL function `_order_name` makes it."""
+def make_order_rule_name(type: str) -> str:
+    """The name of the rule for the `ordered_by` keys of a task: `order:TYPE`, with % and : escaped. The SQL function
+    `_order_name` makes the same name."""
     return "order:" + type.replace("%", "%25").replace(":", "%3A")
 
 

@@ -51,9 +51,9 @@ class Tenants:
         return await self._producer.arun_apart(tenant_operations.preview_erasure(name))
 
     def erase(self, name: str, *, force: bool = False, wait: Duration = 60.0) -> ErasureRecord:
-        """Deletes everything of a tenant, payloads in the store of this App included. Its jobs are canceled first;
-        those that run are asked to stop, and end at once with `force`. Gives up if it has waited for `wait`: then
-        `is_done` is False, and another call continues."""
+        """Deletes everything of a tenant, including payloads in the store of this App. First cancels its jobs. Running
+        jobs are asked to stop; with `force` they are ended without waiting. Gives up when no running job has ended for
+        `wait` seconds: then `is_done` is False, and another call continues."""
         return tenant_operations.erase(self._make_erasure(name, force, wait), self._producer.run_apart)
 
     async def aerase(self, name: str, *, force: bool = False, wait: Duration = 60.0) -> ErasureRecord:

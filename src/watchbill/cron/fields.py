@@ -49,7 +49,7 @@ def parse_list(token: Token, field: Field) -> int:
         return parse_item(token, field)
     mask, position = 0, token.position
     for text in token.text.split(","):
-        value = field.values.get(text)  # the usual item
+        value = field.values.get(text)  # fast path: most items are single values, not ranges or steps
         if value is None or field is DAY_OF_WEEK:
             mask |= parse_item(Token(text, position, token.pattern), field)
         else:

@@ -264,7 +264,7 @@ class Settler:
                 if isinstance(error, Busy) or (isinstance(error, Refused) and error.by_data):
                     raise
                 if not is_outage(error):
-                    logger.warning("The server refused to store endings; will retry: %s", error)
+                    logger.warning("The server refused to store the outcomes of jobs; will retry: %s", error)
                 await self._connection.wait_to_retry()
 
     async def _execute_settle(
@@ -284,7 +284,7 @@ class Settler:
                 if breaks >= limit:
                     raise Refused(f"the connection broke {breaks} times with this statement: {error}") from error
                 if not is_outage(error):
-                    logger.warning("The server refused to store endings; will retry: %s", error)
+                    logger.warning("The server refused to store the outcomes of jobs; will retry: %s", error)
             await self._connection.wait_to_retry()
             if breaks:
                 await self._find_locked([])  # returns when the database answers: until then this is an outage

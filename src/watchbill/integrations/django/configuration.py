@@ -18,14 +18,12 @@ from django.db.utils import ConnectionDoesNotExist
 
 from watchbill.errors import SettingsError
 
-# Which of DATABASES; the App's name; which apps have tasks (None: all); whether `migrate` also makes our schema; a
-# function, or the path of one, that returns the tenant of the present request.
 _DJANGO_ONLY: dict[str, Any] = {
-    "DATABASE": "default",
-    "NAME": None,
-    "DISCOVER": None,
-    "MIGRATE": True,
-    "TENANT_FROM": None,
+    "DATABASE": "default",  # the alias in DATABASES
+    "NAME": None,  # the App's name
+    "DISCOVER": None,  # the Django apps that have tasks; None: all
+    "MIGRATE": True,  # whether `manage.py migrate` also creates Watchbill's schema
+    "TENANT_FROM": None,  # a function, or its import path, that returns the tenant of the current request
 }
 
 
