@@ -35,6 +35,8 @@ def test_the_owner_of_the_key_claims_it_once(group: Group) -> None:
     first = claim(group, a, "customer-7", scope="2031-03-14")
     assert first.fence is not None
     check(group, "customer-7", first.fence, scope="2031-03-14")
+    with refused("WB007"):
+        check(group, "customer-7", first.fence, scope="2031-03-15")
     again = claim(group, a, "customer-7", scope="2031-03-14")
     assert (again.fence, again.refused, again.node) == (None, "taken", "a")
     assert claim(group, a, "customer-7", scope="2031-03-15").fence > first.fence
@@ -147,6 +149,23 @@ def test_an_owner_keeps_a_token_as_long_as_it_holds_an_item_of_it(group: Group) 
     assert group.passes(a) == 0
 
 
+def test_a_token_does_not_wait_for_an_item_that_a_lost_node_has_left(group: Group) -> None:
+    a, b = group.join("a"), group.join("b")
+    group.rebalance(a)
+    assert group.owners()[11] == b
+    claim(group, b, group.key_of(11))
+    group.db.now += LEASE / 2
+    group.db.call("heartbeat", epoch=a)
+    group.db.now += LEASE * 0.6
+    group.db.reclaim(b)
+    group.rebalance(a)
+    c = group.join("c")
+    group.rebalance(a)
+    assert group.moving()[11] == c
+    assert group.passes(a) == 0
+    assert group.owners()[11] == c
+
+
 def test_an_overdue_hand_over_fences_the_items_of_the_owner(group: Group) -> None:
     a = group.join("a")
     group.rebalance(a)
@@ -162,6 +181,22 @@ def test_an_overdue_hand_over_fences_the_items_of_the_owner(group: Group) -> Non
         check(group, key, fence)
     assert finish(group, key, fence) == [key]
     assert claim(group, b, key).fence > fence
+
+
+def test_an_overdue_hand_over_leaves_the_items_of_other_tokens(group: Group) -> None:
+    a = group.join("a")
+    group.rebalance(a)
+    moved, kept = group.key_of(11), group.key_of(0)
+    claim(group, a, moved)
+    fence = claim(group, a, kept).fence
+    group.join("b")
+    group.rebalance(a)
+    group.passes(a)
+    group.db.tick(11)
+    group.rebalance(a)
+    assert group.owners()[11] != a
+    check(group, kept, fence)
+    assert finish(group, kept, fence) == []
 
 
 def test_an_overdue_token_waits_for_a_transaction_that_has_checked_its_item(group: Group) -> None:

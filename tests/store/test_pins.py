@@ -51,6 +51,17 @@ def test_a_pin_moves_its_key_alone(group: Group) -> None:
     assert owner_of(group, neighbour) == a
 
 
+def test_members_read_pins_again_when_these_have_changed(group: Group) -> None:
+    a = group.join("a")
+    group.rebalance(a)
+    before = group.state(a).pins_version
+    assert group.state(a, seen_pins=before).pin_keys is None
+    pin(group, "k", "a")
+    state = group.state(a, seen_pins=before)
+    assert (state.pin_keys, state.pin_tokens) == (["k"], [12])
+    assert group.state(a, seen_pins=state.pins_version).pin_keys is None
+
+
 def test_a_pin_starts_with_the_owner_of_the_key(group: Group) -> None:
     a, b = group.join("a"), group.join("gpu-1")
     group.rebalance(a)

@@ -130,6 +130,27 @@ def test_tokens_of_a_living_owner_move_when_it_passes_them_on(group: Group) -> N
         assert (row.fence > fences[row.token]) == (row.token in moving)
 
 
+def test_a_member_is_assigned_when_all_its_tokens_have_arrived(group: Group) -> None:
+    a = group.join("a")
+    assert not group.state(a).is_assigned
+    group.rebalance(a)
+    assert group.state(a).is_assigned
+    b = group.join("b")
+    group.rebalance(a)
+    assert not group.state(b).is_assigned
+    group.passes(a)
+    assert group.state(b).is_assigned
+
+
+def test_a_lost_node_is_not_a_member(group: Group) -> None:
+    a = group.join("a")
+    group.rebalance(a)
+    assert group.state(a).is_member
+    group.db.lose(a)
+    assert not group.state(a).is_member
+    assert not group.state(group.db.node("b")).is_member
+
+
 def test_only_the_owner_passes_tokens_on(group: Group) -> None:
     a = group.join("a")
     group.rebalance(a)
@@ -137,6 +158,17 @@ def test_only_the_owner_passes_tokens_on(group: Group) -> None:
     group.rebalance(a)
     assert group.passes(b) == 0
     assert group.counts() == {a: 12}
+
+
+def test_changes_of_a_group_come_one_after_the_other(group: Group) -> None:
+    a, b = group.join("a"), group.db.node("b")
+    first, second = group.db.session(), group.db.session()
+    first.begin()
+    first.call("join_group", epoch=b, token_group=GROUP)
+    waiting = second.start("leave_group", epoch=a, token_group=GROUP).blocked()
+    first.commit()
+    assert waiting.value() is False
+    assert [row.epoch for row in group.db.rows("members")] == [b]
 
 
 def test_each_change_raises_the_version_once(group: Group) -> None:
@@ -343,6 +375,25 @@ def test_an_owner_keeps_a_token_as_long_as_it_runs_a_job_of_its_lane(group: Grou
     assert group.moving() == {}
 
 
+def test_a_token_does_not_wait_for_a_job_that_its_owner_has_given_back(group: Group) -> None:
+    """The row of the claim still names it, because another job of the same claim runs."""
+    a = group.join("a")
+    group.rebalance(a)
+    group.db.call("route_queue", queue="score", token_group=GROUP)
+    for _ in range(2):
+        group.db.enqueue("score", queue="score")
+    first, second = group.db.claim(a, max=2, queues=["score"])
+    for job, token in ((first, 11), (second, 10)):
+        group.db.change("UPDATE {schema}.jobs SET lane = %s + 1, route_key = 'k' WHERE id = %s", token, job.id)
+    group.join("b")
+    group.rebalance(a)
+    assert group.passes(a) == 2
+    group.db.settle(a, End(first, "released"))
+    group.db.change("UPDATE {schema}.jobs SET lane = 12, route_key = 'k' WHERE id = %s", first.id)
+    assert group.passes(a) == 1
+    assert list(group.moving()) == [10]
+
+
 def test_passing_tokens_on_waits_for_a_claim_under_way_and_refuses_those_that_began_before(group: Group) -> None:
     """A claim locks the row of its node FOR KEY SHARE and compares `assignment`."""
     a = group.join("a")
@@ -380,6 +431,64 @@ def test_an_overdue_hand_over_releases_the_jobs_of_the_owner_and_grants_its_toke
     assert next(row.assignment for row in db.rows("nodes") if row.epoch == a) == 2
 
 
+def test_the_time_of_a_hand_over_counts_from_the_first_request(db: Db) -> None:
+    """Otherwise an owner that does not let go could keep a token for as long as members come and go."""
+    group = Group(db, handover_timeout=timedelta(seconds=10))
+    a = group.join("a")
+    group.rebalance(a)
+    b = group.join("b")
+    claim_routed(group, a, 11)
+    group.rebalance(a)
+    assert group.passes(a) == 1
+    db.tick(9)
+    db.value("leave", epoch=b)
+    c = group.join("c")
+    group.rebalance(a)
+    assert group.moving() == {11: c}
+    db.tick(1)
+    group.rebalance(a)
+    assert group.owners()[11] == c
+
+
+def test_only_what_is_overdue_is_taken(db: Db) -> None:
+    """Neither tokens that were asked for later, nor jobs of tokens that stay."""
+    group = Group(db, handover_timeout=timedelta(seconds=10))
+    a = group.join("a")
+    group.rebalance(a)
+    b = group.join("b")
+    claim_routed(group, a, 11)
+    kept = claim_routed(group, a, 0)
+    group.rebalance(a)
+    assert group.passes(a) == 1
+    db.tick(9)
+    c = group.join("c")
+    group.rebalance(a)
+    later = {token for token, wanted in group.moving().items() if wanted == c and group.owners()[token] == a} - {11}
+    assert later
+    db.tick(1)
+    group.rebalance(a)
+    assert group.owners()[11] in (b, c)
+    assert {group.owners()[token] for token in later} == {a}
+    assert db.settle(a, End(kept)) == {}
+
+
+def test_taking_overdue_tokens_waits_for_a_claim_under_way(db: Db) -> None:
+    group = Group(db, handover_timeout=timedelta(seconds=10))
+    a = group.join("a")
+    group.rebalance(a)
+    group.join("b")
+    group.rebalance(a)
+    term = group.lead(a)
+    db.tick(11)
+    claimer, leader = db.session(), db.session()
+    claimer.begin()
+    claimer.execute("SELECT FROM watchbill.nodes WHERE epoch = %s FOR KEY SHARE", (a,))
+    waiting = leader.start("rebalance", token_group=GROUP, term=term, epoch=a).blocked()
+    claimer.commit()
+    waiting.value()
+    assert group.moving() == {}
+
+
 def test_an_overdue_token_whose_job_is_being_completed_waits(db: Db) -> None:
     group = Group(db, handover_timeout=timedelta(seconds=10))
     a = group.join("a")
@@ -397,6 +506,31 @@ def test_an_overdue_token_whose_job_is_being_completed_waits(db: Db) -> None:
     handler.commit()
     group.rebalance(a)
     assert group.moving() == {}
+
+
+def test_tokens_of_living_owners_are_not_granted_with_those_of_a_lost_one(group: Group) -> None:
+    """The lost owner has a token that waits for its job, so that there is something to grant later."""
+    a, b = group.join("a"), group.join("b")
+    group.rebalance(a)
+    token = next(token for token, owner in group.owners().items() if owner == b)
+    job = claim_routed(group, b, token)
+    handler = group.db.session()
+    handler.begin()
+    handler.call("guard", id=job.id, fence=job.fence)
+    group.db.now += LEASE / 2
+    group.db.call("heartbeat", epoch=a)
+    group.db.now += LEASE * 0.6
+    group.db.reclaim(b)
+    group.join("c")
+    group.join("d")
+    group.rebalance(a)
+    assert group.owners()[token] == b
+    assert group.counts()[a] == 6
+    handler.rollback()
+    group.db.reclaim()
+    group.rebalance(a)
+    assert group.owners()[token] != b
+    assert group.counts()[a] == 6
 
 
 def test_tokens_of_a_lost_owner_wait_until_its_jobs_are_reclaimed(group: Group) -> None:
