@@ -36,6 +36,16 @@ def test_list_shows_who_holds_a_lock(watchbill: Watchbill, lock: Lock) -> None:
     assert str(lock.fence) in shown
     (data,) = json.loads(watchbill.here("locks", "list", "--json").stdout)
     assert (data["name"], data["state"], data["fence"]) == ("nightly close", "held", lock.fence)
+    assert data["released_at"] is None
+
+
+def test_a_lock_that_is_held_again_was_not_released(watchbill: Watchbill, lock: Lock) -> None:
+    lock.release()
+    (free,) = json.loads(watchbill.here("locks", "list", "--all", "--json").stdout)
+    assert free["released_at"] is not None
+    lock.acquire()
+    (held,) = json.loads(watchbill.here("locks", "list", "--json").stdout)
+    assert (held["state"], held["released_at"]) == ("held", None)
 
 
 def test_list_shows_free_locks_only_when_asked(watchbill: Watchbill, lock: Lock) -> None:

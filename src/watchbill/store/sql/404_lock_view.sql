@@ -1,5 +1,5 @@
 -- Every lock that has been granted and not pruned since. An expired lock has its holder
--- until another caller acquires it.
+-- until another caller acquires it. A lock that has a holder was not released.
 CREATE OR REPLACE VIEW lock AS
 SELECT
   l.name,
@@ -10,5 +10,6 @@ SELECT
   END AS state,
   l.holder, l.fence, l.epoch, l.acquired_at,
   nullif(_lock_end(l.epoch, l.expires_at), '-infinity') AS expires_at,
-  l.released_at, l.awaited
+  CASE WHEN l.holder IS NULL THEN l.released_at END AS released_at,
+  l.awaited
 FROM locks l;
