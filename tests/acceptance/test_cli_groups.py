@@ -88,3 +88,15 @@ def test_wrong_usage_is_explained(watchbill: Watchbill, database: str, schema_da
     assert "needs a key, --created-by or --all" in watchbill("pins", "clear", *where).stderr
     assert "There is no token group 'x'" in watchbill("tokens", "show", "x", *where).stderr
     assert "is not JSON" in watchbill("pins", "add", "k", "{gpu", *where).stderr
+
+
+def test_a_command_says_how_to_name_one_of_several_groups(watchbill: Watchbill, database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("SELECT watchbill.declare_group('second')")
+    where = ("--database-url", database)
+    shown = watchbill("tokens", "show", *where)
+    assert shown.returncode == 2
+    assert "There are 2 token groups: production, second." in shown.stderr
+    assert "Name the one you mean: production" in shown.stderr
+    for command in (("list",), ("add", "k", "a"), ("clear", "k")):
+        assert "Name the one you mean: --group production" in watchbill("pins", *command, *where).stderr

@@ -106,7 +106,7 @@ def list_pins(
 ) -> None:
     """List pins by key. A pin without an owner matches no node: its key waits."""
     print_records(
-        ctx.obj.run(cluster_operations.pins(_find_group(ctx, group).name, created_by=created_by)),
+        ctx.obj.run(cluster_operations.pins(_find_group(ctx, group, "--group ").name, created_by=created_by)),
         ("key", "owner", "places", "created by", "expires", Wrapped("reason")),
         lambda p: (
             p.key, p.owner or ("" if p.has_match else "no match"), ", ".join(p.patterns), p.created_by, p.expires_at,
@@ -132,7 +132,7 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Pin a key to nodes. The first place that matches a member counts."""
-    found = _find_group(ctx, group)
+    found = _find_group(ctx, group, "--group ")
     wanted = [{"key": key, "reason": reason} | _read_pin_target(place) for place in places]
     try:
         length = None if expires is None else seconds(expires)
@@ -158,7 +158,7 @@ def clear(
     """Clear the pins of a key, of a creator, or all. Exits with 1 if there were none."""
     if sum((key is not None, created_by is not None, everything)) != 1:
         raise Usage("pins clear needs a key, --created-by or --all.", hint="Give exactly one of them.")
-    found = _find_group(ctx, group)
+    found = _find_group(ctx, group, "--group ")
     count = ctx.obj.run(cluster_operations.clear_pins(found.name, key=key, created_by=created_by))
     if as_json:
         print_json({"group": found.name, "cleared": count})
@@ -167,7 +167,8 @@ def clear(
     raise typer.Exit(0 if count else 1)
 
 
-def _find_group(ctx: typer.Context, name: str | None) -> GroupRecord:
+def _find_group(ctx: typer.Context, name: str | None, option: str = "") -> GroupRecord:
+    """The group of that name, or the only one. `option`: what stands before the name in the command."""
     if name is not None:
         found: GroupRecord = ctx.obj.run(cluster_operations.group(name))
         return found
@@ -176,7 +177,9 @@ def _find_group(ctx: typer.Context, name: str | None) -> GroupRecord:
         names = ", ".join(each.name for each in every)
         raise Usage(
             "There are no token groups." if not every else f"There are {len(every)} token groups: {names}.",
-            hint="A member makes one when it joins." if not every else "Name the one you mean.",
+            hint="A member makes one when it joins."
+            if not every
+            else f"Name the one you mean: {option}{every[0].name}",
         )
     return every[0]
 
