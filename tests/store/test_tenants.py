@@ -143,6 +143,65 @@ def test_no_relation_can_be_written_for_another_tenant(site: Site, role: str) ->
                     session.execute(statement.format(name).encode())
 
 
+@pytest.mark.parametrize("role", HOSTILE)
+def test_no_sequence_or_statistic_tells_of_another_tenant(site: Site, role: str) -> None:
+    """Values that ANALYZE has stored contain payloads and keys, and the last number of a sequence counts jobs."""
+    site.logins.run(sql.SQL("ANALYZE watchbill.jobs, watchbill.finished_jobs, watchbill.idempotency"))
+    sequences = "SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'watchbill'::regnamespace AND c.relkind = 'S'"
+    statistics = (
+        "SELECT s.sequencename, s.last_value::text FROM pg_sequences s WHERE s.schemaname = 'watchbill'"
+        " AND s.last_value IS NOT NULL AND s.sequencename <> 'schedule_seq'"
+        " UNION ALL SELECT s.tablename, s::text FROM pg_stats s WHERE s.schemaname = 'watchbill'"
+        f" AND s::text ~ 'type_b|queue_b|{SECRET}'"
+    )
+    with site.session(role, HOSTILE[role]) as session:
+        found = [name for (name,) in session.execute(sequences.encode())]
+        assert "job_seq" in found
+        for name in found:
+            for question in (f"SELECT last_value FROM watchbill.{name}", f"SELECT setval('watchbill.{name}', 1)"):
+                with pytest.raises(errors.InsufficientPrivilege):
+                    session.execute(question.encode())
+        assert session.execute(statistics).fetchall() == []
+    with psycopg.connect(site.logins.owner_url) as superuser:
+        assert "type_b" in repr(superuser.execute(statistics).fetchall())
+
+
+@pytest.mark.parametrize("role", ["bound_producer", "bound_reader"])
+def test_plan_of_a_query_shows_no_value_of_another_tenant(site: Site, role: str) -> None:
+    queries = [
+        "SELECT * FROM watchbill.job_list()",
+        "SELECT * FROM watchbill.job WHERE payload::text LIKE '%x%'",
+        "SELECT * FROM watchbill.jobs j JOIN watchbill.finished_jobs f USING (tenant)",
+    ]
+    with site.session(role, "a") as session:
+        for query in queries:
+            told = outcome(session, f"EXPLAIN (ANALYZE, VERBOSE, BUFFERS) {query}", [])
+            assert not re.search(f"{SECRET}|type_b|queue_b", told), query
+
+
+def test_condition_of_a_reader_is_not_asked_about_rows_of_another_tenant(site: Site) -> None:
+    """A function of the reader that costs nothing would otherwise come first, and tell what it was given."""
+    site.logins.run(sql.SQL("CREATE SCHEMA IF NOT EXISTS hostile"))
+    reader = sql.Identifier(f"{site.logins.database}_bound_reader")
+    site.logins.run(sql.SQL("GRANT ALL ON SCHEMA hostile TO {}").format(reader))
+    with site.session("bound_reader", "a") as session, session.transaction(force_rollback=True):
+        session.execute("CREATE TEMP TABLE heard (word text)")
+        session.execute(
+            "CREATE FUNCTION hostile.hear(word text) RETURNS boolean LANGUAGE plpgsql COST 0.0000001"
+            " AS $$ BEGIN INSERT INTO pg_temp.heard VALUES (word); RETURN true; END $$"
+        )
+        for relation in ("job", "jobs", "attempt", "attempts", "schedule", "schedules", "slot", "slots", "overdue"):
+            query = f"SELECT count(*) FROM watchbill.{relation} x WHERE hostile.hear(x::text)"
+            try:
+                with session.transaction():
+                    session.execute(query.encode())
+            except errors.InsufficientPrivilege:
+                continue
+        heard = repr(session.execute("SELECT word FROM heard").fetchall())
+    assert "type_a" in heard
+    assert not re.search(f"{SECRET}|type_b", heard)
+
+
 def test_plain_sql_writes_schedules_of_the_bound_tenant_only(site: Site) -> None:
     with site.session("bound_operator", "b") as session:
         assert session.execute("UPDATE watchbill.schedules SET description = 'x' WHERE tenant = 'b'").rowcount == 0
