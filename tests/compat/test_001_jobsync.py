@@ -222,6 +222,14 @@ def test_tasks_are_equal_and_in_order_by_their_ids() -> None:
     assert Task(1, "one").name == "one"
 
 
+def test_a_job_needs_names() -> None:
+    """An empty node name would become another one, and an empty site an error about labels."""
+    with pytest.raises(ValueError, match="node_name='' is invalid: give a name"):
+        Job("", "production")
+    with pytest.raises(ValueError, match="site='' is invalid: give a name"):
+        Job("worker-01", "")
+
+
 @covers(BASIC + "Job with Date-Based Processing")
 @shows("Job.date")
 def test_each_date_has_claims_and_an_audit_of_its_own(enter: Enter) -> None:

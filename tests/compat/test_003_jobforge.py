@@ -654,6 +654,8 @@ def test_jobs_of_a_tenant_are_listed_with_filters(psql: Psql, client: JobForgeCl
     for status, job in jobs.items():
         assert [found["id"] for found in client.list_jobs(TENANT, {"status": status})] == [job]
     assert client.list_jobs(TENANT, {"type": "mail"}) == []
+    with pytest.raises(WatchbillError, match="There is no filter 'state'"):
+        client.list_jobs(TENANT, {"state": "queued"})
     newest = [job["id"] for job in client.list_jobs(TENANT)]
     assert [job["id"] for job in client.list_jobs(TENANT, {"limit": 2, "offset": 1})] == newest[1:3]
     assert len(psql.one("SELECT jobforge_list_jobs(%s::uuid, '{\"limit\": 1}')", TENANT)) == 1

@@ -33,6 +33,18 @@ def test_the_sql_of_a_page_runs_from_top_to_bottom(psql: Psql, page: str) -> Non
         assert psql("SELECT status, result_id = id AS has_result FROM jobforge_jobs") == [("succeeded", True)]
 
 
+def test_the_worker_of_the_jcron_page_runs_commands(psql: Psql, tmp_path: Path) -> None:
+    (program,) = blocks("howto/coming_from_jcron.md")
+    (tmp_path / "app.py").write_text(program)
+    psql("SELECT add_job('due', '0 0 9 * * *', p_command => 'SELECT 1')")
+    psql("UPDATE scheduled_jobs SET next_run = NOW() - INTERVAL '1 second'")
+    psql("SELECT enqueue_due_jobs()")
+    words = ["worker", "--queues", "jcron", "--once"]
+    worker = f"import sys\nfrom watchbill.cli import main\nsys.argv[1:] = {words}\nmain()\n"
+    run_program(worker, tmp_path, {"DATABASE_URL": psql.url})
+    assert psql("SELECT status FROM job_execution_history") == [("SUCCESS",)]
+
+
 def test_the_client_of_the_jobforge_page_enqueues(psql: Psql, tmp_path: Path) -> None:
     client, shop = blocks("howto/coming_from_jobforge.md")
     assert run_program(client, tmp_path, {"DATABASE_URL": psql.url}) == "queued\n"

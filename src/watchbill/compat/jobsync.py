@@ -140,7 +140,7 @@ class Job:
         """`config` is any object with the attributes of JobSync's config module: `sync.coordination` and `sync.sql`.
         If neither that nor `db_connection` says where the database is, Watchbill's settings do. `wait_on_enter` is the
         longest wait for tokens; `wait_on_exit` is how long the node stays after the end of the block."""
-        self.node_name, self.site = node_name, site
+        self.node_name, self.site = _check_name("node_name", node_name), _check_name("site", site)
         self._options = coordination_config or CoordinationConfig.read(config)
         self._coordination_enabled = self._options.enabled
         self._given_date = _check_date(date)
@@ -579,6 +579,12 @@ def _name_offset(offset: timedelta) -> str:
 
 def _find(config: object, name: str) -> object:
     return getattr(getattr(config, "sync", None), name, None)
+
+
+def _check_name(parameter: str, name: str) -> str:
+    if not (isinstance(name, str) and name.strip()):
+        raise ValueError(f"{parameter}={name!r} is invalid: give a name")
+    return name
 
 
 def _check_date(date: object) -> calendar_date | None:

@@ -86,8 +86,16 @@ DECLARE
   wanted text := p_filters->>'status';
   skipped int := coalesce((p_filters->>'offset')::int, 0);
   most int := least(coalesce((p_filters->>'limit')::int, 50), 1000);
+  unknown text := (
+    SELECT min(k)
+    FROM jsonb_object_keys(p_filters) k
+    WHERE k NOT IN ('status', 'type', 'limit', 'offset'));
 BEGIN
   PERFORM @facade@.@prefix@_check_tenant(p_tenant_id);
+  IF unknown IS NOT NULL THEN
+    RAISE EXCEPTION 'there is no filter %', quote_literal(unknown)
+      USING ERRCODE = 'WB003', HINT = 'the filters are status, type, limit and offset';
+  END IF;
   RETURN (
     SELECT coalesce(jsonb_agg(@facade@.@prefix@_find_job(p.id) ORDER BY p.id DESC), '[]')
     FROM (
