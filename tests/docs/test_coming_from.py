@@ -60,6 +60,6 @@ def test_the_page_for_jobsync_runs(schema_database: str, tmp_path: Path) -> None
 def test_the_reference_lists_every_parameter_without_effect(section: str, number: str) -> None:
     page = (DOCS / "reference/compat.md").read_text()
     (text,) = re.findall(rf"^## {section}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
-    table = text.partition("| without effect | because |\n|---|---|\n")[2].partition("\n\n")[0]
+    table = text.partition("| parameter | because |\n|---|---|\n")[2].partition("<!-- end -->")[0]
     rows = dict(re.findall(r"^\| `([\w.]+)` \| (.*?) \|$", table, re.MULTILINE))
     assert rows == Document.load(number).without_effect
