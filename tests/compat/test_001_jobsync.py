@@ -971,7 +971,8 @@ def test_the_audit_leaves_out_what_was_taken_away(enter: Enter, psql: Psql, capl
     job.add_task(Task(2))
     psql("UPDATE watchbill.item_claims SET fence = fence + 1000 WHERE key = '2'")  # as another node's claim does
     assert job.write_audit() == 1
-    assert "1 tasks were taken away from worker-01 before the audit; other nodes process them: 2" in caplog.text
+    assert "1 tasks of worker-01 are not recorded as done, because other nodes have taken them over" in caplog.text
+    assert "the first are: 2" in caplog.text
     assert [row["item"] for row in job.get_audit()] == ["1"]
 
 

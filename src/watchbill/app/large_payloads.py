@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from watchbill.settings import Settings
 
 logger = logging.getLogger("watchbill")
-REFERENCE = STORED[1:]  # how the JSON of such a payload begins
+REFERENCE = STORED[1:]  # how a reference to the store begins: STORED without the version byte of binary jsonb
 
 
 class LargePayloads:

@@ -306,7 +306,7 @@ class Job:
             self._claims.pop(key, None)
         if stale:
             logger.warning(
-                "%d tasks were taken away from %s before the audit; other nodes process them: %s",
+                "%d tasks of %s are not recorded as done, because other nodes have taken them over; the first are: %s",
                 len(stale), self.node_name, ", ".join(sorted(stale)[:10]),
             )  # fmt: skip
         return len(added) - len(stale)

@@ -8,9 +8,9 @@ every wall time does: a skipped one is at the clock change, a repeated one in it
 an end is never before its trigger, and a start that is not after the given instant is taken in its second pass.
 
 To find the last trigger whose result is before an instant, `undo_modifier` undoes the steps of the modifier. Repeated
-wall times may move that trigger. A bisection finds it, because within one segment of the zone a later trigger never has
-an earlier result. Where a clock is put back it may have one, so `prev` searches segment by segment, backwards, until no
-earlier segment can have a later result.
+wall times may move that trigger. A bisection finds it, because within one segment of the zone (a stretch of time with
+one offset from UTC) a later trigger never has an earlier result. Where a clock is put back it may have one, so `prev`
+searches segment by segment, backwards, until no earlier segment can have a later result.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class WithModifier(ABC):
 
     @abstractmethod
     def _prev_trigger_segment(self, segment: Segment) -> Segment | None:
-        """The last segment of the zone that is before this one and has a trigger."""
+        """The last segment before this one that has a trigger; None if there is none."""
 
     def _lowest_wall(self, segment: Segment) -> int:
         return max(segment.start, EARLIEST) + segment.offset

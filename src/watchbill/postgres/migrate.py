@@ -147,10 +147,11 @@ class _Runner:
             step = self._lock_and_choose(connection)
             if step and step.in_transaction:
                 _execute(connection, step)
-        return step if step is None or step.in_transaction else self._run_outside(connection, step)
+        return step if step is None or step.in_transaction else self._run_outside_transaction(connection, step)
 
-    def _run_outside(self, connection: Connection, step: Step) -> Step:
-        """`holder` keeps the lock; its commit both records the step and releases the lock."""
+    def _run_outside_transaction(self, connection: Connection, step: Step) -> Step:
+        """Runs a step that cannot run in a transaction. A second connection, `holder`, has the lock. Its commit
+        records the step and releases the lock."""
         with Connection.connect(self.url, application_name="watchbill migrate") as holder:
             if self._lock_and_choose(holder) == step:
                 # The last query left a portal open; an index build would wait for the end of its snapshot.

@@ -34,7 +34,7 @@ class Outage:
             logger.debug("%s does not answer; retrying: %s", self._what, error)
             if self._began is None:
                 self._began, self._repeat_at = now, now + REPEAT_SECONDS
-                logger.warning("%s does not answer; %s: %s", self._what, self._consequence, error)
+                logger.warning("%s does not answer (%s); %s", self._what, error, self._consequence)
             elif now >= self._repeat_at:
                 self._repeat_at = now + REPEAT_SECONDS
                 logger.warning(
@@ -56,7 +56,7 @@ def outage_of(url: str) -> Outage:
     """The Outage of this database that all parts of this process share."""
     with _lock:
         if url not in _outages:
-            consequence = "handlers go on, and everything else is retried until it does"
+            consequence = "handlers go on, and everything else is retried until it answers"
             _outages[url] = Outage("The database", consequence)
         return _outages[url]
 

@@ -104,6 +104,7 @@ class RunLog:
             self.failure = self.ran[-1]
 
     def finish(self) -> list[Ran]:
+        """Returns the runs, or raises: what interrupted the drain, its first failure, or NeverEnding at the limit."""
         if self.interrupt is not None:
             raise self.interrupt
         if self.raising and self.failure is not None:

@@ -165,8 +165,8 @@ class Collector:
         return self._remove(entry)
 
     def take_late(self, older_than: float) -> Iterator[Claimed]:
-        """Removes the jobs that were held for `older_than` seconds, and those with one attempt; if it is 0, also those
-        that wait for their batch."""
+        """Removes and yields the jobs that wait because of `max_per_node`: those that have waited for `older_than`
+        seconds, and those with max_attempts=1. If `older_than` is 0, also the jobs of batches that may still grow."""
         now = time.monotonic()
         for queue in self.held.values():
             for entry in [entry for entry in queue if is_late(entry, now, older_than)]:

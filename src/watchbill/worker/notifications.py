@@ -162,7 +162,8 @@ class Notifications(ABC):
 
     @abstractmethod
     async def lock_for_sleep(self) -> bool:
-        """Tries to take the lock that makes every producer send a NOTIFY; returns whether this worker has it now."""
+        """Tries to take the lock that says that a worker sleeps: while one holds it, every producer sends a NOTIFY.
+        Returns whether this worker holds it now."""
 
     @abstractmethod
     async def has_sleeper(self) -> bool:

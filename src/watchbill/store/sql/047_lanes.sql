@@ -1,5 +1,5 @@
--- The lane of a share of a fair queue: 31 bits of its MD5, and never 0. Not hashtext(), which may
--- differ between servers.
+-- The number of the lane of a share of a fair queue: 31 bits of the MD5 of its name, and never 0.
+-- Not hashtext(), which may differ between servers.
 CREATE OR REPLACE FUNCTION _share_lane(share text)
 RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE

@@ -17,10 +17,11 @@
 -- A producer locks no parent, because its transaction may stay open for hours. It also writes to
 -- `dependency_checks`; unblock() then marks the parent as awaited, or finds that it has ended.
 
--- Adds the dependencies of jobs that this transaction has inserted. `ids` are the ids of the stored
--- jobs: an idempotency key may lead to an earlier job. `fresh`: which jobs are new; NULL if
--- unknown, because they are sent again. A child with dependencies was sent before, with all of
--- them.
+-- Adds the dependencies of jobs that this transaction has inserted. `ids` are the ids under which
+-- the jobs are stored: if that is another id than the job's own, its idempotency key belongs to an
+-- earlier job, and nothing is added. `fresh`: which jobs are new; NULL if unknown, because the
+-- producer sends them again. A child that has dependencies already is skipped: the earlier send
+-- stored all of them.
 CREATE OR REPLACE FUNCTION _add_dependencies(
   new_jobs new_job[],
   ids uuid[],

@@ -53,7 +53,7 @@ BEGIN
     ELSE
       step := least(range[3], 1031)::int;
       every := (_cron_year_masks() ->> step::text)::bit(1054);
-      -- Steps from 100 on.
+      -- _cron_year_masks() has only steps below 100. With a larger one, 12 bits cover all years.
       IF every IS NULL THEN
         every := B'1'::bit(1054) | (B'1'::bit(1054) >> step);
         every := every | (every >> 2 * step);

@@ -60,7 +60,8 @@ BEGIN
       high := segment[4];
     END IF;
 
-    -- The given wall time as year, month, day and second.
+    -- Splits the given wall time, in seconds since 0000-03-01, into year, month (0 is March), day
+    -- and second.
     wall := 62162035200
       + CASE WHEN reading = 0 THEN greatest(t + shift, high - 1) ELSE t + shift END;
     second := (wall % 86400)::int;

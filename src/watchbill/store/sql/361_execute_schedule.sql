@@ -1,5 +1,5 @@
 -- Runs the SQL command of one schedule in this session, without a worker, also if it is disabled.
--- (run_schedule() enqueues a job for a worker.) The job and its row in `slots` are the same. Returns
+-- (run_schedule() enqueues a job for a worker.) The job and its row in `slots` are alike. Returns
 -- no row if there is no such schedule. `path` as in execute_due(). Raises WB011 if `overlap` is
 -- `skip` and a job of the schedule has not ended.
 CREATE OR REPLACE FUNCTION execute_schedule(
