@@ -49,6 +49,35 @@ def test_shares_take_turns_whatever_the_size_of_a_claim(db: Db, max: int) -> Non
         assert max < 100 or {taken.index(jobs[lane][n]) // 3 for lane in jobs} == {n}
 
 
+def test_two_claims_of_a_fair_queue_at_once_take_different_jobs(db: Db) -> None:
+    """The second claim finds the same first jobs, of which the other one has locked some."""
+    first, second, other = db.node(), db.node(), db.session()
+    declare_queue(db, "fair", "share")
+    jobs = {lane: [enqueue(db, queue="fair", lane=lane) for _ in range(2)] for lane in (5, 9, 700)}
+    other.begin()
+    assert {row.id for row in other.claim(first, 2, queues=["fair"])} == {jobs[5][0], jobs[9][0]}
+    assert {row.id for row in db.claim(second, 3, queues=["fair"])} == {jobs[5][1], jobs[9][1], jobs[700][0]}
+    other.commit()
+    assert {row.id for row in db.claim(second, 3, queues=["fair"])} == {jobs[700][1]}
+
+
+def test_the_places_of_a_limit_are_given_in_the_order_of_the_turns(db: Db) -> None:
+    """Not in the order of enqueue."""
+    epoch = db.node()
+    declare_queue(db, "fair", "share")
+    declare_limit(db, "api", 1)
+    jobs = {lane: enqueue(db, "key:api", queue="fair", lane=lane) for lane in (700, 9, 5)}
+    assert [row.id for row in db.claim(epoch, 3, queues=["fair"])] == [jobs[5]]
+
+
+def test_a_share_with_a_weight_may_fill_a_claim(db: Db) -> None:
+    epoch = db.node()
+    declare_queue(db, "fair", "share")
+    db.change("INSERT INTO {schema}.shares VALUES ('fair', 5, 'gold', 3)")
+    jobs = {lane: [enqueue(db, queue="fair", lane=lane) for _ in range(3)] for lane in (5, 9)}
+    assert {row.id for row in db.claim(epoch, 2, queues=["fair"])} == set(jobs[5][:2])
+
+
 def test_a_newcomer_waits_for_one_job_of_each_other_share(db: Db) -> None:
     epoch = db.node()
     declare_queue(db, "fair", "share")

@@ -70,11 +70,10 @@ BEGIN
       -- Also the lanes of the node's labels: a job in them has no share and no token.
       lanes := array_remove(node_lanes, 0);
       IF declared.lanes = 'share' THEN
-        lanes := _find_share_lanes(queue_name, cursor, least(wanted, declared.max)) || lanes;
-        CONTINUE WHEN cardinality(lanes) = 0;
         SELECT p.*, false AS has_left_one INTO more
-        FROM _pick_turns(
-          queue_name, lanes, least(wanted, declared.max), least(slots, declared.max), without) p;
+        FROM _pick_fair(
+          queue_name, cursor, lanes, least(wanted, declared.max), least(slots, declared.max),
+          without) p;
       ELSE
         SELECT p.*, false AS has_left_one INTO more
         FROM _pick_routed(

@@ -61,6 +61,145 @@ BEGIN
     LIMIT _find_share_lanes.max);
 END $$;
 
+-- As _find_share_lanes(), with the first job of each lane, for queues without jobs of class 1.
+CREATE OR REPLACE FUNCTION _find_share_heads(
+  queue text,
+  after int,
+  max int,
+  OUT lanes int[],
+  OUT heads tid[]
+)
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  part record;
+  found record;
+BEGIN
+  lanes := '{}';
+  heads := '{}';
+  FOR part IN
+    SELECT _find_share_heads.after AS lower, 2147483647 AS last
+    UNION ALL
+    SELECT -1, _find_share_heads.after
+  LOOP
+    WITH RECURSIVE turn AS (
+      (
+        SELECT j.lane, j.ctid
+        FROM jobs j
+        WHERE j.queue = _find_share_heads.queue
+          AND j.class = 0
+          AND j.lane > part.lower
+          AND j.lane <= part.last
+          AND j.wait IS NULL
+          AND j.fence = 0
+        ORDER BY j.lane, j.priority DESC, j.run_at, j.id
+        LIMIT 1)
+      UNION ALL
+      SELECT n.lane, n.ctid
+      FROM turn
+      CROSS JOIN LATERAL (
+        SELECT j.lane, j.ctid
+        FROM jobs j
+        WHERE j.queue = _find_share_heads.queue
+          AND j.class = 0
+          AND j.lane > turn.lane
+          AND j.lane <= part.last
+          AND j.wait IS NULL
+          AND j.fence = 0
+        ORDER BY j.lane, j.priority DESC, j.run_at, j.id
+        LIMIT 1) n)
+    SELECT array_agg(x.lane) AS lanes, array_agg(x.ctid) AS heads INTO found
+    FROM (SELECT * FROM turn LIMIT _find_share_heads.max - cardinality(lanes)) x;
+    lanes := lanes || found.lanes;
+    heads := heads || found.heads;
+    EXIT WHEN cardinality(lanes) >= _find_share_heads.max;
+  END LOOP;
+END $$;
+
+-- Picks jobs of a fair queue, and of `label_lanes`. If as many shares have jobs as jobs are wanted,
+-- it takes the first job of each, which the scan for lanes has found.
+CREATE OR REPLACE FUNCTION _pick_fair(
+  queue text,
+  after int,
+  label_lanes int[],
+  max int,
+  free int,
+  without text[],
+  OUT tids tid[],
+  OUT turns int[],
+  OUT limited boolean[],
+  OUT cursor int
+)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  lanes int[];
+  heads tid[];
+  picked_lanes int[];
+  more record;
+BEGIN
+  tids := '{}';
+  turns := '{}';
+  limited := '{}';
+  IF _pick_fair.without IS NULL
+    AND cardinality(label_lanes) = 0
+    AND NOT EXISTS (SELECT FROM shares s WHERE s.queue = _pick_fair.queue)
+    AND NOT EXISTS (
+      SELECT
+      FROM jobs j
+      WHERE j.queue = _pick_fair.queue
+        AND j.class = 1
+        AND j.wait IS NULL
+        AND j.fence = 0) THEN
+    SELECT h.* INTO lanes, heads
+    FROM _find_share_heads(_pick_fair.queue, _pick_fair.after, _pick_fair.max) h;
+  ELSE
+    lanes := label_lanes || _find_share_lanes(_pick_fair.queue, _pick_fair.after, _pick_fair.max);
+  END IF;
+  IF cardinality(lanes) = 0 THEN RETURN; END IF;
+  IF heads IS NULL OR cardinality(heads) < _pick_fair.max THEN
+    SELECT p.* INTO tids, turns, limited, cursor
+    FROM _pick_turns(
+      _pick_fair.queue, lanes, _pick_fair.max, _pick_fair.free, _pick_fair.without) p;
+    RETURN;
+  END IF;
+  cursor := lanes[_pick_fair.max];
+  SELECT
+    coalesce(array_agg(x.ctid), '{}'), coalesce(array_agg(x.is_limited), '{}'),
+    coalesce(array_agg(x.lane), '{}')
+  INTO tids, limited, picked_lanes
+  FROM (
+    SELECT y.*
+    FROM (
+      SELECT
+        j.ctid, j.queue, j.class, j.lane, j.wait, j.fence, j.limit_keys IS NOT NULL AS is_limited
+      FROM jobs j
+      WHERE j.ctid = ANY (heads)
+      -- Keeps the conditions outside: a plan for an empty table would read the index for them.
+      OFFSET 0
+      FOR UPDATE SKIP LOCKED) y
+    WHERE y.queue = _pick_fair.queue
+      AND y.class = 0
+      AND y.wait IS NULL
+      AND y.fence = 0
+    -- If they share a limit, its places are given in this order.
+    ORDER BY y.lane <= _pick_fair.after, y.lane) x;
+  -- Other claims have taken some of them meanwhile.
+  IF cardinality(tids) < _pick_fair.max THEN
+    SELECT p.* INTO more
+    FROM _pick_turns(
+      _pick_fair.queue, ARRAY(SELECT unnest(lanes) EXCEPT SELECT unnest(picked_lanes)),
+      _pick_fair.max - cardinality(tids), _pick_fair.free, NULL) p;
+    tids := tids || more.tids;
+    limited := limited || more.limited;
+  END IF;
+  turns := array_fill(0, ARRAY[cardinality(tids)]);
+END $$;
+
 -- The lanes of a routed queue that have ready jobs and from which this node may take them. Lane 0
 -- is for all nodes. Lane n + 1 has the jobs of token n, and is for the node whose epoch owns the
 -- token. Begins with the lane after `after`; after the last lane it goes on with lane 0. Returns
