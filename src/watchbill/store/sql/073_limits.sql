@@ -231,11 +231,23 @@ BEGIN
         ARRAY(SELECT k FROM unnest(keys) k EXCEPT SELECT unnest(locked)));
     END IF;
   END LOOP;
-  is_locked := ARRAY(SELECT NOT is_busy OR k = ANY (locked) FROM unnest(keys) k);
   -- A new statement, so that it sees what the last holders of the locks have committed.
   SELECT c.places, c.is_ordered, c.heads, c.steps
   INTO places, is_ordered, heads, steps
   FROM _count_places(keys, t) c;
+  -- Often all may start, and nothing else has to be written.
+  IF NOT is_busy AND NOT is_crowded AND NOT EXISTS (
+    SELECT
+    FROM unnest(item_keys, item_ranks, item_classes, item_lanes) i(key, rank, class, lane)
+    WHERE i.rank > places[i.key]
+      OR is_ordered[i.key]
+      OR steps[i.key] > 0
+      OR i.class = 1
+      OR i.lane <> 0) THEN
+    passed := candidates;
+    RETURN;
+  END IF;
+  is_locked := ARRAY(SELECT NOT is_busy OR k = ANY (locked) FROM unnest(keys) k);
   passes := ARRAY(
     SELECT
       x.may_start
