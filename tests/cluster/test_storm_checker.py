@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.cluster.storm.checker import check, check_end, recovery_times
-from tests.cluster.storm.recorded import ITEMS, Answer, Calm, Change, History, Life, Work
+from tests.cluster.storm.recorded import ITEMS, JOBS, Answer, Calm, Change, History, Life, Plan, Work
 from watchbill.cluster.hashing import token_of
 
 KEY = "item-1"
@@ -31,6 +31,7 @@ def make_history() -> History:
             Change(3.0, ITEMS, OTHER, 2, None, 11),
             Change(23.0, ITEMS, TOKEN, 2, None, 12),
         ],
+        plans=[Plan(1.0, ITEMS, "first", "first"), Plan(20.5, ITEMS, "first", None), Plan(23.0, ITEMS, "next", "next")],
         answers=[Answer(1, 4.0, 4.1, (KEY,)), Answer(1, 19.9, 30.0, (KEY,)), Answer(2, 23.5, 23.6, (KEY,))],
         lives={11: Life(11, 0.0, 20.0), 12: Life(12, 0.0)},
         pids={1: 11, 2: 12},
@@ -47,6 +48,12 @@ def test_a_history_without_faults_passes() -> None:
     assert check(history) == []
     assert list(check_end(history)) == []
     assert [seconds for _, seconds in recovery_times(history)] == [3.0]
+
+
+def test_routed_jobs_without_faults_pass() -> None:
+    history = make_history()
+    _route_jobs(history)
+    assert check(history) == []
 
 
 def _change_work(number: int, **values: object) -> Callable[[History], None]:
@@ -67,6 +74,23 @@ def _add_answer(answer: Answer) -> Callable[[History], None]:
     return lambda history: history.answers.append(answer)
 
 
+def _route_jobs(history: History) -> None:
+    """The same tokens route jobs."""
+    history.changes += [replace(change, group=JOBS) for change in history.changes]
+    history.works = [replace(work, sequence=n) for n, work in enumerate(history.works)]
+    history.sent_jobs = {KEY: 3}
+
+
+def _pass_token_during_job(history: History) -> None:
+    _route_jobs(history)
+    history.works[2] = replace(history.works[2], began=22.9)
+
+
+def _run_elsewhere(history: History) -> None:
+    _route_jobs(history)
+    history.works[1] = replace(history.works[1], epoch=2, fence=101)
+
+
 def _send_jobs(history: History) -> None:
     """They have run as 0, 2, 1."""
     history.works = [replace(work, sequence=n) for work, n in zip(history.works, (0, 2, 1), strict=True)]
@@ -74,7 +98,7 @@ def _send_jobs(history: History) -> None:
 
 
 def _lose_a_job(history: History) -> None:
-    history.works = [replace(work, sequence=n) for n, work in enumerate(history.works)]
+    _route_jobs(history)
     history.sent_jobs = {KEY: 4}
 
 
@@ -86,6 +110,12 @@ PLANTED: dict[str, tuple[Callable[[History], object], str]] = {
     "a work is not recorded": (lambda history: history.ledger.update({KEY: 4}), "the ledger of item-1 counts 4"),
     "jobs run out of order": (_send_jobs, "jobs of item-1 ran as"),
     "a job is lost": (_lose_a_job, "jobs of item-1 ran as"),
+    "a job runs on a node that owns other keys": (_run_elsewhere, "where its key did not belong"),
+    "a token does not wait for a job": (_pass_token_during_job, "where its key did not belong"),
+    "an old leader plans": (
+        lambda history: history.plans.append(Plan(24.0, ITEMS, "first", "next")),
+        "planned while another one led",
+    ),
     "a grant without a new fence": (_change_token(4, fence=10), "without a new fence"),
     "a living owner is passed over": (lambda history: history.ends.clear(), "without a hand-over"),
     "owns after the loss": (_add_answer(Answer(1, 23.1, 23.2, (KEY,))), "said that it owns item-1"),

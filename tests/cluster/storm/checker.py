@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from math import inf
 
-from tests.cluster.storm.recorded import ITEMS, Calm, Change, History, Work
+from tests.cluster.storm.recorded import ITEMS, JOBS, Calm, Change, History, Work
 from watchbill.cluster.hashing import token_of
 
 Period = tuple[float, float]
@@ -15,7 +15,8 @@ Period = tuple[float, float]
 
 def check(history: History) -> list[str]:
     """What is wrong; nothing, if all promises were kept."""
-    return [*check_works(history), *check_owners(history), *check_answers(history), *check_recovery(history)]
+    checks = (check_works, check_places, check_owners, check_leaders, check_answers, check_recovery)
+    return [fault for each in checks for fault in each(history)]
 
 
 # -- at no instant did two nodes do fenced work for one key
@@ -66,6 +67,17 @@ def _check_sequence(history: History, key: str, works: list[Work]) -> Iterator[s
         yield f"jobs of {key} ran as {sequence[near]}, not {wanted[near]}"
 
 
+def check_places(history: History) -> Iterator[str]:
+    """A routed job has run on the owner of its key, from its beginning to its end: a token waits for its jobs."""
+    periods = find_periods(history.changes)
+    for work in history.works:
+        if work.sequence is None or not work.epoch:  # an item, or a job that was reclaimed
+            continue
+        owned = periods[JOBS, token_of(work.key, history.total)].get(work.epoch, ())
+        if not any(begin <= work.began and work.ended <= end for begin, end in owned):
+            yield f"a job has run where its key did not belong: {work}"
+
+
 # -- owners
 
 
@@ -81,6 +93,13 @@ def check_owners(history: History) -> Iterator[str]:
             yield f"a token has changed its owner without a new fence: {before}, {change}"
         if before.next != change.epoch and before.epoch and history.ends.get(before.epoch, inf) > change.at:
             yield f"a token was taken from a living owner without a hand-over: {before}, {change}"
+
+
+def check_leaders(history: History) -> Iterator[str]:
+    """What a leader plans is committed before another one leads."""
+    for plan in history.plans:
+        if plan.holder not in (None, plan.leader):
+            yield f"a node planned while another one led: {plan}"
 
 
 def find_periods(changes: list[Change]) -> dict[tuple[str, int], dict[int, list[Period]]]:

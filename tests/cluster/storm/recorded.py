@@ -1,8 +1,9 @@
 """What a storm records beside Watchbill's own tables, and what the checker reads of it.
 
-Triggers in the storm's database write down every change of a token and of a pin, with the time. Work on a key is a row
-of `works`, in the transaction that has checked its fence. The harness records what it did to which process. Members
-write their answers of `owns` to files. All processes run on one machine, so their times are of one clock.
+Triggers in the storm's database write down every change of a token and of a pin, and every plan of a leader, with the
+time. Work on a key is a row of `works`, in the transaction that has checked its fence. The harness records what it did
+to which process. Members write their answers of `owns` to files. All processes run on one machine, so their times are
+of one clock.
 """
 
 from __future__ import annotations
@@ -58,6 +59,17 @@ BEGIN
   RETURN NULL;
 END $$;
 CREATE TRIGGER record AFTER INSERT ON watchbill.pins FOR EACH ROW EXECUTE FUNCTION record_pin();
+
+CREATE TABLE plan_history (at timestamptz, token_group text, leader text, holder text);
+CREATE FUNCTION record_plan() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO public.plan_history
+  SELECT clock_timestamp(), NEW.token_group, NEW.leader, l.holder
+  FROM watchbill.locks l
+  WHERE l.name = 'leader/' || NEW.token_group;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER record AFTER INSERT ON watchbill.rebalances FOR EACH ROW EXECUTE FUNCTION record_plan();
 """
 
 
@@ -85,6 +97,16 @@ class Change:
     epoch: int
     next: int | None
     fence: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan that was committed. `holder` is the node that led the group at that time; None: nobody."""
+
+    at: float
+    group: str
+    leader: str
+    holder: str | None
 
 
 @dataclass(frozen=True)
@@ -123,6 +145,7 @@ class Calm:
 class History:
     works: list[Work] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
+    plans: list[Plan] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
     lives: dict[int, Life] = field(default_factory=dict)  # by pid
     pids: dict[int, int] = field(default_factory=dict)  # by epoch
@@ -148,6 +171,10 @@ class History:
             self.changes = [
                 Change(r.at.timestamp(), r.token_group, r.token, r.epoch, r.next, r.fence)
                 for r in rows("SELECT * FROM token_history ORDER BY number")
+            ]
+            self.plans = [
+                Plan(r.at.timestamp(), r.token_group, r.leader, r.holder)
+                for r in rows("SELECT * FROM plan_history ORDER BY at")
             ]
             nodes = rows("SELECT epoch, pid, ended_at FROM watchbill.nodes")
             self.pids = {r.epoch: r.pid for r in nodes}
