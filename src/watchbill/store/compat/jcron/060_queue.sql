@@ -18,7 +18,7 @@ FROM jobs j
 WHERE j.schedule_id IS NOT NULL
   AND j.tenant = _session_tenant();
 
--- Without this, PostgreSQL would write the engine's tables: the view is simple enough for that.
+-- Without this, PostgreSQL would write the tables of the engine itself, since the view is simple.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_refuse_change()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE

@@ -75,7 +75,7 @@ INSTEAD OF INSERT OR UPDATE ON @facade@.@prefix@job_locks
 FOR EACH ROW EXECUTE FUNCTION @facade@.@prefix@_jcron_refuse_change(
   'call acquire_distributed_lock');
 
--- Releases the lock, no matter which worker holds it. The fence of its next grant is still higher.
+-- Releases the lock for its holder. The fence of its next grant is higher all the same.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_release_lock()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE

@@ -9,7 +9,7 @@ WHERE f.state = 'succeeded'
   AND (f.result IS NOT NULL OR f.meta ? 'artifact_ref')
   AND coalesce(nullif(current_setting('watchbill.tenant', true), ''), f.tenant) = f.tenant;
 
--- Without this, PostgreSQL would write the engine's tables: the view is simple enough for that.
+-- Without this, PostgreSQL would write the tables of the engine itself, since the view is simple.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_refuse_change()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE

@@ -28,7 +28,7 @@ CREATE OR REPLACE TRIGGER forget_rebalance
 INSTEAD OF DELETE ON @facade@.@prefix@rebalance
 FOR EACH ROW EXECUTE FUNCTION @facade@.@prefix@_forget_rebalance();
 
--- Without this, PostgreSQL would write the engine's tables: the view is simple enough for that.
+-- Without this, PostgreSQL would write the tables of the engine itself, since the view is simple.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_refuse_change()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE
