@@ -127,7 +127,7 @@ MUTANTS_OF_THE_CLUSTER = [
     Mutant("member_state: the version", MEMBER_STATE, "IF g.version <> member_state.seen_version THEN",
         "IF member_state.seen_version < 0 THEN", "tokens"),
     Mutant("member_state: the version of pins", MEMBER_STATE, "IF g.pins_version <> member_state.seen_pins THEN",
-        "IF member_state.seen_pins < 0 THEN", "tokens pins"),
+        "IF member_state.seen_pins < 0 THEN", "pins"),
     Mutant("member_state: members that live", MEMBER_STATE,
         "is_member := member_state.epoch = ANY (_living_members(g.name));", "is_member := true;", "tokens"),
     Mutant("leader work: overdue tokens", MEMBER_STATE,
