@@ -582,7 +582,7 @@ def _find(config: object, name: str) -> object:
 
 
 def _check_name(parameter: str, name: str) -> str:
-    if not (isinstance(name, str) and name.strip()):
+    if not name.strip():
         raise ValueError(f"{parameter}={name!r} is invalid: give a name")
     return name
 
