@@ -31,13 +31,14 @@ def add(psql: Psql, name: str, command: str | None = LOG, pattern: str = "0 0 9 
     return int(psql.one("SELECT add_job(%s, %s, p_command => %s)", name, pattern, command))
 
 
-def wait_for_the_middle_of_a_minute(psql: Psql) -> None:
+def move_to_the_middle_of_a_minute(psql: Psql) -> None:
     """For tests with a schedule of every minute, which expect no further slot."""
-    until(lambda: 2 <= psql.one("SELECT extract(second FROM clock_timestamp())") <= 40)
+    second = psql.one("SELECT extract(second FROM watchbill.now())")
+    psql.pass_time(f"{10 - second} seconds")
 
 
 def make_due(psql: Psql, job: int) -> None:
-    psql("UPDATE scheduled_jobs SET next_run = NOW() - INTERVAL '1 second' WHERE id = %s", job)
+    psql("UPDATE scheduled_jobs SET next_run = watchbill.now() - INTERVAL '1 second' WHERE id = %s", job)
 
 
 def execute(psql: Psql, *jobs: int) -> None:
@@ -286,7 +287,7 @@ def test_every_column_that_is_not_counted_can_be_changed(psql: Psql) -> None:
 @covers("Job Management / Enable/Disable Job", "Execution Engine / Auto-Update Trigger")
 def test_a_job_that_is_enabled_again_continues_from_now(psql: Psql) -> None:
     """The guide's trigger counts from the last run, so the job fires at once for a time that has passed."""
-    wait_for_the_middle_of_a_minute(psql)
+    move_to_the_middle_of_a_minute(psql)
     job = add(psql, "a", pattern="0 * * * * *")
     psql("SELECT execute_job(%s)", job)
     psql("UPDATE scheduled_jobs SET enabled = FALSE, updated_at = NOW() WHERE id = %s", job)
@@ -513,7 +514,7 @@ def test_old_history_can_be_deleted_and_the_counts_stay(psql: Psql) -> None:
 @covers("Best Practices / 5. Monitoring Alerts")
 def test_jobs_that_have_not_run_for_a_day_are_found(psql: Psql) -> None:
     [query] = [s.text for s in GUIDE.under("Best Practices / 5. Monitoring Alerts")] if find_seeds() else [OVERDUE]
-    wait_for_the_middle_of_a_minute(psql)
+    move_to_the_middle_of_a_minute(psql)
     late, often = add(psql, "late"), add(psql, "often", pattern="0 * * * * *")
     execute(psql, late, often)
     assert psql(query) == []
@@ -629,7 +630,7 @@ def test_another_number_of_workers_moves_few_jobs_and_no_worker_is_negative(psql
     "fail_job.p_queue_id", "fail_job.p_worker_id", "fail_job.p_error",
 )  # fmt: skip
 def test_workers_claim_queued_jobs_and_end_them(psql: Psql) -> None:
-    wait_for_the_middle_of_a_minute(psql)
+    move_to_the_middle_of_a_minute(psql)
     rare, often = add(psql, "rare", None), add(psql, "often", None, "0 * * * * *")
     make_due(psql, rare)
     make_due(psql, often)
