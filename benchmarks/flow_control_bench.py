@@ -7,10 +7,12 @@ figure stands beside that of plain jobs, measured in turns in the same run.
 With `--ahead`, each batch is settled after the next claim, as by a worker that claims ahead. Then the jobs of a claim
 hold their keys while the next claim looks for jobs, so almost every limited job is set aside once.
 
-With `--held`, a snapshot stays open all the time, so that nothing can be vacuumed.
+With `--held`, a snapshot stays open all the time, so that nothing can be vacuumed. Each figure then stands beside that
+of the same jobs without the snapshot.
 
 `--rates WAITING` measures something else: 100 keys that start one job a second each, while so many jobs wait for them.
-It gives the part of a core that promotion, claims and settlements take, on a clock that is moved by hand.
+It gives the part of a core that promotion, claims and settlements take, on a clock that is moved by hand: if all keys
+start their jobs at the same moment of each second, and if each has a moment of its own.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +35,7 @@ from watchbill.store.install import install
 LARGEST_CLAIM = 1000  # jobs, as of a worker
 BULK = 1000  # jobs of one enqueue
 FREE_SLOTS = 20
+KEYS = 100  # with a rate
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,8 @@ _FAIR = ("INSERT INTO watchbill.queues (name, lanes, fair_by) VALUES ('default',
 _ROUTED = (
     "SELECT watchbill.declare_group('cells', 1024)",
     "SELECT watchbill.route_queue('default', 'cells')",
-    "UPDATE watchbill.tokens SET epoch = %(epoch)s, next = NULL",
+    """INSERT INTO watchbill.tokens (token_group, token, epoch, fence)
+       SELECT 'cells', n, %(epoch)s, 1 FROM generate_series(0, 1023) n""",
 )
 
 SCENARIOS = {
@@ -100,6 +105,8 @@ SCENARIOS = {
     ),
     "routed": Scenario("routed queue", lambda n: _keyed(n, n % 10_000, route_by="{account}"), _ROUTED),
 }
+
+HELD_WANTED = {"fair": 0.5, "routed": 0.5}  # at least this part of the rate without a held snapshot
 
 
 class Cost(NamedTuple):
@@ -146,16 +153,17 @@ class Session:
             binary=True,
         ).fetchall()
 
-    def settle(self, rows: list[Any]) -> None:
+    def settle(self, rows: list[Any], now: datetime | None = None) -> None:
         self.connection.execute(
             """SELECT * FROM watchbill.settle(
-                 %s, %s::uuid[], %s::bigint[], ages => %s::float8[], closed => %s::bigint[])""",
+                 %s, %s::uuid[], %s::bigint[], ages => %s::float8[], closed => %s::bigint[], now => %s)""",
             (
                 self.epoch,
                 [job for job, _ in rows],
                 [fence for _, fence in rows],
                 [0.001] * len(rows),
                 list({fence for _, fence in rows}),
+                now,
             ),
         )
 
@@ -210,25 +218,30 @@ _RATED_JOBS = """
     CROSS JOIN LATERAL (SELECT 'key:api:' || n %% 100 AS key) k"""
 
 
-def measure_rates(session: Session, waiting: int, seconds: int) -> float:
-    """The part of a core that 100 starts a second take."""
+def measure_rates(session: Session, waiting: int, seconds: int, moments: int) -> float:
+    """The part of a core that 100 starts a second take, if the keys start their jobs at so many moments of a second."""
     connection = session.connection
     connection.execute("SELECT watchbill.set_limit('api', count => 2, per => '1 s', burst => 1)")
     connection.execute(_RATED_JOBS, (waiting,))
     connection.execute("VACUUM ANALYZE watchbill.jobs")
+    (began,) = connection.execute("SELECT now()").fetchone() or (None,)
     spent, started, warm_up = 0.0, 0, 3
-    for second in range(seconds + warm_up):
-        now = f"now() + interval '{second} s'"
+    for moment in range((seconds + warm_up) * moments):
+        now = began + timedelta(seconds=moment / moments)
+        # The first second lets each key begin at its moment; later there are never more jobs to claim.
+        claimed = KEYS // moments if moment < moments else KEYS
         before = session.cpu()
-        connection.execute(f"SELECT watchbill.promote(now => {now})")
+        connection.execute("SELECT watchbill.promote(now => %s)", (now,))
         rows = connection.execute(
-            f"SELECT id, fence FROM watchbill.claim(%s, '{{default}}', 100, 100, now => {now})", (session.epoch,)
+            "SELECT id, fence FROM watchbill.claim(%s, '{default}', %s, %s, now => %s)",
+            (session.epoch, claimed, claimed, now),
         ).fetchall()
-        session.settle(rows)
-        if second >= warm_up:
+        if rows:
+            session.settle(rows, now)
+        if moment >= warm_up * moments:
             spent += session.cpu() - before
             started += len(rows)
-    if started < 0.9 * 100 * seconds:
+    if started < 0.9 * KEYS * seconds:
         raise RuntimeError(f"only {started} jobs started in {seconds} seconds")
     return spent / 1_000_000 / seconds
 
@@ -258,25 +271,36 @@ def main() -> None:
         template = server.create_database()
         install(server.url(template))
         if options.rates:
-            with a_session(server, template, SCENARIOS["plain"]) as session:
-                part = measure_rates(session, options.rates, seconds=20)
-            print(f"100 keys at one start a second, {options.rates:,} waiting jobs: {part:.1%} of a core")
+            for moments in (1, KEYS):
+                with a_session(server, template, SCENARIOS["plain"]) as session:
+                    part = measure_rates(session, options.rates, 20, moments)
+                print(
+                    f"{KEYS} keys at one start a second, at {moments} moments of it, "
+                    f"{options.rates:,} waiting jobs: {part:.1%} of a core"
+                )
             return
+        names = ["plain", *options.scenarios]
         costs: dict[str, list[Cost]] = {}
+        clean: dict[str, list[Cost]] = {}
         for _ in range(options.repeat):
-            for name in ["plain", *options.scenarios]:
+            for name, held in [
+                (name, held) for name in names for held in ((False, True) if options.held else (False,))
+            ]:
                 scenario = SCENARIOS[name]
                 with (
                     a_session(server, template, scenario) as session,
-                    a_snapshot(session.connection.info.dsn, held=options.held),
+                    a_snapshot(session.connection.info.dsn, held=held),
                 ):
-                    costs.setdefault(name, []).append(measure(session, scenario, options.jobs, ahead=options.ahead))
+                    cost = measure(session, scenario, options.jobs, ahead=options.ahead)
+                (costs if held or not options.held else clean).setdefault(name, []).append(cost)
         print("CPU time of the server per job in us, WAL in bytes; median of", options.repeat)
-        print(f"{'':14} {'enqueue':>8} {'claim':>8} {'settle':>8} {'WAL':>6}  {'of plain':>8} {'wanted':>7}")
+        beside = "of clean" if options.held else "of plain"
+        print(f"{'':14} {'enqueue':>8} {'claim':>8} {'settle':>8} {'WAL':>6}  {beside:>8} {'wanted':>7}")
         for name, all_costs in costs.items():
             cost = Cost(*(statistics.median(values) for values in zip(*all_costs, strict=True)))
-            ratio = statistics.median(p.run / c.run for p, c in zip(costs["plain"], all_costs, strict=True))
-            wanted = SCENARIOS[name].wanted
+            others = clean[name] if options.held else costs["plain"]
+            ratio = statistics.median(other.run / each.run for other, each in zip(others, all_costs, strict=True))
+            wanted = HELD_WANTED.get(name) if options.held else SCENARIOS[name].wanted
             print(
                 f"{name:14} {cost.enqueue:8.1f} {cost.claim:8.1f} {cost.settle:8.1f} {cost.wal:6.0f}  {ratio:8.2f} "
                 f"{wanted or '':>7}"

@@ -70,6 +70,21 @@ def test_the_places_of_a_limit_are_given_in_the_order_of_the_turns(db: Db) -> No
     assert [row.id for row in db.claim(epoch, 3, queues=["fair"])] == [jobs[5]]
 
 
+def test_turns_at_a_full_key_go_on_behind_the_share_that_started_last(db: Db) -> None:
+    """Also if all jobs of that claim could start."""
+    epoch = db.node()
+    declare_queue(db, "fair", "share")
+    declare_limit(db, "api", 2)
+    for lane in (5, 9):
+        enqueue(db, "key:api", queue="fair", lane=lane)
+    running = db.claim(epoch, 2, queues=["fair"])
+    assert len(running) == 2
+    jobs = {lane: enqueue(db, "key:api", queue="fair", lane=lane) for lane in (5, 20)}
+    assert db.claim(epoch, 2, queues=["fair"]) == []
+    db.settle(epoch, End(running[0]))
+    assert [row.id for row in db.claim(epoch, 2, queues=["fair"])] == [jobs[20]]
+
+
 def test_a_share_with_a_weight_may_fill_a_claim(db: Db) -> None:
     epoch = db.node()
     declare_queue(db, "fair", "share")
