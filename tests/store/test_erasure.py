@@ -94,6 +94,7 @@ def test_everything_of_the_tenant_goes_and_nothing_of_others(db: Db) -> None:
     assert left(db, "other") == before
     assert [row.what for row in db.call("preview_erasure", tenant="acme")] == []
     assert {slot.schedule_id for slot in db.rows("slots")} == {schedule.id for schedule in db.rows("schedules")}
+    assert [schedule.enabled for schedule in db.rows("schedules")] == [True]
     assert len(stored) == 1
     assert db.count("limits") == db.count("holds") == 0
 

@@ -19,6 +19,7 @@ from tests.store.mutants_cluster import MUTANTS_OF_THE_CLUSTER
 from tests.store.mutants_dependencies import MUTANTS_OF_DEPENDENCIES
 from tests.store.mutants_flow import MUTANTS_OF_FLOW_CONTROL
 from tests.store.mutants_locks import MUTANTS_OF_LOCKS
+from tests.store.mutants_tenants import MUTANTS_OF_TENANTS
 from watchbill.postgres.embedded import Binaries
 from watchbill.postgres.migrate import Source, apply_functions
 
@@ -28,6 +29,7 @@ MUTANTS = [
     *MUTANTS_OF_FLOW_CONTROL,
     *MUTANTS_OF_LOCKS,
     *MUTANTS_OF_THE_CLUSTER,
+    *MUTANTS_OF_TENANTS,
 ]
 
 SOURCE = Source.of_package("watchbill.store")

@@ -151,6 +151,14 @@ def test_a_job_that_waits_for_another_counts(db: Db) -> None:
         enqueue(db, depends_on=[parent])
 
 
+def test_a_bulk_with_given_ids_is_refused(db: Db) -> None:
+    set_quotas(db, unfinished=1)
+    ids = [str(row.id) for row in db.execute("SELECT watchbill.uuid7() AS id FROM generate_series(1, 2)")]
+    with full("unfinished"):
+        db.call("enqueue_many", jobs=[{"type": "task", "tenant": "acme", "id": job} for job in ids])
+    assert db.count("jobs") == 0
+
+
 def test_a_bulk_with_several_tenants_is_refused_as_a_whole(db: Db) -> None:
     set_quotas(db, unfinished=1)
     jobs = [{"type": "task", "tenant": tenant} for tenant in ("other", "acme", "acme")]
@@ -207,6 +215,21 @@ def test_a_transaction_sees_what_it_has_enqueued_itself(db: Db) -> None:
         enqueue(db)
     db.rollback()
     assert usage(db).unfinished == 0
+
+
+def test_a_transaction_counts_its_own_bytes_and_enqueues_too(db: Db) -> None:
+    set_quotas(db, payload_bytes=1000, per_minute=2)
+    db.begin()
+    enqueue(db, payload={"text": "x" * 600})
+    with full("payload_bytes"):
+        enqueue(db, payload={"text": "x" * 600})
+    db.rollback()
+    db.begin()
+    enqueue(db)
+    enqueue(db)
+    with full("per_minute", used=2):
+        enqueue(db)
+    db.rollback()
 
 
 def test_a_rolled_back_enqueue_uses_nothing(db: Db) -> None:
@@ -314,6 +337,32 @@ def test_counting_is_not_repeated_at_once_by_the_next_node(db: Db) -> None:
     assert db.count("quota_changes") == 0
 
 
+def test_a_clock_that_was_set_back_does_not_stop_the_counting(db: Db) -> None:
+    set_quotas(db, unfinished=5)
+    db.change("UPDATE {schema}.quota_refresh SET counted_at = counted_at + interval '1 day', took = '1 minute'")
+    enqueue(db)
+    refresh(db, at_once=False)
+    assert db.count("quota_changes") == 0
+
+
+def test_enqueues_of_one_second_are_added_up_by_two_counts(db: Db) -> None:
+    set_quotas(db, per_minute=5)
+    enqueue(db)
+    refresh(db)
+    enqueue(db)
+    db.change("UPDATE {schema}.quota_changes SET at = (SELECT max(second) FROM {schema}.quota_seconds)")
+    refresh(db)
+    assert (usage(db).enqueued, db.count("quota_seconds")) == (2, 1)
+
+
+def test_a_tenant_without_a_quota_is_no_longer_counted(db: Db) -> None:
+    set_quotas(db, unfinished=5)
+    assert db.count("quota_usage") == 1
+    set_quotas(db, unfinished=None)
+    refresh(db)
+    assert db.count("quota_usage") == 0
+
+
 # -- running jobs
 
 
@@ -375,6 +424,19 @@ def test_a_finished_job_that_runs_again_gets_the_key(db: Db) -> None:
     set_quotas(db, running=1)
     db.call("reschedule", id=job)
     assert [row.limit_keys for row in db.rows("jobs")] == [["tenant:acme"]]
+
+
+def test_a_run_by_hand_gets_the_key(db: Db) -> None:
+    set_quotas(db, running=1)
+    db.call("add_schedule", name="n", pattern="@daily", type="task", tenant="acme")
+    db.call("run_schedule", name="n", tenant="acme")
+    assert [row.limit_keys for row in db.rows("jobs")] == [["tenant:acme"]]
+
+
+def test_another_quota_than_that_of_running_jobs_gives_no_key(db: Db) -> None:
+    set_quotas(db, unfinished=5)
+    enqueue(db)
+    assert [row.limit_keys for row in db.rows("jobs")] == [None]
 
 
 def test_a_job_cannot_name_the_limit_of_another_tenant(db: Db) -> None:
@@ -450,6 +512,19 @@ def test_a_slot_over_the_quota_is_skipped_with_the_reason_and_the_next_one_fires
     db.now += timedelta(hours=1)
     assert db.row("tick").fired == 2
     assert [job.limit_keys for job in db.rows("jobs") if job.schedule_id and job.tenant == "acme"] == [["tenant:acme"]]
+
+
+def test_slots_after_a_refused_one_of_the_tick_use_nothing(db: Db) -> None:
+    set_quotas(db, payload_bytes=500)
+    for name, text in (("large", "x" * 600), ("small", "")):
+        db.call(
+            "add_schedule", name=name, pattern="0 * * * *", type="task", tenant="acme", overlap="allow",
+            payload={"text": text},
+        )  # fmt: skip
+    db.now += timedelta(hours=1)
+    answer = db.row("tick")
+    assert (answer.fired, answer.skipped) == (0, 2)
+    assert usage(db).payload_bytes == 0
 
 
 def test_no_job_of_a_tick_waits_for_one_that_the_quota_refused(db: Db) -> None:
