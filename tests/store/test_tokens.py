@@ -212,6 +212,17 @@ def test_a_member_whose_node_was_pruned_is_forgotten(group: Group) -> None:
     assert [row.epoch for row in group.db.rows("members")] == [b]
 
 
+def test_a_member_that_was_lost_is_forgotten_with_the_next_rebalance(group: Group) -> None:
+    a, b = group.join("a"), group.join("b")
+    group.rebalance(a)
+    group.db.now += LEASE / 2
+    group.db.call("heartbeat", epoch=a)
+    group.db.now += LEASE * 0.6
+    group.db.reclaim(b)
+    group.rebalance(a)
+    assert [row.epoch for row in group.db.rows("members")] == [a]
+
+
 def test_a_leader_that_leaves_strands_nothing(group: Group) -> None:
     a, b = group.join("a"), group.join("b")
     group.rebalance(a)
