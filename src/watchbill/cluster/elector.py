@@ -26,7 +26,7 @@ from watchbill.telemetry.events import Events
 
 logger = logging.getLogger("watchbill.cluster")
 
-PAUSE_SECONDS = 3600.0  # the survey, a timer or a notification wakes it
+PAUSE_SECONDS = 3600.0  # long, because the survey, a timer or a notification wakes the elector
 MARGIN_SECONDS = 0.01  # after the end of a lease
 RETRY_SECONDS = 1.0  # between two attempts, if it is this node's turn and another transaction has the lock
 FIRST_RESTART_SECONDS, LONGEST_RESTART_SECONDS = 1.0, 60.0  # of a task that failed
@@ -76,7 +76,7 @@ class Elector:
         self._terms: dict[str, Term] = {}
         self._given_up: dict[str, int] = {}  # terms that are not released yet, by group
         self._timer: asyncio.TimerHandle | None = None
-        self._stood_at = -math.inf  # on the monotonic clock
+        self._last_election_at = -math.inf  # on the monotonic clock
 
     @property
     def groups(self) -> list[str]:
@@ -136,7 +136,7 @@ class Elector:
     # -- the chore
 
     async def run(self) -> float:
-        """Stands for election where that may bring something; returns the seconds until the next time."""
+        """Stands for election in the groups that this node may lead; returns the seconds until the next time."""
         self.wakeup.clear()
         if not self._epoch or self._is_closed or not self.groups:
             return PAUSE_SECONDS
@@ -153,7 +153,7 @@ class Elector:
         return standing.term if standing.leader == epoch else None
 
     async def _stand(self, groups: list[str]) -> list[Standing]:
-        self._stood_at = time.monotonic()
+        self._last_election_at = time.monotonic()
         await self._release()
         rows = await self._connection.execute("elect", (self._epoch, groups))
         standings = [Standing._make(row) for row in rows]
@@ -191,7 +191,7 @@ class Elector:
     def _find_pause(self, one: Standing) -> float | None:
         """Seconds until this node may win the group."""
         # Counted from the last attempt: surveys come more often, and each of them sets the timer anew.
-        retry_in = max(MARGIN_SECONDS, self._stood_at + RETRY_SECONDS - time.monotonic())
+        retry_in = max(MARGIN_SECONDS, self._last_election_at + RETRY_SECONDS - time.monotonic())
         if one.leader == self._epoch:
             return retry_in if one.group in self._given_up else None
         if one.leader is not None:

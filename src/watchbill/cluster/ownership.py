@@ -32,7 +32,7 @@ class _View:
     pins: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     version: int = -1
     pins_version: int = -1
-    epoch: int = -1  # under which it was read
+    epoch: int = -1  # of the node when this state was read
 
 
 class Ownership:

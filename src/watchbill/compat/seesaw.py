@@ -50,7 +50,7 @@ MAX_ENDS_PER_STATEMENT = 1000
 RETRY = Retry(max_attempts=3, base=2.0, factor=2.0, cap=3600.0, jitter=0.0)
 _NAME_TAKEN = "WB002"
 _VALUE = "value"  # the key of a payload that is not an object
-_WRAPPED = b'{"seesaw":"value"}'  # the meta of such a job
+_WRAPPED = b'{"seesaw":"value"}'  # the meta of a job whose payload is not an object
 
 
 class FailureKind(Enum):

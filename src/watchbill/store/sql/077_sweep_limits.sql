@@ -52,7 +52,7 @@ BEGIN
       -- A claim that began before this call reads an older clock, and must not find a new state.
       AND coalesce(x.arrival, '-infinity') <= t - interval '1 minute'
       AND NOT starts_with(x.key, 'turn:')
-      -- Ends of runs look for states of queues to find out whether jobs hold places of them.
+      -- The state of a queue stays: the end of a run reads it to learn whether jobs hold places.
       AND NOT EXISTS (
         SELECT
         FROM queues q

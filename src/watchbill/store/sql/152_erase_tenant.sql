@@ -130,8 +130,8 @@ BEGIN
   WHERE x.tenant = e.tenant
   RETURNING * INTO e;
   IF cardinality(found_ids) > 0 THEN RETURN; END IF;
-  -- All jobs were looked at. Begin again, until a look that began when all transactions knew of the
-  -- erasure has found none.
+  -- Every job was read once. Starts again, until a pass that began after all open transactions knew
+  -- of the erasure finds no job.
   IF e.remaining > 0 THEN
     waiting := format('%s jobs that were asked to stop', e.remaining);
   ELSIF NOT e.is_noticed
@@ -170,7 +170,7 @@ BEGIN
   deleted := 0;
   SELECT h.parent, h.name INTO parent, name FROM _history_tables() h WHERE h.name = e.relation;
   IF name IS NULL THEN
-    -- The first table, or the one after a table that retention has dropped.
+    -- There is no such table: this is the first call, or retention has dropped it.
     PERFORM _erase_next_table(e);
     RETURN;
   END IF;

@@ -1,8 +1,8 @@
 -- The leader of a group is the node that holds the lock `leader/GROUP`. Its term is the fence of
 -- that lock. The lock lasts as long as the node's lease, so heartbeats renew it, and a leader sends
--- no statement of its own. Nodes that may lead are candidates, in the order of their epochs: while
--- an older candidate sends heartbeats, a younger one leaves it the first half of a lease in which
--- the group has no leader.
+-- no statement of its own. Nodes that may lead are candidates, in the order of their epochs. When a
+-- group has no leader, a younger candidate waits for half a lease, as long as an older one sends
+-- heartbeats.
 
 -- Makes the node a candidate for the leadership of these groups, and elects it where there is no
 -- leader and it is its turn. Returns the leader of each group; NULL: none. Raises WB001 if the node

@@ -412,9 +412,10 @@ BEGIN
     FOR UPDATE OF j SKIP LOCKED) j;
 END $$;
 
--- Passes those of the given tokens on in which the owner holds no job and no item. NULL: all that
--- move. The caller has locked the group and then the row of the owner, so no claim of the owner is
--- under way; one that began before finds another assignment and takes nothing.
+-- Gives tokens that are to move to their next owner, if the present owner holds no job and no item
+-- in them: the given tokens, or all of them if NULL. The caller has locked the group, then the row
+-- of the owner, so no claim of the owner runs. A claim that began earlier finds another assignment
+-- and takes nothing.
 CREATE OR REPLACE FUNCTION _pass_free_tokens(
   group_name text, owner bigint, chosen int[], t timestamptz
 )

@@ -64,8 +64,9 @@ BEGIN
   PERFORM _settle_moved_keys(g, oldest);
 END $$;
 
--- Moves the late jobs of pins that settle, and settles those that can have no more: `oldest` is the
--- oldest transaction that has not ended.
+-- For pins that have changed (`settling` is set): moves jobs that a producer still stored in the
+-- old lane to the new one. The change is settled when there is no such job, and every transaction
+-- that was open at the change has ended; `oldest` is the oldest open one.
 CREATE OR REPLACE FUNCTION _settle_moved_keys(g token_groups, oldest xid8)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
