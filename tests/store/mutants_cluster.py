@@ -90,8 +90,8 @@ MUTANTS_OF_THE_CLUSTER = [
         "AND x.token < g.total GROUP BY x.next", "SELECT x.epoch, count(*) FROM tokens x "
         "WHERE x.token_group = g.name AND x.next IS NOT NULL AND x.token < g.total GROUP BY x.epoch", "tokens"),
     Mutant("plan: the time of the first request", REBALANCE,
-        "asked_at = CASE WHEN NOT h.is_free AND p.owner <> x.epoch THEN coalesce(x.asked_at, t) END",
-        "asked_at = CASE WHEN NOT h.is_free AND p.owner <> x.epoch THEN t END", "tokens"),
+        "asked_at = CASE WHEN NOT h.is_free AND h.owner <> x.epoch THEN coalesce(x.asked_at, t) END",
+        "asked_at = CASE WHEN NOT h.is_free AND h.owner <> x.epoch THEN t END", "tokens"),
     Mutant("grant: owners that are dead", REBALANCE, "AND x.epoch = ANY (dead) AND x.token <> ALL (_tokens",
         "AND x.token <> ALL (_tokens", "tokens"),
     Mutant("overdue: no claim under way", REBALANCE, "PERFORM FROM nodes n WHERE n.epoch = owner FOR UPDATE;", "",

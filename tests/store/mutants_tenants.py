@@ -40,7 +40,7 @@ MUTANTS_OF_TENANTS: list[Mutant] = [
     Mutant("quota: a slot", SKIP, "IF refused ? f.tenant THEN f.outcome", "IF false THEN f.outcome", "quotas"),
     Mutant("quota: later slots of a refused tenant", SKIP, "IF NOT refused ? f.tenant THEN", "IF true THEN", "quotas"),
     Mutant("quota: a run by hand", RUN_SCHEDULE, "IF _may_have_quota(s.tenant) AND num_nonnulls(s.type, s.command) > 0 THEN", "IF false THEN", "quotas"),
-    Mutant("quota: a run on start", RUN_SCHEDULE, "IF kind = 'start' THEN -- The other", "IF false THEN -- The other", "quotas"),
+    Mutant("quota: a run on start", RUN_SCHEDULE, "IF kind = 'start' THEN -- A full quota", "IF false THEN -- A full quota", "quotas"),
     # Running jobs.
     Mutant("quota: running, a new job", FLOW, "IF _may_have_quota(n.tenant) THEN limit_keys := _quota_keys(limit_keys, n.tenant); END IF;", "", "quotas"),
     Mutant("quota: running, a slot", TICK, "CASE WHEN _may_have_quota(f.tenant) THEN _quota_keys(NULL, f.tenant) END,", "NULL,", "quotas"),

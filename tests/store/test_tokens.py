@@ -642,6 +642,6 @@ def test_a_group_that_statistics_do_not_know_is_planned_without_reading_each_tok
     reads += [count_reads(), count_reads()]
     own_db.call("leave", epoch=b)
     reads.append(count_reads())
-    assert max(reads) < 20 * total, reads
+    assert max(reads) < 100 * total, reads  # each token for each would be 1,000 * total
     mine = "SELECT token FROM watchbill.tokens WHERE token_group = %s AND token < %s AND epoch = %s"
     assert len(own_db.execute(mine, (GROUP, total, a))) == total
