@@ -7,8 +7,9 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# One process per core, each with its own PostgreSQL servers.
-PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
+# One process per core and one more, because many tests wait for other processes. Each has its own PostgreSQL servers.
+PROCESSES = $(shell $(BIN)/python -c 'import os; print(min(8, (os.cpu_count() or 1) + 1))')
+PYTEST = $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal
 
 NEEDS_PYTHON := Watchbill needs Python 3.11 or newer with venv (Debian: apt-get install python3 python3-venv)
 
