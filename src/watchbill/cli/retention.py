@@ -32,7 +32,7 @@ def run(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove now what nodes remove once an hour. Exits with 1 if a reader of the history blocks the removal."""
+    """Remove now what nodes remove once an hour. Exits with 1 if another transaction blocks the removal."""
     from watchbill.maintenance.retention import Keep
 
     settings = ctx.obj.find_settings()

@@ -78,7 +78,7 @@ class Retention:
             if done:
                 self._report("Retention has removed %s", done)
             if locked:
-                message = "Retention could not drop a day of %s, because a transaction reads it; retrying in %g s"
+                message = "Retention stopped at %s, because a transaction reads it or removes history; retrying in %g s"
                 self._report(message, locked, RETRY_LOCKED_SECONDS)
             if not more:
                 return not locked

@@ -4,7 +4,8 @@
 -- says what was done, NULL if nothing is too old; `more`: call again.
 --
 -- Locks the parent IN ACCESS EXCLUSIVE MODE, and gives up after 50 ms, because settles wait behind
--- that lock: `locked` then names the parent that a reader holds.
+-- that lock. `locked` names the parent if a reader holds it, or if another session removes history
+-- or makes partitions at this moment: call again later.
 CREATE OR REPLACE FUNCTION prune_history(
   parent text,
   keep interval,
@@ -26,8 +27,8 @@ BEGIN
   PERFORM _check_shared_change('prune_history');
   PERFORM _check_history_parent(parent);
   more := false;
-  -- Another node prunes, or makes partitions.
   IF NOT pg_try_advisory_xact_lock(_lock_class_partitions(), 'jobs'::regclass::oid::int) THEN
+    locked := parent;
     RETURN;
   END IF;
   SELECT e.name INTO day FROM _expired_days(parent, before) e ORDER BY 1 LIMIT 1;
