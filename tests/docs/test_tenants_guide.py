@@ -17,6 +17,15 @@ def test_statements_of_the_tenants_guide_name_the_tenant(schema_database: str) -
         assert connection.execute("SELECT current_setting('watchbill.tenant', true)").fetchall() == [("",)]
 
 
+def test_heartbeat_queries_of_the_tenants_guide_run(schema_database: str) -> None:
+    load, alerts, _ = blocks("howto/tenants.md", "psql")
+    over_budget, too_many = alerts.strip().splitlines()
+    with psycopg.connect(schema_database, autocommit=True) as connection:
+        assert [row[0] for row in connection.execute(load.encode())] == [None]  # the sum of all tenants, no more
+        for query in (over_budget, too_many):
+            assert connection.execute(query.encode()).fetchall() == []
+
+
 def test_python_of_the_tenants_guide_gives_jobs_the_tenant(
     schema_database: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
