@@ -54,7 +54,7 @@ def refresh_until_all_have_keys(db: Db) -> None:
 
 
 def usage(db: Db, tenant: str = "acme") -> Any:
-    return db.row("_quota_usage", tenant=tenant, t=db.execute("SELECT watchbill._clock() AS t")[0].t)
+    return db.row("_read_quota_usage", tenant=tenant, t=db.execute("SELECT watchbill._clock() AS t")[0].t)
 
 
 @contextmanager

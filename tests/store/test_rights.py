@@ -153,7 +153,7 @@ def test_no_function_with_the_rights_of_the_owner_takes_a_relation_or_runs_given
         "_mark_bound_roles",
         "_set_view_barriers",
         "_unprotect_table",
-        "_write_bindings",
+        "_write_known_bindings",
         "enqueue_from",
     }
     assert builds_statements == of_the_owner | of_callers

@@ -432,7 +432,8 @@ def test_doctor_finds_bindings_that_do_not_hold(spare: Logins, tmp_path: Path) -
     reader, worker = f"{spare.database}_reader", f"{spare.database}_worker"
     grant_role(spare.owner_url, "watchbill", reader, None, ["a"])
     assert "Row security is on" in says()
-    spare.run(sql.SQL("REVOKE EXECUTE ON FUNCTION watchbill._is_bound() FROM {}").format(sql.Identifier(reader)))
+    mark = "watchbill._is_bound_to_tenants()"
+    spare.run(sql.SQL(f"REVOKE EXECUTE ON FUNCTION {mark} FROM {{}}").format(sql.Identifier(reader)))
     assert f"The binding of {reader} to tenants has no effect" in says()
     create_roles(spare.owner_url, "watchbill", "jcron", spare.prefix)
     assert "Row security is on" in says()
@@ -507,7 +508,8 @@ def test_marks_of_bound_roles_follow_the_table(spare: Logins) -> None:
     assert bound_scopes() == ["other", "other"]
     spare.run(sql.SQL("INSERT INTO watchbill.tenant_roles VALUES ({}, 'a')").format(sql.Literal(reader)))
     assert bound_scopes() == ["other", None]
-    spare.run(sql.SQL("REVOKE EXECUTE ON FUNCTION watchbill._is_bound() FROM {}").format(sql.Identifier(reader)))
+    mark = "watchbill._is_bound_to_tenants()"
+    spare.run(sql.SQL(f"REVOKE EXECUTE ON FUNCTION {mark} FROM {{}}").format(sql.Identifier(reader)))
     spare.run(sql.SQL("UPDATE watchbill.schema_functions SET checksum = 'of an older release'"))
     install(spare.url("owner"))
     assert bound_scopes() == ["other", None]
@@ -515,7 +517,7 @@ def test_marks_of_bound_roles_follow_the_table(spare: Logins) -> None:
     assert bound_scopes() == ["other", "other"]
     spare.run(sql.SQL("TRUNCATE watchbill.tenant_roles"))
     with spare.connect("owner") as session:
-        marked = "SELECT has_function_privilege(%s, 'watchbill._is_bound()', 'EXECUTE')"
+        marked = "SELECT has_function_privilege(%s, 'watchbill._is_bound_to_tenants()', 'EXECUTE')"
         assert session.execute(marked, (reader,)).fetchall() == [(False,)]
 
 
@@ -528,9 +530,9 @@ def test_statement_of_a_bound_role_reads_no_table_of_bindings(site: Site) -> Non
         plan = connection.execute("EXPLAIN (VERBOSE, COSTS off) SELECT tenant FROM watchbill.caller_scope").fetchall()
         assert "::jsonb ? md5(" in repr(plan)
         connection.execute("RESET SESSION AUTHORIZATION")
-        connection.execute("REVOKE EXECUTE ON FUNCTION watchbill._find_scope() FROM PUBLIC")
+        connection.execute("REVOKE EXECUTE ON FUNCTION watchbill._find_caller_scope() FROM PUBLIC")
         connection.execute(
-            "CREATE OR REPLACE FUNCTION watchbill._find_scope() RETURNS text LANGUAGE plpgsql STABLE"
+            "CREATE OR REPLACE FUNCTION watchbill._find_caller_scope() RETURNS text LANGUAGE plpgsql STABLE"
             " AS $$ BEGIN RAISE EXCEPTION 'it was asked'; END $$"
         )
         connection.execute(sql.SQL("SET LOCAL SESSION AUTHORIZATION {}").format(role))
@@ -568,7 +570,7 @@ def test_role_does_not_get_the_bindings_of_another_by_its_name(spare: Logins) ->
 
 
 def test_very_many_bindings_are_read_from_their_table(spare: Logins) -> None:
-    body = "SELECT pg_get_function_sqlbody('watchbill._is_binding'::regproc)"
+    body = "SELECT pg_get_function_sqlbody('watchbill._is_known_binding'::regproc)"
     insert = "INSERT INTO watchbill.tenant_roles SELECT {}::regrole, 'tenant ' || n FROM generate_series({}, {}) n"
     role = sql.Literal(f"{spare.database}_reader")
     with spare.connect("reader") as session:

@@ -44,7 +44,7 @@ WHERE n.nspname = %s
 _BOUND_ROLES = """
 SELECT
   b.role::regrole::text,
-  has_function_privilege(b.role, '{schema}._is_bound()', 'EXECUTE'),
+  has_function_privilege(b.role, '{schema}._is_bound_to_tenants()', 'EXECUTE'),
   EXISTS (
     SELECT
     FROM {schema}.installation i

@@ -161,7 +161,7 @@ _UNMATCHED_LABELS = """
             SELECT FROM {schema}.jobs j
             WHERE j.queue = q.queue AND j.class IN (0, 1, 2) AND j.lane = s.lane AND j.wait IS NULL AND j.fence = 0
             LIMIT %s) x) c
-    WHERE c.count > 0 AND {schema}._is_unmatched(q.queue, s.lane)
+    WHERE c.count > 0 AND {schema}._is_lane_unmatched(q.queue, s.lane)
       AND NOT EXISTS (SELECT FROM {schema}.pauses p WHERE p.queue = q.queue AND p.type IS NULL)
     GROUP BY s.labels
     ORDER BY 1

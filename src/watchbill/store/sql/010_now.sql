@@ -1,6 +1,8 @@
--- PostgreSQL parses a RETURN body now, so later search_paths do not matter, and inlines it.
+-- The functions here have a RETURN body: PostgreSQL parses it when the function is created, so the
+-- search_path of a caller does not matter, and inlines it.
 
--- The time of the database. In a test schema it is ahead by installation.clock_offset.
+-- _clock() returns the time of the database. In a schema for tests it adds
+-- installation.clock_offset, so that a test can move the clock.
 DO $$
 BEGIN
   IF (SELECT test FROM installation) THEN
@@ -16,14 +18,15 @@ BEGIN
   END IF;
 END $$;
 
--- _clock() for users. Functions call _clock(), because now() in them is pg_catalog.now().
+-- Returns the same time as _clock(), under a name for users. Our own functions call _clock(),
+-- because the name now() means pg_catalog.now() in them.
 CREATE OR REPLACE FUNCTION now()
 RETURNS timestamptz
 LANGUAGE sql VOLATILE
 RETURN _clock();
 
--- When a run started that is `age` seconds old at `t`; NULL for NULL. An age over a century, after
--- a jump of the worker's clock, counts as a century.
+-- Returns when a run started that is `age` seconds old at the time `t`; NULL if `age` is NULL. An
+-- age of more than a century, which a jump of the worker's clock can cause, counts as a century.
 CREATE OR REPLACE FUNCTION _started_at(t timestamptz, age float8)
 RETURNS timestamptz
 LANGUAGE sql STABLE

@@ -1,34 +1,36 @@
--- Each function _lock_class_NAME() returns the class of one kind of advisory lock, and takes no
--- lock itself. The class is the first of the two numbers of the lock: "Watc" as four bytes, and the
--- next numbers. The second is mostly the oid of a table. STABLE, because PostgreSQL does not inline
--- them if IMMUTABLE.
+-- An advisory lock has two numbers, a class and a key. Each function _lock_class_NAME() returns the
+-- class of one kind of lock, and takes no lock itself. The classes count up from the text "Watc"
+-- read as a number. The key is mostly the oid of a table. The functions are STABLE, because
+-- PostgreSQL does not inline them if they are IMMUTABLE.
 
--- A sleeping worker holds it and producers share it: see 030_wake.sql.
+-- The wakeup lock: a sleeping worker holds it and producers share it, as 030_wake.sql explains.
 CREATE OR REPLACE FUNCTION _lock_class_wakeup()
 RETURNS int
 LANGUAGE sql STABLE
 RETURN 1466004579;
 
--- Held while a transaction makes or drops partitions.
+-- A transaction that makes or drops partitions holds a lock of this class.
 CREATE OR REPLACE FUNCTION _lock_class_partitions()
 RETURNS int
 LANGUAGE sql STABLE
 RETURN 1466004580;
 
--- Held, per app, while a node declares schedules, limits or queues.
+-- A node that declares schedules, limits or queues holds a lock of this class, one per app.
 CREATE OR REPLACE FUNCTION _lock_class_declarations()
 RETURNS int
 LANGUAGE sql STABLE
 RETURN 1466004581;
 
--- Held, per queue, by a claim that has served the lanes of a fair or routed queue.
+-- A claim that stores how far it has served the lanes of a fair or routed queue takes a lock of
+-- this class, one per queue.
 CREATE OR REPLACE FUNCTION _lock_class_turns()
 RETURNS int
 LANGUAGE sql STABLE
 RETURN 1466004582;
 
--- Takes an advisory lock until the transaction ends. Every role of the database may hold it for as
--- long as it likes, so this waits two seconds at most, and the error names the holder.
+-- Takes an advisory lock until the transaction ends. Every role of the database may hold such a
+-- lock for as long as it likes, so this function waits two seconds at most, and then raises an
+-- error that names the holder.
 CREATE OR REPLACE FUNCTION _take_lock(class int, key int)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -43,8 +45,8 @@ EXCEPTION WHEN lock_not_available THEN
       HINT = 'wait for the end of its transaction, or call pg_terminate_backend(PID)';
 END $$;
 
--- Names the session that holds an advisory lock. Only its own role and monitoring roles see since
--- when its transaction is open.
+-- Names the session that holds an advisory lock. PostgreSQL shows the start of that session's
+-- transaction only to the session's own role and to monitoring roles.
 CREATE OR REPLACE FUNCTION _find_lock_holder(class int, key int)
 RETURNS text
 LANGUAGE sql STABLE

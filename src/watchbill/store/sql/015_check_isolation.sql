@@ -1,4 +1,5 @@
--- Raises unless each statement of the transaction has a new snapshot.
+-- Raises unless the transaction is READ COMMITTED, where each statement sees what others have
+-- committed before it.
 CREATE OR REPLACE FUNCTION _check_isolation(verb text)
 RETURNS void
 LANGUAGE plpgsql STABLE

@@ -1,13 +1,13 @@
--- Whether the caller sees the rows of all tenants: owners, workers and operators that are not bound
--- to a tenant.
+-- Says whether the caller sees the rows of all tenants. Owners, workers and operators do, unless
+-- their role is bound to a tenant.
 CREATE OR REPLACE FUNCTION sees_all_tenants()
 RETURNS boolean
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 AS $$ SELECT coalesce(s.tenant = '', false) FROM caller_scope s $$;
 
--- Raises unless the caller may act for all tenants: a role that is bound to tenants must not change
--- their quotas.
+-- Raises unless the caller may act for all tenants. A role that is bound to tenants must not change
+-- the quotas of its tenants.
 CREATE OR REPLACE FUNCTION _check_sees_all_tenants(tenant text)
 RETURNS void
 LANGUAGE plpgsql STABLE

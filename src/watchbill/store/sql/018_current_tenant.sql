@@ -1,5 +1,6 @@
--- The tenant for which the caller acts: the setting watchbill.tenant. A bound role can only act for
--- its own tenants; if it has one only, the setting may be empty. NULL: for no tenant.
+-- Returns the tenant for which the caller acts, from the setting watchbill.tenant; NULL if it acts
+-- for no tenant. A role that is bound to tenants can act only for these. If it is bound to one
+-- tenant, the setting may be empty.
 CREATE OR REPLACE FUNCTION current_tenant()
 RETURNS text
 LANGUAGE sql STABLE
@@ -12,7 +13,8 @@ AS $$
   FROM caller_scope s
 $$;
 
--- Raises the error of a row that the policies refuse. They call it after all other conditions.
+-- Raises the error for a row of a tenant that the caller may not write. The policies of row
+-- security call this last, after all other conditions were false.
 CREATE OR REPLACE FUNCTION _refuse_tenant(tenant text)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
@@ -25,23 +27,23 @@ BEGIN
       HINT = 'set it for the transaction: SELECT set_config(''watchbill.tenant'', ''NAME'', true)';
 END $$;
 
--- Whether row security is on.
+-- Says whether row security is on.
 CREATE OR REPLACE FUNCTION _has_row_security()
 RETURNS boolean
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 AS $$ SELECT c.relrowsecurity FROM pg_class c WHERE c.oid = 'jobs'::regclass $$;
 
--- Whether the caller may see and change what tenants share: everybody while row security is off,
--- and then those who see all tenants.
+-- Says whether the caller may see and change what all tenants share. While row security is off
+-- every caller may; while it is on, only callers that see all tenants.
 CREATE OR REPLACE FUNCTION _acts_for_all_tenants()
 RETURNS boolean
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 AS $$ SELECT NOT _has_row_security() OR sees_all_tenants() $$;
 
--- Raises unless the caller may change what tenants share: an operator that is bound to a tenant may
--- not.
+-- Raises unless the caller may change what all tenants share. An operator that is bound to a tenant
+-- may not.
 CREATE OR REPLACE FUNCTION _check_shared_change(verb text)
 RETURNS void
 LANGUAGE plpgsql STABLE

@@ -1,11 +1,12 @@
--- Whether a tenant may have a quota or be in erasure. If not, an enqueue need not look: this costs
--- nothing while no tenant has a quota, and about a hundredth of an enqueue otherwise, where a look
--- into the table takes a twentieth.
+-- Writes the function _may_have_quota(tenant), which says whether a tenant may have a quota or may
+-- be in erasure. Where it returns false, an enqueue need not read the table of tenants. The
+-- function costs nothing while no tenant has a quota, and else about a hundredth of an enqueue; a
+-- read of the table costs a twentieth.
 --
--- The body of _may_have_quota() is a constant that PostgreSQL inlines: false, or a bit for each
--- hash of a name. _write_quota_filter() writes it anew whenever a tenant gets its first quota or
--- loses its last one; plans that contain the old body are then invalid. The answer may be true for
--- a tenant without a quota, and is never false for one that has one.
+-- The body of _may_have_quota() is a constant that PostgreSQL inlines: false, or a string with one
+-- bit for each hash of a tenant's name. It may return true for a tenant without a quota, but never
+-- false for a tenant that has one. _write_quota_filter() is called whenever a tenant gets its first
+-- quota or loses its last one; PostgreSQL then makes plans with the new body.
 CREATE OR REPLACE FUNCTION _write_quota_filter()
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -13,7 +14,8 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
   names text[] := ARRAY(SELECT t.tenant FROM tenants t UNION SELECT e.tenant FROM erasures e);
-  -- At least 16 for each name, so the answer is true for about one in 16 tenants without a quota.
+  -- Uses at least 16 bits for each name, so at most about one in 16 tenants without a quota gets
+  -- true.
   bits int := 1024;
   filter text;
 BEGIN

@@ -1,4 +1,4 @@
--- Makes a UUIDv7 of milliseconds, microseconds and random bits.
+-- Makes a UUIDv7 from a time, in milliseconds and microseconds, and random bits.
 CREATE OR REPLACE FUNCTION uuid7(at timestamptz DEFAULT NULL)
 RETURNS uuid
 LANGUAGE plpgsql VOLATILE
@@ -14,8 +14,8 @@ BEGIN
       PLACING to_hex(8 + (random() * 3)::int) FROM 1 FOR 1);
 END $$;
 
--- The time in a UUIDv7; '-infinity' for any other id.
-CREATE OR REPLACE FUNCTION _uuid_time(id uuid)
+-- Returns the time that a UUIDv7 contains; '-infinity' for an id of another kind.
+CREATE OR REPLACE FUNCTION _extract_uuid_time(id uuid)
 RETURNS timestamptz
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE
@@ -26,9 +26,10 @@ RETURN CASE
     ELSE '-infinity'
   END;
 
--- The earliest time at which a job with this id can have ended, less a day for wrong clocks.
--- With a condition on it, a query does not read older partitions.
+-- Returns the earliest time at which the job with this id can have ended: the time in its id, less
+-- a day because clocks may be wrong. A query with this lower bound does not read older partitions
+-- of the history.
 CREATE OR REPLACE FUNCTION _history_start(id uuid)
 RETURNS timestamptz
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN _uuid_time(id) - interval '1 day';
+RETURN _extract_uuid_time(id) - interval '1 day';

@@ -1,8 +1,8 @@
--- A new fence is always greater than all earlier ones, also after a failover to a server that does
--- not have the last transactions, and in a restored copy. Its low 40 bits come from a sequence;
--- above them are the timeline plus the generation. The server raises the timeline at each failover.
--- _adopt_database() raises the generation when the data is served from another place than before.
--- If a managed server hides the timeline, it counts as 0.
+-- A new fence is always greater than all earlier fences, also after a failover to a server that
+-- lacks the last transactions, and in a restored copy. The low 40 bits of a fence come from a
+-- sequence. The bits above are the timeline plus the generation. The server raises the timeline at
+-- each failover. _adopt_database() raises the generation when the data is served from another place
+-- than before. If a managed server hides the timeline, it counts as 0.
 DO $$
 BEGIN
   PERFORM pg_walfile_name(pg_current_wal_insert_lsn());
@@ -27,10 +27,10 @@ RETURNS bigint
 LANGUAGE sql VOLATILE
 RETURN (SELECT _make_fence(i.generation) FROM installation i);
 
--- Raises the generation if these are other tables, in another database or on another server, than
--- those that issued the last fence, or if the server was started again since then: it may have been
--- started from a copy of its files. So new fences are greater than all that the original issued.
--- Returns the generation. claim() makes the same comparison.
+-- Raises the generation if these tables are not the ones that issued the last fence (another
+-- database, another server, a restored copy), or if the server was started again since then: it may
+-- have been started from a copy of its files. So new fences are greater than all that the original
+-- tables issued. Returns the generation. claim() makes the same comparison itself.
 CREATE OR REPLACE FUNCTION _adopt_database()
 RETURNS int
 LANGUAGE plpgsql VOLATILE

@@ -1,4 +1,4 @@
--- The state of an unfinished job, as users see it.
+-- Returns the state of an unfinished job, as users see it.
 CREATE OR REPLACE FUNCTION _job_state(fence bigint, wait text, failed boolean)
 RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -9,8 +9,9 @@ RETURN CASE
     ELSE 'queued'
   END;
 
--- Whether no live node has the labels that jobs of this lane ask for, and serves their queue.
-CREATE OR REPLACE FUNCTION _is_unmatched(queue text, lane int)
+-- Says whether no live node serves the queue and has the labels that jobs of this lane ask for. A
+-- lane below 0 stands for a set of labels.
+CREATE OR REPLACE FUNCTION _is_lane_unmatched(queue text, lane int)
 RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE
 SET search_path FROM CURRENT
@@ -18,13 +19,14 @@ RETURN lane < 0 AND NOT EXISTS (
   SELECT
   FROM label_sets s
   JOIN nodes n ON n.labels @> s.labels
-  WHERE s.lane = _is_unmatched.lane
+  WHERE s.lane = _is_lane_unmatched.lane
     AND n.state = 'active'
-    AND (n.queues IS NULL OR _is_unmatched.queue = ANY (n.queues)));
+    AND (n.queues IS NULL OR _is_lane_unmatched.queue = ANY (n.queues)));
 
--- What a queued or failed job waits for, as users see it; NULL for all other jobs. A job is paused
--- as soon as its queue or type is, even if no claim has marked it yet.
-CREATE OR REPLACE FUNCTION _job_waits(
+-- Returns what a queued or failed job waits for, as users see it; NULL for a job in another state.
+-- A job counts as paused as soon as its queue or type is paused, even if no claim has marked it
+-- yet.
+CREATE OR REPLACE FUNCTION _describe_job_wait(
   fence bigint,
   wait text,
   failed boolean,
@@ -44,9 +46,9 @@ RETURN CASE
     WHEN EXISTS (
       SELECT
       FROM pauses p
-      WHERE (p.queue IS NULL OR p.queue = _job_waits.queue)
-        AND (p.type IS NULL OR p.type = _job_waits.type)) THEN 'paused'
-    WHEN _is_unmatched(queue, lane) THEN 'unmatched'
+      WHERE (p.queue IS NULL OR p.queue = _describe_job_wait.queue)
+        AND (p.type IS NULL OR p.type = _describe_job_wait.type)) THEN 'paused'
+    WHEN _is_lane_unmatched(queue, lane) THEN 'unmatched'
     WHEN failed THEN 'retrying'
     ELSE 'ready'
   END;

@@ -1,20 +1,22 @@
--- The row of limits that a key belongs to. The key of a named limit is key:NAME or key:NAME:VALUE.
--- A limit of a task or a tenant is named like its key. An ordered key has no row of its own.
+-- Returns the name, in the table limits, of the limit that a key belongs to. The key of a named
+-- limit is key:NAME or key:NAME:VALUE. A limit of a task or a tenant has the same name as its key.
+-- An ordered key has no limit of its own.
 CREATE OR REPLACE FUNCTION _limit_name(key text)
 RETURNS text
 LANGUAGE sql IMMUTABLE
 RETURN CASE WHEN starts_with(key, 'key:') THEN split_part(key, ':', 2) ELSE key END;
 
--- The rule of the ordered keys of a type: order:TYPE. Its keys are order:TYPE:VALUE. A colon in the
--- type is written as %3A, and % as %25, so that the key of type `a:b` with the value `c` is not the
--- one of type `a` with the value `b:c`.
+-- Returns the prefix of all ordered keys of a type, order:TYPE; the keys are order:TYPE:VALUE. A
+-- colon in the type is written as %3A, and % as %25, so that the key of type `a:b` with the value
+-- `c` differs from the key of type `a` with the value `b:c`.
 CREATE OR REPLACE FUNCTION _order_name(type text)
 RETURNS text
 LANGUAGE sql IMMUTABLE
 RETURN 'order:' || replace(replace(type, '%', '%25'), ':', '%3A');
 
--- How claims may take a job that is not in quarantine (column class of jobs). A job with one
--- attempt or under a rate is not claimed ahead.
+-- Returns the column `class` of a job that is not in quarantine: 1 if a node may claim the job only
+-- when a handler slot is free, 0 if it may also prefetch it. A job with a single attempt or under a
+-- rate is not prefetched.
 CREATE OR REPLACE FUNCTION _job_class(max_attempts smallint, limit_keys text[])
 RETURNS smallint
 LANGUAGE sql STABLE

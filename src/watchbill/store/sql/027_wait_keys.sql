@@ -1,4 +1,5 @@
--- The column wait_key of jobs says what a job waits for. A parked job waits for a limit key.
+-- The column wait_key of a job says what the job waits for: a pause, a node that supports its type,
+-- or, for a parked job, a limit key.
 
 CREATE OR REPLACE FUNCTION _paused_key(queue text, type text)
 RETURNS text
@@ -10,8 +11,8 @@ RETURNS text
 LANGUAGE sql STABLE
 RETURN jsonb_build_array(queue, type, version)::text;
 
--- The different keys of the jobs that wait for this reason, each with the queue, type and version
--- of one of its jobs. Reads one index entry per key, however many jobs wait.
+-- Lists the different wait keys of the jobs that wait for `reason`, each with the queue, type and
+-- version of one of its jobs. Reads one index entry per key, however many jobs wait.
 CREATE OR REPLACE FUNCTION _find_wait_keys(reason text)
 RETURNS TABLE (key text, queue text, type text, version int)
 LANGUAGE plpgsql STABLE
@@ -44,7 +45,7 @@ BEGIN
     SELECT k.wait_key, k.queue, k.type, k.version FROM keys k;
 END $$;
 
--- The present lane of a route key, if the queue is routed.
+-- Returns the lane that a route key has now, if the queue is routed; otherwise the given lane.
 CREATE OR REPLACE FUNCTION _find_route_lane(queue text, route_key text, lane int)
 RETURNS int
 LANGUAGE plpgsql STABLE
@@ -59,7 +60,8 @@ BEGIN
       AND q.lanes = 'route'), _find_route_lane.lane);
 END $$;
 
--- The lane of a job that becomes ready: that of a routed job may have changed while it waited.
+-- Returns the lane of a job that becomes ready. The lane of a routed job may have changed while the
+-- job waited.
 CREATE OR REPLACE FUNCTION _ready_lane(queue text, route_key text, lane int)
 RETURNS int
 LANGUAGE sql STABLE

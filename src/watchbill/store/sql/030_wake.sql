@@ -1,13 +1,14 @@
--- A sleeping worker holds the wakeup lock, an advisory lock, exclusively. A producer shares it
--- until it commits; if it cannot get the lock, it sends a notification. A worker gets the lock only
--- when the producers that share it have ended, so it does not miss their jobs. Notifications:
--- `ready QUEUE` for workers, and `awake` when the worker that held the lock may not sleep again;
--- `later TIME`, in seconds since 1970, and `unpark KEY` (call unpark) for promoters; `schedules`
--- for schedulers; `unblock` for nodes that check blocked jobs; `stop JOB` (call stop_requests) and
--- `beat` (send a heartbeat); `leader` for candidates, when a group has lost its leader (call
--- elect); `tokens` for members of token groups (call member_state). Every role of the database can
--- send them, so they are only hints. What one that was lost has announced is found by _survey(),
--- which every node calls at least every ten seconds.
+-- A sleeping worker holds the wakeup lock, an advisory lock, exclusively. A producer shares the
+-- lock until it commits; if it cannot get the lock, it sends a notification. A worker gets the lock
+-- only when the producers that share it have ended, so the worker does not miss their jobs.
+-- The notifications are: `ready QUEUE` for workers, and `awake` when the worker that held the lock
+-- may not sleep again; `later TIME`, in seconds since 1970, and `unpark KEY` (call unpark) for
+-- promoters; `schedules` for schedulers; `unblock` for nodes that check blocked jobs; `stop JOB`
+-- (call stop_requests) and `beat` (send a heartbeat); `leader` for candidates, when a group has
+-- lost its leader (call elect); `tokens` for members of token groups (call member_state).
+-- Every role of the database can send these notifications, so they are only hints. If a
+-- notification is lost, _survey() finds the same work: every node calls it at least every ten
+-- seconds.
 CREATE OR REPLACE FUNCTION _wake_lock_key()
 RETURNS int
 LANGUAGE sql STABLE PARALLEL SAFE
@@ -31,9 +32,9 @@ BEGIN
   END IF;
 END $$;
 
--- Every node calls _survey() at least every ten seconds and learns when the next delayed job is
--- due, so only a job that may be due sooner needs a notification. After settle() the worker itself
--- promotes the job.
+-- Notifies promoters of a delayed job that is due within 15 seconds. Later jobs need no
+-- notification: every node calls _survey() at least every ten seconds and learns when the next
+-- delayed job is due. settle() does not call this, because the worker itself promotes the job then.
 CREATE OR REPLACE FUNCTION _wake_promoters(due timestamptz, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -46,7 +47,8 @@ BEGIN
   END IF;
 END $$;
 
--- Wakes sleeping nodes, as _wake_workers() does; a node that does not sleep looks once a second.
+-- Notifies sleeping nodes, as _wake_workers() does, that blocked jobs can be checked. A node that
+-- does not sleep checks them once a second anyway.
 CREATE OR REPLACE FUNCTION _wake_unblockers()
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -58,7 +60,8 @@ BEGIN
   END IF;
 END $$;
 
--- Whether a sleeping worker holds the wakeup lock, and not just a producer that shares it.
+-- Says whether a sleeping worker holds the wakeup lock. A producer that shares the lock does not
+-- count.
 CREATE OR REPLACE FUNCTION _has_sleeping_worker()
 RETURNS boolean
 LANGUAGE sql VOLATILE

@@ -13,8 +13,8 @@ BEGIN
   RETURN coalesce(policy_id, _add_policy(retry));
 END $$;
 
--- Checks and stores a retry policy. Not part of _policy_id(), where its EXCEPTION clause would
--- start a subtransaction for every job.
+-- Checks and stores a retry policy. This is not a part of _policy_id(), because the EXCEPTION
+-- clause would start a subtransaction there for every job.
 CREATE OR REPLACE FUNCTION _add_policy(retry jsonb)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
@@ -29,7 +29,8 @@ DECLARE
   j float8;
   d float8[];
 BEGIN
-  -- Not in DECLARE: the EXCEPTION clause does not catch errors raised there.
+  -- These values are not set in DECLARE, because the EXCEPTION clause does not catch errors raised
+  -- there.
   k := coalesce(retry->>'kind', 'exponential');
   b := coalesce((retry->>'base')::float8, 10);
   f := coalesce((retry->>'factor')::float8, 3);
@@ -58,7 +59,8 @@ EXCEPTION
           'delays is a list of 1..1000 seconds';
 END $$;
 
--- How many seconds to wait before the next attempt. The exponent is limited against overflow.
+-- Returns how many seconds to wait before the next attempt. The exponent has an upper bound, so
+-- that the power does not overflow.
 CREATE OR REPLACE FUNCTION _backoff_seconds(p policies, attempt int)
 RETURNS float8
 LANGUAGE sql VOLATILE

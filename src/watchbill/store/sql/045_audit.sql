@@ -1,5 +1,6 @@
--- Records what an operator did. The actor is the setting watchbill.actor, or the session's user. As
--- everyone can set that to any name, the column login_role records the session's user beside it.
+-- Writes to the table audit what an operator did. The actor is the setting watchbill.actor, or the
+-- session's user. Every session can set watchbill.actor to any name, so the column login_role
+-- records the session's user as well.
 CREATE OR REPLACE FUNCTION _audit(
   action text,
   subject text,

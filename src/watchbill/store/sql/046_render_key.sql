@@ -1,6 +1,6 @@
--- Fills in a format such as 'account:{account}' from the payload and the tenant of a job. {{ and }}
--- are braces. Raises if the payload lacks a parameter, unless `or_else` says what to return then;
--- `option` names the format in the error.
+-- Replaces the parameters of a format such as 'account:{account}' with values from the payload and
+-- the tenant of a job; {{ and }} become single braces. If the payload lacks a parameter, returns
+-- `or_else`, or raises if `or_else` is NULL. `option` names the format in the error.
 CREATE OR REPLACE FUNCTION _render_key(
   format text,
   payload jsonb,

@@ -1,12 +1,12 @@
--- The number of the lane of a share of a fair queue: 31 bits of the MD5 of its name, and never 0.
--- Not hashtext(), which may differ between servers.
+-- Returns the lane of a share of a fair queue: 31 bits of the MD5 of the share's name, and never 0.
+-- Does not use hashtext(), whose result may differ between servers.
 CREATE OR REPLACE FUNCTION _share_lane(share text)
 RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN greatest(('x' || left(md5(share), 8))::bit(32)::int & 2147483647, 1);
 
--- The lane of jobs that only nodes with these labels may run; makes the set if it is new. Waits for
--- another transaction that makes the same set.
+-- Returns the lane of jobs that only nodes with these labels may run. Stores the set of labels if
+-- it is new, and waits for another transaction that stores the same set.
 CREATE OR REPLACE FUNCTION _label_lane(labels jsonb)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
@@ -24,14 +24,15 @@ BEGIN
     VALUES (free_lane, _label_lane.labels)
     ON CONFLICT DO NOTHING;
     IF FOUND THEN RETURN free_lane; END IF;
-    -- The same set was made meanwhile, or another set has this lane.
+    -- Another transaction has stored the same set meanwhile, or another set has this lane.
     free_lane := CASE WHEN free_lane = -2147483647 THEN -1 ELSE free_lane - 1 END;
   END LOOP;
 END $$;
 
--- The lane of a job that a schedule makes: its share, if the queue is fair. A share that cannot be
--- computed must not stop the tick of all other schedules; such a job has no share.
-CREATE OR REPLACE FUNCTION _slot_lane(queue text, payload jsonb, tenant text, type text)
+-- Returns the lane of a job that a schedule makes: the lane of its share if the queue is fair, else
+-- 0. An error while the share is computed must not stop the tick of all other schedules, so such a
+-- job gets lane 0.
+CREATE OR REPLACE FUNCTION _find_slot_lane(queue text, payload jsonb, tenant text, type text)
 RETURNS int
 LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
@@ -40,9 +41,10 @@ AS $$
 BEGIN
   RETURN coalesce((
     SELECT _share_lane(_render_key(
-      q.fair_by, _slot_lane.payload, _slot_lane.tenant, _slot_lane.type, 'fair_by', ''))
+      q.fair_by, _find_slot_lane.payload, _find_slot_lane.tenant, _find_slot_lane.type,
+      'fair_by', ''))
     FROM queues q
-    WHERE q.name = _slot_lane.queue
+    WHERE q.name = _find_slot_lane.queue
       AND q.lanes = 'share'), 0);
 EXCEPTION WHEN SQLSTATE 'WB003' THEN
   RETURN 0;

@@ -1,10 +1,11 @@
--- The quotas of tenants: docs/explanation/quotas.md.
+-- docs/explanation/quotas.md explains the quotas of tenants.
 
--- How much of its quotas a tenant uses: what the last count has found, what this transaction has
--- enqueued, and what others have enqueued since the count. Of the others it reads 200 rows at most,
--- and all if the count is older than ten seconds, because then no node counts. `n` is the number of
--- the rows that this transaction has written.
-CREATE OR REPLACE FUNCTION _quota_usage(
+-- Returns how much of its quotas a tenant uses: what the last count has found, plus what this
+-- transaction and others have enqueued since that count. Reads at most 200 rows of other
+-- transactions while the count is fresh, and all of them if it is older than ten seconds, because
+-- then no node counts. `n` is the number of rows of quota_changes that this transaction has
+-- written.
+CREATE OR REPLACE FUNCTION _read_quota_usage(
   tenant text,
   t timestamptz,
   OUT unfinished bigint,
@@ -26,10 +27,10 @@ DECLARE
 BEGIN
   SELECT u.counted_at, u.unfinished, u.payload_bytes INTO counted_at, unfinished, payload_bytes
   FROM quota_usage u
-  WHERE u.tenant = _quota_usage.tenant;
+  WHERE u.tenant = _read_quota_usage.tenant;
   SELECT c.n, c.total_jobs, c.total_payload_bytes INTO n, total_jobs, total_payload_bytes
   FROM quota_changes c
-  WHERE c.tenant = _quota_usage.tenant
+  WHERE c.tenant = _read_quota_usage.tenant
     AND c.by = own
   ORDER BY c.n DESC
   LIMIT 1;
@@ -41,7 +42,7 @@ BEGIN
   FROM (
     SELECT x.*
     FROM quota_changes x
-    WHERE x.tenant = _quota_usage.tenant
+    WHERE x.tenant = _read_quota_usage.tenant
       AND x.by <> own
     LIMIT CASE WHEN counted_at > t - interval '10 seconds' THEN 200 END) c;
   n := coalesce(n, 0);
@@ -52,13 +53,13 @@ BEGIN
   enqueued := total_jobs + others.recent + (
     SELECT coalesce(sum(s.jobs), 0)
     FROM quota_seconds s
-    WHERE s.tenant = _quota_usage.tenant
+    WHERE s.tenant = _read_quota_usage.tenant
       AND s.second > t - interval '61 seconds');
 END $$;
 
--- Counts new jobs against the quotas of their tenant, and raises if one of them is full. Locks
--- nothing that another transaction waits for. Callers leave `now` to the clock of the database,
--- because those of enqueue() may give any time.
+-- Counts new jobs against the quotas of their tenant, and raises if a quota would be exceeded.
+-- Locks nothing that another transaction waits for. Our functions do not pass on the `now` of
+-- enqueue(), because its caller may give any time; they leave `now` to the clock of the database.
 CREATE OR REPLACE FUNCTION _take_quota(
   tenant text,
   jobs bigint,
@@ -81,7 +82,7 @@ BEGIN
   END IF;
   SELECT * INTO q FROM tenants x WHERE x.tenant = _take_quota.tenant;
   IF num_nonnulls(q.max_unfinished, q.max_payload_bytes, q.max_per_minute) = 0 THEN RETURN; END IF;
-  SELECT * INTO used FROM _quota_usage(_take_quota.tenant, t);
+  SELECT * INTO used FROM _read_quota_usage(_take_quota.tenant, t);
   IF used.unfinished + jobs > q.max_unfinished THEN
     PERFORM _refuse_quota(
       _take_quota.tenant, 'unfinished', q.max_unfinished, used.unfinished, jobs, NULL);
@@ -92,7 +93,7 @@ BEGIN
   ELSIF used.enqueued + jobs > q.max_per_minute THEN
     PERFORM _refuse_quota(
       _take_quota.tenant, 'per_minute', q.max_per_minute, used.enqueued, jobs,
-      _quota_frees_at(
+      _find_quota_free_time(
         _take_quota.tenant, q.max_per_minute - jobs - used.total_jobs, t));
   END IF;
   INSERT INTO quota_changes (
@@ -102,9 +103,9 @@ BEGIN
     used.total_jobs + jobs, used.total_payload_bytes + _take_quota.payload_bytes);
 END $$;
 
--- When the enqueues that other transactions have made in the last minute will be `room` or fewer;
--- NULL if never.
-CREATE OR REPLACE FUNCTION _quota_frees_at(tenant text, room bigint, t timestamptz)
+-- Returns the time at which other transactions will have enqueued at most `room` jobs in the minute
+-- before; NULL if `room` is negative, because then that time never comes.
+CREATE OR REPLACE FUNCTION _find_quota_free_time(tenant text, room bigint, t timestamptz)
 RETURNS timestamptz
 LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
@@ -121,19 +122,19 @@ BEGIN
         FROM (
           SELECT s.second, s.jobs
           FROM quota_seconds s
-          WHERE s.tenant = _quota_frees_at.tenant
+          WHERE s.tenant = _find_quota_free_time.tenant
             AND s.second > t - interval '61 seconds'
           UNION ALL
           SELECT date_trunc('second', c.at), c.jobs
           FROM quota_changes c
-          WHERE c.tenant = _quota_frees_at.tenant
+          WHERE c.tenant = _find_quota_free_time.tenant
             AND c.by IS DISTINCT FROM pg_current_xact_id_if_assigned()
             AND c.at > t - interval '1 minute') m
         GROUP BY 1) e) x
     WHERE x.later <= room);
 END $$;
 
--- Raises the error of a full quota. The detail is for programs.
+-- Raises the error for a full quota. The DETAIL is JSON, which programs can read.
 CREATE OR REPLACE FUNCTION _refuse_quota(
   tenant text,
   quota text,
@@ -164,13 +165,14 @@ BEGIN
       END;
 END $$;
 
--- The bytes of a payload as quotas count them.
+-- Returns the bytes of a payload as quotas count them.
 CREATE OR REPLACE FUNCTION _payload_size(payload jsonb)
 RETURNS bigint
 LANGUAGE sql STABLE
 RETURN pg_column_size(payload)::bigint;
 
--- The limit keys of a job of this tenant: with the tenant's own, if it has a quota of running jobs.
+-- Adds the tenant's limit key to the limit keys of a job, if the tenant has a quota of running
+-- jobs.
 CREATE OR REPLACE FUNCTION _quota_keys(limit_keys text[], tenant text)
 RETURNS text[]
 LANGUAGE plpgsql STABLE

@@ -1,8 +1,8 @@
--- Counts the jobs of tenants with a quota. Every node calls it every five seconds, but it counts
--- only if the last count is old enough: at least four seconds, and twenty times as long as that
--- count took. Returns whether to call again at once, because jobs of a tenant still lack its limit
--- key. Locks the row of quota_refresh, and counts nothing if another node has locked it. A row,
--- because every role could hold an advisory lock.
+-- Counts the unfinished jobs of tenants that have a quota. Every node calls this every five
+-- seconds, but it counts only if the last count is old enough: at least four seconds, and twenty
+-- times as long as that count took. Returns whether to call again at once, because some jobs of a
+-- tenant still lack the tenant's limit key. Locks the row of quota_refresh, and counts nothing if
+-- another node has locked it. It does not use an advisory lock, because every role could hold that.
 CREATE OR REPLACE FUNCTION refresh_quotas(
   at_once boolean DEFAULT false,
   now timestamptz DEFAULT NULL
@@ -20,13 +20,14 @@ DECLARE
 BEGIN
   PERFORM _check_isolation('refresh_quotas');
   IF EXISTS (SELECT FROM tenants x WHERE NOT _may_have_quota(x.tenant)) THEN
-    -- The database was restored on a server with other hashes.
+    -- The filter lacks a tenant if the database was restored on a server with other hash functions.
     PERFORM _write_quota_filter();
   END IF;
   SELECT * INTO last FROM quota_refresh FOR UPDATE SKIP LOCKED;
   IF NOT FOUND THEN RETURN false; END IF;
-  has_keyless := _add_tenant_keys(2000);
-  -- Not later than now: a clock that was set back must not stop the counting.
+  has_keyless := _add_missing_tenant_keys(2000);
+  -- Skips the count if the last one is recent. If counted_at is in the future, the clock was set
+  -- back; that must not stop the counting.
   IF NOT at_once
       AND last.counted_at <= t
       AND t < last.counted_at + greatest(interval '4 seconds', 20 * last.took) THEN
@@ -37,8 +38,8 @@ BEGIN
   RETURN has_keyless;
 END $$;
 
--- Counts the unfinished jobs, and deletes the changes that the count contains. One statement,
--- because both must be read from the same snapshot.
+-- Counts the unfinished jobs, and deletes the rows of quota_changes that this count includes. One
+-- statement does both, because both must read the same snapshot.
 CREATE OR REPLACE FUNCTION _count_quota_usage(t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -80,10 +81,11 @@ BEGIN
   DELETE FROM quota_usage u WHERE u.tenant <> ALL (names);
 END $$;
 
--- Gives jobs that were enqueued before their tenant had a quota of running jobs its limit key, at
--- most `max`. Those that run get a hold of it. Returns whether jobs without the key remain. Locks
--- the jobs and skips those that are locked, then the states of the keys.
-CREATE OR REPLACE FUNCTION _add_tenant_keys(max int)
+-- Adds the tenant's limit key to jobs that were enqueued before their tenant had a quota of running
+-- jobs, at most `max` jobs. Running jobs among them also get a row in holds, which counts them.
+-- Returns whether jobs without the key remain. Locks the jobs, skips locked ones, and then locks
+-- the states of the keys.
+CREATE OR REPLACE FUNCTION _add_missing_tenant_keys(max int)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -105,7 +107,7 @@ BEGIN
     FROM jobs j
     WHERE j.tenant = ANY (names)
       AND coalesce(NOT j.limit_keys @> ARRAY['tenant:' || j.tenant], true)
-    LIMIT _add_tenant_keys.max);
+    LIMIT _add_missing_tenant_keys.max);
   IF cardinality(found_jobs) = 0 THEN
     UPDATE tenants x
     SET may_lack_keys = false, keyless_before = NULL
@@ -132,7 +134,7 @@ BEGIN
   RETURN cardinality(found_jobs) > 0;
 END $$;
 
--- Limit keys with that of the tenant among them, sorted.
+-- Returns the limit keys with the key of the tenant among them, sorted.
 CREATE OR REPLACE FUNCTION _add_tenant_key(limit_keys text[], tenant text)
 RETURNS text[]
 LANGUAGE sql IMMUTABLE

@@ -10,7 +10,7 @@ SELECT
   j.meta->>'artifact_ref' AS artifact_ref, j.timeout, j.policy, j.lane, j.class = 2 AS quarantined,
   j.idempotency_key, j.route_key, j.limit_keys, j.schedule_id, j.slot, j.created_by, j.meta,
   j.created_at, greatest(j.created_at, c.at, r.seen_at, a.ended_at) AS updated_at,
-  _job_waits(j.fence, j.wait, j.failed, j.queue, j.type, j.lane) AS waits
+  _describe_job_wait(j.fence, j.wait, j.failed, j.queue, j.type, j.lane) AS waits
 FROM jobs j
 LEFT JOIN claims c ON c.fence = j.fence
 LEFT JOIN nodes n ON n.epoch = c.epoch

@@ -129,7 +129,7 @@ LANGUAGE sql STABLE
 RETURN (
       _job_state((j).fence, (j).wait, (j).failed) = ANY (states)
       OR states && '{ready,scheduled,retrying,paused,unsupported,limited,unmatched}'
-      AND _job_waits(
+      AND _describe_job_wait(
         (j).fence, (j).wait, (j).failed, (j).queue, (j).type, (j).lane) = ANY (states))
     AND (type IS NULL OR (j).type = type)
     AND (queue IS NULL OR (j).queue = queue)

@@ -84,7 +84,7 @@ LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 RETURN CASE
     WHEN state = 'running' THEN NULL
-    ELSE coalesce(wait, pause, CASE WHEN _is_unmatched(queue, lane) THEN 'unmatched' END)
+    ELSE coalesce(wait, pause, CASE WHEN _is_lane_unmatched(queue, lane) THEN 'unmatched' END)
   END;
 
 -- The queues that are paused as a whole, and what their jobs wait for.

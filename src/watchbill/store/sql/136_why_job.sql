@@ -81,7 +81,7 @@ BEGIN
     FROM label_sets s
     WHERE s.lane = j.lane
       AND EXISTS (SELECT FROM nodes n WHERE n.state = 'active')
-      AND _is_unmatched(j.queue, j.lane)
+      AND _is_lane_unmatched(j.queue, j.lane)
     UNION ALL
     SELECT 8, 'unowned', _why_unowned(j.queue, j.lane, j.route_key), NULL
     WHERE j.lane > 0

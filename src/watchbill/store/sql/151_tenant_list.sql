@@ -60,7 +60,7 @@ BEGIN
       (SELECT l.max FROM limits l WHERE l.name = 'tenant:' || n.tenant),
       coalesce(j.unfinished, 0), q.max_unfinished, coalesce(j.payload_bytes, 0)::bigint,
       q.max_payload_bytes,
-      CASE WHEN q.tenant IS NOT NULL THEN (_quota_usage(n.tenant, _clock())).enqueued END,
+      CASE WHEN q.tenant IS NOT NULL THEN (_read_quota_usage(n.tenant, _clock())).enqueued END,
       q.max_per_minute, coalesce(h.expected_per_minute, 0), q.heartbeat_budget,
       coalesce(h.expected_per_minute > q.heartbeat_budget::numeric, false),
       coalesce(s.schedules, 0), coalesce(r.roles, '{}'), e.started_at

@@ -305,7 +305,10 @@ BEGIN
       SELECT
         f.job_id, f.run_at, t, f.policy, extract(epoch FROM f.timeout), f.version, f.priority,
         f.max_attempts, CASE WHEN f.max_attempts = 1 THEN 1 ELSE 0 END,
-        CASE WHEN has_fair_queue THEN _slot_lane(f.queue, f.payload, f.tenant, f.type) ELSE 0 END,
+        CASE
+          WHEN has_fair_queue THEN _find_slot_lane(f.queue, f.payload, f.tenant, f.type)
+          ELSE 0
+        END,
         CASE WHEN f.previous IS NOT NULL THEN 'blocked' WHEN f.run_at > t THEN 'delayed' END,
         CASE WHEN _may_have_quota(f.tenant) THEN _quota_keys(NULL, f.tenant) END,
         f.queue, f.type, f.tenant, f.schedule_id, f.slot, f.created_by, f.payload,

@@ -121,7 +121,7 @@ BEGIN
     VALUES (
       job, t, instant, s.policy, extract(epoch FROM s.timeout), s.version,
       s.priority, s.max_attempts, CASE WHEN s.max_attempts = 1 THEN 1 ELSE 0 END,
-      _slot_lane(s.queue, coalesce(payload, _schedule_payload(s)), s.tenant, s.type),
+      _find_slot_lane(s.queue, coalesce(payload, _schedule_payload(s)), s.tenant, s.type),
       CASE WHEN unfinished IS NOT NULL THEN 'blocked' END,
       CASE WHEN _may_have_quota(s.tenant) THEN _quota_keys(NULL, s.tenant) END, s.queue,
       coalesce(s.type, 'watchbill.sql'), s.tenant, s.id,
