@@ -41,7 +41,7 @@ def moved(row: ZoneRow, seconds: int) -> ZoneRow:
 
 
 def numbers(sql: Connection) -> dict[str, int]:
-    return dict(sql.execute("SELECT name, watchbill._zone_number(name) FROM watchbill.zones").fetchall())
+    return dict(sql.execute("SELECT name, watchbill._find_zone_number(name) FROM watchbill.zones").fetchall())
 
 
 def nine_in_kolkata(sql: Connection) -> object:
@@ -58,7 +58,7 @@ def test_zone_rows_are_stored_uncompressed(sql: Connection) -> None:
 def test_zone_table_holds_every_python_zone_with_its_number(sql: Connection) -> None:
     names = [row.name for row in local_zones()]
     assert len(names) > 500
-    [(known,)] = sql.execute("SELECT watchbill._zone_names()")
+    [(known,)] = sql.execute("SELECT watchbill._list_zone_names()")
     assert known == names
     assert numbers(sql) == dict(sql.execute("SELECT name, number FROM watchbill.zones").fetchall())
     assert sorted(numbers(sql).values()) == list(range(1, len(names) + 1))

@@ -1,9 +1,9 @@
 """Writes the time zones of this machine into a schema, so that the cron engines in Python and SQL use the same numbers.
 
-The table `zones` has them. Functions hold as constants what schedules ask most. `_zone_names()` and `_zone_number()`
-hold the names, because a CHECK on a pattern must hold during a restore, when the table may still be empty;
-`_near_zone_segment()` and `_near_first_instant()` hold the offsets of the years 2020 to 2049. A name never changes its
-number, because parsed schedules hold it.
+The table `zones` has them. Functions hold as constants what schedules ask most. `_list_zone_names()` and
+`_find_zone_number()` hold the names, because a CHECK on a pattern must hold during a restore, when the table may still
+be empty; `_find_near_zone_segment()` and `_find_near_wall_time_instant()` hold the offsets of the years 2020 to 2049. A
+name never changes its number, because parsed schedules hold it.
 
 Only newer data replaces older data. Machines of one cluster may have different data; `watchbill doctor` reports that.
 """

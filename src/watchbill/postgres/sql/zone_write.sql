@@ -49,7 +49,7 @@ BEGIN
     unnest(d.near) WITH ORDINALITY u(x, i);
 
   EXECUTE format($f$
-CREATE OR REPLACE FUNCTION _zone_names()
+CREATE OR REPLACE FUNCTION _list_zone_names()
 RETURNS text[]
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path FROM CURRENT
@@ -59,13 +59,13 @@ BEGIN
 END $$$f$, names);
 
   EXECUTE format($f$
-CREATE OR REPLACE FUNCTION _zone_number(name text)
+CREATE OR REPLACE FUNCTION _find_zone_number(name text)
 RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN (%L::jsonb -> name)::int$f$, numbers);
 
   EXECUTE format($f$
-CREATE OR REPLACE FUNCTION _near_zone_segment(zone int, t bigint)
+CREATE OR REPLACE FUNCTION _find_near_zone_segment(zone int, t bigint)
 RETURNS bigint[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
@@ -80,7 +80,7 @@ BEGIN
 END $$$f$, sets, starts, segments);
 
   EXECUTE format($f$
-CREATE OR REPLACE FUNCTION _near_first_instant(zone int, wall bigint)
+CREATE OR REPLACE FUNCTION _find_near_wall_time_instant(zone int, wall bigint)
 RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT

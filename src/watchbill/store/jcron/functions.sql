@@ -94,7 +94,7 @@ CREATE OR REPLACE FUNCTION {jcron}.get_duration(
 )
 RETURNS interval
 LANGUAGE sql STABLE PARALLEL SAFE
-RETURN _cron_window_length(parse_cron(pattern, tz, dst, anchor), after);
+RETURN _cron_measure_window(parse_cron(pattern, tz, dst, anchor), after);
 
 CREATE OR REPLACE FUNCTION {jcron}.time_until_next(
   pattern text,
@@ -135,7 +135,7 @@ CREATE OR REPLACE FUNCTION {jcron}.get_frequency(
 )
 RETURNS text
 LANGUAGE sql STABLE PARALLEL SAFE
-RETURN _cron_frequency(parse_cron(pattern, tz, dst, anchor));
+RETURN _cron_describe_frequency(parse_cron(pattern, tz, dst, anchor));
 
 -- Milliseconds from b to a, to the microsecond.
 CREATE OR REPLACE FUNCTION {jcron}.fast_time_diff_ms(a timestamptz, b timestamptz)

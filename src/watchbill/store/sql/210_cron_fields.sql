@@ -1,35 +1,36 @@
--- The five to seven fields: lists of numbers, names, ranges and steps. A list becomes a mask with
--- bit n for the value n.
+-- Parses the five to seven fields of a pattern: lists of numbers, names, ranges and steps. A list
+-- becomes a mask, in which bit n stands for the value n.
 --
 -- Fields have numbers: 1 second, 2 minute, 3 hour, 4 day of month, 5 month, 6 day of week, 7 year,
--- 8 week of year; and inside of specials: 9 the n of L-n, 10 the n of d#n and dWn. What each may
--- hold is in the five functions that follow, all of them inlined.
+-- 8 week of year. Two more stand for numbers inside special items: 9 for the n of L-n, 10 for the n
+-- of d#n and dWn. The next five functions say which values each field may have. PostgreSQL inlines
+-- them.
 
-CREATE OR REPLACE FUNCTION _field_name(field int)
+CREATE OR REPLACE FUNCTION _cron_field_name(field int)
 RETURNS text
 LANGUAGE sql IMMUTABLE
 RETURN (
   '{second,minute,hour,day of month,month,day of week,year,week of year,day of month,day of week}'
   ::text[])[field];
 
-CREATE OR REPLACE FUNCTION _field_min(field int)
+CREATE OR REPLACE FUNCTION _cron_field_min(field int)
 RETURNS int
 LANGUAGE sql IMMUTABLE
 RETURN ('{0,0,0,1,1,0,1970,1,1,1}'::int[])[field];
 
-CREATE OR REPLACE FUNCTION _field_max(field int)
+CREATE OR REPLACE FUNCTION _cron_field_max(field int)
 RETURNS int
 LANGUAGE sql IMMUTABLE
 RETURN ('{59,59,23,31,12,7,3000,53,30,5}'::int[])[field];
 
--- How many values a range counts before it starts again at the lowest one, as FRI-MON does; 0: such
--- a range is invalid.
-CREATE OR REPLACE FUNCTION _field_cycle(field int)
+-- Returns how many values a field has before a range such as FRI-MON starts again at the lowest
+-- one; 0 if a range of this field must not run backwards.
+CREATE OR REPLACE FUNCTION _cron_field_cycle_length(field int)
 RETURNS int
 LANGUAGE sql IMMUTABLE
 RETURN ('{60,60,24,0,12,7,0,53,0,0}'::int[])[field];
 
-CREATE OR REPLACE FUNCTION _value_names(field int)
+CREATE OR REPLACE FUNCTION _cron_field_value_names(field int)
 RETURNS text[]
 LANGUAGE sql IMMUTABLE
 RETURN CASE field
@@ -38,8 +39,8 @@ RETURN CASE field
   ELSE '{}'::text[]
 END;
 
--- Parses the fields of a part: returns its 27 numbers (205_cron_layout.sql). 220_parse_cron.sql
--- explains the arguments.
+-- Parses the fields of a part and returns the 27 numbers that 205_cron_layout.sql describes.
+-- 220_parse_cron.sql explains the arguments.
 CREATE OR REPLACE FUNCTION _cron_parse_fields(
   p text,
   n int,
@@ -57,20 +58,20 @@ CREATE OR REPLACE FUNCTION _cron_parse_fields(
 RETURNS bigint[]
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
-  -- The position of the minutes.
+  -- The minutes are the first word of five, and the second word of six or seven.
   m int := CASE hi - lo WHEN 4 THEN lo ELSE lo + 1 END;
   of_month text := words[m + 2];
   of_week text := words[m + 4];
-  seconds bigint := CASE hi - lo WHEN 4 THEN 1 ELSE _look_up_word(words[lo], 1) END;
-  minutes bigint := _look_up_word(words[m], 2);
-  hours bigint := _look_up_word(words[m + 1], 3);
-  days bigint := _look_up_word(of_month, 4);
-  months bigint := _look_up_word(words[m + 3], 5);
-  -- Bit 7 is Sunday, too.
-  weekdays bigint := _look_up_word(of_week, 6);
+  seconds bigint := CASE hi - lo WHEN 4 THEN 1 ELSE _look_up_word_mask(words[lo], 1) END;
+  minutes bigint := _look_up_word_mask(words[m], 2);
+  hours bigint := _look_up_word_mask(words[m + 1], 3);
+  days bigint := _look_up_word_mask(of_month, 4);
+  months bigint := _look_up_word_mask(words[m + 3], 5);
+  -- In this mask both bit 0 and bit 7 stand for Sunday.
+  weekdays bigint := _look_up_word_mask(of_week, 6);
   month_specials bigint[];
   week_specials bigint[];
-  -- 1: a + stands before the weekdays.
+  -- `plus` is 1 if a + stands before the weekdays: then both day fields must match.
   plus int := 0;
   restricts_both boolean := of_month <> '*'
     AND of_month <> '?'
@@ -80,17 +81,18 @@ DECLARE
     WHEN zone < 0 OR dst = 'once' THEN 0
     WHEN dst = 'skip' THEN 2
     WHEN dst = 'both' THEN 3
-    -- Elapsed time, because a time field begins with *.
+    -- A pattern with a time field that begins with * follows elapsed time.
     WHEN words[m] ^@ '*' OR words[m + 1] ^@ '*' OR hi - lo > 4 AND words[lo] ^@ '*' THEN 1
     ELSE 0
   END;
 BEGIN
   IF hi - lo NOT BETWEEN 4 AND 6 THEN
-    PERFORM _cron_refuse(p, _cron_position(p, n, lo), 'pattern', format(
+    PERFORM _cron_refuse_pattern(p, _cron_find_word_position(p, n, lo), 'pattern', format(
       'a schedule has 5 fields (minute hour day month weekday), 6 (second first) or 7 (year last), '
       'not %s', hi - lo + 1));
   END IF;
-  -- Words that _look_up_word does not know. Parses single items here, because calls are slow.
+  -- Parses the words that _look_up_word_mask() does not know. A word with one item is parsed
+  -- without _cron_parse_list(), because calls are slow.
   IF seconds IS NULL THEN
     seconds := coalesce(
       CASE WHEN strpos(words[lo], ',') = 0 THEN _cron_parse_item(words[lo], 1) END,
@@ -145,8 +147,8 @@ BEGIN
     days >> 1,
     ((weekdays | (weekdays >> 7)) & 127) * 34630287489,
     (restricts_both AND plus = 0)::int,
-    _lowest_bit(hours) * 3600 + _lowest_bit(minutes) * 60 + _lowest_bit(seconds),
-    _highest_bit(hours) * 3600 + _highest_bit(minutes) * 60 + _highest_bit(seconds),
+    _find_lowest_bit(hours) * 3600 + _find_lowest_bit(minutes) * 60 + _find_lowest_bit(seconds),
+    _find_highest_bit(hours) * 3600 + _find_highest_bit(minutes) * 60 + _find_highest_bit(seconds),
     weeks,
     CASE WHEN weeks = 0 AND month_specials IS NULL AND week_specials IS NULL THEN 0 ELSE 1 END,
     coalesce(month_specials[2], 0),
@@ -166,8 +168,9 @@ BEGIN
     own];
 END $$;
 
--- The number of a value: digits, or a name. It may be out of bounds; NULL if the value is neither.
-CREATE OR REPLACE FUNCTION _parse_value(value text, field int)
+-- Returns the number of a value, which is given in digits or as a name such as FRI. The number may
+-- be out of bounds. Returns NULL for any other text.
+CREATE OR REPLACE FUNCTION _parse_field_value(value text, field int)
 RETURNS int
 LANGUAGE sql IMMUTABLE
 RETURN CASE
@@ -176,10 +179,10 @@ RETURN CASE
       WHEN octet_length(value) < 10 THEN value
       ELSE '0' || left(ltrim(value, '0'), 5)
     END::int
-  ELSE _field_min(field) - 1 + array_position(_value_names(field), upper(value))
+  ELSE _cron_field_min(field) - 1 + array_position(_cron_field_value_names(field), upper(value))
 END;
 
--- The mask of a field: a comma-separated list, or one item.
+-- Returns the mask of a field, whose text is one item or a comma-separated list of items.
 CREATE OR REPLACE FUNCTION _cron_parse_list(word text, field int, p text, n int, w int, skip int)
 RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
@@ -191,9 +194,9 @@ BEGIN
     RETURN coalesce(
       _cron_parse_item(word, field), _cron_refuse_item(word, word, field, p, n, w, skip));
   END IF;
-  FOREACH item IN ARRAY _split_list(word) LOOP
+  FOREACH item IN ARRAY _split_field_list(word) LOOP
     mask := mask | coalesce(
-      _look_up_word(upper(item), field),
+      _look_up_word_mask(upper(item), field),
       _parse_number_range(item, field),
       _cron_parse_item(item, field),
       _cron_refuse_item(item, word, field, p, n, w, skip));
@@ -201,72 +204,76 @@ BEGIN
   RETURN mask;
 END $$;
 
-CREATE OR REPLACE FUNCTION _split_list(word text)
+CREATE OR REPLACE FUNCTION _split_field_list(word text)
 RETURNS text[]
 LANGUAGE sql IMMUTABLE
 RETURN CASE WHEN strpos(word, ',') = 0 THEN ARRAY[word] ELSE string_to_array(word, ',') END;
 
--- The mask from one value to another. A range that runs backwards crosses the end of the cycle;
--- without a cycle it is NULL.
-CREATE OR REPLACE FUNCTION _range_mask(first int, last int, field int)
+-- Returns the mask of the values from `first` to `last`. A range that runs backwards, such as
+-- FRI-MON, continues at the field's lowest value; NULL if the field allows no such range.
+CREATE OR REPLACE FUNCTION _make_range_mask(first int, last int, field int)
 RETURNS bigint
 LANGUAGE sql IMMUTABLE
 RETURN CASE
   WHEN first <= last THEN ((2::bigint << last) - 1) & (-1::bigint << first)
-  WHEN _field_cycle(field) > 0 THEN
+  WHEN _cron_field_cycle_length(field) > 0 THEN
     (((2::bigint << last) - 1) | (-1::bigint << first))
-      & ((2::bigint << _field_max(field)) - (1::bigint << _field_min(field)))
+      & ((2::bigint << _cron_field_max(field)) - (1::bigint << _cron_field_min(field)))
 END;
 
--- The mask of a range of numbers; NULL for other items. Fast, because a list may have hundreds.
+-- Returns the mask of a range of numbers such as 3-7; NULL for any other item. This is fast,
+-- because a list may have hundreds of ranges.
 CREATE OR REPLACE FUNCTION _parse_number_range(item text, field int)
 RETURNS bigint
 LANGUAGE sql IMMUTABLE
 RETURN CASE
   WHEN item ~ '^[0-9]{1,2}-[0-9]{1,2}$'
-    AND split_part(item, '-', 1)::int BETWEEN _field_min(field) AND _field_max(field)
-    AND split_part(item, '-', 2)::int BETWEEN _field_min(field) AND _field_max(field)
-  THEN _range_mask(split_part(item, '-', 1)::int, split_part(item, '-', 2)::int, field)
+    AND split_part(item, '-', 1)::int BETWEEN _cron_field_min(field) AND _cron_field_max(field)
+    AND split_part(item, '-', 2)::int BETWEEN _cron_field_min(field) AND _cron_field_max(field)
+  THEN _make_range_mask(split_part(item, '-', 1)::int, split_part(item, '-', 2)::int, field)
 END;
 
--- The mask of any item of a list; NULL if it is invalid. In a field with a cycle, a range that runs
--- backwards continues from the lowest value, in step.
+-- Returns the mask of an item of a list; NULL if the item is invalid. A range that runs backwards,
+-- such as FRI-MON/2, continues at the field's lowest value and keeps its step.
 CREATE OR REPLACE FUNCTION _cron_parse_item(item text, field int)
 RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
   range text := split_part(item, '/', 1);
   low text := split_part(range, '-', 1);
-  first int := CASE range WHEN '*' THEN _field_min(field) ELSE _parse_value(low, field) END;
+  first int := CASE range
+    WHEN '*' THEN _cron_field_min(field)
+    ELSE _parse_field_value(low, field)
+  END;
   last int := CASE
-    WHEN low <> range THEN _parse_value(substr(range, length(low) + 2), field)
+    WHEN low <> range THEN _parse_field_value(substr(range, length(low) + 2), field)
     WHEN range = item AND range <> '*' THEN first
-    ELSE _field_max(field)
+    ELSE _cron_field_max(field)
   END;
   step int := CASE range
     WHEN item THEN 1
-    ELSE _parse_value(substr(item, length(range) + 2), 1)
+    ELSE _parse_field_value(substr(item, length(range) + 2), 1)
   END;
   again int;
 BEGIN
   IF step > 0
-    AND first BETWEEN _field_min(field) AND _field_max(field)
-    AND last BETWEEN _field_min(field) AND _field_max(field)
+    AND first BETWEEN _cron_field_min(field) AND _cron_field_max(field)
+    AND last BETWEEN _cron_field_min(field) AND _cron_field_max(field)
   THEN
     IF first <= last THEN
-      RETURN (_step_mask(step) << first) & ((2::bigint << last) - 1);
+      RETURN (_make_step_mask(step) << first) & ((2::bigint << last) - 1);
     END IF;
-    IF _field_cycle(field) = 0 THEN RETURN NULL; END IF;
-    -- Sunday is 7 here.
-    IF first = _field_min(field) + _field_cycle(field) THEN
-      RETURN (_step_mask(step) << _field_min(field)) & ((2::bigint << last) - 1);
+    IF _cron_field_cycle_length(field) = 0 THEN RETURN NULL; END IF;
+    -- The range begins on Sunday written as 7, so it does not run backwards: it starts at 0.
+    IF first = _cron_field_min(field) + _cron_field_cycle_length(field) THEN
+      RETURN (_make_step_mask(step) << _cron_field_min(field)) & ((2::bigint << last) - 1);
     END IF;
-    again := _field_min(field) + step - 1
-      - (_field_min(field) + _field_cycle(field) - 1 - first) % step;
-    RETURN (_step_mask(step) << first)
-      & ((1::bigint << _field_min(field) + _field_cycle(field)) - 1)
+    again := _cron_field_min(field) + step - 1
+      - (_cron_field_min(field) + _cron_field_cycle_length(field) - 1 - first) % step;
+    RETURN (_make_step_mask(step) << first)
+      & ((1::bigint << _cron_field_min(field) + _cron_field_cycle_length(field)) - 1)
       | CASE
-        WHEN again <= last THEN (_step_mask(step) << again) & ((2::bigint << last) - 1)
+        WHEN again <= last THEN (_make_step_mask(step) << again) & ((2::bigint << last) - 1)
         ELSE 0
       END;
   END IF;

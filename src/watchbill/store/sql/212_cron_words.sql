@@ -1,9 +1,10 @@
--- The masks of short words of the fields, as constants of generated functions: a look-up is four
--- times faster than parsing a word.
+-- Makes functions that return, as constants, the masks of the words that fields mostly consist of.
+-- To look up a word is four times faster than to parse it.
 
--- _word_masks(field): the masks of words, as texts, which jsonb returns faster than numbers. The
--- words are *, values, steps of * and of single digits, ranges, and pairs of single digits. Fields
--- with more than 31 values have thousands of ranges: only those of single digits are here.
+-- Makes _list_word_masks(field), which returns the mask of each word. The masks are texts, because
+-- jsonb returns a text faster than a number. The words are *, values, steps of * and of single
+-- digits, ranges, and pairs of single digits. Fields with more than 31 values would have thousands
+-- of ranges, so only their ranges of single digits are included.
 DO $$
 DECLARE
   cases text := '';
@@ -12,22 +13,22 @@ DECLARE
   most int;
 BEGIN
   FOR field IN 1 .. 8 LOOP
-    low := _field_min(field);
-    high := _field_max(field);
+    low := _cron_field_min(field);
+    high := _cron_field_max(field);
     most := CASE WHEN high <= 31 THEN high ELSE 9 END;
-    -- Years do not fit into one mask.
+    -- The year field has more values than a mask has bits.
     CONTINUE WHEN field = 7;
     cases := cases || format(' WHEN %s THEN %L', field, (
       WITH known AS (
         SELECT v AS value, v::text AS word FROM generate_series(low, high) v
         UNION ALL
         SELECT low + i::int - 1, name
-        FROM unnest(_value_names(field)) WITH ORDINALITY u(name, i))
+        FROM unnest(_cron_field_value_names(field)) WITH ORDINALITY u(name, i))
       SELECT jsonb_object_agg(w.word, w.mask::text)
       FROM (
-        SELECT '*' AS word, _range_mask(low, high, field) AS mask
+        SELECT '*' AS word, _make_range_mask(low, high, field) AS mask
         UNION ALL
-        SELECT '*/' || s, (_step_mask(s) << low) & ((2::bigint << high) - 1)
+        SELECT '*/' || s, (_make_step_mask(s) << low) & ((2::bigint << high) - 1)
         FROM generate_series(1, 99) s
         UNION ALL
         SELECT word, 1::bigint << value FROM known
@@ -38,11 +39,11 @@ BEGIN
         SELECT lpad(v::text, 3, '0'), 1::bigint << v
         FROM generate_series(low, high) v
         UNION ALL
-        SELECT word || '/' || s, (_step_mask(s) << value) & ((2::bigint << high) - 1)
+        SELECT word || '/' || s, (_make_step_mask(s) << value) & ((2::bigint << high) - 1)
         FROM known, generate_series(1, high) s
         WHERE value < 10
         UNION ALL
-        SELECT a.word || '-' || b.word, _range_mask(a.value, b.value, field)
+        SELECT a.word || '-' || b.word, _make_range_mask(a.value, b.value, field)
         FROM known a, known b
         WHERE a.value <= most AND b.value <= most
         UNION ALL
@@ -51,17 +52,17 @@ BEGIN
       WHERE w.mask IS NOT NULL));
   END LOOP;
   EXECUTE format(
-    'CREATE OR REPLACE FUNCTION _word_masks(field int) RETURNS jsonb
+    'CREATE OR REPLACE FUNCTION _list_word_masks(field int) RETURNS jsonb
     LANGUAGE plpgsql IMMUTABLE STRICT SET search_path FROM CURRENT AS %L',
     format('BEGIN RETURN CASE field%s END::jsonb; END', cases));
 END $$;
 
--- _cron_year_masks(): every step-th year from 1970 on, as a string of 1054 bits, for steps below
--- 100.
+-- Makes _cron_list_year_masks(), which returns for each step below 100 the mask of every step-th
+-- year from 1970 on, as a string of 1054 bits.
 DO $$
 BEGIN
   EXECUTE format(
-    'CREATE OR REPLACE FUNCTION _cron_year_masks() RETURNS jsonb
+    'CREATE OR REPLACE FUNCTION _cron_list_year_masks() RETURNS jsonb
     LANGUAGE plpgsql IMMUTABLE AS %L',
     format('BEGIN RETURN %L::jsonb; END', (
       SELECT jsonb_object_agg(step, hex)
@@ -79,27 +80,30 @@ BEGIN
         GROUP BY step) s)));
 END $$;
 
--- The mask of a short word; NULL for a word that must be parsed.
-CREATE OR REPLACE FUNCTION _look_up_word(word text, field int)
+-- Returns the mask of a word of this field; NULL for a word that is not in the constants and must
+-- be parsed.
+CREATE OR REPLACE FUNCTION _look_up_word_mask(word text, field int)
 RETURNS bigint
 LANGUAGE sql IMMUTABLE
 RETURN (
   CASE field
-    WHEN 1 THEN _word_masks(1)
-    WHEN 2 THEN _word_masks(2)
-    WHEN 3 THEN _word_masks(3)
-    WHEN 4 THEN _word_masks(4)
-    WHEN 5 THEN _word_masks(5)
-    WHEN 6 THEN _word_masks(6)
-    WHEN 8 THEN _word_masks(8)
+    WHEN 1 THEN _list_word_masks(1)
+    WHEN 2 THEN _list_word_masks(2)
+    WHEN 3 THEN _list_word_masks(3)
+    WHEN 4 THEN _list_word_masks(4)
+    WHEN 5 THEN _list_word_masks(5)
+    WHEN 6 THEN _list_word_masks(6)
+    WHEN 8 THEN _list_word_masks(8)
   END ->> word)::bigint;
 
--- _cron_month_marks() and _cron_week_marks(): which bit a special of a day field sets, + 64 for
--- L-nW and d#-n, + 128 for nW and dWk.
+-- Makes _cron_list_month_special_bits() and _cron_list_week_special_bits(). They return the number
+-- of the bit that a special item of a day field sets, such as L-3 or FRI#2. L-nW and d#-n set bits
+-- of a second mask, so 64 is added to their numbers; nW and dWk set bits of a third, so 128 is
+-- added.
 DO $$
 BEGIN
   EXECUTE format(
-    'CREATE OR REPLACE FUNCTION _cron_month_marks() RETURNS jsonb
+    'CREATE OR REPLACE FUNCTION _cron_list_month_special_bits() RETURNS jsonb
     LANGUAGE plpgsql IMMUTABLE AS %L',
     format('BEGIN RETURN %L::jsonb; END', (
       SELECT jsonb_object_agg(word, bit::text)
@@ -114,7 +118,7 @@ BEGIN
         UNION ALL
         SELECT v || 'W', 128 + v - 1 FROM generate_series(1, 31) v) w)));
   EXECUTE format(
-    'CREATE OR REPLACE FUNCTION _cron_week_marks() RETURNS jsonb
+    'CREATE OR REPLACE FUNCTION _cron_list_week_special_bits() RETURNS jsonb
     LANGUAGE plpgsql IMMUTABLE AS %L',
     format('BEGIN RETURN %L::jsonb; END', (
       SELECT jsonb_object_agg(word, bit::text)
@@ -122,7 +126,8 @@ BEGIN
         WITH days AS (
           SELECT d AS day, d::text AS name FROM generate_series(0, 7) d
           UNION ALL
-          SELECT i::int - 1, name FROM unnest(_value_names(6)) WITH ORDINALITY u(name, i))
+          SELECT i::int - 1, name
+          FROM unnest(_cron_field_value_names(6)) WITH ORDINALITY u(name, i))
         SELECT name || mark AS word, 64 + 28 + day % 7 AS bit
         FROM days, unnest('{L,#L}'::text[]) mark
         UNION ALL

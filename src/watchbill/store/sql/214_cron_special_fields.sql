@@ -1,6 +1,7 @@
--- Fields that need more than one mask: years, and days that depend on the month.
+-- Parses fields that need more than one mask: years, and days that depend on the month.
 
--- {first, last, step} of the usual items: a year, steps of *, a range; NULL for others.
+-- Returns {first, last, step} of a usual item of the year field: a year, steps of *, or a range;
+-- NULL for any other item.
 CREATE OR REPLACE FUNCTION _parse_simple_years(item text)
 RETURNS bigint[]
 LANGUAGE sql IMMUTABLE
@@ -17,8 +18,8 @@ RETURN CASE
   WHEN item ~ '^0*(19[7-9]|2[0-9]{2})[0-9]$' THEN ARRAY[item::bigint, item::bigint, 1]
 END;
 
--- Parses the year field: {first, last, step}, or for a list {1970, last, 0} and masks of 62 years
--- each. While it reads a list, the years are a string of bits from 1970 on.
+-- Parses the year field. Returns {first, last, step}; for a list of items {1970, last, 0} and masks
+-- of 62 years each. While a list is parsed, its years are a string of bits from 1970 on.
 CREATE OR REPLACE FUNCTION _cron_parse_years(word text, p text, n int, w int)
 RETURNS bigint[]
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
@@ -26,7 +27,7 @@ DECLARE
   item text;
   range bigint[];
   step int;
-  -- The years 1970 to 2031, which suffice for most lists.
+  -- This mask holds the years 1970 to 2031, which suffice for most lists.
   early bigint := 0;
   every varbit;
   years varbit;
@@ -34,7 +35,7 @@ BEGIN
   IF octet_length(word) = 4 AND word ~ '^(19[7-9]|2[0-9]{2})[0-9]$' THEN
     RETURN ARRAY[word::bigint, word::bigint, 1];
   END IF;
-  FOREACH item IN ARRAY _split_list(word) LOOP
+  FOREACH item IN ARRAY _split_field_list(word) LOOP
     IF octet_length(item) = 4 AND item ~ '^(19[7-9]|20[0-2])[0-9]$' THEN
       early := early | (1::bigint << item::int - 1970);
       CONTINUE;
@@ -46,14 +47,15 @@ BEGIN
       RETURN range;
     ELSIF range[2] < 2032 THEN
       early := early | (
-        (_step_mask(range[3]::int) << range[1]::int - 1970)
+        (_make_step_mask(range[3]::int) << range[1]::int - 1970)
         & ((2::bigint << range[2]::int - 1970) - 1));
     ELSIF range[1] = range[2] THEN
       years := coalesce(years, 0::bit(1054)) | (B'1'::bit(1054) >> range[1]::int - 1970);
     ELSE
       step := least(range[3], 1031)::int;
-      every := (_cron_year_masks() ->> step::text)::bit(1054);
-      -- _cron_year_masks() has only steps below 100. With a larger one, 12 bits cover all years.
+      every := (_cron_list_year_masks() ->> step::text)::bit(1054);
+      -- _cron_list_year_masks() has only steps below 100. With a larger step, at most 11 years lie
+      -- between 1970 and 3000, so a few shifts make the mask.
       IF every IS NULL THEN
         every := B'1'::bit(1054) | (B'1'::bit(1054) >> step);
         every := every | (every >> 2 * step);
@@ -71,7 +73,7 @@ BEGIN
   IF substring(years FROM 1 FOR 992) = 0::bit(992) THEN
     RETURN ARRAY[1970, 2031, 0, substring(years FROM 993)::bit(62)::bigint];
   END IF;
-  -- Not a loop, which would be slow.
+  -- Writes the 17 masks out, because a loop would be slow.
   RETURN '{1970,3000,0}' || ARRAY[
     substring(years FROM 993 FOR 62)::bit(62)::bigint,
     substring(years FROM 931 FOR 62)::bit(62)::bigint,
@@ -92,22 +94,22 @@ BEGIN
     substring(years FROM 1 FOR 62)::bit(62)::bigint];
 END $$;
 
--- {first, last, step} of any item of a year field; NULL if it is invalid.
+-- Returns {first, last, step} of any item of the year field; NULL if the item is invalid.
 CREATE OR REPLACE FUNCTION _cron_parse_year_range(item text)
 RETURNS bigint[]
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
   range text := split_part(item, '/', 1);
   low text := split_part(range, '-', 1);
-  first int := CASE range WHEN '*' THEN 1970 ELSE _parse_value(low, 7) END;
+  first int := CASE range WHEN '*' THEN 1970 ELSE _parse_field_value(low, 7) END;
   last int := CASE
-    WHEN low <> range THEN _parse_value(substr(range, length(low) + 2), 7)
+    WHEN low <> range THEN _parse_field_value(substr(range, length(low) + 2), 7)
     WHEN range = item AND range <> '*' THEN first
     ELSE 3000
   END;
   step int := CASE range
     WHEN item THEN 1
-    ELSE _parse_value(substr(item, length(range) + 2), 7)
+    ELSE _parse_field_value(substr(item, length(range) + 2), 7)
   END;
 BEGIN
   IF first >= 1970 AND last BETWEEN first AND 3000 AND step > 0 THEN
@@ -116,31 +118,34 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- Parses a day-of-month field with specials: {plain days, L-n, L-nW, nW}.
+-- Parses a day-of-month field with special items. Returns four masks: ordinary days, L-n, L-nW and
+-- nW.
 CREATE OR REPLACE FUNCTION _cron_parse_month_specials(word text, p text, n int, w int)
 RETURNS bigint[]
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
   item text;
   plain bigint;
-  -- As _cron_month_marks numbers them.
+  -- The number that _cron_list_month_special_bits() gives a special item; NULL for an ordinary
+  -- item.
   mark int;
   days bigint := 0;
   lasts bigint := 0;
   last_workdays bigint := 0;
   workdays bigint := 0;
 BEGIN
-  FOREACH item IN ARRAY _split_list(word) LOOP
-    mark := (_cron_month_marks() ->> item)::int;
+  FOREACH item IN ARRAY _split_field_list(word) LOOP
+    mark := (_cron_list_month_special_bits() ->> item)::int;
     IF mark IS NULL THEN
-      plain := _look_up_word(item, 4);
+      plain := _look_up_word_mask(item, 4);
       IF plain IS NULL THEN
         mark := CASE
-          WHEN item ~ '^(L-)?0+[1-9]' THEN _cron_month_marks() ->> regexp_replace(item, '0+', '')
+          WHEN item ~ '^(L-)?0+[1-9]'
+            THEN _cron_list_month_special_bits() ->> regexp_replace(item, '0+', '')
         END::int;
         IF mark IS NULL THEN
           plain := coalesce(
-            _cron_parse_item(item, 4), _cron_refuse_month_item(item, word, p, n, w));
+            _cron_parse_item(item, 4), _cron_refuse_month_day_item(item, word, p, n, w));
         END IF;
       END IF;
     END IF;
@@ -157,35 +162,36 @@ BEGIN
   RETURN ARRAY[days, lasts, last_workdays, workdays];
 END $$;
 
--- Parses a day-of-week field with specials: {plain weekdays, d#n, d#-n, dWk}.
+-- Parses a day-of-week field with special items. Returns four masks: ordinary weekdays, d#n, d#-n
+-- and dWk.
 CREATE OR REPLACE FUNCTION _cron_parse_week_specials(word text, p text, n int, w int, skip int)
 RETURNS bigint[]
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
   item text;
   plain bigint;
-  -- As _cron_week_marks numbers them.
+  -- The number that _cron_list_week_special_bits() gives a special item; NULL for an ordinary item.
   mark int;
-  -- What follows the weekday: L, #L, #n, #-n or Wn.
+  -- The text that follows the weekday in a special item: L, #L, #n, #-n or Wn.
   behind text;
   weekdays bigint := 0;
   nth bigint := 0;
   nth_last bigint := 0;
   rows bigint := 0;
 BEGIN
-  FOREACH item IN ARRAY _split_list(word) LOOP
-    mark := (_cron_week_marks() ->> item)::int;
+  FOREACH item IN ARRAY _split_field_list(word) LOOP
+    mark := (_cron_list_week_special_bits() ->> item)::int;
     IF mark IS NULL THEN
-      plain := _look_up_word(upper(item), 6);
+      plain := _look_up_word_mask(upper(item), 6);
       IF plain IS NULL THEN
-        -- Perhaps a special with a small letter or a leading zero.
+        -- The item may be a special one that is written with small letters or a leading zero.
         IF item ~ '[#LW]' THEN
           behind := CASE
             WHEN item >= 'A' THEN substr(item, 4)
             ELSE ltrim(item, '0123456789')
           END;
-          mark := (_cron_week_marks() ->> (
-            _parse_value(left(item, -length(behind)), 6)
+          mark := (_cron_list_week_special_bits() ->> (
+            _parse_field_value(left(item, -length(behind)), 6)
             || CASE
               WHEN behind ~ '^(#-?|W)0+[1-9]' THEN regexp_replace(behind, '0+', '')
               ELSE behind
@@ -193,7 +199,7 @@ BEGIN
         END IF;
         IF mark IS NULL THEN
           plain := coalesce(
-            _cron_parse_item(item, 6), _cron_refuse_week_item(item, word, p, n, w, skip));
+            _cron_parse_item(item, 6), _cron_refuse_weekday_item(item, word, p, n, w, skip));
         END IF;
       END IF;
     END IF;

@@ -1,12 +1,13 @@
--- parse_cron: parses a pattern into numbers. src/watchbill/cron/parser.py reads the same grammar;
--- tests compare the two.
+-- Parses a pattern into an array of numbers. src/watchbill/cron/parser.py parses the same grammar
+-- in Python, and tests compare the two.
 --
--- The private functions take: p the pattern, n the number of a part, words its words, lo and hi the
--- first and the last word of the fields, w one word, count how many parts there are, tail where in
--- the result the modifier and the years of the part begin, own the schedule's zone.
+-- The private functions take these arguments: p is the pattern, n the number of a part, words the
+-- words of that part, lo and hi the positions of the first and the last field among them, w the
+-- position of one word, count how many parts there are, tail where in the result the modifier and
+-- the years of the part begin, own the schedule's zone.
 --
--- Fast, because only parse_cron sets the search path, and rare cases have functions of their own:
--- the first evaluation of an expression is slow.
+-- Two things make it fast: only parse_cron() sets the search path, and rare cases have functions of
+-- their own, because PostgreSQL takes long for the first evaluation of an expression.
 CREATE OR REPLACE FUNCTION parse_cron(
   pattern text,
   tz text DEFAULT 'UTC',
@@ -17,13 +18,13 @@ RETURNS cron
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT AS $$
 DECLARE
-  -- One character more than is allowed, to notice a pattern that is too long. COLLATE, because the
-  -- collation of a column may ignore case.
+  -- Keeps one character more than is allowed, so that a pattern that is too long is noticed. Uses
+  -- the collation "C", because the collation of a column may ignore case.
   p text COLLATE "C" := left(pattern, 1001);
   policy text COLLATE "C" := dst;
   own int := CASE
     WHEN tz COLLATE "C" = 'UTC' THEN -100000
-    WHEN octet_length(tz) <= 64 THEN coalesce(_zone_number(tz), _parse_zone(tz))
+    WHEN octet_length(tz) <= 64 THEN coalesce(_find_zone_number(tz), _parse_zone(tz))
   END;
   words text[];
   last text COLLATE "C";
@@ -40,9 +41,10 @@ BEGIN
     PERFORM _cron_refuse_zone(left(tz, 65) COLLATE "C", 0, left(tz, 65) COLLATE "C");
   END IF;
   IF length(p) > 1000 THEN
-    PERFORM _cron_refuse(p, 1000, 'pattern', 'has more than the 1000 characters that are allowed');
+    PERFORM _cron_refuse_pattern(
+      p, 1000, 'pattern', 'has more than the 1000 characters that are allowed');
   END IF;
-  -- The usual pattern: one part that has only fields.
+  -- Handles the usual pattern here: one part that has only fields.
   IF p > '!'
     AND p < '@'
     AND strpos(p, '|') = 0
@@ -51,7 +53,7 @@ BEGIN
   THEN
     words := string_to_array(p, ' ');
     last := words[cardinality(words)];
-    IF last > '!' AND (last < '@' OR _extension_kind(last, true) IS NULL) THEN
+    IF last > '!' AND (last < '@' OR _classify_extension(last, true) IS NULL) THEN
       RETURN
         _cron_parse_fields(p, 1, words, 1, cardinality(words), 1, 28, own, own, policy, 0, NULL)
         || CASE
@@ -62,6 +64,7 @@ BEGIN
   RETURN _cron_parse_parts(p, own, policy, start);
 END $$;
 
+-- Parses a pattern with several parts, or with a part that has more than fields.
 CREATE OR REPLACE FUNCTION _cron_parse_parts(p text, own int, dst text, anchor bigint)
 RETURNS bigint[]
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
@@ -77,13 +80,16 @@ DECLARE
   tail bigint[] := '{}'::bigint[];
 BEGIN
   IF count > 32 THEN
-    PERFORM _cron_refuse(
-      p, _cron_position(p, 33, 0), 'pattern', format('has %s parts, 32 are allowed', count));
+    PERFORM _cron_refuse_pattern(
+      p,
+      _cron_find_word_position(p, 33, 0),
+      'pattern',
+      format('has %s parts, 32 are allowed', count));
   END IF;
   FOR n IN 1 .. count LOOP
     words := string_to_array(parts[n], ' ');
     IF '' = ANY (words) THEN words := array_remove(words, ''); END IF;
-    -- Only fields: no letter at either end.
+    -- A part without a letter at either end has only fields.
     IF words[1] < '@' AND words[cardinality(words)] < '@' THEN
       slots := slots || _cron_parse_fields(
         p, n, words, 1, cardinality(words), count, 27 * count + 1 + cardinality(tail), own, own,
@@ -101,8 +107,8 @@ BEGIN
   RETURN slots || tail;
 END $$;
 
--- Parses a part: returns its 27 numbers, then its modifier and years. Takes zone, weeks and
--- modifier off both ends of its words; the rest are the fields.
+-- Parses a part. Returns its 27 numbers, then its modifier and its years. Takes the zone, the weeks
+-- and the modifier off both ends of its words; the remaining words are the fields.
 CREATE OR REPLACE FUNCTION _cron_parse_part(
   p text,
   n int,
@@ -120,22 +126,22 @@ DECLARE
   hi int := cardinality(words);
   word text;
   kind int;
-  -- Which words the zone, the weeks and the modifier are.
+  -- The positions of the words that are the zone, the weeks and the modifier; 0 if there is none.
   found int[] := '{0,0,0}'::int[];
   zone int := own;
   weeks bigint := 0;
   modifier bigint[];
 BEGIN
   IF hi = 0 THEN
-    PERFORM _cron_refuse(
+    PERFORM _cron_refuse_pattern(
       p,
-      _cron_position(p, n, 0),
+      _cron_find_word_position(p, n, 0),
       'pattern',
       'there is nothing here; a schedule has 5, 6 or 7 fields');
   END IF;
   WHILE lo <= hi LOOP
     word := words[lo];
-    kind := _extension_kind(word, false);
+    kind := _classify_extension(word, false);
     EXIT WHEN kind IS NULL;
     IF found[kind] > 0 THEN PERFORM _cron_refuse_second_extension(p, n, words, lo, kind); END IF;
     found[kind] := lo;
@@ -143,7 +149,7 @@ BEGIN
   END LOOP;
   WHILE lo <= hi LOOP
     word := words[hi];
-    kind := _extension_kind(word, true);
+    kind := _classify_extension(word, true);
     EXIT WHEN kind IS NULL;
     IF found[kind] > 0 THEN PERFORM _cron_refuse_second_extension(p, n, words, hi, kind); END IF;
     found[kind] := hi;
@@ -155,7 +161,7 @@ BEGIN
     IF zone IS NULL THEN
       PERFORM _cron_refuse_zone(
         p,
-        _cron_position(p, n, found[1]) + length(words[found[1]]) - length(word),
+        _cron_find_word_position(p, n, found[1]) + length(words[found[1]]) - length(word),
         word);
     END IF;
   END IF;
@@ -179,19 +185,19 @@ BEGIN
       _cron_parse_fields(p, n, '{0,0,0,*,*,*}', 1, 6, count, tail, own, zone, dst, weeks, modifier)
       || modifier;
   ELSIF modifier IS NULL THEN
-    PERFORM _cron_refuse(
+    PERFORM _cron_refuse_pattern(
       p,
-      _cron_position(p, n, 0),
+      _cron_find_word_position(p, n, 0),
       'pattern',
       'a zone alone is not a schedule; it needs 5, 6 or 7 fields');
   END IF;
-  -- A modifier alone.
+  -- The part consists of a modifier alone.
   RETURN ARRAY[
     3, zone, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, tail, 0, 0, count, own
   ]::bigint[] || modifier;
 END $$;
 
--- Parses @daily and the like, @reboot, and @every 1h30m.
+-- Parses a macro: @daily and the like, @reboot, or @every 1h30m.
 CREATE OR REPLACE FUNCTION _cron_parse_macro(
   p text,
   n int,
@@ -217,9 +223,9 @@ DECLARE
   part bigint[];
 BEGIN
   IF lo < hi AND name <> '@every' THEN
-    PERFORM _cron_refuse(
+    PERFORM _cron_refuse_pattern(
       p,
-      _cron_position(p, n, lo + 1),
+      _cron_find_word_position(p, n, lo + 1),
       'pattern',
       format('nothing may follow %s but a zone, weeks or a modifier', _quote_excerpt(name)));
   END IF;
@@ -235,15 +241,16 @@ BEGIN
     WHEN '@every' THEN '{*,*,*,*,*,*}'
   END;
   IF fields IS NULL THEN
-    PERFORM _cron_refuse(
+    PERFORM _cron_refuse_pattern(
       p,
-      _cron_position(p, n, lo),
+      _cron_find_word_position(p, n, lo),
       'pattern',
       format('%s is not one of %s', _quote_excerpt(name), array_to_string(macros, ', ')),
       (SELECT m FROM unnest(macros) m WHERE left(m, 3) = lower(left(name, 3)) LIMIT 1));
   END IF;
   part := _cron_parse_fields(p, n, fields, 1, 6, count, tail, own, zone, dst, weeks, modifier);
-  -- Elements 1 to 3: the kind, the zone, and that it is not simple. 24 and 25: period and anchor.
+  -- Sets elements 1 to 3 (the kind, the zone, and 0 because the schedule is not simple), and for
+  -- @every elements 24 and 25 (its period and its anchor).
   IF name = '@reboot' THEN
     part[1:3] := ARRAY[2, zone, 0];
   ELSIF name = '@every' THEN
@@ -253,21 +260,22 @@ BEGIN
   RETURN part || modifier;
 END $$;
 
--- Parses the duration of @every into seconds, at most 10^12: longer periods reach past year 9999.
+-- Parses the duration of @every into seconds, at most 10^12: a longer period would reach past the
+-- year 9999.
 CREATE OR REPLACE FUNCTION _cron_parse_duration(p text, n int, words text[], lo int, hi int)
 RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
   wrong int := least(hi, lo + 2);
-  -- A count, the seconds of its unit, a count, ... as the text of an array.
+  -- The text of an array: a count, the seconds of its unit, the next count, and so on.
   steps text;
   found bigint[];
   seconds bigint := 0;
 BEGIN
   IF hi <> lo + 1 OR words[hi] !~ '^([0-9]+[dhms])+$' THEN
-    PERFORM _cron_refuse(
+    PERFORM _cron_refuse_pattern(
       p,
-      _cron_position(p, n, wrong),
+      _cron_find_word_position(p, n, wrong),
       'duration',
       '@every takes one duration like 90s or 1h30m, of d, h, m and s');
   END IF;
@@ -285,19 +293,20 @@ BEGIN
     seconds := seconds + found[i] * found[i + 1];
   END LOOP;
   IF seconds = 0 THEN
-    PERFORM _cron_refuse(
-      p, _cron_position(p, n, hi), 'duration', '@every needs at least 1 second', '1s');
+    PERFORM _cron_refuse_pattern(
+      p, _cron_find_word_position(p, n, hi), 'duration', '@every needs at least 1 second', '1s');
   END IF;
   RETURN least(seconds, 1000000000000);
 END $$;
 
--- Which extension a word is: 1 a zone, 2 weeks of the year, 3 a modifier; NULL for other words.
--- Behind the fields a zone needs no prefix if it has a slash and then a letter.
-CREATE OR REPLACE FUNCTION _extension_kind(word text, behind boolean)
+-- Says which extension a word is: 1 a zone, 2 weeks of the year, 3 a modifier; NULL for any other
+-- word. If the word stands after the fields (`behind`), a zone such as Europe/Paris needs no
+-- prefix.
+CREATE OR REPLACE FUNCTION _classify_extension(word text, behind boolean)
 RETURNS int
 LANGUAGE sql IMMUTABLE
 RETURN CASE
-  -- Digits and * sort before letters.
+  -- Digits and * sort before letters, and no extension begins with them.
   WHEN word < 'A' THEN NULL
   WHEN word ^@ 'TZ:'
     OR word ^@ 'TZ='
@@ -317,16 +326,17 @@ RETURN CASE
   ELSE word
 END;
 
+-- Parses the weeks of the year, such as WOY:1-26, into a mask.
 CREATE OR REPLACE FUNCTION _cron_parse_weeks(p text, n int, words text[], w int)
 RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
   list text := substr(words[w], 5);
 BEGIN
-  RETURN coalesce(_look_up_word(list, 8), _cron_parse_list(list, 8, p, n, w, 4));
+  RETURN coalesce(_look_up_word_mask(list, 8), _cron_parse_list(list, 8, p, n, w, 4));
 END $$;
 
--- Parses a modifier of one step, the usual kind; NULL for others.
+-- Parses a modifier of one step such as E1M, the usual kind; NULL for any other modifier.
 CREATE OR REPLACE FUNCTION _parse_simple_modifier(word text)
 RETURNS bigint[]
 LANGUAGE sql IMMUTABLE
@@ -338,8 +348,10 @@ RETURN CASE
     strpos('SmHDWMQY', right(word, 1))]
 END;
 
--- Parses a modifier: {1 if to the end, number of steps, count, unit, count, unit, ...}. Units count
--- from S up to Y. M behind H or T is m. Limits counts to those that lead past the year 9999.
+-- Parses a modifier with several steps. Returns 1 for E (the end of a period) or 0 for S, the
+-- number of steps, and then the count and the unit of each step. Units count from 1 for S up to 8
+-- for Y. An M after H or T means m, minutes. A huge count is reduced to one that still leads past
+-- the year 9999.
 CREATE OR REPLACE FUNCTION _cron_parse_modifier(p text, n int, words text[], w int)
 RETURNS bigint[]
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
@@ -347,16 +359,16 @@ DECLARE
   word text := words[w];
   colon int := strpos(word, ':');
   steps text := substr(word, colon + 2);
-  -- Where the times begin.
+  -- The position of the first H or T, after which M means minutes.
   time int;
   most constant bigint[]
     := '{720000000000,12000000000,200000000,8000000,1100000,240000,80000,20000}';
   found text[];
 BEGIN
   IF word !~ '^([ES]OD:)?[ES][0-9]+[YQMWDHmS](T?[0-9]+[YQMWDHmS])*$' THEN
-    PERFORM _cron_refuse(
+    PERFORM _cron_refuse_pattern(
       p,
-      _cron_position(p, n, w),
+      _cron_find_word_position(p, n, w),
       'modifier',
       _quote_excerpt(word)
         || ' is not a modifier: E or S, then numbers with a unit of Y Q M W D H m S, as in E1M2D');
@@ -365,13 +377,13 @@ BEGIN
     time := strpos(translate(steps, 'T', 'H'), 'H');
     steps := left(steps, time) || translate(substr(steps, time + 1), 'M', 'm');
   END IF;
-  -- The text of an array, because a loop would be slow.
+  -- Makes the text of an array by replacing letters, because a loop would be slow.
   steps := replace(replace(replace(replace(replace(
     steps, 'S', ',1,'), 'm', ',2,'), 'H', ',3,'), 'D', ',4,'), 'W', ',5,');
   steps := rtrim(
     replace(replace(replace(replace(steps, 'M', ',6,'), 'Q', ',7,'), 'Y', ',8,'), 'T', ''),
     ',');
-  -- Only these counts may overflow.
+  -- A count needs ten digits or more to overflow.
   IF steps ~ '[0-9]{10}' THEN
     found := string_to_array(steps, ',');
     FOR i IN 1 .. cardinality(found) BY 2 LOOP

@@ -1,4 +1,5 @@
--- Whether a pattern and its zone are valid. parse_cron raises the reason.
+-- Says whether a pattern and its zone are valid. parse_cron() raises an error with the reason if
+-- they are not.
 CREATE OR REPLACE FUNCTION is_valid_cron(pattern text, tz text DEFAULT 'UTC')
 RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE STRICT

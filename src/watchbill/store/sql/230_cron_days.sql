@@ -1,18 +1,18 @@
--- Which days of a month a schedule names: a mask with bit 0 for the 1st.
+-- Finds the days of a month that a schedule names, as a mask with bit 0 for the 1st.
 --
 -- Days are counted from 0000-03-01, a Wednesday, so that a leap day is the last day of its year:
--- month m of year y (March = 0) begins on day 365y + y/4 - y/100 + y/400 + (153m + 2)/5.
--- Weekdays count from Sunday = 0.
+-- month m of year y (March = 0) begins on day 365y + y/4 - y/100 + y/400 + (153m + 2)/5. Weekdays
+-- count from Sunday = 0.
 
--- The days that the day fields and WOY: name in the month of this length that begins on day
--- `first`. Specials are in lanes of seven bits, one per week, which it rotates to the weekday on
--- which the month begins or ends.
+-- Returns the days that the day fields and WOY: name in a month. The month begins on day `first`
+-- and has `length` days. The masks of special items have seven bits per week; this function rotates
+-- each group of seven to the weekday on which the month begins or ends.
 CREATE OR REPLACE FUNCTION _cron_find_month_days(c bigint[], b int, first bigint, length int)
 RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
   whole bigint := (1::bigint << length) - 1;
-  -- The weekdays of this month's 1st and of the next month's 1st.
+  -- f is the weekday on which this month begins, and g the weekday on which the next month begins.
   f int := (first + 3) % 7;
   g int := (f + length) % 7;
   last_days bigint := c[b + 16] >> 31 - length;
@@ -21,8 +21,8 @@ DECLARE
   nth_weekdays bigint := c[b + 19];
   nth_last_weekdays bigint := c[b + 20];
   row_weekdays bigint := c[b + 21];
-  of_month bigint := _part_month_days(c, b) | last_days;
-  of_week bigint := (_part_weekdays(c, b) >> f) | (row_weekdays >> (f + 6) % 7);
+  of_month bigint := _cron_part_month_days(c, b) | last_days;
+  of_week bigint := (_cron_part_weekdays(c, b) >> f) | (row_weekdays >> (f + 6) % 7);
 BEGIN
   IF workdays <> 0 THEN
     of_month := of_month | _cron_move_to_workdays(workdays, length, f);
@@ -31,14 +31,14 @@ BEGIN
   IF nth_last_weekdays <> 0 THEN
     of_week := of_week | (_cron_rotate_weeks(nth_last_weekdays, g) >> 35 - length);
   END IF;
-  IF _part_weeks(c, b) <> 0 THEN
-    whole := whole & _cron_days_of_weeks(_part_weeks(c, b), first, length);
+  IF _cron_part_weeks(c, b) <> 0 THEN
+    whole := whole & _cron_find_days_of_weeks(_cron_part_weeks(c, b), first, length);
   END IF;
-  IF _part_takes_either_day(c, b) THEN RETURN (of_month | of_week) & whole; END IF;
+  IF _cron_part_takes_either_day(c, b) THEN RETURN (of_month | of_week) & whole; END IF;
   RETURN of_month & of_week & whole;
 END $$;
 
--- Moves each day that is a Saturday or Sunday to the nearest working day of the month.
+-- Moves each day that is a Saturday or Sunday to the nearest working day of the same month.
 CREATE OR REPLACE FUNCTION _cron_move_to_workdays(days bigint, length int, first_weekday int)
 RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
@@ -51,6 +51,7 @@ BEGIN
     | ((sundays << 1) & ((1::bigint << length) - 1)) | ((sundays >> length - 1) << length - 3);
 END $$;
 
+-- Rotates each group of seven bits, one group per week of a month, by n weekdays.
 CREATE OR REPLACE FUNCTION _cron_rotate_weeks(lanes bigint, n int)
 RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
@@ -59,16 +60,16 @@ BEGIN
     | ((lanes << 7 - n) & (270549121 * (127 - (127 >> n))::bigint));
 END $$;
 
--- The days of a month that lie in the given ISO weeks (bit w for week w). A week belongs to the
--- year of its Thursday.
-CREATE OR REPLACE FUNCTION _cron_days_of_weeks(weeks bigint, first bigint, length int)
+-- Returns the days of a month that lie in the given ISO weeks (bit w for week w). A week belongs to
+-- the year in which its Thursday lies.
+CREATE OR REPLACE FUNCTION _cron_find_days_of_weeks(weeks bigint, first bigint, length int)
 RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
   monday bigint := first - (first + 2) % 7;
-  year bigint := _cron_year_of_day(monday + 3);
-  january bigint := _cron_year_start(year);
-  next_january bigint := _cron_year_start(year + 1);
+  year bigint := _cron_find_year_of_day(monday + 3);
+  january bigint := _cron_find_year_start(year);
+  next_january bigint := _cron_find_year_start(year + 1);
   days bigint := 0;
 BEGIN
   WHILE monday < first + length LOOP
@@ -84,35 +85,36 @@ BEGIN
   RETURN days;
 END $$;
 
-CREATE OR REPLACE FUNCTION _cron_year_start(year bigint)
+CREATE OR REPLACE FUNCTION _cron_find_year_start(year bigint)
 RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 BEGIN
   RETURN 365 * year + (year + 399) / 4 - (year + 399) / 100 + (year + 399) / 400 - 156;
 END $$;
 
-CREATE OR REPLACE FUNCTION _cron_year_of_day(day bigint)
+CREATE OR REPLACE FUNCTION _cron_find_year_of_day(day bigint)
 RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
-  -- Perhaps one too high or too low.
+  -- A first guess, which may be one year too high or too low.
   year bigint := day * 400 / 146097;
 BEGIN
-  WHILE day >= _cron_year_start(year + 1) LOOP year := year + 1; END LOOP;
-  WHILE day < _cron_year_start(year) LOOP year := year - 1; END LOOP;
+  WHILE day >= _cron_find_year_start(year + 1) LOOP year := year + 1; END LOOP;
+  WHILE day < _cron_find_year_start(year) LOOP year := year - 1; END LOOP;
   RETURN year;
 END $$;
 
--- The first month (from March of year 0) with a day of the schedule, from the given month on,
--- forwards or backwards; NULL if there is none. A year is of one of 28 kinds, by its first weekday
--- and by whether it, or the year before, is a leap year. Skips kinds that have no day, and stops
--- after a cycle of 400 years.
+-- Returns the first month in which the schedule has a day, searching from `month` forwards or
+-- backwards (`direction`); NULL if there is none. Months count from March of year 0. There are 28
+-- kinds of years, by the weekday of their first day and by whether the year, or the year before, is
+-- a leap year. The search skips kinds of years in which it has found no day, and stops after a
+-- cycle of 400 years.
 CREATE OR REPLACE FUNCTION _cron_find_month(c bigint[], b int, month bigint, direction int)
 RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
   year bigint := (month + 2) / 12;
-  has_years boolean := _part_years(c, b) > 0;
+  has_years boolean := _cron_part_years_index(c, b) > 0;
   last bigint;
   found bigint;
   kind int;
@@ -128,13 +130,13 @@ BEGIN
     month := NULL;
   END IF;
   WHILE (last - year) * direction >= 0 LOOP
-    kind := (_cron_year_start(year) + 3) % 7 * 4
+    kind := (_cron_find_year_start(year) + 3) % 7 * 4
       + CASE
         WHEN _cron_is_leap_year(year) THEN 2
         WHEN _cron_is_leap_year(year - 1) THEN 1
         ELSE 0
       END;
-    IF (empty >> kind) & 1 = 0 AND _part_has_year(c, b, year) THEN
+    IF (empty >> kind) & 1 = 0 AND _cron_part_has_year(c, b, year) THEN
       found := _cron_find_month_in_year(
         c,
         b,
@@ -145,7 +147,8 @@ BEGIN
       IF month IS NULL THEN empty := empty | (1::bigint << kind); END IF;
     END IF;
     year := year + direction;
-    -- Only the first year begins with the given month.
+    -- Only the first year starts at the given month; later years are searched from their first or
+    -- last month.
     month := NULL;
   END LOOP;
   RETURN NULL;
@@ -158,8 +161,8 @@ BEGIN
   RETURN year % 4 = 0 AND (year % 100 <> 0 OR year % 400 = 0);
 END $$;
 
--- The first month in which the pattern has a day. Searches one year, from this month on in this
--- direction. NULL: there is none.
+-- Returns the first month of one year in which the schedule has a day, searching from `month`
+-- forwards or backwards (`direction`); NULL if there is none.
 CREATE OR REPLACE FUNCTION _cron_find_month_in_year(
   c bigint[], b int, year bigint, month bigint, direction int
 )
@@ -169,9 +172,9 @@ DECLARE
   first bigint;
 BEGIN
   WHILE month >= 0 AND (month + 2) / 12 = year LOOP
-    IF (_part_months(c, b) >> (month % 12)::int) & 1 = 1 THEN
-      first := _month_start(month);
-      IF _cron_find_month_days(c, b, first, (_month_start(month + 1) - first)::int) <> 0 THEN
+    IF (_cron_part_months(c, b) >> (month % 12)::int) & 1 = 1 THEN
+      first := _find_month_start(month);
+      IF _cron_find_month_days(c, b, first, (_find_month_start(month + 1) - first)::int) <> 0 THEN
         RETURN month;
       END IF;
     END IF;
@@ -180,20 +183,25 @@ BEGIN
   RETURN NULL;
 END $$;
 
-CREATE OR REPLACE FUNCTION _month_start(month bigint)
+CREATE OR REPLACE FUNCTION _find_month_start(month bigint)
 RETURNS bigint
 LANGUAGE sql IMMUTABLE
 RETURN 365 * (month / 12) + month / 48 - month / 1200 + month / 4800
   + (153 * (month % 12) + 2) / 5;
 
-CREATE OR REPLACE FUNCTION _part_has_year(c bigint[], b int, year bigint)
+CREATE OR REPLACE FUNCTION _cron_part_has_year(c bigint[], b int, year bigint)
 RETURNS boolean
 LANGUAGE sql IMMUTABLE
 RETURN CASE
-  WHEN _part_years(c, b) = 0 THEN true
-  WHEN year < c[_part_years(c, b)] OR year > c[_part_years(c, b) + 1] THEN false
-  WHEN c[_part_years(c, b) + 2] > 0 THEN
-    (year - c[_part_years(c, b)]) % c[_part_years(c, b) + 2] = 0
+  WHEN _cron_part_years_index(c, b) = 0 THEN true
+  WHEN year < c[_cron_part_years_index(c, b)]
+    OR year > c[_cron_part_years_index(c, b) + 1]
+  THEN false
+  WHEN c[_cron_part_years_index(c, b) + 2] > 0 THEN
+    (year - c[_cron_part_years_index(c, b)]) % c[_cron_part_years_index(c, b) + 2] = 0
   ELSE
-    (c[_part_years(c, b) + 3 + (year - 1970)::int / 62] >> ((year - 1970) % 62)::int) & 1 = 1
+    (
+      c[_cron_part_years_index(c, b) + 3 + (year - 1970)::int / 62]
+      >> ((year - 1970) % 62)::int
+    ) & 1 = 1
 END;

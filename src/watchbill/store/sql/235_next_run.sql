@@ -1,23 +1,23 @@
--- next_run: the first instant of a schedule that is later than a given one.
+-- Finds the first instant of a schedule that is later than a given one.
 --
--- Times are whole seconds since 1970; a *wall* is what a clock shows, counted as if it were UTC.
--- `reading` says how walls become instants:
---    0  by the clock: each wall once, a skipped one at the clock change
---    1  by elapsed time: skipped walls have no instant, repeated ones have two
---   -1  not at all: `t` and the result are walls
+-- Times are whole seconds since 1970. A wall time (`wall`) is what the clock of a zone shows,
+-- counted as if it were UTC. `reading` says how wall times become instants:
+--    0  by the clock: each wall time once, a skipped one at the clock change
+--    1  by elapsed time: skipped wall times have no instant, repeated ones have two
+--   -1  not at all: `t` and the result are wall times
 -- Days are counted from 0000-03-01 (230_cron_days.sql). 205_cron_layout.sql explains the large
 -- numbers.
 
--- The first instant later than t: of the part at b, or of the whole schedule if b is NULL.
+-- Returns the first instant later than t: of the part at b, or of the whole schedule if b is NULL.
 --
--- One function with large expressions, because it runs for every slot, and calls are slow.
--- Not STRICT, because PostgreSQL would not inline the functions of the schema jcron.
-CREATE OR REPLACE FUNCTION _next_instant(c bigint[], b int, t bigint, reading int)
+-- This is one function with large expressions, because it runs for every slot, and calls are slow.
+-- It is not STRICT, because PostgreSQL would not inline the functions of the schema jcron then.
+CREATE OR REPLACE FUNCTION _find_next_instant(c bigint[], b int, t bigint, reading int)
 RETURNS bigint
 LANGUAGE plpgsql STABLE PARALLEL SAFE
 SET search_path FROM CURRENT AS $$
 DECLARE
-  -- From here on a result may be past the year 9999 in a zone.
+  -- A result later than this may be past the year 9999 in one of the zones, and must be checked.
   latest bigint := 4611686018427387904;
   place int;
   -- The instant whose segment is searched.
@@ -28,11 +28,13 @@ DECLARE
   shift bigint := 0;
   high bigint;
   wall bigint;
-  -- The given second of the day, later the one that was found; -1: the first one of the day.
+  -- The second of the day: at first of the given time, later of the result; -1 stands for the first
+  -- time of the day that the schedule names.
   second int;
-  -- The day since 0000-03-01, then of the year, then of the month, each from 0.
+  -- The number of a day, counted from 0: at first since 0000-03-01, then within its year, then
+  -- within its month.
   day int;
-  -- The first day of the month.
+  -- The first day of the month, counted since 0000-03-01.
   first int;
   year int;
   month int;
@@ -44,17 +46,18 @@ BEGIN
   IF c IS NULL OR t IS NULL THEN RETURN NULL; END IF;
   IF b IS NULL THEN
     IF c[3] = 0 OR t < -62135510400 OR t > 253402214399 THEN
-      RETURN _cron_next_in_bounds(c, t);
+      RETURN _cron_find_next_in_bounds(c, t);
     END IF;
     b := 0;
-    reading := _part_reading(c, b);
+    reading := _cron_part_reading(c, b);
     latest := 253402214400;
   END IF;
-  place := _part_zone(c, b);
+  place := _cron_part_zone(c, b);
   IF place < 0 AND reading >= 0 THEN shift := -100000 - place; END IF;
   LOOP
     IF place > 0 AND reading >= 0 THEN
-      segment := coalesce(_near_zone_segment(place, resume), _zone_far_segment(place, resume));
+      segment := coalesce(
+        _find_near_zone_segment(place, resume), _read_zone_segment(place, resume));
       stop := segment[2];
       shift := segment[3];
       high := segment[4];
@@ -73,38 +76,39 @@ BEGIN
     first := first - day + (153 * month + 2) / 5;
     day := day - (153 * month + 2) / 5;
 
-    -- The day: this one, if a time is left of it, else the next one of this or a later month.
+    -- Finds the day: the given day if the schedule has a later time on it, else the next day that
+    -- the schedule names, in this or a later month.
     tries := 0;
     LOOP
-      IF (_part_months(c, b) >> month) & 1 = 1
-        AND (_part_years(c, b) = 0 OR _part_has_year(c, b, year + month / 10))
+      IF (_cron_part_months(c, b) >> month) & 1 = 1
+        AND (_cron_part_years_index(c, b) = 0 OR _cron_part_has_year(c, b, year + month / 10))
       THEN
         length := CASE
           WHEN month < 11 THEN (153 * month + 155) / 5 - (153 * month + 2) / 5
           ELSE 365 * year + 365 + (year + 1) / 4 - (year + 1) / 100 + (year + 1) / 400 - first
         END;
         days := CASE
-          WHEN _part_has_specials(c, b) THEN _cron_find_month_days(c, b, first, length)
-          WHEN _part_takes_either_day(c, b)
-            THEN _part_month_days(c, b) | (_part_weekdays(c, b) >> (first + 3) % 7)
-          ELSE _part_month_days(c, b) & (_part_weekdays(c, b) >> (first + 3) % 7)
+          WHEN _cron_part_has_special_days(c, b) THEN _cron_find_month_days(c, b, first, length)
+          WHEN _cron_part_takes_either_day(c, b)
+            THEN _cron_part_month_days(c, b) | (_cron_part_weekdays(c, b) >> (first + 3) % 7)
+          ELSE _cron_part_month_days(c, b) & (_cron_part_weekdays(c, b) >> (first + 3) % 7)
         END & ((1::bigint << length) - 1);
         IF tries = 0 THEN
-          EXIT WHEN second < _part_last_time(c, b) AND (days >> day) & 1 = 1;
+          EXIT WHEN second < _cron_part_last_time(c, b) AND (days >> day) & 1 = 1;
           days := (days >> day + 1) << day + 1;
         END IF;
         IF days <> 0 THEN
-          day := _lowest_bit(days);
+          day := _find_lowest_bit(days);
           second := -1;
           EXIT;
         END IF;
       END IF;
-      rest := _part_months(c, b) >> month + 1;
+      rest := _cron_part_months(c, b) >> month + 1;
       IF rest <> 0 THEN
-        month := month + 1 + _lowest_bit(rest);
+        month := month + 1 + _find_lowest_bit(rest);
       ELSE
         year := year + 1;
-        month := _lowest_bit(_part_months(c, b));
+        month := _find_lowest_bit(_cron_part_months(c, b));
       END IF;
       tries := tries + 1;
       IF tries > 12 THEN
@@ -120,31 +124,32 @@ BEGIN
     IF days = 0 THEN
       wall := NULL;
     ELSE
-      -- The time of that day: in the same minute, else in the same hour, else in a later hour.
+      -- Finds the time on that day: in the same minute, else in the same hour, else in a later
+      -- hour.
       IF second < 0 THEN
-        second := _part_first_time(c, b);
+        second := _cron_part_first_time(c, b);
       ELSE
         rest := CASE
-          WHEN (_part_hours(c, b) >> second / 3600)
-            & (_part_minutes(c, b) >> second / 60 % 60) & 1 = 1
-            THEN _part_seconds(c, b) >> second % 60 + 1
+          WHEN (_cron_part_hours(c, b) >> second / 3600)
+            & (_cron_part_minutes(c, b) >> second / 60 % 60) & 1 = 1
+            THEN _cron_part_seconds(c, b) >> second % 60 + 1
           ELSE 0
         END;
         IF rest <> 0 THEN
-          second := second + 1 + _lowest_bit(rest);
+          second := second + 1 + _find_lowest_bit(rest);
         ELSE
           rest := CASE
-            WHEN (_part_hours(c, b) >> second / 3600) & 1 = 1
-              THEN _part_minutes(c, b) >> second / 60 % 60 + 1
+            WHEN (_cron_part_hours(c, b) >> second / 3600) & 1 = 1
+              THEN _cron_part_minutes(c, b) >> second / 60 % 60 + 1
             ELSE 0
           END;
           IF rest <> 0 THEN
-            second := (second / 60 + 1 + _lowest_bit(rest)) * 60
-              + _part_first_time(c, b) % 60;
+            second := (second / 60 + 1 + _find_lowest_bit(rest)) * 60
+              + _cron_part_first_time(c, b) % 60;
           ELSE
-            rest := _part_hours(c, b) >> second / 3600 + 1;
-            second := (second / 3600 + 1 + _lowest_bit(rest)) * 3600
-              + _part_first_time(c, b) % 3600;
+            rest := _cron_part_hours(c, b) >> second / 3600 + 1;
+            second := (second / 3600 + 1 + _find_lowest_bit(rest)) * 3600
+              + _cron_part_first_time(c, b) % 3600;
           END IF;
         END IF;
       END IF;
@@ -154,67 +159,71 @@ BEGIN
       IF wall - shift < stop OR reading = 0 THEN
         wall := CASE
           WHEN wall - shift < stop THEN wall - shift
-          ELSE _first_instant(place, wall)
+          ELSE _find_wall_time_instant(place, wall)
         END;
-        IF wall < latest OR wall <= (_cron_bounds(c))[2] THEN RETURN wall; END IF;
+        IF wall < latest OR wall <= (_cron_find_time_bounds(c))[2] THEN RETURN wall; END IF;
         RETURN NULL;
       END IF;
     END IF;
 
-    -- The schedule follows elapsed time, and this segment has no further instant: continues in the
-    -- segment of the next candidate, for at most 400 years.
+    -- The schedule follows elapsed time, and this segment has no further instant. The search
+    -- continues in the segment that contains the next possible instant, for at most 400 years.
     IF stop - t <= 172800 THEN
       resume := stop;
     ELSIF wall IS NULL
-      OR _part_years(c, b) = 0 AND wall > greatest(coalesce(origin, t), 4102444800) + 12622780800
+      OR _cron_part_years_index(c, b) = 0
+        AND wall > greatest(coalesce(origin, t), 4102444800) + 12622780800
     THEN
       RETURN NULL;
     ELSE
-      resume := _first_instant(place, wall);
+      resume := _find_wall_time_instant(place, wall);
     END IF;
     origin := coalesce(origin, t);
     t := resume - 1;
   END LOOP;
 END $$;
 
--- The next trigger of the part at b: its next instant if it had no modifier. Further readings are
--- 2: by the clock without skipped walls, and 3: by the clock and by elapsed time.
-CREATE OR REPLACE FUNCTION _cron_next_trigger(c bigint[], b int, t bigint)
+-- Returns the next trigger of the part at b: the next instant that the part would have without its
+-- modifier. Reading 2 means by the clock, but without skipped wall times; reading 3 means by the
+-- clock and also by elapsed time.
+CREATE OR REPLACE FUNCTION _cron_find_next_trigger(c bigint[], b int, t bigint)
 RETURNS bigint
 LANGUAGE plpgsql STABLE STRICT AS $$
 DECLARE
   give_up bigint := greatest(t, 4102444800) + 12622780800;
   found bigint;
 BEGIN
-  IF _part_is_reboot(c, b) THEN RETURN NULL; END IF;
-  IF _part_is_every(c, b) THEN RETURN _cron_next_of_every(c, b, t); END IF;
-  CASE _part_reading(c, b)
+  IF _cron_part_is_reboot(c, b) THEN RETURN NULL; END IF;
+  IF _cron_part_is_every(c, b) THEN RETURN _cron_find_next_of_every(c, b, t); END IF;
+  CASE _cron_part_reading(c, b)
     WHEN 3 THEN
-      RETURN least(_next_instant(c, b, t, 0), _next_instant(c, b, t, 1));
+      RETURN least(_find_next_instant(c, b, t, 0), _find_next_instant(c, b, t, 1));
     WHEN 2 THEN
-      found := _next_instant(c, b, t, 0);
-      WHILE NOT _cron_clock_shows(c, b, found) LOOP
-        IF _part_years(c, b) = 0 AND found > give_up THEN RETURN NULL; END IF;
-        found := _next_instant(c, b, found, 0);
+      found := _find_next_instant(c, b, t, 0);
+      WHILE NOT _cron_matches_clock(c, b, found) LOOP
+        IF _cron_part_years_index(c, b) = 0 AND found > give_up THEN RETURN NULL; END IF;
+        found := _find_next_instant(c, b, found, 0);
       END LOOP;
       RETURN found;
     ELSE
-      RETURN _next_instant(c, b, t, _part_reading(c, b));
+      RETURN _find_next_instant(c, b, t, _cron_part_reading(c, b));
   END CASE;
 END $$;
 
-CREATE OR REPLACE FUNCTION _cron_clock_shows(c bigint[], b int, t bigint)
+-- Says whether the clock of the part's zone shows, at the instant t, a wall time that the part
+-- names.
+CREATE OR REPLACE FUNCTION _cron_matches_clock(c bigint[], b int, t bigint)
 RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT AS $$
 DECLARE
-  wall bigint := t + (_zone_segment(_part_zone(c, b), t))[3];
+  wall bigint := t + (_find_zone_segment(_cron_part_zone(c, b), t))[3];
 BEGIN
-  RETURN _next_instant(c, b, wall - 1, -1) IS NOT DISTINCT FROM wall;
+  RETURN _find_next_instant(c, b, wall - 1, -1) IS NOT DISTINCT FROM wall;
 END $$;
 
--- The next instant of @every: anchor plus a multiple of the period. With WOY: the next one in those
--- weeks.
-CREATE OR REPLACE FUNCTION _cron_next_of_every(c bigint[], b int, t bigint)
+-- Returns the next instant of @every: the anchor plus a multiple of the period. If the part has
+-- WOY:, the instant must lie in one of these weeks.
+CREATE OR REPLACE FUNCTION _cron_find_next_of_every(c bigint[], b int, t bigint)
 RETURNS bigint
 LANGUAGE plpgsql STABLE STRICT AS $$
 DECLARE
@@ -223,32 +232,34 @@ DECLARE
   at bigint := t + period - _modulo(t - anchor, period);
   shared bigint;
 BEGIN
-  IF _part_weeks(c, b) = 0 THEN RETURN at; END IF;
+  IF _cron_part_weeks(c, b) = 0 THEN RETURN at; END IF;
   WHILE at <= 253402300799 LOOP
-    shared := _next_instant(c, b, at - 1, 1);
+    shared := _find_next_instant(c, b, at - 1, 1);
     IF shared IS NULL OR shared = at THEN RETURN shared; END IF;
     at := shared - 1 + period - _modulo(shared - 1 - anchor, period);
   END LOOP;
   RETURN NULL;
 END $$;
 
-CREATE OR REPLACE FUNCTION _cron_next_of_parts(c bigint[], t bigint)
+-- Returns the earliest of the next instants of all parts.
+CREATE OR REPLACE FUNCTION _cron_find_next_of_parts(c bigint[], t bigint)
 RETURNS bigint
 LANGUAGE plpgsql STABLE STRICT AS $$
 DECLARE
   found bigint;
 BEGIN
-  FOR b IN 0 .. _cron_last_part(c) BY 27 LOOP
+  FOR b IN 0 .. _cron_last_part_offset(c) BY 27 LOOP
     found := least(found, CASE
-      WHEN _part_modifier(c, b) = 0 THEN _cron_next_trigger(c, b, t)
-      ELSE (_cron_next_with_trigger(c, b, t))[2]
+      WHEN _cron_part_modifier_index(c, b) = 0 THEN _cron_find_next_trigger(c, b, t)
+      ELSE (_cron_find_next_result(c, b, t))[2]
     END);
   END LOOP;
   RETURN found;
 END $$;
 
--- The next instant of a schedule; NULL if it is outside the years 1 to 9999 in one of its zones.
-CREATE OR REPLACE FUNCTION _cron_next_in_bounds(c bigint[], t bigint)
+-- Returns the next instant of a schedule; NULL if it is outside the years 1 to 9999 in one of the
+-- schedule's zones.
+CREATE OR REPLACE FUNCTION _cron_find_next_in_bounds(c bigint[], t bigint)
 RETURNS bigint
 LANGUAGE plpgsql STABLE STRICT AS $$
 DECLARE
@@ -256,25 +267,26 @@ DECLARE
   found bigint;
 BEGIN
   IF t BETWEEN -62135510400 AND 253402214399 THEN
-    found := _cron_next_of_parts(c, t);
+    found := _cron_find_next_of_parts(c, t);
     IF found < 253402214400 THEN RETURN found; END IF;
-    bounds := _cron_bounds(c);
+    bounds := _cron_find_time_bounds(c);
   ELSE
     IF t NOT BETWEEN -62135596800 AND 253402300799 THEN
       PERFORM _cron_to_seconds(to_timestamp(t));
     END IF;
-    bounds := _cron_bounds(c);
-    found := _cron_next_of_parts(c, greatest(t, bounds[1] - 1));
+    bounds := _cron_find_time_bounds(c);
+    found := _cron_find_next_of_parts(c, greatest(t, bounds[1] - 1));
   END IF;
   RETURN CASE WHEN found <= bounds[2] THEN found END;
 END $$;
 
--- The first instant later than `after`; NULL if there is none. _next_instant refuses what
--- an infinite argument becomes.
+-- Returns the first instant of a schedule that is later than `after`; NULL if there is none. For an
+-- infinite `after` it passes a number past the year 9999, for which _find_next_instant() raises an
+-- error.
 CREATE OR REPLACE FUNCTION next_run(cron cron, after timestamptz)
 RETURNS timestamptz
 LANGUAGE sql STABLE PARALLEL SAFE
-RETURN to_timestamp(_next_instant(
+RETURN to_timestamp(_find_next_instant(
   cron,
   NULL,
   CASE isfinite(after)

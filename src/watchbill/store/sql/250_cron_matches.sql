@@ -1,4 +1,4 @@
--- Whether a schedule fires at exactly this instant.
+-- Says whether a schedule fires at exactly this instant.
 CREATE OR REPLACE FUNCTION cron_matches(cron cron, at timestamptz)
 RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
@@ -9,8 +9,8 @@ DECLARE
 BEGIN
   IF to_timestamp(t) <> at THEN RETURN false; END IF;
   IF t NOT BETWEEN -62135510400 AND 253402214399 THEN
-    bounds := _cron_bounds(cron);
+    bounds := _cron_find_time_bounds(cron);
     IF t NOT BETWEEN bounds[1] AND bounds[2] THEN RETURN false; END IF;
   END IF;
-  RETURN _cron_prev_of_parts(cron, t + 1) IS NOT DISTINCT FROM t;
+  RETURN _cron_find_prev_of_parts(cron, t + 1) IS NOT DISTINCT FROM t;
 END $$;

@@ -1,4 +1,4 @@
--- The next n instants of a schedule; fewer if there are no more.
+-- Returns the next n instants of a schedule; fewer if the schedule has no more.
 CREATE OR REPLACE FUNCTION cron_upcoming(cron cron, n int, after timestamptz)
 RETURNS SETOF timestamptz
 LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
@@ -7,7 +7,7 @@ DECLARE
   t bigint := _cron_to_seconds(after);
 BEGIN
   FOR i IN 1 .. n LOOP
-    t := _next_instant(cron, NULL, t, NULL);
+    t := _find_next_instant(cron, NULL, t, NULL);
     EXIT WHEN t IS NULL;
     RETURN NEXT to_timestamp(t);
   END LOOP;

@@ -1,7 +1,8 @@
--- cron_window: the time from a trigger to the result of its E or S modifier.
+-- A window is the time from a trigger to the result of its E or S modifier.
 
--- The next instant of a schedule, with its trigger: {trigger, result} of the part that is first.
-CREATE OR REPLACE FUNCTION _cron_first_with_trigger(c bigint[], t bigint)
+-- Returns the next instant of a schedule with its trigger, {trigger, result}: that of the part with
+-- the earliest result.
+CREATE OR REPLACE FUNCTION _cron_find_next_window(c bigint[], t bigint)
 RETURNS bigint[]
 LANGUAGE plpgsql STABLE STRICT AS $$
 DECLARE
@@ -9,20 +10,20 @@ DECLARE
   best bigint[];
   at bigint;
 BEGIN
-  FOR b IN 0 .. _cron_last_part(c) BY 27 LOOP
-    IF _part_modifier(c, b) = 0 THEN
-      at := _cron_next_trigger(c, b, t);
+  FOR b IN 0 .. _cron_last_part_offset(c) BY 27 LOOP
+    IF _cron_part_modifier_index(c, b) = 0 THEN
+      at := _cron_find_next_trigger(c, b, t);
       span := CASE WHEN at IS NOT NULL THEN ARRAY[at, at] END;
     ELSE
-      span := _cron_next_with_trigger(c, b, t);
+      span := _cron_find_next_result(c, b, t);
     END IF;
     IF best IS NULL OR span[2] < best[2] THEN best := span; END IF;
   END LOOP;
   RETURN best;
 END $$;
 
--- The next instant of a schedule ("end") and its trigger, which differ if there is a modifier. If a
--- part has only a modifier, the trigger is `after`.
+-- Returns the next instant of a schedule ("end") and its trigger. The two differ only if the
+-- pattern has a modifier. For a part that has only a modifier the trigger is `after`.
 CREATE OR REPLACE FUNCTION cron_window(
   cron cron, after timestamptz, OUT trigger timestamptz, OUT "end" timestamptz
 )
@@ -30,8 +31,8 @@ LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT AS $$
 DECLARE
   t bigint := _cron_to_seconds(after);
-  bounds bigint[] := _cron_bounds(cron);
-  span bigint[] := _cron_first_with_trigger(cron, greatest(t, bounds[1] - 1));
+  bounds bigint[] := _cron_find_time_bounds(cron);
+  span bigint[] := _cron_find_next_window(cron, greatest(t, bounds[1] - 1));
 BEGIN
   IF span[2] <= bounds[2] THEN
     trigger := CASE
@@ -42,8 +43,9 @@ BEGIN
   END IF;
 END $$;
 
--- The length of the next window, for get_duration of the schema jcron.
-CREATE OR REPLACE FUNCTION _cron_window_length(cron cron, after timestamptz)
+-- Returns the length of the next window. The function get_duration() of the schema jcron calls
+-- this.
+CREATE OR REPLACE FUNCTION _cron_measure_window(cron cron, after timestamptz)
 RETURNS interval
 LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT AS $$

@@ -1,18 +1,19 @@
--- How often a schedule fires, in a word: of 401 instants from 2000 on, the distance that more than
--- half of the neighbours have, else the mean distance.
-CREATE OR REPLACE FUNCTION _cron_frequency(cron cron)
+-- Names how often a schedule fires, such as `daily`. Takes 401 instants from the year 2000 on, and
+-- names the distance between neighbours that is most common, if it has more than 55 percent of
+-- them; else the mean distance.
+CREATE OR REPLACE FUNCTION _cron_describe_frequency(cron cron)
 RETURNS text
 LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT AS $$
 DECLARE
   runs bigint[] := '{}';
   words text[] := '{}';
-  -- 2000-01-01
+  -- The number of seconds from 1970-01-01 to 2000-01-01.
   at bigint := 946684800;
   best record;
 BEGIN
   LOOP
-    at := _cron_next_of_parts(cron, at);
+    at := _cron_find_next_of_parts(cron, at);
     EXIT WHEN at IS NULL OR at > 253402300799 OR cardinality(runs) = 401;
     runs := runs || at;
     IF cardinality(runs) > 1 THEN
@@ -31,7 +32,7 @@ BEGIN
     (runs[cardinality(runs)] - runs[1] + cardinality(words) / 2) / cardinality(words));
 END $$;
 
--- The word for a distance, in the largest unit that it is a multiple of.
+-- Names a distance in the largest unit of which it is a multiple.
 CREATE OR REPLACE FUNCTION _cron_name_distance(seconds bigint)
 RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
@@ -44,8 +45,8 @@ BEGIN
   END;
 END $$;
 
--- The word for a distance, rounded to the largest unit that is not longer. 8 seconds count as a
--- minute, because 60 / 8 is less than 8 / 1.
+-- Names a distance, rounded to the largest unit that is not longer. 8 to 59 seconds count as a
+-- minute, because 8 is closer to 60 than to 1 as a ratio.
 CREATE OR REPLACE FUNCTION _cron_name_rough_distance(seconds bigint)
 RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
@@ -59,7 +60,7 @@ BEGIN
   END;
 END $$;
 
--- The word for `count` units of 60, 3600 or 86400 seconds.
+-- Names `count` units of 60, 3600 or 86400 seconds.
 CREATE OR REPLACE FUNCTION _cron_name_units(count bigint, size int)
 RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$

@@ -31,9 +31,9 @@ BEGIN
     INSERT INTO compiled_patterns (pattern, tz, dst, anchor, cron, has_modifier, on_start)
     SELECT
       pattern, tz, dst, grid_start, parsed,
-      bool_or(_part_modifier(parsed, b) > 0),
-      bool_or(_part_is_reboot(parsed, b))
-    FROM generate_series(0, _cron_last_part(parsed), 27) b
+      bool_or(_cron_part_modifier_index(parsed, b) > 0),
+      bool_or(_cron_part_is_reboot(parsed, b))
+    FROM generate_series(0, _cron_last_part_offset(parsed), 27) b
     RETURNING id INTO known_id;
   END IF;
   RETURN known_id;

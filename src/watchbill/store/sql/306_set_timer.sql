@@ -113,8 +113,8 @@ BEGIN
     WHERE x.next_run > t
       AND EXISTS (
         SELECT
-        FROM generate_series(0, _cron_last_part(r.cron), 27) b
-        WHERE _part_zone(r.cron, b) > 0)
+        FROM generate_series(0, _cron_last_part_offset(r.cron), 27) b
+        WHERE _cron_part_zone(r.cron, b) > 0)
     FOR UPDATE OF x)
   UPDATE timers x
   SET next_run = a.slot

@@ -70,7 +70,7 @@ BEGIN
   -- The guide gives frequent jobs a higher priority.
   definition := definition || jsonb_build_object(
     'priority',
-    (_cron_frequency(parse_cron(NEW.cron_pattern, coalesce(NEW.timezone, 'UTC')))
+    (_cron_describe_frequency(parse_cron(NEW.cron_pattern, coalesce(NEW.timezone, 'UTC')))
       ~ '^(every-second|every-minute|every-\d+-minutes|hourly)$')::int);
   NEW.id := add_schedule_from(
     (SELECT jsonb_object_agg(d.key, d.value)
