@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from watchbill import App, Batch, Debounce, Limit, Queue, Rate, Tasks
+from watchbill import App, Batch, Debounce, Limit, Queue, Rate, Tasks, Unique
 
 
 def sync(account: int) -> None: ...
@@ -70,6 +70,21 @@ def test_a_limit_is_for_every_value_or_for_none() -> None:
         declare(app, other, limits=[Limit(1, name="account")])
 
 
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ([Limit(1), Limit(2)], "limit 'task:sync' is declared twice, and differently"),
+        ([Limit(1, by="{account}"), Limit(2, by="{tenant}")], "limit 'sync' is declared twice, and differently"),
+        ([Limit(1, name="a", by="{account}"), Rate(5, per=1, name="a")], "is declared with by= and without"),
+    ],
+)
+def test_the_limits_of_one_task_may_not_disagree_either(limits: list[Any], message: str) -> None:
+    app = App()
+    with pytest.raises(ValueError, match=message):
+        declare(app, limits=limits)
+    assert app.flow_rules.limits == []
+
+
 def test_functions_make_keys_from_the_arguments() -> None:
     app = App()
     task = declare(
@@ -81,13 +96,36 @@ def test_functions_make_keys_from_the_arguments() -> None:
     assert (job.limit_keys, job.ordered_by) == (("shard:{{3}}", "all"), "7")
 
 
+@pytest.mark.parametrize("by", [lambda account, region: f"{account} {region}", lambda **given: str(sorted(given))])
+def test_a_function_gets_the_defaults_of_arguments_that_a_call_leaves_out(by: Any) -> None:
+    def call(account: int, region: str = "eu") -> None: ...
+
+    task = declare(App(), call, limits=[Limit(1, name="a", by=by)], ordered_by=by, unique=Unique(by=by))
+    short, full = task.bind(7).new_job(), task.bind(7, region="eu").new_job()
+    assert (short.limit_keys, short.ordered_by, short.unique_by) == (full.limit_keys, full.ordered_by, full.unique_by)
+
+
+def test_all_arguments_of_a_unique_job_include_defaults() -> None:
+    def call(account: int, region: str = "eu") -> None: ...
+
+    task = declare(App(), call, unique=Unique())
+    assert task.bind(7).payload == task.bind(7, region="eu").payload == b'{"account":7,"region":"eu"}'
+    assert task.using(unique=None).bind(7).payload == b'{"account":7}'
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"limits": [Limit(1, by="{acount}")]}, r"there is no parameter acount. Did you mean \{account\}\?"),
         ({"ordered_by": "{order}"}, r"ordered_by='\{order\}' is invalid: there is no parameter order"),
         ({"limits": [Limit(1, by="{account!r}")]}, "must be the name of a parameter, and nothing else"),
-        ({"limits": [Limit(1, by="{account")]}, "for braces"),
+        ({"limits": [Limit(1, by="{account")]}, r"Limit\(by='\{account'\) is invalid: .* for braces"),
+        ({"limits": [Limit(1, by=lambda acount: acount)]}, "the function takes acount, and the task has no such"),
+        ({"limits": [Limit(1, by=str)]}, "does not say which arguments it takes"),
+        ({"ordered_by": lambda order: order}, "the function takes order, and the task has no such parameter"),
+        ({"unique": Unique(by="{acount}")}, r"Unique\(by='\{acount\}'\) is invalid: there is no parameter acount"),
+        ({"unique": Debounce(by=lambda doc: doc, wait=1)}, "the function takes doc, and the task has no such"),
+        ({"route_by": "{acount}", "group": "g"}, r"route_by='\{acount\}' is invalid: there is no parameter acount"),
         ({"limits": Limit(1)}, "give a list of Limit and Rate"),
         ({"limits": ["crm-api"]}, "give a list of Limit and Rate"),
         ({"ordered_by": 5}, "give a format"),
@@ -100,6 +138,17 @@ def test_functions_make_keys_from_the_arguments() -> None:
 def test_a_mistake_in_flow_control_is_found_at_declaration(options: dict[str, Any], message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         declare(App(), **options)
+
+
+def test_a_format_does_not_guess_which_tenant_is_meant() -> None:
+    """A parameter `tenant` and the tenant of the job may differ, and a limit of the wrong one would be silent."""
+
+    def bill(tenant: str) -> None: ...
+
+    with pytest.raises(ValueError, match="is the tenant of the job, and the task has a parameter tenant as well"):
+        declare(App(), bill, limits=[Limit(1, by="{tenant}")])
+    task = declare(App(), bill, limits=[Limit(1, by=lambda tenant: tenant)])
+    assert task.bind("acme").new_job().limit_keys == ("bill:acme",)
 
 
 def test_an_ordered_task_has_no_batches() -> None:
@@ -116,7 +165,11 @@ def test_an_ordered_task_has_no_batches() -> None:
         (lambda: Limit(True), r"Limit\(count=True\) is invalid"),
         (lambda: Limit(1, name="a:b"), "no colon or brace"),
         (lambda: Limit(1, when_full="drop"), "it must be wait, discard or replace"),  # type: ignore[arg-type]
-        (lambda: Rate(0, per=60), "it must be a whole number from 1 on"),
+        (lambda: Limit(10**12), "it must be a whole number from 0 to 1,000,000,000"),
+        (lambda: Limit(1, by=5), r"Limit\(by=5\) is invalid: give a format"),  # type: ignore[arg-type]
+        (lambda: Limit(1, by=""), r"Limit\(by=''\) is invalid: give a format"),
+        (lambda: Rate(5, per=60, by=5), r"Rate\(by=5\) is invalid: give a format"),  # type: ignore[arg-type]
+        (lambda: Rate(0, per=60), "it must be a whole number from 1 to 1,000,000,000"),
         (lambda: Rate(1, per=60, burst=2), "burst must be less than count"),
         (lambda: Rate(5, per=60, burst=5), "burst must be less than count"),
         (lambda: Rate(5, per="soon"), "'soon' is not a duration"),

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, NamedTuple
 
-from watchbill.model.key_format import check_format, escape
+from watchbill.model.key_format import check_key, escape
 from watchbill.model.limits import RESERVED_NAMES, By, KeyFunction, Limit, Rate
 from watchbill.model.queue import Queue
 
@@ -47,11 +47,11 @@ class TaskFlow:
         self.type, self.ordered_by, self.when_dead = type, ordered_by, when_dead
         self.uses = [LimitUse(_name_rule(limit, type), limit, place) for limit in limits]
         for limit in limits:
-            if isinstance(limit.by, str):
-                where = f"task {type}: {limit.__class__.__name__}(by"
-                check_format(where, limit.by, parameters, any_name=any_name)
-        if isinstance(ordered_by, str):
-            check_format(f"task {type}: ordered_by", ordered_by, parameters, any_name=any_name)
+            if limit.by is not None:
+                shown = f"task {type}: {limit.__class__.__name__}(by={limit.by!r})"
+                check_key(shown, limit.by, parameters, any_name=any_name)
+        if ordered_by is not None:
+            check_key(f"task {type}: ordered_by={ordered_by!r}", ordered_by, parameters, any_name=any_name)
         self.is_rated = any(isinstance(limit, Rate) for limit in limits)
         self.limit_keys = tuple(dict.fromkeys(_make_key(use) for use in self.uses)) or None
 
@@ -147,24 +147,24 @@ class FlowRules:
         self.version = 0  # grows with each declaration
 
     def add_task(self, flow: TaskFlow) -> None:
-        """Raises ValueError if another task declares a limit of the same name differently."""
+        """Raises ValueError if this or another task declares a limit of the same name differently."""
+        declared = {use.name: dict(self._uses.get(use.name, {})) for use in flow.uses}
         for use in flow.uses:
-            known = self._uses.get(use.name, {})
+            known = declared[use.name]
             for other in known.values():
                 if (other.limit.by is None) != (use.limit.by is None):
                     raise ValueError(
                         f"limit {use.name!r} is declared with by= and without: {other} and {use}; give one of them "
                         "another name"
                     )
-            same = known.get(use.limit.__class__)
-            if same is not None and same.limit.rule != use.limit.rule:
+            same = known.setdefault(use.limit.__class__, use)
+            if same.limit.rule != use.limit.rule:
                 raise ValueError(
                     f"limit {use.name!r} is declared twice, and differently: {same} and {use}; make them equal, or "
                     "give one of them another name"
                 )
         self.version += bool(flow)
-        for use in flow.uses:
-            self._uses.setdefault(use.name, {}).setdefault(use.limit.__class__, use)
+        self._uses |= declared
         self._others |= {rule["name"]: rule for rule in flow.rules}
 
     def add_queue(self, queue: Queue, place: str) -> None:

@@ -101,8 +101,11 @@ class JobOptions:
         return any(each is not None for each in self._formats)
 
     @cached_property
-    def key_parameters(self) -> frozenset[str]:
-        return frozenset(format_parameters(self._formats))
+    def key_parameters(self) -> frozenset[str] | None:
+        """The parameters that keys of the job are made of; None means all of them."""
+        if self.unique is not None and self.unique.by is None:
+            return None
+        return format_parameters(self._formats)
 
     @property
     def _formats(self) -> tuple[KeyFormat | None, ...]:

@@ -309,7 +309,7 @@ class Registry:
         if not isinstance(queue, Queue):
             raise TypeError(f"app.queue({queue!r}) is invalid: give a Queue, such as Queue('mail', limit=20)")
         if queue.fair_by is not None:
-            check_format(f"Queue({queue.name!r}, fair_by", queue.fair_by, (), any_name=True)
+            check_format(f"Queue({queue.name!r}, fair_by={queue.fair_by!r})", queue.fair_by, (), any_name=True)
         self._add_queue(queue, calling_place())
 
     def _add_queue(self, queue: Queue, place: str) -> None:

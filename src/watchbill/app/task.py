@@ -23,6 +23,7 @@ from watchbill.errors import WatchbillError
 from watchbill.model.batch import Batch
 from watchbill.model.ids import new_id
 from watchbill.model.job import JobRecord, NewJob
+from watchbill.model.key_format import check_key
 from watchbill.model.limits import By, WhenDead
 from watchbill.model.unique import Debounce
 from watchbill.worker.dependencies import Dependencies, find_needs
@@ -119,10 +120,21 @@ class Task(Generic[P, R]):
             priority=options.priority,
             has_debounce=isinstance(options.unique, Debounce),
         )
+        self._check_keys()
         if self.flow:
             self.options = replace(options, limit_keys=self.flow.limit_keys, ordered_by=self.flow.ordered_by)
         self._upgrades: dict[int, Upgrade] = {}
         update_wrapper(self, function)
+
+    def _check_keys(self) -> None:
+        """Raises ValueError if a key is made of a parameter that the task does not have; its flow checks the others."""
+        unique, route_by = self.options.unique, self.options.route_by
+        names, any_name = self._signature.names, self._signature.takes_any_name
+        if unique is not None and unique.by is not None:
+            shown = f"task {self.type}: {unique.__class__.__name__}(by={unique.by!r})"
+            check_key(shown, unique.by, names, any_name=any_name)
+        if route_by is not None:
+            check_key(f"task {self.type}: route_by={route_by!r}", route_by, names, any_name=any_name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         for name, need in self.needs.items():
@@ -198,8 +210,9 @@ class Task(Generic[P, R]):
 
     @property
     def _key_parameters(self) -> Collection[str]:
-        """Parameters that keys name, so that the payload must have them even if the caller leaves them out."""
-        return self.options.key_parameters
+        """Parameters of which keys are made, so that the payload must have them even if the caller leaves them out."""
+        wanted = self.options.key_parameters
+        return self._signature.names if wanted is None else wanted
 
     def decode(self, payload: bytes, version: int) -> dict[str, Any]:
         """The keyword arguments for the function; a payload of an older version is upgraded first."""

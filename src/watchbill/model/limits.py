@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from watchbill.model.durations import Duration, seconds
+from watchbill.model.key_format import check_by
 
 KeyFunction: TypeAlias = Callable[..., str]
 By: TypeAlias = str | KeyFunction
@@ -36,6 +37,7 @@ class Limit:
     def __post_init__(self) -> None:
         _check_count("Limit", "count", self.count, least=0)
         _check_name("Limit", self.name)
+        check_by("Limit", self.by)
         if self.when_full not in ("wait", "discard", "replace"):
             raise ValueError(f"Limit(when_full={self.when_full!r}) is invalid: it must be wait, discard or replace")
 
@@ -61,6 +63,7 @@ class Rate:
         _check_count("Rate", "count", self.count, least=1)
         _check_count("Rate", "burst", self.burst, least=1)
         _check_name("Rate", self.name)
+        check_by("Rate", self.by)
         try:
             found = seconds(self.per)
         except ValueError as error:
@@ -80,7 +83,9 @@ class Rate:
 
 def _check_count(call: str, name: str, value: object, *, least: int) -> None:
     if type(value) is not int or not least <= value <= LARGEST_COUNT:
-        raise ValueError(f"{call}({name}={value!r}) is invalid: it must be a whole number from {least} on")
+        raise ValueError(
+            f"{call}({name}={value!r}) is invalid: it must be a whole number from {least} to {LARGEST_COUNT:,}"
+        )
 
 
 def _check_name(call: str, name: object) -> None:

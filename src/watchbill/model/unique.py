@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from watchbill.model.durations import DURATION_WORDS, Duration, seconds
+from watchbill.model.key_format import check_by
 
 KeyFormat: TypeAlias = str | Callable[..., str]
 Until: TypeAlias = Literal["started", "finished"]
@@ -32,7 +34,7 @@ class Unique:
     on_duplicate: OnDuplicate = "keep"
 
     def __post_init__(self) -> None:
-        _check_by("Unique", self.by)
+        check_by("Unique", self.by)
         if self.until not in get_args(Until):
             _check_duration("Unique", "until", self.until, f"'started', 'finished', or {DURATION_WORDS}")
         if self.on_duplicate not in get_args(OnDuplicate):
@@ -61,7 +63,7 @@ class Debounce:
     max_wait: Duration | None = None
 
     def __post_init__(self) -> None:
-        _check_by("Debounce", self.by)
+        check_by("Debounce", self.by)
         _check_duration("Debounce", "wait", self.wait, DURATION_WORDS)
         if self.max_wait is not None:
             _check_duration("Debounce", "max_wait", self.max_wait, DURATION_WORDS)
@@ -77,15 +79,18 @@ class Debounce:
         return {"unique_by": self.by, "debounce_wait": seconds(self.wait), "debounce_max": longest}
 
 
-def format_parameters(formats: Iterable[object]) -> set[str]:
-    """The parameters that formats name; functions among the formats name none."""
-    texts = [each for each in formats if isinstance(each, str)]
-    return {found[1] for text in texts for found in FORMAT_PARTS.finditer(text) if found[1] is not None}
-
-
-def _check_by(name: str, by: object) -> None:
-    if not (by is None or callable(by) or (isinstance(by, str) and by)):
-        raise ValueError(f"{name}(by={by!r}) is invalid: give a format such as '{{account}}', or a function")
+def format_parameters(formats: Iterable[object]) -> frozenset[str] | None:
+    """The parameters that formats name and that functions among them take; None if a function takes any."""
+    names: set[str] = set()
+    for each in formats:
+        if isinstance(each, str):
+            names.update(found[1] for found in FORMAT_PARTS.finditer(each) if found[1] is not None)
+        elif callable(each):
+            taken = inspect.signature(each).parameters.values()
+            if any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken):
+                return None
+            names.update(parameter.name for parameter in taken)
+    return frozenset(names)
 
 
 def _check_duration(name: str, option: str, value: Duration, words: str) -> None:
