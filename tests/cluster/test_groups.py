@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 import threading
 from contextlib import AbstractContextManager
 from datetime import date
@@ -136,6 +137,13 @@ def test_on_rebalance_is_called_before_tokens_are_passed_on(bench: Bench) -> Non
             bench.until(lambda: len(second.tokens) == 10)
     assert [(len(event.gained), len(event.lost)) for event in events[:2]] == [(20, 0), (0, 10)]
     assert observed
+
+
+def test_an_on_rebalance_that_exits_does_not_end_its_node(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    group = bench.app.cluster.group("production", tokens=20)
+    with group.join("a", on_rebalance=lambda _: sys.exit("enough")) as member:
+        assert "on_rebalance of group production failed" in caplog.text
+        assert member.owns(KEYS[0])
 
 
 def test_an_item_is_exclusive_and_recorded(bench: Bench) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -227,6 +229,25 @@ async def test_a_leader_task_that_fails_is_started_again(
     async with bench.working():
         await bench.until(lambda: len(runs) == 3)
     assert "A leader task of group production failed" in caplog.text
+
+
+async def exit_on_the_loop() -> None:
+    sys.exit("enough")
+
+
+def exit_in_a_thread() -> None:
+    sys.exit("enough")
+
+
+@pytest.mark.parametrize("leave", [exit_on_the_loop, exit_in_a_thread])
+async def test_a_leader_task_that_exits_does_not_end_its_node(
+    bench: Workbench, seen: Recorder, caplog: pytest.LogCaptureFixture, leave: Callable[[], Any]
+) -> None:
+    """Otherwise the next node is elected, and ends too, until none is left."""
+    bench.app.leader_task(group=GROUP)(leave)
+    async with bench.working(name="a"):
+        await bench.until(lambda: "A leader task of group production failed" in caplog.text)
+        assert seen.leader == "a"
 
 
 async def test_a_leader_task_that_is_declared_later_runs_too(bench: Workbench, seen: Recorder) -> None:

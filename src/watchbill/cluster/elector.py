@@ -231,7 +231,7 @@ async def _run_during(term: Term, task: LeaderTask) -> None:
     while term.is_current:
         try:
             await task(term)
-        except Exception:
+        except (Exception, SystemExit):  # sys.exit() must not end this node, and then the next one that leads
             logger.exception("A leader task of group %s failed; starting it again in %g s", term.group, pause)
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_RESTART_SECONDS)

@@ -230,5 +230,5 @@ class Memberships:
                     await result
         except TimeoutError:
             logger.warning("on_rebalance of group %s runs for more than %g s; going on", change.group, longest)
-        except Exception:
+        except (Exception, SystemExit):  # sys.exit() there must not end this node
             logger.exception("on_rebalance of group %s failed; its error is ignored", change.group)
