@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
+from sqlalchemy import create_engine
 
 from tests.integrations.callers import Caller
 from tests.integrations.observer import Observer, surprised
 from watchbill import App, Lock, LockLost, WrongDatabase
+from watchbill.store.refusals import Invalid
 
 NAME = "100%s %% $1 :name ? \\ ' \" é 🎈"
 
@@ -73,6 +75,25 @@ def test_a_check_on_another_installation_is_refused(kind: type[Caller], second_i
             caller.call(lock.check)
     finally:
         caller.close()
+
+
+def test_a_check_without_a_transaction_is_refused(caller: Caller, lock: Lock) -> None:
+    """It would be committed at once, and protect nothing that follows."""
+    with caller.autocommit(), pytest.raises(Invalid, match=r"check\(\) would protect nothing"):
+        caller.call(lock.check)
+
+
+def test_a_check_on_an_engine_in_autocommit_mode_is_refused(home: str, lock: Lock) -> None:
+    url = home.replace("postgresql:", "postgresql+psycopg:", 1)
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.begin() as connection, pytest.raises(Invalid, match="would protect nothing"):
+        lock.check(connection)
+    engine.dispose()
+
+
+def test_a_check_without_a_connection_is_refused(lock: Lock) -> None:
+    with pytest.raises(TypeError, match="takes a connection or session, not builtins"):
+        lock.check(None)
 
 
 def lock_is_expired(other: Observer) -> None:

@@ -45,10 +45,10 @@ class Leadership:
 
     def check(self, connection: Any) -> None:
         """Raises LockLost unless this node still leads; then no other node is elected until your transaction ends."""
-        self._producer.run(self._check(), connection)
+        self._producer.run_check(self._check(), connection)
 
     async def acheck(self, connection: Any) -> None:
-        await self._producer.arun(self._check(), connection)
+        await self._producer.arun_check(self._check(), connection)
 
     def _check(self) -> Operation[None]:
         if not self.is_leading:

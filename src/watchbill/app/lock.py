@@ -174,10 +174,10 @@ class Lock:
 
         `connection` is the connection or session of the transaction in which you write, as for enqueue.
         """
-        self._producer.run(self._check(), connection)
+        self._producer.run_check(self._check(), connection)
 
     async def acheck(self, connection: Any) -> None:
-        await self._producer.arun(self._check(), connection)
+        await self._producer.arun_check(self._check(), connection)
 
     def _check(self) -> Operation[None]:
         """Asks this process's own clock at once; the operation asks the database."""

@@ -64,10 +64,10 @@ class Item:
     def check(self, connection: Any) -> None:
         """Keeps the item with this member until your transaction ends. Raises StaleFence if it was taken away, or if
         this node's lease may have ended."""
-        self._member.group.producer.run(self._make_check(), connection)
+        self._member.group.producer.run_check(self._make_check(), connection)
 
     async def acheck(self, connection: Any) -> None:
-        await self._member.group.producer.arun(self._make_check(), connection)
+        await self._member.group.producer.arun_check(self._make_check(), connection)
 
     def finish(self) -> None:
         """Records that the item is done. Raises StaleFence if it was taken away before."""

@@ -99,6 +99,19 @@ class JobProducer:
         here = operations.at_home(self._act_for_tenant(operation), await self.runtime.ahome(connection))
         return await caller_connection.arun(here, connection, self.runtime.queries)
 
+    def run_check(self, operation: Operation[None], connection: Any) -> None:
+        """Runs a check in the transaction of a caller's connection. Without a transaction it is refused."""
+        from watchbill.client import caller_connection
+
+        caller_connection.refuse_without_transaction(connection, "check", asynchronous=False)
+        self.run(operation, connection)
+
+    async def arun_check(self, operation: Operation[None], connection: Any) -> None:
+        from watchbill.client import caller_connection
+
+        caller_connection.refuse_without_transaction(connection, "check", asynchronous=True)
+        await self.arun(operation, connection)
+
     def run_apart(self, operation: Operation[R]) -> R:
         """Runs an operation on the App's own connections, outside of any transaction of the caller."""
         _refuse_blocking_call_on_loop()

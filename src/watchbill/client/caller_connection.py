@@ -26,7 +26,7 @@ from watchbill.client.operations import Copy, Operation, Rows, Statement, Step, 
 from watchbill.client.text_statements import as_text, read_rows
 from watchbill.errors import SchemaError
 from watchbill.store.queries import Queries
-from watchbill.store.refusals import WrongDatabase, refusal, schema_missing
+from watchbill.store.refusals import Invalid, WrongDatabase, refusal, schema_missing
 
 R = TypeVar("R")
 
@@ -119,6 +119,10 @@ def can_copy(connection: Any) -> bool:
     return not connection.autocommit or connection.info.transaction_status == TransactionStatus.INTRANS
 
 
+def _autocommits_psycopg(connection: psycopg.BaseConnection[Any]) -> bool:
+    return connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE
+
+
 # -- psycopg2
 
 
@@ -130,6 +134,11 @@ def _execute_psycopg2(connection: Any, step: Step, queries: Queries) -> Rows:
         return list(cursor.fetchall())
 
 
+def _autocommits_psycopg2(connection: Any) -> bool:
+    idle: int = sys.modules["psycopg2.extensions"].TRANSACTION_STATUS_IDLE
+    return bool(connection.autocommit and connection.get_transaction_status() == idle)
+
+
 # -- asyncpg
 
 
@@ -137,6 +146,10 @@ async def _execute_asyncpg(connection: Any, step: Step, queries: Queries) -> Row
     query, params = _statement_as_text(step, queries)
     records = await connection.fetch(number_placeholders(query), *params)
     return [tuple(record) for record in records]
+
+
+def _autocommits_asyncpg(connection: Any) -> bool:
+    return not connection.is_in_transaction()
 
 
 @lru_cache(maxsize=100)
@@ -169,6 +182,17 @@ async def _execute_session_async(session: Any, step: Step, queries: Queries) -> 
     return await _execute_sqlalchemy_async(await session.connection(), step, queries)
 
 
+def _autocommits_sqlalchemy(connection: Any) -> bool:
+    """Of a connection or an engine. Otherwise SQLAlchemy begins a transaction with the first statement."""
+    blocking = getattr(connection, "sync_connection", connection)
+    level = blocking.get_execution_options().get("isolation_level")
+    return (level or getattr(blocking.dialect, "_on_connect_isolation_level", None)) == "AUTOCOMMIT"
+
+
+def _autocommits_session(session: Any) -> bool:
+    return _autocommits_sqlalchemy(session.get_bind())
+
+
 def _adapt_to_dialect(dialect: Any, query: str) -> str:
     _refuse_other_than_postgresql(dialect.name)
     return number_placeholders(query) if dialect.paramstyle == "numeric_dollar" else query
@@ -193,31 +217,53 @@ def _execute_django(connection: Any, step: Step, queries: Queries) -> Rows:
         return list(cursor.fetchall())
 
 
+def _autocommits_django(connection: Any) -> bool:
+    return not connection.in_atomic_block and bool(connection.get_autocommit())
+
+
 # -- all of them
 
 
 class Driver(NamedTuple):
-    """How to use one kind of connection. `execute` returns rows; of an asynchronous kind, an awaitable of them."""
+    """How to use one kind of connection. `execute` returns rows; of an asynchronous kind, an awaitable of them.
+    `autocommits` says whether the connection is in autocommit mode, and no transaction has begun."""
 
     execute: Callable[[Any, Step, Queries], Any]
+    autocommits: Callable[[Any], bool]
     asynchronous: bool = False
 
 
 _DRIVERS = {
-    "psycopg.Connection": Driver(_execute_psycopg),
-    "psycopg.AsyncConnection": Driver(_execute_psycopg_async, asynchronous=True),
-    "psycopg2.extensions.connection": Driver(_execute_psycopg2),
-    "asyncpg.connection.Connection": Driver(_execute_asyncpg, asynchronous=True),
-    "asyncpg.pool.PoolConnectionProxy": Driver(_execute_asyncpg, asynchronous=True),
-    "sqlalchemy.engine.base.Connection": Driver(_execute_sqlalchemy),
-    "sqlalchemy.orm.session.Session": Driver(_execute_session),
-    "sqlalchemy.orm.scoping.scoped_session": Driver(_execute_session),
-    "sqlalchemy.ext.asyncio.engine.AsyncConnection": Driver(_execute_sqlalchemy_async, asynchronous=True),
-    "sqlalchemy.ext.asyncio.session.AsyncSession": Driver(_execute_session_async, asynchronous=True),
-    "sqlalchemy.ext.asyncio.scoping.async_scoped_session": Driver(_execute_session_async, asynchronous=True),
-    "django.db.backends.base.base.BaseDatabaseWrapper": Driver(_execute_django),
-    "django.utils.connection.ConnectionProxy": Driver(_execute_django),
+    "psycopg.Connection": Driver(_execute_psycopg, _autocommits_psycopg),
+    "psycopg.AsyncConnection": Driver(_execute_psycopg_async, _autocommits_psycopg, asynchronous=True),
+    "psycopg2.extensions.connection": Driver(_execute_psycopg2, _autocommits_psycopg2),
+    "asyncpg.connection.Connection": Driver(_execute_asyncpg, _autocommits_asyncpg, asynchronous=True),
+    "asyncpg.pool.PoolConnectionProxy": Driver(_execute_asyncpg, _autocommits_asyncpg, asynchronous=True),
+    "sqlalchemy.engine.base.Connection": Driver(_execute_sqlalchemy, _autocommits_sqlalchemy),
+    "sqlalchemy.orm.session.Session": Driver(_execute_session, _autocommits_session),
+    "sqlalchemy.orm.scoping.scoped_session": Driver(_execute_session, _autocommits_session),
+    "sqlalchemy.ext.asyncio.engine.AsyncConnection": Driver(
+        _execute_sqlalchemy_async, _autocommits_sqlalchemy, asynchronous=True
+    ),
+    "sqlalchemy.ext.asyncio.session.AsyncSession": Driver(
+        _execute_session_async, _autocommits_session, asynchronous=True
+    ),
+    "sqlalchemy.ext.asyncio.scoping.async_scoped_session": Driver(
+        _execute_session_async, _autocommits_session, asynchronous=True
+    ),
+    "django.db.backends.base.base.BaseDatabaseWrapper": Driver(_execute_django, _autocommits_django),
+    "django.utils.connection.ConnectionProxy": Driver(_execute_django, _autocommits_django),
 }
+
+
+def refuse_without_transaction(connection: Any, call: str, *, asynchronous: bool) -> None:
+    """For a check, which protects what follows it in the same transaction: alone it would pass and protect nothing."""
+    if _find_driver(connection, call, asynchronous=asynchronous).autocommits(connection):
+        name = f"a{call}" if asynchronous else call
+        raise Invalid(
+            f"{name}() would protect nothing: the given connection is in autocommit mode, outside of a transaction.",
+            hint="Begin a transaction on it, call this first, and write in the same transaction.",
+        )
 
 
 def _find_driver(connection: Any, call: str | None, *, asynchronous: bool) -> Driver:

@@ -218,9 +218,11 @@ class Run:
 
         The connection is one of those that `enqueue` takes, here and in `complete`: docs/howto/transactions.md.
         """
+        self._refuse_without_transaction(connection, asynchronous=False)
         self._run_on(connection, self._make_guard(), "guard")
 
     async def aguard(self, *, connection: Any) -> None:
+        self._refuse_without_transaction(connection, asynchronous=True)
         await self._arun_on(connection, self._make_guard(), "guard")
 
     def complete(self, result: Any = None, *, connection: Any) -> None:
@@ -229,6 +231,11 @@ class Run:
 
     async def acomplete(self, result: Any = None, *, connection: Any) -> None:
         await self._arun_on(connection, self._make_completion(result), "complete")
+
+    def _refuse_without_transaction(self, connection: Any, *, asynchronous: bool) -> None:
+        from watchbill.client import caller_connection
+
+        caller_connection.refuse_without_transaction(connection, "guard", asynchronous=asynchronous)
 
     def _run_on(self, connection: Any, operation: Operation[None], call: str) -> None:
         from watchbill.client import caller_connection
