@@ -1,4 +1,4 @@
-"""Cron patterns, exact and fast: text in, instants out. Needs the standard library and nothing else.
+"""Turns cron patterns into instants. Needs the standard library and nothing else.
 
 >>> from datetime import UTC, datetime
 >>> from watchbill.cron import Cron

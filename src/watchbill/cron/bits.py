@@ -1,10 +1,10 @@
-"""Masks as sets of small numbers."""
+"""Sets of small numbers, stored as the bits of an integer."""
 
 from __future__ import annotations
 
 
 def bits(mask: int) -> list[int]:
-    """The numbers of the set bits, in order."""
+    """Returns the numbers in the set, in order: those whose bits are set."""
     return [bit for bit in range(mask.bit_length()) if mask >> bit & 1]
 
 

@@ -1,8 +1,8 @@
 """The Gregorian calendar as arithmetic on whole days, counted from 1970-01-01.
 
-The calendar repeats every 400 years, and a year is one of few kinds: its first weekday, whether it is a leap year
-and, as ISO weeks reach over the new year, whether the year before was one. Everything here holds for any integer,
-before year 1 too. Weekdays count from Sunday = 0, as in cron.
+The calendar repeats every 400 years, and a year is one of few kinds: what matters is its first weekday, whether it is a
+leap year and, as ISO weeks reach over the new year, whether the year before was a leap year. Everything here holds for
+any integer, before year 1 too. Weekdays count from Sunday = 0, as in cron.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ def is_leap(year: int) -> bool:
     return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
 
 
-def _year_starts() -> tuple[int, ...]:
+def _make_year_starts() -> tuple[int, ...]:
     starts = [0]
     for year in range(_BASE_YEAR, _BASE_YEAR + CYCLE_YEARS):
         starts.append(starts[-1] + 365 + is_leap(year))
     return tuple(starts)
 
 
-_YEAR_STARTS = _year_starts()
+_YEAR_STARTS = _make_year_starts()
 
 
 def year_start(year: int) -> int:
-    """The day of 1 January."""
+    """Returns the number of the day 1 January of a year."""
     cycles, index = divmod(year - _BASE_YEAR, CYCLE_YEARS)
     return _BASE_DAY + cycles * CYCLE_DAYS + _YEAR_STARTS[index]
 
@@ -52,7 +52,7 @@ def weekday(day: int) -> int:
 
 
 class YearKind(NamedTuple):
-    """All that decides which days of a year a pattern names."""
+    """What a pattern must know of a year to find its days there: years of one kind have the same days."""
 
     first_weekday: int
     leap: bool
@@ -67,14 +67,14 @@ class YearKind(NamedTuple):
         return 365 + self.leap
 
 
-def _kinds() -> tuple[YearKind, ...]:
+def _make_kinds() -> tuple[YearKind, ...]:
     years = range(_BASE_YEAR, _BASE_YEAR + CYCLE_YEARS)
     return tuple(YearKind(weekday(year_start(year)), is_leap(year), is_leap(year - 1)) for year in years)
 
 
-_KINDS = _kinds()
+_KINDS = _make_kinds()
 YEAR_KINDS = tuple(sorted(set(_KINDS)))
-KIND_NUMBERS = tuple(YEAR_KINDS.index(kind) for kind in _KINDS)  # by the number of the year, modulo 400
+KIND_NUMBERS = tuple(YEAR_KINDS.index(kind) for kind in _KINDS)  # the kind of each year, by the year modulo 400
 
 
 def year_kind(year: int) -> YearKind:
@@ -82,22 +82,22 @@ def year_kind(year: int) -> YearKind:
 
 
 def month_number(day: int) -> int:
-    """Months since January of year 0."""
+    """Returns how many months lie between January of year 0 and the month of a day."""
     year = year_of(day)
     starts = LEAP_MONTH_STARTS if is_leap(year) else MONTH_STARTS
     return year * 12 + bisect_right(starts, day - year_start(year)) - 1
 
 
 def month_start(number: int) -> int:
-    """The first day of a month given by its `month_number`."""
+    """Returns the first day of the month with this `month_number`."""
     year, index = divmod(number, 12)
     return year_start(year) + (LEAP_MONTH_STARTS if is_leap(year) else MONTH_STARTS)[index]
 
 
 def weeks_mask(weeks: int, kind: YearKind) -> int:
-    """The days of a year (bit 0 = 1 January) that lie in the given ISO weeks (bit w = week w)."""
+    """Returns the days of a year (bit 0 = 1 January) that lie in the given ISO weeks (bit w = week w)."""
     after_monday = (kind.first_weekday - 1) % 7
-    first_monday = -after_monday if after_monday <= 3 else 7 - after_monday  # of week 1, which holds the first Thursday
+    first_monday = -after_monday if after_monday <= 3 else 7 - after_monday  # week 1 is the one with the first Thursday
     previous_year_has_53 = after_monday == 4 or (after_monday == 5 and kind.after_leap)
     mask = 0
     start, week = (first_monday - 7, 53 if previous_year_has_53 else 52) if first_monday > 0 else (first_monday, 1)
@@ -110,5 +110,5 @@ def weeks_mask(weeks: int, kind: YearKind) -> int:
 
 
 def _belongs_to_next_year(start: int, kind: YearKind) -> bool:
-    """Whether the week that starts on this day of the year has its Thursday in the next one."""
+    """Whether the week that starts on this day of the year has its Thursday in the next year, and so belongs to it."""
     return start + 3 >= kind.days

@@ -10,7 +10,8 @@ from watchbill.cron.pattern import Fields
 
 
 class TimesOfDay:
-    """Two sorted lists: the minutes of the day and the seconds within each, at most 1,500 numbers together."""
+    """The times of a day, kept as two sorted lists: the minutes of the day, and the seconds within each minute.
+    Together they have at most 1,500 numbers."""
 
     def __init__(self, fields: Fields) -> None:
         self._minutes = [hour * 3600 + minute * 60 for hour in bits(fields.hours) for minute in bits(fields.minutes)]
@@ -20,7 +21,7 @@ class TimesOfDay:
         self.window = self._make_window()
 
     def after(self, second: int) -> int:
-        """The first time of day after `second`, which must be earlier than the last time of day."""
+        """Returns the first time of day after `second`, which must be earlier than the last time of day."""
         index = bisect_right(self._minutes, second)
         if index:
             minute = self._minutes[index - 1]
@@ -29,7 +30,7 @@ class TimesOfDay:
         return self._minutes[index] + self._first_second
 
     def before(self, second: int) -> int:
-        """The last time of day before `second`, which must be later than the first time of day."""
+        """Returns the last time of day before `second`, which must be later than the first time of day."""
         index = bisect_left(self._minutes, second) - 1
         minute = self._minutes[index]
         if second - minute > self._first_second:
@@ -37,7 +38,8 @@ class TimesOfDay:
         return self._minutes[index - 1] + self._last_second
 
     def _make_window(self) -> tuple[int, list[int]]:
-        """A window to cache, as its length and its times: a minute if it has several times, else a day."""
+        """Returns a window of times that callers may cache: its length, and the times in it. The window is a minute if
+        a minute has several times, and otherwise a day."""
         if len(self._seconds) > 1:
             return 60, self._seconds
         return DAY, [minute + self._first_second for minute in self._minutes]

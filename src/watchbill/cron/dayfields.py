@@ -31,11 +31,11 @@ def _parse_month_days(token: Token) -> MonthDays:
         if match := _OF_MONTH.fullmatch(item.text):
             specials.add(_parse_month_special(item, match))
         else:
-            days |= _parse_plain(item, DAY_OF_MONTH, _OF_MONTH) >> 1
-    return MonthDays(days, tuple(sorted(specials, key=_order)) if specials else ())
+            days |= _parse_plain_item(item, DAY_OF_MONTH, _OF_MONTH) >> 1
+    return MonthDays(days, tuple(sorted(specials, key=_make_sort_key)) if specials else ())
 
 
-def _order(special: LastDay | NearestWorkday) -> tuple[bool, LastDay | NearestWorkday]:
+def _make_sort_key(special: LastDay | NearestWorkday) -> tuple[bool, LastDay | NearestWorkday]:
     return isinstance(special, LastDay), special
 
 
@@ -50,7 +50,7 @@ def _parse_week_days(token: Token) -> WeekDays:
     weekdays, nth, rows = 0, set(), set()
     for item in token.split(","):
         if (match := _OF_WEEK.fullmatch(item.text)) is None:
-            weekdays |= _parse_plain(item, DAY_OF_WEEK, _OF_WEEK)
+            weekdays |= _parse_plain_item(item, DAY_OF_WEEK, _OF_WEEK)
         elif match["row"]:
             rows.add(_parse_row_weekday(item, match))
         else:
@@ -74,7 +74,7 @@ def _parse_row_weekday(item: Token, match: re.Match[str]) -> RowWeekday:
     return RowWeekday(weekday, parse_value(item, match, "row", _NTH))
 
 
-def _parse_plain(item: Token, field: Field, special: re.Pattern[str]) -> int:
+def _parse_plain_item(item: Token, field: Field, special: re.Pattern[str]) -> int:
     try:
         return parse_item(item, field)
     except InvalidPattern:

@@ -1,4 +1,4 @@
-"""Which days of a month a pattern names. A month is one of 28 kinds, by its length and its first weekday.
+"""Finds the days of a month that a pattern names. A month is one of 28 kinds, by its length and its first weekday.
 
 A set of days is a mask with bit 0 for the 1st. Weekdays count from Sunday = 0.
 """
@@ -13,7 +13,7 @@ ALL_WEEKDAYS = 0b1111111
 
 
 class LastDay(NamedTuple):
-    """`L`, `L-3`, and with the nearest working day `LW`, `L-3W`."""
+    """`L`: the last day of the month; `L-3`: three days before it; `LW` and `L-3W`: the working day nearest to that."""
 
     before: int
     workday: bool
@@ -22,7 +22,7 @@ class LastDay(NamedTuple):
         day = length - self.before
         if day < 1:
             return 0
-        return 1 << (_nearest_workday(day, length, first) if self.workday else day) - 1
+        return 1 << (_find_nearest_workday(day, length, first) if self.workday else day) - 1
 
 
 class NearestWorkday(NamedTuple):
@@ -31,11 +31,11 @@ class NearestWorkday(NamedTuple):
     day: int
 
     def mask(self, length: int, first: int) -> int:
-        return 1 << _nearest_workday(self.day, length, first) - 1 if self.day <= length else 0
+        return 1 << _find_nearest_workday(self.day, length, first) - 1 if self.day <= length else 0
 
 
 class NthWeekday(NamedTuple):
-    """`MON#2`, and from the end `MON#-2`; `MONL` and `MON#L` are `MON#-1`."""
+    """`MON#2`: the second Monday of the month; `MON#-2`: the second from the end; `MONL` and `MON#L`: the last one."""
 
     weekday: int
     nth: int
@@ -59,21 +59,21 @@ class RowWeekday(NamedTuple):
 
 
 class MonthDays(NamedTuple):
-    """The day-of-month field: plain days and specials."""
+    """The day-of-month field: numbers of days, and specials such as `L` and `15W`."""
 
     days: int
     specials: tuple[LastDay | NearestWorkday, ...] = ()
 
     def mask(self, length: int, first: int) -> int:
-        return (self.days | _union(self.specials, length, first)) & ((1 << length) - 1)
+        return (self.days | _union_masks(self.specials, length, first)) & ((1 << length) - 1)
 
 
 class WeekDays(NamedTuple):
-    """The day-of-week field: plain weekdays (bit 0 = Sunday) and specials."""
+    """The day-of-week field: weekdays (bit 0 = Sunday), and specials such as `MON#2` and `1W2`."""
 
     weekdays: int
     nth: tuple[NthWeekday, ...] = ()
-    rows: tuple[RowWeekday, ...] = ()  # separate, because named tuples of two classes compare equal
+    rows: tuple[RowWeekday, ...] = ()  # not in one tuple with the others: a RowWeekday may equal an NthWeekday
 
     @property
     def specials(self) -> tuple[NthWeekday | RowWeekday, ...]:
@@ -82,11 +82,12 @@ class WeekDays(NamedTuple):
     def mask(self, length: int, first: int) -> int:
         week = (self.weekdays >> first | self.weekdays << 7 - first) & ALL_WEEKDAYS  # bit 0 = the weekday of the 1st
         plain = sum(week << start for start in range(0, length, 7))
-        return (plain | _union(self.specials, length, first)) & ((1 << length) - 1)
+        return (plain | _union_masks(self.specials, length, first)) & ((1 << length) - 1)
 
 
 class DayRule(NamedTuple):
-    """Both day fields; None does not restrict. If both restrict, one must match, or both of them with `both`."""
+    """Both day fields. A field that is None does not restrict the days. If both do, a day must match one of them, or
+    with `both` both of them."""
 
     of_month: MonthDays | None
     of_week: WeekDays | None
@@ -100,7 +101,7 @@ class DayRule(NamedTuple):
 
 
 def month_masks(rule: DayRule) -> tuple[int, ...]:
-    """The days that the rule names in each kind of month. The index is `kind_of_month`."""
+    """Returns the days that the rule names in each kind of month. The index is `kind_of_month`."""
     return tuple(rule.mask(length, first) for length in range(28, 32) for first in range(7))
 
 
@@ -111,15 +112,15 @@ def kind_of_month(length: int, first: int) -> int:
 _Special = LastDay | NearestWorkday | NthWeekday | RowWeekday
 
 
-def _union(specials: Iterable[_Special], length: int, first: int) -> int:
+def _union_masks(specials: Iterable[_Special], length: int, first: int) -> int:
     mask = 0
     for special in specials:
         mask |= special.mask(length, first)
     return mask
 
 
-def _nearest_workday(day: int, length: int, first: int) -> int:
-    """The Monday to Friday nearest to a day, without leaving the month."""
+def _find_nearest_workday(day: int, length: int, first: int) -> int:
+    """Returns the day from Monday to Friday that is nearest to a day, in the same month."""
     weekday = (first + day - 1) % 7
     if weekday == SATURDAY:
         return day - 1 if day > 1 else day + 2

@@ -8,7 +8,7 @@ _EXCERPT = 72
 
 
 class InvalidPattern(WatchbillError, ValueError):
-    """An invalid pattern: names the field, the position and, if there is a good guess, a correction."""
+    """A pattern is invalid. The error names the field, the position and, if there is a good guess, a correction."""
 
     exit_code = 2
 
@@ -37,7 +37,7 @@ class InvalidInstant(WatchbillError, ValueError):
 
 
 def shown(text: str) -> str:
-    """A piece of a pattern for a message: at most 40 characters, without control characters for the terminal."""
+    """Shortens a piece of a pattern for a message to 40 characters, and escapes control characters in it."""
     return repr(text if len(text) <= 40 else text[:40] + "...")
 
 

@@ -1,4 +1,4 @@
-"""Reads what may stand before or behind the fields: a zone, weeks of the year, a modifier."""
+"""Reads the extensions of a pattern, which stand before or behind its fields: a zone, weeks of the year, a modifier."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ _WEEKS_PREFIX = "WOY:"
 _MODIFIER = re.compile(r"(?:[ES]OD:)?(?P<kind>[ES])(?P<steps>[0-9]+[YQMWDHmS](?:T?[0-9]+[YQMWDHmS])*)")
 _STEP = re.compile(r"(T?)([0-9]+)([YQMWDHmS])")
 _LIKE_MODIFIER = re.compile(r"[ES]OD:.*|[ES][0-9].*", re.DOTALL)
-_LIKE_ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*/[A-Za-z].*", re.DOTALL)  # a step would have a digit after the slash
+# A name with a slash and a letter behind it, such as Europe/Paris. In a step such as MON/2, a digit follows the slash.
+_LIKE_ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*/[A-Za-z].*", re.DOTALL)
 
 
-def extension_kind(token: Token, *, trailing: bool) -> str | None:
-    """Which extension a word is, if it is one. Behind the fields a zone needs no prefix when it has a slash."""
-    if token.text < "A":  # digits, `*` and `@` come before letters
+def find_extension_kind(token: Token, *, trailing: bool) -> str | None:
+    """Returns which extension a word is, or None. Behind the fields, a zone with a slash needs no prefix `TZ:`."""
+    if token.text < "A":  # a word that begins with a digit, `*` or `@` is not an extension
         return None
     if token.text.startswith(_ZONE_PREFIXES) or (trailing and _LIKE_ZONE.fullmatch(token.text)):
         return ZONE
@@ -33,7 +34,7 @@ def extension_kind(token: Token, *, trailing: bool) -> str | None:
 
 
 def parse_zone(token: Token) -> str:
-    """The name of a zone that exists, from `TZ:Europe/Paris`, `CRON_TZ=+01:00` or the bare name."""
+    """Returns the name of the zone in `TZ:Europe/Paris`, `CRON_TZ=+01:00` or the bare name. Raises if it is unknown."""
     for prefix in _ZONE_PREFIXES:
         if token.text.startswith(prefix):
             token = token.after(prefix)
@@ -45,7 +46,7 @@ def parse_zone(token: Token) -> str:
 def check_zone(name: Token) -> None:
     if not is_zone(name.text):
         reason = f"{shown(name.text)} is neither an IANA zone like Europe/Paris nor an offset like +05:30"
-        raise name.error(ZONE, reason, _similar_zone(name.text))
+        raise name.error(ZONE, reason, _find_similar_zone(name.text))
 
 
 def parse_weeks(token: Token) -> int:
@@ -66,8 +67,8 @@ def parse_modifier(token: Token) -> Modifier:
     return Modifier(match["kind"] == "E", tuple(steps))
 
 
-def _similar_zone(name: str) -> str | None:
-    """A zone that differs in case only, or whose city this is."""
+def _find_similar_zone(name: str) -> str | None:
+    """Returns the zone whose name differs in case only, or whose city this name is; None if there is none."""
     if len(name) > LONGEST_NAME:
         return None
     wanted = name.lower()

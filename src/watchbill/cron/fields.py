@@ -1,4 +1,4 @@
-"""Lists, ranges and steps of numbers and names: what all fields have in common. A field becomes a bit mask."""
+"""Parses lists, ranges and steps of numbers and names, which all fields have in common. A field becomes a bit mask."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from watchbill.cron.errors import InvalidPattern, shown
 from watchbill.cron.tokens import Group, Token
 
 _ITEM = re.compile(r"(?:\*|([0-9A-Za-z]+)(?:-([0-9A-Za-z]+))?)(?:/([0-9]+))?")
-_FIRST, _LAST, _STEP = 1, 2, 3  # the groups of _ITEM
+_FIRST, _LAST, _STEP = 1, 2, 3  # numbers of groups in the regular expression _ITEM
 
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 
 
 class Field(NamedTuple):
-    """What may stand in a field. A range wraps around a cycle of values; without a cycle it may not run backwards."""
+    """Which values a field may have. With a cycle, a range may wrap around, as in FRI-MON; without, it may not."""
 
     name: str
     low: int
@@ -38,18 +38,18 @@ MINUTE = Field.of("minute", 0, 59, 60)
 HOUR = Field.of("hour", 0, 23, 24)
 DAY_OF_MONTH = Field.of("day of month", 1, 31)
 MONTH = Field.of("month", 1, 12, 12, _MONTHS)
-DAY_OF_WEEK = Field.of("day of week", 0, 7, 7, _WEEKDAYS)  # 7 is Sunday again
+DAY_OF_WEEK = Field.of("day of week", 0, 7, 7, _WEEKDAYS)  # both 0 and 7 are Sunday
 YEAR = Field.of("year", 1970, 3000)
 WEEK = Field.of("week of year", 1, 53, 53)
 
 
 def parse_list(token: Token, field: Field) -> int:
-    """A whole comma-separated field, as a mask with bit n set for the value n."""
+    """Parses a whole field, whose items are separated by commas. Returns a mask with bit n set for the value n."""
     if "," not in token.text:
         return parse_item(token, field)
     mask, position = 0, token.position
     for text in token.text.split(","):
-        value = field.values.get(text)  # fast path: most items are single values, not ranges or steps
+        value = field.values.get(text)  # looked up first, which is fast: most items are single values
         if value is None or field is DAY_OF_WEEK:
             mask |= parse_item(Token(text, position, token.pattern), field)
         else:
@@ -59,7 +59,7 @@ def parse_list(token: Token, field: Field) -> int:
 
 
 def parse_item(token: Token, field: Field) -> int:
-    """One item of a list: `*`, a value or a range, each with or without a step."""
+    """Parses one item of a list: `*`, a value or a range, each with or without a step."""
     value = field.values.get(token.text)
     if value is not None:
         return 1 << value if value < 7 or field is not DAY_OF_WEEK else 1  # 7 means Sunday, as 0 does
@@ -82,7 +82,7 @@ def parse_item(token: Token, field: Field) -> int:
 
 
 def parse_value(token: Token, match: re.Match[str], group: Group, field: Field) -> int:
-    """The number or name that a group of a match caught; leading zeros and small letters are allowed."""
+    """Parses the number or name that a group of the match has caught. Leading zeros and small letters are allowed."""
     text = match[group]
     value = field.values.get(text)
     if value is None:
@@ -93,12 +93,13 @@ def parse_value(token: Token, match: re.Match[str], group: Group, field: Field) 
 
 
 def _make_mask(field: Field, first: int, last: int, step: int) -> int:
-    """Bits from first to last in steps, wrapped around the cycle; without a loop, because a long list must be fast."""
+    """Returns a mask with the bits from first to last in steps, wrapped around the cycle. Computes it without a loop,
+    because a long list must be fast."""
     cycle = field.cycle or field.high
     if first > last:
         last += cycle
     count = (last - first) // step + 1
-    row = ((1 << step * count) - 1) // ((1 << step) - 1) if count > 1 else 1  # a geometric series
+    row = ((1 << step * count) - 1) // ((1 << step) - 1) if count > 1 else 1  # sums 1 << step * i as a geometric series
     row <<= first - field.low
     return (row & ((1 << cycle) - 1) | row >> cycle) << field.low
 

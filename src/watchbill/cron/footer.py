@@ -1,4 +1,5 @@
-"""The footer of a TZif file: a POSIX rule such as `EST5EDT,M3.2.0,M11.1.0` for every year after the last transition."""
+"""Reads the footer of a TZif file: a POSIX rule such as `EST5EDT,M3.2.0,M11.1.0`, which holds for every year after the
+last transition in the file."""
 
 from __future__ import annotations
 
@@ -34,20 +35,21 @@ class Rule(NamedTuple):
     changes: tuple[Change, ...]
 
     def transitions(self, first_year: int, last_year: int) -> list[tuple[int, int]]:
-        """The (instant, offset from then on) of a span of years, in order."""
+        """Returns the clock changes of some years, in order: the instant, and the offset from then on."""
         by_kind: dict[YearKind, list[tuple[int, int]]] = {}
         found = []
         for year in range(first_year, last_year + 1):
             kind = year_kind(year)
             if kind not in by_kind:
-                by_kind[kind] = self._transitions_within(kind)
+                by_kind[kind] = self._find_transitions(kind)
             start = year_start(year) * DAY
             found += [(start + second, offset) for second, offset in by_kind[kind]]
-        found.sort(key=lambda transition: transition[0])  # in UTC, a change on 1 January may be in the year before
+        found.sort(key=lambda transition: transition[0])  # needed, because in UTC 1 January may be in the year before
         return found
 
-    def _transitions_within(self, kind: YearKind) -> list[tuple[int, int]]:
-        """Seconds since the start of the year, in UTC, and the offset from then on."""
+    def _find_transitions(self, kind: YearKind) -> list[tuple[int, int]]:
+        """Returns the clock changes of a year of this kind: seconds since its start in UTC, and the offset from then
+        on."""
         changes = self.changes
         return sorted(
             (_parse_day(change.date, kind) * DAY + change.time - change.before, change.after) for change in changes
@@ -58,7 +60,7 @@ def parse_footer(text: str) -> Rule:
     match = _FOOTER.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a POSIX zone rule, such as CET-1CEST,M3.5.0,M10.5.0/3")
-    standard = -_parse_seconds(match["standard"])  # POSIX counts west of Greenwich
+    standard = -_parse_seconds(match["standard"])  # negated, because in POSIX rules west of Greenwich is positive
     if match["starts"] is None:
         return Rule(standard, ())
     summer = -_parse_seconds(match["daylight"]) if match["daylight"] else standard + 3600
@@ -74,20 +76,20 @@ def _parse_seconds(text: str) -> int:
 
 
 def _parse_day(date: str, kind: YearKind) -> int:
-    """The date as a day of the year, 1 January being 0."""
+    """Returns a date of a POSIX rule as a day of the year; 1 January is 0."""
     match = _DATE.fullmatch(date)
     if match is None:
         raise ValueError(f"not a date of a zone rule: {date!r}")
     if match["month"]:
         return _find_nth_weekday(kind, int(match["month"]), int(match["week"]), int(match["weekday"]))
     if match["no_leap_day"]:
-        number = int(match["no_leap_day"])  # 1 to 365, and 60 is always 1 March
+        number = int(match["no_leap_day"])  # from 1 to 365, without 29 February: 60 is always 1 March
         return number - 1 + (kind.leap and number >= 60)
     return int(match["day"])
 
 
 def _find_nth_weekday(kind: YearKind, month: int, week: int, weekday: int) -> int:
-    """The nth weekday of a month; the fifth is the last."""
+    """Returns the nth such weekday of a month, as a day of the year. The fifth means the last."""
     month_first, next_month = kind.month_starts[month - 1 : month + 1]
     nth = month_first + (weekday - kind.first_weekday - month_first) % 7 + 7 * (week - 1)
     return nth if nth < next_month else nth - 7

@@ -1,6 +1,6 @@
-"""How often a schedule runs, in a word.
+"""Says in a word how often a schedule runs.
 
-Of a few hundred runs it takes the distance that most neighbours have, else the mean distance.
+It looks at a few hundred runs: the distance that most neighbours have counts, or else the mean distance.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from watchbill.cron.instants import LATEST, Instants
 
 _START = 946_684_800  # 2000-01-01 00:00:00 UTC
 _RUNS = 401
-_MAJORITY = 0.55  # more than half: of two distances that alternate neither wins
+_MAJORITY = 0.55  # more than half, so that of two distances that alternate neither counts as the usual one
 _HOUR, _MINUTE = 3_600, 60
 _DAYS = {
     "daily": range(1, 2),
@@ -40,7 +40,7 @@ def frequency(instants: Instants) -> str:
 
 
 def _name_distance(seconds: int) -> str:
-    """The word for a distance in the largest unit that it is a multiple of."""
+    """Returns the word for a distance, in the largest unit of which it is a multiple."""
     for size in (DAY, _HOUR, _MINUTE):
         if seconds % size == 0:
             return _name_units(seconds // size, size)
@@ -48,11 +48,11 @@ def _name_distance(seconds: int) -> str:
 
 
 def _name_rough_distance(seconds: int) -> str:
-    """The word for a distance in the largest unit that it is longer than."""
+    """Returns the word for a distance, in the largest unit that is shorter than it."""
     for size in (DAY, _HOUR, _MINUTE):
         if seconds >= size:
             return _name_units(_divide_rounded(seconds, size), size)
-    return "every-second" if seconds < 8 else "every-minute"  # 8 is nearer to 60, as a ratio
+    return "every-second" if seconds < 8 else "every-minute"  # as a ratio, 8 seconds are nearer to 60 than to 1
 
 
 def _name_units(count: int, size: int) -> str:

@@ -1,9 +1,9 @@
-"""From wall times to instants: what a clock change does to a schedule. Instants are whole seconds since 1970-01-01 UTC.
+"""Turns wall times into instants, also around clock changes. Instants are whole seconds since 1970-01-01 UTC.
 
-Two readings of a set of wall times are enough for every policy. *Wall clock*: a time fires at the first instant when
-the clock shows it or a later one; so a skipped time fires at the change and a repeated one in its first pass.
-*Elapsed*: every instant at which the clock shows a time of the set fires; skipped times are lost and repeated ones
-fire in both passes.
+Two ways to read a set of wall times are enough for every policy. *Wall clock*: a wall time fires at the first instant
+when the clock shows it or a later one. So a skipped time fires at the clock change, and a repeated time fires when the
+clock shows it first. *Elapsed*: a wall time fires at every instant when the clock shows it. So a skipped time does not
+fire, and a repeated one fires twice.
 """
 
 from __future__ import annotations
@@ -20,23 +20,26 @@ from watchbill.cron.zones import Segment, Zone
 EARLIEST = -62_135_596_800  # 0001-01-01 00:00:00 UTC
 LATEST = 253_402_300_799  # 9999-12-31 23:59:59 UTC
 
-FURTHEST_BACK = 2 * DAY  # no clock was ever put back by more: offsets lie between -16 and +16 hours
+FURTHEST_BACK = 2 * DAY  # no clock was ever put back by more, because offsets lie between -16 and +16 hours
 
-_Window = tuple[int, int, int, list[int]]  # first and end of the instants it answers for, its origin, its times
+_Window = tuple[
+    int, int, int, list[int]
+]  # first and end of its instants, the instant from which its times count, times
 
 
 class Instants(Protocol):
-    """A set of instants that answers which of them is next to any instant, on either side."""
+    """A set of instants that can find the first one after, and the last one before, any instant."""
 
     def next(self, instant: int) -> int | None:
-        """The first instant of the set that is later than `instant`."""
+        """Returns the first instant of the set that is later than `instant`."""
 
     def prev(self, instant: int) -> int | None:
-        """The last instant of the set that is earlier than `instant`."""
+        """Returns the last instant of the set that is earlier than `instant`."""
 
 
 class OnClock(ABC):
-    """What the two readings share. Caches the times around the last result, because the next call is mostly near."""
+    """The base of `WallClock` and `Elapsed`. Caches the times around the last result, because the next call mostly asks
+    for an instant near it."""
 
     def __init__(self, walls: Walls, zone: Zone) -> None:
         self._walls = walls
@@ -53,7 +56,7 @@ class OnClock(ABC):
 
     @abstractmethod
     def _search(self, instant: int) -> int | None:
-        """Finds what `next` returns, without the cached window."""
+        """Finds the first instant later than `instant`, for `next`, without the cached window."""
 
     @abstractmethod
     def prev(self, instant: int) -> int | None: ...
@@ -68,7 +71,7 @@ class OnClock(ABC):
 
 
 class WallClock(OnClock):
-    """Every wall time once: at the first instant when the clock shows it or a later one."""
+    """Fires once for every wall time: at the first instant when the clock shows it or a later time."""
 
     def _search(self, instant: int) -> int | None:
         segment = self._segment
@@ -92,7 +95,7 @@ class WallClock(OnClock):
 
 
 class Elapsed(OnClock):
-    """Every instant at which the clock shows a time of the set."""
+    """Fires at every instant at which the clock shows a wall time of the set."""
 
     def _search(self, instant: int) -> int | None:
         segment = self._segment
@@ -131,7 +134,7 @@ class Elapsed(OnClock):
 
 
 class WithoutGaps:
-    """The wall clock's instants without those of skipped times."""
+    """The instants of `WallClock`, without those of wall times that a clock change skips."""
 
     def __init__(self, walls: Walls, zone: Zone) -> None:
         self._instants = WallClock(walls, zone)
@@ -177,7 +180,7 @@ class Nothing:
 
 
 class Grid:
-    """`@every`: the instants at a whole number of periods from an anchor, before it as well as after."""
+    """`@every`: the instants that lie a whole number of periods before or after an anchor."""
 
     def __init__(self, period: int, anchor: int) -> None:
         self._period = period
@@ -191,7 +194,7 @@ class Grid:
 
 
 class Intersection:
-    """The instants that two sets share. It asks the two in turn for the next instant until they agree."""
+    """The instants that are in both of two sets. Asks the two sets in turn for the next instant, until they agree."""
 
     def __init__(self, one: Instants, other: Instants) -> None:
         self._one = one

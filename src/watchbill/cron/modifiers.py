@@ -1,16 +1,17 @@
-"""Schedules with an `E` or `S` modifier.
+"""Finds the instants of schedules with an `E` or `S` modifier.
 
 The instants that a pattern names without its modifier are its triggers. The modifier turns each into a result: the end
 or start of a period that is counted from the trigger.
 
 A modifier works on wall times, and the result of a later wall time is never earlier. A result becomes an instant as
-every wall time does: a skipped one is at the clock change, a repeated one in its first pass. There are two exceptions:
-an end is never before its trigger, and a start that is not after the given instant is taken in its second pass.
+every wall time does: a skipped one is at the clock change, a repeated one is when the clock shows it first. There are
+two exceptions: an end is never before its trigger, and a start that is not after the given instant is taken when the
+clock shows it for the second time.
 
 To find the last trigger whose result is before an instant, `undo_modifier` undoes the steps of the modifier. Repeated
-wall times may move that trigger. A bisection finds it, because within one segment of the zone (a stretch of time with
-one offset from UTC) a later trigger never has an earlier result. Where a clock is put back it may have one, so `prev`
-searches segment by segment, backwards, until no earlier segment can have a later result.
+wall times may move that trigger. A bisection finds it, because within one segment of the zone (a time in which its
+offset from UTC stays the same) a later trigger never has an earlier result. Where a clock is put back it may have one,
+so `prev` searches segment by segment, backwards, until no earlier segment can have a later result.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from watchbill.cron.zones import Segment, Zone
 
 
 class Span(NamedTuple):
-    """The time from a trigger to its result."""
+    """A trigger, and the instant to which the modifier moves it."""
 
     trigger: int
     result: int
 
 
 class WithModifier(ABC):
-    """The results of a modifier on a set of triggers. A segment and a wall time identify a trigger."""
+    """The instants to which a modifier moves a set of triggers. A segment and a wall time identify a trigger."""
 
     def __init__(self, modifier: Modifier, zone: Zone) -> None:
         self._modifier = modifier
@@ -44,14 +45,14 @@ class WithModifier(ABC):
 
     @abstractmethod
     def next_with_trigger(self, instant: int) -> Span | None:
-        """The next result later than an instant, with its trigger; None if there is none."""
+        """Returns the first result later than `instant`, with its trigger; None if there is none."""
 
     def next(self, instant: int) -> int | None:
         span = self.next_with_trigger(instant)
         return None if span is None else span.result
 
     def prev(self, instant: int) -> int | None:
-        """The last result that is earlier than an instant."""
+        """Returns the last result that is earlier than `instant`."""
         results: list[int] = []
         latest = min(self._latest_trigger(instant), LATEST + FURTHEST_BACK)
         segment = self._latest_segment(latest)
@@ -66,11 +67,11 @@ class WithModifier(ABC):
 
     @abstractmethod
     def _last_trigger(self, segment: Segment, wall: int) -> int | None:
-        """The wall time of the last trigger that lies in a segment and is not later than `wall`."""
+        """Returns the wall time of the last trigger in the segment that is not later than `wall`."""
 
     @abstractmethod
     def _prev_trigger_segment(self, segment: Segment) -> Segment | None:
-        """The last segment before this one that has a trigger; None if there is none."""
+        """Returns the last segment before this one that has a trigger; None if there is none."""
 
     def _lowest_wall(self, segment: Segment) -> int:
         return max(segment.start, EARLIEST) + segment.offset
@@ -80,10 +81,11 @@ class WithModifier(ABC):
 
     def _result_from_trigger(self, segment: Segment, wall: int) -> int:
         result = apply_modifier(self._modifier, wall)
-        return self._find_pass(wall - segment.offset, result)
+        return self._find_instant_of_wall(wall - segment.offset, result)
 
-    def _find_pass(self, instant: int, wall: int) -> int:
-        """The first instant, not before this one, at which the clock shows a wall time, else the last one before it."""
+    def _find_instant_of_wall(self, instant: int, wall: int) -> int:
+        """Returns the first instant, from `instant` on, at which the clock shows a wall time. If there is none, returns
+        the last such instant before."""
         first = self._zone.first_instant(wall)
         if first >= instant:
             return first
@@ -91,28 +93,30 @@ class WithModifier(ABC):
         return first if second is None else second
 
     def _latest_trigger(self, instant: int) -> int:
-        """The last wall time of a trigger whose result is earlier than an instant. Of two passes the first counts."""
+        """Returns the last wall time of a trigger whose result is earlier than `instant`. If the clock shows the result
+        twice, the first time counts."""
         return undo_modifier(self._modifier, self._zone.shown_before(instant))
 
     def _latest_segment(self, latest: int) -> Segment | None:
-        """The last segment in which a trigger can have a wall time up to `latest`."""
+        """Returns the last segment in which a trigger can have a wall time up to `latest`."""
         if latest < EARLIEST - FURTHEST_BACK:
             return None
         return self._zone.segment(self._zone.first_instant(latest) + FURTHEST_BACK)
 
     def _last_trigger_before(self, mapping: _Mapping, segment: Segment, instant: int, latest: int) -> int | None:
-        """The wall time of the last trigger of a segment whose result is earlier than an instant."""
+        """Returns the wall time of the last trigger in a segment whose result is earlier than `instant`."""
         high = min(min(segment.end, LATEST + 1) + segment.offset, latest + 1)
         low = self._lowest_wall(segment)
         wall = bisect_last(lambda wall: mapping(segment, wall) < instant, low, high)
         return None if wall is None else self._last_trigger(segment, wall)
 
     def _result_after(self, instant: int, wall: int) -> int:
-        """The result of a wall time: in its first pass after an instant, else in its last pass."""
-        return self._find_pass(instant + 1, apply_modifier(self._modifier, wall))
+        """Returns the result of a wall time as an instant: when the clock first shows it after `instant`, or else when
+        the clock shows it last."""
+        return self._find_instant_of_wall(instant + 1, apply_modifier(self._modifier, wall))
 
     def _last_useless_wall(self, instant: int, wall: int, latest: int) -> int | None:
-        """The last wall time, from this one on, whose result is not later than an instant."""
+        """Returns the last wall time, from `wall` on, whose result is not later than `instant`."""
         return bisect_last(lambda wall: self._result_after(instant, wall) <= instant, wall, latest + 1)
 
 
@@ -124,7 +128,7 @@ class Modified(WithModifier):
         self._triggers = triggers
 
     def next_with_trigger(self, instant: int) -> Span | None:
-        """The first trigger later than an instant whose result is later than it, too."""
+        """Returns the first trigger later than `instant` whose result is later than `instant` too."""
         trigger = self._triggers.next(instant)
         latest: int | None = None
         while trigger is not None and trigger <= LATEST:
@@ -136,15 +140,16 @@ class Modified(WithModifier):
         return None
 
     def _trigger_result(self, trigger: int, instant: int) -> int:
-        """The instant to which the modifier moves a trigger. The clock may show its wall time twice. Then an end takes
-        the first pass that is not before the trigger. A start takes the first pass after `instant`, else the last."""
+        """Returns the instant to which the modifier moves a trigger. If the clock shows that wall time twice, an end is
+        the first of the two that is not before the trigger; a start is the first after `instant`, or else the last."""
         wall = self._zone.wall(trigger)
         if self._modifier.to_end:
-            return self._find_pass(trigger, apply_modifier(self._modifier, wall))
+            return self._find_instant_of_wall(trigger, apply_modifier(self._modifier, wall))
         return self._result_after(instant, wall)
 
     def _last_useless_instant(self, trigger: int, instant: int, latest: int) -> int:
-        """An instant up to which all triggers, from this one on, have results that are not later than `instant`."""
+        """Returns the last instant such that all triggers from `trigger` up to it have results that are not later than
+        `instant`. The search for the next trigger can start there."""
         segment = self._zone.segment(trigger)
         if self._modifier.to_end:
             high = min(segment.end, latest + 1 - segment.offset)
@@ -187,7 +192,8 @@ _Mapping = Callable[[Segment, int], int]
 
 
 def bisect_last(holds: Callable[[int], bool], low: int, high: int) -> int | None:
-    """The greatest number from `low` to below `high` for which `holds` is true: it is true up to some number only."""
+    """Returns the greatest number from `low` to below `high` for which `holds` is true. `holds` must be true up to some
+    number, and false after it."""
     if low >= high:
         return None
     good, bad, step = high - 1, high, 1

@@ -1,4 +1,4 @@
-"""From the text of a schedule to a `Pattern`, in one pass. Raises `InvalidPattern`."""
+"""Parses the text of a schedule into a `Pattern`. Raises `InvalidPattern`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from watchbill.cron.extensions import (
     MODIFIER,
     WEEKS,
     ZONE,
-    extension_kind,
+    find_extension_kind,
     parse_modifier,
     parse_weeks,
     parse_zone,
@@ -51,7 +51,7 @@ def _parse_part(token: Token) -> Part:
     words = token.words()
     if not words:
         raise token.error("pattern", "there is nothing here; a schedule has 5, 6 or 7 fields")
-    body, extensions = _take_extensions(words)
+    body, extensions = _split_off_extensions(words)
     zone = parse_zone(extensions[ZONE]) if ZONE in extensions else None
     weeks = parse_weeks(extensions[WEEKS]) if WEEKS in extensions else None
     modifier = parse_modifier(extensions[MODIFIER]) if MODIFIER in extensions else None
@@ -64,14 +64,14 @@ def _parse_part(token: Token) -> Part:
     return Part(None, modifier, None, zone)
 
 
-def _take_extensions(words: list[Token]) -> tuple[list[Token], dict[str, Token]]:
-    """Takes the extensions off both ends; the rest is the body."""
+def _split_off_extensions(words: list[Token]) -> tuple[list[Token], dict[str, Token]]:
+    """Splits the words of a part into its body and the extensions at both ends, such as a zone or a modifier."""
     extensions: dict[str, Token] = {}
     start, end = 0, len(words)
-    while start < end and (kind := extension_kind(words[start], trailing=False)):
+    while start < end and (kind := find_extension_kind(words[start], trailing=False)):
         _add_extension(extensions, kind, words[start])
         start += 1
-    while end > start and (kind := extension_kind(words[end - 1], trailing=True)):
+    while end > start and (kind := find_extension_kind(words[end - 1], trailing=True)):
         end -= 1
         _add_extension(extensions, kind, words[end])
     return words[start:end], extensions
@@ -100,7 +100,7 @@ def _parse_macro(words: list[Token]) -> Fields | Every | AtStart:
     if name.text in _PRESETS:
         preset = _PRESETS[name.text]
         return _parse_fields(Token(preset, 0, preset).words())
-    from difflib import get_close_matches  # only for this message
+    from difflib import get_close_matches  # imported here, because only this error message needs it
 
     close = get_close_matches(name.text[:20].lower(), _MACROS, n=1)
     raise name.error("pattern", f"{shown(name.text)} is not one of {', '.join(_MACROS)}", close[0] if close else None)

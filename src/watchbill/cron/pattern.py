@@ -15,36 +15,37 @@ ALL_MONTHS = (1 << 13) - 2
 
 
 class Fields(NamedTuple):
-    """The five to seven fields."""
+    """The five to seven fields of a pattern, such as minute and hour."""
 
     seconds: int
     minutes: int
     hours: int
     days: DayRule
     months: int
-    years: int | None  # None is every year; else bit 0 is 1970
+    years: int | None  # None means every year; in a mask, bit 0 is 1970
     by_interval: bool  # a time field begins with `*`: the schedule follows elapsed time through clock changes
 
 
 class Every(NamedTuple):
-    """`@every`: a grid of so many seconds."""
+    """`@every`: fires every so many seconds."""
 
     seconds: int
 
 
 class AtStart(NamedTuple):
-    """`@reboot`: it has no instants."""
+    """`@reboot`: fires when the cluster starts, so it has no instants."""
 
 
 class Modifier(NamedTuple):
-    """`E1M2D`, `S0W`: from a wall time to the end or the start of a period, step by step."""
+    """A modifier such as `E1M2D` or `S0W`, which moves a wall time, step by step, to the end or start of a period."""
 
     to_end: bool
     steps: tuple[tuple[Unit, int], ...]
 
 
 class Part(NamedTuple):
-    """One alternative of a union. Without a body it is a bare modifier, counted from the given instant."""
+    """One of the parts of a pattern that are separated by `|`. Without a body it is a modifier alone, which counts from
+    the instant that a caller gives."""
 
     body: Fields | Every | AtStart | None
     modifier: Modifier | None

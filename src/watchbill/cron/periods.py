@@ -1,4 +1,4 @@
-"""Periods of wall time, from seconds to years: where they start and end, and how a modifier moves a wall time."""
+"""Finds the start and end of periods of wall time, from seconds to years, and moves wall times by modifiers."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from watchbill.cron.pattern import Modifier, Unit
 
 _SECONDS: dict[Unit, int] = {"S": 1, "m": 60, "H": 3_600, "D": DAY, "W": 7 * DAY}
 _MONTHS: dict[Unit, int] = {"M": 1, "Q": 3, "Y": 12}
-_MONDAY = -3 * DAY  # 1970-01-01 was a Thursday
+_MONDAY = -3 * DAY  # the Monday before 1970-01-01, which was a Thursday
 _LONGEST: dict[Unit, int] = {**_SECONDS, "M": 31 * DAY, "Q": 92 * DAY, "Y": 366 * DAY}
 
 
 def apply_modifier(modifier: Modifier, wall: int) -> int:
-    """Each step moves on by `count` periods, then to the last second of the period or to its first."""
+    """Moves a wall time by the steps of a modifier. Each step goes on by `count` periods, and then to the last second
+    of that period, or to its first."""
     for unit, count in modifier.steps:
-        start, end = _period(wall, unit, count)
+        start, end = _find_period(wall, unit, count)
         wall = end - 1 if modifier.to_end else start
     return wall
 
 
 def undo_modifier(modifier: Modifier, wall: int) -> int:
-    """The last wall time whose result is not later than this one: undoes the modifier's steps, the last one first."""
+    """Returns the last wall time that the modifier moves to `wall` or earlier. Undoes the modifier's steps, the last
+    one first."""
     for unit, count in reversed(modifier.steps):
-        start, end = _period(wall + modifier.to_end, unit, -count)
+        start, end = _find_period(wall + modifier.to_end, unit, -count)
         wall = (start if modifier.to_end else end) - 1
     return wall
 
@@ -32,7 +34,7 @@ def largest_unit(modifier: Modifier) -> Unit:
 
 
 def add_units(unit: Unit, wall: int, count: int) -> int:
-    """The wall time `count` units later. A day that the month does not have becomes its last day."""
+    """Returns the wall time `count` units later. A day that the month does not have becomes its last day."""
     if unit in _SECONDS:
         return wall + count * _SECONDS[unit]
     day, second = divmod(wall, DAY)
@@ -42,8 +44,8 @@ def add_units(unit: Unit, wall: int, count: int) -> int:
     return min(same_day, month_start(target + 1) - 1) * DAY + second
 
 
-def _period(wall: int, unit: Unit, count: int) -> tuple[int, int]:
-    """Start and end of the period that is `count` periods after the one of a wall time."""
+def _find_period(wall: int, unit: Unit, count: int) -> tuple[int, int]:
+    """Returns start and end of the period that is `count` periods after the period of a wall time."""
     if unit in _SECONDS:
         size = _SECONDS[unit]
         start = wall - (wall - _MONDAY) % size + count * size

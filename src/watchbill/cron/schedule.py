@@ -30,31 +30,32 @@ class Window(NamedTuple):
 
 
 class Cron:
-    """A schedule: a pattern, the zone in which it is read, and what clock changes do to it. Immutable and hashable.
+    """A schedule: a pattern, the time zone of the pattern, and a policy for clock changes. Immutable and hashable.
 
-    Takes aware datetimes of any zone and gives them in its own. Building the same one again costs next to nothing.
+    Takes aware datetimes of any zone, and returns datetimes in its own zone. To make an equal Cron again is cheap,
+    because compiled schedules are cached.
     """
 
     pattern: str
     tz: str
     dst: Policy
-    anchor: datetime  # `@every` counts from here, to the second
+    anchor: datetime  # `@every` counts from this instant, in whole seconds
 
     def __init__(self, pattern: str, tz: str = "UTC", dst: Policy = "default", anchor: datetime = EPOCH) -> None:
         if not all(isinstance(text, str) for text in (pattern, tz)):
             raise TypeError(f"pattern and tz are strings, not {pattern!r} and {tz!r}")
         check_schedule(pattern, tz, dst)
         _seconds(anchor)
-        self.__dict__.update(pattern=pattern, tz=tz, dst=dst, anchor=anchor)  # __setattr__ refuses every change
+        self.__dict__.update(pattern=pattern, tz=tz, dst=dst, anchor=anchor)  # because __setattr__ refuses every change
 
     @cached_property
     def _compiled(self) -> Compiled:
-        """Compiled at first use, because many schedules are only checked."""
+        """The compiled schedule. It is compiled at its first use, because many schedules are only checked."""
         return compile_schedule(self.pattern, self.tz, self.dst, _seconds(self.anchor))
 
     def next(self, after: datetime) -> datetime | None:
-        """The first instant later than this one."""
-        try:  # `_seconds` written out, because schedulers call this for every slot
+        """Returns the first instant later than `after`; None if there is none."""
+        try:  # repeats the code of `_seconds`, because a call of it would cost time, and this method is called often
             elapsed = after - EPOCH
         except TypeError:
             raise _make_naive_error(after) from None
@@ -67,13 +68,13 @@ class Cron:
         return _stamp(at, info)
 
     def prev(self, before: datetime) -> datetime | None:
-        """The last instant earlier than this one."""
+        """Returns the last instant earlier than `before`; None if there is none."""
         compiled = self._compiled
         at = compiled.instants.prev(min(_round_up_to_seconds(before), compiled.last + 1))
         return None if at is None or at < compiled.first else compiled.zone.stamp(at)
 
     def matches(self, at: datetime) -> bool:
-        """Whether this very instant is one of the schedule's."""
+        """Whether the schedule fires at exactly this instant."""
         second = _seconds(at)
         compiled = self._compiled
         return (
@@ -83,7 +84,7 @@ class Cron:
         )
 
     def upcoming(self, count: int, after: datetime) -> list[datetime]:
-        """The next `count` instants; fewer when there are no more."""
+        """Returns the next `count` instants after `after`; fewer if the schedule ends before."""
         found: list[datetime] = []
         at = self.next(after)
         while at is not None and len(found) < count:
@@ -92,12 +93,12 @@ class Cron:
         return found
 
     def between(self, start: datetime, end: datetime) -> Iterator[datetime]:
-        """The instants from `start` on, up to and not including `end`, one by one."""
+        """Yields the instants from `start` on, up to and not including `end`."""
         first, last = _round_up_to_seconds(start), _round_up_to_seconds(end)
         return self._between(first, last)
 
     def window(self, after: datetime) -> Window | None:
-        """The next instant as `end`, with its trigger: the instant from which a modifier has moved it.
+        """Returns the next instant as `end`, together with its trigger: the instant from which a modifier has moved it.
 
         Without a modifier, both are the same.
         """
@@ -107,7 +108,7 @@ class Cron:
         if span is None or span.result > compiled.last:
             return None
         zone = compiled.zone
-        if span.trigger <= second:  # a modifier without fields is counted from `after`
+        if span.trigger <= second:  # only a modifier without fields has such a trigger: it counts from `after`
             return Window(after.astimezone(zone.info), zone.stamp(span.result))
         return Window(zone.stamp(min(span.trigger, compiled.last)), zone.stamp(span.result))
 
@@ -117,17 +118,17 @@ class Cron:
 
     @property
     def at_start(self) -> bool:
-        """Whether it (also) fires once per cluster start: `@reboot`."""
+        """Whether the schedule also fires when the cluster starts: it contains `@reboot`."""
         return any(isinstance(part.body, AtStart) for part in self._parsed.parts)
 
     def explain(self) -> str:
-        """The schedule in English, short enough for a tooltip."""
+        """Describes the schedule in English, in a text that is short enough for a tooltip."""
         from watchbill.cron.explain import explain
 
         return explain(self._parsed, self.tz, self.dst, self.anchor)
 
     def frequency(self) -> str:
-        """How often it runs, in a word: `daily`, `every-5-minutes`, `rare`."""
+        """Says in a word how often the schedule runs: `daily`, `every-5-minutes`, `rare`."""
         from watchbill.cron.frequency import frequency
 
         return frequency(self._compiled.instants)
@@ -174,7 +175,7 @@ class Cron:
 
 
 def _seconds(moment: datetime) -> int:
-    """The instant in whole seconds since 1970, rounded down."""
+    """Returns an instant in whole seconds since 1970, rounded down."""
     try:
         elapsed = moment - EPOCH
     except TypeError:
@@ -186,7 +187,7 @@ def _seconds(moment: datetime) -> int:
 
 
 def _round_up_to_seconds(moment: datetime) -> int:
-    """The instant in whole seconds since 1970, rounded up."""
+    """Returns an instant in whole seconds since 1970, rounded up."""
     return _seconds(moment) + (moment.microsecond > 0)
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from watchbill.cron.errors import InvalidPattern
 
-Group = int | str  # of a regular expression
+Group = int | str  # number or name of a group in a regular expression
 
 
 class Token(NamedTuple):
@@ -33,11 +33,11 @@ class Token(NamedTuple):
         return words
 
     def after(self, prefix: str) -> Token:
-        """The rest behind a prefix. The text must begin with it."""
+        """Returns the rest of the token behind a prefix. The text must begin with the prefix."""
         return Token(self.text[len(prefix) :], self.position + len(prefix), self.pattern)
 
     def part(self, match: re.Match[str], group: Group) -> Token:
-        """The part of this token that a group of a match on its text caught."""
+        """Returns the part of this token that a group of the match has caught. The match is one on its text."""
         return Token(match[group], self.position + match.start(group), self.pattern)
 
     def error(self, field: str, reason: str, suggestion: str | None = None) -> InvalidPattern:

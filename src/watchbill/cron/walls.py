@@ -1,7 +1,7 @@
-"""The wall times that a pattern's fields name, searched with bit masks. Knows the calendar, not the zones.
+"""Finds the wall times that a pattern's fields name, with bit masks. This module knows the calendar, but no time zones.
 
-A wall time is a count of seconds from 1970-01-01 00:00 on the clock on the wall. The days of a year are one mask of
-366 bits, made once for each kind of year and kept; the next day is its lowest set bit.
+A wall time is what the clock on the wall shows, as seconds since 1970-01-01 00:00. The days of a year are one mask of
+366 bits, which is made once for each kind of year and kept. The next day is the lowest set bit.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from watchbill.cron.days import kind_of_month, month_masks
 from watchbill.cron.fields import YEAR
 from watchbill.cron.pattern import Fields
 
-_Year = tuple[int, int, int, int]  # number, first day, the day after its last, the set's days (bit 0 = 1 January)
+_Year = tuple[int, int, int, int]  # number, first day, day after the last day, mask of days (bit 0 = 1 January)
 
 
 class Walls:
-    """A set of wall times; `after` and `before` give its neighbours on either side of any wall time."""
+    """A set of wall times. `after` and `before` find the next and the last one from any wall time."""
 
     def __init__(self, fields: Fields, weeks: int | None) -> None:
         self._fields = fields
         self._weeks = weeks
         self._year_masks: list[int | None] = [None] * len(YEAR_KINDS)
-        self._year: _Year = (0, 0, 0, 0)  # the year of the last answer; 0: there was none yet
+        self._year: _Year = (0, 0, 0, 0)  # the year of the last result, as a cache; zeros before the first one
         self._first_time = lowest(fields.hours) * 3600 + lowest(fields.minutes) * 60 + lowest(fields.seconds)
         self._last_time = highest(fields.hours) * 3600 + highest(fields.minutes) * 60 + highest(fields.seconds)
 
@@ -58,17 +58,17 @@ class Walls:
         return None if years is None else [YEAR.low + bit for bit in bits(years)]
 
     def after(self, wall: int) -> int | None:
-        """The first wall time of the set that is later than `wall`."""
+        """Returns the first wall time of the set that is later than `wall`; None if there is none."""
         day, second = divmod(wall, DAY)
         number, first, end, days = self._year
         if not first <= day < end:
-            number, first, end, days = self._year = self._load(year_of(day))
+            number, first, end, days = self._year = self._load_year(year_of(day))
         days >>= day - first
         if days & 1 and second < self._last_time:
             return wall - second + self.times.after(second)
         days >>= 1
         if not days:
-            following = self._year_from(number + 1)
+            following = self._find_year_from(number + 1)
             if following is None:
                 return None
             self._year = following
@@ -76,17 +76,17 @@ class Walls:
         return (day + (days & -days).bit_length()) * DAY + self._first_time
 
     def before(self, wall: int) -> int | None:
-        """The last wall time of the set that is earlier than `wall`."""
+        """Returns the last wall time of the set that is earlier than `wall`; None if there is none."""
         day, second = divmod(wall, DAY)
         number, first, end, days = self._year
         if not first <= day < end:
-            number, first, end, days = self._year = self._load(year_of(day))
+            number, first, end, days = self._year = self._load_year(year_of(day))
         today = 1 << (day - first)
         if days & today and second > self._first_time:
             return wall - second + self.times.before(second)
         days &= today - 1
         if not days:
-            preceding = self._year_up_to(number - 1)
+            preceding = self._find_year_up_to(number - 1)
             if preceding is None:
                 return None
             self._year = preceding
@@ -96,13 +96,13 @@ class Walls:
     def __contains__(self, wall: int) -> bool:
         return self.after(wall - 1) == wall
 
-    def _load(self, number: int) -> _Year:
+    def _load_year(self, number: int) -> _Year:
         first, end = year_start(number), year_start(number + 1)
         years = self._fields.years
         allowed = years is None or (number >= YEAR.low and years >> number - YEAR.low & 1)
-        return number, first, end, self._days_of(number) if allowed else 0
+        return number, first, end, self._get_days(number) if allowed else 0
 
-    def _days_of(self, number: int) -> int:
+    def _get_days(self, number: int) -> int:
         kind = KIND_NUMBERS[number % CYCLE_YEARS]
         days = self._year_masks[kind]
         if days is None:
@@ -117,20 +117,20 @@ class Walls:
             days |= self._month_masks[kind_of_month(starts[month] - start, (kind.first_weekday + start) % 7)] << start
         return days if self._weeks is None else days & weeks_mask(self._weeks, kind)
 
-    def _year_from(self, number: int) -> _Year | None:
-        """The first year from this one on that has a day of the set."""
-        if self._numbers is None:  # the calendar repeats: one cycle shows all years
-            return self._first_with_days(range(number, number + CYCLE_YEARS))
-        return self._first_with_days(self._numbers[bisect_left(self._numbers, number) :])
+    def _find_year_from(self, number: int) -> _Year | None:
+        """Returns the first year, from this one on, that has a day of the set; None if there is none."""
+        if self._numbers is None:  # the pattern names no years: the calendar repeats, so one cycle shows all of them
+            return self._find_first_year_with_days(range(number, number + CYCLE_YEARS))
+        return self._find_first_year_with_days(self._numbers[bisect_left(self._numbers, number) :])
 
-    def _year_up_to(self, number: int) -> _Year | None:
+    def _find_year_up_to(self, number: int) -> _Year | None:
         if self._numbers is None:
-            return self._first_with_days(range(number, number - CYCLE_YEARS, -1))
-        return self._first_with_days(self._numbers[: bisect_right(self._numbers, number)][::-1])
+            return self._find_first_year_with_days(range(number, number - CYCLE_YEARS, -1))
+        return self._find_first_year_with_days(self._numbers[: bisect_right(self._numbers, number)][::-1])
 
-    def _first_with_days(self, numbers: Sequence[int]) -> _Year | None:
+    def _find_first_year_with_days(self, numbers: Sequence[int]) -> _Year | None:
         for number in numbers:
-            days = self._days_of(number)
+            days = self._get_days(number)
             if days:
                 return number, year_start(number), year_start(number + 1), days
         return None
@@ -138,5 +138,5 @@ class Walls:
 
 @lru_cache(maxsize=4096)
 def walls_of(fields: Fields, weeks: int | None) -> Walls:
-    """The set of these fields. Schedules with equal fields share it, with all that it has worked out."""
+    """Returns the set of wall times of these fields. Schedules with equal fields share one set, and so its caches."""
     return Walls(fields, weeks)

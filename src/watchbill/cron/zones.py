@@ -1,11 +1,12 @@
-"""Time zones as arrays of whole seconds, read from the same TZif files as `zoneinfo`. Both cron engines use them.
+"""Reads time zones from the same TZif files as `zoneinfo`, as arrays of whole seconds. Both cron engines use them.
 
-A zone is a row of segments with a constant offset. Each knows how far the wall clock had come before it began, its
-high-water mark. A clock put forward starts a segment above its mark: the times between are skipped. A clock put back
-starts it below: the times up to the mark are repeated. So the first instant at which a clock reads w *or later* is
-found with one bisection. That instant is when a wall-clock schedule runs, for a skipped time as for a repeated one.
+A zone is a list of segments, each with one offset from UTC. A segment has a high-water mark: the latest time that the
+wall clock had shown before the segment began. If the clock was put forward, the segment starts above its mark, and the
+times between are skipped. If the clock was put back, the segment starts below its mark, and the times up to the mark
+are repeated. So one bisection finds the first instant at which a clock shows w *or a later time*. At that instant a
+wall-clock schedule runs, for a skipped time as for a repeated one.
 
-A rule for the future (the footer of the file) is expanded up to the year 2500. From there on the calendar, hence the
+The rule for the future (the footer of the file) is expanded up to the year 2500. From there on the calendar, and so the
 zone, repeats every 400 years.
 """
 
@@ -23,43 +24,45 @@ from watchbill.cron.calendar import CYCLE, CYCLE_YEARS, DAY, year_of, year_start
 BEGINNING = -(1 << 62)
 END = 1 << 62
 
-_FOLDS_FROM = 2100  # the last written-out transition of any zone is in 2087
+_FOLDS_FROM = 2100  # from here on a zone repeats every 400 years: no zone file lists a transition after 2087
 _NAME = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*")
 _NOT_PORTABLE = re.compile(r"(?:posix|right)/.*|posixrules|localtime")
-LONGEST_NAME = 64  # file systems refuse longer ones
+LONGEST_NAME = 64  # characters; no zone has a longer name, and file systems refuse very long ones
 _OFFSET = re.compile(r"([+-])([01][0-9]|2[0-3]):([0-5][0-9])")
 _HEADER = struct.Struct(">4sc15x6l")
 
 
 class Transitions(NamedTuple):
-    """What a zone file says: from `instants[i]` on the offset is `offsets[i]`; before all of them it is `before`."""
+    """The content of a zone file: from `instants[i]` on the offset is `offsets[i]`; before all of them it is
+    `before`."""
 
     before: int
     instants: list[int]
     offsets: list[int]
-    horizon: int  # from here on the zone repeats with the calendar's cycle; END when it never changes again
+    horizon: int  # from this instant on the zone repeats every 400 years; END if it never changes again
 
 
 class Segment(NamedTuple):
-    """A stretch of time with one offset: instants from `start` up to, not including, `end`."""
+    """A time in which the offset from UTC stays the same: instants from `start` up to, not including, `end`."""
 
     start: int
     end: int
     offset: int
-    high: int  # the wall clock has shown, or jumped over, every time below this before `start`
+    high: int  # the high-water mark: before `start`, the wall clock has shown or skipped every time below this
 
     def shifted(self, seconds: int) -> Segment:
         return Segment(self.start + seconds, self.end + seconds, self.offset, self.high + seconds)
 
 
 class Zone:
-    """A time zone that answers in epoch seconds; a *wall* is what its clock shows, counted as if it were UTC."""
+    """A time zone. Instants are seconds since 1970 in UTC; a *wall* is what its clock shows, counted as if it were
+    UTC."""
 
     def __init__(self, name: str, info: tzinfo, transitions: Transitions) -> None:
         self.name = name
         self.info = info
         self.horizon = transitions.horizon
-        self.segments = _segments(transitions)
+        self.segments = _make_segments(transitions)
         self._starts = [segment.start for segment in self.segments]
         self._highs = [segment.high for segment in self.segments]
 
@@ -68,7 +71,7 @@ class Zone:
         return len(self.segments) == 1
 
     def segment(self, instant: int) -> Segment:
-        """The segment that holds an instant."""
+        """Returns the segment that an instant lies in."""
         if instant >= self.horizon:
             shift = self._shift(instant)
             return self.segment(instant - shift).shifted(shift)
@@ -78,7 +81,7 @@ class Zone:
         return instant + self.segment(instant).offset
 
     def first_instant(self, wall: int) -> int:
-        """The first instant at which the clock shows this time or a later one."""
+        """Returns the first instant at which the clock shows this wall time or a later one."""
         if wall >= self.horizon:
             shift = self._shift(wall)
             return self.first_instant(wall - shift) + shift
@@ -86,18 +89,19 @@ class Zone:
         return wall - offset if wall - offset > start else start
 
     def shown_before(self, instant: int) -> int:
-        """The last wall time whose `first_instant` is earlier than an instant."""
+        """Returns the last wall time whose `first_instant` is earlier than `instant`."""
         _, _, offset, high = self.segment(instant - 1)
         return max(instant - 1 + offset, high - 1)
 
     def second_instant(self, wall: int) -> int | None:
-        """The instant at which the clock, put back, shows this time again."""
+        """Returns the instant at which the clock shows this wall time again, after it was put back; None if it never
+        does."""
         segment = self.segment(self.segment(self.first_instant(wall)).end)
         shown_again = segment.start + segment.offset <= wall < segment.high
         return wall - segment.offset if shown_again else None
 
     def stamp(self, instant: int) -> datetime:
-        """The instant as an aware datetime in this zone."""
+        """Returns an instant as an aware datetime in this zone."""
         return datetime.fromtimestamp(instant, self.info)
 
     def _shift(self, seconds: int) -> int:
@@ -105,7 +109,7 @@ class Zone:
 
 
 class UnknownZone(LookupError):
-    """Neither an IANA name that this machine knows nor an offset like +05:30."""
+    """The name is neither an IANA name that this machine knows nor an offset like +05:30."""
 
 
 def is_zone(name: str) -> bool:
@@ -117,21 +121,21 @@ def is_zone(name: str) -> bool:
 
 @lru_cache(maxsize=2048)
 def load_zone(name: str) -> Zone:
-    """The zone called `UTC`, an IANA name, or an offset like `+05:30` (east is positive)."""
+    """Returns the zone of this name: `UTC`, an IANA name, or an offset like `+05:30` (east is positive)."""
     if name == "UTC":
-        return Zone(name, UTC, _never_changes(0))
+        return Zone(name, UTC, _make_fixed(0))
     if offset := _OFFSET.fullmatch(name):
         sign, hours, minutes = offset.groups()
         seconds = (int(hours) * 3600 + int(minutes) * 60) * (-1 if sign == "-" else 1)
-        return Zone(name, timezone(timedelta(seconds=seconds)), _never_changes(seconds))
-    from zoneinfo import ZoneInfo  # not at import: `import watchbill.cron` must be fast
+        return Zone(name, timezone(timedelta(seconds=seconds)), _make_fixed(seconds))
+    from zoneinfo import ZoneInfo  # imported here, because `import watchbill.cron` must be fast
 
     transitions = read_transitions(name)
     return Zone(name, ZoneInfo(name), transitions)
 
 
 def read_transitions(name: str) -> Transitions:
-    """What the zone's file says, its footer expanded."""
+    """Reads the transitions of a zone from its file, including those that the rule in the footer adds."""
     data = zone_file(name)
     if data is None:
         raise UnknownZone(name)
@@ -143,7 +147,7 @@ def parse_tzif(data: bytes) -> Transitions:
     _, version, *counts = _HEADER.unpack_from(data)
     start, width = _HEADER.size, 4
     if version >= b"2":
-        start += _block_size(counts, 4)
+        start += _compute_block_size(counts, 4)
         _, _, *counts = _HEADER.unpack_from(data, start)
         start, width = start + _HEADER.size, 8
     transition_count, type_count = counts[3], counts[4]
@@ -154,12 +158,13 @@ def parse_tzif(data: bytes) -> Transitions:
     before = next((offset for offset, is_dst, _ in types if not is_dst), types[0][0])
     offsets = [types[index][0] for index in indexes]
     footer = data.rstrip(b"\n").rsplit(b"\n", 1)[-1].decode("ascii") if width == 8 else ""
-    return _expand(before, instants, offsets, footer)
+    return _expand_footer(before, instants, offsets, footer)
 
 
 @cache
 def listed_names() -> dict[str, None]:
-    """The IANA names that the tzdata package lists, in order. Looking at every file would take too long."""
+    """Returns the IANA names that the tzdata package lists, in order. To look for all zone files would take too
+    long."""
     from importlib import resources
 
     try:
@@ -169,7 +174,7 @@ def listed_names() -> dict[str, None]:
 
 
 def zone_file(name: str) -> bytes | None:
-    """The zone's file, looked for where `zoneinfo` looks, in the same order."""
+    """Returns the content of a zone's file, which is searched where `zoneinfo` searches it, in the same order."""
     if len(name) > LONGEST_NAME or not _NAME.fullmatch(name) or _NOT_PORTABLE.fullmatch(name):
         return None
     import zoneinfo
@@ -192,19 +197,19 @@ def _read_packaged(name: str) -> bytes | None:
         return None
 
 
-def _block_size(counts: list[int], width: int) -> int:
+def _compute_block_size(counts: list[int], width: int) -> int:
     ut_count, standard_count, leap_count, transition_count, type_count, name_length = counts
     transitions = transition_count * (width + 1) + type_count * 6 + name_length
     return transitions + leap_count * (width + 4) + standard_count + ut_count
 
 
-def _never_changes(offset: int) -> Transitions:
+def _make_fixed(offset: int) -> Transitions:
     return Transitions(offset, [], [], END)
 
 
-def _expand(before: int, instants: list[int], offsets: list[int], footer: str) -> Transitions:
-    """Adds what the footer's rule says of the years after the last transition that is written out."""
-    from watchbill.cron.footer import parse_footer  # not needed for UTC, so not at import
+def _expand_footer(before: int, instants: list[int], offsets: list[int], footer: str) -> Transitions:
+    """Adds the transitions of the footer's rule, for the years after the last transition that the file lists."""
+    from watchbill.cron.footer import parse_footer  # imported here, because UTC does not need it
 
     rule = parse_footer(footer) if footer else None
     if rule is None or not rule.changes:
@@ -220,17 +225,17 @@ def _expand(before: int, instants: list[int], offsets: list[int], footer: str) -
     return Transitions(before, instants, offsets, year_start(horizon_year) * DAY)
 
 
-def _segments(transitions: Transitions) -> list[Segment]:
+def _make_segments(transitions: Transitions) -> list[Segment]:
     starts, offsets, highs = stretches(transitions)
     return [*map(Segment._make, zip(starts, [*starts[1:], END], offsets, highs, strict=True))]
 
 
 def stretches(transitions: Transitions) -> tuple[list[int], list[int], list[int]]:
-    """Starts, offsets and high-water marks, one of each per stretch of constant offset: changes of name or of the
-    summer-time flag alone do not count."""
+    """Returns start, offset and high-water mark of each segment. A transition that changes only the name or the
+    summer-time flag, and not the offset, starts no segment."""
     offset, high = transitions.before, BEGINNING
     starts, offsets, highs = [BEGINNING], [offset], [high]
-    # A dict, so that the last of several changes at one instant counts.
+    # A dict, because of several changes at one instant only the last one counts.
     changes = dict(zip(transitions.instants, transitions.offsets, strict=True))
     for instant, new_offset in changes.items():
         if new_offset != offset:

@@ -1,4 +1,4 @@
-"""A schedule in English. Schedules with different instants have different texts."""
+"""Describes a schedule in English. Schedules with different instants have different texts."""
 
 from watchbill.cron.explain.schedule import explain
 

@@ -1,4 +1,4 @@
-"""Days, months, years and weeks in English."""
+"""Describes days, months, years and weeks in English."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from watchbill.cron.pattern import ALL_MONTHS, Fields
 
 
 def describe_days(fields: Fields) -> str:
-    """Starts with a space or a comma, to follow the time: ` on the 1st of every month`, `, Monday to Friday`.
+    """Returns the days as a text to append to the time, with a space or a comma in front: ` on the 1st of every month`,
+    `, Monday to Friday`.
 
-    Empty for a schedule by elapsed time that runs on every day.
+    The text is empty for a schedule by elapsed time that runs on every day.
     """
     rule, months = fields.days, fields.months
     if rule.of_month is None and rule.of_week is None:
@@ -56,12 +57,12 @@ def describe_weeks(mask: int | None) -> str:
 
 
 def _describe_months(mask: int) -> str:
-    """` in March`, ` from March to May`; empty for every month."""
+    """Returns a text such as ` in March` or ` from March to May`; empty if all months are named."""
     return "" if mask == ALL_MONTHS else f" {add_preposition(_name_months(mask))}"
 
 
 def _describe_months_of_days(mask: int) -> str:
-    """What follows the name of a day: `of every month`, `of March and May`."""
+    """Returns the text that follows a day: `of every month`, `of March and May`."""
     if mask == ALL_MONTHS:
         return "of every month"
     names = _name_months(mask)
@@ -73,7 +74,7 @@ def _name_months(mask: int) -> list[str]:
 
 
 def _describe_month_days(field: MonthDays, months: int) -> str:
-    """`on the 1st of every month`, `from the 1st to the 7th of March`."""
+    """Returns a text such as `on the 1st of every month` or `from the 1st to the 7th of March`."""
     items = _describe_numbered_days([bit + 1 for bit in bits(field.days)])
     is_run = len(items) == 1 and not field.specials and " to the " in items[0] and not items[0].startswith("every")
     items += [_describe_month_special(special) for special in field.specials]
@@ -99,7 +100,7 @@ def _describe_month_special(special: LastDay | NearestWorkday) -> str:
 
 
 def _describe_week_days(field: WeekDays, months: int) -> str:
-    """`on Mondays`, `from Monday to Friday`, `on the second Monday of March`."""
+    """Returns a text such as `on Mondays`, `from Monday to Friday` or `on the second Monday of March`."""
     phrases = []
     if field.weekdays:
         phrases = [_describe_weekdays(field.weekdays) + _describe_months(months)]
@@ -110,7 +111,7 @@ def _describe_week_days(field: WeekDays, months: int) -> str:
 
 
 def _describe_weekdays_alone(weekdays: int, months: int) -> str:
-    """For a pattern without days of the month: ` on Mondays`, `, Monday to Friday`."""
+    """Returns the weekdays of a pattern that names no days of the month: ` on Mondays`, `, Monday to Friday`."""
     text = _describe_weekdays(weekdays)
     if not text.startswith("from "):
         return f" {text}{_describe_months(months)}"
@@ -125,7 +126,7 @@ def _describe_weekdays(mask: int) -> str:
 
 
 def _describe_condition(field: WeekDays) -> str:
-    """The weekday that a day of the month must also be: `a Monday or a Friday`, `the last Friday of the month`."""
+    """Returns which weekday a day of the month must be: `a Monday or a Friday`, `the last Friday of the month`."""
     run = _find_weekday_run(field.weekdays)
     if run is not None:
         items = [f"a day from {WEEKDAYS[run[0]]} to {WEEKDAYS[run[1]]}"]
@@ -136,7 +137,8 @@ def _describe_condition(field: WeekDays) -> str:
 
 
 def _find_weekday_run(mask: int) -> tuple[int, int] | None:
-    """First and last of three or more weekdays in a row, such as Friday to Monday; None if they are not in a row."""
+    """Returns first and last of three or more weekdays in a row, such as Friday to Monday; None if they are not in a
+    row."""
     count = mask.bit_count()
     if count < 3:
         return None

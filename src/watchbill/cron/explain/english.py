@@ -1,4 +1,4 @@
-"""Small pieces of English: lists, ordinals, spans of numbers and of time."""
+"""Formats small pieces of English: lists, ordinals, spans of numbers and of time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def format_count(count: int, noun: str) -> str:
 
 
 def format_duration(seconds: int) -> str:
-    """`1 hour`, `90 seconds`, `1 day 12 hours`."""
+    """Returns a duration as a text such as `1 hour`, `90 seconds` or `1 day 12 hours`."""
     for size, noun in _UNITS:
         if seconds % size == 0 and (seconds // size < 100 or size == 86_400):
             return format_count(seconds // size, noun)
@@ -55,13 +55,14 @@ def format_duration(seconds: int) -> str:
 
 
 def format_interval(seconds: int) -> str:
-    """`every hour`, `every 90 seconds`."""
+    """Returns a text such as `every hour` or `every 90 seconds`."""
     text = format_duration(seconds)
     return f"every {text.removeprefix('1 ') if ' ' not in text.removeprefix('1 ') else text}"
 
 
 def find_even_step(values: Sequence[int]) -> int | None:
-    """The distance between values, if all have the same and there are at least three; else None."""
+    """Returns the distance between neighbouring values, if it is always the same and there are at least three values;
+    otherwise None."""
     if len(values) < 3:
         return None
     step = values[1] - values[0]
@@ -83,5 +84,5 @@ def shorten_runs(values: Sequence[int], name: Callable[[int], str] = str) -> lis
 
 
 def add_preposition(items: Sequence[str]) -> str:
-    """`in March`, `in March and May`, but `from March to May`."""
+    """Returns a text such as `in March` or `in March and May`, but `from March to May`."""
     return f"from {items[0]}" if len(items) == 1 and " to " in items[0] else f"in {join_words(items)}"

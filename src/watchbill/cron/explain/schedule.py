@@ -1,4 +1,4 @@
-"""A whole schedule in English: its parts with their modifiers, the zone, and the policy for clock changes."""
+"""Describes a whole schedule in English: its parts with their modifiers, the zone, and the policy for clock changes."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _describe_bare_modifier(modifier: Modifier) -> str:
 
 
 def _describe_moves(modifier: Modifier) -> str:
-    """`to the end of the month, then to the end of the day 3 days later`."""
+    """Returns a text such as `to the end of the month, then to the end of the day 3 days later`."""
     return ", then ".join(
         f"to the {_name_edge(modifier)} of {_describe_period(unit, count)}" for unit, count in modifier.steps
     )
@@ -101,7 +101,7 @@ def _name_edge(modifier: Modifier) -> str:
 
 
 def _describe_zone(named: str | None, own: str) -> str:
-    """Empty for UTC, unless the pattern names it."""
+    """Returns the time zone as a text; empty for UTC, unless the pattern itself names UTC."""
     name = named or own
     if name == "UTC":
         return ", UTC" if named else ""

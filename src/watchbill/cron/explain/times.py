@@ -1,7 +1,7 @@
-"""The time of day in English.
+"""Describes the times of day of a schedule in English.
 
 Only a schedule that follows elapsed time is described with the word *every*, or with *by elapsed time* where *every*
-does not fit. So it never reads like one that follows the wall clock.
+does not fit. So its text never looks like that of a schedule that follows the wall clock.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def _format_minutes_and_seconds(seconds: int) -> str:
 
 
 def _nest_fields(pieces: list[str], seconds: Sequence[int]) -> str:
-    """`at seconds 0 and 30 of minute 5 of hours 9 to 17`. Leaves out second 0, and hours that add nothing."""
+    """Returns a text such as `at seconds 0 and 30 of minute 5 of hours 9 to 17`. Leaves out second 0, and the hours if
+    all are named."""
     hour, minute, second = pieces
     if list(seconds) == [0]:
         return f"at {minute} of {hour}"
@@ -114,7 +115,7 @@ def _describe_values(values: Sequence[int], noun: str, size: int) -> str:
 def _find_even_spacing(
     hours: Sequence[int], minutes: Sequence[int], seconds: Sequence[int]
 ) -> tuple[int, int, int] | None:
-    """First time, step and last time, if all times have the same distance; else None."""
+    """Returns first time, step and last time, if neighbouring times have always the same distance; otherwise None."""
     all_times = [hour * _HOUR + minute * 60 + second for hour in hours for minute in minutes for second in seconds]
     if len(all_times) == 2:
         return all_times[0], all_times[1] - all_times[0], all_times[1]
