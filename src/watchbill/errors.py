@@ -15,12 +15,12 @@ def set_command(command: str) -> None:
 
 
 def name_commands(hint: str) -> str:
-    """Replaces `watchbill` in the commands of a hint by what people type in this project."""
+    """Replaces `watchbill` in the commands of a hint by the command that people type in this project."""
     return hint if _command == "watchbill" else _COMMAND.sub(f"{_command} ", hint)
 
 
 def name_quoted_commands(text: str) -> str:
-    """As name_commands, but only between backticks: elsewhere in the text `watchbill` may be a schema."""
+    """Does what name_commands does, but only between backticks: elsewhere in a text `watchbill` may be a schema."""
     return re.sub("`[^`]*`", lambda quoted: name_commands(quoted[0]), text)
 
 

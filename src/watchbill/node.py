@@ -1,4 +1,4 @@
-"""A node: one process's worker and chores, put together, started, drained and stopped."""
+"""A node: puts the worker and the chores of one process together, and starts, drains and stops them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from watchbill.worker.worker import Worker, WorkerChores, cancel_all
 
 
 class Node:
-    """`await run()` works until `drain()` or `stop()`; both may be called from a signal handler of the loop."""
+    """`await run()` works until `drain()` or `stop()` is called. A signal handler of the event loop may call both."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Node:
         events: Events,
         *,
         unknown_type_grace: float = 3600.0,
-        keep: Keep = Keep(),  # noqa: B008  (it is frozen)
+        keep: Keep = Keep(),  # noqa: B008  (a Keep is frozen)
         alive: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
         payload_store: PayloadStore | None = None,
         leader_tasks: Iterable[tuple[str, LeaderTask]] = (),
@@ -57,12 +57,12 @@ class Node:
         self._handlers = {**handlers, **make_builtin_handlers(config.listen_url or config.url, config.schema)}
         self._grace, self._keep = unknown_type_grace, keep
         self._alive, self._payload_store = alive, payload_store
-        self._leader_tasks = list(leader_tasks)  # each with its group
+        self._leader_tasks = list(leader_tasks)  # pairs of group and leader task
         self._elector: Elector | None = None
         self._groups, self._lease = list(memberships), Lease() if lease is None else lease
         self._memberships: Memberships | None = None
         self._queries = queries(config.schema)
-        self.hub_socket: socket.socket | None = None  # to a supervisor that listens for several processes
+        self.hub_socket: socket.socket | None = None  # leads to the supervisor, if that listens for several processes
         self._worker: Worker | None = None
         self._worker_lock = threading.Lock()  # a thread may declare a task while another starts the worker
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -75,7 +75,7 @@ class Node:
 
     async def _run(self) -> None:
         config = self.config
-        # Three, so that a long tick or a slow sweep delays no other chore.
+        # Three connections, so that a long tick of the scheduler or a slow sweep delays no other chore.
         connection, ticks, upkeep = connections = [
             self._new_connection(purpose) for purpose in ("chores", "scheduler", "upkeep")
         ]
@@ -158,8 +158,8 @@ class Node:
         return [asyncio.create_task(loop) for loop in loops]
 
     def add_handlers(self, handlers: Handlers, queues: Iterable[str] = ()) -> None:
-        """Adds tasks that are declared after the node was made; from any thread. A node that runs learns them, and
-        serves these queues too."""
+        """Adds the handlers of tasks that were declared after the node was made, and the queues of these tasks. May be
+        called from any thread, also while the node runs."""
         with self._worker_lock:
             if self._worker is None or self._loop is None:
                 self._handlers |= handlers
@@ -168,7 +168,8 @@ class Node:
                 self._loop.call_soon_threadsafe(self._worker.add_handlers, handlers, list(queues))
 
     def declare(self, declared: Declared) -> None:
-        """Replaces what the node declares: the program declares more schedules, limits or queues. From any thread."""
+        """Replaces the declarations of the node, after the program has declared more schedules, limits or queues. May
+        be called from any thread."""
         with self._worker_lock:
             if self._worker is None or self._loop is None:
                 self.config = replace(self.config, declared=declared)
@@ -176,14 +177,14 @@ class Node:
                 self._loop.call_soon_threadsafe(self._worker.declare, declared)
 
     def add_leader_task(self, group: str, task: LeaderTask) -> None:
-        """Adds a leader task that is declared after the node was made; from any thread."""
+        """Adds a leader task that was declared after the node was made. May be called from any thread."""
         with self._worker_lock:
             self._leader_tasks.append((group, task))
             if self._elector is not None and self._loop is not None and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._elector.add_task, group, task)
 
     def join_group(self, group: str, queues: Iterable[str], options: GroupOptions | None) -> None:
-        """Joins the group of a task that is declared after the node was made; from any thread."""
+        """Joins the token group of a task that was declared after the node was made. May be called from any thread."""
         membership = Membership(Ownership(group, self._lease), options, tuple(queues))
         with self._worker_lock:
             self._groups.append(membership)
@@ -191,11 +192,11 @@ class Node:
                 self._loop.call_soon_threadsafe(self._memberships.add, membership)
 
     def find_term(self, group: str) -> int | None:
-        """The number of this node's term, if it leads the group now; from any thread."""
+        """Returns the number of this node's term, if it leads the group now. May be called from any thread."""
         return None if self._elector is None else self._elector.find_term(group)
 
     async def wait_until_ready(self) -> None:
-        """Returns when the node is registered and works."""
+        """Waits until the node is registered and works."""
         await self._is_made.wait()
         await self.worker.registered.wait()
 
@@ -218,15 +219,16 @@ class Node:
 
     @property
     def exit_code(self) -> int:
-        """0, unless the node ended because a handler could not be stopped."""
+        """The exit code for this process: 0, unless the node ended because a handler could not be stopped."""
         return 0 if self._worker is None else self._worker.exit_code
 
     @property
     def unstoppable_jobs(self) -> list[str]:
-        """Jobs whose handlers still run on the loop after the end, although they were asked to stop."""
+        """Jobs whose handlers still run on the event loop after the node has ended, although they were asked to
+        stop."""
         return [] if self._worker is None else [f"{run.type} {run.id}" for run in self._worker.slots.unstoppable_runs]
 
     @property
     def finished(self) -> int:
-        """Runs that have ended here so far."""
+        """How many runs have ended on this node so far."""
         return 0 if self._worker is None else self._worker.slots.finished

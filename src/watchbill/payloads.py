@@ -1,9 +1,9 @@
 """Payload stores: where payloads go that are too large for the database.
 
-A store holds objects by key, written once and never changed. A key starts with the day on which it was made, so that
-the sweeper can list a store day by day and delete what no job refers to any more (the transaction was rolled back, the
-history dropped). A key also names its installation: several may share a store, and each deletes only its own objects.
-"""
+A store holds payloads by key, which are written once and never changed. A key starts with the day on which it was made,
+so that the sweeper can list a store day by day and delete payloads that no job refers to any more (the transaction was
+rolled back, or the history was dropped). A key also names its installation: several installations may share a store,
+and each deletes only its own payloads."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ _CREATE_TRIES = 100
 
 
 class NoPayloadStore(WatchbillError):
-    """A job's payload is in a store, and this process has no store configured."""
+    """A job's payload is in a payload store, but this process has no payload store configured."""
 
 
 class PayloadGone(WatchbillError):
-    """The store has no object under this key, or one with other content."""
+    """The payload store has no payload under this key, or one with other content than the job's."""
 
 
 class StoreFailed(WatchbillError):
-    """The store does not answer, or refuses."""
+    """The payload store does not answer, or refuses a request."""
 
 
 @runtime_checkable
 class PayloadStore(Protocol):
-    """What Watchbill needs from a store. Calls may block, come from any thread, and raise any exception."""
+    """The methods that a payload store must have. They may block and raise any exception. Any thread may call them."""
 
     def put(self, key: str, data: bytes) -> None:
-        """Stores an object; it must be durable on return. One key always has the same content."""
+        """Stores a payload, which must be durable when this method returns. One key always has the same content."""
 
     def get(self, key: str) -> bytes:
-        """Reads an object. Raises FileNotFoundError if it does not exist."""
+        """Returns a payload. Raises FileNotFoundError if the key does not exist."""
         ...
 
     def delete(self, key: str) -> None:
-        """Deletes an object; does nothing if it does not exist."""
+        """Deletes a payload. Does nothing if the key does not exist."""
 
     def days(self) -> list[str]:
-        """Lists the first parts of all keys, in any order."""
+        """Lists the days of all keys, in any order. The day is the first part of a key."""
         ...
 
     def keys(self, day: str) -> Iterator[str]:
@@ -61,7 +61,7 @@ class PayloadStore(Protocol):
 
 
 def open_store(location: str) -> PayloadStore:
-    """Opens a directory, or any URL that fsspec supports: s3://bucket/prefix, gs://..., memory://..."""
+    """Opens a payload store: a directory, or any URL that fsspec supports, such as s3://bucket/prefix or gs://..."""
     scheme, _, rest = location.partition("://")
     if rest and scheme != "file":
         return RemoteStore(location)
@@ -69,12 +69,13 @@ def open_store(location: str) -> PayloadStore:
 
 
 def new_key(job_id: UUID, installation: str, digest: str) -> str:
-    """Contains job and digest, so that a second payload under the same job id never overwrites the first."""
+    """Makes a key for a payload. The key contains the job id and the digest, so that a second payload under the same
+    job id never overwrites the first."""
     return f"{datetime.now(UTC):%Y-%m-%d}/{job_id}-{installation[:8]}-{digest[:16]}"
 
 
 def read_job_id(key: str, installation: str | None = None) -> UUID | None:
-    """The job's id in a key. None if it is not a key, or belongs to another installation."""
+    """Returns the job id in a key. None if the text is not a key, or the key belongs to another installation."""
     found = _KEY.fullmatch(key)
     if found is None or (installation is not None and found[2] != installation[:8]):
         return None
@@ -82,7 +83,8 @@ def read_job_id(key: str, installation: str | None = None) -> UUID | None:
 
 
 class FileStore:
-    """Payloads in a directory that every process of the application can reach: a directory per day, a file each."""
+    """Keeps payloads as files in a directory that every process of the application can reach, one subdirectory per
+    day."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -91,8 +93,8 @@ class FileStore:
         return f"FileStore({str(self.root)!r})"
 
     def put(self, key: str, data: bytes) -> None:
-        """Writes under a temporary name first, so that readers never see half a file. The umask decides who may read
-        it, because a worker may run as another user."""
+        """Writes the payload to a temporary file and renames it, so that readers never see half a file. The umask
+        decides who may read the file, because a worker may run as another user than the producer."""
         path = self.root / key
         partial = path.with_name(f".{uuid4()}")
         try:
@@ -108,14 +110,14 @@ class FileStore:
         _sync_directory(self.root)
 
     def get(self, key: str) -> bytes:
-        if not self.root.is_dir():  # perhaps not mounted, so a missing file does not mean that the payload is gone
+        if not self.root.is_dir():  # the directory may just not be mounted, so the payload need not be gone
             raise NotADirectoryError(f"{self.root} is not a directory here")
         return (self.root / key).read_bytes()
 
     def delete(self, key: str) -> None:
         path = self.root / key
         path.unlink(missing_ok=True)
-        with suppress(OSError):  # rmdir fails while the directory of that day has other objects
+        with suppress(OSError):  # rmdir fails while the directory of that day has other files
             path.parent.rmdir()
 
     def days(self) -> list[str]:
@@ -133,7 +135,8 @@ class FileStore:
 
 
 def _create_file(path: Path) -> BinaryIO:
-    """Creates the directory too. Tries again, because deleting the day's last object removes it at any moment."""
+    """Creates a file, and its directory. Tries again if the directory vanishes: another process removes the directory
+    of a day with the last file in it."""
     for _ in range(_CREATE_TRIES):
         with suppress(FileNotFoundError, FileExistsError):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -143,14 +146,14 @@ def _create_file(path: Path) -> BinaryIO:
 
 
 def _delete_abandoned(partial: Path) -> None:
-    """A process that died while it wrote leaves a partial file."""
+    """Deletes the temporary file of a process that died while it wrote a payload."""
     with suppress(OSError):
         if time.time() - partial.stat().st_mtime > _PARTIAL_FILE_MAX_AGE_SECONDS:
             partial.unlink()
 
 
 def _sync_directory(directory: Path) -> None:
-    """A new file name survives a power cut only when its directory is on disk."""
+    """Writes the directory to the disk: a new file name survives a power cut only then."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -159,7 +162,7 @@ def _sync_directory(directory: Path) -> None:
 
 
 class RemoteStore:
-    """Payloads anywhere that fsspec reaches (extra `fsspec`); fsspec's implementation finds the credentials."""
+    """Keeps payloads at any URL that fsspec supports (extra `fsspec`). fsspec finds the credentials by itself."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -179,33 +182,34 @@ class RemoteStore:
         return f"RemoteStore({self._url!r})"
 
     def put(self, key: str, data: bytes) -> None:
-        path = self._path(key)
+        path = self._make_path(key)
         self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
         self._files.pipe_file(path, data)
 
     def get(self, key: str) -> bytes:
-        found: bytes = self._files.cat_file(self._path(key))
+        found: bytes = self._files.cat_file(self._make_path(key))
         return found
 
     def delete(self, key: str) -> None:
-        if self._files.exists(self._path(key)):
-            with suppress(FileNotFoundError):  # another process deleted it first
-                self._files.rm_file(self._path(key))
+        if self._files.exists(self._make_path(key)):
+            with suppress(FileNotFoundError):  # another process deleted the payload first
+                self._files.rm_file(self._make_path(key))
 
     def days(self) -> list[str]:
-        return [name for name, kind in self._list("") if kind == "directory"]
+        return [name for name, kind in self._list_below("") if kind == "directory"]
 
     def keys(self, day: str) -> Iterator[str]:
-        return (f"{day}/{name}" for name, _ in self._list(day))
+        return (f"{day}/{name}" for name, _ in self._list_below(day))
 
-    def _path(self, key: str) -> str:
+    def _make_path(self, key: str) -> str:
         return f"{self._root.rstrip('/')}/{key}"
 
-    def _list(self, below: str) -> list[tuple[str, str]]:
-        """Names and kinds. Clears fsspec's cache first: other processes may have changed the listing."""
+    def _list_below(self, below: str) -> list[tuple[str, str]]:
+        """Returns the names and kinds of what is below this path. Clears fsspec's cache first, because other processes
+        may have added or deleted payloads."""
         self._files.invalidate_cache()
         try:
-            entries: list[dict[str, Any]] = self._files.ls(self._path(below), detail=True)
+            entries: list[dict[str, Any]] = self._files.ls(self._make_path(below), detail=True)
         except FileNotFoundError:
             return []
         return [(entry["name"].rstrip("/").rpartition("/")[2], entry["type"]) for entry in entries]

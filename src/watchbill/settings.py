@@ -1,8 +1,8 @@
-"""Every setting, in one frozen object: defaults < settings file < environment < arguments.
+"""Every setting, in one frozen object. Arguments override environment variables, which override the settings file.
 
-The file is `watchbill.toml`, or `[tool.watchbill]` in pyproject.toml, in the project's directory: the nearest one
-upwards with one of these files or a `.git`. The variable of setting `lease` is WATCHBILL_LEASE; an empty one counts as
-not set. DATABASE_URL, which other programs use too, is the weakest source of the address, after the file.
+The file is `watchbill.toml`, or `[tool.watchbill]` in pyproject.toml, in the project's directory: the nearest directory
+upwards with one of these files or a `.git`. The variable of the setting `lease` is WATCHBILL_LEASE; an empty variable
+counts as not set. DATABASE_URL, which other programs use too, counts less than the settings file.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from pydantic.dataclasses import dataclass
 from watchbill.errors import SettingsError
 from watchbill.model.durations import DURATION_WORDS, seconds
 
-TEST_VARIABLE = "WATCHBILL_TEST_DATABASE_URL"  # an option of watchbill.testing, not a setting
+TEST_VARIABLE = "WATCHBILL_TEST_DATABASE_URL"  # not a setting: watchbill.testing reads it
 
-# Kubernetes sets variables for every service in every pod; a service named watchbill, or watchbill-db, is not an error.
+# Kubernetes sets variables for every service in every pod. Those of a service named watchbill, or watchbill-db, are not
+# settings, and must not be reported as unknown settings.
 _KUBERNETES_VARIABLE = re.compile(r"WATCHBILL_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
 
 
@@ -40,7 +41,7 @@ def _split_names(value: object) -> object:
 
 
 def _read_labels(value: object) -> object:
-    """Accepts `gpu=a100,zone=eu`, a list of such pairs, and a table."""
+    """Reads labels from a text such as `gpu=a100,zone=eu`, a list of such pairs, or a TOML table."""
     if isinstance(value, Mapping):
         value = [(str(name), str(label)) for name, label in value.items()]
     if isinstance(value, str):
@@ -55,7 +56,8 @@ def _read_labels(value: object) -> object:
 
 
 def _read_postgres_url(value: object) -> object:
-    """Accepts SQLAlchemy's form with a driver (postgresql+asyncpg://), because DATABASE_URL often has it."""
+    """Checks a database address. Also accepts SQLAlchemy's form with a driver (postgresql+asyncpg://), because
+    DATABASE_URL often has it."""
     if not isinstance(value, str) or "://" not in value:
         return value
     scheme, rest = value.split("://", 1)
@@ -65,14 +67,14 @@ def _read_postgres_url(value: object) -> object:
 
 
 def _check_schema_name(value: object) -> object:
-    """Refuses a name that needs quotes in psql, or that the server truncates or keeps for itself."""
+    """Refuses the name of a schema that needs quotes in psql, or that the server would truncate or reserves."""
     if not re.fullmatch(r"(?!pg_)[a-z_][a-z0-9_]{0,62}", str(value)) or value == "information_schema":
         raise ValueError("a schema must have a plain name: a to z, 0 to 9 and _, at most 63 characters")
     return value
 
 
 def _check_payload_place(value: object) -> object:
-    """Refuses a relative path, because producer and worker may start in different directories."""
+    """Refuses a relative path for the payload store, because producer and worker may start in different directories."""
     if not re.match(r"/|[a-z][a-z0-9+.-]*://.", str(value)):
         raise ValueError("neither an absolute path nor a URL")
     return value
@@ -248,18 +250,19 @@ class Settings:
         origins: Mapping[str, str] | None = None,
         **arguments: Any,
     ) -> Self:
-        """Reads all sources. An argument that is None counts as not given; `origins` says where arguments come from."""
+        """Reads the settings from all sources. An argument that is None counts as not given. `origins` says, for error
+        messages, where arguments come from."""
         sources = _read_sources(project, os.environ if environ is None else environ, arguments, origins or {})
         found = _choose_strongest(sources)
         values = {name: value.value for name, value in found.items()}
         try:
             return cls(**values, origins={name: value.origin for name, value in found.items()})
         except ValidationError as error:
-            raise _explain(error, found) from None
+            raise _explain_invalid_values(error, found) from None
 
 
 def describe_settings() -> Iterator[tuple[str, Any, str, str]]:
-    """(name, default, allowed, meaning) of each setting, for the reference and for messages."""
+    """Yields (name, default, allowed values, meaning) of each setting, for the reference and for messages."""
     for each in fields(Settings):
         if each.name != "origins":
             info: Any = each.default
@@ -271,18 +274,19 @@ _inherited: dict[str, Any] = {}
 
 
 def make_child_environment(origin: str, **settings: str) -> dict[str, str]:
-    """Environment variables for a worker's child or a test's program, whose own code must not override these."""
+    """Returns environment variables that fix these settings in a child process, whatever its own code says. A worker
+    uses them for its children, and a test for programs that it starts."""
     return {_FOR_CHILDREN: json.dumps({**settings, "origins": dict.fromkeys(settings, origin)})}
 
 
 def keep_parent_settings() -> None:
-    """Called in a worker's child: keeps the settings that its parent gave it, and removes them from the environment, so
-    that programs which a task starts do not inherit them."""
+    """Keeps, in a child process of a worker, the settings that its parent gave it. Removes them from the environment,
+    so that programs that a task starts do not inherit them."""
     _inherited.update(json.loads(os.environ.pop(_FOR_CHILDREN, "{}")))
 
 
 def inherited() -> dict[str, Any]:
-    """The settings that the process which started this one has fixed."""
+    """Returns the settings that the parent process has fixed for this process."""
     return _inherited or dict(json.loads(os.environ.get(_FOR_CHILDREN, "{}")))
 
 
@@ -293,7 +297,7 @@ class _Value(NamedTuple):
 
 
 def _choose_strongest(values: Iterator[_Value]) -> dict[str, _Value]:
-    """Later values replace earlier ones; an unknown name is an error."""
+    """Returns the last value of each setting, because later sources are stronger. Raises for an unknown name."""
     known = [name for name, *_ in describe_settings()]
     found: dict[str, _Value] = {}
     for each in values:
@@ -323,7 +327,8 @@ def _read_sources(
 
 
 def find_project(start: Path | None = None) -> Path:
-    """The nearest project directory from `start` (default: the current one) upwards, else `start` itself."""
+    """Returns the nearest project directory from `start` (default: the current directory) upwards, or `start`
+    itself."""
     first = (start or Path.cwd()).resolve()
     return next((directory for directory in (first, *first.parents) if _is_project(directory)), first)
 
@@ -369,27 +374,30 @@ def _get_table(outer: Mapping[str, Any], name: str, path: Path) -> dict[str, Any
 
 
 def _find_line(path: Path, name: str) -> str:
-    """`path:line` of the setting, found by a search, because the TOML reader does not report lines."""
+    """Returns `path:line` of a setting in a TOML file, found by a text search, because the TOML reader reports no
+    lines."""
     text = path.read_text(encoding="utf-8")
     section = max(text.find("[tool.watchbill]"), 0)
     found = re.compile(rf"""^\s*["']?{re.escape(name)}["']?\s*[=.]""", re.MULTILINE).search(text, section)
     return f"{path}:{text.count(chr(10), 0, found.end()) + 1}" if found else str(path)
 
 
-def _explain(error: ValidationError, found: Mapping[str, _Value]) -> SettingsError:
+def _explain_invalid_values(error: ValidationError, found: Mapping[str, _Value]) -> SettingsError:
     allowed = {name: words for name, _, words, _ in describe_settings()}
     wrong = dict.fromkeys(str(each["loc"][0]) for each in error.errors())
-    lines = [f"Setting {name}={_show(found[name])} is invalid (in {found[name].origin})." for name in wrong]
-    hints = [f"Allowed for {name}: {allowed[name]}.{_suggest(found[name], allowed[name])}" for name in wrong]
+    lines = [f"Setting {name}={_show_value(found[name])} is invalid (in {found[name].origin})." for name in wrong]
+    hints = [
+        f"Allowed for {name}: {allowed[name]}.{_suggest_similar_value(found[name], allowed[name])}" for name in wrong
+    ]
     return SettingsError("\n".join(lines), hint="\n".join(hints))
 
 
-def _suggest(given: _Value, allowed: str) -> str:
-    """A correction, if the allowed values are words."""
+def _suggest_similar_value(given: _Value, allowed: str) -> str:
+    """Returns the allowed word that is most similar to the given value, as a hint, if the allowed values are words."""
     words = [] if re.search(r"\d", allowed) else re.findall(r"\w+", allowed)
     near = difflib.get_close_matches(str(given.value).lower(), words, n=1)
     return f" Did you mean {near[0]}?" if near else ""
 
 
-def _show(given: _Value) -> str:
+def _show_value(given: _Value) -> str:
     return "... (hidden, because it may contain a password)" if given.name.endswith("_url") else repr(given.value)

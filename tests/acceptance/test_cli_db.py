@@ -11,7 +11,7 @@ import pytest
 
 from tests.acceptance.command import Watchbill
 from tests.servers import Server
-from watchbill.postgres.migration_plan import advisory_key
+from watchbill.postgres.migration_plan import make_advisory_key
 
 
 def run_sql(database: str, statement: str) -> None:
@@ -182,7 +182,7 @@ def test_settings_file_address_wins_over_database_url(watchbill: Watchbill, sche
 
 def test_ctrl_c_exits_with_130_and_changes_nothing(watchbill: Watchbill, database: str) -> None:
     with psycopg.connect(database) as other:
-        other.execute("SELECT pg_advisory_xact_lock(%s, %s)", advisory_key("watchbill"))
+        other.execute("SELECT pg_advisory_xact_lock(%s, %s)", make_advisory_key("watchbill"))
         command = watchbill.command("db", "migrate", "--database-url", database)
         with subprocess.Popen(
             command,

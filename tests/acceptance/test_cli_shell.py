@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tests.acceptance.command import Watchbill
-from watchbill.cli import _COMMANDS, _MODULES, _move_globals_first
+from watchbill.cli import _COMMANDS, _MODULES, _move_global_options_first
 
 
 def test_watchbill_without_arguments_lists_commands_by_purpose(watchbill: Watchbill) -> None:
@@ -123,4 +123,4 @@ def test_version_command_does_not_load_the_driver() -> None:
     ],
 )
 def test_global_options_may_stand_anywhere(typed: str, parsed: str) -> None:
-    assert _move_globals_first(typed.split()) == parsed.split()
+    assert _move_global_options_first(typed.split()) == parsed.split()

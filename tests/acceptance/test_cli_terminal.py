@@ -16,7 +16,7 @@ import pytest
 from tests.acceptance.command import Watchbill
 from tests.acceptance.terminal import terminal
 from tests.waiting import until
-from watchbill.postgres.embedded import running_url
+from watchbill.postgres.embedded import find_running_url
 
 TASKS = """
 from watchbill import App, Permanent, Retry
@@ -74,7 +74,7 @@ def project() -> Iterator[Watchbill]:
     (directory / "pyproject.toml").touch()
     (directory / "tasks.py").write_text(TASKS)
     yield Watchbill(directory)
-    until(lambda: running_url(directory) is None)
+    until(lambda: find_running_url(directory) is None)
     shutil.rmtree(directory)
 
 
@@ -127,7 +127,7 @@ def start(name: str, epoch: int) -> None:
 def test_up_starts_its_server_again_when_it_dies(project: Watchbill) -> None:
     with terminal(project.command("up"), project.directory, project.environment(), 120) as shown:
         shown.wait_for("Ctrl-C drains the worker")
-        url = running_url(project.directory)
+        url = find_running_url(project.directory)
         assert url is not None
         assert project("jobs", "enqueue", "tasks.succeed", "--wait").returncode == 0
         server = int((project.directory / ".watchbill/data/postmaster.pid").read_text().split()[0])

@@ -18,7 +18,7 @@ import pytest
 
 from tests.acceptance.command import Watchbill
 from tests.waiting import until
-from watchbill.postgres.embedded import running_url
+from watchbill.postgres.embedded import find_running_url
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 [TASKS] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -34,7 +34,7 @@ def project() -> Iterator[Watchbill]:
     (directory / "pyproject.toml").touch()
     (directory / "tasks.py").write_text(TASKS)
     yield Watchbill(directory)
-    until(lambda: running_url(directory) is None)
+    until(lambda: find_running_url(directory) is None)
     shutil.rmtree(directory)
 
 
@@ -99,7 +99,7 @@ def test_readme_quickstart_works(project: Watchbill) -> None:
         assert said["schedules", "why", "tasks.hello"].startswith("tasks.hello fires ")
         running.process.send_signal(signal.SIGINT)
         assert running.process.wait(PATIENCE) == 0
-    assert running_url(project.directory) is None, "PostgreSQL must stop with the last one who uses it"
+    assert find_running_url(project.directory) is None, "PostgreSQL must stop with the last one who uses it"
 
     with up(project) as again:
         again.wait_for("node ")
@@ -130,14 +130,14 @@ def test_killed_up_loses_no_job_and_leaves_no_process(project: Watchbill) -> Non
         running.wait_for("node ")
         project("queues", "pause", "default")
         job = project("jobs", "enqueue", "tasks.hello", '{"name": "you"}').stdout.strip()
-        url = running_url(project.directory)
+        url = find_running_url(project.directory)
         assert url is not None
         with psycopg.connect(url) as connection:
             ((worker,),) = connection.execute("SELECT pid FROM watchbill.nodes WHERE state = 'active'").fetchall()
         running.process.kill()
         running.process.wait()
     until(lambda: not Path(f"/proc/{worker}").exists(), PATIENCE)
-    until(lambda: running_url(project.directory) is None, PATIENCE)
+    until(lambda: find_running_url(project.directory) is None, PATIENCE)
     with up(project) as again:
         again.wait_for("node ")
         assert "queued" in project("jobs", "show", job).stdout
@@ -148,7 +148,7 @@ def test_killed_up_loses_no_job_and_leaves_no_process(project: Watchbill) -> Non
 def test_commands_say_that_the_embedded_server_is_stopped(project: Watchbill) -> None:
     with up(project) as running:
         running.wait_for("node ")
-    until(lambda: running_url(project.directory) is None, PATIENCE)
+    until(lambda: find_running_url(project.directory) is None, PATIENCE)
     stopped = project("jobs")
     assert stopped.returncode == 3
     assert f"The embedded PostgreSQL of {project.directory} is stopped." in stopped.stderr

@@ -27,7 +27,7 @@ from tests.chaos.workers import Workers
 from tests.servers import _place, find_servers
 from tests.waiting import until
 from watchbill.postgres.embedded import Binaries, supervisor
-from watchbill.postgres.embedded.account import server_account
+from watchbill.postgres.embedded.account import find_server_account
 from watchbill.postgres.embedded.binaries import find_programs
 from watchbill.postgres.embedded.home import find_home
 from watchbill.postgres.embedded.launch import Launch, start_watcher
@@ -54,7 +54,7 @@ class Standby:
         until(lambda: primary.sql("SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"))
 
     def _copy(self, primary: ChaosServer) -> None:
-        account = server_account(self._home.data)
+        account = find_server_account(self._home.data)
         program = find_programs(self._binaries, account) / "pg_basebackup"
         self._home.data.mkdir(mode=0o700)
         os.chown(self._home.data, account.uid, account.gid)

@@ -168,7 +168,7 @@ def test_stopped_one_attempt_job_is_dead(ward: Ward) -> None:
     worker.signal(signal.SIGTERM)
     assert worker.process.wait(60) == 0, worker.text()
     ends = [ward.job(job, "state, attempt, lost, error->>'message'") for job in jobs]
-    assert ends == [("dead", 1, 0, "its node stopped while it ran, and it has one attempt only")] * len(jobs)
+    assert ends == [("dead", 1, 0, "the node stopped while the job ran, and the job has one attempt only")] * len(jobs)
     assert ward.nodes() == ["left"]
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from tests.docs.programs import DOCS, environment
 from tests.waiting import until
-from watchbill.postgres.embedded import running_url
+from watchbill.postgres.embedded import find_running_url
 
 PATIENCE = 120
 _BLOCK = re.compile(r"```(\w+)\n(?:# (\w+\.py)\n)?(.*?)```", re.DOTALL)
@@ -116,7 +116,7 @@ class Reader:
             if terminal.process.poll() is None:
                 terminal.process.send_signal(signal.SIGINT)
             terminal.process.wait(PATIENCE)
-        until(lambda: running_url(self.directory) is None, PATIENCE)
+        until(lambda: find_running_url(self.directory) is None, PATIENCE)
 
 
 @pytest.fixture

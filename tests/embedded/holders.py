@@ -92,7 +92,7 @@ def wait_until_free(lock: Path) -> None:
 
 
 def server_pid(project: Path) -> int:
-    pid = supervisor.running_pid(project / ".watchbill" / "data")
+    pid = supervisor.find_running_pid(project / ".watchbill" / "data")
     assert pid is not None
     return pid
 

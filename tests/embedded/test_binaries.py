@@ -64,7 +64,7 @@ def test_find_binaries_takes_the_newest_system_server_above_14(tmp_path: Path) -
     for version in ("9.6.24", "15.1", "17.2", "14.9"):
         install(tmp_path / "system" / version / "bin", version)
     assert find_binaries("system").version == "17.2"
-    found, missed = binaries.search("system")
+    found, missed = binaries.search_binaries("system")
     assert [each.major for each in found] == [17, 15]
     assert sum("Watchbill needs 15 or newer" in line for line in missed) == 2
 

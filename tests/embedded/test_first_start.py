@@ -12,7 +12,7 @@ import pytest
 from tests.embedded.holders import Holder, is_quiet, server_pid
 from watchbill.errors import EmbeddedError
 from watchbill.postgres.embedded import EmbeddedServer, find_binaries
-from watchbill.postgres.embedded.binaries import search
+from watchbill.postgres.embedded.binaries import search_binaries
 
 FAST = {"fsync": "off"}
 
@@ -92,7 +92,7 @@ def test_data_of_an_uninstalled_major_is_refused_and_unchanged(bare_project: Pat
 
 def test_start_uses_the_server_version_that_made_the_data(bare_project: Path) -> None:
     """As after an upgrade of the wheel: the newest is not what made the data."""
-    for oldest in sorted(search()[0], key=lambda each: each.major)[:1]:
+    for oldest in sorted(search_binaries()[0], key=lambda each: each.major)[:1]:
         with EmbeddedServer.acquire(bare_project, binaries=str(oldest.directory), settings=FAST):
             pass
         with EmbeddedServer.acquire(bare_project, settings=FAST) as server:

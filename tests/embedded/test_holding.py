@@ -13,7 +13,7 @@ import pytest
 
 from tests.embedded.holders import Holder, is_quiet, server_pid, wait_until_free
 from watchbill.errors import EmbeddedError
-from watchbill.postgres.embedded import EmbeddedServer, running_url, supervisor
+from watchbill.postgres.embedded import EmbeddedServer, find_running_url, supervisor
 
 FAST = {"fsync": "off"}
 
@@ -34,7 +34,7 @@ def test_second_start_finds_the_data_of_the_first(bare_project: Path) -> None:
         assert ask(server.url, "SHOW fsync") == "on"
         with psycopg.connect(server.url) as connection:
             connection.execute("CREATE TABLE kept AS SELECT 42 AS answer")
-    assert running_url(bare_project) is None
+    assert find_running_url(bare_project) is None
     with EmbeddedServer.acquire(bare_project) as server:
         assert server.started
         assert ask(server.url, "SELECT answer FROM kept") == 42
@@ -59,12 +59,12 @@ def test_last_release_stops_the_server(project: Path) -> None:
     first = EmbeddedServer.acquire(project, settings=FAST)
     second = EmbeddedServer.acquire(project, settings=FAST)
     assert (first.started, second.started) == (True, False)
-    assert first.url == second.url == running_url(project)
+    assert first.url == second.url == find_running_url(project)
     first.release()
     first.release()
     assert ask(second.url) == "watchbill"
     second.release()
-    assert running_url(project) is None
+    assert find_running_url(project) is None
     assert is_quiet(project / ".watchbill")
 
 
@@ -85,7 +85,7 @@ def test_the_server_stops_when_its_only_holder_is_killed(hold: Callable[..., Hol
     holder.kill()
     wait_until_free(project / ".watchbill" / "server.lock")
     wait_until_free(project / ".watchbill" / "watcher.lock")
-    assert running_url(project) is None
+    assert find_running_url(project) is None
 
 
 def test_killed_holder_does_not_stop_the_server_of_another(hold: Callable[..., Holder], project: Path) -> None:
@@ -107,7 +107,7 @@ def test_next_release_stops_a_server_that_lost_its_watcher(hold: Callable[..., H
     os.kill(watcher_pid(project), signal.SIGKILL)
     wait_until_free(project / ".watchbill" / "watcher.lock")
     holder.kill()
-    assert running_url(project) is not None
+    assert find_running_url(project) is not None
     with EmbeddedServer.acquire(project) as server:
         assert not server.started
         assert watcher_pid(project)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.embedded.holders import Holder, server_pid, wait_until_free
 from watchbill.errors import EmbeddedError
-from watchbill.postgres.embedded import EmbeddedServer, running_url, supervisor
+from watchbill.postgres.embedded import EmbeddedServer, find_running_url, supervisor
 
 FAST = {"fsync": "off"}
 
@@ -37,7 +37,7 @@ def test_long_path_gets_a_short_private_socket_directory(deep: Path) -> None:
         sockets = socket_directory(server.url)
         assert not sockets.is_relative_to(deep)
         assert sockets.stat().st_mode & 0o777 == 0o700
-        assert running_url(deep) == server.url
+        assert find_running_url(deep) == server.url
         with psycopg.connect(server.url) as connection:
             connection.execute("SELECT 1")
     assert not sockets.exists()
@@ -64,8 +64,8 @@ def test_project_path_may_contain_odd_characters(
     furnish(odd)
     with EmbeddedServer.acquire(odd, settings=FAST) as server, psycopg.connect(server.url) as connection:
         connection.execute("SELECT 1")
-        assert supervisor.running_pid(odd / ".watchbill" / "data")
-        assert running_url(odd) == server.url
+        assert supervisor.find_running_pid(odd / ".watchbill" / "data")
+        assert find_running_url(odd) == server.url
 
 
 def test_symlink_and_relative_path_find_the_same_server(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_symlink_and_relative_path_find_the_same_server(project: Path, monkeypat
     monkeypatch.chdir(project)
     with EmbeddedServer.acquire(Path(), settings=FAST) as server, EmbeddedServer.acquire(link) as same:
         assert not same.started
-        assert same.url == server.url == running_url(link)
+        assert same.url == server.url == find_running_url(link)
 
 
 def test_server_ignores_pgport_and_pgdata(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,8 +85,8 @@ def test_server_ignores_pgport_and_pgdata(project: Path, monkeypatch: pytest.Mon
 
 
 def test_running_url_creates_no_files(bare_project: Path) -> None:
-    assert running_url(bare_project) is None
-    assert running_url(bare_project / "nowhere") is None
+    assert find_running_url(bare_project) is None
+    assert find_running_url(bare_project / "nowhere") is None
     assert list(bare_project.iterdir()) == []
 
 

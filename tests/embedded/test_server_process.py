@@ -15,8 +15,8 @@ import pytest
 
 from tests.embedded.holders import Holder, is_quiet, server_pid, wait_until_free
 from tests.waiting import until
-from watchbill.postgres.embedded import EmbeddedServer, running_url, supervisor
-from watchbill.postgres.embedded.account import server_account
+from watchbill.postgres.embedded import EmbeddedServer, find_running_url, supervisor
+from watchbill.postgres.embedded.account import find_server_account
 
 FAST = {"fsync": "off"}
 
@@ -24,7 +24,7 @@ FAST = {"fsync": "off"}
 @pytest.fixture
 def stranger(project: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process of the server's user, which PostgreSQL itself would take for the server that the file names."""
-    account = server_account(project / ".watchbill" / "data")
+    account = find_server_account(project / ".watchbill" / "data")
     process = subprocess.Popen(["sleep", "600"], user=account.uid if account.is_other else None)
     yield process
     process.kill()
@@ -41,7 +41,7 @@ def restart(data: Path) -> None:
     command, note = shlex.split((data / "postmaster.opts").read_text()), data / "postmaster.pid"
     os.kill(int(note.read_text().split()[0]), signal.SIGINT)
     until(lambda: not note.exists())
-    server_account(data).run(["/bin/sh", "-c", '"$@" > /dev/null 2>&1 &', "sh", *command], apart=True)
+    find_server_account(data).run(["/bin/sh", "-c", '"$@" > /dev/null 2>&1 &', "sh", *command], apart=True)
     until(lambda: note.exists() and "ready" in note.read_text())
 
 
@@ -50,7 +50,7 @@ def test_data_survives_a_kill_of_the_server(project: Path) -> None:
         with psycopg.connect(server.url) as connection:
             connection.execute("CREATE TABLE survivors AS SELECT generate_series(1, 1000)")
         kill_server(project)
-        assert running_url(project) is None
+        assert find_running_url(project) is None
         with EmbeddedServer.acquire(project) as again, psycopg.connect(again.url) as connection:
             assert again.started
             assert connection.execute("SELECT count(*) FROM survivors").fetchone() == (1000,)
@@ -68,7 +68,7 @@ def test_manually_restarted_server_is_recognized(project: Path) -> None:
         restart(data)
         with EmbeddedServer.acquire(project, settings=FAST) as again:
             assert not again.started
-    assert supervisor.running_pid(data) is None
+    assert supervisor.find_running_pid(data) is None
 
 
 def test_reused_pid_is_not_taken_for_the_server(project: Path, stranger: subprocess.Popen[bytes]) -> None:
@@ -79,7 +79,7 @@ def test_reused_pid_is_not_taken_for_the_server(project: Path, stranger: subproc
         kill_server(project)
         (home / "data" / "postmaster.pid").write_text(stale)
         (home / "socket" / ".s.PGSQL.5432.lock").write_text(stale)
-        assert running_url(project) is None
+        assert find_running_url(project) is None
         assert not supervisor.signal_server(home / "data", signal.SIGKILL)
         with EmbeddedServer.acquire(project, settings=FAST) as again:
             assert again.started
@@ -103,10 +103,10 @@ def test_copied_pid_file_does_not_match_the_other_server(project: Path, open_dir
     data.mkdir(parents=True)
     with EmbeddedServer.acquire(project, settings=FAST):
         shutil.copy(project / ".watchbill" / "data" / "postmaster.pid", data)
-        assert supervisor.recorded_pid(data) == server_pid(project)
-        assert supervisor.running_pid(data) is None
+        assert supervisor.read_recorded_pid(data) == server_pid(project)
+        assert supervisor.find_running_pid(data) is None
         assert not supervisor.signal_server(data, signal.SIGINT)
-        assert running_url(other) is None
+        assert find_running_url(other) is None
 
 
 def test_a_session_of_the_server_is_not_the_server(project: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_session_of_the_server_is_not_the_server(project: Path) -> None:
 @pytest.mark.parametrize("content", ["", "x\n", "-7\n", "0\n"])
 def test_invalid_pid_file_yields_no_pid(tmp_path: Path, content: str) -> None:
     (tmp_path / "postmaster.pid").write_text(content)
-    assert supervisor.recorded_pid(tmp_path) is None
+    assert supervisor.read_recorded_pid(tmp_path) is None
     assert not supervisor.signal_server(tmp_path, signal.SIGKILL)
 
 

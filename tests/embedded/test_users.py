@@ -16,7 +16,7 @@ import pytest
 
 from tests.embedded.holders import TESTS, Holder, is_quiet, python_path, server_pid
 from watchbill.errors import EmbeddedError
-from watchbill.postgres.embedded import EmbeddedServer, find_binaries, running_url, supervisor
+from watchbill.postgres.embedded import EmbeddedServer, find_binaries, find_running_url, supervisor
 
 FAST = {"fsync": "off"}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be other users")
@@ -97,9 +97,9 @@ def test_private_project_of_root_uses_the_state_directory(bare_project: Path, st
             home = Path((bare_project / ".watchbill" / "state-directory").read_text())
             assert home.parent == state
             assert (home / "project").read_text() == str(bare_project)
-            assert running_url(bare_project) == server.url
+            assert find_running_url(bare_project) == server.url
             assert sorted(path.name for path in server.directory.iterdir()) == [".gitignore", "state-directory"]
-            pid = supervisor.running_pid(home / "data")
+            pid = supervisor.find_running_pid(home / "data")
             assert Path("/proc", str(pid), "exe").readlink().is_relative_to(state / "binaries")
         assert is_quiet(home)
     assert mode(bare_project) == 0o700

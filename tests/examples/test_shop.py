@@ -15,7 +15,7 @@ from tests.acceptance.command import Watchbill
 from tests.acceptance.terminal import terminal
 from tests.acceptance.test_install_line import copy_repository
 from tests.waiting import until
-from watchbill.postgres.embedded import running_url
+from watchbill.postgres.embedded import find_running_url
 
 ROOT = Path(__file__).parents[2]
 SHOP = ROOT / "examples" / "shop"
@@ -37,7 +37,7 @@ def test_shop_reaches_every_state_and_ships_nothing_twice() -> None:
         finally:
             shop.send_signal(signal.SIGINT)
             assert shop.wait(60) == 0, (project / "log").read_text()
-    until(lambda: running_url(project) is None)
+    until(lambda: find_running_url(project) is None)
     shutil.rmtree(project)
     assert seen >= STATES
 
@@ -56,7 +56,7 @@ def test_make_up_ends_without_an_error_after_ctrl_c(tmp_path: Path) -> None:
         shown.press("\x03")
         shown.wait()
     assert "make:" not in shown.text
-    until(lambda: running_url(copy) is None)
+    until(lambda: find_running_url(copy) is None)
 
 
 def test_make_up_installs_only_what_the_example_needs() -> None:
@@ -70,7 +70,7 @@ def test_make_up_installs_only_what_the_example_needs() -> None:
 def _watch(project: Path) -> set[str]:
     until(lambda: "node " in (project / "log").read_text(), 60)
     seen: set[str] = set()
-    with psycopg.connect(running_url(project) or "", autocommit=True) as connection:
+    with psycopg.connect(find_running_url(project) or "", autocommit=True) as connection:
         until(lambda: connection.execute("SELECT to_regclass('shop.shipments')").fetchone() != (None,), 60)
 
         def look() -> bool:

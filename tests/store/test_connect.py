@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 from tests.pooler import run_pooler
 from tests.servers import Server
 from watchbill.errors import NoDatabase
-from watchbill.postgres.address import Address, describe, find_address, parse
+from watchbill.postgres.address import Address, describe, find_address, parse_url
 from watchbill.postgres.connect import SESSION_DEFAULTS, AsyncConnection, Connection, startup_parameters
 from watchbill.settings import Settings
 
@@ -157,7 +157,7 @@ def test_malformed_address_error_does_not_quote_the_address(url: str) -> None:
 def test_address_description_contains_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PGHOST", "PGPORT", "PGUSER", "PGDATABASE"):
         monkeypatch.delenv(name, raising=False)
-    assert describe(parse("postgresql://kai:secret@h:5/x")) == 'database "x" at h:5 as user "kai"'
+    assert describe(parse_url("postgresql://kai:secret@h:5/x")) == 'database "x" at h:5 as user "kai"'
     address = Address("postgresql://kai:secret@h/x", "WATCHBILL_DATABASE_URL")
     assert "secret" not in f"{address} {address!r}"
 

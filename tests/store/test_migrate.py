@@ -14,7 +14,7 @@ from tests.servers import Server
 from tests.store.migration_sets import COLUMN, FUNCTION, INDEX, TABLE, source_of
 from watchbill.errors import SchemaError
 from watchbill.postgres.migrate import Patience, Source, Status, apply_functions, migrate, status
-from watchbill.postgres.migration_plan import advisory_key
+from watchbill.postgres.migration_plan import make_advisory_key
 
 QUICK = Patience(lock_timeout=0.05, tries=3, pause=0)
 
@@ -260,7 +260,7 @@ def test_migrate_waits_for_another_migrator_without_limit(database: str, tmp_pat
         done.append(migrate(database, "watchbill", source, patience=QUICK, report=lambda line: waiting.set()))
 
     with psycopg.connect(database) as other:
-        other.execute("SELECT pg_advisory_xact_lock(%s, %s)", advisory_key("watchbill"))
+        other.execute("SELECT pg_advisory_xact_lock(%s, %s)", make_advisory_key("watchbill"))
         thread = threading.Thread(target=run)
         thread.start()
         assert waiting.wait(30)

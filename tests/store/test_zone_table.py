@@ -10,8 +10,8 @@ import pytest
 from tests.store.cron_sql import Connection, at, in_utc
 from watchbill.cron import Cron
 from watchbill.postgres import zones
-from watchbill.postgres.migration_plan import advisory_key
-from watchbill.postgres.zones import Release, ZoneRow, local_zones
+from watchbill.postgres.migration_plan import make_advisory_key
+from watchbill.postgres.zones import Release, ZoneRow, read_local_zones
 from watchbill.store.install import install
 
 NEWER, OLDER = Release("2999z", 1), Release("1999a", 1)
@@ -32,8 +32,8 @@ def sql(schema_database: str) -> Iterator[Connection]:
 
 def tell(monkeypatch: pytest.MonkeyPatch, release: Release, rows: list[ZoneRow]) -> None:
     """As if this machine had other data."""
-    monkeypatch.setattr(zones, "local_release", lambda: release)
-    monkeypatch.setattr(zones, "local_zones", lambda: rows)
+    monkeypatch.setattr(zones, "read_local_release", lambda: release)
+    monkeypatch.setattr(zones, "read_local_zones", lambda: rows)
 
 
 def moved(row: ZoneRow, seconds: int) -> ZoneRow:
@@ -56,7 +56,7 @@ def test_zone_rows_are_stored_uncompressed(sql: Connection) -> None:
 
 
 def test_zone_table_holds_every_python_zone_with_its_number(sql: Connection) -> None:
-    names = [row.name for row in local_zones()]
+    names = [row.name for row in read_local_zones()]
     assert len(names) > 500
     [(known,)] = sql.execute("SELECT watchbill._list_zone_names()")
     assert known == names
@@ -69,7 +69,7 @@ def test_sql_and_python_agree_at_the_limits_of_near_years(sql: Connection, patte
     query = (
         "SELECT jcron.next_time(%(p)s, t, z), jcron.prev_time(%(p)s, t, z) FROM unnest(%(z)s::text[], %(t)s) u(z, t)"
     )
-    asked = [(row.name, at(moment)) for row in local_zones() for moment in EDGES]
+    asked = [(row.name, at(moment)) for row in read_local_zones() for moment in EDGES]
     parameters = {"p": pattern, "z": [zone for zone, _ in asked], "t": [moment for _, moment in asked]}
     for (zone, moment), found in zip(asked, sql.execute(query, parameters), strict=True):
         cron = Cron(pattern, zone)
@@ -80,7 +80,7 @@ def test_newer_zone_data_replaces_older_and_keeps_the_numbers(sql: Connection, m
     before, kolkata = numbers(sql), nine_in_kolkata(sql)
     assert kolkata == at("2025-01-01 03:30:00")
     parsed = sql.execute("SELECT jcron.parse_cron('0 9 * * *', 'Asia/Kolkata')::bigint[]").fetchone()
-    rows = [moved(row, 3600) if row.name == "Asia/Kolkata" else row for row in reversed(local_zones())]
+    rows = [moved(row, 3600) if row.name == "Asia/Kolkata" else row for row in reversed(read_local_zones())]
     new = ZoneRow("Mars/Olympus", [zones._NEAR_FROM - 10**9, 1 << 62], [7200], [-(1 << 62), 1 << 62], 1 << 62)
     tell(monkeypatch, NEWER, [new, *(row for row in rows if row.name != "Europe/Kyiv")])
     said: list[str] = []
@@ -100,7 +100,7 @@ def test_newer_zone_data_replaces_older_and_keeps_the_numbers(sql: Connection, m
 
 
 def test_older_zone_data_is_not_written(sql: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    tell(monkeypatch, OLDER, [moved(row, 3600) for row in local_zones()])
+    tell(monkeypatch, OLDER, [moved(row, 3600) for row in read_local_zones()])
     said: list[str] = []
     install(sql.info.dsn, report=said.append)
     assert (said, nine_in_kolkata(sql)) == ([], at("2025-01-01 03:30:00"))
@@ -115,7 +115,7 @@ def test_machine_without_zones_writes_none_and_reports_it(sql: Connection, monke
 
 
 def test_refresh_zones_waits_for_a_running_migration(sql: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    tell(monkeypatch, NEWER, local_zones())
+    tell(monkeypatch, NEWER, read_local_zones())
     said: list[str] = []
 
     def heard(line: str) -> None:
@@ -124,7 +124,7 @@ def test_refresh_zones_waits_for_a_running_migration(sql: Connection, monkeypatc
             other.rollback()
 
     with psycopg.connect(sql.info.dsn) as other:
-        other.execute("SELECT pg_advisory_xact_lock(%s, %s)", advisory_key("watchbill"))
+        other.execute("SELECT pg_advisory_xact_lock(%s, %s)", make_advisory_key("watchbill"))
         zones.refresh_zones(sql.info.dsn, "watchbill", heard)
     assert said[0].startswith("waiting: the lock for migrations of this schema is held by server process")
     assert said[1:] == ["time zones of tzdata 2999z"]

@@ -33,8 +33,8 @@ def test_max_attempts_must_be_a_whole_number(attempts: Any) -> None:
 def test_retry_chooses_by_exception() -> None:
     retry = Retry(on=(OSError,), not_on=(FileNotFoundError,))
     assert retry.explain_refusal(ConnectionResetError()) is None
-    assert retry.explain_refusal(FileNotFoundError()) == "FileNotFoundError is in not_on of its Retry"
-    assert retry.explain_refusal(ValueError()) == "ValueError is not in on of its Retry"
+    assert retry.explain_refusal(FileNotFoundError()) == "FileNotFoundError is in not_on of the task's Retry"
+    assert retry.explain_refusal(ValueError()) == "ValueError is not in on of the task's Retry"
     assert Retry().explain_refusal(ValueError()) is None
     assert Retry(not_on=(ValueError,)).explain_refusal(KeyError()) is None
 

@@ -13,7 +13,7 @@ from tests.servers import Server
 from tests.worker.conftest import Workbench
 from watchbill.errors import SchemaError
 from watchbill.postgres.migrate import Patience, Source, migrate
-from watchbill.postgres.migration_plan import advisory_key
+from watchbill.postgres.migration_plan import make_advisory_key
 from watchbill.store.install import install
 
 AT_ONCE = Patience(migration_timeout=0.0)
@@ -63,7 +63,7 @@ def test_making_partitions_names_the_holder_of_the_lock(bench: Workbench, strang
 
 
 def test_a_migration_names_the_holder_of_the_lock_and_gives_up(bench: Workbench, stranger: psycopg.Connection) -> None:
-    stranger.execute("SELECT pg_advisory_lock(%s, %s)", advisory_key("watchbill"))
+    stranger.execute("SELECT pg_advisory_lock(%s, %s)", make_advisory_key("watchbill"))
     with pytest.raises(SchemaError, match=f"was held for too long by server process {stranger.info.backend_pid}, role"):
         migrate(bench.url, "watchbill", Source.of_package("watchbill.store"), patience=AT_ONCE)
 
@@ -72,6 +72,6 @@ def test_writing_the_cron_functions_names_the_holder_of_the_lock_and_gives_up(
     bench: Workbench, stranger: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("watchbill.postgres.migrate.DEFAULT_PATIENCE", AT_ONCE)
-    stranger.execute("SELECT pg_advisory_lock(%s, %s)", advisory_key("jcron jcron"))
+    stranger.execute("SELECT pg_advisory_lock(%s, %s)", make_advisory_key("jcron jcron"))
     with pytest.raises(SchemaError, match=f"was held for too long by server process {stranger.info.backend_pid}, role"):
         install(bench.url)

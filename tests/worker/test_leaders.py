@@ -65,7 +65,7 @@ def beats_stop(node: Node) -> None:
     """As a cut connection: its heartbeats are not acknowledged any more, and the server does not hear of it."""
     heartbeat = node.worker._heartbeat
     assert heartbeat is not None
-    heartbeat._beat = lambda: (_ for _ in ()).throw(OSError("cut"))  # type: ignore[method-assign]
+    heartbeat._send_heartbeat = lambda: (_ for _ in ()).throw(OSError("cut"))  # type: ignore[method-assign]
 
 
 async def test_one_of_two_nodes_leads(bench: Workbench, seen: Recorder) -> None:

@@ -145,6 +145,6 @@ async def test_a_worker_that_is_woken_in_vain_rests_between_its_claims(
 
         def rests() -> bool:
             stranger.execute("SELECT pg_notify(%s, 'ready')", (channel,))
-            return notifications.VAIN_WAKEUP_PAUSE_SECONDS in waits
+            return notifications.USELESS_WAKEUP_PAUSE_SECONDS in waits
 
         await bench.until(rests)

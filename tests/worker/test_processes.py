@@ -149,8 +149,8 @@ def test_close_leaves_no_child_process_or_socket(monkeypatch: pytest.MonkeyPatch
         keeper = Processes(lambda *_: None, {}, jobs_each=1)
         worn, idle = [await keeper.start_child() for _ in range(2)]
         worn.jobs = 1
-        keeper._keep(worn, memory=0)
-        keeper._keep(idle, memory=0)
+        keeper._keep_for_next_job(worn, memory=0)
+        keeper._keep_for_next_job(idle, memory=0)
         await keeper.close()
         return [(child.process.returncode, child.writer.transport.is_closing()) for child in (worn, idle)]
 
@@ -277,7 +277,7 @@ def test_stop_request_before_the_handler_starts_is_respected() -> None:
             ours.sendall(pack_message(*message))
         ours.shutdown(socket.SHUT_WR)
         child = Child(theirs)
-        child._listen()
+        child._receive_requests()
         first = child._jobs.get()
         assert first is not None
         assert child._run_job(*first) == ("ended", [(b"true", None)])

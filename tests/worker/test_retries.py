@@ -11,7 +11,7 @@ from tests.worker.conftest import Workbench
 from tests.worker.retried_tasks import fails_in_child
 from watchbill import Retry
 
-REFUSED = "no (not retried: ValueError is in not_on of its Retry)"
+REFUSED = "no (not retried: ValueError is in not_on of the task's Retry)"
 
 
 async def end_of(bench: Workbench, job: Any) -> tuple[str, int, str, str]:

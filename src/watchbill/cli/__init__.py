@@ -1,6 +1,6 @@
-"""The command `watchbill`. Each group of commands is in a module that is imported when it is used.
+"""The command `watchbill`. Each group of commands is in a module that is imported only when one of them is used.
 
-A new one is a line in `_COMMANDS` and a `command_group(...)` in that module (see `output.py`).
+To add a group, add a line to `_COMMANDS` and call `command_group(...)` of `output.py` in the module of the group.
 
 Exit codes: 0 success; 1 a negative answer (doctor or status found a problem); 2 wrong usage or settings; 3 no database
 or schema; 4 no application; 130 interrupted.
@@ -23,7 +23,7 @@ from watchbill.cli.screen import Painted, paint, say_lines
 from watchbill.errors import NoDatabase, SchemaError, WatchbillError
 from watchbill.telemetry.printable import printable_lines
 
-# Panel of the help -> command -> module and the Typer in it.
+# Heading in the help -> command -> the module of the command, and the name of the Typer object in it.
 _COMMANDS = {
     "Run": {"up": "up:app", "worker": "worker:app"},
     "Look and act": {
@@ -67,14 +67,14 @@ class _Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         try:
             return super().resolve_command(ctx, args)
-        except Exception as error:  # click's own, or that of the copy of click in newer versions of Typer
+        except Exception as error:  # click's UsageError, or that of the copy of click inside newer versions of Typer
             near = get_close_matches(args[0], _MODULES, n=1)
             if near and "No such command" in getattr(error, "message", ""):
                 error.message += f" Did you mean {near[0]}?"  # type: ignore[attr-defined]
             raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Formats the help for a pipe; on a terminal Rich draws the panels."""
+        """Formats the list of commands for a pipe. On a terminal, Typer draws it with Rich instead."""
         for panel, names in _COMMANDS.items():
             with formatter.section(panel):
                 formatter.write_dl([(name, self.get_command(ctx, name).get_short_help_str(80)) for name in names])
@@ -108,18 +108,19 @@ def _watchbill(
 
 
 def main(*, prog_name: str = "watchbill", given: Mapping[str, Any] | None = None) -> None:
-    """`given` are settings that a framework's own command has read from the framework's settings."""
-    arguments = _move_globals_first(sys.argv[1:])
+    """Runs the command line. `given` are settings that come from a framework, such as Django's settings."""
+    arguments = _move_global_options_first(sys.argv[1:])
     try:
-        copy_context().run(_app, arguments, prog_name=prog_name, obj=given)  # --tenant sets a context variable
+        copy_context().run(_app, arguments, prog_name=prog_name, obj=given)  # a copy, because --tenant changes it
     except Exception as error:
         if "--debug" in arguments:
             raise
         _exit_with(error)
 
 
-def _move_globals_first(arguments: list[str]) -> list[str]:
-    """People type `watchbill db status --schema x`; the parser needs `watchbill --schema x db status`."""
+def _move_global_options_first(arguments: list[str]) -> list[str]:
+    """Moves global options to the front: people type `watchbill db status --schema x`, but the parser needs `watchbill
+    --schema x db status`."""
     first: list[str] = []
     rest: list[str] = []
     words = iter(arguments)
@@ -127,7 +128,7 @@ def _move_globals_first(arguments: list[str]) -> list[str]:
         if word == "--":
             return [*first, *rest, word, *words]
         if word.partition("=")[0] == "--schema" and rest[:2] == ["db", "install"]:
-            rest.append(word)  # `db install` has its own --schema: the one of the facade
+            rest.append(word)  # stays, because --schema of `db install` is another option: the schema of the facade
         elif word in _GLOBAL_WITH_VALUE:
             first += [word, *([value] if (value := next(words, None)) is not None else [])]
         elif word == "--debug" or word.startswith(tuple(f"{name}=" for name in _GLOBAL_WITH_VALUE)):
@@ -138,9 +139,10 @@ def _move_globals_first(arguments: list[str]) -> list[str]:
 
 
 def _exit_with(error: Exception) -> NoReturn:
-    """Prints an expected error with its hint; any other is a bug in Watchbill and keeps its traceback."""
+    """Prints an error with its hint, and exits. Raises an unexpected error again, so that its traceback is shown: it is
+    a bug in Watchbill."""
     known = error if isinstance(error, WatchbillError) else _explain_driver_error(error)
-    if _has_only_the_words_of_the_server(error) and isinstance(error.__cause__, Exception):
+    if _is_refused_worker(error) and isinstance(error.__cause__, Exception):
         known = _explain_driver_error(error.__cause__) or known
     if known is None:
         raise error
@@ -150,9 +152,9 @@ def _exit_with(error: Exception) -> NoReturn:
     sys.exit(known.exit_code)
 
 
-def _has_only_the_words_of_the_server(error: Exception) -> bool:
-    """True for the error with which a worker ends that the server has refused."""
-    if "watchbill.store.node_connection" not in sys.modules:  # not imported just for this
+def _is_refused_worker(error: Exception) -> bool:
+    """Whether a worker raised this error because the server refused a statement; its message is that of the server."""
+    if "watchbill.store.node_connection" not in sys.modules:  # if it was never imported, no worker has run
         return False
     from watchbill.store.node_connection import Refused
 
@@ -160,7 +162,7 @@ def _has_only_the_words_of_the_server(error: Exception) -> bool:
 
 
 def _explain_driver_error(error: Exception) -> WatchbillError | None:
-    if "psycopg" not in sys.modules:  # not imported just for this: the error cannot be the driver's
+    if "psycopg" not in sys.modules:  # if it was never imported, the error cannot come from the driver
         return None
     import psycopg
     from psycopg import errors

@@ -1,6 +1,6 @@
-"""What people type for jobs, queues, types, schedules and nodes, and how a shell completes it.
+"""Reads and completes arguments of commands: jobs, queues, types, schedules and nodes.
 
-A job's id may be given by its beginning, as long as no other job has the same one.
+A job may be given by the beginning of its id, as long as no other id begins so.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from uuid import UUID
 
 import typer
 
-from watchbill.cli.discovery import find_app_or_none, muted
+from watchbill.cli.discovery import find_app_or_none, hide_output
 from watchbill.cli.output import GlobalOptions, Usage
 from watchbill.model.states import STATES, WAITS, State, Waits
 from watchbill.model.tenant import acting_tenant
@@ -22,17 +22,17 @@ from watchbill.model.tenant import acting_tenant
 if TYPE_CHECKING:
     from watchbill.model.job import JobMatch
 
-_MAX_MATCHES = 10  # that an error lists
+_MAX_MATCHES = 10  # how many jobs an error about an ambiguous id lists at most
 _MAX_COMPLETIONS = 100
 
 
 def _make_completion(find: Callable[[GlobalOptions, str], Iterable[str]]) -> Callable[[typer.Context, str], list[str]]:
-    """A completion that asks the database. It never fails: without a database the shell completes nothing."""
+    """Makes a shell completion that asks the database. It never fails: without a database it completes nothing."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         root = ctx.find_root()
         options = GlobalOptions(root.params.get("database_url"), root.params.get("schema"), root.obj or {})
-        with contextlib.suppress(Exception), muted():
+        with contextlib.suppress(Exception), hide_output():
             return sorted({name for name in find(options, incomplete) if name.startswith(incomplete)})
         return []
 
@@ -40,7 +40,7 @@ def _make_completion(find: Callable[[GlobalOptions, str], Iterable[str]]) -> Cal
 
 
 def _complete_state(incomplete: str) -> list[str]:
-    """Completes also the last of several states, separated by commas."""
+    """Completes the name of a state, also the last one of several that are separated by commas."""
     before, comma, last = incomplete.rpartition(",")
     words = [word for word in (*STATES, *WAITS) if word.startswith(last) and word not in before.split(",")]
     return [f"{before}{comma}{word}" for word in words]
@@ -49,7 +49,7 @@ def _complete_state(incomplete: str) -> list[str]:
 def _find_jobs(options: GlobalOptions, incomplete: str) -> Iterable[str]:
     from watchbill.client import job_operations
 
-    found = options.run(job_operations.find_by_prefix(*id_range(incomplete), _MAX_COMPLETIONS))
+    found = options.run(job_operations.find_by_prefix(*find_id_range(incomplete), _MAX_COMPLETIONS))
     return (str(job.id) for job in found)
 
 
@@ -60,12 +60,12 @@ def _find_queues(options: GlobalOptions, incomplete: str) -> Iterable[str]:
 
 
 def _find_types(options: GlobalOptions, incomplete: str) -> Iterable[str]:
-    """Of the App in this directory, and those that the database knows."""
+    """Yields the types of the App in this directory, and those that the database knows."""
     from watchbill.client import job_operations
 
     found = find_app_or_none(options.load_settings().app)
     types = set(found[0].handlers()) if found else set()
-    with contextlib.suppress(Exception):  # the App's own types need no database
+    with contextlib.suppress(Exception):  # without a database, the App's own types are still completed
         types |= options.run(job_operations.known_types())
     return types
 
@@ -113,7 +113,8 @@ OnlyQueue = Annotated[str | None, typer.Option("--queue", help="Only in this que
 
 
 def act_for_tenant(ctx: typer.Context, tenant: str | None) -> str | None:
-    """Names the tenant to row security, if the option was given: without it a producer or reader sees nothing."""
+    """Sets the tenant for the rest of the command, if --tenant was given. With row security, a role that is not bound
+    to a tenant sees no rows without it."""
     source = ctx.get_parameter_source("tenant")
     if tenant and source is not None and source.name == "COMMANDLINE":
         acting_tenant.set(tenant)
@@ -127,8 +128,8 @@ RunAt = Annotated[
 
 
 def read_states(words: list[str] | None) -> tuple[State | Waits, ...]:
-    """`--state queued,running` and `--state queued --state running` are the same. `--state paused` is what the column
-    `waits` shows."""
+    """Reads the values of --state. `--state queued,running` and `--state queued --state running` mean the same. A value
+    may also be what a job waits for, such as `paused`."""
     given = [word for each in words or () for word in each.split(",")]
     for word in given:
         if word not in STATES and word not in WAITS:
@@ -149,7 +150,7 @@ def read_instant(text: str | None) -> datetime | None:
 
 def find_job(options: GlobalOptions, text: str) -> UUID:
     """Returns the id of the job whose id is `text` or begins with it. Raises if several ids begin so."""
-    low, high = id_range(text)
+    low, high = find_id_range(text)
     if low == high:
         return low
     from watchbill.client import job_operations
@@ -173,8 +174,8 @@ def _make_ambiguous_error(text: str, found: list[JobMatch]) -> Usage:
     return Usage(f"{text} is the beginning of {number} ids.", hint="\n".join(["Give more of it:", *lines, *more]))
 
 
-def id_range(text: str) -> tuple[UUID, UUID]:
-    """The lowest and the highest id that begin with `text`."""
+def find_id_range(text: str) -> tuple[UUID, UUID]:
+    """Returns the lowest and the highest id that begin with `text`."""
     digits = text.replace("-", "")
     if len(digits) > 32 or not set(digits) <= set(string.hexdigits):
         hint = "Copy it from `watchbill jobs`; its first characters are enough if no other job has the same."

@@ -35,7 +35,7 @@ class TakesPattern(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
-        except Exception as error:  # click's own, or that of the copy of click in newer versions of Typer
+        except Exception as error:  # click's UsageError, or that of the copy of click inside newer versions of Typer
             if "extra argument" in getattr(error, "message", ""):
                 error.message += (  # type: ignore[attr-defined]
                     "\nA pattern is one argument: put it in quotes, or the shell splits it and replaces"
@@ -54,7 +54,7 @@ def next_(
     as_json: AsJson = False,
 ) -> None:
     """Show when a pattern fires next."""
-    print_instants(Cron(pattern, tz, dst).upcoming(count, instant(after, tz)), as_json=as_json)
+    print_instants(Cron(pattern, tz, dst).upcoming(count, read_instant(after, tz)), as_json=as_json)
 
 
 @app.command(cls=TakesPattern)
@@ -67,7 +67,7 @@ def prev(
     as_json: AsJson = False,
 ) -> None:
     """Show when a pattern fired last."""
-    cron, moment = Cron(pattern, tz, dst), instant(before, tz)
+    cron, moment = Cron(pattern, tz, dst), read_instant(before, tz)
     found: list[datetime] = []
     while len(found) < count and (earlier := cron.prev(moment)) is not None:
         found.append(earlier)
@@ -86,7 +86,7 @@ def between(
     as_json: AsJson = False,
 ) -> None:
     """Show every time a pattern fires between two instants."""
-    runs = Cron(pattern, tz, dst).between(instant(start, tz), instant(end, tz))
+    runs = Cron(pattern, tz, dst).between(read_instant(start, tz), read_instant(end, tz))
     print_instants(list(islice(runs, limit)), as_json=as_json)
     if next(runs, None) is not None:
         say(f"Only the first {limit:,} are shown; --limit shows more.", err=True)
@@ -123,11 +123,11 @@ def preview(
     """Draw the coming runs on a calendar, and mark the days on which the clocks change."""
     cron = Cron(pattern, tz, dst)
     say(cron.explain())
-    say_lines(Painted(draw_months(cron, instant(after, tz), months)))
+    say_lines(Painted(draw_months(cron, read_instant(after, tz), months)))
 
 
-def instant(text: str | None, tz: str) -> datetime:
-    """Parses an ISO instant; without an offset it is in the schedule's zone."""
+def read_instant(text: str | None, tz: str) -> datetime:
+    """Reads an ISO instant. If it has no UTC offset, it is in the time zone `tz`."""
     if text is None:
         return datetime.now(UTC)
     try:
@@ -152,11 +152,11 @@ def print_instants(found: list[datetime], *, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-# The calendar of `preview`: how often a pattern fires on each day, and where the clocks change.
+# -- the calendar that `preview` draws: how often a pattern fires on each day, and when the clocks change
 
 _CELL_WIDTH = 6
-_MAX_COUNTED_RUNS = 20_000  # counting a pattern that fires every second would take minutes
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  for local times, which have no zone
+_MAX_COUNTED_RUNS = 20_000  # a limit, because counting a pattern that fires every second would take minutes
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  (without a zone, because it is added to local times)
 
 
 class ClockChange(NamedTuple):
@@ -197,11 +197,11 @@ def _add_months(first: date, months: int) -> date | None:
 
 
 def _count_runs(cron: Cron, start: datetime, last_month: date) -> tuple[Counter[date], date | None]:
-    """Runs per local day, and the first day that is not counted any more."""
+    """Returns how often the pattern fires on each local day, and the first day that was not counted any more."""
     runs: Counter[date] = Counter()
     end = datetime.max.replace(tzinfo=UTC)
     if (following := _add_months(last_month, 1)) is not None:
-        end = datetime.combine(following, datetime.min.time(), UTC) + timedelta(days=2)  # over in every zone
+        end = datetime.combine(following, datetime.min.time(), UTC) + timedelta(days=2)  # the month is over everywhere
     for number, moment in enumerate(cron.between(start, end)):
         if number >= _MAX_COUNTED_RUNS:
             return runs, moment.date()
@@ -210,7 +210,7 @@ def _count_runs(cron: Cron, start: datetime, last_month: date) -> tuple[Counter[
 
 
 def _draw_month(first: date, runs: Counter[date], counted_until: date | None, change_days: set[date]) -> str:
-    """Two lines a week: the days, and below each how often it fires."""
+    """Draws a month with two lines per week: the days, and below each day how often the pattern fires."""
     title = f"{first:%B %Y}".center(7 * _CELL_WIDTH)
     lines = [paint(title, bold=True), "".join(map(_draw_dim, calendar.day_abbr))]
     for week in calendar.monthcalendar(first.year, first.month):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 doctor = command_group()
 version = command_group()
 
-_INDENT = " " * 24  # below the findings
+_INDENT = " " * 24  # so that further lines of a finding stand below its first line
 _MIN_WIDTH = 40
 _COLOURS = {
     "ok": typer.colors.GREEN,
@@ -49,14 +49,14 @@ def examine(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 def _print_finding(finding: Finding) -> None:
     state = paint(finding.state.ljust(7), _COLOURS[finding.state])
-    first, *more = _wrap(name_quoted_commands(finding.says))
+    first, *more = _wrap_text(name_quoted_commands(finding.says))
     say(state, f"  {finding.check.ljust(13)}  {first}")
-    for line in (*more, *(part for hint in name_commands(finding.hint).splitlines() for part in _wrap(hint))):
+    for line in (*more, *(part for hint in name_commands(finding.hint).splitlines() for part in _wrap_text(hint))):
         say(f"{_INDENT}{line}")
 
 
-def _wrap(text: str) -> list[str]:
-    """The lines of a text for a terminal of this width; a pipe gets it whole."""
+def _wrap_text(text: str) -> list[str]:
+    """Splits a text into lines that fit the terminal. In a pipe, the text stays whole."""
     if not is_terminal():
         return [text]
     width = max(_MIN_WIDTH, shutil.get_terminal_size().columns - len(_INDENT))

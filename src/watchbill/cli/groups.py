@@ -1,4 +1,4 @@
-"""`watchbill groups`, `tokens` and `pins`: who owns what, how balanced it is, and which keys are pinned."""
+"""`watchbill groups`, `tokens` and `pins`: which node owns which tokens, and which keys are pinned to nodes."""
 
 from __future__ import annotations
 
@@ -168,7 +168,8 @@ def clear(
 
 
 def _find_group(ctx: typer.Context, name: str | None, option: str = "") -> GroupRecord:
-    """The group of that name, or the only one. `option`: what stands before the name in the command."""
+    """Returns the group of that name, or without a name the only group there is. `option` is the option that takes the
+    name, for the hint of an error."""
     if name is not None:
         found: GroupRecord = ctx.obj.run(cluster_operations.group(name))
         return found
@@ -194,7 +195,7 @@ def _read_pin_target(place: str) -> dict[str, object]:
         raise Usage(f"{place!r} is not JSON.", hint='Labels are an object, as in {"gpu": "a100"}.') from None
 
 
-# -- the picture
+# -- how `tokens show` draws the owners
 
 
 def _print_summary(group: GroupRecord) -> None:
@@ -210,7 +211,7 @@ def _print_summary(group: GroupRecord) -> None:
 def _print_owners(
     group: GroupRecord, owners: list[TokenOwner], letters: dict[str | None, str], colours: dict[str | None, str]
 ) -> None:
-    """A bar for each owner. The longest has the full width."""
+    """Prints a bar for each owner. The longest bar has the full width."""
     longest = max((owner.tokens for owner in owners), default=0) or 1
     width = max((len(owner.node or "no owner") for owner in owners), default=0)
     for owner in owners:
@@ -232,13 +233,14 @@ def _print_owners(
 def _print_map(
     total: int, ranges: list[TokenRange], letters: dict[str | None, str], colours: dict[str | None, str]
 ) -> None:
-    """Each cell is a slice of the tokens, with the letter of the node that owns most of it. Small: part of it moves."""
+    """Prints a map of all tokens. Each cell stands for some consecutive tokens, and shows the letter of the node that
+    owns most of them. A small letter means that some of these tokens are moving to another node."""
     columns = min(shutil.get_terminal_size().columns if is_terminal() else 80, 100) - 2
     cells = min(total, columns * _MAP_LINES)
     line: list[Painted] = []
     for cell in range(cells):
         first, last = cell * total // cells, (cell + 1) * total // cells - 1
-        owner, moves = _look_at_slice(ranges, first, last)
+        owner, moves = _find_main_owner(ranges, first, last)
         letter = letters.get(owner, ".")
         line.append(paint(letter.lower() if moves else letter, colours.get(owner)))
         if len(line) == columns or cell == cells - 1:
@@ -246,7 +248,7 @@ def _print_map(
             line.clear()
 
 
-def _look_at_slice(ranges: list[TokenRange], first: int, last: int) -> tuple[str | None, bool]:
+def _find_main_owner(ranges: list[TokenRange], first: int, last: int) -> tuple[str | None, bool]:
     counts: Counter[str | None] = Counter()
     moves = False
     for each in ranges:

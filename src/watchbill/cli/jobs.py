@@ -1,4 +1,4 @@
-"""`watchbill jobs`: enqueue, look at and act on jobs."""
+"""`watchbill jobs`: enqueue, list, show, cancel, retry and release jobs."""
 
 from __future__ import annotations
 
@@ -95,19 +95,19 @@ def enqueue(
     given: dict[str, Any] = {
         "queue": queue, "priority": priority, "delay": delay, "idempotency_key": key, "tenant": tenant,
         "limit_keys": limit_key or None, "ordered_by": ordered_by, "route_by": route_by,
-        "runs_on": None if runs_on is None else json_object(runs_on),
+        "runs_on": None if runs_on is None else read_json_object(runs_on),
         "unique": _read_unique(unique_by, unique_until, on_duplicate),
     }  # fmt: skip
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if run_at is not None:
         chosen["run_at"] = read_instant(run_at)
-    arguments = json_object(payload)
+    arguments = read_json_object(payload)
     producer, reference = _find_producer(ctx.obj, type)
     try:
         if type in producer.tasks:
             producer.tasks[type].check(arguments)
         if not unchecked:
-            check_names(producer, reference, type, queue or _queue_of(producer, type))
+            check_names(producer, reference, type, queue or _find_queue(producer, type))
         job = producer.enqueue(type, arguments, **chosen)
         answer = {"id": job.id, "created": job.created, "payload_differs": job.payload_differs}
         if not as_json:
@@ -116,9 +116,9 @@ def enqueue(
     finally:
         producer.close()
     if as_json:
-        print_json(answer | (_pick(ended, "state", "result", "error") if ended else {}))
+        print_json(answer | (_pick_fields(ended, "state", "result", "error") if ended else {}))
     elif ended:
-        _print_end(ended)
+        _print_outcome(ended)
     raise typer.Exit(0 if ended is None or ended.state == "succeeded" else 1)
 
 
@@ -132,18 +132,19 @@ def _read_unique(by: str | None, until: str | None, on_duplicate: str | None) ->
 
 
 def _find_producer(options: GlobalOptions, type: str) -> tuple[App, str | None]:
-    """The App in this directory, so that its checks, options and middleware apply; else one without tasks."""
+    """Returns the App in this directory, so that its checks, options and middleware apply. If there is none, makes an
+    App without tasks."""
     found = find_app_or_none(options.load_settings().app, type)
     if found is None:
         return App(options.find_address(options.load_settings()).url, schema=options.schema), None
     app, reference = found
     settings = options.load_settings(app)
     app.use(replace(settings, database_url=options.find_address(settings).url))
-    app.handlers()  # imports the modules that declare tasks
+    app.handlers()  # imports the modules that declare tasks, because only then the App knows its tasks
     return app, reference
 
 
-def _queue_of(app: App, type: str) -> str:
+def _find_queue(app: App, type: str) -> str:
     return app.tasks[type].queue if type in app.tasks else "default"
 
 
@@ -153,11 +154,11 @@ def _wait_for_end(job: Job[Any]) -> JobRecord:
     return job.get()
 
 
-def _pick(record: Any, *names: str) -> dict[str, Any]:
+def _pick_fields(record: Any, *names: str) -> dict[str, Any]:
     return {name: getattr(record, name) for name in names}
 
 
-def _print_end(ended: JobRecord) -> None:
+def _print_outcome(ended: JobRecord) -> None:
     what = show_error(ended.error) if ended.error else show_json(ended.result)
     say(paint(ended.state, STATE_COLOURS.get(ended.state)), "  ", what)
 
@@ -205,9 +206,9 @@ def show(ctx: typer.Context, id: JobId, as_json: AsJson = False) -> None:
         print_json(asdict(job) | {"schedule": job.schedule} | lists)
         return
     facts = asdict(job) | {"schedule": job.schedule, "schedule_id": None, "attempt": _show_attempt(job)}
-    del facts["max_attempts"], facts["wait"]  # `attempt` and `waits` say the same in words
+    del facts["max_attempts"], facts["wait"]  # not printed, because `attempt` and `waits` contain the same
     facts["error"] = _format_error(job.error) if job.error else None
-    print_facts({name: _format(value) for name, value in facts.items() if value is not None})
+    print_facts({name: _format_value(value) for name, value in facts.items() if value is not None})
     if attempts:
         say("")
         print_table(
@@ -289,12 +290,12 @@ def release(ctx: typer.Context, id: JobId) -> None:
     say(f"{job} queued again")
 
 
-def json_object(text: str, what: str = "payload") -> dict[str, Any]:
+def read_json_object(text: str, what: str = "payload") -> dict[str, Any]:
     def refuse_constant(name: str) -> None:  # NaN, Infinity or -Infinity
         raise ValueError(f"JSON has no {name}")
 
     hint = 'Write a JSON object, and quote it for the shell: \'{"name": "you"}\'.'
-    try:  # not orjson, which turns large integers into floats
+    try:  # uses json, because orjson would turn large integers into floats
         payload = json.loads(text, parse_constant=refuse_constant)
     except ValueError as error:
         raise Usage(f"Invalid JSON in {what}: {error}.", hint=hint) from None
@@ -304,14 +305,14 @@ def json_object(text: str, what: str = "payload") -> dict[str, Any]:
 
 
 def show_error(error: dict[str, Any] | None) -> str:
-    """The kind of an error and the first line of its message."""
+    """Returns the kind of an error and the first line of its message."""
     if not error:
         return ""
     return _name_error(error).partition("\n")[0]
 
 
 def _name_error(error: dict[str, Any]) -> str:
-    """The kind of an error and its message, unless they are the same."""
+    """Returns the kind of an error and its message, or only one of them if they are the same."""
     kind, message = str(error.get("type", error.get("kind", ""))), str(error.get("message", ""))
     return kind if message == kind else f"{kind}: {message}"
 
@@ -321,11 +322,11 @@ def _format_error(error: dict[str, Any]) -> Painted:
 
 
 def _show_attempt(job: JobRecord) -> str:
-    """Counts the attempt that runs now, which the database counts when it has ended."""
+    """Returns a text such as 2/5. Counts the attempt that runs now too, which the database counts only at its end."""
     return f"{job.attempt + (job.state == 'running')}/{job.max_attempts}"
 
 
-def _format(value: object) -> object:
+def _format_value(value: object) -> object:
     if isinstance(value, datetime):
         return value.astimezone().isoformat(sep=" ", timespec="milliseconds")
     return show_json(value) if isinstance(value, dict | list) else value

@@ -1,4 +1,4 @@
-"""Whether a type or a queue that somebody typed is known to the App in this directory or to a live node."""
+"""Checks whether the App in this directory, or a live node, knows a type or a queue that was given as an argument."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from watchbill.client import job_operations
 
 
 def check_names(app: App, reference: str | None, type: str, queue: str) -> None:
-    """Refuses a type or a queue that seems to be misspelt. A producer's role may not read what live nodes serve; then
-    only the App's own tasks are compared."""
+    """Refuses a type or a queue that seems to be misspelt. If the role may not read what live nodes serve, as with the
+    role of a producer, only the App's own tasks are compared."""
     from psycopg import errors
 
     try:
@@ -22,17 +22,17 @@ def check_names(app: App, reference: str | None, type: str, queue: str) -> None:
         _check_queue(app, reference, queue)
     except errors.InsufficientPrivilege:
         if reference is not None and type not in app.tasks:
-            say(f"{reference} has no task {type}. {_suggest(type, app.tasks)}".rstrip(), err=True)
+            say(f"{reference} has no task {type}. {_suggest_similar_name(type, app.tasks)}".rstrip(), err=True)
 
 
 def _check_type(app: App, reference: str | None, type: str) -> None:
-    """Refuses a type that neither the App nor a live node has. Without an App (`reference` is None) it only warns."""
+    """Refuses a type that neither the App nor a live node knows. Without an App (`reference` is None) it only warns."""
     if type in app.tasks:
         return
     handled = app.client.run(job_operations.handled_types())
     if type in handled:
         return
-    suggestion = _suggest(type, {*app.tasks, *handled})
+    suggestion = _suggest_similar_name(type, {*app.tasks, *handled})
     if reference is None:
         say(f"No live node handles {type}; the job waits for one that does. {suggestion}".rstrip(), err=True)
         return
@@ -43,18 +43,19 @@ def _check_type(app: App, reference: str | None, type: str) -> None:
 
 
 def _check_queue(app: App, reference: str | None, queue: str) -> None:
-    """Refuses a queue that no live node serves and that is not one of the App's; warns about one that only is."""
+    """Refuses a queue that no live node serves and no task of the App uses. If only the App uses it, warns that no live
+    node serves it."""
     served = app.client.run(job_operations.served_queues())
     if served is None or queue in served:
         return
     own = app.queue_names() if reference is not None else set()
     if reference is None or queue in own:
-        suggestion = "" if queue in own else _suggest(queue, served)
+        suggestion = "" if queue in own else _suggest_similar_name(queue, served)
         say(f"No live node serves queue {queue}; the job waits for one that does. {suggestion}".rstrip(), err=True)
         return
     raise Usage(
         f"No live node serves queue {queue}, and no task of {reference} uses it.",
-        hint=f"{_suggest(queue, own | served)} To enqueue it anyway, give --unchecked.".lstrip(),
+        hint=f"{_suggest_similar_name(queue, own | served)} To enqueue it anyway, give --unchecked.".lstrip(),
     )
 
 
@@ -72,10 +73,10 @@ def check_used(options: GlobalOptions, queue: str | None, type: str | None) -> N
 
 def _refuse_unused(kind: str, name: str, used: set[str]) -> None:
     if name not in used:
-        hint = f"{_suggest(name, used)} To pause it anyway, give --unchecked.".lstrip()
+        hint = f"{_suggest_similar_name(name, used)} To pause it anyway, give --unchecked.".lstrip()
         raise Usage(f"Nothing uses a {kind} named {name}.", hint=hint)
 
 
-def _suggest(name: str, names: Iterable[str]) -> str:
+def _suggest_similar_name(name: str, names: Iterable[str]) -> str:
     near = get_close_matches(name, names, n=1)
     return f"Did you mean {near[0]}?" if near else ""

@@ -55,7 +55,7 @@ def show(ctx: typer.Context, name: Name, limit: Most = 50, as_json: AsJson = Fal
         raise typer.Exit(1)
     rule, keys, holders = found.limit, found.keys, found.holders
     if rule is not None:
-        say(f"{name}: {_describe(rule)}")
+        say(f"{name}: {_describe_rule(rule)}")
     if keys:
         columns = ("key", "running", "longest", "waiting", "oldest", "next start")
         rows = [
@@ -96,7 +96,7 @@ def set_(
             name, max=max, count=count, per=length, burst=burst, when_full=when_full, when_dead=when_dead
         )
     )
-    say(f"{name}: {_describe(rule)}" if rule is not None else f"{name} changed")
+    say(f"{name}: {_describe_rule(rule)}" if rule is not None else f"{name} changed")
 
 
 @app.command()
@@ -111,7 +111,7 @@ def clear(
     A limit that no code declares is removed. Exits with 1 if there was nothing to undo."""
     rule = ctx.obj.run(limit_operations.find(name))
     if dry_run:
-        say(f"{name}: {_describe(rule)}" if rule is not None else f"there is no limit {name}")
+        say(f"{name}: {_describe_rule(rule)}" if rule is not None else f"there is no limit {name}")
         return
     if not yes:
         typer.confirm(f"Clear {name}?", abort=True)
@@ -137,7 +137,7 @@ def _show_waiters(count: int | None) -> str:
     return f"{count:,}+" if count >= MOST_WAITERS_COUNTED else f"{count:,}"
 
 
-def _describe(limit: LimitRecord) -> str:
+def _describe_rule(limit: LimitRecord) -> str:
     parts = [] if limit.max is None else [f"at most {limit.max} at once"]
     parts += [_show_rate(limit)] if limit.per is not None else []
     parts += [f"when full: {limit.when_full}"] if limit.when_full not in (None, "wait") else []

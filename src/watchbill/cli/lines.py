@@ -1,6 +1,7 @@
-"""`watchbill up` and `watchbill worker --lines`: a line per attempt as it ends, and every few seconds a summary.
+"""Prints what `watchbill up` and `watchbill worker --lines` show: a line for each attempt when it ends, and every few
+seconds a summary.
 
-A thread of its own prints, so that neither a slow terminal nor a look into the database delays a job.
+A separate thread prints, so that neither a slow terminal nor a query of the summary delays a job.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from watchbill.cli.output import elapsed
+from watchbill.cli.output import format_elapsed
 from watchbill.cli.screen import STATE_COLOURS, is_terminal, paint, say
 from watchbill.client import job_operations
 from watchbill.errors import WatchbillError
@@ -28,16 +29,16 @@ if TYPE_CHECKING:
     from watchbill.worker.run import Run
 
 SUMMARY_SECONDS = 5.0
-CLOSE_SECONDS = 2.0  # for the last lines when the worker ends
+CLOSE_SECONDS = 2.0  # how long the worker waits at its end until the last lines are printed
 _MAX_TYPE_WIDTH = 40
-_INDENT = " " * 9  # below the outcome, beside the time
+_INDENT = " " * 9  # as wide as the time, so that further lines stand below the outcome
 
 
 @dataclass
 class _Line:
     outcome: str
     id: UUID
-    type: str | None = None  # None: not known yet
+    type: str | None = None  # None if the type is not known yet, and has to be read from the database
     seconds: float | None = None
     attempt: str = ""
     error: dict[str, Any] | None = None
@@ -45,21 +46,23 @@ class _Line:
 
 
 class JobLines:
-    """Observes an App and prints. `close()` prints what is left."""
+    """Observes the jobs of an App, and prints a line for each attempt. `close()` prints the lines that are left."""
 
     def __init__(self, app: App) -> None:
         self._app = app
         self._lines: queue.SimpleQueue[_Line | None] = queue.SimpleQueue()
         self._type_width = min(_MAX_TYPE_WIDTH, max(map(len, app.tasks), default=0))
-        self._ended = self._failed = self._dead = 0  # since the last summary
-        self._thread = threading.Thread(target=self._run, name="watchbill lines", daemon=True)
+        self._ended = self._failed = self._dead = 0  # how many attempts and jobs, since the last summary
+        self._thread = threading.Thread(target=self._print_until_closed, name="watchbill lines", daemon=True)
 
     def start(self) -> None:
         for event in ("job_completed", "job_snoozed", "job_released"):
             self._app.on(event)(self._note_attempt)
         self._app.on("job_failed")(self._note_failure)
         self._app.on("job_canceled")(self._note_canceled)
-        for handler in logging.getLogger().handlers:  # the lines replace the log of each job
+        for (
+            handler
+        ) in logging.getLogger().handlers:  # hides the log lines of failed jobs, which would repeat these lines
             handler.addFilter(lambda record: record.name != "watchbill.jobs")
         self._thread.start()
 
@@ -67,7 +70,7 @@ class JobLines:
         self._lines.put(None)
         self._thread.join(CLOSE_SECONDS)
 
-    # -- observers, called by the worker
+    # -- observers, which the worker calls when an attempt ends
 
     def _note_attempt(self, job: Run, outcome: str, error: dict[str, Any] | None = None, **_: Any) -> None:
         attempt = "" if error is None else f"attempt {job.attempt} of {job.max_attempts}: "
@@ -82,9 +85,9 @@ class JobLines:
         else:
             self._lines.put(_Line("canceled", id))
 
-    # -- the thread
+    # -- the thread that prints
 
-    def _run(self) -> None:
+    def _print_until_closed(self) -> None:
         summary_at = time.monotonic() + SUMMARY_SECONDS
         while True:
             try:
@@ -95,20 +98,20 @@ class JobLines:
                 continue
             if line is None:
                 return
-            self._count(line)
-            self._print(line)
+            self._count_line(line)
+            self._print_line(line)
 
-    def _count(self, line: _Line) -> None:
+    def _count_line(self, line: _Line) -> None:
         self._ended += line.outcome in ("succeeded", "skipped", "failed", "timed_out", "dead")
         self._failed += line.outcome in ("failed", "timed_out")
         self._dead += line.outcome == "dead"
 
-    def _print(self, line: _Line) -> None:
-        took = "" if line.seconds is None else elapsed(line.seconds)
+    def _print_line(self, line: _Line) -> None:
+        took = "" if line.seconds is None else format_elapsed(line.seconds)
         word = paint(line.outcome.ljust(9), STATE_COLOURS.get(line.outcome))
         task = printable(line.type or self._find_type(line.id)).ljust(self._type_width)
         first = f" {took.rjust(7)}  {task}  {line.id}"
-        detail = _describe(line)
+        detail = _describe_attempt(line)
         width = shutil.get_terminal_size().columns if is_terminal() else None
         fits = width is None or len(line.at) + 10 + len(first) + 2 + len(detail) <= width
         say(f"{line.at} ", word, first, f"  {detail}" if detail and fits else "")
@@ -121,13 +124,14 @@ class JobLines:
                 say(_INDENT, paint(part, dim=True))
 
     def _find_type(self, id: UUID) -> str:
-        """Of a job that was canceled before it started here."""
+        """Reads the type of a job from the database: the event of a job that was canceled before it ran has only its
+        id."""
         with contextlib.suppress(WatchbillError):
             return self._app.client.run(job_operations.get(id)).type
         return ""
 
     def _print_summary(self) -> None:
-        """Nothing while nothing happens."""
+        """Prints how many attempts have ended since the last summary. Prints nothing if there were none."""
         if not self._ended:
             return
         with contextlib.suppress(WatchbillError):  # the worker itself reports that the database does not answer
@@ -142,8 +146,8 @@ class JobLines:
         self._ended = self._failed = self._dead = 0
 
 
-def _describe(line: _Line) -> str:
-    """The attempt and its error, on one line."""
+def _describe_attempt(line: _Line) -> str:
+    """Returns the number of the attempt and its error, on one line."""
     if line.error is None:
         return ""
     message = str(line.error.get("message", "")).partition("\n")[0]

@@ -1,4 +1,4 @@
-"""`watchbill locks` and `watchbill cluster`: who holds a lock, who leads a group."""
+"""`watchbill locks` and `watchbill cluster`: which process holds a lock, which node leads a group."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def release(
 
 @cluster.callback()
 def make_group() -> None:
-    """Makes this a group: Typer takes a group of one command for that command itself."""
+    """Does nothing, but makes Typer treat this as a group: it would take a group of one command for the command."""
 
 
 @cluster.command()

@@ -1,4 +1,4 @@
-"""`watchbill dead`, `queues`, `nodes` and `stats`: look at the cluster and act on it."""
+"""`watchbill dead`, `queues`, `nodes` and `stats`: show dead jobs, queues, nodes and counts, and act on them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from watchbill.cli.output import (
     AsJson,
     Usage,
     command_group,
-    local_time,
+    format_local_time,
     pluralize,
     print_json,
     print_records,
@@ -47,7 +47,7 @@ stats = command_group()
 
 Limit = Annotated[int, typer.Option(min=1, help="At most this many.")]
 
-# A terminal shows only the columns that have jobs. Unsupported jobs: no node handles their type.
+# The columns of `queues list`. A terminal shows only those that have jobs. `unsupported`: no node handles the type.
 _COLUMNS = (*WAITS, "running", "blocked", "succeeded", "dead", "canceled")
 
 
@@ -115,7 +115,7 @@ def list_queues(ctx: typer.Context, as_json: AsJson = False) -> None:
     counts, pauses = ctx.obj.run(job_operations.stats()), ctx.obj.run(job_operations.pauses())
     rules = ctx.obj.run(limit_operations.queue_rules())
     if as_json:
-        print_json(_as_data(counts, pauses) | {"rules": [asdict(rule) for rule in rules]})
+        print_json(_make_data(counts, pauses) | {"rules": [asdict(rule) for rule in rules]})
         return
     _print_queues(counts, pauses)
     for rule in rules:
@@ -131,7 +131,7 @@ def pause(
     unchecked: Annotated[bool, typer.Option("--unchecked", help="Also a name that nothing uses.")] = False,
 ) -> None:
     """Start no jobs of a queue or type until it is resumed; running jobs continue."""
-    subject = _describe(queue, type)
+    subject = _describe_target(queue, type)
     if not unchecked:
         check_used(ctx.obj, queue, type)
     changed = ctx.obj.run(job_operations.pause(queue=queue, type=type, reason=reason))
@@ -141,19 +141,19 @@ def pause(
 @queues.command()
 def resume(ctx: typer.Context, queue: Queue = None, type: Type = None) -> None:
     """Start jobs of a queue or type again."""
-    subject = _describe(queue, type)
+    subject = _describe_target(queue, type)
     changed = ctx.obj.run(job_operations.resume(queue=queue, type=type))
     say(f"{subject} {'resumed' if changed else 'was not paused'}")
     raise typer.Exit(0 if changed else 1)
 
 
-def _describe(queue: str | None, type: str | None) -> str:
+def _describe_target(queue: str | None, type: str | None) -> str:
     if queue is None and type is None:
         raise Usage("pause and resume need a queue or a type.", hint="Give a queue, --type TYPE, or both.")
     return " ".join(f"{kind} {name}" for kind, name in (("queue", queue), ("type", type)) if name)
 
 
-def _as_data(counts: list[QueueCount], pauses: list[Pause]) -> dict[str, Any]:
+def _make_data(counts: list[QueueCount], pauses: list[Pause]) -> dict[str, Any]:
     return {"counts": [asdict(count) for count in counts], "pauses": [asdict(pause) for pause in pauses]}
 
 
@@ -189,9 +189,9 @@ def _print_queues(counts: list[QueueCount], pauses: list[Pause]) -> None:
 
 
 def _show_pause(pause: Pause) -> str:
-    """By whom, since when and why."""
+    """Returns who paused the queue or type, since when, and why."""
     reason = f": {pause.reason}" if pause.reason else ""
-    return f"{pause.by or 'unknown'} since {local_time(pause.at)} ({show_age(pause.at) or '0 s'}){reason}"
+    return f"{pause.by or 'unknown'} since {format_local_time(pause.at)} ({show_age(pause.at) or '0 s'}){reason}"
 
 
 def _show_count(counts: list[QueueCount]) -> str:
@@ -200,7 +200,7 @@ def _show_count(counts: list[QueueCount]) -> str:
 
 
 def _show_oldest(ready: list[QueueCount]) -> str:
-    """How long the oldest ready job has been due."""
+    """Returns how long the oldest ready job has been due."""
     return show_age(min((count.oldest for count in ready if count.oldest), default=None))
 
 
@@ -273,13 +273,13 @@ def show_stats(ctx: typer.Context, as_json: AsJson = False) -> None:
     counts, pauses = ctx.obj.run(job_operations.stats()), ctx.obj.run(job_operations.pauses())
     schedules = ctx.obj.run(schedule_operations.stats())
     if as_json:
-        print_json(_as_data(counts, pauses) | {"schedules": asdict(schedules)})
+        print_json(_make_data(counts, pauses) | {"schedules": asdict(schedules)})
         return
     _print_queues(counts, pauses)
-    say(_summarize(schedules))
+    say(_summarize_schedules(schedules))
 
 
-def _summarize(found: ScheduleStats) -> str:
+def _summarize_schedules(found: ScheduleStats) -> str:
     summary = pluralize(found.schedules, "schedule") + ("+" if found.capped else "")
     for number, what in ((found.due, "due"), (found.late, "late"), (found.orphaned, "orphaned")):
         summary += f", {number:,} {what}" if number else ""

@@ -1,4 +1,4 @@
-"""What all commands share: the global options, and printing for people (Rich on a terminal), for pipes and as JSON."""
+"""Code that all commands share: reads the global options, and prints tables for people, for pipes and as JSON."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class Usage(WatchbillError):
 
 @dataclass(frozen=True)
 class GlobalOptions:
-    """The options before the command; every command finds them in its context's `obj`."""
+    """The options that stand before the command, such as --schema. Every command finds them in its context's `obj`."""
 
     database_url: str | None
     schema: str | None
-    given: Mapping[str, Any] = field(default_factory=dict)  # from a framework's settings
+    given: Mapping[str, Any] = field(default_factory=dict)  # settings that come from a framework, such as Django
 
     def load_settings(self, application: App | None = None, **arguments: Any) -> Settings:
-        """Arguments in the application's code override everything but the command line."""
+        """Reads the settings. Arguments in the application's code override everything but the command line."""
         from watchbill.settings import Settings
 
         given = {**self.given, **(application.given if application else {})}
@@ -53,7 +53,8 @@ class GlobalOptions:
         return Settings.load(**{**given, **chosen, "origins": origins})
 
     def find_settings(self) -> Settings:
-        """The settings of the App in this directory, so that every command uses the same database as its worker."""
+        """Returns the settings of the App in this directory, so that every command uses the same database as its
+        worker."""
         settings = self.load_settings()
         if self.database_url and self.schema:
             return settings
@@ -67,8 +68,9 @@ class GlobalOptions:
 
         return find_address(settings)
 
-    def locate_directly(self) -> tuple[Settings, Address]:
-        """Prefers listen_url, the direct address: a migration outside a transaction needs one session throughout."""
+    def find_direct_address(self) -> tuple[Settings, Address]:
+        """Returns the settings and the address of the server itself: listen_url, if it is set. A migration cannot use a
+        pooler, because it may need one session for several transactions."""
         from watchbill.postgres.address import Address
 
         settings = self.find_settings()
@@ -77,7 +79,7 @@ class GlobalOptions:
         return settings, self.find_address(settings)
 
     def run(self, operation: Operation[R]) -> R:
-        """Runs one of the client's operations on the database of this directory's App."""
+        """Runs an operation of the client on the database of the App in this directory."""
         from watchbill.client.client import Client
 
         settings = self.find_settings()
@@ -89,21 +91,22 @@ class GlobalOptions:
 _DEFAULT_COMMANDS = ("list", "status", "show", "leader")
 
 
-class Noun(TyperGroup):
-    """A group of commands. Without one it runs the command that lists or shows: `watchbill jobs --json`."""
+class CommandGroup(TyperGroup):
+    """A group of commands. If no command is given, as in `watchbill jobs --json`, it runs the one that lists or
+    shows."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         default = next((name for name in _DEFAULT_COMMANDS if name in self.commands), None)
         has_command = bool(args) and (not args[0].startswith("-") or args[0] in ("-h", "--help"))
-        if default and not has_command and not ctx.resilient_parsing:  # which is set for shell completion
+        if default and not has_command and not ctx.resilient_parsing:  # resilient_parsing is set for shell completion
             args = [default, *args]
         return super().parse_args(ctx, args)
 
 
 def command_group(meaning: str | None = None) -> typer.Typer:
-    """A Typer for a command or a group of commands, configured like all the others."""
+    """Returns a Typer for a command or a group of commands, with the configuration that all groups have."""
     return typer.Typer(
-        cls=Noun, help=meaning, rich_markup_mode=MARKUP, add_completion=False, pretty_exceptions_enable=False
+        cls=CommandGroup, help=meaning, rich_markup_mode=MARKUP, add_completion=False, pretty_exceptions_enable=False
     )
 
 
@@ -111,8 +114,8 @@ def pluralize(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def local_time(moment: datetime | None) -> str:
-    """On a terminal as short as the day allows; in a pipe always the same form."""
+def format_local_time(moment: datetime | None) -> str:
+    """Formats a moment in local time: on a terminal without the date if it is today, in a pipe always in full."""
     if moment is None:
         return ""
     moment = moment.astimezone()
@@ -124,14 +127,14 @@ def local_time(moment: datetime | None) -> str:
     return f"{moment:%b %d %H:%M}" if moment.year == now.year else f"{moment:%Y-%m-%d}"
 
 
-def elapsed(seconds: float) -> str:
+def format_elapsed(seconds: float) -> str:
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     return f"{seconds:.1f} s" if seconds < 600 else f"{seconds / 60:.0f} min"
 
 
 def show_age(moment: datetime | None) -> str:
-    """How long ago it was, in one unit: `41 s`, `7 min`, `3 h`, `12 d`; nothing for the future."""
+    """Returns how long ago a moment was, in one unit: `41 s`, `7 min`, `3 h`, `12 d`. Empty for a future moment."""
     if moment is None or (seconds := (datetime.now(UTC) - moment).total_seconds()) < 0:
         return ""
     for unit, size, most in (("s", 1, 120), ("min", 60, 120 * 60), ("h", 3600, 48 * 3600)):
@@ -141,12 +144,12 @@ def show_age(moment: datetime | None) -> str:
 
 
 def print_json(data: object) -> None:
-    """Instants as in RFC 3339, in UTC; durations in seconds."""
+    """Prints data as JSON, with instants in UTC as in RFC 3339, and durations in seconds."""
     say_lines(json.dumps(data, indent=2, default=_as_json, ensure_ascii=False))
 
 
 def show_json(value: object) -> str:
-    """A payload or result on one line."""
+    """Returns a payload or result as JSON on one line."""
     return json.dumps(value, default=_as_json, ensure_ascii=False)
 
 
@@ -157,7 +160,7 @@ def _as_json(value: object) -> object:
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
-    """One fact per line. Only a painted value may have more; they stand below its first."""
+    """Prints a name and a value per line. Only a Painted value may have several lines."""
     width = max(map(len, facts))
     for name, value in facts.items():
         first, *more = value.splitlines() if isinstance(value, Painted) else [str(value)]
@@ -174,7 +177,7 @@ def print_records(
     as_json: bool,
     empty: str,
 ) -> None:
-    """Dataclass instances as a table, or all of their fields as JSON. `empty` is what to say if there are none."""
+    """Prints dataclass instances as a table, or all of their fields as JSON. If there are none, prints `empty`."""
     if as_json:
         print_json([asdict(record) for record in records])
     elif records:
@@ -189,7 +192,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 def _show_cell(value: object) -> str:
     if isinstance(value, datetime):
-        return local_time(value)
+        return format_local_time(value)
     if isinstance(value, timedelta):
         return show_duration(value)
     return "" if value is None else printable(str(value))

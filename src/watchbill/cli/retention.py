@@ -1,4 +1,4 @@
-"""`watchbill retention`: remove what is older than the settings keep."""
+"""`watchbill retention`: remove finished jobs and other rows that are older than the settings keep."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ app = command_group("Remove finished jobs, attempts, audit rows, nodes and keys 
 
 @app.callback()
 def retention() -> None:
-    """Makes this a group: Typer takes a group of one command for that command itself."""
+    """Does nothing, but makes Typer treat this as a group: it would take a group of one command for the command."""
 
 
 @app.command()
@@ -38,12 +38,12 @@ def run(
     settings = ctx.obj.find_settings()
     url, keep = ctx.obj.find_address(settings).url, Keep.of_settings(settings)
     if dry_run:
-        _print_preview(_preview(url, settings, keep), as_json=as_json)
+        _print_preview(_read_preview(url, settings, keep), as_json=as_json)
         if not as_json:
             say(_describe_settings(settings))
         return
     removed: list[str] = []
-    is_complete = asyncio.run(_remove(url, settings, keep, removed))
+    is_complete = asyncio.run(_remove_old_rows(url, settings, keep, removed))
     if as_json:
         print_json({"complete": is_complete, "removed": removed})
     else:
@@ -58,7 +58,7 @@ def _describe_settings(settings: Settings) -> str:
     return f"The settings: {shown}."
 
 
-async def _remove(url: str, settings: Settings, keep: Keep, removed: list[str]) -> bool:
+async def _remove_old_rows(url: str, settings: Settings, keep: Keep, removed: list[str]) -> bool:
     from watchbill.maintenance.retention import RETRY_LOCKED_SECONDS, Retention
     from watchbill.store.node_connection import NodeConnection
     from watchbill.store.queries import queries
@@ -71,7 +71,7 @@ async def _remove(url: str, settings: Settings, keep: Keep, removed: list[str]) 
     return pause != RETRY_LOCKED_SECONDS
 
 
-def _preview(url: str, settings: Settings, keep: Keep) -> list[tuple[Any, ...]]:
+def _read_preview(url: str, settings: Settings, keep: Keep) -> list[tuple[Any, ...]]:
     from watchbill.postgres.connect import Connection
     from watchbill.store.queries import queries
 

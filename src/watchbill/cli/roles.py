@@ -1,4 +1,4 @@
-"""`watchbill db roles`: who may use the schema, and for what."""
+"""`watchbill db roles`: which database roles may use the schema, and for what."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def grant(ctx: typer.Context, role: Role, kind: Kind = None, tenants: Tenants = 
     from watchbill.store.roles import grant_role
 
     settings, address = ctx.obj.locate_directly()
-    _refuse_nothing(kind, tenants)
+    _require_kind_or_tenant(kind, tenants)
     grant_role(address.url, settings.schema, role, kind, tenants or ())
     _say_changes(role, f"is a member of the {kind} role" if kind else "", "is bound to", tenants)
 
@@ -51,7 +51,7 @@ def revoke(ctx: typer.Context, role: Role, kind: Kind = None, tenants: Tenants =
     from watchbill.store.roles import revoke_role
 
     settings, address = ctx.obj.locate_directly()
-    _refuse_nothing(kind, tenants)
+    _require_kind_or_tenant(kind, tenants)
     revoke_role(address.url, settings.schema, role, kind, tenants or ())
     _say_changes(role, f"is not a member of the {kind} role" if kind else "", "is not bound to", tenants)
 
@@ -75,7 +75,7 @@ def show(ctx: typer.Context, as_json: AsJson = False) -> None:
     raise typer.Exit(0 if found else 1)
 
 
-def _refuse_nothing(kind: str | None, tenants: list[str] | None) -> None:
+def _require_kind_or_tenant(kind: str | None, tenants: list[str] | None) -> None:
     if kind is None and not tenants:
         raise Usage("There is nothing to do.", hint="Give a kind of work, --tenant NAME, or both.")
 

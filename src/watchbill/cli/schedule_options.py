@@ -1,6 +1,6 @@
-"""The options of `watchbill schedules add` and `update`: made from the catalogue, and converted to Python values.
+"""Makes the options of `watchbill schedules add` and `update` from the catalogue of fields, and converts their values.
 
-Durations and instants come as text, so that `none` can remove an option.
+Durations and instants are options of type text, so that the value `none` can remove them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
-from watchbill.cli.cron import instant
-from watchbill.cli.jobs import json_object
+from watchbill.cli.cron import read_instant
+from watchbill.cli.jobs import read_json_object
 from watchbill.model.schedule_fields import SCHEDULE_FIELDS, ScheduleField
 
 Command = TypeVar("Command", bound=Callable[..., None])
@@ -32,7 +32,7 @@ def takes_schedule_options(*omitted: str) -> Callable[[Command], Command]:
     def decorate(command: Command) -> Command:
         signature = inspect.signature(command, eval_str=True)
         own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-        options = [_parameter(name, field) for name, field in _FIELDS.items() if name not in omitted]
+        options = [_make_parameter(name, field) for name, field in _FIELDS.items() if name not in omitted]
         positional = [each for each in own if each.kind is not each.KEYWORD_ONLY]
         parameters = [*positional, *options, *own[len(positional) :]]
         command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -42,7 +42,7 @@ def takes_schedule_options(*omitted: str) -> Callable[[Command], Command]:
     return decorate
 
 
-def _parameter(name: str, field: ScheduleField) -> inspect.Parameter:
+def _make_parameter(name: str, field: ScheduleField) -> inspect.Parameter:
     kind = Literal[field.choices] if field.choices else _TYPES.get(field.kind, str)
     option = typer.Option(
         *([field.flag] if field.flag else []),
@@ -56,21 +56,21 @@ def _parameter(name: str, field: ScheduleField) -> inspect.Parameter:
 
 
 def read_rule(params: Mapping[str, Any], tz: str) -> dict[str, Any]:
-    """The given options, under the names and with the values of `app.schedules.add`."""
+    """Returns the given options, with the names and values that `app.schedules.add` takes."""
     rule: dict[str, Any] = {}
     for name, value in params.items():
         field = _FIELDS.get(name)
         if field is not None and value is not None and value != []:
-            rule[field.name] = None if value in ("none", ["none"]) else _convert(field, value, tz)
+            rule[field.name] = None if value in ("none", ["none"]) else _convert_value(field, value, tz)
     return rule
 
 
-def _convert(field: ScheduleField, value: Any, tz: str) -> Any:
+def _convert_value(field: ScheduleField, value: Any, tz: str) -> Any:
     match field.kind:
         case "instant":
-            return instant(value, tz)
+            return read_instant(value, tz)
         case "object":
-            return json_object(value, field.name)
+            return read_json_object(value, field.name)
         case "retry":
             from watchbill.model.retry import Retry
 

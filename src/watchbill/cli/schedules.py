@@ -1,4 +1,4 @@
-"""`watchbill schedules`: write, look at and act on schedules."""
+"""`watchbill schedules`: add, list, show, change, run and remove schedules."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from watchbill.app.application import App
 from watchbill.app.schedule_definition import FindTask, check_arguments, define, redefine
 from watchbill.cli import schedule_options
 from watchbill.cli.arguments import OnlyTenant, act_for_tenant, complete_schedule
-from watchbill.cli.cron import Count, instant, print_instants
+from watchbill.cli.cron import Count, print_instants, read_instant
 from watchbill.cli.discovery import find_app_or_none
-from watchbill.cli.jobs import json_object
+from watchbill.cli.jobs import read_json_object
 from watchbill.cli.output import (
     AsJson,
     GlobalOptions,
     Usage,
     command_group,
-    local_time,
+    format_local_time,
     print_facts,
     print_json,
     print_records,
@@ -118,10 +118,10 @@ def add(
     if not {"task", "command"} & rule.keys():
         hint = "Give --task TYPE or --command 'SELECT ...'; with --task none it only fires an event."
         raise Usage("A schedule needs a task or a SQL command.", hint=hint)
-    find = _task_finder(found)
+    find = _make_task_finder(found)
     definition = define(name, pattern, rule, find, tenant, tz)
     if not unchecked:
-        _ensure_known(ctx.obj, definition, find)
+        _refuse_unknown_names(ctx.obj, definition, find)
     _print_written(ctx.obj.run(schedule_operations.add(definition)), "added", as_json=as_json)
 
 
@@ -142,12 +142,12 @@ def update(
     if not changes:
         raise Usage("update needs an option to change.", hint="`watchbill schedules update --help` lists them.")
     found = _find_app(ctx.obj, needed=bool(options["task"] or options["arguments"]) or options["tz"] == "none")
-    find = _task_finder(found)
+    find = _make_task_finder(found)
     definition = redefine(name, changes, find, None if found is None else found.tz)
     if "task" not in changes and changes.get("arguments") is not None:
         definition["payload"] = check_arguments(before, find, changes["arguments"])
     if not unchecked:
-        _ensure_known(ctx.obj, definition, find)
+        _refuse_unknown_names(ctx.obj, definition, find)
     written = ctx.obj.run(schedule_operations.update(name, definition, tenant))
     _print_written(written, "updated", as_json=as_json)
 
@@ -201,10 +201,10 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Enqueue a job of a schedule now, also of a disabled one."""
-    payload = None if arguments is None else json_object(arguments, "arguments")
+    payload = None if arguments is None else read_json_object(arguments, "arguments")
     if payload is not None:
         found = ctx.obj.run(schedule_operations.get(name, tenant))
-        payload = check_arguments(found, _task_finder(_find_app(ctx.obj, needed=True)), payload)
+        payload = check_arguments(found, _make_task_finder(_find_app(ctx.obj, needed=True)), payload)
     job = ctx.obj.run(schedule_operations.run_now(name, payload, tenant, overlap))  # type: ignore[arg-type]
     if as_json:
         print_json({"id": job})
@@ -223,7 +223,7 @@ def history(
     as_json: AsJson = False,
 ) -> None:
     """Show the slots of a schedule and their outcomes, latest first."""
-    moment = None if before is None else instant(before, "UTC")
+    moment = None if before is None else read_instant(before, "UTC")
     found = ctx.obj.run(schedule_operations.history(name, moment, limit, tenant, outcome))  # type: ignore[arg-type]
     if as_json:
         print_json([asdict(slot) for slot in found])
@@ -253,15 +253,16 @@ def why(ctx: typer.Context, name: Name, tenant: Tenant = "default", as_json: AsJ
 
 
 def _find_app(options: GlobalOptions, *, needed: bool) -> App | None:
-    """The application in this directory: its tasks know their parameters, queue and retries, and it may have a zone."""
+    """Returns the App in this directory: it knows the parameters, queue and retries of its tasks, and may set a time
+    zone."""
     found = find_app_or_none(options.load_settings().app) if needed else None
     return None if found is None else found[0]
 
 
-def _task_finder(found: App | None) -> FindTask:
+def _make_task_finder(found: App | None) -> FindTask:
     if found is None:
         return lambda _: None
-    found.handlers()  # imports the modules that declare tasks
+    found.handlers()  # imports the modules that declare tasks, because only then the App knows its tasks
     return found.tasks.get
 
 
@@ -272,7 +273,7 @@ def _name_creator() -> dict[str, str]:
         return {}
 
 
-def _ensure_known(options: GlobalOptions, definition: dict[str, Any], find: FindTask) -> None:
+def _refuse_unknown_names(options: GlobalOptions, definition: dict[str, Any], find: FindTask) -> None:
     if definition.get("type") is None or find(definition["type"]) is not None:
         return
     try:
@@ -287,15 +288,15 @@ def _print_written(found: ScheduleRecord, verb: str, *, as_json: bool) -> None:
         print_json(asdict(found))
         return
     if found.next_run is not None:
-        say(f"{found.name} {verb}; next {local_time(found.next_run)} ({_show_time_left(found.next_run)})")
+        say(f"{found.name} {verb}; next {format_local_time(found.next_run)} ({_show_time_left(found.next_run)})")
     else:
         more = name_commands(f": watchbill schedules why {found.name}") if found.status == "ended" else ""
         say(f"{found.name} {verb}; it is {found.status.replace('_', ' ')}{more}")
 
 
-# What the commands print.
+# -- what the commands print
 
-# Fields that `show` prints in another form, and values that it omits because they are the default.
+# Fields that `show` does not print under their own names, because it prints them in another form.
 _SHOWN_OTHERWISE = {"name", "pattern", "every", "at", "tz", "type", "command", "status", "runs", "enabled", "hash"}
 _DEFAULTS = {
     "tenant": "default", "dst": "default", "version": 1, "queue": "default", "priority": 0, "catch_up": 100,
@@ -313,7 +314,7 @@ def _print_schedule(found: ScheduleRecord, differences: list[tuple[str, Any, Any
         facts["in the code"] = ", ".join(f"{option}: {code}" for option, code, _ in differences)
     for name, value in asdict(found).items():
         if name not in _SHOWN_OTHERWISE and value not in (None, [], {}, _DEFAULTS.get(name)):
-            facts[name] = _format(value)
+            facts[name] = _format_value(value)
     print_facts(facts)
 
 
@@ -347,7 +348,7 @@ def _show_timing(found: ScheduleRecord) -> str:
     if found.every is not None:
         return f"every {show_duration(found.every)}"
     at_start = "when the cluster starts" if found.run_on_start else "on demand"
-    return at_start if found.at is None else f"at {local_time(found.at)}"
+    return at_start if found.at is None else f"at {format_local_time(found.at)}"
 
 
 def _show_task(found: ScheduleRecord) -> str:
@@ -370,7 +371,7 @@ def _show_status(found: ScheduleRecord) -> str:
 
 
 def _read_health(found: ScheduleRecord, metrics: dict[tuple[str, str], ScheduleMetrics]) -> ScheduleMetrics:
-    """The latest runs of a schedule; none if it was removed after it was read."""
+    """Returns how the latest runs of a schedule went; without runs, if the schedule was removed meanwhile."""
     nothing = ScheduleMetrics(0, None, None, None, None, None, "unknown")
     return metrics.get((found.name, found.tenant), nothing)
 
@@ -386,19 +387,19 @@ def _show_time_left(moment: datetime) -> str:
 
 def _show_slot(found: SlotRecord) -> str:
     if found.kind != "clock":
-        return f"{local_time(found.slot)} ({'by hand' if found.kind == 'hand' else 'on start'})"
+        return f"{format_local_time(found.slot)} ({'by hand' if found.kind == 'hand' else 'on start'})"
     if found.until is None:
-        return local_time(found.slot)
-    return f"{local_time(found.slot)} to {local_time(found.until)} ({found.count})"
+        return format_local_time(found.slot)
+    return f"{format_local_time(found.slot)} to {format_local_time(found.until)} ({found.count})"
 
 
 def _show_remark(found: SlotRecord) -> str:
-    late = "" if found.overdue_at is None else f"overdue since {local_time(found.due_by)}"
+    late = "" if found.overdue_at is None else f"overdue since {format_local_time(found.due_by)}"
     text = found.error or found.reason or late
     return text.partition("\n")[0] if text else ""
 
 
-def _format(value: Any) -> object:
+def _format_value(value: Any) -> object:
     if isinstance(value, datetime):
         return value.astimezone().isoformat(sep=" ", timespec="seconds")
     if isinstance(value, timedelta):

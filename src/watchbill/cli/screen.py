@@ -1,4 +1,4 @@
-"""Printing for people. Whatever comes from data loses its control characters; only `paint` makes colours."""
+"""Prints text for people. Control characters in the text become visible escapes; only `paint` adds colours."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STATE_COLOURS = {
 
 
 class Painted(str):
-    """Text that is safe to print as it is: escaped, and perhaps with colours."""
+    """A text that is safe to print: its control characters are escaped, and it may have colours."""
 
 
 def is_terminal() -> bool:
@@ -26,7 +26,8 @@ def is_terminal() -> bool:
 
 
 def paint(text: str, colour: str | None = None, *, bold: bool | None = None, dim: bool | None = None) -> Painted:
-    """Escapes the text, unless it is safe already, and adds a colour, which `say` leaves out if stdout is a pipe."""
+    """Escapes the text, unless that was done already, and adds a colour. `say` leaves colours out if stdout is a
+    pipe."""
     safe = text if isinstance(text, Painted) else printable(text)
     return Painted(typer.style(safe, fg=colour, bold=bold, dim=dim))
 
@@ -37,7 +38,7 @@ def say(*parts: str, err: bool = False) -> None:
 
 
 def say_wrapped(text: str) -> None:
-    """Prints one line; a terminal that is too narrow for it gets several, broken between words."""
+    """Prints a text on one line, or on several lines if the terminal is too narrow, broken between words."""
     width = shutil.get_terminal_size().columns if is_terminal() else sys.maxsize
     lines = textwrap.wrap(printable(text), width, initial_indent="  ", subsequent_indent="    ",
         break_long_words=False, break_on_hyphens=False)  # fmt: skip
@@ -50,5 +51,5 @@ def say_lines(text: str, *, err: bool = False) -> None:
 
 
 def print_script(text: str) -> None:
-    """Prints a program exactly as it is."""
+    """Prints a script unchanged, so that another program can read it."""
     typer.echo(text, nl=False)

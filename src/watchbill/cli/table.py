@@ -1,8 +1,8 @@
-"""Tables for terminals of any width and for pipes.
+"""Draws tables for terminals of any width and for pipes.
 
 Ids, names, states and numbers are always printed whole, so that they can be copied. Only columns that are declared with
-`Wrapped`, such as an error, give way: their text is wrapped, and cut after a few lines. If the others are still too
-wide together, the last columns move to a second line below each row:
+`Wrapped`, such as an error, become narrower: their text is wrapped, and cut after a few lines. If the other columns
+together are still too wide, the last columns move to a second line below each row:
 
     id                                    state   attempt  type
       queue     run at    error
@@ -23,8 +23,8 @@ from itertools import zip_longest
 
 from watchbill.cli.screen import STATE_COLOURS, Painted, is_terminal, paint, say
 
-_GAPS = ("  ", " ")  # between columns; the narrow one only if all columns then fit into one line
-_INDENT = "  "  # of the second line
+_GAPS = ("  ", " ")  # the space between columns; the narrow one is used only if all columns then fit into one line
+_INDENT = "  "  # before the columns that stand on the second line of a row
 _MIN_WRAPPED_WIDTH = 24
 _MAX_WRAPPED_LINES = 3
 _COLOURED = ("state", "outcome", "status")
@@ -46,7 +46,7 @@ def print_columns(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> Non
 
 
 def draw_table(columns: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> Iterator[Painted]:
-    """Lines for a terminal of this width. Columns without any value are left out."""
+    """Yields the lines of a table for a terminal of this width. Columns without any value are left out."""
     used = [place for place in range(len(columns)) if not cells or any(row[place] for row in cells)]
     table = _Table([columns[place] for place in used], [[row[place] for place in used] for row in cells], width)
     yield from table.draw()
@@ -54,7 +54,7 @@ def draw_table(columns: Sequence[str], cells: Sequence[Sequence[str]], width: in
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a column stands."""
+    """Where a column stands in its line, and how wide it is."""
 
     column: int
     width: int
@@ -67,20 +67,20 @@ class _Table:
         self._natural = [max(map(_measure_width, column)) for column in by_column]
         self._is_number = [bool(cells) and all(map(_NUMBER.fullmatch, column[1:])) for column in by_column]
         for self._gap in _GAPS:
-            self._lines = self._arrange()
+            self._lines = self._arrange_columns()
             if len(self._lines) == 1:
                 return
         self._gap = _GAPS[0]
-        self._lines = self._arrange()
+        self._lines = self._arrange_columns()
 
     def draw(self) -> Iterator[Painted]:
         yield from (paint(line, bold=True) for line in self._draw_row(self._columns))
-        yield paint("─" * min(self._width, max(map(self._line_width, self._lines))), dim=True)
+        yield paint("─" * min(self._width, max(map(self._measure_line, self._lines))), dim=True)
         for row in self._cells:
             yield from self._draw_row(row)
 
-    def _arrange(self) -> list[list[_Place]]:
-        """Fills lines with columns, as many as fit; wrapped columns share what is left of their line."""
+    def _arrange_columns(self) -> list[list[_Place]]:
+        """Puts as many columns on each line as fit. Wrapped columns get the rest of the width of their line."""
         lines: list[list[_Place]] = [[]]
         left = self._width
         for column, natural in enumerate(self._natural):
@@ -90,17 +90,20 @@ class _Table:
                 left = self._width - len(_INDENT)
             lines[-1].append(_Place(column, needed))
             left -= needed + len(self._gap)
-        return [self._widen(line, self._width - len(_INDENT) * bool(number)) for number, line in enumerate(lines)]
+        return [
+            self._widen_wrapped_columns(line, self._width - len(_INDENT) * bool(number))
+            for number, line in enumerate(lines)
+        ]
 
-    def _widen(self, line: list[_Place], width: int) -> list[_Place]:
-        left, widened = width - self._line_width(line), []
+    def _widen_wrapped_columns(self, line: list[_Place], width: int) -> list[_Place]:
+        left, widened = width - self._measure_line(line), []
         for place in line:
             more = max(0, min(self._natural[place.column] - place.width, left))
             left -= more
             widened.append(_Place(place.column, place.width + more))
         return widened
 
-    def _line_width(self, line: list[_Place]) -> int:
+    def _measure_line(self, line: list[_Place]) -> int:
         return sum(place.width for place in line) + len(self._gap) * (len(line) - 1)
 
     def _is_wrapped(self, column: int) -> bool:
@@ -109,13 +112,13 @@ class _Table:
     def _draw_row(self, row: Sequence[str]) -> Iterator[Painted]:
         for number, line in enumerate(self._lines):
             if number and not any(row[place.column] for place in line):
-                continue  # nothing to print, as in the error line of a job without an error
-            pieces = [self._split(row[place.column], place) for place in line]
+                continue  # this line of the row is empty, such as the line with the error of a job without an error
+            pieces = [self._split_text(row[place.column], place) for place in line]
             for texts in zip_longest(*pieces, fillvalue=""):
                 drawn = self._gap.join(map(self._draw_cell, line, texts))
                 yield Painted((_INDENT * bool(number) + drawn).rstrip())
 
-    def _split(self, text: str, place: _Place) -> list[str]:
+    def _split_text(self, text: str, place: _Place) -> list[str]:
         if not self._is_wrapped(place.column):
             return [text]
         return textwrap.wrap(text, place.width, max_lines=_MAX_WRAPPED_LINES, placeholder=" …") or [""]
@@ -129,7 +132,7 @@ class _Table:
 
 
 def _measure_width(text: str) -> int:
-    """Columns of the terminal: some characters take two."""
+    """Returns how many columns of the terminal the text takes: some characters take two."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len

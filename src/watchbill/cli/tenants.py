@@ -15,7 +15,7 @@ from watchbill.model.tenant_record import TenantRecord
 
 app = command_group("List, show, limit and erase tenants. Without a command: list.")
 
-LONGEST_STATEMENT_SECONDS = 3600.0  # a preview reads the whole history
+LONGEST_STATEMENT_SECONDS = 3600.0  # long, because the preview of an erasure reads the whole history
 Name = Annotated[str, typer.Argument(help="The tenant.")]
 
 
@@ -90,7 +90,7 @@ def set_(
     if not quotas:
         raise Usage("Nothing to change.", hint="Give a quota, such as --running 10.")
     is_changed = ctx.obj.run(tenant_operations.set_tenant(name, quotas))
-    say(f"{name}: {_describe(ctx.obj.run(tenant_operations.tenants(name)))}")
+    say(f"{name}: {_describe_quotas(ctx.obj.run(tenant_operations.tenants(name)))}")
     raise typer.Exit(0 if is_changed else 1)
 
 
@@ -167,7 +167,7 @@ def _read_number(quota: str, text: str) -> float | None:
         raise Usage(f"--{option} {text!r} is invalid.", hint="Give a number, or none.") from None
 
 
-def _describe(found: list[TenantRecord]) -> str:
+def _describe_quotas(found: list[TenantRecord]) -> str:
     if not found:
         return "no quotas"
     tenant = found[0]

@@ -1,8 +1,7 @@
-"""Draws a job with everything it depends on and everything that depends on it: `watchbill jobs tree`.
+"""`watchbill jobs tree`: draws a job with all jobs that it waits for, and all jobs that wait for it.
 
-A job stands below the last of those it waits for, so that one reads from top to bottom. Many equal jobs, such as ten
-thousand that one job waits for, share a line with a count of their states.
-"""
+A job stands below the last of the jobs that it waits for, so that one reads from top to bottom. Many equal jobs, such
+as ten thousand that one job waits for, share a line that counts them by state."""
 
 from __future__ import annotations
 
@@ -12,12 +11,12 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from watchbill.cli.output import elapsed
+from watchbill.cli.output import format_elapsed
 from watchbill.cli.screen import STATE_COLOURS, Painted, paint
 from watchbill.model.dependency_graph import DependencyGraph, GraphJob
 from watchbill.telemetry.printable import printable
 
-_MAX_SEPARATE = 5  # this many equal jobs still have a line each
+_MAX_SEPARATE = 5  # up to so many equal jobs have a line each; more share a line
 _MAX_INDENT = 60
 
 
@@ -29,8 +28,8 @@ class _Line(NamedTuple):
 
 
 def draw_tree(graph: DependencyGraph, marked: UUID) -> Iterator[Painted]:
-    """Lines for a terminal; `marked` is the job that was asked for."""
-    lines = list(_Tree(graph, marked).lines())
+    """Yields the lines of the tree. `marked` is the job that was asked for, which is highlighted."""
+    lines = list(_Tree(graph, marked).make_lines())
     width = max(len(line.branch) + len(line.text) for line in lines)
     for line in lines:
         state = paint(line.state.ljust(9), STATE_COLOURS.get(line.state.split()[-1]))
@@ -52,18 +51,18 @@ class _Tree:
                 self._run_if[each.child] = each.run_if
         self._undrawn_parents = {job: len(self._parents[job]) for job in self._jobs}
 
-    def lines(self) -> Iterator[_Line]:
-        """Draws line by line without recursion, because a chain may be longer than Python's stack."""
-        roots = self._group([job for job in self._jobs if not self._parents[job]])
+    def make_lines(self) -> Iterator[_Line]:
+        """Yields line by line. This is a loop, not a recursion, because a chain may be longer than Python's stack."""
+        roots = self._group_equal_jobs([job for job in self._jobs if not self._parents[job]])
         left = [(group, "", "") for group in roots][::-1]
         while left:
             group, here, below = left.pop()
             yield self._make_line(group, here)
-            groups = self._group(self._take_ready_children(group))
+            groups = self._group_equal_jobs(self._take_ready_children(group))
             left += [(g, *_draw_branch(below, last=place == len(groups) - 1)) for place, g in enumerate(groups)][::-1]
 
-    def _group(self, jobs: list[UUID]) -> list[list[UUID]]:
-        """Many equal jobs together, every other job alone."""
+    def _group_equal_jobs(self, jobs: list[UUID]) -> list[list[UUID]]:
+        """Returns groups of jobs that share a line: many equal jobs together, every other job alone."""
         equal: dict[tuple[object, ...], list[UUID]] = defaultdict(list)
         for job in jobs:
             relations = tuple(self._parents[job]), tuple(self._children[job])
@@ -76,7 +75,7 @@ class _Tree:
         ]
 
     def _take_ready_children(self, group: list[UUID]) -> list[UUID]:
-        """Children whose last parent has just been drawn."""
+        """Returns the children whose last parent has just been drawn."""
         found: list[UUID] = []
         for job in group:
             for child in self._children[job]:
@@ -100,7 +99,7 @@ class _Tree:
 
     def _list_remarks(self, job: GraphJob) -> Iterator[str]:
         if job.started_at is not None:
-            yield elapsed(((job.finished_at or datetime.now(UTC)) - job.started_at).total_seconds())
+            yield format_elapsed(((job.finished_at or datetime.now(UTC)) - job.started_at).total_seconds())
         if (run_if := self._run_if.get(job.id, "all_succeeded")) != "all_succeeded":
             yield f"runs if {run_if.replace('_', ' ')}"
         parents = self._parents[job.id]
@@ -113,7 +112,8 @@ class _Tree:
 
 
 def _draw_branch(above: str, *, last: bool) -> tuple[str, str]:
-    """What stands before a job, and before the jobs below it; not deeper than a line is wide."""
+    """Returns the lines of the drawing that stand before a job, and those before the jobs below it. Stops indenting at
+    some depth, so that deep trees still fit the terminal."""
     if len(above) >= _MAX_INDENT:
         return f"{above}↳ ", above
     return above + ("└─ " if last else "├─ "), above + ("   " if last else "│  ")

@@ -1,4 +1,5 @@
-"""`watchbill up`, for development: an embedded PostgreSQL unless a URL is set, the schema, and a reloading worker."""
+"""`watchbill up`, for development: starts an embedded PostgreSQL unless a URL is set, migrates the schema, and runs a
+worker that restarts when the code changes."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from watchbill.cli.discovery import BrokenApp, find_app, muted
+from watchbill.cli.discovery import BrokenApp, find_app, hide_output
 from watchbill.cli.output import GlobalOptions, command_group
 from watchbill.cli.screen import say, say_lines, say_wrapped
 from watchbill.cli.supervisor import UP_COMMAND, Supervisor
@@ -42,13 +43,13 @@ def up(
     try:
         url = server.url if server else settings.database_url
         assert url is not None
-        _prepare(settings, url, server)
+        _prepare_schema(settings, url, server)
         code = Supervisor(
-            [*_command(ctx.obj), "worker", "--lines", *([settings.app] if settings.app else [])],
+            [*_make_worker_command(ctx.obj), "worker", "--lines", *([settings.app] if settings.app else [])],
             environment={
                 "WATCHBILL_DATABASE_URL": url,
                 "WATCHBILL_SCHEMA": settings.schema,
-                UP_COMMAND: _own_command(),
+                UP_COMMAND: _find_own_command(),
                 **({"WATCHBILL_FAST_RETRIES": "true"} if fast_retries else {}),
             },
             watched=Path.cwd() if reload else None,
@@ -81,25 +82,28 @@ class ServerGuard:
 
 
 def _load_settings(options: GlobalOptions, application: str | None) -> Settings:
-    """Includes arguments in the application's code, unless it cannot be imported yet: the worker reports why."""
+    """Reads the settings, including arguments in the application's code. If the application cannot be imported, they
+    are left out, and the worker reports why."""
     settings = options.load_settings(app=application)
     try:
-        with muted():
+        with hide_output():
             found, _ = find_app(settings.app)
     except BrokenApp:
         return settings
     return options.load_settings(found, app=application)
 
 
-def _command(options: GlobalOptions) -> list[str]:
-    """Repeats the global options, because in the worker too they must override what the code says."""
+def _make_worker_command(options: GlobalOptions) -> list[str]:
+    """Makes the command that starts the worker. It repeats the global options, which must override the code there
+    too."""
     given = {"--database-url": options.database_url, "--schema": options.schema}
     words = [word for name, value in given.items() if value for word in (name, value)]
     return [sys.executable, "-m", "watchbill.cli", *words]
 
 
-def _own_command() -> str:
-    """How to call this program from another terminal; `make` has started it in another directory than the user's."""
+def _find_own_command() -> str:
+    """Returns how to call `watchbill` from another terminal. `make` may have started it in another directory than the
+    user's."""
     program, here = Path(sys.argv[0]), Path.cwd()
     on_path = shutil.which("watchbill")
     if on_path is not None and Path(on_path).resolve() == program.resolve():
@@ -118,7 +122,7 @@ def _start_server(settings: Settings) -> EmbeddedServer:
     return EmbeddedServer.acquire(project, binaries=settings.embedded_binaries)
 
 
-def _prepare(settings: Settings, url: str, server: EmbeddedServer | None) -> None:
+def _prepare_schema(settings: Settings, url: str, server: EmbeddedServer | None) -> None:
     from watchbill.store.install import install
 
     status = install(url, settings.schema, settings.jcron_schema)

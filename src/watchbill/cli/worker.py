@@ -1,4 +1,4 @@
-"""`watchbill worker`: runs jobs. It is for production, so it never migrates and never starts a database."""
+"""`watchbill worker`: runs jobs. The command is for production, so it never migrates and never starts a database."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("watchbill.cli")
 
-LEFTOVER_TIMEOUT_SECONDS = 5.0  # for tasks and threads that handlers have left running when the node has stopped
+LEFTOVER_TIMEOUT_SECONDS = 5.0  # how long the ended node waits for asyncio tasks and threads that handlers have left
 
 app = command_group()
 
@@ -69,7 +69,7 @@ def worker(
     }
     settings = ctx.obj.load_settings(**options)
     if (settings.processes > 1 or reload or max_jobs or max_memory) and not supervisor.is_child():
-        raise typer.Exit(_supervise(settings, reload=reload))
+        raise typer.Exit(_run_supervisor(settings, reload=reload))
     from watchbill.telemetry.logs import configure
 
     configure(settings.log_level, settings.log_format)
@@ -83,17 +83,17 @@ def worker(
     node.hub_socket = supervisor.take_hub_socket()
     _print_start(found, reference, node, address, status)
     if not lines:
-        raise typer.Exit(_run(node, Limits(max_jobs, max_memory)))
+        raise typer.Exit(_run_node(node, Limits(max_jobs, max_memory)))
     _print_schedules(found)
     _print_next_command()
     printer = JobLines(found)
     printer.start()
-    code = _run(node, Limits(max_jobs, max_memory))
+    code = _run_node(node, Limits(max_jobs, max_memory))
     printer.close()
     raise typer.Exit(code)
 
 
-def _supervise(settings: Settings, *, reload: bool) -> int:
+def _run_supervisor(settings: Settings, *, reload: bool) -> int:
     command = [sys.executable, "-m", "watchbill.cli", *sys.argv[1:]]
     watched = Path.cwd() if reload else None
     if settings.processes == 1 or os.name == "nt":  # on Windows a child cannot inherit a socket
@@ -111,7 +111,8 @@ def _supervise(settings: Settings, *, reload: bool) -> int:
 
 @dataclass
 class Limits:
-    """When a worker process ends, so that its supervisor starts another: after so many jobs, or beyond so many MiB."""
+    """After how many jobs, or beyond how many MiB of memory, a worker process ends and its supervisor starts
+    another."""
 
     jobs: int | None
     memory: int | None
@@ -125,11 +126,11 @@ class Limits:
         return self.reached
 
 
-def _exit_code(node: Node, limits: Limits) -> int:
+def _choose_exit_code(node: Node, limits: Limits) -> int:
     return supervisor.RECYCLED if limits.reached else node.exit_code
 
 
-def _run(node: Node, limits: Limits) -> int:
+def _run_node(node: Node, limits: Limits) -> int:
     """Runs the node and returns the exit code. A SystemExit in an asyncio task ends the whole event loop; if a handler
     has started that task, this must not look like a normal end."""
     try:
@@ -144,9 +145,9 @@ def _run(node: Node, limits: Limits) -> int:
         logger.critical("An asyncio task that a handler started has raised SystemExit; the worker ends", exc_info=True)
         return 1
     finally:
-        for number in supervisor.stop_signals():
-            signal.signal(number, signal.SIG_IGN)  # all is done; another signal must not change the exit code
-    return _exit_code(node, limits)
+        for number in supervisor.list_stop_signals():
+            signal.signal(number, signal.SIG_IGN)  # the node has ended; a late signal must not change the exit code
+    return _choose_exit_code(node, limits)
 
 
 async def _run_until_stopped(node: Node, limits: Limits) -> None:
@@ -158,13 +159,13 @@ async def _run_until_stopped(node: Node, limits: Limits) -> None:
         at_once = number == supervisor.AT_ONCE if supervised else signals > 1
         (node.stop if at_once else node.drain)()
 
-    for number in supervisor.stop_signals():
+    for number in supervisor.list_stop_signals():
         loop.add_signal_handler(number, handle_signal, number)
-    watching = loop.create_task(_watch(node, limits, supervisor.make_orphan_check()))
+    watching = loop.create_task(_stop_at_limits(node, limits, supervisor.make_orphan_check()))
     code = 1
     try:
         await node.run()
-        code = _exit_code(node, limits)
+        code = _choose_exit_code(node, limits)
     finally:
         watching.cancel()
         _end_process_later(code)
@@ -174,7 +175,7 @@ async def _run_until_stopped(node: Node, limits: Limits) -> None:
         _end_process(code)
 
 
-async def _watch(node: Node, limits: Limits, is_orphaned: Callable[[], bool]) -> None:
+async def _stop_at_limits(node: Node, limits: Limits, is_orphaned: Callable[[], bool]) -> None:
     while True:
         await asyncio.sleep(0.5)
         if is_orphaned() or limits.check(node.finished):
@@ -182,8 +183,8 @@ async def _watch(node: Node, limits: Limits, is_orphaned: Callable[[], bool]) ->
 
 
 def _end_process_later(code: int) -> None:
-    """Ends the process if it does not end by itself. Closing the event loop waits for its asyncio tasks, and Python
-    waits for threads. Either may wait for ever, if a handler has started a thread, or a task that ignores
+    """Ends the process after a while, if it does not end by itself. Closing the event loop waits for asyncio tasks, and
+    Python waits for threads. Both may wait for ever, if a handler has started a thread, or a task that ignores
     cancellation."""
 
     def end() -> None:
@@ -204,7 +205,7 @@ def _end_process(code: int) -> None:
     os._exit(code)
 
 
-# What a worker prints when it starts: what it found, and with --lines its schedules.
+# -- what a worker prints when it starts: the App and the database, and with --lines its schedules
 
 _MAX_SCHEDULES_SHOWN = 10
 
@@ -229,7 +230,7 @@ def _print_schedules(app: App) -> None:
 
 
 def _print_next_command() -> None:
-    """What to type next, as `up` found it."""
+    """Prints the command with which the user can list jobs from another terminal, if `watchbill up` has set it."""
     command = os.environ.pop(supervisor.UP_COMMAND, None)
     if command is not None:
         say("  Look at it from another terminal:")

@@ -1,1 +1,1 @@
-"""Watchbill in other frameworks. Each module imports its framework, so it is imported only by those who use it."""
+"""Watchbill in other frameworks. Each module imports its framework, so a program imports only the module it uses."""

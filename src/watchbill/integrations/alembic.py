@@ -1,8 +1,8 @@
-"""Alembic's autogenerate leaves Watchbill's schemas alone.
+"""Makes Alembic's autogenerate leave Watchbill's schemas alone.
 
     context.configure(..., include_schemas=True, include_name=without_watchbill())
 
-`watchbill db migrate` makes and changes them. Alembic finds no models for their tables, and would drop them.
+`watchbill db migrate` makes and changes these schemas. Alembic finds no models for their tables, and would drop them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ IncludeName = Callable[[str | None, Any, Mapping[Any, Any]], bool]
 
 
 def without_watchbill(include_name: IncludeName | None = None, *, schema: str | None = None) -> IncludeName:
-    """A value for Alembic's `include_name`; your own, if given, decides about all other names.
+    """Returns a function for Alembic's `include_name`. Your own function, if given, decides about all other names.
 
     `schema` is Watchbill's, if it is not the one in the settings (the environment, watchbill.toml or pyproject.toml).
     """

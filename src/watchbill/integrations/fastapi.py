@@ -1,4 +1,4 @@
-"""Watchbill in FastAPI: as in Starlette, with the App as a dependency."""
+"""Watchbill in FastAPI: the same as in Starlette, and the App as a dependency of endpoints."""
 
 from typing import Annotated
 

@@ -1,8 +1,9 @@
 """OpenTelemetry: a span for each enqueue and for each attempt, in one trace (extra `otel`).
 
-The producer's span context is stored in the job's meta, as the configured propagator writes it, so that baggage comes
-along. An attempt's span is a child of it and has a link to it. It is made where the handler runs, also in a thread or a
-child process, and ends with the handler; spans that the handler opens are its children.
+The context of the producer's span is stored in the job's metadata, as the configured propagator writes it, together
+with the baggage. The span of an attempt is a child of the producer's span, and has a link to it. It is made where the
+handler runs, also in a thread or a child process, and ends with the handler. Spans that the handler opens are its
+children.
 
 Attributes follow the semantic conventions for messaging where these have a name for them.
 """
@@ -28,19 +29,20 @@ _META_KEY = "trace"
 
 
 def instrument(app: App, *, tracer_provider: TracerProvider | None = None) -> None:
-    """Adds tracing to an App. Call it once; without `tracer_provider` the global one is used."""
+    """Adds tracing to an App. Call this once per App. Without `tracer_provider` the global one is used."""
     tracer = trace.get_tracer("watchbill", __version__, tracer_provider)
-    app.around_enqueue(_around_enqueue(tracer))
-    app.around_run(_around_run(tracer))
+    app.around_enqueue(_make_enqueue_middleware(tracer))
+    app.around_run(_make_run_middleware(tracer))
 
 
-def _around_enqueue(tracer: Tracer) -> Callable[[NewJob], Generator[NewJob, Enqueued, None]]:
+def _make_enqueue_middleware(tracer: Tracer) -> Callable[[NewJob], Generator[NewJob, Enqueued, None]]:
     def around(job: NewJob) -> Generator[NewJob, Enqueued, None]:
-        """The span is not made current: jobs that are sent together are not inside each other."""
+        """Makes a span for an enqueue. The span does not become the current one, because otherwise the spans of jobs
+        that are sent together would be inside each other."""
         span = tracer.start_span(
             f"enqueue {job.type}",
             kind=SpanKind.PRODUCER,
-            attributes=_job_attributes(job) | _operation_attributes("enqueue", "send"),
+            attributes=_make_job_attributes(job) | _make_operation_attributes("enqueue", "send"),
         )
         try:
             answer = yield _add_context(job, span)
@@ -54,7 +56,7 @@ def _around_enqueue(tracer: Tracer) -> Callable[[NewJob], Generator[NewJob, Enqu
     return around
 
 
-def _around_run(tracer: Tracer) -> Callable[[Run], Generator[None, None, None]]:
+def _make_run_middleware(tracer: Tracer) -> Callable[[Run], Generator[None, None, None]]:
     def around(job: Run) -> Generator[None, None, None]:
         sender = propagate.extract(job.meta.get(_META_KEY) or {})
         sent_by = trace.get_current_span(sender).get_span_context()
@@ -63,13 +65,15 @@ def _around_run(tracer: Tracer) -> Callable[[Run], Generator[None, None, None]]:
             context=sender,
             kind=SpanKind.CONSUMER,
             links=[Link(sent_by)] if sent_by.is_valid else [],
-            attributes=_job_attributes(job) | _operation_attributes("process", "process") | _run_attributes(job),
+            attributes=_make_job_attributes(job)
+            | _make_operation_attributes("process", "process")
+            | _make_run_attributes(job),
             record_exception=False,
             set_status_on_exception=False,
         ) as span:
             try:
                 yield
-            except (Skip, Snooze, RetryAfter) as signal:  # raised on purpose, so not an error
+            except (Skip, Snooze, RetryAfter) as signal:  # not an error, because a handler raises these on purpose
                 span.set_attribute("watchbill.job.outcome", type(signal).__name__.lower())
                 raise
             except BaseException as error:
@@ -88,7 +92,7 @@ def _add_context(job: NewJob, span: Span) -> NewJob:
     return job._replace(meta=orjson.dumps(meta | {_META_KEY: carrier}))
 
 
-def _job_attributes(job: NewJob | Run) -> dict[str, Any]:
+def _make_job_attributes(job: NewJob | Run) -> dict[str, Any]:
     return {
         "messaging.system": "watchbill",
         "messaging.destination.name": job.queue,
@@ -98,11 +102,11 @@ def _job_attributes(job: NewJob | Run) -> dict[str, Any]:
     }
 
 
-def _operation_attributes(name: str, kind: str) -> dict[str, str]:
+def _make_operation_attributes(name: str, kind: str) -> dict[str, str]:
     return {"messaging.operation.name": name, "messaging.operation.type": kind}
 
 
-def _run_attributes(job: Run) -> dict[str, Any]:
+def _make_run_attributes(job: Run) -> dict[str, Any]:
     return {
         "watchbill.job.attempt": job.attempt,
         "watchbill.job.max_attempts": job.max_attempts,

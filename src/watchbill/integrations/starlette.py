@@ -20,16 +20,17 @@ class NotInApplication(WatchbillError):
 
 
 def lifespan(app: App, *, node: bool = False, **settings: Any) -> Lifespan:
-    """For `FastAPI(lifespan=lifespan(app))`: requests can use the App, and its connections close with the server.
+    """Returns a lifespan for `FastAPI(lifespan=lifespan(app))`: requests can use the App, and its connections close
+    when the web application ends.
 
-    `node=True` also runs jobs in this process, with these `settings` (concurrency, queues, ...). In a lifespan of your
-    own: `async with lifespan(app)(api): yield`.
+    With `node=True`, jobs also run in this process, with these `settings` (concurrency, queues, ...). In a lifespan of
+    your own, write `async with lifespan(app)(api): yield`.
     """
 
     @asynccontextmanager
     async def around(web: Any) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(_close, app)
+            stack.push_async_callback(_close_app, app)
             if node:
                 await stack.enter_async_context(app.node(**settings))
             web.state.watchbill = app
@@ -38,13 +39,13 @@ def lifespan(app: App, *, node: bool = False, **settings: Any) -> Lifespan:
     return around
 
 
-async def _close(app: App) -> None:
+async def _close_app(app: App) -> None:
     await app.aclose()
-    await asyncio.to_thread(app.close)  # in a thread: it waits for the threads of the pool that `def` endpoints use
+    await asyncio.to_thread(app.close)  # in a thread, because `close` blocks until `def` endpoints have returned theirs
 
 
 def watchbill_app(connection: HTTPConnection) -> App:
-    """The App of the web application that serves this request."""
+    """Returns the App of the web application that serves this request."""
     found = getattr(connection.app.state, "watchbill", None)
     if not isinstance(found, App):
         raise NotInApplication(

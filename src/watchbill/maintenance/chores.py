@@ -15,22 +15,24 @@ from watchbill.store.node_connection import Busy, Disconnected, NodeConnection, 
 logger = logging.getLogger("watchbill.maintenance")
 
 HOUR = 3600.0
-RETRY_SECONDS = 10.0  # after a chore has failed
+RETRY_SECONDS = 10.0  # a periodic chore that has failed runs again after this time
 PAUSE_AFTER_ERROR_SECONDS = 5.0
-LEAST_PERIOD_SECONDS = 0.02  # between two runs that wakeups cause: every role of the database may send notifications
+# A chore that notifications wake runs no more often than this, because any role of the database may send very many.
+LEAST_PERIOD_SECONDS = 0.02
 
 
 async def repeat(
     name: str, chore: Callable[[], Awaitable[float]], connection: NodeConnection, wakeup: asyncio.Event | None = None
 ) -> None:
-    """Runs a chore again after the seconds that it returns, or earlier when its wakeup is set; the chore clears it.
-    Logs show `name`."""
+    """Runs a chore for ever. The chore returns how many seconds to wait before its next run. Its `wakeup` event ends
+    the wait early, and the chore itself clears that event. Log lines call the chore `name`."""
     while True:
         began = time.monotonic()
         try:
             pause = await chore()
         except Disconnected as error:
-            # The worker logs an outage. This logs only that the server has no resources for this statement.
+            # The worker logs an outage of the database. This warning is for a server that answers, but lacks resources
+            # for this one statement.
             level = logging.WARNING if error.by_statement else logging.DEBUG
             logger.log(level, "The chore %s could not run; retrying soon: %s", name, error)
             await connection.wait_to_retry()
@@ -39,7 +41,7 @@ async def repeat(
             pause = PAUSE_AFTER_ERROR_SECONDS
             message = "The chore %s needs a lock that another transaction holds; retrying in %g s: %s"
             logger.warning(message, name, pause, error)
-        except Exception:  # nothing restarts this loop, so never let an error end it
+        except Exception:  # no error may end this loop, because no other code would start it again
             pause = PAUSE_AFTER_ERROR_SECONDS
             logger.exception("The chore %s failed; retrying in %g s", name, pause)
         if wakeup is None:
@@ -52,16 +54,16 @@ async def repeat(
 
 
 class Chore(NamedTuple):
-    """A statement, how often it runs, and what the survey must have found (`survey.py`) so that it has work."""
+    """A statement that a node runs periodically, if the survey (`survey.py`) has found work for it."""
 
-    interval: float  # seconds
+    interval: float  # seconds between two runs
     query: str
     params: tuple[object, ...] = ()
-    needed_if: str | None = None  # None: always
+    needed_if: str | None = None  # the field of the survey's `Findings` that must be true; None means always
 
 
 class PeriodicChores:
-    """Runs the chores that are one statement each. In the first run all chores count as needed."""
+    """Runs the chores that are one statement each. In its first run, before any survey, all chores count as needed."""
 
     def __init__(self, connection: NodeConnection, *, unknown_type_grace: float) -> None:
         self._connection = connection
@@ -87,7 +89,7 @@ class PeriodicChores:
         self.wakeup = asyncio.Event()
 
     def note_findings(self, findings: Collection[str]) -> None:
-        """Takes the names of what the survey has found."""
+        """Stores which fields of the survey's `Findings` were true, and wakes this loop if a needed chore is due."""
         self._findings = findings
         if self._next_due() <= time.monotonic():
             self.wakeup.set()
@@ -99,10 +101,10 @@ class PeriodicChores:
         return min(due for chore, due in zip(self._chores, self._due, strict=True) if self._is_needed(chore))
 
     async def run(self) -> float:
-        """Runs the chores that are due; returns the seconds until the next one is due.
+        """Runs the chores that are due. Returns the seconds until the next chore is due.
 
-        A chore that breaks its connection each time, because the server lacks a resource, must not keep the others
-        from running. So its next time is set before it runs.
+        The next time of a chore is set before the chore runs. So a chore that breaks its connection each time, because
+        the server lacks a resource, does not keep the other chores from running.
         """
         self.wakeup.clear()
         for index, chore in enumerate(self._chores):
@@ -110,21 +112,21 @@ class PeriodicChores:
             if time.monotonic() >= self._due[index] and self._is_needed(chore):
                 self._due[index] = time.monotonic() + min(interval, RETRY_SECONDS)
                 try:
-                    await self._execute(query, chore.params)
-                except Refused as error:  # a lock timeout, for example
+                    await self._run_query(query, chore.params)
+                except Refused as error:  # for example because another transaction held a lock for too long
                     logger.warning("The server refused the chore %s; retrying in %g s: %s", query, interval, error)
                 self._due[index] = time.monotonic() + interval
         return max(0.1, self._next_due() - time.monotonic())
 
-    async def _execute(self, query: str, params: tuple[object, ...]) -> None:
+    async def _run_query(self, query: str, params: tuple[object, ...]) -> None:
         if query == "sweep_dependencies":  # each call sweeps a part of the table, from where the last call ended
             ((last,),) = await self._connection.execute(query, (self._swept_until,))
             self._swept_until = None if last is None else UUID(bytes=last)
-        elif query == "sweep_limits":  # the same
+        elif query == "sweep_limits":  # each call sweeps a part of the keys, from where the last call ended
             ((key,),) = await self._connection.execute(query, (self._swept_key,))
             self._swept_key = key or ""
         elif query == "refresh_quotas":
             while await self._connection.execute(query) == [(True,)]:
-                continue  # jobs still lack the limit key of their tenant
+                continue  # True means that some jobs still lack the limit key of their tenant
         else:
             await self._connection.execute(query, params)

@@ -1,9 +1,8 @@
 """Finds nodes that have died, and reclaims their jobs for the other nodes.
 
 A node is declared lost only if the database's clock says so *and* this process has seen the same heartbeat for a whole
-lease, on its own clock, while connected. So no node is lost to a stepped clock, a new primary or an outage. The survey
-(`survey.py`) reads the heartbeats.
-"""
+lease, on its own clock, while connected. So no node is declared lost because a clock was set, a new primary took over
+or the database did not answer. The survey (`survey.py`) reads the heartbeats."""
 
 from __future__ import annotations
 
@@ -20,13 +19,13 @@ from watchbill.telemetry.events import Events, emit_canceled
 logger = logging.getLogger("watchbill.maintenance")
 
 
-PAUSE_SECONDS = 3600.0  # long, because the survey wakes the reclaimer when a node may be lost
+PAUSE_SECONDS = 3600.0  # long, because the periodic survey (`survey.py`) wakes the reclaimer when a node may be lost
 
 
 class Reclaimer:
     def __init__(self, connection: NodeConnection, events: Events) -> None:
         self._connection, self._events = connection, events
-        self._seen: dict[int, tuple[int, float]] = {}  # epoch -> its last heartbeat, and when we first saw that
+        self._seen: dict[int, tuple[int, float]] = {}  # epoch -> last heartbeat, and when we first saw that heartbeat
         self._connections = 0
         self._stale: dict[int, int] = {}  # epochs of dead nodes, and their last heartbeats
         self.wakeup = asyncio.Event()
@@ -34,10 +33,11 @@ class Reclaimer:
     def note_beats(
         self, beats: Iterable[tuple[int, int, float, float]], *, asked: float, has_leftover_claim: bool
     ) -> None:
-        """Takes the heartbeats of all nodes, as (epoch, heartbeat, lease, age), and when they were asked for. Wakes the
-        reclaimer if a node has died, or if jobs are left whose rows a handler's transaction kept locked before."""
+        """Decides which nodes are dead, from the heartbeats of all nodes, as (epoch, heartbeat, lease, age), that were
+        read at the time `asked`. Wakes the reclaimer if a node has died, or if a dead node has a claim left, because a
+        handler's transaction kept some rows locked when the node's other jobs were reclaimed."""
         if self._connections != self._connection.connections:
-            self._seen.clear()  # what was seen before a disconnection does not count
+            self._seen.clear()  # observations from before a disconnection do not count
             self._connections = self._connection.connections
         now, seen = time.monotonic(), self._seen
         self._seen, self._stale = {}, {}
@@ -50,7 +50,7 @@ class Reclaimer:
             self.wakeup.set()
 
     async def run(self) -> float:
-        """Reclaims the jobs of nodes that have died; returns the seconds until the next time."""
+        """Reclaims the jobs of nodes that have died. Returns the seconds until the next run."""
         self.wakeup.clear()
         stale = self._stale
         rows = await self._connection.execute("reclaim", (int8s(list(stale)), int8s(list(stale.values()))))

@@ -20,13 +20,13 @@ logger = logging.getLogger("watchbill.maintenance")
 
 DAY_SECONDS = 86_400.0
 INTERVAL_SECONDS = 3600.0
-RETRY_LOCKED_SECONDS = 60.0  # somebody reads the history in a long transaction
-BATCH = 5000  # rows that one statement deletes, as its SQL function says
+RETRY_LOCKED_SECONDS = 60.0  # the pause after a day could not be dropped, because a transaction still reads it
+BATCH = 5000  # how many rows one statement deletes at most; the SQL functions have the same number
 
 
 @dataclass(frozen=True)
 class Keep:
-    """How long things are kept, in seconds."""
+    """How many seconds finished jobs, audit rows and slots are kept."""
 
     succeeded: float = 30 * DAY_SECONDS
     otherwise: float = 90 * DAY_SECONDS
@@ -43,18 +43,18 @@ class Keep:
 
     @property
     def nodes(self) -> float:
-        """How long nodes are kept: longer than all that names them. Slots are removed by month, jobs and attempts by
-        day."""
+        """How long rows of nodes are kept: longer than the slots, jobs and attempts that name a node. Slots are removed
+        by whole months, jobs and attempts by whole days."""
         return max(self.slots + 31 * DAY_SECONDS, self.attempts + 2 * DAY_SECONDS)
 
 
 class Retention:
     def __init__(self, connection: NodeConnection, keep: Keep, report: Callable[..., None] = logger.info) -> None:
-        """`report` takes a message and its parameters, as a logger does."""
+        """Says with `report` what was removed; `report` takes a message and its parameters, as a logger does."""
         self._connection, self._keep, self._report = connection, keep, report
 
     async def run(self) -> float:
-        """Removes what is too old. Returns the seconds until the next turn."""
+        """Removes rows and partitions that are too old. Returns the seconds until the next run."""
         keep = self._keep
         parents = {
             "finished_succeeded": keep.succeeded,
@@ -72,7 +72,7 @@ class Retention:
         return INTERVAL_SECONDS if is_complete else RETRY_LOCKED_SECONDS
 
     async def _prune_history(self, parent: str, seconds: float) -> bool:
-        """Removes the days that are too old. Returns whether none of them is left."""
+        """Drops the daily partitions of `parent` that are too old. Returns whether all of them could be dropped."""
         while True:
             ((done, more, locked),) = await self._connection.execute("prune_history", (parent, seconds))
             if done:

@@ -1,8 +1,9 @@
-"""Asks the database, in one statement, what the chores have to do, and wakes those that have something to do.
+"""The survey: asks the database, in one statement, which chores have work, and wakes these chores.
 
-So an idle node sends few statements, whatever the number of its chores. The survey also finds what no notification has
-announced: because one was lost, because the node that would have looked has died, or because a row was locked when
-somebody looked. That is late by the interval of the survey at most: a third of the shortest lease, ten seconds at most.
+So an idle node sends few statements, whatever the number of its chores. The survey also finds work that no notification
+has announced: because the notification was lost, because the node that should have done the work has died, or because a
+row was locked at that time. Such work is late by the interval of the survey: a third of the shortest lease, and at most
+ten seconds.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from watchbill.maintenance.promoter import Promoter
 from watchbill.maintenance.reclaimer import Reclaimer
 from watchbill.store.node_connection import Disconnected, NodeConnection
 
-LONGEST_PAUSE_SECONDS = 10.0  # `_wake_promoters` in SQL relies on it
+LONGEST_PAUSE_SECONDS = 10.0  # the SQL function `_wake_promoters` relies on this number
 LEAST_PAUSE_SECONDS = 0.2
-RECENT_SECONDS = 300.0  # what is older is found by the chores themselves, from time to time
+RECENT_SECONDS = 300.0  # the survey looks at rows younger than this; the chores themselves find older ones now and then
 
 
 class Findings(NamedTuple):
@@ -59,7 +60,7 @@ class SurveyWakeups(Protocol):
 
 
 class SurveyedWorker(Protocol):
-    """The part of the worker that the survey asks."""
+    """The part of the worker that the survey uses."""
 
     @property
     def epoch(self) -> int: ...
@@ -69,10 +70,10 @@ class SurveyedWorker(Protocol):
 
     @property
     def needs_job_look(self) -> bool:
-        """Whether the worker sleeps, and a look for ready jobs is cheap."""
+        """Whether the survey should also look for ready jobs: the worker sleeps, and this look is cheap."""
 
     def note_claims(self, fences: list[int]) -> None:
-        """Takes the claims that this node has in the database."""
+        """Tells the worker the fences of the claims that the database has for this node."""
 
 
 class Survey:
@@ -90,7 +91,7 @@ class Survey:
         poll_seconds: float,
         longest_pause: float = LONGEST_PAUSE_SECONDS,
     ) -> None:
-        """`poll_seconds`: it looks for ready jobs no more often than this."""
+        """Makes a survey that looks for ready jobs at most every `poll_seconds`."""
         self._connection, self._worker, self._wakeups = connection, worker, wakeups
         self._promoter, self._reclaimer, self._periodic = promoter, reclaimer, periodic
         self._elector = elector
@@ -99,14 +100,14 @@ class Survey:
         self._next_job_look = 0.0
 
     async def run(self) -> float:
-        """Returns the seconds until the next survey."""
+        """Asks once what the chores have to do, and wakes them. Returns the seconds until the next survey."""
         asked = time.monotonic()
         looks_for_jobs = self._worker.needs_job_look and asked >= self._next_job_look
         params = (self._worker.epoch, self._worker.queues, RECENT_SECONDS, looks_for_jobs)
         try:
             (row,) = await self._connection.execute("survey", params)
         except Disconnected:
-            self._wakeups.jobs.set()  # a worker that sleeps does not notice that its connections are lost too
+            self._wakeups.jobs.set()  # wakes the worker: while it sleeps it does not notice a lost connection
             raise
         found = Findings._make(row)
         self._worker.note_claims(found.fences)
@@ -125,7 +126,7 @@ class Survey:
         self._reclaimer.note_beats(beats, asked=asked, has_leftover_claim=found.has_leftover_claim)
         self._elector.note_standings(_read_standings(found))
         self._periodic.note_findings({name for name, value in found._asdict().items() if value is True})
-        shortest = min([*leases, self._lease])  # a node with our lease may start meanwhile
+        shortest = min([*leases, self._lease])  # includes our own lease: a node with the same lease may start soon
         return max(LEAST_PAUSE_SECONDS, min(self._longest_pause, shortest / 3))
 
 

@@ -1,9 +1,9 @@
-"""Unblocks jobs whose parents have ended, where the worker that ended the parents did not do it: because it died, or
-because an operator or a transaction ended them.
+"""Unblocks jobs whose parents have ended, if no worker did so when the parents ended: because that worker died, or
+because an operator or a transaction ended the parents.
 
-While the worker of this node sleeps, such an end sends a notification, as a new job does
-(`worker/notifications.py`), and the unblocker sleeps too. Otherwise it looks once a second. Without notifications it
-looks every `poll_max_interval`. The survey finds what a lost notification has announced (`survey.py`).
+While the worker of this node sleeps, the end of a parent sends a notification, as a new job does
+(`worker/notifications.py`), and the unblocker sleeps too. Otherwise the unblocker asks the database once a second, or
+without notifications every `poll_max_interval`. After a lost notification the survey (`survey.py`) wakes the unblocker.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from watchbill.telemetry.events import Events, emit_unblocked
 
 PAUSE_SECONDS = 1.0
 LONGEST_SLEEP_SECONDS = 120.0
-FULL_LOOK_SECONDS = 60.0
+FULL_READ_SECONDS = 60.0  # how often the unblocker reads all ended jobs, and not only those of RECENT_SECONDS
 RECENT_SECONDS = 30.0
 
 
 class UnblockerWakeups(Protocol):
     """The part of the node's wakeups that the unblocker uses."""
 
-    dependents: asyncio.Event  # also set when the worker has slept for a second or longer, and wakes up
+    dependents: asyncio.Event  # also set when the worker wakes up after it has slept for a second or longer
 
     @property
     def slept_seconds(self) -> float: ...
 
 
 class Unblocker:
-    """Looks for ended jobs whose children were not decided yet, so a job that merely waits costs no statement."""
+    """Finds ended jobs whose children still wait, and queues or cancels these children. It starts at ended jobs, so a
+    blocked job whose parents still run costs nothing."""
 
     def __init__(
         self,
@@ -43,15 +44,16 @@ class Unblocker:
         is_listening: Callable[[], bool],
         poll_seconds: float,
     ) -> None:
-        """`poll_seconds`: the pause while no notification can arrive."""
+        """Makes an unblocker that asks the database every `poll_seconds` while no notification can arrive."""
         self._connection, self._events, self._wakeups = connection, events, wakeups
         self._is_listening, self._poll_seconds = is_listening, poll_seconds
         self._next_full = 0.0
 
     async def run(self) -> float:
-        """Looks until nothing is left to decide; returns the seconds until the next look.
+        """Queues or cancels all jobs whose parents have ended. Returns the seconds until the next run.
 
-        Mostly it reads only the ends of the last seconds, because an old snapshot may keep many earlier index entries.
+        Mostly it reads only jobs that ended in the last seconds, because the index may have many entries of earlier
+        ones that vacuum cannot remove while an old snapshot is open. Once a minute it reads all.
         """
         is_full = time.monotonic() >= self._next_full
         was_woken = self._wakeups.dependents.is_set()
@@ -61,9 +63,9 @@ class Unblocker:
         while decided := await self._connection.execute("unblock_any", (since,)):
             emit_unblocked(self._events, decided)
         if is_full:
-            self._next_full = time.monotonic() + FULL_LOOK_SECONDS
+            self._next_full = time.monotonic() + FULL_READ_SECONDS
         if not self._is_listening():
             return self._poll_seconds
-        # This look may have skipped rows that were locked. So after a wakeup there is one more look, a second later.
+        # The statement above skips rows that are locked. So after a wakeup it is run once more, a second later.
         is_quiet = was_asleep and not was_woken and self._wakeups.slept_seconds >= PAUSE_SECONDS
         return LONGEST_SLEEP_SECONDS if is_quiet else PAUSE_SECONDS

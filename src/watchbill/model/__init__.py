@@ -1,1 +1,1 @@
-"""Frozen values: jobs, schedules, states, the retry policy. No I/O, no clock."""
+"""Frozen values such as jobs, schedules, states and the retry policy. This package does no I/O and reads no clock."""

@@ -9,8 +9,8 @@ from typing import Any
 from watchbill.model.durations import Duration, seconds
 from watchbill.model.signals import Signal
 
-LARGEST_BATCH = 10_000  # jobs
-LONGEST_BATCH_WAIT_SECONDS = 60.0  # a node that stops releases jobs that wait; a longer wait would only hide them
+LARGEST_BATCH = 10_000  # the most jobs that one call may run
+LONGEST_BATCH_WAIT_SECONDS = 60.0  # a job that waits on its node for others is not available to other nodes
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class Batch:
 
 
 class BatchFailed(Signal):
-    """Some jobs of the batch have failed: `errors` has an exception for each of them, by its index among the items. The
-    other jobs succeed; `results` may have a result for each item, in order.
+    """A handler raises this if some jobs of the batch have failed: `errors` has an exception for each of them, by its
+    index among the items. The other jobs succeed; `results` may have a result for each item, in order.
 
-    An exception means what it means for a single job: `Skip`, `Snooze`, `RetryAfter` and `Permanent` work here too.
+    Each exception means the same as for a single job: `Skip`, `Snooze`, `RetryAfter` and `Permanent` work here too.
     """
 
     def __init__(self, errors: Mapping[int, BaseException], *, results: list[Any] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The clock by which a process judges its own leases."""
+"""The clock with which a process decides whether its own lease has run out."""
 
 from __future__ import annotations
 
@@ -8,5 +8,6 @@ _boot_clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def boot_seconds() -> float:
-    """A clock that only goes forward, and goes on while the machine is suspended, as leases do."""
+    """Returns the seconds since the machine started. This clock goes on while the machine is suspended, because leases
+    do so too; setting the time does not change it."""
     return time.clock_gettime(_boot_clock)

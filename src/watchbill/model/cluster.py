@@ -32,7 +32,7 @@ class GroupRecord:
 
 @dataclass(frozen=True, slots=True)
 class TokenOwner:
-    """How many tokens a node owns. Without a node: tokens that no living node owns."""
+    """How many tokens a node owns. If `node` is None: how many tokens no living node owns."""
 
     node: str | None
     epoch: int | None
@@ -44,7 +44,7 @@ class TokenOwner:
 
 @dataclass(frozen=True, slots=True)
 class TokenRange:
-    """Neighbouring tokens with one owner, and the node that they move to."""
+    """Tokens with consecutive numbers that one node owns, and the node that they are moving to, if any."""
 
     first: int
     last: int
@@ -54,7 +54,7 @@ class TokenRange:
 
 @dataclass(frozen=True, slots=True)
 class RebalanceRecord:
-    """A plan that moved tokens."""
+    """A rebalance: a plan of the leader that moved tokens between members."""
 
     at: datetime
     reason: str
@@ -68,7 +68,7 @@ class RebalanceRecord:
 
 @dataclass(frozen=True, slots=True)
 class PinRecord:
-    """A pinned key. `owner` is None while no node has it; `has_match` says whether any node matches."""
+    """A pinned key. `owner` is None while no node owns the key; `has_match` says whether any node fits the pin."""
 
     key: str
     token: int
@@ -95,7 +95,7 @@ class ItemRecord:
 
 @dataclass(frozen=True, slots=True)
 class IncompleteItem:
-    """An item that was claimed and not finished. `is_held`: a living node still has it."""
+    """An item that was claimed and not finished. `is_held` says whether a living node still has it."""
 
     key: str
     node: str

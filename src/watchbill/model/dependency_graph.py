@@ -1,4 +1,4 @@
-"""Jobs that wait for other jobs, as they are read from the database."""
+"""Values that are read from the database about jobs that wait for other jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ RunIf = Literal["all_succeeded", "all_finished", "any_failed"]
 
 @dataclass(frozen=True, slots=True)
 class EarlierJob:
-    """A job that another one has waited for: a parent has depth 1, its parents depth 2. A purged one has no type."""
+    """A job that another job has waited for: a parent has depth 1, its own parents depth 2. A purged job has no
+    type."""
 
     id: UUID
     depth: int
@@ -24,7 +25,8 @@ class EarlierJob:
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """`child` waits for `parent`. `outcome`: how the parent ended (succeeded, failed, skipped); None until it has."""
+    """Job `child` waits for job `parent`. `outcome` is how the parent ended: succeeded, failed or skipped; None
+    before."""
 
     child: UUID
     parent: UUID
@@ -35,7 +37,7 @@ class Dependency:
 
 @dataclass(frozen=True, slots=True)
 class AdjacentJob:
-    """A parent or a child of a job; a purged one has neither type nor state."""
+    """A parent or a child of a job. A purged job has neither type nor state."""
 
     relation: Literal["waits for", "then"]
     id: UUID
@@ -61,7 +63,8 @@ class GraphJob:
 
 @dataclass(frozen=True, slots=True)
 class DependencyGraph:
-    """Jobs that are connected by dependencies, and these dependencies. `complete`: no job was left out."""
+    """Jobs that are connected by dependencies, and these dependencies. `complete` is False if there were too many, so
+    that some jobs were left out."""
 
     jobs: list[GraphJob]
     dependencies: list[Dependency]

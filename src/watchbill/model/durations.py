@@ -1,4 +1,4 @@
-"""Durations: one reader for Python, the command line, the settings and the environment."""
+"""Reads durations such as `30s`, in the same way for Python, the command line, settings and environment variables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TypeAlias
 
 Duration: TypeAlias = int | float | timedelta | str
-LONGEST_TIMEOUT_SECONDS = 360 * 86_400.0  # what PostgreSQL counts as a year
+LONGEST_TIMEOUT_SECONDS = 360 * 86_400.0  # 360 days, which PostgreSQL counts as a year
 DURATION_WORDS = "seconds, a timedelta, or a text such as 500ms, 30s, 5m, 1h30m or 2d"
 
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
@@ -17,7 +17,7 @@ _PARTS = re.compile(rf"(?:{_PART.pattern})+")
 
 
 def seconds(value: Duration) -> float:
-    """The number of seconds. Raises ValueError for anything that is not a duration."""
+    """Returns a duration as a number of seconds. Raises ValueError for a value that is not a duration."""
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -32,7 +32,7 @@ def seconds(value: Duration) -> float:
 
 
 def show_duration(value: timedelta) -> str:
-    """In the form that `seconds` reads: 90 seconds are `1m30s`, a tenth of a second is `100ms`."""
+    """Returns a duration as a text that `seconds` can read: `1m30s` for 90 seconds, `100ms` for a tenth of a second."""
     length = value.total_seconds()
     if length < 1:
         return f"{length * 1000:.0f}ms"

@@ -7,7 +7,7 @@ import time
 from random import getrandbits
 from uuid import UUID
 
-_COUNTER_BITS = 18  # 12 in rand_a and 6 at the top of rand_b (RFC 9562, method 1)
+_COUNTER_BITS = 18  # the counter has 12 bits in the UUID's field rand_a, and 6 in rand_b (RFC 9562, method 1)
 
 
 class IdMaker:

@@ -13,8 +13,8 @@ from watchbill.model.unique import KeyFormat
 
 
 class NewJob(NamedTuple):
-    """A job that is not stored yet. `payload` and `meta` are JSON; durations are seconds. Functions among the formats
-    are replaced by what they return before the job is sent."""
+    """A job that is not stored yet. `payload` and `meta` are JSON; durations are seconds. A key format may be a
+    function, which is replaced by its result before the job is sent."""
 
     id: UUID
     type: str
@@ -46,7 +46,8 @@ class NewJob(NamedTuple):
 
 
 class Enqueued(NamedTuple):
-    """The answer to an enqueue: the id of the job, whether it is new, and whether an older one has another payload."""
+    """The answer to an enqueue: the id of the job, whether the job is new, and, if an earlier job has the same key,
+    whether that job's payload differs."""
 
     id: UUID
     seq: int
@@ -95,12 +96,13 @@ class JobRecord:
 
     @property
     def artifact_ref(self) -> str | None:
-        """Where the job has put what it made, as its handler said with `current_job().artifact(...)`."""
+        """Where something is that the job has made, as its handler said with `current_job().artifact(...)`."""
         return (self.meta or {}).get("artifact_ref")
 
     @property
     def schedule(self) -> str | None:
-        """The name of the schedule that made the job; `slot` is None if someone ran it by hand."""
+        """The name of the schedule that made the job; None for other jobs. If a person ran the schedule by hand, `slot`
+        is None."""
         return None if self.schedule_id is None else (self.meta or {}).get("schedule")
 
 
@@ -154,14 +156,14 @@ class NodeRecord:
     queues: list[str] | None
     processed: int
     labels: dict[str, Any]
-    capacity: int | None  # how many handlers run at once
-    leads: list[str] | None  # groups
+    capacity: int | None  # how many handlers may run at once on this node
+    leads: list[str] | None  # the groups of which this node is the leader
 
 
 @dataclass(frozen=True, slots=True)
 class QueueCount:
-    """How many jobs of a queue are in a state, and wait for the same: None, `delayed`, `blocked`, `paused`,
-    `unsupported`, `parked` or `unmatched`. `estimated`: from a sample, because there are too many to count."""
+    """How many jobs of a queue are in one state and wait for the same thing: None, `delayed`, `blocked`, `paused`,
+    `unsupported`, `parked` or `unmatched`. `estimated`: the count comes from a sample, because there are too many."""
 
     queue: str
     state: State
@@ -172,7 +174,7 @@ class QueueCount:
 
     @property
     def column(self) -> str:
-        """The column in which a table counts these jobs: their state, or what they wait for (`Waits`)."""
+        """The column of a printed table that counts these jobs: their state, or what they wait for (`Waits`)."""
         if self.state not in ("queued", "failed"):
             return self.state
         if self.wait in (None, "delayed"):
@@ -205,7 +207,8 @@ class DeadGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFilter:
-    """Conditions for jobs; all that are given must hold. `state`: a state or what a job waits for, or several."""
+    """Conditions for jobs; all that are given must hold. `state` is a state, what a job waits for, or several of
+    these."""
 
     state: State | Waits | tuple[State | Waits, ...] = ()
     type: str | None = None

@@ -1,4 +1,4 @@
-"""Every field that a producer can give a job, once: its kind, and what it means.
+"""The catalogue of all fields that a producer can give a job: the kind of each, and what it means.
 
 The checks of options, the JSON and COPY forms of a job and the options of `watchbill jobs enqueue` are made from this
 catalogue. What must be written out for type checkers or in SQL (NewJob, JobOptions, JobOptionsDict, the type new_job,
@@ -17,7 +17,8 @@ Kind = Literal[
 
 
 class JobField(NamedTuple):
-    """`option`: callers choose it, as in `task.using(queue="mail")`. `column`: it is stored with the job."""
+    """One field of a job. `option`: callers may give the field, as in `task.using(queue="mail")`. `column`: the field
+    is stored with the job."""
 
     name: str
     kind: Kind

@@ -1,7 +1,7 @@
-"""Key formats, such as `account:{account}`: checked when a task is declared, rendered by the database at enqueue.
+"""Checks key formats, such as `account:{account}`, when a task is declared. The database fills them in at enqueue.
 
-A format names parameters of the task and `{tenant}`; `{{` and `}}` are braces. SQL renders it from the payload, so jobs
-that psql enqueues have the same keys.
+A format names parameters of the task and `{tenant}`; `{{` and `}}` are braces. SQL fills in the values of the payload,
+so that a job that is enqueued with psql has the same key.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def check_key(shown: str, by: str | Callable[..., Any], parameters: Sequence[str
 
 
 def check_format(shown: str, text: str, parameters: Sequence[str], *, any_name: bool = False) -> None:
-    """The same for a format only."""
+    """Raises ValueError unless the format is valid and names only these parameters. With `any_name`, any name is
+    allowed, because the task may have other parameters."""
     try:
         parts = list(string.Formatter().parse(text))
     except ValueError as error:
@@ -64,5 +65,5 @@ def check_by(call: str, by: object) -> None:
 
 
 def escape(text: object) -> str:
-    """A format that renders as this text."""
+    """Returns a format that stands for exactly this text: braces are doubled."""
     return str(text).replace("{", "{{").replace("}", "}}")

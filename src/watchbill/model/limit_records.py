@@ -1,4 +1,4 @@
-"""Limits and the rules of queues, as they are read from the database."""
+"""Values that are read from the database about limits, and about queues with rules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True)
 class LimitRecord:
-    """A limit: its rule, and how many jobs hold it and wait for it. `changed`: not what the code declares."""
+    """A limit: its rule, and how many jobs hold it and wait for it. `changed`: an operator has changed what the code
+    declares."""
 
     name: str
     max: int | None
@@ -27,7 +28,7 @@ class LimitRecord:
 
 @dataclass(frozen=True, slots=True)
 class LimitKey:
-    """A key of a limit that jobs hold or wait for. `next_at`: when its rate allows the next start."""
+    """A key of a limit that jobs hold or wait for. `next_at` is when the rate of the key allows the next start."""
 
     key: str
     holders: int
@@ -50,8 +51,8 @@ class LimitHolder:
 
 @dataclass(frozen=True, slots=True)
 class LimitDetails:
-    """A limit with the keys that jobs hold or wait for, and the jobs that hold them. `limit` is None if there is no
-    rule: the ordered keys of a task have none, unless a dead job pauses its key."""
+    """A limit with the keys that jobs hold or wait for, and the jobs that hold them. `limit` is None if the keys have
+    no rule, such as the ordered keys of a task, unless a dead job pauses its key."""
 
     limit: LimitRecord | None
     keys: list[LimitKey]
@@ -60,7 +61,7 @@ class LimitDetails:
 
 @dataclass(frozen=True, slots=True)
 class QueueRule:
-    """A queue with a limit, or a fair one."""
+    """The rule of a queue that has a limit, or that is fair."""
 
     name: str
     max: int | None

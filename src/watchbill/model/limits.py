@@ -1,4 +1,4 @@
-"""Limits and rates: how many jobs of a key run at once, and how many start in a time."""
+"""Limits and rates: how many jobs of a key run at once, and how many start within a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ By: TypeAlias = str | KeyFunction
 WhenFull: TypeAlias = Literal["wait", "discard", "replace"]
 WhenDead: TypeAlias = Literal["continue", "pause"]
 LONGEST_NAME = 100  # characters
-RESERVED_NAMES = ("task", "tenant")  # task:TYPE and tenant:NAME are limits of their own
+RESERVED_NAMES = ("task", "tenant")  # Watchbill itself uses the limits task:TYPE and tenant:NAME
 LARGEST_COUNT = 1_000_000_000
 LONGEST_PER_SECONDS = 366 * 86_400.0
 
@@ -25,8 +25,9 @@ class Limit:
     without a name it is that of the task. `by` makes a key per value, and the limit holds for each key: a format such
     as `"{account}"`, or a function of the arguments.
 
-    `when_full` decides, when a job is to start: `wait`; `discard` ends it as canceled; `replace` asks the running job
-    to stop, cancels those that wait, and starts when the running one has ended.
+    `when_full` decides what happens to a job that is to start while the limit is full: `wait` lets it wait; `discard`
+    ends it as canceled; `replace` asks the running job to stop, cancels the jobs that wait, and starts the new job when
+    the running one has ended.
     """
 
     count: int
@@ -49,9 +50,9 @@ class Limit:
 
 @dataclass(frozen=True)
 class Rate:
-    """Never more than `count` jobs start in any window of `per`, in the whole installation; retries count. Up to
-    `burst` of them may start at once: 1, or less than `count`. `name` and `by` as of a `Limit`; both may share a name,
-    and then both hold."""
+    """Never more than `count` jobs start in any window of the length `per`, in the whole installation; retries count.
+    Up to `burst` jobs may start at one moment: 1, or a number less than `count`. `name` and `by` mean the same as in
+    `Limit`. A Limit and a Rate may share a name, and then both hold."""
 
     count: int
     per: Duration

@@ -1,4 +1,4 @@
-"""Named locks and leaders, as operators see them."""
+"""Values that are read from the database about named locks and leaders."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ LockState = Literal["held", "expired", "free"]
 
 
 class Try(NamedTuple):
-    """What one try to acquire a lock has brought. Without a fence: who holds it, and for how many seconds if the holder
-    does not renew it; both None if another transaction has its row locked."""
+    """The answer to one try to acquire a lock. If `fence` is None, the lock was not acquired: the other fields say who
+    holds it, and for how many seconds if the holder does not renew it. Both are None while another transaction has the
+    row of the lock locked."""
 
     fence: int | None = None
     held_by: str | None = None
@@ -20,7 +21,7 @@ class Try(NamedTuple):
 
 @dataclass(frozen=True)
 class LockRecord:
-    """A named lock. `epoch` is that of the node that holds it; most locks belong to no node."""
+    """A named lock. `epoch` is the epoch of the node that holds it; None for the many locks that belong to no node."""
 
     name: str
     state: LockState

@@ -1,4 +1,4 @@
-"""Queue: what the code declares of a queue."""
+"""Queue: what a program's code declares about a queue."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ LARGEST_SHARE = 1000
 
 @dataclass(frozen=True)
 class Queue:
-    """`limit`: at most so many of its jobs run at once, in the whole installation. `fair_by`: its jobs take turns
-    between the values of a format such as `"{tenant}"`; `shares` gives some of them more than one job per turn."""
+    """A rule for a queue. `limit`: at most so many of its jobs run at once, in the whole installation. `fair_by`: its
+    jobs take turns between the values of a format such as `"{tenant}"`; `shares` gives some values more than one job
+    per turn."""
 
     name: str
     limit: int | None = None

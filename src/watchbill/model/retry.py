@@ -1,4 +1,5 @@
-"""How often a job is tried, and the delays in between. The policy is stored with the job; SQL computes each delay."""
+"""The retry policy: how often a job is tried, and the delays in between. It is stored with the job, and SQL computes
+each delay."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ TEN_YEARS_SECONDS = 315_360_000
 
 
 def delay_seconds(value: Duration) -> float:
-    """A delay in seconds; raises ValueError unless it is between 0 and ten years."""
+    """Returns a delay in seconds. Raises ValueError unless it is between 0 and ten years."""
     delay = seconds(value)
     if not 0 <= delay <= TEN_YEARS_SECONDS:
         raise ValueError(
@@ -24,15 +25,14 @@ def delay_seconds(value: Duration) -> float:
 class Retry:
     """`max_attempts` counts every attempt, the first included. The wait before attempt n+1 is
 
-    exponential: base * factor ** (n-1); linear: base * n; fixed: base; list: the n-th of `delays`, then the last;
+    exponential: base * factor ** (n-1); linear: base * n; fixed: base; list: the n-th of `delays`, then the last.
 
-    never more than `cap`; a random share of it, up to `jitter`, is taken off.
+    The wait is never more than `cap`, and is shortened by a random fraction of at most `jitter`.
 
     With the defaults the last of ten attempts comes 12 to 15 hours after the first, so a job outlives a night's outage.
 
-    `on`: only these exceptions are retried; `not_on`: these are not. Any other exception makes the job dead at once. A
-    time-out counts as TimeoutError.
-    """
+    `on`: only these exceptions are retried; `not_on`: these are not. An exception that is not retried makes the job
+    dead at once. A time-out counts as TimeoutError."""
 
     max_attempts: int = 10
     backoff: Literal["exponential", "linear", "fixed", "list"] = "exponential"
@@ -45,13 +45,13 @@ class Retry:
     not_on: tuple[type[BaseException], ...] = ()
 
     def __post_init__(self) -> None:
-        if type(self.max_attempts) is not int:  # a bool is an int too
+        if type(self.max_attempts) is not int:  # isinstance() would accept True, because a bool is an int too
             raise ValueError(f"Retry(max_attempts={self.max_attempts!r}) is invalid: it must be a whole number")
-        self._check("max_attempts", self.max_attempts, 1, 32767)
+        self._check_range("max_attempts", self.max_attempts, 1, 32767)
         self._check_duration("base", self.base)
         self._check_duration("cap", self.cap)
-        self._check("factor", self.factor, 1, 100)
-        self._check("jitter", self.jitter, 0, 1)
+        self._check_range("factor", self.factor, 1, 100)
+        self._check_range("jitter", self.jitter, 0, 1)
         if self.backoff not in ("exponential", "linear", "fixed", "list"):
             raise ValueError(
                 f"Retry(backoff={self.backoff!r}) is invalid: it must be exponential, linear, fixed or list"
@@ -68,7 +68,7 @@ class Retry:
         self._check_exceptions("not_on", self.not_on)
 
     @staticmethod
-    def _check(name: str, value: float, least: float, most: float) -> None:
+    def _check_range(name: str, value: float, least: float, most: float) -> None:
         if not least <= value <= most:
             raise ValueError(f"Retry({name}={value!r}) is invalid: {name} must be between {least:,} and {most:,}")
 
@@ -78,7 +78,7 @@ class Retry:
             found = seconds(given)
         except ValueError as error:
             raise ValueError(f"Retry({name}={given!r}) is invalid: {error}") from None
-        cls._check(name, found, 0, TEN_YEARS_SECONDS)
+        cls._check_range(name, found, 0, TEN_YEARS_SECONDS)
 
     @staticmethod
     def _check_exceptions(name: str, given: Any) -> None:
@@ -88,12 +88,12 @@ class Retry:
             )
 
     def explain_refusal(self, error: BaseException) -> str | None:
-        """Why this exception is not retried; None if it is."""
+        """Returns why this exception is not retried, or None if it is retried."""
         name = type(error).__name__
         if isinstance(error, self.not_on):
-            return f"{name} is in not_on of its Retry"
+            return f"{name} is in not_on of the task's Retry"
         if self.on and not isinstance(error, self.on):
-            return f"{name} is not in on of its Retry"
+            return f"{name} is not in on of the task's Retry"
         return None
 
     def policy(self) -> dict[str, Any] | None:
@@ -111,7 +111,7 @@ class Retry:
 
 
 def as_retry(value: int | Retry) -> Retry:
-    """A number of attempts stands for the default waits with that number."""
+    """Returns a Retry. A number stands for the default policy with so many attempts."""
     return value if isinstance(value, Retry) else Retry(max_attempts=value)
 
 

@@ -1,4 +1,4 @@
-"""Schedules, their slots, and why they do or do not fire, as they are read from the database."""
+"""Values that are read from the database about schedules, their slots, and why a schedule does or does not fire."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ class ScheduleRecord:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleStats:
-    """All schedules in a few numbers. Late: due for more than a minute, so no scheduler runs; overdue: a run that
-    should have ended by now; capped: there may be more."""
+    """Counts of all schedules. `late`: due for more than a minute, which means that no scheduler runs. `overdue`: with
+    a run that should have ended by now. `capped`: counting stopped at a limit, so there may be more."""
 
     schedules: int
     due: int
@@ -93,8 +93,8 @@ class ScheduleStats:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleMetrics:
-    """How the runs of one schedule went. The success rate is in percent; it and the durations are None without runs.
-    Health: healthy from 95 percent on, warning from 80 percent on, unknown without runs."""
+    """How the runs of one schedule went. The success rate is in percent. Rate and durations are None if there were no
+    runs. `health` is healthy from 95 percent on, warning from 80 percent on, and unknown without runs."""
 
     runs: int
     success_rate: float | None
@@ -109,8 +109,8 @@ class ScheduleMetrics:
 class SlotRecord:
     """What happened at one instant at which a schedule was due: a row of the view `slot`.
 
-    Missed slots in a row are one record, from `slot` to `until`, `count` of them. `outcome` is None until the job has
-    ended. `attempt` says how many attempts its job has used.
+    Missed slots in a row are one record, which says how many there were (`count`) from `slot` to `until`. `outcome` is
+    None until the job has ended. `attempt` says how many attempts the job has used.
     """
 
     slot: datetime

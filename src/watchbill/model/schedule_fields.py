@@ -1,4 +1,4 @@
-"""Every option of a schedule, once: its kind, the values it takes, and what the command line says about it.
+"""The catalogue of all options of a schedule: the kind of each, its values, and what the command line says about it.
 
 Validation (`app/schedule_validation.py`) and the options of `watchbill schedules add` and `update` are made from this
 catalogue. What must be written out for type checkers or in SQL (the TypedDicts of `app/schedule_definition.py`,
@@ -18,11 +18,11 @@ Kind = Literal[
 
 
 class ScheduleField(NamedTuple):
-    """`columns`: where the database keeps it, if that is not one column of the same name."""
+    """One option of a schedule. `columns` names the columns that store it, if it is not one column of the same name."""
 
     name: str
     kind: Kind
-    help: str = ""  # for the command line, which has no option for a field without help
+    help: str = ""  # what the command line shows; a field without this text has no option there
     metavar: str | None = None
     flag: str | None = None  # the option of the command line, if it is not --name
     choices: tuple[str, ...] = ()

@@ -11,17 +11,17 @@ class Signal(Exception):
 
 
 class Skip(Signal):
-    """There is nothing to do: the job succeeds, and its attempt is recorded as skipped, with the reason. `result` is
-    the result of the job, in place of what the handler would have returned."""
+    """A handler raises this if there is nothing to do: the job succeeds, and its attempt is recorded as skipped, with
+    the reason. `result` is the result of the job, in place of what the handler would have returned."""
 
     def __init__(self, reason: str = "", *, result: object = None) -> None:
         super().__init__(reason)
-        self.reason = str(reason)  # it may be an exception that the handler caught
+        self.reason = str(reason)  # a handler may give an exception that it has caught
         self.result = result
 
 
 class Snooze(Signal):
-    """Not now: run again after `delay`. No attempt is spent."""
+    """A handler raises this to run again after `delay`. It costs no attempt."""
 
     def __init__(self, delay: Duration) -> None:
         super().__init__(f"again in {delay}")
@@ -29,11 +29,12 @@ class Snooze(Signal):
 
 
 class Permanent(Signal):
-    """A retry cannot help: the job is dead at once."""
+    """A handler raises this if a retry cannot help: the job is dead at once."""
 
 
 class RetryAfter(Signal):
-    """This attempt failed; the next one starts after `delay` instead of what the retry policy says."""
+    """A handler raises this if the attempt failed and the next one should start after `delay`, whatever the retry
+    policy says."""
 
     def __init__(self, delay: Duration, message: str = "") -> None:
         super().__init__(message or f"again in {delay}")

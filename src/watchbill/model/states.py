@@ -1,11 +1,11 @@
-"""The states of a job and its transitions; tests compare the view and random histories with it."""
+"""The states of a job, and the transitions between them. Tests compare the database with this list."""
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple, get_args
 
 State = Literal["blocked", "queued", "running", "failed", "succeeded", "dead", "canceled"]
-# What a queued or failed job waits for.
+# What a queued or failed job may wait for.
 Waits = Literal["ready", "scheduled", "retrying", "paused", "unsupported", "limited", "unmatched"]
 Outcome = Literal["succeeded", "skipped", "failed", "timed_out", "canceled", "snoozed", "released", "lost"]
 
@@ -22,28 +22,28 @@ class Transition(NamedTuple):
     events: tuple[str, ...]
 
 
-def _states(*names: State) -> frozenset[State]:
+def _make_set(*names: State) -> frozenset[State]:
     return frozenset(names)
 
 
 _NO_STATE: frozenset[State] = frozenset()
 
 TRANSITIONS: tuple[Transition, ...] = (
-    Transition("enqueue", _NO_STATE, _states("queued", "blocked"), ("job_enqueued",)),
-    Transition("unblock", _states("blocked"), _states("queued"), ("job_unblocked",)),
-    Transition("claim", _states("queued", "failed"), _states("running"), ("job_started",)),
-    Transition("complete", _states("running"), _states("succeeded"), ("job_completed",)),
-    Transition("fail", _states("running"), _states("failed", "dead"), ("job_failed", "job_retry", "job_died")),
-    Transition("snooze", _states("running"), _states("queued"), ("job_snoozed",)),
-    Transition("release", _states("running"), _states("queued"), ("job_released",)),
-    Transition("reclaim", _states("running"), _states("failed", "dead"), ("job_reclaimed",)),
-    Transition("cancel", _states("blocked", "queued", "failed", "running"), _states("canceled"), ("job_canceled",)),
+    Transition("enqueue", _NO_STATE, _make_set("queued", "blocked"), ("job_enqueued",)),
+    Transition("unblock", _make_set("blocked"), _make_set("queued"), ("job_unblocked",)),
+    Transition("claim", _make_set("queued", "failed"), _make_set("running"), ("job_started",)),
+    Transition("complete", _make_set("running"), _make_set("succeeded"), ("job_completed",)),
+    Transition("fail", _make_set("running"), _make_set("failed", "dead"), ("job_failed", "job_retry", "job_died")),
+    Transition("snooze", _make_set("running"), _make_set("queued"), ("job_snoozed",)),
+    Transition("release", _make_set("running"), _make_set("queued"), ("job_released",)),
+    Transition("reclaim", _make_set("running"), _make_set("failed", "dead"), ("job_reclaimed",)),
+    Transition("cancel", _make_set("blocked", "queued", "failed", "running"), _make_set("canceled"), ("job_canceled",)),
     Transition(
         "reschedule",
-        _states("succeeded", "dead", "canceled", "failed", "queued"),
-        _states("queued"),
+        _make_set("succeeded", "dead", "canceled", "failed", "queued"),
+        _make_set("queued"),
         (),
     ),
-    # A job that was canceled because of its parent, when the parent is rescheduled.
-    Transition("revive", _states("canceled"), _states("blocked"), ()),
+    # For a job that was canceled because its parent failed: when the parent runs again, this job waits for it again.
+    Transition("revive", _make_set("canceled"), _make_set("blocked"), ()),
 )

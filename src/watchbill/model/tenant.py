@@ -1,4 +1,5 @@
-"""The tenant for which this thread or task acts. `app.tenant(...)` sets it; a client tells it to the database."""
+"""The tenant for which this thread or asyncio task acts. `app.tenant(...)` sets it, and a client sends it to the
+database."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 DEFAULT_TENANT = "default"
-acting_tenant: ContextVar[str | None] = ContextVar("watchbill_tenant", default=None)  # None: no tenant was named
+acting_tenant: ContextVar[str | None] = ContextVar("watchbill_tenant", default=None)  # None if no tenant was set
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Unique and Debounce: which jobs of a task are duplicates, and what an enqueue does about one."""
+"""Unique and Debounce: which jobs of a task are duplicates, and what an enqueue does with a duplicate."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ KeyFormat: TypeAlias = str | Callable[..., str]
 Until: TypeAlias = Literal["started", "finished"]
 OnDuplicate: TypeAlias = Literal["keep", "replace", "reject"]
 
-# {{ and }} are braces, {name} is a parameter. SQL's _render_key reads formats in the same way.
+# The parts of a key format: {{ and }} are braces, {name} is a parameter. The SQL function _render_key reads it
+# likewise.
 FORMAT_PARTS = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[^{}]+|[{}]")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unique:
-    """At most one job per key.
+    """Allows at most one job of a task per key.
 
-    `by`: the key, as a format over the arguments and `{tenant}`, or a function of the arguments; without it, all
-    arguments. `until`: how long a job has its key: until it has `started`, until it has `finished`, or for a duration
-    from its enqueue. `on_duplicate`: `keep` returns the earlier job, `replace` gives it the new arguments and options,
-    `reject` raises DuplicateJob.
-    """
+    `by`: the key, as a format over the arguments and `{tenant}`, or a function of the arguments; without `by`, all
+    arguments are the key. `until`: how long a job has its key: until it has `started`, until it has `finished`, or for
+    a duration from its enqueue. `on_duplicate`: `keep` returns the earlier job, `replace` gives the earlier job the new
+    arguments and options, `reject` raises DuplicateJob."""
 
     by: KeyFormat | None = None
     until: Until | Duration = "started"
@@ -55,8 +55,8 @@ class Unique:
 
 @dataclass(frozen=True, kw_only=True)
 class Debounce:
-    """Runs once after calls have stopped for `wait`, with the arguments of the last call, and at the latest `max_wait`
-    after the first. `by` is that of Unique."""
+    """Runs a job once for many calls with the same key: when no call has come for `wait`, and at the latest `max_wait`
+    after the first call, with the arguments of the last call. `by` means the same as in Unique."""
 
     wait: Duration
     by: KeyFormat | None = None

@@ -34,7 +34,7 @@ _START_EMBEDDED = """This is the embedded server of a project, and it does not r
 `watchbill up` starts it, and starts it again if it ends."""
 _NOTHING_LISTENS = "nothing listens there"
 
-# (a part of the error of the server or libpq, our explanation, what to do); the first match counts.
+# Triples: a part of an error text of the server or libpq, our explanation, and a hint. The first match counts.
 _FAILURES = (
     ("password authentication failed", "the password was refused", "Correct the password in the URL, or in ~/.pgpass."),
     ("no password supplied", "a password is needed", "Put it in the URL, in PGPASSWORD or in ~/.pgpass."),
@@ -62,17 +62,18 @@ class Address:
     origin: str
 
     def __str__(self) -> str:
-        return f"{describe(parse(self.url))} (from {self.origin})"
+        return f"{describe(parse_url(self.url))} (from {self.origin})"
 
 
 def find_address(settings: Settings, project: Path | None = None) -> Address:
-    """The address in the settings, else that of the project's embedded server if it runs. Starts nothing."""
+    """Returns the address in the settings, or else that of the project's embedded server, if that runs. Does not start
+    a server."""
     if settings.database_url:
         return Address(settings.database_url, settings.origins.get("database_url", "the settings"))
-    from watchbill.postgres.embedded import find_project, has_data, running_url
+    from watchbill.postgres.embedded import find_project, find_running_url, has_data
 
     project = project or find_project()
-    url = running_url(project)
+    url = find_running_url(project)
     if url is None:
         if has_data(project):
             raise NoDatabase(f"The embedded PostgreSQL of {project} is stopped.", hint=_START_STOPPED)
@@ -80,8 +81,9 @@ def find_address(settings: Settings, project: Path | None = None) -> Address:
     return Address(url, "the embedded server of this project")
 
 
-def parse(url: str) -> dict[str, Any]:
-    """The URL's parts. libpq's own error for an invalid URL is not passed on, because it may quote the password."""
+def parse_url(url: str) -> dict[str, Any]:
+    """Splits a database URL into its parts. For an invalid URL, raises an error without libpq's message, because that
+    may quote the password."""
     try:
         parts = conninfo_to_dict(url)
     except psycopg.ProgrammingError:
@@ -104,7 +106,7 @@ def _has_misread_password(url: str, parts: Mapping[str, Any]) -> bool:
 
 
 def describe(parts: Mapping[str, Any]) -> str:
-    """Database, host, port and user in words, with libpq's own fallbacks."""
+    """Returns database, host, port and user as a text, with libpq's defaults for missing parts."""
     user = parts.get("user") or os.environ.get("PGUSER") or getpass.getuser()
     database = parts.get("dbname") or os.environ.get("PGDATABASE") or user
     host = parts.get("host") or parts.get("hostaddr") or os.environ.get("PGHOST") or "the local socket"
@@ -128,6 +130,6 @@ def explain_failure(error: psycopg.OperationalError, parts: Mapping[str, Any]) -
 
 
 def _find_embedded_home(parts: Mapping[str, Any]) -> Path | None:
-    """The home of the embedded server whose socket directory this is, if it is one."""
+    """Returns the directory `.watchbill` of an embedded server, if the host of the address is its socket directory."""
     home = Path(str(parts.get("host", ""))).parent
     return home if (home / "holders.lock").is_file() else None

@@ -82,13 +82,13 @@ def jsonbs(values: Sequence[bytes | None]) -> _Packed:
 
 
 def intervals(values: Sequence[float | None]) -> _Packed:
-    """Seconds, as intervals of microseconds without days, so that no calendar is involved."""
+    """Packs seconds as intervals. They have microseconds only, no days, because a day may have 23 or 25 hours."""
     body = b"".join([_NULL if v is None else _INTERVAL.pack(16, round(v * 1e6), 0, 0) for v in values])
     return _Intervals(_pack_header(1186, len(values)) + body)
 
 
 def times(values: Sequence[int]) -> _Packed:
-    """Microseconds since 2000, as `raw_cursor` returns them."""
+    """Packs times that are given as microseconds since 2000, which is how `raw_cursor` returns them."""
     return _Times(_pack_header(1184, len(values)) + b"".join([_INT8.pack(8, v) for v in values]))
 
 

@@ -24,7 +24,7 @@ import psycopg
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool
 
-from watchbill.postgres.address import explain_failure, parse
+from watchbill.postgres.address import explain_failure, parse_url
 
 SESSION_DEFAULTS = {
     "default_transaction_isolation": r"read\ committed",
@@ -38,7 +38,7 @@ SESSION_DEFAULTS = {
     "IntervalStyle": "postgres",
 }
 
-# Detects a lost network peer within half a minute, the default lease.
+# With these options a connection notices within half a minute, the default lease, that the network is cut.
 _TRANSPORT = {
     "keepalives": "1",
     "keepalives_idle": "10",
@@ -55,18 +55,20 @@ _opened: weakref.WeakSet[psycopg.BaseConnection[Any]] = weakref.WeakSet()
 
 
 class Connection(psycopg.Connection[TupleRow]):
-    """A blocking connection that overrides role defaults."""
+    """A blocking connection whose session settings do not depend on the defaults of its role."""
 
     is_pooled = False
 
     @cached_property
     def kept_cursor(self) -> psycopg.Cursor[TupleRow]:
-        """A cursor to reuse: creating one for each statement is a third of the driver's work."""
+        """A cursor that all statements reuse, because creating one for each statement is a third of the driver's
+        work."""
         return self.cursor()
 
     @classmethod
     def connect(cls, conninfo: str = "", **more: Any) -> Self:
-        """`more` are psycopg's arguments (autocommit, ...), and `session`, which replaces SESSION_DEFAULTS."""
+        """Opens a connection. `more` are psycopg's arguments, such as autocommit, and `session`: settings that replace
+        SESSION_DEFAULTS."""
         parameters = startup_parameters(conninfo, more.pop("session", SESSION_DEFAULTS)) | more
         while True:
             try:
@@ -82,7 +84,7 @@ class Connection(psycopg.Connection[TupleRow]):
 
 
 class AsyncConnection(psycopg.AsyncConnection[TupleRow]):
-    """The same for asyncio."""
+    """A connection for asyncio whose session settings do not depend on the defaults of its role."""
 
     is_pooled = False
 
@@ -120,7 +122,7 @@ class AsyncPool(AsyncConnectionPool[AsyncConnection]):
 
 
 class _TasksUntilCanceled:
-    """The queue of tasks that a worker of the pool reads."""
+    """Wraps the queue of tasks that a worker of the pool reads, and ends that worker once it was canceled."""
 
     def __init__(self, tasks: asyncio.Queue[Any]) -> None:
         self._tasks = tasks
@@ -133,24 +135,26 @@ class _TasksUntilCanceled:
 
 
 def _mark_pooled(connection: Connection | AsyncConnection, parameters: Mapping[str, Any]) -> None:
-    """A pooler that refuses our options shares sessions between clients, so prepared statements would collide."""
+    """Marks the connection as pooled if the pooler refused our startup options. Such a pooler shares sessions between
+    clients, so prepared statements are switched off: those of two clients would collide."""
     connection.is_pooled = "options" not in parameters
     if connection.is_pooled:
         connection.prepare_threshold = None
 
 
 def detach_inherited_connections() -> None:
-    """Call this in a forked process: what it sends on a connection of its parent, even a goodbye, goes nowhere."""
+    """Must be called in a forked process. Makes sure that the fork sends nothing on the connections of its parent, not
+    even the message that closes one."""
     null = os.open(os.devnull, os.O_RDWR)
     for connection in list(_opened):
-        with contextlib.suppress(psycopg.Error, OSError):  # it was closed before
+        with contextlib.suppress(psycopg.Error, OSError):  # raised if the connection was closed before
             os.dup2(null, connection.fileno(), inheritable=False)
     os.close(null)
 
 
 def startup_parameters(url: str, session: Mapping[str, str] = SESSION_DEFAULTS) -> dict[str, Any]:
-    """Our defaults, overridden by the URL and by libpq's environment variables."""
-    given = parse(url)
+    """Returns Watchbill's defaults for a connection, overridden by the URL and by libpq's environment variables."""
+    given = parse_url(url)
     if "PGCONNECT_TIMEOUT" in os.environ:
         given.setdefault("connect_timeout", os.environ["PGCONNECT_TIMEOUT"])
     several_hosts = {"target_session_attrs": "primary"} if "," in str(given.get("host", "")) else {}
@@ -160,8 +164,8 @@ def startup_parameters(url: str, session: Mapping[str, str] = SESSION_DEFAULTS) 
 
 
 def _drop_refused_options(error: psycopg.OperationalError, parameters: dict[str, Any]) -> dict[str, Any]:
-    """The parameters for another try, if the server refused our options. PgBouncer's error says "startup parameter",
-    RDS Proxy's "command-line options"."""
+    """Returns the parameters for another try, without our startup options, if the server refused these; otherwise
+    raises. PgBouncer's error says "startup parameter", that of RDS Proxy "command-line options"."""
     refused = "startup parameter" in str(error) or "command-line options" in str(error)
     if not refused or "options" not in parameters:
         raise explain_failure(error, parameters) from error

@@ -9,10 +9,11 @@ A migration outside a transaction cannot hold a transaction's lock itself, so a 
 If it is killed, the next run repeats it from its first statement; `migration_files.py` says what that requires.
 
 The lock is `pg_advisory_xact_lock(1463962951, crc32(schema name))`: the two-integer form, whose first number spells
-"WBMG" and avoids other users of advisory locks. The wait for it polls: a session that sleeps in pg_advisory_xact_lock
-holds a snapshot, and a CREATE INDEX CONCURRENTLY under that very lock would wait for its end. It is limited, and names
-the holder: every role of the database may take the lock.
-The wait for locks on live tables is short and repeated, because the workers' statements queue up behind it.
+"WBMG", so that other users of advisory locks do not meet it. The migrator polls for this lock: a session that sleeps in
+pg_advisory_xact_lock holds a snapshot, and a CREATE INDEX CONCURRENTLY of the migrator that has the lock would wait for
+that snapshot. The migrator polls for a limited time and names the holder, because every role may take the lock.
+The migrator waits for locks on live tables for a short time only, and repeatedly, because statements of workers wait
+behind it.
 
 Migrations only go forward; to go back, restore a backup. An older program does not change a newer schema.
 """
@@ -30,13 +31,13 @@ from psycopg import errors, sql
 
 from watchbill.errors import NoDatabase, SchemaError
 from watchbill.postgres.connect import Connection
-from watchbill.postgres.migration_files import Source, SqlFile, concurrent_index, split_statements
+from watchbill.postgres.migration_files import Source, SqlFile, find_concurrent_index, split_statements
 from watchbill.postgres.migration_plan import (
     DEFAULT_PATIENCE,
     Patience,
     Step,
-    advisory_key,
-    functions_step,
+    make_advisory_key,
+    make_functions_step,
     plan_migration,
     plan_sql,
     read_sql,
@@ -58,14 +59,14 @@ __all__ = [
 Report = Callable[[str], None]
 T = TypeVar("T")
 _LOCK_POLL_SECONDS = 0.1
-_REPORT_SECONDS = 30.0  # between two reports of the same wait
+_REPORT_SECONDS = 30.0  # a wait that goes on is reported again after this time
 
 
 def status(url: str, schema: str, source: Source) -> Status:
     try:
         with Connection.connect(url, application_name="watchbill status") as connection:
             return read_status(connection, schema, source)
-    except psycopg.OperationalError as error:  # the connection broke after it was made
+    except psycopg.OperationalError as error:  # the connection broke after it was opened
         raise NoDatabase(f"The database did not answer: {str(error).strip().splitlines()[0]}") from error
 
 
@@ -75,14 +76,15 @@ def migrate(
     """Runs every missing step and returns the status afterwards. `report` is called for each step and each wait."""
     runner = _Runner(url, schema, source, patience)
     with Connection.connect(url, application_name="watchbill migrate", autocommit=True) as connection:
-        while step := _retry(lambda: runner.run_next(connection), patience, report):
+        while step := _retry_while_locked(lambda: runner.run_next(connection), patience, report):
             report(step.title)
         return read_status(connection, schema, source)
 
 
 def apply_functions(url: str, schema: str, source: Source) -> None:
-    """Re-applies unchanged function files, because some depend on data (a schema marked as test)."""
-    run_locked(url, schema, lambda held: _execute(held, functions_step(schema, source, DEFAULT_PATIENCE)))
+    """Applies the function files again although they have not changed, because some functions depend on data, such as
+    whether the schema is marked as a test schema."""
+    run_locked(url, schema, lambda held: _execute_step(held, make_functions_step(schema, source, DEFAULT_PATIENCE)))
 
 
 def run_locked(url: str, schema: str, work: Callable[[Connection], T], *, report: Report = lambda _: None) -> T:
@@ -91,17 +93,17 @@ def run_locked(url: str, schema: str, work: Callable[[Connection], T], *, report
 
         def attempt() -> T:
             with connection.transaction():
-                _lock(connection, schema)
+                _take_schema_lock(connection, schema)
                 return work(connection)
 
-        return _retry(attempt, DEFAULT_PATIENCE, report)
+        return _retry_while_locked(attempt, DEFAULT_PATIENCE, report)
 
 
 class _AnotherMigration(Exception):
-    """The schema's lock is taken. The message names the session that holds it."""
+    """Another session holds the lock for migrations of this schema. The message names that session."""
 
 
-def _retry(attempt: Callable[[], T], patience: Patience, report: Report) -> T:
+def _retry_while_locked(attempt: Callable[[], T], patience: Patience, report: Report) -> T:
     """Tries again, for a limited time, while another migration runs or a table is locked."""
     tries_left, deadline, next_report = patience.tries, monotonic() + patience.migration_timeout, 0.0
     while True:
@@ -144,69 +146,71 @@ class _Runner:
 
     def run_next(self, connection: Connection) -> Step | None:
         with connection.transaction():
-            step = self._lock_and_choose(connection)
+            step = self._lock_and_choose_step(connection)
             if step and step.in_transaction:
-                _execute(connection, step)
+                _execute_step(connection, step)
         return step if step is None or step.in_transaction else self._run_outside_transaction(connection, step)
 
     def _run_outside_transaction(self, connection: Connection, step: Step) -> Step:
-        """Runs a step that cannot run in a transaction. A second connection, `holder`, has the lock. Its commit
-        records the step and releases the lock."""
+        """Runs a step that cannot run in a transaction. Meanwhile a second connection, `holder`, holds the schema's
+        lock. The commit of `holder` records the step and releases the lock."""
         with Connection.connect(self.url, application_name="watchbill migrate") as holder:
-            if self._lock_and_choose(holder) == step:
-                # The last query left a portal open; an index build would wait for the end of its snapshot.
-                _run(holder, "CLOSE ALL")
-                _execute_singly(connection, step, self.schema)
-                _run(holder, step.after)
+            if self._lock_and_choose_step(holder) == step:
+                # The last query left a cursor open, and an index build would wait for the end of that cursor's
+                # snapshot.
+                _execute_text(holder, "CLOSE ALL")
+                _execute_one_by_one(connection, step, self.schema)
+                _execute_text(holder, step.after)
         return step
 
-    def _lock_and_choose(self, connection: Connection) -> Step | None:
-        _lock(connection, self.schema)
+    def _lock_and_choose_step(self, connection: Connection) -> Step | None:
+        _take_schema_lock(connection, self.schema)
         steps = plan_migration(read_status(connection, self.schema, self.source), self.patience)
         return steps[0] if steps else None
 
 
-def _lock(connection: Connection, schema: str) -> None:
-    key = advisory_key(schema)
+def _take_schema_lock(connection: Connection, schema: str) -> None:
+    key = make_advisory_key(schema)
     if connection.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", key).fetchone() == (True,):
         return
     holder = connection.execute(read_sql("lock_holder.sql").encode(), key).fetchone()
     if holder is None:
         raise _AnotherMigration("a session that has just ended")
     pid, role, application, since = holder
-    begun = f", since {since:%Y-%m-%d %H:%M:%S%z}" if since else ""  # hidden from roles that may not see it
+    begun = f", since {since:%Y-%m-%d %H:%M:%S%z}" if since else ""  # the server hides this time from some roles
     raise _AnotherMigration(f"server process {pid}, role {role}, application {application!r}{begun}")
 
 
-def _execute(connection: Connection, step: Step) -> None:
+def _execute_step(connection: Connection, step: Step) -> None:
     for file in (SqlFile(step.title, step.before), *step.files, SqlFile(step.title, step.after)):
         with _name_file_in_errors(file):
-            _run(connection, file.text)
+            _execute_text(connection, file.text)
 
 
-def _execute_singly(connection: Connection, step: Step, schema: str) -> None:
-    _run(connection, step.before)
+def _execute_one_by_one(connection: Connection, step: Step, schema: str) -> None:
+    _execute_text(connection, step.before)
     for file in step.files:
         for statement in split_statements(file.text):
             with _name_file_in_errors(file):
-                _run_alone(connection, statement, schema)
-    _run(connection, "RESET search_path")
+                _execute_outside_transaction(connection, statement, schema)
+    _execute_text(connection, "RESET search_path")
 
 
-def _run_alone(connection: Connection, statement: str, schema: str) -> None:
-    index = concurrent_index(statement)
+def _execute_outside_transaction(connection: Connection, statement: str, schema: str) -> None:
+    index = find_concurrent_index(statement)
     if index:
         _drop_invalid_index(connection, schema, index)
-    _run(connection, statement)
-    # Another session may have built the same index first, and failed.
+    _execute_text(connection, statement)
+    # Checked again after the statement: another session may have built the same index at the same time, and failed.
     if index and _drop_invalid_index(connection, schema, index):
-        _run(connection, statement)
+        _execute_text(connection, statement)
 
 
 def _drop_invalid_index(connection: Connection, schema: str, index: str) -> bool:
-    """A killed CREATE INDEX CONCURRENTLY leaves an invalid index, which would satisfy IF NOT EXISTS for ever.
+    """Drops the invalid index that a killed CREATE INDEX CONCURRENTLY has left: with IF NOT EXISTS, the next try would
+    take it for complete. Returns whether there was one.
 
-    The server may not have noticed the kill and still build it; an index cannot be dropped meanwhile, so this waits.
+    If the server has not noticed the kill and still builds the index, this waits until the build has ended.
     """
     name = index.lower()
     query = read_sql("invalid_index.sql").encode()
@@ -217,8 +221,9 @@ def _drop_invalid_index(connection: Connection, schema: str, index: str) -> bool
     return bool(found)
 
 
-def _run(connection: Connection, text: str) -> None:
-    """Runs a SQL text. psycopg sends bytes without parameters unchanged, also several statements, and %."""
+def _execute_text(connection: Connection, text: str) -> None:
+    """Runs a SQL text, which may have several statements and a %. It is passed as bytes, which psycopg sends
+    unchanged."""
     connection.execute(text.encode())
 
 

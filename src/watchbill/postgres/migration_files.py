@@ -34,7 +34,7 @@ _INDEX = re.compile(
 
 @dataclass(frozen=True)
 class SqlFile:
-    """One .sql file: its name for messages, its text to run."""
+    """One .sql file: its name, which messages show, and its text."""
 
     name: str
     text: str
@@ -58,7 +58,7 @@ class Migration(SqlFile):
 
 @dataclass(frozen=True)
 class Source:
-    """The schema that this program brings: its migrations in order, and its functions."""
+    """What this program's release needs in a schema: its migrations in order, its functions, and the rights on them."""
 
     migrations: tuple[Migration, ...]
     functions: tuple[SqlFile, ...]
@@ -66,7 +66,7 @@ class Source:
 
     @classmethod
     def of_package(cls, package: str) -> Self:
-        """`migrations/`, `sql/` and `rights.txt` inside an importable package."""
+        """Reads `migrations/`, `sql/` and `rights.txt` inside an importable package."""
         root = files(package)
         rights = SqlFile("rights.txt", Rights.read(root / "rights.txt").as_sql())
         source = cls.of_directories(root / "migrations", root / "sql")
@@ -74,7 +74,7 @@ class Source:
 
     @classmethod
     def of_directories(cls, migrations: Traversable, functions: Traversable) -> Self:
-        return cls(_make_migrations(_read(migrations)), tuple(_read(functions)))
+        return cls(_make_migrations(_read_sql_files(migrations)), tuple(_read_sql_files(functions)))
 
     @property
     def newest(self) -> int:
@@ -86,13 +86,13 @@ class Source:
         return hashlib.sha256("".join(parts).encode()).hexdigest()
 
 
-def concurrent_index(statement: str) -> str | None:
-    """The name of the index that this statement builds concurrently, if it does."""
+def find_concurrent_index(statement: str) -> str | None:
+    """Returns the name of the index that this statement builds concurrently, or None for another statement."""
     match = _INDEX.search(statement)
     return match["name"] if match else None
 
 
-def _read(directory: Traversable) -> list[SqlFile]:
+def _read_sql_files(directory: Traversable) -> list[SqlFile]:
     if not directory.is_dir():
         return []
     found = sorted((file for file in directory.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
@@ -129,8 +129,8 @@ def _make_migration(file: SqlFile, version: int, previous: int) -> Migration:
     return migration
 
 
-# Everything in which a semicolon does not end a statement, longest forms first. Block comments nest, so this only finds
-# their start; _comment_end finds their end.
+# Matches everything in which a semicolon does not end a statement, longest forms first. Block comments nest, so this
+# pattern only finds their start, and _find_comment_end finds their end.
 _TOKEN = re.compile(
     r"""
       (?P<line_comment> --[^\n]* )
@@ -150,7 +150,7 @@ _COMMENT_EDGE = re.compile(r"/\*|\*/")
 
 
 def split_statements(text: str) -> Iterator[str]:
-    """The statements of a text without their semicolons, for what must run one at a time (CREATE INDEX CONCURRENTLY).
+    """Yields the statements of a SQL text, without their semicolons, so that they can run one at a time.
 
     Comments stay with the statement that follows them.
     """
@@ -159,7 +159,7 @@ def split_statements(text: str) -> Iterator[str]:
     while token := _TOKEN.search(text, position):
         kind = token.lastgroup or ""
         has_content = has_content or bool(text[position : token.start()].strip())
-        position = _comment_end(text, token.start()) if kind == "block_comment" else token.end()
+        position = _find_comment_end(text, token.start()) if kind == "block_comment" else token.end()
         depth += {"open": 1, "close": -1}.get(kind, 0)
         if kind == "end" and depth == 0:
             if has_content:
@@ -171,7 +171,7 @@ def split_statements(text: str) -> Iterator[str]:
         yield text[start:].strip()
 
 
-def _comment_end(text: str, start: int) -> int:
+def _find_comment_end(text: str, start: int) -> int:
     depth = 0
     for edge in _COMMENT_EDGE.finditer(text, start):
         depth += 1 if edge.group() == "/*" else -1

@@ -1,4 +1,4 @@
-"""The steps that a schema still needs, built once: `migrate.py` runs them, `plan_sql` prints them for a DBA."""
+"""Plans a migration: lists the steps that a schema still needs. `migrate.py` runs them, `plan_sql` prints them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _ADVISORY_CLASS = int.from_bytes(b"WBMG", "big")
 
 @dataclass(frozen=True)
 class Patience:
-    """How many seconds a migration waits for a table lock, while workers queue behind it, and how often it retries;
-    and how many seconds it waits for another migration."""
+    """How many seconds a migration waits for the lock on a table, while workers wait behind it, and how often it tries
+    again; and how many seconds it waits for another migration."""
 
     lock_timeout: float = 2.0
     tries: int = 15
@@ -30,7 +30,8 @@ DEFAULT_PATIENCE = Patience()
 
 @dataclass(frozen=True)
 class Step:
-    """One unit of work: what runs before the files, the files, and the record of it."""
+    """One step of a migration: settings that are made first, the files to run, and the statement that records the
+    step."""
 
     title: str
     before: str
@@ -40,26 +41,26 @@ class Step:
 
 
 def plan_migration(status: Status, patience: Patience = DEFAULT_PATIENCE) -> list[Step]:
-    """The missing steps, in order. None if the schema is current, or newer than this program."""
+    """Returns the missing steps, in order: none if the schema is up to date, or newer than this program."""
     schema, source = status.schema, status.source
     status.ensure_unchanged()
     if status.version > source.newest:
         return []
-    steps = [] if status.has_tables else [_tables_step(status, patience)]
-    steps += [_migration_step(schema, migration, source, patience) for migration in status.pending]
+    steps = [] if status.has_tables else [_make_tables_step(status, patience)]
+    steps += [_make_migration_step(schema, migration, source, patience) for migration in status.pending]
     if status.functions_outdated:
-        functions = functions_step(schema, source, patience)
+        functions = make_functions_step(schema, source, patience)
         joins = bool(status.pending) and steps[-1].in_transaction
-        steps[-1:] = [_join(steps[-1], functions)] if joins else [*steps[-1:], functions]
+        steps[-1:] = [_join_steps(steps[-1], functions)] if joins else [*steps[-1:], functions]
     return steps
 
 
 def plan_sql(status: Status, *, then: str = "") -> str:
-    """The plan as a script for psql, for a DBA who runs it by hand; `then` is appended."""
+    """Returns the plan as a script for psql, for a DBA who runs it by hand. `then` is SQL to append."""
     header = (
         f"-- Watchbill {status.source.watchbill_version}, schema {status.schema}. For psql; stops at the first error.\n"
     )
-    script = "".join(_script(status.schema, step) for step in plan_migration(status)) + then
+    script = "".join(_make_script(status.schema, step) for step in plan_migration(status)) + then
     return header + ("\\set ON_ERROR_STOP on\n" + script if script else "-- Nothing to do.\n")
 
 
@@ -67,19 +68,19 @@ def read_sql(name: str) -> str:
     return (resources.files("watchbill.postgres") / "sql" / name).read_text(encoding="utf-8")
 
 
-def advisory_key(schema: str) -> tuple[int, int]:
-    """The two integers of the lock under which this schema is migrated."""
+def make_advisory_key(schema: str) -> tuple[int, int]:
+    """Returns the two numbers of the advisory lock that a migration of this schema holds."""
     checksum = zlib.crc32(schema.encode())
     return _ADVISORY_CLASS, int.from_bytes(checksum.to_bytes(4, "big"), "big", signed=True)
 
 
-def _tables_step(status: Status, patience: Patience) -> Step:
-    create = "" if status.exists else f"CREATE SCHEMA {_identifier(status.schema)};\n"
+def _make_tables_step(status: Status, patience: Patience) -> Step:
+    create = "" if status.exists else f"CREATE SCHEMA {_quote_identifier(status.schema)};\n"
     tables = SqlFile("version_tables.sql", read_sql("version_tables.sql"))
-    return Step(f"schema {status.schema}", create + _settings(status.schema, patience), (tables,), "")
+    return Step(f"schema {status.schema}", create + _make_settings(status.schema, patience), (tables,), "")
 
 
-def _migration_step(schema: str, migration: Migration, source: Source, patience: Patience) -> Step:
+def _make_migration_step(schema: str, migration: Migration, source: Source, patience: Patience) -> Step:
     record = sql.SQL(
         "INSERT INTO {table} (version, oldest_compatible, name, watchbill_version, checksum)"
         " VALUES ({version}, {oldest}, {name}, {watchbill}, {checksum});\n"
@@ -91,52 +92,57 @@ def _migration_step(schema: str, migration: Migration, source: Source, patience:
         watchbill=source.watchbill_version,
         checksum=migration.checksum,
     )
-    before = _settings(schema, patience) if migration.in_transaction else f"SET search_path = {_path(schema)};\n"
+    before = (
+        _make_settings(schema, patience)
+        if migration.in_transaction
+        else f"SET search_path = {_make_search_path(schema)};\n"
+    )
     return Step(f"migration {migration.name}", before, (migration,), record.as_string(None), migration.in_transaction)
 
 
-def functions_step(schema: str, source: Source, patience: Patience) -> Step:
-    before = _settings(schema, patience) + read_sql("before_functions.sql")
+def make_functions_step(schema: str, source: Source, patience: Patience) -> Step:
+    before = _make_settings(schema, patience) + read_sql("before_functions.sql")
     after = sql.SQL(read_sql("after_functions.sql")).format(
         checksum=source.functions_checksum, watchbill_version=source.watchbill_version
     )
     return Step("functions", before, source.functions, after.as_string(None))
 
 
-def _join(migration: Step, functions: Step) -> Step:
+def _join_steps(migration: Step, functions: Step) -> Step:
     middle = SqlFile("between", migration.after + functions.before)
     files = (*migration.files, middle, *functions.files)
     return Step(f"{migration.title} and functions", migration.before, files, functions.after)
 
 
-def _settings(schema: str, patience: Patience) -> str:
+def _make_settings(schema: str, patience: Patience) -> str:
     act_as_owner = sql.SQL(read_sql("act_as_owner.sql")).format(schema=schema).as_string(None)
     return (
-        f"{act_as_owner}SET LOCAL search_path = {_path(schema)};\n"
+        f"{act_as_owner}SET LOCAL search_path = {_make_search_path(schema)};\n"
         f"SET LOCAL lock_timeout = {round(patience.lock_timeout * 1000)};\n"
         "SET LOCAL statement_timeout = 0;\n"
     )
 
 
-def _path(schema: str) -> str:
-    return f"{_identifier(schema)}, pg_temp"
+def _make_search_path(schema: str) -> str:
+    return f"{_quote_identifier(schema)}, pg_temp"
 
 
-def _identifier(name: str) -> str:
+def _quote_identifier(name: str) -> str:
     return sql.Identifier(name).as_string(None)
 
 
-def _script(schema: str, step: Step) -> str:
+def _make_script(schema: str, step: Step) -> str:
     body = "".join(f"\n-- {file.name}\n{file.text.rstrip()}\n;\n" for file in step.files)
     if not step.in_transaction:
         return f"\n-- {step.title}\n{step.before}{body}{step.after}RESET search_path;\n"
-    begin = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;\n{lock_or_stop(schema)}"
+    begin = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;\n{make_lock_statement(schema)}"
     return f"\n-- {step.title}\n{begin}{step.before}{body}{step.after}COMMIT;\n"
 
 
-def lock_or_stop(schema: str) -> str:
-    """Stops instead of waiting, for the reason at the head of `migrate.py`."""
-    first, second = advisory_key(schema)
+def make_lock_statement(schema: str) -> str:
+    """Returns SQL that takes the lock for migrations, or fails if another session holds it. It does not wait: a session
+    that sleeps there holds a snapshot, for which an index build of the other migration would wait."""
+    first, second = make_advisory_key(schema)
     return (
         f"DO $$ BEGIN IF NOT pg_try_advisory_xact_lock({first}, {second}) THEN\n"
         "  RAISE 'another migration of this schema is running';\nEND IF; END $$;\n"

@@ -1,7 +1,7 @@
 """Reads a package's rights.txt: who may call each function of the schema, and with whose rights it runs.
 
-The file says how its lines are written. The migrator applies it after the function files, so that those need not repeat
-it; `_apply_rights` in the schema does the work.
+The file itself says how its lines are written. The migrator applies it after the function files, so that these files
+need no GRANT; the SQL function `_apply_rights` does the work.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ROLE_KINDS = ("producer", "worker", "operator", "reader")
 
 @dataclass(frozen=True)
 class FunctionRight:
-    """A line about a function, or about all functions of one name."""
+    """A line of rights.txt about a function, or about all functions of one name."""
 
     name: str
     definer: bool
@@ -27,7 +27,7 @@ class FunctionRight:
 
 @dataclass(frozen=True)
 class RelationRight:
-    """A line about a table, view or sequence."""
+    """A line of rights.txt about a table, view or sequence."""
 
     name: str
     privileges: str
@@ -37,7 +37,7 @@ class RelationRight:
 
 @dataclass(frozen=True)
 class Rights:
-    """What a rights.txt states."""
+    """The lines of a rights.txt."""
 
     functions: tuple[FunctionRight, ...]
     relations: tuple[RelationRight, ...]
@@ -70,7 +70,7 @@ class Rights:
         return json.dumps({"functions": [*map(asdict, self.functions)], "relations": [*map(asdict, self.relations)]})
 
     def as_sql(self) -> str:
-        """The statement with which the migrator applies them."""
+        """Returns the SQL statement with which the migrator applies these rights to the schema."""
         return f"SELECT _apply_rights($rights${self.as_json()}$rights$);\n"
 
 

@@ -1,4 +1,4 @@
-"""Compares what a schema holds with what this program brings, and says whether the two can work together."""
+"""Compares the migrations and functions of a schema with those of this program, and says whether they fit together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Verdict = Literal["missing", "too old", "ready", "newer", "too new"]
 
 @dataclass(frozen=True)
 class AppliedMigration:
-    """One row of schema_version."""
+    """One row of the table schema_version: a migration that was applied."""
 
     version: int
     oldest_compatible: int
@@ -30,7 +30,7 @@ class AppliedMigration:
 
 @dataclass(frozen=True)
 class AppliedFunctions:
-    """The row of schema_functions: which function files were applied last, and by which version."""
+    """The row of the table schema_functions: which function files were applied last, and by which version."""
 
     checksum: str
     applied_at: datetime
@@ -39,7 +39,7 @@ class AppliedFunctions:
 
 @dataclass(frozen=True)
 class Status:
-    """A schema as it is (`applied`, `functions`) beside what this program brings (`source`)."""
+    """What a schema in the database has (`applied`, `functions`) and what this program needs (`source`)."""
 
     schema: str
     source: Source
@@ -54,7 +54,7 @@ class Status:
 
     @property
     def oldest_compatible(self) -> int:
-        """The migration that a program must know at least to use this schema."""
+        """The number of the migration that a program must know, or a later one, to use this schema."""
         return max((row.oldest_compatible for row in self.applied), default=0)
 
     @property
@@ -64,10 +64,11 @@ class Status:
 
     @property
     def functions_outdated(self) -> bool:
-        """Functions of a newer Watchbill are kept: they work for older programs, but not the other way round."""
+        """Whether the functions in the schema must be replaced. Functions of a newer Watchbill are kept, because they
+        also work for older programs."""
         if self.functions is None:
             return bool(self.source.functions)
-        newer = _release(self.functions.watchbill_version) > _release(self.source.watchbill_version)
+        newer = _parse_release(self.functions.watchbill_version) > _parse_release(self.source.watchbill_version)
         return not newer and self.functions.checksum != self.source.functions_checksum
 
     @property
@@ -101,7 +102,8 @@ class Status:
             )
 
     def ensure_unchanged(self) -> None:
-        """Raises if a migration was edited after it ran: the schema may then differ from what it describes."""
+        """Raises if the file of a migration was changed after it was applied: the schema may not match the file
+        then."""
         known = {migration.version: migration for migration in self.source.migrations}
         for row in self.applied:
             if row.version in known and known[row.version].checksum != row.checksum:
@@ -139,6 +141,6 @@ def _read_applied(connection: psycopg.Connection[Any], schema: str, source: Sour
         return Status(schema, source, True, True, applied, function_cursor.execute(functions).fetchone())
 
 
-def _release(version: str) -> tuple[int, ...]:
-    """`1.12.0rc1` -> (1, 12): enough to tell a newer release from an older one."""
+def _parse_release(version: str) -> tuple[int, ...]:
+    """Returns the first two numbers of a version, (1, 12) for `1.12.0rc1`, which tell a newer release from an older."""
     return tuple(int(part) for part in version.split(".") if part.isdigit())

@@ -1,9 +1,9 @@
 """Writes the time zones of this machine into a schema, so that the cron engines in Python and SQL use the same numbers.
 
-The table `zones` has them. Functions hold as constants what schedules ask most. `_list_zone_names()` and
-`_find_zone_number()` hold the names, because a CHECK on a pattern must hold during a restore, when the table may still
-be empty; `_find_near_zone_segment()` and `_find_near_wall_time_instant()` hold the offsets of the years 2020 to 2049. A
-name never changes its number, because parsed schedules hold it.
+The table `zones` has the time zones. SQL functions have the parts that schedules need most as constants.
+`_list_zone_names()` and `_find_zone_number()` have the names, because the CHECK on a pattern must work during a
+restore, when the table may still be empty. `_find_near_zone_segment()` and `_find_near_wall_time_instant()` have the
+offsets of the years 2020 to 2049. The number of a zone never changes, because parsed schedules contain it.
 
 Only newer data replaces older data. Machines of one cluster may have different data; `watchbill doctor` reports that.
 """
@@ -26,16 +26,16 @@ from psycopg import sql
 from watchbill.cron.zones import END, listed_names, parse_tzif, stretches, zone_file
 from watchbill.postgres.connect import Connection
 from watchbill.postgres.migrate import run_locked
-from watchbill.postgres.migration_plan import lock_or_stop, read_sql
+from watchbill.postgres.migration_plan import make_lock_statement, read_sql
 
-_READER = 1  # raise it when the same tzdata must give other rows
+_READER = 1  # the version of this reader; raise it after a change that makes other rows from the same tzdata
 _NEAR_FROM, _NEAR_TO = 1_577_836_800, 2_524_608_000  # the years 2020 to 2049, as in zone_write.sql
-_CLEARANCE = 3 * 86_400  # no clock may change so near to the ends of these years, or a cut would hide it
+_CLEARANCE = 3 * 86_400  # seconds at both ends of these years in which no clock may change, or it would be cut off
 _RELEASE = re.compile(r"(?:# version )?(?P<release>\d{4}[a-z]+)$", re.MULTILINE)
 
 
 class Release(NamedTuple):
-    """The release of tzdata that rows come from, and the version of the reader. An unknown release is the least."""
+    """The release of tzdata, and the version of the reader that made rows of it. An unknown release is the lowest."""
 
     tzdata: str
     reader: int
@@ -45,7 +45,7 @@ class Release(NamedTuple):
 
 
 class ZoneRow(NamedTuple):
-    """A row of the table without its number. All arrays but the offsets end with `END`."""
+    """A row of the table `zones`, without its number. All arrays but the offsets end with `END`."""
 
     name: str
     starts: list[int]
@@ -55,7 +55,8 @@ class ZoneRow(NamedTuple):
 
     @property
     def near(self) -> list[int]:
-        """Start, stop, offset and high of each segment of the near years, cut at both ends."""
+        """Start, stop, offset and high of each segment in the years 2020 to 2049. The first and the last segment are
+        cut at the ends of these years."""
         if self._changes_near(_NEAR_FROM) or self._changes_near(_NEAR_TO):
             return []
         flat: list[int] = []
@@ -71,34 +72,36 @@ class ZoneRow(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """The digest that zone_digests.sql calculates from the row in the table."""
+        """A digest of this row, equal to the one that zone_digests.sql calculates from the row in the table."""
         text = "|".join(map(_format_for_sql, self[1:]))
         return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
-def local_release() -> Release:
-    """The release of the data that the reader finds first."""
+def read_local_release() -> Release:
+    """Returns the release of the time zone data that Python uses on this machine."""
     places: list[Path | Traversable] = [Path(directory) for directory in zoneinfo.TZPATH]
     with suppress(ModuleNotFoundError):
         places.append(files("tzdata") / "zoneinfo")
-    found = (_release_in(place / name) for place in places for name in ("tzdata.zi", "+VERSION", "version"))
+    found = (_find_release_in(place / name) for place in places for name in ("tzdata.zi", "+VERSION", "version"))
     return Release(next(filter(None, found), ""), _READER)
 
 
-def local_zones() -> list[ZoneRow]:
-    """Every zone that a pattern may name, in the order in which names are suggested."""
+def read_local_zones() -> list[ZoneRow]:
+    """Returns every zone that a pattern may name, in the order in which names are suggested."""
     names = dict.fromkeys((*listed_names(), *sorted(zoneinfo.available_timezones())))
-    known: dict[bytes, ZoneRow] = {}  # many names are other names of the same zone
-    return [row for name in names if name != "UTC" and (row := _row(name, known)) is not None]
+    known: dict[bytes, ZoneRow] = {}  # by file content: rows that were made already, because many names share a zone
+    return [row for name in names if name != "UTC" and (row := _make_row(name, known)) is not None]
 
 
-def zone_lines() -> list[str]:
-    """The zones of this machine as lines for COPY."""
-    release = local_release()
-    return ["\t".join(map(_format_for_sql, (i, *row, row.near, release))) + "\n" for i, row in enumerate(local_zones())]
+def make_zone_lines() -> list[str]:
+    """Returns the zones of this machine as lines for COPY."""
+    release = read_local_release()
+    return [
+        "\t".join(map(_format_for_sql, (i, *row, row.near, release))) + "\n" for i, row in enumerate(read_local_zones())
+    ]
 
 
-def stored_release(connection: Connection, schema: str) -> Release | None:
+def read_stored_release(connection: Connection, schema: str) -> Release | None:
     query = sql.SQL("SELECT max(tzdata) FROM {}").format(sql.Identifier(schema, "zones"))
     [(text,)] = connection.execute(query)
     if text is None:
@@ -107,8 +110,8 @@ def stored_release(connection: Connection, schema: str) -> Release | None:
     return Release(tzdata, int(reader))
 
 
-def zone_digests(connection: Connection, schema: str) -> dict[str, str]:
-    """Name and digest of every zone in the table."""
+def read_zone_digests(connection: Connection, schema: str) -> dict[str, str]:
+    """Returns the digest of every zone in the table, by name."""
     query = sql.SQL(read_sql("zone_digests.sql")).format(zones=sql.Identifier(schema, "zones"))
     return dict(connection.execute(query).fetchall())
 
@@ -116,23 +119,23 @@ def zone_digests(connection: Connection, schema: str) -> dict[str, str]:
 def refresh_zones(
     url: str, schema: str, report: Callable[[str], None], read: Callable[[], list[str]] | None = None
 ) -> bool:
-    """Writes the zones of this machine if they are newer than those of the schema. Returns whether it did.
+    """Writes the zones of this machine to the schema if they are newer. Returns whether it did.
 
-    `read` replaces zone_lines for a caller that has begun to read before.
+    `read` replaces make_zone_lines, for a caller that has begun to read the zones before.
     """
 
     def write(connection: Connection) -> str | None:
-        if has_current_zones(connection, schema):  # another process wrote them first
+        if has_current_zones(connection, schema):  # another process has written the zones first
             return None
-        lines = (read or zone_lines)()
+        lines = (read or make_zone_lines)()
         if not lines:
             return "no time zones found on this machine: schedules in SQL can use UTC and offsets only"
-        connection.execute(_begin(schema))
+        connection.execute(_make_begin(schema))
         with connection.cursor().copy("COPY read_zones FROM STDIN") as copy:
             for line in lines:
                 copy.write(line)
         connection.execute(read_sql("zone_write.sql").encode())
-        return f"time zones of tzdata {local_release().tzdata or 'of an unknown release'}"
+        return f"time zones of tzdata {read_local_release().tzdata or 'of an unknown release'}"
 
     with Connection.connect(url, application_name="watchbill migrate") as connection:
         if has_current_zones(connection, schema):
@@ -143,15 +146,15 @@ def refresh_zones(
     return message is not None
 
 
-def zones_script(schema: str) -> str:
-    """The zones of this machine as a script for psql."""
-    lines = zone_lines()
+def make_zones_script(schema: str) -> str:
+    """Returns a script for psql that writes the zones of this machine."""
+    lines = make_zone_lines()
     if not lines:
         return ""
     steps = [
-        f"\n-- time zones of tzdata {local_release().tzdata}\nBEGIN;\n",
-        lock_or_stop(schema),
-        _begin(schema).as_string(None),
+        f"\n-- time zones of tzdata {read_local_release().tzdata}\nBEGIN;\n",
+        make_lock_statement(schema),
+        _make_begin(schema).as_string(None),
         "COPY read_zones FROM STDIN;\n",
         *lines,
         "\\.\n",
@@ -164,11 +167,11 @@ def zones_script(schema: str) -> str:
 def has_current_zones(connection: Connection, schema: str) -> bool:
     """Whether the schema has zones as new as this machine's, or newer."""
     table = "SELECT true FROM pg_tables WHERE schemaname = %s AND tablename = 'zones'"
-    theirs = stored_release(connection, schema) if connection.execute(table, (schema,)).fetchone() else None
-    return theirs is not None and theirs >= local_release()
+    theirs = read_stored_release(connection, schema) if connection.execute(table, (schema,)).fetchone() else None
+    return theirs is not None and theirs >= read_local_release()
 
 
-def _begin(schema: str) -> sql.Composed:
+def _make_begin(schema: str) -> sql.Composed:
     return sql.SQL(read_sql("zone_begin.sql")).format(schema=sql.Identifier(schema))
 
 
@@ -177,7 +180,7 @@ def _format_for_sql(value: object) -> str:
     return f"{{{','.join(map(str, value))}}}" if isinstance(value, list) else str(value)
 
 
-def _row(name: str, known: dict[bytes, ZoneRow]) -> ZoneRow | None:
+def _make_row(name: str, known: dict[bytes, ZoneRow]) -> ZoneRow | None:
     data = zone_file(name)
     if data is None:
         return None
@@ -188,7 +191,7 @@ def _row(name: str, known: dict[bytes, ZoneRow]) -> ZoneRow | None:
     return known[data]._replace(name=name)
 
 
-def _release_in(file: Path | Traversable) -> str | None:
+def _find_release_in(file: Path | Traversable) -> str | None:
     try:
         with file.open(encoding="utf-8") as opened:
             found = _RELEASE.match(opened.readline().strip())

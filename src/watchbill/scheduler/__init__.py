@@ -1,1 +1,1 @@
-"""Due schedules become jobs, each slot once. No leader: any number of nodes do it at the same time."""
+"""Turns due schedules into jobs, one job per slot. There is no leader: any number of nodes do this at the same time."""

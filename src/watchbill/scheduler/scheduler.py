@@ -25,22 +25,22 @@ from watchbill.telemetry.events import Events, emit_canceled
 
 logger = logging.getLogger("watchbill.scheduler")
 
-BATCH = 2000  # slots; a tick of so many takes about 80 ms, and its first job waits for the last
+BATCH = 2000  # slots of one tick at most: so many take 80 ms, and no job can start before the whole tick has committed
 BATCH_DIVISOR = 4  # after a tick that was given up, the next one asks for a quarter of the slots
 LONGEST_SLEEP_SECONDS = 60.0  # long, because a changed schedule sends a notification
 LONGEST_SLEEP_UNNOTIFIED_SECONDS = 5.0
-TURN_SECONDS = 0.02  # while another scheduler holds a slot that is due
-FULL_LOOK_SECONDS = 60.0
+LOCKED_PAUSE_SECONDS = 0.02  # pause while another scheduler has locked the schedules that are due
+FULL_READ_SECONDS = 60.0  # how often a tick reads all timers, and not only those that became due in RECENT_SECONDS
 RECENT_SECONDS = 300.0
 ANY_TIME_SECONDS = 1e9
 
 
 class Scheduler:
-    """Turns due slots into jobs. `changed` is set when a schedule was written."""
+    """Turns due slots into jobs. The event `changed` is set when a schedule was written."""
 
     def __init__(self, connection: NodeConnection, events: Events, changed: asyncio.Event) -> None:
         self._connection, self._events, self.changed = connection, events, changed
-        self._next_full, self._connections, self._is_full_look_due = 0.0, -1, True
+        self._next_full, self._connections, self._is_full_read_due = 0.0, -1, True
         self._batch = BATCH
 
     async def tick_repeatedly(self, name: str, registered: asyncio.Event, is_listening: Callable[[], bool]) -> None:
@@ -59,35 +59,37 @@ class Scheduler:
             self._events.emit("scheduler_stopped", name=name)
 
     async def run(self) -> float:
-        """Makes the jobs of all due schedules; returns the seconds until the next tick.
+        """Makes the jobs of due schedules with one tick. Returns the seconds until the next tick.
 
-        Mostly it reads only the slots of the last minutes, because an old snapshot may keep many index entries of
-        earlier ones. After an outage any schedule may be due, so then it reads all.
+        Mostly a tick reads only timers that became due in the last minutes, because the index may have many entries of
+        earlier ones that vacuum cannot remove while an old snapshot is open. After an outage any schedule may be due,
+        so then the tick reads all timers.
         """
-        is_full = self._is_full_look_due or self.changed.is_set() or time.monotonic() >= self._next_full
-        self.changed.clear()  # before the look: a change during the look must set it again
-        self._is_full_look_due = is_full  # if a full look fails, the next one is full again
+        is_full = self._is_full_read_due or self.changed.is_set() or time.monotonic() >= self._next_full
+        self.changed.clear()  # before the tick, because a schedule that changes during the tick must set it again
+        self._is_full_read_due = is_full  # if this tick fails, the next tick reads all timers again
         since = ANY_TIME_SECONDS if is_full else RECENT_SECONDS
-        fired, missed, skipped, wait, events = await self._tick(since)
-        self._is_full_look_due = False
+        fired, missed, skipped, wait, events = await self._call_tick(since)
+        self._is_full_read_due = False
         done = fired + missed + skipped
         if done:
-            logger.debug("Tick: %d jobs, %d slots missed, %d skipped", fired, missed, skipped)
-        is_locked = wait is not None and wait <= 0 and not done  # a tick that was given up may still hold its timers
+            logger.debug("A tick made %d jobs; %d slots were missed, %d skipped", fired, missed, skipped)
+        is_locked = wait is not None and wait <= 0 and not done  # another tick has locked the timers that are due
         if is_full and not done and not is_locked:
-            self._next_full = time.monotonic() + FULL_LOOK_SECONDS
+            self._next_full = time.monotonic() + FULL_READ_SECONDS
         if events != "[]":
             emit_tick_events(self._events, events)
         before, self._connections = self._connections, self._connection.connections
         if before != self._connections and not is_full:
-            # The connection was opened again since the last tick. After an outage any schedule may be due.
-            self._is_full_look_due = True
+            # The connection was opened again since the last tick, so there may have been an outage. After an outage any
+            # schedule may be due.
+            self._is_full_read_due = True
             return 0.0
         return _choose_pause(wait, done)
 
-    async def _tick(self, since: float) -> tuple[Any, ...]:
-        """Asks for fewer slots after a tick that was given up: the server rolls it back if it notices, so the same
-        request would fail again and again."""
+    async def _call_tick(self, since: float) -> tuple[Any, ...]:
+        """Calls the SQL function `tick` for a limited number of slots. If the server does not answer in time, the next
+        call asks for fewer slots, because the same call would fail again and again."""
         try:
             (answer,) = await self._connection.execute("tick", (self._batch, since))
         except Disconnected as error:
@@ -125,4 +127,4 @@ def _choose_pause(wait: float | None, done: int) -> float:
         return LONGEST_SLEEP_SECONDS
     if wait > 0:
         return min(wait, LONGEST_SLEEP_SECONDS)
-    return 0.0 if done else TURN_SECONDS
+    return 0.0 if done else LOCKED_PAUSE_SECONDS

@@ -1,11 +1,11 @@
 """Facades: the relations and functions of another system, under its own names, on Watchbill's engine.
 
-Each facade is a directory `compat/<name>/` of SQL files. They create views and functions only, so installing one again,
-or removing it, touches no data. In the files, `@facade@` stands for the schema and `@prefix@` for the beginning of
-every name; all other names are the engine's, because the files run with the engine's schema as search_path.
+Each facade is a directory `compat/<name>/` of SQL files. They create views and functions only, so installing a facade
+again, or removing it, touches no data. In the files, `@facade@` stands for the schema of the facade and `@prefix@` for
+the beginning of every name; all other names are Watchbill's, because the files run with its schema as search_path.
 
-The table `facades` records what is installed and where, and a comment on each object says whose it is. An object of
-the same name without that comment belongs to somebody else: then nothing is installed.
+The table `facades` records which facades are installed and where, and a comment on each object names its facade. If an
+object of the same name lacks that comment, it belongs to another program, and nothing is installed.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _OBJECTS = """
 """
 
 
-# The role to which everything of the installation belongs, if it has roles; whether it may create objects in the
-# facade's schema; and who owns that schema.
+# Finds the role that owns everything of the installation, if the installation has roles; whether that role may create
+# objects in the facade's schema; and who owns the facade's schema.
 _OWNER = """
     SELECT r.rolname, has_schema_privilege(r.oid, f.oid, 'CREATE'), pg_get_userbyid(f.nspowner)
     FROM {installation} i
@@ -62,8 +62,8 @@ class Default(NamedTuple):
     prefix: str
 
 
-# In which schema, and with which prefix, each facade has its names. One without a directory of SQL files is not built
-# yet.
+# In which schema, and with which prefix, each facade has its names. A facade without a directory of SQL files does not
+# exist yet.
 DEFAULTS = {
     "jcron": Default("public", ""),
     "jobforge": Default("public", "jobforge_"),
@@ -79,12 +79,12 @@ class _Object(NamedTuple):
     signature: str
     comment: str | None
     owner: str
-    grants: list[list[Any]]  # grantee, privilege, whether it may grant it on
+    grants: list[list[Any]]  # grantee, privilege, and whether the grantee may grant the privilege to others
 
 
 @dataclass(frozen=True)
 class Facade:
-    """One facade in one place: schema and prefix."""
+    """One facade, with the schema and the prefix under which it is installed."""
 
     engine: str
     name: str
@@ -110,8 +110,8 @@ class Facade:
 
     @cached_property
     def script(self) -> str:
-        """The SQL files, with schema and prefix filled in."""
-        return self._fill("\n".join(_read_files(self.name)))
+        """The text of the SQL files, with schema and prefix filled in."""
+        return self._fill_names_in("\n".join(_read_files(self.name)))
 
     @cached_property
     def checksum(self) -> str:
@@ -126,21 +126,22 @@ class Facade:
         return _SIGNATURE.format(name=self.name, engine=self.engine)
 
     def install(self, connection: Connection) -> bool:
-        """Returns whether anything was changed. The caller has the migration lock and an open transaction."""
-        self._set_path(connection)
-        found = self.find(connection)
+        """Installs or updates the facade. Returns whether anything was changed. The caller holds the migration lock and
+        has an open transaction."""
+        self._set_search_path(connection)
+        found = self.find_objects(connection)
         if self._is_current(connection, found):
             return False
-        self._refuse_foreign(found)
-        grants = self._grants(connection, found)
-        self._drop(connection, found)
+        self._refuse_foreign_objects(found)
+        grants = self._read_grants(connection, found)
+        self._drop_objects(connection, found)
         created_schema = self._create_schema(connection)
-        before = {o.oid for o in self.find(connection)}
+        before = {o.oid for o in self.find_objects(connection)}
         connection.execute(self.script.encode())
-        for made in self.find(connection):
+        for made in self.find_objects(connection):
             if made.oid not in before:
-                self._sign(connection, made)
-        self._restore(connection, grants)
+                self._add_comment(connection, made)
+        self._restore_grants(connection, grants)
         self.hand_over(connection, with_schema=created_schema)
         connection.execute(
             sql.SQL(
@@ -153,70 +154,72 @@ class Facade:
         return True
 
     def hand_over(self, connection: Connection, *, with_schema: bool = False) -> None:
-        """Gives the objects to the owner's role of the installation, if it has roles: each of its members migrates."""
-        self._set_path(connection)
+        """Makes the owner role of the installation, if it has roles, the owner of the facade's objects, so that each
+        member of that role can migrate them."""
+        self._set_search_path(connection)
         statement = sql.SQL(_OWNER).format(installation=sql.Identifier(self.engine, "installation"))
-        row = connection.execute(statement, self._parameters).fetchone()
+        row = connection.execute(statement, self._query_parameters).fetchone()
         if row is None:
             return
         owner, may_create, owner_of_schema = row
         name = sql.Identifier(owner).as_string(None)
-        place = self._parameters["schema"]
+        place = self._query_parameters["schema"]
         if with_schema and owner_of_schema != owner:
             connection.execute(f"ALTER SCHEMA {place} OWNER TO {name}".encode())
         elif not may_create:
-            self._let_create(connection, owner)
-        for found in self.find(connection):
+            self._allow_creating(connection, owner)
+        for found in self.find_objects(connection):
             if found.comment == self.comment and found.owner != owner:
                 connection.execute(f"ALTER {found.kind} {found.signature} OWNER TO {name}".encode())
 
     def suspend(self, connection: Connection) -> None:
-        """Drops the objects and keeps the row, with the rights on them: install() makes them again."""
-        self._set_path(connection)
-        found = self.find(connection)
+        """Drops the facade's objects, but records the rights on them, so that install() can make them again."""
+        self._set_search_path(connection)
+        found = self.find_objects(connection)
         connection.execute(
             sql.SQL("UPDATE {} SET checksum = '', grants = %s WHERE name = %s").format(self._table),
-            (Jsonb(self._grants(connection, found)), self.name),
+            (Jsonb(self._read_grants(connection, found)), self.name),
         )
-        self._drop(connection, found)
+        self._drop_objects(connection, found)
 
     def uninstall(self, connection: Connection) -> None:
-        self._set_path(connection)
-        self._drop(connection, self.find(connection))
+        self._set_search_path(connection)
+        self._drop_objects(connection, self.find_objects(connection))
         row = connection.execute(
             sql.SQL("DELETE FROM {} WHERE name = %s RETURNING created_schema").format(self._table), (self.name,)
         ).fetchone()
-        if row == (True,) and not self.find(connection):
+        if row == (True,) and not self.find_objects(connection):
             connection.execute(sql.SQL("DROP SCHEMA {}").format(sql.Identifier(self.schema)))
 
-    def find(self, connection: Connection) -> list[_Object]:
-        """All relations and routines of the facade's schema, also those of others."""
-        return [_Object(*row) for row in connection.execute(_OBJECTS.encode(), self._parameters)]
+    def find_objects(self, connection: Connection) -> list[_Object]:
+        """Returns all relations and routines in the facade's schema, also those of other programs."""
+        return [_Object(*row) for row in connection.execute(_OBJECTS.encode(), self._query_parameters)]
 
     @property
-    def _parameters(self) -> dict[str, str]:
+    def _query_parameters(self) -> dict[str, str]:
         return {"schema": sql.Identifier(self.schema).as_string(None)}
 
     @property
     def _table(self) -> sql.Identifier:
         return sql.Identifier(self.engine, "facades")
 
-    def _set_path(self, connection: Connection) -> None:
-        """Sets the search_path: names in the files need it, and signatures are then always written in the same way."""
+    def _set_search_path(self, connection: Connection) -> None:
+        """Sets the search_path to the engine's schema, because the SQL files use names of that schema. PostgreSQL then
+        also writes the signatures of functions always in the same way."""
         connection.execute(sql.SQL("SET LOCAL search_path = {}, pg_temp").format(sql.Identifier(self.engine)))
 
-    def _fill(self, text: str) -> str:
+    def _fill_names_in(self, text: str) -> str:
         return text.replace("@facade@", sql.Identifier(self.schema).as_string(None)).replace("@prefix@", self.prefix)
 
     def _is_current(self, connection: Connection, found: list[_Object]) -> bool:
-        """Whether these files were installed and nothing that they create is missing."""
+        """Whether the SQL files of this release were installed, and every object that they create exists."""
         row = connection.execute(
             sql.SQL("SELECT checksum FROM {} WHERE name = %s").format(self._table), (self.name,)
         ).fetchone()
         ours = {o.name for o in found if o.comment == self.comment}
         return row == (self.checksum,) and self.names <= ours
 
-    def _refuse_foreign(self, found: list[_Object]) -> None:
+    def _refuse_foreign_objects(self, found: list[_Object]) -> None:
         foreign = [o for o in found if o.name in self.names and o.comment != self.comment]
         if foreign:
             names = ", ".join(sorted({o.signature for o in foreign}))
@@ -226,7 +229,7 @@ class Facade:
             )
 
     def _create_schema(self, connection: Connection) -> bool:
-        row = connection.execute("SELECT to_regnamespace(%(schema)s) IS NULL", self._parameters).fetchone()
+        row = connection.execute("SELECT to_regnamespace(%(schema)s) IS NULL", self._query_parameters).fetchone()
         if row == (True,):
             connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(self.schema)))
             return True
@@ -239,25 +242,26 @@ class Facade:
         ).fetchone()
         return row == (True,)
 
-    def _let_create(self, connection: Connection, owner: str) -> None:
-        """PostgreSQL gives an object only to a role that may create it."""
+    def _allow_creating(self, connection: Connection, owner: str) -> None:
+        """Lets the role `owner` create objects in the facade's schema, because PostgreSQL makes a role the owner of an
+        object only if the role may create it."""
         name = sql.Identifier(owner).as_string(None)
-        grant = f"GRANT USAGE, CREATE ON SCHEMA {self._parameters['schema']} TO {name}"
+        grant = f"GRANT USAGE, CREATE ON SCHEMA {self._query_parameters['schema']} TO {name}"
         asks = "SELECT has_schema_privilege(%(owner)s, to_regnamespace(%(schema)s), 'CREATE')"
         try:
             with connection.transaction():
                 connection.execute(grant.encode())
-                [(may_create,)] = connection.execute(asks, {**self._parameters, "owner": owner})
+                [(may_create,)] = connection.execute(asks, {**self._query_parameters, "owner": owner})
         except errors.InsufficientPrivilege:
             may_create = False
-        if not may_create:  # to a role with some right on the schema, the refused GRANT is only a warning
+        if not may_create:  # checked, because PostgreSQL may only warn when it refuses a GRANT
             raise SchemaError(
                 f"The facade {self.name} must belong to {owner}, which may not create objects in schema {self.schema}.",
                 hint=f"Run this as the owner of the schema, and then this command again: {grant}",
             )
 
-    def _drop(self, connection: Connection, found: list[_Object]) -> None:
-        """Drops views first: their triggers go with them, and then no object of the facade needs the functions."""
+    def _drop_objects(self, connection: Connection, found: list[_Object]) -> None:
+        """Drops the facade's objects: views first, together with their triggers, because these use the functions."""
         for kind in ("VIEW", "ROUTINE"):
             signatures = ", ".join(o.signature for o in found if o.kind == kind and o.comment == self.comment)
             if not signatures:
@@ -270,23 +274,23 @@ class Facade:
                     hint="Drop it first, and create it again afterwards.",
                 ) from error
 
-    def _sign(self, connection: Connection, made: _Object) -> None:
+    def _add_comment(self, connection: Connection, made: _Object) -> None:
         comment = sql.Literal(self.comment).as_string(connection)
         connection.execute(f"COMMENT ON {made.kind} {made.signature} IS {comment}".encode())
         if made.kind == "ROUTINE":
             connection.execute(f"REVOKE ALL ON ROUTINE {made.signature} FROM PUBLIC".encode())
 
-    def _grants(self, connection: Connection, found: list[_Object]) -> list[list[Any]]:
-        """Rights on the facade's objects, those that it had when it was suspended among them."""
+    def _read_grants(self, connection: Connection, found: list[_Object]) -> list[list[Any]]:
+        """Returns the rights on the facade's objects, including those that were recorded when it was suspended."""
         row = connection.execute(
             sql.SQL("SELECT grants FROM {} WHERE name = %s").format(self._table), (self.name,)
         ).fetchone()
         present = [[o.kind, o.signature, *grant] for o in found if o.comment == self.comment for grant in o.grants]
         return [*(row[0] if row else []), *present]
 
-    def _restore(self, connection: Connection, grants: list[list[Any]]) -> None:
-        """Grants again what was granted on the objects that were replaced, if they still exist."""
-        present = {o.signature for o in self.find(connection)}
+    def _restore_grants(self, connection: Connection, grants: list[list[Any]]) -> None:
+        """Grants the recorded rights again on the new objects, as far as these objects still exist."""
+        present = {o.signature for o in self.find_objects(connection)}
         for kind, signature, grantee, privilege, is_grantable in grants:
             if signature in present:
                 what = f"ROUTINE {signature}" if kind == "ROUTINE" else signature
@@ -295,7 +299,7 @@ class Facade:
 
 
 def available_facades() -> list[str]:
-    """Those that have SQL files."""
+    """Lists the names of the facades that have SQL files."""
     return [name for name in DEFAULTS if (files("watchbill.store") / "compat" / name).is_dir()]
 
 
@@ -307,7 +311,8 @@ def installed_facades(connection: Connection, engine: str) -> list[Facade]:
 
 
 def install_facade(url: str, facade: Facade, report: Report = lambda _: None) -> None:
-    """Installs a facade, or brings it up to date. Refuses if it is installed in another place."""
+    """Installs a facade, or brings it up to date. Raises SchemaError if it is installed in another schema or with
+    another prefix."""
 
     def work(connection: Connection) -> bool:
         for other in installed_facades(connection, facade.engine):
@@ -324,7 +329,7 @@ def install_facade(url: str, facade: Facade, report: Report = lambda _: None) ->
 
 
 def uninstall_facade(url: str, engine: str, name: str, report: Report = lambda _: None) -> None:
-    """Removes a facade. The jobs and schedules stay."""
+    """Removes the views and functions of a facade. Jobs and schedules stay."""
 
     def work(connection: Connection) -> bool:
         for facade in installed_facades(connection, engine):
@@ -338,7 +343,8 @@ def uninstall_facade(url: str, engine: str, name: str, report: Report = lambda _
 
 
 def suspend_facades(url: str, engine: str) -> bool:
-    """Drops the objects of all facades, because a migration changes what they use. Returns whether there were any."""
+    """Drops the objects of all facades, because a migration changes functions that they use. Returns whether any facade
+    was installed."""
 
     def work(connection: Connection) -> bool:
         installed = installed_facades(connection, engine)
@@ -350,7 +356,7 @@ def suspend_facades(url: str, engine: str) -> bool:
 
 
 def refresh_facades(url: str, engine: str, report: Report = lambda _: None) -> None:
-    """Brings the installed facades to this release, after a migration."""
+    """Updates the installed facades to this release, after a migration."""
 
     def work(connection: Connection) -> list[str]:
         return [

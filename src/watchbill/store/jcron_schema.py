@@ -1,8 +1,8 @@
-"""The schema jcron: the cron engine by pattern, for people and programs that know the JCRON guide.
+"""The schema jcron: SQL functions that take a cron pattern, for people and programs that know the JCRON guide.
 
-The first installation in a database writes it and signs it in the schema's comment; only that installation writes it
-again. An installation that finds a schema of another one, or of another program, does not change it and reports that.
-"""
+The first installation in a database creates the schema and puts its own name into the schema's comment. Only that
+installation updates it. An installation that finds the schema of another one, or of another program, leaves it alone
+and reports that."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FOUND = """
 
 
 class JcronSchema:
-    """The schema that this installation would write, compared with the schema that the database has."""
+    """The schema jcron of one installation. The methods compare it with the schema of that name in the database."""
 
     def __init__(self, owner: str, name: str) -> None:
         if name == owner:
@@ -39,12 +39,12 @@ class JcronSchema:
         self._signature = _SIGNATURE.format(owner=owner, version=version)
 
     def is_forbidden(self, connection: Connection) -> bool:
-        """Whether the schema does not exist and this role may not create it."""
+        """Whether the schema is missing, and the role of this connection may not create schemas."""
         [(may_create,)] = connection.execute("SELECT has_database_privilege(current_database(), 'CREATE')")
         return not may_create and self._read_schema(connection)[0] is None
 
-    def obstacle(self, connection: Connection) -> str | None:
-        """Why this installation must not write the schema; None if it may."""
+    def find_obstacle(self, connection: Connection) -> str | None:
+        """Returns why this installation must not write the schema, or None if it may."""
         comment, _ = self._read_schema(connection)
         if comment is None:
             return None
@@ -54,16 +54,19 @@ class JcronSchema:
         [(lives,)] = connection.execute("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = %s)", (signed[1],))
         return f"it belongs to the installation in schema {signed[1]}" if signed[1] != self.owner and lives else None
 
-    def is_current(self, connection: Connection) -> bool:
-        """Whether this installation wrote it, in this version, and no function is missing.
+    def is_up_to_date(self, connection: Connection) -> bool:
+        """Whether the schema jcron in the database was written by this installation, in this version, and has all its
+        functions.
 
-        Dropping the owner's schema drops the functions and leaves the schema with its comment.
+        The functions may be missing: if somebody drops the schema of the installation, the functions go with it, and
+        the schema jcron stays with its comment.
         """
         comment, count = self._read_schema(connection)
         return comment == self._signature and count >= self._functions.count("CREATE OR REPLACE FUNCTION")
 
-    def statements(self) -> str:
-        """Runs with the engine's schema as search_path, because the names in the bodies are bound at creation."""
+    def make_statements(self) -> str:
+        """Returns the SQL that writes the schema. The search_path is the installation's schema, because PostgreSQL
+        looks up the names in a function's body when the function is created."""
         name = sql.Identifier(self.name)
         begin = "CREATE SCHEMA IF NOT EXISTS {jcron};\nSET LOCAL search_path = {owner}, pg_temp;\n"
         sign = "\nCOMMENT ON SCHEMA {jcron} IS {signature};\n"
@@ -74,7 +77,7 @@ class JcronSchema:
         )
 
     def _read_schema(self, connection: Connection) -> tuple[str | None, int]:
-        """The schema's comment and the number of its functions; (None, 0) without a schema."""
+        """Returns the schema's comment and the number of its functions; (None, 0) if there is no schema."""
         row = connection.execute(_FOUND, (self.name,)).fetchone()
         return (None, 0) if row is None else (str(row[0]), int(row[1]))
 
@@ -85,11 +88,11 @@ def install_jcron(url: str, schema: str, jcron_schema: str, report: Callable[[st
     def write(connection: Connection) -> str | None:
         if jcron.is_forbidden(connection):
             return f"no schema {jcron_schema}: this role may not create schemas in this database"
-        if obstacle := jcron.obstacle(connection):
+        if obstacle := jcron.find_obstacle(connection):
             return f"schema {jcron_schema} is left alone: {obstacle}"
-        if jcron.is_current(connection):
+        if jcron.is_up_to_date(connection):
             return None
-        connection.execute(jcron.statements().encode())
+        connection.execute(jcron.make_statements().encode())
         return f"schema {jcron_schema}"
 
     if message := run_locked(url, f"jcron {jcron_schema}", write, report=report):
@@ -97,11 +100,11 @@ def install_jcron(url: str, schema: str, jcron_schema: str, report: Callable[[st
 
 
 def jcron_script(connection: Connection | None, schema: str, jcron_schema: str) -> str:
-    """The schema as a script for psql; without a connection, for an empty database."""
+    """Returns the SQL of the schema as a script for psql. Without a connection, the script is for an empty database."""
     jcron = JcronSchema(schema, jcron_schema)
-    obstacle = connection and jcron.obstacle(connection)
+    obstacle = connection and jcron.find_obstacle(connection)
     if obstacle:
         return f"\n-- schema {jcron_schema} is left alone: {obstacle}\n"
-    if connection and jcron.is_current(connection):
+    if connection and jcron.is_up_to_date(connection):
         return ""
-    return f"\n-- schema {jcron_schema}\nBEGIN;\n{jcron.statements()}COMMIT;\n"
+    return f"\n-- schema {jcron_schema}\nBEGIN;\n{jcron.make_statements()}COMMIT;\n"

@@ -1,4 +1,4 @@
-"""A node's connection: opens itself again after a failure, runs named queries, and classifies errors for the node."""
+"""A node's connection to the database, which opens again after a failure, runs named queries and classifies errors."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from watchbill.telemetry.outage import outage_of
 class Disconnected(WatchbillError):
     """The connection is gone; the statement may or may not have been executed.
 
-    `by_statement`: the server was there and refused this statement, for lack of a resource for example. Without it,
-    the database does not answer; NodeConnection has logged that (telemetry/outage.py).
-    `may_be_too_large`: this may be the statement's own fault, because it is too large for the server.
-    `is_unanswered`: the server took the statement and did not answer in time, so it was given up.
+    `by_statement`: the server answers, but refused this statement, for lack of a resource for example. If False, the
+    database does not answer, and NodeConnection has logged that (telemetry/outage.py).
+    `may_be_too_large`: the statement may have broken the connection, because it is too large for the server.
+    `is_unanswered`: the server did not answer in time, so this node closed the connection.
     """
 
     by_statement = False
@@ -45,7 +45,7 @@ class NodeDraining(WatchbillError):
 
 
 class Refused(WatchbillError):
-    """The server refused this statement. `by_data`: because of a value in it, so it would refuse it again."""
+    """The server refused this statement. `by_data`: because of a value in the statement, so a retry would fail too."""
 
     by_data = False
 
@@ -55,21 +55,22 @@ class Busy(Refused):
 
 
 _OWN_ERRORS: dict[str, type[WatchbillError]] = {"WB001": NodeLost, "WB002": NameTaken, "WB006": NodeDraining}
-# Data exceptions, violated constraints, limits, errors raised by triggers, and our own for bad data.
+# How SQLSTATEs begin that a value in the statement causes: data exceptions, violated constraints, exceeded limits,
+# errors that triggers raise, and Watchbill's own code for invalid data.
 _DATA_CODES = ("21", "22", "23", "27", "44", "54", "P0", "WB003")
 _LOCK_TIMEOUT = "55P03"
 _OUT_OF_MEMORY = "53200"
 _CONNECTION_CODES = ("08", "57P")
-_READ_ONLY = "25006"  # the server became a standby: connect again to find the primary
+_READ_ONLY = "25006"  # the server has become a standby, so this node must connect again to find the primary
 
 SLOW_FAILURE_SECONDS = 1.0
 
-# Our own statements hold locks for milliseconds. A longer lock belongs to a transaction that somebody left open.
+# Watchbill's own statements hold locks for milliseconds. A lock of two seconds belongs to a transaction left open.
 _SESSION = SESSION_DEFAULTS | {"lock_timeout": "2s"}
 
 
 class NodeConnection:
-    """One connection, opened at first use and again after each failure."""
+    """One connection to the database, opened at its first use and again after each failure."""
 
     def __init__(self, url: str, queries: Queries, *, purpose: str, timeout: float, prepare: bool = True) -> None:
         self._url, self._queries, self._purpose = url, queries, purpose
@@ -78,14 +79,14 @@ class NodeConnection:
         self._statements: dict[str, bytes] = {}
         self._failures = 0
         self._outage = outage_of(url)
-        self._lock = asyncio.Lock()  # one statement at a time
-        self.connections = 0  # opened so far; the same number twice means that it stayed connected in between
+        self._lock = asyncio.Lock()  # held during a statement, because a connection runs one statement at a time
+        self.connections = 0  # how often it was opened; if this has not grown, the connection was never lost meanwhile
 
     async def execute(self, query: str, params: Sequence[Any] | dict[str, Any] = ()) -> list[tuple[Any, ...]]:
         began, connections = time.monotonic(), self.connections
         try:
             async with self._lock:
-                return await self._execute(query, params)
+                return await self._execute_on_connection(query, params)
         except (psycopg.Error, TimeoutError, OSError, NoDatabase) as error:
             classified = classify_error(error)
             if isinstance(classified, Disconnected):
@@ -93,17 +94,17 @@ class NodeConnection:
             raise_if_canceled()
             if isinstance(classified, Disconnected | Refused | NameTaken):
                 self._failures += 1
-            # A connection that broke while it was idle is opened again, and nothing more. It is an outage if the next
-            # try fails too, or if no answer came at all.
+            # A connection that broke while it was idle is just opened again. The database counts as out only if the
+            # next try fails too, or if no answer came at all.
             was_idle = self._failures == 1 and self.connections == connections > 0
             if is_outage(classified) and not (was_idle and time.monotonic() - began < SLOW_FAILURE_SECONDS):
                 self._outage.note_failure(classified)
             raise classified from error
 
-    async def _execute(self, query: str, params: Sequence[Any] | dict[str, Any]) -> list[tuple[Any, ...]]:
+    async def _execute_on_connection(self, query: str, params: Sequence[Any] | dict[str, Any]) -> list[tuple[Any, ...]]:
         if self._connection is None:
             async with asyncio.timeout(self._timeout):
-                self._connection = await self._open()
+                self._connection = await self._open_connection()
             self.connections += 1
         statement = self._statements.get(query)
         if statement is None:
@@ -117,7 +118,7 @@ class NodeConnection:
             self._outage.note_answer()
         return rows
 
-    async def _open(self) -> AsyncConnection:
+    async def _open_connection(self) -> AsyncConnection:
         connection = await AsyncConnection.connect(
             self._url, session=_SESSION, autocommit=True, application_name=f"watchbill {self._purpose}"
         )
@@ -129,7 +130,8 @@ class NodeConnection:
         return connection
 
     def retry_delay(self) -> float:
-        """Seconds before the next try: more after each failure, and random, so that nodes do not retry in step."""
+        """Returns the seconds to wait before the next try: more after each failure, and random, so that not all nodes
+        retry at the same moment."""
         return random.uniform(0.5, 1) * min(5.0, 0.05 * 2.0 ** min(self._failures, 10))  # noqa: S311
 
     async def wait_to_retry(self) -> None:
@@ -146,10 +148,10 @@ class DeadlinePassed(TimeoutError):
 
 
 class Deadline:
-    """Within this block the server answers in so many seconds, or the connection is shut down: DeadlinePassed.
+    """Shuts the connection down and raises DeadlinePassed if the block takes longer than so many seconds.
 
-    A network that drops packets breaks no connection: a read would wait for ever, and a polite cancellation needs the
-    same network. So the socket is shut down on our side, which ends every wait on it at once.
+    If the network drops all packets, the connection stays open, and a read would wait for ever; a request to cancel the
+    statement would need the same network. So this shuts down our end of the socket, which ends every wait on it.
     """
 
     __slots__ = ("_connection", "_has_passed", "_seconds", "_timer")
@@ -172,21 +174,23 @@ class Deadline:
 
 
 def shut_down(connection: psycopg.BaseConnection[Any]) -> None:
-    """Ends both directions of the connection, from any thread; its user still has to close it."""
+    """Shuts down the socket of the connection, from any thread. The code that uses the connection must still close
+    it."""
     with contextlib.suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
         duplicate.shutdown(socket.SHUT_RDWR)
 
 
 def raise_if_canceled() -> None:
-    """If a connection breaks while psycopg carries out a cancellation, psycopg raises that instead of CancelledError,
-    and a canceled task would go on."""
+    """Raises CancelledError if the current task was canceled. If a connection breaks while psycopg carries out a
+    cancellation, psycopg raises its own error instead, and the canceled task would go on."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
 
 
 def classify_error(error: BaseException) -> WatchbillError:
-    """Our own codes come first: psycopg takes them for operational errors, because of their first letter."""
+    """Returns the exception for an error of psycopg. Checks Watchbill's own codes first, because psycopg takes them for
+    operational errors."""
     code = getattr(error, "sqlstate", None) or ""
     if code in _OWN_ERRORS:
         return _OWN_ERRORS[code](first_line(error))
@@ -207,7 +211,7 @@ def classify_error(error: BaseException) -> WatchbillError:
 
 
 def is_outage(error: BaseException) -> bool:
-    """Whether the database does not answer at all, which is logged already."""
+    """Whether the error means that the database does not answer at all. NodeConnection has logged that already."""
     return isinstance(error, Disconnected) and not error.by_statement
 
 

@@ -1,4 +1,5 @@
-"""The named statements of clients, workers and schedulers: `-- name: claim` in a file of `queries/`."""
+"""Reads the named SQL statements of clients, workers and schedulers from the files in `queries/`, where each begins
+with a line such as `-- name: claim`."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def queries(schema: str) -> Queries:
 
 @cache
 def _read_templates() -> dict[str, LiteralString]:
-    """Reads the texts of all queries, by name. Each has `{schema}` in place of the schema's name."""
+    """Reads the texts of all queries, by name. A text has `{schema}` in place of the schema's name."""
     found: dict[str, LiteralString] = {}
     for file in sorted(files("watchbill.store").joinpath("queries").iterdir(), key=lambda f: f.name):
         if file.name.endswith(".sql"):

@@ -1,4 +1,4 @@
-"""Errors that the SQL functions raise, as exceptions: a class for each SQLSTATE."""
+"""Turns errors that the SQL functions raise into exceptions: one class for each SQLSTATE."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Invalid(WatchbillError):
-    """The request cannot be carried out as it stands."""
+    """The request is invalid: an argument is wrong, or does not fit the state of the job or schedule."""
 
     exit_code = 2
 
@@ -39,11 +39,11 @@ class NodeLost(WatchbillError):
 
 
 class StaleFence(WatchbillError):
-    """The job is not held under this fence any more: its lease ran out, or it was taken away."""
+    """This run no longer has the job: the lease of its node ran out, or the job was taken from the node."""
 
 
 class LockLost(WatchbillError):
-    """The lock is not held any more: it expired and may be another caller's, or it was released."""
+    """The caller no longer holds the lock: it expired and may be another caller's, or it was released."""
 
 
 class TenantRefused(Invalid):
@@ -54,7 +54,7 @@ class QuotaExceeded(WatchbillError):
     """A quota of the tenant is full, so nothing was enqueued.
 
     `quota` is `unfinished`, `payload_bytes` or `per_minute`; `used` of `max` are in use, and the call needed `wanted`
-    more. `frees_at`: when a quota per minute has room for it; None if that is not known, or never.
+    more. `frees_at` is when a quota per minute has room for the call; None if that is not known, or never happens.
     """
 
     tenant = quota = ""
@@ -102,18 +102,18 @@ _HOW_TO_NAME_A_TENANT = (
 
 
 def refusal(state: str | None, text: str, hint: str | None, detail: str | None = None) -> WatchbillError | None:
-    """The exception for an error that a SQL function raised, through any driver; None for other errors."""
+    """Returns the exception for an error that a SQL function raised, through any driver. None for other errors."""
     kind = _BY_SQLSTATE.get(state or "")
     if kind is None:
         return None
-    error = kind(_sentence(text), hint=_HOW_TO_NAME_A_TENANT if kind is TenantRefused else hint)
+    error = kind(_capitalize(text), hint=_HOW_TO_NAME_A_TENANT if kind is TenantRefused else hint)
     if isinstance(error, QuotaExceeded) and detail:
         error.read_detail(detail)
     return error
 
 
 def translate(error: psycopg.Error, schema: str) -> Exception:
-    """A WatchbillError where the cause is known, else the error itself."""
+    """Returns a WatchbillError if the cause of a driver's error is known, and otherwise the error itself."""
     import psycopg
 
     text = error.diag.message_primary or str(error)
@@ -126,11 +126,11 @@ def translate(error: psycopg.Error, schema: str) -> Exception:
     if isinstance(error, psycopg.DataError):  # such as an id that is not a UUID, or a number that is too large
         return Invalid(f"An argument is invalid: {text}.")
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-        return NoDatabase(f"The database did not answer: {_sentence(str(error).strip().splitlines()[0])}")
+        return NoDatabase(f"The database did not answer: {_capitalize(str(error).strip().splitlines()[0])}")
     return error
 
 
-def _sentence(text: str) -> str:
+def _capitalize(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 

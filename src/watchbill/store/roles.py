@@ -1,8 +1,8 @@
 """The roles of an installation: owner, worker, producer, operator and reader, as groups that login roles join.
 
-`create_roles` makes the five groups, gives the schema to the owner's, and applies rights.txt. From then on the migrator
-applies it at every upgrade: `installation.role_prefix` holds what the names begin with. The rights hang on the groups
-alone, so a login role is given a kind of work by membership, and nothing else.
+`create_roles` makes the five groups, makes the group of the owner the owner of the schema, and applies rights.txt. From
+then on the migrator applies rights.txt at every upgrade; it finds the groups by the prefix of their names, in
+`installation.role_prefix`. Only the groups have rights, so a login role can do a kind of work if it is a member.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def create_roles(
     prefix: str = DEFAULT_PREFIX,
     report: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Makes the groups that are missing, and gives each exactly the rights that rights.txt states."""
+    """Makes the groups that are missing, and gives each group exactly the rights that rights.txt states."""
     if not _PREFIX.fullmatch(prefix):
         raise SchemaError(
             f"The prefix {prefix!r} is invalid.", hint="Use up to 50 lower-case letters, digits and underscores."
@@ -63,18 +63,18 @@ def create_roles(
         for kind in KINDS:
             if _create_role(connection, f"{prefix}_{kind}"):
                 report(f"role {prefix}_{kind}")
-        if _take_over(connection, schema, jcron_schema, f"{prefix}_owner"):
+        if _change_owner(connection, schema, jcron_schema, f"{prefix}_owner"):
             report(f"schema {schema} belongs to {prefix}_owner")
         connection.execute(sql.SQL("UPDATE {} SET role_prefix = %s").format(_table(schema, "installation")), (prefix,))
         for facade in installed_facades(connection, schema):
             facade.hand_over(connection, with_schema=facade.has_own_schema(connection))
         _grant_rights(connection, schema, jcron_schema, prefix)
 
-    _run(url, schema, work)
+    _run_or_explain_refusal(url, schema, work)
 
 
 def grant_role(url: str, schema: str, role: str, kind: str | None, tenants: Sequence[str] = ()) -> None:
-    """Lets a role do one kind of work, and binds it to tenants."""
+    """Makes a role a member of the group for one kind of work, and binds it to tenants."""
 
     if tenants and kind in _FOR_ALL_TENANTS:
         raise SchemaError(
@@ -84,12 +84,12 @@ def grant_role(url: str, schema: str, role: str, kind: str | None, tenants: Sequ
 
     def work(connection: Connection) -> None:
         _check_role(connection, role)
-        for tenant in tenants:  # before the membership: the role is never unbound with rights
+        for tenant in tenants:  # binds before granting, so that the role never has rights on rows of all tenants
             bind_role(connection, schema, role, tenant)
         if kind is not None:
             _change_membership(connection, schema, "GRANT {} TO {}", role, kind)
 
-    _run(url, schema, work)
+    _run_or_explain_refusal(url, schema, work)
 
 
 def revoke_role(url: str, schema: str, role: str, kind: str | None, tenants: Sequence[str] = ()) -> None:
@@ -100,23 +100,23 @@ def revoke_role(url: str, schema: str, role: str, kind: str | None, tenants: Seq
         for tenant in tenants:
             unbind_role(connection, schema, role, tenant)
 
-    _run(url, schema, work)
+    _run_or_explain_refusal(url, schema, work)
 
 
 def read_bound_roles(url: str, schema: str) -> dict[str, list[str]]:
-    """The roles that are bound to tenants, with their tenants."""
+    """Returns the roles that are bound to tenants, with their tenants."""
     with Connection.connect(url, application_name="watchbill roles") as connection:
         return dict(connection.execute(queries(schema)["bound_roles"].encode()).fetchall())
 
 
 def read_roles(url: str, schema: str) -> list[RoleMembers]:
-    """The groups of the installation with their members; none if `create_roles` was never called."""
+    """Returns the groups of the installation with their members; none if `create_roles` was never called."""
     with Connection.connect(url, application_name="watchbill roles") as connection:
         rows = connection.execute(queries(schema)["roles"].encode()).fetchall()
     return [RoleMembers(kind, role, tuple(members)) for kind, role, members in rows]
 
 
-def _run(url: str, schema: str, work: Callable[[Connection], None]) -> None:
+def _run_or_explain_refusal(url: str, schema: str, work: Callable[[Connection], None]) -> None:
     try:
         run_locked(url, schema, work)
     except psycopg.errors.InsufficientPrivilege as error:
@@ -138,8 +138,9 @@ def _create_role(connection: Connection, name: str) -> bool:
     return True
 
 
-def _take_over(connection: Connection, schema: str, jcron_schema: str, owner: str) -> bool:
-    """Gives the schema and everything in it to `owner`. The former owner becomes a member, so that it works on."""
+def _change_owner(connection: Connection, schema: str, jcron_schema: str, owner: str) -> bool:
+    """Makes `owner` the owner of the schema and of everything in it. The former owner becomes a member of `owner`, so
+    that its programs work on."""
     [(former, user, is_superuser)] = connection.execute(
         "SELECT pg_get_userbyid(n.nspowner), current_user, r.rolsuper"
         " FROM pg_namespace n, pg_roles r WHERE n.nspname = %s AND r.rolname = current_user",
@@ -152,16 +153,17 @@ def _take_over(connection: Connection, schema: str, jcron_schema: str, owner: st
     grant_create = sql.SQL("GRANT CREATE ON DATABASE {} TO {}")
     connection.execute(grant_create.format(sql.Identifier(connection.info.dbname), sql.Identifier(owner)))
     schemas = [schema]
-    if JcronSchema(schema, jcron_schema).is_current(connection):
+    if JcronSchema(schema, jcron_schema).is_up_to_date(connection):
         schemas.append(jcron_schema)
-    connection.execute("SET LOCAL lock_timeout = '2s'")  # live statements queue up behind these locks
-    for statement in [*_ownership_statements(connection, schemas, owner)]:
+    connection.execute("SET LOCAL lock_timeout = '2s'")  # while this waits for a lock, workers wait behind it
+    for statement in [*_make_ownership_statements(connection, schemas, owner)]:
         connection.execute(statement.encode())
     return True
 
 
-def _ownership_statements(connection: Connection, schemas: list[str], owner: str) -> Iterator[str]:
-    """Sequences of identity columns, indexes and row types follow their tables."""
+def _make_ownership_statements(connection: Connection, schemas: list[str], owner: str) -> Iterator[str]:
+    """Yields the statements that change the owner of each object. Indexes, row types and the sequences of identity
+    columns need none: their owner changes with that of their table."""
     rows = connection.execute(queries(schemas[0])["ownership_statements"].encode(), (schemas, owner)).fetchall()
     return (statement for (statement,) in rows)
 
@@ -170,7 +172,7 @@ def _grant_rights(connection: Connection, schema: str, jcron_schema: str, prefix
     rights = Rights.read(files("watchbill.store") / "rights.txt")
     apply = sql.SQL("SELECT {}(%s)").format(_table(schema, "_apply_rights"))
     connection.execute(apply, (rights.as_json(),))
-    if JcronSchema(schema, jcron_schema).is_current(connection):
+    if JcronSchema(schema, jcron_schema).is_up_to_date(connection):
         groups = sql.SQL(", ").join(sql.Identifier(f"{prefix}_{kind}") for kind in ROLE_KINDS)
         name = sql.Identifier(jcron_schema)
         connection.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(name, groups))

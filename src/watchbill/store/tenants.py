@@ -1,8 +1,9 @@
 """Row security by tenant: switched on and off per installation, and the roles that are bound to tenants.
 
-Off, no table has a policy. On, every table whose rows belong to tenants has one, forced upon the owner as well, because
-most functions run with its rights. Each table is changed in a transaction of its own: its lock stops all other use of
-the table for a moment, and all tables in one transaction would hold up the workers for longer.
+If row security is off, no table has a policy. If it is on, every table whose rows belong to tenants has a policy, which
+binds the owner of the table too, because most functions run with the owner's rights. Each table is changed in a
+transaction of its own: the change locks the table for a moment, and one transaction for all tables would hold up the
+workers for longer.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class RowSecurity:
-    """What row security covers. It is on if all tables are protected, off if none is, and incomplete in between."""
+    """Which tables row security protects. It is on if all are protected, off if none is, and otherwise incomplete."""
 
     protected: tuple[str, ...]
     unprotected: tuple[str, ...]
-    bypassing_owner: str | None  # an owner that no policy binds
+    bypassing_owner: str | None  # the owner of the schema, if it is a superuser or may bypass policies
 
     @property
     def state(self) -> str:
@@ -46,17 +47,17 @@ def enable_tenants(url: str, schema: str, report: Report = lambda _: None) -> No
             "BYPASSRLS, and most functions run with the rights of the owner.",
             hint="Give the schema to another role: run `watchbill db roles create`.",
         )
-    run_locked(url, schema, lambda held: _call(held, schema, "_set_view_barriers(true)"))
+    run_locked(url, schema, lambda held: _call_function(held, schema, "_set_view_barriers(true)"))
     for table in found.unprotected:
-        run_locked(url, schema, lambda held, name=table: _protect(held, schema, name))  # type: ignore[misc]
+        run_locked(url, schema, lambda held, name=table: _protect_table(held, schema, name))  # type: ignore[misc]
         report(f"protected {table}")
 
 
 def disable_tenants(url: str, schema: str, report: Report = lambda _: None) -> None:
     for table in read_row_security(url, schema).protected:
-        run_locked(url, schema, lambda held, name=table: _unprotect(held, schema, name))  # type: ignore[misc]
+        run_locked(url, schema, lambda held, name=table: _unprotect_table(held, schema, name))  # type: ignore[misc]
         report(f"open to all tenants: {table}")
-    run_locked(url, schema, lambda held: _call(held, schema, "_set_view_barriers(false)"))
+    run_locked(url, schema, lambda held: _call_function(held, schema, "_set_view_barriers(false)"))
 
 
 def read_row_security(url: str, schema: str) -> RowSecurity:
@@ -71,7 +72,7 @@ def read_row_security(url: str, schema: str) -> RowSecurity:
 
 
 def bind_role(connection: Connection, schema: str, role: str, tenant: str) -> None:
-    """From now on the role sees and writes only rows of its tenants, whatever its settings say."""
+    """Binds a role to a tenant: it sees and writes only rows of its tenants, whatever the settings of its session."""
     if not tenant:
         raise SchemaError("A tenant without a name is invalid.", hint="Give --tenant NAME.")
     connection.execute(queries(schema)["bind_role"].encode(), (tenant, role))
@@ -84,7 +85,8 @@ def unbind_role(connection: Connection, schema: str, role: str, tenant: str) -> 
 
 
 def _set_default_tenant(connection: Connection, schema: str, role: str) -> None:
-    """Makes its only tenant the default of a role. Only a superuser may; otherwise programs must name the tenant."""
+    """Sets the default tenant of a role that is bound to one tenant only. PostgreSQL allows this only to a superuser;
+    without it, programs of the role must name the tenant."""
     rows = connection.execute(queries(schema)["tenants_of_role"].encode(), (role,)).fetchall()
     name = sql.Identifier(role)
     statement = sql.SQL("ALTER ROLE {} RESET watchbill.tenant").format(name)
@@ -97,15 +99,15 @@ def _set_default_tenant(connection: Connection, schema: str, role: str) -> None:
         return
 
 
-def _protect(connection: Connection, schema: str, table: str) -> None:
+def _protect_table(connection: Connection, schema: str, table: str) -> None:
     connection.execute("SET LOCAL lock_timeout = '2s'")
     connection.execute(queries(schema)["protect_table"].encode(), (table,))
 
 
-def _unprotect(connection: Connection, schema: str, table: str) -> None:
+def _unprotect_table(connection: Connection, schema: str, table: str) -> None:
     connection.execute("SET LOCAL lock_timeout = '2s'")
     connection.execute(queries(schema)["unprotect_table"].encode(), (table,))
 
 
-def _call(connection: Connection, schema: str, call: str) -> None:
+def _call_function(connection: Connection, schema: str, call: str) -> None:
     connection.execute(f"SELECT {sql.Identifier(schema).as_string(None)}.{call}".encode())

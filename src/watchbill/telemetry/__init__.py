@@ -1,5 +1,6 @@
-"""Events and logs."""
+"""Events that a program can observe, and logs."""
 
 import logging
 
-logging.getLogger("watchbill").addHandler(logging.NullHandler())  # a library logs only where the program configures it
+# Without this handler, Python would print warnings of Watchbill in programs that have configured no logging.
+logging.getLogger("watchbill").addHandler(logging.NullHandler())

@@ -1,4 +1,4 @@
-"""The job that the running code belongs to; set by the worker, read by logs."""
+"""The job that the running code belongs to. The worker sets it, and log lines show it."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ current: ContextVar[JobLike | None] = ContextVar("watchbill_current_job", defaul
 
 
 def log_fields(job: JobLike) -> dict[str, object]:
-    """The `extra=` of a log record about this job, for code outside of its handler."""
+    """Returns the `extra=` for a log line about this job, for code that runs outside of the job's handler."""
     return {"job_id": str(job.id), "attempt": job.attempt}

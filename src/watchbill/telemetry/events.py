@@ -1,6 +1,6 @@
-"""Events: each fires at most once, after commit, in the process that caused it.
+"""Events that a program can observe. Each is emitted at most once, after commit, in the process that caused it.
 
-An observer's own error is logged and never fails a job.
+If an observer raises an error, it is logged; no job fails because of it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Events:
         self.observers[name].append(observer)
 
     def has_observer(self, name: str) -> bool:
-        """Whether the event has an observer; if not, its arguments need not be collected."""
+        """Whether the event has an observer. If not, the caller need not collect the arguments for `emit`."""
         return bool(self.observers.get(name))
 
     def emit(self, name: str, /, **what: Any) -> None:
@@ -50,7 +50,8 @@ class Events:
 
 
 def emit_unblocked(events: Events, decided: list[tuple[Any, ...]]) -> None:
-    """Emits an event for each job that `unblock` has queued or canceled. `decided` are its rows: job id and state."""
+    """Emits an event for each blocked job that was queued or canceled. `decided` are the rows that the SQL function
+    `unblock` returned: job id and state."""
     if events.has_observer("job_unblocked") or events.has_observer("job_canceled"):
         for job_id, state in decided:
             if state == "queued":

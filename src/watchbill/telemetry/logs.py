@@ -1,4 +1,5 @@
-"""Logging in processes that Watchbill starts itself. As a library it logs to `watchbill.*` and configures nothing."""
+"""Configures logging in processes that Watchbill itself starts. In other programs Watchbill logs to `watchbill.*` and
+configures nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class WithJob(logging.Filter):
 
 
 class PrintedOnce(logging.Filter):
-    """Drops records that a logger of the program prints itself, as Django's does: their line would appear twice."""
+    """Drops records that a logger of the program prints too, as Django's loggers do, so that no line appears twice."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         logger: logging.Logger | None = logging.getLogger(record.name)
@@ -45,14 +46,14 @@ def _is_printed_by(handler: logging.Handler, record: logging.LogRecord) -> bool:
 
 
 class Text(logging.Formatter):
-    """A line per record. Further lines, as of a traceback, are indented, so that no text of a job, such as the message
-    of an error, can look like another record; control characters become visible escapes."""
+    """Formats a record as one line of text. Further lines, such as a traceback, are indented, and control characters
+    become visible escapes. So no text of a job, such as the message of an error, can look like another record."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (logging's own name)
-        """Adds the job at the end of the line, before a traceback."""
+        """Adds the id and attempt of the job at the end of the line, before a traceback."""
         job_id = getattr(record, "job_id", None)
         of_job = f" [job {job_id} attempt {getattr(record, 'attempt', None)}]" if job_id else ""
         return super().formatMessage(record) + of_job
@@ -62,7 +63,7 @@ class Text(logging.Formatter):
 
 
 class Json(logging.Formatter):
-    """One object per line: time, level, logger, message, job_id, attempt, and the fields of `extra`."""
+    """Formats a record as one JSON object: time, level, logger, message, job_id, attempt, and the fields of `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, Any] = {
@@ -88,6 +89,7 @@ def configure(level: str, form: str) -> None:
 
 
 def configure_like_parent() -> None:
-    """Configures logging in a child process. Called before the application is imported, which may do it itself."""
+    """Configures logging in a child process as its parent did. Must precede the import of the application, which may
+    configure logging itself."""
     if configured := os.environ.get(_FOR_CHILDREN):
         configure(*configured.split())

@@ -1,6 +1,6 @@
-"""Says once that the database does not answer, every half minute that it still does not, and once that it does again.
+"""Logs an outage of the database: once when it begins, then every half minute, and once when it ends.
 
-All loops of a process share one `Outage` per database: each of them fails several times a second meanwhile.
+All loops of a process share one `Outage` per database, because during an outage each loop fails several times a second.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ REPEAT_SECONDS = 30.0
 
 
 class Outage:
-    """The state of one thing that may be unavailable. Safe to use from several threads."""
+    """Whether one thing, such as the database, answers. Logs the changes. Safe to use from several threads."""
 
     def __init__(self, what: str, consequence: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._what, self._consequence, self._clock = what, consequence, clock
@@ -53,10 +53,10 @@ _lock = threading.Lock()
 
 
 def outage_of(url: str) -> Outage:
-    """The Outage of this database that all parts of this process share."""
+    """Returns the Outage of this database, which all parts of this process share."""
     with _lock:
         if url not in _outages:
-            consequence = "handlers go on, and everything else is retried until it answers"
+            consequence = "running handlers go on, and everything else is retried until the database answers"
             _outages[url] = Outage("The database", consequence)
         return _outages[url]
 

@@ -1,4 +1,4 @@
-"""Text that comes from jobs, schedules and databases, made safe to print.
+"""Makes text that comes from jobs, schedules and databases safe to print.
 
 A terminal obeys escape sequences, and a line break in a name starts what looks like another line of the log. So
 whatever we print for people has its control characters replaced by visible escapes, such as `\\x1b`.
@@ -7,9 +7,9 @@ whatever we print for people has its control characters replaced by visible esca
 from __future__ import annotations
 
 _C0, _DELETE, _C1 = range(0x20), (0x7F,), range(0x80, 0xA0)
-_SEPARATORS = (0x2028, 0x2029)  # of lines and paragraphs: some programs break the line there
-_DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))  # show text in another order
-_SURROGATES = range(0xD800, 0xE000)  # half a character, which cannot be encoded
+_SEPARATORS = (0x2028, 0x2029)  # separators of lines and paragraphs, at which some programs break the line
+_DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))  # change the order of display
+_SURROGATES = range(0xD800, 0xE000)  # halves of characters, which cannot be encoded alone
 
 
 def _escape(code: int) -> str:
@@ -22,10 +22,10 @@ _LINES = {code: escaped for code, escaped in _LINE.items() if chr(code) not in "
 
 
 def printable(text: str) -> str:
-    """The text on one line, with visible escapes for control characters."""
+    """Returns the text on one line, with visible escapes for control characters."""
     return text if text.isprintable() else text.translate(_LINE)
 
 
 def printable_lines(text: str) -> str:
-    """Does what `printable` does, but keeps line breaks and tabs, for text that may have several lines."""
+    """Returns the text with visible escapes for control characters, but keeps its line breaks and tabs."""
     return text if text.isprintable() else text.translate(_LINES)

@@ -33,7 +33,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a name at its first use: the plugin is loaded in every pytest run on the machine."""
+    """Imports a name at its first use, because pytest loads the plugin in every run on the machine."""
     if name not in _HOMES:
         raise AttributeError(f"module 'watchbill.testing' has no attribute {name!r}")
     from importlib import import_module

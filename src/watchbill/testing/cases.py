@@ -1,7 +1,7 @@
-"""WatchbillTestCase: the queue of a test for unittest, and so for Django's own test runner.
+"""WatchbillTestCase: gives tests with unittest, and so with Django's own test runner, a queue.
 
-A test uses `self.watchbill`, which is what pytest's fixture `watchbill` is. The class stands alone, or first among the
-bases of a test: `class Orders(WatchbillTestCase, TestCase)`.
+A test uses `self.watchbill`, which is the same as pytest's fixture `watchbill`. The class is the only base of a test,
+or the first one: `class Orders(WatchbillTestCase, TestCase)`.
 
 Without Django, all tests of the process share one database, which is dropped at the end of the process. A framework
 that makes a database for its tests (`find_test_database`) drops it itself, so each test closes its connections there.
@@ -20,7 +20,7 @@ from watchbill.testing.database import existing_database, open_database
 from watchbill.testing.fixture import Watchbill, find_open_connection
 from watchbill.testing.session import TestSession
 
-_sessions: dict[int, TestSession] = {}  # by process: after a fork the child needs connections of its own
+_sessions: dict[int, TestSession] = {}  # by process id, because after a fork the child needs connections of its own
 
 
 class WatchbillTestCase(unittest.TestCase):
@@ -32,9 +32,9 @@ class WatchbillTestCase(unittest.TestCase):
     def setUp(self) -> None:
         with ExitStack() as stack:
             session = self._enter_session(stack)
-            if find_open_connection() is None:  # otherwise the transaction of the test is rolled back
+            if find_open_connection() is None:  # with an open connection, Django rolls the test's transaction back
                 session.sweep()
-                stack.callback(session.sweep)  # leaves an empty database to tests that are not of this class
+                stack.callback(session.sweep)  # so that tests of other classes find an empty database
             stack.enter_context(session.active(self.watchbill_tenant))
             self.watchbill = Watchbill(session)
             self.addCleanup(stack.pop_all().close)
@@ -50,7 +50,7 @@ class WatchbillTestCase(unittest.TestCase):
 
 
 def _get_shared_session() -> TestSession:
-    """The session that all tests of this process share. Makes it if there is none yet."""
+    """Returns the session that all tests of this process share, and makes it at the first call."""
     if os.getpid() not in _sessions:
         stack = ExitStack()
         database = stack.enter_context(open_database(os.environ.get(TEST_VARIABLE) or None))

@@ -1,11 +1,11 @@
 """A database for the tests of one process: a copy on the project's embedded test server, or one that you name.
 
-The test server is not that of `watchbill up`. Its data stays in the project's `.watchbill/` between runs, since making
-it takes longest of all. It runs with fsync off, so its data is used only until the machine starts again. A template
-database is migrated once for each version of our SQL; every process that runs tests copies it and drops its copy at the
-end. The next run drops what a killed run left behind.
+The test server is not the server of `watchbill up`. Its data stays in the project's `.watchbill/` between runs, since
+making it takes longest of all. The server runs with fsync off, so its data is used only until the machine starts again.
+A template database is migrated once for each version of our SQL; every process that runs tests copies the template and
+drops its copy at the end. The next run drops databases that a killed run has left.
 
-In a database that you name, only Watchbill's schema is touched, if it is missing or was made by a test.
+In a database that you name, only Watchbill's schema is changed, and only if it is missing or was made by a test.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from watchbill.errors import WatchbillError
-from watchbill.postgres.address import parse
+from watchbill.postgres.address import parse_url
 from watchbill.postgres.connect import Connection
 from watchbill.postgres.embedded import EmbeddedServer, find_binaries, find_project
 from watchbill.postgres.embedded.home import DATABASE, make_directory
 from watchbill.postgres.migrate import Source, migrate, status
-from watchbill.postgres.zones import refresh_zones, zone_lines
+from watchbill.postgres.zones import make_zone_lines, refresh_zones
 from watchbill.settings import Settings
 from watchbill.store.queries import queries
 
 LOCK_TIMEOUT = "5s"
-SEED_TABLES = "Made by a test run. Not emptied between tests: "  # in a comment on the schema, before their names
+SEED_TABLES = "Made by a test run. Not emptied between tests: "  # the comment on the schema, before names of tables
 
 
 class NotATestSchema(WatchbillError):
-    """The test run would empty this schema or database, but no test run has made it."""
+    """The test run would empty this schema or database, but it was not made by a test run, so it is left alone."""
 
 
 class StillInUse(WatchbillError):
@@ -51,15 +51,16 @@ class StillInUse(WatchbillError):
 
 
 def start_reading_zones() -> Callable[[], list[str]]:
-    """Reads the time zones in a thread (half a second) while PostgreSQL starts; call the answer to wait for them."""
+    """Starts to read the time zones in a thread, which takes half a second, while PostgreSQL starts. Returns a function
+    that waits for them and returns them."""
     with_one_thread = ThreadPoolExecutor(1)
-    reading = with_one_thread.submit(zone_lines)
+    reading = with_one_thread.submit(make_zone_lines)
     with_one_thread.shutdown(wait=False)
     return reading.result
 
 
 def make_schema(url: str, schema: str, zones: Callable[[], list[str]] | None = None) -> None:
-    """Makes the schema; an older one is dropped, if a test run made it."""
+    """Makes the schema. An older schema of that name is dropped, if a test run made it."""
     with Connection.connect(url, autocommit=True) as connection:
         _refuse_unless_test(connection, schema)
         zones = zones or start_reading_zones()
@@ -67,13 +68,16 @@ def make_schema(url: str, schema: str, zones: Callable[[], list[str]] | None = N
         source = Source.of_package("watchbill.store")
         migrate(url, schema, replace(source, functions=()))
         connection.execute(queries(schema)["mark_test"].encode())
-        migrate(url, schema, source)  # last, since in a marked schema the functions' clock can be moved
+        migrate(
+            url, schema, source
+        )  # after the mark: in a schema that is marked as a test's, a test can move the clock
         refresh_zones(url, schema, lambda _: None, zones)
         Sweeper(connection, schema).write_comment(connection)
 
 
 def prepare_schema(url: str, schema: str) -> None:
-    """Prepares the schema of a database that may be kept between runs: empties it, or makes it again if it is old."""
+    """Prepares the schema of a database that may be kept between runs: empties the schema, or makes it again if it is
+    outdated."""
     found = status(url, schema, Source.of_package("watchbill.store"))
     if found.verdict == "ready" and not found.functions_outdated and empty_schema(url, schema):
         return
@@ -81,7 +85,7 @@ def prepare_schema(url: str, schema: str) -> None:
 
 
 def empty_schema(url: str, schema: str) -> bool:
-    """Empties a schema that a test run has made; returns False and does nothing for any other."""
+    """Empties a schema that a test run has made. For any other schema, does nothing and returns False."""
     with Connection.connect(url, autocommit=True) as connection:
         row = connection.execute(queries(schema)["is_test"].encode()).fetchone()
         sweeper = Sweeper.from_comment(connection, schema) if row == (True,) else None
@@ -108,13 +112,15 @@ class Sweeper:
     """Empties a schema, except the tables that its migrations have filled."""
 
     def __init__(self, connection: psycopg.Connection[Any], schema: str, seed_tables: list[str] | None = None) -> None:
-        """`seed_tables`: those that migrations fill; found out if not given, so make it while the schema is new."""
+        """Makes a sweeper. `seed_tables` are the tables that migrations fill, which are not emptied. Without them, all
+        tables that have rows now count as such, so the schema must be new."""
         self._schema, self._queries = schema, queries(schema)
-        self._seed_tables = seed_tables or [name for name, _ in self._filled_tables(connection, [])]
+        self._seed_tables = seed_tables or [name for name, _ in self._find_filled_tables(connection, [])]
 
     @classmethod
     def from_comment(cls, connection: psycopg.Connection[Any], schema: str) -> Sweeper | None:
-        """Makes a Sweeper for a schema that another process has made; None if the schema has no such comment."""
+        """Makes a Sweeper for a schema that another process has made, from the comment on it. Returns None if the
+        schema has no such comment."""
         row = connection.execute(queries(schema)["seed_tables"].encode(), (schema,)).fetchone()
         comment = str(row[0]) if row is not None and row[0] is not None else ""
         if not comment.startswith(SEED_TABLES):
@@ -125,12 +131,12 @@ class Sweeper:
         text = f"{SEED_TABLES}{' '.join(self._seed_tables)}"
         connection.execute(sql.SQL("COMMENT ON SCHEMA {} IS {}").format(sql.Identifier(self._schema), text))
 
-    def _filled_tables(self, connection: psycopg.Connection[Any], but: list[str]) -> list[tuple[str, bool]]:
+    def _find_filled_tables(self, connection: psycopg.Connection[Any], but: list[str]) -> list[tuple[str, bool]]:
         return connection.execute(self._queries["tables_in_use"].encode(), (self._schema, but)).fetchall()
 
     def sweep(self, connection: psycopg.Connection[Any]) -> None:
         steps = [sql.SQL("SET LOCAL lock_timeout = {}").format(LOCK_TIMEOUT)]
-        for name, large in self._filled_tables(connection, self._seed_tables):
+        for name, large in self._find_filled_tables(connection, self._seed_tables):
             verb = sql.SQL("TRUNCATE {}" if large else "DELETE FROM {}")
             steps.append(verb.format(sql.Identifier(self._schema, name)))
         try:
@@ -162,7 +168,7 @@ _FAST_SETTINGS = {
     "max_wal_senders": "0",
     "max_wal_size": "128MB",
 }
-_LOCK = 1463964755  # "WBTS": one process at a time makes, copies and drops databases
+_LOCK = 1463964755  # an advisory lock ("WBTS" as four bytes): one process at a time makes, copies and drops databases
 _MARK = "made by a test run of Watchbill"
 _TEMPLATE = sql.Identifier(DATABASE)
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -181,7 +187,7 @@ def _make_in_use_error(name: str) -> InUse:
 
 @dataclass(frozen=True)
 class Database:
-    """The database of a test run. Give its `url` to anything else that a test connects."""
+    """The database of a test run. If a test starts other programs that use the database, give them its `url`."""
 
     url: str
     schema: str
@@ -196,7 +202,7 @@ def _make_database(keeper: Connection, url: str, schema: str) -> Database:
 
 
 def existing_database(url: str, schema: str) -> Database:
-    """The database that a framework has made for its tests, with our schema in it."""
+    """Returns the database that a framework has made for its tests, with Watchbill's schema in it."""
     with Connection.connect(url, autocommit=True, application_name="watchbill tests") as connection:
         _refuse_unless_test(connection, schema)
         sweeper = Sweeper.from_comment(connection, schema)
@@ -208,7 +214,7 @@ def existing_database(url: str, schema: str) -> Database:
 
 @contextmanager
 def open_database(url: str | None, directory: Path | None = None) -> Iterator[Database]:
-    """The database at this address; None: one on the embedded test server of the project in this directory."""
+    """Opens the database at this address, or without an address a new one on the project's embedded test server."""
     project = find_project(directory)
     settings = Settings.load(project=project)
     with (
@@ -229,15 +235,15 @@ def named_database(url: str, schema: str) -> Iterator[Database]:
 
 
 @contextmanager
-def beside(url: str, suffix: str) -> Iterator[str]:
-    """An empty database on the same server: each process of pytest-xdist needs its own."""
-    name = f"{parse(url).get('dbname') or parse(url).get('user') or 'watchbill'}_{suffix}"
+def make_database_beside(url: str, suffix: str) -> Iterator[str]:
+    """Makes an empty database on the same server, because each process of pytest-xdist needs its own."""
+    name = f"{parse_url(url).get('dbname') or parse_url(url).get('user') or 'watchbill'}_{suffix}"
     with Connection.connect(url, autocommit=True, application_name="watchbill tests") as connection:
         _drop_test_database(connection, name)
         connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(name)))
         connection.execute(sql.SQL("COMMENT ON DATABASE {} IS {}").format(sql.Identifier(name), _MARK))
         yield with_database(url, name)
-        _drop(connection, name)
+        _drop_database(connection, name)
 
 
 def _drop_test_database(connection: Connection, name: str) -> None:
@@ -267,17 +273,18 @@ def embedded_database(project: Path, schema: str, binaries: str = "auto") -> Ite
             connection.execute(copy.format(sql.Identifier(name), _TEMPLATE))
             keeper = Connection.connect(url, autocommit=True, application_name="watchbill tests")
         with keeper:
-            keeper.execute(queries(schema)["mark_test"].encode())  # each copy is an installation of its own
+            keeper.execute(queries(schema)["mark_test"].encode())  # makes each copy an installation of its own
             yield _make_database(keeper, url, schema)
         with _connect_beside_template(server.url) as connection:
-            _drop(connection, name)
+            _drop_database(connection, name)
 
 
 # -- the embedded test server
 
 
 def _make_home(project: Path, major: int) -> Path:
-    """Makes the directory of the server's data; removes data from before the last start of the machine."""
+    """Makes the directory for the data of the test server. Removes data from before the last start of the machine,
+    which may be damaged because fsync is off."""
     boot = _BOOT.read_text().strip()[:8] if _BOOT.exists() else "always"
     place = project / ".watchbill"
     if not os.access(place if place.exists() else project, os.W_OK):
@@ -292,7 +299,7 @@ def _make_home(project: Path, major: int) -> Path:
 
 
 def _connect_beside_template(url: str) -> Connection:
-    """Connects to another database than the template, which cannot be copied while there is a connection to it."""
+    """Connects to another database than the template, because PostgreSQL does not copy a database with connections."""
     return Connection.connect(with_database(url, "postgres"), autocommit=True, application_name="watchbill tests")
 
 
@@ -304,12 +311,13 @@ def _connect_and_lock(url: str) -> Iterator[Connection]:
 
 
 def _make_template(connection: Connection, url: str, schema: str, zones: Callable[[], list[str]] | None) -> None:
-    """Makes the schema in the database that every embedded server has. Its comment is a fingerprint of the contents."""
-    wanted, found = _fingerprint(schema), _read_comment(connection, DATABASE)
+    """Makes the schema in the template database, unless its comment says that the schema is up to date. The comment is
+    a fingerprint of the SQL files."""
+    wanted, found = _make_fingerprint(schema), _read_comment(connection, DATABASE)
     if found == wanted:
         return
     if found != "":
-        _drop(connection, DATABASE)
+        _drop_database(connection, DATABASE)
         connection.execute(sql.SQL("CREATE DATABASE {}").format(_TEMPLATE))
     comment = sql.SQL("COMMENT ON DATABASE {} IS {}")
     connection.execute(comment.format(_TEMPLATE, "unfinished"))
@@ -317,39 +325,40 @@ def _make_template(connection: Connection, url: str, schema: str, zones: Callabl
     connection.execute(comment.format(_TEMPLATE, wanted))
 
 
-def _fingerprint(schema: str) -> str:
-    """A hash of the SQL files and of the day, since a schema is made with partitions for the next days."""
+def _make_fingerprint(schema: str) -> str:
+    """Returns a hash of the SQL files and of the day, because a schema is made with partitions for the next days."""
     source = Source.of_package("watchbill.store")
     parts = [schema, f"{datetime.now(UTC):%Y%m%d}", *(file.checksum for file in source.migrations)]
     return hashlib.sha256("".join([*parts, source.functions_checksum]).encode()).hexdigest()
 
 
 def _drop_leftovers(connection: Connection) -> None:
-    """Drops databases without a connection. A process that makes one holds the lock until it has connected."""
+    """Drops test databases to which no process is connected: a killed test run has left them. A process that makes a
+    database holds the lock until it has connected, so its database is not dropped."""
     rows = connection.execute(
         "SELECT datname FROM pg_database d WHERE datname ~ '^run_[0-9]'"
         " AND NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.datid = d.oid)"
     ).fetchall()
     for (name,) in rows:
-        _drop(connection, name)
+        _drop_database(connection, name)
 
 
 # -- databases
 
 
 def _read_comment(connection: Connection, name: str) -> str | None:
-    """The comment on a database; None if there is no such database, empty if it has no comment."""
+    """Returns the comment on a database: None if there is no such database, empty if it has no comment."""
     query = "SELECT coalesce(shobj_description(oid, 'pg_database'), '') FROM pg_database WHERE datname = %s"
     row = connection.execute(query, (name,)).fetchone()
     return None if row is None else str(row[0])
 
 
-def _drop(connection: Connection, name: str) -> None:
+def _drop_database(connection: Connection, name: str) -> None:
     connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
 def with_database(url: str, name: str) -> str:
-    """The address of another database on the same server."""
+    """Returns the address of another database on the same server."""
     if "://" not in url:
         return make_conninfo(url, dbname=name)
     parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""Runs the jobs that are ready, with the worker's own claims, attempts and settlements.
+"""Runs the jobs that are ready in a test, with the claims, attempts and settlements of a real worker.
 
 A retry or a delayed job becomes ready only when the test moves the clock; with `fast_retries`, a retry is ready at
 once. Time that merely passes makes no job ready, so neither a retry's jitter nor a slow machine decides what a test
@@ -70,13 +70,13 @@ class Ran:
 
     @property
     def is_failure(self) -> bool:
-        """A handler raises RetryAfter on purpose, so that is not a failure."""
+        """Whether the run failed. RetryAfter does not count as a failure, because a handler raises it on purpose."""
         return self.outcome in ("failed", "timed_out") and not isinstance(self.exception, RetryAfter)
 
 
 @dataclass
 class RunLog:
-    """The runs so far, and whether they are enough."""
+    """The runs of a drain so far, and whether the drain has to stop: at its limit, a failure or an interrupt."""
 
     limit: int
     raising: bool
@@ -91,8 +91,8 @@ class RunLog:
         return is_stopped or len(self.ran) >= self.limit
 
     def add(self, claimed: Claimed, run: Run | None, outcome: Outcome, state: str) -> None:
-        """A worker goes on after anything that a handler raises, but Ctrl-C and pytest's fail() and skip() are meant
-        for the test."""
+        """Adds a run. If its handler was ended by Ctrl-C, or by pytest's fail() or skip(), the drain stops and raises
+        that, because these are meant for the test."""
         if outcome.name == "unsupported":
             return
         raised = None if run is None or isinstance(run.raised, BadPayload | BadResult) else run.raised
@@ -104,7 +104,8 @@ class RunLog:
             self.failure = self.ran[-1]
 
     def finish(self) -> list[Ran]:
-        """Returns the runs, or raises: what interrupted the drain, its first failure, or NeverEnding at the limit."""
+        """Returns the runs. Raises instead what interrupted the drain, its first failure, or NeverEnding at the
+        limit."""
         if self.interrupt is not None:
             raise self.interrupt
         if self.raising and self.failure is not None:
@@ -131,8 +132,8 @@ Calls = SimpleQueue[Callable[[], None] | None]
 
 
 class DrainWorker(Worker):
-    """`calls` takes `def` handlers to the thread that waits for the drain. Handlers for child processes run like those,
-    so that a monkeypatch reaches them."""
+    """The worker of a drain. The queue `calls` passes `def` handlers to the thread that waits for the drain. Handlers
+    for child processes run in the same way, so that a monkeypatch reaches them."""
 
     def __init__(
         self,
@@ -154,7 +155,7 @@ class DrainWorker(Worker):
     async def run(self) -> None:
         try:
             await super().run()
-        finally:  # when the drain is given up, no handler goes on beside the test
+        finally:  # also when the drain is interrupted: no handler may go on while the test goes on
             self.slots.stop_all_runs("released")
 
     def _new_connection(self, purpose: str) -> NodeConnection:
@@ -180,7 +181,8 @@ class DrainWorker(Worker):
 
 
 class LoggingReporter(OutcomeReporter):
-    """Also writes the log of the drain, and ends the drain when the log is full."""
+    """Reports outcomes as a worker does, adds each run to the log of the drain, and ends the drain when the log is
+    full."""
 
     def __init__(self, events: Events, log: RunLog, wakeups: Wakeups) -> None:
         super().__init__(events)
@@ -189,21 +191,21 @@ class LoggingReporter(OutcomeReporter):
     def report_success(self, run: Run) -> None:
         self._log.add(run.claimed, run, Outcome("succeeded"), "succeeded")
         super().report_success(run)
-        self._wake()
+        self._end_drain_if_full()
 
     def report_ending(self, claimed: Claimed, run: Run | None, outcome: Outcome, state: str) -> None:
         self._log.add(claimed, run, outcome, state)
         super().report_ending(claimed, run, outcome, state)
-        self._wake()
+        self._end_drain_if_full()
 
-    def _wake(self) -> None:
+    def _end_drain_if_full(self) -> None:
         self._wakeups.jobs.set()
         if self._log.is_full:
             self._wakeups.drain()
 
 
 class OneByOneClaimer(Claimer):
-    """Claims nothing ahead, so that jobs run in the order of the queue, and nothing at all once the log is full."""
+    """Claims one job at a time, so that jobs run in the order of the queue, and claims none once the log is full."""
 
     log: RunLog
 
@@ -223,16 +225,16 @@ class CallersThread(Threads):
 
     def submit(self, run: Run) -> None:
         self._under_way += 1
-        self._calls.put(partial(self._serve, run))
+        self._calls.put(partial(self._run_one, run))
 
-    def _serve(self, run: Run) -> None:
+    def _run_one(self, run: Run) -> None:
         self._todo.put(run)
         self._todo.put(None)  # makes _work() return after this run
         self._work()
 
 
-class Share(NamedTuple):
-    """What one App runs: all its types, from the queues in which some of them wait."""
+class AppJobs(NamedTuple):
+    """What one App runs in a drain: all its types, from the queues in which jobs of these types wait."""
 
     app: App
     types: set[str]
@@ -242,8 +244,8 @@ class Share(NamedTuple):
 async def drain(session: TestSession, log: RunLog, concurrency: int, calls: Calls | None = None) -> None:
     while not log.is_full:
         before = len(log.ran)
-        for share in _assign_to_apps(await session.aclient.run(_read_ready())):
-            await _run_share(session, log, share, concurrency, calls)
+        for app_jobs in _assign_to_apps(await session.aclient.run(_read_ready_types())):
+            await _run_app_jobs(session, log, app_jobs, concurrency, calls)
         if len(log.ran) == before:
             return
 
@@ -254,24 +256,25 @@ async def drain_on_loop(session: TestSession, log: RunLog, concurrency: int) -> 
 
 def drain_blocking(session: TestSession, log: RunLog, concurrency: int) -> None:
     calls: Calls = SimpleQueue()
-    here = calls if concurrency == 1 else None  # several at once need several threads
+    here = calls if concurrency == 1 else None  # several handlers at once need several threads
     loop = _LoopThread(lambda: drain(session, log, concurrency, here), ended=lambda: calls.put(None))
     try:
         loop.start()
         while (call := calls.get()) is not None:
             call()
-    except BaseException:  # Ctrl-C or a time-out of the test, which may come at any point
+    except BaseException:  # such as Ctrl-C or a time-out of the test, which may come at any point
         loop.cancel()
         raise
     finally:
-        with suppress(RuntimeError):  # interrupted before the thread had started
+        with suppress(RuntimeError):  # raised if the test was interrupted before the thread had started
             loop.join()
     if loop.error is not None:
         raise loop.error
 
 
 class _LoopThread(threading.Thread):
-    """An event loop for one coroutine, beside the thread that waits for it. It begins with an empty context."""
+    """A thread with an event loop that runs one coroutine, while another thread waits for it. Its context variables are
+    empty, as in a worker."""
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, None]], ended: Callable[[], None]) -> None:
         super().__init__(name="watchbill-drain", daemon=True)
@@ -283,7 +286,7 @@ class _LoopThread(threading.Thread):
     def run(self) -> None:
         try:
             Context().run(asyncio.run, self._run())
-        except BaseException as error:  # noqa: BLE001  (raised where it is waited for)
+        except BaseException as error:  # noqa: BLE001  (kept, so that the thread that waits can raise it)
             self.error = error
         finally:
             self._ended()
@@ -296,19 +299,20 @@ class _LoopThread(threading.Thread):
     def cancel(self) -> None:
         self._canceled = True
         if self._task is not None:
-            with suppress(RuntimeError):  # the loop of the task has ended meanwhile
+            with suppress(RuntimeError):  # raised if the event loop of the task has ended meanwhile
                 self._task.get_loop().call_soon_threadsafe(self._task.cancel)
 
 
-def _read_ready() -> Operation[list[tuple[Any, ...]]]:
-    """(type, version, queue) of all that could be claimed."""
-    while (yield Statement("unblock_any", (1e9,))):  # jobs that waited for what had ended before they were enqueued
+def _read_ready_types() -> Operation[list[tuple[Any, ...]]]:
+    """Returns (type, version, queue) of all jobs that could be claimed."""
+    while (yield Statement("unblock_any", (1e9,))):  # unblocks jobs whose parents had ended when they were enqueued
         pass
     return (yield Statement("ready"))
 
 
-def _assign_to_apps(ready: list[tuple[Any, ...]]) -> list[Share]:
-    """If two Apps have a type, the newer one gets it: the other may be left over from an earlier test."""
+def _assign_to_apps(ready: list[tuple[Any, ...]]) -> list[AppJobs]:
+    """Decides which App runs which types. If two Apps have a type, the newer App gets it, because the other one may be
+    left over from an earlier test."""
     apps = living_apps()
     known = {name: (app, task.version) for app in apps for name, task in app.tasks.items()}
     if apps:
@@ -318,20 +322,22 @@ def _assign_to_apps(ready: list[tuple[Any, ...]]) -> list[Share]:
         app, newest = known.get(name, (None, 0))
         if app is not None and version <= newest:
             queues.setdefault(app, set()).add(queue)
-    return [Share(app, {name for name, (a, _) in known.items() if a is app}, found) for app, found in queues.items()]
+    return [AppJobs(app, {name for name, (a, _) in known.items() if a is app}, found) for app, found in queues.items()]
 
 
-async def _run_share(session: TestSession, log: RunLog, share: Share, concurrency: int, calls: Calls | None) -> None:
-    app = share.app
+async def _run_app_jobs(
+    session: TestSession, log: RunLog, app_jobs: AppJobs, concurrency: int, calls: Calls | None
+) -> None:
+    app = app_jobs.app
     dependencies = Dependencies(app.producer.overrides)
     known = {**app.handlers(dependencies), **make_builtin_handlers(app.database_url, app.settings.schema)}
-    handlers = {name: handler for name, handler in known.items() if name in share.types}
+    handlers = {name: handler for name, handler in known.items() if name in app_jobs.types}
     config = replace(
-        make_config(app.settings, app.database_url, app=app.name, queues=tuple(sorted(share.queues)), once=True),
+        make_config(app.settings, app.database_url, app=app.name, queues=tuple(sorted(app_jobs.queues)), once=True),
         name=make_node_name(),
         capacity=make_capacity(concurrency, cores=concurrency),
         stuck_after=1e9,
-        watches_loop=False,  # a debugger stops the event loop
+        watches_loop=False,  # a debugger may stop the event loop, which must not end the process
         retry_delay=0.0 if log.fast_retries else None,
         poll_interval=0.001,
         poll_max_interval=0.02,

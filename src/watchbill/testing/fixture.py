@@ -1,4 +1,4 @@
-"""Watchbill, the value of the fixture `watchbill`; and how its assertions find and list jobs."""
+"""The class Watchbill, which is the value of the fixture `watchbill`, and how its assertions find and list jobs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_JOBS_SHOWN = 20
 
 
 def read_all_jobs() -> Operation[list[JobRecord]]:
-    """Finished or not, in the order they were enqueued."""
+    """Returns all jobs, finished or not, in the order in which they were enqueued."""
     return [JobRecord(*row) for row in (yield Statement("all_jobs", (), JobRecord))]
 
 
@@ -43,14 +43,15 @@ def select_type(jobs: Sequence[JobRecord], task: AnyTask | str | None) -> list[J
 
 
 def select_matching(jobs: Sequence[JobRecord], task: AnyTask | str, payload: Mapping[str, Any]) -> list[JobRecord]:
-    """Those whose payload has these values, whatever else it has."""
+    """Returns the jobs of a task whose payload has these values. The payload may have others too."""
     if isinstance(task, Task):
         _refuse_unknown_arguments(task, payload)
     return [job for job in select_type(jobs, task) if _matches(job, task, payload)]
 
 
 def _refuse_unknown_arguments(task: AnyTask, payload: Mapping[str, Any]) -> None:
-    """No job can have such an argument, so `assert_not_enqueued` would pass by mistake."""
+    """Refuses an argument that the task does not have. No job can have it, so `assert_not_enqueued` would always
+    pass."""
     parameters = list(inspect.signature(task.function).parameters.values())[int(task.transactional) :]
     names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
     unknown = [name for name in payload if name not in names]
@@ -59,7 +60,7 @@ def _refuse_unknown_arguments(task: AnyTask, payload: Mapping[str, Any]) -> None
 
 
 def _matches(job: JobRecord, task: AnyTask | str, wanted: Mapping[str, Any]) -> bool:
-    """Compares each value with the stored JSON, then with the decoded argument."""
+    """Whether the job has the wanted values. Compares each with the stored JSON, and then with the decoded argument."""
     stored = job.payload if isinstance(task, str) else task.producer.read_payload(job)
     unlike = {name: value for name, value in wanted.items() if name not in stored or stored[name] != _to_json(value)}
     if not unlike or isinstance(task, str):
@@ -80,7 +81,7 @@ def _to_json(value: Any) -> Any:
         return value
 
 
-# -- messages
+# -- messages of failed assertions
 
 
 def describe_missing(task: AnyTask | str, payload: Mapping[str, Any], jobs: Sequence[JobRecord], *, own: bool) -> str:
@@ -142,7 +143,7 @@ class Watchbill:
         """Acts for a tenant in a block, whatever App the code under test uses: as `app.tenant(name)`."""
         return acting_for(name)
 
-    # -- run
+    # -- running jobs
 
     def drain(
         self, *, raising: bool = False, fast_retries: bool = False, concurrency: int = 1, limit: int = MAX_RUNS
@@ -161,7 +162,7 @@ class Watchbill:
     async def adrain(
         self, *, raising: bool = False, fast_retries: bool = False, concurrency: int = 1, limit: int = MAX_RUNS
     ) -> list[Ran]:
-        """The same on the test's own event loop."""
+        """Does what `drain` does, on the test's own event loop."""
         await self._arefuse_in_transaction()
         log = RunLog(limit, raising, fast_retries)
         await drain_on_loop(self._session, log, concurrency)
@@ -171,8 +172,8 @@ class Watchbill:
     def inline(self) -> Iterator[None]:
         """In this block each enqueue runs the jobs that are ready before it returns, and raises what a handler raised.
 
-        Jobs are stored and claimed as usual. One with a delay still waits for its time, and one in a transaction of the
-        caller for its commit. Jobs that a handler enqueues run after it.
+        Jobs are stored and claimed as usual. A job with a delay still waits for its time, and a job in a transaction of
+        the caller still waits for the commit. Jobs that a handler enqueues run after that handler.
         """
 
         def run() -> None:
@@ -191,20 +192,21 @@ class Watchbill:
         finally:
             client.after_enqueue, aclient.after_enqueue = before
 
-    # -- look
+    # -- finding jobs
 
     def jobs(self, task: Task[..., Any] | str | None = None, /, *, connection: Any = None) -> list[JobRecord]:
         """All jobs of this test, or of one task or type, finished or not, in the order they were enqueued.
 
-        `connection`: as this connection or session sees them, including what its open transaction has enqueued.
+        With `connection`, the jobs that this connection or session sees, including those that its open transaction has
+        enqueued.
         """
-        return select_type(self._run(read_all_jobs(), connection), task)
+        return select_type(self._run_operation(read_all_jobs(), connection), task)
 
     async def ajobs(self, task: Task[..., Any] | str | None = None, /, *, connection: Any = None) -> list[JobRecord]:
-        return select_type(await self._arun(read_all_jobs(), connection), task)
+        return select_type(await self._arun_operation(read_all_jobs(), connection), task)
 
     def assert_enqueued(self, task: Task[..., Any] | str, /, *, connection: Any = None, **payload: Any) -> JobRecord:
-        """Fails unless a job of this task was enqueued with (at least) these arguments; returns the first one."""
+        """Fails unless a job of this task was enqueued with (at least) these arguments. Returns the first such job."""
         __tracebackhide__ = True
         return _get_first_matching(task, payload, self.jobs(connection=connection), own=connection is None)
 
@@ -228,21 +230,21 @@ class Watchbill:
     # -- the clock
 
     def declare(self, app: App, /) -> list[str]:
-        """Writes the schedules that the App's code declares, as a starting node does; returns their names.
+        """Writes the schedules that the App's code declares, as a starting node does. Returns their names.
 
         Without this call a test has only the schedules that it adds itself.
         """
-        return self._run(declare(app.name, app.declared.as_json()))
+        return self._run_operation(declare(app.name, app.declared.as_json()))
 
     async def adeclare(self, app: App, /) -> list[str]:
-        return await self._arun(declare(app.name, app.declared.as_json()))
+        return await self._arun_operation(declare(app.name, app.declared.as_json()))
 
     def now(self) -> datetime:
         """The time of the database's clock, as this test has set it."""
-        return self._run(read_clock())
+        return self._run_operation(read_clock())
 
     async def anow(self) -> datetime:
-        return await self._arun(read_clock())
+        return await self._arun_operation(read_clock())
 
     def advance(
         self,
@@ -254,13 +256,14 @@ class Watchbill:
         seconds: float = 0,
         to: datetime | None = None,
     ) -> datetime:
-        """Moves the database's clock, for every process and every session; returns the new time.
+        """Moves the database's clock forward, for every process and every session. Returns the new time.
 
-        Schedules fire on the way, each slot at its own time. Forward only: a job's id contains the time it was made,
-        and the database refuses one from the future. In a Django TestCase only the test's own transaction sees it.
+        Schedules fire on the way, each slot at its own time. The clock cannot be moved back: a job's id contains the
+        time at which it was made, and the database refuses an id from the future. In a Django TestCase only the test's
+        own transaction sees the new time.
         """
         by = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
-        return self._run(_advance(by, to))
+        return self._run_operation(_advance_clock(by, to))
 
     async def aadvance(
         self,
@@ -273,12 +276,12 @@ class Watchbill:
         to: datetime | None = None,
     ) -> datetime:
         by = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
-        return await self._arun(_advance(by, to))
+        return await self._arun_operation(_advance_clock(by, to))
 
     # -- the test's transaction
 
-    def _run(self, operation: Operation[R], connection: Any = None) -> R:
-        """Runs an operation on the connection that is given, in the transaction that a Django test has open, or else on
+    def _run_operation(self, operation: Operation[R], connection: Any = None) -> R:
+        """Runs an operation on the given connection, or else in the transaction that a Django test has open, or else on
         a connection of our own."""
         if connection is None:
             connection = find_open_connection()
@@ -286,7 +289,7 @@ class Watchbill:
             return self._session.client.run(operation)
         return caller_connection.run(operation, connection, self._session.client.queries)
 
-    async def _arun(self, operation: Operation[R], connection: Any = None) -> R:
+    async def _arun_operation(self, operation: Operation[R], connection: Any = None) -> R:
         if connection is not None:
             return await caller_connection.arun(operation, connection, self._session.client.queries)
         if app := _find_joining_app():
@@ -294,7 +297,8 @@ class Watchbill:
         return await self._session.aclient.run(operation)
 
     def _refuse_in_transaction(self) -> None:
-        """Refuses jobs that the test has not committed: the drain would not run them, and not say why."""
+        """Raises if the test has enqueued jobs and not committed them, because the drain would silently not run
+        them."""
         if find_open_connection() is not None:
             _refuse_uncommitted(self.jobs(), self._session.client.run(read_all_jobs()))
 
@@ -304,12 +308,12 @@ class Watchbill:
 
 
 def _find_joining_app() -> App | None:
-    """Django's App, whose calls join the transaction that Django has open."""
+    """Returns Django's App, if there is one: its calls are part of the transaction that Django has open."""
     return next((app for app in living_apps() if app.producer.joins_transactions), None)
 
 
 def find_open_connection() -> Any:
-    """The connection in whose open transaction jobs are stored by default: that of a Django test.
+    """Returns the connection of a Django test that has a transaction open, in which jobs are stored by default.
 
     Django has a connection per thread, and runs an `async def` test in a thread of its own, where the test's
     transaction would not be found.
@@ -342,7 +346,7 @@ def _refuse_matching(task: Any, payload: dict[str, Any], jobs: list[JobRecord]) 
         raise AssertionError(describe_unwanted(task, payload, found))
 
 
-def _advance(by: timedelta, to: datetime | None) -> Operation[datetime]:
+def _advance_clock(by: timedelta, to: datetime | None) -> Operation[datetime]:
     if to is not None:
         if by:
             raise ValueError("give advance() a time to move to, or how far, not both")
@@ -350,7 +354,7 @@ def _advance(by: timedelta, to: datetime | None) -> Operation[datetime]:
     if by < timedelta(0):
         raise ValueError(f"the clock cannot be moved back by {-by}; it moves forward only")
     now = yield from pass_time(by, _report_events)
-    yield from promote(now)  # drain() does not promote, and a running node would promote late
+    yield from promote(now)  # makes delayed jobs ready: drain() does not, and a running node would do so later
     return now
 
 

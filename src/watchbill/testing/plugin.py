@@ -26,32 +26,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def watchbill_database_url(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Iterator[str | None]:
-    """The database that you name; None: one on the embedded server. Override it to make one yourself.
+    """The address of the database for the tests; None means a database on the embedded server. Override this fixture to
+    make a database yourself.
 
-    Each process of pytest-xdist gets its own, on the same server. In a Django project with pytest-django it is Django's
-    test database.
+    Each process of pytest-xdist gets its own database on the same server. In a Django project with pytest-django it is
+    Django's test database.
     """
     named = pytestconfig.getoption("watchbill_database_url") or os.environ.get(VARIABLE)
     url = named or pytestconfig.getini("watchbill_database_url") or None
     process = os.environ.get("PYTEST_XDIST_WORKER")
-    if url is None and (django_url := _django_database_url(request)):
+    if url is None and (django_url := _find_django_database_url(request)):
         yield django_url
         return
     if url is None or process is None:
         yield url
         return
-    from watchbill.testing.database import beside
+    from watchbill.testing.database import make_database_beside
 
-    with _fail_plainly(), beside(url, process) as own:
+    with _hide_traceback(), make_database_beside(url, process) as own:
         yield own
 
 
 @pytest.fixture(scope="session")
 def watchbill_database(pytestconfig: pytest.Config, watchbill_database_url: str | None) -> Iterator[Database]:
-    """The database of this process's tests: give `watchbill_database.url` to an engine or a server of your own."""
+    """The database of this process's tests. Give `watchbill_database.url` to an engine or a server of your own."""
     from watchbill.testing.database import open_database
 
-    with _fail_plainly(), open_database(watchbill_database_url, pytestconfig.rootpath) as database:
+    with _hide_traceback(), open_database(watchbill_database_url, pytestconfig.rootpath) as database:
         yield database
 
 
@@ -76,18 +77,18 @@ def watchbill(_watchbill_session: TestSession, watchbill_tenant: str | None) -> 
     """An empty queue in which every App of this process keeps its jobs while the test runs."""
     from watchbill.testing.fixture import Watchbill
 
-    with _fail_plainly():
+    with _hide_traceback():
         _watchbill_session.sweep()
     with _watchbill_session.active(watchbill_tenant):
         yield Watchbill(_watchbill_session)
 
 
-def _django_database_url(request: pytest.FixtureRequest) -> str | None:
-    """The address of Django's test database, if this is a Django project: its transactions hold the jobs."""
+def _find_django_database_url(request: pytest.FixtureRequest) -> str | None:
+    """Returns the address of Django's test database, if this is a Django project that keeps its jobs there."""
     integration = sys.modules.get("watchbill.integrations.django.application")
     if integration is None or not request.config.pluginmanager.hasplugin("django"):
         return None
-    if integration.app.connection is None:  # the jobs are in another database
+    if integration.app.connection is None:  # the project keeps its jobs in another database
         return None
     request.getfixturevalue("django_db_setup")
     url: str = integration.app.database_url
@@ -95,7 +96,7 @@ def _django_database_url(request: pytest.FixtureRequest) -> str | None:
 
 
 @contextmanager
-def _fail_plainly() -> Iterator[None]:
+def _hide_traceback() -> Iterator[None]:
     """Shows an error of Watchbill as its message and hint, without a traceback."""
     from watchbill.errors import WatchbillError
 

@@ -1,9 +1,8 @@
 """TestSession: puts all Apps of the process, and the programs that a test starts, on the test database.
 
-Its connections stay open between tests, since opening one takes longer than the rest of a short test. A psycopg
-connection is not tied to an event loop: it asks for the running one whenever it waits. Only its lock could tie it, once
-two tasks wait for that; but here one borrower at a time uses a connection.
-"""
+Its connections stay open between tests, since opening one takes longer than the rest of a short test. So a connection
+is used on several event loops. psycopg allows that: it asks for the running loop whenever it waits. Only two tasks that
+wait for the lock of one connection would tie it to a loop, and here only one task at a time uses a connection."""
 
 from __future__ import annotations
 
@@ -40,32 +39,32 @@ class IdleConnections:
         self._pid = os.getpid()
 
     def take(self) -> AsyncConnection | None:
-        if self._pid != os.getpid():  # after a fork; to close them here would end the parent's sessions
+        if self._pid != os.getpid():  # this is a fork: closing these connections would end the parent's sessions
             self._idle, self._inherited, self._pid = [], self._idle, os.getpid()
         return self._idle.pop() if self._idle else None
 
     async def put(self, connection: AsyncConnection) -> None:
-        """Keeps it for the next use, unless it is broken or in a transaction."""
+        """Keeps a connection for its next use, unless it is broken or in a transaction."""
         if not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE:
             self._idle.append(connection)
         else:
             await connection.close()
 
     def close(self) -> None:
-        """Closes the sockets themselves, since there may be no event loop any more."""
+        """Closes the sockets of all idle connections, without an event loop, because there may be none any more."""
         while connection := self.take():
             connection.pgconn.finish()
 
 
 class ReusingConnection(NodeConnection):
-    """A node's connection, taken from the idle ones and returned to them."""
+    """A node's connection that is taken from the idle connections, and returned to them when it is closed."""
 
     def __init__(self, idle: IdleConnections, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._idle = idle
 
-    async def _open(self) -> AsyncConnection:
-        return self._idle.take() or await super()._open()
+    async def _open_connection(self) -> AsyncConnection:
+        return self._idle.take() or await super()._open_connection()
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -74,10 +73,10 @@ class ReusingConnection(NodeConnection):
 
 
 class TestClient(Client):
-    """One client for all Apps and all tests; an App that a test closes must not close it for the others."""
+    """The client that all Apps and all tests share. Its `close` does nothing, so that a test can close its App."""
 
     __test__ = False  # not a class of tests
-    after_enqueue: Callable[[], None] | None = None  # set in inline mode
+    after_enqueue: Callable[[], None] | None = None  # in a block of `inline`: runs the jobs that are ready
 
     def run_with_resend(self, make: Callable[[bool], Operation[R]], *, in_transaction: bool = False) -> R:
         answer = super().run_with_resend(make, in_transaction=in_transaction)
@@ -93,7 +92,8 @@ class TestClient(Client):
 
 
 class TestAsyncClient(AsyncClient):
-    """Like TestClient, for asyncio and any event loop: borrows a connection for each call and keeps none."""
+    """The client for asyncio that all Apps and tests share. Borrows a connection for each call, so that it works on any
+    event loop."""
 
     __test__ = False
     after_enqueue: Callable[[], Awaitable[None]] | None = None
@@ -124,7 +124,7 @@ class TestAsyncClient(AsyncClient):
 
 
 class TestSession:
-    """The test database of a pytest session, and the connections to it; a test enters it with `active`."""
+    """The test database of a pytest session, and the connections to it. While a test is in `active`, Apps use it."""
 
     __test__ = False  # not a class of tests
 
@@ -155,13 +155,14 @@ class TestSession:
         return {"database_url": url, "listen_url": url, "schema": self.database.schema}
 
     def sweep(self) -> None:
-        """Empties the database, before each test."""
+        """Empties the database. Called before each test."""
         with self.client.connection() as connection:
             self.database.sweeper.sweep(connection)
 
     @contextmanager
     def active(self, tenant: str | None = None) -> Iterator[None]:
-        """`tenant`: the one for which the test acts, as in a block of `app.tenant(...)`."""
+        """Puts all Apps on the test database within this block. `tenant` is the tenant for which the test acts, as in a
+        block of `app.tenant(...)`."""
         acting = nullcontext() if tenant is None else acting_for(tenant)
         with _change_environment(self._settings), override_runtimes(self.make_runtime), acting:
             yield
@@ -187,7 +188,7 @@ class _TestRuntime(Runtime):
 def _change_environment(settings: Mapping[str, str]) -> Iterator[None]:
     """Sets environment variables for programs that a test starts: a worker, the child of a process task, a command."""
     ours: dict[str, str | None] = {f"WATCHBILL_{name.upper()}": value for name, value in settings.items()}
-    # These win over settings in the code of the program's App.
+    # These settings override those in the code of the program's App.
     ours |= make_child_environment("the test that started this", **settings)
     before = {name: os.environ.get(name) for name in ours}
     _set_variables(ours)

@@ -1,9 +1,8 @@
 """One attempt at a job: decode the payload, call the handler, encode the result, turn an exception into an Outcome.
 
 Every way to run a handler uses this file: `attempt` blocks, in a thread or in a child process; `attempt_on_loop` is the
-same as a coroutine. Neither raises: how it ended is in `run.result` and `run.outcome`. `slots.py` itself runs the
-coroutine up to its first suspension, and `Suspended` is what is left of it then.
-"""
+same as a coroutine. Neither raises: `run.result` and `run.outcome` say how the attempt ended. `slots.py` itself runs
+the coroutine up to its first suspension, and `Suspended` is the rest of the coroutine after that."""
 
 from __future__ import annotations
 
@@ -24,14 +23,14 @@ def attempt(run: Run, transactions: Transactions | None = None) -> None:
     try:
         if isinstance(run, BatchRun) and run.has_stored_payload:
             run.fetch_payloads()
-        arguments = _decode(run)
+        arguments = _decode_arguments(run)
         if arguments is not None:
             if transactions is not None and run.handler.transactional:
                 value = transactions.call(run, arguments)
             else:
                 value = run.handler.function(**arguments)
             _keep_result(run, value)
-    except BaseException as error:  # noqa: BLE001  (SystemExit and its like end the attempt, never the worker)
+    except BaseException as error:  # noqa: BLE001  (even SystemExit only ends the attempt, never the worker)
         fail(run, error)
     if forks.is_fork:
         forks.end_fork()
@@ -41,7 +40,7 @@ async def attempt_on_loop(run: Run, transactions: Transactions) -> None:
     try:
         if isinstance(run, BatchRun) and run.has_stored_payload:
             await asyncio.to_thread(run.fetch_payloads)
-        arguments = _decode(run)
+        arguments = _decode_arguments(run)
         if arguments is not None:
             if run.handler.transactional:
                 value = await transactions.acall(run, arguments)
@@ -54,9 +53,9 @@ async def attempt_on_loop(run: Run, transactions: Transactions) -> None:
         forks.end_fork()
 
 
-def _decode(run: Run) -> dict[str, Any] | None:
-    """Returns the handler's arguments. If the payload is a reference to the payload store, the run gets a handler that
-    reads it from there. None: each job of a batch has failed already."""
+def _decode_arguments(run: Run) -> dict[str, Any] | None:
+    """Returns the handler's arguments, or None if each job of a batch has failed already. If the payload is a reference
+    to the payload store, the run gets a handler that reads the payload from there."""
     if isinstance(run, BatchRun):
         return run.decode()
     raw, handler = run.claimed.raw_payload, run.handler
@@ -81,7 +80,8 @@ def fail(run: Run, error: BaseException) -> None:
 
 
 class Suspended:
-    """The rest of a coroutine that has yielded a future. To await it runs the rest, in the context of its run."""
+    """The rest of a coroutine that has yielded a future. `await` runs this rest, in the context variables of its
+    run."""
 
     __slots__ = ("_context", "_coroutine", "_future")
 
@@ -96,7 +96,7 @@ class Suspended:
                     forks.end_fork()
                 try:
                     value = yield future
-                except BaseException as error:  # noqa: BLE001  (a cancellation, meant for the handler)
+                except BaseException as error:  # noqa: BLE001  (such as a cancellation, which the handler must get)
                     future = run(coroutine.throw, error)
                 else:
                     future = run(coroutine.send, value)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class WaitingBatch:
-    """Claimed jobs of one type that wait on this node for a call of their handler. It may grow until that starts."""
+    """Claimed jobs of one type that wait on this node for one call of their handler. Jobs are added until it starts."""
 
     __slots__ = ("asked_after", "handler", "is_due", "is_urgent", "rows", "since", "size", "timer")
 
@@ -33,7 +33,8 @@ class WaitingBatch:
         self.timer: TimerHandle | None = None
         self.is_due = False  # the batch may start: it is full, or has waited long enough
         self.is_urgent = False  # the batch starts as soon as a handler slot is free, full or not
-        # `BatchDemand.answers` when a handler slot became free: the batch waits for the answer of one more claim.
+        # How many claims were answered (`BatchDemand.answers`) when a handler slot became free for this batch. The
+        # batch waits for the answer of one more claim.
         self.asked_after: int | None = None
 
     @property
@@ -50,7 +51,7 @@ class BatchRun(Run):
         first = members[0]
         super().__init__(first.claimed, first.handler, first.started)
         self.members = list(members)
-        self.called: list[Run] = []  # those whose items the handler got, in order
+        self.called: list[Run] = []  # the members whose items were passed to the handler, in the order of the items
 
     @property
     def batch(self) -> list[Run]:
@@ -76,7 +77,8 @@ class BatchRun(Run):
         return any(member.claimed.raw_payload.startswith(STORED) for member in self.members)
 
     def fetch_payloads(self) -> None:
-        """Reads payloads from the payload store. It blocks. A job whose payload cannot be read fails alone."""
+        """Reads payloads from the payload store, and blocks meanwhile. If a payload cannot be read, only its job
+        fails."""
         for member in self.members:
             if member.claimed.raw_payload.startswith(STORED) and self.handler.fetch_payload is not None:
                 try:
@@ -87,8 +89,8 @@ class BatchRun(Run):
                     member.claimed = member.claimed._replace(raw_payload=b"\x01" + raw)
 
     def decode(self) -> dict[str, Any] | None:
-        """Returns the handler's arguments: a list of the items. A job whose payload does not fit fails alone. None: no
-        job is left to run."""
+        """Returns the handler's arguments: one parameter with the list of items. If a payload does not fit, only its
+        job fails. Returns None if no job is left to run."""
         items, name = [], ""
         for member in self.members:
             if member.outcome is not None:
@@ -105,8 +107,8 @@ class BatchRun(Run):
     # -- outcomes
 
     def keep_result(self, value: Any, *, is_strict: bool = False) -> None:
-        """Gives each job its result: its own from a list, or the same value. `is_strict`: a result that cannot be
-        stored is raised, because the transaction must not commit; otherwise only its own job fails."""
+        """Gives each job its result: its own from a list, or else the one value. If a result cannot be stored, only its
+        job fails. With `is_strict`, BadResult is raised instead, because the transaction must not commit."""
         if isinstance(value, list):
             self._check_length(value)
         for place, member in enumerate(self.called):
@@ -128,7 +130,7 @@ class BatchRun(Run):
             )
 
     def fail(self, error: BaseException) -> None:
-        """Ends every job of the batch that has not ended with the outcome that the exception stands for."""
+        """Gives every job of the batch that has no outcome yet the outcome that the exception stands for."""
         if isinstance(error, BatchFailed) and self.stopping is None:
             try:
                 self.fail_some(error)
@@ -144,14 +146,15 @@ class BatchRun(Run):
             if member.stopping is not None:
                 member.outcome = choose_outcome(member, error)
             elif isinstance(error, StaleFence) and member.max_attempts > 1:
-                # Another job of the batch was taken away, so that the transaction of all was rolled back.
+                # Another job of the batch was taken from this node, so the transaction of the whole batch was rolled
+                # back. This job runs again.
                 member.outcome = Outcome("released")
             else:
                 shared = choose_outcome(member, error) if shared is None else copy.copy(shared)
                 member.outcome = shared
 
     def fail_some(self, failed: BatchFailed) -> None:
-        """Ends the jobs that the handler names. Raises if it names one that is not in the batch."""
+        """Fails the jobs that the handler names in its BatchFailed. Raises BadResult for an index outside the batch."""
         for index in failed.errors:
             if not 0 <= index < len(self.called):
                 raise BadResult(
@@ -162,13 +165,13 @@ class BatchRun(Run):
 
     # -- the database
 
-    def _make_guard(self) -> Operation[None]:
+    def _make_guard_operation(self) -> Operation[None]:
         from watchbill.client import job_operations
 
         return job_operations.guard_many([(each.id, each.fence) for each in self.members])
 
-    def _make_completion(self, result: Any) -> Operation[None]:
-        """Completes all jobs that have not failed."""
+    def _make_completion_operation(self, result: Any) -> Operation[None]:
+        """Makes the operation that completes all jobs of the batch that have not failed."""
         from watchbill.client import job_operations
 
         self.keep_result(result, is_strict=True)
@@ -181,7 +184,8 @@ def _fail_member(member: Run, error: BaseException) -> None:
 
 
 class BatchDemand:
-    """Learns how many jobs a handler slot takes, from what the last claims brought. Without tasks in batches, one."""
+    """Estimates how many jobs to claim per handler slot, from the batch sizes of the jobs that the last claims brought.
+    Without tasks that run in batches, one."""
 
     def __init__(self) -> None:
         self.is_needed = False  # some task runs in batches
@@ -202,7 +206,7 @@ class BatchDemand:
             self._costs = (self._costs[1], cost)
 
     def count_jobs(self, places: int, waiting: int) -> int:
-        """How many more jobs fill so many handler slots, if the next jobs are like the last ones. `waiting` jobs wait
-        in batches already."""
+        """Returns how many more jobs fill `places` handler slots, if the next jobs are like the last ones. `waiting`
+        jobs wait in batches already."""
         cost = max(self._costs)
         return places if cost == 1.0 else int(places / cost + 1e-6) - waiting

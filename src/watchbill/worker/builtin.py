@@ -1,4 +1,4 @@
-"""Types of jobs that every worker handles, whatever its app: what schedules run beside tasks.
+"""Handlers that every worker has, whatever its app: for SQL commands, chains and groups of schedules.
 
 `watchbill.sql` runs a SQL command in a transaction that also completes its job, so its effects happen exactly once. A
 command that cannot run in a transaction (VACUUM, CREATE INDEX CONCURRENTLY) runs outside of it, at least once. The role
@@ -33,11 +33,12 @@ from watchbill.worker.run import current_job
 SQL_COMMAND = "watchbill.sql"
 BUILTIN_TYPES = (SQL_COMMAND, FLOW, FLOW_END)
 MAX_RESULT_ROWS = 20  # rows of a command's answer that are kept as the job's result
-SERVER_TIMEOUT_MARGIN_SECONDS = 1.0  # the server's time-out comes after ours, for the case that this node dies
+SERVER_TIMEOUT_MARGIN_SECONDS = 1.0  # the server's time-out comes this much after ours; it counts if this node dies
 
 _SET_ROLE_AND_TIMEOUT = """
   SELECT set_config('role', coalesce(%s, current_setting('role')), false), set_config('statement_timeout', %s, false)"""
-# What DISCARD ALL does, which no transaction may contain. Deferred triggers run before it, as part of the command.
+# Does what DISCARD ALL does, which PostgreSQL refuses inside a transaction. SET CONSTRAINTS comes first, so that
+# deferred triggers run as a part of the command.
 _RESET_SESSION = """
   SET CONSTRAINTS ALL IMMEDIATE; CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ROLE; RESET ALL; UNLISTEN *;
   SELECT pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES"""
@@ -45,7 +46,8 @@ _LIMIT_IDLE_TIME = "SELECT set_config('idle_in_transaction_session_timeout', %s,
 
 
 def make_builtin_handlers(url: str, schema: str) -> dict[str, Handler]:
-    """`url` is best a direct address, not that of a pooler: for commands that cannot run in a transaction."""
+    """Makes the handlers that every worker has. `url` should be a direct address, not that of a pooler, because it is
+    used for commands that cannot run in a transaction."""
 
     def handler(type: str, function: Any, decode: Any) -> Handler:
         return Handler(
@@ -80,24 +82,25 @@ def _decode_command(payload: bytes, version: int) -> dict[str, Any]:
 async def _run_command(
     url: str, schema: str, connection: psycopg.AsyncConnection[Any], command: str, role: str | None
 ) -> dict[str, Any]:
-    """Leaves the session as it was: behind a pooler, programs of other people use it next."""
+    """Runs the SQL command of a schedule, and leaves the session as it was, because behind a pooler other programs use
+    the session next."""
     job = current_job()
     limit = "0" if job.timeout is None else f"{int((job.timeout + SERVER_TIMEOUT_MARGIN_SECONDS) * 1000)}ms"
     begin = queries(schema)["begin_command"].encode()
     try:
-        async with connection.transaction():  # a savepoint, undone if the command cannot run in a transaction
+        async with connection.transaction():  # a savepoint; rolled back if the command cannot run in a transaction
             cursor = await connection.execute(begin, (job.id, role, limit))
             ((is_scheduled, idle_limit, *_),) = await cursor.fetchall()
             if not is_scheduled:
                 raise Permanent("no schedule has made this job: to run a SQL command, write a schedule")
-            answer = await _execute(connection, command)
+            answer = await _execute_command(connection, command)
             await _reset_session(connection, idle_limit)
             return answer
     except psycopg.errors.ActiveSqlTransaction:
         await _reset_session(connection, idle_limit)
         return await _run_outside_transaction(url, command, role, limit)
     except (psycopg.errors.NoActiveSqlTransaction, psycopg.errors.InvalidSavepointSpecification) as error:
-        # The effects of the command until then are committed, so it must not run again.
+        # What the command did before its COMMIT is stored, so the command must not run again.
         raise Permanent("the command ended the transaction that it runs in: leave COMMIT and ROLLBACK out") from error
 
 
@@ -112,12 +115,12 @@ async def _run_outside_transaction(url: str, command: str, role: str | None, lim
             await connection.execute(_SET_ROLE_AND_TIMEOUT, (role, limit))
         elif role is not None:
             raise Permanent("a pooler cannot run this command as another role: set listen_url to a direct address")
-        return await _execute(connection, command)
+        return await _execute_command(connection, command)
 
 
-async def _execute(connection: psycopg.AsyncConnection[Any], command: str) -> dict[str, Any]:
-    """Passes the command as bytes and never prepared: psycopg then sends it unchanged, also if it has a % or several
-    statements."""
+async def _execute_command(connection: psycopg.AsyncConnection[Any], command: str) -> dict[str, Any]:
+    """Sends the command as bytes, and not as a prepared statement: psycopg then leaves it unchanged, also if it has a %
+    or several statements."""
     cursor = await connection.execute(command.encode(), prepare=False)
     while cursor.nextset():
         pass
@@ -140,8 +143,8 @@ def _decode_flow(type: str, needs: str, payload: bytes, version: int) -> dict[st
 async def _start_flow(
     schema: str, connection: psycopg.AsyncConnection[Any], jobs: list[dict[str, Any]], ends: list[int]
 ) -> dict[str, Any]:
-    """Enqueues the jobs of a scheduled flow. Each gets the meta of the job that runs this handler: the name of the
-    schedule and the slot. `ends` are the indexes of the last jobs."""
+    """Enqueues the jobs of a scheduled flow. Each job gets the metadata of the job that runs this handler: the name of
+    the schedule and the slot. `ends` are the indexes of the last jobs of the flow."""
     own, ids = current_job(), [str(new_id()) for _ in jobs]
     for job_id, job in zip(ids, jobs, strict=True):
         parents = [ids[place] if isinstance(place, int) else place for place in job.get("depends_on", ())]
@@ -157,8 +160,8 @@ async def _start_flow(
 
 
 async def _end_flow(schema: str, connection: psycopg.AsyncConnection[Any], ends: list[str]) -> Any:
-    """Returns the result of the last step, or a list if there are several. Fails if one of them failed, and names the
-    job that was the cause."""
+    """Returns the result of the flow's last job, or a list of results if the flow has several last jobs. Raises
+    Permanent if one of these jobs failed, and names the job that was the cause."""
     cursor = await connection.execute(queries(schema)["ancestors"].encode(), (current_job().id, None, 1))
     jobs = {job.id: job for job in (EarlierJob(*row) for row in await cursor.fetchall())}
     last = [jobs[UUID(end)] for end in ends]

@@ -31,8 +31,8 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Child:
-    """Serves one parent. Each message has the number of its job: a thread that a handler has started may send messages
-    after the handler has returned, when the next job runs."""
+    """Runs jobs that the parent process sends. Each message carries the number of its job, because a thread that a
+    handler has started may still send messages when the next job runs."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -44,17 +44,18 @@ class Child:
         self._is_fork = False  # a handler has forked this process
 
     def serve(self) -> None:
-        threading.Thread(target=self._listen, name="watchbill-parent", daemon=True).start()
+        threading.Thread(target=self._receive_requests, name="watchbill-parent", daemon=True).start()
         while (job := self._jobs.get()) is not None:
-            with contextlib.suppress(BrokenPipeError):  # the parent has died; `_listen` ends this loop
+            with contextlib.suppress(BrokenPipeError):  # the parent has died; `_receive_requests` ends this loop
                 self._send(job[0], "began")
                 answer = self._run_job(*job)
                 if self._is_fork:  # this is a process that the handler forked and that returned from the handler
                     os._exit(1)
                 self._send(job[0], *answer, measure_peak_memory())
 
-    def _listen(self) -> None:
-        """Receives jobs and requests to stop a job. Such a request may arrive before the handler has started."""
+    def _receive_requests(self) -> None:
+        """Receives jobs, and requests to stop a job, from the parent. A stop request may arrive before the handler has
+        started."""
         file = self._channel.makefile("rb")
         while header := file.read(HEADER.size):
             _, length = HEADER.unpack(header)
@@ -70,11 +71,11 @@ class Child:
         self._jobs.put(None)
 
     def _run_job(self, number: int, reference: str, claimed: list[Claimed]) -> tuple[Any, ...]:
-        """Returns the answer, in plain values: a user's exception may not survive pickling. It has the result and the
-        outcome of each job."""
+        """Runs a job, or the jobs of a batch. Returns the result and the outcome of each, as simple values, because a
+        user's exception object may not survive pickling."""
         try:
             handler = find_handler(reference, claimed[0].type)
-        except BaseException as error:  # noqa: BLE001  (its module fails to import, for example)
+        except BaseException as error:  # noqa: BLE001  (the task's module may fail to import, for example)
             failed = ("failed", None, describe_error(error, "retryable"), None)
             return "ended", [(None, failed)] * len(claimed)
         run: ReportingRun | ReportingBatchRun
@@ -90,7 +91,7 @@ class Child:
         self._run = None
         current.set(None)
         self._stopped_members.clear()
-        return "ended", [(each.result, _as_tuple(each.outcome)) for each in run.batch]
+        return "ended", [(each.result, _outcome_as_tuple(each.outcome)) for each in run.batch]
 
     def _stop_if_requested(self, run: ReportingRun | ReportingBatchRun | None) -> None:
         if run is None:
@@ -103,13 +104,13 @@ class Child:
 
     def _send(self, *message: Any) -> None:
         data = pack_message(*message)
-        with self._sending:  # threads of the handler may send its progress
+        with self._sending:  # threads that the handler has started may send progress at the same time
             if not self._is_fork:
                 self._channel.sendall(data)
 
     def mark_as_fork(self) -> None:
-        """Called in a process that a handler has forked: such a process does not answer. Its copy of the socket is
-        closed, or else the parent would not notice that the child has died."""
+        """Stops a process that a handler has forked from answering, and closes its copy of the socket. Otherwise the
+        parent would not notice that this child has died."""
         if not self._is_fork:
             self._is_fork, self._sending = True, threading.Lock()
             os.close(self._channel.detach())
@@ -129,7 +130,7 @@ class ReportingRun(Run):
 
 
 class ReportingBatchRun(BatchRun):
-    """The same for a batch."""
+    """A run of a batch that sends its progress to the parent process, whose heartbeat stores it."""
 
     __slots__ = ("_send", "number")
 
@@ -141,12 +142,13 @@ class ReportingBatchRun(BatchRun):
         self._send(self.number, "progress", progress_as_json(value))
 
 
-def _as_tuple(outcome: Outcome | None) -> tuple[Any, ...] | None:
+def _outcome_as_tuple(outcome: Outcome | None) -> tuple[Any, ...] | None:
     return None if outcome is None else (outcome.name, outcome.delay, outcome.error, outcome.result)
 
 
 def find_handler(reference: str, type: str) -> Handler:
-    """Imports the module of `reference`, which is `module:name` of a task, or of an App with a task of this type."""
+    """Imports a task and returns its handler. `reference` is `module:name` of the task, or of an App that has a task of
+    this type."""
     module, _, name = reference.partition(":")
     found: Any = import_module(module)
     for part in name.split("."):
@@ -156,11 +158,11 @@ def find_handler(reference: str, type: str) -> Handler:
 
 
 def main() -> None:
-    _Signals().leave_to_worker()
+    _Signals().survive_stop_signals()
     _die_with_parent(int(sys.argv[2]))
     configure_like_parent()
     keep_parent_settings()
-    sys.path.insert(0, os.getcwd())  # noqa: PTH109  (as the command line does)
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109  (text, as the command `watchbill` inserts it too)
     with socket.socket(fileno=int(sys.argv[1])) as channel:
         channel.set_inheritable(False)
         child = Child(channel)
@@ -170,28 +172,30 @@ def main() -> None:
 
 
 class _Signals:
-    """A service manager sends SIGTERM to all processes of a service, but the worker decides when its children end. So
-    they have a signal handler that does nothing. They do not ignore the signals, because programs that a task starts
-    would then ignore them too. A fork gets the default action back."""
+    """Makes a child process survive SIGTERM and SIGINT, which a service manager sends to all processes of a service:
+    the worker decides when its children end. The children have a signal handler that does nothing. They do not ignore
+    the signals, because programs that a task starts would then ignore them too. A fork gets the default action back."""
 
     def __init__(self) -> None:
         self._mask: set[int] = set()
 
-    def leave_to_worker(self) -> None:
+    def survive_stop_signals(self) -> None:
         for number in _STOP_SIGNALS:
             signal.signal(number, lambda *_: None)
-        os.register_at_fork(before=self._block, after_in_parent=self._unblock, after_in_child=self._restore_defaults)
+        os.register_at_fork(
+            before=self._block_signals, after_in_parent=self._unblock_signals, after_in_child=self._restore_defaults
+        )
 
-    def _block(self) -> None:
+    def _block_signals(self) -> None:
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
 
-    def _unblock(self) -> None:
+    def _unblock_signals(self) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
     def _restore_defaults(self) -> None:
         for number in _STOP_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
-        self._unblock()
+        self._unblock_signals()
 
 
 def _die_with_parent(parent: int) -> None:

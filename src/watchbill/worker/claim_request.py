@@ -1,4 +1,4 @@
-"""What `Claiming` decides, and `Claimer` sends: one claim."""
+"""The request for one claim: `Claiming` makes it, and `Claimer` sends it to the database."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ Position = tuple[int, bytes]  # run_at in microseconds since 2000, and id
 
 
 class Request(NamedTuple):
-    """One claim to send."""
+    """The parameters of one claim."""
 
     wanted: int
-    free: int  # how many of them could start now; jobs with one attempt are not claimed ahead
+    free: int  # how many of the jobs could start at once; a job with one attempt is claimed only if it can start
     is_quarantine: bool = False
-    positions: dict[Key, Position] | None = None  # where to start; None: at the top
-    excluded_types: Sequence[str] = ()  # left in the queue
-    needs_server_time: bool = False  # ask for the server's time and the number of nodes first
+    positions: dict[Key, Position] | None = None  # where the claim starts to read; None means at the top
+    excluded_types: Sequence[str] = ()  # types whose jobs the claim leaves in the queue
+    needs_server_time: bool = False  # whether to ask for the server's time and the number of nodes before the claim

@@ -1,4 +1,4 @@
-"""Claimed jobs that must not simply take the next handler slot: those of tasks with `batch` or `max_per_node`.
+"""Keeps claimed jobs that may not take the next free handler slot: jobs of tasks with `batch` or `max_per_node`.
 
 Jobs of a task with `batch=` are collected. A batch may start when it is full, or when its first job has waited for as
 long as the task allows. If the last claim showed that more jobs are in the queue, a batch that is not full waits for
@@ -27,25 +27,26 @@ Entry = tuple[Claimed | WaitingBatch, Handler, float]  # what waits for one hand
 
 @dataclass(slots=True)
 class TypeLoad:
-    """How much of a task with `max_per_node` is on this node."""
+    """How many calls and jobs of one task with `max_per_node` are on this node."""
 
-    running: int = 0  # calls of the handler
+    running: int = 0  # calls of the handler that run now
     queued: int = 0  # entries that wait for a handler slot
     unstarted: int = 0  # claimed jobs whose handlers were not called yet
 
 
 class Collector:
-    """`queue` lets an entry wait for a handler slot; `start` starts what waits."""
+    """Collects jobs into batches, and holds jobs beyond `max_per_node`. `queue` makes an entry wait for a handler slot,
+    and `start` starts entries that wait, as far as handler slots are free."""
 
     def __init__(
         self, claiming: Claiming, wakeups: Wakeups, queue: Callable[[Entry], None], start: Callable[[], None]
     ) -> None:
         self._claiming, self._wakeups, self._queue_entry, self._start = claiming, wakeups, queue, start
         self._loop = asyncio.get_running_loop()
-        self.is_used = False  # it has seen a job
-        self.batches: dict[str, WaitingBatch] = {}  # by type: those that may still grow
-        self.held: dict[str, deque[Entry]] = {}  # by type: entries beyond max_per_node
-        self._loads: dict[str, TypeLoad] = {}  # by type: tasks with max_per_node
+        self.is_used = False  # at least one job was added
+        self.batches: dict[str, WaitingBatch] = {}  # by type: the batch to which jobs are still added
+        self.held: dict[str, deque[Entry]] = {}  # by type: entries that wait because max_per_node is reached
+        self._loads: dict[str, TypeLoad] = {}  # by type, for tasks with max_per_node
 
     @property
     def is_empty(self) -> bool:
@@ -61,7 +62,7 @@ class Collector:
         return sum(len(batch.rows) for batch in self.batches.values())
 
     def count_room(self, handlers: Handlers) -> dict[str, int]:
-        """How many more jobs of each task with `max_per_node` can be used here."""
+        """Returns how many more jobs of each task with `max_per_node` this node could start."""
         room = {}
         for name, load in self._loads.items():
             handler = handlers[name]
@@ -81,15 +82,16 @@ class Collector:
         batch = self.batches.get(handler.type)
         if batch is None:
             batch = self.batches[handler.type] = WaitingBatch(handler, now)
-            batch.timer = self._loop.call_later(handler.batch.wait_seconds, self._end_wait, batch)
+            batch.timer = self._loop.call_later(handler.batch.wait_seconds, self._start_after_wait, batch)
         batch.rows.append(row)
         if batch.is_full:
             del self.batches[handler.type]
             self._queue_batch(batch)
 
     def queue_urgent_batches(self) -> None:
-        """Called after the jobs of a claim were added. Jobs with one attempt do not wait here: if this process died,
-        they would be dead without having run. A quarantined job is a batch of one."""
+        """Queues batches that may not wait for more jobs; called after the jobs of a claim were added. Jobs with one
+        attempt may not wait: if this process died, they would be dead without having run. A quarantined job runs
+        alone."""
         for batch in list(self.batches.values()):
             if batch.rows[0] is self._claiming.quarantined or any(row.max_attempts == 1 for row in batch.rows):
                 batch.is_urgent = True
@@ -99,7 +101,7 @@ class Collector:
         for batch in list(self.batches.values()):
             self._queue_batch(batch)
 
-    def _end_wait(self, batch: WaitingBatch) -> None:
+    def _start_after_wait(self, batch: WaitingBatch) -> None:
         if self.batches.get(batch.handler.type) is batch:
             self._queue_batch(batch)
             self._start()
@@ -112,7 +114,7 @@ class Collector:
             self._queue((batch, batch.handler, time.monotonic()))
 
     def _queue(self, entry: Entry) -> None:
-        """Lets an entry wait for a handler slot, or holds it while its task has reached `max_per_node`."""
+        """Makes an entry wait for a handler slot, or holds it while as many calls run as `max_per_node` allows."""
         handler = entry[1]
         if handler.max_per_node is not None:
             load = self._loads[handler.type]
@@ -149,7 +151,7 @@ class Collector:
         return rows
 
     def end_call(self, name: str) -> None:
-        """A call of a task with `max_per_node` has ended, so that the next one may start."""
+        """Notes that a call of a task with `max_per_node` has ended, and queues the next held entry of that task."""
         self._loads[name].running -= 1
         if held := self.held.get(name):
             self._queue(held.popleft())
@@ -162,7 +164,7 @@ class Collector:
         """Returns the jobs of an entry that waited for a handler slot and is released."""
         if entry[1].max_per_node is not None:
             self._loads[entry[1].type].queued -= 1
-        return self._remove(entry)
+        return self._remove_entry(entry)
 
     def take_late(self, older_than: float) -> Iterator[Claimed]:
         """Removes and yields the jobs that wait because of `max_per_node`: those that have waited for `older_than`
@@ -171,13 +173,13 @@ class Collector:
         for queue in self.held.values():
             for entry in [entry for entry in queue if is_late(entry, now, older_than)]:
                 queue.remove(entry)
-                yield from self._remove(entry)
+                yield from self._remove_entry(entry)
         if not older_than:
             for batch in list(self.batches.values()):
-                if not batch.is_due:  # otherwise it waits for a handler slot, and is released from there
-                    yield from self._remove((batch, batch.handler, now))
+                if not batch.is_due:  # a batch that is due waits for a handler slot, and `slots.py` releases it
+                    yield from self._remove_entry((batch, batch.handler, now))
 
-    def _remove(self, entry: Entry) -> list[Claimed]:
+    def _remove_entry(self, entry: Entry) -> list[Claimed]:
         what, handler, _ = entry
         if isinstance(what, WaitingBatch):
             self._close_batch(what)
@@ -187,7 +189,7 @@ class Collector:
         return rows
 
     def _close_batch(self, batch: WaitingBatch) -> None:
-        """Adds no more jobs to this batch."""
+        """Makes sure that no more jobs are added to this batch."""
         if batch.timer is not None:
             batch.timer.cancel()
         if self.batches.get(batch.handler.type) is batch:

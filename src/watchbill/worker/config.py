@@ -26,7 +26,7 @@ class Capacity:
 
 @dataclass(frozen=True)
 class NodeConfig:
-    """Times are in seconds, sizes in bytes."""
+    """The settings of one node, with times in seconds and sizes in bytes."""
 
     url: str
     listen_url: str | None
@@ -35,9 +35,9 @@ class NodeConfig:
     app: str
     queues: tuple[str, ...]  # in the order in which they are served, unless they have weights
     capacity: Capacity
-    weights: dict[str, int] = field(default_factory=dict)  # of all queues, or of none
+    weights: dict[str, int] = field(default_factory=dict)  # the weight of every queue; empty if none was given
     lease: float = 30.0
-    heartbeat_interval: float = math.inf  # a longer one counts as a third of the lease
+    heartbeat_interval: float = math.inf  # an interval longer than a third of the lease counts as that third
     survey_interval: float = math.inf
     drain_timeout: float = 30.0
     stuck_after: float = 300.0
@@ -47,22 +47,23 @@ class NodeConfig:
     prepare: bool = True
     once: bool = False  # stop when there is nothing left to do
     scheduler: bool = True  # also enqueue the jobs of schedules
-    declared: Declared = Declared()  # noqa: RUF009  (a tuple)
+    declared: Declared = Declared()  # noqa: RUF009  (Declared is a tuple, which cannot be changed)
     jobs_per_child: int | None = None
     memory_per_child: int | None = None
     labels: dict[str, str] = field(default_factory=dict)
     takes_over: bool = False  # declare a living node with the same name lost, and take its name
-    retry_delay: float | None = None  # before every further attempt, instead of what the jobs' policies say
+    retry_delay: float | None = None  # the wait before every further attempt, whatever the jobs' policies say
     watches_loop: bool = True  # end the process when a handler blocks the event loop for too long
 
     @property
     def statement_timeout(self) -> float:
-        """After this time without an answer, a connection counts as lost."""
+        """How long a statement may wait for its answer, until its connection counts as lost."""
         return max(5.0, self.lease)
 
     @property
     def child_environment(self) -> dict[str, str]:
-        """Variables that make an App in a child process use the worker's database, whatever its code says."""
+        """Environment variables that make an App in a child process use the worker's database, whatever its code
+        says."""
         return make_child_environment("the worker", database_url=self.url, schema=self.schema)
 
 
@@ -106,7 +107,8 @@ def make_config(
 
 
 def make_capacity(concurrency: int | None, cores: int | None = None) -> Capacity:
-    """Allows `concurrency` handlers at once; without it, a number for each kind that depends on the cores."""
+    """Returns how many handlers may run at once: `concurrency`, or without it a number per kind that depends on the
+    number of cores."""
     cores = cores or os.cpu_count() or 1
     if concurrency is not None:
         return Capacity({"async": concurrency, "thread": concurrency, "process": min(concurrency, cores)}, concurrency)

@@ -8,12 +8,13 @@
     async def send(to: str, *, client: Client = Depends(get_client)) -> None: ...
 
 `find_needs` reads the declaration and refuses what could not work. `Dependencies` belongs to one worker process: it
-makes a dependency at its first use, once per process or once per attempt, and closes in the reverse order of making. A
-task without dependencies never gets here: only handlers that need something are wrapped.
+makes a dependency at its first use, once per process or once per attempt, and closes them in the reverse order. A task
+without dependencies does not use this module: only handlers that have dependencies are wrapped.
 
 A dependency per process that has something async in it lives in an asyncio Task of its own, which makes it and closes
 it: cancel scopes and task groups must be left by the Task that entered them. All others are made under a lock, because
-handlers in threads ask for them too. None of them sees the job that happened to be the first to ask.
+handlers in threads ask for them too. `current_job()` does not work in a dependency per process, because it belongs to
+no job.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Dependency:
-    """The default of a parameter that the worker fills."""
+    """What `Depends(...)` returns: it marks a parameter that the worker fills."""
 
     function: Function
     per: Per
 
     def __repr__(self) -> str:
-        return f"Depends({_name(self.function)})"
+        return f"Depends({_name_function(self.function)})"
 
 
 @overload
@@ -70,8 +71,8 @@ def Depends(function: Callable[..., T], /, *, per: Per = ...) -> T: ...
 def Depends(function: Function, /, *, per: Per = "process") -> Any:  # noqa: N802  (it stands for a value)
     """The default of a keyword parameter that the worker fills with what `function` returns or yields.
 
-    It is made at its first use: once per worker process, or with `per="attempt"` once per attempt. A generator is
-    continued after its `yield` to close it.
+    The worker calls `function` when a handler first needs its value: once per worker process, or with `per="attempt"`
+    once per attempt. If `function` is a generator, the worker runs the code after its `yield` to close the value.
     """
     if not callable(function):
         raise TypeError(f"Depends({function!r}) is invalid: give a function that makes it, without calling it")
@@ -82,7 +83,7 @@ def Depends(function: Function, /, *, per: Per = "process") -> Any:  # noqa: N80
 
 @dataclass(frozen=True)
 class Need:
-    """A dependency with those that it needs itself. `on_loop`: it or one of them is async."""
+    """A dependency, together with the dependencies that it needs itself. `on_loop`: one of all these is async."""
 
     function: Function
     per: Per
@@ -91,14 +92,14 @@ class Need:
 
     @property
     def name(self) -> str:
-        return _name(self.function)
+        return _name_function(self.function)
 
     def includes(self, function: Function) -> bool:
         return self.function is function or any(need.includes(function) for need in self.needs.values())
 
 
 def find_needs(function: Function, task: str, kind: Kind) -> dict[str, Need]:
-    """The dependencies of a task by parameter; raises TypeError for one that could not be made."""
+    """Returns the dependencies of a task, by parameter. Raises TypeError for a dependency that could never be made."""
     found: dict[str, Need] = {}
     for parameter in inspect.signature(function).parameters.values():
         if not isinstance(parameter.default, Dependency):
@@ -117,7 +118,7 @@ def find_needs(function: Function, task: str, kind: Kind) -> dict[str, Need]:
 
 
 def _make_need(dependency: Dependency, where: str) -> Need:
-    function, name, needs = dependency.function, _name(dependency.function), {}
+    function, name, needs = dependency.function, _name_function(dependency.function), {}
     for parameter in inspect.signature(function).parameters.values():
         if isinstance(parameter.default, Dependency):
             need = needs[parameter.name] = _make_need(parameter.default, name)
@@ -138,7 +139,7 @@ def _make_need(dependency: Dependency, where: str) -> Need:
     return Need(function, dependency.per, needs, is_async or any(need.on_loop for need in needs.values()))
 
 
-def _name(function: Function) -> str:
+def _name_function(function: Function) -> str:
     return getattr(function, "__name__", None) or repr(function)
 
 
@@ -147,7 +148,7 @@ def _name(function: Function) -> str:
 
 @dataclass
 class Keeper:
-    """The asyncio Task that makes a dependency of the process, waits, and closes it."""
+    """The asyncio Task that makes a dependency of the process, waits until the process ends, and closes it."""
 
     name: str
     ready: asyncio.Future[Any]
@@ -164,7 +165,7 @@ class Keeper:
 
 @dataclass(frozen=True)
 class Closer:
-    """The end of a dependency of the process that nothing async is part of."""
+    """Closes a dependency of the process that has no async part."""
 
     name: str
     stack: ExitStack
@@ -172,12 +173,12 @@ class Closer:
     def close(self) -> None:
         try:
             self.stack.close()
-        except Exception:  # noqa: BLE001  (it is logged)
-            _log_unclosed(self.name)
+        except Exception:  # noqa: BLE001  (logged; the other dependencies must be closed too)
+            _log_failed_close(self.name)
 
 
 class Dependencies:
-    """Those of one worker process. `overrides` has values that tests give instead, by function."""
+    """The dependencies of one worker process. `overrides` are values that a test gives instead, by function."""
 
     def __init__(self, overrides: Mapping[Function, Any] | None = None) -> None:
         self._overrides = {} if overrides is None else overrides
@@ -189,8 +190,8 @@ class Dependencies:
         _all.add(self)
 
     def inject(self, function: Function, kind: Kind, needs: Mapping[str, Need]) -> Function:
-        """Wraps a handler, so that it gets its dependencies. If it raises, so does each generator at its `yield`, and
-        the attempt has failed even if one of them swallows the exception."""
+        """Returns a function that calls the handler with its dependencies. An exception of the handler is also raised
+        in each generator at its `yield`. The attempt fails even if a generator swallows the exception."""
         if kind == "async":
 
             @wraps(function)
@@ -198,7 +199,7 @@ class Dependencies:
                 made: dict[Function, Any] = {}
                 async with AsyncExitStack() as stack:
                     for name, need in needs.items():
-                        kwargs[name] = await self._aget(need, stack, made)
+                        kwargs[name] = await self._aget_dependency(need, stack, made)
                     try:
                         return await function(*args, **kwargs)
                     except BaseException as error:
@@ -213,7 +214,7 @@ class Dependencies:
             made: dict[Function, Any] = {}
             with ExitStack() as stack:
                 for name, need in needs.items():
-                    kwargs[name] = self._get(need, stack, made)
+                    kwargs[name] = self._get_dependency(need, stack, made)
                 try:
                     return function(*args, **kwargs)
                 except BaseException as error:
@@ -223,43 +224,44 @@ class Dependencies:
 
         return call
 
-    def _get(self, need: Need, stack: ExitStack, made: dict[Function, Any]) -> Any:
-        """`made` has the dependencies of this attempt so far, and `stack` closes them."""
+    def _get_dependency(self, need: Need, stack: ExitStack, made: dict[Function, Any]) -> Any:
+        """Returns the value of a dependency, which is made if necessary. `made` has the values that this attempt has
+        made so far, and `stack` closes them."""
         if need.function in self._overrides:
             return self._overrides[need.function]
         if need.per == "process":
-            return self._get_shared(need)
+            return self._get_process_dependency(need)
         if need.function not in made:
-            made[need.function] = self._enter(need, stack, made)
+            made[need.function] = self._make_dependency(need, stack, made)
         return made[need.function]
 
-    def _enter(self, need: Need, stack: ExitStack, made: dict[Function, Any]) -> Any:
-        arguments = {name: self._get(each, stack, made) for name, each in need.needs.items()}
+    def _make_dependency(self, need: Need, stack: ExitStack, made: dict[Function, Any]) -> Any:
+        arguments = {name: self._get_dependency(each, stack, made) for name, each in need.needs.items()}
         if inspect.isgeneratorfunction(need.function):
             return stack.enter_context(contextmanager(need.function)(**arguments))
         return need.function(**arguments)
 
-    def _get_shared(self, need: Need) -> Any:
-        """Gets a dependency of the process that has no async part."""
+    def _get_process_dependency(self, need: Need) -> Any:
+        """Returns the value of a dependency of the process that has no async part."""
         if need.function not in self._values:
             with self._lock:
                 if need.function not in self._values:
                     stack = ExitStack()
-                    self._values[need.function] = self._context.copy().run(self._enter, need, stack, {})
+                    self._values[need.function] = self._context.copy().run(self._make_dependency, need, stack, {})
                     self._made.append(Closer(need.name, stack))
         return self._values[need.function]
 
-    async def _aget(self, need: Need, stack: AsyncExitStack, made: dict[Function, Any]) -> Any:
+    async def _aget_dependency(self, need: Need, stack: AsyncExitStack, made: dict[Function, Any]) -> Any:
         if need.function in self._overrides:
             return self._overrides[need.function]
         if need.per == "process":
-            return await self._aget_shared(need) if need.on_loop else self._get_shared(need)
+            return await self._aget_process_dependency(need) if need.on_loop else self._get_process_dependency(need)
         if need.function not in made:
-            made[need.function] = await self._aenter(need, stack, made)
+            made[need.function] = await self._amake_dependency(need, stack, made)
         return made[need.function]
 
-    async def _aenter(self, need: Need, stack: AsyncExitStack, made: dict[Function, Any]) -> Any:
-        arguments = {name: await self._aget(each, stack, made) for name, each in need.needs.items()}
+    async def _amake_dependency(self, need: Need, stack: AsyncExitStack, made: dict[Function, Any]) -> Any:
+        arguments = {name: await self._aget_dependency(each, stack, made) for name, each in need.needs.items()}
         if inspect.isasyncgenfunction(need.function):
             return await stack.enter_async_context(asynccontextmanager(need.function)(**arguments))
         if inspect.isgeneratorfunction(need.function):
@@ -267,26 +269,26 @@ class Dependencies:
         value = need.function(**arguments)
         return await value if inspect.iscoroutinefunction(need.function) else value
 
-    async def _aget_shared(self, need: Need) -> Any:
-        """Gets a dependency of the process that has an async part. Shielded: if an attempt is stopped while it waits
-        for the dependency, the others still get it."""
+    async def _aget_process_dependency(self, need: Need) -> Any:
+        """Returns the value of a dependency of the process that has an async part. The wait for it is shielded: if this
+        attempt is stopped meanwhile, other attempts still get the value."""
         keeper = self._keepers.get(need.function)
         if keeper is None:
             loop = asyncio.get_running_loop()
             keeper = self._keepers[need.function] = Keeper(need.name, loop.create_future())
-            keeper.task = loop.create_task(self._keep(need, keeper), context=self._context.copy())
+            keeper.task = loop.create_task(self._make_and_close(need, keeper), context=self._context.copy())
         return await asyncio.shield(keeper.ready)
 
-    async def _keep(self, need: Need, keeper: Keeper) -> None:
+    async def _make_and_close(self, need: Need, keeper: Keeper) -> None:
         try:
             async with AsyncExitStack() as stack:
-                value = await self._aenter(need, stack, {})
+                value = await self._amake_dependency(need, stack, {})
                 self._made.append(keeper)
                 keeper.ready.set_result(value)
                 await keeper.is_over.wait()
         except BaseException as error:
             if keeper.ready.done():
-                _log_unclosed(need.name)
+                _log_failed_close(need.name)
             else:  # the next attempt that needs the dependency makes it again
                 del self._keepers[need.function]
                 keeper.ready.set_exception(error)
@@ -302,16 +304,16 @@ class Dependencies:
         while self._made:
             last = self._made.pop()
             await last.close() if isinstance(last, Keeper) else last.close()
-        self._forget()
+        self._forget_dependencies()
 
     def close(self) -> None:
-        """The same in a child process, where nothing is async."""
+        """Closes the dependencies of a child process, where none is async, the last one made first."""
         while self._made:
             if isinstance(last := self._made.pop(), Closer):
                 last.close()
-        self._forget()
+        self._forget_dependencies()
 
-    def _forget(self) -> None:
+    def _forget_dependencies(self) -> None:
         self._values.clear()
         self._keepers.clear()
 
@@ -325,5 +327,5 @@ def close_all() -> None:
         dependencies.close()
 
 
-def _log_unclosed(name: str) -> None:
+def _log_failed_close(name: str) -> None:
     logger.exception("The dependency %s failed while it was closed; going on with the others", name)

@@ -8,12 +8,12 @@ import orjson
 
 from watchbill.worker.run import Claimed, Outcome, Run
 
-Success = tuple[Claimed, float, bytes | None, Run | None]  # job, start, result, the run if its success is reported
+Success = tuple[Claimed, float, bytes | None, Run | None]  # job, start, result, and the run if an observer wants it
 
 
 @dataclass(slots=True)
 class Ending:
-    """The end of a run, or of a claim that never ran, unless it is a plain success."""
+    """The end of a run that did not simply succeed, or of a claimed job that was not started."""
 
     claimed: Claimed
     outcome: Outcome
@@ -27,12 +27,12 @@ class Ending:
 
 @dataclass(slots=True)
 class EndingBatch:
-    """Endings that one or two statements settle: one for plain successes, one for all others."""
+    """Endings that are settled together, in one or two statements: one for successes, one for all others."""
 
     succeeded: list[Success] = field(default_factory=list)
     endings: list[Ending] = field(default_factory=list)
     closed: list[int] = field(default_factory=list)  # fences of the claims whose last jobs are in this batch
-    refused: EndingBatch | None = None  # the single ending that the server refused; this batch settles it as a failure
+    refused: EndingBatch | None = None  # an ending that the server refused; this batch records a failure instead of it
 
     def __len__(self) -> int:
         return len(self.succeeded) + len(self.endings)
@@ -56,7 +56,7 @@ class EndingBatch:
         return any(claimed.max_attempts == 1 for claimed in started)
 
     def count_bytes(self) -> int:
-        """How large the results and errors are."""
+        """Returns how many bytes the results and errors of the batch have."""
         results = [result for _, _, result, _ in self.succeeded] + [ending.outcome.result for ending in self.endings]
         errors = [ending.error for ending in self.endings]
         return sum(len(value) for value in (*results, *errors) if value is not None)
@@ -78,7 +78,8 @@ class EndingBatch:
         return first, EndingBatch(self.succeeded[middle:], self.endings[rest:])
 
     def keep_open(self, fence: int) -> bool:
-        """Does not close this claim, since one of its jobs has not ended; returns whether it was to be closed."""
+        """Takes this claim off the list of claims to close, because one of its jobs has not ended. Returns whether the
+        claim was on the list."""
         closes = fence in self.closed
         if closes:
             self.closed.remove(fence)

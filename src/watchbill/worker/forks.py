@@ -1,8 +1,8 @@
 """Ends processes that a handler has forked, when its code returns to the worker's event loop.
 
-Such a process has a copy of the event loop and of all connections of the worker: two processes would claim and settle
-on the same sockets. So the copy loses the connections at once, and ends when it comes back to code of the worker. What
-the handler does in it until then is not affected, and neither is a process that never comes back, such as one that
+A forked process has a copy of the event loop and of all connections of the worker: two processes would claim and settle
+on the same sockets. So the fork loses the connections at once, and ends when its code returns to the worker. Until then
+the handler's code in the fork is not affected, and neither is a process that never returns, such as one that
 `multiprocessing` starts.
 """
 
@@ -18,14 +18,14 @@ from watchbill.postgres.connect import detach_inherited_connections
 
 logger = logging.getLogger("watchbill.worker")
 
-is_fork = False  # whether the worker's code in this process belongs to the parent process
-_loops: list[asyncio.AbstractEventLoop] = []  # of the workers that run in this process
+is_fork = False  # whether a handler forked this process, so that the worker in it is a mere copy
+_loops: list[asyncio.AbstractEventLoop] = []  # the event loops of the workers that run in this process
 
 
 @contextmanager
 def guard_against_forks() -> Iterator[None]:
-    """A worker runs in this block. A child process that a handler forks meanwhile ends when it comes back to the
-    worker's code. Such a child may enter this block itself, to run a worker of its own."""
+    """Makes sure, while a worker runs in this block, that a process that one of its handlers forks ends when its code
+    returns to the worker. Such a fork may enter this block itself, to run a worker of its own."""
     global is_fork
     was_fork, is_fork, loop = is_fork, False, asyncio.get_running_loop()
     _loops.append(loop)
@@ -50,8 +50,8 @@ def _mark_fork() -> None:
     if _loops:
         is_fork = True
         detach_inherited_connections()
-        for loop in _loops:  # a handler's own asyncio task may have forked
-            with suppress(RuntimeError):  # the loop is closed, or belongs to another thread, which is not here
+        for loop in _loops:  # stopped, because the fork may have happened in an asyncio task of the handler
+            with suppress(RuntimeError):  # the loop is closed, or belongs to a thread that a fork does not copy
                 loop.call_soon(end_fork)
         _loops.clear()
 

@@ -1,4 +1,4 @@
-"""What a worker needs to know of a task in order to run its jobs."""
+"""Handlers: what a worker needs to know of a task in order to run its jobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger("watchbill.worker")
 R = TypeVar("R")
 
 Kind = Literal["async", "thread", "process"]
-# How a payload begins that is a reference to the payload store. The first byte is the version of jsonb's binary form.
+# A payload that begins with these bytes is a reference to the payload store. The first byte is the version of jsonb.
 STORED = b'\x01{"$stored"'
 
 
@@ -37,7 +37,7 @@ class NotStarted(Exception):
 
 
 class OperationRunner(Protocol):
-    """The part of an App that runs operations of the client, such as to read a job."""
+    """The part of an App that sends operations to the database, such as the reading of a job."""
 
     def run(self, operation: Operation[R]) -> R: ...
     async def arun(self, operation: Operation[R]) -> R: ...
@@ -54,15 +54,15 @@ class Handler:
     decode: Callable[[bytes, int], dict[str, Any]]  # JSON, version -> keyword arguments; raises BadPayload
     encode_result: Callable[[Any], bytes | None]
     schema: str = "watchbill"
-    timeout: float | None = None  # seconds, for jobs without one of their own
-    retry: Retry = Retry()  # noqa: RUF009  (frozen) only its `on` and `not_on` count: a job has its own policy
+    timeout: float | None = None  # seconds, for jobs without a time-out of their own
+    retry: Retry = Retry()  # noqa: RUF009  (frozen) only its `on` and `not_on` count; a job has its own delays
     transactional: bool = False  # the first argument is a connection, whose commit completes the job
-    closes_connection: bool = False  # no other job may use that connection afterwards
+    closes_connection: bool = False  # the connection of a transactional task is closed after one job
     reference: str = ""  # module:name, where a child process finds the task
     app: OperationRunner | None = None  # for calls of current_job() that read the database
     make_reading_handler: Callable[[Handler], Handler] | None = None  # for a payload that is in the payload store
-    fetch_payload: Callable[[Any, bytes], bytes] | None = None  # the same for a job of a batch: Run, reference -> JSON
-    batch: Batch | None = None  # one call runs many jobs; `decode` then returns one item, under its name
+    fetch_payload: Callable[[Any, bytes], bytes] | None = None  # reads a batch job's stored payload: Run, reference
+    batch: Batch | None = None  # if set, one call runs many jobs, and `decode` returns one item under its name
     max_per_node: int | None = None  # how many calls may run at once on this node
 
 
@@ -71,14 +71,15 @@ MAX_LOGGED_TYPES = 1000
 
 
 class UnsupportedTypes:
-    """Logs each type that this worker cannot run once, with the type that was perhaps meant."""
+    """Logs once for each type of job that this worker cannot run, and names a similar type that was perhaps meant."""
 
     def __init__(self, handlers: Handlers) -> None:
         self._handlers = handlers
         self._logged: set[tuple[str, int]] = set()
 
     def log_once(self, type: str, version: int, job_id: UUID) -> None:
-        """Called for each job that is returned because of its type; its type may be anything that was enqueued."""
+        """Logs that this worker returns jobs of this type to their queue, at the first call for the type. The type may
+        be any text, because any text can be enqueued."""
         if (type, version) in self._logged or len(self._logged) >= MAX_LOGGED_TYPES:
             return
         self._logged.add((type, version))

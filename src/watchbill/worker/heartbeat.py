@@ -38,13 +38,13 @@ logger = logging.getLogger("watchbill.worker")
 
 EXIT_STUCK = 70
 LOST = "WB001"
-STANDSTILL_SECONDS = 5.0  # a loop that gives no sign of life for this long is reported
-NOTE_PAUSE_SECONDS = 0.05  # between two statements that notifications caused: every role of the database may send them
+STANDSTILL_SECONDS = 5.0  # if the event loop does not run for this long, its blocker is logged
+NOTE_PAUSE_SECONDS = 0.05  # pause after each notification, because any role of the database may send very many
 OVERTIME_SECONDS = 10.0  # how long a handler may block the loop after its time-out
 
 
 class Leaseholder(Protocol):
-    """The worker, as its heartbeat uses it; both methods are called on the event loop."""
+    """The part of the worker that its heartbeat uses. The heartbeat calls both methods on the event loop."""
 
     @property
     def lease(self) -> Lease: ...
@@ -54,7 +54,7 @@ class Leaseholder(Protocol):
 
 
 class Heartbeat(threading.Thread):
-    """The heartbeat of one epoch. Reads the running jobs of `slots` from its own threads."""
+    """The thread that sends heartbeats for one epoch of a node. It also reads the running jobs of `slots`."""
 
     def __init__(
         self, config: NodeConfig, queries: Queries, epoch: int, slots: Slots, wakeups: Wakeups, worker: Leaseholder
@@ -69,14 +69,14 @@ class Heartbeat(threading.Thread):
         self._outage = outage_of(config.url)
         self._has_failed = False  # the last statement failed, because the database did not answer
         self._period = min(1.0, self._lease / 6, config.heartbeat_interval)
-        self._asked_at: float | None = None  # when the statement was sent that waits for its answer; None: none waits
+        self._asked_at: float | None = None  # when the current statement was sent; None while none waits for its answer
         self._seen_tick = 0.0
         self._standstill = 0.0  # seconds
         self._reported: object = None
 
     def start(self) -> None:
         super().start()
-        threading.Thread(target=self._watch, name="watchbill-watch", daemon=True).start()
+        threading.Thread(target=self._watch_all, name="watchbill-watch", daemon=True).start()
 
     def run(self) -> None:
         interval = min(self._config.heartbeat_interval, self._lease / 3)
@@ -89,11 +89,11 @@ class Heartbeat(threading.Thread):
             is_due = self._wakeups.wants_beat or now() >= next_beat
             self._wakeups.wants_beat = False
             if is_due:
-                if not self._talk(self._beat):
+                if not self._run_statement(self._send_heartbeat):
                     continue
                 next_beat = now() + interval
             if self._slots.runs:
-                self._talk(self._ask_for_stop_requests)
+                self._run_statement(self._ask_for_stop_requests)
             if was_woken:
                 self._is_over.wait(NOTE_PAUSE_SECONDS)
         self._disconnect()
@@ -101,19 +101,20 @@ class Heartbeat(threading.Thread):
     def stop(self) -> None:
         self._is_over.set()
         self._wakeups.heartbeat.set()
-        self._interrupt()
+        self._interrupt_statement()
 
     def _call_on_loop(self, function: Any, *arguments: Any) -> None:
         """Calls a function on the event loop, unless the loop has ended meanwhile."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(function, *arguments)
 
-    def _talk(self, action: Callable[[], None]) -> bool:
-        """Sends a heartbeat, or asks for stop requests. Returns whether the server has answered."""
+    def _run_statement(self, action: Callable[[], None]) -> bool:
+        """Calls `action`, which sends a heartbeat or asks for stop requests. Returns whether the server has
+        answered."""
         self._asked_at = now()
         try:
             action()
-        except Exception as error:  # noqa: BLE001  (whatever it is, the next heartbeat is tried)
+        except Exception as error:  # noqa: BLE001  (no error may keep the thread from sending the next heartbeat)
             self._handle_error(error)
             return False
         finally:
@@ -123,25 +124,27 @@ class Heartbeat(threading.Thread):
             self._outage.note_answer()
         return True
 
-    def _beat(self) -> None:
+    def _send_heartbeat(self) -> None:
         sent = now()
         try:
-            self._ask("heartbeat", self._epoch, self._long_runs(), self._slots.finished)
-        except psycopg.Error as error:  # the progress of a run may be impossible to store; that must not end the node
+            self._execute_query("heartbeat", self._epoch, self._list_long_runs(), self._slots.finished)
+        except psycopg.Error as error:  # the server may refuse the progress of a run, which must not end the node
             if error.sqlstate in (None, LOST) or self._connection is None or self._connection.closed:
                 raise
-            logger.warning("The server refused the list of running jobs; heartbeat without it: %s", first_line(error))
-            self._ask("heartbeat", self._epoch, None, self._slots.finished)
+            logger.warning(
+                "The server refused the list of running jobs; sending the heartbeat without it: %s", first_line(error)
+            )
+            self._execute_query("heartbeat", self._epoch, None, self._slots.finished)
         self._worker.lease.renew(self._epoch, sent, self._lease)
         self._is_fenced = False
 
     def _ask_for_stop_requests(self) -> None:
         runs = self._slots.list_job_runs()
         ids, fences = [run.id for run in runs], [run.fence for run in runs]
-        if found := self._ask("stop_requests", self._epoch, ids, fences):
+        if found := self._execute_query("stop_requests", self._epoch, ids, fences):
             self._call_on_loop(self._wakeups.request_stop, found)
 
-    def _ask(self, query: str, *params: object) -> list[Any]:
+    def _execute_query(self, query: str, *params: object) -> list[Any]:
         if self._connection is None:
             self._connection = Connection.connect(
                 self._config.url,
@@ -158,7 +161,7 @@ class Heartbeat(threading.Thread):
             self._call_on_loop(self._worker.lose_epoch, self._epoch)
             return
         if isinstance(error, psycopg.OperationalError | OSError | NoDatabase) and is_outage(classify_error(error)):
-            if self._has_failed or self._connection is None:  # else an idle connection broke, and is opened again
+            if self._has_failed or self._connection is None:  # otherwise only an idle connection broke: no outage yet
                 self._outage.note_failure(first_line(error))
             self._has_failed = True
         else:
@@ -170,16 +173,16 @@ class Heartbeat(threading.Thread):
         if connection is not None:
             connection.close()
 
-    def _long_runs(self) -> str:
-        """Runs that have taken longer than a heartbeat, or have progress, as JSON."""
+    def _list_long_runs(self) -> str:
+        """Returns, as JSON, the runs that have taken longer than a third of the lease or have reported progress."""
         runs = [
             run for run in self._slots.list_job_runs() if run.age > self._lease / 3 or run.last_progress is not None
         ]
-        return f"[{','.join(_as_json(run).decode() for run in runs)}]"
+        return f"[{','.join(_run_as_json(run).decode() for run in runs)}]"
 
-    # -- the watch
+    # -- the thread that watches the heartbeat, the lease and the event loop
 
-    def _watch(self) -> None:
+    def _watch_all(self) -> None:
         while not self._is_over.wait(self._period):
             try:
                 self._watch_answer()
@@ -192,10 +195,10 @@ class Heartbeat(threading.Thread):
     def _watch_answer(self) -> None:
         asked_at = self._asked_at
         if asked_at is not None and now() - asked_at > max(1.0, self._lease / 3):
-            self._interrupt()
+            self._interrupt_statement()
 
-    def _interrupt(self) -> None:
-        """Gives up a statement that waits for its answer: shuts down its connection."""
+    def _interrupt_statement(self) -> None:
+        """Shuts down the connection, so that a statement that waits for its answer fails at once."""
         connection = self._connection
         if connection is not None and self._asked_at is not None:
             shut_down(connection)
@@ -211,7 +214,7 @@ class Heartbeat(threading.Thread):
         tick = self._slots.loop_tick
         if tick != self._seen_tick:
             self._seen_tick, self._standstill = tick, 0.0
-        else:  # counted in periods, so that the time in which the process was frozen does not count
+        else:  # adds periods instead of reading a clock, so that time in which the process was frozen does not count
             self._standstill += self._period
         if self._standstill < STANDSTILL_SECONDS:
             self._reported = None
@@ -228,11 +231,12 @@ class Heartbeat(threading.Thread):
             os._exit(EXIT_STUCK)
 
     def _is_blocked_for_too_long(self, run: Run | None) -> bool:
-        """Also checks the time-out of the handler, because the event loop cannot do it while it is blocked."""
+        """Whether the handler that blocks the event loop is past its time-out, or the loop was blocked for longer than
+        the setting allows. A blocked event loop cannot check the time-out itself."""
         is_overdue = run is not None and run.timeout is not None and run.age > run.timeout + OVERTIME_SECONDS
         return is_overdue or self._standstill > self._config.stuck_after
 
 
-def _as_json(run: Run) -> bytes:
+def _run_as_json(run: Run) -> bytes:
     progress = orjson.Fragment(progress_as_json(run.last_progress))
     return orjson.dumps({"id": str(run.id), "fence": run.fence, "age": run.age, "progress": progress})

@@ -39,42 +39,46 @@ logger = logging.getLogger("watchbill.worker")
 
 RECONNECT_SECONDS = 1.0
 ANSWER_TIMEOUT_SECONDS = 5.0
-MOST_NOTES, NOTE_WINDOW_SECONDS = 20_000, 5.0  # reading so many takes a tenth of a second
-FLOOD_PAUSE_SECONDS = 30.0  # after more notes than that, the node does not listen for so long
-FLOOD_POLL_SECONDS = 0.1  # while it does not listen, the longest pause between two looks for jobs
-QUIET_SECONDS = 0.05  # a worker that slept for so long is not woken too often
-MOST_VAIN_WAKEUPS = 100  # in a row, without a job; every role of the database may send notifications
-VAIN_WAKEUP_PAUSE_SECONDS = 0.01  # before each further look for jobs, after more than that
-LOCK_CLASS = 1466004579  # "Watc" as four bytes; the second number is the oid of the schema's table jobs
+# A node that gets more than MOST_NOTES notifications in NOTE_WINDOW_SECONDS is flooded: it stops listening for
+# FLOOD_PAUSE_SECONDS, and asks for jobs every FLOOD_POLL_SECONDS instead. To read 20,000 takes a tenth of a second.
+MOST_NOTES, NOTE_WINDOW_SECONDS = 20_000, 5.0
+FLOOD_PAUSE_SECONDS, FLOOD_POLL_SECONDS = 30.0, 0.1
+# A worker that was woken MOST_USELESS_WAKEUPS times in a row without finding a job pauses before it asks again, because
+# any role of the database may send notifications. A wakeup after QUIET_SECONDS of sleep starts the count anew.
+QUIET_SECONDS = 0.05
+MOST_USELESS_WAKEUPS = 100
+USELESS_WAKEUP_PAUSE_SECONDS = 0.01
+LOCK_CLASS = 1466004579  # first number of the wakeup lock: "Watc" as four bytes; the second is the oid of table jobs
 
 
 class Wakeups:
-    """What may end a wait in this node: one event per topic. The waiting side clears its event."""
+    """The events that parts of this node wait for, one per topic. The part that waits clears its event."""
 
     def __init__(self) -> None:
         self.jobs = asyncio.Event()  # a job may be ready, or a handler slot that was short is free
-        self.delayed = DueEvent()  # a delayed job may be due before the promoter's next look
-        self.dependents = asyncio.Event()  # a job may have all that it waited for
+        self.delayed = DueEvent()  # a delayed job may be due before the promoter asks for due jobs again
+        self.dependents = asyncio.Event()  # the last job that a blocked job waited for may have ended
         self.schedules = asyncio.Event()  # a schedule was changed
         self.leaders = asyncio.Event()  # a group may have no leader
         self.tokens = asyncio.Event()  # a token group may have changed
         self.declarations = asyncio.Event()  # a schedule in the code may have to be declared again
         self.progress = asyncio.Event()  # a run has ended, endings were settled, or the node drains
-        self.draining = asyncio.Event()  # never cleared
+        self.draining = asyncio.Event()  # the node drains; this event is never cleared
         self.stop = asyncio.Event()  # `stop_requests` has grown
         self.stop_requests: set[tuple[bytes, int]] = set()  # id and fence of runs whose handlers have to stop
         self.heartbeat = threading.Event()  # a heartbeat, or a question for stop requests, is wanted at once
-        self.wants_beat = False
+        self.wants_beat = False  # the next heartbeat is wanted at once, not only a question for stop requests
         self._asleep_since: float | None = None  # on the monotonic clock
 
     @property
     def slept_seconds(self) -> float:
-        """How long the worker has slept; -1 if it is awake. While it sleeps, producers send notifications."""
+        """How long the worker has slept; -1 if the worker is awake. While it sleeps, producers send notifications."""
         return -1.0 if self._asleep_since is None else time.monotonic() - self._asleep_since
 
     @contextlib.contextmanager
     def asleep(self) -> Iterator[None]:
-        """Marks the time in which the worker sleeps. The unblocker then sleeps too, so it is woken with the worker."""
+        """Marks the time in which the worker sleeps. While the worker sleeps, the unblocker sleeps too, so the end of a
+        longer sleep wakes the unblocker."""
         self._asleep_since = time.monotonic()
         try:
             yield
@@ -84,6 +88,7 @@ class Wakeups:
             self._asleep_since = None
 
     def drain(self) -> None:
+        """Wakes every part of the worker that has to act when the node begins to drain."""
         for event in (self.draining, self.progress, self.jobs, self.tokens):
             event.set()
 
@@ -92,9 +97,10 @@ class Wakeups:
         self.stop.set()
 
     def handle_note(self, note: str) -> None:
-        """Sets the events of a notification. `store/sql/030_wake.sql` lists the notes.
+        """Sets the event that belongs to the text of a notification. `store/sql/030_wake.sql` lists these texts.
 
-        Every role of the database may send one, so a note never says what to do: it says where to look.
+        Every role of the database may send a notification. So it never gives an order: it only names the part of the
+        node that should read the database again.
         """
         topic, _, detail = note.partition(" ")
         if topic == "stop":
@@ -118,7 +124,7 @@ class Wakeups:
             self.heartbeat.set()
         else:
             self.jobs.set()
-            if not detail:  # several jobs, or a requeued one: it may be a delayed one
+            if not detail:  # the note is about several jobs or a requeued one, and one of these may be delayed
                 self.delayed.set()
 
 
@@ -135,9 +141,9 @@ class Notifications(ABC):
     def __init__(self, wakeups: Wakeups) -> None:
         self.wakeups = wakeups
         self.is_unavailable = False  # the address leads to a pooler, through which LISTEN never works
-        self.is_locked = False  # we hold the lock for sleeping
+        self.is_locked = False  # this worker holds the wakeup lock, so that producers send notifications
         self._flooded_until = 0.0  # on the monotonic clock
-        self.vain_wakeups = 0  # in a row; a worker that finds a job resets it
+        self.vain_wakeups = 0  # how often in a row the worker was woken without finding a job
 
     @property
     @abstractmethod
@@ -145,15 +151,16 @@ class Notifications(ABC):
 
     @abstractmethod
     async def open(self) -> None:
-        """Starts to listen; called again after the connection was lost."""
+        """Starts to listen. `keep_open` calls this again after the connection was lost."""
 
     async def keep_open(self, condition: Callable[[], bool] = lambda: True) -> None:
+        """Opens the LISTEN connection, and opens it again whenever it is lost, as long as `condition` holds."""
         outage = Outage("The LISTEN connection", "new jobs are found by polling")
         while not self.is_unavailable and condition():
             if not self.is_listening:
                 try:
                     await self.open()
-                except Exception as error:  # noqa: BLE001  (polling goes on, and so do the tries)
+                except Exception as error:  # noqa: BLE001  (without it the worker polls; this loop tries again)
                     if not is_any_database_out():  # an outage of the database is logged elsewhere
                         outage.note_failure(first_line(error))
                 else:
@@ -162,28 +169,29 @@ class Notifications(ABC):
 
     @abstractmethod
     async def lock_for_sleep(self) -> bool:
-        """Tries to take the lock that says that a worker sleeps: while one holds it, every producer sends a NOTIFY.
-        Returns whether this worker holds it now."""
+        """Tries to take the wakeup lock: while a worker holds it, every producer sends a NOTIFY. Returns whether this
+        worker holds the lock now."""
 
     @abstractmethod
     async def has_sleeper(self) -> bool:
-        """Whether another worker holds the lock, and not just a producer that is about to commit."""
+        """Whether the wakeup lock is held by another worker, and not just by a producer that is about to commit."""
 
     @abstractmethod
-    async def unlock(self) -> None: ...
+    async def unlock(self) -> None:
+        """Releases the wakeup lock, if this worker holds it: producers need not send a NOTIFY to a worker that runs."""
 
     @abstractmethod
     async def close(self) -> None: ...
 
     async def wait_for_jobs(self, seconds: float) -> bool:
-        """Returns when a job may be ready, or the time is up; whether a job may be ready. Rests a moment when too many
-        wakeups brought no job."""
+        """Waits until a job may be ready, or the time is up. Returns whether a job may be ready. Pauses for a moment
+        after too many wakeups in a row without a job."""
         began = time.monotonic()
         await wait_for(self.wakeups.jobs, min(seconds, FLOOD_POLL_SECONDS) if self.is_flooded else seconds)
         is_woken = self.wakeups.jobs.is_set()
         self.vain_wakeups = 0 if time.monotonic() - began > QUIET_SECONDS else self.vain_wakeups + 1
-        if self.vain_wakeups > MOST_VAIN_WAKEUPS:
-            await wait_for(self.wakeups.draining, VAIN_WAKEUP_PAUSE_SECONDS)
+        if self.vain_wakeups > MOST_USELESS_WAKEUPS:
+            await wait_for(self.wakeups.draining, USELESS_WAKEUP_PAUSE_SECONDS)
         self.wakeups.jobs.clear()
         return is_woken
 
@@ -192,41 +200,41 @@ class Notifications(ABC):
 
     @property
     def is_flooded(self) -> bool:
-        """Whether too many notifications came, so that this worker polls for a while."""
+        """Whether too many notifications came, so that this worker does not listen and polls for a while."""
         return time.monotonic() < self._flooded_until
 
     def handle_flood(self) -> None:
         self._flooded_until = time.monotonic() + FLOOD_PAUSE_SECONDS
 
     def handle_opened(self) -> None:
-        """Notifications that were sent before are lost, so look for their causes."""
+        """Wakes all parts of the node, to look for what they were not told while there was no LISTEN connection."""
         self.wakeups.schedules.set()
         self.handle_lost()
 
     def handle_lost(self) -> None:
-        """No notification will come, so what sleeps must poll."""
+        """Wakes the parts of the node that wait for notifications: none will come now, so that they must poll."""
         for event in (self.wakeups.jobs, self.wakeups.delayed, self.wakeups.dependents, self.wakeups.tokens):
             event.set()
 
 
 def _simplify_note(note: str) -> str:
-    """Makes notes of one kind equal. But each time of a `later` counts, because a late one must not hide an early one,
-    and so does each key of an `unpark`."""
+    """Leaves the details of a notification out, so that equal ones are handled once. A `later` keeps its time, because
+    the earliest time counts, and an `unpark` keeps its key, because each key is freed by itself."""
     topic, _, detail = note.partition(" ")
     return note if topic in ("later", "unpark") or not detail else f"{topic} any"
 
 
 class Listener(Notifications):
-    """Listens on a connection of its own."""
+    """Receives notifications on a LISTEN connection of this process."""
 
     def __init__(self, wakeups: Wakeups, url: str, queries: Queries, *, direct: bool = False) -> None:
-        """`direct`: the address is known to lead to the server itself, not to a pooler."""
+        """If `direct` is set, the address leads to the server itself; otherwise `open` checks for a pooler."""
         super().__init__(wakeups)
         self._url, self._queries, self._direct = url, queries, direct
         self._find_sleeper = queries["has_sleeping_worker"]
         self._connection: AsyncConnection | None = None
         self._lock = (LOCK_CLASS, 0)
-        self._watched: int | None = None  # the descriptor; a broken connection no longer knows it
+        self._watched: int | None = None  # file descriptor that the loop reads; a broken connection does not know it
         self._window, self._notes = 0, 0  # the current window of time, and how many notes came in it
 
     async def open(self) -> None:
@@ -252,25 +260,26 @@ class Listener(Notifications):
             raise
         connection.add_notify_handler(lambda notify: self._handle_notes([notify.payload], notify.pid))
         self._connection, self._lock, self.is_locked = connection, (LOCK_CLASS, key), False
-        self._watch()
+        self._watch_socket()
         self.handle_opened()
 
     @property
     def is_listening(self) -> bool:
         return self._connection is not None
 
-    def _watch(self) -> None:
+    def _watch_socket(self) -> None:
         if self._connection is not None:
             self._watched = self._connection.fileno()
-            asyncio.get_running_loop().add_reader(self._watched, self._read)
+            asyncio.get_running_loop().add_reader(self._watched, self._read_notifications)
 
-    def _unwatch(self) -> None:
-        """Before the descriptor is closed: the next connection may get the same number, and would not be watched."""
+    def _unwatch_socket(self) -> None:
+        """Tells the event loop to ignore the socket. Must precede the close: the next connection may get the same file
+        descriptor, and the loop would take it for the old one and not watch it."""
         descriptor, self._watched = self._watched, None
         if descriptor is not None:
             asyncio.get_running_loop().remove_reader(descriptor)
 
-    def _read(self) -> None:
+    def _read_notifications(self) -> None:
         connection = self._connection
         if connection is None:
             return
@@ -281,13 +290,13 @@ class Listener(Notifications):
                 notes.append(note.extra.decode(errors="replace"))
                 sender = note.be_pid
         except psycopg.Error as error:
-            self._drop_connection(error)
+            self._give_up_connection(error)
         self._handle_notes(notes, sender)
-        self._drop_if_flooded()
+        self._close_if_flooded()
 
     def _handle_notes(self, notes: list[str], sender: int) -> None:
-        """Handles one note of each kind, because more of the same kind ask for nothing new. Too many notes in a while
-        start a pause with polling. `sender` is the server process that sent the last note."""
+        """Handles each different notification once, because equal ones ask for the same thing. After too many, the node
+        stops listening and polls for a while. `sender` is the server process that sent the last one."""
         window = int(time.monotonic() / NOTE_WINDOW_SECONDS)
         self._notes = len(notes) + (self._notes if window == self._window else 0)
         self._window = window
@@ -301,18 +310,18 @@ class Listener(Notifications):
         for note in {_simplify_note(note) for note in notes}:
             self.handle_note(note)
 
-    def _drop_if_flooded(self) -> bool:
+    def _close_if_flooded(self) -> bool:
         if self._connection is None or not self.is_flooded:
             return False
-        self._forget_connection()
+        self._close_at_once()
         return True
 
-    def _drop_connection(self, error: BaseException) -> None:
+    def _give_up_connection(self, error: BaseException) -> None:
         logger.debug("Lost the LISTEN connection; polling until it is open again: %s", first_line(error))
-        self._forget_connection()
+        self._close_at_once()
 
-    def _forget_connection(self) -> None:
-        self._unwatch()
+    def _close_at_once(self) -> None:
+        self._unwatch_socket()
         connection, self._connection, self.is_locked = self._connection, None, False
         if connection is not None:
             connection.pgconn.finish()
@@ -333,22 +342,22 @@ class Listener(Notifications):
             await self._ask("SELECT pg_advisory_unlock(%s, %s)", self._lock)
 
     async def _ask(self, query: str, params: Sequence[int] = ()) -> object:
-        """The answer, or None if the connection was lost."""
+        """Returns the value that the query yields, or None if the connection was lost."""
         connection = self._connection
         assert connection is not None
-        self._unwatch()  # psycopg itself watches the socket during a statement
+        self._unwatch_socket()  # psycopg itself watches the socket during a statement
         try:
             with Deadline(connection, ANSWER_TIMEOUT_SECONDS):
                 row = await (await connection.execute(query.encode(), params)).fetchone()
         except (psycopg.Error, OSError, NoDatabase) as error:
-            self._drop_connection(error)
+            self._give_up_connection(error)
             raise_if_canceled()
             return None
-        self._watch()
-        return row[0] if row and not self._drop_if_flooded() else None
+        self._watch_socket()
+        return row[0] if row and not self._close_if_flooded() else None
 
     async def close(self) -> None:
-        self._unwatch()
+        self._unwatch_socket()
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()

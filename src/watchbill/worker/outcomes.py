@@ -29,9 +29,9 @@ jobs_logger = logging.getLogger("watchbill.jobs")
 MESSAGE_LIMIT = 2_000  # characters
 TRACEBACK_LIMIT = 16_000  # characters
 NOT_STARTED_DELAY_SECONDS = 2.0
-STOPPED_MESSAGE = "its node stopped while it ran, and it has one attempt only"
+STOPPED_MESSAGE = "the node stopped while the job ran, and the job has one attempt only"
 _PACKAGE = str(Path(__file__).parents[1])
-_PERMANENT = (Permanent, BadPayload, BadResult, PayloadGone)  # another attempt would end the same way
+_PERMANENT = (Permanent, BadPayload, BadResult, PayloadGone)  # not retried, because another attempt would end the same
 
 
 def choose_outcome(run: Run, error: BaseException) -> Outcome:
@@ -47,15 +47,15 @@ def choose_outcome(run: Run, error: BaseException) -> Outcome:
 
 
 def choose_stopped_outcome(run: Run, error: dict[str, Any]) -> Outcome:
-    """Returns the outcome of a handler that was asked to stop: why it was asked counts, not what it raised."""
+    """Returns the outcome of a handler that was asked to stop. The reason for the stop counts, not what it raised."""
     if run.stopping == "timed_out":
-        name = {"type": "TimeoutError", "module": "builtins"}  # whatever error stopped the handler
+        name = {"type": "TimeoutError", "module": "builtins"}  # replaces the error that stopped the handler
         timed_out = error | name | {"kind": "timed_out", "message": f"timed out after {run.timeout:g} s"}
         return Outcome("timed_out", error=_mark_refused(timed_out, run.handler.retry.explain_refusal(TimeoutError())))
     if run.stopping == "released" and run.max_attempts == 1:
         return Outcome("failed", error=error | {"kind": "permanent", "message": STOPPED_MESSAGE})
     assert run.stopping is not None
-    return Outcome(run.stopping)  # the database knows who canceled a job, and why
+    return Outcome(run.stopping)  # without a message: the database has stored who canceled the job, and why
 
 
 def _choose_skipped_outcome(run: Run, skip: Skip) -> Outcome:
@@ -63,7 +63,7 @@ def _choose_skipped_outcome(run: Run, skip: Skip) -> Outcome:
         result = None if skip.result is None else run.handler.encode_result(skip.result)
     except BadResult as problem:
         return Outcome("failed", error=describe_error(problem, "permanent"))
-    error = {"kind": "skipped", "message": _clean(skip.reason, MESSAGE_LIMIT)}
+    error = {"kind": "skipped", "message": _escape_and_shorten(skip.reason, MESSAGE_LIMIT)}
     return Outcome("skipped", error=error, result=result)
 
 
@@ -71,7 +71,7 @@ def _choose_outcome_of_error(retry: Retry, error: BaseException) -> Outcome:
     match error:
         case Snooze():
             return Outcome("snoozed", delay=delay_seconds(error.delay))
-        case NotStarted():  # costs no attempt
+        case NotStarted():  # a snooze, because a handler that was not called must not cost an attempt
             return Outcome("snoozed", delay=NOT_STARTED_DELAY_SECONDS, error=describe_error(error, "retryable"))
         case RetryAfter():
             return Outcome("failed", delay=delay_seconds(error.delay), error=describe_error(error, "retryable"))
@@ -95,8 +95,8 @@ def describe_error(error: BaseException, kind: str) -> dict[str, Any]:
         "kind": kind,
         "type": type(error).__qualname__,
         "module": type(error).__module__,
-        "message": _clean(_read_message(error), MESSAGE_LIMIT),
-        "traceback": _clean(_format_traceback(error), TRACEBACK_LIMIT, keep_end=True),
+        "message": _escape_and_shorten(_read_message(error), MESSAGE_LIMIT),
+        "traceback": _escape_and_shorten(_format_traceback(error), TRACEBACK_LIMIT, keep_end=True),
     }
 
 
@@ -108,11 +108,11 @@ def _read_message(error: BaseException) -> str:
 
 
 def strip_own_frames(error: BaseException) -> TracebackType | None:
-    """The traceback from the handler on, without the frames of this package above it."""
+    """Returns the traceback without its first frames, which are Watchbill's own: it begins at the handler."""
     at = error.__traceback__
     while at is not None and at.tb_frame.f_code.co_filename.startswith(_PACKAGE):
         at = at.tb_next
-    if at is None and isinstance(error, Permanent):  # raised by a built-in handler, whose message is enough
+    if at is None and isinstance(error, Permanent):  # a built-in handler raised this, and its message says enough
         return None
     return at or error.__traceback__
 
@@ -124,8 +124,8 @@ def _format_traceback(error: BaseException) -> str:
         return f"no traceback: formatting it raised {type(problem).__name__}"
 
 
-def _clean(text: str, limit: int, *, keep_end: bool = False) -> str:
-    """Replaces characters that JSON or PostgreSQL refuse, and shortens the text."""
+def _escape_and_shorten(text: str, limit: int, *, keep_end: bool = False) -> str:
+    """Escapes characters that JSON or PostgreSQL refuse, and shortens the text."""
     text = text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
     if len(text) <= limit:
         return text
@@ -142,7 +142,8 @@ class OutcomeReporter:
         self._report_completed(run, "succeeded", run.result)
 
     def report_ending(self, claimed: Claimed, run: Run | None, outcome: Outcome, state: str) -> None:
-        """`state` is the state of the job now; `run` is None if its handler was not started."""
+        """Reports how a job ended that did not simply succeed. `state` is the state of the job now; `run` is None if
+        its handler was not started."""
         if state == "canceled":
             emit_canceled(self._events, UUID(bytes=claimed.id), run)
         elif run is not None:
@@ -166,7 +167,7 @@ class OutcomeReporter:
             self._events.emit("job_completed", job=run, outcome=outcome, result=value)
 
     def report_refused(self, job_id: bytes) -> None:
-        """Logs that the job was reclaimed or released before its end was stored here."""
+        """Logs that the database refused the end of a job, because the job was taken from this node before."""
         name = str(UUID(bytes=job_id))
         logger.warning(
             "Job %s ended here after it was taken from this node; its result is not stored", name,
@@ -174,8 +175,8 @@ class OutcomeReporter:
         )  # fmt: skip
 
     def report_unblocked(self, decided: list[tuple[Any, ...]]) -> None:
-        """Emits an event for each job that waited for others and does not any more. `decided` are the rows of the
-        query `unblock`: the ids of these jobs, and the state of each now."""
+        """Emits an event for each job that no longer waits for other jobs. `decided` are the rows of the query
+        `unblock`: the ids of these jobs, and the state of each now."""
         emit_unblocked(self._events, decided)
 
 
@@ -188,6 +189,6 @@ def _log_failure(run: Run, error: dict[str, Any], *, is_dead: bool) -> None:
     elif run.raised is not None and not isinstance(run.raised, BadPayload):  # the message of BadPayload is enough
         exc_info = (type(run.raised), run.raised, strip_own_frames(run.raised))
         jobs_logger.error("%s is dead: %s", run.type, reason, exc_info=exc_info, extra=extra)
-    else:  # from a child process the traceback comes as text
+    else:  # the job ran in a child process, which sends the traceback as text
         trace = error.get("traceback", "") if run.raised is None else ""
         jobs_logger.error("%s is dead: %s%s", run.type, reason, f"\n{trace}" if trace else "", extra=extra)

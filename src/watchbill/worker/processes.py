@@ -30,9 +30,9 @@ from watchbill.worker.outcomes import choose_stopped_outcome
 from watchbill.worker.run import Outcome, Run
 from watchbill.worker.threads import Finish
 
-LAST_MESSAGES_SECONDS = 1.0  # how long the messages of a dead child are still read
+LAST_MESSAGES_SECONDS = 1.0  # how long we still read messages of a child after its death
 KILL_AFTER_SECONDS = 5.0  # how long a handler may go on after it was asked to stop
-END_SECONDS = 2.0  # for an idle child to close its dependencies
+END_SECONDS = 2.0  # how long an idle child may take to close its dependencies, before it is killed
 _MARK = b"watchbill"
 HEADER = struct.Struct(f">{len(_MARK)}sI")  # before each message: the mark, and the length of the message
 _PEAK_MEMORY = re.compile(rb"VmHWM:\s*(\d+) kB")
@@ -58,16 +58,16 @@ class _Child:
     process: asyncio.subprocess.Process
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    jobs: int = 0  # how many it was given: the number of the current job
+    jobs: int = 0  # how many jobs the child was given, which is also the number of its current job
     run: Run | None = None
-    has_begun: bool = False  # it has received the current job
+    has_begun: bool = False  # the child has received the current job
 
     def send(self, *message: Any) -> None:
         self.writer.write(pack_message(*message))
 
     async def receive(self) -> Any:
-        """Returns the next message about the current job. A thread that an earlier job left running may still send
-        messages, which are dropped."""
+        """Returns the next message about the current job. Messages about earlier jobs, whose threads may still run, are
+        dropped."""
         while True:
             mark, length = HEADER.unpack(await self.reader.readexactly(HEADER.size))
             if mark != _MARK:
@@ -78,7 +78,7 @@ class _Child:
 
     def kill(self) -> None:
         if self.process.returncode is None:  # the process id of a dead child may be in use again
-            self._kill_group()
+            self._kill_process_group()
         self.writer.close()
 
     def end(self) -> None:
@@ -86,16 +86,16 @@ class _Child:
         self.writer.close()
         asyncio.get_running_loop().call_later(END_SECONDS, self.kill)
 
-    def _kill_group(self) -> None:
-        """Ends also the processes that the handler has started: they are in the child's process group."""
+    def _kill_process_group(self) -> None:
+        """Kills the child together with the processes that its handler has started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
     async def clean_up(self) -> None:
-        """Waits until the child has ended, then ends the processes that it has started and closes the socket. Such a
-        process may have inherited the child's end, so the socket does not close by itself."""
+        """Waits until the child has ended, then kills the processes that it has started, and closes the socket. One of
+        these processes may have inherited the child's end of the socket, which would stay open otherwise."""
         await self.process.wait()
-        self._kill_group()
+        self._kill_process_group()
         asyncio.get_running_loop().call_later(LAST_MESSAGES_SECONDS, self.writer.close)
         with contextlib.suppress(ConnectionError):
             await self.writer.wait_closed()
@@ -116,14 +116,14 @@ class Processes:
     ) -> None:
         self._finish, self._environment, self._note_start = finish, environment, note_start
         self._jobs_each, self._memory_each = jobs_each, memory_each
-        self._directory = _find_working_directory()  # a handler may change ours
+        self._directory = _find_working_directory()  # read now, because a handler may change it later
         self._idle: list[_Child] = []
         self._busy: dict[Run, _Child] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
     def submit(self, run: Run) -> None:
-        self._create_task(self._run(run))
+        self._create_task(self._run_until_taken(run))
 
     def _create_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -133,7 +133,7 @@ class Processes:
     def stop(self, run: Run) -> None:
         child = self._busy.get(run)
         if child is None:
-            return  # its child is still being started; `_run_in_child` then sees that the run has to stop
+            return  # the child of this run is still being started; `_run_in_child` stops the run when it has started
         if run.stopping == "canceled":
             child.send("stop", child.jobs)
             asyncio.get_running_loop().call_later(KILL_AFTER_SECONDS, self._kill_if_still_running, child, run)
@@ -149,17 +149,17 @@ class Processes:
         if child.run is run:
             child.kill()
 
-    async def _run(self, run: Run) -> None:
+    async def _run_until_taken(self, run: Run) -> None:
         try:
             while not await self._run_in_child(run):
                 pass
-        except Exception as error:  # noqa: BLE001  (whatever it is, it ends this job only)
+        except Exception as error:  # noqa: BLE001  (no error may end more than this one job)
             fail(run, ChildDied(f"The child process of job {run.id} sent a message that cannot be read: {error!r}."))
         self._finish(run)
 
     async def _run_in_child(self, run: Run) -> bool:
-        """Runs the job in an idle child or a new one. Returns False if the idle child had died before it received the
-        job, or had sent garbage, so that another child has to run it."""
+        """Runs the job in an idle child or a new one. Returns False if the job has to be given to another child,
+        because the idle child died or sent garbage before it received the job."""
         idle = self._take_idle_child()
         try:
             child = idle or await self.start_child()
@@ -167,7 +167,7 @@ class Processes:
             fail(run, ChildDied(f"No child process could be started: {error}"))
             return True
         if run.stopping is not None:
-            self._keep(child)
+            self._keep_for_next_job(child)
             fail(run, ChildDied(f"Job {run.id} was asked to stop before its child process had started."))
             return True
         child.run, child.has_begun, child.jobs = run, False, child.jobs + 1
@@ -181,7 +181,7 @@ class Processes:
                 return False
             if isinstance(error, Unreadable):
                 raise
-            fail(run, _explain_death(run, code))
+            fail(run, _explain_child_death(run, code))
         except BaseException:  # an unreadable answer, for example
             child.kill()
             raise
@@ -191,7 +191,8 @@ class Processes:
         return True
 
     def _take_idle_child(self) -> _Child | None:
-        """Drops children that died while they were idle: they must not cost the next job an attempt."""
+        """Returns an idle child that is alive, if there is one. Children that died while they were idle are dropped, so
+        that they cost no job an attempt."""
         while self._idle:
             child = self._idle.pop()
             if child.process.returncode is None and not child.reader.at_eof():
@@ -202,7 +203,7 @@ class Processes:
     async def _exchange_messages(self, child: _Child, run: Run) -> None:
         child.send("run", child.jobs, run.handler.reference, [tuple(each.claimed) for each in run.batch])
         for place, each in enumerate(run.batch):
-            if each.stopping is not None and run.stopping is None:  # canceled while the child was started
+            if each.stopping is not None and run.stopping is None:  # this job was canceled while the child was started
                 child.send("stop_member", child.jobs, place)
         while True:
             match await child.receive():
@@ -216,11 +217,12 @@ class Processes:
                 case ["ended", answers, memory]:
                     for each, answer in zip(run.batch, answers, strict=True):
                         _end_run(each, *answer)
-                    self._keep(child, memory)
+                    self._keep_for_next_job(child, memory)
                     return
 
-    def _keep(self, child: _Child, memory: int = 0) -> None:
-        """Keeps the child for the next job, unless it has reached a limit. `memory`: the most that it has used."""
+    def _keep_for_next_job(self, child: _Child, memory: int = 0) -> None:
+        """Keeps the child for the next job, or ends it if it has run enough jobs or used too much memory. `memory` is
+        the most that the child has used so far."""
         has_run_enough = self._jobs_each is not None and child.jobs >= self._jobs_each
         is_too_large = self._memory_each is not None and memory > self._memory_each
         if self._is_closed or has_run_enough or is_too_large:
@@ -246,8 +248,8 @@ class Processes:
         return child
 
     async def close(self) -> None:
-        """Ends all children, busy ones at once, and waits until they have ended, but not for ever: one may hang in the
-        kernel."""
+        """Ends idle children, kills busy ones, and waits until all have ended. Does not wait for ever, because a
+        process may hang in the kernel."""
         self._is_closed = True
         for child in self._idle:
             child.end()
@@ -255,26 +257,26 @@ class Processes:
             child.kill()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(KILL_AFTER_SECONDS):
-                while self._tasks:  # a child that is just being started adds a task
+                while self._tasks:  # repeated, because a child that is just being started adds a task
                     await asyncio.wait(self._tasks)
 
 
 def _end_run(run: Run, result: bytes | None, outcome: tuple[Any, ...] | None) -> None:
-    """Notes in the run how the child ended its job."""
+    """Copies the result and the outcome that the child has sent into the run."""
     run.result = result
     if outcome is not None:
         run.outcome = Outcome(*outcome)
-        if run.stopping is not None:  # the child may have answered before it was asked to stop
+        if run.stopping is not None:  # the child may have sent its answer before it was asked to stop
             run.outcome = choose_stopped_outcome(run, run.outcome.error or {})
 
 
-def _explain_death(run: Run, code: int) -> Exception:
+def _explain_child_death(run: Run, code: int) -> Exception:
     if run.stopping == "timed_out":
         return TimeoutError("its process was killed")
-    return ChildDied(f"The child process of job {run.id} ended without an answer ({_describe_exit(code)}).")
+    return ChildDied(f"The child process of job {run.id} ended without an answer ({_describe_exit_code(code)}).")
 
 
-def _describe_exit(code: int) -> str:
+def _describe_exit_code(code: int) -> str:
     if code >= 0:
         return f"exit code {code}"
     known = -code in signal.Signals.__members__.values()  # most real-time signals have no name
@@ -284,12 +286,13 @@ def _describe_exit(code: int) -> str:
 def _find_working_directory() -> str | None:
     try:
         return os.getcwd()  # noqa: PTH109  (as text)
-    except FileNotFoundError:  # it was deleted
+    except FileNotFoundError:  # the working directory was deleted
         return None
 
 
 def measure_peak_memory() -> int:
-    """The most memory that this process has used, in bytes. Without /proc, it may be that of its parent."""
+    """Returns the most memory that this process has used, in bytes. On systems without /proc, this may be the figure of
+    its parent."""
     try:
         found = _PEAK_MEMORY.search(Path("/proc/self/status").read_bytes())
     except OSError:

@@ -1,8 +1,7 @@
 """Queues with weights (`--queues mail:3,default:1`): in which order a claim reads them.
 
-A claim reads queues in the order given, and goes on to the next only when it has not found enough. So a worker puts the
-queue first that has had the least of its share so far. A queue without jobs does not save up turns.
-"""
+A claim reads queues in the order given, and goes on to the next only when it has not found enough jobs. So a worker
+puts the queue first that got the fewest jobs so far for its weight. A queue that was empty does not catch up later."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ _WEIGHTED = re.compile(r"(.+):(\d+)")
 
 
 def split_weights(queues: Sequence[str]) -> tuple[tuple[str, ...], dict[str, int]]:
-    """Returns the names of the queues, and their weights; no weights if none is given."""
+    """Splits texts such as `mail:3`. Returns the names of the queues, and their weights; none if no text has one."""
     found = {match[1]: int(match[2]) for queue in queues if (match := _WEIGHTED.fullmatch(queue))}
     for queue, weight in found.items():
         if not 1 <= weight <= LARGEST_WEIGHT:
@@ -34,11 +33,12 @@ class QueueTurns:
 
     def __init__(self, weights: Mapping[str, int]) -> None:
         self._weights = dict(weights)
-        self._given = dict.fromkeys(weights, 0.0)  # jobs so far, divided by the weight
+        self._given = dict.fromkeys(weights, 0.0)  # by queue: jobs claimed so far, divided by the weight
         self._order = list(weights)
 
     def choose_order(self, queues: Iterable[str]) -> list[str]:
-        """Orders these queues; one that has no weight, because it was declared later, gets the weight 1."""
+        """Returns the queues in the order in which the next claim reads them. A queue that was declared after the start
+        has the weight 1."""
         for queue in queues:
             if queue not in self._weights:
                 self._weights[queue], self._given[queue] = 1, min(self._given.values(), default=0.0)
@@ -46,8 +46,8 @@ class QueueTurns:
         return list(self._order)
 
     def note_answer(self, rows: Sequence[Claimed], wanted: int) -> None:
-        """Counts the jobs that the last claim brought. It has read every queue before the last one with a job to its
-        end, and all of them if it found less than it wanted."""
+        """Counts the jobs that the last claim brought, by queue. All queues before the last one with a job are empty
+        now, and all queues are empty if the claim found less than it wanted."""
         for row in rows:
             self._given[row.queue] = self._given.get(row.queue, 0.0) + 1 / self._weights.get(row.queue, 1)
         is_full = bool(rows) and len(rows) >= wanted

@@ -1,4 +1,5 @@
-"""One run of a job: what was claimed, how far it has come, how it ended. `current_job()` returns it to the handler."""
+"""One run of a job: what was claimed, its progress, and how it ended. `current_job()` returns the run to the
+handler."""
 
 from __future__ import annotations
 
@@ -28,11 +29,11 @@ _EPOCH_2000 = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class NoResult(WatchbillError):
-    """No ancestor of this task has a result."""
+    """The job waited for no job of the given task that has a result."""
 
 
 class Source(Protocol[R_co]):
-    """The part of a task that reads its results."""
+    """The part of a task that is needed to read the results of its jobs."""
 
     @property
     def type(self) -> str: ...
@@ -43,12 +44,13 @@ class Source(Protocol[R_co]):
 
 
 class Claimed(NamedTuple):
-    """A row of claim(). Ids are 16 bytes and times microseconds since 2000, because few are ever read."""
+    """A row of the SQL function claim(). Ids stay 16 bytes and times microseconds since 2000, as the server sends them:
+    most are never read, so converting all of them would waste time."""
 
     id: bytes
     fence: int
     type: str
-    raw_payload: bytes  # jsonb as sent: a version byte, then JSON
+    raw_payload: bytes  # jsonb as the server sends it: a version byte, then JSON
     queue: str
     tenant: str
     priority: int
@@ -59,8 +61,8 @@ class Claimed(NamedTuple):
     version: int
     timeout: float | None
     raw_meta: bytes | None
-    entries_read: int  # entries of the ready index that the whole claim has read; 0 if it did not start at the top
-    turn: int = 0  # of a fair or routed queue; jobs of an earlier turn start first
+    entries_read: int  # how many index entries the claim has read; 0 if it did not start at the top of the ready index
+    turn: int = 0  # in a fair or routed queue, jobs with a lower number start first
 
 
 @dataclass(slots=True)
@@ -70,12 +72,12 @@ class Outcome:
     name: str  # skipped, failed, timed_out, snoozed, canceled, released or unsupported
     delay: float | None = None  # seconds until the next run
     error: dict[str, Any] | None = None
-    result: bytes | None = None  # of a handler that skipped
+    result: bytes | None = None  # what a handler gave with `Skip`; a success has its result in the run
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Run:
-    """A started handler. Its public names are the interface of `current_job()`."""
+    """One call of a handler for a job. A handler gets this object from `current_job()`."""
 
     claimed: Claimed
     handler: Handler
@@ -84,11 +86,11 @@ class Run:
     task: Task[Any] | None = None
     context: contextvars.Context | None = None
     timer: TimerHandle | None = None
-    seconds: float = 0.0  # how long it took, once it has ended
+    seconds: float = 0.0  # how long the run took, once it has ended
     last_progress: Any = None
     result: bytes | None = None
-    outcome: Outcome | None = None  # None once the run has ended: it succeeded
-    raised: BaseException | None = None  # what ended the handler, unless it ran in a child process
+    outcome: Outcome | None = None  # still None when the run has ended: the run succeeded
+    raised: BaseException | None = None  # the exception that ended the handler, unless it ran in a child process
 
     @property
     def id(self) -> UUID:
@@ -97,32 +99,32 @@ class Run:
 
     @property
     def type(self) -> str:
-        """The type of its task."""
+        """The type of the job: the name of its task."""
         return self.claimed.type
 
     @property
     def queue(self) -> str:
-        """The queue it was claimed from."""
+        """The queue from which the job was claimed."""
         return self.claimed.queue
 
     @property
     def tenant(self) -> str:
-        """The tenant that it belongs to."""
+        """The tenant that the job belongs to."""
         return self.claimed.tenant
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is, from 1."""
+        """The number of this attempt at the job, from 1."""
         return self.claimed.attempt + 1
 
     @property
     def max_attempts(self) -> int:
-        """How many attempts the job has."""
+        """How many attempts the job may have."""
         return self.claimed.max_attempts
 
     @property
     def timeout(self) -> float | None:
-        """Seconds that this attempt may take: the job's own, or else its task's."""
+        """Seconds that this attempt may take: the job's own time-out, or else that of its task."""
         return self.handler.timeout if self.claimed.timeout is None else self.claimed.timeout
 
     @property
@@ -132,12 +134,12 @@ class Run:
 
     @property
     def run_at(self) -> datetime:
-        """When it was due."""
+        """When the job was due to run."""
         return _EPOCH_2000 + timedelta(microseconds=self.claimed.raw_run_at)
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What is stored with the job beside its payload."""
+        """The metadata of the job: a JSON object that is stored beside its payload."""
         raw = self.claimed.raw_meta
         return {} if raw is None else orjson.loads(raw[1:])
 
@@ -148,7 +150,7 @@ class Run:
 
     @property
     def slot(self) -> datetime | None:
-        """The instant at which its schedule was due; None without a schedule, and when it was run by hand."""
+        """The instant at which the job's schedule was due. None for a job without a schedule or run by hand."""
         found = self.meta.get("slot")
         return None if found is None else datetime.fromisoformat(found)
 
@@ -172,32 +174,35 @@ class Run:
         return self.stopping is not None
 
     def progress(self, value: Any) -> None:
-        """Any JSON value; shown with the job after the next heartbeat."""
+        """Reports how far the handler is, as any JSON value. The next heartbeat stores it, so that it is shown with the
+        job."""
         self.last_progress = value
 
     def artifact(self, reference: str) -> None:
-        """Records where something is that this job has made, such as the address of a file; shown with the job."""
-        self._app.run(self._make_artifact(reference))
+        """Records where something is that this job has made, such as the address of a file. It is shown with the
+        job."""
+        self._app.run(self._make_artifact_operation(reference))
 
     async def aartifact(self, reference: str) -> None:
-        await self._app.arun(self._make_artifact(reference))
+        await self._app.arun(self._make_artifact_operation(reference))
 
     def parents(self) -> list[EarlierJob]:
-        """The jobs that this one waited for, in the order given: their states, results and errors."""
+        """The jobs that this job waited for, in the order of `depends_on`: their states, results and errors."""
         return self._app.run(self._find_ancestors(deepest=1))
 
     async def aparents(self) -> list[EarlierJob]:
         return await self._app.arun(self._find_ancestors(deepest=1))
 
     def result_of(self, task: Source[R]) -> R:
-        """The result of the nearest earlier job of this task: a parent, or one that a parent waited for."""
+        """The result of a job of `task` that this job waited for, directly or through other jobs; the nearest one."""
         return _decode_nearest_result(task, self._app.run(self._find_ancestors(task)))
 
     async def aresult_of(self, task: Source[R]) -> R:
         return _decode_nearest_result(task, await self._app.arun(self._find_ancestors(task)))
 
     def results_of(self, task: Source[R]) -> list[R]:
-        """The results of all earlier jobs of this task that succeeded: parents first, in the order given."""
+        """The results of all jobs of `task` that succeeded and that this job waited for, directly or through other
+        jobs. Direct ones come first."""
         return _decode_results(task, self._app.run(self._find_ancestors(task)))
 
     async def aresults_of(self, task: Source[R]) -> list[R]:
@@ -210,56 +215,58 @@ class Run:
 
     @property
     def _app(self) -> OperationRunner:
-        assert self.handler.app is not None, "only a task of an App can read ancestors"
+        assert self.handler.app is not None, "only a task of an App can read the jobs that it waited for"
         return self.handler.app
 
     def guard(self, *, connection: Any) -> None:
-        """Keeps this job with this run until your transaction ends. Raises StaleFence if it was taken away before.
+        """Makes sure that no other node gets this job before your transaction ends. Raises StaleFence if the job was
+        taken from this node before.
 
-        The connection is one of those that `enqueue` takes, here and in `complete`: docs/howto/transactions.md.
+        `connection` may be of any kind that `enqueue` takes: docs/howto/transactions.md.
         """
         self._refuse_without_transaction(connection, asynchronous=False)
-        self._run_on(connection, self._make_guard(), "guard")
+        self._run_on_connection(connection, self._make_guard_operation(), "guard")
 
     async def aguard(self, *, connection: Any) -> None:
         self._refuse_without_transaction(connection, asynchronous=True)
-        await self._arun_on(connection, self._make_guard(), "guard")
+        await self._arun_on_connection(connection, self._make_guard_operation(), "guard")
 
     def complete(self, result: Any = None, *, connection: Any) -> None:
-        """Completes this job with the commit of your own transaction. Raises StaleFence if it was taken away before."""
-        self._run_on(connection, self._make_completion(result), "complete")
+        """Completes this job with the commit of your own transaction. Raises StaleFence if the job was taken from this
+        node before."""
+        self._run_on_connection(connection, self._make_completion_operation(result), "complete")
 
     async def acomplete(self, result: Any = None, *, connection: Any) -> None:
-        await self._arun_on(connection, self._make_completion(result), "complete")
+        await self._arun_on_connection(connection, self._make_completion_operation(result), "complete")
 
     def _refuse_without_transaction(self, connection: Any, *, asynchronous: bool) -> None:
         from watchbill.client import caller_connection
 
         caller_connection.refuse_without_transaction(connection, "guard", asynchronous=asynchronous)
 
-    def _run_on(self, connection: Any, operation: Operation[None], call: str) -> None:
+    def _run_on_connection(self, connection: Any, operation: Operation[None], call: str) -> None:
         from watchbill.client import caller_connection
         from watchbill.store.queries import queries
 
         caller_connection.run(operation, connection, queries(self.handler.schema), call=call)
 
-    async def _arun_on(self, connection: Any, operation: Operation[None], call: str) -> None:
+    async def _arun_on_connection(self, connection: Any, operation: Operation[None], call: str) -> None:
         from watchbill.client import caller_connection
         from watchbill.store.queries import queries
 
         await caller_connection.arun(operation, connection, queries(self.handler.schema), call=call)
 
-    def _make_artifact(self, reference: str) -> Operation[None]:
+    def _make_artifact_operation(self, reference: str) -> Operation[None]:
         from watchbill.client import job_operations
 
         return job_operations.set_artifact(self.id, self.fence, reference)
 
-    def _make_guard(self) -> Operation[None]:
+    def _make_guard_operation(self) -> Operation[None]:
         from watchbill.client import job_operations
 
         return job_operations.guard(self.id, self.fence)
 
-    def _make_completion(self, result: Any) -> Operation[None]:
+    def _make_completion_operation(self, result: Any) -> Operation[None]:
         from watchbill.client import job_operations
 
         raw = None if result is None else self.handler.encode_result(result)
@@ -267,7 +274,7 @@ class Run:
 
 
 def progress_as_json(progress: object) -> bytes:
-    """Never fails: a value that is not JSON is stored as its repr()."""
+    """Returns the progress as JSON, and never fails: for a value that JSON cannot express it returns its repr()."""
     try:
         return orjson.dumps(progress, default=str, option=orjson.OPT_NON_STR_KEYS)
     except TypeError:
@@ -282,7 +289,7 @@ def _safe_repr(progress: object) -> str:
 
 
 def current_job() -> Run:
-    """The job whose handler is calling."""
+    """Returns the run of the job whose handler calls this function."""
     job = current.get()
     if not isinstance(job, Run):
         raise LookupError("current_job() was called outside of a task's handler")
@@ -294,7 +301,7 @@ def _decode_results(source: Source[R], found: list[EarlierJob]) -> list[R]:
 
 
 def _decode_nearest_result(source: Source[R], found: list[EarlierJob]) -> R:
-    """Refuses two ancestors at the same distance: they have no single result."""
+    """Returns the result of the nearest job that was found. Raises NoResult if several are equally near."""
     near = [job for job in found if job.depth == found[0].depth] if found else []
     ended = [job for job in near if job.state == "succeeded"]
     if len(near) > 1:

@@ -39,14 +39,14 @@ logger = logging.getLogger("watchbill.worker")
 
 LOCKED_RETRY_SECONDS = 1.0  # wait this long before settling jobs again whose rows were locked
 REFUSED_RETRY_SECONDS = 30.0  # wait this long before an ending that the server refused is sent again
-LARGEST_BATCH_BYTES = 16_000_000  # of results and errors; a single ending may have more
-LARGE_BYTES = 100_000  # with less than this, a broken connection is not the fault of the statement
-SHARED_BREAKS = 2  # a batch that breaks its connection so often is halved
-SINGLE_BREAKS = 5  # a single ending that does so this often is recorded as failed; fewer breaks may be chance
-BREAK_PAUSE_SECONDS = 1.0  # between two tries of a single ending
-CASCADE_LIMIT = 100  # statements that follow canceled jobs to the jobs that wait for them
-UNBLOCK_RECENT_SECONDS = 30.0  # the jobs that this worker has just canceled ended less than this ago
-UNBLOCK_BATCH = 1000  # jobs that one `unblock` decides
+LARGEST_BATCH_BYTES = 16_000_000  # a batch whose results and errors are larger is halved; a single ending may be larger
+LARGE_BYTES = 100_000  # a statement with less than this is never blamed for a connection that breaks
+SHARED_BREAKS = 2  # a batch that has broken its connection so often is halved
+SINGLE_BREAKS = 5  # a single ending that has broken its connection so often is recorded as failed
+BREAK_PAUSE_SECONDS = 1.0  # wait this long before a single ending that broke its connection is sent again
+CASCADE_LIMIT = 100  # canceled jobs cancel jobs that wait for them, and so on: at most so many statements follow
+UNBLOCK_RECENT_SECONDS = 30.0  # `unblock_any` looks at jobs that ended less than this ago: here, those just canceled
+UNBLOCK_BATCH = 1000  # how many jobs one `unblock` decides at most
 
 
 class Settler:
@@ -56,9 +56,9 @@ class Settler:
         self, connection: NodeConnection, reporter: OutcomeReporter, wakeups: Wakeups, promoter: Promoter | None = None
     ) -> None:
         self._connection, self._reporter, self._wakeups = connection, reporter, wakeups
-        self._promoter = promoter  # must look when a job is due that runs again later
-        self._next = EndingBatch()
-        self._under_way = EndingBatch()
+        self._promoter = promoter  # must know when a retried or snoozed job is due
+        self._next = EndingBatch()  # endings that the next statement settles
+        self._under_way = EndingBatch()  # endings that were sent, and whose answer has not come
         self._locked = EndingBatch()  # jobs whose rows another transaction keeps locked
         self._next_locked_retry = 0.0
         self._refused: list[EndingBatch] = []  # single endings that the server refuses in every form
@@ -80,12 +80,12 @@ class Settler:
         return list({*self._open, *self._under_way.fences, *self._next.fences, *self._locked.fences})
 
     def add_claimed(self, rows: Iterable[Claimed]) -> None:
-        """Counts the jobs of each claim, which is closed with the end of its last job."""
+        """Counts the jobs of each claim, because a claim is closed together with the end of its last job."""
         for row in rows:
             self._open[row.fence] = self._open.get(row.fence, 0) + 1
 
     def discard_endings(self) -> None:
-        """Drops what is not stored yet, because the node has lost its epoch and with it all its jobs."""
+        """Drops endings that are not stored yet: the node has lost its epoch, so that other nodes have its jobs now."""
         self._next, self._locked, self._refused = EndingBatch(), EndingBatch(), []
         self._open.clear()
 
@@ -98,24 +98,25 @@ class Settler:
         self._count_ended(ending.claimed.fence)
 
     def _count_ended(self, fence: int) -> None:
+        """Notes that one job of this claim has ended. If it was the last one, the next statement closes the claim."""
         left = self._open.get(fence, 0) - 1
         if left > 0:
             self._open[fence] = left
-        elif left == 0:  # if negative, the claim belongs to a lost epoch, and is not closed here
+        elif left == 0:  # a negative number means that the claim belongs to a lost epoch, so other nodes close it
             del self._open[fence]
             self._next.closed.append(fence)
         self._work.set()
         self._idle.clear()
 
     def _undo_endings(self, batch: EndingBatch) -> None:
-        """Counts these jobs as not ended again, so that their claims stay open: their endings could not be stored."""
+        """Counts the jobs of the batch as not ended, so that their claims stay open: their ends could not be stored."""
         for fence in batch.fences:
             if self._under_way.keep_open(fence) or self._next.keep_open(fence) or fence in self._open:
                 self._open[fence] = self._open.get(fence, 0) + 1
 
     async def run(self) -> None:
         while True:
-            await self._wait_for_work()
+            await self._wait_for_endings()
             batch, self._next = self._next, EndingBatch()
             await self._settle_and_unblock(batch)
             if self._refused and time.monotonic() >= self._next_refused_retry:
@@ -124,7 +125,7 @@ class Settler:
                 self._idle.set()
             self._wakeups.progress.set()
 
-    async def _wait_for_work(self) -> None:
+    async def _wait_for_endings(self) -> None:
         if len(self._locked) or self._refused:
             await wait_for(self._work, LOCKED_RETRY_SECONDS if len(self._locked) else REFUSED_RETRY_SECONDS)
         else:
@@ -142,11 +143,11 @@ class Settler:
         self._under_way = batch
         await self._settle_batch(batch)
         if self._dependents:
-            await self._unblock()
+            await self._unblock_dependents()
         self._under_way = EndingBatch()
 
     async def _retry_refused(self) -> None:
-        """Sends each alone: a batch with one of them would be refused and halved again."""
+        """Sends the endings that the server has refused again, each alone: the server would refuse a whole batch."""
         refused, self._refused = self._refused, []
         for batch in refused:
             for fence in batch.fences:
@@ -164,7 +165,7 @@ class Settler:
 
     @property
     def has_unsettled_single_attempt(self) -> bool:
-        """Whether one of these endings is of a job that has run and must not run again."""
+        """Whether one of the endings that are not stored is of a job with one attempt, which must not run again."""
         return any(batch.has_single_attempt for batch in (self._under_way, self._next, self._locked, *self._refused))
 
     async def wait_until_idle(self) -> None:
@@ -172,7 +173,7 @@ class Settler:
         await self._idle.wait()
 
     async def wait_for_releases(self) -> None:
-        """Returns when released jobs are back in their queue: they come before those that a claim would find now."""
+        """Waits until released jobs are back in their queue, so that the next claim finds them before later jobs."""
         while self._has_unsettled_release and not self._wakeups.draining.is_set():
             self._wakeups.progress.clear()
             await wait_for(self._wakeups.progress, LOCKED_RETRY_SECONDS)
@@ -189,15 +190,15 @@ class Settler:
             await self._settle_halves(batch)
         while True:
             try:
-                await self._send(batch)
+                await self._send_batch(batch)
             except Busy as error:
                 await self._set_locked_aside(batch, error)
             except Refused as error:
-                await self._single_out(batch, error)
+                await self._isolate_refused(batch, error)
             else:
                 return
 
-    async def _send(self, batch: EndingBatch) -> None:
+    async def _send_batch(self, batch: EndingBatch) -> None:
         if batch.endings:
             await self._send_endings(batch.endings, [] if batch.succeeded else batch.closed)
             batch.endings, batch.closed = [], batch.closed if batch.succeeded else []
@@ -210,8 +211,8 @@ class Settler:
                     self._reporter.report_success(run)
 
     async def _set_locked_aside(self, batch: EndingBatch, error: Busy) -> None:
-        """Moves the jobs whose rows are locked out of the batch. If there is none, the lock is on something else, and
-        the whole batch is retried."""
+        """Moves the jobs whose rows another transaction has locked out of the batch. If no job is locked, the lock is
+        on something else, and the whole batch is retried."""
         locked = await self._find_locked(batch.ids)
         for job_id in locked:
             name = UUID(bytes=job_id)
@@ -227,17 +228,17 @@ class Settler:
             await self._connection.wait_to_retry()
 
     async def _settle_halves(self, batch: EndingBatch) -> None:
-        """Leaves the batch with no job, but with the claims to close."""
+        """Settles each half of the batch in a statement of its own. The batch keeps no job, only claims to close."""
         for half in batch.split_in_half():
             await self._settle_batch(half)
         batch.split_off(set(batch.ids))
 
-    async def _single_out(self, batch: EndingBatch, error: Refused) -> None:
-        """Halves what the server refuses until the offending job is alone, and settles that one as failed."""
+    async def _isolate_refused(self, batch: EndingBatch, error: Refused) -> None:
+        """Halves a batch that the server refuses until the offending job is alone, and settles that job as failed."""
         if len(batch) > 1:
             await self._settle_halves(batch)
             return
-        if not batch:  # the statement only closes claims; `release_unknown` closes them later
+        if not batch:  # the batch has no job, only claims to close, and `release_unknown` closes them later
             logger.error("The server refused to close claims; closing them later: %s", error)
             batch.closed = []
             return
@@ -255,8 +256,8 @@ class Settler:
                 self._next_refused_retry = time.monotonic() + REFUSED_RETRY_SECONDS
             self._refused.append(batch.refused)
 
-    async def _execute(self, query: str, params: Any) -> list[tuple[Any, ...]]:
-        """Retries until the database answers; raises if one job of the batch may be the cause."""
+    async def _execute_until_answered(self, query: str, params: Any) -> list[tuple[Any, ...]]:
+        """Runs a query, and retries until the database answers. Raises if one job of the batch may be the cause."""
         while True:
             try:
                 return await self._connection.execute(query, params)
@@ -270,8 +271,9 @@ class Settler:
     async def _execute_settle(
         self, query: str, make_params: Callable[[], Any], batch: EndingBatch
     ) -> list[tuple[Any, ...]]:
-        """Like `_execute`, but also raises Refused if this large statement breaks its connection again and again,
-        although the database answers a small one in between. The parameters depend on when they are sent."""
+        """Like `_execute_until_answered`, but also raises Refused if a large statement breaks its connection again and
+        again, although the database answers a small one in between. `make_params` is called before each try, because
+        the parameters say how long ago runs began."""
         breaks, limit = 0, SHARED_BREAKS if len(batch) > 1 else SINGLE_BREAKS
         while True:
             try:
@@ -287,21 +289,21 @@ class Settler:
                     logger.warning("The server refused to store the outcomes of jobs; will retry: %s", error)
             await self._connection.wait_to_retry()
             if breaks:
-                await self._find_locked([])  # returns when the database answers: until then this is an outage
+                await self._find_locked([])  # waits until the database answers: a break during an outage proves nothing
                 await asyncio.sleep(BREAK_PAUSE_SECONDS * (len(batch) == 1))
 
     async def _find_locked(self, ids: list[bytes]) -> set[bytes]:
         try:
-            return {row[0] for row in await self._execute("locked_jobs", (uuids(ids),))}
+            return {row[0] for row in await self._execute_until_answered("locked_jobs", (uuids(ids),))}
         except Busy:  # the whole table is locked
             return set()
 
     async def _send_successes(self, batch: EndingBatch) -> list[bytes]:
-        """Returns the ids that were refused."""
+        """Settles the jobs of the batch that succeeded. Returns the ids of those that were taken from this node."""
         rows = await self._execute_settle("settle_succeeded", partial(self._make_success_params, batch), batch)
         self._dependents += [row[0] for row in rows if row[1] == "blocked"]
         refused = [row[0] for row in rows if row[1] is None]
-        return await self._find_taken_away(batch.jobs, refused) if refused else refused
+        return await self._find_jobs_taken_away(batch.jobs, refused) if refused else refused
 
     def _make_success_params(self, batch: EndingBatch) -> tuple[Any, ...]:
         now, results = time.monotonic(), [result for _, _, result, _ in batch.succeeded]
@@ -314,11 +316,13 @@ class Settler:
             int8s(batch.closed),
         )
 
-    async def _find_taken_away(self, claimed: Iterable[Claimed], refused: list[bytes]) -> list[bytes]:
-        """Returns the refused ids of jobs that were reclaimed or released meanwhile. The others were settled here
-        before, by a statement whose reply was lost or in a handler's own transaction."""
+    async def _find_jobs_taken_away(self, claimed: Iterable[Claimed], refused: list[bytes]) -> list[bytes]:
+        """Returns those of the refused ids whose jobs were reclaimed or released meanwhile. The others were settled by
+        this node before: by a statement whose reply was lost, or in a handler's own transaction."""
         fences = {each.id: each.fence for each in claimed}
-        settled = await self._execute("settled_runs", (uuids(refused), int8s([fences[i] for i in refused])))
+        settled = await self._execute_until_answered(
+            "settled_runs", (uuids(refused), int8s([fences[i] for i in refused]))
+        )
         self._dependents += [child for row in settled for child in row[1] or ()]
         return list(set(refused) - {row[0] for row in settled})
 
@@ -332,7 +336,7 @@ class Settler:
         states = {row[0]: row[1] for row in rows if row[1] != "blocked"}
         refused = [e.claimed.id for e in endings if states.get(e.claimed.id, "succeeded") is None]
         if refused:
-            taken = await self._find_taken_away([e.claimed for e in endings], refused)
+            taken = await self._find_jobs_taken_away([e.claimed for e in endings], refused)
             endings = [e for e in endings if e.claimed.id not in refused or e.claimed.id in taken]
         for ending in endings:
             state = states.get(ending.claimed.id, "succeeded")
@@ -355,7 +359,7 @@ class Settler:
             int8s(closed),
         )
 
-    async def _unblock(self) -> None:
+    async def _unblock_dependents(self) -> None:
         """Queues or cancels the jobs that waited for those that have ended. `unblock_any` then finds the jobs that
         waited for the canceled ones."""
         query: str = "unblock"

@@ -1,9 +1,10 @@
 """Which types a worker leaves in the queue, because it cannot run more of them now.
 
 If the first jobs of a queue need threads and all threads are busy, they would be claimed and released again and again,
-while jobs behind them could run on the loop. So a kind of handler slots whose jobs have waited here too long is short:
-nothing is claimed ahead, and while it has no free handler slot its types are left in the queue. The shortage ends when
-a claim finds no job of that kind, or when its handler slots are freed quickly.
+while jobs behind them could run on the loop. So a kind of handler slots whose jobs have waited on this node too long is
+short: the node claims no job ahead, and while no handler slot of that kind is free it leaves the types of that kind in
+the queue. The shortage ends when a claim finds no job of that kind, or when handler slots of that kind are freed
+quickly.
 
 A task with `max_per_node` is short in the same way once more of its jobs were claimed than it may run.
 """
@@ -15,15 +16,15 @@ from collections.abc import Mapping, Sequence
 from watchbill.worker.handlers import Handlers, Kind
 from watchbill.worker.run import Claimed
 
-QUICK_RUN_SECONDS = 1.0  # a run that takes less ends the shortage of its kind
+QUICK_RUN_SECONDS = 1.0  # a run that takes less time ends the shortage of its kind of handler slots
 
 
 class SlotShortage:
-    """The kinds of handler slots, and the types with `max_per_node`, that are short: see the head of this file."""
+    """Knows the kinds of handler slots, and the types with `max_per_node`, for which jobs have waited too long."""
 
     def __init__(self) -> None:
         self.kinds: set[Kind] = set()  # kinds of handler slots for which jobs have waited here too long
-        self.types: set[str] = set()  # tasks with max_per_node of which more was claimed than may run
+        self.types: set[str] = set()  # tasks with max_per_node of which more jobs were claimed than may run
         self._handlers: dict[str, tuple[Kind, str]] = {}  # by type or alias: kind, and the type of the task
 
     def add_handlers(self, handlers: Handlers) -> None:
@@ -42,12 +43,13 @@ class SlotShortage:
         return [name for name, (kind, task) in self._handlers.items() if kind in kinds or task in types]
 
     def note_answer(self, rows: Sequence[Claimed], *, is_full: bool) -> None:
-        """`is_full`: the claim, which excluded no type, brought as many jobs as it asked for."""
+        """Ends the shortage of each kind of which a claim that excluded no type found no job. If `is_full`, the claim
+        brought all jobs that it asked for, so that more of any kind may be in the queue."""
         found = [self._handlers.get(row.type, ("async", "")) for row in rows] if is_full else []
         self.kinds &= {kind for kind, _ in found}
         self.types &= {task for _, task in found}
 
     def note_freed_slot(self, kind: Kind, seconds: float) -> None:
-        """Ends the shortage of this kind if its handler slots are freed quickly: a run took `seconds`."""
+        """Ends the shortage of this kind of handler slots if the run that freed one took only a few `seconds`."""
         if seconds < QUICK_RUN_SECONDS:
             self.kinds.discard(kind)

@@ -16,11 +16,12 @@ from watchbill.store.node_connection import NodeConnection
 
 logger = logging.getLogger("watchbill.worker")
 
-own_instances: set[bytes] = set()  # of the nodes that run in this process
+own_instances: set[bytes] = set()  # instance ids of the nodes that run in this process
 
 
 def find_machine_id() -> str | None:
-    """Two processes with the same machine id see each other's process ids. None where the system does not tell."""
+    """Returns a text that is equal for two processes that see each other's process ids. None where the operating system
+    does not tell."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -31,7 +32,7 @@ def find_machine_id() -> str | None:
 async def expire_if_dead(connection: NodeConnection, name: str) -> None:
     """Declares the node of this name lost if its process ran on this machine and is gone."""
     for epoch, beat, pid, machine, instance in await connection.execute("node_by_name", (name,)):
-        if machine is None or machine != find_machine_id() or instance in own_instances or not _is_gone(pid):
+        if machine is None or machine != find_machine_id() or instance in own_instances or not _is_process_gone(pid):
             continue
         ((is_expired,),) = await connection.execute("expire_node", (epoch, beat))
         if is_expired:
@@ -39,11 +40,11 @@ async def expire_if_dead(connection: NodeConnection, name: str) -> None:
             await connection.execute("reclaim", (int8s([]), int8s([])))
 
 
-def _is_gone(pid: int | None) -> bool:
-    if pid is None or pid == os.getpid():  # our own: the id of the dead process was given to this one
+def _is_process_gone(pid: int | None) -> bool:
+    if pid is None or pid == os.getpid():  # our own process got the id of the dead one
         return pid is not None
     try:
         os.kill(pid, 0)  # sends no signal, only checks
     except OSError as error:
-        return isinstance(error, ProcessLookupError)  # PermissionError: it exists, and belongs to another user
+        return isinstance(error, ProcessLookupError)  # a PermissionError means that the process exists, of another user
     return False

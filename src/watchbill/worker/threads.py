@@ -21,8 +21,8 @@ Finish = Callable[[Run], None]
 
 
 class Threads:
-    """At most `size` threads that run handlers. A thread cannot be stopped: a handler keeps its handler slot until it
-    returns."""
+    """At most `size` threads that run handlers. Python cannot stop a thread, so a handler keeps its handler slot until
+    it returns."""
 
     def __init__(self, size: int, finish: Finish, transactions: Transactions) -> None:
         self._size, self._finish, self._transactions = size, finish, transactions
@@ -42,7 +42,7 @@ class Threads:
         else:
             fail(run, NotStarted("this process cannot start a thread"))
             self._ended.append(run)
-            self._loop.call_soon(self._finish_ended)
+            self._loop.call_soon(self._finish_ended_runs)
 
     def _add_thread(self) -> None:
         thread = threading.Thread(target=self._work, name=f"watchbill-handler-{len(self._threads)}", daemon=True)
@@ -54,10 +54,12 @@ class Threads:
             self._threads.append(thread)
 
     def stop(self, run: Run) -> None:
-        """Does nothing: the handler can read `current_job().canceled`, and the fence refuses what it stores later."""
+        """Does nothing, because Python cannot stop a thread. The handler can read `current_job().canceled`, and the
+        database refuses a late result because of its fence."""
 
     def stop_member(self, run: Run, place: int) -> None:
-        """Does nothing: the handler can read `canceled` of each job in `current_job().batch`."""
+        """Does nothing, because Python cannot stop a thread. The handler can read `canceled` of each job in
+        `current_job().batch`."""
 
     def close(self) -> None:
         for _ in self._threads:
@@ -70,10 +72,10 @@ class Threads:
             self._ended.append(run)
             if not self._is_loop_called:
                 self._is_loop_called = True
-                with contextlib.suppress(RuntimeError):  # the loop was closed without waiting for this thread
-                    self._loop.call_soon_threadsafe(self._finish_ended)
+                with contextlib.suppress(RuntimeError):  # raised if the event loop was closed while the handler ran
+                    self._loop.call_soon_threadsafe(self._finish_ended_runs)
 
-    def _finish_ended(self) -> None:
+    def _finish_ended_runs(self) -> None:
         self._is_loop_called = False
         while self._ended:
             self._under_way -= 1

@@ -33,7 +33,7 @@ from watchbill.worker.run import Run
 logger = logging.getLogger("watchbill.worker")
 
 _IDLE_LIMIT = "SELECT set_config('idle_in_transaction_session_timeout', %s, true)"
-CONNECT_SECONDS = 10.0  # how long a handler waits for a connection
+CONNECT_SECONDS = 10.0  # a transactional job that gets no connection within this time is not started
 
 
 class Transactions:
@@ -41,7 +41,7 @@ class Transactions:
 
     def __init__(self, url: str, *, lease: float, size: int, prepare: bool = True) -> None:
         self._size, self._idle_limit = size, f"{int(lease * 1000)}ms"
-        self._keeper = _Keeper(lease / 3)
+        self._keeper = _TransactionKeeper(lease / 3)
         options: dict[str, Any] = {
             "open": False,
             "min_size": 0,
@@ -55,7 +55,7 @@ class Transactions:
     def call(self, run: Run, arguments: dict[str, Any]) -> Any:
         """Calls the handler and completes its job, in one transaction."""
         with ExitStack() as transaction:
-            connection = self._begin(transaction)
+            connection = self._begin_transaction(transaction)
             self._keeper.add(run, connection)
             try:
                 value = run.handler.function(connection, **arguments)
@@ -68,7 +68,7 @@ class Transactions:
 
     async def acall(self, run: Run, arguments: dict[str, Any]) -> Any:
         async with AsyncExitStack() as transaction:
-            connection = await self._abegin(transaction, closes=run.handler.closes_connection)
+            connection = await self._abegin_transaction(transaction, closes=run.handler.closes_connection)
             self._keeper.add(run, connection)
             try:
                 value = await run.handler.function(connection, **arguments)
@@ -79,14 +79,14 @@ class Transactions:
             await run.acomplete(value, connection=connection)
         return value
 
-    def _begin(self, transaction: ExitStack) -> Connection:
-        """Opens a transaction on a connection of the pool. If its first statement shows that the server has closed the
-        connection meanwhile, the next one is tried. The handler has not started yet, so a failure costs no attempt."""
+    def _begin_transaction(self, transaction: ExitStack) -> Connection:
+        """Begins a transaction on a connection of the pool. If the server has closed that connection meanwhile, tries
+        the next one. Raises NotStarted if none works: the handler has not started, so that costs no attempt."""
         problem: Exception | None = None
         for _ in range(self._size + 1):
             try:
                 with ExitStack() as stack:
-                    self._pool.open()  # has no effect if it is open
+                    self._pool.open()  # has no effect if the pool is open already
                     connection = stack.enter_context(self._pool.connection(CONNECT_SECONDS))
                     stack.enter_context(connection.transaction())
                     connection.execute(_IDLE_LIMIT, (self._idle_limit,))
@@ -98,7 +98,7 @@ class Transactions:
                 problem = error
         raise NotStarted(str(problem)) from problem
 
-    async def _abegin(self, transaction: AsyncExitStack, *, closes: bool) -> AsyncConnection:
+    async def _abegin_transaction(self, transaction: AsyncExitStack, *, closes: bool) -> AsyncConnection:
         problem: Exception | None = None
         for _ in range(self._size + 1):
             try:
@@ -125,16 +125,17 @@ class Transactions:
 
 
 def _fail_some(run: Run, error: BatchFailed) -> Any:
-    """Ends the jobs of a batch that the handler names, so that the transaction completes the others. Returns their
-    results."""
+    """Fails the jobs of a batch that the handler names, so that the transaction completes the other jobs. Returns the
+    results of those."""
     if not isinstance(run, BatchRun) or run.stopping is not None:
         raise error
     run.fail_some(error)
     return error.results
 
 
-class _Keeper:
-    """Keeps idle transactions of running handlers open. Its thread starts with the first transactional job."""
+class _TransactionKeeper:
+    """Keeps idle transactions of running handlers open, with a thread that sends empty queries. The thread starts with
+    the first transactional job."""
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
@@ -147,9 +148,9 @@ class _Keeper:
     def add(self, run: Run, connection: Connection | AsyncConnection) -> None:
         self._open[run] = connection
         if self._thread is None:
-            self._start()
+            self._start_thread()
 
-    def _start(self) -> None:
+    def _start_thread(self) -> None:
         with self._starting:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="watchbill-transactions", daemon=True)
@@ -167,14 +168,14 @@ class _Keeper:
                 if run.age < self._interval or run.stopping is not None:
                     continue
                 try:
-                    self._touch(connection)
-                except Exception as error:  # noqa: BLE001  (the handler meets it too, with its next statement)
+                    self._send_empty_query(connection)
+                except Exception as error:  # noqa: BLE001  (the handler's next statement will raise the same error)
                     logger.debug("Could not keep the transaction of job %s open: %s", run.id, error)
 
-    def _touch(self, connection: Connection | AsyncConnection) -> None:
+    def _send_empty_query(self, connection: Connection | AsyncConnection) -> None:
         if isinstance(connection, AsyncConnection):
-            asyncio.run_coroutine_threadsafe(self._atouch(connection), self._loop)
-        elif connection.lock.acquire(blocking=False):  # otherwise a statement is under way
+            asyncio.run_coroutine_threadsafe(self._asend_empty_query(connection), self._loop)
+        elif connection.lock.acquire(blocking=False):  # if the lock is taken, the handler runs a statement: not idle
             timer = threading.Timer(self._interval, shut_down, [connection])
             timer.start()
             try:
@@ -185,7 +186,7 @@ class _Keeper:
                 timer.cancel()
                 connection.lock.release()
 
-    async def _atouch(self, connection: AsyncConnection) -> None:
+    async def _asend_empty_query(self, connection: AsyncConnection) -> None:
         if connection.lock.locked():
             return
         async with connection.lock:
@@ -196,12 +197,12 @@ class _Keeper:
 
 
 def _is_idle(connection: psycopg.BaseConnection[Any]) -> bool:
-    """Whether a transaction is open and nothing is under way in it. The caller has the connection's lock."""
+    """Whether the connection has an open transaction that runs no statement. The caller holds the connection's lock."""
     pgconn = connection.pgconn
     is_idle = pgconn.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
     return is_idle and pgconn.pipeline_status == PipelineStatus.OFF
 
 
 def is_connection(annotation: object) -> bool:
-    """Whether the type of a task's first parameter makes the task transactional."""
+    """Whether this type, of a task's first parameter, is a connection. Such a task is transactional."""
     return isinstance(annotation, type) and issubclass(annotation, psycopg.BaseConnection)

@@ -48,15 +48,15 @@ from watchbill.worker.transactions import Transactions
 
 logger = logging.getLogger("watchbill.worker")
 
-NAME_PATIENCE_SECONDS = 10.0  # beyond two leases, for the name of a node that is perhaps dead
-LEAVE_SECONDS = 5.0  # for the last settlements and to deregister
-STOP_GRACE_SECONDS = 1.0  # for handlers that were asked to stop
-CANCEL_AGAIN_SECONDS = 1.0  # before an asyncio task that goes on is canceled again
+NAME_PATIENCE_SECONDS = 10.0  # a start waits two leases and this long for a node name that a dead node may still have
+LEAVE_SECONDS = 5.0  # how long a worker that ends tries to store the last endings, and to deregister
+STOP_GRACE_SECONDS = 1.0  # how long handlers may run on after they were asked to stop
+CANCEL_AGAIN_SECONDS = 1.0  # an asyncio task that was canceled and still runs after this time is canceled again
 
 
 @dataclass(frozen=True)
 class WorkerChores:
-    """The chores of its node that a worker waits for at certain moments; a drain in a test has none."""
+    """Those chores of the node that the worker itself calls. A drain in a test runs without them."""
 
     promoter: Promoter
     unblocker: Unblocker
@@ -111,7 +111,7 @@ class Worker:
         self.epoch, self._instance = 0, uuid4()
         self.lease = Lease() if lease is None else lease
 
-    # -- its parts, which the drain of watchbill.testing replaces
+    # -- methods that make the worker's parts; the drain of watchbill.testing overrides them
 
     def _new_connection(self, purpose: str) -> NodeConnection:
         config = self._config
@@ -128,42 +128,43 @@ class Worker:
         last = (self._chores.promoter, self._chores.unblocker) if self._chores else ()
         return Claimer(self._connection, claiming, self.slots, self.settler, self.notifications, self._config, last)
 
-    # -- its life
+    # -- from registration to the end
 
     async def run(self) -> None:
         try:
             deadline = time.monotonic() + 2 * self._config.lease + NAME_PATIENCE_SECONDS
             with forks.guard_against_forks():
                 if await self._register_with_retries(deadline):
-                    await self._run()
+                    await self._run_registered()
         finally:
             await self._connection.close()
 
-    async def _run(self) -> None:
+    async def _run_registered(self) -> None:
+        """Works as a registered node until the node drains or fails, and ends all parts in order."""
         tasks = [asyncio.create_task(self.settler.run()), asyncio.create_task(self.slots.watch_runs())]
         for task in tasks:
             task.add_done_callback(self._stop_after_failure)
         try:
-            await self._work()
+            await self._claim_until_drain()
             if self._is_aborted:
-                await self._abort(tasks)
-            await self._drain()
+                await self._abandon_jobs(tasks)
+            await self._end_running_jobs()
         except BaseException:  # such as a cancellation: handlers must stop before their jobs are released
             self._is_aborted = self._is_aborted or any(task.cancelling() or task.done() for task in tasks)
             self.stop()
             if self._is_aborted:
-                await self._abort(tasks)
-            await self._drain()
+                await self._abandon_jobs(tasks)
+            await self._end_running_jobs()
             raise
         finally:
             for task in tasks:
                 task.remove_done_callback(self._stop_after_failure)
             await cancel_all(tasks)
-            await self._leave()
+            await self._leave_cluster()
         if self._failure is not None:
             raise self._failure
 
-    async def _work(self) -> None:
+    async def _claim_until_drain(self) -> None:
         while not self._wakeups.draining.is_set():
             try:
                 await asyncio.create_task(self._claimer.run())
@@ -173,9 +174,9 @@ class Worker:
                 await self._register_with_retries()
 
     def _stop_after_failure(self, task: asyncio.Task[None]) -> None:
-        """Called if a bug or a job has ended a part of this worker: without its settler it would keep its jobs for
-        ever."""
-        if self._failure is not None:  # the first one is the cause; ending the worker cancels its other parts
+        """Ends the worker after one of its parts has ended through a bug or a job. A worker that went on without its
+        settler, for example, would keep its jobs for ever."""
+        if self._failure is not None:  # the first failure is the cause; the worker's end then cancels the other parts
             return
         self._failure = RuntimeError("a part of the worker was canceled") if task.cancelled() else task.exception()
         logger.critical("A part of this worker has failed; ending. Please report the traceback", exc_info=self._failure)
@@ -183,25 +184,25 @@ class Worker:
         self.stop()
 
     def add_handlers(self, handlers: Handlers, queues: Iterable[str]) -> None:
-        """Runs jobs of these handlers too: the program has declared tasks since this node started."""
+        """Makes this worker run jobs of tasks that the program has declared since this node started."""
         self._handlers = {**self._handlers, **handlers}
         self._config = replace(self._config, queues=tuple(dict.fromkeys((*self._config.queues, *queues))))
         self.slots.add_handlers(handlers)
         self._claiming.add_handlers(handlers)
         self._claiming.positions.add_queues(queues)
-        self._claiming.positions.start_from_top()  # their jobs may have waited for long
+        self._claiming.positions.start_from_top()  # jobs of the new tasks may be at the top of the queue
         self._claimer.add_types({name: handler.version for name, handler in handlers.items()}, queues)
 
     def declare(self, declared: Declared) -> None:
-        """Writes, within seconds, what the program has declared since this node started."""
+        """Has the node write, within seconds, schedules and limits that the program has declared since the start."""
         if self._chores is not None:
             self._chores.declarer.replace(declared)
 
-    async def _abort(self, tasks: Iterable[asyncio.Task[None]]) -> None:
-        """Leaves the jobs to the other nodes, as if this process had been killed. A handler may be the cause: it has
-        stopped the event loop, raised SystemExit in a callback or canceled all asyncio tasks. If its job were
-        released, it would end one worker after the other; a lost job is found, and dead at its third loss."""
-        await cancel_all(tasks)  # the settler too, which would release the jobs that are stopped now
+    async def _abandon_jobs(self, tasks: Iterable[asyncio.Task[None]]) -> None:
+        """Ends without releasing jobs, as if this process had been killed, so that other nodes count them as lost. The
+        cause may be a handler that stopped the event loop, raised SystemExit in a callback or canceled all asyncio
+        tasks. If its job were released, it would end one worker after the other; a job is dead at its third loss."""
+        await cancel_all(tasks)  # also ends the settler, which would otherwise release the jobs that are stopped now
         if self.settler.known_fences:
             logger.critical(
                 "This worker ends although it was not asked to: its event loop was stopped, or its asyncio tasks were "
@@ -220,16 +221,17 @@ class Worker:
 
     @property
     def queues(self) -> list[str]:
-        """Grows when a task with another queue is declared while the worker runs."""
+        """The queues that the worker serves. A task that is declared while the worker runs may add one."""
         return self._claimer.queues
 
     @property
     def needs_job_look(self) -> bool:
-        """Whether the worker sleeps, and a look for ready jobs is cheap; otherwise the claimer decides when to look."""
+        """Whether the survey should also look for ready jobs: the worker sleeps, and this look is cheap. Otherwise the
+        claimer looks for them itself."""
         return self._wakeups.slept_seconds >= 0 and not self._claiming.positions.is_top_expensive
 
     def note_claims(self, fences: list[int]) -> None:
-        """Takes the claims that this node has in the database."""
+        """Passes on the fences of this node's claims in the database, so that the claimer finds claims it missed."""
         self._claimer.note_claims(fences)
 
     @property
@@ -239,8 +241,8 @@ class Worker:
     # -- registration
 
     async def _register_with_retries(self, deadline: float = math.inf) -> bool:
-        """Waits for the database, and for the name if a dead node still has it. Returns False if the worker was asked
-        to drain meanwhile. A name that stays taken belongs to another process, perhaps one that has taken it over."""
+        """Registers this node, and tries again while the database does not answer or a dead node still has the name.
+        Returns False if the worker was asked to drain meanwhile. Raises NameTaken if a living node keeps the name."""
         name_deadline = time.monotonic() + 2 * self._config.lease + NAME_PATIENCE_SECONDS
         while not self._wakeups.draining.is_set():
             try:
@@ -275,7 +277,7 @@ class Worker:
             "labels": orjson.dumps(self._config.labels).decode(),
             "machine": find_machine_id(),
             "capacity": self._config.capacity.total,
-            # Only at the start: two processes that both take over would do so again and again.
+            # Takes the name over only at the start: two processes would otherwise take it from each other for ever.
             "take_over": self._config.takes_over and not self.epoch,
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -303,12 +305,12 @@ class Worker:
         if self._chores is None:
             return
         await self._chores.declarer.declare_or_retry_later(epoch)
-        if self._config.once and self._chores.scheduler is not None:  # jobs that are due now are part of the work
+        if self._config.once and self._chores.scheduler is not None:  # `--once` also runs the jobs of due schedules
             await self._chores.scheduler.tick_until_nothing_is_due()
 
     def release_all(self, epoch: int) -> None:
-        """Releases the jobs that wait here, and asks running handlers to stop. The heartbeat calls this before the
-        lease runs out, because other nodes may take the jobs after that."""
+        """Releases the jobs that wait on this node, and asks running handlers to stop. The heartbeat calls this before
+        the lease runs out, because other nodes may take the jobs after that."""
         if epoch == self.epoch:
             self.slots.release_waiting()
             self.slots.stop_all_runs("released")
@@ -334,9 +336,9 @@ class Worker:
         self._wakeups.jobs.set()
         self._wakeups.progress.set()
 
-    # -- its end
+    # -- end
 
-    async def _drain(self) -> None:
+    async def _end_running_jobs(self) -> None:
         if not self._is_stopped.is_set():
             logger.info(
                 "Draining: waiting up to %g s for %d running jobs; releasing the other claimed jobs",
@@ -346,22 +348,22 @@ class Worker:
         if self._chores is not None:
             await self._chores.elector.close()
         deadline = time.monotonic() + self._config.drain_timeout
-        while self._awaits_handlers() and not self._is_stopped.is_set() and (left := deadline - time.monotonic()) > 0:
+        while self._has_unstuck_runs() and not self._is_stopped.is_set() and (left := deadline - time.monotonic()) > 0:
             await self._wait_for_progress(min(left, 0.5))
         self.slots.stop_all_runs("released")
         grace = time.monotonic() + STOP_GRACE_SECONDS
-        while self._awaits_handlers() and time.monotonic() < grace:
+        while self._has_unstuck_runs() and time.monotonic() < grace:
             await self._wait_for_progress(0.1)
         self.slots.end_stuck_runs()
         if self._is_aborted:
             return
-        await self._settle_last(max(deadline, time.monotonic() + LEAVE_SECONDS))
+        await self._wait_for_settler(max(deadline, time.monotonic() + LEAVE_SECONDS))
 
-    def _awaits_handlers(self) -> bool:
+    def _has_unstuck_runs(self) -> bool:
         return any(not self.slots.is_stuck(run) for run in self.slots.runs)
 
-    async def _settle_last(self, deadline: float) -> None:
-        """Waits until all endings are stored, but not longer than the deadline; after `stop()` for a second only."""
+    async def _wait_for_settler(self, deadline: float) -> None:
+        """Waits until the settler has stored all endings, at most until the deadline, after `stop()` for a second."""
         while not self.settler.is_idle and time.monotonic() < deadline:
             if self._is_stopped.is_set():
                 deadline = min(deadline, time.monotonic() + 1.0)
@@ -373,8 +375,8 @@ class Worker:
         self._wakeups.progress.clear()
         await wait_for(self._wakeups.progress, seconds)
 
-    async def _leave(self) -> None:
-        self.lease.end()  # first: as soon as this node has left, other members may own its tokens
+    async def _leave_cluster(self) -> None:
+        self.lease.end()  # before anything else: once this node has left, other members may own its tokens
         if self._heartbeat is not None:
             self._heartbeat.stop()
         self._threads.close()
@@ -383,7 +385,7 @@ class Worker:
             if self._is_aborted and self.settler.known_fences:
                 raise WatchbillError("this worker was ended from inside, perhaps by one of its jobs")
             if self.settler.has_unsettled_single_attempt or any(run.max_attempts == 1 for run in self.slots.runs):
-                # The other nodes find this job when the lease has expired, and do not run it again.
+                # If this node does not deregister, others find the job when the lease ends, and do not run it again.
                 raise WatchbillError("a job with one attempt has run here, and its end is not stored")
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self._deregister()

@@ -1,9 +1,9 @@
 """The project's App. Its calls are part of the transaction that Django has open, if any: they use Django's connection.
 
-Django opens a connection per thread and closes it with the request that used it; here a task is what a request is
-there. A `def` task runs in a thread of the worker, whose connection stays open as long as CONN_MAX_AGE allows. An
-`async def` task does its ORM work in a thread of its own, as an ASGI request does; its connections close with it.
-"""
+Django opens a connection per thread, and closes it at the end of the request that used it. In a worker, a task takes
+the place of a request. A `def` task runs in a thread of the worker, whose connection stays open as long as CONN_MAX_AGE
+allows. An `async def` task uses the ORM in a thread of its own, as an ASGI request does, and its connections close with
+it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
 
 class DjangoMiddleware(Middleware):
-    """Outside of the user's own middleware, which may use the ORM too."""
+    """Closes Django's old connections before and after a task. It runs around the user's own middleware, because that
+    may use the ORM too."""
 
     def wrap(self, function: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
         inner = super().wrap(function, kind)
@@ -79,7 +80,8 @@ def is_under_test() -> bool:
 
 
 class UnpooledClient(Client):
-    """Keeps no connection: Django drops the test database at the end, and cannot while there is one."""
+    """A client that keeps no connection open between calls, because Django drops its test database at the end, and
+    cannot do so while a connection is open."""
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
@@ -98,11 +100,11 @@ R = TypeVar("R")
 
 
 class DatabaseNotAllowed(WatchbillError):
-    """A test of Django may use only the databases that it names."""
+    """The test of a Django project may not use the database that holds the jobs, because it does not name it."""
 
 
 class DjangoApp(App):
-    """An App with Django's settings."""
+    """An App that takes its settings from Django's settings."""
 
     def __init__(self, *, propagate: Sequence[ContextVar[Any]] = ()) -> None:
         super().__init__(propagate=propagate)
@@ -121,18 +123,18 @@ class DjangoApp(App):
 
     @property
     def given(self) -> dict[str, Any]:
-        return configuration.given()
+        return configuration.read_given_settings()
 
     @property
     def name(self) -> str:
         from django.conf import settings
 
         module = settings.SETTINGS_MODULE or "django"
-        return str(configuration.option("NAME") or module.partition(".")[0])
+        return str(configuration.read_option("NAME") or module.partition(".")[0])
 
     @property
     def connection(self) -> Any:
-        """Django's connection, of this thread, to the database that holds the jobs; None if Django has none."""
+        """This thread's Django connection to the database that holds the jobs; None if it is not one of DATABASES."""
         return _get_connection()
 
     def handlers(self, dependencies: Dependencies | None = None) -> dict[str, Handler]:
@@ -140,22 +142,24 @@ class DjangoApp(App):
         return super().handlers(dependencies)
 
     def _make_handler(self, task: Task[..., Any], dependencies: Dependencies | None) -> Handler:
-        """A child process imports a task through this module, which sets up Django first."""
+        """Makes the handler of a task. Its reference leads through this module, so that a child process sets up Django
+        before it imports the task."""
         return replace(super()._make_handler(task, dependencies), reference=f"{__name__}:app")
 
     def queue_names(self) -> set[str]:
-        """Adds the queues of the backends: a task may be sent to any of them with `using(queue_name=...)`."""
-        return super().queue_names() | _backend_queues(self)
+        """Returns the queues of all tasks and of the backends for django.tasks, because a task may be sent to any queue
+        of a backend with `using(queue_name=...)`."""
+        return super().queue_names() | _list_backend_queues(self)
 
     def reload_settings(self) -> None:
-        """Closes its connections and reads the settings again, since they have changed."""
+        """Closes the App's connections and reads Django's settings again, after they have changed."""
         self.close()
         self.producer.replace_runtime(None)
 
 
 class DjangoProducer(JobProducer):
-    """Enqueues through Django's connection, unless the caller gives another. All other calls use that connection only
-    while it has a transaction open."""
+    """Enqueues through Django's connection, unless the caller gives another. Other operations use Django's connection
+    only while it has a transaction open."""
 
     joins_transactions = True
 
@@ -169,20 +173,20 @@ class DjangoProducer(JobProducer):
             return super().run(operation, self.current_connection if connection is None else connection)
 
     async def arun(self, operation: Operation[R], connection: Any = None) -> R:
-        joins = connection is None and configuration.alias() is not None
+        joins = connection is None and configuration.find_alias() is not None
         if joins and await sync_to_async(self.is_in_transaction)():
             return await sync_to_async(self.run)(operation)
         return await super().arun(operation, connection)
 
     async def asend(self, job: NewJob, options: JobOptions, task: ResultDecoder[R] | None) -> Job[R]:
-        if options.connection is None and configuration.alias() is not None:
+        if options.connection is None and configuration.find_alias() is not None:
             return await sync_to_async(self.send)(job, options, task)
         return await super().asend(job, options, task)
 
     async def asend_many(self, calls: Iterable[Call[R] | Flow[R]], *, connection: Any = None) -> list[Job[R]]:
         calls = flatten(calls)
         given = connection is not None or any(call.task.options.connection is not None for call in calls)
-        if not given and configuration.alias() is not None:
+        if not given and configuration.find_alias() is not None:
             return await sync_to_async(self.send_many)(calls)
         return await super().asend_many(calls, connection=connection)
 
@@ -193,7 +197,7 @@ class DjangoProducer(JobProducer):
             return super()._store(jobs, _get_connection(), rules, call)
 
     def report_enqueued(self, jobs: Iterable[Job[Any]]) -> None:
-        """Reports the jobs after Django's commit; at once if no transaction is open."""
+        """Emits the events of the jobs after Django's commit, or at once if no transaction is open."""
         connection = _get_connection()
         if connection is None:
             super().report_enqueued(jobs)
@@ -211,8 +215,8 @@ class DjangoProducer(JobProducer):
             super().report_canceled(id, connection)
 
     def find_test_database(self, test: Any) -> tuple[str, str] | None:
-        """Django's test database, if it holds the jobs and the test may use it."""
-        alias = configuration.alias()
+        """Returns address and schema of Django's test database, if it holds the jobs and the test may use it."""
+        alias = configuration.find_alias()
         if alias is None or not is_under_test():
             return None
         allowed = getattr(test, "databases", ())
@@ -222,11 +226,11 @@ class DjangoProducer(JobProducer):
                 hint=f"Derive it from Django's TestCase or TransactionTestCase, with databases = "
                 f"{{{', '.join(map(repr, sorted({*allowed, alias})))}}}.",
             )
-        return configuration.address(alias), self.runtime.settings.schema
+        return configuration.make_address(alias), self.runtime.settings.schema
 
 
 class DjangoRuntime(Runtime):
-    """In Django's tests, its clients keep no connection."""
+    """The runtime of Django's App. In tests of Django, its clients keep no connection open between calls."""
 
     @cached_property
     def client(self) -> Client:
@@ -242,8 +246,9 @@ class DjangoRuntime(Runtime):
 
 
 def _find_tenant() -> str | None:
-    """What the function in WATCHBILL["TENANT_FROM"] returns. Read at each call, since tests change settings."""
-    given = configuration.option("TENANT_FROM")
+    """Returns the tenant that the function in WATCHBILL["TENANT_FROM"] gives. Reads the setting at each call, because
+    tests change settings."""
+    given = configuration.read_option("TENANT_FROM")
     if given is None:
         return None
     function: Callable[[], str | None] = import_string(given) if isinstance(given, str) else given
@@ -251,7 +256,7 @@ def _find_tenant() -> str | None:
 
 
 def _get_connection() -> Any:
-    alias = configuration.alias()
+    alias = configuration.find_alias()
     return None if alias is None else connections[alias]
 
 
@@ -261,8 +266,8 @@ def _has_open_transaction(connection: Any) -> bool:
 
 
 def _call_after_commit(function: Callable[[], None], connection: Any) -> None:
-    """Calls the function at once if no transaction is open. Never calls it if the program manages transactions
-    itself: then Django does not report commits."""
+    """Calls the function after Django's commit, or at once if no transaction is open. Never calls it if the program
+    manages transactions itself, because Django does not report such commits."""
     if connection.in_atomic_block or connection.get_autocommit():
         transaction.on_commit(function, using=connection.alias)
 
@@ -275,10 +280,10 @@ def _explain_missing_schema() -> Iterator[None]:
         raise NotInstalled(error.message, hint="Run `python manage.py migrate`, which makes it.") from error
 
 
-def _backend_queues(app: DjangoApp) -> set[str]:
+def _list_backend_queues(app: DjangoApp) -> set[str]:
     try:
         from django.tasks import task_backends
-    except ImportError:  # before Django 6
+    except ImportError:  # django.tasks does not exist before Django 6
         return set()
     ours = [backend for backend in task_backends.all() if getattr(backend, "watchbill_app", None) is app]
     return {queue for backend in ours for queue in backend.queues}

@@ -1,4 +1,4 @@
-"""The entry for INSTALLED_APPS."""
+"""The AppConfig that Django loads for an entry "watchbill.integrations.django" in INSTALLED_APPS."""
 
 from __future__ import annotations
 

@@ -43,7 +43,8 @@ class WatchbillTask(Task):
     idempotency_window: Duration | None = None
 
     def using(self, **changes: Any) -> WatchbillTask:
-        """Django's options (priority, queue_name, run_after, backend) and Watchbill's."""
+        """Returns a copy of the task with changed options: Django's (priority, queue_name, run_after, backend) or
+        Watchbill's."""
         known = {field.name for field in fields(self)} - {"func", "takes_context"}
         if unknown := changes.keys() - known:
             raise TypeError(f"using() has no {', '.join(sorted(unknown))}; it has {', '.join(sorted(known))}")
@@ -69,14 +70,14 @@ class WatchbillBackend(BaseTaskBackend):
         super().validate_task(task)
         known = app.tasks.get(task.module_path)
         if known is None or getattr(known.function, "runs", None) is not task.func:
-            app.tasks.pop(task.module_path, None)  # a module that was reloaded
+            app.tasks.pop(task.module_path, None)  # the task exists already if its module was reloaded
             app.task(type=task.module_path, queue=task.queue_name)(make_runner(task, type(self), self.alias))
 
     def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
         self.validate_task(task)
         args, kwargs = _to_json(task, list(args)), _to_json(task, dict(kwargs))
-        job = app.enqueue(task.module_path, {"args": args, "kwargs": kwargs}, **self._job_options(task))
-        if not job.created:  # its idempotency key was already used
+        job = app.enqueue(task.module_path, {"args": args, "kwargs": kwargs}, **self._make_job_options(task))
+        if not job.created:  # an earlier job has the same idempotency key
             return self.get_result(str(job.id))
         result = TaskResult(
             task=task,
@@ -95,7 +96,7 @@ class WatchbillBackend(BaseTaskBackend):
         task_enqueued.send(type(self), task_result=result)
         return result
 
-    def _job_options(self, task: Task) -> Any:
+    def _make_job_options(self, task: Task) -> Any:
         own = {"retry", "timeout", "tenant", "idempotency_key", "idempotency_window"}
         given = {name: value for name in own if (value := getattr(task, name, None)) is not None}
         return {
@@ -131,7 +132,7 @@ class WatchbillBackend(BaseTaskBackend):
 
 
 def _read_options(alias: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """OPTIONS of the backend: the defaults of its tasks."""
+    """Reads OPTIONS of the backend, which are the defaults for its tasks."""
     if unknown := options.keys() - set(_OPTIONS):
         raise ImproperlyConfigured(
             f"TASKS[{alias!r}]['OPTIONS'] has {', '.join(sorted(unknown))}; it may have {', '.join(_OPTIONS)}"
@@ -146,11 +147,11 @@ def _to_json(task: Task, value: Any) -> Any:
     try:
         return normalize_json(value)
     except (TypeError, ValueError) as error:
-        hint = " Send its primary key." if _has_model(value) else ""
+        hint = " Send its primary key." if _contains_model(value) else ""
         raise TypeError(f"{task.module_path}: its arguments must be JSON. {error}.{hint}") from None
 
 
-def _has_model(value: Any) -> bool:
+def _contains_model(value: Any) -> bool:
     values = value.values() if isinstance(value, dict) else value
     return any(isinstance(each, Model) for each in values)
 

@@ -2,7 +2,7 @@
 
     WATCHBILL = {"DATABASE": "default", "SCHEMA": "watchbill", "CONCURRENCY": 20}
 
-It takes every setting of Watchbill, in capitals, and a few that only Django needs (`_DJANGO_ONLY`).
+The dictionary takes every setting of Watchbill, in capitals, and a few that only Django needs (`_DJANGO_ONLY`).
 """
 
 from __future__ import annotations
@@ -19,30 +19,31 @@ from django.db.utils import ConnectionDoesNotExist
 from watchbill.errors import SettingsError
 
 _DJANGO_ONLY: dict[str, Any] = {
-    "DATABASE": "default",  # the alias in DATABASES
+    "DATABASE": "default",  # the alias, in DATABASES, of the database that holds the jobs
     "NAME": None,  # the App's name
-    "DISCOVER": None,  # the Django apps that have tasks; None: all
+    "DISCOVER": None,  # the Django apps whose tasks.py is imported; None means all
     "MIGRATE": True,  # whether `manage.py migrate` also creates Watchbill's schema
     "TENANT_FROM": None,  # a function, or its import path, that returns the tenant of the current request
 }
 
 
-def option(name: str) -> Any:
+def read_option(name: str) -> Any:
     return _read_setting().get(name, _DJANGO_ONLY[name])
 
 
-def alias() -> str | None:
-    """Which of Django's databases holds the jobs; None: another one, whose address is a setting."""
-    named = option("DATABASE")
+def find_alias() -> str | None:
+    """Returns the alias of the Django database that holds the jobs. None if the jobs are in another database, whose
+    address is a setting."""
+    named = read_option("DATABASE")
     return None if named is None or "DATABASE_URL" in _read_setting() else str(named)
 
 
-def given() -> dict[str, Any]:
-    """The settings for an App, and where each was found."""
+def read_given_settings() -> dict[str, Any]:
+    """Returns the settings for an App, and where each was found."""
     found = {name.lower(): value for name, value in _read_setting().items() if name not in _DJANGO_ONLY}
     origins = {name: f"WATCHBILL[{name.upper()!r}]" for name in found}
-    if (database := alias()) is not None:
-        found["database_url"], origins["database_url"] = address(database), f"DATABASES[{database!r}]"
+    if (database := find_alias()) is not None:
+        found["database_url"], origins["database_url"] = make_address(database), f"DATABASES[{database!r}]"
     return {**found, "origins": origins}
 
 
@@ -67,8 +68,8 @@ def _read_setting() -> Mapping[str, Any]:
     return found
 
 
-def address(database: str) -> str:
-    """The address of one of DATABASES, with its OPTIONS for libpq. In a test it is that of the test database."""
+def make_address(database: str) -> str:
+    """Returns the address of one of DATABASES, with its OPTIONS for libpq. In a test, that of the test database."""
     try:
         connection = connections[database]
     except ConnectionDoesNotExist as error:
@@ -90,7 +91,7 @@ def address(database: str) -> str:
 def _build_url(params: Mapping[str, Any], options: Mapping[str, Any]) -> str:
     known = {each.keyword.decode() for each in psycopg.pq.Conninfo.get_defaults()} - {"client_encoding"}
     words = {name: str(value) for name, value in params.items() if name in known and value not in (None, "")}
-    if role := options.get("assume_role"):  # Django sets it after connecting
+    if role := options.get("assume_role"):  # libpq does not know this option; Django sets the role after connecting
         words["options"] = f"{words.get('options', '')} -c role={_escape_spaces(role)}".lstrip()
     database = words.pop("dbname", "")
     return f"postgresql:///{quote(database, safe='')}?{urlencode(words, quote_via=quote)}"

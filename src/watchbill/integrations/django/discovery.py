@@ -1,7 +1,7 @@
 """Imports the `tasks.py` of each installed app, and the URLconf, so that every task that a view enqueues is known.
 
-Only when a worker needs them. A web process needs the tasks that its views import and no others; and an app from
-elsewhere may have a `tasks.py` for another queue, which must not keep a site from starting.
+This happens only in a worker. A web process needs only the tasks that its views import; and an app of other people may
+have a `tasks.py` for another queue, which must not keep a site from starting.
 """
 
 from __future__ import annotations
@@ -29,26 +29,27 @@ def discover() -> None:
     if not apps.ready:
         django.setup()
         _enable_loggers()
-    wanted = configuration.option("DISCOVER")
+    wanted = configuration.read_option("DISCOVER")
     for config in apps.get_app_configs():
         if (wanted is None or config.name in wanted) and module_has_submodule(config.module, "tasks"):
-            _import(f"{config.name}.tasks")
+            _import_tasks(f"{config.name}.tasks")
     if wanted is None and (urls := getattr(settings, "ROOT_URLCONF", None)):
-        _import(urls)
+        _import_tasks(urls)
 
 
 def _enable_loggers() -> None:
-    """Django's LOGGING disables all loggers that exist before it, unless it says otherwise; ours do."""
+    """Enables Watchbill's loggers again. Django's LOGGING disables all loggers that exist before it, unless it says
+    otherwise, and Watchbill's exist before it."""
     for name, logger in logging.root.manager.loggerDict.items():
         if name.partition(".")[0] == "watchbill" and isinstance(logger, logging.Logger):
             logger.disabled = False
 
 
-def _import(module: str) -> None:
+def _import_tasks(module: str) -> None:
     try:
         import_module(module)
     except Exception as error:
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_file_of_user(frame.filename)]
         text = "".join(traceback.format_list(frames) + traceback.format_exception_only(error)).rstrip()
         raise BrokenTasks(
             f"{module} was found, but importing it failed:\n\n{text}\n",
@@ -56,5 +57,5 @@ def _import(module: str) -> None:
         ) from error
 
 
-def _is_users(filename: str) -> bool:
+def _is_file_of_user(filename: str) -> bool:
     return "importlib" not in filename and filename != __file__

@@ -1,4 +1,5 @@
-"""Runs a Django task as a handler: with its context, its signals and its result."""
+"""Runs a task of django.tasks as a handler, with Django's context and signals, and reads a job as Django's
+TaskResult."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ _STATUS = {
     "dead": TaskResultStatus.FAILED,
     "canceled": TaskResultStatus.FAILED,
 }
-_ATTEMPTS = ("succeeded", "skipped", "failed", "timed_out", "canceled")  # Django counts those whose handler has ended
+_ATTEMPTS = ("succeeded", "skipped", "failed", "timed_out", "canceled")  # Django counts attempts with these outcomes
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Found:
 
 
 def find_result(job_id: UUID, backend: str) -> TaskResult | None:
-    """Finds the result of a task; None if there is no such job, or it is not of a Django task."""
+    """Finds the result of a task. Returns None if there is no such job, or if it is not the job of a Django task."""
     found = _read_found(job_id)
     task = _import_task(found.job.type) if found else None
     return _make_result(found, task, backend) if found and task else None
@@ -52,7 +53,7 @@ def find_result(job_id: UUID, backend: str) -> TaskResult | None:
 
 def _read_found(job_id: UUID) -> Found | None:
     connection = app.connection
-    if connection is None:  # the jobs are in another database
+    if connection is None:  # the project keeps its jobs in a database that is not one of Django's
         return app.producer.run(_read_job(job_id))
     return caller_connection.run(_read_job(job_id), connection, queries(app.settings.schema), call="get_result")
 
@@ -86,36 +87,37 @@ def _make_result(found: Found, task: Task, backend: str) -> TaskResult:
         starts.append(job.started_at or job.claimed_at or job.updated_at)
         workers.append(job.holder or "")
     result = TaskResult(
-        task=task.using(priority=job.priority, queue_name=job.queue, run_after=_run_after(job), backend=backend),
+        task=task.using(priority=job.priority, queue_name=job.queue, run_after=_find_run_after(job), backend=backend),
         id=str(job.id),
         status=_STATUS.get(job.state, TaskResultStatus.READY),
-        enqueued_at=as_django(job.created_at),
-        started_at=as_django(starts[0]) if starts else None,
-        last_attempted_at=as_django(starts[-1]) if starts else None,
-        finished_at=as_django(job.finished_at),
+        enqueued_at=as_django_datetime(job.created_at),
+        started_at=as_django_datetime(starts[0]) if starts else None,
+        last_attempted_at=as_django_datetime(starts[-1]) if starts else None,
+        finished_at=as_django_datetime(job.finished_at),
         args=job.payload.get("args", []),
         kwargs=job.payload.get("kwargs", {}),
         backend=backend,
         errors=_list_errors(found),
         worker_ids=workers,
     )
-    object.__setattr__(result, "_return_value", job.result)  # as Django's own backends do
+    object.__setattr__(result, "_return_value", job.result)  # TaskResult is frozen; Django's backends set it like this
     return result
 
 
-def _run_after(job: JobRecord) -> datetime | None:
-    """When the caller asked the job to run; None if at once. The time of a later attempt does not count."""
-    return as_django(job.run_at) if job.attempt == 0 and job.run_at > job.created_at else None
+def _find_run_after(job: JobRecord) -> datetime | None:
+    """Returns when the caller asked the job to run; None if at once. The time of a later attempt does not count."""
+    return as_django_datetime(job.run_at) if job.attempt == 0 and job.run_at > job.created_at else None
 
 
 def _list_errors(found: Found) -> list[TaskError]:
-    """One per failed attempt; and the error of a job that ended without one (canceled, or lost too often)."""
+    """Returns an error for each failed attempt, and the error of a job that ended without a failed attempt, because it
+    was canceled or lost too often."""
     failed = [each.error for each in found.attempts if each.error and each.outcome in ("failed", "timed_out")]
     last = found.job.error if found.job.state in ("dead", "canceled") else None
-    return [task_error(each) for each in failed + ([last] if last and last not in failed else [])]
+    return [make_task_error(each) for each in failed + ([last] if last and last not in failed else [])]
 
 
-def task_error(error: dict[str, Any]) -> TaskError:
+def make_task_error(error: dict[str, Any]) -> TaskError:
     if "type" not in error:
         name = "watchbill.JobCanceled" if error.get("kind") == "canceled" else "watchbill.JobFailed"
     else:
@@ -123,8 +125,8 @@ def task_error(error: dict[str, Any]) -> TaskError:
     return TaskError(exception_class_path=name, traceback=error.get("traceback") or str(error.get("message", "")))
 
 
-def as_django(moment: datetime | None) -> datetime | None:
-    """Aware or naive, as USE_TZ says."""
+def as_django_datetime(moment: datetime | None) -> datetime | None:
+    """Returns the datetime with a time zone, or without one if Django's setting USE_TZ is off."""
     from django.conf import settings
 
     if moment is None or settings.USE_TZ:
@@ -133,17 +135,18 @@ def as_django(moment: datetime | None) -> datetime | None:
 
 
 def make_runner(task: Task, backend: type, alias: str) -> Callable[..., Any]:
-    """A handler that takes the parameters of the payload, not those of the function."""
+    """Returns a handler for a Django task. The handler takes `args` and `kwargs`, as they are in the payload, and
+    passes them to the task's function."""
     made = _make_async_runner if asyncio.iscoroutinefunction(task.func) else _make_blocking_runner
     return _name_after_task(made(task, backend, alias), task)
 
 
 def _make_blocking_runner(task: Task, backend: type, alias: str) -> Callable[..., Any]:
     def run_django_task(args: list[Any] = [], kwargs: dict[str, Any] = {}) -> Any:  # noqa: B006  (never changed)
-        result = _read_result(task, alias) or _new_result(task, alias, args, kwargs)
+        result = _read_result(task, alias) or _make_unfinished_result(task, alias, args, kwargs)
         task_started.send_robust(backend, task_result=result)
         try:
-            value = normalize_json(task.func(*_context_arguments(task, result), *args, **kwargs))
+            value = normalize_json(task.func(*_make_context_arguments(task, result), *args, **kwargs))
             _set_succeeded(result, value)
         except BaseException as error:
             if _set_failed(result, error):
@@ -157,10 +160,10 @@ def _make_blocking_runner(task: Task, backend: type, alias: str) -> Callable[...
 
 def _make_async_runner(task: Task, backend: type, alias: str) -> Callable[..., Any]:
     async def run_django_task(args: list[Any] = [], kwargs: dict[str, Any] = {}) -> Any:  # noqa: B006
-        result = await _aread_result(task, alias) or _new_result(task, alias, args, kwargs)
+        result = await _aread_result(task, alias) or _make_unfinished_result(task, alias, args, kwargs)
         await task_started.asend_robust(backend, task_result=result)
         try:
-            value = normalize_json(await task.func(*_context_arguments(task, result), *args, **kwargs))
+            value = normalize_json(await task.func(*_make_context_arguments(task, result), *args, **kwargs))
             _set_succeeded(result, value)
         except BaseException as error:
             if _set_failed(result, error):
@@ -180,11 +183,11 @@ def _name_after_task(runner: Callable[..., Any], task: Task) -> Callable[..., An
     return runner
 
 
-def _context_arguments(task: Task, result: TaskResult) -> tuple[Any, ...]:
+def _make_context_arguments(task: Task, result: TaskResult) -> tuple[Any, ...]:
     return (TaskContext(task_result=result),) if task.takes_context else ()
 
 
-# -- the result so far. Only a task with context, or an attempt after the first, needs the earlier attempts.
+# -- the TaskResult that the handler gets. Earlier attempts are read only for a task with context, or for a retry.
 
 
 def _needs_history(task: Task) -> bool:
@@ -199,14 +202,14 @@ async def _aread_result(task: Task, alias: str) -> TaskResult | None:
     return await sync_to_async(find_result)(current_job().id, alias) if _needs_history(task) else None
 
 
-def _new_result(task: Task, alias: str, args: list[Any], kwargs: dict[str, Any]) -> TaskResult:
+def _make_unfinished_result(task: Task, alias: str, args: list[Any], kwargs: dict[str, Any]) -> TaskResult:
     job = current_job()
     started = timezone.now() - timedelta(seconds=job.age)
     return TaskResult(
         task=task.using(queue_name=job.queue, priority=job.claimed.priority),
         id=str(job.id),
         status=TaskResultStatus.RUNNING,
-        enqueued_at=as_django(_enqueued_at(job)),
+        enqueued_at=as_django_datetime(_read_enqueued_at(job)),
         started_at=started,
         last_attempted_at=started,
         finished_at=None,
@@ -218,8 +221,8 @@ def _new_result(task: Task, alias: str, args: list[Any], kwargs: dict[str, Any])
     )
 
 
-def _enqueued_at(job: Run) -> datetime:
-    """A job's id begins with the milliseconds at which it was made."""
+def _read_enqueued_at(job: Run) -> datetime:
+    """Returns when the job was enqueued, which its id says: it begins with the time in milliseconds."""
     return datetime.fromtimestamp(int.from_bytes(job.claimed.id[:6]) / 1000, UTC)
 
 
@@ -231,14 +234,14 @@ def _set_succeeded(result: TaskResult, value: Any) -> None:
 
 
 def _set_failed(result: TaskResult, error: BaseException) -> bool:
-    """Returns whether the job has ended, and not only this attempt."""
+    """Sets the result of a failed attempt. Returns whether the whole job has ended, and not only this attempt."""
     job = current_job()
     if isinstance(error, Skip):
         _set_succeeded(result, None)
         return True
     if isinstance(error, Snooze) or job.stopping == "released":
         return False
-    result.errors.append(task_error(describe_error(error, "retryable")))
+    result.errors.append(make_task_error(describe_error(error, "retryable")))
     if not isinstance(error, Permanent) and job.stopping != "canceled" and job.attempt < job.max_attempts:
         return False
     _set_fields(result, status=TaskResultStatus.FAILED, finished_at=timezone.now())
@@ -247,4 +250,4 @@ def _set_failed(result: TaskResult, error: BaseException) -> bool:
 
 def _set_fields(result: TaskResult, **values: Any) -> None:
     for name, value in values.items():
-        object.__setattr__(result, name, value)  # it is frozen; Django's own backends do the same
+        object.__setattr__(result, name, value)  # TaskResult is frozen; Django's own backends set its fields like this

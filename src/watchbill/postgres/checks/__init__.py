@@ -1,4 +1,4 @@
-"""The checks of `watchbill doctor`. Each says that a thing is well, or what is wrong with it and how to repair it.
+"""The checks of `watchbill doctor`. Each check reports that all is well, or what is wrong and how to repair it.
 
 environment.py  this machine, the server, and what is between them: Python, time zones, clocks, poolers, limits
 roles.py        who may do what in the schema
@@ -46,9 +46,9 @@ _DATABASE_CHECKS: dict[str, Callable[[Target], Finding]] = {
 def examine(
     source: Source, load: Callable[[], Settings], project: Path | None = None, **overrides: Any
 ) -> Iterator[Finding]:
-    """Runs all checks in order. A check that cannot run is skipped, and does not count as a fault of its own.
+    """Runs all checks in order, and yields what they find. A check that cannot run counts as skipped, not as a fault.
 
-    `load` reads the settings, whose errors are findings too; `overrides` are fields of Target, for tests.
+    `load` reads the settings; an error in them is a finding too. `overrides` are fields of Target, for tests.
     """
     project = project or find_project()
     yield environment.check_python()
@@ -56,7 +56,7 @@ def examine(
         settings = load()
     except SettingsError as error:
         yield Finding("settings", "wrong", error.message, error.hint or "")
-        yield from _skip(["embedded", "leftovers", "connection", *_DATABASE_CHECKS], "valid settings")
+        yield from _skip_checks(["embedded", "leftovers", "connection", *_DATABASE_CHECKS], "valid settings")
         return
     origins = ", ".join(f"{name} from {origin}" for name, origin in settings.origins.items())
     yield Finding("settings", "ok", origins or "All have their default values.")
@@ -67,7 +67,7 @@ def examine(
         connection = open_for_checks(address.url)
     except NoDatabase as error:
         yield Finding("connection", "wrong", error.message, error.hint or "")
-        yield from _skip([*_DATABASE_CHECKS], "a connection")
+        yield from _skip_checks([*_DATABASE_CHECKS], "a connection")
         return
     with connection:
         encryption = "encrypted" if connection.pgconn.ssl_in_use else "not encrypted"
@@ -84,5 +84,5 @@ def examine(
                 yield Finding(name, "wrong", says, "Use a role with more privileges.")
 
 
-def _skip(checks: list[str], missing: str) -> Iterator[Finding]:
+def _skip_checks(checks: list[str], missing: str) -> Iterator[Finding]:
     return (Finding(check, "skipped", f"Not checked: needs {missing}.") for check in checks)

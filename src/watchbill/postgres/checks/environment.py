@@ -15,7 +15,7 @@ from psycopg import sql
 from watchbill.errors import NoDatabase, WatchbillError
 from watchbill.postgres.checks.target import Finding, Target, open_for_checks
 from watchbill.postgres.connect import SESSION_DEFAULTS, Connection
-from watchbill.postgres.embedded import running_url
+from watchbill.postgres.embedded import find_running_url
 from watchbill.postgres.embedded.home import find_home, find_leftovers
 from watchbill.postgres.embedded.launch import choose_binaries
 from watchbill.settings import Settings
@@ -23,11 +23,13 @@ from watchbill.settings import Settings
 _OLDEST_PYTHON = (3, 11)
 _OLDEST_SERVER = 15
 _MAX_CLOCK_SKEW_SECONDS = 5.0
-# For claims, settlements, the heartbeat, chores, the scheduler and upkeep; all processes share one to listen.
+# Connections for claims, settlements, the heartbeat, chores, the scheduler and upkeep. A connection to listen is not
+# counted here, because all worker processes share one.
 _CONNECTIONS_PER_WORKER = 6
 _SAME_SESSION_TRIES = 5
 _NOTIFICATION_TIMEOUT_SECONDS = 5.0
-# Names that are not places, and names that PostgreSQL reads as abbreviations with a fixed offset.
+# Time zones that are not compared: names that are not places, and names that PostgreSQL reads as abbreviations with a
+# fixed offset.
 _NOT_PLACES = {"localtime", "Factory", "EET", "WET", "CET", "MET", "EST", "MST", "HST"}
 _STARTS = re.compile(r"^(\S+ \S+) \S+ \[\d+\] LOG:  starting PostgreSQL", re.MULTILINE)
 _READY = re.compile(r"^(\S+ \S+) \S+ \[\d+\] LOG:  database system is ready to accept", re.MULTILINE)
@@ -52,7 +54,7 @@ def check_embedded_server(project: Path, settings: Settings) -> Finding:
         binaries = choose_binaries(home.data, settings.embedded_binaries)
     except WatchbillError as error:
         return Finding("embedded", "wrong", error.message, error.hint or "")
-    state = "runs" if running_url(project) else "is stopped"
+    state = "runs" if find_running_url(project) else "is stopped"
     seconds = _read_start_seconds(home.log)
     last_start = f"; its last start took {seconds:.2f} s" if seconds is not None else ""
     return Finding("embedded", "ok", f"The server in {home.directory} {state}{last_start}. {binaries}.")
@@ -90,7 +92,8 @@ def check_server(target: Target) -> Finding:
 
 
 def check_clock(target: Target) -> Finding:
-    """Watchbill uses the database's clock; this machine's clock matters where a program computes a run_at."""
+    """Compares the clocks of this machine and of the server. Watchbill uses the server's clock; this machine's clock
+    matters where a program computes a run_at."""
     before = target.clock()
     [(there,)] = target.query("SELECT clock_timestamp()")
     after = target.clock()
@@ -104,7 +107,8 @@ def check_clock(target: Target) -> Finding:
 
 
 def check_zones(target: Target) -> Finding:
-    """Python may compute a schedule's next time and the server show it, so their time zone data should agree."""
+    """Compares the time zone data of Python and of the server: Python may compute the next time of a schedule, and the
+    server show it."""
     here = zoneinfo.available_timezones() - _NOT_PLACES
     if "Europe/Berlin" not in here:
         return Finding("zones", "wrong", "Python has no time zone data.", "Install it: pip install tzdata")
@@ -120,16 +124,17 @@ def check_zones(target: Target) -> Finding:
 
 
 def _find_differing_zones(target: Target, names: list[str]) -> list[str]:
-    """Compares four instants of the coming year; any change of rules that matters now affects one of them."""
+    """Returns the zones whose offsets differ between Python and the server, at one of four instants of the coming year.
+    Any change of rules that matters now affects one of these instants."""
     instants = [target.clock() + timedelta(days=91 * quarter) for quarter in range(4)]
     query = """
         SELECT name, array_agg(extract(epoch FROM (at AT TIME ZONE name) - (at AT TIME ZONE 'UTC'))::int ORDER BY at)
         FROM unnest(%s::text[]) AS name, unnest(%s::timestamptz[]) AS at GROUP BY name ORDER BY name
     """
-    return [name for name, offsets in target.query(query, names, instants) if offsets != _offsets(name, instants)]
+    return [name for name, offsets in target.query(query, names, instants) if offsets != _read_offsets(name, instants)]
 
 
-def _offsets(name: str, instants: list[datetime]) -> list[int]:
+def _read_offsets(name: str, instants: list[datetime]) -> list[int]:
     zone = zoneinfo.ZoneInfo(name)
     offsets = (instant.astimezone(zone).utcoffset() for instant in instants)
     return [int(offset.total_seconds()) for offset in offsets if offset is not None]
@@ -144,7 +149,7 @@ def check_pooler(target: Target) -> Finding:
     if not target.settings.listen_url:
         hint = "Set listen_url (WATCHBILL_LISTEN_URL) to the server's direct address."
         faults.append(("LISTEN does not work through it", hint))
-    if target.settings.prepared_statements and _loses_prepared(target):
+    if target.settings.prepared_statements and _loses_prepared_statements(target):
         hint = "Set prepared_statements to false, or max_prepared_statements in PgBouncer 1.21 or newer."
         faults.append(("it loses prepared statements", hint))
     if not faults:
@@ -154,9 +159,9 @@ def check_pooler(target: Target) -> Finding:
 
 
 def _shares_sessions(target: Target) -> bool:
-    """Two connected clients that meet the same session of the server prove transaction mode.
+    """Whether the pooler shares sessions: two connected clients get the same session of the server.
 
-    Other clients may take the session in between, so this tries several times.
+    This tries several times, because other clients may take the session in between.
     """
     own_pid = "SELECT pg_backend_pid()"
     with open_for_checks(target.url) as other:
@@ -164,8 +169,9 @@ def _shares_sessions(target: Target) -> bool:
         return any(target.query(own_pid) == other.execute(own_pid, prepare=False).fetchall() for _ in tries)
 
 
-def _loses_prepared(target: Target) -> bool:
-    """Two clients prepare under the same name. In a shared session this works only if the pooler renames statements."""
+def _loses_prepared_statements(target: Target) -> bool:
+    """Whether prepared statements fail through the pooler. Two clients prepare a statement under the same name, which
+    works in a shared session only if the pooler renames statements."""
     name = f"watchbill_doctor_{secrets.token_hex(4)}"
     with open_for_checks(target.url) as other:
         results = [client.pgconn.prepare(name.encode(), b"SELECT 1") for client in (target.connection, other)]
@@ -177,7 +183,7 @@ def _loses_prepared(target: Target) -> bool:
 
 
 def check_listen(target: Target) -> Finding:
-    """A notification sent through database_url must arrive at listen_url."""
+    """Checks that a notification sent through database_url arrives at listen_url."""
     if target.is_standby:
         return Finding("listen", "skipped", "Not checked on a standby; see server.")
     listen_url = target.settings.listen_url
@@ -185,7 +191,7 @@ def check_listen(target: Target) -> Finding:
         return Finding("listen", "skipped", "Not checked through this pooler; see pooler.")
     try:
         with open_for_checks(listen_url or target.url) as listener:
-            arrived = _notify(target, listener)
+            arrived = _receives_notification(target, listener)
     except NoDatabase as error:
         return Finding("listen", "wrong", f"listen_url: {error.message}", error.hint or "")
     if arrived:
@@ -194,7 +200,7 @@ def check_listen(target: Target) -> Finding:
     return Finding("listen", "wrong", f"No notification arrived within {_NOTIFICATION_TIMEOUT_SECONDS:.0f} s.", hint)
 
 
-def _notify(target: Target, listener: Connection) -> bool:
+def _receives_notification(target: Target, listener: Connection) -> bool:
     channel = f"watchbill_doctor_{secrets.token_hex(4)}"
     listener.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)), prepare=False)
     target.query("SELECT pg_notify(%s, '')", channel)
@@ -222,7 +228,8 @@ def check_connections(target: Target) -> Finding:
 
 
 def _read_connection_limit(target: Target) -> tuple[int, int]:
-    """reserved_connections came with PostgreSQL 16; a limit of -1 means unlimited."""
+    """Returns how many connections this role may have, and how many clients are connected. reserved_connections exists
+    since PostgreSQL 16. A limit of -1 means unlimited."""
     [(server, role, database, used)] = target.query("""
         SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
                  - coalesce(current_setting('reserved_connections', true)::int, 0),

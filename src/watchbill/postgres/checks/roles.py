@@ -18,7 +18,7 @@ FROM pg_namespace n
 JOIN pg_roles r ON r.oid = n.nspowner
 WHERE n.nspname = %s
 """
-# The rights of PUBLIC on functions and tables, and its right to create objects: each one is too wide.
+# Finds rights of PUBLIC on functions and tables, and its right to create objects. PUBLIC should have none of them.
 _PUBLIC_RIGHTS = """
 SELECT format('%%s on function %%s', lower(a.privilege_type), p.oid::regprocedure)
 FROM pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
@@ -39,8 +39,8 @@ FROM pg_namespace n
 JOIN pg_roles r ON r.oid = n.nspowner
 WHERE n.nspname = %s
 """
-# Roles that are bound to tenants: whether each has the mark without which its binding has no effect, and whether it may
-# do more than a binding restrains.
+# Finds the roles that are bound to tenants. For each: whether it may call `_is_bound`, without which its binding has no
+# effect, and whether it is a member of the owner or worker role, which act for all tenants.
 _BOUND_ROLES = """
 SELECT
   b.role::regrole::text,
@@ -55,8 +55,8 @@ JOIN pg_roles r ON r.oid = b.role
 GROUP BY b.role
 ORDER BY 1
 """
-# Functions with the rights of the owner but without a fixed search_path. _enqueue_plain needs none: every name in it
-# has a schema.
+# Finds functions that run with the rights of the owner but have no fixed search_path. _enqueue_plain needs none,
+# because every name in it has a schema.
 _LOOSE_FUNCTIONS = """
 SELECT p.oid::regprocedure::text
 FROM pg_proc p
@@ -69,18 +69,18 @@ ORDER BY 1
 
 
 def check_roles(target: Target) -> Finding:
-    """Says what the current role may do, and finds rights that are too wide."""
+    """Says what the current role may do, and finds rights that roles should not have."""
     schema = target.settings.schema
     owners = target.query(_OWNER, schema)
     if not owners:
         return Finding("roles", "skipped", "Not checked: there is no schema yet; see schema.")
     [(user, owner, is_superuser, acts_as_owner)] = owners
     if loose := [name for (name,) in target.query(_LOOSE_FUNCTIONS, schema)]:
-        says = f"Functions with the rights of the owner have no fixed search_path: {_shorten(loose)}."
+        says = f"Functions with the rights of the owner have no fixed search_path: {_join_some_names(loose)}."
         return Finding("roles", "wrong", says, "Run `watchbill db migrate` of this release again, as the owner.")
     if public := [right for (right,) in target.query(_PUBLIC_RIGHTS, schema, schema, schema)]:
         hint = "Revoke it from PUBLIC, and use `watchbill db roles grant`."
-        return Finding("roles", "wrong", f"Every role of the database has: {_shorten(public)}.", hint)
+        return Finding("roles", "wrong", f"Every role of the database has: {_join_some_names(public)}.", hint)
     kinds = [kind for (kind,) in target.query_schema(_MEMBERSHIPS)]
     says = f"Role {user} acts as {'owner' if acts_as_owner else ', '.join(kinds) or 'nothing here'}."
     if is_superuser:
@@ -90,7 +90,7 @@ def check_roles(target: Target) -> Finding:
 
 
 def check_tenants(target: Target) -> Finding:
-    """Row security is all or nothing: a table without a policy shows the rows of every tenant."""
+    """Checks that row security protects all tables or none: a table without a policy shows the rows of every tenant."""
     schema = target.settings.schema
     if not target.query("SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'tenant_roles'", schema):
         return Finding("tenants", "skipped", "Not checked: the schema does not have it yet; see schema.")
@@ -99,7 +99,7 @@ def check_tenants(target: Target) -> Finding:
     if len(unprotected) == len(rows):
         return Finding("tenants", "ok", "Row security is off: every role that may read jobs sees those of all tenants.")
     if unprotected:
-        says = f"Row security is incomplete: {_shorten(unprotected)} show the rows of every tenant."
+        says = f"Row security is incomplete: {_join_some_names(unprotected)} show the rows of every tenant."
         return Finding("tenants", "wrong", says, "Run `watchbill db tenants enable` again.")
     [(owner, bypasses)] = target.query(_BYPASS, schema)
     if bypasses:
@@ -114,19 +114,22 @@ def check_tenants(target: Target) -> Finding:
 
 
 def _find_weak_binding(target: Target) -> Finding | None:
-    """Only the owner may read who is bound."""
+    """Finds a role whose binding to tenants has no effect. Only the owner may read the bindings, so for other roles
+    this returns None."""
     [(may_read,)] = target.query_schema("SELECT has_table_privilege('{schema}.tenant_roles', 'SELECT')")
     if not may_read:
         return None
     rows = target.query_schema(_BOUND_ROLES)
     if unmarked := [role for role, is_marked, _ in rows if not is_marked]:
-        says = f"The binding of {_shorten(unmarked)} to tenants has no effect: the mark of bound roles is missing."
+        says = (
+            f"The binding of {_join_some_names(unmarked)} to tenants has no effect: the mark of bound roles is missing."
+        )
         return Finding("tenants", "wrong", says, "Run `watchbill db roles create` again: it restores the mark.")
     if wide := [role for role, _, is_wide in rows if is_wide]:
-        says = f"{_shorten(wide)} may work for all tenants, although bound to some: a worker or owner acts for all."
+        says = f"{_join_some_names(wide)} may work for all tenants, although bound to some: a worker or owner does."
         return Finding("tenants", "wrong", says, "Run `watchbill db roles revoke ROLE worker`, and use another role.")
     return None
 
 
-def _shorten(names: list[str]) -> str:
+def _join_some_names(names: list[str]) -> str:
     return ", ".join(names[:_MAX_NAMES] + ["..."] * (len(names) > _MAX_NAMES))

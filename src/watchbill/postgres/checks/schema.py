@@ -1,4 +1,4 @@
-"""Checks of what is in Watchbill's schema."""
+"""Checks of Watchbill's schema: its version, zone table, locks, claims, jobs and schedules."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from psycopg import sql
 from watchbill.errors import SchemaError
 from watchbill.postgres.checks.target import Finding, Target
 from watchbill.postgres.schema_status import read_status
-from watchbill.postgres.zones import local_release, local_zones, stored_release, zone_digests
+from watchbill.postgres.zones import read_local_release, read_local_zones, read_stored_release, read_zone_digests
 
 _MAX_NAMES = 5
 _MAX_ZONES = 20
 _MAX_COUNTED_JOBS = 1000
 _JOBS_TIMEOUT = "5s"
-_MAX_TABLE_BYTES = 512 * 2**20  # check_claims reads the whole table, because an index on `fence` would slow every claim
+_MAX_TABLE_BYTES = 512 * 2**20  # check_claims is skipped for larger tables, because it reads the whole table jobs
 _NO_SCHEMA_YET = "Not checked: the schema does not have it yet; see schema."
 
 
@@ -32,27 +32,28 @@ def check_schema(target: Target) -> Finding:
 
 
 def check_zone_table(target: Target) -> Finding:
-    """The cron engines in SQL and in Python must give the same instants, so their zones must be equal."""
+    """Checks that the time zones of SQL and of Python are equal, because both cron engines must give the same
+    instants."""
     schema = target.settings.schema
     if not target.query("SELECT FROM pg_tables WHERE schemaname = %s AND tablename = 'zones'", schema):
         return Finding("zone table", "skipped", _NO_SCHEMA_YET)
     if not zoneinfo.available_timezones():
         return Finding("zone table", "skipped", "Not checked: Python has no time zone data; see zones.")
-    stored = zone_digests(target.connection, schema)
+    stored = read_zone_digests(target.connection, schema)
     if not stored:
         says = "The table zones is empty: schedules in SQL can use UTC and fixed offsets only."
         return Finding("zone table", "note", says, "Run `watchbill db migrate`.")
-    local = {row.name: row.digest for row in local_zones()}
+    local = {row.name: row.digest for row in read_local_zones()}
     differing = sorted(name for name in local.keys() | stored.keys() if local.get(name) != stored.get(name))
     if not differing:
         return Finding("zone table", "ok", f"Schedules in SQL and in Python use the same {len(local)} zones.")
     names = ", ".join(differing[:_MAX_ZONES] + ["..."] * (len(differing) > _MAX_ZONES))
     says = f"Schedules in SQL and in Python would differ in these zones ({len(differing)}): {names}."
-    return Finding("zone table", "wrong", says, _zone_table_hint(target))
+    return Finding("zone table", "wrong", says, _make_zone_table_hint(target))
 
 
-def _zone_table_hint(target: Target) -> str:
-    stored, local = stored_release(target.connection, target.settings.schema), local_release()
+def _make_zone_table_hint(target: Target) -> str:
+    stored, local = read_stored_release(target.connection, target.settings.schema), read_local_release()
     if stored is None or stored < local:
         versions = f"the schema has tzdata {stored and stored.tzdata}, this machine {local.tzdata}"
         return f"Run `watchbill db migrate`: {versions}."
@@ -63,7 +64,7 @@ def _zone_table_hint(target: Target) -> str:
 
 
 def check_transactions(target: Target) -> Finding:
-    """A transaction that is never committed keeps workers from sleeping and vacuum from cleaning."""
+    """Finds transactions that have been open for long: they keep workers from sleeping and vacuum from cleaning."""
     found = target.query(
         """
         SELECT a.pid, a.usename, a.application_name, extract(epoch FROM clock_timestamp() - a.xact_start)::int
@@ -85,15 +86,16 @@ def check_transactions(target: Target) -> Finding:
 
 
 def check_claims(target: Target) -> Finding:
-    """Finds jobs that are marked as claimed but have no claim. Only claims lead to the jobs of a lost node, so nothing
-    would reclaim these. Watchbill never leaves one; a trigger that prevents deletes, or manual SQL, may."""
+    """Finds jobs that are marked as claimed but have no row in `claims`. No node would ever reclaim such a job, because
+    a lost node's jobs are found by its claims. Only a trigger or manual SQL can cause this."""
     if target.is_standby:
         return Finding("claims", "skipped", "Not checked on a standby; see server.")
-    return _limit_time(target, "claims", _find_unclaimed)
+    return _run_with_time_limit(target, "claims", _find_jobs_without_claim)
 
 
-def _limit_time(target: Target, name: str, check: Callable[[Target], Finding]) -> Finding:
-    """Runs a check that reads the table jobs, which may be large or locked."""
+def _run_with_time_limit(target: Target, name: str, check: Callable[[Target], Finding]) -> Finding:
+    """Runs a check that reads the table jobs, but gives it up after a time, because the table may be large or
+    locked."""
     try:
         with target.connection.transaction():
             target.query("SELECT set_config('statement_timeout', %s, true)", _JOBS_TIMEOUT)
@@ -102,7 +104,7 @@ def _limit_time(target: Target, name: str, check: Callable[[Target], Finding]) -
         return Finding(name, "skipped", f"Not checked: reading the table jobs takes longer than {_JOBS_TIMEOUT}.")
 
 
-def _find_unclaimed(target: Target) -> Finding:
+def _find_jobs_without_claim(target: Target) -> Finding:
     jobs_table = sql.Identifier(target.settings.schema, "jobs").as_string(None)
     size_query = "SELECT pg_relation_size(c), pg_size_pretty(pg_relation_size(c)) FROM to_regclass(%s) c"
     [(size, shown_size)] = target.query(size_query, jobs_table)
@@ -169,14 +171,14 @@ _UNMATCHED_LABELS = """
 
 
 def check_jobs(target: Target) -> Finding:
-    """Finds due jobs that no node will take: no live node serves their queue, handles their type or has their
+    """Finds due jobs that no live node can run, because none serves their queue, handles their type or has their
     labels."""
     if target.is_standby:
         return Finding("jobs", "skipped", "Not checked on a standby; see server.")
-    return _limit_time(target, "jobs", _find_unserved)
+    return _run_with_time_limit(target, "jobs", _find_unserved_jobs)
 
 
-def _find_unserved(target: Target) -> Finding:
+def _find_unserved_jobs(target: Target) -> Finding:
     name = sql.SQL("{}._ready_queues()").format(sql.Identifier(target.settings.schema))
     if not target.query("SELECT WHERE to_regprocedure(%s) IS NOT NULL", name.as_string(None)):
         return Finding("jobs", "skipped", _NO_SCHEMA_YET)
@@ -196,11 +198,11 @@ def _find_unserved(target: Target) -> Finding:
     more = ["..."] * (len(faults) > _MAX_NAMES)
     says = f"Due jobs wait for a node: {'; '.join(faults[:_MAX_NAMES] + more)}."
     return Finding(
-        "jobs", "wrong", says, _unserved_hint(nodes, [queue for queue, _ in queues], bool(types), bool(labels))
+        "jobs", "wrong", says, _make_unserved_hint(nodes, [queue for queue, _ in queues], bool(types), bool(labels))
     )
 
 
-def _unserved_hint(nodes: int, queues: list[str], has_unhandled_types: bool, has_unmatched_labels: bool) -> str:
+def _make_unserved_hint(nodes: int, queues: list[str], has_unhandled_types: bool, has_unmatched_labels: bool) -> str:
     if not nodes:
         return "No node is alive: start `watchbill worker`."
     hints = []
@@ -248,11 +250,11 @@ def check_schedules(target: Target) -> Finding:
 
 
 def _find_schedule_faults(target: Target, late: int, orphaned: int, overdue: int) -> list[tuple[str, str]]:
-    """What is wrong, and what to do about it."""
+    """Returns pairs: what is wrong with schedules, and a hint how to repair it."""
     faults = []
     if late:
         says = f"{late:,} due for more than a minute, and no node fires them ({_read_names(target, _LATE)})"
-        faults.append((says, _late_hint(target)))
+        faults.append((says, _make_late_hint(target)))
     if orphaned:
         says = f"{orphaned:,} orphaned: no live node declares them ({_read_names(target, _ORPHANED)})"
         hint = "Remove those you do not need (watchbill schedules remove NAME), or deploy code that declares them."
@@ -264,7 +266,7 @@ def _find_schedule_faults(target: Target, late: int, orphaned: int, overdue: int
     return faults
 
 
-def _late_hint(target: Target) -> str:
+def _make_late_hint(target: Target) -> str:
     [(nodes,)] = target.query_schema("SELECT count(*) FROM {schema}.nodes WHERE state = 'active'")
     if not nodes:
         return "No node is alive: start `watchbill worker`, or call execute_due()."

@@ -18,7 +18,7 @@ from watchbill.settings import Settings
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the doctor. A `note` is worth knowing but not a fault; `wrong` comes with a hint how to repair it."""
+    """One line that `watchbill doctor` prints. A `note` is not a fault; `wrong` comes with a hint how to repair it."""
 
     check: str
     state: Literal["ok", "note", "wrong", "skipped"]
@@ -43,12 +43,13 @@ class Target:
         return self.connection.execute(query.encode(), parameters, prepare=False, binary=True).fetchall()
 
     def query_schema(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
-        """`{schema}` in the query stands for Watchbill's schema."""
+        """Reads rows with a query in which `{schema}` stands for Watchbill's schema."""
         return self.query(query.replace("{schema}", sql.Identifier(self.settings.schema).as_string(None)), *parameters)
 
     @cached_property
     def is_pooled(self) -> bool:
-        """A pooler reports a backend process number of its own to its clients."""
+        """Whether the connection goes through a pooler: a pooler reports another process number than the server
+        does."""
         return self.query("SELECT pg_backend_pid()") != [(self.connection.info.backend_pid,)]
 
     @cached_property
@@ -57,5 +58,5 @@ class Target:
 
 
 def open_for_checks(url: str) -> Connection:
-    """Opens a connection as a worker would."""
+    """Opens a connection with the same options as a worker's."""
     return Connection.connect(url, autocommit=True, prepare_threshold=None, application_name="watchbill doctor")

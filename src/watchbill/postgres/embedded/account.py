@@ -14,7 +14,7 @@ from watchbill.errors import EmbeddedError
 if sys.platform != "win32":
     import pwd
 
-# Both have an entry in the user database, which initdb requires.
+# initdb needs a user with an entry in the user database, and both of these have one on most systems.
 _ACCOUNTS_FOR_ROOT = ("postgres", "nobody")
 _INHERITED_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
@@ -29,17 +29,18 @@ class Account:
 
     @property
     def is_other(self) -> bool:
-        """Whether this account is not the user of this process. That user is root then."""
+        """Whether this account is not the user of this process. If so, this process runs as root."""
         return self.uid != os.geteuid()
 
     def run(
         self, command: Sequence[str], *, output: int = subprocess.PIPE, keep: Sequence[int] = (), apart: bool = False
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a program and waits for its end. It inherits the descriptors in `keep` and few environment variables.
+        """Runs a program and waits for its end. The program inherits the file descriptors in `keep` and few environment
+        variables.
 
-        `apart` gives it a session of its own, where Ctrl-C in our terminal does not reach it.
+        With `apart` the program gets a session of its own, so that Ctrl-C in our terminal does not reach it.
         """
-        # No PG* variable may change the server, and it must not see the secrets of this process.
+        # Others are left out: a PG* variable would change the server, and some contain secrets of this process.
         inherited = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
         return subprocess.run(
             list(command),
@@ -49,7 +50,7 @@ class Account:
             text=True,
             errors="replace",
             check=False,
-            cwd="/",  # the user may not be able to enter our current directory
+            cwd="/",  # the server's user may not be able to enter our current directory
             env={**inherited, "LC_ALL": "C", "TZ": "UTC"},
             pass_fds=tuple(keep),
             start_new_session=apart,
@@ -59,26 +60,27 @@ class Account:
         )
 
     def start(self, command: Sequence[str], *, output: int, keep: int) -> None:
-        """Leaves a program running in the background; the shell that starts it ends at once, so no zombie remains."""
+        """Starts a program in the background. A shell starts it and ends at once, so that no zombie process remains."""
         self.run(["/bin/sh", "-c", '"$@" &', "sh", *command], output=output, keep=[keep], apart=True)
 
     def can_enter(self, directory: Path) -> bool:
         return self.run(["/bin/sh", "-c", 'test -x "$1"', "sh", str(directory)]).returncode == 0
 
-    def own(self, path: Path) -> None:
-        """Takes over a directory that this process has just created."""
+    def take_ownership(self, path: Path) -> None:
+        """Makes this account the owner of a directory that this process has just created."""
         if self.is_other:
             os.chown(path, self.uid, self.gid)
 
 
-def own_account() -> Account:
+def find_own_account() -> Account:
     return _find_account(os.geteuid())
 
 
-def server_account(data: Path) -> Account:
-    """The user of this process; for root the owner of the data, or while there is none, another account."""
+def find_server_account(data: Path) -> Account:
+    """Returns the account that runs the server: the user of this process. If this is root, the owner of the data, or
+    another account if there is no data yet."""
     owner = _find_account(data.stat().st_uid) if data.exists() else None
-    account = own_account() if os.geteuid() != 0 else owner or _find_account_for_root()
+    account = find_own_account() if os.geteuid() != 0 else owner or _find_account_for_root()
     if account.uid == 0 or owner not in (None, account):
         raise EmbeddedError(
             f"{data} belongs to {owner.name if owner else 'root'}, so no server can be started on it.",

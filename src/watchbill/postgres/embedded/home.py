@@ -9,11 +9,10 @@
       *.lock             see supervisor.py
       state-directory    names the directory that has all the rest, when it is not this one
 
-The last is for root: the server runs as another user, who may not be able to enter the project (a clone in /root). Then
-everything is below /var/lib/watchbill. A file `project` there names the project, so that one can tell whether its data
-is still needed. A missing project may be on a disk that is not mounted: its data stays, and `watchbill doctor` lists
-it. Only data of projects in temporary directories is deleted.
-"""
+state-directory is needed if root starts the server: it runs as another user, who may not be able to enter the project
+(a clone in /root). Then everything else is below /var/lib/watchbill. A file `project` there names the project, so that
+one can tell whether the data is still needed. A missing project may be on a disk that is not mounted: its data stays,
+and `watchbill doctor` lists it. Only data of projects in temporary directories is deleted."""
 
 from __future__ import annotations
 
@@ -30,17 +29,18 @@ from urllib.parse import quote
 
 from watchbill.errors import EmbeddedError
 from watchbill.postgres.embedded import supervisor
-from watchbill.postgres.embedded.account import server_account
+from watchbill.postgres.embedded.account import find_server_account
 
 STATE = Path("/var/lib/watchbill")
 PORT = "5432"
 DATABASE = "watchbill"
-_MAX_DELETED_AT_ONCE = 10  # limits how long release() takes
+_MAX_DELETED_AT_ONCE = 10  # directories of deleted projects; more would make release() slow
 
 
 @dataclass(frozen=True)
 class Home:
-    """`directory` is the project's `.watchbill`; `root` is where things are, mostly the same directory."""
+    """The directories of one embedded server: `directory` is the project's `.watchbill`, and `root` has the data. They
+    are mostly the same."""
 
     directory: Path
     root: Path
@@ -61,11 +61,12 @@ class Home:
             return self.root / "socket"
 
     def url(self, database: str = DATABASE) -> str:
-        """Names the port, because libpq would take it from PGPORT otherwise."""
+        """Returns the address of a database on this server. It includes the port, or else libpq would read PGPORT."""
         return f"postgresql://postgres@/{database}?host={quote(os.fsencode(self.socket_directory))}&port={PORT}"
 
     def make(self) -> None:
-        """Creates what is missing. All users may enter: data and socket have modes of their own."""
+        """Creates directories and files that are missing. All users may enter the directory, because data and socket
+        have modes of their own."""
         for directory in dict.fromkeys((self.directory, self.root)):
             make_directory(directory)
         for lock in supervisor.LOCKS:
@@ -78,7 +79,7 @@ class Home:
             write_path(self.root / "project", self.directory.parent)
 
     def ensure_own(self) -> None:
-        """One user cannot open the locks and data that another has created."""
+        """Raises if the directory belongs to another user, whose locks and data this user could not open."""
         if self.directory.exists() and self.directory.stat().st_uid != os.geteuid():
             raise EmbeddedError(
                 f"{self.directory} belongs to another user.",
@@ -87,7 +88,7 @@ class Home:
 
 
 def find_home(project: Path) -> Home:
-    """The home of a project's server. Creates nothing."""
+    """Returns the directories of a project's server. Creates nothing."""
     project = project.resolve()
     if not project.is_dir():
         raise EmbeddedError(f"There is no directory {project}.")
@@ -103,8 +104,8 @@ def find_home(project: Path) -> Home:
 def _can_live_in(directory: Path) -> bool:
     if os.geteuid() != 0 or (directory / "data").exists():
         return True
-    # Watchbill creates it with an open mode, but it may also be a link to a place without one.
-    return server_account(directory / "data").can_enter(directory if directory.is_symlink() else directory.parent)
+    # Watchbill creates the directory with a mode that lets all users enter. But it may be a link to another place.
+    return find_server_account(directory / "data").can_enter(directory if directory.is_symlink() else directory.parent)
 
 
 def _ensure_not_moved(pointer: Path, state: Path) -> None:
@@ -119,7 +120,7 @@ def _ensure_not_moved(pointer: Path, state: Path) -> None:
 
 
 def make_directory(directory: Path) -> None:
-    """Creates missing parents too, all with an open mode whatever the umask is."""
+    """Creates a directory and its missing parents. All users may enter them, whatever the umask says."""
     if directory.exists():
         return
     if not directory.parent.exists():
@@ -133,7 +134,8 @@ def read_path(record: Path) -> Path:
 
 
 def write_path(record: Path, path: Path) -> None:
-    """Writes under a temporary name first: a reader must not see half a path, and several processes may write."""
+    """Writes a path to a file: to a temporary file first, because several processes may write, and a reader must not
+    see half a path."""
     descriptor, draft = tempfile.mkstemp(prefix=record.name, dir=record.parent)
     with os.fdopen(descriptor, "wb") as file:
         file.write(os.fsencode(path))
@@ -141,7 +143,7 @@ def write_path(record: Path, path: Path) -> None:
 
 
 def find_leftovers() -> Iterator[tuple[Path, Path]]:
-    """(data directory, missing project) of each of root's projects that no longer exists."""
+    """Yields (data directory, missing project) for each project of root that no longer exists."""
     if os.geteuid() != 0 or not STATE.is_dir():
         return
     for directory in sorted(STATE.iterdir()):

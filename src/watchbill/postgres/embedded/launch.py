@@ -1,9 +1,9 @@
-"""Starts the embedded server, and the watcher that stops it when its holders were killed.
+"""Starts the embedded server, and the watcher process that stops it when the processes that use it were killed.
 
 Who may connect. The server listens on a socket in a directory that only its user, and root, can enter: the kernel
-checks the mode of the directory (0700) and of the socket (0700 too). So the server accepts everyone who gets that far
-as any role (`trust`). The alternative, `peer`, would not keep out any other user, and would need a map from root to
-each role, so that neither root nor a test could use a role that was just created.
+checks the mode of the directory (0700) and of the socket (0700 too). So the server accepts everyone who can open the
+socket, as any role (`trust`). The alternative, `peer`, would not keep out any other user. It would also need a map from
+root to each role, so that neither root nor a test could use a role that was just created.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pathlib import Path
 
 from watchbill.errors import EmbeddedError
 from watchbill.postgres.embedded import supervisor
-from watchbill.postgres.embedded.account import Account, own_account, server_account
-from watchbill.postgres.embedded.binaries import Binaries, find_binaries, find_programs, search
+from watchbill.postgres.embedded.account import Account, find_own_account, find_server_account
+from watchbill.postgres.embedded.binaries import Binaries, find_binaries, find_programs, search_binaries
 from watchbill.postgres.embedded.home import PORT, Home, write_path
 
 _SERVER_DEFAULTS = {
@@ -33,7 +33,7 @@ _SERVER_DEFAULTS = {
     "cluster_name": "watchbill",
 }
 _FIXED_SETTINGS = {"listen_addresses": "", "unix_socket_permissions": "0700", "port": PORT}
-# C sorts by bytes, so no update of a library can silently reorder an index.
+# The locale C sorts by bytes, so no update of a library can silently change the order of an index.
 _INITDB_OPTIONS = ("--username=postgres", "--encoding=UTF8", "--locale=C", "--no-instructions")
 _INITDB_ACCESS = ("--auth-local=trust", "--auth-host=reject")
 _UNFINISHED_DATA = "data.new-"
@@ -44,40 +44,40 @@ _MAX_SOCKET_PATH_BYTES = 107 if sys.platform == "linux" else 103
 
 @dataclass(frozen=True)
 class Launch:
-    """How to start the server of a home. The settings are PostgreSQL's, by name; they apply at its start only."""
+    """How to start the server of a project. `settings` are PostgreSQL's own, by name; they apply at the start only."""
 
     home: Home
     choice: str
     settings: Mapping[str, str]
 
     def check(self) -> None:
-        """Raises errors that can be found before anything is created or changed."""
+        """Raises if the server cannot be started, as far as this is known before any file is created or changed."""
         reserved = self.settings.keys() & {*_FIXED_SETTINGS, "unix_socket_directories"}
         if reserved:
             names = ", ".join(sorted(reserved))
             raise EmbeddedError(f"{names} cannot be set: the embedded server is protected by its socket.")
-        server_account(self.home.data)
+        find_server_account(self.home.data)
         choose_binaries(self.home.data, self.choice)
 
     def run(self) -> None:
-        """Starts the server, and creates its data directory first if need be. It is not ready on return.
+        """Starts the server, and creates its data directory first if it is missing. Returns before the server is ready.
 
         The caller holds change.lock.
         """
         home = self.home
         with supervisor.opened_lock(home.root / "server.lock") as lock:
-            # Sessions of a server that was killed may still be running.
+            # Waits for processes of an earlier server: if it was killed, some of its sessions may still run.
             supervisor.wait_for_lock(lock, supervisor.LOCK_TIMEOUT_SECONDS)
-            account = server_account(home.data)
+            account = find_server_account(home.data)
             programs = find_programs(choose_binaries(home.data, self.choice), account)
             _make_data(home.data, programs, account, sync=self.settings.get("fsync") != "off", lock=lock)
             _remove_stale_pid(home.data)
             sockets = _make_socket_directory(home, account)
-            command = [str(programs / "postgres"), "-D", str(home.data), *self._options(sockets)]
+            command = [str(programs / "postgres"), "-D", str(home.data), *self._make_options(sockets)]
             with _open_log(home) as log:
                 account.start(command, output=log, keep=lock)
 
-    def _options(self, sockets: Path) -> Iterator[str]:
+    def _make_options(self, sockets: Path) -> Iterator[str]:
         directories = '"{}"'.format(str(sockets).replace('"', '""'))
         fixed = {**_FIXED_SETTINGS, "unix_socket_directories": directories}
         for name, value in {**_SERVER_DEFAULTS, **self.settings, **fixed}.items():
@@ -85,13 +85,14 @@ class Launch:
 
 
 def start_watcher(home: Home) -> None:
-    """Starts the watcher unless one runs. It inherits its lock, so there is never a second. Needs change.lock."""
+    """Starts the watcher unless one runs. The watcher inherits watcher.lock, so there is never a second one. The caller
+    holds change.lock."""
     with supervisor.opened_lock(home.root / "watcher.lock") as lock:
         if supervisor.try_lock(lock):
-            # -I and -S: the watcher needs only the standard library, and nothing else may change it.
+            # -I and -S: the watcher uses only the standard library, and the environment must not change what it runs.
             command = [sys.executable or "python3", "-I", "-S", supervisor.__file__, str(home.root), str(lock)]
             with _open_log(home) as log:
-                own_account().start(command, output=log, keep=lock)
+                find_own_account().start(command, output=log, keep=lock)
 
 
 @contextmanager
@@ -106,11 +107,12 @@ def _open_log(home: Home) -> Iterator[int]:
 
 
 def choose_binaries(data: Path, choice: str) -> Binaries:
-    """The PostgreSQL for this data directory: one of the same major version, or for a new directory the first."""
+    """Returns the PostgreSQL for this data directory: one of the same major version, or for a new directory the first
+    that is found."""
     major = _read_major(data)
     if major is None:
         return find_binaries(choice)
-    found, _ = search(choice)
+    found, _ = search_binaries(choice)
     for binaries in found:
         if binaries.major == major:
             return binaries
@@ -134,9 +136,9 @@ def _read_major(data: Path) -> int | None:
 
 
 def _make_data(data: Path, programs: Path, account: Account, *, sync: bool, lock: int) -> None:
-    """Creates the data directory unless it exists. The caller holds server.lock, so no other initdb runs.
+    """Creates the data directory unless it exists. The caller holds server.lock, so that no other initdb runs.
 
-    initdb works under a temporary name, so `data` is always complete.
+    initdb writes to a temporary directory, which is renamed at the end, so that `data` is always complete.
     """
     for unfinished in data.parent.glob(f"{_UNFINISHED_DATA}*"):
         shutil.rmtree(unfinished)
@@ -144,13 +146,13 @@ def _make_data(data: Path, programs: Path, account: Account, *, sync: bool, lock
         return
     draft = Path(tempfile.mkdtemp(prefix=_UNFINISHED_DATA, dir=data.parent))
     try:
-        account.own(draft)
+        account.take_ownership(draft)
         command = [str(programs / "initdb"), f"--pgdata={draft}", *_INITDB_OPTIONS, *_INITDB_ACCESS]
         done = account.run(command if sync else [*command, "--no-sync"], keep=[lock])
         if done.returncode != 0:
             raise EmbeddedError(f"initdb failed as user {account.name}:\n{done.stdout.strip()[-2000:]}")
         draft.rename(data)
-        # The new name survives a power cut only when its directory is on disk.
+        # Writes the parent directory to the disk, because the new name survives a power cut only then.
         descriptor = os.open(data.parent, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -161,16 +163,16 @@ def _make_data(data: Path, programs: Path, account: Account, *, sync: bool, lock
 
 
 def _remove_stale_pid(data: Path) -> None:
-    """PostgreSQL does not start while any process has the number in postmaster.pid, even an unrelated one.
+    """Deletes postmaster.pid if another program has got the process number in it: PostgreSQL would not start then.
 
-    If no process has it the file stays: PostgreSQL then makes its own checks, which cover more than the number.
+    If no process has that number the file stays, because PostgreSQL makes its own checks, which cover more.
     """
-    pid = supervisor.recorded_pid(data)
-    if pid is not None and _is_in_use(pid) and not supervisor.is_server(pid, data):
+    pid = supervisor.read_recorded_pid(data)
+    if pid is not None and _is_process_number_used(pid) and not supervisor.is_server(pid, data):
         (data / "postmaster.pid").unlink()
 
 
-def _is_in_use(pid: int) -> bool:
+def _is_process_number_used(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -181,10 +183,11 @@ def _is_in_use(pid: int) -> bool:
 
 
 def _make_socket_directory(home: Home, account: Account) -> Path:
-    """Creates a new directory each time, so that a killed server's lock file cannot block it. Needs change.lock."""
+    """Creates a new directory for the socket at each start, so that the lock file of a killed server is not in the way.
+    The caller holds change.lock."""
     record, directory = home.root / "socket-directory", home.root / "socket"
     if record.exists():
-        if _is_private(home.socket_directory, account):  # another user may have taken the name in /tmp since
+        if _is_private(home.socket_directory, account):  # in /tmp, another user may have made this directory since
             shutil.rmtree(home.socket_directory)
         record.unlink()
     if directory.exists():
@@ -194,12 +197,13 @@ def _make_socket_directory(home: Home, account: Account) -> Path:
     else:
         directory = Path(tempfile.mkdtemp(prefix="watchbill-", dir=_find_short_place(account)))
         write_path(record, directory)
-    account.own(directory)
+    account.take_ownership(directory)
     return directory
 
 
 def _can_hold_socket(directory: Path) -> bool:
-    """libpq reads a comma in a host as the start of the next host."""
+    """Whether a socket in this directory works: the path must be short enough, and have no comma, which libpq takes for
+    the start of the next host."""
     path = str(directory / f".s.PGSQL.{PORT}")
     return len(os.fsencode(path)) <= _MAX_SOCKET_PATH_BYTES and path.isprintable() and "," not in path
 

@@ -1,4 +1,4 @@
-"""The hold that a process has on the embedded server of its project."""
+"""Lets a process use the embedded server of its project. The server runs while at least one process uses it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOG_LINES_IN_ERRORS = 10
 
 @dataclass
 class EmbeddedServer:
-    """One process's hold on a project's server, which runs as long as at least one process holds it."""
+    """The right of one process to use a project's server. The server runs as long as at least one process has it."""
 
     url: str
     version: str
@@ -40,19 +40,19 @@ class EmbeddedServer:
     def acquire(
         cls, project: Path, *, binaries: str = "auto", settings: Mapping[str, str] | None = None
     ) -> EmbeddedServer:
-        """Joins the project's server, and starts it first if it does not run.
+        """Makes this process a user of the project's server, and starts the server if it does not run.
 
-        `binaries` and `settings` (PostgreSQL's, by name) apply to a start; a running server keeps its own.
+        `binaries` and `settings` (PostgreSQL's, by name) apply only if this call starts the server.
         """
         began = time.perf_counter()
         with _explain_errors(project):
             home = find_home(project)
             home.ensure_own()
             launch = Launch(home, binaries, settings or {})
-            if supervisor.running_pid(home.data) is None:
+            if supervisor.find_running_pid(home.data) is None:
                 launch.check()
             home.make()
-            hold, started, version = _join(launch)
+            hold, started, version = _acquire_server(launch)
         return cls(home.url(), version, home.directory, started, time.perf_counter() - began, launch, hold)
 
     @property
@@ -61,7 +61,7 @@ class EmbeddedServer:
 
     @property
     def is_running(self) -> bool:
-        return supervisor.running_pid(self._launch.home.data) is not None
+        return supervisor.find_running_pid(self._launch.home.data) is not None
 
     def start_again(self) -> None:
         """Starts the server if it has ended; its address stays the same."""
@@ -70,9 +70,10 @@ class EmbeddedServer:
             _ensure_running(self._launch)
 
     def release(self) -> None:
-        """Gives up the hold; the last holder stops the server and waits until it has stopped. Can be called twice.
+        """Ends the use of the server by this process. The last process that uses the server stops it, and waits until
+        it has stopped. A second call does nothing.
 
-        A forked child inherits a hold of its own: it may release that without affecting its parent's.
+        A forked child uses the server by itself: it may call this without affecting its parent.
         """
         hold, self._hold = self._hold, None
         if hold is None:
@@ -93,14 +94,15 @@ class EmbeddedServer:
         self.release()
 
 
-def running_url(project: Path) -> str | None:
-    """The address of the project's server if it runs. Starts nothing and holds nothing."""
+def find_running_url(project: Path) -> str | None:
+    """Returns the address of the project's server if it runs. Does not start the server, and does not keep it
+    running."""
     try:
         home = find_home(project) if (project / ".watchbill").exists() else None
     except (EmbeddedError, OSError):
         return None
-    # A server that is still starting would refuse connections.
-    if home is None or supervisor.running_pid(home.data) is None or not supervisor.is_marked_ready(home.data):
+    # Also asks whether the server is ready, because a server that is still starting would refuse connections.
+    if home is None or supervisor.find_running_pid(home.data) is None or not supervisor.is_marked_ready(home.data):
         return None
     return home.url() if _accepts_connections(home) else None
 
@@ -123,8 +125,9 @@ def _accepts_connections(home: Home) -> bool:
     return True
 
 
-def _join(launch: Launch) -> tuple[int, bool, str]:
-    """Becomes a holder, then makes sure that the server runs. If that fails, the watcher cleans up."""
+def _acquire_server(launch: Launch) -> tuple[int, bool, str]:
+    """Makes this process a user of the server, then makes sure that the server runs. If that fails, the watcher cleans
+    up."""
     with supervisor.lock_for_change(launch.home.root):
         hold = supervisor.add_holder(launch.home.root)
         try:
@@ -137,18 +140,18 @@ def _join(launch: Launch) -> tuple[int, bool, str]:
 
 
 def _ensure_running(launch: Launch) -> tuple[bool, str]:
-    """Starts the server unless it runs. Returns whether it has started it, and the version of the server. Polls often:
-    a warm server is ready within about 30 ms."""
+    """Starts the server unless it runs. Returns whether it was started, and its version. Polls often, because a server
+    whose files are in memory is ready within about 30 ms."""
     home, started, refusal = launch.home, False, "it is not ready"
     deadline = time.monotonic() + _START_TIMEOUT_SECONDS
     while True:
         try:
-            # An earlier connection would only add refusals to the server's log.
+            # Connects only to a server that is ready: before that, each try would add a refusal to the server's log.
             if supervisor.is_marked_ready(home.data):
                 return started, _prepare_database(home)
         except psycopg.OperationalError as error:
             refusal = str(error)
-        if not started and supervisor.running_pid(home.data) is None:
+        if not started and supervisor.find_running_pid(home.data) is None:
             launch.run()
             started = True
         elif started and supervisor.has_ended(home.root):
@@ -159,7 +162,8 @@ def _ensure_running(launch: Launch) -> tuple[bool, str]:
 
 
 def _prepare_database(home: Home) -> str:
-    """Creates Watchbill's database if it is missing, and returns the server's version. Needs change.lock."""
+    """Creates Watchbill's database if it is missing. Returns the version of the server. The caller holds
+    change.lock."""
     with psycopg.connect(home.url("postgres"), autocommit=True, connect_timeout=5) as connection:
         if not connection.execute("SELECT FROM pg_database WHERE datname = %s", [DATABASE]).rowcount:
             connection.execute(f"CREATE DATABASE {DATABASE}")

@@ -1,4 +1,5 @@
-"""Who holds an embedded server, which process the server is, and how it stops when the last holder is gone.
+"""Knows which processes use ("hold") an embedded server, finds the server's process, and stops it after the last
+holder.
 
 Four files in the server's home carry locks (flock). The kernel releases a lock when its process ends, however it ends:
 
@@ -33,9 +34,10 @@ if sys.platform != "win32":
 
 LOCKS = ("change.lock", "holders.lock", "server.lock", "watcher.lock")
 POLL_SECONDS = 0.005
-# Starting may take a minute until the server answers, and stopping 40 seconds.
+# A process holds a lock for up to a minute while the server starts, and for 40 seconds while it stops.
 LOCK_TIMEOUT_SECONDS = 90.0
-# (signal, seconds to wait). Fast shutdown ends the sessions and loses nothing; immediate shutdown needs recovery.
+# Signals to send one after the other, each with the seconds to wait for the end of the server. SIGINT ends all sessions
+# and loses nothing; after SIGQUIT the next start needs recovery.
 _STOP_SIGNALS = ((signal.SIGINT, 30.0), (getattr(signal, "SIGQUIT", signal.SIGTERM), 10.0))
 
 
@@ -47,27 +49,29 @@ def lock_for_change(home: Path, timeout: float | None = LOCK_TIMEOUT_SECONDS) ->
             wait_for_lock(descriptor, timeout)
             yield
         finally:
-            # Closing is not enough: a child that was forked meanwhile has a copy of the descriptor.
+            # Unlocks before the close: a child that was forked meanwhile has a copy of the descriptor, and keeps the
+            # lock.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def add_holder(home: Path) -> int:
-    """Makes this process a holder until the returned descriptor is closed or the process ends. Needs change.lock."""
+    """Makes this process a holder until the returned descriptor is closed or the process ends. The caller holds
+    change.lock."""
     descriptor = open_lock(home / "holders.lock")
     fcntl.flock(descriptor, fcntl.LOCK_SH)
     return descriptor
 
 
 def stop_unless_held(home: Path) -> bool:
-    """Stops the server if it has no holder. False if it did not stop."""
+    """Stops the server if it has no holder. Returns False if the server did not stop."""
     with lock_for_change(home):
         return is_held(home) or stop_server(home)
 
 
 def stop_server(home: Path) -> bool:
-    """Stops the server. True when all of its processes have ended. Needs change.lock.
+    """Stops the server. Returns whether all of its processes have ended. The caller holds change.lock.
 
-    Relies on server.lock, because a server that has just started has no postmaster.pid yet.
+    Waits for server.lock, which all processes of the server hold: a server that has just started has no postmaster.pid.
     """
     for signal_number, seconds in _STOP_SIGNALS:
         deadline = time.monotonic() + seconds
@@ -82,11 +86,11 @@ def stop_server(home: Path) -> bool:
 
 
 def signal_server(data: Path, signal_number: int) -> bool:
-    """Signals the server of this data directory. False if it does not run.
+    """Sends a signal to the server of this data directory. Returns False if the server does not run.
 
     Opens a descriptor of the process before checking it, so that no other process can get its number in between.
     """
-    pid = recorded_pid(data)
+    pid = read_recorded_pid(data)
     if pid is None:
         return False
     descriptor = _open_process(pid)
@@ -105,14 +109,14 @@ def signal_server(data: Path, signal_number: int) -> bool:
     return True
 
 
-def running_pid(data: Path) -> int | None:
-    """The process number of this data directory's server, if it runs."""
-    pid = recorded_pid(data)
+def find_running_pid(data: Path) -> int | None:
+    """Returns the process number of this data directory's server, or None if the server does not run."""
+    pid = read_recorded_pid(data)
     return pid if pid is not None and is_server(pid, data) else None
 
 
-def recorded_pid(data: Path) -> int | None:
-    """The process number in postmaster.pid, which may be outdated."""
+def read_recorded_pid(data: Path) -> int | None:
+    """Returns the process number in postmaster.pid, which may be outdated."""
     try:
         pid = int((data / "postmaster.pid").read_bytes().split(b"\n", 1)[0])
     except (OSError, ValueError):
@@ -121,7 +125,7 @@ def recorded_pid(data: Path) -> int | None:
 
 
 def is_marked_ready(data: Path) -> bool:
-    """Whether the last line of postmaster.pid says `ready`; the file of a killed server still says so."""
+    """Whether the last line of postmaster.pid says `ready`. The file of a killed server still says so."""
     try:
         return (data / "postmaster.pid").read_bytes().split()[-1:] == [b"ready"]
     except OSError:
@@ -140,14 +144,15 @@ def is_server(pid: int, data: Path) -> bool:
         try:
             return _is_postmaster(os.fsencode((process / "exe").readlink())) and (process / "cwd").samefile(data)
         except PermissionError:
-            # In a container root may not inspect processes of other users, but everyone may read their command lines.
+            # In a container, root may not inspect processes of other users. But everyone may read their command lines.
             return words[1:3] == [b"-D", os.fsencode(data)]
     except OSError:
         return False
 
 
 def _is_postmaster(program: bytes) -> bool:
-    """A session of the server changes its first word to `postgres: ...`. An upgrade may delete the file."""
+    """Whether this first word of a command line is the server's main process: a session has `postgres: ...` there. The
+    word may end with ` (deleted)`, because an upgrade may have deleted the program."""
     return os.path.basename(program.removesuffix(b" (deleted)")) == b"postgres"  # noqa: PTH119
 
 
@@ -167,26 +172,28 @@ def _open_process(pid: int) -> int | None:
 
 
 def has_ended(home: Path) -> bool:
-    """Whether no process of a server or of initdb is left. Needs change.lock.
+    """Whether no process of the server or of initdb is left. The caller holds change.lock.
 
-    A server that was restarted by hand (pg_ctl) has no lock, so its process is checked too.
+    Also checks the process itself, because a server that was restarted by hand (pg_ctl) holds no lock.
     """
     with opened_lock(home / "server.lock") as descriptor:
-        return try_lock(descriptor) and running_pid(home / "data") is None
+        return try_lock(descriptor) and find_running_pid(home / "data") is None
 
 
 def is_held(home: Path) -> bool:
-    """Whether the server has a holder. Needs change.lock."""
+    """Whether the server has a holder. The caller holds change.lock."""
     with opened_lock(home / "holders.lock") as descriptor:
         if try_lock(descriptor):
             return False
-        # The watcher has the lock for a moment when its wait ends: sharing it waits for that moment to pass.
+        # When the wait of the watcher ends, it has the lock for a moment. To lock it shared waits until that has
+        # passed.
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         return not try_lock(descriptor)
 
 
 def _remove_socket_directory(home: Path) -> None:
-    """If the home's path is too long for a socket, launch.py has made a short directory for it elsewhere."""
+    """Deletes the directory of the socket, if launch.py has made one elsewhere because the path of the home was too
+    long for a socket."""
     record = home / "socket-directory"
     with suppress(OSError):
         os.rmdir(record.read_bytes())  # noqa: PTH106
@@ -198,9 +205,9 @@ def make_lock(path: Path) -> None:
 
 
 def open_lock(path: Path) -> int:
-    """Does not create the file: the watcher must not put files into a home that is being deleted.
+    """Opens the file of a lock. Does not create it: the watcher must not put files into a home that is being deleted.
 
-    The locks rely on Python's descriptors not passing to other programs by default.
+    Programs that this process starts do not inherit the descriptor, because Python passes none on by default.
     """
     return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
 
@@ -242,12 +249,13 @@ def watch(home: Path, own_lock: int) -> None:
             if not is_held(home):
                 if not stop_server(home):
                     print(f"watchbill: the server in {home} did not stop", file=sys.stderr)
-                # Before change.lock is free: the next process that starts the server must see that no watcher is left.
+                # Done while change.lock is held: the next process that starts the server must see that no watcher is
+                # left.
                 os.close(own_lock)
                 return
 
 
 if __name__ == "__main__":
-    # The home may be deleted while its server runs; then there is nothing left to watch.
+    # The home may be deleted while its server runs. Then the watcher just ends.
     with suppress(FileNotFoundError):
         watch(Path(sys.argv[1]), int(sys.argv[2]))

@@ -16,7 +16,7 @@ class Address(SimpleTestCase):
     def parts(self, **place: object) -> dict[str, object]:
         empty = {"NAME": "", "USER": "", "PASSWORD": "", "HOST": "", "PORT": "", "OPTIONS": {}}
         with patch.dict(connection.settings_dict, empty | place):
-            url = configuration.address("default")
+            url = configuration.make_address("default")
             Settings(database_url=url)
             return dict(conninfo_to_dict(url))
 
@@ -56,19 +56,19 @@ class Address(SimpleTestCase):
 class Setting(SimpleTestCase):
     def test_own_database_url_replaces_the_django_connection(self) -> None:
         with override_settings(WATCHBILL={"DATABASE_URL": "postgresql://nowhere.example/jobs"}):
-            assert (configuration.alias(), app.connection, app.producer.current_connection) == (None, None, None)
+            assert (configuration.find_alias(), app.connection, app.producer.current_connection) == (None, None, None)
             assert app.settings.database_url == "postgresql://nowhere.example/jobs"
             assert app.settings.origins["database_url"] == "WATCHBILL['DATABASE_URL']"
         assert app.settings.origins["database_url"] == "DATABASES['default']"
 
     def test_database_none_uses_no_django_connection(self) -> None:
         with override_settings(WATCHBILL={"DATABASE": None}):
-            assert (configuration.alias(), app.connection) == (None, None)
-            assert "database_url" not in configuration.given()
+            assert (configuration.find_alias(), app.connection) == (None, None)
+            assert "database_url" not in configuration.read_given_settings()
 
     def test_setting_that_is_not_a_dict_is_refused(self) -> None:
         with override_settings(WATCHBILL=["CONCURRENCY"]), self.assertRaisesRegex(SettingsError, "must be a dict"):
-            configuration.given()
+            configuration.read_given_settings()
 
     def test_discover_imports_only_the_named_apps(self) -> None:
         with patch("watchbill.integrations.django.discovery.import_module") as imported:

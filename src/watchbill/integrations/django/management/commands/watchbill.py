@@ -12,7 +12,7 @@ from watchbill.errors import WatchbillError
 from watchbill.integrations.django import configuration
 
 APP = "watchbill.integrations.django:app"
-_DJANGO_OPTIONS = ("--settings", "--pythonpath")  # manage.py has applied them already
+_DJANGO_OPTIONS = ("--settings", "--pythonpath")  # removed before Watchbill reads the rest: manage.py has applied them
 
 
 class Command(BaseCommand):
@@ -22,14 +22,14 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []  # noqa: RUF012  (Django's name and way)
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """All arguments are Watchbill's, `--help` too."""
+        """Passes all arguments to Watchbill, `--help` too, instead of letting Django read them."""
         run(_remove_django_options(argv[2:]))
 
     def add_arguments(self, parser: Any) -> None:
         parser.add_argument("words", nargs="*")
 
     def handle(self, *args: str, **options: Any) -> None:
-        """For call_command("watchbill", "db", "migrate")."""
+        """Runs the command for Django's call_command, as in call_command("watchbill", "db", "migrate")."""
         try:
             run(options["words"])
         except SystemExit as end:
@@ -38,7 +38,8 @@ class Command(BaseCommand):
 
 
 def run(words: list[str]) -> None:
-    """Runs the command in this process; the environment passes the settings on to processes that it starts."""
+    """Runs the command in this process. Sets environment variables, so that processes that it starts have the same
+    settings."""
     from watchbill.cli import main
 
     given = _read_given_settings()
@@ -57,7 +58,7 @@ def run(words: list[str]) -> None:
 
 def _read_given_settings() -> dict[str, Any]:
     try:
-        return configuration.given()
+        return configuration.read_given_settings()
     except WatchbillError as error:
         sys.stderr.write(f"Error: {error}\n")
         sys.exit(error.exit_code)
