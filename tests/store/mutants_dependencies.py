@@ -50,8 +50,8 @@ MUTANTS_OF_DEPENDENCIES: list[Mutant] = [Mutant(f"dependencies: {name}", file, o
     ("the purged", UNBLOCK, "  ended := ended || purged;\n", "  purged := '{}';\n"),
     ("those about to end are asked again", UNBLOCK, "AND (u.id = ANY (unfinished) OR u.id = ANY (ended));", ";"),
     # Second thoughts.
-    ("a retry takes back", RESCHEDULE, "PERFORM _undo_endings(f.id, t);", ""),
-    ("a revived parent tells again", RESCHEDULE, "EXISTS (SELECT FROM dependencies d WHERE d.parent = f.id), _reinsert_job.wait", "false, _reinsert_job.wait"),
+    ("a retry takes back", RESCHEDULE, "PERFORM _block_children_again(f.id, t);", ""),
+    ("a revived parent tells again", RESCHEDULE, "EXISTS (SELECT FROM dependencies d WHERE d.parent = f.id), _reinsert_finished_job.wait", "false, _reinsert_finished_job.wait"),
     ("a retry holds those who wait", RESCHEDULE, "ORDER BY j.id FOR UPDATE);", "ORDER BY j.id);"),
     ("only what was canceled for it", RESCHEDULE, " AND c.error->>'kind' IN ('dependency', 'skipped') OR", " OR"),
     ("only what would not be canceled again", RESCHEDULE, "WHERE x.id = v.child AND v.verdict = 'blocked' AND", "WHERE x.id = v.child AND"),

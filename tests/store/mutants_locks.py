@@ -120,7 +120,7 @@ MUTANTS_OF_LOCKS: list[Mutant] = [
     ),
     Mutant("elect: waits for the end of its node", ELECT, "FOR KEY SHARE;", ";", "leaders"),
     Mutant("elect: a draining node", ELECT, "IF node.state = 'active' THEN", "IF true THEN", "leaders"),
-    Mutant("elect: its turn", ELECT, "WHERE _leader_turn(g.name, node.epoch, t) <= t;", ";", "leaders"),
+    Mutant("elect: its turn", ELECT, "WHERE _find_leader_turn(g.name, node.epoch, t) <= t;", ";", "leaders"),
     Mutant(
         "elect: the clock of a new group",
         ELECT,
@@ -143,8 +143,8 @@ MUTANTS_OF_LOCKS: list[Mutant] = [
         "AND _lock_end",
         "leaders",
     ),
-    Mutant("turn: older candidates only", ELECT, "AND c.epoch < _leader_turn.epoch);", ");", "leaders"),
-    Mutant("turn: of this group", ELECT, "WHERE c.group_name = _leader_turn.group_name AND", "WHERE", "leaders"),
+    Mutant("turn: older candidates only", ELECT, "AND c.epoch < _find_leader_turn.epoch);", ");", "leaders"),
+    Mutant("turn: of this group", ELECT, "WHERE c.group_name = _find_leader_turn.group_name AND", "WHERE", "leaders"),
     Mutant("turn: that send heartbeats", ELECT, "AND b.at > t - n.lease / 2", "", "leaders"),
     Mutant(
         "turn: that do not drain",

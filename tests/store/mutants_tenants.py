@@ -40,7 +40,7 @@ MUTANTS_OF_TENANTS: list[Mutant] = [
     Mutant("quota: a slot", SKIP, "IF refused ? f.tenant THEN f.outcome", "IF false THEN f.outcome", "quotas"),
     Mutant("quota: later slots of a refused tenant", SKIP, "IF NOT refused ? f.tenant THEN", "IF true THEN", "quotas"),
     Mutant("quota: a run by hand", RUN_SCHEDULE, "IF _may_have_quota(s.tenant) AND num_nonnulls(s.type, s.command) > 0 THEN", "IF false THEN", "quotas"),
-    Mutant("quota: a run on start", RUN_SCHEDULE, "IF kind = 'start' THEN -- A full quota", "IF false THEN -- A full quota", "quotas"),
+    Mutant("quota: a run on start", RUN_SCHEDULE, "IF kind = 'start' THEN -- The job of a cluster start", "IF false THEN -- The job of a cluster start", "quotas"),
     # Running jobs.
     Mutant("quota: running, a new job", FLOW, "IF _may_have_quota(n.tenant) THEN limit_keys := _quota_keys(limit_keys, n.tenant); END IF;", "", "quotas"),
     Mutant("quota: running, a slot", TICK, "CASE WHEN _may_have_quota(f.tenant) THEN _quota_keys(NULL, f.tenant) END,", "NULL,", "quotas"),
@@ -72,7 +72,7 @@ MUTANTS_OF_TENANTS: list[Mutant] = [
     Mutant("erasure: force", ERASE, "AND (j.fence = 0 OR _erase_jobs.force)", "AND j.fence = 0", "erasure"),
     Mutant("erasure: transactions that have not noticed", ERASE, "AND pg_snapshot_xmin(pg_current_snapshot()) < e.unnoticed_before THEN", "AND false THEN", "erasure"),
     Mutant("erasure: a stored payload of its own", ERASE, "WHEN position(''/'' || x.id || ''-'' IN x.meta->>''stored'') > 0 THEN", "WHEN true THEN", "erasure"),
-    Mutant("erasure: slots of removed schedules", ERASE, "PERFORM _erase_traces(found_ids, schedule_ids, slot_times);", "NULL;", "erasure"),
+    Mutant("erasure: slots of removed schedules", ERASE, "PERFORM _delete_traces_of_jobs(found_ids, schedule_ids, slot_times);", "NULL;", "erasure"),
     Mutant("erasure: enqueues are accepted afterwards", ERASE, "DELETE FROM erasures x WHERE x.tenant = e.tenant;", "", "erasure"),
     # Ids that a job of another tenant has.
     Mutant("taken id: one job", ENQUEUE, "IF answer.seq IS NULL THEN PERFORM _refuse_taken_id(n.type, n.id); END IF;", "", "tenants"),

@@ -46,12 +46,12 @@ POLICIES = """
 SELECT
   t.relation::text, t.by_schedule, t.is_protected, p.permissive, p.cmd, p.roles::text,
   regexp_replace(p.qual, '\\s+', ' ', 'g'), regexp_replace(p.with_check, '\\s+', ' ', 'g')
-FROM watchbill._tenant_tables() t
+FROM watchbill._list_tenant_tables() t
 JOIN pg_class c ON c.oid = t.relation
 LEFT JOIN pg_policies p ON p.schemaname = 'watchbill' AND p.tablename = c.relname
 ORDER BY 1
 """
-_SCOPE = "( SELECT _caller_scope() AS _caller_scope)"
+_SCOPE = "( SELECT _find_visible_tenant() AS _find_visible_tenant)"
 _BY_TENANT = f"CASE {_SCOPE} WHEN ''::text THEN true WHEN tenant THEN true ELSE false END"
 
 

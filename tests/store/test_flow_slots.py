@@ -19,7 +19,7 @@ def start_flow(db: Db, session: Session, job: Any, steps: int = 2) -> tuple[list
     chain = [{"id": str(i), "type": "step", "depends_on": [place - 1] if place else []} for place, i in enumerate(ids)]
     session.begin()
     session.call("enqueue_many", jobs=chain)
-    last = session.value("_add_flow_end", id=job.id, steps=ids, ends=ids[-1:])
+    last = session.value("_add_chain_end", id=job.id, steps=ids, ends=ids[-1:])
     session.call("complete", id=job.id, fence=job.fence)
     return ids, last
 
@@ -81,7 +81,7 @@ def test_tick_and_chain_start_wait_for_each_other(db: Db) -> None:
     assert scheduler.row("tick").fired == 1, "behind the job that is about to hand over"
     starter.begin()
     step = starter.row("enqueue", type="step").id
-    handing = starter.start("_add_flow_end", id=job.id, steps=[step], ends=[step]).blocked()
+    handing = starter.start("_add_chain_end", id=job.id, steps=[step], ends=[step]).blocked()
     scheduler.commit()
     handing.rows()
     assert tick_at(db, at(12)).fired == 0, "passed by: its timer is locked"

@@ -150,7 +150,7 @@ def test_a_leader_that_withdraws_is_not_waited_for(db: Db) -> None:
     leader, other = db.node("leader"), db.node()
     elect(db, leader)
     assert elect(db, other).leader == leader
-    db.call("_withdraw", epoch=leader)
+    db.call("_withdraw_candidate", epoch=leader)
     assert elect(db, other).leader == other
     assert [row.epoch for row in db.rows("candidates")] == [other]
 

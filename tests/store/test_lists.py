@@ -125,7 +125,7 @@ def test_job_by_id_finds_a_job_in_any_state(db: Db) -> None:
         (found,) = db.call("job_by_id", id=job)
         assert found == db.look(job)
         assert found.state == state
-        endings = db.call("_job_ending", id=job)
+        endings = db.call("_read_job_ending", id=job)
         assert [(row.state, row.error) for row in endings] == (
             [(state, found.error)] if state in ("succeeded", "dead", "canceled") else []
         )

@@ -251,7 +251,7 @@ def test_a_holder_that_releases_leaves_no_record(db: Db) -> None:
 
 def test_a_release_notifies_only_if_somebody_waits(db: Db) -> None:
     listener = db.session()
-    (channel,) = listener.execute("SELECT watchbill._lock_channel()")[0]
+    (channel,) = listener.execute("SELECT watchbill._name_lock_channel()")[0]
     listener.connection.execute(f'LISTEN "{channel}"'.encode())
 
     def heard() -> list[str]:

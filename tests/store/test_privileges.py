@@ -65,7 +65,8 @@ def grant(owner: psycopg.Connection, stranger: psycopg.Connection, *rights: str)
 
 
 def test_a_role_without_grants_can_call_no_function(stranger: psycopg.Connection) -> None:
-    for call in ("watchbill.enqueue('t')", "watchbill.guard(gen_random_uuid(), 1)", "watchbill._check_command('', '')"):
+    check = "watchbill._check_sql_command('', '')"
+    for call in ("watchbill.enqueue('t')", "watchbill.guard(gen_random_uuid(), 1)", check):
         with pytest.raises(errors.InsufficientPrivilege):
             stranger.execute(f"SELECT {call}".encode())
     with pytest.raises(errors.InsufficientPrivilege):
@@ -113,7 +114,7 @@ def test_checking_a_command_executes_nothing_of_it(
     heard: list[str | None] = []
     stranger.add_notice_handler(lambda notice: heard.append(notice.message_primary))
     stranger.execute(TRAP)
-    stranger.execute("SELECT watchbill._check_command('s', %s)", (command,))
+    stranger.execute("SELECT watchbill._check_sql_command('s', %s)", (command,))
     assert heard == []
 
 
@@ -122,7 +123,7 @@ def test_a_command_is_accepted_from_a_role_without_temporary_objects(
 ) -> None:
     grant(owner, stranger, "EXECUTE ON ALL FUNCTIONS IN SCHEMA watchbill")
     owner.execute(sql.SQL("REVOKE TEMPORARY ON DATABASE {} FROM PUBLIC").format(sql.Identifier(owner.info.dbname)))
-    stranger.execute("SELECT watchbill._check_command('s', 'SELECT 1')")
+    stranger.execute("SELECT watchbill._check_sql_command('s', 'SELECT 1')")
 
 
 def test_guard_reads_only_the_table_of_the_schema(owner: psycopg.Connection, stranger: psycopg.Connection) -> None:

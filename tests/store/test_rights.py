@@ -134,7 +134,7 @@ def test_no_function_with_the_rights_of_the_owner_takes_a_relation_or_runs_given
     functions: list[tuple[Any, ...]],
 ) -> None:
     """Each of the functions that build statements was read. Those of the owner use names that they compute or check
-    (_check_history_parent); the others run with the rights of their caller."""
+    (_check_history_table); the others run with the rights of their caller."""
     builds_statements = {name for name, *_, body in functions if re.search(r"\bEXECUTE\b(?!')", body)}
     of_the_owner = {
         "_erase_history",
@@ -148,12 +148,12 @@ def test_no_function_with_the_rights_of_the_owner_takes_a_relation_or_runs_given
     }
     of_callers = {
         "_apply_rights",
-        "_check_command",
-        "_execute_command",
+        "_check_sql_command",
+        "_execute_sql_command",
         "_mark_bound_roles",
-        "_set_view_barriers",
+        "_set_view_security_barriers",
         "_unprotect_table",
-        "_write_known_bindings",
+        "_write_role_bindings",
         "enqueue_from",
     }
     assert builds_statements == of_the_owner | of_callers

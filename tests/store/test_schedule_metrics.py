@@ -53,5 +53,5 @@ def test_metrics_without_runs_are_unknown(db: Db) -> None:
     [(None, "unknown"), (100, "healthy"), (95, "healthy"), (94.99, "warning"), (80, "warning"), (79.9, "unhealthy")],
 )
 def test_health_class_depends_on_the_success_rate(db: Db, rate: float | None, health: str) -> None:
-    (row,) = db.execute("SELECT watchbill._health_class(%s::numeric) AS health", (rate,))
+    (row,) = db.execute("SELECT watchbill._describe_success_rate(%s::numeric) AS health", (rate,))
     assert row.health == health

@@ -120,7 +120,7 @@ def test_each_pinned_search_path_is_checked(site: Site, change: str) -> None:
     ],
 )
 def test_each_policy_is_checked(site: Site, change: str) -> None:
-    tables = query(site, "SELECT relation::text FROM watchbill._tenant_tables()")
+    tables = query(site, "SELECT relation::text FROM watchbill._list_tenant_tables()")
     run_mutants(site, find_wrong_policies, [change.format(table) for table in tables])
 
 
@@ -140,7 +140,7 @@ def test_each_policy_that_hides_rows_is_seen_to_hide_them(site: Site) -> None:
 
     marks = ["%hush%", "%type_b%", *(f"%{job}%" for job in site.job_ids)]
     tables: list[str] = []
-    every = query(site, "SELECT relation::text FROM watchbill._tenant_tables()")
+    every = query(site, "SELECT relation::text FROM watchbill._list_tenant_tables()")
     with psycopg.connect(site.logins.owner_url) as connection:
         for name in every:
             [(has_rows,)] = connection.execute(

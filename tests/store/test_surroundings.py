@@ -214,9 +214,10 @@ def test_every_function_that_reads_the_clock_takes_now(db: Db) -> None:
           AND coalesce(pg_get_function_sqlbody(p.oid), p.prosrc) ~ '\\m_?clock(_timestamp)?\\(\\)'
           AND NOT coalesce('now' = ANY (p.proargnames), false)""")
     # uuid7 takes the time under another name, and the trigger finds it in the row when a verb has put it there.
-    # _execute_job measures how long a command takes. The short ways of enqueue send every job with a given time to it.
+    # _execute_sql_job measures how long a command takes. The short ways of enqueue send jobs with a given time to it.
     short_ways = {"_enqueue_plain", "_enqueue_plain_many"}
-    assert {row.proname for row in rows} - short_ways == {"_clock", "now", "uuid7", "_check_schedule", "_execute_job"}
+    expected = {"_clock", "now", "uuid7", "_check_schedule", "_execute_sql_job"}
+    assert {row.proname for row in rows} - short_ways == expected
     rows = db.execute("""
         SELECT p.proname FROM pg_proc p WHERE p.pronamespace = 'watchbill'::regnamespace
           AND p.prosrc ~* '\\m(pg_catalog\\.now|(transaction|statement)_timestamp|localtime|current_(date|time))'""")

@@ -61,7 +61,7 @@ ORDER BY 1
 """
 # The id of a job is unique among all tenants, so a caller that knows one can learn that it is taken.
 TAKEN_IDS = {"enqueue", "enqueue_many", "_enqueue_plain", "_enqueue_rows"}
-COMPUTED = {"_hash_binding"}  # from nothing but what the caller gives
+COMPUTED = {"_hash_role_binding"}  # from nothing but what the caller gives
 REFUSED = (
     errors.InsufficientPrivilege,
     errors.UndefinedColumn,
@@ -530,9 +530,9 @@ def test_statement_of_a_bound_role_reads_no_table_of_bindings(site: Site) -> Non
         plan = connection.execute("EXPLAIN (VERBOSE, COSTS off) SELECT tenant FROM watchbill.caller_scope").fetchall()
         assert "::jsonb ? md5(" in repr(plan)
         connection.execute("RESET SESSION AUTHORIZATION")
-        connection.execute("REVOKE EXECUTE ON FUNCTION watchbill._find_caller_scope() FROM PUBLIC")
+        connection.execute("REVOKE EXECUTE ON FUNCTION watchbill._read_visible_tenant() FROM PUBLIC")
         connection.execute(
-            "CREATE OR REPLACE FUNCTION watchbill._find_caller_scope() RETURNS text LANGUAGE plpgsql STABLE"
+            "CREATE OR REPLACE FUNCTION watchbill._read_visible_tenant() RETURNS text LANGUAGE plpgsql STABLE"
             " AS $$ BEGIN RAISE EXCEPTION 'it was asked'; END $$"
         )
         connection.execute(sql.SQL("SET LOCAL SESSION AUTHORIZATION {}").format(role))
@@ -570,7 +570,7 @@ def test_role_does_not_get_the_bindings_of_another_by_its_name(spare: Logins) ->
 
 
 def test_very_many_bindings_are_read_from_their_table(spare: Logins) -> None:
-    body = "SELECT pg_get_function_sqlbody('watchbill._is_known_binding'::regproc)"
+    body = "SELECT pg_get_function_sqlbody('watchbill._is_role_binding'::regproc)"
     insert = "INSERT INTO watchbill.tenant_roles SELECT {}::regrole, 'tenant ' || n FROM generate_series({}, {}) n"
     role = sql.Literal(f"{spare.database}_reader")
     with spare.connect("reader") as session:

@@ -109,7 +109,7 @@ def every_verb(db: Db) -> dict[str, Work]:
         "enqueue with a key": work(db, "enqueue", type="task", idempotency_key=f"k{epoch}"),
         "enqueue_many": work(db, "enqueue_many", jobs=[{"type": "t"}] * BATCH),
         "job_by_id": work(db, "job_by_id", id=done),
-        "_job_ending": work(db, "_job_ending", id=done),
+        "_read_job_ending": work(db, "_read_job_ending", id=done),
         "job_list": work(db, "job_list", max=BATCH),
         "job_list of queued": work(db, "job_list", max=BATCH, states=["queued"]),
         "job_list of running": work(db, "job_list", max=BATCH, states=["running"]),

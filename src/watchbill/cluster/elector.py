@@ -52,7 +52,7 @@ LeaderTask = Callable[[Term], Awaitable[None]]
 
 
 class Standing(NamedTuple):
-    """What the database says of a group: a row of the SQL function `_leaders`."""
+    """What the database says of a group: a row of the SQL function `_list_leaders`."""
 
     group: str
     leader: int | None  # its epoch

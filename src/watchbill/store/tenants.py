@@ -47,7 +47,7 @@ def enable_tenants(url: str, schema: str, report: Report = lambda _: None) -> No
             "BYPASSRLS, and most functions run with the rights of the owner.",
             hint="Give the schema to another role: run `watchbill db roles create`.",
         )
-    run_locked(url, schema, lambda held: _call_function(held, schema, "_set_view_barriers(true)"))
+    run_locked(url, schema, lambda held: _call_function(held, schema, "_set_view_security_barriers(true)"))
     for table in found.unprotected:
         run_locked(url, schema, lambda held, name=table: _protect_table(held, schema, name))  # type: ignore[misc]
         report(f"protected {table}")
@@ -57,7 +57,7 @@ def disable_tenants(url: str, schema: str, report: Report = lambda _: None) -> N
     for table in read_row_security(url, schema).protected:
         run_locked(url, schema, lambda held, name=table: _unprotect_table(held, schema, name))  # type: ignore[misc]
         report(f"open to all tenants: {table}")
-    run_locked(url, schema, lambda held: _call_function(held, schema, "_set_view_barriers(false)"))
+    run_locked(url, schema, lambda held: _call_function(held, schema, "_set_view_security_barriers(false)"))
 
 
 def read_row_security(url: str, schema: str) -> RowSecurity:

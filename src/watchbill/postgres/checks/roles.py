@@ -94,7 +94,7 @@ def check_tenants(target: Target) -> Finding:
     schema = target.settings.schema
     if not target.query("SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'tenant_roles'", schema):
         return Finding("tenants", "skipped", "Not checked: the schema does not have it yet; see schema.")
-    rows = target.query_schema("SELECT relation::text, is_protected FROM {schema}._tenant_tables()")
+    rows = target.query_schema("SELECT relation::text, is_protected FROM {schema}._list_tenant_tables()")
     unprotected = [name for name, is_protected in rows if not is_protected]
     if len(unprotected) == len(rows):
         return Finding("tenants", "ok", "Row security is off: every role that may read jobs sees those of all tenants.")

@@ -1,4 +1,5 @@
--- A member of the role that owns the schema migrates as that role, which then owns what is new.
+-- If the session's role is a member of the role that owns the schema, migrates as that owner, so
+-- that it also owns what is new.
 SELECT set_config('role', r.rolname, true)
 FROM pg_namespace n
 JOIN pg_roles r ON r.oid = n.nspowner

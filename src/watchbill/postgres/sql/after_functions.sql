@@ -1,6 +1,6 @@
--- Drops functions that an earlier release's files made and this one's did not: their row of pg_proc
--- has not moved (before_functions.sql). One that stayed beside its successor would make calls
--- ambiguous.
+-- Drops functions that an earlier release has made and that are not in the files of this release.
+-- Their row of pg_proc has not moved since before_functions.sql. An old function that stayed beside
+-- a new one with other arguments would make calls ambiguous.
 DO $$
 DECLARE
   gone text;
@@ -25,7 +25,7 @@ WHERE p.pronamespace = quote_ident(current_schema())::regnamespace
   AND p.ctid::text
     IS DISTINCT FROM current_setting('watchbill.functions_before')::jsonb ->> p.oid::text;
 
--- Functions are executable by every role unless that is taken away, and each release adds some.
+-- Takes the right to execute new functions from PUBLIC, to which PostgreSQL grants it by default.
 DO $$
 DECLARE
   new_ones text;

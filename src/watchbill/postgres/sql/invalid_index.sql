@@ -1,4 +1,5 @@
--- A row if the index is not valid: true if it is being built, false if its build was killed.
+-- Returns a row if the index is not valid: true if it is being built, false if its build was
+-- killed.
 SELECT EXISTS (SELECT FROM pg_stat_progress_create_index b WHERE b.index_relid = c.oid)
 FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace

@@ -1,4 +1,5 @@
--- The session that holds the advisory lock with these two numbers. pg_locks shows them unsigned.
+-- Returns the session that holds the advisory lock with these two numbers, which pg_locks shows
+-- without their sign.
 SELECT a.pid, a.usename, a.application_name, coalesce(a.xact_start, a.backend_start)
 FROM pg_locks l
 JOIN pg_stat_activity a ON a.pid = l.pid

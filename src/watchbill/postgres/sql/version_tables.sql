@@ -1,4 +1,5 @@
--- What has been applied. A program can use the schema if it knows the migration oldest_compatible.
+-- Records which migrations have been applied. A program can use the schema if it knows the
+-- migration oldest_compatible.
 CREATE TABLE schema_version (
   version int PRIMARY KEY CHECK (version > 0),
   oldest_compatible int NOT NULL CHECK (oldest_compatible BETWEEN 1 AND version),

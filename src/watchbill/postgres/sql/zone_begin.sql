@@ -10,7 +10,7 @@ CREATE TEMPORARY TABLE read_zones (
   near bigint[],
   tzdata text COLLATE "C"
 ) ON COMMIT DROP;
--- Not compressed, for the reason that zones is not (migration 0002).
+-- These columns are not compressed, as in the table zones, because compression is slow.
 ALTER TABLE read_zones
 ALTER starts SET STORAGE EXTERNAL,
 ALTER offsets SET STORAGE EXTERNAL,

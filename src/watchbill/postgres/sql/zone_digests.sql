@@ -1,3 +1,4 @@
--- A digest of each zone's row: see ZoneRow.digest in src/watchbill/postgres/zones.py.
+-- Returns a digest of each zone's row, which ZoneRow.digest in src/watchbill/postgres/zones.py
+-- computes in Python.
 SELECT name, md5(starts::text || '|' || offsets::text || '|' || highs::text || '|' || horizon)
 FROM {zones}

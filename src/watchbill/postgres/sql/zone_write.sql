@@ -1,4 +1,5 @@
--- Stores what was read from tzdata into read_zones: see src/watchbill/postgres/zones.py.
+-- Writes to the table zones what was read from tzdata into read_zones
+-- (src/watchbill/postgres/zones.py).
 INSERT INTO zones (number, name, starts, offsets, highs, horizon, near, tzdata)
 SELECT
   coalesce(
@@ -17,9 +18,10 @@ SET starts = excluded.starts,
 
 UPDATE zones SET tzdata = (SELECT max(tzdata) FROM read_zones);
 
--- Writes what schedules need often into functions, as constants: reading a table takes ten times as
--- long. Most zones share their near segments, so there are few sets of them; a key is the number of
--- a set, then an instant or a wall time in 33 bits.
+-- Writes what schedules need often into functions, as constants, because reading a table takes ten
+-- times as long. Near segments are those of the years 2020 to 2049. Most zones share them with
+-- others, so there are few different sets. A search key is the number of a set, followed by an
+-- instant or a wall time in 33 bits.
 DO $write$
 DECLARE
   names text[];
@@ -94,5 +96,5 @@ BEGIN
   RETURN greatest(wall - (%3$L::bigint[])[i - 1], (%3$L::bigint[])[i - 3]);
 END $$$f$, sets, highs, segments);
 END $write$;
--- Not the arrays: no query searches them.
+-- Leaves out the columns that are arrays, because no query searches them.
 ANALYZE zones (number, name);

@@ -1,8 +1,9 @@
--- The schema jcron: the cron engine by pattern, in the words of the JCRON guide.
+-- The functions of the schema jcron: Watchbill's cron engine by pattern, under the names of the
+-- JCRON guide.
 --
--- Each function is one expression, bound to its names when it was created. PostgreSQL inlines it:
--- it costs nothing, no search_path changes its meaning, and a constant pattern is parsed once for
--- a query.
+-- Each function is one expression. PostgreSQL binds its names when the function is created, so no
+-- search_path changes its meaning. PostgreSQL also inlines it: a call costs nothing, and a constant
+-- pattern is parsed once for a query.
 
 CREATE OR REPLACE FUNCTION {jcron}.parse_cron(
   pattern text,
@@ -107,8 +108,8 @@ RETURNS interval
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN next_run(parse_cron(pattern, tz, dst, anchor), now) - now;
 
--- Whether a pattern and its zone are valid, for example in a CHECK. The functions themselves hold
--- the names of the zones, so the CHECK also holds during a restore.
+-- Says whether a pattern and its zone are valid, for example in a CHECK. The names of the zones are
+-- constants in functions, so the CHECK also holds during a restore.
 CREATE OR REPLACE FUNCTION {jcron}.is_valid_pattern(pattern text, tz text DEFAULT 'UTC')
 RETURNS boolean
 LANGUAGE sql IMMUTABLE
@@ -119,7 +120,7 @@ RETURNS boolean
 LANGUAGE sql IMMUTABLE
 RETURN is_valid_cron(pattern, tz);
 
--- True for a valid pattern; an invalid one raises an error that says why.
+-- Returns true for a valid pattern; raises an error that says why if the pattern is invalid.
 CREATE OR REPLACE FUNCTION {jcron}.check_pattern(
   pattern text, tz text DEFAULT 'UTC', dst text DEFAULT 'default'
 )
@@ -137,7 +138,7 @@ RETURNS text
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN _cron_describe_frequency(parse_cron(pattern, tz, dst, anchor));
 
--- Milliseconds from b to a, to the microsecond.
+-- Returns the milliseconds from b to a, to the microsecond.
 CREATE OR REPLACE FUNCTION {jcron}.fast_time_diff_ms(a timestamptz, b timestamptz)
 RETURNS numeric
 LANGUAGE sql IMMUTABLE PARALLEL SAFE

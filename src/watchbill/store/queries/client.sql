@@ -1,8 +1,9 @@
--- Statements of a client: producers, operators, and callers that wait for a result.
+-- These statements are sent by a client: by producers, operators, and callers that wait for a
+-- result.
 
 -- name: enqueue
--- Row security looks at the setting watchbill.tenant: an argument sets it before the function runs,
--- if the caller has named a tenant.
+-- If the caller has named a tenant, an argument sets watchbill.tenant to it. PostgreSQL evaluates
+-- arguments before it calls enqueue(), so row security sees that tenant.
 SELECT id, seq, created, payload_differs
 FROM {schema}.enqueue(
   %s::text, %s::jsonb, %s::text, %s::int, %s::timestamptz, make_interval(secs => %s),
@@ -32,9 +33,10 @@ FROM {schema}.enqueue_many(
   max_payload => NULL)
 
 -- name: enqueue_here
--- In a caller's own transaction, through any driver: only text, boolean and bigint go in and out,
--- which all drivers treat alike. WHERE is evaluated before the function: if this is another
--- installation, there is no row and nothing was done.
+-- Runs in a caller's own transaction, through any driver. Its parameters and columns are only text,
+-- boolean and bigint, which all drivers treat alike. PostgreSQL evaluates WHERE before it calls
+-- enqueue(): if this database is another installation, the statement returns no row and has done
+-- nothing.
 WITH made AS MATERIALIZED (
   SELECT {schema}.enqueue(
     n.type, n.payload, n.queue, n.priority, n.run_at, n.delay,
@@ -74,14 +76,14 @@ SELECT (job).id::text, (job).seq, (job).created, (job).payload_differs
 FROM made
 
 -- name: act_for_tenant
--- Until the caller's transaction ends.
+-- The setting lasts until the caller's transaction ends.
 SELECT set_config('watchbill.tenant', %s, true)
 
 -- name: installation
 SELECT id::text FROM {schema}.installation
 
 -- name: incoming
--- COPY needs a table; this one lives as long as the transaction.
+-- COPY needs a table to write to. This temporary table is dropped when the transaction ends.
 CREATE TEMP TABLE watchbill_incoming OF {schema}.new_job ON COMMIT DROP
 
 -- name: copy_incoming
@@ -111,7 +113,7 @@ SELECT
 FROM {schema}.job_by_id(%s::uuid)
 
 -- name: job_as_text
--- Through any driver, as enqueue_here: a job and its attempts.
+-- Returns a job and its attempts as one JSON text, which every driver can read.
 SELECT json_build_object('job', j, 'attempts', (
   SELECT coalesce(json_agg(a ORDER BY a.run), '[]')
   FROM {schema}.job_attempts(j.id) a))::text
@@ -128,8 +130,8 @@ FROM {schema}.job_list(
   %(message)s::text, %(limit)s::int)
 
 -- name: ending
--- How a job ended; no row while it is unfinished.
-SELECT state, result, error FROM {schema}._job_ending(%s::uuid)
+-- Returns how a job ended; no row while the job is unfinished.
+SELECT state, result, error FROM {schema}._read_job_ending(%s::uuid)
 
 -- name: why_job
 SELECT cause, reason, until FROM {schema}.why_job(%s::uuid)
@@ -233,7 +235,7 @@ WHERE child = ANY (%s::uuid[])
 ORDER BY child, place
 
 -- name: jobs_by_prefix
--- Both halves read the first entries of an index.
+-- Both halves of the UNION read only the first entries of an index.
 SELECT j.id, j.type, j.state
 FROM (
   (
@@ -256,14 +258,15 @@ CROSS JOIN LATERAL {schema}.job_by_id(found.id) j
 ORDER BY j.id
 
 -- name: served_queues
--- One row per queue that an active node serves. NULL: of a node that has not said which it serves.
+-- Returns one row per queue that an active node serves. A row with NULL stands for a node that has
+-- not said which queues it serves.
 SELECT DISTINCT q.queue
 FROM {schema}.nodes n
 LEFT JOIN LATERAL unnest(n.queues) q(queue) ON true
 WHERE n.state = 'active'
 
 -- name: known_queues
--- Queues that nodes serve, that have jobs, that a schedule uses or that are paused.
+-- Returns the queues that nodes serve, that have jobs, that a schedule uses or that are paused.
 SELECT unnest(n.queues) FROM {schema}.nodes n WHERE n.state IN ('active', 'draining')
 UNION
 SELECT s.queue FROM {schema}.stats() s
@@ -273,7 +276,7 @@ UNION
 SELECT p.queue FROM {schema}.pauses p WHERE p.queue IS NOT NULL
 
 -- name: known_types
--- Types that nodes handle, that jobs wait for, that a schedule uses or that are paused.
+-- Returns the types that nodes handle, that jobs wait for, that a schedule uses or that are paused.
 SELECT t.type FROM {schema}.node_types t
 UNION
 SELECT u.type FROM {schema}.unsupported_types u

@@ -1,4 +1,4 @@
--- Statements of token groups: their members, and what programs and operators ask.
+-- These statements are about token groups: members, programs and operators send them.
 
 -- name: declare_group
 SELECT {schema}.declare_group(
@@ -37,7 +37,7 @@ SELECT key, fence, refused, node
 FROM {schema}.claim_items(%s::bigint, %s::text, %s::text[], %s::text, %s::boolean)
 
 -- name: check_item
--- On the user's own connection, through any driver, as enqueue_here.
+-- Runs on the user's own connection, through any driver.
 SELECT {schema}.check_item(%s::text, %s::text, %s::bigint, %s::text)
 
 -- name: finish_items

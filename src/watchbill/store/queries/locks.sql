@@ -1,4 +1,4 @@
--- Named locks and leaders.
+-- These statements are about named locks and leaders.
 
 -- name: acquire_lock
 SELECT fence, held_by, expires_in
@@ -12,18 +12,18 @@ SELECT {schema}.lock_renew(%s::text, %s::bigint, make_interval(secs => %s))
 SELECT {schema}.lock_release(%s::text, %s::bigint)
 
 -- name: release_request
--- After an interruption: releases the lock if this request was granted.
+-- After an acquire was interrupted, releases the lock if this request was granted after all.
 SELECT {schema}.lock_release(l.name, l.fence)
 FROM {schema}.locks l
 WHERE l.name = %s::text
   AND l.request = %s::uuid
 
 -- name: check_lock
--- On the user's own connection, through any driver, as guard.
+-- Runs on the user's own connection, through any driver.
 SELECT {schema}.lock_check(%s::text, %s::bigint)
 
 -- name: lock_channel
-SELECT {schema}._lock_channel()
+SELECT {schema}._name_lock_channel()
 
 -- name: locks
 SELECT name, state, holder, fence, epoch, acquired_at, expires_at, released_at

@@ -1,4 +1,4 @@
--- Statements about the roles of an installation.
+-- These statements are about the roles of an installation.
 
 -- name: roles
 SELECT
@@ -16,7 +16,7 @@ JOIN pg_roles g ON g.rolname = i.role_prefix || '_' || k.kind
 ORDER BY k.place
 
 -- name: ownership_statements
--- The statements that give these schemas, and everything in them, to a role.
+-- Returns the statements that make a role the owner of these schemas and of everything in them.
 WITH given AS (
   SELECT n.oid, n.nspname, %s::text[] AS names, quote_ident(%s) AS owner FROM pg_namespace n)
 SELECT format('ALTER SCHEMA %%I OWNER TO %%s', g.nspname, g.owner)

@@ -1,4 +1,4 @@
--- Statements of a scheduler.
+-- These statements are sent by a scheduler.
 
 -- name: tick
 SELECT fired, missed, skipped, extract(epoch FROM next_at - {schema}._clock())::float8, events::text
@@ -20,10 +20,11 @@ SELECT {schema}.start_cluster(%s::bigint)
 SELECT {schema}._has_stale_declaration(%s::bigint)
 
 -- name: add_flow_end
-SELECT {schema}._add_flow_end(%s::uuid, %s::uuid[], %s::uuid[])
+SELECT {schema}._add_chain_end(%s::uuid, %s::uuid[], %s::uuid[])
 
 -- name: begin_command
--- Whether an open slot names this job. Sets the role and the time-out for its SQL command.
+-- Returns whether an open slot names this job. Sets the role and the time-out for the job's SQL
+-- command.
 SELECT
   EXISTS (
     SELECT

@@ -1,4 +1,4 @@
--- Statements of a client about schedules.
+-- These statements are sent by a client, and are about schedules.
 
 -- name: add_schedule
 SELECT {schema}.add_schedule_from(%s::jsonb)
@@ -51,7 +51,7 @@ SELECT runs, success_rate, average, shortest, longest, p95, health
 FROM {schema}.schedule_metrics(%s::text, %s::timestamptz, %s::text)
 
 -- name: recent_schedule_metrics
--- One row per schedule, in the order given, without those that were removed meanwhile.
+-- Returns one row per schedule, in the given order, without schedules that were removed meanwhile.
 SELECT s.name, s.tenant, m.runs, m.success_rate, m.average, m.shortest, m.longest, m.p95, m.health
 FROM unnest(%s::text[], %s::text[]) s(name, tenant)
 CROSS JOIN LATERAL {schema}.schedule_metrics(
@@ -71,7 +71,7 @@ SELECT {schema}.preview_schedule(%s::text, %s::int, %s::text)
 SELECT d.key, d.value, n.value
 FROM {schema}.schedules s
 CROSS JOIN LATERAL jsonb_each(s.declared_definition) d
-JOIN LATERAL jsonb_each({schema}._schedule_definition(s)) n ON n.key = d.key
+JOIN LATERAL jsonb_each({schema}._make_schedule_definition(s)) n ON n.key = d.key
 WHERE s.name = %s::text
   AND s.tenant = %s::text
   AND n.value <> d.value

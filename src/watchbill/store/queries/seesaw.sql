@@ -1,5 +1,5 @@
--- Statements of watchbill.compat.seesaw: a job store whose workers are nodes without a process of
--- Watchbill, so a claim also renews the lease and makes due jobs ready.
+-- These statements are for watchbill.compat.seesaw, a job store. Its workers do not run the chores
+-- of a node, so a claim also renews the worker's lease and makes due jobs ready.
 
 -- name: seesaw_register
 SELECT {schema}.register(
@@ -7,7 +7,8 @@ SELECT {schema}.register(
   host => %s::text, pid => %s::int, watchbill_version => %s::text, queues => %s::text[])
 
 -- name: seesaw_claim
--- `0 * b.beat` and `0 * p.promoted` make PostgreSQL call the functions in this order.
+-- The terms `0 * b.beat` and `0 * p.promoted` make PostgreSQL call heartbeat(), promote() and
+-- claim() in this order.
 SELECT c.id, c.fence, c.type, c.payload, c.version, c.attempt, c.meta
 FROM (
   SELECT coalesce(cardinality({schema}.heartbeat(%(epoch)s::bigint)), 0) AS beat) b

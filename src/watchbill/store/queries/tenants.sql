@@ -1,7 +1,7 @@
--- Statements about tenants and row security.
+-- These statements are about tenants and row security.
 
 -- name: tenant_tables
-SELECT relation::text, is_protected FROM {schema}._tenant_tables()
+SELECT relation::text, is_protected FROM {schema}._list_tenant_tables()
 
 -- name: schema_owner
 SELECT r.rolname::text, r.rolsuper OR r.rolbypassrls
@@ -11,7 +11,7 @@ WHERE n.nspname = %s
 
 -- name: protect_table
 SELECT {schema}._protect_table(t.relation, t.by_schedule)
-FROM {schema}._tenant_tables() t
+FROM {schema}._list_tenant_tables() t
 WHERE t.relation = %s::regclass
 
 -- name: unprotect_table

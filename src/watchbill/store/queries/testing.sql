@@ -1,4 +1,5 @@
--- Statements of watchbill.testing, in a schema marked test.
+-- These statements are for watchbill.testing. They run only in a schema that is marked as a test
+-- schema.
 
 -- name: is_test
 SELECT test FROM {schema}.installation
@@ -7,7 +8,8 @@ SELECT test FROM {schema}.installation
 UPDATE {schema}.installation SET test = true, id = gen_random_uuid()
 
 -- name: tables_in_use
--- Tables that have rows, or had. `large`: too large to delete from row by row.
+-- Returns the tables that have or had rows. `large` is true if a table is too large to delete its
+-- rows one by one.
 SELECT c.relname::text, pg_relation_size(c.oid) > 1000000 AS large
 FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -17,7 +19,7 @@ WHERE n.nspname = %s
   AND pg_relation_size(c.oid) > 0
 
 -- name: seed_tables
--- What a test run noted about tables that had rows at first.
+-- Returns what a test run has written about the tables that had rows when it began.
 SELECT obj_description(n.oid, 'pg_namespace') FROM pg_namespace n WHERE n.nspname = %s
 
 -- name: reset_clock

@@ -164,7 +164,7 @@ SELECT group_name, leader, term, expires_in, turn_in
 FROM {schema}.elect(%s::bigint, %s::text[])
 
 -- name: withdraw
-SELECT {schema}._withdraw(%s::bigint)
+SELECT {schema}._withdraw_candidate(%s::bigint)
 
 -- name: resign
 SELECT {schema}.lock_release('leader/' || %s::text, %s::bigint)

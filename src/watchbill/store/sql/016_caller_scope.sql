@@ -18,21 +18,21 @@ LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 AS $$ $$;
 
--- Hashes the binding of a role to a tenant, for the body of _is_known_binding(). Contains the
+-- Hashes the binding of a role to a tenant, for the body of _is_role_binding(). Contains the
 -- number of the role, because another role may get its name; its name, because numbers differ on a
 -- server to which a dump is restored; `acting`, the role that the session has switched to; and the
 -- tenant. It is a hash, because every role can read the bodies of functions. PostgreSQL inlines
 -- this function.
-CREATE OR REPLACE FUNCTION _hash_binding(role oid, name name, acting text, tenant text)
+CREATE OR REPLACE FUNCTION _hash_role_binding(role oid, name name, acting text, tenant text)
 RETURNS text
 LANGUAGE sql STABLE
 RETURN md5(concat_ws(E'\x1f', role, name, acting, tenant));
 
--- Writes the function _is_known_binding(), whose body is a constant with all bindings that
+-- Writes the function _is_role_binding(), whose body is a constant with all bindings that
 -- PostgreSQL inlines: so the usual statement of a bound role reads no table. More than 1,000
 -- bindings would make the plans of all sessions large. Then the body is `false`, and
--- _find_caller_scope() reads the table.
-CREATE OR REPLACE FUNCTION _write_known_bindings()
+-- _read_visible_tenant() reads the table.
+CREATE OR REPLACE FUNCTION _write_role_bindings()
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -41,13 +41,13 @@ DECLARE
   most_bindings int := 1000;
   hashes jsonb;
 BEGIN
-  SELECT jsonb_object_agg(_hash_binding(r.oid, r.rolname, 'none', b.tenant), true)
+  SELECT jsonb_object_agg(_hash_role_binding(r.oid, r.rolname, 'none', b.tenant), true)
   INTO hashes
   FROM tenant_roles b
   JOIN pg_roles r ON r.oid = b.role
   HAVING count(*) <= most_bindings;
   EXECUTE format(
-    'CREATE OR REPLACE FUNCTION _is_known_binding(hash text)
+    'CREATE OR REPLACE FUNCTION _is_role_binding(hash text)
     RETURNS boolean
     LANGUAGE sql STABLE
     RETURN %s',
@@ -56,13 +56,14 @@ END $$;
 
 DO $$
 BEGIN
-  PERFORM _write_known_bindings();
+  PERFORM _write_role_bindings();
 END $$;
 
--- Reads tenant_roles to find what _caller_scope() returns, for a session that may be bound or has
--- switched to another role, unless _is_known_binding() has answered. Both the role that logged in
--- and the role it has switched to count, so a bound role cannot free itself with SET ROLE.
-CREATE OR REPLACE FUNCTION _find_caller_scope()
+-- Reads tenant_roles to find what _find_visible_tenant() returns, for a session that may be bound
+-- or has switched to another role, unless _is_role_binding() has answered. Both the role that
+-- logged in and the role it has switched to count, so a bound role cannot free itself with SET
+-- ROLE.
+CREATE OR REPLACE FUNCTION _read_visible_tenant()
 RETURNS text
 LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
@@ -102,29 +103,29 @@ END $$;
 -- and NULL if it sees no rows. The policies of row security call this once per statement.
 -- PostgreSQL inlines it: a call would cost an enqueue a tenth of its time. Every role may call it,
 -- and learns only what it may see itself.
-CREATE OR REPLACE FUNCTION _caller_scope()
+CREATE OR REPLACE FUNCTION _find_visible_tenant()
 RETURNS text
 LANGUAGE sql STABLE
 RETURN CASE
     WHEN has_function_privilege(session_user, '_is_bound_to_tenants()'::regprocedure, 'EXECUTE')
       OR current_setting('role') <> 'none'
       THEN CASE
-        WHEN _is_known_binding(_hash_binding(
+        WHEN _is_role_binding(_hash_role_binding(
           to_regrole(quote_ident(session_user)), session_user, current_setting('role'),
           current_setting('watchbill.tenant', true)))
           THEN current_setting('watchbill.tenant')
-        ELSE _find_caller_scope()
+        ELSE _read_visible_tenant()
       END
     WHEN has_function_privilege(session_user, '_may_see_all_tenants()'::regprocedure, 'EXECUTE')
       THEN ''
     ELSE nullif(current_setting('watchbill.tenant', true), '')
   END COLLATE "C";
 
--- Shows the result of _caller_scope() as a view of one row.
-CREATE OR REPLACE VIEW caller_scope AS SELECT _caller_scope() AS tenant;
+-- Shows the result of _find_visible_tenant() as a view of one row.
+CREATE OR REPLACE VIEW caller_scope AS SELECT _find_visible_tenant() AS tenant;
 
 -- Grants the mark _is_bound_to_tenants() to exactly the roles in tenant_roles, and writes their
--- bindings into _is_known_binding().
+-- bindings into _is_role_binding().
 CREATE OR REPLACE FUNCTION _mark_bound_roles()
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -152,7 +153,7 @@ BEGIN
   LOOP
     EXECUTE statement;
   END LOOP;
-  PERFORM _write_known_bindings();
+  PERFORM _write_role_bindings();
 END $$;
 
 CREATE OR REPLACE FUNCTION _mark_changed_roles()

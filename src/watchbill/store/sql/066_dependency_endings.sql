@@ -98,7 +98,7 @@ BEGIN
 END $$;
 
 -- Queues or cancels children by their verdicts. The caller has locked them in an earlier statement,
--- so this one does not read outcomes that _undo_endings() has reset.
+-- so this one does not read outcomes that _block_children_again() has reset.
 CREATE OR REPLACE FUNCTION _queue_or_cancel_children(children uuid[], t timestamptz)
 RETURNS TABLE (id uuid, state text)
 LANGUAGE plpgsql VOLATILE

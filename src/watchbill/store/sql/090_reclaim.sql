@@ -1,9 +1,9 @@
--- Declares nodes lost and reclaims their jobs. The caller names the epoch and beat number of nodes
--- that sent no beat for a full lease on the caller's clock. The node is lost if the lease has run
--- out on the database's clock too, and it has sent no other beat. A lost job is queued again, to
--- run in quarantine; it is dead at the third loss in a row, or at the first if it has one attempt.
--- Locks beats, nodes and jobs, in this order; leaves locked rows for the next call. Then locks the
--- states of the limit keys of all these jobs.
+-- Declares nodes lost and reclaims their jobs. The caller names the epoch and the beat number of
+-- nodes that sent no beat for a full lease on the caller's clock. Such a node is lost if its lease
+-- has run out on the database's clock too, and it has sent no other beat. A lost job is queued
+-- again, to run in quarantine. It is dead at the third loss in a row, or at the first loss if it
+-- has only one attempt. Locks beats, nodes and jobs, in this order; leaves locked rows for the next
+-- call. Then locks the states of the limit keys of all these jobs.
 CREATE OR REPLACE FUNCTION reclaim(
   epochs bigint[] DEFAULT '{}',
   beats_seen bigint[] DEFAULT '{}',
@@ -42,7 +42,7 @@ BEGIN
     fences := fences || node_fences;
     BEGIN
       IF node_state = 'left' THEN
-        -- The node left while these jobs were locked.
+        -- The node left in good order, but could not release these jobs, because they were locked.
         SELECT r.freed INTO reclaimed FROM _release_claimed_jobs(node_fences, t) r;
       ELSE
         SELECT r.endings, r.freed INTO reclaimed FROM _reclaim_jobs(node_epoch, t, NULL) r;
@@ -59,14 +59,14 @@ BEGIN
       END IF;
     END;
   END LOOP;
-  -- Once for all nodes, because settle() locks all its keys in one order. Before the claims, which
-  -- settle() locks last.
+  -- Frees the limit keys of all nodes in one call, because settle() locks its keys in one order
+  -- too. Does so before it deletes claims, because settle() locks the claims last.
   PERFORM _unpark_freed(freed, t);
   PERFORM _delete_ended_claims(fences);
 END $$;
 
--- Reclaims the jobs of a node one by one, after an error: a user's trigger may refuse one of them.
--- That job stays in its claim for the next call.
+-- Reclaims the jobs of a node one by one, after an error with all of them: a user's trigger may
+-- refuse one job. That job stays in its claim for the next call.
 CREATE OR REPLACE FUNCTION _reclaim_jobs_one_by_one(
   node_epoch bigint,
   t timestamptz,
@@ -93,7 +93,7 @@ BEGIN
       endings := endings || reclaimed.endings;
       freed := freed || reclaimed.freed;
     EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
-      -- The other jobs would wait for the same lock.
+      -- Gives up, because the remaining jobs would wait for the same lock.
       RAISE;
     WHEN OTHERS THEN
       RAISE WARNING 'could not reclaim job % of the lost node with epoch %, will retry: %',
@@ -102,9 +102,9 @@ BEGIN
   END LOOP;
 END $$;
 
--- Reclaims all jobs of a node, or the job `one`. Skips a job that the transaction of its handler
--- has locked, and may still complete. Leaves the limit keys that are `freed`, and the claims, to
--- the caller.
+-- Reclaims all jobs of a node, or only the job `one`. Skips a job that the transaction of its
+-- handler has locked and may still complete. Returns the limit keys that are `freed`; the caller
+-- frees them and deletes the claims.
 CREATE OR REPLACE FUNCTION _reclaim_jobs(
   node_epoch bigint,
   t timestamptz,

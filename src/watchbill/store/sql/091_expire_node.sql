@@ -1,5 +1,6 @@
--- Declares a node lost whose process has died on the caller's machine, before its lease runs out.
--- Returns false if the node has sent another beat or is locked. Locks its beat and its row.
+-- Declares a node lost before its lease runs out, because its process has died on the caller's
+-- machine. Returns false if the node has sent another beat or is locked. Locks the row of its beat
+-- and the row of the node.
 CREATE OR REPLACE FUNCTION expire_node(
   epoch bigint,
   beat bigint,

@@ -1,5 +1,5 @@
--- Marks a node as lost since its last beat. The caller has locked its beat and its row, so it has
--- no uncommitted claims.
+-- Marks a node as lost since its last beat. The caller has locked the node's beat and the node, so
+-- the node has no claim that is not committed.
 CREATE OR REPLACE FUNCTION _mark_node_lost(node_epoch bigint, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE

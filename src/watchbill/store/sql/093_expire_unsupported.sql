@@ -1,5 +1,5 @@
--- Ends jobs as dead whose type no live node has handled for the time `grace`. Locks the jobs; skips
--- locked ones.
+-- Ends jobs as dead if no live node has handled their type for the time `grace`. Locks the jobs;
+-- skips locked ones.
 CREATE OR REPLACE FUNCTION expire_unsupported(
   grace interval DEFAULT '1 hour',
   max int DEFAULT 1000,
@@ -28,7 +28,8 @@ BEGIN
     WHERE n.state = 'active'
       AND nt.type = u.type
       AND nt.version >= u.version);
-  -- An earlier call may have deleted a type that a concurrent settle() needs.
+  -- Adds types that an earlier call deleted while a settle() marked a job of that type as
+  -- unsupported.
   INSERT INTO unsupported_types (type, version, since)
   SELECT DISTINCT k.type, k.version, t
   FROM _find_wait_keys('unsupported') k

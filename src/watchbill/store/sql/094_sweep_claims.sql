@@ -1,5 +1,5 @@
--- Deletes claims whose jobs have all ended. complete() and fail() leave such claims. Skips those
--- that are locked.
+-- Deletes claims whose jobs have all ended, which complete() and fail() leave behind. Skips locked
+-- claims.
 CREATE OR REPLACE FUNCTION sweep_claims(
   older interval DEFAULT '1 minute',
   now timestamptz DEFAULT NULL

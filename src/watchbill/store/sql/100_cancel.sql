@@ -1,6 +1,7 @@
--- Cancels a job. A waiting job ends at once. A running job gets a stop request, and ends canceled
--- unless it succeeds first; with `force` it ends at once, and the result of its handler is
--- rejected. Returns the new state (running: it has a stop request), NULL if there is no such job.
+-- Cancels a job. A waiting job ends at once. A running job gets a stop request, and ends as
+-- canceled unless it succeeds first; with `force` it ends at once, and the result of its handler is
+-- rejected. Returns the new state (`running` if the job got a stop request); NULL if there is no
+-- such job.
 CREATE OR REPLACE FUNCTION cancel(
   id uuid,
   reason text DEFAULT NULL,
@@ -15,8 +16,9 @@ BEGIN
   RETURN (SELECT c.state FROM _cancel_job(cancel.id, cancel.reason, cancel.force, cancel.now) c);
 END $$;
 
--- Cancels a job as cancel() does. `ended`: whether this call has ended the job, so that the caller
--- fires its event. Locks the job. With `force` waits for guard(), before it locks anything else.
+-- Cancels a job as cancel() does. `ended` says whether this call has ended the job, so that the
+-- caller sends its event. Locks the job. With `force` this waits for guard() before it locks
+-- anything else.
 CREATE OR REPLACE FUNCTION _cancel_job(
   job_id uuid,
   reason text,
@@ -67,7 +69,7 @@ BEGIN
   ended := true;
 END $$;
 
--- Asks the run of a claimed job to stop. The caller has locked the job.
+-- Asks the handler of a claimed job to stop. The caller has locked the job.
 CREATE OR REPLACE FUNCTION _request_stop(job_id uuid, reason text, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE

@@ -1,5 +1,5 @@
 -- Queues a finished or failed job again, with all its attempts; sets the run_at of a queued job.
--- Returns the old state, NULL if there is no such job. Locks the job.
+-- Returns the old state; NULL if there is no such job. Locks the job.
 CREATE OR REPLACE FUNCTION reschedule(
   id uuid,
   run_at timestamptz DEFAULT NULL,
@@ -23,7 +23,8 @@ BEGIN
   SELECT * INTO j FROM jobs x WHERE x.id = reschedule.id FOR UPDATE;
   IF NOT FOUND THEN
     old_state := _requeue_finished_job(reschedule.id, due, t);
-    -- The job is in `jobs` again: this call has inserted it, or one for which this call has waited.
+    -- Now the job is in `jobs` again: this call has inserted it, or another call that this one has
+    -- waited for.
     SELECT * INTO j FROM jobs x WHERE x.id = reschedule.id FOR UPDATE;
   END IF;
   IF old_state IS NULL AND j.fence <> 0 THEN
@@ -75,32 +76,36 @@ BEGIN
     AND x.finished_at >= _history_start(job_id)
   RETURNING * INTO f;
   IF NOT FOUND THEN RETURN NULL; END IF;
-  PERFORM _reinsert_job(f, due, CASE WHEN due > t THEN 'delayed' END);
-  PERFORM _undo_endings(f.id, t);
+  PERFORM _reinsert_finished_job(f, due, CASE WHEN due > t THEN 'delayed' END);
+  PERFORM _block_children_again(f.id, t);
   RETURN f.state;
 END $$;
 
--- The lane of a finished job that is queued again: its queue may be fair or routed no longer.
-CREATE OR REPLACE FUNCTION _reinserted_lane(queue text, route_key text, lane int)
+-- Returns the lane of a finished job that is queued again: 0 if its queue is not fair or routed any
+-- more.
+CREATE OR REPLACE FUNCTION _find_requeued_lane(queue text, route_key text, lane int)
 RETURNS int
 LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
-  IF _reinserted_lane.lane > 0 AND NOT EXISTS (
+  IF _find_requeued_lane.lane > 0 AND NOT EXISTS (
     SELECT
     FROM queues q
-    WHERE q.name = _reinserted_lane.queue
-      AND (q.lanes = 'share' OR q.lanes = 'route' AND _reinserted_lane.route_key IS NOT NULL)) THEN
+    WHERE q.name = _find_requeued_lane.queue
+      AND (
+        q.lanes = 'share'
+        OR q.lanes = 'route' AND _find_requeued_lane.route_key IS NOT NULL)) THEN
     RETURN 0;
   END IF;
-  RETURN _ready_lane(_reinserted_lane.queue, _reinserted_lane.route_key, _reinserted_lane.lane);
+  RETURN _ready_lane(
+    _find_requeued_lane.queue, _find_requeued_lane.route_key, _find_requeued_lane.lane);
 END $$;
 
--- Stores a finished job as an unfinished one. Adds a row to attempts for a success, which has none
--- while the job is finished.
-CREATE OR REPLACE FUNCTION _reinsert_job(f finished_jobs, run_at timestamptz, wait text)
+-- Moves a finished job back into `jobs`. If it had succeeded, adds a row to attempts: for a
+-- finished job the success is only in finished_jobs.
+CREATE OR REPLACE FUNCTION _reinsert_finished_job(f finished_jobs, run_at timestamptz, wait text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -118,10 +123,10 @@ BEGIN
     class, awaited, wait, queue, type, tenant, idempotency_key, route_key, limit_keys, order_key,
     schedule_id, slot, ended_at, created_by, payload, meta)
   VALUES (
-    f.id, f.seq, _reinsert_job.run_at, f.created_at,
-    _reinserted_lane(f.queue, f.route_key, f.lane), f.run, f.policy, f.timeout,
+    f.id, f.seq, _reinsert_finished_job.run_at, f.created_at,
+    _find_requeued_lane(f.queue, f.route_key, f.lane), f.run, f.policy, f.timeout,
     f.version, f.priority, f.max_attempts, _job_class(f.max_attempts, f.limit_keys),
-    EXISTS (SELECT FROM dependencies d WHERE d.parent = f.id), _reinsert_job.wait, f.queue,
+    EXISTS (SELECT FROM dependencies d WHERE d.parent = f.id), _reinsert_finished_job.wait, f.queue,
     f.type, f.tenant, f.idempotency_key, f.route_key,
     CASE
       WHEN _may_have_quota(f.tenant) THEN _quota_keys(f.limit_keys, f.tenant)
@@ -133,11 +138,11 @@ BEGIN
   END IF;
 END $$;
 
--- Lets the children of a finished job wait for it again, because it runs again. Children that are
--- still blocked wait for it; children that were canceled because of it are blocked again, and so
--- are their own children. The job that ends a scheduled chain (watchbill.flow_end) waits again even
--- if it is running or has ended. Locks the children.
-CREATE OR REPLACE FUNCTION _undo_endings(parent uuid, t timestamptz)
+-- Makes the children of a finished job wait for it again, because it runs again. Children that were
+-- canceled because of this job are blocked again, and so are their own children. The job that ends
+-- a scheduled chain (watchbill.flow_end) waits again even if it is running or has ended. Locks the
+-- children.
+CREATE OR REPLACE FUNCTION _block_children_again(parent uuid, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -146,7 +151,7 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
-  parents uuid[] := ARRAY[_undo_endings.parent];
+  parents uuid[] := ARRAY[_block_children_again.parent];
   children uuid[];
   waiting uuid[];
   ended uuid[];
@@ -194,7 +199,7 @@ BEGIN
         AND x.finished_at >= _history_start(x.id)
       RETURNING x.*
     LOOP
-      PERFORM _reinsert_job(f, f.run_at, 'blocked');
+      PERFORM _reinsert_finished_job(f, f.run_at, 'blocked');
       parents := parents || f.id;
     END LOOP;
     EXIT WHEN cardinality(parents) = 0;

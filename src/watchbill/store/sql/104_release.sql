@@ -1,4 +1,5 @@
--- Queues a running job again for any node. A later result of its present node is rejected.
+-- Queues a running job again, so that any node may run it. A later result of the node that runs it
+-- now is rejected.
 CREATE OR REPLACE FUNCTION release(id uuid, now timestamptz DEFAULT NULL)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
@@ -8,8 +9,8 @@ BEGIN
   RETURN (SELECT r.released FROM _release_job(release.id, release.now) r);
 END $$;
 
--- Releases a job as release() does. `ended`: the job had a stop request, so it has ended. Locks the
--- job.
+-- Releases a job as release() does. `ended` is true if the job had a stop request and so has ended
+-- as canceled. Locks the job.
 CREATE OR REPLACE FUNCTION _release_job(
   job_id uuid,
   now timestamptz DEFAULT NULL,

@@ -1,5 +1,5 @@
--- Stops claims of jobs of this queue, or of this type (in this queue), until resume(). Running jobs
--- continue.
+-- Stops the claims of jobs of a queue, of a type, or of a type in a queue, until resume(). Running
+-- jobs continue.
 CREATE OR REPLACE FUNCTION pause(
   queue text DEFAULT NULL,
   type text DEFAULT NULL,

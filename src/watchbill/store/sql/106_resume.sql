@@ -1,4 +1,5 @@
--- Ends a pause and queues the parked jobs again. Waits for claims that have read the pause.
+-- Ends a pause and queues the jobs again that were parked by it. Waits for claims that have read
+-- the pause.
 CREATE OR REPLACE FUNCTION resume(
   queue text DEFAULT NULL,
   type text DEFAULT NULL,

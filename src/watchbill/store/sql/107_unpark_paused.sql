@@ -1,5 +1,5 @@
--- Queues parked jobs again whose pause has ended. Also a chore, because a claim may park jobs
--- during a resume(). Locks the jobs; skips locked ones.
+-- Queues jobs again that were parked by a pause that has ended. resume() does this, and nodes do it
+-- as a chore, because a claim may park jobs during a resume(). Locks the jobs; skips locked ones.
 CREATE OR REPLACE FUNCTION unpark_paused(now timestamptz DEFAULT NULL)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
@@ -31,7 +31,7 @@ BEGIN
   RETURN n;
 END $$;
 
--- The keys of paused jobs that no pause covers any more.
+-- Lists the wait keys of paused jobs to which no pause applies any more.
 CREATE OR REPLACE FUNCTION _find_unpaused_keys()
 RETURNS TABLE (key text)
 LANGUAGE sql STABLE

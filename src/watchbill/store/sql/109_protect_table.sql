@@ -1,8 +1,10 @@
--- Row security. Off, it costs nothing: no table has a policy. `watchbill db tenants enable`
--- protects every table of _tenant_tables(). From then on the functions that make partitions protect
--- each of them, and the migrator protects new tables.
+-- Row security limits each caller to the rows of its tenant. While it is off it costs nothing,
+-- because no table has a policy. `watchbill db tenants enable` protects every table that
+-- _list_tenant_tables() names. From then on the functions that make partitions protect each new
+-- partition, and the migrator protects each new table.
 
--- Whether the caller may see what belongs to a tenant in a table without row security.
+-- Says whether the caller may see what belongs to a tenant. It is for tables that have no row
+-- security.
 CREATE OR REPLACE FUNCTION _sees_tenant(tenant text)
 RETURNS boolean
 LANGUAGE sql STABLE
@@ -13,8 +15,8 @@ AS $$
     OR coalesce(_sees_tenant.tenant = current_tenant(), false)
 $$;
 
--- Lets each caller see and write only the rows of its tenant in this table. FORCE, because most
--- functions run as the owner. Locks the table IN ACCESS EXCLUSIVE MODE.
+-- Lets each caller see and write only the rows of its tenant in this table. Also FORCEs the policy
+-- on the owner, because most functions run as the owner. Locks the table IN ACCESS EXCLUSIVE MODE.
 CREATE OR REPLACE FUNCTION _protect_table(relation regclass, by_schedule boolean)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -22,11 +24,11 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
   visible text := CASE
-      WHEN by_schedule THEN '(SELECT _caller_scope()) = ''''
+      WHEN by_schedule THEN '(SELECT _find_visible_tenant()) = ''''
         OR EXISTS (SELECT FROM schedules s WHERE s.id = schedule_id)'
-      -- One subquery, because each one costs an enqueue several microseconds. First the case of
-      -- workers, whose statements have many rows.
-      ELSE 'CASE (SELECT _caller_scope())
+      -- Uses only one subquery, because each one costs an enqueue several microseconds. The first
+      -- WHEN is for workers, whose statements have many rows.
+      ELSE 'CASE (SELECT _find_visible_tenant())
           WHEN '''' THEN true
           WHEN tenant THEN true
           ELSE false
@@ -40,8 +42,8 @@ BEGIN
   EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY', relation);
 END $$;
 
--- Gives a new partition the policy of its parent, if that has one. Row security is not inherited: a
--- partition that is read by its own name has only its own.
+-- Gives a new partition the policy of its parent, if the parent has one. PostgreSQL does not apply
+-- the parent's policy when a partition is read by its own name.
 CREATE OR REPLACE FUNCTION _protect_partition(parent regclass, partition regclass)
 RETURNS void
 LANGUAGE plpgsql VOLATILE

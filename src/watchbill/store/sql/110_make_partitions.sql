@@ -1,7 +1,8 @@
 -- Makes the partitions of the history for the next days. CREATE and ATTACH do not lock the parent
--- against settle(). A day that has rows in the default partition gets none, because moving the rows
--- would block every settle(). ATTACH locks the default partition against readers: if jobs run, call
--- it for one parent per transaction, or it may deadlock with a reader of two.
+-- against settle(). A day that has rows in the default partition gets no partition, because moving
+-- the rows would block every settle(). ATTACH locks the default partition against readers. So while
+-- jobs run, call this for one parent per transaction; with two parents it may deadlock with a query
+-- that reads both.
 CREATE OR REPLACE FUNCTION make_partitions(
   days int DEFAULT 7,
   now timestamptz DEFAULT NULL,
@@ -14,7 +15,7 @@ SET lock_timeout = '2s'
 AS $$
 DECLARE
   today date := (coalesce(make_partitions.now, _clock()) AT TIME ZONE 'UTC')::date;
-  -- Does not depend on TimeZone and DateStyle.
+  -- This format gives the same bounds whatever TimeZone and DateStyle are.
   bounds text := 'YYYY-MM-DD 00:00:00+00';
   parent text;
   day date;
@@ -22,10 +23,10 @@ DECLARE
   made int := 0;
 BEGIN
   PERFORM _check_shared_change('make_partitions');
-  -- Two concurrent calls would choose the same names.
+  -- Takes a lock, because two concurrent calls would choose the same names.
   PERFORM _take_lock(_lock_class_partitions(), 'jobs'::regclass::oid::int);
   FOREACH parent IN ARRAY parents LOOP
-    PERFORM _check_history_parent(parent);
+    PERFORM _check_history_table(parent);
     FOR day IN SELECT today + n FROM generate_series(0, days) n LOOP
       name := parent || to_char(day, '_YYYYMMDD');
       CONTINUE WHEN to_regclass(quote_ident(name)) IS NOT NULL;
@@ -45,7 +46,7 @@ BEGIN
   RETURN made;
 END $$;
 
-CREATE OR REPLACE FUNCTION _check_history_parent(parent text)
+CREATE OR REPLACE FUNCTION _check_history_table(parent text)
 RETURNS void
 LANGUAGE plpgsql IMMUTABLE
 SET search_path FROM CURRENT
@@ -57,7 +58,7 @@ BEGIN
       HINT = 'the parents are finished_succeeded, finished_otherwise, attempts';
 END $$;
 
--- Only the first installation; later the nodes make them, so that an upgrade does not wait for
--- readers of the history.
+-- Makes partitions only in a new installation. Later the nodes make them, so that an upgrade does
+-- not wait for readers of the history.
 SELECT make_partitions()
 WHERE NOT EXISTS (SELECT FROM pg_inherits WHERE inhparent = 'attempts'::regclass OFFSET 1);

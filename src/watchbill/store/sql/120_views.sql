@@ -1,4 +1,4 @@
--- Every job once, finished or not.
+-- Shows every job once, whether it is finished or not.
 CREATE OR REPLACE VIEW job AS
 SELECT
   j.id, j.seq, j.type, j.tenant, j.queue, j.priority, j.payload, j.version,
@@ -36,7 +36,7 @@ SELECT
 FROM finished_jobs f
 LEFT JOIN nodes n ON n.epoch = f.epoch;
 
--- Every attempt once. A success is a row of finished_jobs, not of attempts.
+-- Shows every attempt once. A successful attempt is a row of finished_jobs, not of attempts.
 CREATE OR REPLACE VIEW attempt AS
 SELECT
   a.job_id, a.run, a.attempt, a.outcome, a.queue, a.type, a.tenant, n.name AS holder, a.epoch,

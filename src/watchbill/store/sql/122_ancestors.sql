@@ -1,5 +1,6 @@
--- The jobs that had to end before this one: its parents at depth 1, in the order of depends_on,
--- their parents at depth 2, and so on. A job that is no longer stored has no type and no state.
+-- Lists the jobs that had to end before this job: its parents at depth 1, in the order of
+-- depends_on, the parents of these at depth 2, and so on. A job that is no longer stored has no
+-- type and no state.
 CREATE OR REPLACE FUNCTION ancestors(
   id uuid,
   types text[] DEFAULT NULL,

@@ -1,5 +1,5 @@
--- The ids of the jobs that depend on this one or that it depends on, directly or not: the nearest
--- first, at most `max`.
+-- Lists the ids of the jobs that depend on this job, or on which it depends, directly or through
+-- other jobs: the nearest first, at most `max`.
 CREATE OR REPLACE FUNCTION dependency_graph(id uuid, max int DEFAULT 1000)
 RETURNS SETOF uuid
 LANGUAGE plpgsql STABLE
@@ -8,7 +8,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
   members uuid[] := ARRAY[dependency_graph.id];
-  -- A caller that cannot see the job does not see the ids of its relatives either.
+  -- A caller that cannot see the job must not see the ids of related jobs either.
   newest uuid[] := CASE WHEN _job_seq(dependency_graph.id) IS NOT NULL THEN members END;
 BEGIN
   WHILE cardinality(newest) > 0 AND cardinality(members) < max LOOP

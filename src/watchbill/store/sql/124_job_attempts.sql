@@ -1,4 +1,4 @@
--- The attempts of one job, in the order of its runs.
+-- Lists the attempts of one job, in the order of its runs.
 CREATE OR REPLACE FUNCTION job_attempts(id uuid)
 RETURNS SETOF attempt
 LANGUAGE sql STABLE

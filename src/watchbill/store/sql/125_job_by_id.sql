@@ -1,4 +1,4 @@
--- One job. Reads only the table that has it, through its index.
+-- Returns one job. Reads only the table in which the job is, through its index.
 CREATE OR REPLACE FUNCTION job_by_id(id uuid)
 RETURNS SETOF job
 LANGUAGE plpgsql STABLE
@@ -18,15 +18,15 @@ BEGIN
   END IF;
 END $$;
 
--- How a job ended; no row if it is unfinished.
-CREATE OR REPLACE FUNCTION _job_ending(id uuid)
+-- Returns how a job ended; no row if the job is unfinished.
+CREATE OR REPLACE FUNCTION _read_job_ending(id uuid)
 RETURNS TABLE (state text, result jsonb, error jsonb)
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 AS $$
   SELECT f.state, f.result, f.error
   FROM finished_jobs f
-  WHERE f.id = _job_ending.id
-    AND f.finished_at >= _history_start(_job_ending.id)
+  WHERE f.id = _read_job_ending.id
+    AND f.finished_at >= _history_start(_read_job_ending.id)
   LIMIT 1
 $$;

@@ -1,8 +1,9 @@
--- Lists jobs, newest first, behind the job `after`. `states` are states, and words of the column
--- `waits`, such as paused; jobs match that have one of them. Planned at each call, to read only
--- partitions of these states. Finds running jobs through claims, failed ones through jobs_failed:
--- they may be rare among millions of queued jobs. With `ids` only those. A job matches the bounds
--- of finished_at only once it has finished. Upper bounds are exclusive.
+-- Lists jobs, newest first, starting after the job `after`. `states` may contain states and words
+-- of the column `waits`, such as paused; a job matches if it has one of them. PostgreSQL plans the
+-- query at each call, to read only the partitions of these states. Finds running jobs through
+-- claims and failed jobs through the index jobs_failed, because they may be rare among millions of
+-- queued jobs. With `ids`, lists only these jobs. Bounds of finished_at match only finished jobs.
+-- Upper bounds are exclusive.
 CREATE OR REPLACE FUNCTION job_list(
   states text[] DEFAULT NULL,
   type text DEFAULT NULL,
@@ -42,7 +43,7 @@ BEGIN
         FROM jobs j
         WHERE waiting
           AND j.id < below
-          AND _job_matches(j, wanted, job_list.type, job_list.queue, job_list.tenant, message)
+          AND _is_matching_job(j, wanted, job_list.type, job_list.queue, job_list.tenant, message)
           AND unfinished
           AND (ids IS NULL OR j.id = ANY (ids))
           AND (created_after IS NULL OR j.created_at >= created_after)
@@ -58,7 +59,7 @@ BEGIN
         WHERE NOT waiting
           AND 'running' = ANY (wanted)
           AND j.id < below
-          AND _job_matches(j, wanted, job_list.type, job_list.queue, job_list.tenant, message)
+          AND _is_matching_job(j, wanted, job_list.type, job_list.queue, job_list.tenant, message)
           AND unfinished
           AND (ids IS NULL OR j.id = ANY (ids))
           AND (created_after IS NULL OR j.created_at >= created_after)
@@ -74,7 +75,7 @@ BEGIN
           AND j.failed
           AND j.fence = 0
           AND j.id < below
-          AND _job_matches(j, wanted, job_list.type, job_list.queue, job_list.tenant, message)
+          AND _is_matching_job(j, wanted, job_list.type, job_list.queue, job_list.tenant, message)
           AND unfinished
           AND (ids IS NULL OR j.id = ANY (ids))
           AND (created_after IS NULL OR j.created_at >= created_after)
@@ -103,20 +104,20 @@ BEGIN
     ORDER BY v.id DESC;
 END $$;
 
-CREATE OR REPLACE FUNCTION _last_error_message(id uuid, ended_at timestamptz)
+CREATE OR REPLACE FUNCTION _read_last_error_message(id uuid, ended_at timestamptz)
 RETURNS text
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 AS $$
   SELECT a.error->>'message'
   FROM attempts a
-  WHERE a.job_id = _last_error_message.id
-    AND a.ended_at = _last_error_message.ended_at
+  WHERE a.job_id = _read_last_error_message.id
+    AND a.ended_at = _read_last_error_message.ended_at
   ORDER BY a.run DESC
   LIMIT 1
 $$;
 
-CREATE OR REPLACE FUNCTION _job_matches(
+CREATE OR REPLACE FUNCTION _is_matching_job(
   j jobs,
   states text[],
   type text,
@@ -134,4 +135,4 @@ RETURN (
     AND (type IS NULL OR (j).type = type)
     AND (queue IS NULL OR (j).queue = queue)
     AND (tenant IS NULL OR (j).tenant = tenant)
-    AND (message IS NULL OR _last_error_message((j).id, (j).ended_at) = message);
+    AND (message IS NULL OR _read_last_error_message((j).id, (j).ended_at) = message);

@@ -1,4 +1,4 @@
--- Counts dead jobs by type and error message, with the newest job as an example.
+-- Counts dead jobs by type and error message, with the newest job of each group as an example.
 CREATE OR REPLACE FUNCTION dead_groups(type text DEFAULT NULL, tenant text DEFAULT NULL)
 RETURNS TABLE (
   type text,

@@ -1,6 +1,6 @@
--- Reschedules jobs that match, at most `max` in a call: call it until it returns 0. Skips jobs that
--- a node claims meanwhile, and queued ones that have this run_at. The conditions are those of
--- job_list().
+-- Reschedules jobs that match the same conditions as in job_list(), at most `max` in a call: call
+-- it until it returns 0. Skips jobs that a node claims meanwhile, and queued jobs that already have
+-- this run_at.
 CREATE OR REPLACE FUNCTION reschedule_many(
   states text[],
   type text DEFAULT NULL,
@@ -51,7 +51,7 @@ BEGIN
           OR reschedule_many.run_at IS NULL AND l.run_at <= t);
       BEGIN
         IF reschedule(l.id, reschedule_many.run_at, t) IS NOT NULL THEN n := n + 1; END IF;
-      -- A node has claimed the job meanwhile.
+      -- A node has claimed the job meanwhile, so the job stays as it is.
       EXCEPTION WHEN SQLSTATE 'WB008' THEN NULL;
       END;
       IF n >= max THEN RETURN n; END IF;

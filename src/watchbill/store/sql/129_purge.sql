@@ -1,6 +1,6 @@
--- Deletes finished jobs that match, with their attempts and idempotency keys, at most `max` in a
--- call. The conditions are those of job_list(). Skips locked rows; sweep_dependencies() deletes
--- their dependencies later.
+-- Deletes finished jobs that match the same conditions as in job_list(), with their attempts and
+-- idempotency keys, at most `max` jobs in a call. Skips locked rows. sweep_dependencies() deletes
+-- the dependencies of these jobs later.
 CREATE OR REPLACE FUNCTION purge(
   states text[],
   type text DEFAULT NULL,

@@ -1,9 +1,9 @@
--- Counts jobs by queue, state and what they wait for (the column wait of jobs; paused for the ready
--- jobs of a paused queue, unmatched for those whose labels no live node has), and jobs that have
--- finished in the last `since`; NULL: all that history has. Up to `cap` rows of a table are
--- counted. Above that the counts are estimates from a sample of its pages, and `estimated` is true:
--- counting ten million rows takes seconds. Running jobs, and queues with few ready jobs, are always
--- counted.
+-- Counts unfinished jobs by queue, state and what they wait for. That is the column `wait` of jobs,
+-- or `paused` for ready jobs of a paused queue, or `unmatched` for ready jobs with labels that no
+-- live node has. Also counts jobs that have finished in the last `since`; all finished jobs if that
+-- is NULL. Up to `cap` rows of a table are counted. Above that the counts are estimates from a
+-- sample of pages, and `estimated` is true, because counting ten million rows takes seconds.
+-- Running jobs, and queues with few ready jobs, are always counted.
 CREATE OR REPLACE FUNCTION stats(
   cap int DEFAULT 100000,
   since interval DEFAULT '1 hour',
@@ -30,7 +30,7 @@ BEGIN
       SELECT
         x.queue,
         x.state,
-        _stats_wait(x.state, x.wait, p.wait, x.queue, x.lane),
+        _describe_stats_wait(x.state, x.wait, p.wait, x.queue, x.lane),
         sum(x.count)::bigint,
         min(x.oldest),
         false
@@ -44,19 +44,19 @@ BEGIN
           min(j.run_at) AS oldest
         FROM jobs j
         GROUP BY 1, 2, 3, 4) x
-      LEFT JOIN _paused_queues() p USING (queue)
+      LEFT JOIN _list_paused_queues() p USING (queue)
       GROUP BY 1, 2, 3;
   ELSE
     RETURN QUERY
       SELECT
         e.queue,
         e.state,
-        _stats_wait(e.state, e.wait, p.wait, e.queue, e.lane),
+        _describe_stats_wait(e.state, e.wait, p.wait, e.queue, e.lane),
         sum(e.count)::bigint,
         min(e.oldest),
         bool_or(e.estimated)
-      FROM _estimate_unfinished() e
-      LEFT JOIN _paused_queues() p USING (queue)
+      FROM _estimate_unfinished_jobs() e
+      LEFT JOIN _list_paused_queues() p USING (queue)
       GROUP BY 1, 2, 3;
   END IF;
   IF (
@@ -72,13 +72,19 @@ BEGIN
       WHERE f.finished_at > first
       GROUP BY 1, 2;
   ELSE
-    RETURN QUERY SELECT * FROM _estimate_finished(first);
+    RETURN QUERY SELECT * FROM _estimate_finished_jobs(first);
   END IF;
 END $$;
 
--- What jobs of a queue and a lane wait for. `pause` comes from _paused_queues(): NULL if the queue
--- is not paused.
-CREATE OR REPLACE FUNCTION _stats_wait(state text, wait text, pause text, queue text, lane int)
+-- Returns what jobs of this state, queue and lane wait for, in the words of stats(). `pause` is the
+-- word that _list_paused_queues() gives for the queue; NULL if the queue is not paused.
+CREATE OR REPLACE FUNCTION _describe_stats_wait(
+  state text,
+  wait text,
+  pause text,
+  queue text,
+  lane int
+)
 RETURNS text
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
@@ -87,8 +93,9 @@ RETURN CASE
     ELSE coalesce(wait, pause, CASE WHEN _is_lane_unmatched(queue, lane) THEN 'unmatched' END)
   END;
 
--- The queues that are paused as a whole, and what their jobs wait for.
-CREATE OR REPLACE FUNCTION _paused_queues()
+-- Lists the queues that are paused for all types of jobs, with the word for what their jobs wait
+-- for.
+CREATE OR REPLACE FUNCTION _list_paused_queues()
 RETURNS TABLE (queue text, wait text)
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
@@ -96,8 +103,8 @@ AS $$
   SELECT p.queue, 'paused' FROM pauses p WHERE p.type IS NULL
 $$;
 
--- The share of the pages of some tables that makes a sample of 2,000 pages, in percent.
-CREATE OR REPLACE FUNCTION _sample_percent(tables regclass[])
+-- Returns how many percent of the pages of these tables make a sample of 2,000 pages.
+CREATE OR REPLACE FUNCTION _compute_sample_percent(tables regclass[])
 RETURNS real
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
@@ -106,9 +113,10 @@ RETURN (
     / greatest(sum(pg_relation_size(x)), 1))
   FROM unnest(tables) x);
 
--- Counts the ready jobs of each queue up to 1,000 through the index, running jobs through their
--- claims, and estimates the rest from a sample of the pages.
-CREATE OR REPLACE FUNCTION _estimate_unfinished()
+-- Counts unfinished jobs without reading all of them: the ready jobs of each queue through the
+-- index if there are at most 1,000, running jobs through their claims, and the rest as an estimate
+-- from a sample of the pages.
+CREATE OR REPLACE FUNCTION _estimate_unfinished_jobs()
 RETURNS TABLE (
   queue text,
   state text,
@@ -125,12 +133,12 @@ SET plan_cache_mode = force_custom_plan SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-  percent real := _sample_percent(ARRAY['jobs'::regclass]);
+  percent real := _compute_sample_percent(ARRAY['jobs'::regclass]);
 BEGIN
   RETURN QUERY
     WITH small AS MATERIALIZED (
         SELECT q.queue, r.*
-        FROM _ready_queues() q(queue)
+        FROM _list_ready_queues() q(queue)
         CROSS JOIN LATERAL (
           SELECT
             x.lane, count(*) AS count, min(x.run_at) AS oldest, sum(count(*)) OVER () AS total
@@ -172,8 +180,8 @@ BEGIN
     GROUP BY 1;
 END $$;
 
--- The queues that have ready jobs, each found by one descent of the index.
-CREATE OR REPLACE FUNCTION _ready_queues()
+-- Lists the queues that have ready jobs. Reads one index entry per queue, however many jobs wait.
+CREATE OR REPLACE FUNCTION _list_ready_queues()
 RETURNS SETOF text
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
@@ -199,8 +207,8 @@ AS $$
   SELECT q.queue FROM q WHERE q.queue IS NOT NULL
 $$;
 
--- Samples the partitions of the days since then.
-CREATE OR REPLACE FUNCTION _estimate_finished(since timestamptz)
+-- Estimates how many jobs have finished since an instant, from a sample of the pages of these days.
+CREATE OR REPLACE FUNCTION _estimate_finished_jobs(since timestamptz)
 RETURNS TABLE (
   queue text,
   state text,
@@ -214,7 +222,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  percent real := _sample_percent(ARRAY(
+  percent real := _compute_sample_percent(ARRAY(
     SELECT p.relid
     FROM pg_partition_tree('finished_jobs') p
     JOIN pg_class c ON c.oid = p.relid

@@ -1,9 +1,10 @@
--- One step of retention for finished_succeeded, finished_otherwise or attempts: drops the oldest
--- day that ended longer ago than `keep`, or deletes up to `max` such rows of the default partition.
--- Before a day is dropped, up to `max` idempotency keys of its jobs are deleted per call. `done`
--- says what was done, NULL if nothing is too old; `more`: call again.
+-- Does one step of retention for the table finished_succeeded, finished_otherwise or attempts:
+-- drops the partition of the oldest day that ended longer ago than `keep`, or deletes up to `max`
+-- such rows of the default partition. Before it drops a day, deletes the idempotency keys of the
+-- day's jobs, up to `max` per call. `done` says what was done; NULL if nothing is too old. `more`
+-- is true if there is more to do: call again.
 --
--- Locks the parent IN ACCESS EXCLUSIVE MODE, and gives up after 50 ms, because settles wait behind
+-- Locks the parent IN ACCESS EXCLUSIVE MODE, and gives up after 50 ms, because settle() waits for
 -- that lock. `locked` names the parent if a reader holds it, or if another session removes history
 -- or makes partitions at this moment: call again later.
 CREATE OR REPLACE FUNCTION prune_history(
@@ -25,13 +26,13 @@ DECLARE
   deleted bigint;
 BEGIN
   PERFORM _check_shared_change('prune_history');
-  PERFORM _check_history_parent(parent);
+  PERFORM _check_history_table(parent);
   more := false;
   IF NOT pg_try_advisory_xact_lock(_lock_class_partitions(), 'jobs'::regclass::oid::int) THEN
     locked := parent;
     RETURN;
   END IF;
-  SELECT e.name INTO day FROM _expired_days(parent, before) e ORDER BY 1 LIMIT 1;
+  SELECT e.name INTO day FROM _list_expired_days(parent, before) e ORDER BY 1 LIMIT 1;
   IF day IS NULL THEN
     deleted := _prune_default_partition(parent, before, max);
     done := deleted || ' rows of ' || parent || '_default';
@@ -59,7 +60,8 @@ BEGIN
     END IF;
   END IF;
   BEGIN
-    -- Locks the parent before the partition, as every writer does; another order could deadlock.
+    -- Locks the parent before the partition, as every writer does. The other order could cause a
+    -- deadlock.
     EXECUTE format('LOCK TABLE ONLY %I IN ACCESS EXCLUSIVE MODE', parent);
     EXECUTE format('DROP TABLE %I', day);
     done := day;
@@ -69,7 +71,7 @@ BEGIN
   END;
 END $$;
 
--- The instant before which rows are too old to be kept.
+-- Returns the instant before which rows are too old to be kept.
 CREATE OR REPLACE FUNCTION _retention_start(keep interval, now timestamptz)
 RETURNS timestamptz
 LANGUAGE plpgsql VOLATILE
@@ -83,8 +85,8 @@ BEGIN
   RETURN coalesce(now, _clock()) - keep;
 END $$;
 
--- The partitions of days that ended before an instant.
-CREATE OR REPLACE FUNCTION _expired_days(parent text, before timestamptz)
+-- Lists the partitions of days that ended before an instant.
+CREATE OR REPLACE FUNCTION _list_expired_days(parent text, before timestamptz)
 RETURNS TABLE (name text, partition regclass)
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
@@ -92,13 +94,14 @@ AS $$
   SELECT c.relname, c.oid::regclass
   FROM pg_inherits i
   JOIN pg_class c ON c.oid = i.inhrelid
-  WHERE i.inhparent = _expired_days.parent::regclass
-    AND c.relname ~ ('^' || _expired_days.parent || '_[0-9]{8}$')
-    AND c.relname COLLATE "C" < _expired_days.parent
-      || to_char(_expired_days.before AT TIME ZONE 'UTC', '"_"YYYYMMDD') COLLATE "C"
+  WHERE i.inhparent = _list_expired_days.parent::regclass
+    AND c.relname ~ ('^' || _list_expired_days.parent || '_[0-9]{8}$')
+    AND c.relname COLLATE "C" < _list_expired_days.parent
+      || to_char(_list_expired_days.before AT TIME ZONE 'UTC', '"_"YYYYMMDD') COLLATE "C"
 $$;
 
--- Deletes rows of days that had no partition of their own when they ended, with their keys.
+-- Deletes old rows of the default partition, which has the rows of days without a partition of
+-- their own. Deletes the idempotency keys of these jobs as well.
 CREATE OR REPLACE FUNCTION _prune_default_partition(parent text, before timestamptz, max int)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE

@@ -1,5 +1,6 @@
--- Deletes up to `max` nodes that left or were lost longer ago than `keep`; returns how many. Give
--- the longest time for which anything is kept that names a node: jobs, attempts and slots.
+-- Deletes up to `max` nodes that left or were lost longer ago than `keep`; returns how many. Jobs,
+-- attempts and slots name the node that ran them, so `keep` must be as long as the longest time for
+-- which any of these is kept.
 CREATE OR REPLACE FUNCTION prune_nodes(
   keep interval,
   max int DEFAULT 5000,
@@ -28,7 +29,7 @@ BEGIN
 END $$;
 
 -- Deletes these nodes if they have left or are lost, and none of their jobs waits to be reclaimed.
-CREATE OR REPLACE FUNCTION _forget_nodes(epochs bigint[])
+CREATE OR REPLACE FUNCTION _delete_ended_nodes(epochs bigint[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT

@@ -1,5 +1,5 @@
--- Deletes up to `max` idempotency keys whose window is over and unique keys that no job has any
--- more; returns how many. An idempotency key without a window goes with its job.
+-- Deletes up to `max` keys: idempotency keys whose time window is over, and unique keys that no job
+-- has any more. Returns how many. An idempotency key without a window is deleted with its job.
 CREATE OR REPLACE FUNCTION prune_keys(max int DEFAULT 5000, now timestamptz DEFAULT NULL)
 RETURNS int
 LANGUAGE plpgsql VOLATILE

@@ -1,5 +1,5 @@
--- What retention would remove now, and changes nothing. The rows of a partition are the server's
--- estimate, -1 if it was never analyzed.
+-- Lists what retention would remove now. Changes nothing. The number of rows of a partition is the
+-- server's estimate; -1 if the partition was never analyzed.
 CREATE OR REPLACE FUNCTION preview_retention(
   keep_succeeded interval DEFAULT '30 days',
   keep_otherwise interval DEFAULT '90 days',
@@ -22,7 +22,7 @@ BEGIN
         ('finished_succeeded', keep_succeeded),
         ('finished_otherwise', keep_otherwise),
         ('attempts', keep_attempts)) p(parent, keep)
-    CROSS JOIN LATERAL _expired_days(p.parent, t - p.keep) d
+    CROSS JOIN LATERAL _list_expired_days(p.parent, t - p.keep) d
     JOIN pg_class c ON c.oid = d.partition
     ORDER BY 1;
   RETURN QUERY

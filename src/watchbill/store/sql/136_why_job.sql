@@ -1,6 +1,6 @@
--- Says why a job does not run: every cause that holds, the deciding one first. `until` is when the
--- cause ends by itself, if that is known. Without a cause the job only waits for a free handler.
--- No row: there is no such job.
+-- Says why a job does not run: lists every cause that holds, the deciding one first. `until` is
+-- when the cause ends by itself, if that is known. A job without such a cause only waits for a free
+-- handler slot. Returns no row if there is no such job.
 CREATE OR REPLACE FUNCTION why_job(id uuid, now timestamptz DEFAULT NULL)
 RETURNS TABLE (cause text, reason text, until timestamptz)
 LANGUAGE plpgsql STABLE
@@ -25,14 +25,14 @@ BEGIN
     RETURN QUERY
       SELECT
         'running',
-        _why_running(j.id, j.holder, j.claimed_at, j.started_at),
+        _explain_running(j.id, j.holder, j.claimed_at, j.started_at),
         NULL::timestamptz;
     RETURN;
   END IF;
   RETURN QUERY
   SELECT c.cause, c.reason, c.until
   FROM (
-    SELECT 1, 'blocked', _why_blocked(j.id), NULL::timestamptz
+    SELECT 1, 'blocked', _explain_blocked(j.id), NULL::timestamptz
     WHERE j.wait = 'blocked'
     UNION ALL
     SELECT
@@ -64,11 +64,11 @@ BEGIN
         WHERE n.state = 'active'
           AND (n.queues IS NULL OR j.queue = ANY (n.queues)))
     UNION ALL
-    SELECT 6, 'unsupported', _why_unsupported(j.type, j.version), NULL
+    SELECT 6, 'unsupported', _explain_unsupported(j.type, j.version), NULL
     WHERE EXISTS (SELECT FROM nodes n WHERE n.state = 'active')
       AND (
         j.wait = 'unsupported'
-        -- A node that has not said which types it handles may handle any.
+        -- A node without rows in node_types has not declared its types, so it may handle any type.
         OR NOT EXISTS (
           SELECT
           FROM nodes n
@@ -83,10 +83,10 @@ BEGIN
       AND EXISTS (SELECT FROM nodes n WHERE n.state = 'active')
       AND _is_lane_unmatched(j.queue, j.lane)
     UNION ALL
-    SELECT 8, 'unowned', _why_unowned(j.queue, j.lane, j.route_key), NULL
+    SELECT 8, 'unowned', _explain_unowned_key(j.queue, j.lane, j.route_key), NULL
     WHERE j.lane > 0
     UNION ALL
-    SELECT 9, 'limited', _why_limited(x.wait_key), s.next_at
+    SELECT 9, 'limited', _explain_limited(x.wait_key), s.next_at
     FROM jobs x
     LEFT JOIN limit_states s ON s.key = x.wait_key
     WHERE x.id = j.id
@@ -109,7 +109,7 @@ BEGIN
   END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION _why_running(
+CREATE OR REPLACE FUNCTION _explain_running(
   id uuid,
   holder text,
   claimed_at timestamptz,
@@ -128,10 +128,10 @@ RETURN CASE
     SELECT format(
       '; %s asked it to stop at %s', c.requested_by, date_trunc('second', c.requested_at))
     FROM cancels c
-    WHERE c.job_id = _why_running.id), '');
+    WHERE c.job_id = _explain_running.id), '');
 
--- The first five jobs that a blocked job waits for.
-CREATE OR REPLACE FUNCTION _why_blocked(id uuid)
+-- Says which jobs a blocked job waits for: names the first five, and counts the others.
+CREATE OR REPLACE FUNCTION _explain_blocked(id uuid)
 RETURNS text
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
@@ -147,7 +147,7 @@ AS $$
   FROM (
     SELECT x.parent, x.place, row_number() OVER (ORDER BY x.place) AS number
     FROM dependencies x
-    WHERE x.child = _why_blocked.id
+    WHERE x.child = _explain_blocked.id
       AND x.outcome IS NULL) d
   LEFT JOIN LATERAL (
     SELECT v.type, v.state FROM job_by_id(d.parent) v WHERE d.number <= 5) p ON true
@@ -161,9 +161,9 @@ RETURN format(
   concat_ws(' in ', 'type ' || (p).type, 'queue ' || (p).queue), coalesce((p).by, 'unknown'),
   date_trunc('second', (p).at), coalesce(': ' || (p).reason, ''));
 
--- NULL if a live node owns the key of a routed job. A key whose token moves waits for its
--- hand-over.
-CREATE OR REPLACE FUNCTION _why_unowned(queue text, lane int, route_key text)
+-- Says why no live node owns the route key of a job in a routed queue; NULL if one does. While the
+-- key's token moves to another node, the job waits for the end of that hand-over.
+CREATE OR REPLACE FUNCTION _explain_unowned_key(queue text, lane int, route_key text)
 RETURNS text
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
@@ -173,46 +173,48 @@ AS $$
         SELECT
         FROM pins p
         WHERE p.token_group = q.token_group
-          AND p.key = _why_unowned.route_key
-          AND p.token = _why_unowned.lane - 1)
+          AND p.key = _explain_unowned_key.route_key
+          AND p.token = _explain_unowned_key.lane - 1)
         THEN format(
           'its key %L is pinned, and no live node of group %s matches the pin',
-          _why_unowned.route_key, q.token_group)
+          _explain_unowned_key.route_key, q.token_group)
       WHEN n.epoch IS NULL THEN format(
-        'no live node of group %s owns its key %L yet', q.token_group, _why_unowned.route_key)
+        'no live node of group %s owns its key %L yet',
+        q.token_group, _explain_unowned_key.route_key)
       WHEN x.next IS NOT NULL THEN format(
-        'its key %L moves from node %s to another', _why_unowned.route_key, n.name)
+        'its key %L moves from node %s to another', _explain_unowned_key.route_key, n.name)
     END
   FROM queues q
-  LEFT JOIN tokens x ON x.token_group = q.token_group AND x.token = _why_unowned.lane - 1
+  LEFT JOIN tokens x ON x.token_group = q.token_group AND x.token = _explain_unowned_key.lane - 1
   LEFT JOIN nodes n ON n.epoch = x.epoch AND n.state IN ('active', 'draining')
-  WHERE q.name = _why_unowned.queue
+  WHERE q.name = _explain_unowned_key.queue
     AND q.token_group IS NOT NULL
 $$;
 
--- NULL if a live node handles the type in this version.
-CREATE OR REPLACE FUNCTION _why_unsupported(type text, version int)
+-- Says that no live node handles the type in this version; NULL if one does.
+CREATE OR REPLACE FUNCTION _explain_unsupported(type text, version int)
 RETURNS text
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 AS $$
   SELECT CASE
-      WHEN max(x.version) >= _why_unsupported.version THEN NULL
+      WHEN max(x.version) >= _explain_unsupported.version THEN NULL
       WHEN max(x.version) IS NULL THEN
-        format('no live node handles its type %s', _why_unsupported.type)
+        format('no live node handles its type %s', _explain_unsupported.type)
       ELSE format(
         'live nodes handle version %s of its type %s, and it has version %s',
-        max(x.version), _why_unsupported.type, _why_unsupported.version)
+        max(x.version), _explain_unsupported.type, _explain_unsupported.version)
     END
   FROM node_types x
   JOIN nodes n USING (epoch)
   WHERE n.state = 'active'
-    AND x.type = _why_unsupported.type
+    AND x.type = _explain_unsupported.type
 $$;
 
--- Names the job that holds the key, if it is the only one and the caller may see it. Keys of a
--- limit with a name begin with `key:`, which people do not write.
-CREATE OR REPLACE FUNCTION _why_limited(key text)
+-- Says which limit a job waits for. Names the job that holds the limit, if there is only one and
+-- the caller may see it. Leaves out the prefix `key:` that the keys of named limits have in the
+-- database.
+CREATE OR REPLACE FUNCTION _explain_limited(key text)
 RETURNS text
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
@@ -220,9 +222,10 @@ AS $$
   WITH held AS (
     SELECT h.job_id
     FROM holds h
-    WHERE h.key = _why_limited.key
+    WHERE h.key = _explain_limited.key
     LIMIT 2)
-  SELECT 'it waits for the limit ' || regexp_replace(_why_limited.key, '^key:', '') || coalesce((
+  SELECT 'it waits for the limit '
+    || regexp_replace(_explain_limited.key, '^key:', '') || coalesce((
     SELECT CASE v.state
         WHEN 'dead' THEN format(
           ', which the dead job %s keeps; retry that job, or clear the limit', v.id)

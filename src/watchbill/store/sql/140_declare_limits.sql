@@ -1,7 +1,7 @@
--- Writes the limits that a node's code declares; a node calls it after it has registered. Each is
--- an object with the columns of the rule. Changes by an operator stay until the code changes. In a
--- rolling deploy an old node does not undo a newer declaration. Takes an advisory lock per app, and
--- locks the limits.
+-- Writes the limits that a node's code declares. A node calls this after it has registered. Each
+-- element of `limits` is an object with the columns of the table limits. What an operator has
+-- changed stays until the code changes. During a rolling deploy an old node does not undo a newer
+-- declaration. Takes an advisory lock per app, and locks the limits.
 CREATE OR REPLACE FUNCTION declare_limits(
   epoch bigint,
   limits jsonb,
@@ -14,11 +14,11 @@ AS $$
 #variable_conflict use_column
 DECLARE
   t timestamptz := coalesce(declare_limits.now, _clock());
-  node nodes := _declaring_node(declare_limits.epoch);
+  node nodes := _lock_declaring_node(declare_limits.epoch);
   definition jsonb;
   old limits;
 BEGIN
-  PERFORM _check_declarations('limits', declare_limits.limits);
+  PERFORM _check_flow_declarations('limits', declare_limits.limits);
   FOR definition IN
     SELECT d
     FROM jsonb_array_elements(declare_limits.limits) d
@@ -29,7 +29,7 @@ BEGIN
     SELECT * INTO old FROM limits l WHERE l.name = declare_limits.name FOR UPDATE;
     outcome := CASE
       WHEN old.name IS NULL THEN 'created'
-      ELSE _declaration_outcome(
+      ELSE _decide_declaration_outcome(
         node, 'limit', name, definition, old.owner, old.declared, old.superseded)
     END;
     IF outcome IN ('created', 'updated') THEN
@@ -38,17 +38,17 @@ BEGIN
           NULL::limits,
           definition || jsonb_build_object(
             'name', name, 'owner', node.app, 'declared', definition, 'superseded',
-            to_jsonb(_supersede(old.superseded, old.declared, definition)))),
+            to_jsonb(_list_superseded_versions(old.superseded, old.declared, definition)))),
         t);
     END IF;
-    PERFORM _note_declaration(node, 'limit', name, definition, outcome);
+    PERFORM _record_flow_declaration(node, 'limit', name, definition, outcome);
     RETURN NEXT;
   END LOOP;
 END $$;
 
--- The living node that declares something. Locks its row FOR NO KEY UPDATE, then takes an advisory
--- lock per app.
-CREATE OR REPLACE FUNCTION _declaring_node(epoch bigint)
+-- Returns the node that declares limits or queues; raises if it is not alive. Locks the node's row
+-- FOR NO KEY UPDATE, then takes an advisory lock per app.
+CREATE OR REPLACE FUNCTION _lock_declaring_node(epoch bigint)
 RETURNS nodes
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -59,11 +59,11 @@ BEGIN
   SELECT *
   INTO node
   FROM nodes n
-  WHERE n.epoch = _declaring_node.epoch
+  WHERE n.epoch = _lock_declaring_node.epoch
     AND n.state IN ('active', 'draining')
   FOR NO KEY UPDATE;
   IF NOT FOUND THEN
-    RAISE EXCEPTION 'the node with epoch % is lost', _declaring_node.epoch
+    RAISE EXCEPTION 'the node with epoch % is lost', _lock_declaring_node.epoch
       USING ERRCODE = 'WB001', HINT = 'register again before you declare limits or queues';
   ELSIF node.app IS NULL THEN
     RAISE EXCEPTION 'node % has no app, and a declaration needs an owner', node.name
@@ -73,7 +73,7 @@ BEGIN
   RETURN node;
 END $$;
 
-CREATE OR REPLACE FUNCTION _check_declarations(what text, given jsonb)
+CREATE OR REPLACE FUNCTION _check_flow_declarations(what text, given jsonb)
 RETURNS void
 LANGUAGE plpgsql IMMUTABLE
 SET search_path FROM CURRENT
@@ -90,9 +90,10 @@ BEGIN
   END IF;
 END $$;
 
--- What becomes of a declaration whose row exists: updated, unchanged, superseded (a living node
--- declares a later version) or foreign (another app, or an operator, has made the row).
-CREATE OR REPLACE FUNCTION _declaration_outcome(
+-- Says what becomes of a declaration whose limit or queue exists already: `updated`, `unchanged`,
+-- `superseded` (a living node declares a later version) or `foreign` (another app, or an operator,
+-- has made the row).
+CREATE OR REPLACE FUNCTION _decide_declaration_outcome(
   node nodes,
   kind text,
   name text,
@@ -112,8 +113,8 @@ AS $$
         SELECT
         FROM flow_declarations d
         JOIN nodes n USING (epoch)
-        WHERE d.kind = _declaration_outcome.kind
-          AND d.name = _declaration_outcome.name
+        WHERE d.kind = _decide_declaration_outcome.kind
+          AND d.name = _decide_declaration_outcome.name
           AND n.epoch <> node.epoch
           AND n.state IN ('active', 'draining')
           AND array_position(superseded || declared, d.definition)
@@ -122,8 +123,13 @@ AS $$
     END
 $$;
 
--- Returns the versions, at most 20, that the declaration `given` supersedes, the latest last.
-CREATE OR REPLACE FUNCTION _supersede(superseded jsonb[], declared jsonb, given jsonb)
+-- Returns the earlier versions that the declaration `given` supersedes, at most 20, the latest
+-- last.
+CREATE OR REPLACE FUNCTION _list_superseded_versions(
+  superseded jsonb[],
+  declared jsonb,
+  given jsonb
+)
 RETURNS jsonb[]
 LANGUAGE sql IMMUTABLE
 SET search_path FROM CURRENT
@@ -132,8 +138,8 @@ AS $$
     (array_remove(superseded, given) || declared)[greatest(1, cardinality(superseded) - 18):], '{}')
 $$;
 
--- Records what a living node declares, so that `_declaration_outcome` finds it.
-CREATE OR REPLACE FUNCTION _note_declaration(
+-- Records what a living node declares, so that _decide_declaration_outcome() finds it.
+CREATE OR REPLACE FUNCTION _record_flow_declaration(
   node nodes,
   kind text,
   name text,
@@ -147,14 +153,15 @@ AS $$
 BEGIN
   IF outcome <> 'foreign' THEN
     INSERT INTO flow_declarations (kind, name, epoch, definition)
-    VALUES (_note_declaration.kind, _note_declaration.name, node.epoch, definition)
+    VALUES (_record_flow_declaration.kind, _record_flow_declaration.name, node.epoch, definition)
     ON CONFLICT ON CONSTRAINT flow_declarations_pkey
       DO UPDATE SET definition = EXCLUDED.definition;
   END IF;
 END $$;
 
--- Whether a node should declare its limits and queues again: the version in force is not its own,
--- and no living node declares a later one, because the newer nodes have ended.
+-- Says whether a node should declare its limits and queues again. That is so if another version is
+-- in force, and no living node declares a later version than this node does, because the newer
+-- nodes have ended.
 CREATE OR REPLACE FUNCTION _has_stale_flow_declaration(epoch bigint)
 RETURNS boolean
 LANGUAGE sql STABLE
@@ -170,12 +177,12 @@ AS $$
       SELECT 'queue', q.name, q.owner, q.declared, q.superseded FROM queues q) r
       ON r.kind = d.kind AND r.name = d.name
     WHERE d.epoch = _has_stale_flow_declaration.epoch
-      AND _declaration_outcome(
+      AND _decide_declaration_outcome(
         n, d.kind, d.name, d.definition, r.owner, r.declared, r.superseded) = 'updated')
 $$;
 
--- Writes a rule and makes jobs ready that it allows now. Locks the limit, then the states of its
--- keys.
+-- Writes a limit and makes jobs ready that the new limit allows. Locks the limit, then the states
+-- of its keys.
 CREATE OR REPLACE FUNCTION _write_limit(rule limits, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -200,17 +207,17 @@ BEGIN
     owner = EXCLUDED.owner,
     declared = EXCLUDED.declared,
     superseded = EXCLUDED.superseded;
-  PERFORM _unpark_limit(rule.name, t);
+  PERFORM _unpark_jobs_of_limit(rule.name, t);
 END $$;
 
--- Makes jobs ready that wait for a limit, as far as it allows them now.
-CREATE OR REPLACE FUNCTION _unpark_limit(name text, t timestamptz)
+-- Makes jobs ready that wait for a limit, as many as the limit allows now.
+CREATE OR REPLACE FUNCTION _unpark_jobs_of_limit(name text, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-  found text[] := ARRAY(SELECT s.key FROM limit_states s WHERE s.name = _unpark_limit.name);
+  found text[] := ARRAY(SELECT s.key FROM limit_states s WHERE s.name = _unpark_jobs_of_limit.name);
 BEGIN
   IF cardinality(found) > 0 THEN PERFORM unpark(found, t); END IF;
 END $$;

@@ -1,7 +1,8 @@
--- Writes the queues that a node's code declares, as declare_limits() does: objects with name, max,
--- fair_by and shares (an object: share -> weight). A queue that holds jobs does not become fair, or
--- unfair, because its jobs have the other kind of lanes: its outcome is `refused`, and nothing
--- changes. Takes an advisory lock per app, and locks the queues.
+-- Writes the queues that a node's code declares, as declare_limits() does for limits. Each element
+-- is an object with name, max, fair_by and shares (an object of share and weight). A queue that
+-- holds jobs cannot become fair, or stop being fair, because its jobs have the other kind of lanes:
+-- then its outcome is `refused`, and nothing changes. Takes an advisory lock per app, and locks the
+-- queues.
 CREATE OR REPLACE FUNCTION declare_queues(
   epoch bigint,
   queues jsonb,
@@ -13,12 +14,12 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  node nodes := _declaring_node(declare_queues.epoch);
+  node nodes := _lock_declaring_node(declare_queues.epoch);
   definition jsonb;
   old queues;
   new_lanes text;
 BEGIN
-  PERFORM _check_declarations('queues', declare_queues.queues);
+  PERFORM _check_flow_declarations('queues', declare_queues.queues);
   FOR definition IN
     SELECT d
     FROM jsonb_array_elements(declare_queues.queues) d
@@ -31,7 +32,7 @@ BEGIN
     outcome := CASE
       WHEN old.name IS NULL THEN 'created'
       WHEN old.owner IS NULL AND old.lanes = 'route' THEN 'foreign'
-      ELSE _declaration_outcome(
+      ELSE _decide_declaration_outcome(
         node, 'queue', name, definition, old.owner, old.declared, old.superseded)
     END;
     new_lanes := CASE WHEN definition ? 'fair_by' THEN 'share' ELSE 'none' END;
@@ -45,7 +46,7 @@ BEGIN
       INSERT INTO queues (name, lanes, fair_by, max, owner, declared, superseded)
       VALUES (
         name, new_lanes, definition->>'fair_by', (definition->>'max')::int, node.app, definition,
-        _supersede(old.superseded, old.declared, definition))
+        _list_superseded_versions(old.superseded, old.declared, definition))
       ON CONFLICT ON CONSTRAINT queues_pkey DO UPDATE
       SET
         lanes = EXCLUDED.lanes,
@@ -56,24 +57,24 @@ BEGIN
         superseded = EXCLUDED.superseded;
       DELETE FROM shares s WHERE s.queue = declare_queues.name;
       IF definition ? 'shares' THEN
-        PERFORM _write_shares(name, definition->'shares');
+        PERFORM _write_queue_shares(name, definition->'shares');
       END IF;
       PERFORM _wake_workers(name);
     END IF;
-    PERFORM _note_declaration(node, 'queue', name, definition, outcome);
+    PERFORM _record_flow_declaration(node, 'queue', name, definition, outcome);
     RETURN NEXT;
   END LOOP;
 END $$;
 
--- Writes the shares of a queue whose weight is not 1. `given` is an object: share -> weight.
-CREATE OR REPLACE FUNCTION _write_shares(queue text, given jsonb)
+-- Stores the shares of a queue whose weight is not 1. `given` is an object of share and weight.
+CREATE OR REPLACE FUNCTION _write_queue_shares(queue text, given jsonb)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
   INSERT INTO shares (queue, lane, share, weight)
-  SELECT _write_shares.queue, _share_lane(s.key), s.key, s.value::int
+  SELECT _write_queue_shares.queue, _share_lane(s.key), s.key, s.value::int
   FROM jsonb_each_text(given) s
   WHERE s.value::int <> 1;
 END $$;

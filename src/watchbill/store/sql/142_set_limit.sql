@@ -1,6 +1,7 @@
--- Changes a limit, or makes one: only the values that are given. It stays until the code declares
--- something else, or clear_limit(). queue:NAME is the limit of a queue. Jobs that may start now are
--- made ready. Locks the limit, then the states of its keys.
+-- Changes a limit, or makes one. Changes only the values that are given. The change lasts until the
+-- code declares something else, or until clear_limit(). The name queue:NAME stands for the limit of
+-- a queue. Jobs that the new limit allows become ready. Locks the limit, then the states of its
+-- keys.
 CREATE OR REPLACE FUNCTION set_limit(
   name text,
   max int DEFAULT NULL,

@@ -1,6 +1,7 @@
--- Undoes set_limit(): the limit is again what the code declares; one that no code declares is
--- removed. queue:NAME is the limit of a queue. The key of an ordered task (order:TYPE:VALUE) that a
--- dead job keeps is freed, so that the next job runs. Locks the limit, then the states of its keys.
+-- Undoes set_limit(): the limit is again what the code declares. A limit that no code declares is
+-- removed. The name queue:NAME stands for the limit of a queue. With the key of an ordered task
+-- (order:TYPE:VALUE) that a dead job keeps, frees the key, so that the next job runs. Locks the
+-- limit, then the states of its keys.
 CREATE OR REPLACE FUNCTION clear_limit(name text, now timestamptz DEFAULT NULL)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
@@ -32,7 +33,7 @@ BEGIN
         USING ERRCODE = 'WB003', HINT = 'limit_list() has the limits';
     ELSIF rule.declared IS NULL THEN
       DELETE FROM limits l WHERE l.name = clear_limit.name;
-      PERFORM _unpark_limit(clear_limit.name, t);
+      PERFORM _unpark_jobs_of_limit(clear_limit.name, t);
     ELSIF NOT _is_limit_changed(rule) THEN
       is_changed := false;
     ELSE
@@ -51,7 +52,7 @@ BEGIN
   RETURN is_changed;
 END $$;
 
--- Whether an operator has changed what the code declares.
+-- Says whether an operator has changed what the code declares.
 CREATE OR REPLACE FUNCTION _is_limit_changed(rule limits)
 RETURNS boolean
 LANGUAGE sql IMMUTABLE

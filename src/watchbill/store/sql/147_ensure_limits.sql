@@ -1,7 +1,8 @@
--- Writes limits and queues that a producer's code declares and that do not exist yet. An App calls
--- it before its first job with a limit, because no node may have started so far. Waits for another
--- producer that writes the same. With row security only a caller who sees all tenants may, because
--- they share these; for any other it does nothing, and the nodes declare them.
+-- Writes the limits and queues that a producer's code declares, if they do not exist yet. An App
+-- calls this before its first job with a limit, because perhaps no node has started so far. Waits
+-- for another producer that writes the same limits. Tenants share limits and queues, so with row
+-- security only a caller that sees all tenants writes them; for any other caller this does nothing,
+-- and the nodes declare them.
 CREATE OR REPLACE FUNCTION ensure_limits(app text, limits jsonb, queues jsonb)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -12,8 +13,8 @@ DECLARE
   definition jsonb;
 BEGIN
   IF NOT _acts_for_all_tenants() THEN RETURN; END IF;
-  PERFORM _check_declarations('limits', ensure_limits.limits);
-  PERFORM _check_declarations('queues', ensure_limits.queues);
+  PERFORM _check_flow_declarations('limits', ensure_limits.limits);
+  PERFORM _check_flow_declarations('queues', ensure_limits.queues);
   FOR rule IN
     SELECT r.*
     FROM jsonb_array_elements(ensure_limits.limits) d
@@ -38,7 +39,7 @@ BEGIN
     WHERE NOT EXISTS (SELECT FROM queues q WHERE q.name = d->>'name')
     ORDER BY d->>'name' COLLATE "C"
   LOOP
-    -- declare_queues() reports a queue that holds jobs and cannot become fair.
+    -- A queue that holds jobs cannot become fair. declare_queues() reports that to the node.
     CONTINUE WHEN definition ? 'fair_by'
       AND EXISTS (SELECT FROM jobs j WHERE j.queue = definition->>'name');
     INSERT INTO queues (name, lanes, fair_by, max, owner, declared)
@@ -47,7 +48,7 @@ BEGIN
       definition->>'fair_by', (definition->>'max')::int, ensure_limits.app, definition - 'name')
     ON CONFLICT DO NOTHING;
     IF FOUND AND definition ? 'shares' THEN
-      PERFORM _write_shares(definition->>'name', definition->'shares');
+      PERFORM _write_queue_shares(definition->>'name', definition->'shares');
     END IF;
   END LOOP;
 END $$;

@@ -1,6 +1,7 @@
--- The queues that have a limit or are fair: how many of their jobs may run at once and do, by what
--- their jobs take turns, and the shares that are not 1. Shares may be named after tenants, so with
--- row security only a caller who sees all of them sees shares.
+-- Lists the queues that have a limit or are fair: how many of their jobs may run at once, how many
+-- do run, by which argument their jobs take turns, and the shares whose weight is not 1. A share
+-- may be named after a tenant, so with row security only a caller that sees all tenants sees the
+-- shares.
 CREATE OR REPLACE FUNCTION queue_rules()
 RETURNS TABLE (
   name text,

@@ -1,7 +1,8 @@
--- How many jobs of each tenant run, and how many heartbeats a minute that means by the formula
--- running * 60 / heartbeat_interval. Without an interval it is that of each job's node: a third of
--- its lease. The row whose tenant is NULL is the sum of all. Jobs of nodes that have sent no beat
--- for five minutes do not count. A node sends one beat for all its jobs: `nodes` beats a minute.
+-- Returns how many jobs of each tenant run, and how many heartbeats a minute these would need if
+-- each job sent its own: running * 60 / heartbeat_interval. Without an interval, uses that of each
+-- job's node, a third of its lease. The row whose tenant is NULL is the sum of all tenants. Jobs of
+-- nodes that have sent no beat for five minutes do not count. In fact a node sends one beat for all
+-- its jobs; nodes_per_minute is the number of these.
 CREATE OR REPLACE FUNCTION heartbeat_load(
   heartbeat_interval interval DEFAULT NULL,
   now timestamptz DEFAULT NULL

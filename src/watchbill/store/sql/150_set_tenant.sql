@@ -1,13 +1,13 @@
--- Changes the quotas of a tenant: only those that `quotas` names. NULL removes one.
---   running         jobs that run at once; the limit tenant:NAME
---   unfinished      jobs that have not ended
---   payload_bytes   of the payloads of unfinished jobs together
---   per_minute      enqueues
---   heartbeats      a minute; tenant_list() shows a tenant that needs more
--- A quota that is less than what the tenant uses stops no job. It refuses the next one.
+-- Changes those quotas of a tenant that `quotas` names. The value NULL removes a quota. They are:
+--   running         how many jobs run at once; this is the limit tenant:NAME
+--   unfinished      how many jobs have not ended
+--   payload_bytes   how many bytes the payloads of all unfinished jobs have together
+--   per_minute      how many jobs are enqueued in a minute
+--   heartbeats      how many heartbeats a minute; tenant_list() shows a tenant that needs more
+-- A quota that is less than what the tenant uses stops no job. It refuses the next enqueue.
 -- Returns whether something has changed. Locks tenants IN SHARE ROW EXCLUSIVE MODE, so that two
 -- callers write the filter one after the other, then the limit and the states of its key, then the
--- row of quota_refresh: it counts the jobs, so that the quota holds at once.
+-- row of quota_refresh, because it counts the jobs at once, so that the quota holds from now on.
 CREATE OR REPLACE FUNCTION set_tenant(
   tenant text,
   quotas jsonb,
@@ -68,14 +68,15 @@ BEGIN
     PERFORM clear_limit('tenant:' || set_tenant.tenant, t);
   END IF;
   IF quotas ?| '{unfinished,payload_bytes}' THEN
-    -- A new statement, so that it counts what the last holder of the lock has committed.
+    -- Locks this row in a statement of its own, so that the count sees what the last holder of the
+    -- lock has committed.
     PERFORM FROM quota_refresh FOR UPDATE;
     PERFORM _count_quota_usage(_clock());
   END IF;
   RETURN true;
 END $$;
 
--- Raises if quotas are invalid, or if the caller may not see all tenants.
+-- Raises if the quotas are invalid, or if the caller may not see all tenants.
 CREATE OR REPLACE FUNCTION _check_tenant_quotas(tenant text, quotas jsonb)
 RETURNS void
 LANGUAGE plpgsql VOLATILE

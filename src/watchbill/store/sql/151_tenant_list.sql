@@ -1,6 +1,6 @@
--- The tenants that have quotas, unfinished jobs, schedules, roles or an erasure under way; with
--- `name` only that one. Counts all unfinished jobs. `enqueued`: in the last minute, of tenants with
--- quotas. `expected_heartbeats`: see heartbeat_load().
+-- Lists the tenants that have quotas, unfinished jobs, schedules, roles or an erasure under way;
+-- with `name`, only that tenant. Counts all unfinished jobs. `enqueued` counts the enqueues of the
+-- last minute, for tenants with quotas. heartbeat_load() explains `expected_heartbeats`.
 CREATE OR REPLACE FUNCTION tenant_list(name text DEFAULT NULL, now timestamptz DEFAULT NULL)
 RETURNS TABLE (
   tenant text,

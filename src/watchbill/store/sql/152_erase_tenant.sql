@@ -1,13 +1,14 @@
--- Erases a tenant, a part with each call: call it again, each time in a transaction of its own,
+-- Erases a tenant, a part with each call: call this again, each time in a transaction of its own,
 -- until `is_done`. If the caller dies, the next call continues. The first call only marks the
 -- tenant: from then on its enqueues are refused, and its schedules do not fire.
 --
--- Cancels the jobs of the tenant first. A job that runs is asked to stop; with `force` it ends at
--- once, and the result of its handler is rejected. Then deletes its jobs, attempts, schedules,
--- slots, keys, audit rows and quotas. Roles stay bound to the tenant: otherwise they would see all
--- tenants. `deleted` rows or jobs by this call; `stored` are keys of payloads in the payload store
--- that the caller should delete; `waiting` says what the erasure waits for: call again in a second.
--- Locks the row of erasures; jobs, skipping those that are locked; and the rows that it deletes.
+-- The next calls cancel the jobs of the tenant. A running job is asked to stop; with `force` it
+-- ends at once, and the result of its handler is rejected. Then the calls delete the tenant's jobs,
+-- attempts, schedules, slots, keys, audit rows and quotas. Roles stay bound to the tenant, because
+-- otherwise they would see all tenants. `deleted` counts the rows or jobs of this call. `stored`
+-- lists the keys of payloads in the payload store, which the caller should delete. `waiting` says
+-- what the erasure waits for: call again in a second. Locks the row of erasures, the jobs (skips
+-- locked ones) and the rows that it deletes.
 CREATE OR REPLACE FUNCTION erase_tenant(
   tenant text,
   force boolean DEFAULT false,
@@ -47,14 +48,14 @@ BEGIN
   ELSIF e.step = 'history' THEN
     SELECT * INTO deleted, stored FROM _erase_history(e, greatest(1, erase_tenant.max / 5));
   ELSE
-    deleted := _erase_keys(e.tenant, erase_tenant.max);
+    deleted := _erase_schedules_and_keys(e.tenant, erase_tenant.max);
     IF deleted = 0 THEN
       is_done := _end_erasure(e, t);
     END IF;
   END IF;
 END $$;
 
--- Refuses enqueues for a tenant from now on, and stops its schedules.
+-- Marks a tenant as being erased, which refuses its enqueues from now on, and stops its schedules.
 CREATE OR REPLACE FUNCTION _start_erasure(tenant text, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -75,12 +76,13 @@ BEGIN
   SET enabled = false
   WHERE s.tenant = _start_erasure.tenant
     AND s.enabled;
-  -- Not under the name of the tenant: its audit rows are deleted.
+  -- This audit row names no tenant in its column `tenant`, because the erasure deletes the audit
+  -- rows of the tenant.
   PERFORM _audit('erase_tenant', 'tenant ' || _start_erasure.tenant, NULL, '{"started": true}', t);
 END $$;
 
--- Cancels the next jobs of a tenant. `ended`: how many have ended. Needs no seqscan, so that it
--- continues where the last call stopped.
+-- Cancels the next jobs of a tenant. `ended` counts the jobs that have ended. Sequential scans are
+-- off, so that this reads the index from the id at which the last call stopped.
 CREATE OR REPLACE FUNCTION _erase_jobs(
   e erasures,
   force boolean,
@@ -126,12 +128,12 @@ BEGIN
   UPDATE erasures x
   SET last_id = found_ids[cardinality(found_ids)],
     remaining = x.remaining + cardinality(found_ids) - ended,
-    deleted = _add_count(x.deleted, 'canceled', ended)
+    deleted = _add_to_count(x.deleted, 'canceled', ended)
   WHERE x.tenant = e.tenant
   RETURNING * INTO e;
   IF cardinality(found_ids) > 0 THEN RETURN; END IF;
-  -- Every job was read once. Starts again, until a pass that began after all open transactions knew
-  -- of the erasure finds no job.
+  -- All jobs were read once. The erasure reads them again, until it finds no job in a round that
+  -- began after the end of all transactions that did not know of the erasure.
   IF e.remaining > 0 THEN
     waiting := format('%s jobs that were asked to stop', e.remaining);
   ELSIF NOT e.is_noticed
@@ -146,8 +148,8 @@ BEGIN
   WHERE x.tenant = e.tenant;
 END $$;
 
--- Deletes the rows of a tenant in the next `blocks` blocks of its history. There is no index by
--- tenant, so it reads each table once.
+-- Deletes the rows of a tenant in the next `blocks` blocks of the history. There is no index by
+-- tenant, so each table is read once from start to end.
 CREATE OR REPLACE FUNCTION _erase_history(
   e erasures,
   blocks int,
@@ -168,10 +170,10 @@ DECLARE
   slot_times timestamptz[];
 BEGIN
   deleted := 0;
-  SELECT h.parent, h.name INTO parent, name FROM _history_tables() h WHERE h.name = e.relation;
+  SELECT h.parent, h.name INTO parent, name FROM _list_history_tables() h WHERE h.name = e.relation;
   IF name IS NULL THEN
-    -- There is no such table: this is the first call, or retention has dropped it.
-    PERFORM _erase_next_table(e);
+    -- This is the first call, or retention has dropped the table.
+    PERFORM _advance_erasure_to_next_table(e);
     RETURN;
   END IF;
   EXECUTE format(
@@ -189,7 +191,7 @@ BEGIN
       CASE parent
         WHEN 'finished_jobs' THEN
           'x.id, x.schedule_id, coalesce(x.slot, x.created_at) AS slot,
-          -- Only a key of its own: a producer can write anything there.
+          -- Returns only a key that names this job, because a producer can write anything there.
           CASE
             WHEN position(''/'' || x.id || ''-'' IN x.meta->>''stored'') > 0
               THEN x.meta->>''stored''
@@ -201,19 +203,19 @@ BEGIN
     INTO deleted, stored, found_ids, schedule_ids, slot_times
     USING first_tid, end_tid, e.tenant;
   IF parent = 'finished_jobs' AND deleted > 0 THEN
-    PERFORM _erase_traces(found_ids, schedule_ids, slot_times);
+    PERFORM _delete_traces_of_jobs(found_ids, schedule_ids, slot_times);
   END IF;
   UPDATE erasures x
   SET block = e.block + blocks,
-    deleted = _add_count(x.deleted, parent, _erase_history.deleted)
+    deleted = _add_to_count(x.deleted, parent, _erase_history.deleted)
   WHERE x.tenant = e.tenant;
   IF e.block + blocks >= pg_relation_size(name::regclass) / current_setting('block_size')::int THEN
-    PERFORM _erase_next_table(e);
+    PERFORM _advance_erasure_to_next_table(e);
   END IF;
 END $$;
 
--- Lets an erasure continue with the next table of the history, or with what comes after it.
-CREATE OR REPLACE FUNCTION _erase_next_table(e erasures)
+-- Moves an erasure on to the next table of the history, or to the step after the history.
+CREATE OR REPLACE FUNCTION _advance_erasure_to_next_table(e erasures)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -221,7 +223,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
   next_table text := (
-    SELECT min(h.name) FROM _history_tables() h WHERE h.name > coalesce(e.relation, ''));
+    SELECT min(h.name) FROM _list_history_tables() h WHERE h.name > coalesce(e.relation, ''));
 BEGIN
   UPDATE erasures x
   SET relation = next_table,
@@ -230,8 +232,9 @@ BEGIN
   WHERE x.tenant = e.tenant;
 END $$;
 
--- The tables with the history of jobs, each with the table of which it is a part.
-CREATE OR REPLACE FUNCTION _history_tables()
+-- Lists the tables with the history of jobs, and the audit, each with the table of which it is a
+-- partition.
+CREATE OR REPLACE FUNCTION _list_history_tables()
 RETURNS TABLE (parent text, name text)
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
@@ -245,9 +248,9 @@ AS $$
   SELECT 'audit', 'audit'
 $$;
 
--- Deletes what other tables say about jobs: their slots, also of schedules that were removed
--- earlier, their progress and stop requests, and what they depended on.
-CREATE OR REPLACE FUNCTION _erase_traces(
+-- Deletes what other tables say about these jobs: their slots, even of schedules that were removed
+-- earlier, their progress, their stop requests and their dependencies.
+CREATE OR REPLACE FUNCTION _delete_traces_of_jobs(
   ids uuid[],
   schedule_ids bigint[],
   slots timestamptz[]
@@ -259,7 +262,7 @@ AS $$
 #variable_conflict use_column
 BEGIN
   DELETE FROM slots s
-  USING unnest(ids, schedule_ids, _erase_traces.slots) x(id, schedule_id, slot)
+  USING unnest(ids, schedule_ids, _delete_traces_of_jobs.slots) x(id, schedule_id, slot)
   WHERE s.schedule_id = x.schedule_id
     AND s.slot = x.slot
     AND s.job_id = x.id;
@@ -270,8 +273,9 @@ BEGIN
     SELECT x.ctid FROM dependencies x WHERE x.child = ANY (ids) FOR UPDATE SKIP LOCKED));
 END $$;
 
--- Deletes up to `max` slots, schedules or keys of a tenant; returns how many.
-CREATE OR REPLACE FUNCTION _erase_keys(tenant text, max int)
+-- Deletes up to `max` slots, schedules, idempotency keys or unique keys of a tenant; returns how
+-- many.
+CREATE OR REPLACE FUNCTION _erase_schedules_and_keys(tenant text, max int)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -286,8 +290,8 @@ BEGIN
     SELECT x.schedule_id, x.slot, x.kind
     FROM schedules c
     JOIN slots x ON x.schedule_id = c.id
-    WHERE c.tenant = _erase_keys.tenant
-    LIMIT _erase_keys.max) d
+    WHERE c.tenant = _erase_schedules_and_keys.tenant
+    LIMIT _erase_schedules_and_keys.max) d
   WHERE s.schedule_id = d.schedule_id
     AND s.slot = d.slot
     AND s.kind = d.kind;
@@ -298,8 +302,8 @@ BEGIN
     WHERE s.id = ANY (ARRAY(
       SELECT c.id
       FROM schedules c
-      WHERE c.tenant = _erase_keys.tenant
-      LIMIT _erase_keys.max));
+      WHERE c.tenant = _erase_schedules_and_keys.tenant
+      LIMIT _erase_schedules_and_keys.max));
     GET DIAGNOSTICS number = ROW_COUNT;
   END IF;
   IF number = 0 THEN
@@ -308,8 +312,8 @@ BEGIN
     WHERE i.ctid = ANY (ARRAY(
       SELECT x.ctid
       FROM idempotency x
-      WHERE x.tenant = _erase_keys.tenant
-      LIMIT _erase_keys.max
+      WHERE x.tenant = _erase_schedules_and_keys.tenant
+      LIMIT _erase_schedules_and_keys.max
       FOR UPDATE));
     GET DIAGNOSTICS number = ROW_COUNT;
   END IF;
@@ -319,19 +323,19 @@ BEGIN
     WHERE u.ctid = ANY (ARRAY(
       SELECT x.ctid
       FROM uniques x
-      WHERE x.tenant = _erase_keys.tenant
-      LIMIT _erase_keys.max
+      WHERE x.tenant = _erase_schedules_and_keys.tenant
+      LIMIT _erase_schedules_and_keys.max
       FOR UPDATE));
     GET DIAGNOSTICS number = ROW_COUNT;
   END IF;
   UPDATE erasures x
-  SET deleted = _add_count(x.deleted, kind, number)
-  WHERE x.tenant = _erase_keys.tenant;
+  SET deleted = _add_to_count(x.deleted, kind, number)
+  WHERE x.tenant = _erase_schedules_and_keys.tenant;
   RETURN number;
 END $$;
 
--- Ends an erasure, unless jobs have appeared meanwhile: an operator has queued one again. Deletes
--- the quotas of the tenant. Returns whether it has ended.
+-- Ends an erasure and deletes the quotas of the tenant, unless jobs have appeared meanwhile,
+-- because an operator has queued one again. Returns whether the erasure has ended.
 CREATE OR REPLACE FUNCTION _end_erasure(e erasures, t timestamptz)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
@@ -364,8 +368,8 @@ BEGIN
   RETURN true;
 END $$;
 
--- A JSON object of counts with one of them raised.
-CREATE OR REPLACE FUNCTION _add_count(counts jsonb, kind text, number bigint)
+-- Returns a JSON object of counts in which the count of this kind is raised by `number`.
+CREATE OR REPLACE FUNCTION _add_to_count(counts jsonb, kind text, number bigint)
 RETURNS jsonb
 LANGUAGE sql IMMUTABLE
 RETURN CASE

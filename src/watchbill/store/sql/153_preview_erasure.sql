@@ -1,4 +1,4 @@
--- What erase_tenant() would delete now, and changes nothing. Reads the whole history, so it may
+-- Lists what erase_tenant() would delete now. Changes nothing. Reads the whole history, so it may
 -- take minutes.
 CREATE OR REPLACE FUNCTION preview_erasure(tenant text)
 RETURNS TABLE (what text, row_count bigint)

@@ -92,29 +92,29 @@ BEGIN
       'not %s', hi - lo + 1));
   END IF;
   -- Parses the words that _look_up_word_mask() does not know. A word with one item is parsed
-  -- without _cron_parse_list(), because calls are slow.
+  -- without _cron_parse_field_list(), because calls are slow.
   IF seconds IS NULL THEN
     seconds := coalesce(
-      CASE WHEN strpos(words[lo], ',') = 0 THEN _cron_parse_item(words[lo], 1) END,
-      _cron_parse_list(words[lo], 1, p, n, lo, 0));
+      CASE WHEN strpos(words[lo], ',') = 0 THEN _cron_parse_field_item(words[lo], 1) END,
+      _cron_parse_field_list(words[lo], 1, p, n, lo, 0));
   END IF;
   IF minutes IS NULL THEN
     minutes := coalesce(
-      CASE WHEN strpos(words[m], ',') = 0 THEN _cron_parse_item(words[m], 2) END,
-      _cron_parse_list(words[m], 2, p, n, m, 0));
+      CASE WHEN strpos(words[m], ',') = 0 THEN _cron_parse_field_item(words[m], 2) END,
+      _cron_parse_field_list(words[m], 2, p, n, m, 0));
   END IF;
   IF hours IS NULL THEN
     hours := coalesce(
-      CASE WHEN strpos(words[m + 1], ',') = 0 THEN _cron_parse_item(words[m + 1], 3) END,
-      _cron_parse_list(words[m + 1], 3, p, n, m + 1, 0));
+      CASE WHEN strpos(words[m + 1], ',') = 0 THEN _cron_parse_field_item(words[m + 1], 3) END,
+      _cron_parse_field_list(words[m + 1], 3, p, n, m + 1, 0));
   END IF;
   IF days IS NULL THEN
     IF translate(of_month, '?LWlw', '') = of_month THEN
-      days := _cron_parse_list(of_month, 4, p, n, m + 2, 0);
+      days := _cron_parse_field_list(of_month, 4, p, n, m + 2, 0);
     ELSIF of_month = '?' THEN
       days := 4294967294;
     ELSE
-      month_specials := _cron_parse_month_specials(of_month, p, n, m + 2);
+      month_specials := _cron_parse_special_month_days(of_month, p, n, m + 2);
       days := month_specials[1];
     END IF;
   END IF;
@@ -122,18 +122,18 @@ BEGIN
     plus := CASE WHEN of_week ^@ '+' THEN 1 ELSE 0 END;
     of_week := substr(of_week, 1 + plus);
     IF translate(of_week, '#Ll', '') <> of_week OR of_week ~ '[Ww][0-9]' THEN
-      week_specials := _cron_parse_week_specials(of_week, p, n, m + 4, plus);
+      week_specials := _cron_parse_special_weekdays(of_week, p, n, m + 4, plus);
       weekdays := week_specials[1];
     ELSIF words[m + 4] = '?' THEN
       weekdays := 127;
     ELSE
-      weekdays := _cron_parse_list(of_week, 6, p, n, m + 4, plus);
+      weekdays := _cron_parse_field_list(of_week, 6, p, n, m + 4, plus);
     END IF;
   END IF;
   IF months IS NULL THEN
     months := coalesce(
-      CASE WHEN strpos(words[m + 3], ',') = 0 THEN _cron_parse_item(words[m + 3], 5) END,
-      _cron_parse_list(words[m + 3], 5, p, n, m + 3, 0));
+      CASE WHEN strpos(words[m + 3], ',') = 0 THEN _cron_parse_field_item(words[m + 3], 5) END,
+      _cron_parse_field_list(words[m + 3], 5, p, n, m + 3, 0));
   END IF;
   RETURN ARRAY[
     0,
@@ -183,7 +183,14 @@ RETURN CASE
 END;
 
 -- Returns the mask of a field, whose text is one item or a comma-separated list of items.
-CREATE OR REPLACE FUNCTION _cron_parse_list(word text, field int, p text, n int, w int, skip int)
+CREATE OR REPLACE FUNCTION _cron_parse_field_list(
+  word text,
+  field int,
+  p text,
+  n int,
+  w int,
+  skip int
+)
 RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
@@ -192,13 +199,13 @@ DECLARE
 BEGIN
   IF strpos(word, ',') = 0 THEN
     RETURN coalesce(
-      _cron_parse_item(word, field), _cron_refuse_item(word, word, field, p, n, w, skip));
+      _cron_parse_field_item(word, field), _cron_refuse_item(word, word, field, p, n, w, skip));
   END IF;
   FOREACH item IN ARRAY _split_field_list(word) LOOP
     mask := mask | coalesce(
       _look_up_word_mask(upper(item), field),
       _parse_number_range(item, field),
-      _cron_parse_item(item, field),
+      _cron_parse_field_item(item, field),
       _cron_refuse_item(item, word, field, p, n, w, skip));
   END LOOP;
   RETURN mask;
@@ -235,7 +242,7 @@ END;
 
 -- Returns the mask of an item of a list; NULL if the item is invalid. A range that runs backwards,
 -- such as FRI-MON/2, continues at the field's lowest value and keeps its step.
-CREATE OR REPLACE FUNCTION _cron_parse_item(item text, field int)
+CREATE OR REPLACE FUNCTION _cron_parse_field_item(item text, field int)
 RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE

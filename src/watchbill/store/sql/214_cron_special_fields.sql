@@ -2,7 +2,7 @@
 
 -- Returns {first, last, step} of a usual item of the year field: a year, steps of *, or a range;
 -- NULL for any other item.
-CREATE OR REPLACE FUNCTION _parse_simple_years(item text)
+CREATE OR REPLACE FUNCTION _parse_simple_year_item(item text)
 RETURNS bigint[]
 LANGUAGE sql IMMUTABLE
 RETURN CASE
@@ -40,7 +40,7 @@ BEGIN
       early := early | (1::bigint << item::int - 1970);
       CONTINUE;
     END IF;
-    range := coalesce(_parse_simple_years(item), _cron_parse_year_range(item));
+    range := coalesce(_parse_simple_year_item(item), _cron_parse_year_range(item));
     IF range IS NULL THEN
       early := _cron_refuse_item(item, word, 7, p, n, w, 0);
     ELSIF item = word THEN
@@ -73,7 +73,7 @@ BEGIN
   IF substring(years FROM 1 FOR 992) = 0::bit(992) THEN
     RETURN ARRAY[1970, 2031, 0, substring(years FROM 993)::bit(62)::bigint];
   END IF;
-  -- Writes the 17 masks out, because a loop would be slow.
+  -- Lists the 17 masks one by one, because a loop would be slow.
   RETURN '{1970,3000,0}' || ARRAY[
     substring(years FROM 993 FOR 62)::bit(62)::bigint,
     substring(years FROM 931 FOR 62)::bit(62)::bigint,
@@ -120,7 +120,7 @@ END $$;
 
 -- Parses a day-of-month field with special items. Returns four masks: ordinary days, L-n, L-nW and
 -- nW.
-CREATE OR REPLACE FUNCTION _cron_parse_month_specials(word text, p text, n int, w int)
+CREATE OR REPLACE FUNCTION _cron_parse_special_month_days(word text, p text, n int, w int)
 RETURNS bigint[]
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
@@ -145,7 +145,7 @@ BEGIN
         END::int;
         IF mark IS NULL THEN
           plain := coalesce(
-            _cron_parse_item(item, 4), _cron_refuse_month_day_item(item, word, p, n, w));
+            _cron_parse_field_item(item, 4), _cron_refuse_month_day_item(item, word, p, n, w));
         END IF;
       END IF;
     END IF;
@@ -164,7 +164,7 @@ END $$;
 
 -- Parses a day-of-week field with special items. Returns four masks: ordinary weekdays, d#n, d#-n
 -- and dWk.
-CREATE OR REPLACE FUNCTION _cron_parse_week_specials(word text, p text, n int, w int, skip int)
+CREATE OR REPLACE FUNCTION _cron_parse_special_weekdays(word text, p text, n int, w int, skip int)
 RETURNS bigint[]
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
@@ -199,7 +199,7 @@ BEGIN
         END IF;
         IF mark IS NULL THEN
           plain := coalesce(
-            _cron_parse_item(item, 6), _cron_refuse_weekday_item(item, word, p, n, w, skip));
+            _cron_parse_field_item(item, 6), _cron_refuse_weekday_item(item, word, p, n, w, skip));
         END IF;
       END IF;
     END IF;

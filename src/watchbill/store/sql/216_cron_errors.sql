@@ -81,8 +81,8 @@ RETURNS int
 LANGUAGE sql IMMUTABLE
 RETURN strpos(',' || word || ',', ',' || item || ',') - 1;
 
--- Raises the error for an item that _cron_parse_item() does not accept. The list of the item begins
--- `skip` characters after the start of word w.
+-- Raises the error for an item that _cron_parse_field_item() does not accept. The list of the item
+-- begins `skip` characters after the start of word w.
 CREATE OR REPLACE FUNCTION _cron_refuse_item(
   item text, word text, field int, p text, n int, w int, skip int
 )

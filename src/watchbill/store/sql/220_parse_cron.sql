@@ -53,7 +53,7 @@ BEGIN
   THEN
     words := string_to_array(p, ' ');
     last := words[cardinality(words)];
-    IF last > '!' AND (last < '@' OR _classify_extension(last, true) IS NULL) THEN
+    IF last > '!' AND (last < '@' OR _classify_pattern_extension(last, true) IS NULL) THEN
       RETURN
         _cron_parse_fields(p, 1, words, 1, cardinality(words), 1, 28, own, own, policy, 0, NULL)
         || CASE
@@ -141,7 +141,7 @@ BEGIN
   END IF;
   WHILE lo <= hi LOOP
     word := words[lo];
-    kind := _classify_extension(word, false);
+    kind := _classify_pattern_extension(word, false);
     EXIT WHEN kind IS NULL;
     IF found[kind] > 0 THEN PERFORM _cron_refuse_second_extension(p, n, words, lo, kind); END IF;
     found[kind] := lo;
@@ -149,7 +149,7 @@ BEGIN
   END LOOP;
   WHILE lo <= hi LOOP
     word := words[hi];
-    kind := _classify_extension(word, true);
+    kind := _classify_pattern_extension(word, true);
     EXIT WHEN kind IS NULL;
     IF found[kind] > 0 THEN PERFORM _cron_refuse_second_extension(p, n, words, hi, kind); END IF;
     found[kind] := hi;
@@ -302,7 +302,7 @@ END $$;
 -- Says which extension a word is: 1 a zone, 2 weeks of the year, 3 a modifier; NULL for any other
 -- word. If the word stands after the fields (`behind`), a zone such as Europe/Paris needs no
 -- prefix.
-CREATE OR REPLACE FUNCTION _classify_extension(word text, behind boolean)
+CREATE OR REPLACE FUNCTION _classify_pattern_extension(word text, behind boolean)
 RETURNS int
 LANGUAGE sql IMMUTABLE
 RETURN CASE
@@ -333,7 +333,7 @@ LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
   list text := substr(words[w], 5);
 BEGIN
-  RETURN coalesce(_look_up_word_mask(list, 8), _cron_parse_list(list, 8, p, n, w, 4));
+  RETURN coalesce(_look_up_word_mask(list, 8), _cron_parse_field_list(list, 8, p, n, w, 4));
 END $$;
 
 -- Parses a modifier of one step such as E1M, the usual kind; NULL for any other modifier.

@@ -27,9 +27,9 @@ BEGIN
   IF workdays <> 0 THEN
     of_month := of_month | _cron_move_to_workdays(workdays, length, f);
   END IF;
-  IF nth_weekdays <> 0 THEN of_week := of_week | _cron_rotate_weeks(nth_weekdays, f); END IF;
+  IF nth_weekdays <> 0 THEN of_week := of_week | _cron_rotate_week_bits(nth_weekdays, f); END IF;
   IF nth_last_weekdays <> 0 THEN
-    of_week := of_week | (_cron_rotate_weeks(nth_last_weekdays, g) >> 35 - length);
+    of_week := of_week | (_cron_rotate_week_bits(nth_last_weekdays, g) >> 35 - length);
   END IF;
   IF _cron_part_weeks(c, b) <> 0 THEN
     whole := whole & _cron_find_days_of_weeks(_cron_part_weeks(c, b), first, length);
@@ -52,7 +52,7 @@ BEGIN
 END $$;
 
 -- Rotates each group of seven bits, one group per week of a month, by n weekdays.
-CREATE OR REPLACE FUNCTION _cron_rotate_weeks(lanes bigint, n int)
+CREATE OR REPLACE FUNCTION _cron_rotate_week_bits(lanes bigint, n int)
 RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 BEGIN
@@ -109,7 +109,7 @@ END $$;
 -- kinds of years, by the weekday of their first day and by whether the year, or the year before, is
 -- a leap year. The search skips kinds of years in which it has found no day, and stops after a
 -- cycle of 400 years.
-CREATE OR REPLACE FUNCTION _cron_find_month(c bigint[], b int, month bigint, direction int)
+CREATE OR REPLACE FUNCTION _cron_find_month_with_day(c bigint[], b int, month bigint, direction int)
 RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
@@ -137,7 +137,7 @@ BEGIN
         ELSE 0
       END;
     IF (empty >> kind) & 1 = 0 AND _cron_part_has_year(c, b, year) THEN
-      found := _cron_find_month_in_year(
+      found := _cron_find_month_with_day_in_year(
         c,
         b,
         year,
@@ -163,7 +163,7 @@ END $$;
 
 -- Returns the first month of one year in which the schedule has a day, searching from `month`
 -- forwards or backwards (`direction`); NULL if there is none.
-CREATE OR REPLACE FUNCTION _cron_find_month_in_year(
+CREATE OR REPLACE FUNCTION _cron_find_month_with_day_in_year(
   c bigint[], b int, year bigint, month bigint, direction int
 )
 RETURNS bigint

@@ -112,7 +112,7 @@ BEGIN
       END IF;
       tries := tries + 1;
       IF tries > 12 THEN
-        rest := _cron_find_month(c, b, year * 12 + month, 1);
+        rest := _cron_find_month_with_day(c, b, year * 12 + month, 1);
         days := 0;
         EXIT WHEN rest IS NULL;
         year := (rest / 12)::int;
@@ -194,7 +194,7 @@ DECLARE
   found bigint;
 BEGIN
   IF _cron_part_is_reboot(c, b) THEN RETURN NULL; END IF;
-  IF _cron_part_is_every(c, b) THEN RETURN _cron_find_next_of_every(c, b, t); END IF;
+  IF _cron_part_is_every(c, b) THEN RETURN _cron_find_next_of_interval(c, b, t); END IF;
   CASE _cron_part_reading(c, b)
     WHEN 3 THEN
       RETURN least(_find_next_instant(c, b, t, 0), _find_next_instant(c, b, t, 1));
@@ -223,7 +223,7 @@ END $$;
 
 -- Returns the next instant of @every: the anchor plus a multiple of the period. If the part has
 -- WOY:, the instant must lie in one of these weeks.
-CREATE OR REPLACE FUNCTION _cron_find_next_of_every(c bigint[], b int, t bigint)
+CREATE OR REPLACE FUNCTION _cron_find_next_of_interval(c bigint[], b int, t bigint)
 RETURNS bigint
 LANGUAGE plpgsql STABLE STRICT AS $$
 DECLARE
@@ -242,7 +242,7 @@ BEGIN
 END $$;
 
 -- Returns the earliest of the next instants of all parts.
-CREATE OR REPLACE FUNCTION _cron_find_next_of_parts(c bigint[], t bigint)
+CREATE OR REPLACE FUNCTION _cron_find_next_of_all_parts(c bigint[], t bigint)
 RETURNS bigint
 LANGUAGE plpgsql STABLE STRICT AS $$
 DECLARE
@@ -251,7 +251,7 @@ BEGIN
   FOR b IN 0 .. _cron_last_part_offset(c) BY 27 LOOP
     found := least(found, CASE
       WHEN _cron_part_modifier_index(c, b) = 0 THEN _cron_find_next_trigger(c, b, t)
-      ELSE (_cron_find_next_result(c, b, t))[2]
+      ELSE (_cron_find_next_modifier_result(c, b, t))[2]
     END);
   END LOOP;
   RETURN found;
@@ -267,7 +267,7 @@ DECLARE
   found bigint;
 BEGIN
   IF t BETWEEN -62135510400 AND 253402214399 THEN
-    found := _cron_find_next_of_parts(c, t);
+    found := _cron_find_next_of_all_parts(c, t);
     IF found < 253402214400 THEN RETURN found; END IF;
     bounds := _cron_find_time_bounds(c);
   ELSE
@@ -275,7 +275,7 @@ BEGIN
       PERFORM _cron_to_seconds(to_timestamp(t));
     END IF;
     bounds := _cron_find_time_bounds(c);
-    found := _cron_find_next_of_parts(c, greatest(t, bounds[1] - 1));
+    found := _cron_find_next_of_all_parts(c, greatest(t, bounds[1] - 1));
   END IF;
   RETURN CASE WHEN found <= bounds[2] THEN found END;
 END $$;

@@ -83,7 +83,7 @@ BEGIN
       days := 0;
       EXIT WHEN year < 0;
       IF tries > 12 THEN
-        rest := _cron_find_month(c, b, year * 12 + month, -1);
+        rest := _cron_find_month_with_day(c, b, year * 12 + month, -1);
         EXIT WHEN rest IS NULL;
         year := (rest / 12)::int;
         month := (rest % 12)::int;
@@ -156,7 +156,7 @@ DECLARE
   found bigint;
 BEGIN
   IF _cron_part_is_reboot(c, b) THEN RETURN NULL; END IF;
-  IF _cron_part_is_every(c, b) THEN RETURN _cron_find_prev_of_every(c, b, t); END IF;
+  IF _cron_part_is_every(c, b) THEN RETURN _cron_find_prev_of_interval(c, b, t); END IF;
   CASE _cron_part_reading(c, b)
     WHEN 3 THEN
       RETURN greatest(_cron_find_prev_instant(c, b, t, 0), _cron_find_prev_instant(c, b, t, 1));
@@ -179,7 +179,7 @@ END $$;
 
 -- Returns the last instant of @every before t. If the part has WOY:, the instant lies in one of
 -- these weeks.
-CREATE OR REPLACE FUNCTION _cron_find_prev_of_every(c bigint[], b int, t bigint)
+CREATE OR REPLACE FUNCTION _cron_find_prev_of_interval(c bigint[], b int, t bigint)
 RETURNS bigint
 LANGUAGE plpgsql STABLE STRICT AS $$
 DECLARE
@@ -198,7 +198,7 @@ BEGIN
 END $$;
 
 -- Returns the latest of the last instants of all parts before t.
-CREATE OR REPLACE FUNCTION _cron_find_prev_of_parts(c bigint[], t bigint)
+CREATE OR REPLACE FUNCTION _cron_find_prev_of_all_parts(c bigint[], t bigint)
 RETURNS bigint
 LANGUAGE plpgsql STABLE STRICT AS $$
 DECLARE
@@ -207,7 +207,7 @@ BEGIN
   FOR b IN 0 .. _cron_last_part_offset(c) BY 27 LOOP
     found := greatest(found, CASE
       WHEN _cron_part_modifier_index(c, b) = 0 THEN _cron_find_prev_trigger(c, b, t)
-      ELSE _cron_find_prev_result(c, b, t)
+      ELSE _cron_find_prev_modifier_result(c, b, t)
     END);
   END LOOP;
   RETURN found;
@@ -223,7 +223,7 @@ DECLARE
   at bigint;
 BEGIN
   IF t >= 253402214400 THEN t := least(t, (_cron_find_time_bounds(cron))[2] + 1); END IF;
-  at := _cron_find_prev_of_parts(cron, t);
+  at := _cron_find_prev_of_all_parts(cron, t);
   IF at < -62135510400 AND at < (_cron_find_time_bounds(cron))[1] THEN RETURN NULL; END IF;
   RETURN to_timestamp(at);
 END $$;

@@ -6,7 +6,7 @@
 -- 1 for E or 0 for S, how many steps it has, and then the count and the unit of each step. Units
 -- are 1 second, 2 minute, 3 hour, 4 day, 5 week, 6 month, 7 quarter, 8 year.
 
--- Returns the wall time of the result of a modifier, given the wall time of a trigger.
+-- Returns the wall time to which a modifier moves the wall time of a trigger.
 CREATE OR REPLACE FUNCTION _cron_apply_modifier(c bigint[], m int, wall bigint)
 RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
@@ -128,9 +128,9 @@ BEGIN
   END;
 END $$;
 
--- Returns the next result of a modifier that is later than t, together with its trigger: {trigger,
--- result}; NULL if there is none.
-CREATE OR REPLACE FUNCTION _cron_find_next_result(c bigint[], b int, t bigint)
+-- Returns the next instant later than t to which the modifier moves a trigger, together with that
+-- trigger: {trigger, result}; NULL if there is none.
+CREATE OR REPLACE FUNCTION _cron_find_next_modifier_result(c bigint[], b int, t bigint)
 RETURNS bigint[]
 LANGUAGE plpgsql STABLE STRICT AS $$
 DECLARE
@@ -143,7 +143,7 @@ BEGIN
   END IF;
   trigger := _cron_find_next_trigger(c, b, t);
   WHILE trigger <= 253402300799 LOOP
-    result := _cron_find_trigger_result(c, b, trigger, t);
+    result := _cron_find_modifier_result(c, b, trigger, t);
     IF result > t THEN RETURN ARRAY[trigger, result]; END IF;
     latest := coalesce(latest, _cron_find_latest_trigger(c, b, t + 1));
     trigger := _cron_find_next_trigger(
@@ -152,15 +152,16 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- Does what _cron_find_next_result() does, for a part that has only a modifier. The trigger is t
--- itself. If the result for t is not later than t, counts the period from a later wall time.
+-- Does what _cron_find_next_modifier_result() does, for a part that has only a modifier. The
+-- trigger is t itself. If the result for t is not later than t, counts the period from a later wall
+-- time.
 CREATE OR REPLACE FUNCTION _cron_find_next_of_modifier_alone(c bigint[], b int, t bigint)
 RETURNS bigint[]
 LANGUAGE plpgsql STABLE STRICT AS $$
 DECLARE
   zone int := _cron_part_zone(c, b);
   wall bigint := t + (_find_zone_segment(zone, t))[3];
-  useless bigint := _cron_find_last_by_bisection(
+  useless bigint := _cron_bisect_to_last_match(
     c, b, 'bare', '{}', t, wall, _cron_find_latest_trigger(c, b, t + 1) + 1);
   unit bigint := _cron_find_largest_unit(c, _cron_part_modifier_index(c, b));
   later bigint := 0;
@@ -175,8 +176,8 @@ BEGIN
         c, _cron_part_modifier_index(c, b), _cron_add_units(unit, wall, later)))];
 END $$;
 
--- Returns the latest wall time that a trigger can have whose result is earlier than t. Where a
--- clock is put back, the first of two passes counts.
+-- Returns the latest wall time of a trigger that the modifier can move to an instant earlier than
+-- t. Where a clock is put back, the first of the two passes of a wall time counts.
 CREATE OR REPLACE FUNCTION _cron_find_latest_trigger(c bigint[], b int, t bigint)
 RETURNS bigint
 LANGUAGE plpgsql STABLE STRICT AS $$
@@ -187,10 +188,10 @@ BEGIN
     c, _cron_part_modifier_index(c, b), greatest(t - 1 + segment[3], segment[4] - 1));
 END $$;
 
--- Returns the instant to which the modifier moves a trigger. If the clock shows the result's wall
--- time twice: for E takes the first such instant that is not before the trigger, for S the first
--- that is later than t, else the second.
-CREATE OR REPLACE FUNCTION _cron_find_trigger_result(c bigint[], b int, trigger bigint, t bigint)
+-- Returns the instant to which the modifier moves a trigger. If the clock shows the new wall time
+-- twice: for E takes the first such instant that is not before the trigger, for S the first that is
+-- later than t, else the second.
+CREATE OR REPLACE FUNCTION _cron_find_modifier_result(c bigint[], b int, trigger bigint, t bigint)
 RETURNS bigint
 LANGUAGE plpgsql STABLE STRICT AS $$
 DECLARE
@@ -203,8 +204,8 @@ BEGIN
       c, _cron_part_modifier_index(c, b), trigger + (_find_zone_segment(zone, trigger))[3]));
 END $$;
 
--- Returns an instant up to which every trigger, from the given one on, has a result that is not
--- later than t. So the search can continue behind that instant.
+-- Returns an instant up to which the modifier moves every trigger, from the given one on, to an
+-- instant not later than t. So the search can continue behind that instant.
 CREATE OR REPLACE FUNCTION _cron_find_last_useless_instant(
   c bigint[], b int, trigger bigint, t bigint, latest bigint
 )
@@ -218,19 +219,19 @@ BEGIN
       trigger,
       _find_wall_time_instant(
         _cron_part_zone(c, b),
-        _cron_find_last_by_bisection(
+        _cron_bisect_to_last_match(
           c, b, 'bare', '{}', t, trigger + segment[3], latest + 1) + 1) - 1);
   END IF;
   RETURN coalesce(
-    _cron_find_last_by_bisection(
+    _cron_bisect_to_last_match(
       c, b, 'useless', segment, t, trigger, least(segment[2], latest + 1 - segment[3])),
     trigger);
 END $$;
 
 -- Returns, by bisection, the greatest number from `low` to below `high` for which a property holds.
--- The property must hold up to some number and not beyond. _cron_property_holds() lists the
+-- The property must hold up to some number and not beyond. _cron_check_search_property() lists the
 -- properties.
-CREATE OR REPLACE FUNCTION _cron_find_last_by_bisection(
+CREATE OR REPLACE FUNCTION _cron_bisect_to_last_match(
   c bigint[], b int, property text, segment bigint[], t bigint, low bigint, high bigint
 )
 RETURNS bigint
@@ -241,7 +242,7 @@ DECLARE
   bad bigint := high;
 BEGIN
   IF low >= high THEN RETURN NULL; END IF;
-  WHILE NOT _cron_property_holds(c, b, property, segment, t, good) LOOP
+  WHILE NOT _cron_check_search_property(c, b, property, segment, t, good) LOOP
     IF good = low THEN RETURN NULL; END IF;
     step := step * 2;
     bad := good;
@@ -249,7 +250,7 @@ BEGIN
   END LOOP;
   WHILE bad - good > 1 LOOP
     step := (good + bad) / 2;
-    IF _cron_property_holds(c, b, property, segment, t, step) THEN
+    IF _cron_check_search_property(c, b, property, segment, t, step) THEN
       good := step;
     ELSE
       bad := step;
@@ -258,30 +259,30 @@ BEGIN
   RETURN good;
 END $$;
 
--- Says whether a property holds for the number x. `useless`: the result of the trigger x is not
--- later than t. `bare`: the result of the wall time x is not later than t. `early` and `late`: the
--- result of the wall time x, as _cron_find_wall_time_result() computes it, is before t.
-CREATE OR REPLACE FUNCTION _cron_property_holds(
+-- Says whether a property holds for the number x. `useless`: the modifier moves the trigger x to an
+-- instant not later than t. `bare`: the same for the wall time x. `early` and `late`:
+-- _cron_find_wall_time_modifier_result() moves the wall time x to an instant before t.
+CREATE OR REPLACE FUNCTION _cron_check_search_property(
   c bigint[], b int, property text, segment bigint[], t bigint, x bigint
 )
 RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT AS $$
 BEGIN
   RETURN CASE property
-    WHEN 'useless' THEN _cron_find_trigger_result(c, b, x, t) <= t
+    WHEN 'useless' THEN _cron_find_modifier_result(c, b, x, t) <= t
     WHEN 'bare' THEN
       _cron_find_pass(
         _cron_part_zone(c, b),
         t + 1,
         _cron_apply_modifier(c, _cron_part_modifier_index(c, b), x)) <= t
-    ELSE _cron_find_wall_time_result(c, b, property, segment, x) < t
+    ELSE _cron_find_wall_time_modifier_result(c, b, property, segment, x) < t
   END;
 END $$;
 
--- Returns the result of a trigger that is given by its wall time. If the clock shows the result's
--- wall time twice: with `early` takes the first instant, with `late` the first instant that is not
--- before the trigger.
-CREATE OR REPLACE FUNCTION _cron_find_wall_time_result(
+-- Returns the instant to which the modifier moves a trigger that is given by its wall time. If the
+-- clock shows the new wall time twice: with `early` takes the first instant, with `late` the first
+-- instant that is not before the trigger.
+CREATE OR REPLACE FUNCTION _cron_find_wall_time_modifier_result(
   c bigint[], b int, mapping text, segment bigint[], wall bigint
 )
 RETURNS bigint
@@ -296,10 +297,10 @@ BEGIN
   END;
 END $$;
 
--- Returns the last result that is earlier than t. Where a clock is put back, a later trigger may
--- have an earlier result. So this searches segment by segment, backwards, until no earlier segment
--- can have a later result.
-CREATE OR REPLACE FUNCTION _cron_find_prev_result(c bigint[], b int, t bigint)
+-- Returns the last instant earlier than t to which the modifier moves a trigger. Where a clock is
+-- put back, a later trigger may be moved to an earlier instant. So this searches segment by
+-- segment, backwards, until no earlier segment can lead to a later instant.
+CREATE OR REPLACE FUNCTION _cron_find_prev_modifier_result(c bigint[], b int, t bigint)
 RETURNS bigint
 LANGUAGE plpgsql STABLE STRICT AS $$
 DECLARE
@@ -320,9 +321,9 @@ BEGIN
       WHEN _cron_part_has_end_modifier(c, b) THEN late
       ELSE _cron_find_last_trigger_in_segment(c, b, 'early', segment, t, latest)
     END;
-    best := greatest(best, _cron_find_wall_time_result(c, b, 'late', segment, late));
+    best := greatest(best, _cron_find_wall_time_modifier_result(c, b, 'late', segment, late));
     IF NOT _cron_part_has_end_modifier(c, b) THEN
-      best := greatest(best, _cron_find_wall_time_result(c, b, 'early', segment, early));
+      best := greatest(best, _cron_find_wall_time_modifier_result(c, b, 'early', segment, early));
     END IF;
     EXIT WHEN early >= segment[4] AND late >= segment[4];
     segment := _cron_find_prev_trigger_segment(c, b, segment);
@@ -330,8 +331,9 @@ BEGIN
   RETURN best;
 END $$;
 
--- Returns the wall time of the last trigger in a segment whose result is earlier than t. For a part
--- that has only a modifier every wall time is a trigger, also one that the clock skips.
+-- Returns the wall time of the last trigger in a segment that the modifier moves to an instant
+-- earlier than t. For a part that has only a modifier every wall time is a trigger, also one that
+-- the clock skips.
 CREATE OR REPLACE FUNCTION _cron_find_last_trigger_in_segment(
   c bigint[], b int, mapping text, segment bigint[], t bigint, latest bigint
 )
@@ -345,7 +347,7 @@ DECLARE
   trigger bigint;
 BEGIN
   IF bare THEN low := least(low, greatest(segment[4], -62135596800 + segment[3])); END IF;
-  wall := _cron_find_last_by_bisection(c, b, mapping, segment, t, low, high);
+  wall := _cron_bisect_to_last_match(c, b, mapping, segment, t, low, high);
   IF bare OR wall IS NULL THEN RETURN wall; END IF;
   trigger := _cron_find_prev_trigger(c, b, wall - segment[3] + 1);
   RETURN CASE

@@ -12,5 +12,5 @@ BEGIN
     bounds := _cron_find_time_bounds(cron);
     IF t NOT BETWEEN bounds[1] AND bounds[2] THEN RETURN false; END IF;
   END IF;
-  RETURN _cron_find_prev_of_parts(cron, t + 1) IS NOT DISTINCT FROM t;
+  RETURN _cron_find_prev_of_all_parts(cron, t + 1) IS NOT DISTINCT FROM t;
 END $$;

@@ -1,7 +1,8 @@
--- A window is the time from a trigger to the result of its E or S modifier.
+-- A window is the time from a trigger, an instant that a pattern names, to the instant to which the
+-- E or S modifier of the pattern moves it.
 
--- Returns the next instant of a schedule with its trigger, {trigger, result}: that of the part with
--- the earliest result.
+-- Returns the next instant of a schedule with its trigger, {trigger, instant}: those of the part
+-- that has the earliest instant.
 CREATE OR REPLACE FUNCTION _cron_find_next_window(c bigint[], t bigint)
 RETURNS bigint[]
 LANGUAGE plpgsql STABLE STRICT AS $$
@@ -15,7 +16,7 @@ BEGIN
       at := _cron_find_next_trigger(c, b, t);
       span := CASE WHEN at IS NOT NULL THEN ARRAY[at, at] END;
     ELSE
-      span := _cron_find_next_result(c, b, t);
+      span := _cron_find_next_modifier_result(c, b, t);
     END IF;
     IF best IS NULL OR span[2] < best[2] THEN best := span; END IF;
   END LOOP;

@@ -1,6 +1,6 @@
--- The first slot later than `after`, of a pattern, an interval or a single time `at`. Intervals are
--- counted from `anchor`.
-CREATE OR REPLACE FUNCTION _slot_after(
+-- Returns the first slot later than `after`, of a pattern, an interval or a single time `at`.
+-- Intervals are counted from `anchor`.
+CREATE OR REPLACE FUNCTION _find_slot_after(
   pattern_id int,
   every interval,
   anchor timestamptz,
@@ -15,7 +15,8 @@ BEGIN
   IF pattern_id IS NOT NULL THEN
     RETURN (SELECT next_run(r.cron, after) FROM compiled_patterns r WHERE r.id = pattern_id);
   ELSIF every IS NOT NULL THEN
-    -- Not `+ every`, because a day must have 24 hours in every session time zone.
+    -- Adds seconds, because `+ every` would add calendar days, which do not always have 24 hours in
+    -- the time zone of the session.
     RETURN greatest(
       anchor,
       date_bin(every, after, anchor) + extract(epoch FROM every) * interval '1 second');
@@ -23,8 +24,9 @@ BEGIN
   RETURN CASE WHEN at > after THEN at END;
 END $$;
 
--- The last slot earlier than `before`. Not for a pattern with a modifier.
-CREATE OR REPLACE FUNCTION _slot_before(
+-- Returns the last slot earlier than `before`. Works for intervals and for patterns without a
+-- modifier only.
+CREATE OR REPLACE FUNCTION _find_slot_before(
   pattern_id int,
   every interval,
   anchor timestamptz,
@@ -41,23 +43,24 @@ BEGIN
   RETURN date_bin(every, before - interval '1 microsecond', anchor);
 END $$;
 
--- The first slot of a schedule later than `after`, between its start and end.
+-- Returns the first slot of a schedule that is later than `after` and lies between the start and
+-- the end of the schedule.
 CREATE OR REPLACE FUNCTION _find_next_slot(s schedules, after timestamptz)
 RETURNS timestamptz
 LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-  slot timestamptz := _slot_after(
+  slot timestamptz := _find_slot_after(
     s.pattern_id, s.every, coalesce(s.start, s.created_at), s.at,
     greatest(after, s.start - interval '1 microsecond'));
 BEGIN
   RETURN CASE WHEN slot <= coalesce(s."end", 'infinity') THEN slot END;
 END $$;
 
--- Decides which of the due slots, from `first` on, run and which are missed. Several are due if no
--- scheduler ran for a while. Missed slots, from `first` to `missed_until`, come before those that
--- run. Counts at most 10,000.
+-- Decides which of the due slots, from `first` on, run and which are missed. Several slots are due
+-- if no scheduler ran for a while. Missed slots, from `first` to `missed_until`, come before those
+-- that run. Counts at most 10,000 slots.
 CREATE OR REPLACE FUNCTION _classify_due_slots(
   pattern_id int,
   every interval,
@@ -90,21 +93,21 @@ BEGIN
   missed_count := 0;
   last := first;
   runs := ARRAY[first];
-  next := _slot_after(pattern_id, every, anchor, at, first);
+  next := _find_slot_after(pattern_id, every, anchor, at, first);
   IF next <= stop AND (SELECT r.has_modifier FROM compiled_patterns r WHERE r.id = pattern_id) THEN
     slots := _list_slots_by_stepping(pattern_id, first, stop);
     last := slots[cardinality(slots)];
-    next := _slot_after(pattern_id, every, anchor, at, last);
+    next := _find_slot_after(pattern_id, every, anchor, at, last);
     runs := CASE
       WHEN next <= stop THEN '{}'
       ELSE slots[greatest(1, cardinality(slots) - most + 1):]
     END;
   ELSIF next <= stop THEN
-    last := _slot_before(pattern_id, every, anchor, stop + interval '1 microsecond');
-    next := _slot_after(pattern_id, every, anchor, at, last);
+    last := _find_slot_before(pattern_id, every, anchor, stop + interval '1 microsecond');
+    next := _find_slot_after(pattern_id, every, anchor, at, last);
     runs := ARRAY[last];
     WHILE cardinality(runs) < most AND runs[1] > first AND runs[1] >= oldest LOOP
-      runs := _slot_before(pattern_id, every, anchor, runs[1]) || runs;
+      runs := _find_slot_before(pattern_id, every, anchor, runs[1]) || runs;
     END LOOP;
   END IF;
   IF oldest > runs[1] THEN
@@ -117,12 +120,12 @@ BEGIN
     WHILE x <= last AND x < coalesce(runs[1], 'infinity') AND missed_count < 10000 LOOP
       missed_count := missed_count + 1;
       missed_until := x;
-      x := _slot_after(pattern_id, every, anchor, at, x);
+      x := _find_slot_after(pattern_id, every, anchor, at, x);
     END LOOP;
     IF missed_count = 10000 AND x <= last THEN
       missed_until := CASE
         WHEN runs = '{}' THEN last
-        ELSE _slot_before(pattern_id, every, anchor, runs[1])
+        ELSE _find_slot_before(pattern_id, every, anchor, runs[1])
       END;
     END IF;
   END IF;
@@ -130,8 +133,8 @@ BEGIN
 END $$;
 
 -- Lists the slots from `first` to `stop` of a pattern with a modifier, where each slot can only be
--- computed from the one before. Stops after 10,000: all of these are missed, and the next tick
--- continues.
+-- computed from the one before. Stops after 10,000 slots: all of these are missed, and the next
+-- tick continues.
 CREATE OR REPLACE FUNCTION _list_slots_by_stepping(
   pattern_id int,
   first timestamptz,
@@ -154,9 +157,14 @@ BEGIN
   RETURN slots;
 END $$;
 
--- By how much the job of a slot runs later: a random part of `jitter`, always the same for a slot.
--- Not IMMUTABLE, because extract is not: PostgreSQL would not inline it.
-CREATE OR REPLACE FUNCTION _slot_jitter(jitter interval, schedule_id bigint, slot timestamptz)
+-- Returns by how much the job of a slot runs later: a part of `jitter` that looks random and is
+-- always the same for a slot. It is not IMMUTABLE, because extract() is not, and PostgreSQL would
+-- not inline it.
+CREATE OR REPLACE FUNCTION _compute_slot_jitter(
+  jitter interval,
+  schedule_id bigint,
+  slot timestamptz
+)
 RETURNS interval
 LANGUAGE sql STABLE
 RETURN jitter * (

@@ -1,4 +1,4 @@
--- Returns the id of a compiled pattern, and compiles and stores the pattern if it is new.
+-- Returns the id of a compiled pattern. Compiles and stores the pattern if it is new.
 CREATE OR REPLACE FUNCTION _compile_pattern(
   pattern text,
   tz text,
@@ -11,7 +11,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 DECLARE
-  -- Only @every depends on the anchor; schedules with other patterns share one row.
+  -- Only @every depends on the anchor. Schedules with any other pattern share one compiled row.
   grid_start timestamptz := CASE
     WHEN strpos(lower(pattern), '@every') > 0 THEN anchor
     ELSE '1970-01-01 00:00:00+00'

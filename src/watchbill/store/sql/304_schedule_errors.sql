@@ -15,8 +15,8 @@ BEGIN
     USING ERRCODE = 'WB003', HINT = hint;
 END $$;
 
--- What is invalid in a schedule; NULL if nothing is.
-CREATE OR REPLACE FUNCTION _schedule_error(s schedules)
+-- Returns what is invalid in a schedule; NULL if nothing is.
+CREATE OR REPLACE FUNCTION _find_schedule_error(s schedules)
 RETURNS text
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT

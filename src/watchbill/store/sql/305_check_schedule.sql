@@ -1,9 +1,10 @@
--- Raises if PostgreSQL cannot parse a SQL command, or if it begins or ends a transaction. Creates a
--- function with the command as its body, and undoes that. Because of the polymorphic argument the
--- body is only parsed: analysis would already call functions that belong to types of the command.
--- So nothing runs, and the tables of the command need not exist yet. A role that may not create
--- temporary objects gets no check.
-CREATE OR REPLACE FUNCTION _check_command(name text, command text)
+-- Raises if PostgreSQL cannot parse a SQL command, or if the command begins or ends a transaction.
+-- Creates a temporary function with the command as its body, and undoes that. The function has a
+-- polymorphic argument, so PostgreSQL only parses its body. Without it PostgreSQL would also
+-- analyze the body, and so call functions that belong to types in the command. So nothing of the
+-- command runs, and its tables need not exist yet. For a role that may not create temporary objects
+-- there is no check.
+CREATE OR REPLACE FUNCTION _check_sql_command(name text, command text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -35,9 +36,9 @@ BEGIN
   END IF;
 END $$;
 
--- Checks the command of a definition with the rights of the caller, before functions that have the
--- rights of the owner store it. The owner needs no such check: the trigger makes it.
-CREATE OR REPLACE FUNCTION _check_given_command(definition jsonb)
+-- Checks the SQL command of a definition with the rights of the caller, before a function with the
+-- rights of the owner stores it. For a caller that is the owner, the trigger makes this check.
+CREATE OR REPLACE FUNCTION _check_definition_command(definition jsonb)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -46,20 +47,20 @@ BEGIN
   IF definition->>'command' IS NOT NULL
     AND NOT pg_has_role((
       SELECT c.relowner FROM pg_class c WHERE c.oid = 'schedules'::regclass), 'USAGE') THEN
-    PERFORM _check_command(definition->>'name', definition->>'command');
+    PERFORM _check_sql_command(definition->>'name', definition->>'command');
   END IF;
 END $$;
 
--- EXECUTE on this function is the right to give a schedule a SQL command, which workers run. It
--- does nothing.
-CREATE OR REPLACE FUNCTION _may_write_commands()
+-- The right to execute this function, which does nothing, is the right to give a schedule a SQL
+-- command, which workers run.
+CREATE OR REPLACE FUNCTION _may_write_sql_commands()
 RETURNS void
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 AS $$ $$;
 
 -- Raises if the jobs of a scheduled chain could not be enqueued.
-CREATE OR REPLACE FUNCTION _check_flow(name text, payload jsonb)
+CREATE OR REPLACE FUNCTION _check_scheduled_chain(name text, payload jsonb)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -92,12 +93,13 @@ BEGIN
       name, 'the type of a step must not begin with watchbill.',
       'to run SQL, give a schedule a command');
   END IF;
-  -- These ids are only for the check.
+  -- Checks with ids that are made up for this check only.
   PERFORM _check_no_cycle(ARRAY(
     SELECT j FROM jsonb_populate_recordset(NULL::new_job, _resolve_positions(jobs, 'epoch')) j));
 END $$;
 
--- Trigger function: checks every row of schedules before it is written, and compiles its pattern.
+-- Checks every row of schedules before it is written, and compiles its pattern. This is a trigger
+-- function.
 CREATE OR REPLACE FUNCTION _check_schedule()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE
@@ -109,13 +111,14 @@ BEGIN
   IF is_new THEN
     NEW.created_at := coalesce(NEW.created_at, _clock());
     NEW.updated_at := coalesce(NEW.updated_at, NEW.created_at);
-  -- update_schedule() and the like set updated_at; a plain UPDATE may not.
+  -- update_schedule() and similar functions set updated_at. An UPDATE that users write may leave it
+  -- out.
   ELSIF NEW.updated_at IS NOT DISTINCT FROM OLD.updated_at THEN
     NEW.updated_at := _clock();
   END IF;
   NEW.overlap := coalesce(
     NEW.overlap, CASE NEW.missed WHEN 'catch_up' THEN 'queue' ELSE 'skip' END);
-  PERFORM _refuse_schedule(NEW.name, _schedule_error(NEW));
+  PERFORM _refuse_schedule(NEW.name, _find_schedule_error(NEW));
   IF NEW.pattern IS NULL THEN
     NEW.pattern_id := NULL;
     IF _parse_zone(NEW.tz) IS NULL THEN PERFORM _cron_refuse_zone(NEW.tz, 0, NEW.tz); END IF;
@@ -125,20 +128,21 @@ BEGIN
     NEW.pattern_id := _compile_pattern(
       NEW.pattern, NEW.tz, NEW.dst, coalesce(NEW.start, NEW.created_at));
   ELSE
-    -- The id of another row with the same pattern would look like a new pattern to _set_timer().
+    -- Keeps the id of the pattern: another id for the same pattern would look like a new pattern to
+    -- _set_timer().
     NEW.pattern_id := OLD.pattern_id;
   END IF;
   NEW.policy := _policy_id(NEW.retry);
   IF NEW.command IS NOT NULL
     AND (is_new OR (NEW.command, NEW.role) IS DISTINCT FROM (OLD.command, OLD.role))
-    AND NOT has_function_privilege(_caller(), '_may_write_commands()', 'EXECUTE') THEN
+    AND NOT has_function_privilege(_caller(), '_may_write_sql_commands()', 'EXECUTE') THEN
     PERFORM _refuse_schedule(
       NEW.name, format('role %L may not give a schedule a SQL command', _caller()),
       'workers run commands: an operator has to write it');
   END IF;
   IF NEW.type = 'watchbill.flow'
     AND (is_new OR (NEW.type, NEW.payload) IS DISTINCT FROM (OLD.type, OLD.payload)) THEN
-    PERFORM _check_flow(NEW.name, NEW.payload);
+    PERFORM _check_scheduled_chain(NEW.name, NEW.payload);
   END IF;
   IF NOT is_new AND NEW.id <> OLD.id THEN
     PERFORM _refuse_schedule(NEW.name, 'its id cannot be changed');
@@ -146,8 +150,9 @@ BEGIN
   RETURN NEW;
 END $$;
 
--- Trigger function: parses a new command with the rights of the role that writes the row. A
--- function with the rights of the owner has checked its caller's command before.
+-- Parses a new SQL command with the rights of the role that writes the row. This is a trigger
+-- function. If the row comes from a function with the rights of the owner, that function has
+-- checked the command of its caller before.
 CREATE OR REPLACE FUNCTION _check_schedule_command()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE
@@ -156,7 +161,7 @@ AS $$
 BEGIN
   IF (TG_OP = 'INSERT' OR NEW.command IS DISTINCT FROM OLD.command)
     AND pg_has_role(_caller(), current_user, 'USAGE') THEN
-    PERFORM _check_command(NEW.name, NEW.command);
+    PERFORM _check_sql_command(NEW.name, NEW.command);
   END IF;
   RETURN NEW;
 END $$;

@@ -1,6 +1,6 @@
--- Trigger function: after a schedule is written, sets when it is due next in timers, and wakes the
--- schedulers. New times apply from now on: slots that are due but have not fired become missed.
--- Locks the row of timers FOR UPDATE.
+-- After a schedule is written, writes to its timer when it is due next, and wakes the schedulers.
+-- This is a trigger function. New times apply from now on: slots that are due but have not fired
+-- become missed. Locks the row of timers FOR UPDATE.
 CREATE OR REPLACE FUNCTION _set_timer()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE
@@ -36,7 +36,8 @@ BEGIN
     AND (OLD."end", OLD.max_runs) IS NOT DISTINCT FROM (NEW."end", NEW.max_runs) THEN
     RETURN NULL;
   END IF;
-  -- Waits for a tick that has locked the timer, and then reads its new values.
+  -- Waits for a tick that has locked the timer, and then reads the values that the tick has
+  -- written.
   SELECT *
   INTO timer
   FROM timers x
@@ -80,7 +81,8 @@ CREATE OR REPLACE TRIGGER set_timer
 AFTER INSERT OR UPDATE OR DELETE ON schedules
 FOR EACH ROW EXECUTE FUNCTION _set_timer();
 
--- A transaction sends only one of these notifications, however many rows it writes.
+-- Notifies the schedulers that a schedule has changed. PostgreSQL sends equal notifications of a
+-- transaction only once, however many rows it writes.
 CREATE OR REPLACE FUNCTION _wake_schedulers()
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -90,7 +92,8 @@ BEGIN
   PERFORM pg_notify(_wake_channel(), 'schedules');
 END $$;
 
--- Computes the next slots again after an update of the time zones. Locks the timers FOR UPDATE.
+-- Computes the next slots of schedules again after an update of the time zones. Locks the timers
+-- FOR UPDATE.
 CREATE OR REPLACE FUNCTION _recompute_timers(now timestamptz DEFAULT NULL)
 RETURNS int
 LANGUAGE plpgsql VOLATILE

@@ -1,6 +1,6 @@
--- Makes `slot` the next slot of a schedule, whatever its pattern says; the slots after it follow
--- the pattern again. NULL: no further slot, until the schedule is changed. Locks the timer FOR
--- UPDATE.
+-- Makes `slot` the next slot of a schedule, whatever its pattern says. The slots after it follow
+-- the pattern again. With NULL the schedule has no further slot until it is changed. Locks the
+-- timer FOR UPDATE.
 CREATE OR REPLACE FUNCTION _set_next_slot(schedule_id bigint, slot timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE

@@ -1,10 +1,10 @@
 -- A tick makes the jobs of due schedules. Several sessions may tick at once: each takes timers that
--- no other has locked. A tick locks the timer before it reads the schedule, and a change of a
--- schedule locks the timer before it commits, so a tick reads the newest definition. Slots, jobs
+-- no other session has locked. A tick locks the timer before it reads the schedule, and a change of
+-- a schedule locks the timer before it commits, so a tick reads the newest definition. Slots, jobs
 -- and timers change in one transaction: if the caller dies, the next tick finds the same slots due.
 
--- What a tick does with one due slot, or with several missed ones. Without a slot it only updates
--- the timer.
+-- A firing is what a tick does with one due slot, or with several missed slots. A firing without a
+-- slot only updates the timer.
 DO $$
 BEGIN
   CREATE TYPE firing AS (
@@ -39,7 +39,8 @@ END $$;
 
 -- Makes the jobs of due schedules, the earliest first, and marks overdue slots. Handles about `max`
 -- slots and leaves the rest to the next call. `next_at` is when to call again: at once if it is not
--- later than now. `since` is explained at unblock().
+-- later than now. `since` lets a frequent caller skip index entries of older timers, which an old
+-- snapshot keeps.
 CREATE OR REPLACE FUNCTION tick(
   max int DEFAULT 1000,
   since timestamptz DEFAULT '-infinity',
@@ -57,7 +58,7 @@ SET jit = off
 SET enable_seqscan = off
 AS $$
 DECLARE
-  -- A variable, because an index condition cannot call a volatile function.
+  -- Reads the clock into a variable, because an index condition cannot call a volatile function.
   t timestamptz := coalesce(now, _clock());
   due bigint[];
 BEGIN
@@ -68,7 +69,7 @@ BEGIN
   ELSE
     SELECT w.fired, w.missed, w.skipped, w.events
     INTO fired, missed, skipped, events
-    FROM _write_firings(_skip_over_quota(_decide_firings(due, max, t)), t) w;
+    FROM _write_firings(_skip_slots_over_quota(_decide_firings(due, max, t)), t) w;
   END IF;
   events := events || _mark_overdue_slots(max, t);
   next_at := least(
@@ -87,7 +88,8 @@ BEGIN
       LIMIT 1));
 END $$;
 
--- Locks the timers of due schedules FOR UPDATE SKIP LOCKED and returns their ids. Stops orphans.
+-- Locks the timers of due schedules FOR UPDATE SKIP LOCKED and returns the ids of the schedules.
+-- Stops orphans among them.
 CREATE OR REPLACE FUNCTION _lock_due_timers(max int, since timestamptz, t timestamptz)
 RETURNS bigint[]
 LANGUAGE plpgsql VOLATILE
@@ -104,8 +106,9 @@ BEGIN
     FOR UPDATE SKIP LOCKED));
 END $$;
 
--- Decides which due slots fire, are skipped or missed, for about `max` slots. Only reads; the
--- caller has locked the timers. In UTC, so that a day of grace or of a deadline has 24 hours.
+-- Decides for about `max` due slots whether they fire, are skipped or are missed. Writes nothing;
+-- the caller has locked the timers. Runs in UTC, so that a day of grace or of a deadline has 24
+-- hours.
 CREATE OR REPLACE FUNCTION _decide_firings(ids bigint[], max int, t timestamptz)
 RETURNS firing[]
 LANGUAGE plpgsql VOLATILE
@@ -123,7 +126,7 @@ BEGIN
           s.policy, s.context, s.created_by, s.max_runs, s.jitter, s.missed, s.grace, s.overlap,
           s.deadline,
           coalesce(s.type, 'watchbill.sql') AS type,
-          _schedule_payload(s) AS payload,
+          _make_schedule_payload(s) AS payload,
           num_nonnulls(s.type, s.command) > 0 AS has_job,
           x.next_run AS first,
           x.slot_runs,
@@ -134,7 +137,7 @@ BEGIN
       runs AS MATERIALIZED (
         SELECT
           d.id, d.overlap, d.has_job, d.last, d.next, u.slot,
-          greatest(t, u.slot + _slot_jitter(d.jitter, d.id, u.slot)) AS run_at,
+          greatest(t, u.slot + _compute_slot_jitter(d.jitter, d.id, u.slot)) AS run_at,
           _make_ordered_uuid7(ms, row_number() OVER (ORDER BY u.slot, d.id)) AS job_id
         FROM due d
         CROSS JOIN LATERAL
@@ -149,7 +152,8 @@ BEGIN
           AND o.outcome IS NULL
           AND o.job_id IS NOT NULL
         GROUP BY 1),
-      -- `previous`: the last unfinished job, or an earlier one of this tick.
+      -- `previous` is the last unfinished job of the schedule, or its job of an earlier slot in
+      -- this tick.
       outcomes AS MATERIALIZED (
         SELECT
           r.*,
@@ -178,7 +182,7 @@ BEGIN
     SELECT ROW(
       d.id, CASE WHEN d.missed_count > 0 THEN d.first END,
       CASE WHEN d.missed_count > 1 THEN d.missed_until END, d.missed_count, 'missed',
-      _missed_reason(d.missed, d.grace, d.missed_count = 10000),
+      _describe_missed_slots(d.missed, d.grace, d.missed_count = 10000),
       d.missed_until + d.deadline, d.last, d.next, d.max_runs,
       NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
       NULL, NULL)::firing
@@ -187,10 +191,10 @@ BEGIN
       OR d.slot_runs >= d.max_runs);
 END $$;
 
--- Classifies the due slots of schedules, the earliest schedules first, until there are `max` slots.
--- Leaves the other schedules, and the last slots of the last one, to the next tick. Schedules of
--- the same rule have the same due slots, which are computed once. ROWS is a small number, so that
--- the caller's joins use indexes.
+-- Decides which due slots of schedules run and which are missed, the earliest schedules first,
+-- until there are `max` slots. Leaves the other schedules, and the last slots of the last one, to
+-- the next tick. Schedules with the same rule have the same due slots, which are computed once.
+-- ROWS is a small number, so that the planner joins this with indexes.
 CREATE OR REPLACE FUNCTION _classify_due_schedules(ids bigint[], max int, t timestamptz)
 RETURNS TABLE (
   schedule_id bigint,
@@ -210,7 +214,8 @@ DECLARE
   slots_left int := max;
 BEGIN
   FOR rule IN
-    -- `second` is computed only for the rules that are fetched.
+    -- The OFFSET 0 in this query keeps PostgreSQL from computing `second` for rules that the loop
+    -- does not fetch.
     SELECT
       r.*,
       CASE
@@ -236,7 +241,7 @@ BEGIN
   LOOP
     IF (rule.second IS NULL OR rule.second > least(t, rule."end"))
       AND rule.first >= t - coalesce(rule.grace, interval '1 minute') THEN
-      -- The usual case: a single slot is due, in time.
+      -- This is the usual case: a single slot is due, and not too late.
       runs := ARRAY[rule.first];
       missed_count := 0;
       missed_until := NULL;
@@ -312,12 +317,13 @@ BEGIN
         CASE WHEN f.previous IS NOT NULL THEN 'blocked' WHEN f.run_at > t THEN 'delayed' END,
         CASE WHEN _may_have_quota(f.tenant) THEN _quota_keys(NULL, f.tenant) END,
         f.queue, f.type, f.tenant, f.schedule_id, f.slot, f.created_by, f.payload,
-        _slot_meta(f.name, f.slot, f.context)
+        _make_slot_meta(f.name, f.slot, f.context)
       FROM written w
       JOIN decided f ON f.job_id = w.job_id
       RETURNING id, schedule_id, queue, wait, run_at),
     counts AS (SELECT e.schedule_id, count(*)::int AS jobs FROM enqueued e GROUP BY 1),
-    -- All firings of a schedule have the same values for its timer.
+    -- All firings of a schedule have the same values for its timer, so it does not matter which one
+    -- is joined.
     advanced AS (
       UPDATE timers x
       SET last_slot = f.last_slot,
@@ -342,7 +348,7 @@ BEGIN
     (SELECT array_agg(b.previous ORDER BY b.job_id) FROM blocked b),
     (SELECT array_agg(DISTINCT u) FROM blocked b, unnest(b.unfinished) u),
     coalesce(
-      jsonb_agg(_slot_event('schedule_fired', w.schedule_id, w.slot, NULL) ORDER BY w.slot)
+      jsonb_agg(_make_slot_event('schedule_fired', w.schedule_id, w.slot, NULL) ORDER BY w.slot)
         FILTER (WHERE w.outcome = 'fired'),
       '[]')
   INTO made, queues, next_due, missed, skipped, children, parents, unfinished, events
@@ -351,16 +357,16 @@ BEGIN
   PERFORM _wake_workers(q) FROM unnest(queues) q;
   PERFORM _wake_promoters(next_due, t);
   IF children IS NOT NULL THEN
-    PERFORM _queue_behind_parents(children, parents, made, t);
+    PERFORM _block_jobs_behind_parents(children, parents, made, t);
   END IF;
   IF unfinished IS NOT NULL THEN
     events := events || (
       SELECT coalesce(jsonb_agg(jsonb_build_object('event', 'job_canceled', 'id', c)), '[]')
-      FROM unnest(_cancel_runs(unfinished, 'the next slot is due', t)) c);
+      FROM unnest(_cancel_schedule_jobs(unfinished, 'the next slot is due', t)) c);
   END IF;
 END $$;
 
--- Makes a UUIDv7 for the n-th of many jobs of one millisecond, so that they sort by n.
+-- Makes a UUIDv7 for the n-th of many jobs of one millisecond. The ids sort by n.
 CREATE OR REPLACE FUNCTION _make_ordered_uuid7(ms bigint, n bigint)
 RETURNS uuid
 LANGUAGE sql VOLATILE
@@ -368,14 +374,14 @@ RETURN (
   lpad(to_hex(ms + n / 4096), 12, '0') || '7' || lpad(to_hex(n % 4096), 3, '0')
   || right(replace(gen_random_uuid()::text, '-', ''), 16))::uuid;
 
-CREATE OR REPLACE FUNCTION _missed_reason(missed text, grace interval, capped boolean)
+CREATE OR REPLACE FUNCTION _describe_missed_slots(missed text, grace interval, capped boolean)
 RETURNS text
 LANGUAGE sql STABLE
 RETURN CASE WHEN capped THEN 'at least this many; ' ELSE '' END
   || 'no scheduler fired it in time, and missed is ' || missed
   || CASE WHEN grace IS NOT NULL THEN ' with a grace of ' || grace ELSE '' END;
 
-CREATE OR REPLACE FUNCTION _slot_event(
+CREATE OR REPLACE FUNCTION _make_slot_event(
   event text,
   schedule_id bigint,
   slot timestamptz,
@@ -391,9 +397,9 @@ AS $$
   WHERE s.id = schedule_id
 $$;
 
--- Lets each child wait until its parent has ended, with any outcome. `made` are the jobs of this
--- tick, parents among them.
-CREATE OR REPLACE FUNCTION _queue_behind_parents(
+-- Makes each child wait until its parent has ended, with any outcome. `made` are the jobs of this
+-- tick, which may contain parents.
+CREATE OR REPLACE FUNCTION _block_jobs_behind_parents(
   children uuid[],
   parents uuid[],
   made uuid[],
@@ -404,7 +410,8 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-  -- INTERSECT, because the planner takes a join of two arrays for small and uses a nested loop.
+  -- Uses INTERSECT, because the planner expects a join of two arrays to be small, and would choose
+  -- a nested loop.
   new_parents uuid[] := ARRAY(SELECT unnest(parents) INTERSECT SELECT unnest(made));
 BEGIN
   UPDATE jobs j SET awaited = true WHERE j.id = ANY (new_parents);
@@ -415,8 +422,8 @@ BEGIN
     new_parents, t);
 END $$;
 
--- Marks slots whose deadline has passed, and returns their events. Locks them FOR UPDATE SKIP
--- LOCKED.
+-- Marks slots whose deadline has passed as overdue, and returns their events. Locks the slots FOR
+-- UPDATE SKIP LOCKED.
 CREATE OR REPLACE FUNCTION _mark_overdue_slots(max int, t timestamptz)
 RETURNS jsonb
 LANGUAGE plpgsql VOLATILE
@@ -448,9 +455,10 @@ BEGIN
   INTO events
   FROM marked
   CROSS JOIN LATERAL (
-    SELECT _slot_event('schedule_overdue', marked.schedule_id, marked.slot, marked.due_by) AS event
+    SELECT _make_slot_event(
+      'schedule_overdue', marked.schedule_id, marked.slot, marked.due_by) AS event
   ) e
-  -- NULL: the schedule was removed.
+  -- The event is NULL if the schedule was removed.
   WHERE e.event IS NOT NULL;
   RETURN coalesce(events, '[]');
 END $$;

@@ -1,5 +1,6 @@
--- The payload of a job of a schedule: the task's arguments, or the SQL command and its role.
-CREATE OR REPLACE FUNCTION _schedule_payload(s schedules)
+-- Returns the payload of a job that a schedule makes: the task's arguments, or the SQL command and
+-- its role.
+CREATE OR REPLACE FUNCTION _make_schedule_payload(s schedules)
 RETURNS jsonb
 LANGUAGE sql STABLE
 RETURN CASE
@@ -7,8 +8,9 @@ RETURN CASE
   ELSE jsonb_build_object('command', s.command, 'role', s.role)
 END;
 
--- The `meta` of a job: what its handler can read about the schedule and the slot.
-CREATE OR REPLACE FUNCTION _slot_meta(name text, slot timestamptz, context jsonb)
+-- Returns the `meta` of a job that a schedule makes: what the handler can read about the schedule
+-- and the slot.
+CREATE OR REPLACE FUNCTION _make_slot_meta(name text, slot timestamptz, context jsonb)
 RETURNS jsonb
 LANGUAGE sql STABLE
 RETURN CASE

@@ -1,7 +1,7 @@
--- Cancels jobs of a schedule. Of a chain, cancels the jobs that its last job waits for; that one
--- then ends as canceled, unless they have all succeeded. Running jobs get a stop request; returns
--- the jobs that have ended.
-CREATE OR REPLACE FUNCTION _cancel_runs(ids uuid[], reason text, t timestamptz)
+-- Cancels jobs of a schedule. If a job ends a chain, cancels the steps that it waits for; the job
+-- itself then ends as canceled, unless all steps have succeeded. Running jobs get a stop request.
+-- Returns the jobs that have ended.
+CREATE OR REPLACE FUNCTION _cancel_schedule_jobs(ids uuid[], reason text, t timestamptz)
 RETURNS uuid[]
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -28,8 +28,9 @@ BEGIN
     WHERE c.ended);
 END $$;
 
--- Locks jobs FOR NO KEY UPDATE, waits at most 100 ms for each, and returns those it has locked. A
--- claim holds its locks for a moment, but the transaction of a handler may hold its lock for long.
+-- Locks jobs FOR NO KEY UPDATE, waits at most 100 ms for each, and returns the jobs that it has
+-- locked. A claim holds its locks only for a moment, but the transaction of a handler may hold its
+-- lock for long.
 CREATE OR REPLACE FUNCTION _lock_jobs_briefly(ids uuid[])
 RETURNS uuid[]
 LANGUAGE plpgsql VOLATILE

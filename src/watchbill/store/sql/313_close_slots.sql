@@ -29,8 +29,8 @@ BEGIN
     AND s.job_id = f.id;
 END $$;
 
--- Resets the slot of a job that runs again. The job that starts a chain resets it too, unless the
--- chain is running.
+-- Resets the slot of a job that runs again. The job that starts a chain resets the slot of the
+-- chain, unless the chain is running.
 CREATE OR REPLACE FUNCTION _reopen_slot(schedule_id bigint, slot timestamptz, job_id uuid)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -45,7 +45,7 @@ BEGIN
     epoch = NULL,
     error = NULL,
     reason = NULL,
-    -- A chain began when its first step did.
+    -- The job that ends a chain keeps the start time of the chain: that of its first step.
     started_at = (
       SELECT s.started_at
       FROM jobs j

@@ -1,7 +1,7 @@
--- Skips slots whose job would exceed a quota of its tenant: they are recorded with the reason, and
--- the next slot fires again if there is room. Once a tenant is refused, its later slots of this
--- tick are skipped too, so that no job waits for one that was not made.
-CREATE OR REPLACE FUNCTION _skip_over_quota(firings firing[])
+-- Skips slots whose job would exceed a quota of its tenant. The slots are recorded with the reason,
+-- and the next slot fires if the quota has room again. Once a tenant is refused, its later slots of
+-- this tick are skipped too, so that no job waits for a job that was not made.
+CREATE OR REPLACE FUNCTION _skip_slots_over_quota(firings firing[])
 RETURNS firing[]
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -20,7 +20,7 @@ BEGIN
   LOOP
     f := firings[n];
     IF NOT refused ? f.tenant THEN
-      refused := refused || _try_quota(f.tenant, f.payload);
+      refused := refused || _try_to_take_quota(f.tenant, f.payload);
     END IF;
     IF refused ? f.tenant THEN
       f.outcome := 'skipped';
@@ -32,9 +32,9 @@ BEGIN
   RETURN firings;
 END $$;
 
--- Counts a job against the quotas of its tenant. If one is full, returns the reason under the name
--- of the tenant.
-CREATE OR REPLACE FUNCTION _try_quota(tenant text, payload jsonb)
+-- Counts a job against the quotas of its tenant. If one of them is full, returns the reason under
+-- the name of the tenant instead of raising.
+CREATE OR REPLACE FUNCTION _try_to_take_quota(tenant text, payload jsonb)
 RETURNS jsonb
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT

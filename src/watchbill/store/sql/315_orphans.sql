@@ -1,5 +1,5 @@
--- Returns those of the schedules that are orphans: their owner, an app, has live nodes that have
--- declared schedules, and none of these nodes declares this one.
+-- Returns those of the given schedules that are orphans. An orphan belongs to an app that has live
+-- nodes which have declared schedules, and none of these nodes declares this one.
 CREATE OR REPLACE FUNCTION _find_orphans(ids bigint[])
 RETURNS bigint[]
 LANGUAGE sql STABLE
@@ -24,7 +24,8 @@ AS $$
         AND n.state IN ('active', 'draining'))
 $$;
 
--- Stops the orphans among due schedules, and returns the others. The caller has locked the timers.
+-- Stops the orphans among due schedules, and returns the ids of the other schedules. The caller has
+-- locked the timers.
 CREATE OR REPLACE FUNCTION _stop_orphans(ids bigint[])
 RETURNS bigint[]
 LANGUAGE plpgsql VOLATILE

@@ -1,6 +1,6 @@
--- Applies a definition to a row of schedules: changes the fields that it names; null sets the
--- default.
-CREATE OR REPLACE FUNCTION _apply_definition(base schedules, definition jsonb)
+-- Returns a row of schedules with the fields changed that a definition names. The value null sets
+-- the default.
+CREATE OR REPLACE FUNCTION _apply_schedule_definition(base schedules, definition jsonb)
 RETURNS schedules
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -28,7 +28,7 @@ BEGIN
     SELECT jsonb_object_agg(
       e.key,
       CASE
-        WHEN e.value = 'null' THEN coalesce(_schedule_defaults()->e.key, 'null')
+        WHEN e.value = 'null' THEN coalesce(_list_schedule_defaults()->e.key, 'null')
         ELSE e.value
       END)
     FROM jsonb_each(definition) e);
@@ -37,7 +37,7 @@ BEGIN
   EXCEPTION WHEN data_exception THEN
     NULL;
   END;
-  -- A value is invalid: finds out which.
+  -- At least one value is invalid. Tries each value alone, to name the invalid one in the error.
   FOR key, value IN SELECT e.key, e.value FROM jsonb_each(filled) e LOOP
     BEGIN
       PERFORM jsonb_populate_record(base, jsonb_build_object(key, value));
@@ -48,7 +48,7 @@ BEGIN
   END LOOP;
 END $$;
 
-CREATE OR REPLACE FUNCTION _schedule_defaults()
+CREATE OR REPLACE FUNCTION _list_schedule_defaults()
 RETURNS jsonb
 LANGUAGE sql STABLE
 RETURN jsonb_build_object(
@@ -63,10 +63,10 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-  s schedules := jsonb_populate_record(NULL::schedules, _schedule_defaults());
+  s schedules := jsonb_populate_record(NULL::schedules, _list_schedule_defaults());
 BEGIN
   s.name := definition->>'name';
-  s := _apply_definition(s, definition);
+  s := _apply_schedule_definition(s, definition);
   s.overlap := coalesce(s.overlap, CASE s.missed WHEN 'catch_up' THEN 'queue' ELSE 'skip' END);
   s.superseded_hashes := '{}';
   s.policy := 1;
@@ -122,15 +122,15 @@ BEGIN
   WHERE x.id = s.id;
 END $$;
 
-CREATE OR REPLACE FUNCTION _schedule_definition(s schedules)
+CREATE OR REPLACE FUNCTION _make_schedule_definition(s schedules)
 RETURNS jsonb
 LANGUAGE sql STABLE
 RETURN to_jsonb(s)
   - '{id,name,tenant,owner,hash,superseded_hashes,declared_definition,created_at,updated_at,'
     'created_by,pattern_id,policy}'::text[];
 
--- Whether an operator has changed what the code declared.
-CREATE OR REPLACE FUNCTION _differs_from_code(s schedules)
+-- Says whether an operator has changed what the code declares.
+CREATE OR REPLACE FUNCTION _differs_from_declaration(s schedules)
 RETURNS boolean
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
@@ -139,6 +139,6 @@ AS $$
     AND EXISTS (
       SELECT
       FROM jsonb_each(s.declared_definition) d
-      JOIN jsonb_each(_schedule_definition(s)) n ON n.key = d.key
+      JOIN jsonb_each(_make_schedule_definition(s)) n ON n.key = d.key
       WHERE n.value <> d.value)
 $$;

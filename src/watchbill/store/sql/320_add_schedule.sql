@@ -1,5 +1,5 @@
--- Adds a schedule and returns its id. A plain INSERT into schedules works too, as UPDATE and DELETE
--- do, but writes nothing to the table audit.
+-- Adds a schedule and returns its id. Users may also INSERT into schedules, UPDATE and DELETE, but
+-- then nothing is written to the table audit.
 CREATE OR REPLACE FUNCTION add_schedule(
   name text,
   pattern text DEFAULT NULL,

@@ -4,11 +4,11 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-  PERFORM _check_given_command(definition);
+  PERFORM _check_definition_command(definition);
   RETURN _store_schedule(definition, now);
 END $$;
 
--- Stores a schedule with the rights of the owner.
+-- Stores a schedule. Runs with the rights of the owner.
 CREATE OR REPLACE FUNCTION _store_schedule(definition jsonb, now timestamptz)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE
@@ -18,19 +18,19 @@ DECLARE
   s schedules := _build_schedule(definition, now);
 BEGIN
   IF EXISTS (SELECT FROM schedules x WHERE x.tenant = s.tenant AND x.name = s.name) THEN
-    PERFORM _refuse_taken_name(s.name);
+    PERFORM _refuse_taken_schedule_name(s.name);
   END IF;
   s.id := nextval('schedule_seq');
   INSERT INTO schedules SELECT s.*;
   PERFORM _audit(
     'add_schedule', 'schedule ' || s.name, s.tenant, definition, s.created_at);
   RETURN s.id;
--- Another transaction has inserted it meanwhile.
+-- Another transaction has inserted a schedule with this name meanwhile.
 EXCEPTION WHEN unique_violation THEN
-  PERFORM _refuse_taken_name(s.name);
+  PERFORM _refuse_taken_schedule_name(s.name);
 END $$;
 
-CREATE OR REPLACE FUNCTION _refuse_taken_name(name text)
+CREATE OR REPLACE FUNCTION _refuse_taken_schedule_name(name text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT

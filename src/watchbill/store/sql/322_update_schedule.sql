@@ -1,4 +1,5 @@
--- Changes what `changes` names, and returns whether the schedule exists. Locks it FOR UPDATE.
+-- Changes the fields of a schedule that `changes` names, and returns whether the schedule exists.
+-- Locks the schedule FOR UPDATE.
 CREATE OR REPLACE FUNCTION update_schedule(
   name text,
   changes jsonb,
@@ -10,11 +11,11 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-  PERFORM _check_given_command(jsonb_build_object('name', name) || changes);
+  PERFORM _check_definition_command(jsonb_build_object('name', name) || changes);
   RETURN _change_schedule(name, changes, tenant, now);
 END $$;
 
--- Changes a schedule with the rights of the owner.
+-- Changes a schedule. Runs with the rights of the owner.
 CREATE OR REPLACE FUNCTION _change_schedule(
   name text,
   changes jsonb,
@@ -36,11 +37,11 @@ BEGIN
     AND x.name = name
   FOR UPDATE;
   IF NOT FOUND THEN RETURN false; END IF;
-  s := _apply_definition(s, changes);
+  s := _apply_schedule_definition(s, changes);
   s.updated_at := coalesce(now, _clock());
   PERFORM _write_schedule(s);
   PERFORM _audit('update_schedule', 'schedule ' || name, tenant, changes, s.updated_at);
   RETURN true;
 EXCEPTION WHEN unique_violation THEN
-  PERFORM _refuse_taken_name(s.name);
+  PERFORM _refuse_taken_schedule_name(s.name);
 END $$;

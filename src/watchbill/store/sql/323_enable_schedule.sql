@@ -1,4 +1,4 @@
-CREATE OR REPLACE FUNCTION _set_enabled(
+CREATE OR REPLACE FUNCTION _set_schedule_enabled(
   name text,
   tenant text,
   value boolean,
@@ -31,4 +31,4 @@ CREATE OR REPLACE FUNCTION enable_schedule(
 RETURNS boolean
 LANGUAGE sql VOLATILE
 SET search_path FROM CURRENT
-AS $$ SELECT _set_enabled(name, tenant, true, now) $$;
+AS $$ SELECT _set_schedule_enabled(name, tenant, true, now) $$;

@@ -14,7 +14,7 @@ BEGIN
   DELETE FROM schedules s
   WHERE s.tenant = tenant
     AND s.name = name
-  RETURNING _schedule_definition(s) INTO removed;
+  RETURNING _make_schedule_definition(s) INTO removed;
   IF NOT FOUND THEN RETURN false; END IF;
   PERFORM _audit('remove_schedule', 'schedule ' || name, tenant, removed, now);
   RETURN true;

@@ -1,7 +1,7 @@
 -- Makes a job of a schedule now, in addition to its slots. Returns the id of the job; NULL if the
--- schedule does not exist or makes no jobs. `overlap` says what to do while a job of the schedule
--- has not ended: `allow` runs beside it, `skip` raises WB011, `queue` waits for it, and
--- `cancel_previous` cancels it first.
+-- schedule does not exist or makes no jobs. `overlap` says what to do while an earlier job of the
+-- schedule has not ended: `allow` runs the new job beside it, `skip` raises WB011, `queue` lets the
+-- new job wait for it, and `cancel_previous` cancels it first.
 CREATE OR REPLACE FUNCTION run_schedule(
   name text,
   tenant text DEFAULT _session_tenant(),
@@ -41,16 +41,16 @@ BEGIN
         quote_nullable(overlap)
       USING ERRCODE = 'WB003';
   END IF;
-  job := _run_unscheduled(s.id, 'hand', payload, t, overlap);
+  job := _run_schedule_outside_slots(s.id, 'hand', payload, t, overlap);
   PERFORM _audit(
     'run_schedule', 'schedule ' || name, tenant, jsonb_build_object('job', job), t);
   RETURN job;
 END $$;
 
--- Makes a job of a schedule outside its slots. Its row in `slots` has the time at which it was
+-- Makes a job of a schedule outside its slots. The row in `slots` has the time at which the job was
 -- made. Locks the timer first, as every writer of `slots` does, so it sees every job that a tick
 -- has made.
-CREATE OR REPLACE FUNCTION _run_unscheduled(
+CREATE OR REPLACE FUNCTION _run_schedule_outside_slots(
   schedule_id bigint,
   kind text,
   payload jsonb,
@@ -67,7 +67,8 @@ DECLARE
   s schedules;
   job uuid;
   instant timestamptz := t;
-  -- Jobs that have not ended and matter for `overlap`, the last one first.
+  -- The earlier jobs of the schedule that have not ended, the last one first; NULL if `overlap`
+  -- allows them.
   unfinished uuid[];
   refusal text; -- by a quota of the tenant
 BEGIN
@@ -86,10 +87,11 @@ BEGIN
   END IF;
   IF _may_have_quota(s.tenant) AND num_nonnulls(s.type, s.command) > 0 THEN
     IF kind = 'start' THEN
-      -- A full quota skips this schedule. It must not raise, as the other schedules start as well.
-      refusal := _try_quota(s.tenant, _schedule_payload(s))->>s.tenant;
+      -- The job of a cluster start is skipped if a quota is full. An error would also stop the
+      -- other schedules that run at the start.
+      refusal := _try_to_take_quota(s.tenant, _make_schedule_payload(s))->>s.tenant;
     ELSE
-      PERFORM _take_quota(s.tenant, 1, _payload_size(coalesce(payload, _schedule_payload(s))));
+      PERFORM _take_quota(s.tenant, 1, _payload_size(coalesce(payload, _make_schedule_payload(s))));
     END IF;
   END IF;
   IF unfinished IS NOT NULL AND overlap = 'skip' THEN
@@ -121,19 +123,19 @@ BEGIN
     VALUES (
       job, t, instant, s.policy, extract(epoch FROM s.timeout), s.version,
       s.priority, s.max_attempts, CASE WHEN s.max_attempts = 1 THEN 1 ELSE 0 END,
-      _find_slot_lane(s.queue, coalesce(payload, _schedule_payload(s)), s.tenant, s.type),
+      _find_slot_lane(s.queue, coalesce(payload, _make_schedule_payload(s)), s.tenant, s.type),
       CASE WHEN unfinished IS NOT NULL THEN 'blocked' END,
       CASE WHEN _may_have_quota(s.tenant) THEN _quota_keys(NULL, s.tenant) END, s.queue,
       coalesce(s.type, 'watchbill.sql'), s.tenant, s.id,
       coalesce(nullif(current_setting('watchbill.actor', true), ''), session_user),
-      coalesce(payload, _schedule_payload(s)), _slot_meta(s.name, NULL, s.context));
+      coalesce(payload, _make_schedule_payload(s)), _make_slot_meta(s.name, NULL, s.context));
     IF unfinished IS NULL THEN
       PERFORM _wake_workers(s.queue);
     ELSE
-      PERFORM _queue_behind_parents(ARRAY[job], unfinished[:1], '{}', t);
+      PERFORM _block_jobs_behind_parents(ARRAY[job], unfinished[:1], '{}', t);
     END IF;
     IF unfinished IS NOT NULL AND overlap = 'cancel_previous' THEN
-      PERFORM _cancel_runs(unfinished, 'the schedule was run by hand', t);
+      PERFORM _cancel_schedule_jobs(unfinished, 'the schedule was run by hand', t);
     END IF;
   END IF;
   RETURN job;

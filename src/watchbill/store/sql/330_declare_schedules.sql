@@ -1,6 +1,6 @@
--- Writes the schedules that a node's code declares; a node calls it after it has registered.
--- Changes by an operator stay until the code changes. In a rolling deploy an old node does not undo
--- a newer declaration. What it locks: see _store_declarations().
+-- Writes the schedules that a node's code declares. A node calls this after it has registered. What
+-- an operator has changed stays until the code changes. During a rolling deploy an old node does
+-- not undo a newer declaration. _store_declared_schedules() says what is locked.
 CREATE OR REPLACE FUNCTION declare_schedules(
   epoch bigint,
   schedules jsonb,
@@ -12,17 +12,17 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
-  PERFORM _check_given_command(d)
+  PERFORM _check_definition_command(d)
   FROM jsonb_path_query(declare_schedules.schedules, '$[*] ? (@.type() == "object")') d;
   RETURN QUERY
     SELECT s.name, s.id, s.outcome
-    FROM _store_declarations(
+    FROM _store_declared_schedules(
       declare_schedules.epoch, declare_schedules.schedules, declare_schedules.now) s;
 END $$;
 
--- Writes declarations with the rights of the owner. Locks the node FOR NO KEY UPDATE, then takes an
--- advisory lock per app.
-CREATE OR REPLACE FUNCTION _store_declarations(
+-- Writes the declared schedules. Runs with the rights of the owner. Locks the node FOR NO KEY
+-- UPDATE, then takes an advisory lock per app.
+CREATE OR REPLACE FUNCTION _store_declared_schedules(
   epoch bigint,
   schedules jsonb,
   now timestamptz
@@ -33,15 +33,15 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(_store_declarations.now, _clock());
+  t timestamptz := coalesce(_store_declared_schedules.now, _clock());
   node nodes;
   starts boolean;
   definition jsonb;
 BEGIN
-  IF jsonb_typeof(_store_declarations.schedules) <> 'array'
+  IF jsonb_typeof(_store_declared_schedules.schedules) <> 'array'
     OR EXISTS (
       SELECT
-      FROM jsonb_path_query(_store_declarations.schedules, '$[*]') d
+      FROM jsonb_path_query(_store_declared_schedules.schedules, '$[*]') d
       WHERE jsonb_typeof(d) <> 'object'
         OR d->>'hash' IS NULL) THEN
     RAISE EXCEPTION 'schedules is invalid: it must be a JSON array of definitions, each with a hash'
@@ -50,11 +50,11 @@ BEGIN
   SELECT *
   INTO node
   FROM nodes n
-  WHERE n.epoch = _store_declarations.epoch
+  WHERE n.epoch = _store_declared_schedules.epoch
     AND n.state IN ('active', 'draining')
   FOR NO KEY UPDATE;
   IF NOT FOUND THEN
-    RAISE EXCEPTION 'the node with epoch % is lost', _store_declarations.epoch
+    RAISE EXCEPTION 'the node with epoch % is lost', _store_declared_schedules.epoch
       USING ERRCODE = 'WB001', HINT = 'register again before you declare schedules';
   ELSIF node.app IS NULL THEN
     RAISE EXCEPTION 'node % has no app, and a declaration needs an owner', node.name
@@ -63,12 +63,12 @@ BEGIN
   PERFORM _take_lock(
     _lock_class_declarations(), hashtext('schedules'::regclass::oid || node.app));
   starts := CASE
-    WHEN (_first_registration(node)).declared_at IS NOT NULL THEN false
-    ELSE _is_cluster_start(node)
+    WHEN (_find_first_registration(node)).declared_at IS NOT NULL THEN false
+    ELSE _has_started_cluster(node)
   END;
   FOR definition IN
     SELECT d
-    FROM jsonb_array_elements(_store_declarations.schedules) WITH ORDINALITY e(d, n)
+    FROM jsonb_array_elements(_store_declared_schedules.schedules) WITH ORDINALITY e(d, n)
     ORDER BY e.n
   LOOP
     name := definition->>'name';
@@ -83,14 +83,16 @@ BEGIN
   UPDATE nodes n SET declared_at = coalesce(n.declared_at, t) WHERE n.epoch = node.epoch;
   PERFORM _release_orphans();
   IF starts THEN
-    PERFORM _run_unscheduled(s, 'start', NULL, t) FROM _find_on_start_schedules(node.epoch) s;
+    PERFORM _run_schedule_outside_slots(s, 'start', NULL, t)
+    FROM _find_on_start_schedules(node.epoch) s;
   ELSIF starts IS NULL AND EXISTS (SELECT FROM _find_on_start_schedules(node.epoch)) THEN
-    -- Asks all live nodes for a heartbeat, so that start_cluster() can decide.
+    -- Asks all live nodes for a heartbeat, so that start_cluster() can decide whether the cluster
+    -- has just started.
     PERFORM pg_notify(_wake_channel(), 'beat');
   END IF;
 END $$;
 
--- Writes one declaration. Locks the schedule FOR UPDATE.
+-- Writes one declared schedule. Locks the schedule FOR UPDATE.
 CREATE OR REPLACE FUNCTION _declare_schedule(
   node nodes,
   definition jsonb,
@@ -116,11 +118,11 @@ BEGIN
   outcome := CASE
     WHEN id IS NOT NULL AND old.owner IS DISTINCT FROM node.app THEN 'foreign'
     WHEN old.hash = given THEN 'unchanged'
-    WHEN _is_superseded(old, given, node.epoch) THEN 'superseded'
+    WHEN _is_schedule_superseded(old, given, node.epoch) THEN 'superseded'
   END;
   IF outcome IS NOT NULL THEN RETURN; END IF;
   s.hash := given;
-  s.declared_definition := _schedule_definition(s);
+  s.declared_definition := _make_schedule_definition(s);
   IF id IS NOT NULL THEN
     outcome := 'updated';
     s.id := id;
@@ -138,16 +140,16 @@ BEGIN
   SELECT s.*
   ON CONFLICT (tenant, name) DO NOTHING
   RETURNING schedules.id INTO id;
-  -- Another transaction has inserted it meanwhile.
+  -- If there is no id, another transaction has inserted a schedule with this name meanwhile.
   IF id IS NULL THEN
     outcome := 'foreign';
     id := (SELECT x.id FROM schedules x WHERE x.tenant = s.tenant AND x.name = s.name);
   END IF;
 END $$;
 
--- Whether another live node declares a later version of the schedule than this hash. s.hash is the
--- latest version; superseded_hashes are the earlier ones, in order.
-CREATE OR REPLACE FUNCTION _is_superseded(s schedules, hash text, epoch bigint)
+-- Says whether another live node declares a later version of the schedule than this hash. s.hash is
+-- the latest version; superseded_hashes are the earlier versions, in order.
+CREATE OR REPLACE FUNCTION _is_schedule_superseded(s schedules, hash text, epoch bigint)
 RETURNS boolean
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
@@ -157,14 +159,15 @@ AS $$
     FROM declarations d
     JOIN nodes n USING (epoch)
     WHERE d.schedule_id = s.id
-      AND n.epoch <> _is_superseded.epoch
+      AND n.epoch <> _is_schedule_superseded.epoch
       AND n.state IN ('active', 'draining')
       AND array_position(s.superseded_hashes || s.hash, d.hash)
-        > array_position(s.superseded_hashes || s.hash, _is_superseded.hash))
+        > array_position(s.superseded_hashes || s.hash, _is_schedule_superseded.hash))
 $$;
 
--- Whether a node should declare its schedules, limits and queues again: the current version is not
--- its own, and no live node declares a later one, because the newer nodes have ended.
+-- Says whether a node should declare its schedules, limits and queues again. That is so if another
+-- version is in force, and no live node declares a later version than this node does, because the
+-- newer nodes have ended.
 CREATE OR REPLACE FUNCTION _has_stale_declaration(epoch bigint)
 RETURNS boolean
 LANGUAGE sql STABLE
@@ -176,6 +179,6 @@ AS $$
     JOIN schedules s ON s.id = d.schedule_id
     WHERE d.epoch = _has_stale_declaration.epoch
       AND d.hash <> s.hash
-      AND NOT _is_superseded(s, d.hash, d.epoch))
+      AND NOT _is_schedule_superseded(s, d.hash, d.epoch))
     OR _has_stale_flow_declaration(_has_stale_declaration.epoch)
 $$;

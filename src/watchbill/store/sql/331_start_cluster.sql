@@ -1,6 +1,7 @@
--- Runs the schedules that run when the cluster starts, if declare_schedules() could not decide:
--- after a crash of all nodes, when they are declared lost. Returns whether the cluster has started
--- since this process registered; NULL: call again. Takes the advisory lock of declare_schedules().
+-- Runs the schedules that run when the cluster starts, if declare_schedules() could not decide
+-- whether it just did. That happens after a crash of all nodes, until the old nodes are declared
+-- lost. Returns whether the cluster has started since this process registered; NULL if this is not
+-- known yet: call again. Takes the advisory lock of declare_schedules().
 CREATE OR REPLACE FUNCTION start_cluster(epoch bigint, now timestamptz DEFAULT NULL)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
@@ -19,7 +20,7 @@ BEGIN
     AND n.state IN ('active', 'draining')
     AND n.declared_at IS NOT NULL;
   IF NOT FOUND THEN
-    -- The node is lost; its process may register again.
+    -- The node is lost, but its process may register again.
     RETURN NULL;
   ELSIF on_start = '{}' THEN
     RETURN false;
@@ -31,18 +32,18 @@ BEGIN
     FROM slots s
     WHERE s.schedule_id = ANY (on_start)
       AND s.kind = 'start'
-      AND s.slot >= (_first_registration(node)).at) THEN
+      AND s.slot >= (_find_first_registration(node)).at) THEN
     RETURN true;
   END IF;
-  is_start := _is_cluster_start(node);
+  is_start := _has_started_cluster(node);
   IF is_start THEN
-    PERFORM _run_unscheduled(m, 'start', NULL, coalesce(now, _clock()))
+    PERFORM _run_schedule_outside_slots(m, 'start', NULL, coalesce(now, _clock()))
     FROM unnest(on_start) m;
   END IF;
   RETURN is_start;
 END $$;
 
--- The schedules that a node declares and that run when its cluster starts.
+-- Lists the schedules that a node declares and that run when its cluster starts.
 CREATE OR REPLACE FUNCTION _find_on_start_schedules(epoch bigint)
 RETURNS SETOF bigint
 LANGUAGE sql STABLE
@@ -57,9 +58,9 @@ AS $$
     AND (s.run_on_start OR r.on_start)
 $$;
 
--- When the process of a node first registered and declared. After a loss a process registers again,
--- with the same instance.
-CREATE OR REPLACE FUNCTION _first_registration(
+-- Returns when the process of a node first registered, and when it first declared its schedules. A
+-- process that registers again after a loss keeps its `instance`.
+CREATE OR REPLACE FUNCTION _find_first_registration(
   node nodes,
   OUT at timestamptz,
   OUT declared_at timestamptz,
@@ -74,10 +75,10 @@ AS $$
   WHERE n.instance = node.instance
 $$;
 
--- Whether this process started the cluster: no other process of the app that has declared was alive
--- when this one registered. NULL if that is not known: one has neither sent a beat since then nor
--- been declared lost.
-CREATE OR REPLACE FUNCTION _is_cluster_start(node nodes)
+-- Says whether this process started the cluster: no other process of the app was alive and had
+-- declared its schedules when this process registered. NULL if this is not known yet, because
+-- another process has neither sent a beat since then nor been declared lost.
+CREATE OR REPLACE FUNCTION _has_started_cluster(node nodes)
 RETURNS boolean
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
@@ -85,7 +86,7 @@ AS $$
   SELECT CASE WHEN bool_or(x.lived) THEN false WHEN count(*) = 0 THEN true END
   FROM (
     SELECT o.state IN ('left', 'lost') OR b.at >= me.at AS lived
-    FROM _first_registration(node) me
+    FROM _find_first_registration(node) me
     CROSS JOIN nodes o
     LEFT JOIN beats b ON b.epoch = o.epoch
     WHERE o.app = node.app
@@ -93,7 +94,7 @@ AS $$
       AND (o.state IN ('active', 'draining') OR o.ended_at > me.at)
       AND EXISTS (
         SELECT
-        FROM _first_registration(o) c
+        FROM _find_first_registration(o) c
         WHERE c.declared_at IS NOT NULL
           AND (
             me.declared_at IS NULL

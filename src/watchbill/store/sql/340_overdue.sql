@@ -1,4 +1,4 @@
--- Slots whose deadline has passed, until they or a later slot ends.
+-- Shows slots whose deadline has passed, until the slot or a later one ends.
 CREATE OR REPLACE VIEW overdue AS
 SELECT
   o.schedule_id, s.name, s.tenant, o.slot, o.kind, o.due_by, o.overdue_at, o.job_id, o.outcome

@@ -1,7 +1,8 @@
--- Counts for the view `schedule`. The end of a job writes no counter: timers has the number of
--- jobs, and slots that did not succeed are few and have an index. `failed_attempts` are those of
--- unfinished jobs, which run again; the last error may be theirs.
-CREATE OR REPLACE FUNCTION _schedule_counts(
+-- Counts jobs and slots of a schedule for the view `schedule`. The end of a job updates no counter:
+-- timers has the number of all jobs, and the slots that did not succeed are few and have an index.
+-- `failed_attempts` counts the attempts of jobs that failed and run again. The last error may be
+-- the error of such a job.
+CREATE OR REPLACE FUNCTION _count_schedule_slots(
   schedule_id bigint,
   OUT running bigint,
   OUT failed_attempts bigint,
@@ -105,10 +106,10 @@ SELECT
   x.runs AS runs,
   x.runs - c.unsuccessful - c.running AS successes,
   c.failures, c.skips, c.missed AS missed_slots, c.running, c.failed_attempts,
-  o.orphaned, _differs_from_code(s) AS differs_from_code, c.overdue
+  o.orphaned, _differs_from_declaration(s) AS differs_from_code, c.overdue
 FROM schedules s
 JOIN timers x ON x.schedule_id = s.id
 LEFT JOIN compiled_patterns r ON r.id = s.pattern_id
 CROSS JOIN LATERAL (
   SELECT s.owner IS NOT NULL AND cardinality(_find_orphans(ARRAY[s.id])) > 0 AS orphaned) o
-CROSS JOIN LATERAL _schedule_counts(s.id) c;
+CROSS JOIN LATERAL _count_schedule_slots(s.id) c;

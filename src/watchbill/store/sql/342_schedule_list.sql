@@ -1,4 +1,4 @@
--- Lists schedules by name, behind the name `after`.
+-- Lists schedules by name, starting after the name `after`.
 CREATE OR REPLACE FUNCTION schedule_list(
   tenant text DEFAULT NULL,
   category text DEFAULT NULL,
@@ -15,7 +15,8 @@ SET jit = off
 AS $$
 #variable_conflict use_variable
 BEGIN
-  -- Ids first: the other columns of the view are computed only for rows of this page.
+  -- Selects the ids first, so that the other columns of the view are computed only for the
+  -- schedules of this page.
   RETURN QUERY
   SELECT v.*
   FROM (

@@ -13,8 +13,8 @@ LEFT JOIN runs r ON r.job_id = l.job_id AND l.finished_at IS NULL
 LEFT JOIN jobs j ON j.id = l.job_id AND l.finished_at IS NULL
 LEFT JOIN finished_jobs f ON f.id = l.job_id AND f.finished_at = l.finished_at;
 
--- The slots of a schedule, newest first. A slot is one instant at which the schedule was due. With
--- `outcome`, only the slots that have this outcome.
+-- Lists the slots of a schedule, newest first. A slot is one instant at which the schedule was due.
+-- With `outcome`, lists only the slots that have this outcome.
 CREATE OR REPLACE FUNCTION slot_list(
   name text,
   tenant text DEFAULT _session_tenant(),

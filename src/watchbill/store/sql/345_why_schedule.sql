@@ -1,6 +1,6 @@
--- Says why a schedule does not fire, or when it fires: all reasons that apply, the decisive one
--- first. Reasons of a rank below 10 keep it from firing; rank 10 says when it fires; ranks from 20
--- on are notes.
+-- Says why a schedule does not fire, or when it fires: lists all reasons that apply, the decisive
+-- one first. Reasons of a rank below 10 keep the schedule from firing; rank 10 says when it fires;
+-- ranks from 20 on are notes.
 CREATE OR REPLACE FUNCTION why_schedule(
   name text,
   tenant text DEFAULT _session_tenant(),
@@ -19,7 +19,8 @@ DECLARE
   open slots;
   skipped bigint;
   on_start boolean;
-  -- The slot at which it fires next if nothing stops it, and the same if it also had no `end`.
+  -- The slot at which the schedule fires next if nothing stops it, and the same slot if the
+  -- schedule had no `end`.
   next_slot timestamptz;
   next_without_end timestamptz;
 BEGIN
@@ -53,7 +54,7 @@ BEGIN
       WHEN s.at IS NULL THEN greatest(t, timer.last_slot)
       ELSE coalesce(timer.last_slot, '-infinity')
     END));
-  next_without_end := _slot_after(
+  next_without_end := _find_slot_after(
     s.pattern_id, s.every, coalesce(s.start, s.created_at), s.at, greatest(t, timer.last_slot));
   RETURN QUERY
   WITH causes AS MATERIALIZED (
@@ -121,7 +122,7 @@ BEGIN
           WHERE (p.queue = s.queue OR p.queue IS NULL)
             AND (p.type = coalesce(s.type, 'watchbill.sql') OR p.type IS NULL)), true,
         format('its queue %s or its task is paused: its jobs wait', s.queue)),
-      (23, _differs_from_code(s), true, 'it was changed after the code declared it')
+      (23, _differs_from_declaration(s), true, 'it was changed after the code declared it')
     ) c(rank, applies, fires, reason)
     WHERE c.applies)
   SELECT c.fires, c.reason, CASE WHEN c.rank = 10 THEN next_slot END

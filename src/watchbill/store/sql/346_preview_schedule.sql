@@ -1,4 +1,4 @@
--- The next `n` slots of a schedule, as if it were enabled.
+-- Lists the next `n` slots of a schedule, as if it were enabled.
 CREATE OR REPLACE FUNCTION preview_schedule(
   name text,
   n int DEFAULT 10,

@@ -1,5 +1,5 @@
--- The next `n` slots of a definition. Checks it as add_schedule() does, but stores nothing except
--- its compiled pattern.
+-- Lists the next `n` slots of a definition. Checks the definition as add_schedule() does, but
+-- stores nothing except its compiled pattern.
 CREATE OR REPLACE FUNCTION preview_schedule_from(
   definition jsonb,
   n int DEFAULT 10,
@@ -13,7 +13,7 @@ DECLARE
   s schedules := _build_schedule(definition, now);
 BEGIN
   s.name := coalesce(s.name, 'preview');
-  PERFORM _refuse_schedule(s.name, _schedule_error(s));
+  PERFORM _refuse_schedule(s.name, _find_schedule_error(s));
   IF s.pattern IS NOT NULL THEN
     s.pattern_id := _compile_pattern(s.pattern, s.tz, s.dst, coalesce(s.start, s.created_at));
   END IF;

@@ -1,6 +1,6 @@
--- Counts schedules. `late`: due for longer than a minute, perhaps because no scheduler runs.
--- `overdue`: slots whose deadline has passed. Counts `schedules` and `due` up to `cap`; `capped`:
--- there are more.
+-- Counts schedules. `late` counts those that are due for longer than a minute, perhaps because no
+-- scheduler runs. `overdue` counts slots whose deadline has passed. Counts `schedules` and `due` up
+-- to `cap`; `capped` is true if there are more.
 CREATE OR REPLACE FUNCTION schedule_stats(
   cap int DEFAULT 100000,
   now timestamptz DEFAULT NULL,

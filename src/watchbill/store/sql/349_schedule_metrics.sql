@@ -1,7 +1,8 @@
--- How the runs of a schedule went that history still has: those of slots since `since`, and of its
--- latest `max` slots, if given. Runs that have not ended or were canceled do not count; a run that
--- its handler skipped counts as a success. `success_rate` is in percent; it and the durations are
--- NULL without runs. Returns no row if there is no such schedule.
+-- Counts how the runs of a schedule ended, for slots that are still in the history: those since
+-- `since`, and of these the latest `max`, if given. Runs that have not ended or were canceled do
+-- not count. A run that its handler skipped counts as a success. `success_rate` is in percent; the
+-- rate and the durations are NULL if there are no runs. Returns no row if there is no such
+-- schedule.
 CREATE OR REPLACE FUNCTION schedule_metrics(
   name text,
   since timestamptz DEFAULT NULL,
@@ -35,7 +36,7 @@ BEGIN
   RETURN QUERY
   SELECT
     m.runs, round(m.rate::numeric, 2)::float8, m.average, m.shortest, m.longest, m.p95,
-    _health_class(m.rate)
+    _describe_success_rate(m.rate)
   FROM (
     SELECT
       count(*) AS runs,
@@ -56,8 +57,8 @@ BEGIN
       AND l.outcome IN ('succeeded', 'skipped', 'failed', 'timed_out', 'lost')) m;
 END $$;
 
--- The class of a success rate in percent.
-CREATE OR REPLACE FUNCTION _health_class(rate numeric)
+-- Returns the word for a success rate in percent, such as healthy.
+CREATE OR REPLACE FUNCTION _describe_success_rate(rate numeric)
 RETURNS text
 LANGUAGE sql STABLE
 RETURN CASE

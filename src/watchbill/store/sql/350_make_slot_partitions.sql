@@ -1,4 +1,4 @@
--- Makes the partitions of slots for this month and the next ones. Takes an advisory lock, because
+-- Makes the partitions of slots for this month and the next months. Takes an advisory lock, because
 -- two concurrent calls would choose the same names.
 CREATE OR REPLACE FUNCTION _make_slot_partitions(
   months int DEFAULT 2,
@@ -12,7 +12,7 @@ AS $$
 DECLARE
   this date := date_trunc(
     'month', coalesce(now, _clock()) AT TIME ZONE 'UTC')::date;
-  -- Does not depend on TimeZone and DateStyle.
+  -- This format gives the same bounds whatever TimeZone and DateStyle are.
   bounds text := 'YYYY-MM-DD 00:00:00+00';
   month date;
   name text;
@@ -36,13 +36,14 @@ BEGIN
         to_char(month, bounds),
         to_char((month + interval '1 month')::date, bounds));
       made := made + 1;
-    -- The default partition has rows of this month already.
+    -- The default partition already has rows of this month, so the month gets no partition.
     EXCEPTION WHEN check_violation THEN NULL;
     END;
   END LOOP;
   RETURN made;
 END $$;
 
--- Only the first installation: see 110_make_partitions.sql.
+-- Makes partitions only in a new installation. Later the nodes make them, so that an upgrade does
+-- not wait for readers of the history.
 SELECT _make_slot_partitions()
 WHERE NOT EXISTS (SELECT FROM pg_inherits WHERE inhparent = 'slots'::regclass OFFSET 1);

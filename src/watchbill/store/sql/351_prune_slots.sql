@@ -1,5 +1,5 @@
 -- Drops the slots of months that ended longer ago than `keep`, unless a job of the month has not
--- ended. Adds their counts to pruned_slot_counts. Locks slots IN ACCESS EXCLUSIVE MODE.
+-- ended. Adds the dropped slots to pruned_slot_counts. Locks slots IN ACCESS EXCLUSIVE MODE.
 CREATE OR REPLACE FUNCTION prune_slots(
   keep interval DEFAULT '90 days',
   now timestamptz DEFAULT NULL
@@ -10,7 +10,7 @@ SET search_path FROM CURRENT
 SET lock_timeout = '2s'
 AS $$
 DECLARE
-  -- The first month that is kept.
+  -- The first month whose slots are kept.
   first_month timestamp := date_trunc(
     'month', (coalesce(now, _clock()) - keep) AT TIME ZONE 'UTC');
   add_counts text := $q$
@@ -57,9 +57,10 @@ BEGIN
     EXECUTE format(has_open_jobs, name) INTO open;
     CONTINUE WHEN open;
     BEGIN
-      -- Locks slots before the partition, as every writer does; another order could deadlock.
+      -- Locks slots before the partition, as every writer does. The other order could cause a
+      -- deadlock.
       LOCK TABLE ONLY slots IN ACCESS EXCLUSIVE MODE;
-    -- The next call will try again.
+    -- The lock is held by another session. The next call tries again.
     EXCEPTION WHEN lock_not_available THEN RETURN dropped;
     END;
     EXECUTE format(has_open_jobs, name) INTO open;

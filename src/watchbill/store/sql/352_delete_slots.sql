@@ -1,5 +1,6 @@
--- Deletes one slot that has ended from the history of a schedule: that of the job `job_id`, or one
--- without a job. Adds it to pruned_slot_counts, so that the counts of the schedule stay.
+-- Deletes one slot that has ended from the history of a schedule: the slot of the job `job_id`, or
+-- a slot without a job. Adds it to pruned_slot_counts, so that the counts of the schedule do not
+-- change.
 CREATE OR REPLACE FUNCTION _delete_slot(schedule_id bigint, slot timestamptz, job_id uuid)
 RETURNS void
 LANGUAGE plpgsql VOLATILE

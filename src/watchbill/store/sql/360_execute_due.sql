@@ -1,8 +1,8 @@
--- Runs schedules of SQL commands without a worker: let psql, or another cron, call it once a
--- minute. Ticks, then runs the commands that wait, each in a subtransaction, which is undone if the
--- command fails. `path` is the search_path of the commands; a function cannot limit their time, so
--- set statement_timeout before the call. With `tenant` runs only its commands. Locks jobs FOR
--- UPDATE SKIP LOCKED.
+-- Runs schedules of SQL commands without a worker: let psql, or another cron, call this once a
+-- minute. Calls tick(), then runs the commands that wait, each in a subtransaction, which is undone
+-- if the command fails. `path` is the search_path of the commands. A function cannot limit their
+-- time, so set statement_timeout before the call. With `tenant`, runs only the commands of this
+-- tenant. Locks jobs FOR UPDATE SKIP LOCKED.
 CREATE OR REPLACE FUNCTION execute_due(
   max int DEFAULT 100,
   now timestamptz DEFAULT NULL,
@@ -42,14 +42,14 @@ BEGIN
   LOOP
     schedule := (SELECT s.name FROM schedules s WHERE s.id = j.schedule_id);
     slot := j.slot;
-    SELECT * INTO outcome, duration, error FROM _execute_job(j, path, t);
+    SELECT * INTO outcome, duration, error FROM _execute_sql_job(j, path, t);
     RETURN NEXT;
   END LOOP;
 END $$;
 
--- Runs the command of a job that no node has claimed, in a subtransaction, and settles the job. The
--- slot records the session's user and the address of the client. The caller has locked the job.
-CREATE OR REPLACE FUNCTION _execute_job(
+-- Runs the SQL command of a job that no node has claimed, in a subtransaction, and settles the job.
+-- The slot records the session's user and the address of the client. The caller has locked the job.
+CREATE OR REPLACE FUNCTION _execute_sql_job(
   j jobs,
   path text,
   t timestamptz,
@@ -71,7 +71,7 @@ BEGIN
     AND s.slot = coalesce(j.slot, j.created_at)
     AND s.job_id = j.id;
   BEGIN
-    affected := _execute_command(j.payload->>'command', j.payload->>'role', path);
+    affected := _execute_sql_command(j.payload->>'command', j.payload->>'role', path);
     outcome := 'succeeded';
   EXCEPTION WHEN OTHERS THEN
     outcome := 'failed';
@@ -89,7 +89,7 @@ BEGIN
     t);
 END $$;
 
-CREATE OR REPLACE FUNCTION _execute_command(command text, role text, search_path text)
+CREATE OR REPLACE FUNCTION _execute_sql_command(command text, role text, search_path text)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -103,7 +103,8 @@ BEGIN
     set_config('role', coalesce(role, own_role), true);
   EXECUTE command;
   GET DIAGNOSTICS affected = ROW_COUNT;
-  -- An error resets the role with the subtransaction. The end of this function resets the path.
+  -- Sets the role back. After an error the end of the subtransaction does this. The end of this
+  -- function sets the search_path back.
   PERFORM set_config('role', own_role, true);
   RETURN affected;
 END $$;

@@ -1,7 +1,7 @@
--- Runs the SQL command of one schedule in this session, without a worker, also if it is disabled.
--- (run_schedule() enqueues a job for a worker.) The job and its row in `slots` are alike. Returns
--- no row if there is no such schedule. `path` as in execute_due(). Raises WB011 if `overlap` is
--- `skip` and a job of the schedule has not ended.
+-- Runs the SQL command of one schedule in this session, without a worker, even if the schedule is
+-- disabled. (run_schedule() enqueues a job for a worker instead.) The job and its row in `slots`
+-- are the same as there. Returns no row if there is no such schedule. `path` is the search_path of
+-- the command. Raises WB011 if `overlap` is `skip` and a job of the schedule has not ended.
 CREATE OR REPLACE FUNCTION execute_schedule(
   name text,
   tenant text DEFAULT _session_tenant(),
@@ -39,7 +39,7 @@ BEGIN
     RAISE EXCEPTION 'overlap % is invalid: it must be allow or skip', quote_nullable(overlap)
       USING ERRCODE = 'WB003', HINT = 'a command that runs now cannot wait for another';
   END IF;
-  job := _run_unscheduled(s.id, 'hand', NULL, t, overlap);
+  job := _run_schedule_outside_slots(s.id, 'hand', NULL, t, overlap);
   SELECT * INTO j FROM jobs x WHERE x.id = job;
   PERFORM _audit(
     'execute_schedule', 'schedule ' || name, tenant, jsonb_build_object('job', job), t);
@@ -47,6 +47,6 @@ BEGIN
   slot := j.created_at;
   SELECT x.outcome, x.duration, x.error
   INTO outcome, duration, error
-  FROM _execute_job(j, path, t) x;
+  FROM _execute_sql_job(j, path, t) x;
   RETURN NEXT;
 END $$;

@@ -1,7 +1,8 @@
--- Makes `successor` the job of a slot. The slot of a chain ends with the chain: the job that starts
--- the chain hands its slot over to a job, made in the same transaction, that waits for all steps.
--- Jobs of later slots that wait for the first job now wait for the successor. Locks the timer FOR
--- NO KEY UPDATE, as a tick does before it lets jobs wait for the job of a slot.
+-- Makes `successor` the job of a slot. The slot of a chain ends when the whole chain has ended: so
+-- the job that starts the chain hands its slot over to a job, made in the same transaction, that
+-- waits for all steps. Jobs of later slots that wait for the first job now wait for the successor.
+-- Locks the timer FOR NO KEY UPDATE, as a tick does before it makes jobs wait for the job of a
+-- slot.
 CREATE OR REPLACE FUNCTION _hand_over_slot(
   id uuid,
   successor uuid,
@@ -35,18 +36,18 @@ BEGIN
   IF FOUND THEN
     UPDATE jobs x SET awaited = true WHERE x.id = successor;
   END IF;
-  -- The first job was canceled meanwhile.
+  -- The job that starts the chain was canceled meanwhile.
   IF (SELECT x.canceling FROM jobs x WHERE x.id = j.id) THEN
-    PERFORM _cancel_runs(
+    PERFORM _cancel_schedule_jobs(
       ARRAY[successor],
       (SELECT c.reason FROM cancels c WHERE c.job_id = j.id),
       coalesce(now, _clock()));
   END IF;
 END $$;
 
--- Makes the job that waits for all steps of a scheduled chain, and hands the slot of `id` over to
--- it. `ends` are the last steps.
-CREATE OR REPLACE FUNCTION _add_flow_end(
+-- Makes the job that waits for all steps of a scheduled chain, and hands the slot of the job `id`
+-- over to it. `ends` are the last steps of the chain.
+CREATE OR REPLACE FUNCTION _add_chain_end(
   id uuid,
   steps uuid[],
   ends uuid[],

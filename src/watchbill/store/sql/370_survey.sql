@@ -1,9 +1,9 @@
--- Says what the chores of a node have to do, so that an idle node sends one statement for all of
--- them. Locks and writes nothing. Each part reads the first entries of an index.
---   epoch           of the node
---   queues          that its worker serves
---   since           delayed jobs due earlier, and older dependency checks, are not read; explained
---                   at unblock()
+-- Says what the chores of a node have to do, so that an idle node sends one statement for all its
+-- chores. Locks and writes nothing. Each part reads the first entries of an index. The arguments:
+--   epoch           the epoch of the node
+--   queues          the queues that its worker serves
+--   since           delayed jobs that were due earlier, and older dependency checks, are not read;
+--                   so a frequent caller skips index entries that an old snapshot keeps
 --   looks_for_jobs  whether to look for ready jobs and for a sleeping worker
 CREATE OR REPLACE FUNCTION _survey(
   epoch bigint,
@@ -13,7 +13,8 @@ CREATE OR REPLACE FUNCTION _survey(
   now timestamptz DEFAULT NULL
 )
 RETURNS TABLE (
-  -- All nodes that have not left: their heartbeats, and the ages of these in seconds.
+  -- All nodes that have not left: their epochs, the numbers and leases of their heartbeats, and the
+  -- ages of these in seconds.
   epochs bigint[],
   beats bigint[],
   leases float8[],
@@ -32,7 +33,7 @@ RETURNS TABLE (
   has_dependency boolean,
   has_parked_job boolean, -- or one in a lane that no claim reads: both are found by sweep_limits()
   has_quota boolean, -- a tenant has one
-  -- The leaders of the groups for which the node is a candidate: see _leaders().
+  -- The groups for which the node is a candidate, with their leaders: see _list_leaders().
   groups text[],
   leaders bigint[],
   terms bigint[],
@@ -91,7 +92,7 @@ BEGIN
     array_agg(l.group_name), array_agg(l.leader), array_agg(l.term), array_agg(l.expires_in),
     array_agg(l.turn_in)
   INTO groups, leaders, terms, leaders_expire_in, turns_in
-  FROM _leaders(_survey.epoch, NULL, t) l;
+  FROM _list_leaders(_survey.epoch, NULL, t) l;
   IF looks_for_jobs THEN
     has_ready_job := _has_ready_job(_survey.epoch, _unpaused_queues(queues));
     has_sleeping_worker := _has_sleeping_worker();
@@ -99,8 +100,9 @@ BEGIN
   RETURN NEXT;
 END $$;
 
--- Whether a claim for this node and these queues may find a job: perhaps it is routed to another
--- node. Needs the settings of _survey().
+-- Says whether a claim for this node and these queues may find a job. It may still find none,
+-- because a job may be routed to another node. Relies on the planner settings of _survey(), which
+-- calls it.
 CREATE OR REPLACE FUNCTION _has_ready_job(epoch bigint, queues text[])
 RETURNS boolean
 LANGUAGE plpgsql STABLE

@@ -1,15 +1,16 @@
--- Named locks. A lock is a row with a fence, the number of its last grant. Three rules keep what a
--- holder writes apart from what the next one writes:
+-- A named lock is a row with a fence, the number of its last grant. Three rules make sure that a
+-- holder does not write any more once the next holder has the lock:
 --   A grant locks the row FOR UPDATE, then draws the fence. So the fences of a lock only grow.
---   A check locks the row FOR KEY SHARE until the caller commits. So nothing is granted meanwhile.
+--   A check locks the row FOR KEY SHARE until the caller commits. So the lock is not granted to
+--   another caller meanwhile.
 --   Renewals and releases change no key, so they do not wait for checks.
--- Expiry is judged by the database's clock, and only when another caller wants the lock: a lock
--- that has expired is still its holder's until the next grant.
+-- A lock expires by the database's clock, and only when another caller wants it: until the next
+-- grant an expired lock still belongs to its holder.
 
--- Tries once to acquire a lock for `ttl`. Returns its fence, or NULL if another caller holds it or
--- has its row locked. `request` names this call: if it is sent again, because the reply was lost,
--- it gets the same grant. Call it in a transaction of its own, since others see a grant when it
--- commits. Locks the lock's row; waits only for another first grant of the same name.
+-- Tries once to acquire a lock for `ttl`. Returns its fence; NULL if another caller holds the lock
+-- or has its row locked. `request` names this call: if the call is sent again because the reply was
+-- lost, it gets the same grant. Call this in a transaction of its own, because others see a grant
+-- when it commits. Locks the lock's row; waits only for another first grant of the same name.
 CREATE OR REPLACE FUNCTION lock_acquire(
   name text,
   ttl interval DEFAULT '30 seconds',
@@ -30,10 +31,11 @@ BEGIN
       lock_acquire.request, false, coalesce(lock_acquire.now, _clock())) a);
 END $$;
 
--- As lock_acquire(). With an epoch, and without a ttl, the lock lasts as long as that node's lease.
--- If another caller holds the lock, `fence` is NULL, `held_by` names the holder, and `expires_in`
--- says after how many seconds the lock expires if it is not renewed. Returns no row if another
--- transaction has the lock's row locked. With `waits`, the release sends a notification.
+-- Does what lock_acquire() does. With an epoch, and without a ttl, the lock lasts as long as that
+-- node's lease. If another caller holds the lock, `fence` is NULL, `held_by` names the holder, and
+-- `expires_in` says after how many seconds the lock expires if it is not renewed. Returns no row if
+-- another transaction has the lock's row locked. With `waits`, the release of the lock sends a
+-- notification.
 CREATE OR REPLACE FUNCTION _acquire_lock(
   name text,
   ttl interval,
@@ -50,7 +52,8 @@ AS $$
 #variable_conflict use_column
 BEGIN
   PERFORM _check_shared_change('lock_acquire');
-  -- Asked here and not by functions, since each call of one takes as long as finding the row.
+  -- Checks the arguments here and not in functions, because a call of a function takes as long as
+  -- finding the row.
   IF (length(_acquire_lock.name) BETWEEN 1 AND 200) IS NOT TRUE THEN
     RAISE EXCEPTION 'a lock name of % characters is invalid',
       coalesce(length(_acquire_lock.name), 0)
@@ -70,7 +73,8 @@ BEGIN
       expires_at = _acquire_lock.now + _acquire_lock.ttl,
       request = _acquire_lock.request,
       acquired_at = _acquire_lock.now
-    -- A lock that is held is not locked, so that a try in an open transaction does no harm.
+    -- If another caller holds the lock, its row is not locked here, so that a try in a long
+    -- transaction does no harm.
     WHERE l.name = (
       SELECT x.name
       FROM locks x
@@ -84,9 +88,11 @@ BEGIN
       RETURN NEXT;
       RETURN;
     END IF;
-    -- An INSERT would wait for a transaction that has changed the row.
+    -- Stops if the row exists, because an INSERT would wait for a transaction that has changed the
+    -- row.
     EXIT WHEN EXISTS (SELECT FROM locks l WHERE l.name = _acquire_lock.name);
-    -- The first grant of this name: the row first, and then its fence, as for every other grant.
+    -- For the first grant of this name, inserts the row, and draws the fence in the next round of
+    -- the loop, as for every other grant.
     INSERT INTO locks (name, released_at)
     VALUES (_acquire_lock.name, _acquire_lock.now)
     ON CONFLICT DO NOTHING;
@@ -112,8 +118,8 @@ BEGIN
       AND _lock_end(l.epoch, l.expires_at) > _acquire_lock.now;
 END $$;
 
--- When a lock that is held gives way to other callers: at expires_at, or when its node's lease
--- ends.
+-- Returns when a lock that is held becomes free for other callers: at expires_at, or when its
+-- node's lease ends.
 CREATE OR REPLACE FUNCTION _lock_end(epoch bigint, expires_at timestamptz)
 RETURNS timestamptz
 LANGUAGE sql STABLE
@@ -126,8 +132,9 @@ RETURN CASE
       WHERE b.epoch = _lock_end.epoch), '-infinity')
   END;
 
--- Where callers that wait for a lock listen; the payload is the name of the lock.
-CREATE OR REPLACE FUNCTION _lock_channel()
+-- Returns the channel on which callers that wait for a lock listen. The payload of a notification
+-- is the name of the lock.
+CREATE OR REPLACE FUNCTION _name_lock_channel()
 RETURNS text
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT

@@ -1,5 +1,5 @@
--- Extends a lock to `ttl` from now. Returns false if the lock is not held under this fence any
--- more. Locks the lock's row, and does not wait for checks.
+-- Extends a lock to `ttl` from now. Returns false if the caller does not hold the lock under this
+-- fence any more. Locks the lock's row, and does not wait for lock_check().
 CREATE OR REPLACE FUNCTION lock_renew(
   name text,
   fence bigint,

@@ -1,7 +1,7 @@
--- Releases a lock. Returns false if it was not held under this fence. Without a fence, releases it
--- from any holder, and records that in the audit: the holder's next check or renewal fails. A
--- transaction that has checked the lock still commits before the next grant. Locks the lock's row,
--- and does not wait for checks.
+-- Releases a lock. Returns false if the lock was not held under this fence. Without a fence,
+-- releases it from any holder, and records that in the audit: the holder's next check or renewal
+-- fails. A transaction that has checked the lock still commits before the next grant. Locks the
+-- lock's row, and does not wait for lock_check().
 CREATE OR REPLACE FUNCTION lock_release(
   name text,
   fence bigint DEFAULT NULL,
@@ -32,7 +32,7 @@ BEGIN
   RETURN true;
 END $$;
 
--- Frees a lock whose row the caller has locked, and notifies those that wait for it.
+-- Frees a lock whose row the caller has locked, and notifies the callers that wait for the lock.
 CREATE OR REPLACE FUNCTION _free_lock(name text, now timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -48,7 +48,7 @@ BEGIN
   RETURNING l.awaited INTO was_awaited;
   IF was_awaited THEN
     UPDATE locks l SET awaited = false WHERE l.name = _free_lock.name;
-    PERFORM pg_notify(_lock_channel(), _free_lock.name);
+    PERFORM pg_notify(_name_lock_channel(), _free_lock.name);
   END IF;
   IF starts_with(_free_lock.name, 'leader/') THEN
     PERFORM pg_notify(_wake_channel(), 'leader');

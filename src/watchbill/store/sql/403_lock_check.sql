@@ -1,6 +1,7 @@
 -- Keeps a lock from being granted to another caller until the caller's transaction ends. Raises if
--- it was granted to another, or released, before. It passes after the lock has expired, as long as
--- no other caller was granted it. Locks the lock's row FOR KEY SHARE, so that renewals do not wait.
+-- the lock was granted to another caller, or released, before. Does not raise if the lock has
+-- expired and was not granted again. Locks the lock's row FOR KEY SHARE, so that renewals do not
+-- wait.
 CREATE OR REPLACE FUNCTION lock_check(name text, fence bigint)
 RETURNS void
 LANGUAGE plpgsql VOLATILE

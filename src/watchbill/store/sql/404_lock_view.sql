@@ -1,5 +1,5 @@
--- Every lock that has been granted and not pruned since. An expired lock has its holder
--- until another caller acquires it. A lock that has a holder was not released.
+-- Shows every lock that has been granted and not pruned since. An expired lock keeps its holder
+-- until another caller acquires it. A lock that was released has no holder.
 CREATE OR REPLACE VIEW lock AS
 SELECT
   l.name,

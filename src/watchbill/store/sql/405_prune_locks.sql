@@ -1,5 +1,5 @@
--- Deletes up to `max` locks that no caller has held since `keep` ago; returns how many. A later
--- grant of the same name has a greater fence all the same. Skips rows that are locked.
+-- Deletes up to `max` locks that no caller has held for the time `keep`; returns how many. A later
+-- grant of the same name still has a greater fence. Skips rows that are locked.
 CREATE OR REPLACE FUNCTION prune_locks(
   keep interval DEFAULT '1 day',
   max int DEFAULT 5000,

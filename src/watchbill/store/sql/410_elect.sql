@@ -1,13 +1,13 @@
 -- The leader of a group is the node that holds the lock `leader/GROUP`. Its term is the fence of
 -- that lock. The lock lasts as long as the node's lease, so heartbeats renew it, and a leader sends
 -- no statement of its own. Nodes that may lead are candidates, in the order of their epochs. When a
--- group has no leader, a younger candidate waits for half a lease, as long as an older one sends
--- heartbeats.
+-- group has no leader, a younger candidate waits for half a lease, as long as an older candidate
+-- sends heartbeats.
 
--- Makes the node a candidate for the leadership of these groups, and elects it where there is no
--- leader and it is its turn. Returns the leader of each group; NULL: none. Raises WB001 if the node
--- was declared lost. A node that drains is not a candidate. Locks the node's row FOR KEY SHARE, as
--- a claim does, and the rows of locks that it acquires.
+-- Makes the node a candidate for the leadership of these groups. Elects it in groups without a
+-- leader if no older candidate goes first. Returns the leader of each group; NULL if a group has
+-- none. Raises WB001 if the node was declared lost. A node that drains is not a candidate. Locks
+-- the node's row FOR KEY SHARE, as a claim does, and the rows of locks that it acquires.
 CREATE OR REPLACE FUNCTION elect(
   epoch bigint,
   groups text[],
@@ -42,8 +42,9 @@ BEGIN
     SELECT elect.epoch, g
     FROM unnest(elect.groups) g
     ON CONFLICT DO NOTHING;
-    -- Of a new group: released_at is from when on it has no leader. Rows are made and locked in the
-    -- order of their names, so that two nodes cannot wait for each other.
+    -- Makes the locks of new groups; released_at is the time since which a group has no leader.
+    -- Makes and locks them in the order of their names, so that two nodes cannot wait for each
+    -- other.
     INSERT INTO locks (name, released_at)
     SELECT DISTINCT 'leader/' || g, t
     FROM unnest(elect.groups) g
@@ -52,13 +53,14 @@ BEGIN
     ON CONFLICT DO NOTHING;
     PERFORM _acquire_lock('leader/' || g.name, NULL, node.name, elect.epoch, NULL, false, t)
     FROM (SELECT DISTINCT x.name FROM unnest(elect.groups) x(name) ORDER BY x.name) g
-    WHERE _leader_turn(g.name, node.epoch, t) <= t;
+    WHERE _find_leader_turn(g.name, node.epoch, t) <= t;
   END IF;
-  RETURN QUERY SELECT * FROM _leaders(elect.epoch, elect.groups, t);
+  RETURN QUERY SELECT * FROM _list_leaders(elect.epoch, elect.groups, t);
 END $$;
 
--- The leader of each of these groups, or of all groups for which the node is a candidate.
-CREATE OR REPLACE FUNCTION _leaders(epoch bigint, groups text[], t timestamptz)
+-- Lists the leader of each of these groups, or, if `groups` is NULL, of all groups for which the
+-- node is a candidate.
+CREATE OR REPLACE FUNCTION _list_leaders(epoch bigint, groups text[], t timestamptz)
 RETURNS TABLE (
   group_name text,
   leader bigint,
@@ -77,21 +79,22 @@ BEGIN
       extract(epoch FROM _lock_end(l.epoch, l.expires_at) - t)::float8,
       CASE
         WHEN l.name IS NULL THEN
-          extract(epoch FROM greatest(_leader_turn(g.name, _leaders.epoch, t), t) - t)::float8
+          extract(
+            epoch FROM greatest(_find_leader_turn(g.name, _list_leaders.epoch, t), t) - t)::float8
       END
-    FROM unnest(coalesce(_leaders.groups, ARRAY(
+    FROM unnest(coalesce(_list_leaders.groups, ARRAY(
       SELECT c.group_name
       FROM candidates c
-      WHERE c.epoch = _leaders.epoch))) g(name)
+      WHERE c.epoch = _list_leaders.epoch))) g(name)
     LEFT JOIN locks l
       ON l.name = 'leader/' || g.name AND l.holder IS NOT NULL AND l.epoch IS NOT NULL
         AND _lock_end(l.epoch, l.expires_at) > t;
 END $$;
 
--- From when on a candidate may acquire the leadership of a group that has no leader. That is at
--- once, except while a candidate with a lower epoch has sent a heartbeat in the last half of a
--- lease: such a candidate has half of its lease to go first.
-CREATE OR REPLACE FUNCTION _leader_turn(group_name text, epoch bigint, t timestamptz)
+-- Returns from when on a candidate may acquire the leadership of a group that has no leader: at
+-- once, unless a candidate with a lower epoch has sent a heartbeat in the last half of a lease.
+-- Then that older candidate has half of its lease to acquire it first.
+CREATE OR REPLACE FUNCTION _find_leader_turn(group_name text, epoch bigint, t timestamptz)
 RETURNS timestamptz
 LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
@@ -103,29 +106,29 @@ DECLARE
     FROM candidates c
     JOIN nodes n ON n.epoch = c.epoch AND n.state = 'active'
     JOIN beats b ON b.epoch = c.epoch AND b.at > t - n.lease / 2
-    WHERE c.group_name = _leader_turn.group_name
-      AND c.epoch < _leader_turn.epoch);
+    WHERE c.group_name = _find_leader_turn.group_name
+      AND c.epoch < _find_leader_turn.epoch);
 BEGIN
   IF patience IS NULL THEN RETURN '-infinity'; END IF;
   RETURN patience + coalesce((
     SELECT CASE WHEN l.holder IS NULL THEN l.released_at ELSE _lock_end(l.epoch, l.expires_at) END
     FROM locks l
-    WHERE l.name = 'leader/' || _leader_turn.group_name), t);
+    WHERE l.name = 'leader/' || _find_leader_turn.group_name), t);
 END $$;
 
--- A node that drains is not a candidate any more, and its leaderships are free. Its row still says
--- that it is active, so younger candidates would wait for it.
-CREATE OR REPLACE FUNCTION _withdraw(epoch bigint, now timestamptz DEFAULT NULL)
+-- Ends the candidacies of a node that drains, and frees its leaderships. Its row still says that it
+-- is active, so younger candidates would wait for it otherwise.
+CREATE OR REPLACE FUNCTION _withdraw_candidate(epoch bigint, now timestamptz DEFAULT NULL)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-  PERFORM _end_candidacies(_withdraw.epoch, coalesce(_withdraw.now, _clock()));
+  PERFORM _end_candidacies(_withdraw_candidate.epoch, coalesce(_withdraw_candidate.now, _clock()));
 END $$;
 
--- Frees the leaderships of a node that has left or was lost, and ends its candidacies. Skips rows
--- that are locked: a lock whose node has no heartbeat counts as free anyway.
+-- Ends the candidacies of a node, and frees its leaderships. Skips locks whose rows are locked: a
+-- lock whose node sends no heartbeat becomes free anyway.
 CREATE OR REPLACE FUNCTION _end_candidacies(epoch bigint, now timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE

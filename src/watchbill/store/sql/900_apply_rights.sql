@@ -1,6 +1,7 @@
 -- Applies what rights.txt states: which functions run with the rights of the owner, and what the
--- roles of `watchbill db roles create` may do. Without such roles, only the first. Takes away every
--- other right of these roles in the schema. Called by the migrator and by `watchbill db roles`.
+-- roles of `watchbill db roles create` may do. Takes away every other right of these roles in the
+-- schema. If there are no such roles, it only sets whose rights functions have. The migrator and
+-- `watchbill db roles` call this.
 CREATE OR REPLACE FUNCTION _apply_rights(rights jsonb)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -27,7 +28,7 @@ BEGIN
     FROM unnest('{producer,worker,operator,reader}'::text[]) k(kind)
     JOIN pg_roles r ON r.rolname = prefix || '_' || k.kind
     CROSS JOIN LATERAL (
-      SELECT x FROM _revocations(home, r.oid) x
+      SELECT x FROM _list_revocations(home, r.oid) x
       UNION ALL
       SELECT format('GRANT USAGE ON SCHEMA %s TO %I', home, r.rolname)
       UNION ALL
@@ -51,8 +52,8 @@ BEGIN
   PERFORM _protect_new_tables();
 END $$;
 
--- The statements that take all rights in the schema from a role.
-CREATE OR REPLACE FUNCTION _revocations(home regnamespace, grantee oid)
+-- Returns the statements that take all rights in the schema from a role.
+CREATE OR REPLACE FUNCTION _list_revocations(home regnamespace, grantee oid)
 RETURNS SETOF text
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
@@ -63,11 +64,11 @@ AS $$
   FROM pg_class c
   CROSS JOIN LATERAL aclexplode(c.relacl) a
   WHERE c.relnamespace = home
-    AND a.grantee = _revocations.grantee
+    AND a.grantee = _list_revocations.grantee
   UNION ALL
   SELECT DISTINCT format('REVOKE ALL ON ROUTINE %s FROM %s', p.oid::regprocedure, grantee::regrole)
   FROM pg_proc p
   CROSS JOIN LATERAL aclexplode(p.proacl) a
   WHERE p.pronamespace = home
-    AND a.grantee = _revocations.grantee
+    AND a.grantee = _list_revocations.grantee
 $$;

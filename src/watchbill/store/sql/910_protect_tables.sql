@@ -1,6 +1,6 @@
--- The tables whose rows belong to tenants, the parts of partitioned ones among them. `by_schedule`:
--- rows have no tenant of their own, but that of their schedule.
-CREATE OR REPLACE FUNCTION _tenant_tables()
+-- Lists the tables whose rows belong to tenants, partitions included. With `by_schedule` the rows
+-- have no column `tenant`, and belong to the tenant of their schedule.
+CREATE OR REPLACE FUNCTION _list_tenant_tables()
 RETURNS TABLE (relation regclass, by_schedule boolean, is_protected boolean)
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
@@ -26,7 +26,7 @@ AS $$
   ORDER BY c.relkind DESC, c.relname
 $$;
 
--- Undoes _protect_table().
+-- Removes from a table what _protect_table() has added.
 CREATE OR REPLACE FUNCTION _unprotect_table(relation regclass)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -38,9 +38,9 @@ BEGIN
   EXECUTE format('DROP POLICY IF EXISTS tenant_rows ON %s', relation);
 END $$;
 
--- Turns the security barrier of the views on or off. Without it, PostgreSQL may evaluate a
+-- Turns the security barrier of the views on or off. Without the barrier, PostgreSQL may evaluate a
 -- condition of the reader's query on rows that the view does not show, and so reveal them.
-CREATE OR REPLACE FUNCTION _set_view_barriers(value boolean)
+CREATE OR REPLACE FUNCTION _set_view_security_barriers(value boolean)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -53,7 +53,7 @@ BEGIN
   END LOOP;
 END $$;
 
--- Protects what a migration has made while row security is on.
+-- Protects the tables that a migration has made while row security is on.
 CREATE OR REPLACE FUNCTION _protect_new_tables()
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -62,7 +62,7 @@ AS $$
 BEGIN
   IF NOT _has_row_security() THEN RETURN; END IF;
   PERFORM _protect_table(t.relation, t.by_schedule)
-  FROM _tenant_tables() t
+  FROM _list_tenant_tables() t
   WHERE NOT t.is_protected;
-  PERFORM _set_view_barriers(true);
+  PERFORM _set_view_security_barriers(true);
 END $$;

@@ -1,5 +1,5 @@
--- The schedules of the session's tenant, as the guide's table. FOR UPDATE locks the rows of
--- `schedules` and `timers`, so a tick passes by.
+-- Shows the schedules of the session's tenant with the columns of the guide's table. SELECT ... FOR
+-- UPDATE locks the rows of `schedules` and `timers`, so a tick skips these schedules.
 CREATE OR REPLACE VIEW @facade@.@prefix@scheduled_jobs
 WITH (security_invoker = true) AS
 SELECT
@@ -29,11 +29,12 @@ SELECT
   s.command
 FROM schedules s
 JOIN timers x ON x.schedule_id = s.id
-CROSS JOIN LATERAL _schedule_counts(s.id) c
+CROSS JOIN LATERAL _count_schedule_slots(s.id) c
 WHERE s.tenant = _session_tenant();
 
--- What the guide's jobs are: four attempts, after one, two and four minutes, five minutes each.
--- Without a command, a job of type jcron.job waits for claim_next_job().
+-- Adds a schedule for a row that is inserted into scheduled_jobs. As the guide says, a job has four
+-- attempts, with waits of one, two and four minutes between them, and five minutes for each. A job
+-- without a command has the type jcron.job and waits for claim_next_job().
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_add_scheduled_job()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE
@@ -67,7 +68,7 @@ BEGIN
         quote_nullable(NEW.name)
       USING ERRCODE = 'WB003', HINT = 'they come from its runs';
   END IF;
-  -- The guide gives frequent jobs a higher priority.
+  -- The guide gives a higher priority to jobs that run often.
   definition := definition || jsonb_build_object(
     'priority',
     (_cron_describe_frequency(parse_cron(NEW.cron_pattern, coalesce(NEW.timezone, 'UTC')))
@@ -81,9 +82,9 @@ BEGIN
   RETURN NEW;
 END $$;
 
--- Writes a next_run that somebody gave. The guide computes it with jcron.next_time(), which does
--- not know the time zone of the job: such a time asks for the next slot in the job's own zone. Any
--- other time becomes the next slot.
+-- Writes the next_run that a user has given. The guide computes it with jcron.next_time(), which
+-- does not know the time zone of the job: such a time becomes the next slot in the job's own zone.
+-- Any other time becomes the next slot as it is.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_write_next_run(
   p_job_id bigint,
   given timestamptz,
@@ -158,7 +159,7 @@ BEGIN
   RETURN NEW;
 END $$;
 
--- The guide's foreign key deletes the history of a job with the job.
+-- Deletes the history of a job with the job, as the guide's foreign key does.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_remove_scheduled_job()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE

@@ -18,7 +18,7 @@ BEGIN
   RETURN added;
 END $$;
 
--- Changes the pattern of a job. Its next run is the next slot from now on.
+-- Changes the pattern of a job. Its next run is the first slot of the new pattern from now on.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@update_job_pattern(
   p_job_id int,
   p_new_pattern varchar
@@ -33,7 +33,7 @@ BEGIN
     _session_tenant());
 END $$;
 
--- The schedule of a job; raises if the session's tenant has none with this id.
+-- Returns the schedule of a job; raises if the session's tenant has no job with this id.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_job(p_job_id int)
 RETURNS schedules
 LANGUAGE plpgsql STABLE
@@ -58,8 +58,8 @@ RETURNS boolean
 LANGUAGE sql IMMUTABLE
 RETURN is_valid_cron(pattern, 'UTC');
 
--- Jobs that are due and that no other session has locked. Locks their timers until the transaction
--- ends, so that no other session runs them.
+-- Returns the jobs that are due and that no other session has locked. Locks their timers until the
+-- transaction ends, so that no other session runs these jobs.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@get_due_jobs()
 RETURNS TABLE (job_id int, job_name varchar, pattern varchar, next_run timestamptz)
 LANGUAGE plpgsql VOLATILE

@@ -1,6 +1,6 @@
--- Runs the command of a job here and now: its slot that is due, or its run that waits for another
--- attempt, or else a run beside its slots. An error of the command is recorded and not raised.
--- Locks the timer.
+-- Runs the command of a job in this session: for the slot that is due, or as the next attempt of a
+-- run that has failed, or else as a run outside its slots. An error of the command is recorded and
+-- not raised. Locks the timer.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@execute_job(
   p_job_id int,
   p_search_path text DEFAULT current_setting('search_path')
@@ -31,13 +31,13 @@ BEGIN
   LIMIT 1
   FOR UPDATE OF x SKIP LOCKED;
   IF FOUND THEN
-    PERFORM _execute_job(j, p_search_path, t);
+    PERFORM _execute_sql_job(j, p_search_path, t);
   ELSE
     PERFORM execute_schedule(s.name, s.tenant, path => p_search_path);
   END IF;
 END $$;
 
--- Runs all commands that are due.
+-- Runs the commands of all jobs that are due.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@execute_due_jobs(
   p_search_path text DEFAULT current_setting('search_path')
 )
@@ -54,7 +54,7 @@ AS $$
   JOIN schedules s ON s.name = e.schedule AND s.tenant = _session_tenant()
 $$;
 
--- Runs a job unless it is running: then a notice, and false.
+-- Runs a job, unless it is running already: then raises a notice and returns false.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@try_execute_job(
   job_id int,
   p_search_path text DEFAULT current_setting('search_path')

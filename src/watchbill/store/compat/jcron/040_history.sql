@@ -1,5 +1,6 @@
--- The runs of scheduled jobs: one row for the end of each slot, and one for each attempt before it
--- that failed. run_id and attempt are not the guide's: they name the job of the engine.
+-- Shows the runs of scheduled jobs: one row for the end of each slot, and one row for each failed
+-- attempt before it. The guide's table has no columns run_id and attempt; they name the job and its
+-- attempt in Watchbill.
 CREATE OR REPLACE VIEW @facade@.@prefix@job_execution_history
 WITH (security_invoker = true) AS
 SELECT

@@ -1,4 +1,5 @@
--- All jobs, the next first, with the average duration of the successful runs of seven days.
+-- Shows all jobs, those that run next first, with the average duration of successful runs in the
+-- last seven days.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@get_job_status()
 RETURNS TABLE (
   job_id int,
@@ -65,8 +66,8 @@ BEGIN
     ORDER BY j.error_count DESC, j.last_error_at DESC;
 END $$;
 
--- How the runs of a job went that history still has: as schedule_metrics() says, with the durations
--- of its successful runs.
+-- Counts how the runs of a job ended that are still in the history, as schedule_metrics() does,
+-- with the durations of its successful runs.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@get_job_metrics(p_job_id int)
 RETURNS TABLE (metric varchar, value numeric)
 LANGUAGE plpgsql STABLE

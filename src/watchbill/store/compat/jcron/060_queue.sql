@@ -1,4 +1,5 @@
--- Jobs of schedules that wait or run. FOR UPDATE locks the jobs, so no worker claims them.
+-- Shows jobs of schedules that wait or run. SELECT ... FOR UPDATE locks the jobs, so that no worker
+-- claims them.
 CREATE OR REPLACE VIEW @facade@.@prefix@job_queue
 WITH (security_invoker = true) AS
 SELECT
@@ -18,7 +19,8 @@ FROM jobs j
 WHERE j.schedule_id IS NOT NULL
   AND j.tenant = _session_tenant();
 
--- Without this, PostgreSQL would write the tables of the engine itself, since the view is simple.
+-- Refuses changes through the view. Without this trigger PostgreSQL would write to Watchbill's own
+-- tables, because the view is simple.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_refuse_change()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE
@@ -34,7 +36,7 @@ INSTEAD OF INSERT OR UPDATE OR DELETE ON @facade@.@prefix@job_queue
 FOR EACH ROW EXECUTE FUNCTION @facade@.@prefix@_jcron_refuse_change(
   'call enqueue_due_jobs, claim_next_job, complete_job or fail_job');
 
--- Makes the jobs of all schedules that are due, each slot once, and returns their number.
+-- Makes the jobs of all schedules that are due, one for each slot, and returns how many.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@enqueue_due_jobs()
 RETURNS int
 LANGUAGE plpgsql VOLATILE
@@ -49,14 +51,15 @@ BEGIN
   LOOP
     SELECT x.fired, x.next_at INTO made, next_at FROM tick(now => t) x;
     total := total + made;
-    -- Timers that stay due are locked by another session, or still have older slots.
+    -- If a tick has made no job although timers are due, another session has locked them, or they
+    -- still have older slots.
     EXIT WHEN made = 0 OR next_at > t OR next_at IS NULL;
   END LOOP;
   RETURN total;
 END $$;
 
--- Takes one job without a command for a worker, the highest priority and then the earliest first.
--- Registers the worker at its first call.
+-- Claims one job without a command for a worker: the job with the highest priority, and among these
+-- the earliest. Registers the worker at its first call.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@claim_next_job(p_worker_id varchar)
 RETURNS TABLE (queue_id bigint, job_id int, job_name varchar, cron_pattern varchar)
 LANGUAGE plpgsql VOLATILE
@@ -72,7 +75,8 @@ BEGIN
     LEFT JOIN schedules s ON s.id = j.schedule_id;
 END $$;
 
--- The id and the fence of a job that a worker holds, and since when, in seconds.
+-- Returns the id and the fence of a job that a worker holds, and for how many seconds it has held
+-- the job.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_held_job(
   p_queue_id bigint,
   p_worker_id varchar,
@@ -93,7 +97,8 @@ AS $$
     AND j.seq = p_queue_id
 $$;
 
--- Ends a job that the worker has claimed. False if it does not hold the job any more.
+-- Ends a job that the worker has claimed. Returns false if the worker does not hold the job any
+-- more.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@complete_job(
   p_queue_id bigint,
   p_worker_id varchar,
@@ -115,8 +120,8 @@ BEGIN
   RETURN true;
 END $$;
 
--- Ends an attempt that failed: the job runs again, or is dead after its last attempt. False if the
--- worker does not hold the job any more.
+-- Ends an attempt that failed: the job runs again, or is dead after its last attempt. Returns false
+-- if the worker does not hold the job any more.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@fail_job(
   p_queue_id bigint,
   p_worker_id varchar,

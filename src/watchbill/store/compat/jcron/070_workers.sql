@@ -1,4 +1,4 @@
--- The newest registration of each worker.
+-- Shows the newest registration of each worker.
 CREATE OR REPLACE VIEW @facade@.@prefix@worker_heartbeat
 WITH (security_invoker = true) AS
 SELECT DISTINCT ON (n.name)
@@ -15,7 +15,8 @@ FROM nodes n
 LEFT JOIN beats b ON b.epoch = n.epoch
 ORDER BY n.name, n.epoch DESC;
 
--- Renews the lease of a worker and returns its epoch. Registers it if it is new or was lost.
+-- Renews the lease of a worker and returns its epoch. Registers the worker if it is new or was
+-- lost.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_beat(
   p_worker_id varchar,
   p_processed int DEFAULT 0
@@ -52,9 +53,9 @@ BEGIN
   PERFORM @facade@.@prefix@_jcron_beat(p_worker_id);
 END $$;
 
--- Declares workers of this facade lost that were silent for five minutes, and returns their number.
--- Releases the locks of lost workers. Other nodes watch each other. Locks beats, nodes and locks;
--- leaves locked nodes for the next call.
+-- Declares workers of this facade lost that were silent for five minutes, and returns how many.
+-- Releases the locks of lost workers. Does not touch Watchbill's own nodes, which watch each other.
+-- Locks beats, nodes and locks; leaves locked nodes for the next call.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@cleanup_dead_workers()
 RETURNS int
 LANGUAGE plpgsql VOLATILE
@@ -78,15 +79,15 @@ BEGIN
   RETURN expired;
 END $$;
 
--- Queues the jobs of lost workers again, and returns their number.
+-- Queues the jobs of lost workers again, and returns how many.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@reassign_orphaned_jobs()
 RETURNS int
 LANGUAGE sql VOLATILE
 SET search_path FROM CURRENT
 AS $$ SELECT count(*)::int FROM reclaim() $$;
 
--- Which of n workers, counted from 0, has a job. A change of n moves as few jobs as possible: each
--- worker bids for the job, and the highest bid has it.
+-- Returns which of n workers, counted from 0, has a job. Each worker gets a number from a hash for
+-- this job, and the highest number wins. So a change of n moves as few jobs as possible.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@get_worker_for_job(p_job_id int, p_worker_count int)
 RETURNS int
 LANGUAGE sql IMMUTABLE
@@ -98,7 +99,7 @@ AS $$
   LIMIT 1
 $$;
 
--- The due jobs of one worker, as get_due_jobs().
+-- Returns the due jobs of one worker, as get_due_jobs() does for all workers.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@get_jobs_for_worker(
   p_worker_id int,
   p_worker_count int

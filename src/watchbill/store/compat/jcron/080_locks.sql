@@ -1,5 +1,6 @@
--- Locks of jobs: named locks of the engine. The guide adds fence_token later, in Split-Brain
--- Prevention. An expired lock has its holder until another worker acquires it.
+-- Shows the locks of jobs, which are named locks of Watchbill. The guide adds the column
+-- fence_token in its section Split-Brain Prevention. An expired lock keeps its holder until another
+-- worker acquires it.
 CREATE OR REPLACE VIEW @facade@.@prefix@job_locks
 WITH (security_invoker = true) AS
 SELECT
@@ -17,8 +18,8 @@ RETURNS text
 LANGUAGE sql STABLE
 RETURN 'jcron/' || _session_tenant() || '/' || p_job_id;
 
--- Tries once, and returns whether the worker has the lock now. Call it in a transaction of its own:
--- others see the lock when that commits.
+-- Tries once to acquire the lock of a job, and returns whether the worker has the lock now. Call
+-- this in a transaction of its own, because others see the lock when the transaction commits.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@acquire_distributed_lock(
   p_job_id int,
   p_worker_id varchar,
@@ -32,7 +33,7 @@ AS $$
     @facade@.@prefix@_jcron_lock_name(p_job_id), p_lock_duration, p_worker_id) IS NOT NULL
 $$;
 
--- Releases the lock if the worker holds it.
+-- Releases the lock of a job if the worker holds it.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@release_distributed_lock(
   p_job_id int,
   p_worker_id varchar
@@ -48,8 +49,8 @@ BEGIN
     AND l.holder = p_worker_id;
 END $$;
 
--- Whether the worker still has the lock under this token. If so, the lock is granted to no other
--- worker until the caller's transaction ends. Locks the lock's row FOR KEY SHARE.
+-- Returns whether the worker still has the lock under this token. If so, no other worker gets the
+-- lock until the caller's transaction ends. Locks the lock's row FOR KEY SHARE.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@validate_fence_token(
   p_job_id int,
   p_worker_id varchar,
@@ -75,7 +76,7 @@ INSTEAD OF INSERT OR UPDATE ON @facade@.@prefix@job_locks
 FOR EACH ROW EXECUTE FUNCTION @facade@.@prefix@_jcron_refuse_change(
   'call acquire_distributed_lock');
 
--- Releases the lock for its holder. The fence of its next grant is higher all the same.
+-- Releases a lock whose row is deleted from the view. The fence of its next grant is still greater.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_release_lock()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE

@@ -1,7 +1,7 @@
--- Every job once. One part per status, so that a query for one status reads only that part; running
--- jobs are found through their claims. A failed job waits for its next attempt and shows the end of
--- the last one as finished_at. Blocked jobs are queued. With the setting watchbill.tenant only the
--- jobs of that tenant.
+-- Shows every job once. Each status is one part of a UNION, so that a query for one status reads
+-- only that part; running jobs are found through their claims. A failed job waits for its next
+-- attempt, and finished_at is the end of its last one. Blocked jobs are shown as queued. With the
+-- setting watchbill.tenant, shows only the jobs of that tenant.
 CREATE OR REPLACE VIEW @facade@.@prefix@jobs
 WITH (security_invoker = true) AS
 SELECT
@@ -15,7 +15,7 @@ CROSS JOIN LATERAL (
   SELECT j.*
   FROM unnest(c.job_ids) held(id)
   JOIN jobs j ON j.id = held.id AND j.fence = c.fence
-  -- Keeps the planner from reading all jobs first.
+  -- OFFSET 0 keeps the planner from reading all jobs first.
   OFFSET 0) j
 LEFT JOIN nodes n ON n.epoch = c.epoch
 LEFT JOIN beats b ON b.epoch = c.epoch
@@ -71,8 +71,8 @@ FROM finished_jobs f
 WHERE f.state = 'canceled'
   AND coalesce(nullif(current_setting('watchbill.tenant', true), ''), f.tenant) = f.tenant;
 
--- One job as JSON, with the columns of the view. It calls functions and reads no table, so that a
--- caller needs no rights on tables.
+-- Returns one job as JSON, with the columns of the view. Calls functions and reads no table, so
+-- that a caller needs no rights on tables.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_find_job(p_job_id uuid)
 RETURNS jsonb
 LANGUAGE plpgsql STABLE
@@ -117,7 +117,7 @@ BEGIN
     END);
 END $$;
 
--- Raises unless the setting watchbill.tenant, if there is one, is this tenant.
+-- Raises if the setting watchbill.tenant names another tenant than this one.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_check_tenant(p_tenant_id text)
 RETURNS void
 LANGUAGE plpgsql STABLE
@@ -150,9 +150,10 @@ BEGIN
   RETURN NEW;
 END $$;
 
--- Turns the changes of the runbook into operations: a running job that becomes queued is released,
--- a failed or ended one is rescheduled with all its attempts, an unfinished one that becomes
--- canceled is canceled. A new run_at reschedules a queued job. updated_at has no effect.
+-- Turns an UPDATE of the runbook into an operation: a running job that becomes queued is released;
+-- a failed or ended job that becomes queued is rescheduled with all its attempts; an unfinished job
+-- that becomes canceled is canceled. A new run_at reschedules a queued job. A new updated_at has no
+-- effect.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_change_job()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE

@@ -1,4 +1,4 @@
--- The results of jobs that have succeeded; a result has the id of its job.
+-- Shows the results of jobs that have succeeded. A result has the id of its job.
 CREATE OR REPLACE VIEW @facade@.@prefix@job_results
 WITH (security_invoker = true) AS
 SELECT
@@ -9,7 +9,8 @@ WHERE f.state = 'succeeded'
   AND (f.result IS NOT NULL OR f.meta ? 'artifact_ref')
   AND coalesce(nullif(current_setting('watchbill.tenant', true), ''), f.tenant) = f.tenant;
 
--- Without this, PostgreSQL would write the tables of the engine itself, since the view is simple.
+-- Refuses changes through the view. Without this trigger PostgreSQL would write to Watchbill's own
+-- tables, because the view is simple.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_refuse_change()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE
@@ -25,7 +26,7 @@ INSTEAD OF INSERT OR UPDATE OR DELETE ON @facade@.@prefix@job_results
 FOR EACH ROW EXECUTE FUNCTION @facade@.@prefix@_refuse_change(
   'a result belongs to its job: complete the job, or delete it');
 
--- Every attempt that has ended, with the time at which that attempt started.
+-- Shows every attempt that has ended, with the time at which that attempt started.
 CREATE OR REPLACE VIEW @facade@.@prefix@job_attempts
 WITH (security_invoker = true) AS
 SELECT

@@ -1,5 +1,6 @@
--- Stores a job of the queue jobforge and returns it. A job that fails runs again after 1, 2, 4 ...
--- seconds, at most an hour. A second call with the same tenant, type and key returns the first job.
+-- Enqueues a job into the queue jobforge and returns it. A job that fails runs again after 1, 2, 4
+-- ... seconds, at most an hour. A second call with the same tenant, type and key returns the first
+-- job.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@enqueue_job(
   p_tenant_id text,
   p_type text,
@@ -14,7 +15,8 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
   t timestamptz := _clock();
-  -- The default means at once, and then the engine need not look at the time.
+  -- The default of p_run_at is the present time. Then `due` is NULL, which means at once, and
+  -- enqueue() need not compare times.
   due timestamptz := CASE WHEN p_run_at <> pg_catalog.now() THEN p_run_at END;
   job record;
 BEGIN
@@ -27,7 +29,8 @@ BEGIN
     retry => '{"kind": "exponential", "base": 1, "factor": 2, "cap": 3600, "jitter": 0}',
     now => t);
   IF NOT job.created THEN RETURN @facade@.@prefix@_find_job(job.id); END IF;
-  -- Written out, because reading the row again would take a third of the time.
+  -- Builds the result from the arguments, because reading the row again would take a third of the
+  -- time.
   RETURN '{"status": "queued", "attempts": 0, "locked_at": null, "locked_by": null,
       "heartbeat_at": null, "started_at": null, "finished_at": null, "created_by": null,
       "error": null, "result_id": null}'::jsonb

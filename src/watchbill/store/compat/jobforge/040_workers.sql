@@ -1,5 +1,5 @@
--- Renews the lease of a worker, five minutes, and returns its epoch. Registers it if it is new or
--- was lost.
+-- Renews the lease of a worker, five minutes, and returns its epoch. Registers the worker if it is
+-- new or was lost.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_beat(p_worker_id text, p_processed int DEFAULT 0)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE
@@ -24,7 +24,8 @@ BEGIN
     host => coalesce(host(inet_client_addr()), 'local'), queues => '{jobforge}');
 END $$;
 
--- The fence of a job that a worker holds, and since when, in seconds; raises if it does not.
+-- Returns the fence of a job that a worker holds, and for how many seconds it has held the job;
+-- raises if it does not hold it.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_held_job(
   p_job_id uuid,
   p_worker_id text,
@@ -50,7 +51,7 @@ BEGIN
   END IF;
 END $$;
 
--- Takes up to p_limit jobs of the queue jobforge for a worker. Registers the worker at its first
+-- Claims up to p_limit jobs of the queue jobforge for a worker. Registers the worker at its first
 -- call. Reclaims the jobs of lost workers first.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@claim_jobs(p_worker_id text, p_limit int DEFAULT 10)
 RETURNS jsonb
@@ -87,8 +88,8 @@ BEGIN
   PERFORM @facade@.@prefix@_beat(p_worker_id);
 END $$;
 
--- Ends an attempt: succeeded with p_result and p_artifact_ref, or failed with p_error. A failed job
--- runs again, or is dead after its last attempt.
+-- Ends an attempt: as succeeded with p_result and p_artifact_ref, or as failed with p_error. A
+-- failed job runs again, or is dead after its last attempt.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@complete_job(
   p_job_id uuid,
   p_worker_id text,

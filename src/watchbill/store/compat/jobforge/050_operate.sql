@@ -1,4 +1,4 @@
--- The state of a job of this tenant; raises if the tenant has no such job.
+-- Returns the state of a job of this tenant; raises if the tenant has no such job.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_state_of(p_job_id uuid, p_tenant_id text)
 RETURNS text
 LANGUAGE plpgsql STABLE
@@ -19,7 +19,7 @@ BEGIN
   RETURN found_state;
 END $$;
 
--- Cancels an unfinished job. The handler of a running one is asked to stop, and its result is
+-- Cancels an unfinished job. The handler of a running job is asked to stop, and its result is
 -- rejected.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@cancel_job(p_job_id uuid, p_tenant_id text)
 RETURNS void
@@ -42,7 +42,7 @@ LANGUAGE sql VOLATILE
 SET search_path FROM CURRENT
 AS $$ SELECT @facade@.@prefix@cancel_job(p_job_id, p_tenant_id::text) $$;
 
--- Sets when a queued job runs; queues a failed or dead one again, with all its attempts.
+-- Sets when a queued job runs. Queues a failed or dead job again, with all its attempts.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@reschedule_job(
   p_job_id uuid,
   p_tenant_id text,
@@ -72,8 +72,8 @@ LANGUAGE sql VOLATILE
 SET search_path FROM CURRENT
 AS $$ SELECT @facade@.@prefix@reschedule_job(p_job_id, p_tenant_id::text, p_run_at) $$;
 
--- The jobs of a tenant, newest first, as JSON. p_filters: status, type, limit (50, at most 1000)
--- and offset.
+-- Returns the jobs of a tenant, newest first, as JSON. p_filters may contain status, type, limit
+-- (50, at most 1000) and offset.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@list_jobs(
   p_tenant_id text,
   p_filters jsonb DEFAULT '{}'

@@ -1,7 +1,9 @@
--- A site is a token group. With the setting watchbill.site, all views show this site only.
+-- A site of jobsync is a token group of Watchbill. With the setting watchbill.site, all views show
+-- this site only.
 
--- The nodes of all sites: those that live, and those that were lost and have not returned. The last
--- heartbeat of a lost node is not kept; it was at least one lease before the loss was found.
+-- Shows the nodes of all sites: nodes that are alive, and nodes that were lost and have not
+-- returned. The last heartbeat of a lost node is not stored; it was at least one lease before the
+-- loss was found.
 CREATE OR REPLACE VIEW @facade@.@prefix@node
 WITH (security_invoker = true) AS
 SELECT
@@ -30,8 +32,8 @@ WHERE s.site = coalesce(nullif(current_setting('watchbill.site', true), ''), s.s
         WHERE newer.name = n.name
           AND newer.epoch > n.epoch));
 
--- Forgets a lost node, and first declares one lost whose lease has run out. What it has claimed
--- stays, so that it can be recovered. Locks the rows of the node.
+-- Deletes a lost node. A node whose lease has run out is declared lost first. What the node has
+-- claimed stays, so that it can be recovered. Locks the rows of the node.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_forget_node()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE
@@ -48,7 +50,7 @@ BEGIN
     RAISE EXCEPTION 'node % is alive: only lost nodes can be deleted', quote_literal(OLD.name)
       USING ERRCODE = 'WB008', HINT = 'stop it; a node that leaves deletes itself';
   END IF;
-  PERFORM _forget_nodes(ARRAY(SELECT n.epoch FROM nodes n WHERE n.name = OLD.name));
+  PERFORM _delete_ended_nodes(ARRAY(SELECT n.epoch FROM nodes n WHERE n.name = OLD.name));
   RETURN OLD;
 END $$;
 

@@ -1,5 +1,6 @@
--- One row for each pinned task. Of several alternatives it shows the first that the owner matches,
--- or else the first. A pin to labels that the owner has shows the owner's name as its pattern.
+-- Shows one row for each pinned task. If a pin has several alternatives, shows the first one that
+-- the owner matches, or else the first. A pin to labels that the owner has shows the owner's name
+-- as its pattern.
 CREATE OR REPLACE VIEW @facade@.@prefix@lock
 WITH (security_invoker = true) AS
 SELECT DISTINCT ON (p.token_group, p.key)

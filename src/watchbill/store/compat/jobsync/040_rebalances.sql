@@ -1,4 +1,4 @@
--- The plans that moved tokens.
+-- Shows the rebalances that moved tokens.
 CREATE OR REPLACE VIEW @facade@.@prefix@rebalance
 WITH (security_invoker = true) AS
 SELECT
@@ -28,7 +28,8 @@ CREATE OR REPLACE TRIGGER forget_rebalance
 INSTEAD OF DELETE ON @facade@.@prefix@rebalance
 FOR EACH ROW EXECUTE FUNCTION @facade@.@prefix@_forget_rebalance();
 
--- Without this, PostgreSQL would write the tables of the engine itself, since the view is simple.
+-- Refuses changes through the view. Without this trigger PostgreSQL would write to Watchbill's own
+-- tables, because the view is simple.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_refuse_change()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE

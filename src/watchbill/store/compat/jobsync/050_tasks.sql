@@ -1,5 +1,5 @@
--- Tasks that nodes have claimed: those that are not complete, and all that were claimed today. A
--- claim survives its node.
+-- Shows the tasks that nodes have claimed and not completed, and all tasks that were claimed today.
+-- A claim stays when its node is gone.
 CREATE OR REPLACE VIEW @facade@.@prefix@claim
 WITH (security_invoker = true) AS
 SELECT i.node, i.key AS item, i.claimed_at AS created_on, i.token_group AS site
@@ -7,9 +7,10 @@ FROM item_claims i
 WHERE i.token_group = coalesce(nullif(current_setting('watchbill.site', true), ''), i.token_group)
   AND (i.state <> 'finished' OR i.claimed_at::date = CURRENT_DATE);
 
--- Tasks that are complete. The scope of an item is the date of the job; an item with another scope
--- has the date on which it was finished. A day that its month does not have counts from the first
--- of the month on, so that no scope makes a query fail.
+-- Shows the tasks that are complete. The scope of an item is the date of the job; an item with a
+-- scope that is not a date has the date on which it was finished. A day that its month does not
+-- have, such as February 30, is counted on from the first of the month, so that no scope makes a
+-- query fail.
 CREATE OR REPLACE VIEW @facade@.@prefix@audit
 WITH (security_invoker = true) AS
 SELECT
@@ -23,7 +24,8 @@ FROM item_claims i
 WHERE i.token_group = coalesce(nullif(current_setting('watchbill.site', true), ''), i.token_group)
   AND i.state = 'finished';
 
--- Forgets a claim, unless a node that lives holds it: another one could claim the task beside it.
+-- Deletes a claim, unless a living node holds it: another node could claim the same task while the
+-- first one works on it.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_forget_claim()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE

@@ -1,5 +1,6 @@
--- Every job of the session's tenant, as the README's table. Read only: jobs change through
--- PgJobStore. A job that waits for its next attempt is pending, as there; a canceled one is failed.
+-- Shows every job of the session's tenant with the columns of the README's table. The view is read
+-- only: jobs change through PgJobStore. As in the README, a job that waits for its next attempt is
+-- `pending` and a canceled job is `failed`.
 CREATE OR REPLACE VIEW @facade@.@prefix@jobs
 WITH (security_invoker = true) AS
 SELECT
