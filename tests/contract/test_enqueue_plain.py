@@ -16,7 +16,7 @@ from watchbill.client.client import Client
 from watchbill.client.operations import Operation
 from watchbill.errors import WatchbillError
 from watchbill.model.ids import new_id
-from watchbill.model.job import NewJob
+from watchbill.model.job import AlikeJobs, AllCreated, Enqueued, NewJob
 
 PLAIN: list[dict[str, Any]] = [
     {},
@@ -54,6 +54,12 @@ def make(fields: dict[str, Any], job_id: UUID | None = None) -> NewJob:
     return NewJob(job_id or new_id(), "task", b"{}")._replace(**fields)
 
 
+def gather(jobs: list[NewJob]) -> AlikeJobs:
+    alike = AlikeJobs.gather(jobs)
+    assert alike is not None
+    return alike
+
+
 def queries_of(operation: Operation[Any]) -> list[str]:
     return [next(operation).query]
 
@@ -85,9 +91,12 @@ def test_bulk_of_jobs_of_one_kind_stores_the_same_rows(
 ) -> None:
     jobs = [make(fields)._replace(payload=b'{"n": %d}' % number) for number in range(3)]
     twins = [job._replace(id=new_id()) for job in jobs]
-    assert queries_of(operations.enqueue_many(jobs, new_ids=True)) == ["enqueue_plain_many"]
+    alike = gather(jobs)
+    assert list(alike) == jobs
+    assert operations.can_enqueue_alike(alike)
+    assert queries_of(operations.enqueue_alike(alike)) == ["enqueue_plain_many"]
     assert queries_of(operations.enqueue_many(twins)) == ["enqueue_many"]
-    answers = client.run(operations.enqueue_many(jobs, new_ids=True))
+    answers = client.run(operations.enqueue_alike(alike))
     client.run(operations.enqueue_many(twins))
     assert [(answer.id, answer.created) for answer in answers] == [(job.id, True) for job in jobs]
     for job, twin in zip(jobs, twins, strict=True):
@@ -95,17 +104,40 @@ def test_bulk_of_jobs_of_one_kind_stores_the_same_rows(
 
 
 def test_bulk_of_different_jobs_takes_the_other_way() -> None:
-    for fields in ({"type": "other"}, {"queue": "other"}, {"meta": b"{}"}, {"payload": b"[]"}, {"delay": 1.0}):
-        jobs = [make({}), make(fields)]
-        assert queries_of(operations.enqueue_many(jobs, new_ids=True)) == ["enqueue_many"], fields
-    assert queries_of(operations.enqueue_many([make({})] * 2, resend=True, new_ids=True)) == ["enqueue_many"]
+    different: list[dict[str, Any]] = [{"type": "other"}, {"queue": "other"}, {"meta": b"{}"}, {"delay": 1.0}]
+    for fields in different:
+        assert AlikeJobs.gather([make({}), make(fields)]) is None, fields
+    assert AlikeJobs.gather([]) is None
+    assert not operations.can_enqueue_alike(gather([make({}), make({"payload": b"[]"})]))
+    special: list[dict[str, Any]] = [{"delay": 1.0}, {"idempotency_key": "k"}, {"limit_keys": ("k",)}]
+    for fields in special + OTHERS:
+        assert not operations.can_enqueue_alike(gather([make(fields), make(fields)])), fields
+
+
+def test_part_of_alike_jobs_is_the_same_as_of_a_list() -> None:
+    jobs = [make({"payload": b'{"n": %d}' % number}) for number in range(5)]
+    alike = gather(jobs)
+    assert (len(alike), alike[1], alike[-1], list(alike[1:3])) == (5, jobs[1], jobs[-1], jobs[1:3])
+    assert list(alike.replace(tenant="a")) == [job._replace(tenant="a") for job in jobs]
+    answers = AllCreated(alike.ids)
+    assert list(answers[3:]) == [Enqueued(job.id, 0, True, False) for job in jobs[3:]]
+
+
+def test_bulk_of_one_kind_that_is_sent_again_makes_no_second_jobs(client: Client, schema_database: str) -> None:
+    jobs = [make({"payload": b'{"n": %d}' % number}) for number in range(3)]
+    client.run(operations.enqueue_alike(gather(jobs[:2])))
+    answers = client.run(operations.enqueue_alike(gather(jobs), resend=True))
+    assert [(answer.id, answer.created) for answer in answers] == [(job.id, True) for job in jobs]
+    with psycopg.connect(schema_database) as connection:
+        found = connection.execute("SELECT id FROM watchbill.jobs ORDER BY seq").fetchall()
+    assert [row[0] for row in found] == [job.id for job in jobs]
 
 
 def test_bulk_of_one_kind_into_a_fair_queue_gets_its_lanes(client: Client, schema_database: str) -> None:
     with psycopg.connect(schema_database) as connection:
         connection.execute("INSERT INTO watchbill.queues (name, lanes, fair_by) VALUES ('fair', 'share', '{n}')")
     jobs = [make({"queue": "fair", "payload": b'{"n": %d}' % number, "timeout": 2.5}) for number in (1, 1, 2)]
-    client.run(operations.enqueue_many(jobs, new_ids=True))
+    client.run(operations.enqueue_alike(gather(jobs)))
     first, again, other = [stored(schema_database, job.id) for job in jobs]
     assert first == again
     assert 0 != first["lane"] != other["lane"] != 0
@@ -116,7 +148,7 @@ def test_bulk_of_one_kind_refuses_what_enqueue_refuses(client: Client) -> None:
     milliseconds = int((datetime.now(UTC) + timedelta(hours=2)).timestamp() * 1000)
     ahead = UUID(int=(milliseconds << 80) | (7 << 76) | (2 << 62))
     with pytest.raises(WatchbillError, match="at most an hour ahead of the database's clock"):
-        client.run(operations.enqueue_many([make({}), make({}, ahead)], new_ids=True))
+        client.run(operations.enqueue_alike(gather([make({}), make({}, ahead)])))
 
 
 @pytest.mark.parametrize("fields", OTHERS, ids=lambda fields: str(fields)[:40])

@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 from tests.chaos.proxy import Proxy
 from watchbill import App, chain
 from watchbill.client import client as clients
-from watchbill.client.operations import Rows, Step
+from watchbill.client.operations import MIN_JOBS_TO_COPY, Rows, Step
 from watchbill.errors import NoDatabase
 from watchbill.model.ids import new_id
 from watchbill.model.job import Enqueued, NewJob
@@ -194,15 +194,15 @@ def test_bulk_whose_commit_fails_is_sent_again_once(
 
     def execute(connection: psycopg.Connection[object], step: Step, queries: object) -> Rows:
         rows = original(connection, step, queries)  # type: ignore[arg-type]
-        if step.query == "enqueue_plain_many" and not closed:
+        if step.query == "drop_incoming" and not closed:
             closed.append(close_connections(schema_database))
         return rows
 
     monkeypatch.setattr(clients, "execute", execute)
-    task = large_pool.tasks["t"]
-    jobs = large_pool.enqueue_many([task.bind(n) for n in range(3)])
+    by_priority = [large_pool.tasks["t"].using(priority=priority) for priority in range(2)]
+    jobs = large_pool.enqueue_many([by_priority[n % 2].bind(n) for n in range(MIN_JOBS_TO_COPY)])
     assert closed
-    assert {job.id for job in large_pool.jobs.list()} == {job.id for job in jobs}
+    assert {job.id for job in large_pool.jobs.list(limit=2 * len(jobs))} == {job.id for job in jobs}
 
 
 # -- a server that does not answer

@@ -17,7 +17,8 @@ from watchbill.app.job_options import JobOptionsDict, refuse_unsent, stored_id
 from watchbill.app.task import Call
 from watchbill.client.operations import as_object
 from watchbill.model.dependency_graph import RunIf
-from watchbill.model.job import NewJob
+from watchbill.model.ids import new_ids
+from watchbill.model.job import AlikeJobs, NewJob
 
 R = TypeVar("R", covariant=True)
 
@@ -99,16 +100,22 @@ def flatten(steps: Iterable[Call[Any] | Flow[Any]]) -> list[Call[Any]]:
     """The calls of all these steps."""
     found: list[Call[Any]] = []
     for step in steps:
-        if not isinstance(step, Call | Flow):
+        if isinstance(step, Call):
+            found.append(step)
+        elif isinstance(step, Flow):
+            found += step.calls
+        else:
             raise TypeError(f"enqueue_many() takes calls, made with task.bind(...), and flows; {step!r} is neither")
-        found += step.calls if isinstance(step, Flow) else (step,)
     return found
 
 
-def make_new_jobs(calls: Sequence[Call[Any]]) -> list[NewJob]:
+def make_new_jobs(calls: Sequence[Call[Any]]) -> Sequence[NewJob]:
     """The jobs of calls that are enqueued together, each with the ids of those among them that it waits for."""
+    tasks = {call.task for call in calls}
+    if len(tasks) == 1 and next(iter(tasks)).makes_alike_jobs:
+        return AlikeJobs(calls[0].new_job(), new_ids(len(calls)), [call.payload for call in calls])
     jobs = [call.new_job() for call in calls]
-    if not any(call.task.options.depends_on for call in calls):
+    if not any(task.options.depends_on for task in tasks):
         return jobs
     ids: dict[int, list[UUID]] = {}
     for call, job in zip(calls, jobs, strict=True):

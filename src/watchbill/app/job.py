@@ -15,7 +15,7 @@ from watchbill.client.job_operations import Ending
 from watchbill.client.operations import Operation
 from watchbill.errors import WatchbillError
 from watchbill.model.durations import Duration, seconds
-from watchbill.model.job import Enqueued, JobRecord
+from watchbill.model.job import JobRecord
 
 R = TypeVar("R", covariant=True)
 T = TypeVar("T")
@@ -62,23 +62,25 @@ class Job(Generic[R]):
 
     _runner: OperationRunner
     _task: ResultDecoder[R] | None  # None: this process does not know the task
-    _answer: Enqueued
+    _id: UUID
     _may_be_uncommitted: bool = False  # it was enqueued in a transaction of the caller
+    _created: bool = True
+    _payload_differs: bool = False
 
     @property
     def id(self) -> UUID:
         """A UUIDv7."""
-        return self._answer.id
+        return self._id
 
     @property
     def created(self) -> bool:
         """False when its idempotency key was already used: then this is the first job with that key."""
-        return self._answer.created
+        return self._created
 
     @property
     def payload_differs(self) -> bool:
         """True when its idempotency key was already used with another payload."""
-        return self._answer.payload_differs
+        return self._payload_differs
 
     def __repr__(self) -> str:
         return f"<Job {self.id}>"

@@ -52,18 +52,18 @@ class LargePayloads:
 
     # -- when a job is enqueued
 
-    def store_all(self, jobs: list[NewJob], installation: Callable[[], str]) -> list[NewJob]:
+    def store_all(self, jobs: Sequence[NewJob], installation: Callable[[], str]) -> Sequence[NewJob]:
         """Puts large payloads into the store, and returns the jobs with references instead."""
         large = [self._is_large(job) for job in jobs]
         return self._put_all(jobs, large, installation()) if any(large) else jobs
 
-    async def astore_all(self, jobs: list[NewJob], installation: Callable[[], Awaitable[str]]) -> list[NewJob]:
+    async def astore_all(self, jobs: Sequence[NewJob], installation: Callable[[], Awaitable[str]]) -> Sequence[NewJob]:
         large = [self._is_large(job) for job in jobs]
         if not any(large):
             return jobs
         return await asyncio.to_thread(self._put_all, jobs, large, await installation())
 
-    def _put_all(self, jobs: list[NewJob], large: list[bool], installation: str) -> list[NewJob]:
+    def _put_all(self, jobs: Sequence[NewJob], large: list[bool], installation: str) -> list[NewJob]:
         return [self._put(job, installation) if is_large else job for job, is_large in zip(jobs, large, strict=True)]
 
     def _is_large(self, job: NewJob) -> bool:

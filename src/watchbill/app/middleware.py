@@ -134,7 +134,7 @@ class Sending:
 
     __slots__ = ("_middleware", "_started", "jobs")
 
-    def __init__(self, middleware: Middleware, jobs: list[NewJob]) -> None:
+    def __init__(self, middleware: Middleware, jobs: Sequence[NewJob]) -> None:
         self._middleware, self.jobs = middleware, jobs
         self._started: list[list[_EnqueueGenerator]] = []  # for each job, the innermost last
 

@@ -31,7 +31,7 @@ from watchbill.app.runtime import Runtime
 from watchbill.app.task import Call, Task
 from watchbill.client import operations
 from watchbill.client.operations import Operation, Statement
-from watchbill.model.job import Enqueued, JobRecord, NewJob
+from watchbill.model.job import AlikeJobs, AllCreated, Enqueued, JobRecord, NewJob
 from watchbill.model.tenant import DEFAULT_TENANT, acting_for, acting_tenant
 from watchbill.telemetry.context import current
 from watchbill.telemetry.events import Events, emit_canceled
@@ -143,11 +143,13 @@ class JobProducer:
             yield Statement("act_for_tenant", (tenant,), (str,))
         return (yield from operation)
 
-    def _give_tenant(self, jobs: list[NewJob]) -> list[NewJob]:
+    def _give_tenant(self, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
         """Jobs without a tenant of their own get that of the caller."""
         tenant = self.find_tenant()
         if tenant is None or tenant == DEFAULT_TENANT:
             return jobs
+        if isinstance(jobs, AlikeJobs):
+            return jobs.replace(tenant=tenant) if jobs.pattern.tenant == DEFAULT_TENANT else jobs
         return [job._replace(tenant=tenant) if job.tenant == DEFAULT_TENANT else job for job in jobs]
 
     def is_in_transaction(self, connection: Any = None) -> bool:
@@ -172,17 +174,19 @@ class JobProducer:
 
     def send_many(self, calls: Iterable[Call[R] | Flow[R]], *, connection: Any = None) -> list[Job[R]]:
         calls = flatten(calls)
-        connection, rules = _choose_connection(calls, connection), _choose_rules(calls)
+        tasks = {call.task for call in calls}
+        connection, rules = _choose_connection(tasks, connection), _choose_rules(tasks)
         answers = self._store(make_new_jobs(calls), connection, rules, "enqueue_many")
         return self._make_jobs([call.task for call in calls], answers, connection)
 
     async def asend_many(self, calls: Iterable[Call[R] | Flow[R]], *, connection: Any = None) -> list[Job[R]]:
         calls = flatten(calls)
-        connection, rules = _choose_connection(calls, connection), _choose_rules(calls)
+        tasks = {call.task for call in calls}
+        connection, rules = _choose_connection(tasks, connection), _choose_rules(tasks)
         answers = await self._astore(make_new_jobs(calls), connection, rules, "enqueue_many")
         return self._make_jobs([call.task for call in calls], answers, connection)
 
-    def _store(self, jobs: list[NewJob], connection: Any, rules: StoreRules, call: str) -> Sequence[Enqueued]:
+    def _store(self, jobs: Sequence[NewJob], connection: Any, rules: StoreRules, call: str) -> Sequence[Enqueued]:
         if connection is None or not _belongs_to_loop(connection):
             refuse_on_loop(f"{call}()", f"`await a{call}()`")
         jobs = self._give_tenant(jobs)
@@ -194,7 +198,9 @@ class JobProducer:
             sending.report_answers(answers)
         return answers
 
-    async def _astore(self, jobs: list[NewJob], connection: Any, rules: StoreRules, call: str) -> Sequence[Enqueued]:
+    async def _astore(
+        self, jobs: Sequence[NewJob], connection: Any, rules: StoreRules, call: str
+    ) -> Sequence[Enqueued]:
         jobs = self._give_tenant(jobs)
         if not self.middleware.enqueues and not self.middleware.propagated:
             return await self._astore_prepared(jobs, connection, rules, call)
@@ -204,12 +210,15 @@ class JobProducer:
             sending.report_answers(answers)
         return answers
 
-    def _store_prepared(self, jobs: list[NewJob], connection: Any, rules: StoreRules, call: str) -> Sequence[Enqueued]:
+    def _store_prepared(
+        self, jobs: Sequence[NewJob], connection: Any, rules: StoreRules, call: str
+    ) -> Sequence[Enqueued]:
         runtime = self.runtime
         if runtime.rules_version != self.flow_rules.version:
             runtime.client.run(self._ensure_rules())
             runtime.rules_version = self.flow_rules.version
         has_large = _must_pass_store(jobs, runtime.large_payloads)
+        answers: Sequence[Enqueued]
         if has_large:
             jobs = runtime.large_payloads.store_all(jobs, partial(runtime.read_installation, connection))
         if connection is not None:
@@ -222,21 +231,22 @@ class JobProducer:
             one = partial(operations.enqueue, jobs[0], strict=rules.strict, new_ids=rules.new_ids)
             answers = [runtime.client.run_with_resend(one)]
         else:
-            many = partial(operations.enqueue_many, jobs, strict=rules.strict, new_ids=rules.new_ids)
+            many, in_transaction = _plan_bulk(jobs, rules)
             with _act_for_owner_of(jobs):
-                answers = runtime.client.run_with_resend(many, in_transaction=True)
+                answers = runtime.client.run_with_resend(many, in_transaction=in_transaction)
         if has_large:
             runtime.large_payloads.delete_duplicates(jobs, answers)
         return answers
 
     async def _astore_prepared(
-        self, jobs: list[NewJob], connection: Any, rules: StoreRules, call: str
+        self, jobs: Sequence[NewJob], connection: Any, rules: StoreRules, call: str
     ) -> Sequence[Enqueued]:
         runtime = self.runtime
         if runtime.rules_version != self.flow_rules.version:
             await runtime.aclient.run(self._ensure_rules())
             runtime.rules_version = self.flow_rules.version
         has_large = _must_pass_store(jobs, runtime.large_payloads)
+        answers: Sequence[Enqueued]
         if has_large:
             jobs = await runtime.large_payloads.astore_all(jobs, partial(runtime.aread_installation, connection))
         if connection is not None:
@@ -249,9 +259,9 @@ class JobProducer:
             one = partial(operations.enqueue, jobs[0], strict=rules.strict, new_ids=rules.new_ids)
             answers = [await runtime.aclient.run_with_resend(one)]
         else:
-            many = partial(operations.enqueue_many, jobs, strict=rules.strict, new_ids=rules.new_ids)
+            many, in_transaction = _plan_bulk(jobs, rules)
             with _act_for_owner_of(jobs):
-                answers = await runtime.aclient.run_with_resend(many, in_transaction=True)
+                answers = await runtime.aclient.run_with_resend(many, in_transaction=in_transaction)
         if has_large:
             await asyncio.to_thread(runtime.large_payloads.delete_duplicates, jobs, answers)
         return answers
@@ -266,14 +276,15 @@ class JobProducer:
     def _make_jobs(
         self, tasks: Sequence[ResultDecoder[R] | None], answers: Sequence[Enqueued], connection: Any
     ) -> list[Job[R]]:
-        for answer in answers:
-            if answer.payload_differs:
-                logger.warning(
-                    "Job %s has this idempotency key but another payload; it stays unchanged and no job is made",
-                    answer.id,
-                )
         uncommitted = self.is_in_transaction(connection)
-        jobs = [Job(self, task, answer, uncommitted) for task, answer in zip(tasks, answers, strict=True)]
+        if isinstance(answers, AllCreated):
+            jobs = [Job(self, task, made, uncommitted) for task, made in zip(tasks, answers.ids, strict=True)]
+        else:
+            _warn_of_other_payloads(answers)
+            jobs = [
+                Job(self, task, answer.id, uncommitted, answer.created, answer.payload_differs)
+                for task, answer in zip(tasks, answers, strict=True)
+            ]
         if connection is None:
             self.report_enqueued(jobs)
         return jobs
@@ -347,10 +358,13 @@ def _refuse_blocking_call_on_loop() -> None:
     refuse_on_loop("This call", "its twin with an `a` before the name, as in `await app.schedules.alist()`,")
 
 
-def _must_pass_store(jobs: Iterable[NewJob], large: LargePayloads) -> bool:
+def _must_pass_store(jobs: Sequence[NewJob], large: LargePayloads) -> bool:
     """Whether the payload store must see these jobs: it stores large payloads, and refuses those that look stored."""
-    threshold = large.threshold
-    return any(len(job.payload) > threshold or job.payload.startswith(REFERENCE) for job in jobs)
+    threshold, payloads = (
+        large.threshold,
+        jobs.payloads if isinstance(jobs, AlikeJobs) else [job.payload for job in jobs],
+    )
+    return any(len(payload) > threshold or payload.startswith(REFERENCE) for payload in payloads)
 
 
 def _belongs_to_loop(connection: Any) -> bool:
@@ -359,20 +373,41 @@ def _belongs_to_loop(connection: Any) -> bool:
     return caller_connection.belongs_to_loop(connection)
 
 
-def _choose_rules(calls: Sequence[Call[Any]]) -> StoreRules:
-    options = [call.task.options for call in calls]
+def _warn_of_other_payloads(answers: Iterable[Enqueued]) -> None:
+    for answer in answers:
+        if answer.payload_differs:
+            logger.warning(
+                "Job %s has this idempotency key but another payload; it stays unchanged and no job is made", answer.id
+            )
+
+
+def _plan_bulk(
+    jobs: Sequence[NewJob], rules: StoreRules
+) -> tuple[Callable[[bool], Operation[Sequence[Enqueued]]], bool]:
+    """Chooses the operation that stores several jobs, and says whether it needs a transaction: one statement is
+    atomic without, and BEGIN and COMMIT would take two round trips more."""
+    alike = AlikeJobs.gather(jobs) if rules.new_ids else None
+    if alike is not None and operations.can_enqueue_alike(alike):
+        return partial(operations.enqueue_alike, alike), False
+    jobs = list(jobs)
+    many = partial(operations.enqueue_many, jobs, strict=rules.strict, new_ids=rules.new_ids)
+    return many, operations.should_copy(jobs)
+
+
+def _choose_rules(tasks: Iterable[Task[..., Any]]) -> StoreRules:
+    options = [task.options for task in tasks]
     return StoreRules(any(each.strict for each in options), all(each.id is None for each in options))
 
 
-def _act_for_owner_of(jobs: list[NewJob]) -> AbstractContextManager[None]:
+def _act_for_owner_of(jobs: Sequence[NewJob]) -> AbstractContextManager[None]:
     """Acts for the tenant of the jobs, if all have the same one: row security requires that of most callers."""
-    tenants = {job.tenant for job in jobs}
+    tenants = {jobs.pattern.tenant} if isinstance(jobs, AlikeJobs) else {job.tenant for job in jobs}
     return acting_for(*tenants) if len(tenants) == 1 and tenants != {DEFAULT_TENANT} else nullcontext()
 
 
-def _choose_connection(calls: Sequence[Call[Any]], given: Any) -> Any:
+def _choose_connection(tasks: Iterable[Task[..., Any]], given: Any) -> Any:
     """The connection that the caller or a task gave, if any. All jobs share one transaction, so two are refused."""
-    found = {id(c): c for c in (given, *(call.task.options.connection for call in calls)) if c is not None}
+    found = {id(c): c for c in (given, *(task.options.connection for task in tasks)) if c is not None}
     if len(found) > 1:
         raise ValueError(
             "enqueue_many() was given several connections; its jobs share one transaction, so give one connection"

@@ -15,7 +15,6 @@ from watchbill.app.schedule_definition import Changes, Definition, Rule, check_a
 from watchbill.app.task import Task
 from watchbill.client import schedule_operations
 from watchbill.client.operations import Operation
-from watchbill.model.job import Enqueued
 from watchbill.model.schedule import (
     FLOW,
     Overlap,
@@ -228,7 +227,7 @@ class Schedules:
         kind, task = Job[Any], self._tasks.get(found.type or "")
         if found.type == FLOW:
             kind, task = FlowJob[Any], self._find_last_task(found.payload)
-        return kind(self._runner, task, Enqueued(job, 0, True, False), self._runner.is_in_transaction(connection))
+        return kind(self._runner, task, job, self._runner.is_in_transaction(connection))
 
     def _find_last_task(self, flow: Mapping[str, Any]) -> Task[..., Any] | None:
         """The task whose result is that of the whole flow; None if there are several, or it is unknown here."""

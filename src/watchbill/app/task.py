@@ -166,7 +166,7 @@ class Task(Generic[P, R]):
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A call that is not sent yet, for enqueue_many, schedules and the like."""
-        return Call(self, self._signature.encode(args, kwargs, self._key_parameters))
+        return Call(self, self._signature.encode(args, kwargs, self.options.key_parameters))
 
     def upgrade(self, *, from_version: int) -> Callable[[Upgrade], Upgrade]:
         """Registers a function that turns a payload of this version into one of the next."""
@@ -200,6 +200,11 @@ class Task(Generic[P, R]):
     def new_job(self, payload: bytes) -> NewJob:
         job = new_job(self.type, payload, self.version, self.options)
         return compute_keys(job, self._signature.decode) if self.options.has_formats else job
+
+    @property
+    def makes_alike_jobs(self) -> bool:
+        """Whether its jobs differ in nothing but their ids and payloads: see AlikeJobs."""
+        return not (self.options.id or self.options.depends_on or self.options.has_formats)
 
     def handler(self, dependencies: Dependencies | None = None) -> Handler:
         """Makes the handler with which a worker runs this task. Without `dependencies` those of the App are used."""

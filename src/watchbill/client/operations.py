@@ -15,7 +15,7 @@ from uuid import UUID
 import orjson
 
 from watchbill.model.durations import LONGEST_TIMEOUT_SECONDS
-from watchbill.model.job import Enqueued, NewJob
+from watchbill.model.job import AlikeJobs, AllCreated, Enqueued, NewJob
 from watchbill.model.job_fields import JOB_COLUMNS, JobField
 from watchbill.model.tenant import DEFAULT_TENANT, acting_tenant
 from watchbill.store.refusals import wrong_installation
@@ -162,23 +162,6 @@ def _plain_params(job: NewJob) -> tuple[Any, ...]:
     )
 
 
-def _plain_params_of_many(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
-    from watchbill.postgres.arrays import jsonbs, uuids
-
-    kind, _, queue, priority, _, tenant, max_attempts, timeout, version, _, created_by, meta = _plain_params(jobs[0])
-    ids, payloads = uuids([job.id.bytes for job in jobs]), jsonbs([job.payload for job in jobs])
-    return (kind, queue, priority, tenant, max_attempts, timeout, version, created_by, meta, ids, payloads)
-
-
-def _are_plain_and_alike(jobs: Sequence[NewJob]) -> bool:
-    """Whether the jobs are plain, and differ in nothing but their ids and payloads."""
-    first = jobs[0]
-    kind, shared = first.type, first[_QUEUE:]
-    return _is_plain(first) and all(
-        job[_QUEUE:] == shared and job.type == kind and job.payload[:1] == b"{" for job in jobs
-    )
-
-
 def _names_tenant(job: NewJob) -> bool:
     """Whether a caller named the job's tenant. Otherwise row security refuses the job: that may be a mistake."""
     return job.tenant != DEFAULT_TENANT or acting_tenant.get() is not None
@@ -219,20 +202,44 @@ def _are_valid(
     )
 
 
+def can_enqueue_alike(jobs: AlikeJobs) -> bool:
+    """Whether `enqueue_alike` can store the jobs, if their ids are new."""
+    return _is_plain(jobs.pattern) and all(payload[:1] == b"{" for payload in jobs.payloads)
+
+
+def enqueue_alike(jobs: AlikeJobs, resend: bool = False) -> Operation[AllCreated]:
+    """Stores plain jobs, all or none, in one statement. Their ids were made for this call."""
+    from watchbill.postgres.arrays import jsonbs, uuids
+
+    shared = jobs.pattern
+    yield Statement(
+        "enqueue_plain_many",
+        (
+            shared.type,
+            shared.queue,
+            shared.priority,
+            shared.tenant,
+            shared.max_attempts,
+            shared.timeout,
+            shared.version,
+            shared.created_by,
+            None if shared.meta is None else shared.meta.decode(),
+            uuids([each.bytes for each in jobs.ids]),
+            jsonbs(jobs.payloads),
+            resend,
+        ),
+    )
+    return AllCreated(jobs.ids)
+
+
 def enqueue_many(
     jobs: Sequence[NewJob], resend: bool = False, *, new_ids: bool = False, strict: bool = False
 ) -> Operation[list[Enqueued]]:
-    """Stores all jobs or none; the answers are in the order of the jobs."""
+    """Stores all jobs or none; the answers are in the order of the jobs. Takes several statements, and so needs a
+    transaction, if `should_copy(jobs)`."""
     if not jobs:
         return []
-    if new_ids and not resend and _are_plain_and_alike(jobs):
-        yield Statement("enqueue_plain_many", _plain_params_of_many(jobs))
-        return [Enqueued(job.id, 0, True, False) for job in jobs]
-    return (yield from _enqueue_rows(jobs, resend, new_ids=new_ids, strict=strict))
-
-
-def _enqueue_rows(jobs: Sequence[NewJob], resend: bool, *, new_ids: bool, strict: bool) -> Operation[list[Enqueued]]:
-    if not _should_copy(jobs):
+    if not should_copy(jobs):
         new_ids = new_ids and not resend
         rows = yield Statement("enqueue_many", (_to_json(list(map(as_object, jobs))), resend, new_ids, strict))
         return [Enqueued._make(row) for row in rows]
@@ -259,12 +266,13 @@ def enqueue_here(
     """
     if not jobs:
         return []
+    jobs = list(jobs)
     tenants = {job.tenant for job in jobs if _names_tenant(job)}
     tenant = tenants.pop() if len(tenants) == 1 else None
-    if copy and _should_copy(jobs):
+    if copy and should_copy(jobs):
         if tenant is not None:
             yield Statement("act_for_tenant", (tenant,), (str,))
-        return (yield from at_home(_enqueue_rows(jobs, False, new_ids=new_ids, strict=strict), home))
+        return (yield from at_home(enqueue_many(jobs, new_ids=new_ids, strict=strict), home))
     if len(jobs) == 1:
         rows = yield Statement("enqueue_here", (new_ids, strict, _to_json(as_object(jobs[0])), home.installation))
     else:
@@ -275,7 +283,7 @@ def enqueue_here(
     return [_read_text_id(row) for row in rows]
 
 
-def _should_copy(jobs: Sequence[NewJob]) -> bool:
+def should_copy(jobs: Sequence[NewJob]) -> bool:
     """Whether to store the jobs with COPY. Not if a key may lead to an earlier job, since COPY's answers go by id."""
     return len(jobs) >= MIN_JOBS_TO_COPY and all(
         job.idempotency_key is None and job[_FIRST_UNIQUE:] == _NOT_UNIQUE for job in jobs

@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from random import getrandbits
-from uuid import UUID
+from uuid import UUID, SafeUUID
 
 _COUNTER_BITS = 18  # the counter has 12 bits in the UUID's field rand_a, and 6 in rand_b (RFC 9562, method 1)
+_HIGH_COUNTER, _LOW_COUNTER = 0x3FFC0, 0x3F  # the bits of a tick that go into rand_a and into rand_b
+_UNKNOWN = SafeUUID.unknown
+_VERSION_AND_VARIANT = (7 << 76) | (2 << 62)
 
 
 class IdMaker:
@@ -17,17 +20,36 @@ class IdMaker:
         self._last = 0
         self._lock = threading.Lock()
 
-    def make(self) -> int:
+    def make(self, count: int) -> list[int]:
+        """A tick is a millisecond and the counter within it. More ids than a counter has numbers take later ticks."""
         now = (time.time_ns() // 1_000_000) << _COUNTER_BITS
         with self._lock:
-            self._last = tick = now if now > self._last else self._last + 1
-        milliseconds, counter = tick >> _COUNTER_BITS, tick & 0x3FFFF
-        number = (milliseconds << 80) | (7 << 76) | ((counter >> 6) << 64) | (2 << 62) | ((counter & 63) << 56)
-        return number | getrandbits(56)
+            first = max(now, self._last + 1)
+            self._last = first + count - 1
+        return [
+            (tick >> _COUNTER_BITS << 80)
+            | ((tick & _HIGH_COUNTER) << 58)
+            | ((tick & _LOW_COUNTER) << 56)
+            | _VERSION_AND_VARIANT
+            | getrandbits(56)
+            for tick in range(first, first + count)
+        ]
 
 
 _maker = IdMaker()
 
 
 def new_id() -> UUID:
-    return UUID(int=_maker.make())
+    return new_ids(1)[0]
+
+
+def new_ids(count: int) -> list[UUID]:
+    return [_make_uuid(number) for number in _maker.make(count)]
+
+
+def _make_uuid(number: int) -> UUID:
+    """Makes UUID(int=number) in half the time, without the checks of its other arguments."""
+    made = UUID.__new__(UUID)
+    object.__setattr__(made, "int", number)
+    object.__setattr__(made, "is_safe", _UNKNOWN)
+    return made

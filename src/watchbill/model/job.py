@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict, overload
 from uuid import UUID
 
 from watchbill.model.dependency_graph import RunIf
@@ -45,6 +46,50 @@ class NewJob(NamedTuple):
     debounce_max: float | None = None
 
 
+class AlikeJobs(Sequence[NewJob]):
+    """Jobs that differ in nothing but their ids and payloads; `pattern` has what they share. Each NewJob is made when
+    it is read, because most bulks are stored without: a client sends the columns."""
+
+    def __init__(self, pattern: NewJob, ids: list[UUID], payloads: list[bytes]) -> None:
+        self.pattern, self.ids, self.payloads = pattern, ids, payloads
+
+    @classmethod
+    def gather(cls, jobs: Sequence[NewJob]) -> AlikeJobs | None:
+        """The same jobs as columns; None if they differ in more."""
+        if isinstance(jobs, AlikeJobs):
+            return jobs
+        if not jobs:
+            return None
+        first, others = jobs[0], [job[_AFTER_PAYLOAD:] for job in jobs]
+        if others.count(others[0]) < len(jobs) or any(job.type != first.type for job in jobs):
+            return None
+        return cls(first, [job.id for job in jobs], [job.payload for job in jobs])
+
+    def replace(self, **fields: Any) -> AlikeJobs:
+        """The same jobs with these fields, the same for all of them."""
+        return AlikeJobs(self.pattern._replace(**fields), self.ids, self.payloads)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[NewJob]:
+        kind, others = self.pattern.type, self.pattern[_AFTER_PAYLOAD:]
+        for own_id, payload in zip(self.ids, self.payloads, strict=True):
+            yield NewJob._make((own_id, kind, payload, *others))
+
+    @overload
+    def __getitem__(self, place: int) -> NewJob: ...
+    @overload
+    def __getitem__(self, place: slice) -> AlikeJobs: ...
+    def __getitem__(self, place: int | slice) -> NewJob | AlikeJobs:
+        if isinstance(place, slice):
+            return AlikeJobs(self.pattern, self.ids[place], self.payloads[place])
+        return self.pattern._replace(id=self.ids[place], payload=self.payloads[place])
+
+
+_AFTER_PAYLOAD = NewJob._fields.index("payload") + 1
+
+
 class Enqueued(NamedTuple):
     """The answer to an enqueue: the id of the job, whether the job is new, and, if an earlier job has the same key,
     whether that job's payload differs."""
@@ -53,6 +98,25 @@ class Enqueued(NamedTuple):
     seq: int
     created: bool
     payload_differs: bool
+
+
+class AllCreated(Sequence[Enqueued]):
+    """The answers to a bulk that has made all its jobs. Each is made when it is read; `ids` has all that they say."""
+
+    def __init__(self, ids: list[UUID]) -> None:
+        self.ids = ids
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, place: int) -> Enqueued: ...
+    @overload
+    def __getitem__(self, place: slice) -> AllCreated: ...
+    def __getitem__(self, place: int | slice) -> Enqueued | AllCreated:
+        if isinstance(place, slice):
+            return AllCreated(self.ids[place])
+        return Enqueued(self.ids[place], 0, True, False)
 
 
 @dataclass(frozen=True, slots=True)

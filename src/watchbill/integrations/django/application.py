@@ -190,7 +190,7 @@ class DjangoProducer(JobProducer):
             return await sync_to_async(self.send_many)(calls)
         return await super().asend_many(calls, connection=connection)
 
-    def _store(self, jobs: list[NewJob], connection: Any, rules: StoreRules, call: str) -> Sequence[Enqueued]:
+    def _store(self, jobs: Sequence[NewJob], connection: Any, rules: StoreRules, call: str) -> Sequence[Enqueued]:
         if connection is not None:
             return super()._store(jobs, connection, rules, call)
         with _explain_missing_schema():

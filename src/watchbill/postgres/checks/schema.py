@@ -133,7 +133,7 @@ _UNSERVED_QUEUES = """
             SELECT FROM {schema}.jobs j
             WHERE j.queue = q.queue AND j.wait IS NULL AND j.fence = 0
             LIMIT %s) x)
-    FROM {schema}._list_list_ready_queues() q(queue)
+    FROM {schema}._list_ready_queues() q(queue)
     WHERE NOT EXISTS (SELECT FROM {schema}.nodes n WHERE n.state = 'active' AND q.queue = ANY (n.queues))
       AND NOT EXISTS (SELECT FROM {schema}.pauses p WHERE p.queue = q.queue AND p.type IS NULL)
     ORDER BY q.queue
@@ -157,7 +157,7 @@ _UNHANDLED_TYPES = """
 _UNMATCHED_LABELS = """
     SELECT s.labels::text, sum(c.count)
     FROM {schema}.label_sets s
-    CROSS JOIN {schema}._list_list_ready_queues() q(queue)
+    CROSS JOIN {schema}._list_ready_queues() q(queue)
     CROSS JOIN LATERAL (
         SELECT count(*) FROM (
             SELECT FROM {schema}.jobs j

@@ -24,7 +24,7 @@ SELECT {schema}._enqueue_plain(
 -- name: enqueue_plain_many
 SELECT {schema}._enqueue_plain_many(
   %s::text, %s::text, %s::smallint, %s::text, %s::smallint, %s::real, %s::int, %s::text, %s::jsonb,
-  %s::uuid[], %s::jsonb[])
+  %s::uuid[], %s::jsonb[], %s::boolean)
 
 -- name: enqueue_many
 SELECT id, seq, created, payload_differs

@@ -79,7 +79,8 @@ BEGIN
 END $do$;
 
 -- Stores many jobs of one kind, which differ only in their ids and payloads: _enqueue_plain() for a
--- bulk. Jobs that are not so plain take the way of enqueue_many().
+-- bulk. Jobs that are not so plain take the way of enqueue_many(), as do those that an earlier call
+-- may have stored (`resend`).
 CREATE OR REPLACE FUNCTION _enqueue_plain_many(
   type text,
   queue text,
@@ -91,7 +92,8 @@ CREATE OR REPLACE FUNCTION _enqueue_plain_many(
   created_by text,
   meta jsonb,
   ids uuid[],
-  payloads jsonb[]
+  payloads jsonb[],
+  resend boolean DEFAULT false
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -112,7 +114,7 @@ BEGIN
     AND NOT _may_have_quota(_enqueue_plain_many.tenant)
   INTO plain
   FROM unnest(ids, payloads) x(id, payload);
-  IF NOT plain THEN
+  IF resend OR NOT plain THEN
     PERFORM
     FROM _insert_jobs(
       ARRAY(
@@ -124,7 +126,7 @@ BEGIN
           'version', _enqueue_plain_many.version, 'created_by', _enqueue_plain_many.created_by,
           'meta', _enqueue_plain_many.meta))
         FROM unnest(ids, payloads) x(id, payload)),
-      false, true, false, NULL, t);
+      resend, NOT resend, false, NULL, t);
     RETURN;
   END IF;
   INSERT INTO jobs (
