@@ -166,7 +166,7 @@ class Task(Generic[P, R]):
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A call that is not sent yet, for enqueue_many, schedules and the like."""
-        return Call(self, self._signature.encode(args, kwargs, self.options.key_parameters))
+        return Call(self, self._signature.encode(args, kwargs, self._key_parameters))
 
     def upgrade(self, *, from_version: int) -> Callable[[Upgrade], Upgrade]:
         """Registers a function that turns a payload of this version into one of the next."""
