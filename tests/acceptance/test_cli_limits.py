@@ -42,7 +42,37 @@ def test_limits_are_listed_and_changed(watchbill: Watchbill, declared: str) -> N
         0, "once: 1 per 1m, burst 1; changed by an operator",
     )  # fmt: skip
     assert run(watchbill, declared, "limits", "clear", "account", "--yes") == (0, "account cleared")
-    assert run(watchbill, declared, "limits", "clear", "account", "--yes") == (1, "account is what the code declares")
+    assert run(watchbill, declared, "limits", "clear", "account", "--yes") == (1, "account is as shop has declared it")
+
+
+def test_a_limit_that_is_made_by_mistake_is_noticed(watchbill: Watchbill, declared: str) -> None:
+    """A misspelt name, or a task without a limit: the command would have no effect, and look as if it had."""
+    made = watchbill.here("limits", "set", "crm-ap", "--max", "3", "--database-url", declared)
+    assert made.stdout.strip() == "crm-ap: at most 3 at once; changed by an operator"
+    for words in ("crm-ap is new: no code declares it. Did you mean crm-api?", "jobs that are enqueued with this"):
+        assert words in made.stderr
+    queue = watchbill.here("limits", "set", "queue:mail", "--max", "3", "--database-url", declared)
+    assert queue.stderr.strip() == "queue:mail is new: no code declares it."
+    again = watchbill.here("limits", "set", "crm-ap", "--max", "4", "--database-url", declared)
+    assert again.stderr == ""
+
+
+def test_clear_says_what_there_is_to_undo(watchbill: Watchbill, declared: str) -> None:
+    with psycopg.connect(declared, autocommit=True) as connection:
+        connection.execute("SET search_path = watchbill")
+        connection.execute("SELECT set_limit('order:post', when_dead => 'pause')")
+        connection.execute("SELECT enqueue('post', '{\"a\": 7}', ordered_by => '{a}', max_attempts => 1)")
+        connection.execute("SELECT register('here', '1 hour', types => '{\"post\": 1}')")
+        connection.execute("""
+            SELECT settle(epoch, ARRAY[c.id], ARRAY[c.fence], '{failed}') FROM nodes, claim(epoch, '{default}') c""")
+    assert "none: the job is dead" in run(watchbill, declared, "limits", "show", "order:post")[1]
+    code, said = run(watchbill, declared, "limits", "clear", "order:post:7", "--dry-run")
+    assert (code, said.startswith("order:post:7: the dead job "), said.endswith(" keeps it")) == (0, True, True)
+    assert run(watchbill, declared, "limits", "clear", "order:post:7", "--yes") == (0, "order:post:7 cleared")
+    nothing = (1, "no dead job keeps order:post:7")
+    assert run(watchbill, declared, "limits", "clear", "order:post:7", "--yes") == nothing
+    for name in ("acount", "queue:sink"):
+        assert run(watchbill, declared, "limits", "clear", name, "--yes") == (1, f"there is no limit {name}")
 
 
 def test_a_limit_shows_its_keys_and_holders(watchbill: Watchbill, declared: str) -> None:
@@ -63,6 +93,8 @@ def test_a_limit_shows_its_keys_and_holders(watchbill: Watchbill, declared: str)
 
 
 def test_wrong_limits_are_refused_with_a_hint(watchbill: Watchbill, declared: str) -> None:
+    code, said = run(watchbill, declared, "limits", "set", "account")
+    assert (code, "There is nothing to change" in said, "--count and --per" in said) == (2, True, True)
     code, said = run(watchbill, declared, "limits", "set", "account", "--count", "5")
     assert code != 0
     assert "Limit 'account' is invalid: count is 5, per is missing" in said

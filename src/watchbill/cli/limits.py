@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from difflib import get_close_matches
 from typing import Annotated, Literal
 
 import typer
@@ -11,7 +12,7 @@ from watchbill.cli.output import AsJson, Usage, command_group, print_json, print
 from watchbill.cli.screen import say
 from watchbill.client import limit_operations
 from watchbill.model.durations import seconds, show_duration
-from watchbill.model.limit_records import LimitRecord
+from watchbill.model.limit_records import LimitHolder, LimitRecord
 
 app = command_group("List, show, set and clear limits and rates. Without a command: list.")
 
@@ -67,7 +68,7 @@ def show(ctx: typer.Context, name: Name, limit: Most = 50, as_json: AsJson = Fal
     if holders:
         print_table(
             ("key", "job", "type", "node", "since"),
-            [(_show_key(each.key), each.job_id, each.type, each.node, each.since) for each in holders],
+            [(_show_key(each.key), each.job_id, each.type, _show_node(each), each.since) for each in holders],
         )
 
 
@@ -86,17 +87,24 @@ def set_(
         Literal["continue", "pause"] | None, typer.Option(help="Of order:TYPE: whether a dead job keeps its key.")
     ] = None,
 ) -> None:
-    """Change a limit, or make one, for all nodes. The change stands until the code declares something else."""
+    """Change a limit, or make one, for all nodes. The change stands until the code declares something else.
+
+    A limit that you make holds for jobs that have its key: a task that declares no limit gives its jobs none."""
+    if all(each is None for each in (max, count, per, burst, when_full, when_dead)):
+        raise Usage("There is nothing to change.", hint="Give --max, --count and --per, --when-full or --when-dead.")
     try:
         length = None if per is None else seconds(per)
     except ValueError as error:
         raise Usage(f"--per is invalid: {error}.", hint="Give a duration, such as 1m.") from None
+    known = [each.name for each in ctx.obj.run(limit_operations.limits())]
     rule = ctx.obj.run(
         limit_operations.set_limit(
             name, max=max, count=count, per=length, burst=burst, when_full=when_full, when_dead=when_dead
         )
     )
     say(f"{name}: {_describe_rule(rule)}" if rule is not None else f"{name} changed")
+    if name not in known:
+        say(_describe_new_limit(name, known), err=True)
 
 
 @app.command()
@@ -109,15 +117,41 @@ def clear(
     """Undo changes of a limit, or free an ordered key (order:TYPE:VALUE) that a dead job keeps.
 
     A limit that no code declares is removed. Exits with 1 if there was nothing to undo."""
-    rule = ctx.obj.run(limit_operations.find(name))
+    if name.startswith("order:") and name.count(":") > 1:
+        found = ctx.obj.run(limit_operations.show(name))
+        dead = None if found is None else next((each.job_id for each in found.holders if each.type is None), None)
+        described = None if dead is None else f"the dead job {dead} keeps it"
+        nothing = f"no dead job keeps {name}"
+    else:
+        rule = ctx.obj.run(limit_operations.find(name))
+        described = None if rule is None else _describe_rule(rule)
+        nothing = f"there is no limit {name}" if rule is None else f"{name} is as {rule.owner} has declared it"
+    if described is None:
+        say(nothing, err=True)
+        raise typer.Exit(1)
     if dry_run:
-        say(f"{name}: {_describe_rule(rule)}" if rule is not None else f"there is no limit {name}")
+        say(f"{name}: {described}")
         return
     if not yes:
         typer.confirm(f"Clear {name}?", abort=True)
     is_changed = ctx.obj.run(limit_operations.clear_limit(name))
-    say(f"{name} {'cleared' if is_changed else 'is what the code declares'}")
+    say(f"{name} cleared" if is_changed else nothing)
     raise typer.Exit(0 if is_changed else 1)
+
+
+def _describe_new_limit(name: str, known: list[str]) -> str:
+    """Says that a limit was made, in case its name is misspelt, and for which jobs it holds."""
+    near = get_close_matches(name, known, n=1, cutoff=0.8)
+    parts = [f"{name} is new: no code declares it."]
+    parts += [f"Did you mean {near[0]}?"] if near else []
+    if not name.startswith(("queue:", "tenant:", "order:")):
+        parts.append("It holds only for jobs that are enqueued with this limit key.")
+    return " ".join(parts)
+
+
+def _show_node(holder: LimitHolder) -> str:
+    """Shows the node that runs the job, or why there is none."""
+    return holder.node or ("none: the job is dead" if holder.type is None else "none: it waits for its next attempt")
 
 
 def _show_key(key: str) -> str:
