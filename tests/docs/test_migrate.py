@@ -173,7 +173,7 @@ def test_code_of_the_other_library_runs_and_hands_over_its_jobs(
 
 def test_migration_pages_name_only_existing_options_and_methods() -> None:
     """The right-hand column: options of tasks and schedules, methods and events."""
-    from watchbill import App, Limit, Retry, Unique, current_job
+    from watchbill import App, Limit, Rate, Retry, Unique, current_job
     from watchbill.app.job_options import JobOptionsDict
     from watchbill.app.schedule_definition import Rule
     from watchbill.telemetry.events import EVENTS
@@ -189,6 +189,7 @@ def test_migration_pages_name_only_existing_options_and_methods() -> None:
         *Retry.__dataclass_fields__,
         *Unique.__dataclass_fields__,
         *Limit.__dataclass_fields__,
+        *Rate.__dataclass_fields__,
         "limits",
     }
     for page in PAGES:

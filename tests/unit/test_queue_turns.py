@@ -67,5 +67,15 @@ def test_weights_are_read_from_the_names_of_queues() -> None:
     assert split_weights(("mail", "default")) == (("mail", "default"), {})
     assert split_weights(("mail:3", "default")) == (("mail", "default"), {"mail": 3, "default": 1})
     assert split_weights(("eu:mail:3",)) == (("eu:mail",), {"eu:mail": 3})
-    with pytest.raises(SettingsError, match="mail:0 is invalid: a weight is a whole number from 1 to 1000"):
-        split_weights(("mail:0",))
+    assert split_weights(("eu:mail", "default:2")) == (("eu:mail", "default"), {"eu:mail": 1, "default": 2})
+
+
+@pytest.mark.parametrize("queue", ["mail:0", "mail:1001", "mail:-1", "mail:1.5", "mail:", ":3"])
+def test_a_wrong_weight_is_not_taken_for_the_name_of_a_queue(queue: str) -> None:
+    with pytest.raises(SettingsError, match=f"{queue} is invalid: a weight is a whole number from 1 to 1000"):
+        split_weights((queue,))
+
+
+def test_a_queue_has_one_weight() -> None:
+    with pytest.raises(SettingsError, match="Queue mail is named twice"):
+        split_weights(("mail:3", "default", "mail:1"))

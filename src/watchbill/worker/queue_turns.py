@@ -13,18 +13,25 @@ from watchbill.worker.run import Claimed
 
 LARGEST_WEIGHT = 1000
 _WEIGHTED = re.compile(r"(.+):(\d+)")
+_MEANT_AS_WEIGHT = re.compile(r".*:[-+.\d]*")  # also of mail:-1, mail:1.5 and :3
 
 
 def split_weights(queues: Sequence[str]) -> tuple[tuple[str, ...], dict[str, int]]:
     """Splits texts such as `mail:3`. Returns the names of the queues, and their weights; none if no text has one."""
-    found = {match[1]: int(match[2]) for queue in queues if (match := _WEIGHTED.fullmatch(queue))}
-    for queue, weight in found.items():
-        if not 1 <= weight <= LARGEST_WEIGHT:
+    found: dict[str, int] = {}
+    for queue in queues:
+        match = _WEIGHTED.fullmatch(queue)
+        if match and 1 <= int(match[2]) <= LARGEST_WEIGHT:
+            found[match[1]] = int(match[2])
+        elif _MEANT_AS_WEIGHT.fullmatch(queue):
             raise SettingsError(
-                f"Queue {queue}:{weight} is invalid: a weight is a whole number from 1 to {LARGEST_WEIGHT}.",
+                f"Queue {queue} is invalid: a weight is a whole number from 1 to {LARGEST_WEIGHT}.",
                 hint="Leave the queue out if this worker should not serve it.",
             )
     names = tuple(match[1] if (match := _WEIGHTED.fullmatch(queue)) else queue for queue in queues)
+    for name in names:
+        if names.count(name) > 1:
+            raise SettingsError(f"Queue {name} is named twice.", hint="Name each queue once, with one weight.")
     return names, {name: found.get(name, 1) for name in names} if found else {}
 
 
