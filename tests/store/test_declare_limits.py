@@ -202,6 +202,11 @@ def test_a_limit_of_a_type_does_not_show_the_jobs_of_another_one(db: Db) -> None
     assert [row.key for row in db.call("limit_keys", name="task:a")] == ["task:a"]
 
 
+def test_only_ordered_keys_have_a_rule_for_dead_jobs(db: Db) -> None:
+    with refused("WB003", "limit 'crm-api' is invalid: only ordered keys have when_dead"):
+        db.value("set_limit", name="crm-api", max=1, when_dead="pause")
+
+
 def test_a_dead_job_pauses_the_key_of_a_type_with_a_colon(db: Db) -> None:
     epoch = db.node()
     db.value("set_limit", name="order:a%3Ab", when_dead="pause")

@@ -188,6 +188,9 @@ def test_a_job_that_waits_for_a_limit_names_its_key(db: Db) -> None:
     job = db.enqueue()
     db.change("UPDATE {schema}.jobs SET wait = 'parked', wait_key = 'key:crm-api'")
     assert only(db, job) == ("limited", "it waits for the limit crm-api")
+    db.value("set_limit", name="crm-api", max=0)
+    db.change("UPDATE {schema}.jobs SET wait = 'parked', wait_key = 'key:crm-api'")
+    assert only(db, job) == ("limited", "it waits for the limit crm-api, which is 0, so that no job of it starts")
 
 
 def test_a_job_that_waits_for_a_limit_names_the_job_that_holds_it(db: Db) -> None:

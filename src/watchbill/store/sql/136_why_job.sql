@@ -211,9 +211,9 @@ AS $$
     AND x.type = _explain_unsupported.type
 $$;
 
--- Says which limit a job waits for. Names the job that holds the limit, if there is only one and
--- the caller may see it. Leaves out the prefix `key:` that the keys of named limits have in the
--- database.
+-- Says which limit a job waits for. Says also that the limit is 0, or names the job that holds it,
+-- if there is only one and the caller may see it. Leaves out the prefix `key:` that the keys of
+-- named limits have in the database.
 CREATE OR REPLACE FUNCTION _explain_limited(key text)
 RETURNS text
 LANGUAGE sql STABLE
@@ -233,5 +233,9 @@ AS $$
       END
     FROM held
     CROSS JOIN LATERAL job_by_id(held.job_id) v
-    WHERE (SELECT count(*) FROM held) = 1), '')
+    WHERE (SELECT count(*) FROM held) = 1), (
+    SELECT ', which is 0, so that no job of it starts'
+    FROM limits l
+    WHERE l.name = _limit_name(_why_limited.key)
+      AND l.max = 0), '')
 $$;

@@ -45,6 +45,11 @@ BEGIN
       > 0);
     RETURN;
   END IF;
+  IF set_limit.when_dead IS NOT NULL AND NOT starts_with(set_limit.name, 'order:') THEN
+    RAISE EXCEPTION 'limit % is invalid: only ordered keys have when_dead',
+      quote_literal(set_limit.name)
+      USING ERRCODE = 'WB003', HINT = 'give order:TYPE, with %3A for a colon in the type';
+  END IF;
   SELECT * INTO rule FROM limits l WHERE l.name = set_limit.name FOR UPDATE;
   rule.name := set_limit.name;
   rule.max := coalesce(set_limit.max, rule.max);
