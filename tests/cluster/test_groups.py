@@ -235,6 +235,21 @@ def test_another_number_of_tokens_is_refused(bench: Bench) -> None:
         bench.app.cluster.group("production", tokens=30).declare()
 
 
+def test_a_member_that_declares_another_number_of_tokens_does_not_join(bench: Bench) -> None:
+    with bench.app.cluster.group("production", tokens=20).join("a"):
+        other = bench.app.cluster.group("production", tokens=30)
+        with pytest.raises(Invalid, match="has 20 tokens"), other.join("b"):
+            pass
+
+        async def join() -> None:
+            async with other.join("b"):
+                pass
+
+        with pytest.raises(Invalid, match="has 20 tokens"):
+            asyncio.run(join())
+        assert [node.name for node in bench.app.cluster.nodes()] == ["a"]
+
+
 def test_without_coordination_one_process_owns_everything(bench: Bench) -> None:
     group = bench.app.cluster.group("production", tokens=20, coordination=False)
     with group.join() as member:

@@ -187,6 +187,30 @@ def test_a_node_joins_the_group_of_a_task_that_is_declared_late(bench: Bench) ->
     asyncio.run(run_late(bench))
 
 
+async def run_beside_a_refused_group(bench: Bench) -> None:
+    app = App(bench.url, name="shop", lease=30, node_name="a", poll_max_interval=0.2)
+    app.cluster.group("another size", tokens=30)
+
+    @app.task(type="refused", queue="refused", route_by="{customer}", group="another size")
+    async def refused(customer: int) -> None: ...
+
+    @app.task(type="score", queue="score", route_by="{customer}", group="production")
+    async def score(customer: int) -> int:
+        return customer
+
+    async with app.node():
+        assert await (await score.aenqueue(7)).aresult(timeout=60) == 7
+    await app.aclose()
+
+
+def test_a_group_that_refuses_a_node_does_not_keep_it_from_its_other_groups(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    with bench.app.cluster.group("another size", tokens=20).join("b"):
+        asyncio.run(run_beside_a_refused_group(bench))
+    assert "Group another size refuses this node" in caplog.text
+
+
 def test_wrong_declarations_are_refused() -> None:
     app = App("postgresql://nowhere")
     with pytest.raises(ValueError, match="without one of the two"):

@@ -15,7 +15,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from watchbill.app.in_process_node import InProcessNode
-from watchbill.app.producer import JobProducer
+from watchbill.app.producer import JobProducer, refuse_on_loop
 from watchbill.client import cluster_operations
 from watchbill.cluster.options import GroupOptions
 from watchbill.cluster.ownership import Ownership
@@ -39,6 +39,8 @@ class JoinedGroup(Protocol):
     def options(self) -> GroupOptions: ...
     @property
     def producer(self) -> JobProducer: ...
+    def declare(self) -> None: ...
+    async def adeclare(self) -> None: ...
 
 
 class ItemRefused(WatchbillError):
@@ -193,6 +195,8 @@ class Member:
         return self._running.node.worker.epoch
 
     def __enter__(self) -> Self:
+        refuse_on_loop("with group.join():", "`async with group.join():`")
+        self.group.declare()  # the node would only log a refusal, such as one of another number of tokens
         self._running.__enter__()
         if not self._ownership.assigned.wait(self._wait):
             self._warn_not_ready()
@@ -202,6 +206,7 @@ class Member:
         self._running.__exit__(kind, raised, trace)
 
     async def __aenter__(self) -> Self:
+        await self.group.adeclare()
         await self._running.__aenter__()
         assigned, loop = asyncio.Event(), asyncio.get_running_loop()
         self._ownership.when_assigned(lambda: _call_soon(loop, assigned.set))

@@ -20,7 +20,7 @@ from watchbill.cluster.callbacks import call_in_thread
 from watchbill.cluster.options import Membership
 from watchbill.cluster.ownership import Rebalance
 from watchbill.model.clock import boot_seconds
-from watchbill.store.node_connection import NodeConnection, NodeLost, Refused
+from watchbill.store.node_connection import Busy, NodeConnection, NodeLost, Refused
 from watchbill.telemetry.events import Events
 
 logger = logging.getLogger("watchbill.cluster")
@@ -123,6 +123,11 @@ class Memberships:
             await self._forget(membership)
             self._joined.pop(membership.group, None)
             return PASS_AGAIN_SECONDS
+        except Busy:
+            raise
+        except Refused as error:  # the other groups of this node go on
+            logger.error("Group %s refuses this node, which tries again: %s", membership.group, error)
+            return LONGEST_PAUSE_SECONDS
 
     async def _join(self, membership: Membership, epoch: int) -> None:
         group, options = membership.group, membership.options
