@@ -336,11 +336,25 @@ def test_a_lock_that_is_not_acquired_has_no_fence(app: App, caller: Caller) -> N
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"ttl": 0}, "ttl=0"), ({"ttl": "2d"}, "ttl='2d'"), ({"wait": -1}, "wait=-1"), ({"name": ""}, "name of a lock")],
+    [
+        ({"ttl": 0}, "ttl=0"),
+        ({"ttl": "2d"}, "ttl='2d'"),
+        ({"wait": -1}, "wait=-1"),
+        ({"wait": float("nan")}, "wait=nan"),
+        ({"name": ""}, "The name of a lock is invalid: ''"),
+        ({"name": 7}, "The name of a lock is invalid: 7"),
+        ({"name": b"close"}, "The name of a lock is invalid: b'close'"),
+    ],
 )
 def test_invalid_options_are_refused_at_once(app: App, options: dict[str, Any], message: str) -> None:
     with pytest.raises(Invalid, match=message):
         app.lock(**({"name": "close"} | options))
+
+
+def test_a_name_that_is_too_long_is_not_repeated_in_full(app: App) -> None:
+    with pytest.raises(Invalid, match="name of a lock") as caught:
+        app.lock("x" * 10_000)
+    assert len(str(caught.value)) < 200
 
 
 def test_a_blocking_lock_on_a_loop_names_the_async_way(app: App) -> None:

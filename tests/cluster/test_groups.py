@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import secrets
 import sys
 import threading
 from contextlib import AbstractContextManager
 from datetime import date
+from typing import Any
 
 import psycopg
 import pytest
@@ -161,6 +163,13 @@ def test_an_item_is_exclusive_and_recorded(bench: Bench) -> None:
         assert (row.key, row.node, row.state, row.fence) == ("customer-7", "a", "finished", item.fence)
 
 
+def test_a_key_that_fits_into_no_index_is_refused_as_too_large(bench: Bench) -> None:
+    key = secrets.token_hex(10_000)
+    group = bench.app.cluster.group("production", tokens=20)
+    with group.join("a") as member, pytest.raises(Invalid, match="An argument is too large"), member.claim(key):
+        pass
+
+
 def test_an_item_whose_block_raises_is_released_and_incomplete(bench: Bench) -> None:
     group = bench.app.cluster.group("production", tokens=20)
     with group.join("a") as member:
@@ -226,8 +235,13 @@ def test_pins_move_a_key_and_can_be_cleared(bench: Bench) -> None:
         assert group.clear_pins(created_by="me") == 1
         bench.until(lambda: first.owns(key))
         assert group.clear_pins() == 1
-    with pytest.raises(ValueError, match="pin 'x' is invalid"):
-        group.pin("x")
+    wrong: list[tuple[Any, ...]] = [(), ("",), ({},), (7,), (["a", "b"],)]
+    for places in wrong:
+        with pytest.raises(ValueError, match=r"pin 'x' to .* is invalid: each place is a pattern"):
+            group.pin("x", *places)
+    for expires in (0, -1, "0s"):
+        with pytest.raises(ValueError, match=r"expires=.* is invalid"):
+            group.pin("x", "a", expires=expires)
 
 
 def test_another_number_of_tokens_is_refused(bench: Bench) -> None:

@@ -219,6 +219,9 @@ def test_wrong_declarations_are_refused() -> None:
         app.task(type="a", group="g")(lambda x: None)
     with pytest.raises(ValueError, match="pin the key to labels"):
         app.task(type="a", route_by="{x}", group="g", runs_on={"gpu": "a100"})(lambda x: None)
+    for group in ("", 7, app.cluster.group("g")):
+        with pytest.raises(ValueError, match="give the name of a token group"):
+            app.task(type="a", route_by="{x}", group=group)(lambda x: None)  # type: ignore[arg-type]
     app.task(type="b", route_by="{x}", group="g")(lambda x: None)
     with pytest.raises((ValueError, WatchbillError), match="by two groups"):
         app.task(type="c", route_by="{x}", group="h")(lambda x: None)

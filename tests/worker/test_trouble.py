@@ -576,8 +576,11 @@ async def test_a_node_whose_name_was_taken_over_ends_with_an_error(
     monkeypatch.setattr(worker_module, "NAME_PATIENCE_SECONDS", -10.0)  # it gives up at once
     async with bench.working(name="mine", lease=1.0, takes_over=True) as second:
         await _started(bench, second)
-        with pytest.raises(NameTaken, match="a node named 'mine' is alive"):
+        with pytest.raises(
+            NameTaken, match=rf"a node named 'mine' is alive \(epoch {second.worker.epoch}, host "
+        ) as caught:
             await running
+        assert "--take-over" in str(caught.value)
         assert bench.sql("SELECT epoch, state FROM watchbill.nodes ORDER BY epoch") == [
             (old, "lost"), (second.worker.epoch, "active"),
         ]  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from watchbill.app.in_process_node import InProcessNode
+from watchbill.app.json_round_trip import shorten
 from watchbill.app.members import LocalMember, Member, Scope, scope_name
 from watchbill.app.producer import JobProducer
 from watchbill.client import cluster_operations
@@ -161,6 +162,8 @@ class Group:
         self, wanted: Iterable[Mapping[str, Any]], expires: Duration | None, created_by: str | None, append: bool
     ) -> Operation[int]:
         length = None if expires is None else seconds(expires)
+        if length is not None and not length > 0:
+            raise ValueError(f"expires={expires!r} is invalid: give how long the pin lasts from now on, such as '30d'")
         return cluster_operations.pin(self.name, wanted, created_by=created_by, expires=length, append=append)
 
     def pins(self, key: object = None, *, created_by: str | None = None) -> list[PinRecord]:
@@ -191,8 +194,11 @@ def make_pins(pins: Iterable[tuple[object, Iterable[str | Mapping[str, Any]], st
     made = []
     for key, places, reason in pins:
         alternatives = list(places)
-        if not alternatives:
-            raise ValueError(f"pin {key!r} is invalid: give a pattern of node names, or labels")
+        if not alternatives or not all(place and isinstance(place, str | Mapping) for place in alternatives):
+            raise ValueError(
+                f"pin {shorten(key)} to {shorten(alternatives)} is invalid: each place is a pattern of node names such "
+                "as 'gpu-%', or a dictionary of labels such as {'gpu': 'a100'}; give at least one"
+            )
         made += [
             {"key": str(key), "reason": reason}
             | ({"pattern": place} if isinstance(place, str) else {"labels": dict(place)})

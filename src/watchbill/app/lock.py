@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID, uuid4
 
+from watchbill.app.json_round_trip import shorten
 from watchbill.app.producer import JobProducer, refuse_on_loop
 from watchbill.client import lock_operations
 from watchbill.client.operations import Operation
@@ -276,8 +277,8 @@ def _make_not_acquired_error(name: str, wait: float, missed: Try) -> LockNotAcqu
 
 
 def _check_name(name: str) -> str:
-    if not 1 <= len(name) <= 200:
-        raise Invalid(f"The name of a lock is invalid: {name!r}.", hint="Give a text of 1 to 200 characters.")
+    if type(name) is not str or not 1 <= len(name) <= 200:
+        raise Invalid(f"The name of a lock is invalid: {shorten(name)}.", hint="Give a text of 1 to 200 characters.")
     return name
 
 
@@ -292,6 +293,6 @@ def _check_ttl(ttl: Duration) -> float:
 
 def _check_wait(wait: Duration | None) -> float | None:
     given = None if wait is None else seconds(wait)
-    if given is not None and given < 0:
+    if given is not None and not given >= 0:  # NaN is refused too
         raise Invalid(f"wait={wait!r} is invalid.", hint="Give 0 to try once, a duration, or None to wait for ever.")
     return given

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec,
 
 from watchbill.app.flow_control import AnyLimit, FlowRules, refuse_in_fair_queue
 from watchbill.app.job_options import JobOptions, refuse_impossible, refuse_unknown
+from watchbill.app.json_round_trip import shorten
 from watchbill.app.schedule_declarations import Declaration, Declarations
 from watchbill.app.task import Producer, Task, describe_place, takes_connection
 from watchbill.model.batch import Batch
@@ -401,6 +402,8 @@ def _check_routing(group: object, route_by: object, runs_on: object) -> None:
         raise ValueError(
             "@app.task(route_by=..., group=...) is invalid without one of the two: members of the group own the keys"
         )
+    if group is not None and (not isinstance(group, str) or not 1 <= len(group) <= 200):
+        raise ValueError(f"@app.task(group={shorten(group)}) is invalid: give the name of a token group")
 
 
 def _check_batch(batch: object, max_per_node: object) -> None:

@@ -192,6 +192,11 @@ def classify_error(error: BaseException) -> WatchbillError:
     """Returns the exception for an error of psycopg. Checks Watchbill's own codes first, because psycopg takes them for
     operational errors."""
     code = getattr(error, "sqlstate", None) or ""
+    if isinstance(error, psycopg.Error) and code == "WB002":
+        return NameTaken(
+            f"{first_line(error)} ({error.diag.message_detail})",
+            hint="Give this node another name, stop the other one, or start this one with --take-over.",
+        )
     if code in _OWN_ERRORS:
         return _OWN_ERRORS[code](first_line(error))
     if code == _LOCK_TIMEOUT:

@@ -125,6 +125,8 @@ def translate(error: psycopg.Error, schema: str) -> Exception:
         return SchemaError(f"Schema {schema!r} is missing or too old: {text}.", hint="Run `watchbill db migrate`.")
     if isinstance(error, psycopg.DataError):  # such as an id that is not a UUID, or a number that is too large
         return Invalid(f"An argument is invalid: {text}.")
+    if isinstance(error, psycopg.errors.ProgramLimitExceeded):  # such as a key that does not fit into an index
+        return Invalid(f"An argument is too large: {text}.")
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return NoDatabase(f"The database did not answer: {_capitalize(str(error).strip().splitlines()[0])}")
     return error

@@ -256,7 +256,7 @@ class Worker:
                         raise NoDatabase(f"The database does not answer: {error}", hint=hint) from error
                     raise
                 if not is_outage(error):
-                    logger.warning("Could not register this node; will retry: %s", error)
+                    logger.warning("Could not register this node; will retry: %s", error.message)
                 if isinstance(error, NameTaken):
                     with contextlib.suppress(Disconnected, Refused):  # the next try to register reports the error
                         await expire_if_dead(self._connection, self._config.name)
