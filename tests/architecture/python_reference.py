@@ -42,6 +42,8 @@ SECTIONS = [
     Section("Token group", Group, "group", frozenset({"coordination", "name", "options", "producer"})),
     Section("Member", watchbill.Member, "member", frozenset({"epoch", "group"})),
     Section("Item", Item, "item", frozenset({"again", "fence", "key", "scope"})),
+    Section("Lock", watchbill.Lock, "lock"),
+    Section("Leadership", watchbill.Leadership, "leadership"),
     Section("Task", watchbill.Task, "task", frozenset(
         {"check", "decode", "decode_result", "encode_result", "handler", "new_job", "producer"})),
     Section("Tasks", watchbill.Tasks, "tasks", frozenset({"belong_to"}), made=True),

@@ -27,6 +27,7 @@ class Leadership:
 
     @property
     def group(self) -> str:
+        """The group that this node leads."""
         return self._term.group
 
     @property

@@ -199,7 +199,8 @@ class Lock:
     # -- release
 
     def release(self) -> None:
-        """Releases the lock. Raises LockLost if it was not held any more: other callers may have had it meanwhile."""
+        """Releases the lock. Raises LockLost if it was not held any more: other callers may have had it meanwhile.
+        A second call raises RuntimeError."""
         refuse_on_loop("release()", "`await arelease()`")
         hold = self._end_hold()
         resent: list[bool] = []

@@ -236,6 +236,6 @@ AS $$
     WHERE (SELECT count(*) FROM held) = 1), (
     SELECT ', which is 0, so that no job of it starts'
     FROM limits l
-    WHERE l.name = _limit_name(_why_limited.key)
+    WHERE l.name = _limit_name(_explain_limited.key)
       AND l.max = 0), '')
 $$;
