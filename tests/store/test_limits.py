@@ -187,6 +187,19 @@ def test_a_job_behind_a_full_key_does_not_hide_others(db: Db) -> None:
     assert ids(db.claim(epoch, 1)) == [job]
 
 
+def test_claim_without_a_free_slot_sets_no_more_jobs_aside_than_it_was_asked_for(db: Db) -> None:
+    """A node that claims ahead meets the keys of its own jobs, and can wait for these."""
+    epoch = db.node()
+    declare_limit(db, "api", 1)
+    holder = enqueue(db, API, priority=9)
+    assert ids(db.claim(epoch, 1)) == [holder]
+    jobs = [enqueue(db, API, priority=5) for _ in range(5)]
+    other = db.enqueue()
+    assert db.claim(epoch, 2, free=0) == []
+    assert waits(db, *jobs) == [("parked", API)] * 2 + [(None, None)] * 3
+    assert ids(db.claim(epoch, 2, free=1)) == [other]
+
+
 def test_a_full_key_is_not_walked_by_every_claim(own_db: Db) -> None:
     db = own_db
     epoch = db.node()

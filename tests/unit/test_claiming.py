@@ -31,9 +31,7 @@ EARLY, NOW = 1_000_000, 2_000_000
 
 def row(queue: str, priority: int, at: int, number: int) -> Claimed:
     known: dict[str, Any] = {"queue": queue, "priority": priority, "raw_run_at": at, "id": number.to_bytes(16)}
-    return Claimed(
-        **{"entries_read": 0} | {name: known.get(name, 5) for name in Claimed._fields if name != "entries_read"}
-    )
+    return Claimed(**dict.fromkeys(Claimed._fields, 5) | {"entries_read": 0, "is_limited": False} | known)
 
 
 ROWS = st.lists(
@@ -243,6 +241,38 @@ def test_a_quarantined_job_without_a_slot_leaves_the_turn_to_the_others(claiming
     clock[0] += 0.2
     claiming.start_round()
     assert claiming.next_request(counts()) == Request(1, 1, is_quarantine=True)
+
+
+def limited(count: int) -> list[Claimed]:
+    return [row("a", 0, EARLY, number)._replace(is_limited=True) for number in range(count)]
+
+
+def test_jobs_with_limit_keys_are_claimed_in_parts_of_what_has_free_keys(
+    claiming: Claiming, clock: list[float]
+) -> None:
+    busy = counts(free=2, rate=1000.0)
+    claiming.note_answer(Request(102, 2), limited(60), began=clock[0], claimed=20)
+    assert claiming.count_wanted(busy._replace(claimed=20)) == 21
+    assert claiming.count_wanted(busy._replace(claimed=70)) == 10, "no more than the window has room for"
+    assert claiming.count_wanted(busy._replace(claimed=80)) == 2, "but free handler slots are filled"
+
+
+def test_a_claim_waits_for_keys_that_endings_are_about_to_free(claiming: Claiming, clock: list[float]) -> None:
+    storing = counts(free=2, rate=1000.0)._replace(claimed=70, being_stored=30)
+    assert not claiming.awaits_free_keys(storing)
+    claiming.note_answer(Request(102, 2), limited(60), began=clock[0], claimed=20)
+    assert claiming.count_wanted(storing) == 0
+    assert claiming.awaits_free_keys(storing)
+    assert not claiming.awaits_free_keys(storing._replace(claimed=40)), "there is room for a part now"
+    assert not claiming.awaits_free_keys(storing._replace(being_stored=0))
+
+
+def test_other_jobs_are_claimed_ahead_again_at_once(claiming: Claiming, clock: list[float]) -> None:
+    busy = counts(free=2, rate=1000.0)._replace(claimed=60, being_stored=5)
+    claiming.note_answer(Request(102, 2), limited(60), began=clock[0])
+    assert claiming.count_wanted(busy) == 0
+    claiming.note_answer(Request(15, 2), [of_type("a"), of_type("a"), *limited(1)], began=clock[0], claimed=60)
+    assert claiming.count_wanted(busy) == 102
 
 
 def test_types_of_a_short_kind_without_a_slot_are_left_in_the_queue(claiming: Claiming) -> None:

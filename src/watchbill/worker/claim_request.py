@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from watchbill.postgres.arrays import int2s, texts, times, uuids
+
 Key = tuple[str, int]  # queue and priority
 Position = tuple[int, bytes]  # run_at in microseconds since 2000, and id
 
@@ -18,3 +20,14 @@ class Request(NamedTuple):
     positions: dict[Key, Position] | None = None  # where the claim starts to read; None means at the top
     excluded_types: Sequence[str] = ()  # types whose jobs the claim leaves in the queue
     needs_server_time: bool = False  # whether to ask for the server's time and the number of nodes before the claim
+
+
+def encode_positions(positions: dict[Key, Position]) -> tuple[object, ...]:
+    """Encodes positions as four arrays, high priorities first: the statement reads the index in this order."""
+    ordered = sorted(positions.items(), key=lambda item: -item[0][1])
+    return (
+        texts([queue for (queue, _), _ in ordered]),
+        int2s([priority for (_, priority), _ in ordered]),
+        times([at for _, (at, _) in ordered]),
+        uuids([job_id for _, (_, job_id) in ordered]),
+    )

@@ -1,21 +1,16 @@
 """Decides what to claim next, claims it, and sleeps while there is nothing to claim.
 
-`Claiming` decides and knows no database: `next_request()` returns a Request, `note_answer()` takes its answer.
-`Claimer` is the loop.
+`Claiming` decides and knows no database; `Claimer` is the loop.
 
 How much: as many jobs as can start now (a batch takes many, `batch_run.py`), and ahead of that about a tenth of a
 second of work at the measured rate. Jobs with one attempt are not claimed ahead, and other jobs only up to the next of
-these, so that the order holds.
+these, so that the order holds; jobs with limit keys only as far as there are free keys (`key_window.py`).
 
-From where: a claim reads the head of the ready index. Entries of jobs that were claimed or finished stay there until
-vacuum, and an old snapshot anywhere in the database keeps vacuum from removing them; reading them costs more with every
-job. So the worker remembers a scan position for each queue and priority, and may start above it: the last position that
-it took, or, where it found less than it wanted, the time of that claim. A job that arrives behind a position (from a
-long transaction, requeued, due in the past) is found only by a scan from the top. A worker therefore scans from the top
-whenever that is cheap, which it always is in a healthy database. Otherwise one node does so every second, or less often
-if that would take more than a twentieth of the time; a tenth, if there is nothing else to do. A worker that was woken
-starts above its positions first, because the job that woke it is probably there. Whether a scan is cheap is measured by
-the number of entries it reads, because its time depends on the load of the machine.
+From where: a claim reads the head of the ready index, from the top whenever that is cheap. An old snapshot makes it
+expensive, because the entries of finished jobs stay. Then a claim starts at the scan position of each queue and
+priority: the last job that the worker took, or, where it found less than it wanted, the time of that claim. A job that
+arrives behind a position is found only by a scan from the top, which one node makes every second, or less often if that
+would take more than a twentieth of the time (docs/explanation/scan_positions.md).
 
 Which types: all, except those that cannot run here now (`slot_shortage.py`).
 
@@ -36,12 +31,13 @@ import orjson
 
 from watchbill.maintenance.promoter import Promoter
 from watchbill.maintenance.unblocker import Unblocker
-from watchbill.postgres.arrays import int2s, int8s, texts, times, uuids
+from watchbill.postgres.arrays import int8s
 from watchbill.store.node_connection import Disconnected, NameTaken, NodeConnection, NodeDraining, Refused, is_outage
 from watchbill.worker.batch_run import BatchDemand
-from watchbill.worker.claim_request import Key, Position, Request
+from watchbill.worker.claim_request import Key, Position, Request, encode_positions
 from watchbill.worker.config import NodeConfig
 from watchbill.worker.handlers import Handlers, Kind
+from watchbill.worker.key_window import KeyWindow
 from watchbill.worker.notifications import Notifications, wait_for
 from watchbill.worker.queue_turns import QueueTurns
 from watchbill.worker.run import Claimed
@@ -74,6 +70,8 @@ class SlotCounts(NamedTuple):
     per_second: float = 0.0  # jobs that end while there is work
     collected: int = 0  # claimed jobs in batches that may still grow; these do not count as waiting
     room_by_type: Mapping[str, int] = {}  # of tasks with max_per_node: how many more jobs can be used
+    claimed: int = 0  # jobs that are claimed and whose endings are not stored
+    being_stored: int = 0  # those of them that have ended, and whose endings the settler sends
 
     @property
     def startable(self) -> int:
@@ -82,7 +80,7 @@ class SlotCounts(NamedTuple):
 
 
 class ScanPositions:
-    """How far the ready index was read, for each queue and priority; see the head of this file."""
+    """How far the ready index was read, for each queue and priority."""
 
     def __init__(self, queues: Sequence[str]) -> None:
         self.set_order(queues)
@@ -152,6 +150,7 @@ class Claiming:
     def __init__(self, queues: Sequence[str], handlers: Handlers) -> None:
         self.positions = ScanPositions(queues)
         self.shortage = SlotShortage()
+        self.key_window = KeyWindow()
         self.quarantined: Claimed | None = None  # waits or runs here; nothing is started beside it
         self.is_uncertain = False  # a claim may have succeeded: it is not answered yet, or its reply was lost
         self.batch_demand = BatchDemand()
@@ -196,8 +195,14 @@ class Claiming:
         wanted = min(LARGEST_CLAIM, places + ahead)
         if self.is_short:
             startable = min(wanted, max(counts.startable, places))
-            return self.shortage.limit(startable, counts.free_by_kind, counts.room_by_type)
+            wanted = self.shortage.limit(startable, counts.free_by_kind, counts.room_by_type)
+        if self.key_window.size is not None:
+            wanted = self.key_window.limit(wanted, places, counts.claimed, counts.being_stored)
         return wanted
+
+    def awaits_free_keys(self, counts: SlotCounts) -> bool:
+        """Whether the next claim should wait until the endings are stored that free its keys."""
+        return self.key_window.size is not None and counts.being_stored > 0 and not self.count_wanted(counts)
 
     @property
     def is_short(self) -> bool:
@@ -231,19 +236,21 @@ class Claiming:
         return Request(1, 1, is_quarantine=True)
 
     def note_server_time(self, server_time: int, nodes: int) -> None:
-        """Called when the reply has arrived. The server's time is then a little old, which is safe: a position that is
-        too early only makes a scan longer, but one that is too late misses jobs."""
+        """Called when the reply has arrived: the time is a little old then, so positions are early rather than late."""
         self._clock_ahead = server_time - int(time.monotonic() * 1e6)
         self.positions.nodes = max(1, nodes)
 
-    def note_answer(self, request: Request, rows: list[Claimed], *, began: float) -> None:
-        """Learns from the rows of a claim. `began` is when it was sent, on the monotonic clock of this process."""
+    def note_answer(self, request: Request, rows: list[Claimed], *, began: float, claimed: int = 0) -> None:
+        """Learns from a claim: when it was sent, on our monotonic clock, and how many other jobs were claimed then."""
         now = time.monotonic()
         if request.is_quarantine:
             self.quarantined = rows[0] if rows else None
             return
         if self.batch_demand.is_needed:
             self.batch_demand.note_answer(rows, min(request.wanted, request.free))
+        limited = sum(row.is_limited for row in rows)
+        if limited or self.key_window.is_needed:
+            self.key_window.note_answer(request.wanted, len(rows), limited, claimed)
         if request.excluded_types:
             if not rows and now - began > SLOW_SCAN_SECONDS:
                 self._next_partial_scan = now + 10 * (now - began)
@@ -376,6 +383,10 @@ class Claimer:
     async def _claim(self, *, is_woken: bool = False) -> bool:
         """Sends one claim after the other until one finds jobs; returns whether one did."""
         await self._settler.wait_for_releases()
+        wakeups, counts = self._wakeups, self._slots.count_handler_slots
+        while self._claiming.awaits_free_keys(counts()) and not wakeups.draining.is_set():
+            wakeups.progress.clear()
+            await wait_for(wakeups.progress, self._config.poll_interval)
         self._claiming.start_round(is_woken=is_woken)
         while (request := self._claiming.next_request(self._slots.count_handler_slots())) is not None:
             rows = await self.send(request)
@@ -393,7 +404,7 @@ class Claimer:
         if request.needs_server_time:
             ((server_time, nodes),) = await execute("server_time_and_nodes")
             self._claiming.note_server_time(server_time, nodes)
-        began, self._claiming.is_uncertain = time.monotonic(), True
+        began, claimed, self._claiming.is_uncertain = time.monotonic(), self._settler.claimed, True
         if self._turns is not None:
             self.queues = self._turns.choose_order(self.queues)
             self._claiming.positions.set_order(self.queues)
@@ -401,13 +412,13 @@ class Claimer:
         if request.excluded_types:
             found = await execute("claim_other_types", (*common, list(request.excluded_types)))
         elif request.positions is not None:
-            found = await execute("claim_above", (*common, *_encode_positions(request.positions)))
+            found = await execute("claim_above", (*common, *encode_positions(request.positions)))
         else:
             found = await execute("claim", (*common, request.is_quarantine))
         self._claiming.is_uncertain = False
         rows = [Claimed._make(row) for row in found]
         rows.sort(key=lambda row: (row.turn, -row.priority, row.raw_run_at, row.id))  # they come in no order
-        self._claiming.note_answer(request, rows, began=began)
+        self._claiming.note_answer(request, rows, began=began, claimed=claimed)
         if self._turns is not None and not request.is_quarantine:
             self._turns.note_answer(rows, min(request.wanted, request.free))
         return rows
@@ -487,14 +498,3 @@ class Claimer:
         """Returns whether a notification has ended the sleep; otherwise its time was up."""
         with self._wakeups.asleep():
             return await self._notifications.wait_for_jobs(min(LONGEST_SLEEP_SECONDS, self._claiming.next_scan_in))
-
-
-def _encode_positions(positions: dict[Key, Position]) -> tuple[object, ...]:
-    """Encodes positions as four arrays, high priorities first: the statement reads the index in this order."""
-    ordered = sorted(positions.items(), key=lambda item: -item[0][1])
-    return (
-        texts([queue for (queue, _), _ in ordered]),
-        int2s([priority for (_, priority), _ in ordered]),
-        times([at for _, (at, _) in ordered]),
-        uuids([job_id for _, (_, job_id) in ordered]),
-    )

@@ -63,6 +63,7 @@ class Claimed(NamedTuple):
     raw_meta: bytes | None
     entries_read: int  # how many index entries the claim has read; 0 if it did not start at the top of the ready index
     turn: int = 0  # in a fair or routed queue, jobs with a lower number start first
+    is_limited: bool = False  # whether the job holds limit keys until its ending is stored
 
 
 @dataclass(slots=True)

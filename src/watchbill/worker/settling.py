@@ -75,6 +75,16 @@ class Settler:
         return len(self._next) + len(self._locked) + len(self._refused)
 
     @property
+    def being_stored(self) -> int:
+        """How many endings the next statements store, or the current one."""
+        return len(self._next) + len(self._under_way)
+
+    @property
+    def claimed(self) -> int:
+        """How many jobs are claimed and their endings not stored, except those that cannot be stored for now."""
+        return sum(self._open.values()) + self.being_stored
+
+    @property
     def known_fences(self) -> list[int]:
         """The claims that still have jobs on this node, or endings that may not be stored yet."""
         return list({*self._open, *self._under_way.fences, *self._next.fences, *self._locked.fences})

@@ -127,6 +127,8 @@ class Slots:
         }
         free, unsettled = max(0, self._total - len(self.runs)), self._settler.waiting
         counts = SlotCounts(free, self.waiting, free_by_kind, unsettled, self._rate.per_second)
+        if self._claiming.key_window.size is not None:
+            counts = counts._replace(claimed=self._settler.claimed, being_stored=self._settler.being_stored)
         if not self._collector.is_used:
             return counts
         return counts._replace(

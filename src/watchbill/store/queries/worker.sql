@@ -24,11 +24,13 @@ SELECT {schema}.leave(%s::bigint)
 SELECT {schema}.release_unknown(%s::bigint, %s::bigint[])
 
 -- name: claim
--- The last column is how many entries of the ready index the claim has read. `0 * b.before` makes
--- the claim depend on the first count, so that PostgreSQL has to take that before it calls claim.
+-- The difference of the two counts is how many entries of the ready index the claim has read.
+-- `0 * b.before` makes the claim depend on the first count, so that PostgreSQL has to take that
+-- before it calls claim.
 SELECT
   c.id, fence, type, payload, queue, tenant, priority, run_at, run, attempt, max_attempts, version,
-  timeout, meta, {schema}._count_ready_entries_read() - b.before, turn
+  timeout, meta, {schema}._count_ready_entries_read() - b.before, turn,
+  limit_keys IS NOT NULL
 FROM (SELECT {schema}._count_ready_entries_read() AS before) b
 CROSS JOIN LATERAL {schema}.claim(
   %s::bigint + 0 * b.before, %s::text[], %s::int, %s::int, %s::boolean) c
@@ -36,7 +38,7 @@ CROSS JOIN LATERAL {schema}.claim(
 -- name: claim_above
 SELECT
   id, fence, type, payload, queue, tenant, priority, run_at, run, attempt, max_attempts, version,
-  timeout, meta, 0::bigint, turn
+  timeout, meta, 0::bigint, turn, limit_keys IS NOT NULL
 FROM {schema}.claim(
   %s::bigint, %s::text[], %s::int, %s::int, false, floor_queues => %s::text[],
   floor_priorities => %s::smallint[], floor_times => %s::timestamptz[], floor_ids => %s::uuid[])
@@ -44,7 +46,7 @@ FROM {schema}.claim(
 -- name: claim_other_types
 SELECT
   id, fence, type, payload, queue, tenant, priority, run_at, run, attempt, max_attempts, version,
-  timeout, meta, 0::bigint, turn
+  timeout, meta, 0::bigint, turn, limit_keys IS NOT NULL
 FROM {schema}.claim(%s::bigint, %s::text[], %s::int, %s::int, false, without => %s::text[])
 
 -- name: server_time_and_nodes

@@ -199,7 +199,8 @@ BEGIN
       limited := ARRAY(SELECT limited[p] FROM unnest(passed) p);
       tids := ARRAY(SELECT tids[p] FROM unnest(passed) p);
     END IF;
-    EXIT WHEN cardinality(tids) > 0;
+    -- A node without a free slot can start no job, so another round would be of no use to it.
+    EXIT WHEN cardinality(tids) > 0 OR slots = 0;
     -- Jobs whose rate was declared after they were enqueued are in class 1 now.
     any_once := true;
     -- The other transaction with the state of the key ends soon.
