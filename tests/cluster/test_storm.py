@@ -142,7 +142,7 @@ PLANTED = {
     ),
     "workers claim jobs of tokens that they do not own": Planted(
         "074_pick_lanes.sql",
-        "AND k.epoch = _find_route_lanes.epoch AND",
+        "AND k.epoch = _pick_own_lanes.epoch AND",
         "AND",
         ("where its key did not belong",),
         JOBS_STORM,

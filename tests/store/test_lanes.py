@@ -250,9 +250,48 @@ def test_a_routed_claim_takes_up_to_four_jobs_of_a_lane_and_fills_up_from_other_
     while rows := db.claim(epoch, 8, queues=["routed"]):
         claims.append([lanes[row.id] for row in rows])
     assert sorted(claims[0]) == [1, 2, 3, 4, 5, 6, 7, 8], "lanes of one job each"
-    assert sorted(claims[1]) == [9, 10, 11, 11, 12, 12, 13, 14]
+    assert sorted(claims[1]) == [9, 10, 11, 11, 11, 11, 12, 12]
     assert sorted(claims[2]) == [13, 13, 13, 13, 14, 14, 14, 14], "behind the last one"
     assert sum(map(len, claims)) == 50
+
+
+def test_a_routed_claim_fills_up_from_few_lanes(db: Db) -> None:
+    epoch = db.node()
+    declare_queue(db, "routed", "route")
+    own(db, epoch, *range(20))
+    jobs = [enqueue(db, queue="routed", lane=lane) for lane in (3, 9) for _ in range(10)]
+    assert len(db.claim(epoch, 15, queues=["routed"])) == 15
+    assert len(db.claim(epoch, 15, queues=["routed"])) == len(jobs) - 15
+
+
+def test_claims_of_other_nodes_do_not_keep_a_node_from_its_last_lanes(db: Db) -> None:
+    """With one cursor for all nodes, each claim of the second node would send the first one back to lane 1."""
+    nodes = [db.node(), db.node()]
+    declare_queue(db, "routed", "route")
+    own(db, nodes[0], *range(10))
+    own(db, nodes[1], *range(10, 20))
+    lanes = {enqueue(db, queue="routed", lane=lane): lane for lane in range(1, 21) for _ in range(5)}
+    served = [lanes[row.id] for _ in range(10) for node in nodes for row in db.claim(node, 1, queues=["routed"])]
+    assert sorted(served) == list(range(1, 21)), "each lane once"
+
+
+@pytest.mark.parametrize("end", ["leaves", "is lost"])
+def test_the_cursor_of_a_node_ends_with_it(db: Db, end: str) -> None:
+    epoch, other = db.node(), db.node()
+    declare_queue(db, "routed", "route")
+    own(db, epoch, 4)
+    own(db, other, 5)
+    for lane in (5, 6):
+        enqueue(db, queue="routed", lane=lane)
+    assert db.claim(epoch, queues=["routed"])
+    assert db.claim(other, queues=["routed"])
+    keys = [f"route:{node}:routed" for node in (epoch, other)]
+    assert [row.key for row in db.rows("limit_states")] == keys
+    if end == "leaves":
+        db.call("leave", epoch=epoch)
+    else:
+        db.change("SELECT {schema}._mark_node_lost(%s, %s)", epoch, db.now)
+    assert [row.key for row in db.rows("limit_states")] == keys[1:]
 
 
 def test_a_routed_claim_takes_one_limited_job_of_each_lane(db: Db) -> None:

@@ -22,6 +22,7 @@ BEGIN
   PERFORM _wake_fellow_members(leave.epoch);
   DELETE FROM declarations d WHERE d.epoch = leave.epoch;
   DELETE FROM flow_declarations d WHERE d.epoch = leave.epoch;
+  PERFORM _forget_route_cursors(leave.epoch);
   PERFORM _release_orphans();
   released := _release_claims(
     ARRAY(SELECT c.fence FROM claims c WHERE c.epoch = leave.epoch), t);

@@ -44,6 +44,7 @@ DECLARE
   wanted int := _pick_by_queue.max;
   slots int := least(_pick_by_queue.free, _pick_by_queue.max);
   lanes int[];
+  cursor_key text;
   cursor int;
   more record;
 BEGIN
@@ -66,7 +67,11 @@ BEGIN
       CONTINUE WHEN declared.max IS NULL OR declared.max <= 0;
     END IF;
     IF declared.lanes IN ('share', 'route') THEN
-      cursor := _read_lane_cursor(queue_name);
+      cursor_key := CASE
+          WHEN declared.lanes = 'share' THEN 'turn:' || queue_name
+          ELSE _route_cursor_prefix(_pick_by_queue.epoch) || queue_name
+        END;
+      cursor := _read_lane_cursor(cursor_key);
       -- Also the lanes of the node's labels: a job in them has no share and no token.
       lanes := array_remove(node_lanes, 0);
       IF declared.lanes = 'share' THEN
@@ -81,7 +86,7 @@ BEGIN
           least(wanted, declared.max), least(slots, declared.max), without) p;
       END IF;
       IF more.cursor >= 0 AND more.cursor <> cursor THEN
-        PERFORM _write_lane_cursor(queue_name, more.cursor);
+        PERFORM _write_lane_cursor(cursor_key, more.cursor);
       END IF;
     ELSE
       SELECT
@@ -189,8 +194,34 @@ BEGIN
     ORDER BY x.n);
 END $$;
 
--- The lane of a fair or routed queue that was served last. The turns of all nodes are one.
-CREATE OR REPLACE FUNCTION _read_lane_cursor(queue text)
+-- A node has its own place in the lanes of each routed queue: its claims go on where its last one
+-- ended. If all nodes had one place, a node whose lanes come first would begin with the same lanes
+-- after each claim of another node, and never reach its last lanes.
+CREATE OR REPLACE FUNCTION _route_cursor_prefix(epoch bigint)
+RETURNS text
+LANGUAGE sql IMMUTABLE
+RETURN 'route:' || epoch || ':';
+
+-- Deletes the cursors of a node that has ended, but not one that its last claim is about to write.
+CREATE OR REPLACE FUNCTION _forget_route_cursors(epoch bigint)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  prefix text := _route_cursor_prefix(_forget_route_cursors.epoch);
+BEGIN
+  DELETE FROM limit_states s
+  WHERE s.key = ANY (ARRAY(
+    SELECT x.key
+    FROM limit_states x
+    WHERE x.key > prefix
+      AND x.key < rtrim(prefix, ':') || ';'
+    FOR UPDATE SKIP LOCKED));
+END $$;
+
+-- The lane that was served last: of a fair queue by any node, of a routed queue by one node.
+CREATE OR REPLACE FUNCTION _read_lane_cursor(cursor_key text)
 RETURNS int
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
@@ -198,24 +229,22 @@ AS $$
   SELECT coalesce((
     SELECT s.lane_cursor
     FROM limit_states s
-    WHERE s.key = 'turn:' || _read_lane_cursor.queue), 0)
+    WHERE s.key = _read_lane_cursor.cursor_key), 0)
 $$;
 
 -- Skips the write if another claim is about to write: the two have shared a turn.
-CREATE OR REPLACE FUNCTION _write_lane_cursor(queue text, lane int)
+CREATE OR REPLACE FUNCTION _write_lane_cursor(cursor_key text, lane int)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
-DECLARE
-  cursor_key text := 'turn:' || _write_lane_cursor.queue;
 BEGIN
   IF NOT pg_try_advisory_xact_lock(_lock_class_turns(), hashtext(cursor_key)) THEN RETURN; END IF;
   PERFORM _make_limit_states(ARRAY[cursor_key]);
   UPDATE limit_states s
   SET lane_cursor = _write_lane_cursor.lane
-  WHERE s.key = cursor_key;
+  WHERE s.key = _write_lane_cursor.cursor_key;
 END $$;
 
 -- The places in the order of a queue of the first ready jobs of a class and a lane, as _pick()

@@ -200,97 +200,111 @@ BEGIN
   turns := array_fill(0, ARRAY[cardinality(tids)]);
 END $$;
 
--- The lanes of a routed queue that have ready jobs and from which this node may take them. Lane 0
--- is for all nodes. Lane n + 1 has the jobs of token n, and is for the node whose epoch owns the
--- token. Begins with the lane after `after`; after the last lane it goes on with lane 0. Returns
--- `max` lanes at most. To read few rows, it skips to the next lane that has a job, then to the next
--- token that the node owns, and so on.
-CREATE OR REPLACE FUNCTION _find_route_lanes(
+-- Picks jobs of a class from the lanes of a routed queue that this node may take, up to four of
+-- each lane, until it has `max`. Lane 0 is for all nodes. Lane n + 1 has the jobs of token n, and
+-- is for the node whose epoch owns the token. Begins with the lane after `after`; after the last
+-- lane it goes on with lane 0. Of jobs with limit keys it takes one of each lane: the second is
+-- likely to wait for the first. `lanes` has the lane of each picked job; `has_more` says that one
+-- of these lanes may have more jobs.
+--
+-- It skips to the next lane that has a job of any node, looks into some lanes that the node owns
+-- from there on, and skips again. A skip costs as much as several looks, because it reads the rest
+-- of a page of the index. So it looks into more lanes at a time if the last skip has passed few.
+CREATE OR REPLACE FUNCTION _pick_own_lanes(
   queue text,
+  class smallint,
   token_group text,
   epoch bigint,
   after int,
-  max int
+  max int,
+  without text[],
+  OUT tids tid[],
+  OUT limited boolean[],
+  OUT lanes int[],
+  OUT has_more boolean
 )
-RETURNS int[]
-LANGUAGE plpgsql STABLE
+LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  has_once boolean := EXISTS (
-    SELECT
-    FROM jobs j
-    WHERE j.queue = _find_route_lanes.queue
-      AND j.class = 1
-      AND j.wait IS NULL
-      AND j.fence = 0);
-  lanes int[] := '{}';
   part record;
+  reached int;
+  occupied int;
+  looks int := 16;
+  own_lanes int[];
+  each int := 4;
+  more record;
 BEGIN
+  tids := '{}';
+  limited := '{}';
+  lanes := '{}';
   FOR part IN
-    SELECT _find_route_lanes.after + 1 AS first, 2147483647 AS last
+    SELECT _pick_own_lanes.after AS lower, 2147483647 AS last
     UNION ALL
-    SELECT 0, _find_route_lanes.after
+    SELECT -1, _pick_own_lanes.after
   LOOP
-    lanes := lanes || ARRAY(
-      WITH RECURSIVE leap AS (
-        -- `found` has a job; `owned` is the first lane from there on whose token is ours.
-        SELECT part.first AS probe, NULL::int AS found, NULL::int AS owned
-        UNION ALL
-        SELECT
-          CASE WHEN o.owned = f.found THEN f.found + 1 ELSE o.owned END,
-          f.found,
-          o.owned
-        FROM leap
+    reached := part.lower;
+    WHILE cardinality(tids) < _pick_own_lanes.max LOOP
+      occupied := (
+        SELECT j.lane
+        FROM jobs j
+        WHERE j.queue = _pick_own_lanes.queue
+          AND j.class = _pick_own_lanes.class
+          AND j.lane > reached
+          AND j.wait IS NULL
+          AND j.fence = 0
+        ORDER BY j.lane
+        LIMIT 1);
+      EXIT WHEN occupied IS NULL OR occupied > part.last;
+      looks := CASE
+          WHEN occupied - reached > looks THEN greatest(looks / 2, 8)
+          ELSE least(looks * 2, 1024)
+        END;
+      own_lanes := CASE WHEN occupied = 0 THEN ARRAY[0] ELSE '{}' END || ARRAY(
+        SELECT k.token + 1
+        FROM tokens k
+        WHERE k.token_group = _pick_own_lanes.token_group
+          AND k.epoch = _pick_own_lanes.epoch
+          AND k.token >= occupied - 1
+          AND k.token < part.last
+          AND k.next IS NULL
+        ORDER BY k.token
+        LIMIT looks);
+      EXIT WHEN cardinality(own_lanes) = 0;
+      SELECT
+        coalesce(array_agg(y.ctid), '{}') AS tids,
+        coalesce(array_agg(y.is_limited), '{}') AS limited,
+        coalesce(array_agg(y.lane), '{}') AS lanes
+      INTO more
+      FROM (
+        SELECT x.*, l.lane
+        FROM unnest(own_lanes) l(lane)
         CROSS JOIN LATERAL (
-          SELECT least(
-            (
-              SELECT j.lane
-              FROM jobs j
-              WHERE j.queue = _find_route_lanes.queue
-                AND j.class = 0
-                AND j.lane >= leap.probe
-                AND j.wait IS NULL
-                AND j.fence = 0
-              ORDER BY j.lane
-              LIMIT 1),
-            (
-              SELECT j.lane
-              FROM jobs j
-              WHERE has_once
-                AND j.queue = _find_route_lanes.queue
-                AND j.class = 1
-                AND j.lane >= leap.probe
-                AND j.wait IS NULL
-                AND j.fence = 0
-              ORDER BY j.lane
-              LIMIT 1)) AS found
-          OFFSET 0) f
-        CROSS JOIN LATERAL (
-          SELECT CASE
-              WHEN f.found = 0 THEN 0
-              ELSE (
-                SELECT k.token + 1
-                FROM tokens k
-                WHERE k.token_group = _find_route_lanes.token_group
-                  AND k.epoch = _find_route_lanes.epoch
-                  AND k.token >= f.found - 1
-                  AND k.next IS NULL
-                ORDER BY k.token
-                LIMIT 1)
-            END AS owned
-          OFFSET 0) o
-        WHERE f.found <= part.last
-          AND o.owned IS NOT NULL
-          AND leap.probe < 2147483647)
-      SELECT leap.found
-      FROM leap
-      WHERE leap.owned = leap.found
-      LIMIT _find_route_lanes.max - cardinality(lanes));
-    EXIT WHEN cardinality(lanes) >= _find_route_lanes.max;
+          SELECT j.ctid, j.limit_keys IS NOT NULL AS is_limited
+          FROM jobs j
+          WHERE j.queue = _pick_own_lanes.queue
+            AND j.class = _pick_own_lanes.class
+            AND j.lane = l.lane
+            AND j.wait IS NULL
+            AND j.fence = 0
+            AND (_pick_own_lanes.without IS NULL OR j.type <> ALL (_pick_own_lanes.without))
+          ORDER BY j.priority DESC, j.run_at, j.id
+          LIMIT each
+          FOR UPDATE SKIP LOCKED) x
+        LIMIT _pick_own_lanes.max - cardinality(tids)) y;
+      IF each > 1 AND true = ANY (more.limited) THEN
+        each := 1;
+        CONTINUE;
+      END IF;
+      tids := tids || more.tids;
+      limited := limited || more.limited;
+      lanes := lanes || more.lanes;
+      reached := own_lanes[cardinality(own_lanes)];
+    END LOOP;
   END LOOP;
-  RETURN lanes;
+  has_more := EXISTS (
+    SELECT FROM unnest(lanes) l(lane) GROUP BY l.lane HAVING count(*) >= each);
 END $$;
 
 -- Picks jobs of these lanes of a queue in turns: `weight` jobs of each lane, then the next ones of
@@ -388,9 +402,10 @@ BEGIN
     AND (p.class = 0 OR p.place <= _pick_turns.free);
 END $$;
 
--- Picks jobs of a routed queue. A lane costs three lookups in indexes, so it takes up to four jobs
--- of each lane, and more lanes if these have too few. Of jobs with limit keys it takes one of each
--- lane: the second is likely to wait for the first. `label_lanes` are taken too.
+-- Picks jobs of a routed queue, and of `label_lanes`. To read four jobs of a lane costs less than
+-- to read one of each of four lanes, so it takes up to four of each. If too few lanes have jobs for
+-- that, or if there are rare kinds of jobs, the lanes take turns until it has `max` jobs. With
+-- limit keys a quarter of `max` suffices, because the second job of a lane is likely to wait.
 CREATE OR REPLACE FUNCTION _pick_routed(
   queue text,
   token_group text,
@@ -410,43 +425,45 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  few int := greatest(1, _pick_routed.max / 4);
-  first_lanes int[] := _find_route_lanes(
-    _pick_routed.queue, _pick_routed.token_group, _pick_routed.epoch, _pick_routed.after, few);
-  more_lanes int[];
-  more record;
+  has_once boolean := EXISTS (
+    SELECT
+    FROM jobs j
+    WHERE j.queue = _pick_routed.queue
+      AND j.class = 1
+      AND j.wait IS NULL
+      AND j.fence = 0);
+  lanes int[];
+  has_more boolean;
+  once_lanes int[] := '{}';
 BEGIN
-  tids := '{}';
-  turns := '{}';
-  limited := '{}';
-  IF cardinality(first_lanes) + cardinality(label_lanes) = 0 THEN RETURN; END IF;
+  SELECT p.* INTO tids, limited, lanes, has_more
+  FROM _pick_own_lanes(
+    _pick_routed.queue, 0::smallint, _pick_routed.token_group, _pick_routed.epoch,
+    _pick_routed.after, _pick_routed.max, _pick_routed.without) p;
+  turns := array_fill(0, ARRAY[cardinality(tids)]);
+  cursor := lanes[cardinality(lanes)];
+  IF NOT has_once
+    AND cardinality(label_lanes) = 0
+    AND (
+      NOT has_more
+      OR cardinality(tids) >= _pick_routed.max / CASE WHEN true = ANY (limited) THEN 4 ELSE 1 END)
+    THEN
+    RETURN;
+  END IF;
+  IF has_once THEN
+    SELECT p.lanes INTO once_lanes
+    FROM _pick_own_lanes(
+      _pick_routed.queue, 1::smallint, _pick_routed.token_group, _pick_routed.epoch,
+      _pick_routed.after, _pick_routed.max, _pick_routed.without) p;
+  END IF;
+  lanes := ARRAY(
+      SELECT l.lane
+      FROM unnest(lanes || once_lanes) l(lane)
+      GROUP BY l.lane
+      ORDER BY l.lane <= _pick_routed.after, l.lane) || label_lanes;
+  IF cardinality(lanes) = 0 THEN RETURN; END IF;
+  -- Our own locks do not stop us: this picks those jobs again, and others with them.
   SELECT p.* INTO tids, turns, limited, cursor
   FROM _pick_turns(
-    _pick_routed.queue, first_lanes || label_lanes, _pick_routed.max, _pick_routed.free, without) p;
-  -- No other lane has jobs.
-  IF cardinality(first_lanes) < few THEN RETURN; END IF;
-  IF true = ANY (limited) THEN
-    SELECT array_agg(p.tid ORDER BY p.n), array_agg(p.is_limited ORDER BY p.n) INTO tids, limited
-    FROM unnest(tids, turns, limited) WITH ORDINALITY p(tid, turn, is_limited, n)
-    WHERE p.turn = 0;
-    turns := array_fill(0, ARRAY[cardinality(tids)]);
-  END IF;
-  IF cardinality(tids) >= _pick_routed.max THEN RETURN; END IF;
-  more_lanes := ARRAY(
-    SELECT l.lane
-    FROM unnest(_find_route_lanes(
-      _pick_routed.queue, _pick_routed.token_group, _pick_routed.epoch, first_lanes[few],
-      _pick_routed.max - cardinality(tids))) WITH ORDINALITY l(lane, n)
-    -- Our own locks do not keep us from picking a job twice.
-    WHERE l.lane <> ALL (first_lanes)
-    ORDER BY l.n);
-  IF cardinality(more_lanes) = 0 THEN RETURN; END IF;
-  SELECT p.* INTO more
-  FROM _pick_turns(
-    _pick_routed.queue, more_lanes, _pick_routed.max - cardinality(tids),
-    greatest(0, _pick_routed.free - cardinality(tids)), without) p;
-  tids := tids || more.tids;
-  turns := turns || more.turns;
-  limited := limited || more.limited;
-  cursor := coalesce(more.cursor, cursor);
+    _pick_routed.queue, lanes, _pick_routed.max, _pick_routed.free, _pick_routed.without) p;
 END $$;

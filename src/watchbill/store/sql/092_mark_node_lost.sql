@@ -19,5 +19,6 @@ BEGIN
   PERFORM _wake_fellow_members(node_epoch);
   DELETE FROM declarations d WHERE d.epoch = node_epoch;
   DELETE FROM flow_declarations d WHERE d.epoch = node_epoch;
+  PERFORM _forget_route_cursors(node_epoch);
   PERFORM _release_orphans();
 END $$;
