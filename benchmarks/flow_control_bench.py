@@ -12,14 +12,20 @@ of the same jobs without the snapshot.
 
 `--rates WAITING` measures something else: 100 keys that start one job a second each, while so many jobs wait for them.
 It gives the part of a core that promotion, claims and settlements take, on a clock that is moved by hand: if all keys
-start their jobs at the same moment of each second, and if each has a moment of its own.
+may start their jobs at the same moment of each second, and if each has a moment of its own. With `--worker`, a worker
+does the work, and the figures are those of all processes of the server and of the worker.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
+import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -127,7 +133,7 @@ class Session:
 
     def __init__(self, url: str, scenario: Scenario) -> None:
         self.connection = psycopg.connect(url, autocommit=True, prepare_threshold=1)
-        self.epoch = self._value("SELECT watchbill.register('bench', lease => '1 hour')")
+        self.epoch = self.value("SELECT watchbill.register('bench', lease => '1 hour')")
         for statement in scenario.setup:
             self.connection.execute(statement, {"epoch": self.epoch})
 
@@ -136,15 +142,15 @@ class Session:
         return int(Path(f"/proc/{self.connection.info.backend_pid}/schedstat").read_text().split()[0]) / 1000
 
     def wal(self) -> int:
-        return int(self._value("SELECT pg_current_wal_insert_lsn() - '0/0'"))
+        return int(self.value("SELECT pg_current_wal_insert_lsn() - '0/0'"))
 
-    def _value(self, statement: str, *arguments: object) -> Any:
+    def value(self, statement: str, *arguments: object) -> Any:
         row = self.connection.execute(statement, arguments or None).fetchone()
         assert row is not None
         return row[0]
 
     def enqueue(self, jobs: list[dict[str, Any]]) -> None:
-        self._value("SELECT count(*) FROM watchbill.enqueue_many(%s::jsonb)", json.dumps(jobs))
+        self.value("SELECT count(*) FROM watchbill.enqueue_many(%s::jsonb)", json.dumps(jobs))
 
     def claim(self, limit: int = LARGEST_CLAIM) -> list[Any]:
         return self.connection.execute(
@@ -211,39 +217,104 @@ def a_snapshot(url: str, *, held: bool) -> Iterator[None]:
 _RATED_JOBS = """
     INSERT INTO watchbill.jobs
       (id, run_at, created_at, queue, type, class, payload, limit_keys, wait, wait_key)
-    SELECT
-      gen_random_uuid(), now(), now(), 'default', 't', 1, '{}', ARRAY[k.key],
-      CASE WHEN n > 100 THEN 'parked' END, CASE WHEN n > 100 THEN k.key END
+    SELECT gen_random_uuid(), now(), now(), 'default', 't', 1, '{}', ARRAY[k.key], 'parked', k.key
     FROM generate_series(1, %s) n
     CROSS JOIN LATERAL (SELECT 'key:api:' || n %% 100 AS key) k"""
 
+_MOMENTS = """
+    INSERT INTO watchbill.limit_states (key, name, arrival, next_at)
+    SELECT 'key:api:' || n, 'api', m.at, m.at
+    FROM generate_series(0, 99) n
+    CROSS JOIN LATERAL (SELECT %s + n %% %s * interval '1 second' / %s) m(at)"""
 
-def measure_rates(session: Session, waiting: int, seconds: int, moments: int) -> float:
-    """The part of a core that 100 starts a second take, if the keys start their jobs at so many moments of a second."""
+
+def make_rated_keys(session: Session, waiting: int, moments: int) -> datetime:
+    """100 keys with waiting jobs, which may start one job a second each, from the returned time on. The keys start
+    their jobs at so many moments of a second."""
     connection = session.connection
     connection.execute("SELECT watchbill.set_limit('api', count => 2, per => '1 s', burst => 1)")
     connection.execute(_RATED_JOBS, (waiting,))
     connection.execute("VACUUM ANALYZE watchbill.jobs")
-    (began,) = connection.execute("SELECT now()").fetchone() or (None,)
+    connection.execute("CHECKPOINT")
+    began: datetime = session.value("SELECT clock_timestamp()")
+    connection.execute(_MOMENTS, (began, moments, moments))
+    return began
+
+
+def measure_rates(session: Session, waiting: int, seconds: int, moments: int) -> float:
+    """The part of a core that 100 starts a second take in the server process of one session."""
+    began = make_rated_keys(session, waiting, moments)
     spent, started, warm_up = 0.0, 0, 3
-    for moment in range((seconds + warm_up) * moments):
-        now = began + timedelta(seconds=moment / moments)
-        # The first second lets each key begin at its moment; later there are never more jobs to claim.
-        claimed = KEYS // moments if moment < moments else KEYS
+    now = began
+    while now < began + timedelta(seconds=seconds + warm_up):
         before = session.cpu()
-        connection.execute("SELECT watchbill.promote(now => %s)", (now,))
-        rows = connection.execute(
+        session.connection.execute("SELECT watchbill.promote(now => %s)", (now,))
+        rows = session.connection.execute(
             "SELECT id, fence FROM watchbill.claim(%s, '{default}', %s, %s, now => %s)",
-            (session.epoch, claimed, claimed, now),
+            (session.epoch, KEYS, KEYS, now),
         ).fetchall()
         if rows:
             session.settle(rows, now)
-        if moment >= warm_up * moments:
+        if now >= began + timedelta(seconds=warm_up):
             spent += session.cpu() - before
             started += len(rows)
-    if started < 0.9 * KEYS * seconds:
-        raise RuntimeError(f"only {started} jobs started in {seconds} seconds")
+        now = session.value("SELECT watchbill.promote(now => %s)", now)
+    _check_starts(started, seconds)
     return spent / 1_000_000 / seconds
+
+
+def _check_starts(started: int, seconds: float) -> None:
+    if started < 0.98 * KEYS * seconds:
+        raise RuntimeError(f"only {started} jobs started in {seconds:.1f} seconds")
+
+
+_WORKER_APP = """
+from watchbill import App
+
+app = App()
+
+
+@app.task(type="t")
+async def do_nothing() -> None: ...
+"""
+
+
+def measure_rates_of_worker(session: Session, waiting: int, seconds: int, moments: int) -> tuple[float, float]:
+    """The parts of a core that 100 starts a second take in the server, and in a worker."""
+    make_rated_keys(session, waiting, moments)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "rated.py").write_text(_WORKER_APP)
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "watchbill.cli", "worker", "rated:app"],
+            cwd=folder,
+            env={**os.environ, "WATCHBILL_DATABASE_URL": session.connection.info.dsn},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            time.sleep(10)  # it starts, and catches up
+            finished = session.value("SELECT count(*) FROM watchbill.finished_jobs")
+            servers, workers, began = _server_cpu(session), process_cpu(worker.pid), time.monotonic()
+            time.sleep(seconds)
+            servers, workers = _server_cpu(session) - servers, process_cpu(worker.pid) - workers
+            passed = time.monotonic() - began
+            _check_starts(session.value("SELECT count(*) FROM watchbill.finished_jobs") - finished, passed)
+        finally:
+            worker.terminate()
+            worker.wait()
+    return servers / passed, workers / passed
+
+
+def process_cpu(process: int) -> float:
+    """Seconds of all its threads."""
+    tasks = Path(f"/proc/{process}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
+def _server_cpu(session: Session) -> float:
+    """Seconds of all processes of the server, but not of the session that asks."""
+    rows = session.connection.execute("SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()").fetchall()
+    return sum(process_cpu(process) for (process,) in rows)
 
 
 @contextmanager
@@ -265,6 +336,7 @@ def main() -> None:
     parser.add_argument("--ahead", action="store_true", help="settle a batch after the next claim")
     parser.add_argument("--held", action="store_true", help="hold a snapshot open")
     parser.add_argument("--rates", type=int, metavar="WAITING", help="measure rates instead, with so many waiting jobs")
+    parser.add_argument("--worker", action="store_true", help="with --rates: let a worker do the work")
     options = parser.parse_args()
     server = Server.start(find_servers()[0])
     try:
@@ -273,10 +345,14 @@ def main() -> None:
         if options.rates:
             for moments in (1, KEYS):
                 with a_session(server, template, SCENARIOS["plain"]) as session:
-                    part = measure_rates(session, options.rates, 20, moments)
+                    if options.worker:
+                        parts = measure_rates_of_worker(session, options.rates, 20, moments)
+                        found = "{:.1%} of a core in the server, {:.1%} in the worker".format(*parts)
+                    else:
+                        found = f"{measure_rates(session, options.rates, 20, moments):.1%} of a core"
                 print(
                     f"{KEYS} keys at one start a second, at {moments} moments of it, "
-                    f"{options.rates:,} waiting jobs: {part:.1%} of a core"
+                    f"{options.rates:,} waiting jobs: {found}"
                 )
             return
         names = ["plain", *options.scenarios]

@@ -163,6 +163,83 @@ def test_a_rate_of_one_starts_the_next_job_after_the_whole_window(db: Db) -> Non
     assert len(db.claim(epoch, 10)) == 1
 
 
+def test_starts_of_several_keys_wait_for_each_other(db: Db) -> None:
+    """A fifth of a second at most: one look and one claim serve all of them. A key that is alone does not wait."""
+    epoch = db.node()
+    declare_limit(db, "api", rate=(2, 1, 1))
+    for key in range(5):
+        for _ in range(3):
+            enqueue(db, f"{API}:{key}", is_rated=True)
+        assert len(db.claim(epoch, 10)) == 1
+        assert db.value("promote") == db.after(1.0 - 0.05 * key)
+        db.tick(0.05)
+    db.tick(0.75)
+    assert db.value("promote") == db.after(0.2)
+    assert len(db.claim(epoch, 10)) == 1
+    db.tick(0.2)
+    db.value("promote")
+    assert len(db.claim(epoch, 10)) == 4
+
+
+def test_starts_of_a_fast_rate_hardly_wait(db: Db) -> None:
+    """A fifth of a step at most, or the rate would not be reached."""
+    epoch = db.node()
+    declare_limit(db, "fast", rate=(101, 1, 1))
+    declare_limit(db, "slow", rate=(2, 1, 1))
+    for key in ("fast", "slow"):
+        for _ in range(2):
+            enqueue(db, f"key:{key}", is_rated=True)
+    assert len(db.claim(epoch, 10)) == 2
+    db.tick(0.009)
+    assert db.value("promote") == db.after(0.002)
+
+
+def test_a_start_that_is_late_does_not_put_off_the_next(db: Db) -> None:
+    """Up to half a step. Later than that, the next start is a step after this one."""
+    epoch = db.node()
+    declare_limit(db, "api", rate=(2, 1, 1))
+    for _ in range(5):
+        enqueue(db, API, is_rated=True)
+    for late, pause in ((0.0, 1.0), (0.4, 0.6), (0.1, 0.9), (0.6, 1.0)):
+        db.tick(late)
+        db.value("promote")
+        assert len(db.claim(epoch, 10)) == 1
+        assert db.value("promote") == db.after(pause)
+        db.tick(pause)
+
+
+def test_a_late_start_with_a_long_step_keeps_its_time_for_a_second_only(db: Db) -> None:
+    epoch = db.node()
+    declare_limit(db, "api", rate=(2, 3600, 1))
+    for _ in range(4):
+        enqueue(db, API, is_rated=True)
+    for late, pause in ((0.0, 3600.0), (0.9, 3599.1), (1.1, 3600.0)):
+        db.tick(late)
+        db.value("promote")
+        assert len(db.claim(epoch, 10)) == 1
+        assert db.value("promote") == db.after(pause)
+        db.tick(pause)
+
+
+def test_the_end_of_a_run_frees_the_place_of_a_limit_with_a_rate(db: Db) -> None:
+    epoch = db.node()
+    declare_limit(db, "api", 1, rate=(100, 10, 50))
+    declare_limit(db, "only-a-rate", rate=(100, 10, 50))
+    for _ in range(2):
+        enqueue(db, API, is_rated=True)
+    (held,) = db.claim(epoch, 10)
+    db.settle(epoch, End(held))
+    assert len(db.claim(epoch, 10)) == 1
+
+
+def test_a_look_is_planned_only_for_waiting_jobs(db: Db) -> None:
+    epoch = db.node()
+    declare_limit(db, "api", rate=(2, 60, 1))
+    enqueue(db, API, is_rated=True)
+    assert len(db.claim(epoch, 10)) == 1
+    assert db.value("promote") is None
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_no_window_ever_has_more_starts_than_the_rate(db: Db, seed: int) -> None:
     """Several nodes, retries, claims whose clock runs behind, and random pauses; and the rate is used up."""

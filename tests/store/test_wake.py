@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.store.flow import declare_limit, enqueue
 from tests.store.harness import Db, End, Session
 
 
@@ -183,3 +184,16 @@ def test_tick_notifies_promoters_of_a_job_with_jitter(db: Db) -> None:
     (job,) = db.rows("jobs")
     assert job.wait == "delayed"
     assert heard(db, listener) == ["later"]
+
+
+def test_a_parked_job_that_was_put_off_notifies_promoters_when_its_key_has_a_place(db: Db) -> None:
+    epoch = db.node()
+    declare_limit(db, "room", 1)
+    first, second = (enqueue(db, "key:room") for _ in range(2))
+    (held,) = db.claim(epoch, 10)
+    assert held.id == first
+    db.value("reschedule", id=second, run_at=db.after(9))
+    listener = sleeper(db)
+    db.settle(epoch, End(held))
+    assert heard(db, listener) == ["later"]
+    assert db.value("promote") == db.after(9)

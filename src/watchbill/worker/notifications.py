@@ -124,8 +124,6 @@ class Wakeups:
             self.heartbeat.set()
         else:
             self.jobs.set()
-            if not detail:  # the note is about several jobs or a requeued one, and one of these may be delayed
-                self.delayed.set()
 
 
 async def wait_for(event: asyncio.Event, seconds: float) -> None:

@@ -44,22 +44,28 @@ RETURN CASE
     ELSE ceil(extract(epoch FROM per) * 1000000 / (count - burst))
   END::bigint;
 
+-- How late a start may be without putting off the ones that follow. A window then has no more than
+-- `count` starts as long as this is less than a step, but if `count` is 1, any two starts must be a
+-- window apart.
+CREATE OR REPLACE FUNCTION _rate_grace(count int, step bigint)
+RETURNS interval
+LANGUAGE sql IMMUTABLE
+RETURN CASE WHEN count = 1 THEN 0 ELSE least(step / 2, 1000000) END * interval '1 microsecond';
+
 -- How many jobs of these keys may start now, besides those that hold them. The caller has locked
--- their states in an earlier statement. All results have one element per key, in their order; those
--- for order and rates are NULL if no key has them.
+-- their states in an earlier statement. All results have one element per key, in their order;
+-- `heads` is NULL if no key has an order.
 --   places      2147483647: any number
 --   heads       of an ordered key the job that holds it, or else the first one, finished ones
 --               aside: only this job may start, and only if no other job holds the key
 --   steps       of a rate, in microseconds; 0: no rate
---   next_starts when the rate allows one more start, if it allows none now
 CREATE OR REPLACE FUNCTION _count_places(
   keys text[],
   t timestamptz,
   OUT places int[],
   OUT is_ordered boolean[],
   OUT heads uuid[],
-  OUT steps bigint[],
-  OUT next_starts timestamptz[]
+  OUT steps bigint[]
 )
 LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
@@ -121,25 +127,18 @@ BEGIN
       ORDER BY k.number) k;
   END IF;
   IF 0 < ANY (steps) THEN
-    SELECT array_agg(k.places), array_agg(k.next_start)
-    INTO places, next_starts
-    FROM (
-      SELECT
-        least(k.places, r.starts) AS places,
-        CASE
-          WHEN r.starts <= 0 THEN r.arrival - (k.burst - 1) * k.step * interval '1 microsecond'
-        END AS next_start
+    places := ARRAY(
+      SELECT least(k.places, r.starts)
       FROM unnest(keys, places, steps, bursts) WITH ORDINALITY k(key, places, step, burst, number)
       LEFT JOIN LATERAL (
         SELECT
-          s.arrival,
           k.burst - ceil(
             greatest(0, extract(epoch FROM s.arrival - t) * 1000000) / k.step)::int AS starts
         FROM limit_states s
         WHERE s.key = k.key
           AND k.step > 0
         LIMIT 1) r ON true
-      ORDER BY k.number) k;
+      ORDER BY k.number);
   END IF;
 END $$;
 
@@ -306,13 +305,6 @@ BEGIN
     GROUP BY i.key
     ORDER BY i.key);
   IF has_rates THEN
-    UPDATE limit_states s
-    SET arrival = greatest(s.arrival, t) + r.starts * r.step * interval '1 microsecond'
-    FROM unnest(keys, steps, places, left_places) k(key, step, places, left_places)
-    CROSS JOIN LATERAL (SELECT k.step, k.places - k.left_places AS starts) r
-    WHERE s.key = k.key
-      AND k.step > 0
-      AND r.starts > 0;
     -- The rate was declared after these jobs were enqueued.
     UPDATE jobs j
     SET class = 1
@@ -341,13 +333,11 @@ BEGIN
     WHERE p.key > 0;
   END IF;
   IF has_rates THEN
-    PERFORM _wake_rates(
-      ARRAY(
-        SELECT k.key
-        FROM unnest(keys, steps, is_locked) k(key, step, is_locked)
-        WHERE k.step > 0
-          AND k.is_locked),
-      t);
+    PERFORM _count_starts(array_agg(k.key), array_agg(k.places - k.left_places), t)
+    FROM unnest(keys, steps, is_locked, places, left_places)
+      k(key, step, is_locked, places, left_places)
+    WHERE k.step > 0
+      AND k.is_locked;
   END IF;
   -- Only jobs with several keys leave a place of another key unused.
   IF cardinality(item_jobs) > cardinality(judged) THEN
@@ -459,9 +449,9 @@ BEGIN
   PERFORM _request_stop(s, replaced, t) FROM unnest(stopping) s;
 END $$;
 
--- Says when the rates of these keys allow the next of the jobs that are parked on them, and tells
--- the promoters. The caller has locked the states.
-CREATE OR REPLACE FUNCTION _wake_rates(keys text[], t timestamptz)
+-- Counts so many starts of keys with a rate. Then says when the rates allow the next of the jobs
+-- that are parked on these keys, and tells the promoters. The caller has locked the states.
+CREATE OR REPLACE FUNCTION _count_starts(keys text[], starts int[], t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -472,20 +462,32 @@ DECLARE
 BEGIN
   WITH u AS (
     UPDATE limit_states s
-    SET next_at = x.next_at
+    SET arrival = x.arrival, next_at = x.next_at
     FROM (
       SELECT
-        p.key,
+        k.key,
+        a.arrival,
         CASE
-          WHEN EXISTS (SELECT FROM jobs j WHERE j.wait = 'parked' AND j.wait_key = p.key)
-            THEN p.next_start
+          WHEN n.next_start > t
+            AND EXISTS (SELECT FROM jobs j WHERE j.wait = 'parked' AND j.wait_key = k.key)
+            THEN n.next_start
         END AS next_at
-      FROM _count_places(keys, t) c
-      CROSS JOIN LATERAL unnest(keys, c.steps, c.next_starts) p(key, step, next_start)
-      WHERE p.step > 0) x
+      FROM unnest(keys, starts) k(key, starts)
+      JOIN limits l ON l.name = _limit_name(k.key)
+      JOIN limit_states o ON o.key = k.key
+      CROSS JOIN LATERAL (SELECT _rate_step(l.count, l.per, l.burst) AS step OFFSET 0) r
+      CROSS JOIN LATERAL (
+        SELECT CASE
+            WHEN k.starts = 0 OR o.arrival > t - _rate_grace(l.count, r.step) THEN o.arrival
+            ELSE t
+          END + k.starts * r.step * interval '1 microsecond' AS arrival
+        OFFSET 0) a
+      CROSS JOIN LATERAL (
+        SELECT a.arrival - (l.burst - 1) * r.step * interval '1 microsecond' AS next_start
+        OFFSET 0) n) x
     WHERE s.key = x.key
-      AND s.next_at IS DISTINCT FROM x.next_at
+      AND (s.arrival, s.next_at) IS DISTINCT FROM (x.arrival, x.next_at)
     RETURNING s.next_at)
   SELECT min(u.next_at) INTO due FROM u;
-  PERFORM _wake_promoters(due, t);
+  IF due IS NOT NULL THEN PERFORM _wake_promoters(due, t); END IF;
 END $$;

@@ -1,6 +1,8 @@
 -- Makes delayed jobs ready that are due, and parked jobs whose rate allows the next start. Returns
 -- when to call it again: when the next one is due, or in a second if it had to skip one that is
--- locked. Locks the jobs and the states of the keys. `since` is explained at unblock().
+-- locked. Starts of rates wait for each other, a fifth of their step and a fifth of a second at
+-- most: ten keys cost little more than one if one call and one claim serve them all. Locks the jobs
+-- and the states of the keys. `since` is explained at unblock().
 CREATE OR REPLACE FUNCTION promote(
   max int DEFAULT 1000,
   since timestamptz DEFAULT '-infinity',
@@ -51,8 +53,7 @@ BEGIN
       ORDER BY j.run_at
       LIMIT 1));
   END IF;
-  SELECT min(s.next_at) INTO next_start FROM limit_states s WHERE s.next_at IS NOT NULL;
-  IF next_start <= t THEN
+  IF EXISTS (SELECT FROM limit_states s WHERE s.next_at <= t) THEN
     PERFORM _unpark(
       ARRAY(
         SELECT s.key
@@ -62,8 +63,15 @@ BEGIN
         LIMIT max
         FOR UPDATE SKIP LOCKED),
       NULL, t);
-    SELECT min(s.next_at) INTO next_start FROM limit_states s WHERE s.next_at IS NOT NULL;
-    IF next_start <= t THEN next_start := t + interval '1 second'; END IF;
   END IF;
+  next_start := coalesce(
+    (
+      SELECT min(greatest(s.next_at, t + least(
+        interval '200 milliseconds',
+        _rate_step(l.count, l.per, l.burst) / 5 * interval '1 microsecond')))
+      FROM limit_states s
+      LEFT JOIN limits l ON l.name = s.name
+      WHERE s.next_at <= t + interval '200 milliseconds'),
+    (SELECT min(s.next_at) FROM limit_states s WHERE s.next_at IS NOT NULL));
   RETURN least(next_due, next_start);
 END $$;

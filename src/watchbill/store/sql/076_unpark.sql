@@ -42,6 +42,18 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
+  -- The end of a run does not change when a rate allows the next start.
+  IF EXISTS (SELECT FROM limits l WHERE l.count IS NOT NULL AND l.max IS NULL) THEN
+    freed := (
+      SELECT array_agg(x.key)
+      FROM unnest(freed) x(key)
+      WHERE NOT EXISTS (
+        SELECT
+        FROM limits l
+        WHERE l.name = _limit_name(x.key)
+          AND l.count IS NOT NULL
+          AND l.max IS NULL));
+  END IF;
   IF freed IS NULL THEN RETURN; END IF;
   PERFORM _lock_limit_states(
     ARRAY(SELECT x FROM unnest(freed) x WHERE NOT starts_with(x, 'queue:')));
@@ -202,7 +214,9 @@ BEGIN
     WHERE k.cursor IS NOT NULL;
     ready := ready + _unpark_turns(open_keys, open_numbers, cursors, t);
   END IF;
-  IF rated IS NOT NULL THEN PERFORM _wake_rates(rated, t); END IF;
+  IF rated IS NOT NULL THEN
+    PERFORM _count_starts(rated, array_fill(0, ARRAY[cardinality(rated)]), t);
+  END IF;
   IF ready > 0 THEN
     PERFORM _wake_workers('');
     PERFORM pg_notify(_wake_channel(), 'unpark ' || k)
@@ -307,10 +321,16 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
+DECLARE
+  due timestamptz;
 BEGIN
-  UPDATE jobs j
-  SET wait = CASE WHEN j.run_at > t THEN 'delayed' END,
-    wait_key = NULL,
-    lane = _ready_lane(j.queue, j.route_key, j.lane)
-  WHERE j.ctid = ANY (tids);
+  WITH u AS (
+    UPDATE jobs j
+    SET wait = CASE WHEN j.run_at > t THEN 'delayed' END,
+      wait_key = NULL,
+      lane = _ready_lane(j.queue, j.route_key, j.lane)
+    WHERE j.ctid = ANY (tids)
+    RETURNING j.run_at)
+  SELECT min(u.run_at) FILTER (WHERE u.run_at > t) INTO due FROM u;
+  IF due IS NOT NULL THEN PERFORM _wake_promoters(due, t); END IF;
 END $$;
