@@ -1,4 +1,4 @@
-"""Facades in Python: other systems' own names, arguments, defaults and results, on Watchbill's engine.
+"""Facades in Python: classes with the names, arguments, defaults and results of other systems, on Watchbill's engine.
 
 jobforge.py  JobForgeClient and the worker, of JobForge
 jobsync.py   Job, Task and CoordinationConfig, of JobSync

@@ -39,8 +39,9 @@ SYSTEM_TENANT = "system"
 STALE_AFTER = timedelta(minutes=5)
 
 
-def _camel_case(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The same call as JavaScript writes it: one object with all arguments, or the arguments themselves."""
+def _accept_object(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes the method that has the name of JavaScript's client. It takes one object with all arguments, or the
+    arguments themselves."""
 
     def call(self: JobForgeClient, options: Mapping[str, Any] | None = None, /, **more: Any) -> Any:
         return method(self, **(options or {}), **more)
@@ -50,7 +51,7 @@ def _camel_case(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class JobForgeClient:
-    """Jobs as dictionaries, as JobForge returns them. Times in them are text; ids are text.
+    """The client of JobForge. It returns jobs as dictionaries, in which times and ids are text, as JobForge does.
 
     Without an App, `database_url` or the environment says where the database is.
     """
@@ -70,7 +71,7 @@ class JobForgeClient:
         run_at: datetime | None = None,
         max_attempts: int = 5,
     ) -> dict[str, Any]:
-        """Returns the new job, or the first one with the same tenant, type and key."""
+        """Enqueues a job. Returns the new job, or the earlier job with the same tenant, type and key."""
         [job] = self.enqueue_jobs(
             [
                 {
@@ -88,7 +89,7 @@ class JobForgeClient:
     def enqueue_jobs(self, jobs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Enqueues many jobs in one statement. Each has the arguments of `enqueue_job`."""
         given = [_as_new_job(job) for job in jobs]
-        rows = self._execute(
+        rows = self._execute_statement(
             "SELECT {}(n.job->>'tenant_id', n.job->>'type', coalesce(n.job->'payload', '{{}}'), "
             "n.job->>'idempotency_key', coalesce((n.job->>'run_at')::timestamptz, now()), "
             "coalesce((n.job->>'max_attempts')::int, 5)) FROM jsonb_array_elements(%s) n(job)",
@@ -98,11 +99,11 @@ class JobForgeClient:
         return [job for (job,) in rows]
 
     def claim_jobs(self, worker_id: str, limit: int = 10) -> list[dict[str, Any]]:
-        """Takes up to `limit` jobs for a worker. An App's own worker needs no such call."""
-        return list(self._call("claim_jobs", worker_id, limit))
+        """Claims up to `limit` jobs for a worker. The worker of an App claims its jobs without this call."""
+        return list(self._call_function("claim_jobs", worker_id, limit))
 
     def heartbeat_job(self, job_id: str | UUID, worker_id: str) -> None:
-        self._call("heartbeat_job", UUID(str(job_id)), worker_id)
+        self._call_function("heartbeat_job", UUID(str(job_id)), worker_id)
 
     def complete_job(
         self,
@@ -117,26 +118,26 @@ class JobForgeClient:
         """Ends an attempt. `status` is `succeeded` or `failed`."""
         found = None if error is None else Jsonb(dict(error))
         stored = None if result is None else Jsonb(result)
-        self._call("complete_job", UUID(str(job_id)), worker_id, status, found, stored, artifact_ref)
+        self._call_function("complete_job", UUID(str(job_id)), worker_id, status, found, stored, artifact_ref)
 
     def cancel_job(self, job_id: str | UUID, tenant_id: str | UUID) -> None:
-        self._call("cancel_job", UUID(str(job_id)), str(tenant_id))
+        self._call_function("cancel_job", UUID(str(job_id)), str(tenant_id))
 
     def reschedule_job(self, job_id: str | UUID, tenant_id: str | UUID, run_at: datetime) -> None:
-        self._call("reschedule_job", UUID(str(job_id)), str(tenant_id), run_at)
+        self._call_function("reschedule_job", UUID(str(job_id)), str(tenant_id), run_at)
 
     def list_jobs(self, tenant_id: str | UUID, filters: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        """Newest first. Filters: status, type, limit, offset."""
-        return list(self._call("list_jobs", str(tenant_id), Jsonb(dict(filters or {}))))
+        """Lists the jobs of a tenant, newest first. Filters are status, type, limit and offset."""
+        return list(self._call_function("list_jobs", str(tenant_id), Jsonb(dict(filters or {}))))
 
     def get_job(self, job_id: str | UUID, tenant_id: str | UUID) -> dict[str, Any] | None:
-        """The job, or None if the tenant has no such job."""
-        job = self._call("_find_job", UUID(str(job_id)))
+        """Returns a job, or None if the tenant has no such job."""
+        job = self._call_function("_find_job", UUID(str(job_id)))
         return dict(job) if job is not None and job["tenant_id"] == str(tenant_id) else None
 
     def get_result(self, job_id: str | UUID, tenant_id: str | UUID) -> dict[str, Any] | None:
-        """The result of a job that has succeeded, with its `artifact_ref`; None if there is none."""
-        rows = self._execute(
+        """Returns the result of a job that has succeeded, with its `artifact_ref`; None if there is none."""
+        rows = self._execute_statement(
             "SELECT to_jsonb(r) FROM {} r WHERE r.job_id = %s AND r.tenant_id = %s",
             "job_results",
             UUID(str(job_id)),
@@ -144,16 +145,16 @@ class JobForgeClient:
         )
         return dict(rows[0][0]) if rows else None
 
-    enqueueJob = _camel_case(enqueue_job)  # noqa: N815  (as JavaScript writes it)
-    enqueueJobs = _camel_case(enqueue_jobs)  # noqa: N815
-    claimJobs = _camel_case(claim_jobs)  # noqa: N815
-    heartbeatJob = _camel_case(heartbeat_job)  # noqa: N815
-    completeJob = _camel_case(complete_job)  # noqa: N815
-    cancelJob = _camel_case(cancel_job)  # noqa: N815
-    rescheduleJob = _camel_case(reschedule_job)  # noqa: N815
-    listJobs = _camel_case(list_jobs)  # noqa: N815
-    getJob = _camel_case(get_job)  # noqa: N815
-    getResult = _camel_case(get_result)  # noqa: N815
+    enqueueJob = _accept_object(enqueue_job)  # noqa: N815  (as JavaScript writes it)
+    enqueueJobs = _accept_object(enqueue_jobs)  # noqa: N815
+    claimJobs = _accept_object(claim_jobs)  # noqa: N815
+    heartbeatJob = _accept_object(heartbeat_job)  # noqa: N815
+    completeJob = _accept_object(complete_job)  # noqa: N815
+    cancelJob = _accept_object(cancel_job)  # noqa: N815
+    rescheduleJob = _accept_object(reschedule_job)  # noqa: N815
+    listJobs = _accept_object(list_jobs)  # noqa: N815
+    getJob = _accept_object(get_job)  # noqa: N815
+    getResult = _accept_object(get_result)  # noqa: N815
 
     def close(self) -> None:
         self._app.close()
@@ -167,16 +168,16 @@ class JobForgeClient:
             raise SchemaError("The facade jobforge is not installed.", hint="Run `watchbill db install jobforge`.")
         return installed[0]
 
-    def _call(self, function: str, *arguments: Any) -> Any:
+    def _call_function(self, function: str, *arguments: Any) -> Any:
         places = ", ".join(["%s"] * len(arguments))
-        [(answer,)] = self._execute(f"SELECT {{}}({places})", function, *arguments)
+        [(answer,)] = self._execute_statement(f"SELECT {{}}({places})", function, *arguments)
         return answer
 
-    def _execute(self, statement: str, name: str, *arguments: Any) -> list[tuple[Any, ...]]:
+    def _execute_statement(self, statement: str, name: str, *arguments: Any) -> list[tuple[Any, ...]]:
         place = sql.Identifier(self._facade.schema, self._facade.prefix + name)
         try:
             with self._app.client.connection() as connection:
-                # The statements are constants of this module.
+                # Safe from injection, because all statements are constants of this module.
                 query = sql.SQL(statement).format(place)
                 return connection.execute(query, arguments).fetchall()
         except psycopg.Error as error:
@@ -208,7 +209,8 @@ def add_cleanup_task(app: App) -> None:
 
 
 def read_environment(environment: Mapping[str, str], interval: float | None = None) -> dict[str, Any]:
-    """Watchbill's settings for the variables of JobForge's worker; `interval` is the option, in milliseconds."""
+    """Returns Watchbill's settings for the environment variables of JobForge's worker. `interval` is the option
+    --interval, in milliseconds."""
 
     def number(name: str, unit: float) -> float | None:
         text = environment.get(name)
@@ -222,7 +224,7 @@ def read_environment(environment: Mapping[str, str], interval: float | None = No
         "poll_interval": interval / 1000 if interval is not None else number("POLL_INTERVAL_MS", 1000),
         "poll_max_interval": number("MAX_POLL_INTERVAL_MS", 1000),
         "poll_multiplier": number("IDLE_BACKOFF_MULTIPLIER", 1),
-        # A node sends three heartbeats per lease.
+        # Three times the interval of heartbeats, because a node sends three heartbeats per lease.
         "lease": STALE_AFTER.total_seconds() if beat is None else 3 * beat,
         "node_name": environment.get("WORKER_ID"),
     }
@@ -230,7 +232,7 @@ def read_environment(environment: Mapping[str, str], interval: float | None = No
 
 
 def make_worker(app: App, environment: Mapping[str, str], *, once: bool = False, interval: float | None = None) -> Node:
-    """A node that serves the queue of JobForge and those of the App's tasks."""
+    """Makes a node that serves the queue of JobForge and the queues of the App's tasks."""
     add_cleanup_task(app)
     queues = app.settings.queues or tuple(sorted(app.queue_names()))
     return app.make_node(
@@ -249,8 +251,8 @@ def find_app(reference: str) -> App:
     return found
 
 
-async def _run(node: Node) -> None:
-    """The first signal drains, the second stops at once."""
+async def _run_until_signal(node: Node) -> None:
+    """Runs the node until it has ended. The first signal drains it, and the second stops it at once."""
     loop, signals = asyncio.get_running_loop(), 0
 
     def stop() -> None:
@@ -276,7 +278,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except WatchbillError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    asyncio.run(_run(node))
+    asyncio.run(_run_until_signal(node))
     return node.exit_code
 
 

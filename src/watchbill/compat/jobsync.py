@@ -1,10 +1,11 @@
 """JobSync's Job, Task and CoordinationConfig, on Watchbill's token groups.
 
-A site is a token group, and a Job is a member of it for the time of its block. A task that a Job adds is an item that
-it holds, in the scope of the Job's date. The audit is the list of finished items. A task lock is a pin.
+A site of JobSync is a token group of Watchbill, and a Job is a member of that group while its `with` block runs. A task
+that a Job adds is an item that the member holds, in the scope of the Job's date. The audit is the list of finished
+items. A task lock is a pin.
 
-`__exit__` may be called twice, and from a signal handler. A handler interrupts the main thread anywhere, perhaps inside
-a call that holds a lock of the connection pool. So `__exit__` sends no statement of its own: the thread of the node
+`__exit__` may be called twice, and from a signal handler. A signal handler interrupts the main thread anywhere, perhaps
+inside a call that holds a lock of the connection pool. So `__exit__` itself sends no statement: the thread of the node
 leaves the group.
 """
 
@@ -46,7 +47,7 @@ FACADE = "jobsync"
 RELATIONS = ("Node", "Token", "Lock", "Rebalance", "Claim", "Audit")
 RECOVERED_AFTER = timedelta(minutes=5)
 DAY_SECONDS = 86_400.0
-CLOSE_SECONDS = 5.0  # for the pool, whose lock an interrupted call may hold
+CLOSE_SECONDS = 5.0  # how long closing the pool may take: an interrupted call may still hold the lock of the pool
 
 Patterns = str | Sequence[str]
 Matcher = Callable[[str, str], bool]
@@ -54,7 +55,7 @@ OnRebalance = Callable[[Rebalance], object] | Callable[[], object]
 
 
 class TaskTaken(WatchbillError):
-    """Another node holds the task, or owns it by now."""
+    """Another node holds the task, or owns its token."""
 
     def __init__(self, id: Hashable, reason: str, node: str | None) -> None:
         holder = f", by {node}" if node and reason == "taken" else ""
@@ -64,7 +65,7 @@ class TaskTaken(WatchbillError):
 
 @dataclass(frozen=True, order=True)
 class Task:
-    """Something to work on. Tasks are equal, and in order, by their ids."""
+    """A task to work on. Tasks are compared and sorted by their ids."""
 
     id: Any
     name: str | None = field(default=None, compare=False)
@@ -90,12 +91,12 @@ class CoordinationConfig:
 
     @classmethod
     def read(cls, config: object) -> CoordinationConfig:
-        """From `config.sync.coordination`. What it does not have keeps its default."""
-        found = _find(config, "coordination")
+        """Reads the options from `config.sync.coordination`. An option that is missing there keeps its default."""
+        found = _find_attribute(config, "coordination")
         values: dict[str, Any] = {}
         for each in fields(cls):
             value: Any = getattr(found, each.name, None)
-            if isinstance(value, bool | int | float | str):  # settings may make up an object for an unknown name
+            if isinstance(value, bool | int | float | str):  # some config objects return an object for any unknown name
                 values[each.name] = value
         return cls(**values)
 
@@ -113,7 +114,7 @@ class _Claim(NamedTuple):
     """A task that this Job holds."""
 
     fence: int
-    epoch: int  # under which it was claimed
+    epoch: int  # the epoch of the node when it claimed the task
 
 
 NO_CLAIM = _Claim(0, 0)
@@ -149,15 +150,15 @@ class Job:
         self._looks_for_facade = not skip_db_init
         self._lock_provider, self._clears_locks = lock_provider, clear_existing_locks
         self._on_rebalance = None if on_rebalance is None else _adapt_callback(on_rebalance)
-        self._sql_config = _find(config, "sql")
+        self._sql_config = _find_attribute(config, "sql")
         self._given_connection = db_connection
         self._connection: psycopg.Connection[Any] | None = None
         self._app = self._make_app()
         self._group = self._make_group()
         self._member: Member | None = None
         self._claims: dict[str, _Claim] = {}
-        self._added: dict[str, Task] = {}  # since the last audit
-        self._local_audit: list[dict[str, Any]] = []  # without coordination
+        self._added: dict[str, Task] = {}  # tasks that were added since the last audit, by key
+        self._local_audit: list[dict[str, Any]] = []  # the audit of a Job that works without coordination
 
     def _make_app(self) -> App:
         app = App(self._find_address(), name=FACADE, lease=self._options.heartbeat_timeout_sec)
@@ -185,7 +186,7 @@ class Job:
         named = {name: str(value) for name, value in found.items() if isinstance(value, str | int)}
         return make_conninfo("", **named) if named else None
 
-    # -- the block
+    # -- begin and end of the `with` block
 
     def __enter__(self) -> Self:
         try:
@@ -213,7 +214,7 @@ class Job:
         raised: BaseException | None = None,
         trace: TracebackType | None = None,
     ) -> None:
-        """Leaves the site after `wait_on_exit`, or at once if it is called again meanwhile. Tasks that were added and
+        """Leaves the site after `wait_on_exit`, or at once if this is called again meanwhile. Tasks that were added and
         not audited stay incomplete."""
         if self._pause is not None:
             self._pause.wait_or_end(f"{self.node_name} stays in {self.site}")
@@ -233,7 +234,7 @@ class Job:
 
     @property
     def member(self) -> Member:
-        """The native member of the token group: for items that are checked in your own transactions."""
+        """Watchbill's own Member object of this Job. Use it for items that are checked in your own transactions."""
         if self._member is None:
             raise WatchbillError("The Job has not been entered.", hint="Use it inside `with Job(...) as job:`.")
         return self._member
@@ -242,7 +243,7 @@ class Job:
 
     @cached_property
     def date(self) -> calendar_date:
-        """The day whose tasks are processed: the one given, or today by the clock of the database."""
+        """The day whose tasks are processed: the given date, or today by the clock of the database."""
         if self._given_date is not None:
             return self._given_date
         if not self._coordination_enabled:
@@ -253,14 +254,15 @@ class Job:
         return calendar_date.fromisoformat(str(today))
 
     def can_claim_task(self, task: Task) -> bool:
-        """Whether this node owns the task now. From memory; false as soon as its lease may have ended."""
+        """Whether this node owns the task now. Answers from memory, and False as soon as the node's lease may have
+        ended."""
         if not self._coordination_enabled:
             return True
         return self._member is not None and self._member.owns(task.id)
 
     def add_task(self, task: Task) -> None:
         """Claims the task for this node alone, until the audit, the end of the block or the loss of the node. Raises
-        TaskTaken if another node holds or owns it. A task that this Job has added already stays as it is."""
+        TaskTaken if another node holds or owns the task. Does nothing for a task that this Job has added already."""
         self._claim([task.id])
         self._added[str(task.id)] = task
 
@@ -286,8 +288,8 @@ class Job:
                 raise TaskTaken(by_key[row.key], row.refused or "taken", row.node)
 
     def write_audit(self) -> int:
-        """Records the tasks that were added since the last call as complete, and returns how many. A task that another
-        node has taken over meanwhile is left to that node, with a warning."""
+        """Records the tasks that were added since the last call as complete. Returns how many. If another node has
+        taken over a task meanwhile, logs a warning and leaves the task to that node."""
         added, self._added = self._added, {}
         if not added:
             return 0
@@ -312,15 +314,15 @@ class Job:
         return len(added) - len(stale)
 
     def get_audit(self) -> list[dict[str, Any]]:
-        """The tasks of the Job's date that are complete: node, item, date and created_on."""
+        """Returns the tasks of the Job's date that are complete: node, item, date and created_on."""
         if not self._coordination_enabled:
             return list(self._local_audit)
         records = self._group.audit(self.date)
         return [self._as_audit(each.key, each.node, each.ended_at) for each in records if each.state == "finished"]
 
     def incomplete_tasks(self, older_than: timedelta = RECOVERED_AFTER) -> list[Task]:
-        """The tasks of the Job's date that were claimed so long ago, are not complete, and are not held by a node that
-        lives."""
+        """Returns the tasks of the Job's date that were claimed longer than `older_than` ago, are not complete, and are
+        not held by a living node."""
         if not self._coordination_enabled:
             return []
         found = self._group.incomplete(self.date, older_than=older_than)
@@ -338,8 +340,8 @@ class Job:
     def register_task_lock(
         self, task_id: Hashable, node_pattern: Patterns, reason: str | None = None, expires_in_days: float | None = None
     ) -> None:
-        """Pins a task to the nodes whose names match a LIKE pattern, or the first of several that matches a node.
-        Replaces the pin that the task has."""
+        """Pins a task to the nodes whose names match a LIKE pattern. Of several patterns the first one that matches a
+        node counts. Replaces the pin that the task has."""
         self._pin([(task_id, node_pattern, reason)], expires_in_days)
 
     def register_task_locks_bulk(
@@ -353,12 +355,12 @@ class Job:
     register_locks_bulk = register_task_locks_bulk
 
     def list_locks(self) -> list[dict[str, Any]]:
-        """The pins: token_id, task_id, node_pattern, reason, created_by, created_at and expires_at. `node_patterns` has
-        all alternatives; `node_pattern` is the one that the owner matches."""
+        """Returns the pins: token_id, task_id, node_pattern, reason, created_by, created_at and expires_at.
+        `node_patterns` has all patterns of the pin; `node_pattern` is the one that the owner matches."""
         return [_as_lock(pin) for pin in self._group.pins()] if self._coordination_enabled else []
 
     def clear_locks_by_creator(self, name: str) -> int:
-        """Clears the pins that a node has made; returns how many."""
+        """Clears the pins that a node has made. Returns how many were cleared."""
         return self._group.clear_pins(created_by=name) if self._coordination_enabled else 0
 
     def clear_all_locks(self) -> int:
@@ -385,14 +387,14 @@ class Job:
     # -- health
 
     def am_i_healthy(self) -> bool:
-        """Whether this node has its tokens, and its lease lasts."""
+        """Whether this node has received its tokens, and its lease has not ended."""
         return self._member is not None and self._member.is_ready and self._member.is_healthy
 
     def am_i_leader(self) -> bool:
         return self._member is not None and self._member.is_leader
 
     def get_active_nodes(self) -> list[dict[str, Any]]:
-        """The nodes of the site that live, the oldest first: name, created_on and last_heartbeat."""
+        """Returns the living nodes of the site, the oldest first: name, created_on and last_heartbeat."""
         return [
             {"name": node.name, "created_on": node.started_at, "last_heartbeat": node.heartbeat_at}
             for node in self._list_nodes()
@@ -400,11 +402,11 @@ class Job:
         ]
 
     def get_dead_nodes(self) -> list[str]:
-        """The names of the nodes of the site that were lost and have not returned."""
+        """Returns the names of the nodes of the site that were lost and have not returned."""
         return [node.name for node in self._list_nodes() if node.state == "lost"]
 
     def _list_nodes(self) -> list[NodeRecord]:
-        """The newest node of each name that belongs to the site."""
+        """Returns the nodes of the site; of several nodes with the same name, the newest."""
         if not self._coordination_enabled:
             return []
         group = self._group.status()
@@ -419,12 +421,12 @@ class Job:
 
     @property
     def my_tokens(self) -> set[int]:
-        """The tokens that this node owns now. Those from `total_tokens` on are pins."""
+        """The tokens that this node owns now. Numbers from `total_tokens` on stand for pins."""
         return set() if self._member is None else set(self._member.tokens)
 
     @property
     def token_version(self) -> int:
-        """Grows with each change of who owns which token."""
+        """A number that grows with each change of the owners of tokens."""
         return 0 if self._member is None else max(self._member.version, 0)
 
     _my_tokens = my_tokens
@@ -439,8 +441,8 @@ class Job:
 
     @property
     def _cn(self) -> psycopg.Connection[Any]:
-        """The connection for the program's own SQL: the one given, or one in autocommit mode. The views show this site
-        only."""
+        """The connection for the program's own SQL: the given one, or else one in autocommit mode. On this connection
+        the facade's views show this site only."""
         if self._connection is None or self._connection.closed:
             address = self._app.settings.listen_url or self._app.database_url
             self._connection = self._given_connection or psycopg.connect(address, autocommit=True)
@@ -478,9 +480,10 @@ class Job:
 
 
 class _Pause:
-    """The wait before a Job leaves. A second caller ends it: perhaps a signal handler that has interrupted the first.
+    """The wait before a Job leaves. A second caller ends the wait: perhaps a signal handler that has interrupted the
+    first caller.
 
-    A bare lock, because an Event has a lock of its own, which the interrupted caller may hold.
+    It uses a plain lock, because an Event has an internal lock, which the interrupted caller may hold.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -490,23 +493,23 @@ class _Pause:
     def wait_or_end(self, who: str) -> None:
         is_first, self._is_first = self._is_first, False
         if is_first:
-            logger.info("%s for %g s more", who, self._seconds)
+            logger.info("%s for %g s more before it leaves; another signal ends this wait", who, self._seconds)
             self._lock.acquire(timeout=self._seconds)
         elif self._lock.locked():
             self._lock.release()
 
 
-# -- pure functions
+# -- functions without side effects
 
 
 def task_to_token(task_id: Hashable, total_tokens: int, hash_function: str = "md5") -> int:
-    """The token of a task, from 0 to total_tokens - 1. A task never changes its token."""
+    """Returns the token of a task, from 0 to total_tokens - 1. The token of a task never changes."""
     return token_of(str(task_id), total_tokens, hash_function)
 
 
 def matches_pattern(node_name: str, pattern: str) -> bool:
-    """Whether a name matches a LIKE pattern, as PostgreSQL has it: %, _ and a backslash before a character to be taken
-    literally."""
+    """Whether a name matches a LIKE pattern, by PostgreSQL's rules: % matches any text, _ any character, and a
+    backslash takes the next character literally."""
     parts = re.findall(r"\\.|.", pattern, re.DOTALL)
     regex = "".join({"%": ".*", "_": "."}.get(part) or re.escape(part[-1]) for part in parts)
     return re.fullmatch(regex, node_name, re.DOTALL) is not None
@@ -519,15 +522,17 @@ def compute_minimal_move_distribution(
     locked_tokens: Mapping[int, Patterns],
     pattern_matcher: Matcher = matches_pattern,
 ) -> tuple[dict[int, str], int]:
-    """Who gets which token, and how many tokens get another node than they have.
+    """Returns which node gets which token, and how many tokens move to another node.
 
-    Locked tokens are divided among the nodes that their first pattern with a match matches, and stay unassigned
-    without one. All others are divided among all nodes. Each division is even, with the fewest moves.
+    A locked token goes to a node that matches its first pattern with any match, or stays unassigned if no pattern
+    matches. All other tokens are divided among all nodes. Each division is even, with the fewest moves.
     """
     pools: dict[tuple[bool, tuple[str, ...]], list[int]] = {}
     for token in range(total_tokens):
         patterns = locked_tokens.get(token)
-        owners = tuple(active_nodes) if patterns is None else _find_places(patterns, active_nodes, pattern_matcher)
+        owners = (
+            tuple(active_nodes) if patterns is None else _find_matching_nodes(patterns, active_nodes, pattern_matcher)
+        )
         pools.setdefault((patterns is None, owners), []).append(token)
     assignments: dict[int, str] = {}
     for (_, owners), tokens in pools.items():
@@ -538,7 +543,7 @@ def compute_minimal_move_distribution(
     return dict(sorted(assignments.items())), moved
 
 
-def _find_places(patterns: Patterns, nodes: Sequence[str], matches: Matcher) -> tuple[str, ...]:
+def _find_matching_nodes(patterns: Patterns, nodes: Sequence[str], matches: Matcher) -> tuple[str, ...]:
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         if places := tuple(node for node in nodes if matches(node, pattern)):
             return places
@@ -560,7 +565,8 @@ def _as_lock(pin: PinRecord) -> dict[str, Any]:
 
 
 def _set_session(connection: psycopg.Connection[Any], site: str) -> None:
-    """Programs compare `datetime.now()` with the columns of the views, so the session has this machine's offset."""
+    """Sets the session's time zone to this machine's offset, because programs compare `datetime.now()` with the columns
+    of the views. Also sets the site that the views show."""
     is_idle = connection.info.transaction_status == TransactionStatus.IDLE
     connection.execute(
         "SELECT set_config('watchbill.site', %s, false), set_config('TimeZone', %s, false)",
@@ -571,13 +577,13 @@ def _set_session(connection: psycopg.Connection[Any], site: str) -> None:
 
 
 def _name_offset(offset: timedelta) -> str:
-    """A time zone with this offset: a named one if it has whole hours, which psycopg knows too. Etc/GMT-2 is two hours
-    east."""
+    """Returns the name of a time zone with this offset. For whole hours it is a name that psycopg knows too: Etc/GMT-2
+    is two hours east of Greenwich."""
     hours = offset / timedelta(hours=1)
     return f"Etc/GMT{-round(hours):+d}" if hours == round(hours) else f"{hours:g}"
 
 
-def _find(config: object, name: str) -> object:
+def _find_attribute(config: object, name: str) -> object:
     return getattr(getattr(config, "sync", None), name, None)
 
 
@@ -596,7 +602,8 @@ def _check_date(date: object) -> calendar_date | None:
 
 
 def _adapt_callback(callback: Callable[..., object]) -> Callable[[Rebalance], object]:
-    """JobSync calls it with the event if it takes an argument, and otherwise without."""
+    """Returns a function that calls the callback with the event, or without it if the callback takes no argument, as
+    JobSync does."""
     try:
         inspect.signature(callback).bind(None)
     except TypeError:

@@ -1,4 +1,4 @@
-"""Names in two spellings: `run_on_start`, and `runOnStart` as a system in JavaScript writes it."""
+"""Converts names between two spellings: `run_on_start`, and `runOnStart` as systems in JavaScript write it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 
 def to_snake(name: str) -> str:
-    """`maxConcurrentJobs` is `max_concurrent_jobs`."""
+    """Turns `maxConcurrentJobs` into `max_concurrent_jobs`."""
     return re.sub(r"(?<=[a-z0-9])[A-Z]", lambda match: f"_{match[0].lower()}", name)
 
 
 def to_camel(name: str) -> str:
-    """`max_concurrent_jobs` is `maxConcurrentJobs`."""
+    """Turns `max_concurrent_jobs` into `maxConcurrentJobs`."""
     return re.sub(r"_([a-z0-9])", lambda match: match[1].upper(), name)
 
 
 def read_options(owner: str, given: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
-    """The options under their Python names. Raises for one that is unknown or given in both spellings."""
+    """Returns options under their Python names. Raises if an option is unknown or given in both spellings."""
     options: dict[str, Any] = {}
     names = list(known)
     for word, value in given.items():
@@ -38,18 +38,18 @@ class Record(dict[str, Any]):
     """A dictionary whose keys can be read in both spellings: `record["jobName"]` and `record["job_name"]`."""
 
     def __missing__(self, key: str) -> Any:
-        known = self._spell(key)
+        known = self._find_spelling(key)
         if known == key:
             raise KeyError(key)
         return self[known]
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and dict.__contains__(self, self._spell(key))
+        return isinstance(key, str) and dict.__contains__(self, self._find_spelling(key))
 
     def get(self, key: str, default: Any = None) -> Any:
-        return dict.get(self, self._spell(key), default)
+        return dict.get(self, self._find_spelling(key), default)
 
-    def _spell(self, key: str) -> str:
-        """The key as it stands here."""
+    def _find_spelling(self, key: str) -> str:
+        """Returns the key in the spelling that this dictionary has."""
         spellings = (key, to_camel(key), to_snake(key))
         return next((each for each in spellings if dict.__contains__(self, each)), key)

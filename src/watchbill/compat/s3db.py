@@ -43,11 +43,11 @@ logger = logging.getLogger("watchbill.compat.s3db")
 
 PREFIX = "s3db."
 QUEUE = "s3db"
-LATEST_START_SECONDS = 60.0  # a slot that no instance saw for longer is not run any more
+LATEST_START_SECONDS = 60.0  # a slot that was due longer ago, while no instance ran, does not run any more
 MAX_SCHEDULES = 10_000
-STATS_EXECUTIONS = 100  # the document counts the latest ones
+STATS_EXECUTIONS = 100  # how many of the latest executions statistics count, as the document of s3db.js says
 EVENTS = ("job_started", "job_completed", "job_failed", "job_retry", "scheduler_started", "scheduler_stopped")
-# Words of the document -> outcomes of a slot.
+# A status, as the document of s3db.js calls it -> the outcome of a slot.
 _OUTCOMES: dict[str, SlotOutcome] = {
     "success": "succeeded", "completed": "succeeded", "failed": "failed", "timeout": "timed_out", "skipped": "skipped",
 }  # fmt: skip
@@ -94,14 +94,14 @@ class _Config:
 
     @cached_property
     def argument_count(self) -> int:
-        """How many of database and context the action takes."""
+        """How many arguments the action takes: none, the database, or the database and the context."""
         parameters = inspect.signature(self.action).parameters.values()
         if any(each.kind is each.VAR_POSITIONAL for each in parameters):
             return 2
         return sum(each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) for each in parameters)
 
     async def call(self, database: Any, context: Record) -> Any:
-        """Calls the action with as much as it takes. A plain function runs in a thread."""
+        """Calls the action with as many arguments as it takes. A `def` function runs in a thread."""
         arguments = (database, context)[: self.argument_count]
         if inspect.iscoroutinefunction(self.action):
             return await self.action(*arguments)
@@ -114,10 +114,10 @@ class _Config:
 
 
 class SchedulerPlugin:
-    """Runs jobs by their schedules on every instance, each slot once.
+    """Runs jobs by their schedules on all instances, each slot once.
 
-    `app` is the App whose database and settings are used; without one, those of the environment are. `database` is
-    handed to the actions as it is.
+    `app` is the App whose database and settings are used; without an App, those of the environment are used. `database`
+    is passed to the actions unchanged.
     """
 
     def __init__(
@@ -146,27 +146,27 @@ class SchedulerPlugin:
         self._jobs: dict[str, _Config] = {}
         self._tasks: dict[str, Task[..., Any]] = {}
         self._chains: dict[str, list[str]] = {}
-        self._unwritten: set[str] = set()  # names of schedules that are declared, and perhaps not in the database yet
+        self._unwritten: set[str] = set()  # names of declared schedules that may not be in the database yet
         self._node: InProcessNode | None = None
         self._observers: dict[str, list[Observer]] = {event: [] for event in EVENTS}
         self._running_observers: set[asyncio.Task[Any]] = set()
         self._observe_app()
         for name, config in (jobs or {}).items():
-            self._add(name, _Config.read(name, config))
+            self._add_job(name, _Config.read(name, config))
 
-    # -- life
+    # -- start and end
 
     async def start(self) -> None:
-        """Starts to run jobs. With `enabled=False` no schedule fires here; jobs that are run by name still run."""
+        """Starts to run jobs. With `enabled=False` no schedule fires on this instance; run_job() still works."""
         if self._node is not None:
             return
         node = self.app.node(concurrency=self.max_concurrent_jobs, queues=(QUEUE,), scheduler=self.enabled)
         await node.__aenter__()
         self._node = node
-        self._unwritten.clear()  # a node declares everything before it is ready
+        self._unwritten.clear()  # the node has written all declarations to the database before it was ready
 
     async def stop(self) -> None:
-        """Starts no further job, and returns when those that run have ended."""
+        """Starts no further job, and returns when the running jobs have ended."""
         node, self._node = self._node, None
         if node is not None:
             await node.__aexit__()
@@ -185,13 +185,13 @@ class SchedulerPlugin:
     # -- jobs
 
     async def add_job(self, name: str, config: Mapping[str, Any]) -> None:
-        """Adds a job. It is in the database when the call returns, if the scheduler has started."""
-        self._add(name, _Config.read(name, config))
+        """Adds a job. If the scheduler has started, the job is in the database when this call returns."""
+        self._add_job(name, _Config.read(name, config))
         await self._write_declarations()
 
     async def remove_job(self, name: str) -> None:
-        """Removes a job; one that runs ends as usual."""
-        self._find(name)
+        """Removes a job. An execution that runs now ends as usual."""
+        self._find_job(name)
         await self._write_declarations()
         for schedule in (name, *(each for each, members in self._chains.items() if members[0] == name)):
             self.app.withdraw_schedule(schedule)
@@ -203,30 +203,31 @@ class SchedulerPlugin:
         self._chains = {each: members for each, members in self._chains.items() if members[0] != name}
 
     async def update_job(self, name: str, updates: Mapping[str, Any]) -> None:
-        """Changes some options of a job, for all instances; a new action is for this instance only."""
-        before = self._find(name)
+        """Changes some options of a job, for all instances. A new action applies to this instance only."""
+        before = self._find_job(name)
         config = before.change(name, updates)
         await self._write_declarations()
         changed = [each.name for each in fields(config) if getattr(config, each.name) != getattr(before, each.name)]
         self._jobs[name] = config
         self._declare_task(name, config)
-        own = self._rule(name, config)
+        own = self._make_rule(name, config)
         chosen = {word: own[word] for option in changed for word in _RULE_WORDS.get(option, ())}
         if chosen:
             await self.app.schedules.aupdate(name, **chosen)
         for each, members in self._chains.items():
             if name in members:
-                await self.app.schedules.aupdate(each, **self._chain_rule(members))
+                await self.app.schedules.aupdate(each, **self._make_chain_rule(members))
 
     async def run_job(self, name: str) -> Any:
-        """Runs a job now, and returns its result. Raises AlreadyRunning while it runs, and JobFailed if it fails."""
-        self._find(name)
+        """Runs a job now, and returns its result. Raises AlreadyRunning if the job runs already, and JobFailed if it
+        fails."""
+        self._find_job(name)
         await self._write_declarations()
         job = await self.app.schedules.arun_now(name, overlap="skip")
         return await job.aresult()
 
     async def list_jobs(self) -> list[Record]:
-        """The jobs of this instance, as they are in the database."""
+        """Returns the jobs of this instance, with their state in the database."""
         await self._write_declarations()
         stored = {found.name: found for found in await self.app.schedules.alist(ScheduleFilter(limit=MAX_SCHEDULES))}
         return [self._show_job(name, config, stored) for name, config in self._jobs.items()]
@@ -234,12 +235,12 @@ class SchedulerPlugin:
     async def get_job_history(
         self, name: str, options: Mapping[str, Any] | None = None, *, limit: int = 100, status: str | None = None
     ) -> list[Record]:
-        """Its executions that have ended, the latest first; all, or those with one status."""
+        """Returns the executions of a job that have ended, the latest first: all, or those with one status."""
         given = read_options("getJobHistory", options or {}, ("limit", "status"))
         limit, status = given.get("limit", limit), given.get("status", status)
         if status is not None and status not in _OUTCOMES:
             raise ValueError(f"status {status!r} is invalid: give one of {', '.join(_OUTCOMES)}")
-        self._find(name)
+        self._find_job(name)
         await self._write_declarations()
         outcome = None if status is None else _OUTCOMES[status]
         if any(name in members for members in self._chains.values()):
@@ -247,7 +248,7 @@ class SchedulerPlugin:
         return await self._read_slots(name, outcome, limit)
 
     async def get_job_stats(self, name: str) -> Record:
-        """How its latest 100 executions went."""
+        """Returns how the latest 100 executions of a job went."""
         history = await self.get_job_history(name, limit=STATS_EXECUTIONS)
         succeeded = [each for each in history if each["status"] in ("success", "skipped")]
         durations = [each["duration"] for each in succeeded if each["duration"] is not None]
@@ -261,7 +262,8 @@ class SchedulerPlugin:
         )
 
     async def health_check(self) -> Record:
-        """All jobs in short: healthy from 95 percent successes on, warning from 80 percent on."""
+        """Returns a summary of all jobs: a job is healthy from 95 percent successes on, and a warning from 80 percent
+        on."""
         jobs = await self.list_jobs()
         status: dict[str, Record] = {}
         for job in jobs:
@@ -270,7 +272,7 @@ class SchedulerPlugin:
                 enabled=job["enabled"],
                 last_execution=stats["last_execution"],
                 success_rate=stats["success_rate"],
-                health=_health(stats["success_rate"]),
+                health=_judge_health(stats["success_rate"]),
             )
         return Record(
             timestamp=datetime.now(UTC),
@@ -282,20 +284,20 @@ class SchedulerPlugin:
     # -- chains
 
     def define_chain(self, name: str, jobs: Sequence[Mapping[str, Any]]) -> None:
-        """Defines jobs that run one after the other: the first by its schedule, each other when the one before it has
-        succeeded. Each is `{"name": ..., "config": {...}}`, and can also be run by itself."""
+        """Defines a chain of jobs: the first job runs by its schedule, each other job when the one before it has
+        succeeded. Each job is `{"name": ..., "config": {...}}`, and can also be run by itself."""
         if not jobs:
             raise ValueError(f"chain {name!r} needs at least one job")
         if name in self._chains or name in self._jobs:
             raise JobExists(f"There is a job or chain {name!r} already.", hint="Give it another name.")
         members = [str(job["name"]) for job in jobs]
         for job in jobs:
-            self._add(job["name"], _Config.read(job["name"], job["config"]), in_chain=True)
+            self._add_job(job["name"], _Config.read(job["name"], job["config"]), in_chain=True)
         self._chains[name] = members
-        self._declare(name, self._chain_rule(members))
+        self._declare(name, self._make_chain_rule(members))
 
     async def run_chain(self, name: str) -> Any:
-        """Runs a chain now, waits for its last job and returns the result of that."""
+        """Runs a chain now, waits for its last job, and returns the result of that job."""
         if name not in self._chains:
             raise NoSuchSchedule(f"There is no chain {name!r}.", hint="define_chain() makes one.")
         await self._write_declarations()
@@ -305,7 +307,7 @@ class SchedulerPlugin:
     # -- events
 
     def on(self, event: str, observer: Observer) -> None:
-        """Registers a function, or a coroutine function, that is called with what happened on this instance."""
+        """Registers a function, or a coroutine function, that is called with each such event on this instance."""
         if event not in self._observers:
             raise ValueError(f"there is no event {event!r}; the events are {', '.join(EVENTS)}")
         self._observers[event].append(observer)
@@ -315,29 +317,31 @@ class SchedulerPlugin:
         self.app.on("job_completed")(self._report_completed)
         self.app.on("job_failed")(self._report_failed)
         self.app.on("job_retry")(self._report_retry)
-        self.app.on("scheduler_started")(lambda **_: self._emit("scheduler_started"))
-        self.app.on("scheduler_stopped")(lambda **_: self._emit("scheduler_stopped"))
+        self.app.on("scheduler_started")(lambda **_: self._call_observers("scheduler_started"))
+        self.app.on("scheduler_stopped")(lambda **_: self._call_observers("scheduler_stopped"))
 
     def _report_started(self, job: Run) -> None:
-        self._report("job_started", job)
+        self._report_event("job_started", job)
 
     def _report_completed(self, job: Run, outcome: str, result: Any) -> None:
-        self._report("job_completed", job, duration=_milliseconds(job.seconds), result=result)
+        self._report_event("job_completed", job, duration=_to_milliseconds(job.seconds), result=result)
 
     def _report_failed(self, job: Run, outcome: str, error: dict[str, Any] | None, final: bool) -> None:
         if final:
-            self._report("job_failed", job, duration=_milliseconds(job.seconds), error=(error or {}).get("message"))
+            self._report_event(
+                "job_failed", job, duration=_to_milliseconds(job.seconds), error=(error or {}).get("message")
+            )
 
     def _report_retry(self, job: Run, outcome: str, error: dict[str, Any] | None) -> None:
-        self._report("job_retry", job, attempt=job.attempt, error=(error or {}).get("message"))
+        self._report_event("job_retry", job, attempt=job.attempt, error=(error or {}).get("message"))
 
-    def _report(self, event: str, job: Run, **more: Any) -> None:
+    def _report_event(self, event: str, job: Run, **more: Any) -> None:
         name = job.type.removeprefix(PREFIX)
         if self._observers[event] and job.type.startswith(PREFIX) and name in self._jobs:
             started = datetime.now(UTC) - timedelta(seconds=job.seconds)
-            self._emit(event, jobName=name, startTime=started, **more)
+            self._call_observers(event, jobName=name, startTime=started, **more)
 
-    def _emit(self, event: str, **what: Any) -> None:
+    def _call_observers(self, event: str, **what: Any) -> None:
         for observer in self._observers[event]:
             try:
                 answer = observer(Record(what))
@@ -347,23 +351,23 @@ class SchedulerPlugin:
             if inspect.isawaitable(answer):
                 task = asyncio.ensure_future(answer)
                 self._running_observers.add(task)
-                task.add_done_callback(self._end_observer)
+                task.add_done_callback(self._log_observer_error)
 
-    def _end_observer(self, task: asyncio.Future[Any]) -> None:
+    def _log_observer_error(self, task: asyncio.Future[Any]) -> None:
         self._running_observers.discard(task)
         if not task.cancelled() and task.exception() is not None:
             logger.error("An observer failed; its error is ignored", exc_info=task.exception())
 
     # -- how a job becomes a task and a schedule
 
-    def _add(self, name: str, config: _Config, *, in_chain: bool = False) -> None:
+    def _add_job(self, name: str, config: _Config, *, in_chain: bool = False) -> None:
         if name in self._jobs or name in self._chains:
             raise JobExists(f"There is a job {name!r} already.", hint="update_job() changes it.")
         self._jobs[name] = config
         try:
             self._declare_task(name, config)
-            rule = self._rule(name, config)
-            if in_chain:  # its chain has the times
+            rule = self._make_rule(name, config)
+            if in_chain:  # the job has no schedule of its own, because that of its chain decides when it runs
                 rule |= {"pattern": None, "run_on_start": False}
             self._declare(name, rule)
         except BaseException:
@@ -371,7 +375,8 @@ class SchedulerPlugin:
             raise
 
     def _declare_task(self, name: str, config: _Config) -> None:
-        """A task that was declared before stays: it finds the action of its job when it runs."""
+        """Declares the task of a job, unless that was done before. The task finds the action of its job when it runs,
+        so a new action needs no new task."""
         if PREFIX + name not in self.app.tasks:
 
             async def run() -> Any:
@@ -386,7 +391,7 @@ class SchedulerPlugin:
         self.app.declare_schedule(name, rule.pop("pattern"), **rule)
         self._unwritten.add(name)
 
-    def _rule(self, name: str, config: _Config) -> dict[str, Any]:
+    def _make_rule(self, name: str, config: _Config) -> dict[str, Any]:
         return {
             "pattern": config.schedule,
             "tz": config.timezone or self.timezone,
@@ -401,17 +406,17 @@ class SchedulerPlugin:
             "grace": LATEST_START_SECONDS,
         }
 
-    def _chain_rule(self, members: list[str]) -> dict[str, Any]:
-        """The options of a chain's schedule, which are those of its first job. Each job keeps its own retries, time-out
-        and context."""
+    def _make_chain_rule(self, members: list[str]) -> dict[str, Any]:
+        """Returns the options of a chain's schedule, which are those of its first job. Each job of the chain keeps its
+        own retries, time-out and context."""
         first = self._jobs[members[0]]
-        rule = self._rule(members[0], first)
+        rule = self._make_rule(members[0], first)
         del rule["retry"], rule["timeout"], rule["context"]
         flow: Flow[Any] = chain(*(self._tasks[name].bind() for name in members))
         return rule | {"task": flow}
 
     async def _run_action(self, name: str) -> Any:
-        run, config = current_job(), self._find(name)
+        run, config = current_job(), self._find_job(name)
         stored = run.meta.get("context") if run.schedule == name else None
         context = Record(
             {**config.context, **(stored or {})},
@@ -426,7 +431,8 @@ class SchedulerPlugin:
         return result
 
     async def _write_declarations(self) -> None:
-        """Writes what was declared since the start. The node does the same, but does not say when it has."""
+        """Writes jobs that were added since the start to the database. The node would do so too, but this call must not
+        return before it is done."""
         if self._node is None or not self._unwritten:
             return
         names, self._unwritten = self._unwritten, set()
@@ -443,12 +449,12 @@ class SchedulerPlugin:
                     hint="Give the job another name, or give all instances the same App(name=...).",
                 )
 
-    def _find(self, name: str) -> _Config:
+    def _find_job(self, name: str) -> _Config:
         if name not in self._jobs:
             raise NoSuchSchedule(f"There is no job {name!r}.", hint=f"The jobs are {', '.join(self._jobs) or 'none'}.")
         return self._jobs[name]
 
-    # -- what is shown
+    # -- reading jobs and executions
 
     def _show_job(self, name: str, config: _Config, stored: Mapping[str, ScheduleRecord]) -> Record:
         found = stored.get(name)
@@ -460,37 +466,38 @@ class SchedulerPlugin:
             enabled=config.enabled if timing is None else timing.enabled,
             timezone=(config.timezone or self.timezone) if timing is None else timing.tz,
             retries=config.retries if found is None else found.max_attempts - 1,
-            timeout=config.timeout if found is None else _in_milliseconds(found.timeout),
+            timeout=config.timeout if found is None else _duration_to_milliseconds(found.timeout),
             runOnStart=config.run_on_start if timing is None else timing.run_on_start,
             nextRun=None if timing is None else timing.next_run,
             lastRun=None if timing is None else timing.last_run,
         )
 
     @property
-    def _oldest_shown(self) -> datetime:
+    def _find_oldest_shown(self) -> datetime:
         return datetime.now(UTC) - timedelta(milliseconds=self.history_retention)
 
     async def _read_slots(self, name: str, outcome: SlotOutcome | None, limit: int) -> list[Record]:
-        """Its executions by its schedule or by name. Slots without an execution are left out."""
+        """Returns the executions of a job, by its schedule or by run_job(). Slots without an execution are left out."""
         records: list[Record] = []
         before: datetime | None = None
         while len(records) < limit:
             page = await self.app.schedules.ahistory(name, before=before, outcome=outcome, limit=limit)
             kept = [slot for slot in page if slot.job_id is not None and slot.outcome in _STATUSES]
-            records += [_show_slot(name, slot) for slot in kept if slot.fired_at >= self._oldest_shown]
+            records += [_show_slot(name, slot) for slot in kept if slot.fired_at >= self._find_oldest_shown]
             if len(page) < limit:
                 break
             before = page[-1].slot
         return records[:limit]
 
     async def _read_jobs(self, name: str, outcome: SlotOutcome | None, limit: int) -> list[Record]:
-        """The executions of a job in a chain, whose slots are those of the chain."""
+        """Returns the executions of a job in a chain. They are read from its jobs, because the slots belong to the
+        chain."""
         records: list[Record] = []
         after: UUID | None = None
         while len(records) < limit:
             wanted = JobFilter(state=("succeeded", "dead", "canceled"), type=PREFIX + name, after=after, limit=limit)
             page = await self.app.jobs.alist(wanted)
-            shown = [_show_execution(name, job) for job in page if job.created_at >= self._oldest_shown]
+            shown = [_show_execution(name, job) for job in page if job.created_at >= self._find_oldest_shown]
             records += [each for each in shown if outcome is None or each["status"] == _STATUSES[outcome]]
             if len(page) < limit:
                 break
@@ -507,7 +514,7 @@ _OPTIONS = tuple(
     for name, parameter in inspect.signature(SchedulerPlugin).parameters.items()
     if parameter.kind is parameter.KEYWORD_ONLY and name not in ("app", "database", "jobs")
 )
-# What each option of a job is called in a schedule.
+# The option of a job -> the name of the same option in a schedule.
 _RULE_WORDS = {
     "schedule": ("pattern",), "timezone": ("tz",), "retries": ("retry",), "timeout": ("timeout",),
     "enabled": ("enabled",), "description": ("description",), "context": ("context",),
@@ -527,7 +534,7 @@ def _show_slot(name: str, slot: SlotRecord) -> Record:
         startTime=slot.started_at or slot.fired_at,
         started_at=slot.started_at or slot.fired_at,
         endTime=slot.finished_at,
-        duration=_in_milliseconds(slot.duration),
+        duration=_duration_to_milliseconds(slot.duration),
         result=slot.result,
         error=slot.error if slot.outcome != "skipped" else None,
         reason=slot.reason,
@@ -546,7 +553,7 @@ def _show_execution(name: str, job: JobRecord) -> Record:
         startTime=job.started_at or job.created_at,
         started_at=job.started_at or job.created_at,
         endTime=job.finished_at,
-        duration=_in_milliseconds(duration),
+        duration=_duration_to_milliseconds(duration),
         result=job.result,
         error=None if outcome in ("succeeded", "skipped") else error.get("message"),
         reason=error.get("message") if outcome == "skipped" else None,
@@ -555,15 +562,15 @@ def _show_execution(name: str, job: JobRecord) -> Record:
     )
 
 
-def _milliseconds(seconds: float) -> float:
+def _to_milliseconds(seconds: float) -> float:
     return round(seconds * 1000, 3)
 
 
-def _in_milliseconds(value: timedelta | None) -> float | None:
-    return None if value is None else _milliseconds(value.total_seconds())
+def _duration_to_milliseconds(value: timedelta | None) -> float | None:
+    return None if value is None else _to_milliseconds(value.total_seconds())
 
 
-def _health(success_rate: str) -> str:
+def _judge_health(success_rate: str) -> str:
     if success_rate == "N/A":
         return "unknown"
     rate = float(success_rate.rstrip("%"))

@@ -4,12 +4,12 @@
     for job in await store.claim_ready("worker-1", 10):
         await store.mark_succeeded(job.id)
 
-A worker id is a node of Watchbill, whose lease is the store's lease time-out: claims and heartbeats renew it for all
-jobs of the worker. Who has lost a job can end it no more: `mark_succeeded` and `mark_failed` raise StaleFence then.
+A worker id is a node of Watchbill, whose lease is the store's lease time-out: claims and heartbeats renew the lease for
+all jobs of the worker. A worker that has lost a job cannot end it any more: `mark_succeeded` and `mark_failed` raise
+StaleFence.
 
-Ends are stored in groups: while one statement is under way, the ends that are reported meanwhile wait for the next
-one. Each call returns when its own end is committed. An end that is reported while nothing is under way is stored at
-once, by its caller.
+Ends of jobs are stored in groups: ends that are reported while a statement runs wait for the next statement. Each call
+returns when its own end is committed. An end that is reported while no statement runs is stored at once, by its caller.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from watchbill.store.refusals import NodeLost, StaleFence, translate
 __all__ = ["ClaimedJob", "FailureKind", "JobSpec", "PgJobStore", "QueueStats"]
 
 R = TypeVar("R")
-APP = "seesaw"  # the nodes whose jobs reclaim_expired() reclaims
+APP = "seesaw"  # the app of all nodes of this facade; reclaim_expired() reclaims the jobs of these nodes only
 DEFAULT_LEASE_MS = 60_000
-QUARANTINE_SECONDS = 1.0  # a worker with nothing to do asks this often for a job whose last worker was lost
+QUARANTINE_SECONDS = 1.0  # an idle worker asks once in this time for a job that was lost with its last worker
 MAX_ENDS_PER_STATEMENT = 1000
 RETRY = Retry(max_attempts=3, base=2.0, factor=2.0, cap=3600.0, jitter=0.0)
 _NAME_TAKEN = "WB002"
-_VALUE = "value"  # the key of a payload that is not an object
-_WRAPPED = b'{"seesaw":"value"}'  # the meta of a job whose payload is not an object
+_VALUE = "value"  # a payload that is not an object is stored in an object, under this key
+_WRAPPED = b'{"seesaw":"value"}'  # the metadata of a job whose payload was stored in such an object
 
 
 class FailureKind(Enum):
-    """Whether another attempt may help."""
+    """Whether a failed job should be tried again: another attempt may help, or cannot help."""
 
     RETRYABLE = "retryable"
     NON_RETRYABLE = "non_retryable"
@@ -62,7 +62,7 @@ class FailureKind(Enum):
 
 @dataclass(frozen=True)
 class JobSpec:
-    """What kind of job it is. `max_retries` counts all attempts, the first included."""
+    """The type and options of a job to enqueue. `max_retries` counts all attempts, the first included."""
 
     job_type: str
     version: int = 1
@@ -82,7 +82,8 @@ class ClaimedJob(NamedTuple):
 
 
 class QueueStats(NamedTuple):
-    """How many jobs of the queue are in each status. `failed` were canceled; `dead_letter` will not be tried again."""
+    """How many jobs of the queue are in each status. `failed` jobs were canceled; `dead_letter` jobs failed for
+    good."""
 
     pending: int
     running: int
@@ -102,29 +103,30 @@ class _Worker:
     """A worker id that is registered as a node."""
 
     epoch: int
-    next_quarantine: float = 0.0  # on the monotonic clock
+    next_quarantine: float = 0.0  # when it may ask for a quarantined job again, on the monotonic clock
     held: dict[int, int] = field(default_factory=dict)  # fence -> how many of its jobs have not ended
 
 
 class _Claim(NamedTuple):
     worker: _Worker
     fence: int
-    at: float  # on the monotonic clock
+    at: float  # when the job was claimed, on the monotonic clock
 
 
 class _End(NamedTuple):
-    """The end of one attempt, and who waits until it is stored."""
+    """The end of one attempt, and the future on which its caller waits until the end is stored."""
 
     id: UUID
     claim: _Claim
-    error: dict[str, Any] | None  # None: it succeeded
+    error: dict[str, Any] | None  # None if the attempt succeeded
     stored: asyncio.Future[None]
 
 
 class PgJobStore:
     """Stores jobs in one queue. `pool` is the address of the database, or a psycopg_pool.AsyncConnectionPool.
 
-    Give it a queue of its own if other workers of Watchbill use the database: it claims every job of its queue.
+    If other workers of Watchbill use the database, give the store a queue of its own, because it claims every job of
+    its queue.
     """
 
     def __init__(
@@ -142,14 +144,14 @@ class PgJobStore:
         self._workers: dict[str, _Worker] = {}
         self._claims: dict[UUID, _Claim] = {}
         self._ends: list[_End] = []
-        self._settling: asyncio.Task[None] | None = None  # stores groups
+        self._settling: asyncio.Task[None] | None = None  # the asyncio task that stores groups of ends
         self._is_storing_one = False
         self._expects_group = False  # the last statement stored several ends
         self._kept: _KeptConnection | None = None if self._client is None else _KeptConnection(self._client)
 
     @classmethod
     def with_lease_timeout(cls, pool: str | Pool, lease_timeout_ms: int, **options: Any) -> Self:
-        """A store whose workers may be silent for that many milliseconds before their jobs are reclaimed."""
+        """Makes a store whose workers may be silent for that many milliseconds before their jobs are reclaimed."""
         return cls(pool, lease_timeout_ms=lease_timeout_ms, **options)
 
     # -- enqueue
@@ -187,20 +189,21 @@ class PgJobStore:
         try:
             rows = await self._claim(worker, limit)
         except NodeLost:
-            del self._workers[worker_id]  # others have its jobs; it goes on as a new node
+            del self._workers[worker_id]  # the worker was lost, and others have its jobs; it registers as a new node
             worker = await self._find_worker(worker_id)
             rows = await self._claim(worker, limit)
-        return [self._accept(worker, row) for row in rows]
+        return [self._make_claimed_job(worker, row) for row in rows]
 
     async def _claim(self, worker: _Worker, limit: int) -> Rows:
-        """A job whose last worker was lost is claimed by a worker that holds nothing else, and alone."""
+        """Claims jobs. A job that was lost with its last worker is claimed alone, by a worker that has no other job, so
+        that no other job is lost with it."""
         if not worker.held and time.monotonic() >= worker.next_quarantine:
             worker.next_quarantine = time.monotonic() + QUARANTINE_SECONDS
             if rows := await self._run(_claim(worker.epoch, self.queue, 1, alone=True)):
                 return rows
         return await self._run(_claim(worker.epoch, self.queue, limit, alone=False))
 
-    def _accept(self, worker: _Worker, row: tuple[Any, ...]) -> ClaimedJob:
+    def _make_claimed_job(self, worker: _Worker, row: tuple[Any, ...]) -> ClaimedJob:
         job_id, fence, job_type, payload, version, attempt, meta = row
         worker.held[fence] = worker.held.get(fence, 0) + 1
         self._claims[job_id] = _Claim(worker, fence, time.monotonic())
@@ -209,18 +212,18 @@ class PgJobStore:
         return ClaimedJob(job_id, job_type, payload, version, attempt + 1)
 
     async def mark_succeeded(self, id: UUID) -> None:
-        """Ends a job as succeeded. Raises StaleFence if this store does not hold it any more."""
-        await self._end(id, None)
+        """Ends a job as succeeded. Raises StaleFence if this store no longer holds the job."""
+        await self._end_attempt(id, None)
 
     async def mark_failed(self, id: UUID, error: str, kind: FailureKind = FailureKind.RETRYABLE) -> None:
-        """Ends an attempt as failed. The job is tried again, or becomes a dead letter if no attempt is left or another
-        one cannot help."""
+        """Ends an attempt as failed. The job is tried again, or becomes a dead letter if no attempt is left, or if the
+        failure is permanent."""
         stored = "permanent" if kind is FailureKind.NON_RETRYABLE else "retryable"
-        await self._end(id, {"kind": stored, "type": "error", "message": str(error)})
+        await self._end_attempt(id, {"kind": stored, "type": "error", "message": str(error)})
 
     async def heartbeat(self, id: UUID) -> None:
-        """Renews the lease of the worker that holds this job, and with it all of its jobs."""
-        await self._run(_beat(self._find_claim(id).worker.epoch))
+        """Renews the lease of the worker that holds this job, which keeps all jobs of that worker."""
+        await self._run(_send_heartbeat(self._find_claim(id).worker.epoch))
 
     def _find_claim(self, id: UUID) -> _Claim:
         claim = self._claims.get(id)
@@ -230,7 +233,7 @@ class PgJobStore:
             )
         return claim
 
-    async def _end(self, id: UUID, error: dict[str, Any] | None) -> None:
+    async def _end_attempt(self, id: UUID, error: dict[str, Any] | None) -> None:
         claim = self._find_claim(id)
         if error is None and not (self._settling or self._ends or self._is_storing_one or self._expects_group):
             await self._store_one(id, claim)
@@ -245,7 +248,7 @@ class PgJobStore:
             self._settling = asyncio.ensure_future(self._settle_all())
 
     async def _store_one(self, id: UUID, claim: _Claim) -> None:
-        """The same as a group of one, without its task and future."""
+        """Stores the end of one job that succeeded, without the asyncio task and the future that a group needs."""
         closed = [claim.fence] if claim.worker.held.get(claim.fence) == 1 else None
         params = (claim.worker.epoch, id, claim.fence, time.monotonic() - claim.at, closed)
         self._is_storing_one = True
@@ -255,14 +258,14 @@ class PgJobStore:
             self._is_storing_one = False
             if self._ends:
                 self._start_settling()
-        self._forget(id, claim)
+        self._forget_claim(id, claim)
         if rows:
             if any(state is None for _, state in rows):
-                raise _reclaimed(id)
+                raise _make_reclaimed_error(id)
             await self._run(_unblock([job for job, _ in rows]))
 
     async def _settle_all(self) -> None:
-        """Stores ends until none is left. What is reported during one statement goes into the next one."""
+        """Stores ends until none is left. Ends that are reported during one statement go into the next one."""
         try:
             while self._ends:
                 worker = self._ends[0].claim.worker
@@ -281,7 +284,7 @@ class PgJobStore:
         closed = [fence for fence, count in left.items() if count <= 0]
         try:
             refused = await self._run(_settle(worker.epoch, batch, closed))
-        except BaseException as error:  # each caller gets it
+        except BaseException as error:  # each caller whose end is in the group gets the error
             for end in batch:
                 if not end.stored.done():
                     end.stored.set_exception(error if isinstance(error, Exception) else asyncio.CancelledError())
@@ -289,15 +292,15 @@ class PgJobStore:
                 raise
             return
         for end in batch:
-            self._forget(end.id, end.claim)
-            if end.stored.done():  # its caller was canceled
+            self._forget_claim(end.id, end.claim)
+            if end.stored.done():  # the caller was canceled while it waited
                 continue
             if end.id in refused:
-                end.stored.set_exception(_reclaimed(end.id))
+                end.stored.set_exception(_make_reclaimed_error(end.id))
             else:
                 end.stored.set_result(None)
 
-    def _forget(self, id: UUID, claim: _Claim) -> None:
+    def _forget_claim(self, id: UUID, claim: _Claim) -> None:
         if self._claims.get(id) == claim:
             del self._claims[id]
         held, fence = claim.worker.held, claim.fence
@@ -309,31 +312,31 @@ class PgJobStore:
     # -- maintenance
 
     async def reclaim_expired(self) -> int:
-        """Reclaims the jobs of workers of any store that were silent for longer than their lease. Each loss is counted:
-        the third one makes a dead letter. Returns how many jobs there were."""
-        return await self._run(_reclaim())
+        """Reclaims the jobs of workers, of any store, that were silent for longer than their lease. A job that is lost
+        for the third time becomes a dead letter. Returns how many jobs were reclaimed."""
+        return await self._run(_reclaim_jobs())
 
     async def cleanup_succeeded(self, cutoff: datetime) -> int:
-        """Deletes the jobs of this queue that succeeded before that time. Returns how many."""
+        """Deletes the jobs of this queue that succeeded before that time. Returns how many were deleted."""
         total = 0
-        while deleted := await self._run(_purge(self.queue, cutoff)):
+        while deleted := await self._run(_purge_succeeded(self.queue, cutoff)):
             total += deleted
         return total
 
     async def stats(self) -> QueueStats:
         """Counts the jobs of this queue, also those that ended long ago."""
-        return await self._run(_count(self.queue))
+        return await self._run(_count_jobs(self.queue))
 
-    # -- life
+    # -- start and end
 
     async def close(self) -> None:
-        """Stores what was reported, returns the jobs that are left to the queue, and closes the store's own pool."""
+        """Stores the ends that were reported, returns the other jobs to the queue, and closes the store's own pool."""
         if self._settling is not None:
             await self._settling
         workers, self._workers = list(self._workers.values()), {}
         self._claims.clear()
         for worker in workers:
-            await self._run(_leave(worker.epoch))
+            await self._run(_deregister_node(worker.epoch))
         if self._kept is not None:
             await self._kept.close()
         if self._client is not None:
@@ -349,13 +352,13 @@ class PgJobStore:
         if worker_id not in self._workers:
             lease = self.lease_timeout_ms / 1000
             try:
-                epoch = await self._run(_register(worker_id, worker_id, lease, self.queue))
+                epoch = await self._run(_register_node(worker_id, worker_id, lease, self.queue))
             except psycopg.Error as error:
                 if error.sqlstate != _NAME_TAKEN:
                     raise
-                # Another process has this id too, or had it until a moment ago.
+                # Another process has this worker id too, or had it until a moment ago, so this one adds a random part.
                 name = f"{worker_id[:160]}#{uuid4().hex[:12]}"
-                epoch = await self._run(_register(name, worker_id, lease, self.queue))
+                epoch = await self._run(_register_node(name, worker_id, lease, self.queue))
             self._workers[worker_id] = _Worker(epoch)
         return self._workers[worker_id]
 
@@ -372,7 +375,7 @@ class PgJobStore:
         if self._client is not None:
             return await self._client.run(operation)
         assert self._pool is not None
-        async with self._pool.connection() as connection:  # which commits
+        async with self._pool.connection() as connection:  # commits at the end of the block
             try:
                 return await adrive(operation, _execute, connection, self._queries)
             except psycopg.Error as error:
@@ -380,7 +383,8 @@ class PgJobStore:
 
 
 class _KeptConnection:
-    """One connection of the client's pool, kept between statements: to borrow it costs more than a small statement."""
+    """One connection of the client's pool that is kept between statements, because to borrow one from the pool costs
+    more than a small statement."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
@@ -395,7 +399,7 @@ class _KeptConnection:
             cursor = self._connection.kept_cursor
             await cursor.execute(query.encode(), params)
             return await cursor.fetchall()
-        except BaseException as error:  # the pool looks at the connection, and replaces it if it is broken
+        except BaseException as error:  # the connection goes back to the pool, which replaces it if it is broken
             await self.close()
             if isinstance(error, psycopg.Error):
                 raise translate(error, schema) from error
@@ -408,14 +412,14 @@ class _KeptConnection:
 
 
 async def _execute(connection: psycopg.AsyncConnection[Any], step: Step, queries: Queries) -> Rows:
-    """On a connection of the caller's pool, whose rows may be dictionaries."""
+    """Runs a statement on a connection of the caller's pool, whose rows may be dictionaries."""
     assert isinstance(step, Statement)
     cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
     await cursor.execute(queries[step.query].encode(), step.params)
     return await cursor.fetchall() if cursor.description else []
 
 
-def _register(name: str, worker_id: str, lease: float, queue: str) -> Operation[int]:
+def _register_node(name: str, worker_id: str, lease: float, queue: str) -> Operation[int]:
     labels = orjson.dumps({"worker_id": worker_id}).decode()
     ((epoch,),) = yield Statement(
         "seesaw_register", (name, lease, APP, labels, platform.node(), os.getpid(), __version__, [queue])
@@ -427,14 +431,14 @@ def _claim(epoch: int, queue: str, limit: int, *, alone: bool) -> Operation[Rows
     return (yield Statement("seesaw_claim", {"epoch": epoch, "queue": queue, "limit": limit, "alone": alone}))
 
 
-def _beat(epoch: int) -> Operation[None]:
+def _send_heartbeat(epoch: int) -> Operation[None]:
     yield Statement("seesaw_beat", (epoch,))
 
 
 def _settle(epoch: int, batch: Sequence[_End], closed: list[int]) -> Operation[set[UUID]]:
-    """Returns the jobs that this worker does not hold any more."""
+    """Stores the ends of a batch. Returns the jobs that this worker no longer holds."""
     now = time.monotonic()
-    # As text, which costs a fraction of what the driver's arrays do.
+    # Passed as text, which costs a fraction of the driver's arrays.
     ids = f"{{{','.join([end.id.hex for end in batch])}}}"
     fences = f"{{{','.join([str(end.claim.fence) for end in batch])}}}"
     ages = f"{{{','.join([f'{now - end.claim.at:.6f}' for end in batch])}}}"
@@ -453,24 +457,24 @@ def _unblock(jobs: list[UUID]) -> Operation[None]:
     yield Statement("seesaw_unblock", (jobs,))
 
 
-def _reclaimed(id: UUID) -> StaleFence:
+def _make_reclaimed_error(id: UUID) -> StaleFence:
     return StaleFence(f"Job {id} was reclaimed from this worker.", hint="Another worker has it, or had it.")
 
 
-def _leave(epoch: int) -> Operation[None]:
+def _deregister_node(epoch: int) -> Operation[None]:
     yield Statement("leave", (epoch,))
 
 
-def _reclaim() -> Operation[int]:
+def _reclaim_jobs() -> Operation[int]:
     ((count,),) = yield Statement("seesaw_reclaim", (APP,))
     return int(count)
 
 
-def _purge(queue: str, cutoff: datetime) -> Operation[int]:
+def _purge_succeeded(queue: str, cutoff: datetime) -> Operation[int]:
     ((count,),) = yield Statement("seesaw_purge", (queue, cutoff))
     return int(count)
 
 
-def _count(queue: str) -> Operation[QueueStats]:
+def _count_jobs(queue: str) -> Operation[QueueStats]:
     ((*counts,),) = yield Statement("seesaw_stats", (queue,))
     return QueueStats(*map(int, counts))
