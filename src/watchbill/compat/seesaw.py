@@ -399,7 +399,7 @@ class _KeptConnection:
             cursor = self._connection.kept_cursor
             await cursor.execute(query.encode(), params)
             return await cursor.fetchall()
-        except BaseException as error:  # the connection goes back to the pool, which replaces it if it is broken
+        except BaseException as error:  # returns the connection to the pool, which replaces it if it is broken
             await self.close()
             if isinstance(error, psycopg.Error):
                 raise translate(error, schema) from error

@@ -1,21 +1,24 @@
--- Jobs, the nodes that run them, and the history: see docs/explanation/schema.md.
+-- Creates the tables of jobs, of the nodes that run them, and of the history.
+-- docs/explanation/schema.md describes them.
 
--- One sequence of numbers for epochs and fences.
+-- Epochs and fences take their numbers from one sequence.
 CREATE SEQUENCE fence_seq;
 CREATE SEQUENCE job_seq CACHE 1;
 
 CREATE TABLE installation (
   id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
-  -- Part of each fence: see sql/022_fences.sql.
+  -- This number is a part of each fence; sql/022_fences.sql explains it.
   generation int NOT NULL DEFAULT 0 CHECK (generation BETWEEN 0 AND 4000000),
-  -- Where the last fence was issued. As numbers: a dump would restore a name as that of the copy.
+  -- Where the last fence was issued. The database and the table are recorded by number, because in
+  -- a restored copy a name would fit as well.
   server_started_at timestamptz,
   database_oid oid,
   jobs_oid oid,
   timeline int NOT NULL DEFAULT 0,
   test boolean NOT NULL DEFAULT false,
   clock_offset interval NOT NULL DEFAULT '0',
-  -- What the names of its roles begin with; NULL: `watchbill db roles create` was never run.
+  -- The first part of the names of Watchbill's roles; NULL if `watchbill db roles create` was never
+  -- run.
   role_prefix text,
   created_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
@@ -32,15 +35,15 @@ CREATE TABLE policies (
   delays float8[] CHECK (kind <> 'list' OR cardinality(delays) BETWEEN 1 AND 1000),
   definition jsonb -- as it was given
 );
--- Not unique: a producer in a long transaction would make all others with the same new policy wait.
--- Two rows with the same content do no harm.
+-- This index is not unique, because then a producer in a long transaction would make all others
+-- with the same new policy wait. Two rows with the same content do no harm.
 CREATE INDEX policies_definition ON policies USING hash (definition);
 INSERT INTO policies (id, kind, base, factor, cap, jitter, definition)
 OVERRIDING SYSTEM VALUE
 VALUES (1, 'exponential', 10, 3, 21600, 0.2, '{}');
 ALTER TABLE policies ALTER COLUMN id RESTART WITH 2;
 
--- Written rarely, because every claim locks its node's row.
+-- A row of nodes is written rarely, because every claim locks the row of its node.
 CREATE TABLE nodes (
   epoch bigint PRIMARY KEY,
   name text COLLATE "C" NOT NULL CHECK (name <> ''),
@@ -52,16 +55,18 @@ CREATE TABLE nodes (
   state text COLLATE "C" NOT NULL DEFAULT 'active'
     CHECK (state IN ('active', 'draining', 'left', 'lost')),
   labels jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(labels) = 'object'),
-  -- Two processes with the same machine see each other's process ids; NULL: not known.
+  -- Two processes with the same `machine` see each other's process ids; NULL if the machine is not
+  -- known.
   machine text,
   capacity int CHECK (capacity >= 0), -- how many handlers run at once; NULL: not known
   watchbill_version text,
   queues text[] COLLATE "C", -- that it serves; NULL: not known
-  -- Raised whenever tokens leave the node: a claim that was under way then takes nothing.
+  -- This number is raised whenever tokens leave the node. A claim that is under way at that moment
+  -- then takes no jobs.
   assignment bigint NOT NULL DEFAULT 0,
   started_at timestamptz NOT NULL,
   ended_at timestamptz,
-  -- When the node declared the schedules of its code; NULL: never.
+  -- When the node declared the schedules of its code; NULL if it never did.
   declared_at timestamptz,
   processed bigint -- of its last beat, once it has left or is lost
 );
@@ -70,7 +75,7 @@ CREATE INDEX nodes_ended ON nodes (ended_at) WHERE ended_at IS NOT NULL;
 -- Finds all registrations of one process.
 CREATE INDEX nodes_instance ON nodes (instance);
 
--- Heartbeats. A node without a row is lost.
+-- The last heartbeat of each node. A node without a row is lost or has left.
 CREATE TABLE beats (
   epoch bigint PRIMARY KEY,
   at timestamptz NOT NULL,
@@ -91,11 +96,14 @@ CREATE TABLE jobs (
   seq bigint NOT NULL DEFAULT nextval('job_seq'),
   run_at timestamptz NOT NULL,
   created_at timestamptz NOT NULL,
-  -- The claim of the job; 0: none. In no index and no predicate of one, so a claim is HOT.
+  -- The fence of the claim that holds the job; 0 if there is none. No index and no condition of an
+  -- index has this column, so a claim is a HOT update.
   fence bigint NOT NULL DEFAULT 0,
-  -- Beside fence: the WAL of a claim has all bytes from the first to the last that it changes.
+  -- This column stands beside fence, because the WAL of a claim has all bytes from the first to the
+  -- last changed one.
   run int NOT NULL DEFAULT 0,
-  -- Which nodes may take it, and whose turn it is: see docs/explanation/schema.md.
+  -- Says which nodes may take the job, and whose turn it is in a fair queue: see
+  -- docs/explanation/schema.md.
   lane int NOT NULL DEFAULT 0,
   policy int NOT NULL DEFAULT 1,
   version int NOT NULL DEFAULT 1,
@@ -103,20 +111,22 @@ CREATE TABLE jobs (
   attempt smallint NOT NULL DEFAULT 0,
   max_attempts smallint NOT NULL DEFAULT 10,
   lost smallint NOT NULL DEFAULT 0,
-  -- How a claim may take it: 0 ahead of time, 1 only into a free handler slot, 2 in quarantine.
+  -- How a claim may take the job: 0 also as a prefetch, 1 only into a free handler slot, 2 in
+  -- quarantine.
   class smallint NOT NULL DEFAULT 0,
   failed boolean NOT NULL DEFAULT false,
   canceling boolean NOT NULL DEFAULT false,
-  -- Other jobs wait for this one. In no index, because it is set while the job runs.
+  -- True if other jobs wait for this job. No index contains this column, because it is set while
+  -- the job runs.
   awaited boolean NOT NULL DEFAULT false,
   queue text COLLATE "C" NOT NULL,
   type text COLLATE "C" NOT NULL,
-  -- No column up to here is NULL: PostgreSQL reads columns behind a NULL more slowly.
+  -- No column up to here can be NULL, because PostgreSQL reads columns after a NULL more slowly.
   tenant text COLLATE "C" NOT NULL DEFAULT 'default',
-  -- delayed, blocked, paused, parked or unsupported. No CHECK, because planning it would take a
-  -- tenth of the time of an enqueue.
+  -- One of delayed, blocked, paused, parked, unsupported. There is no CHECK, because planning it
+  -- would take a tenth of the time of an enqueue.
   wait text COLLATE "C",
-  -- What a paused, parked or unsupported job waits for.
+  -- Names what a paused, parked or unsupported job waits for.
   wait_key text COLLATE "C",
   timeout real, -- in seconds
   idempotency_key text COLLATE "C",
@@ -125,7 +135,7 @@ CREATE TABLE jobs (
   order_key text COLLATE "C",
   schedule_id bigint,
   slot timestamptz,
-  -- When its last run ended: finds the row of that run in attempts.
+  -- When the last run of the job ended. With it the row of that run is found in attempts.
   ended_at timestamptz,
   created_by text,
   payload jsonb NOT NULL,
@@ -154,7 +164,7 @@ CREATE TABLE claims (
   autovacuum_vacuum_threshold = 1000,
   autovacuum_vacuum_cost_delay = 0
 );
--- Not compressed: that took a twelfth of the time of a claim of 1000 jobs.
+-- The ids are not compressed: compression took a twelfth of the time of a claim of 1000 jobs.
 ALTER TABLE claims ALTER COLUMN job_ids SET STORAGE EXTERNAL;
 CREATE INDEX claims_epoch ON claims (epoch);
 
@@ -278,7 +288,7 @@ CREATE TABLE audit (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   at timestamptz NOT NULL,
   actor text NOT NULL,
-  -- The role that opened the session: unlike the actor, no setting changes it.
+  -- The role that opened the session. Unlike `actor`, no setting changes it.
   login_role text NOT NULL DEFAULT session_user,
   action text COLLATE "C" NOT NULL,
   subject text NOT NULL,

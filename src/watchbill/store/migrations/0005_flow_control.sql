@@ -1,9 +1,10 @@
--- Limits, rates, order, fair shares and routing: see docs/explanation/schema.md.
+-- Creates the tables of limits, rates, ordered keys, fair shares and routing.
+-- docs/explanation/schema.md describes them.
 
--- Queues of which something was declared; the others need no row.
+-- Holds the queues for which something was declared. Other queues need no row.
 CREATE TABLE queues (
   name text COLLATE "C" PRIMARY KEY CHECK (name <> ''),
-  -- What the lanes of its jobs mean: nothing, shares of a fair queue, or tokens.
+  -- Says what the lanes of the queue's jobs mean: nothing, shares of a fair queue, or tokens.
   lanes text COLLATE "C" NOT NULL DEFAULT 'none' CHECK (lanes IN ('none', 'share', 'route')),
   fair_by text COLLATE "C",
   token_group text COLLATE "C",
@@ -15,7 +16,7 @@ CREATE TABLE queues (
   CHECK ((lanes = 'route') = (token_group IS NOT NULL))
 );
 
--- The shares of fair queues whose weight is not 1.
+-- Holds the shares of fair queues, if the weight of the share is not 1.
 CREATE TABLE shares (
   queue text COLLATE "C" NOT NULL,
   lane int NOT NULL CHECK (lane > 0),
@@ -24,26 +25,29 @@ CREATE TABLE shares (
   PRIMARY KEY (queue, lane)
 );
 
--- Sets of labels that jobs ask for. Only nodes that have all labels of a set take its jobs.
+-- Holds the sets of labels that jobs ask for. Only nodes that have all labels of a set take its
+-- jobs.
 CREATE TABLE label_sets (
   lane int PRIMARY KEY CHECK (lane < 0),
   labels jsonb NOT NULL CHECK (jsonb_typeof(labels) = 'object')
 );
 CREATE UNIQUE INDEX label_sets_labels ON label_sets (labels);
 
--- The rules: at most `max` jobs of a key at once, and never more than `count` starts in any `per`.
+-- Holds the rules of limits: at most `max` jobs of a key run at once, and at most `count` jobs
+-- start in any window of the length `per`.
 CREATE TABLE limits (
-  -- NAME for the keys key:NAME and key:NAME:VALUE; for other kinds of keys the key itself, and
-  -- order:TYPE for all ordered keys of a type.
+  -- NAME for the keys key:NAME and key:NAME:VALUE; order:TYPE for all ordered keys of a type; for
+  -- other kinds of keys the key itself.
   name text COLLATE "C" PRIMARY KEY CHECK (name <> ''),
   max int CHECK (max >= 0),
   count int CHECK (count >= 1),
   per interval CHECK (per > interval '0'),
   burst int CHECK (burst BETWEEN 1 AND greatest(count - 1, 1)),
-  -- What happens to a job that finds its key full: it waits, ends as canceled, or replaces others.
+  -- What happens to a job that finds its key full: it waits, ends as canceled, or replaces jobs
+  -- that wait.
   when_full text COLLATE "C" NOT NULL DEFAULT 'wait'
     CHECK (when_full IN ('wait', 'discard', 'replace')),
-  -- What happens to an ordered key when a job of it is dead.
+  -- What happens to an ordered key when one of its jobs is dead.
   when_dead text COLLATE "C" NOT NULL DEFAULT 'continue' CHECK (when_dead IN ('continue', 'pause')),
   owner text COLLATE "C", -- the app that declares it; NULL: an operator has made it
   declared jsonb, -- what the code declares, so that an operator's change is recognized
@@ -52,7 +56,8 @@ CREATE TABLE limits (
   CHECK (when_full = 'wait' OR max IS NOT NULL)
 );
 
--- Which node declares which limit or queue: an older node must not undo a newer declaration.
+-- Records which node declares which limit or queue, so that an older node does not undo a newer
+-- declaration.
 CREATE TABLE flow_declarations (
   kind text COLLATE "C" NOT NULL CHECK (kind IN ('limit', 'queue')),
   name text COLLATE "C" NOT NULL,
@@ -62,7 +67,8 @@ CREATE TABLE flow_declarations (
 );
 CREATE INDEX flow_declarations_epoch ON flow_declarations (epoch);
 
--- One row per key in use. Its lock guards the holds of the key, and the jobs that are parked on it.
+-- Has one row per limit key in use. A function that changes the holds of the key, or the jobs that
+-- are parked on it, locks this row first.
 CREATE TABLE limit_states (
   key text COLLATE "C" PRIMARY KEY,
   name text COLLATE "C" NOT NULL, -- of the rule
@@ -77,7 +83,8 @@ CREATE TABLE limit_states (
 );
 CREATE INDEX limit_states_next_at ON limit_states (next_at) WHERE next_at IS NOT NULL;
 
--- The keys that running jobs hold. A job of an ordered key holds it until it is finished.
+-- Lists the keys that running jobs hold. A job with an ordered key holds it until the job is
+-- finished.
 CREATE TABLE holds (
   key text COLLATE "C" NOT NULL,
   job_id uuid NOT NULL,
@@ -88,8 +95,8 @@ CREATE TABLE holds (
   autovacuum_vacuum_cost_delay = 0
 );
 
--- Which node takes the jobs of which lane of a routed queue: lane = token + 1. A pin is a token
--- beyond the total of its group.
+-- Says which node takes the jobs of which lane of a routed queue, where lane = token + 1. A pin is
+-- a token beyond the total of its group.
 CREATE TABLE tokens (
   token_group text COLLATE "C" NOT NULL,
   token int NOT NULL CHECK (token >= 0),

@@ -1,23 +1,26 @@
--- Named locks and the election of leaders: see docs/explanation/schema.md.
+-- Creates the tables of named locks and of the election of leaders. docs/explanation/schema.md
+-- describes them.
 
 CREATE TABLE locks (
   name text COLLATE "C" PRIMARY KEY CHECK (length(name) BETWEEN 1 AND 200),
-  -- Of the last grant; it stays after a release. 0: never granted.
+  -- The fence of the last grant, which stays after a release; 0 if the lock was never granted.
   fence bigint NOT NULL DEFAULT 0,
   holder text, -- NULL: free
-  -- A lock of a node lasts as long as the node's lease; every other one until expires_at.
+  -- The node that holds the lock, which then lasts as long as the node's lease. Any other lock
+  -- lasts until expires_at.
   epoch bigint,
   expires_at timestamptz,
   -- Names one call of lock_acquire(), so that the same call sent again gets the same grant.
   request uuid,
   acquired_at timestamptz,
   released_at timestamptz, -- or, of a lock that was never granted, when its row was made
-  -- A caller waits for the release and listens for it.
+  -- True if a caller waits for the release of the lock and listens for a notification.
   awaited boolean NOT NULL DEFAULT false,
   CHECK (holder IS NULL OR (epoch IS NULL) = (expires_at IS NOT NULL)),
   CHECK (holder IS NULL OR fence > 0)
 ) WITH (
-  -- Grants and releases are HOT updates, because no index has a column that they change.
+  -- Leaves room in each page, so that grants and releases are HOT updates. No index has a column
+  -- that they change.
   fillfactor = 50,
   autovacuum_vacuum_scale_factor = 0.02,
   autovacuum_vacuum_threshold = 1000,
@@ -25,7 +28,7 @@ CREATE TABLE locks (
 );
 CREATE INDEX locks_epoch ON locks (epoch) WHERE epoch IS NOT NULL;
 
--- The nodes that may lead a group.
+-- Lists the nodes that may lead a group.
 CREATE TABLE candidates (
   epoch bigint NOT NULL,
   group_name text COLLATE "C" NOT NULL,

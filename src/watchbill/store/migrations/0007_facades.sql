@@ -1,5 +1,5 @@
--- Which facades are installed, and where: see src/watchbill/store/facades.py. Their views and
--- functions can be made again from this row.
+-- Lists which facades are installed, and in which schema: see src/watchbill/store/facades.py. The
+-- views and functions of a facade can be made again from its row.
 CREATE TABLE facades (
   name text COLLATE "C" PRIMARY KEY,
   schema text NOT NULL,

@@ -1,6 +1,7 @@
--- Token groups: which node owns which keys. See docs/explanation/cluster.md.
+-- Creates the tables of token groups, which say which node owns which keys.
+-- docs/explanation/cluster.md explains them.
 
--- Every function that changes tokens or pins of a group locks its row first.
+-- Every function that changes the tokens or the pins of a group locks the row of the group first.
 CREATE TABLE token_groups (
   name text COLLATE "C" PRIMARY KEY CHECK (name <> ''),
   total int NOT NULL CHECK (total BETWEEN 1 AND 10000000),
@@ -8,11 +9,11 @@ CREATE TABLE token_groups (
     CHECK (hash IN ('md5', 'sha256', 'double_sha256')),
   min_nodes int NOT NULL DEFAULT 1 CHECK (min_nodes >= 1),
   handover_timeout interval NOT NULL DEFAULT '30 seconds' CHECK (handover_timeout > '0'),
-  -- Raised by each change of who owns a token.
+  -- This number is raised by each change of who owns a token.
   version bigint NOT NULL DEFAULT 0,
-  -- Raised by each change of the pins.
+  -- This number is raised by each change of the pins.
   pins_version bigint NOT NULL DEFAULT 0,
-  -- What the last plan was made for; NULL: a plan is wanted.
+  -- The members for which the last plan was made; NULL if a new plan is wanted.
   planned_members bigint[],
   planned_pins_version bigint NOT NULL DEFAULT 0,
   -- The number of the next pin's token. It only grows, so no lane is used for two keys.
@@ -20,7 +21,7 @@ CREATE TABLE token_groups (
   created_at timestamptz NOT NULL
 );
 
--- A node that has left or is lost is not a member, whatever stands here.
+-- A node that has left or is lost is not a member, even if it has a row here.
 CREATE TABLE members (
   token_group text COLLATE "C" NOT NULL,
   epoch bigint NOT NULL,
@@ -30,7 +31,8 @@ CREATE TABLE members (
 );
 CREATE INDEX members_epoch ON members (epoch);
 
--- Alternatives for one key, in the order of rank: the first that matches a member counts.
+-- The rows of one key are alternatives, in the order of rank: the first that matches a member
+-- counts.
 CREATE TABLE pins (
   token_group text COLLATE "C" NOT NULL,
   key text COLLATE "C" NOT NULL,
@@ -42,11 +44,12 @@ CREATE TABLE pins (
   created_by text NOT NULL,
   created_at timestamptz NOT NULL,
   expires_at timestamptz, -- NULL: never
-  -- clearing: it moves to the owner of the key's own token; ending: that token counts again.
+  -- `clearing` means that the pin is being removed and the key moves to the owner of its own token;
+  -- `ending` means that the key has moved and its own token counts again.
   state text COLLATE "C" NOT NULL DEFAULT 'active'
     CHECK (state IN ('active', 'clearing', 'ending')),
-  -- Jobs and items of the key may have another lane than the pin: 0, or the transaction after whose
-  -- end no producer uses the other lane any more. NULL: all have the right one.
+  -- Jobs and items of the key may still have another lane than the pin. 0, or the transaction after
+  -- whose end no producer uses the other lane any more; NULL if all have the right lane.
   settling xid8 DEFAULT '0',
   PRIMARY KEY (token_group, key, rank),
   CHECK (num_nonnulls(pattern, labels) = 1)
@@ -55,7 +58,7 @@ CREATE INDEX pins_token ON pins (token_group, token);
 CREATE INDEX pins_expires_at ON pins (token_group, expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX pins_settling ON pins (token_group) WHERE settling IS NOT NULL;
 
--- Items that members have claimed for themselves: one row per item and scope.
+-- Lists the items that members have claimed for themselves: one row per item and scope.
 CREATE TABLE item_claims (
   token_group text COLLATE "C" NOT NULL,
   scope text COLLATE "C" NOT NULL, -- such as a date; '': none

@@ -1,7 +1,7 @@
--- Tenants: see docs/explanation/security.md.
+-- Creates the table that binds roles to tenants: see docs/explanation/security.md.
 
--- Roles that may act for these tenants only. A number, not a name: it survives a rename of the
--- role.
+-- Lists the roles that may act for certain tenants only. A role is stored by its number, which
+-- survives a rename.
 CREATE TABLE tenant_roles (
   role regrole NOT NULL,
   tenant text COLLATE "C" NOT NULL CHECK (tenant <> ''),

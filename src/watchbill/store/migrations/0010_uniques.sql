@@ -1,19 +1,23 @@
--- Jobs that are unique among those of their type: see docs/explanation/schema.md.
+-- Creates the table of jobs that are unique among the jobs of their type.
+-- docs/explanation/schema.md describes it.
 
--- Which job has a key. Only enqueue writes it. The key is free when that job no longer counts:
--- enqueue looks at the job itself, so that claims and ends of jobs need not write here.
+-- Records which job has a unique key. Only enqueue() writes this table. To find out whether the key
+-- is free, enqueue() reads the state of that job, so that claims and ends of jobs need not write
+-- here.
 CREATE TABLE uniques (
   tenant text COLLATE "C" NOT NULL,
   type text COLLATE "C" NOT NULL,
   key text COLLATE "C" NOT NULL,
   job_id uuid NOT NULL,
-  -- started: while the job waits; finished: until it has ended; time: until expires_at.
+  -- How long the job has the key: `started` while it waits, `finished` until it has ended, `time`
+  -- until expires_at.
   until text COLLATE "C" NOT NULL CHECK (until IN ('started', 'finished', 'time')),
   expires_at timestamptz,
   PRIMARY KEY (tenant, type, key),
   CHECK ((until = 'time') = (expires_at IS NOT NULL))
 ) WITH (
-  -- Room for a second version of each row: a job that takes a key over is a HOT update.
+  -- Leaves room in each page for a second version of each row, so that a job takes a key over with
+  -- a HOT update.
   fillfactor = 50,
   autovacuum_vacuum_scale_factor = 0.02,
   autovacuum_vacuum_threshold = 10000,

@@ -1,21 +1,24 @@
--- Quotas of tenants, and the erasure of tenants: see docs/explanation/quotas.md.
+-- Creates the tables of quotas and of the erasure of tenants. docs/explanation/quotas.md explains
+-- them.
 
--- Tenants that have a quota; all others need no row.
+-- Lists the tenants that have a quota. Other tenants need no row.
 CREATE TABLE tenants (
   tenant text COLLATE "C" PRIMARY KEY CHECK (tenant <> ''),
-  -- Its jobs have the limit key tenant:NAME. The limit of that name says how many may run at once.
+  -- True if the jobs of the tenant have the limit key tenant:NAME. The limit of that name says how
+  -- many may run at once.
   limits_running boolean NOT NULL DEFAULT false,
   max_unfinished bigint CHECK (max_unfinished >= 0),
   max_payload_bytes bigint CHECK (max_payload_bytes >= 0), -- of unfinished jobs together
   max_per_minute bigint CHECK (max_per_minute >= 0), -- enqueues
   heartbeat_budget real CHECK (heartbeat_budget >= 0), -- a minute; above it, tenant_list() says so
-  -- Jobs that were enqueued before limits_running was set may lack the key tenant:NAME.
+  -- True if jobs that were enqueued before limits_running was set may lack the key tenant:NAME.
   may_lack_keys boolean NOT NULL DEFAULT false,
-  -- All transactions that can have enqueued such jobs are earlier; NULL: not known yet.
+  -- Only transactions before this one can have enqueued jobs that lack the key; NULL if this is not
+  -- known yet.
   keyless_before xid8
 );
 
--- How much tenants with a quota used when their jobs were counted last.
+-- Records how much of its quotas each tenant used when its jobs were counted last.
 CREATE TABLE quota_usage (
   tenant text COLLATE "C" PRIMARY KEY,
   counted_at timestamptz NOT NULL,
@@ -23,7 +26,8 @@ CREATE TABLE quota_usage (
   payload_bytes bigint NOT NULL
 );
 
--- What has been enqueued since then. Each enqueue adds a row, so that none waits for another.
+-- Records what has been enqueued since the last count. Each enqueue adds a row, so that none waits
+-- for another.
 CREATE TABLE quota_changes (
   tenant text COLLATE "C" NOT NULL,
   by xid8 NOT NULL,
@@ -31,7 +35,7 @@ CREATE TABLE quota_changes (
   at timestamptz NOT NULL,
   jobs bigint NOT NULL,
   payload_bytes bigint NOT NULL,
-  -- Of the transaction up to this row.
+  -- The sums of all rows that this transaction has written, up to this row.
   total_jobs bigint NOT NULL,
   total_payload_bytes bigint NOT NULL,
   PRIMARY KEY (tenant, by, n)
@@ -41,7 +45,7 @@ CREATE TABLE quota_changes (
   autovacuum_vacuum_cost_delay = 0
 );
 
--- Enqueues of the last minute, by second.
+-- Counts the enqueues of the last minute, by second.
 CREATE TABLE quota_seconds (
   tenant text COLLATE "C" NOT NULL,
   second timestamptz NOT NULL,
@@ -49,25 +53,27 @@ CREATE TABLE quota_seconds (
   PRIMARY KEY (tenant, second)
 );
 
--- One row: when jobs were counted last, and how long it took. Its lock lets one node count.
+-- Has one row, which says when jobs were counted last and how long it took. The node that counts
+-- locks it.
 CREATE TABLE quota_refresh (
   counted_at timestamptz, -- NULL before the first count
   took interval NOT NULL
 );
 INSERT INTO quota_refresh (took) VALUES ('0');
 
--- Tenants that are being erased, and how far that is.
+-- Lists the tenants that are being erased, and how far each erasure is.
 CREATE TABLE erasures (
   tenant text COLLATE "C" PRIMARY KEY CHECK (tenant <> ''),
   started_at timestamptz NOT NULL,
-  -- All transactions that can enqueue without noticing it are earlier; NULL: not known yet.
+  -- Only transactions before this one can enqueue without noticing the erasure; NULL if this is not
+  -- known yet.
   unnoticed_before xid8,
   is_noticed boolean NOT NULL DEFAULT false, -- they have all ended
   step text COLLATE "C" NOT NULL DEFAULT 'jobs' CHECK (step IN ('jobs', 'history', 'keys')),
-  -- Of the step jobs: the last one that was looked at, and how many before it still run.
+  -- In the step `jobs`: the id of the last job that was read, and how many jobs up to it still run.
   last_id uuid,
   remaining bigint NOT NULL DEFAULT 0,
-  -- Of the step history: the table, and the first of its blocks that was not looked at.
+  -- In the step `history`: the table that is read, and its first block that was not read yet.
   relation text COLLATE "C",
   block bigint NOT NULL DEFAULT 0,
   deleted jsonb NOT NULL DEFAULT '{}' -- how many rows of which kind

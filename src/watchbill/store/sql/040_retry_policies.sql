@@ -10,12 +10,12 @@ DECLARE
 BEGIN
   IF retry IS NULL THEN RETURN 1; END IF;
   SELECT min(p.id) INTO policy_id FROM policies p WHERE p.definition = retry;
-  RETURN coalesce(policy_id, _add_policy(retry));
+  RETURN coalesce(policy_id, _add_retry_policy(retry));
 END $$;
 
 -- Checks and stores a retry policy. This is not a part of _policy_id(), because the EXCEPTION
 -- clause would start a subtransaction there for every job.
-CREATE OR REPLACE FUNCTION _add_policy(retry jsonb)
+CREATE OR REPLACE FUNCTION _add_retry_policy(retry jsonb)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT

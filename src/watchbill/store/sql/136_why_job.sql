@@ -25,14 +25,14 @@ BEGIN
     RETURN QUERY
       SELECT
         'running',
-        _explain_running(j.id, j.holder, j.claimed_at, j.started_at),
+        _explain_running_job(j.id, j.holder, j.claimed_at, j.started_at),
         NULL::timestamptz;
     RETURN;
   END IF;
   RETURN QUERY
   SELECT c.cause, c.reason, c.until
   FROM (
-    SELECT 1, 'blocked', _explain_blocked(j.id), NULL::timestamptz
+    SELECT 1, 'blocked', _explain_blocked_job(j.id), NULL::timestamptz
     WHERE j.wait = 'blocked'
     UNION ALL
     SELECT
@@ -64,7 +64,7 @@ BEGIN
         WHERE n.state = 'active'
           AND (n.queues IS NULL OR j.queue = ANY (n.queues)))
     UNION ALL
-    SELECT 6, 'unsupported', _explain_unsupported(j.type, j.version), NULL
+    SELECT 6, 'unsupported', _explain_unsupported_type(j.type, j.version), NULL
     WHERE EXISTS (SELECT FROM nodes n WHERE n.state = 'active')
       AND (
         j.wait = 'unsupported'
@@ -86,7 +86,7 @@ BEGIN
     SELECT 8, 'unowned', _explain_unowned_key(j.queue, j.lane, j.route_key), NULL
     WHERE j.lane > 0
     UNION ALL
-    SELECT 9, 'limited', _explain_limited(x.wait_key), s.next_at
+    SELECT 9, 'limited', _explain_limit_wait(x.wait_key), s.next_at
     FROM jobs x
     LEFT JOIN limit_states s ON s.key = x.wait_key
     WHERE x.id = j.id
@@ -109,7 +109,7 @@ BEGIN
   END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION _explain_running(
+CREATE OR REPLACE FUNCTION _explain_running_job(
   id uuid,
   holder text,
   claimed_at timestamptz,
@@ -128,10 +128,10 @@ RETURN CASE
     SELECT format(
       '; %s asked it to stop at %s', c.requested_by, date_trunc('second', c.requested_at))
     FROM cancels c
-    WHERE c.job_id = _explain_running.id), '');
+    WHERE c.job_id = _explain_running_job.id), '');
 
 -- Says which jobs a blocked job waits for: names the first five, and counts the others.
-CREATE OR REPLACE FUNCTION _explain_blocked(id uuid)
+CREATE OR REPLACE FUNCTION _explain_blocked_job(id uuid)
 RETURNS text
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
@@ -147,7 +147,7 @@ AS $$
   FROM (
     SELECT x.parent, x.place, row_number() OVER (ORDER BY x.place) AS number
     FROM dependencies x
-    WHERE x.child = _explain_blocked.id
+    WHERE x.child = _explain_blocked_job.id
       AND x.outcome IS NULL) d
   LEFT JOIN LATERAL (
     SELECT v.type, v.state FROM job_by_id(d.parent) v WHERE d.number <= 5) p ON true
@@ -192,29 +192,29 @@ AS $$
 $$;
 
 -- Says that no live node handles the type in this version; NULL if one does.
-CREATE OR REPLACE FUNCTION _explain_unsupported(type text, version int)
+CREATE OR REPLACE FUNCTION _explain_unsupported_type(type text, version int)
 RETURNS text
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 AS $$
   SELECT CASE
-      WHEN max(x.version) >= _explain_unsupported.version THEN NULL
+      WHEN max(x.version) >= _explain_unsupported_type.version THEN NULL
       WHEN max(x.version) IS NULL THEN
-        format('no live node handles its type %s', _explain_unsupported.type)
+        format('no live node handles its type %s', _explain_unsupported_type.type)
       ELSE format(
         'live nodes handle version %s of its type %s, and it has version %s',
-        max(x.version), _explain_unsupported.type, _explain_unsupported.version)
+        max(x.version), _explain_unsupported_type.type, _explain_unsupported_type.version)
     END
   FROM node_types x
   JOIN nodes n USING (epoch)
   WHERE n.state = 'active'
-    AND x.type = _explain_unsupported.type
+    AND x.type = _explain_unsupported_type.type
 $$;
 
 -- Says which limit a job waits for. Says also that the limit is 0, or names the job that holds it,
 -- if there is only one and the caller may see it. Leaves out the prefix `key:` that the keys of
 -- named limits have in the database.
-CREATE OR REPLACE FUNCTION _explain_limited(key text)
+CREATE OR REPLACE FUNCTION _explain_limit_wait(key text)
 RETURNS text
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
@@ -222,10 +222,10 @@ AS $$
   WITH held AS (
     SELECT h.job_id
     FROM holds h
-    WHERE h.key = _explain_limited.key
+    WHERE h.key = _explain_limit_wait.key
     LIMIT 2)
   SELECT 'it waits for the limit '
-    || regexp_replace(_explain_limited.key, '^key:', '') || coalesce((
+    || regexp_replace(_explain_limit_wait.key, '^key:', '') || coalesce((
     SELECT CASE v.state
         WHEN 'dead' THEN format(
           ', which the dead job %s keeps; retry that job, or clear the limit', v.id)
@@ -236,6 +236,6 @@ AS $$
     WHERE (SELECT count(*) FROM held) = 1), (
     SELECT ', which is 0, so that no job of it starts'
     FROM limits l
-    WHERE l.name = _limit_name(_explain_limited.key)
+    WHERE l.name = _limit_name(_explain_limit_wait.key)
       AND l.max = 0), '')
 $$;

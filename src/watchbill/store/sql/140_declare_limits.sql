@@ -18,7 +18,7 @@ DECLARE
   definition jsonb;
   old limits;
 BEGIN
-  PERFORM _check_flow_declarations('limits', declare_limits.limits);
+  PERFORM _check_limit_declarations('limits', declare_limits.limits);
   FOR definition IN
     SELECT d
     FROM jsonb_array_elements(declare_limits.limits) d
@@ -41,7 +41,7 @@ BEGIN
             to_jsonb(_list_superseded_versions(old.superseded, old.declared, definition)))),
         t);
     END IF;
-    PERFORM _record_flow_declaration(node, 'limit', name, definition, outcome);
+    PERFORM _record_limit_declaration(node, 'limit', name, definition, outcome);
     RETURN NEXT;
   END LOOP;
 END $$;
@@ -73,7 +73,7 @@ BEGIN
   RETURN node;
 END $$;
 
-CREATE OR REPLACE FUNCTION _check_flow_declarations(what text, given jsonb)
+CREATE OR REPLACE FUNCTION _check_limit_declarations(what text, given jsonb)
 RETURNS void
 LANGUAGE plpgsql IMMUTABLE
 SET search_path FROM CURRENT
@@ -139,7 +139,7 @@ AS $$
 $$;
 
 -- Records what a living node declares, so that _decide_declaration_outcome() finds it.
-CREATE OR REPLACE FUNCTION _record_flow_declaration(
+CREATE OR REPLACE FUNCTION _record_limit_declaration(
   node nodes,
   kind text,
   name text,
@@ -153,7 +153,7 @@ AS $$
 BEGIN
   IF outcome <> 'foreign' THEN
     INSERT INTO flow_declarations (kind, name, epoch, definition)
-    VALUES (_record_flow_declaration.kind, _record_flow_declaration.name, node.epoch, definition)
+    VALUES (_record_limit_declaration.kind, _record_limit_declaration.name, node.epoch, definition)
     ON CONFLICT ON CONSTRAINT flow_declarations_pkey
       DO UPDATE SET definition = EXCLUDED.definition;
   END IF;
@@ -162,7 +162,7 @@ END $$;
 -- Says whether a node should declare its limits and queues again. That is so if another version is
 -- in force, and no living node declares a later version than this node does, because the newer
 -- nodes have ended.
-CREATE OR REPLACE FUNCTION _has_stale_flow_declaration(epoch bigint)
+CREATE OR REPLACE FUNCTION _has_stale_limit_declaration(epoch bigint)
 RETURNS boolean
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
@@ -176,7 +176,7 @@ AS $$
       UNION ALL
       SELECT 'queue', q.name, q.owner, q.declared, q.superseded FROM queues q) r
       ON r.kind = d.kind AND r.name = d.name
-    WHERE d.epoch = _has_stale_flow_declaration.epoch
+    WHERE d.epoch = _has_stale_limit_declaration.epoch
       AND _decide_declaration_outcome(
         n, d.kind, d.name, d.definition, r.owner, r.declared, r.superseded) = 'updated')
 $$;

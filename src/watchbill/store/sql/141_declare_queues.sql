@@ -19,7 +19,7 @@ DECLARE
   old queues;
   new_lanes text;
 BEGIN
-  PERFORM _check_flow_declarations('queues', declare_queues.queues);
+  PERFORM _check_limit_declarations('queues', declare_queues.queues);
   FOR definition IN
     SELECT d
     FROM jsonb_array_elements(declare_queues.queues) d
@@ -61,7 +61,7 @@ BEGIN
       END IF;
       PERFORM _wake_workers(name);
     END IF;
-    PERFORM _record_flow_declaration(node, 'queue', name, definition, outcome);
+    PERFORM _record_limit_declaration(node, 'queue', name, definition, outcome);
     RETURN NEXT;
   END LOOP;
 END $$;

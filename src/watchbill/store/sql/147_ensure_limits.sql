@@ -13,8 +13,8 @@ DECLARE
   definition jsonb;
 BEGIN
   IF NOT _acts_for_all_tenants() THEN RETURN; END IF;
-  PERFORM _check_flow_declarations('limits', ensure_limits.limits);
-  PERFORM _check_flow_declarations('queues', ensure_limits.queues);
+  PERFORM _check_limit_declarations('limits', ensure_limits.limits);
+  PERFORM _check_limit_declarations('queues', ensure_limits.queues);
   FOR rule IN
     SELECT r.*
     FROM jsonb_array_elements(ensure_limits.limits) d

@@ -118,8 +118,8 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- Parses a day-of-month field with special items. Returns four masks: ordinary days, L-n, L-nW and
--- nW.
+-- Parses a day-of-month field with special items. Returns four masks: ordinary days, L-n (n days
+-- before the last day), L-nW (the working day nearest to that) and nW (the one nearest to day n).
 CREATE OR REPLACE FUNCTION _cron_parse_special_month_days(word text, p text, n int, w int)
 RETURNS bigint[]
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
@@ -162,8 +162,9 @@ BEGIN
   RETURN ARRAY[days, lasts, last_workdays, workdays];
 END $$;
 
--- Parses a day-of-week field with special items. Returns four masks: ordinary weekdays, d#n, d#-n
--- and dWk.
+-- Parses a day-of-week field with special items. Returns four masks: ordinary weekdays, d#n (the
+-- n-th weekday d of a month), d#-n (the n-th from its end) and dWk (weekday d in row k of a
+-- calendar).
 CREATE OR REPLACE FUNCTION _cron_parse_special_weekdays(word text, p text, n int, w int, skip int)
 RETURNS bigint[]
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$

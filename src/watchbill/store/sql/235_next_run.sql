@@ -20,7 +20,7 @@ DECLARE
   -- A result later than this may be past the year 9999 in one of the zones, and must be checked.
   latest bigint := 4611686018427387904;
   place int;
-  -- The instant whose segment is searched.
+  -- The search goes on in the segment of the zone that contains this instant.
   resume bigint := t;
   origin bigint;
   segment bigint[];

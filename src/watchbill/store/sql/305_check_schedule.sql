@@ -38,7 +38,7 @@ END $$;
 
 -- Checks the SQL command of a definition with the rights of the caller, before a function with the
 -- rights of the owner stores it. For a caller that is the owner, the trigger makes this check.
-CREATE OR REPLACE FUNCTION _check_definition_command(definition jsonb)
+CREATE OR REPLACE FUNCTION _check_command_of_caller(definition jsonb)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT

@@ -130,7 +130,7 @@ RETURN to_jsonb(s)
     'created_by,pattern_id,policy}'::text[];
 
 -- Says whether an operator has changed what the code declares.
-CREATE OR REPLACE FUNCTION _differs_from_declaration(s schedules)
+CREATE OR REPLACE FUNCTION _is_schedule_changed(s schedules)
 RETURNS boolean
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT

@@ -4,7 +4,7 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-  PERFORM _check_definition_command(definition);
+  PERFORM _check_command_of_caller(definition);
   RETURN _store_schedule(definition, now);
 END $$;
 

@@ -11,7 +11,7 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-  PERFORM _check_definition_command(jsonb_build_object('name', name) || changes);
+  PERFORM _check_command_of_caller(jsonb_build_object('name', name) || changes);
   RETURN _change_schedule(name, changes, tenant, now);
 END $$;
 

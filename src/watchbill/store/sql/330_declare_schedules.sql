@@ -12,7 +12,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
-  PERFORM _check_definition_command(d)
+  PERFORM _check_command_of_caller(d)
   FROM jsonb_path_query(declare_schedules.schedules, '$[*] ? (@.type() == "object")') d;
   RETURN QUERY
     SELECT s.name, s.id, s.outcome
@@ -180,5 +180,5 @@ AS $$
     WHERE d.epoch = _has_stale_declaration.epoch
       AND d.hash <> s.hash
       AND NOT _is_schedule_superseded(s, d.hash, d.epoch))
-    OR _has_stale_flow_declaration(_has_stale_declaration.epoch)
+    OR _has_stale_limit_declaration(_has_stale_declaration.epoch)
 $$;

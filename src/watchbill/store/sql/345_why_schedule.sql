@@ -122,7 +122,7 @@ BEGIN
           WHERE (p.queue = s.queue OR p.queue IS NULL)
             AND (p.type = coalesce(s.type, 'watchbill.sql') OR p.type IS NULL)), true,
         format('its queue %s or its task is paused: its jobs wait', s.queue)),
-      (23, _differs_from_declaration(s), true, 'it was changed after the code declared it')
+      (23, _is_schedule_changed(s), true, 'it was changed after the code declared it')
     ) c(rank, applies, fires, reason)
     WHERE c.applies)
   SELECT c.fires, c.reason, CASE WHEN c.rank = 10 THEN next_slot END

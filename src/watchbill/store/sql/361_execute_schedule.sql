@@ -1,7 +1,8 @@
 -- Runs the SQL command of one schedule in this session, without a worker, even if the schedule is
 -- disabled. (run_schedule() enqueues a job for a worker instead.) The job and its row in `slots`
--- are the same as there. Returns no row if there is no such schedule. `path` is the search_path of
--- the command. Raises WB011 if `overlap` is `skip` and a job of the schedule has not ended.
+-- look as if run_schedule() had made them. Returns no row if there is no such schedule. `path` is
+-- the search_path of the command. Raises WB011 if `overlap` is `skip` and a job of the schedule has
+-- not ended.
 CREATE OR REPLACE FUNCTION execute_schedule(
   name text,
   tenant text DEFAULT _session_tenant(),

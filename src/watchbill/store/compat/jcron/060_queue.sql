@@ -19,8 +19,8 @@ FROM jobs j
 WHERE j.schedule_id IS NOT NULL
   AND j.tenant = _session_tenant();
 
--- Refuses changes through the view. Without this trigger PostgreSQL would write to Watchbill's own
--- tables, because the view is simple.
+-- Refuses changes through the view. Without this trigger PostgreSQL would apply them to Watchbill's
+-- own tables, because a simple view is updatable.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_refuse_change()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE
@@ -58,8 +58,8 @@ BEGIN
   RETURN total;
 END $$;
 
--- Claims one job without a command for a worker: the job with the highest priority, and among these
--- the earliest. Registers the worker at its first call.
+-- Claims one job for a worker, among the jobs that have no SQL command: the job with the highest
+-- priority, and among these the earliest. Registers the worker at its first call.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@claim_next_job(p_worker_id varchar)
 RETURNS TABLE (queue_id bigint, job_id int, job_name varchar, cron_pattern varchar)
 LANGUAGE plpgsql VOLATILE

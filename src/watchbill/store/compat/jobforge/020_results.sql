@@ -9,8 +9,8 @@ WHERE f.state = 'succeeded'
   AND (f.result IS NOT NULL OR f.meta ? 'artifact_ref')
   AND coalesce(nullif(current_setting('watchbill.tenant', true), ''), f.tenant) = f.tenant;
 
--- Refuses changes through the view. Without this trigger PostgreSQL would write to Watchbill's own
--- tables, because the view is simple.
+-- Refuses changes through the view. Without this trigger PostgreSQL would apply them to Watchbill's
+-- own tables, because a simple view is updatable.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_refuse_change()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE

@@ -28,8 +28,8 @@ CREATE OR REPLACE TRIGGER forget_rebalance
 INSTEAD OF DELETE ON @facade@.@prefix@rebalance
 FOR EACH ROW EXECUTE FUNCTION @facade@.@prefix@_forget_rebalance();
 
--- Refuses changes through the view. Without this trigger PostgreSQL would write to Watchbill's own
--- tables, because the view is simple.
+-- Refuses changes through the view. Without this trigger PostgreSQL would apply them to Watchbill's
+-- own tables, because a simple view is updatable.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_refuse_change()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE
