@@ -88,7 +88,9 @@ ORPHANS, DECLARE, START_CLUSTER = "315_orphans.sql", "330_declare_schedules.sql"
 EXECUTE, HAND_OVER = "360_execute_due.sql", "365_hand_over_slot.sql"
 
 READY = "j.class = _pick.class AND j.lane = _pick.lane AND j.wait IS NULL AND j.fence = 0 AND (_pick.without IS NULL OR j.type <> ALL (_pick.without)) ORDER BY j.priority DESC, j.run_at, j.id LIMIT _pick.max FOR UPDATE SKIP LOCKED"
-HEADS = "AND j.class = _read_heads.class AND j.lane = _read_heads.lane AND j.wait IS NULL AND j.fence = 0 AND"
+FIRST_JOBS = (
+    "AND j.class = _list_first_jobs.class AND j.lane = _list_first_jobs.lane AND j.wait IS NULL AND j.fence = 0 AND"
+)
 ABOVE = "AND (j.run_at, j.id) > (s.at, s.id) AND j.wait IS NULL AND j.fence = 0 ORDER BY j.run_at, j.id LIMIT _pick.max"
 BETWEEN = "AND j.priority > s.above AND j.wait IS NULL AND j.fence = 0 ORDER BY j.priority DESC, j.run_at, j.id LIMIT _pick.max"
 QUARANTINED = "AND j.class = 2 AND j.wait IS NULL AND j.fence = 0 AND ("
@@ -185,8 +187,8 @@ MUTANTS: list[Mutant] = [
     Mutant("pick: waiting, between", CLAIM, BETWEEN, BETWEEN.replace("AND j.wait IS NULL ", ""), "claim"),
     Mutant("scan_ranges: not later than 250 ms ago", CLAIM, "SELECT f.priority AS floor, least(f.at, latest) AS at,", "SELECT f.priority AS floor, f.at AS at,", "claim"),
     Mutant("scan_ranges: in order", CLAIM, "ORDER BY q.n, coalesce(s.floor, s.above) DESC, s.floor NULLS FIRST;", "ORDER BY q.n;", "claim"),
-    Mutant("heads: taken", PICK, HEADS, HEADS.replace(" AND j.fence = 0", ""), "claim"),
-    Mutant("heads: waiting", PICK, HEADS, HEADS.replace("AND j.wait IS NULL ", ""), "claim"),
+    Mutant("first jobs: taken", PICK, FIRST_JOBS, FIRST_JOBS.replace(" AND j.fence = 0", ""), "claim"),
+    Mutant("first jobs: waiting", PICK, FIRST_JOBS, FIRST_JOBS.replace("AND j.wait IS NULL ", ""), "claim"),
     Mutant("pick_merged: free slots", PICK, "first int := least(free, _pick_merged.max);", "first int := _pick_merged.max;", "claim"),
     Mutant("pick_merged: picked", PICK, "WHERE h.tid <> ALL (tids) ORDER BY", "ORDER BY", "claim"),
     Mutant("pick_merged: order", PICK, "(-x.priority, x.run_at, x.id) < (-boundary.priority, boundary.run_at, boundary.id)", "true", "claim"),
@@ -199,6 +201,8 @@ MUTANTS: list[Mutant] = [
     Mutant("pick_unsupported_elsewhere: taken", PICK, UNSUPPORTED, UNSUPPORTED.replace(" AND j.fence = 0", ""), "unsupported"),
     Mutant("pick_unsupported_elsewhere: key", PICK, UNSUPPORTED, UNSUPPORTED.replace("AND j.wait_key = k.wait_key ", ""), "unsupported"),
     Mutant("pick_unsupported_elsewhere: quarantine", PICK, UNSUPPORTED, UNSUPPORTED.replace("AND (j.class = 2) = _pick_unsupported_elsewhere.is_quarantine ", ""), "unsupported"),
+    Mutant("pick_unsupported_elsewhere: one attempt, counted", PICK, "AND j.fence = 0 AND (j.class <> 1 OR into_slots) AND (j.lane = ANY (label_lanes) OR j.lane > 0 AND _owns_lane(n.epoch", "AND j.fence = 0 AND (j.lane = ANY (label_lanes) OR j.lane > 0 AND _owns_lane(n.epoch", "unsupported"),
+    Mutant("pick_unsupported_elsewhere: one attempt, picked", PICK, UNSUPPORTED + " AND (j.class <> 1 OR into_slots)", UNSUPPORTED, "unsupported"),
     Mutant("pick_unsupported_elsewhere: own types", PICK, "n.epoch = _pick_unsupported_elsewhere.epoch AND n.type = u.type AND", "n.type = u.type AND", "unsupported"),
     Mutant("pick_unsupported_elsewhere: version", PICK, " AND n.version >= u.version\n", "\n", "unsupported"),
     Mutant("claim: run grows", CLAIM, "SET fence = f, run = j.run + 1", "SET fence = f", "claim"),

@@ -103,6 +103,18 @@ def test_claim_takes_unsupported_jobs_only_into_free_room(db: Db) -> None:
     assert len(db.claim(expert, 2)) == 2
 
 
+@pytest.mark.parametrize("slots", [2, 3])
+def test_claim_takes_unsupported_jobs_with_one_attempt_only_into_free_slots(db: Db, slots: int) -> None:
+    stranger, expert = db.node(), db.node(types={"t": 1})
+    once = [db.enqueue("t", max_attempts=1, priority=1) for _ in range(3)]
+    more = [db.enqueue("t") for _ in range(3)]
+    for _ in range(6):
+        meet(db, stranger)
+    others = [db.enqueue("o") for _ in range(2)]
+    taken = {2: more[:2], 3: once[:1]}[slots]
+    assert {row.id for row in db.claim(expert, 10, free=slots)} == {*others, *taken}
+
+
 def test_claim_takes_unsupported_jobs_by_priority(db: Db) -> None:
     stranger, expert = db.node(), db.node(types={"t": 1})
     low, high, middle = (db.enqueue("t", priority=priority) for priority in (1, 3, 2))

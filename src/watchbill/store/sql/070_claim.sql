@@ -1,14 +1,13 @@
 -- Takes up to `max` ready jobs of these queues for a node, in the order of the queues given, within
 -- each by priority, run_at, id; of a fair queue in turns. Returns them in no order; `turn` is the
 -- turn of a fair or routed queue, and jobs of an earlier turn start first.
---   free      how many jobs can start at once; jobs with one attempt or a rate are never
--- prefetched,
---             and neither are jobs that come after one of these
+--   free      how many jobs can start at once; jobs with one attempt or a rate are never taken
+--             ahead of that, and neither are jobs that come after one of these
 --   alone     take one job in quarantine, and no other
 --   floor_*   scan positions to start from, at most one per queue and priority; without them the
 --             scan starts at the top (docs/explanation/scan_positions.md)
 --   without   types to skip, because the node cannot run more of them now; starts at the top and
---             prefetches nothing
+--             takes nothing ahead
 -- Locks the jobs, then the states of their limit keys, then the row of the node FOR KEY SHARE.
 -- reclaim() locks that row FOR UPDATE, so no claim commits after its node was declared lost. Waits
 -- for none of them. A claim that finds nothing locks and writes nothing. The settings make every
@@ -143,7 +142,7 @@ BEGIN
       IF cardinality(tids) = 0 AND any_unsupported THEN
         SELECT p.tids, p.limited INTO tids, limited
         FROM _pick_unsupported_elsewhere(
-          claim.epoch, queues_with_places, node_lanes, 1, true, NULL) p;
+          claim.epoch, queues_with_places, node_lanes, 1, true, NULL, true) p;
       END IF;
     ELSIF any_once
         OR cardinality(node_lanes) > 1
@@ -168,8 +167,11 @@ BEGIN
       SELECT tids || p.found, limited || p.found_limited INTO tids, limited
       FROM _pick_unsupported_elsewhere(
         claim.epoch, queues_with_places, node_lanes,
-        least(claim.free, claim.max - cardinality(tids)), false, claim.without) p(
-        found, found_limited);
+        CASE
+          WHEN slots > cardinality(tids) THEN slots - cardinality(tids)
+          ELSE least(slots, claim.max - cardinality(tids))
+        END,
+        false, claim.without, slots > cardinality(tids)) p(found, found_limited);
       passed := _find_queue_places(tids, limited_queues);
       IF turns IS NOT NULL THEN turns := ARRAY(SELECT turns[p] FROM unnest(passed) p); END IF;
       limited := ARRAY(SELECT limited[p] FROM unnest(passed) p);
@@ -231,7 +233,7 @@ BEGIN
   END IF;
   IF 0 < ANY (turns) THEN
     RETURN QUERY
-      SELECT * FROM _take_turns(claim.epoch, f, tids, turns, t);
+      SELECT * FROM _take_in_turns(claim.epoch, f, tids, turns, t);
     RETURN;
   END IF;
   RETURN QUERY
@@ -410,8 +412,9 @@ BEGIN
     AND j.queue = ANY (limited_queues);
 END $$;
 
--- Writes the fence to jobs of several turns, and records the claim.
-CREATE OR REPLACE FUNCTION _take_turns(
+-- Writes the fence to the picked jobs of a fair or routed queue, and records the claim. Returns the
+-- turn of each job.
+CREATE OR REPLACE FUNCTION _take_in_turns(
   epoch bigint,
   fence bigint,
   tids tid[],
@@ -444,7 +447,7 @@ BEGIN
   RETURN QUERY
     WITH u AS (
         UPDATE jobs j
-        SET fence = _take_turns.fence, run = j.run + 1
+        SET fence = _take_in_turns.fence, run = j.run + 1
         FROM unnest(tids, turns) p(tid, turn)
         WHERE j.ctid = p.tid
         RETURNING
@@ -452,9 +455,9 @@ BEGIN
           j.max_attempts, j.version, j.timeout, j.meta, j.limit_keys, p.turn),
       c AS (
         INSERT INTO claims (fence, epoch, job_ids, at)
-        SELECT _take_turns.fence, _take_turns.epoch, array_agg(u.id), t FROM u)
+        SELECT _take_in_turns.fence, _take_in_turns.epoch, array_agg(u.id), t FROM u)
     SELECT
-      u.id, _take_turns.fence, u.type, u.payload, u.queue, u.tenant, u.priority, u.run_at, u.run,
+      u.id, _take_in_turns.fence, u.type, u.payload, u.queue, u.tenant, u.priority, u.run_at, u.run,
       u.attempt, u.max_attempts, u.version, u.timeout, u.meta, u.limit_keys, coalesce(u.turn, 0)
     FROM u;
 END $$;

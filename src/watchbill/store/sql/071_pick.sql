@@ -1,5 +1,5 @@
--- How claim() picks jobs when it meets more than plain ones. These functions need its settings, and
--- lock what they return without waiting for locks.
+-- How claim() picks jobs if there are jobs of class 1, lanes or queues with rules. These functions
+-- need its settings, and lock what they return without waiting for locks.
 
 -- The lanes that a node with these labels takes from: 0, and those of sets that it has all of.
 CREATE OR REPLACE FUNCTION _find_label_lanes(labels jsonb)
@@ -11,7 +11,7 @@ AS $$
     SELECT s.lane FROM label_sets s WHERE s.labels <@ _find_label_lanes.labels ORDER BY s.lane)
 $$;
 
--- Picks jobs queue by queue, for claims that meet more than plain jobs. A queue with a limit gives
+-- Picks jobs queue by queue, because each queue may have another rule. A queue with a limit gives
 -- no more jobs than it has places; if another transaction has locked its state, it gives none, and
 -- `is_busy` says so.
 CREATE OR REPLACE FUNCTION _pick_by_queue(
@@ -53,7 +53,7 @@ BEGIN
   limited := '{}';
   limited_queues := '{}';
   is_busy := false;
-  IF cardinality(declared_queues) > 0 THEN PERFORM _make_queue_states(declared_queues); END IF;
+  IF cardinality(declared_queues) > 0 THEN PERFORM _make_states_of_queues(declared_queues); END IF;
   FOREACH queue_name IN ARRAY _pick_by_queue.queues LOOP
     EXIT WHEN wanted <= 0;
     declared := NULL;
@@ -106,9 +106,9 @@ BEGIN
   END LOOP;
 END $$;
 
--- Makes the states of these queues, if they have a limit. All at once, because claims name queues
--- in different orders, and two that make the same states must not wait for each other.
-CREATE OR REPLACE FUNCTION _make_queue_states(declared_queues text[])
+-- Makes the limit states of those of the queues that have a limit. Makes all at once: claims name
+-- queues in different orders, and two that make the same states must not wait for each other.
+CREATE OR REPLACE FUNCTION _make_states_of_queues(declared_queues text[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -138,8 +138,8 @@ BEGIN
   RETURN _count_queue_places.max - (SELECT count(*) FROM holds h WHERE h.key = queue_key);
 END $$;
 
--- Those of the queues that have a place, or no limit; and those that have a limit. Locks the states
--- of the limits; `is_busy`: another transaction has locked one.
+-- Finds those of the queues that have a place, or no limit; and those that have a limit. Locks the
+-- states of the limits; `is_busy`: another transaction has locked one.
 CREATE OR REPLACE FUNCTION _find_queues_with_places(
   queues text[],
   declared_queues text[],
@@ -156,7 +156,7 @@ BEGIN
   limited_queues := '{}';
   is_busy := false;
   IF cardinality(declared_queues) = 0 THEN RETURN; END IF;
-  PERFORM _make_queue_states(declared_queues);
+  PERFORM _make_states_of_queues(declared_queues);
   SELECT
     coalesce(array_agg(x.queue ORDER BY x.n) FILTER (WHERE x.max IS NULL OR x.places > 0), '{}'),
     coalesce(array_agg(x.queue) FILTER (WHERE x.max IS NOT NULL), '{}'),
@@ -172,8 +172,8 @@ BEGIN
     LEFT JOIN queues q ON q.name = g.queue) x;
 END $$;
 
--- The positions of the picked jobs, without those that come after the last place of their queue.
--- The caller has locked the states of the limits.
+-- Returns the positions of the picked jobs, without those that come after the last place of their
+-- queue. The caller has locked the states of the limits.
 CREATE OR REPLACE FUNCTION _find_queue_places(tids tid[], limited_queues text[])
 RETURNS int[]
 LANGUAGE plpgsql VOLATILE
@@ -220,7 +220,8 @@ BEGIN
     FOR UPDATE SKIP LOCKED));
 END $$;
 
--- The lane that was served last: of a fair queue by any node, of a routed queue by one node.
+-- Returns the lane that was served last: of a fair queue by any node, of a routed queue by one
+-- node.
 CREATE OR REPLACE FUNCTION _read_lane_cursor(cursor_key text)
 RETURNS int
 LANGUAGE sql STABLE
@@ -232,7 +233,8 @@ AS $$
     WHERE s.key = _read_lane_cursor.cursor_key), 0)
 $$;
 
--- Skips the write if another claim is about to write: the two have shared a turn.
+-- Stores which lane was served last. Skips the write if another claim is about to write: the two
+-- claims have then served the same lanes.
 CREATE OR REPLACE FUNCTION _write_lane_cursor(cursor_key text, lane int)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -247,9 +249,9 @@ BEGIN
   WHERE s.key = _write_lane_cursor.cursor_key;
 END $$;
 
--- The places in the order of a queue of the first ready jobs of a class and a lane, as _pick()
--- would pick them, without locks.
-CREATE OR REPLACE FUNCTION _read_heads(
+-- Lists the first ready jobs of a class and a lane, with what decides about their order in the
+-- queue: the jobs that _pick() would pick. Locks nothing.
+CREATE OR REPLACE FUNCTION _list_first_jobs(
   queue text,
   class smallint,
   lane int,
@@ -267,23 +269,23 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
-  IF floor_queues IS NULL OR _read_heads.class <> 0 OR _read_heads.lane <> 0 THEN
+  IF floor_queues IS NULL OR _list_first_jobs.class <> 0 OR _list_first_jobs.lane <> 0 THEN
     RETURN QUERY
       SELECT j.ctid, j.priority, j.run_at, j.id
       FROM jobs j
-      WHERE j.queue = _read_heads.queue
-        AND j.class = _read_heads.class
-        AND j.lane = _read_heads.lane
+      WHERE j.queue = _list_first_jobs.queue
+        AND j.class = _list_first_jobs.class
+        AND j.lane = _list_first_jobs.lane
         AND j.wait IS NULL
         AND j.fence = 0
-        AND (_read_heads.without IS NULL OR j.type <> ALL (_read_heads.without))
+        AND (_list_first_jobs.without IS NULL OR j.type <> ALL (_list_first_jobs.without))
       ORDER BY j.priority DESC, j.run_at, j.id
-      LIMIT _read_heads.max;
+      LIMIT _list_first_jobs.max;
   ELSE
     RETURN QUERY
       SELECT y.*
       FROM _scan_ranges(
-        ARRAY[_read_heads.queue], floor_queues, floor_priorities, floor_times, floor_ids,
+        ARRAY[_list_first_jobs.queue], floor_queues, floor_priorities, floor_times, floor_ids,
         t - interval '250 milliseconds') s
       CROSS JOIN LATERAL (
         (
@@ -298,7 +300,7 @@ BEGIN
             AND j.wait IS NULL
             AND j.fence = 0
           ORDER BY j.run_at, j.id
-          LIMIT _read_heads.max)
+          LIMIT _list_first_jobs.max)
         UNION ALL
         (
           SELECT j.ctid, j.priority, j.run_at, j.id
@@ -312,15 +314,15 @@ BEGIN
             AND j.wait IS NULL
             AND j.fence = 0
           ORDER BY j.priority DESC, j.run_at, j.id
-          LIMIT _read_heads.max)) y
-      LIMIT _read_heads.max;
+          LIMIT _list_first_jobs.max)) y
+      LIMIT _list_first_jobs.max;
   END IF;
 END $$;
 
 -- Picks jobs of one queue from several lanes, and of both classes, in one order. Jobs of class 1
 -- are not claimed ahead: such a job is picked only if it is among the first `free` jobs. Jobs that
 -- come after one that stays are picked only into free slots; `has_left_one` says that one stays.
--- Reads the heads of all lanes without locks to find out how many to pick from each.
+-- Lists the first jobs of all lanes, without locks, to find out how many to pick from each.
 CREATE OR REPLACE FUNCTION _pick_merged(
   queue text,
   lanes int[],
@@ -358,7 +360,7 @@ BEGIN
         SELECT l.lane, c.class, h.*
         FROM unnest(lanes) l(lane)
         CROSS JOIN (VALUES (0::smallint), (1::smallint)) c(class)
-        CROSS JOIN LATERAL _read_heads(
+        CROSS JOIN LATERAL _list_first_jobs(
           _pick_merged.queue, c.class, l.lane, first, _pick_merged.without, floor_queues,
           floor_priorities, floor_times, floor_ids, t) h) x
       ORDER BY x.priority DESC, x.run_at, x.id
@@ -375,7 +377,7 @@ BEGIN
   END LOOP;
   SELECT h.* INTO boundary
   FROM unnest(lanes) l(lane)
-  CROSS JOIN LATERAL _read_heads(
+  CROSS JOIN LATERAL _list_first_jobs(
     _pick_merged.queue, 1::smallint, l.lane, cardinality(tids) + 1, _pick_merged.without, NULL,
     NULL, NULL, NULL, t) h
   WHERE h.tid <> ALL (tids)
@@ -394,7 +396,7 @@ BEGIN
       FROM (
         SELECT l.lane, h.*
         FROM unnest(lanes) l(lane)
-        CROSS JOIN LATERAL _read_heads(
+        CROSS JOIN LATERAL _list_first_jobs(
           _pick_merged.queue, 0::smallint, l.lane, _pick_merged.max - cardinality(tids),
           _pick_merged.without, floor_queues, floor_priorities, floor_times, floor_ids, t) h) x
       ORDER BY x.priority DESC, x.run_at, x.id
@@ -463,8 +465,9 @@ AS $$
       WHERE q.name = _owns_lane.queue)
 $$;
 
--- Picks jobs of types or versions that another node does not know, and this node does. Reads the
--- heads of all these types without locks to find out how many to pick from each.
+-- Picks jobs of types or versions that another node does not know, and this node does. Jobs of
+-- class 1 only with `into_slots`: all that it picks can start at once. Lists the first jobs of all
+-- these types, without locks, to find out how many to pick from each.
 CREATE OR REPLACE FUNCTION _pick_unsupported_elsewhere(
   epoch bigint,
   queues text[],
@@ -472,6 +475,7 @@ CREATE OR REPLACE FUNCTION _pick_unsupported_elsewhere(
   max int,
   is_quarantine boolean,
   without text[],
+  into_slots boolean,
   OUT tids tid[],
   OUT limited boolean[]
 )
@@ -480,7 +484,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
-  WITH heads AS (
+  WITH first_jobs AS (
       SELECT y.wait_key
       FROM unnest(_pick_unsupported_elsewhere.queues) WITH ORDINALITY q(queue, n)
       CROSS JOIN unsupported_types u
@@ -494,13 +498,14 @@ BEGIN
           AND j.wait_key = _unsupported_key(q.queue, u.type, u.version)
           AND (j.class = 2) = is_quarantine
           AND j.fence = 0
+          AND (j.class <> 1 OR into_slots)
           AND (j.lane = ANY (label_lanes) OR j.lane > 0 AND _owns_lane(n.epoch, j.queue, j.lane))
         ORDER BY j.lane, j.priority DESC, j.run_at, j.id
         LIMIT _pick_unsupported_elsewhere.max) y
       WHERE u.type <> ALL (coalesce(_pick_unsupported_elsewhere.without, '{}'))
       ORDER BY q.n, y.lane, y.priority DESC, y.run_at, y.id
       LIMIT _pick_unsupported_elsewhere.max),
-    keys AS MATERIALIZED (SELECT h.wait_key, count(*) AS number FROM heads h GROUP BY 1)
+    keys AS MATERIALIZED (SELECT f.wait_key, count(*) AS number FROM first_jobs f GROUP BY 1)
   SELECT coalesce(array_agg(x.ctid), '{}'), coalesce(array_agg(x.is_limited), '{}')
   INTO tids, limited
   FROM keys k
@@ -511,6 +516,7 @@ BEGIN
       AND j.wait_key = k.wait_key
       AND (j.class = 2) = _pick_unsupported_elsewhere.is_quarantine
       AND j.fence = 0
+      AND (j.class <> 1 OR into_slots)
       AND (
         j.lane = ANY (label_lanes)
         OR j.lane > 0 AND _owns_lane(_pick_unsupported_elsewhere.epoch, j.queue, j.lane))

@@ -169,7 +169,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  -- More jobs than may start: those without keys have to be counted too.
+  -- There are more candidates than may start, so jobs without keys have to be counted too.
   is_crowded boolean := cardinality(candidates) > _pass_limits.max;
   -- The jobs that need a decision, as positions in `candidates`.
   judged int[] := ARRAY(
