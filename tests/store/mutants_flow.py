@@ -42,7 +42,7 @@ MUTANTS_OF_FLOW_CONTROL: list[Mutant] = [
     Mutant("routes: taken", PICK_LANES, "AND j.class = _pick_own_lanes.class AND j.lane = l.lane AND j.wait IS NULL AND j.fence = 0", "AND j.class = _pick_own_lanes.class AND j.lane = l.lane AND j.wait IS NULL", "lanes"),
     Mutant("routes: one limited job of each lane", PICK_LANES, "IF each > 1 AND true = ANY (more.limited) THEN", "IF false THEN", "lanes"),
     Mutant("routes: more jobs of few lanes", PICK_LANES, "NOT has_more OR cardinality(tids)", "true OR cardinality(tids)", "lanes"),
-    Mutant("routes: a cursor for each node", PICK, "RETURN 'route:' || epoch || ':';", "RETURN 'route:0:';", "lanes"),
+    Mutant("routes: a cursor for each node", "071_lane_cursors.sql", "RETURN 'route:' || epoch || ':';", "RETURN 'route:0:';", "lanes"),
     Mutant("routes: the cursor of a node that has left", "056_leave.sql", "PERFORM _forget_route_cursors(leave.epoch);", "", "lanes"),
     Mutant("routes: the cursor of a lost node", "092_mark_node_lost.sql", "PERFORM _forget_route_cursors(node_epoch);", "", "lanes"),
     Mutant("labels: all of a set", PICK, "WHERE s.labels <@ _find_label_lanes.labels", "", "lanes"),
