@@ -1,18 +1,19 @@
 -- Settles a batch of runs. Changes a job only under the fence that it has now. Without `outcomes`
--- all have succeeded; otherwise:
+-- all runs have succeeded. Otherwise an outcome is one of:
 --   succeeded, skipped   the job is succeeded
---   failed, timed_out    another attempt after `delays` (NULL: as its policy says), or dead when
---                        its attempts are spent or error.kind is 'permanent'
---   snoozed              queued again after `delays`, without using up an attempt
---   released             queued again with its old run_at, without using up an attempt
---   unsupported          queued for a node that knows its type and version
+--   failed, timed_out    the job has another attempt after `delays` (NULL: as its policy says), or
+--                        is dead when its attempts are spent or error.kind is 'permanent'
+--   snoozed              the job is queued again after `delays`, without using up an attempt
+--   released             the job is queued again with its old run_at, without using up an attempt
+--   unsupported          the job is queued for a node that knows its type and version
 --   canceled             the job is canceled; without a stop request it counts as failed
--- A job with a stop request ends canceled unless it succeeded. `ages` are seconds since the handler
--- started, NULL if it did not; `closed` are claims without jobs, to delete. Returns the jobs that
--- have not succeeded, with state NULL if the fence was not the job's, and as `blocked` jobs that
--- wait for these: call unblock() with their ids next. Locks the jobs, and waits two seconds for one
--- that is locked: locked_jobs() finds it. Then locks the states of their limit keys. The function
--- sets lock_timeout itself, because a session behind a pooler cannot.
+-- A job with a stop request ends as canceled unless it has succeeded. `ages` are the seconds since
+-- each handler started, NULL if it did not start. `closed` are claims without jobs, which are
+-- deleted. Returns the jobs that have not succeeded; their state is NULL if the job has another
+-- fence. Also returns, with the state `blocked`, jobs that wait for the settled ones: next call
+-- unblock() with their ids. Locks the jobs, and waits two seconds for a job that is locked; then
+-- locked_jobs() finds that job. After that locks the states of their limit keys. The function sets
+-- lock_timeout itself, because a session behind a pooler cannot.
 CREATE OR REPLACE FUNCTION settle(
   epoch bigint,
   ids uuid[],
@@ -41,7 +42,8 @@ DECLARE
   stopping uuid[];
   scheduled uuid[];
   parents uuid[];
-  -- The jobs that may hold keys, and these keys as array literals: their numbers differ.
+  -- The jobs that may hold limit keys, and the keys of each as an array literal, because an array
+  -- of arrays cannot have rows of different lengths.
   holders uuid[];
   held text[];
   freed text[];
@@ -95,7 +97,8 @@ BEGIN
             THEN d.limit_keys || ('queue:' || d.queue)
           ELSE d.limit_keys
         END AS keys) k;
-    -- A statement of its own, because most batches hold no key and need not wait for it.
+    -- Deletes the holds in a statement of its own, because most batches hold no key and need not
+    -- run it.
     IF holders IS NOT NULL THEN
       WITH r AS (
         DELETE FROM holds o
@@ -103,7 +106,8 @@ BEGIN
           SELECT x.ctid
           FROM unnest(holders, held) h(id, keys)
           CROSS JOIN LATERAL unnest(h.keys::text[]) k(key)
-          -- LIMIT makes every plan look the holds up one by one, not all of them for each job.
+          -- LIMIT makes every plan look up the holds one by one, instead of reading all holds for
+          -- each job.
           CROSS JOIN LATERAL (
             SELECT x.ctid FROM holds x WHERE x.key = k.key AND x.job_id = h.id LIMIT 1) x))
         RETURNING o.key)

@@ -1,5 +1,5 @@
 -- Settles runs with different outcomes: locks the jobs and decides their states, moves finished
--- jobs into the history, requeues the others.
+-- jobs into the history, and requeues the other jobs.
 CREATE OR REPLACE FUNCTION _settle_each(
   epoch bigint,
   ids uuid[],
@@ -10,7 +10,7 @@ CREATE OR REPLACE FUNCTION _settle_each(
   results jsonb[],
   errors jsonb[],
   t timestamptz,
-  -- Whether the caller's transaction ends now, so that it may lock limit keys.
+  -- True if the caller's transaction ends right after this call, so that it may lock limit keys.
   locks_keys boolean
 )
 RETURNS TABLE (id uuid, state text, run_at timestamptz)
@@ -131,7 +131,8 @@ BEGIN
   IF FOUND AND s IS NULL THEN
     PERFORM _refuse_stale_fence(job_id, job_fence);
   END IF;
-  -- Perhaps the caller does not promote jobs.
+  -- Notifies promoters of the retry, because the caller may be a program that does not promote
+  -- jobs.
   IF due > t THEN PERFORM _wake_promoters(due, t); END IF;
   RETURN coalesce(s, 'succeeded');
 END $$;

@@ -1,5 +1,6 @@
 -- Moves jobs that have ended for good into the history, and records their last attempts. The caller
--- has locked them. Returns the jobs that wait for them, and the limit keys that have a place now.
+-- has locked these jobs. Returns the jobs that wait for them, and the limit keys that have a free
+-- place now.
 CREATE OR REPLACE FUNCTION _finish_jobs(
   endings ending[],
   epoch bigint,
@@ -80,7 +81,8 @@ BEGIN
     array_agg(d.id) FILTER (WHERE d.schedule_id IS NOT NULL),
     array_agg(d.id) FILTER (WHERE d.awaited),
     array_agg(_dependency_outcome(d.state, d.error)) FILTER (WHERE d.awaited),
-    -- A job that held nothing may have been the first of its ordered key, or the one to start next.
+    -- Returns all limit keys of the jobs, not only those that were held: a job that held none may
+    -- have been the first of its ordered key, or the next to start, and so kept others waiting.
     (
       SELECT array_agg(x.key)
       FROM (
@@ -95,7 +97,7 @@ BEGIN
   END IF;
 END $$;
 
--- Whether a job with a limit on its queue holds a place there.
+-- Says whether any queue has a limit. Only then a running job may hold the key of its queue.
 CREATE OR REPLACE FUNCTION _has_queue_limits()
 RETURNS boolean
 LANGUAGE sql STABLE
@@ -104,7 +106,7 @@ AS $$
   SELECT EXISTS (SELECT FROM limit_states s WHERE s.key >= 'queue:' AND s.key < 'queue;')
 $$;
 
--- Whether a dead job of this type keeps its ordered key.
+-- Says whether a dead job of this type keeps its ordered key, so that later jobs of the key wait.
 CREATE OR REPLACE FUNCTION _pauses_when_dead(type text)
 RETURNS boolean
 LANGUAGE sql STABLE
@@ -117,7 +119,7 @@ AS $$
       AND l.when_dead = 'pause')
 $$;
 
--- The error of a canceled job, with the reason of its stop request.
+-- Returns the error of a canceled job, with the reason of its stop request.
 CREATE OR REPLACE FUNCTION _cancel_error(id uuid, state text)
 RETURNS jsonb
 LANGUAGE sql STABLE
@@ -132,8 +134,8 @@ AS $$
 $$;
 
 -- Queues jobs again that have not ended for good. A run that started and was not lost resets the
--- count of losses. Inserts unsupported types in sorted order against deadlocks. Returns the limit
--- keys that have a place now; an ordered key is kept.
+-- job's count of losses. Inserts unsupported types in sorted order, to avoid deadlocks. Returns the
+-- limit keys that have a free place now; a job keeps its ordered key.
 CREATE OR REPLACE FUNCTION _requeue_jobs(endings ending[], epoch bigint, t timestamptz)
 RETURNS text[]
 LANGUAGE plpgsql VOLATILE
@@ -211,8 +213,8 @@ BEGIN
   RETURN _release_holds(ids);
 END $$;
 
--- Releases the limit keys that these jobs hold, except ordered ones, because they are queued again.
--- The caller has locked the jobs. Returns a key as often as it has a place more.
+-- Releases the limit keys that these jobs hold, because the jobs are queued again. Does not release
+-- ordered keys. The caller has locked the jobs. Returns a key once for each place that is free now.
 CREATE OR REPLACE FUNCTION _release_holds(ids uuid[])
 RETURNS text[]
 LANGUAGE plpgsql VOLATILE

@@ -1,5 +1,5 @@
--- Records what running jobs have made: the view job shows it as artifact_ref. Changes a job only
--- under the fence that it has now. Locks the jobs.
+-- Records where something is that a running job has made; the view job shows it as artifact_ref.
+-- Changes a job only under the fence that it has now. Locks the jobs.
 CREATE OR REPLACE FUNCTION _set_artifacts(ids uuid[], fences bigint[], refs text[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE

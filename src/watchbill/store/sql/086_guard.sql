@@ -1,6 +1,6 @@
--- Keeps a job from being released or reclaimed while the caller's transaction is open. Raises if it
--- was released or reclaimed before. Locks the job FOR KEY SHARE, not FOR SHARE, so that cancel()
--- can write a stop request.
+-- Keeps a job from being released or reclaimed while the caller's transaction is open. Raises if
+-- the job was released or reclaimed before. Locks the job FOR KEY SHARE, and not FOR SHARE, so that
+-- cancel() can write a stop request.
 CREATE OR REPLACE FUNCTION guard(id uuid, fence bigint)
 RETURNS void
 LANGUAGE plpgsql VOLATILE

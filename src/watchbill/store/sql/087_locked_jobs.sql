@@ -1,5 +1,5 @@
--- Returns those of the jobs that other transactions have locked, and locks the rest. After a lock
--- timeout of settle() a worker settles the rest.
+-- Returns those of the jobs that other transactions have locked, and locks the other ones. After a
+-- lock timeout in settle() a worker calls this, and then settles the jobs that were not locked.
 CREATE OR REPLACE FUNCTION locked_jobs(ids uuid[])
 RETURNS SETOF uuid
 LANGUAGE plpgsql VOLATILE
