@@ -139,6 +139,16 @@ def test_migrate_drops_functions_removed_from_the_files(database: str, tmp_path:
     assert rows(database, "SELECT watchbill.other()") == [(1,)]
 
 
+def test_migrate_drops_functions_that_call_each_other(database: str, tmp_path: Path) -> None:
+    called = "CREATE OR REPLACE FUNCTION a_called() RETURNS int LANGUAGE sql RETURN 1;"
+    calling = "CREATE OR REPLACE FUNCTION b_calling() RETURNS int LANGUAGE sql RETURN a_called();"
+    functions = {"010.sql": called, "020.sql": calling, "030_volume.sql": FUNCTION}
+    migrate(database, "watchbill", source_of(tmp_path, TABLE, functions=functions))
+    migrate(database, "watchbill", source_of(tmp_path, TABLE, functions={"030_volume.sql": FUNCTION}))
+    names = "SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'watchbill'::regnamespace"
+    assert rows(database, names) == [("watchbill.volume()",)]
+
+
 def test_migrate_keeps_functions_created_in_a_do_block(database: str, tmp_path: Path) -> None:
     """A block with EXCEPTION is a transaction within the transaction; what it makes is as new as the rest."""
     block = f"DO $$ BEGIN {FUNCTION} EXCEPTION WHEN undefined_table THEN NULL; END $$;"

@@ -1,18 +1,17 @@
 -- Drops functions that an earlier release has made and that are not in the files of this release.
 -- Their row of pg_proc has not moved since before_functions.sql. An old function that stayed beside
--- a new one with other arguments would make calls ambiguous.
+-- a new one with other arguments would make calls ambiguous. One statement drops all of them,
+-- because a function that another one calls cannot be dropped before that one.
 DO $$
 DECLARE
   gone text;
 BEGIN
-  FOR gone IN
-    SELECT was.signature
-    FROM schema_functions, unnest(signatures) AS was(signature)
-    JOIN pg_proc p ON p.oid = to_regprocedure(was.signature)
-    WHERE p.ctid::text = current_setting('watchbill.functions_before')::jsonb ->> p.oid::text
-  LOOP
-    EXECUTE 'DROP ROUTINE ' || gone;
-  END LOOP;
+  SELECT string_agg(was.signature, ', ')
+  INTO gone
+  FROM schema_functions, unnest(signatures) AS was(signature)
+  JOIN pg_proc p ON p.oid = to_regprocedure(was.signature)
+  WHERE p.ctid::text = current_setting('watchbill.functions_before')::jsonb ->> p.oid::text;
+  IF gone IS NOT NULL THEN EXECUTE 'DROP ROUTINE ' || gone; END IF;
 END $$;
 
 DELETE FROM schema_functions;
