@@ -105,9 +105,9 @@ def test_claim_takes_unsupported_jobs_only_into_free_room(db: Db) -> None:
 
 @pytest.mark.parametrize("slots", [2, 3])
 def test_claim_takes_unsupported_jobs_with_one_attempt_only_into_free_slots(db: Db, slots: int) -> None:
-    stranger, expert = db.node(), db.node(types={"t": 1})
+    stranger, expert = db.node(), db.node(types={"t": 1, "u": 1})
     once = [db.enqueue("t", max_attempts=1, priority=1) for _ in range(3)]
-    more = [db.enqueue("t") for _ in range(3)]
+    more = [db.enqueue(name) for name in ("t", "u", "u")]
     for _ in range(6):
         meet(db, stranger)
     others = [db.enqueue("o") for _ in range(2)]
