@@ -106,9 +106,9 @@ def test_order_keys_of_types_with_colons_differ(db: Db) -> None:
 def test_lane_of_a_fair_queue_is_that_of_the_share(db: Db) -> None:
     db.change("INSERT INTO {schema}.queues (name, lanes, fair_by) VALUES ('fair', 'share', '{{account}}')")
     for found in every_way(db, type="t", payload={"account": 7}, queue="fair"):
-        assert found.lane == db.value("_share_lane", share="7") > 0
+        assert found.lane == db.value("_make_share_lane", share="7") > 0
     for found in every_way(db, type="t", queue="fair"):
-        assert found.lane == db.value("_share_lane", share="") > 0
+        assert found.lane == db.value("_make_share_lane", share="") > 0
     assert row(db, db.enqueue(payload={"account": 7})).lane == 0
 
 
@@ -118,11 +118,11 @@ def test_plain_enqueue_of_a_client_finds_the_lane_of_a_fair_queue(db: Db) -> Non
     arguments = {"type": "t", "payload": {}, "queue": "fair", "priority": 0, "tenant": "acme", "max_attempts": 10}
     arguments |= {"timeout": None, "version": 1, "id": job, "created_by": None, "meta": None}
     assert db.value("_enqueue_plain", **arguments) == row(db, job).seq
-    assert row(db, job).lane == db.value("_share_lane", share="acme")
+    assert row(db, job).lane == db.value("_make_share_lane", share="acme")
 
 
 def test_share_lanes_do_not_depend_on_the_server(db: Db) -> None:
-    assert db.value("_share_lane", share="acme") == 1404888305
+    assert db.value("_make_share_lane", share="acme") == 1404888305
 
 
 def test_jobs_with_the_same_labels_share_a_lane(db: Db) -> None:
@@ -133,7 +133,7 @@ def test_jobs_with_the_same_labels_share_a_lane(db: Db) -> None:
 
 
 def test_two_sets_of_labels_never_share_a_lane(db: Db) -> None:
-    taken = -db.value("_share_lane", share='{"a": 1}')
+    taken = -db.value("_make_share_lane", share='{"a": 1}')
     db.change("INSERT INTO {schema}.label_sets (lane, labels) VALUES (%s, '{{}}')", taken)
     assert row(db, db.enqueue(runs_on={"a": 1})).lane == taken - 1
 
@@ -150,7 +150,7 @@ def test_job_of_a_schedule_has_the_lane_of_its_share(db: Db, by_hand: bool) -> N
         db.tick(3600)
         db.row("tick")
     lanes = {job.queue: job.lane for job in db.rows("jobs")}
-    assert lanes == {"fair": db.value("_share_lane", share="7"), "plain": 0}
+    assert lanes == {"fair": db.value("_make_share_lane", share="7"), "plain": 0}
 
 
 def test_tick_makes_a_job_whose_share_is_too_long(db: Db) -> None:
@@ -177,7 +177,7 @@ def test_job_that_commits_after_its_queue_became_plain_is_claimed(db: Db) -> Non
     assert db.row("_survey", epoch=epoch, queues=["sync"]).has_parked_job
     db.value("sweep_limits")
     assert sorted(job.id for job in db.claim(epoch, queues=["sync"])) == sorted(jobs)
-    assert row(db, other).lane == db.value("_share_lane", share="7")
+    assert row(db, other).lane == db.value("_make_share_lane", share="7")
     assert not db.row("_survey", epoch=epoch, queues=["sync"]).has_parked_job
 
 

@@ -1,13 +1,13 @@
 -- Returns the lane of a share of a fair queue: 31 bits of the MD5 of the share's name, and never 0.
 -- Does not use hashtext(), whose result may differ between servers.
-CREATE OR REPLACE FUNCTION _share_lane(share text)
+CREATE OR REPLACE FUNCTION _make_share_lane(share text)
 RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN greatest(('x' || left(md5(share), 8))::bit(32)::int & 2147483647, 1);
 
 -- Returns the lane of jobs that only nodes with these labels may run. Stores the set of labels if
 -- it is new, and waits for another transaction that stores the same set.
-CREATE OR REPLACE FUNCTION _label_lane(labels jsonb)
+CREATE OR REPLACE FUNCTION _make_label_lane(labels jsonb)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -15,13 +15,13 @@ AS $$
 #variable_conflict use_column
 DECLARE
   found_lane int;
-  free_lane int := -_share_lane(_label_lane.labels::text);
+  free_lane int := -_make_share_lane(_make_label_lane.labels::text);
 BEGIN
   LOOP
-    SELECT s.lane INTO found_lane FROM label_sets s WHERE s.labels = _label_lane.labels;
+    SELECT s.lane INTO found_lane FROM label_sets s WHERE s.labels = _make_label_lane.labels;
     IF FOUND THEN RETURN found_lane; END IF;
     INSERT INTO label_sets (lane, labels)
-    VALUES (free_lane, _label_lane.labels)
+    VALUES (free_lane, _make_label_lane.labels)
     ON CONFLICT DO NOTHING;
     IF FOUND THEN RETURN free_lane; END IF;
     -- Another transaction has stored the same set meanwhile, or another set has this lane.
@@ -40,7 +40,7 @@ AS $$
 #variable_conflict use_column
 BEGIN
   RETURN coalesce((
-    SELECT _share_lane(_render_key(
+    SELECT _make_share_lane(_render_key(
       q.fair_by, _find_slot_lane.payload, _find_slot_lane.tenant, _find_slot_lane.type,
       'fair_by', ''))
     FROM queues q

@@ -55,9 +55,9 @@ BEGIN
     PERFORM _refuse_job(
       n.type, format('queue %L is fair, so route_by and runs_on cannot be used in it', n.queue));
   ELSIF n.runs_on IS NOT NULL THEN
-    lane := _label_lane(n.runs_on);
+    lane := _make_label_lane(n.runs_on);
   ELSIF q.lanes = 'share' THEN
-    lane := _share_lane(_render_key(q.fair_by, n.payload, n.tenant, n.type, 'fair_by', ''));
+    lane := _make_share_lane(_render_key(q.fair_by, n.payload, n.tenant, n.type, 'fair_by', ''));
   ELSIF q.lanes = 'route' AND route_key IS NOT NULL THEN
     lane := _route_lane(q.token_group, route_key);
   END IF;

@@ -4,7 +4,7 @@
 -- A node has its own place in the lanes of each routed queue: its claims go on where its last one
 -- ended. If all nodes had one place, a node whose lanes come first would begin with the same lanes
 -- after each claim of another node, and never reach its last lanes.
-CREATE OR REPLACE FUNCTION _route_cursor_prefix(epoch bigint)
+CREATE OR REPLACE FUNCTION _make_route_prefix(epoch bigint)
 RETURNS text
 LANGUAGE sql IMMUTABLE
 RETURN 'route:' || epoch || ':';
@@ -16,7 +16,7 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-  prefix text := _route_cursor_prefix(_forget_route_cursors.epoch);
+  prefix text := _make_route_prefix(_forget_route_cursors.epoch);
 BEGIN
   DELETE FROM limit_states s
   WHERE s.key = ANY (ARRAY(

@@ -69,7 +69,7 @@ BEGIN
     IF declared.lanes IN ('share', 'route') THEN
       cursor_key := CASE
           WHEN declared.lanes = 'share' THEN 'turn:' || queue_name
-          ELSE _route_cursor_prefix(_pick_by_queue.epoch) || queue_name
+          ELSE _make_route_prefix(_pick_by_queue.epoch) || queue_name
         END;
       cursor := _read_lane_cursor(cursor_key);
       -- Also the lanes of the node's labels: a job in them has no share and no token.

@@ -74,7 +74,7 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
   INSERT INTO shares (queue, lane, share, weight)
-  SELECT _write_queue_shares.queue, _share_lane(s.key), s.key, s.value::int
+  SELECT _write_queue_shares.queue, _make_share_lane(s.key), s.key, s.value::int
   FROM jsonb_each_text(given) s
   WHERE s.value::int <> 1;
 END $$;

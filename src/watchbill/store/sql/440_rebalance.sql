@@ -51,7 +51,8 @@ BEGIN
       token_group, at, reason, leader, nodes_before, nodes_after, moved, version, duration)
     VALUES (
       g.name, t, reason, (SELECT n.name FROM nodes n WHERE n.epoch = rebalance.epoch),
-      _node_names(before), _node_names(after), moved, g.version + 1, clock_timestamp() - began);
+      _read_node_names(before), _read_node_names(after), moved, g.version + 1,
+      clock_timestamp() - began);
   END IF;
   -- The row of a node that ended long ago may be gone.
   DELETE FROM members m
@@ -65,7 +66,7 @@ BEGIN
   RETURN moved;
 END $$;
 
-CREATE OR REPLACE FUNCTION _node_names(epochs bigint[])
+CREATE OR REPLACE FUNCTION _read_node_names(epochs bigint[])
 RETURNS text[]
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT

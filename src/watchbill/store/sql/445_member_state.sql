@@ -1,6 +1,7 @@
--- What a member of a group has to know. Locks and writes nothing.
---   seen_version, seen_pins   the versions that the caller knows; what has not changed since then
---                             is not sent again
+-- Returns what a member of a group has to know: the rules of the group, the tokens that the member
+-- owns, the pins, and whether the leader has work. Locks and writes nothing.
+--   seen_version, seen_pins   the versions of the tokens and pins that the caller has; the result
+--                             has NULL for those that are still the same
 CREATE OR REPLACE FUNCTION member_state(
   epoch bigint,
   token_group text,
@@ -14,13 +15,14 @@ RETURNS TABLE (
   handover_timeout interval,
   version bigint,
   pins_version bigint,
-  is_member boolean, -- and lives
-  is_assigned boolean, -- the last plan has counted it, and all that it gets has arrived
-  tokens int[], -- that it owns and keeps; NULL: as before
-  moving int, -- how many it has to pass on
-  pin_keys text[], -- of all pins; NULL: as before
+  is_member boolean, -- the node is a member, and lives
+  -- The last plan has counted the node, and has given it all its tokens.
+  is_assigned boolean,
+  tokens int[], -- those that the node owns and keeps; NULL: as before
+  moving int, -- how many tokens the node has to pass on
+  pin_keys text[], -- the keys of all pins; NULL: as before
   pin_tokens int[],
-  -- Why the leader has something to do; NULL: it has not.
+  -- Why the leader has work; NULL: it has none.
   needs_leader text
 )
 LANGUAGE plpgsql STABLE

@@ -27,8 +27,8 @@ SET jit = off
 AS $$
   SELECT
     g.name, g.total, g.hash, g.min_nodes, g.handover_timeout, g.version, l.leader, l.term,
-    _node_names(m.eligible),
-    _node_names(ARRAY(SELECT unnest(m.living) EXCEPT SELECT unnest(m.eligible))),
+    _read_node_names(m.eligible),
+    _read_node_names(ARRAY(SELECT unnest(m.living) EXCEPT SELECT unnest(m.eligible))),
     ARRAY(SELECT q.name FROM queues q WHERE q.token_group = g.name ORDER BY q.name),
     o.owned, o.moving, s.largest, s.smallest, p.pins, p.pins_without_match,
     CASE
