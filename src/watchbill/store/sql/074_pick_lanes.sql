@@ -86,7 +86,7 @@ BEGIN
   LOOP
     WITH RECURSIVE turn AS (
       (
-        SELECT j.lane, j.ctid
+        SELECT j.lane, j.ctid, 1 AS number
         FROM jobs j
         WHERE j.queue = _find_share_heads.queue
           AND j.class = 0
@@ -97,18 +97,35 @@ BEGIN
         ORDER BY j.lane, j.priority DESC, j.run_at, j.id
         LIMIT 1)
       UNION ALL
-      SELECT n.lane, n.ctid
+      SELECT n.lane, n.ctid, turn.number + 1
       FROM turn
       CROSS JOIN LATERAL (
-        SELECT j.lane, j.ctid
-        FROM jobs j
-        WHERE j.queue = _find_share_heads.queue
-          AND j.class = 0
-          AND j.lane > turn.lane
-          AND j.lane <= part.last
-          AND j.wait IS NULL
-          AND j.fence = 0
-        ORDER BY j.lane, j.priority DESC, j.run_at, j.id
+        (
+          -- A scan without a near end reads the rest of its page of the index. The next lane is
+          -- likely to be within twice the mean distance of those that were found.
+          SELECT j.lane, j.ctid
+          FROM jobs j
+          WHERE j.queue = _find_share_heads.queue
+            AND j.class = 0
+            AND j.lane > turn.lane
+            AND j.lane <= least(
+              part.last, turn.lane + 2 * (turn.lane::bigint - part.lower) / turn.number)::int
+            AND j.wait IS NULL
+            AND j.fence = 0
+          ORDER BY j.lane, j.priority DESC, j.run_at, j.id
+          LIMIT 1)
+        UNION ALL
+        (
+          SELECT j.lane, j.ctid
+          FROM jobs j
+          WHERE j.queue = _find_share_heads.queue
+            AND j.class = 0
+            AND j.lane > turn.lane
+            AND j.lane <= part.last
+            AND j.wait IS NULL
+            AND j.fence = 0
+          ORDER BY j.lane, j.priority DESC, j.run_at, j.id
+          LIMIT 1)
         LIMIT 1) n)
     SELECT array_agg(x.lane) AS lanes, array_agg(x.ctid) AS heads INTO found
     FROM (SELECT * FROM turn LIMIT _find_share_heads.max - cardinality(lanes)) x;
