@@ -62,7 +62,7 @@ class Job(Generic[R]):
 
     _runner: OperationRunner
     _task: ResultDecoder[R] | None  # None: this process does not know the task
-    _id: UUID
+    _id: UUID | int  # an integer until it is read: a bulk makes many jobs whose ids are not
     _may_be_uncommitted: bool = False  # it was enqueued in a transaction of the caller
     _created: bool = True
     _payload_differs: bool = False
@@ -70,6 +70,8 @@ class Job(Generic[R]):
     @property
     def id(self) -> UUID:
         """A UUIDv7."""
+        if isinstance(self._id, int):
+            self._id = UUID(int=self._id)
         return self._id
 
     @property

@@ -278,7 +278,7 @@ class JobProducer:
     ) -> list[Job[R]]:
         uncommitted = self.is_in_transaction(connection)
         if isinstance(answers, AllCreated):
-            jobs = [Job(self, task, made, uncommitted) for task, made in zip(tasks, answers.ids, strict=True)]
+            jobs = [Job(self, task, number, uncommitted) for task, number in zip(tasks, answers.ids, strict=True)]
         else:
             _warn_of_other_payloads(answers)
             jobs = [

@@ -224,7 +224,7 @@ def enqueue_alike(jobs: AlikeJobs, resend: bool = False) -> Operation[AllCreated
             shared.version,
             shared.created_by,
             None if shared.meta is None else shared.meta.decode(),
-            uuids([each.bytes for each in jobs.ids]),
+            uuids([number.to_bytes(16) for number in jobs.ids]),
             jsonbs(jobs.payloads),
             resend,
         ),

@@ -47,10 +47,10 @@ class NewJob(NamedTuple):
 
 
 class AlikeJobs(Sequence[NewJob]):
-    """Jobs that differ in nothing but their ids and payloads; `pattern` has what they share. Each NewJob is made when
-    it is read, because most bulks are stored without: a client sends the columns."""
+    """Jobs that differ in nothing but their ids, which are integers here, and payloads; `pattern` has what they share.
+    Each NewJob is made when it is read, because most bulks are stored without: a client sends the columns."""
 
-    def __init__(self, pattern: NewJob, ids: list[UUID], payloads: list[bytes]) -> None:
+    def __init__(self, pattern: NewJob, ids: list[int], payloads: list[bytes]) -> None:
         self.pattern, self.ids, self.payloads = pattern, ids, payloads
 
     @classmethod
@@ -63,7 +63,7 @@ class AlikeJobs(Sequence[NewJob]):
         first, others = jobs[0], [job[_AFTER_PAYLOAD:] for job in jobs]
         if others.count(others[0]) < len(jobs) or any(job.type != first.type for job in jobs):
             return None
-        return cls(first, [job.id for job in jobs], [job.payload for job in jobs])
+        return cls(first, [job.id.int for job in jobs], [job.payload for job in jobs])
 
     def replace(self, **fields: Any) -> AlikeJobs:
         """The same jobs with these fields, the same for all of them."""
@@ -74,8 +74,8 @@ class AlikeJobs(Sequence[NewJob]):
 
     def __iter__(self) -> Iterator[NewJob]:
         kind, others = self.pattern.type, self.pattern[_AFTER_PAYLOAD:]
-        for own_id, payload in zip(self.ids, self.payloads, strict=True):
-            yield NewJob._make((own_id, kind, payload, *others))
+        for number, payload in zip(self.ids, self.payloads, strict=True):
+            yield NewJob._make((UUID(int=number), kind, payload, *others))
 
     @overload
     def __getitem__(self, place: int) -> NewJob: ...
@@ -84,7 +84,7 @@ class AlikeJobs(Sequence[NewJob]):
     def __getitem__(self, place: int | slice) -> NewJob | AlikeJobs:
         if isinstance(place, slice):
             return AlikeJobs(self.pattern, self.ids[place], self.payloads[place])
-        return self.pattern._replace(id=self.ids[place], payload=self.payloads[place])
+        return self.pattern._replace(id=UUID(int=self.ids[place]), payload=self.payloads[place])
 
 
 _AFTER_PAYLOAD = NewJob._fields.index("payload") + 1
@@ -101,9 +101,9 @@ class Enqueued(NamedTuple):
 
 
 class AllCreated(Sequence[Enqueued]):
-    """The answers to a bulk that has made all its jobs. Each is made when it is read; `ids` has all that they say."""
+    """The answers to a bulk that has made all its jobs. Each is made when it is read: the ids are all that they say."""
 
-    def __init__(self, ids: list[UUID]) -> None:
+    def __init__(self, ids: list[int]) -> None:
         self.ids = ids
 
     def __len__(self) -> int:
@@ -116,7 +116,7 @@ class AllCreated(Sequence[Enqueued]):
     def __getitem__(self, place: int | slice) -> Enqueued | AllCreated:
         if isinstance(place, slice):
             return AllCreated(self.ids[place])
-        return Enqueued(self.ids[place], 0, True, False)
+        return Enqueued(UUID(int=self.ids[place]), 0, True, False)
 
 
 @dataclass(frozen=True, slots=True)
