@@ -68,6 +68,8 @@ def bulk(n: int) -> None:
 
 
 def bulk_from_python(n: int) -> None:
+    app.enqueue_many([])  # connects
+    call(0)  # loads the validator
     contract.bulk(n, lambda numbers: app.enqueue_many([call(number) for number in numbers]))
 
 
