@@ -176,7 +176,7 @@ class App(Registry, Generic[State]):
 
         return Schedules(self.producer, self.tasks, self.tz)
 
-    # -- middleware and events
+    # -- These methods register middleware and observers of events.
 
     def around_run(self, function: AroundRun) -> AroundRun:
         """Registers a generator function that runs around every handler; it takes the job and yields once."""
@@ -223,7 +223,7 @@ class App(Registry, Generic[State]):
 
         return observe
 
-    # -- enqueue
+    # -- These methods enqueue jobs.
 
     def enqueue(self, type: str, payload: dict[str, Any] | None = None, **options: Unpack[JobOptionsDict]) -> Job[Any]:
         """Enqueues a job by its type. If this App declares the task, the job gets the task's options and keys, as from
@@ -300,7 +300,7 @@ class App(Registry, Generic[State]):
 
         return Lock(self.producer, name, ttl, wait)
 
-    # -- the database
+    # -- The App opens its connections at first use.
 
     @property
     def database_url(self) -> str:
@@ -324,7 +324,7 @@ class App(Registry, Generic[State]):
     async def aclose(self) -> None:
         await self.producer.runtime.aclose()
 
-    # -- running tasks
+    # -- These methods run a node in this process, and the tasks of the App.
 
     def node(self, **settings: Any) -> InProcessNode:
         """Runs a node in this process during a block: `async with app.node():` or `with app.node():`."""

@@ -62,7 +62,7 @@ class Group:
     async def adeclare(self) -> None:
         await self.producer.arun_apart(cluster_operations.declare_group(self.name, self.options))
 
-    # -- read the state of the group
+    # -- These methods read the state of the group.
 
     def status(self) -> GroupRecord:
         """Members, leader, tokens and pins in numbers, and what the group waits for."""
@@ -101,7 +101,7 @@ class Group:
         operation = cluster_operations.incomplete(self.name, scope_name(scope), seconds(older_than))
         return await self.producer.arun_apart(operation)
 
-    # -- change the group
+    # -- These methods change the group.
 
     def rebalance(self) -> None:
         """Asks the leader to divide the tokens again."""

@@ -150,7 +150,7 @@ class JobOptionsDict(TypedDict, total=False):
     unique: Unique | Debounce | None
 
 
-# -- checks
+# -- These functions check options.
 
 _SYNONYMS = {
     "name": "type", "task": "type", "max_attempts": "retry", "max_retries": "retry", "retries": "retry",
@@ -230,7 +230,7 @@ def _read_seconds(name: str, value: Duration) -> float:
         raise InvalidOption(f"{name}={value!r} is invalid: {error}.") from None
 
 
-# -- depends_on
+# -- These functions read the option depends_on.
 
 
 def flatten_parents(given: Any) -> tuple[Parent, ...]:

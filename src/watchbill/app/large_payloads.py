@@ -50,7 +50,7 @@ class LargePayloads:
         place = self._settings.payload_store
         return None if place is None else open_store(place)
 
-    # -- when a job is enqueued
+    # -- A producer calls these when it enqueues jobs.
 
     def store_all(self, jobs: Sequence[NewJob], installation: Callable[[], str]) -> Sequence[NewJob]:
         """Puts large payloads into the store, and returns the jobs with references instead."""
@@ -108,7 +108,7 @@ class LargePayloads:
         except Exception as error:  # noqa: BLE001  (the sweeper will find it)
             logger.warning("Could not delete an unused payload from %s; the sweeper will: %s", self.store, error)
 
-    # -- when it runs
+    # -- A worker calls these when it runs a job.
 
     def make_reading_handler(self, handler: Handler) -> Handler:
         """Makes the handler for jobs whose payload is in the store. It fetches the payload where the function runs;

@@ -63,7 +63,7 @@ class Lock:
         """Whether the lock is held for certain, by this process's own clock. Sends no statement."""
         return self._hold is not None and self._hold.is_safe
 
-    # -- acquire
+    # -- A caller acquires the lock.
 
     def acquire(self) -> Self:
         """Acquires the lock, waiting for it if need be. Raises LockNotAcquired when the time is up."""
@@ -168,7 +168,7 @@ class Lock:
                 "for each caller"
             )
 
-    # -- check
+    # -- A holder checks that it still has the lock.
 
     def check(self, connection: Any) -> None:
         """Raises LockLost unless the lock is held; then no other caller acquires it until your transaction has ended.
@@ -196,7 +196,7 @@ class Lock:
             raise RuntimeError(f"lock {self.name!r} is not acquired: use `with app.lock(...)` or acquire() first")
         return self._hold
 
-    # -- release
+    # -- A holder releases the lock.
 
     def release(self) -> None:
         """Releases the lock. Raises LockLost if it was not held any more: other callers may have had it meanwhile.
@@ -227,7 +227,7 @@ class Lock:
                 hint="What you wrote after lock.check(connection) in the same transaction is safe; nothing else is.",
             )
 
-    # -- blocks
+    # -- A block acquires the lock and releases it: `with` and `async with`.
 
     def __enter__(self) -> Self:
         return self.acquire()

@@ -50,7 +50,7 @@ class Middleware:
         self.runs: list[AroundRun] = []
         self.enqueues: list[AroundEnqueue] = []
 
-    # -- around a run
+    # -- Middleware wraps the run of a job.
 
     def wrap(self, function: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
         """Wraps a handler in the middleware; returns the function itself if there is none."""
@@ -82,7 +82,7 @@ class Middleware:
                 stack.enter_context(contextlib.contextmanager(each)(run))
             yield
 
-    # -- around an enqueue
+    # -- Middleware wraps an enqueue.
 
     def prepare(self, job: NewJob, started: list[_EnqueueGenerator]) -> NewJob:
         """Returns the job to send, and adds each middleware that waits for the answer to `started`."""

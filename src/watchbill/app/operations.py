@@ -101,7 +101,7 @@ class Jobs:
     async def arelease(self, id: UUID, *, connection: Any = None) -> bool:
         return await self._producer.arun(self._release(id, connection), connection)
 
-    # -- the operations that fire events
+    # -- These operations fire events.
 
     def _cancel(self, id: UUID, reason: str | None, force: bool, connection: Any) -> Operation[str]:
         report = partial(self._producer.report_canceled, connection=connection)

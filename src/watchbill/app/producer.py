@@ -156,7 +156,7 @@ class JobProducer:
         """Whether a call with this connection may be part of a transaction that the caller has yet to commit."""
         return connection is not None or self.current_connection is not None
 
-    # -- enqueue
+    # -- These methods enqueue jobs.
 
     def send(self, job: NewJob, options: JobOptions, task: ResultDecoder[R] | None) -> Job[R]:
         if options.depends_on:
@@ -301,7 +301,7 @@ class JobProducer:
         if connection is None:
             emit_canceled(self.events, id)
 
-    # -- for workers and tests
+    # -- Workers and tests call these.
 
     def make_handler(self, task: Task[..., Any], dependencies: Dependencies | None = None) -> Handler:
         runtime, function = self.runtime, task.function

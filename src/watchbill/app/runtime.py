@@ -102,7 +102,7 @@ class Runtime:
         if "aclient" in vars(self):
             await self.aclient.close()
 
-    # -- which installation (database and schema) a connection leads to
+    # -- These methods find the installation (database and schema) that a connection leads to.
 
     def home(self, connection: Any) -> Home:
         """The installation to which a caller's connection must lead; a connection to another one is refused.

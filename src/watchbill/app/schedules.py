@@ -201,7 +201,7 @@ class Schedules:
     async def astats(self, *, connection: Any = None) -> ScheduleStats:
         return await self._runner.arun(schedule_operations.stats(), connection)
 
-    # -- the operations
+    # -- These methods make the operations.
 
     def _owner(self, tenant: str | None) -> str:
         return tenant or self._runner.find_tenant() or DEFAULT_TENANT

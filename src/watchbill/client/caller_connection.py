@@ -78,7 +78,8 @@ def _areading(
     return execute_and_read
 
 
-# -- psycopg 3. With psycopg's own cursor class, since the connection's cursor_factory may take other placeholders.
+# -- These send a step over psycopg 3. They use psycopg's own cursor class, because the connection's cursor_factory may
+# take other placeholders.
 
 
 def _execute_psycopg(connection: psycopg.Connection[Any], step: Step, queries: Queries) -> Rows:
@@ -123,7 +124,7 @@ def _autocommits_psycopg(connection: psycopg.BaseConnection[Any]) -> bool:
     return connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE
 
 
-# -- psycopg2
+# -- This sends a step over psycopg2.
 
 
 def _execute_psycopg2(connection: Any, step: Step, queries: Queries) -> Rows:
@@ -139,7 +140,7 @@ def _autocommits_psycopg2(connection: Any) -> bool:
     return bool(connection.autocommit and connection.get_transaction_status() == idle)
 
 
-# -- asyncpg
+# -- These send a step over asyncpg.
 
 
 async def _execute_asyncpg(connection: Any, step: Step, queries: Queries) -> Rows:
@@ -159,7 +160,7 @@ def number_placeholders(query: str) -> str:
     return re.sub("%[s%]", lambda found: "%" if found[0] == "%%" else f"${next(number)}", query)
 
 
-# -- SQLAlchemy
+# -- These send a step over SQLAlchemy.
 
 
 def _execute_sqlalchemy(connection: Any, step: Step, queries: Queries) -> Rows:
@@ -207,7 +208,7 @@ def _refuse_other_than_postgresql(name: str) -> None:
         )
 
 
-# -- Django
+# -- This sends a step over Django.
 
 
 def _execute_django(connection: Any, step: Step, queries: Queries) -> Rows:
@@ -221,7 +222,7 @@ def _autocommits_django(connection: Any) -> bool:
     return not connection.in_atomic_block and bool(connection.get_autocommit())
 
 
-# -- all of them
+# -- These find the driver of a connection.
 
 
 class Driver(NamedTuple):
@@ -306,7 +307,7 @@ def _statement_as_text(step: Step, queries: Queries) -> tuple[str, Sequence[Any]
     return as_text(step, queries[step.query])
 
 
-# -- errors
+# -- These turn the errors of any driver into ours.
 
 
 def _translate(error: Exception, schema: str) -> Exception | None:

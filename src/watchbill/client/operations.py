@@ -294,7 +294,7 @@ def _read_text_id(row: tuple[Any, ...]) -> Enqueued:
     return Enqueued(UUID(row[0]), *row[1:])
 
 
-# -- a job as JSON
+# -- These functions write a job as JSON.
 
 
 def as_object(job: NewJob) -> dict[str, Any]:
@@ -317,7 +317,7 @@ def _format_interval(seconds: float) -> str:
 _JSON_FORMS: dict[str, Callable[[Any], Any]] = {"json": orjson.Fragment, "duration": _format_interval}
 
 
-# -- a job as a row of COPY's text format, in the order of SQL's type new_job
+# -- These functions write a job as a row of COPY's text format, in the order of SQL's type new_job.
 
 _QUEUE, _RETRY, _META = (NewJob._fields.index(name) for name in ("queue", "retry", "meta"))
 _SHARED_COLUMNS = (JOB_COLUMNS[NewJob._fields.index("type")], *JOB_COLUMNS[_QUEUE:_META])
