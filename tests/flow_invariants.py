@@ -54,14 +54,17 @@ STRANDED: LiteralString = """
 """Keys with a free place, for which a job is parked and no other is about to take the place."""
 
 
-def find_excess(times: Sequence[int], *, burst: int, step: int) -> tuple[int, int, int] | None:
+def find_excess(times: Sequence[int], *, count: int, per: int, burst: int, step: int) -> tuple[int, int, int] | None:
     """The first starts in a row that a rate does not allow, among those of one key, in microseconds: how many, within
-    which time, from when on. Of n starts in a row the last comes no earlier than n - burst steps after the first, so
-    that no window of `per` has more than `count`."""
-    first, ordered = 0, sorted(times)
+    which time, from when on. No window of `per`, both ends included, has more than `count`. Of n starts in a row the
+    last comes no earlier than n - burst steps, less a grace, after the first: a start that is late by half a step, and
+    at most by a second, does not put off the next one. For a `count` of more than 1."""
+    first, ordered, grace = 0, sorted(times), min(step // 2, 1_000_000)
     for last, at in enumerate(ordered):
+        if last >= count and at - ordered[last - count] <= per:
+            return count + 1, at - ordered[last - count], ordered[last - count]
         number, took = last - first + 1, at - ordered[first]
-        if took < (number - burst) * step:
+        if took < (number - burst) * step - grace:
             return number, took, ordered[first]
         if number * step <= took + step:  # from this one on, more starts fit into less time
             first = last

@@ -104,15 +104,16 @@ def _named(runs: list[Held]) -> str:
 
 
 def rates_hold(history: History) -> Found:
-    """Of any n claims of a key in a row, the last comes no earlier than n - burst steps after the first. So no window
-    of `per` has more than `count`. A rate counts claims, on the database's clock."""
+    """No window of `per` has more than `count` claims of a key. And of any n claims in a row, the last comes no earlier
+    than n - burst steps, less a grace, after the first. A rate counts claims, on the database's clock."""
     claims: dict[tuple[str, Rating], list[int]] = defaultdict(list)
     for sent, promise in _stored(history):
         for rate in promise.rates:
             at = [round(claim.at * 1_000_000) for claim in history.claims.get(sent.id, [])]
             claims[rate.key.format(**sent.arguments), rate] += at
     for (key, rate), times in claims.items():
-        excess = find_excess(times, burst=rate.burst, step=rate.step)
+        per = round(rate.per * 1_000_000)
+        excess = find_excess(times, count=rate.count, per=per, burst=rate.burst, step=rate.step)
         if excess is not None:
             yield key, "{} claims within {} microseconds, from {} on".format(*excess)
 

@@ -138,14 +138,25 @@ def _run_four_of_a_queue(h: History) -> None:
 
 
 def _exceed_a_rate_by_one(h: History) -> None:
-    """The burst and one more after each step, and then one that is a microsecond early."""
+    """The burst and one more after each step, then one that is early by the whole grace, and then by more."""
     first, step = h.claims["call-0"][0].at, CALLS.step / 1_000_000
     late = [0.0] * CALLS.burst + [n * step for n in range(1, CALLS.count - CALLS.burst + 1)]
     for n, seconds in enumerate(late):
         h.claims[f"call-{n}"][0] = replace(h.claims[f"call-{n}"][0], at=first + seconds)
     assert check(h) == [], "so much is allowed"
-    name = f"call-{CALLS.count - 1}"
-    h.claims[name][0] = replace(h.claims[name][0], at=h.claims[name][0].at - 2e-6)
+    name, grace = f"call-{CALLS.count - 1}", step / 2
+    h.claims[name][0] = replace(h.claims[name][0], at=h.claims[name][0].at - grace + 2e-6)
+    assert check(h) == [], "a start before it was late"
+    h.claims[name][0] = replace(h.claims[name][0], at=h.claims[name][0].at - 4e-6)
+
+
+def _exceed_the_window_of_a_rate(h: History) -> None:
+    """One claim more than `count` in a window of `per`, evenly spaced, the last at its very end."""
+    claims = [replace(h.claims["call-0"][0], fence=n + 1) for n in range(CALLS.count + 1)]
+    first = claims[0].at
+    h.claims["call-0"] = [replace(each, at=first + n * CALLS.per / CALLS.count) for n, each in enumerate(claims)]
+    for n in range(1, CALLS.count):
+        h.claims.pop(f"call-{n}", None)
 
 
 def _count_no_retries(h: History) -> None:
@@ -261,6 +272,7 @@ PLANTED: list[tuple[Callable[[History], Any], str, str]] = [
     (_run_two_of_an_account, "limits_hold", "account:1"),
     (_run_four_of_a_queue, "limits_hold", "queue:fair"),
     (_exceed_a_rate_by_one, "rates_hold", "calls"),
+    (_exceed_the_window_of_a_rate, "rates_hold", "calls"),
     (_count_no_retries, "rates_hold", "calls"),
     (_overtake_a_failed_job, "keys_keep_their_order", "second"),
     (_overtake_a_dead_job, "keys_keep_their_order", "third"),

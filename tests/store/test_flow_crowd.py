@@ -200,7 +200,7 @@ def storm(db: Db, actors: int, actions: int, number: int) -> None:
     assert db.count("holds") == 0
     assert db.count("jobs") == 0
     times = [round((row.at - T0) / timedelta(microseconds=1)) for row in db.execute("SELECT at FROM rated_claims")]
-    assert find_excess(times, burst=BURST, step=STEP) is None
+    assert find_excess(times, count=COUNT, per=PER, burst=BURST, step=STEP) is None
 
 
 def assert_sound(db: Db) -> None:
