@@ -65,7 +65,7 @@ def test_clear_says_what_there_is_to_undo(watchbill: Watchbill, declared: str) -
         connection.execute("SELECT register('here', '1 hour', types => '{\"post\": 1}')")
         connection.execute("""
             SELECT settle(epoch, ARRAY[c.id], ARRAY[c.fence], '{failed}') FROM nodes, claim(epoch, '{default}') c""")
-    assert "none: the job is dead" in run(watchbill, declared, "limits", "show", "order:post")[1]
+    assert " dead " in run(watchbill, declared, "limits", "show", "order:post")[1]
     code, said = run(watchbill, declared, "limits", "clear", "order:post:7", "--dry-run")
     assert (code, said.startswith("order:post:7: the dead job "), said.endswith(" keeps it")) == (0, True, True)
     assert run(watchbill, declared, "limits", "clear", "order:post:7", "--yes") == (0, "order:post:7 cleared")
@@ -90,6 +90,23 @@ def test_a_limit_shows_its_keys_and_holders(watchbill: Watchbill, declared: str)
     found = json.loads(run(watchbill, declared, "limits", "show", "account", "--json")[1])
     assert (found["keys"][0]["holders"], found["holders"][0]["node"]) == (1, "here")
     assert run(watchbill, declared, "limits", "show", "acount") == (1, "there is no limit acount")
+
+
+def test_a_dead_job_that_keeps_an_ordered_key_is_shown_as_dead(watchbill: Watchbill, declared: str) -> None:
+    with psycopg.connect(declared, autocommit=True) as connection:
+        connection.execute("SET search_path = watchbill")
+        connection.execute("SELECT set_limit('order:sync', when_dead => 'pause')")
+        connection.execute("SELECT enqueue('sync', ordered_by => 'x', max_attempts => 1)")
+        connection.execute("SELECT register('here', '1 hour')")
+        connection.execute("SELECT fail(c.id, c.fence, '{}') FROM nodes, claim(epoch) c")
+    (listed,) = (
+        limit for limit in json.loads(run(watchbill, declared, "limits", "--json")[1]) if limit["name"] == "order:sync"
+    )
+    assert (listed["holders"], listed["kept"]) == (1, 1)
+    lines = run(watchbill, declared, "limits", "show", "order:sync")[1].splitlines()
+    assert lines[1].split()[:3] == ["key", "running", "kept"]
+    assert lines[2].split()[:3] == ["order:sync:x", "0", "1"]
+    assert lines[-1].split()[-1] == "dead"
 
 
 def test_wrong_limits_are_refused_with_a_hint(watchbill: Watchbill, declared: str) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from tests.store.harness import Db, refused
+from tests.store.harness import Db, End, refused
 
 
 def declare(db: Db, epoch: int, *limits: dict[str, Any]) -> list[str]:
@@ -183,13 +184,40 @@ def test_holders_and_waiters_of_a_limit_are_listed_by_key(db: Db) -> None:
     db.change("INSERT INTO {schema}.limit_states (key, name) VALUES ('key:account:7', 'account')")
     db.change("INSERT INTO {schema}.holds VALUES ('key:account:7', %s), ('key:accounts', %s)", held.id, held.id)
     assert (limits(db)["account"].holders, limits(db)["account"].waiters) == (1, 1)
-    ((key, holders, since, waiters, waiting_since, _),) = db.call("limit_keys", name="account")
-    assert (key, holders, waiters) == ("key:account:7", 1, 1)
+    ((key, holders, kept, since, waiters, waiting_since, _),) = db.call("limit_keys", name="account")
+    assert (key, holders, kept, waiters) == ("key:account:7", 1, 0, 1)
     assert since is not None
     assert waiting_since is not None
-    ((key, job, name, node, held_since),) = db.call("limit_holders", name="account")
-    assert (key, job, name, node) == ("key:account:7", held.id, "sync", "here")
+    ((key, job, name, state, node, held_since),) = db.call("limit_holders", name="account")
+    assert (key, job, name, state, node) == ("key:account:7", held.id, "sync", "running", "here")
     assert held_since == since
+
+
+def test_a_job_that_keeps_an_ordered_key_without_running_is_not_shown_as_running(db: Db) -> None:
+    epoch = db.node()
+    db.value("set_limit", name="order:t", when_dead="pause")
+    job = db.value("enqueue", type="t", ordered_by="x", max_attempts=2)
+
+    def shown() -> tuple[int, int, str]:
+        (rule,), (key,), (holder,) = (
+            db.call("limit_list"),
+            db.call("limit_keys", name="order:t"),
+            db.call("limit_holders", name="order:t"),
+        )
+        assert (rule.holders, rule.kept) == (key.holders, key.kept)
+        assert holder.job_id == job
+        return key.holders, key.kept, holder.state
+
+    held = db.claim_one(epoch)
+    assert shown() == (1, 0, "running")
+    db.settle(epoch, End(held, "failed", delay=timedelta(0)))
+    assert shown() == (1, 1, "failed")
+    held = db.claim_one(epoch)
+    assert shown() == (1, 0, "running")
+    db.settle(epoch, End(held, "failed"))
+    assert shown() == (1, 1, "dead")
+    db.value("clear_limit", name="order:t:x")
+    assert db.call("limit_keys", name="order:t") == []
 
 
 def test_a_limit_of_a_type_does_not_show_the_jobs_of_another_one(db: Db) -> None:

@@ -12,7 +12,7 @@ from watchbill.cli.output import AsJson, Usage, command_group, print_json, print
 from watchbill.cli.screen import say
 from watchbill.client import limit_operations
 from watchbill.model.durations import seconds, show_duration
-from watchbill.model.limit_records import LimitHolder, LimitRecord
+from watchbill.model.limit_records import LimitRecord
 
 app = command_group("List, show, set and clear limits and rates. Without a command: list.")
 
@@ -25,15 +25,17 @@ Most = Annotated[int, typer.Option("--limit", min=1, help="At most this many key
 
 @app.command("list")
 def list_limits(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """List limits and rates, with how many jobs hold them and wait for them."""
+    """List limits and rates, with how many jobs run and wait under them. Jobs that are dead or wait for a retry, and
+    keep an ordered key, are counted as kept."""
     print_records(
         ctx.obj.run(limit_operations.limits()),
-        ("name", "max", "rate", "running", "waiting", "when full", "changed", "declared by"),
+        ("name", "max", "rate", "running", "kept", "waiting", "when full", "changed", "declared by"),
         lambda limit: (
             limit.name,
             limit.max,
             _show_rate(limit),
-            limit.holders,
+            limit.holders - limit.kept,
+            limit.kept or "",
             _show_waiters(limit.waiters),
             limit.when_full,
             "by an operator" if limit.changed else "",
@@ -58,17 +60,17 @@ def show(ctx: typer.Context, name: Name, limit: Most = 50, as_json: AsJson = Fal
     if rule is not None:
         say(f"{name}: {_describe_rule(rule)}")
     if keys:
-        columns = ("key", "running", "longest", "waiting", "oldest", "next start")
+        columns = ("key", "running", "kept", "longest", "waiting", "oldest", "next start")
         rows = [
-            (_show_key(key.key), key.holders, show_age(key.held_since), _show_waiters(key.waiters),
-             show_age(key.waiting_since), key.next_at)
+            (_show_key(key.key), key.holders - key.kept, key.kept or "", show_age(key.held_since),
+             _show_waiters(key.waiters), show_age(key.waiting_since), key.next_at)
             for key in keys
         ]  # fmt: skip
         print_table(columns, rows)
     if holders:
         print_table(
-            ("key", "job", "type", "node", "since"),
-            [(_show_key(each.key), each.job_id, each.type, _show_node(each), each.since) for each in holders],
+            ("key", "job", "type", "state", "node", "since"),
+            [(_show_key(each.key), each.job_id, each.type, each.state, each.node, each.since) for each in holders],
         )
 
 
@@ -119,7 +121,7 @@ def clear(
     A limit that no code declares is removed. Exits with 1 if there was nothing to undo."""
     if name.startswith("order:") and name.count(":") > 1:
         found = ctx.obj.run(limit_operations.show(name))
-        dead = None if found is None else next((each.job_id for each in found.holders if each.type is None), None)
+        dead = None if found is None else next((each.job_id for each in found.holders if each.state == "dead"), None)
         described = None if dead is None else f"the dead job {dead} keeps it"
         nothing = f"no dead job keeps {name}"
     else:
@@ -147,11 +149,6 @@ def _describe_new_limit(name: str, known: list[str]) -> str:
     if not name.startswith(("queue:", "tenant:", "order:")):
         parts.append("It holds only for jobs that are enqueued with this limit key.")
     return " ".join(parts)
-
-
-def _show_node(holder: LimitHolder) -> str:
-    """Shows the node that runs the job, or why there is none."""
-    return holder.node or ("none: the job is dead" if holder.type is None else "none: it waits for its next attempt")
 
 
 def _show_key(key: str) -> str:

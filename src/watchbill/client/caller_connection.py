@@ -124,7 +124,7 @@ def _autocommits_psycopg(connection: psycopg.BaseConnection[Any]) -> bool:
     return connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE
 
 
-# -- This sends a step over psycopg2.
+# -- These send a step over psycopg2.
 
 
 def _execute_psycopg2(connection: Any, step: Step, queries: Queries) -> Rows:
@@ -208,7 +208,7 @@ def _refuse_other_than_postgresql(name: str) -> None:
         )
 
 
-# -- This sends a step over Django.
+# -- These send a step over Django.
 
 
 def _execute_django(connection: Any, step: Step, queries: Queries) -> Rows:

@@ -11,7 +11,8 @@ from uuid import UUID
 @dataclass(frozen=True, slots=True)
 class LimitRecord:
     """A limit: its rule, and how many jobs hold it and wait for it. `changed`: an operator has changed what the code
-    declares."""
+    declares. `kept` says how many of the holders do not run. They keep ordered keys, because they are dead or wait for
+    their next attempt."""
 
     name: str
     max: int | None
@@ -23,15 +24,18 @@ class LimitRecord:
     owner: str | None
     changed: bool
     holders: int
+    kept: int
     waiters: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class LimitKey:
-    """A key of a limit that jobs hold or wait for. `next_at` is when the rate of the key allows the next start."""
+    """A key of a limit that jobs hold or wait for. `kept` says how many of the holders do not run. `next_at` is when
+    the rate of the key allows the next start."""
 
     key: str
     holders: int
+    kept: int
     held_since: datetime | None
     waiters: int
     waiting_since: datetime | None
@@ -40,11 +44,12 @@ class LimitKey:
 
 @dataclass(frozen=True, slots=True)
 class LimitHolder:
-    """A job that holds a key: the node that runs it, and since when."""
+    """A job that holds a key: its state, the node that runs it, and since when."""
 
     key: str
     job_id: UUID
     type: str | None
+    state: str
     node: str | None
     since: datetime | None
 

@@ -290,15 +290,15 @@ SELECT {schema}.ensure_limits(%s::text, %s::jsonb, %s::jsonb)
 
 -- name: limits
 SELECT
-  name, max, count, per, burst, when_full, when_dead, owner, changed, holders, waiters
+  name, max, count, per, burst, when_full, when_dead, owner, changed, holders, kept, waiters
 FROM {schema}.limit_list()
 
 -- name: limit_keys
-SELECT key, holders, held_since, waiters, waiting_since, next_at
+SELECT key, holders, kept, held_since, waiters, waiting_since, next_at
 FROM {schema}.limit_keys(%s::text, %s::int)
 
 -- name: limit_holders
-SELECT key, job_id, type, node, since
+SELECT key, job_id, type, state, node, since
 FROM {schema}.limit_holders(%s::text, %s::int)
 
 -- name: set_limit

@@ -14,9 +14,10 @@ AS $$
   FROM (SELECT CASE WHEN name ~ '^(task|tenant|order|queue):' THEN '' ELSE 'key:' END) p(prefix)
 $$;
 
--- The limits, and how much they are used: `keys` that are held or waited for, running `holders`,
--- and `waiters`, which are counted up to 10,000. `changed`: an operator has changed what the code
--- declares. A queue with a limit is queue:NAME; its waiters are not counted.
+-- The limits, and how much they are used: `holders`, and `waiters`, which are counted up to 10,000.
+-- `kept`: so many of the holders do not run. They keep ordered keys, because they are dead or wait
+-- for their next attempt. `changed`: an operator has changed what the code declares. A queue with a
+-- limit is queue:NAME; its waiters are not counted.
 CREATE OR REPLACE FUNCTION limit_list()
 RETURNS TABLE (
   name text,
@@ -29,6 +30,7 @@ RETURNS TABLE (
   owner text,
   changed boolean,
   holders bigint,
+  kept bigint,
   waiters bigint
 )
 LANGUAGE sql STABLE
@@ -37,10 +39,8 @@ AS $$
   SELECT
     l.name, l.max, l.count, l.per, l.burst, l.when_full, l.when_dead, l.owner,
     coalesce(_is_limit_changed(l), true),
-    (
-      SELECT count(*)
-      FROM _limit_key_range(l.name) r
-      JOIN holds h ON h.key = r.exact OR (h.key >= r.low AND h.key < r.high)),
+    h.holders,
+    h.kept,
     (
       SELECT count(*)
       FROM (
@@ -51,6 +51,14 @@ AS $$
             AND (j.wait_key = r.exact OR (j.wait_key >= r.low AND j.wait_key < r.high))
         LIMIT 10000) w)
   FROM limits l
+  CROSS JOIN LATERAL (
+    SELECT
+      count(*) AS holders,
+      count(*) FILTER (
+        WHERE starts_with(l.name, 'order:')
+          AND NOT EXISTS (SELECT FROM jobs j WHERE j.id = x.job_id AND j.fence <> 0)) AS kept
+    FROM _limit_key_range(l.name) r
+    JOIN holds x ON x.key = r.exact OR (x.key >= r.low AND x.key < r.high)) h
   WHERE NOT starts_with(l.name, 'tenant:')
     OR _sees_tenant(substr(l.name, 8))
   UNION ALL
@@ -58,6 +66,7 @@ AS $$
     'queue:' || q.name, q.max, NULL, NULL, NULL, NULL, NULL, q.owner,
     q.max IS DISTINCT FROM (q.declared->>'max')::int,
     (SELECT count(*) FROM holds h WHERE h.key = 'queue:' || q.name),
+    0,
     NULL
   FROM queues q
   WHERE q.max IS NOT NULL

@@ -1,10 +1,12 @@
 -- The keys of a limit that jobs hold or wait for: how many, since when the longest, and when the
--- rate allows the next start. At most `max` keys. With row security only keys of jobs that the
--- caller sees: a key contains what their payload says.
+-- rate allows the next start. `kept`: so many of the holders do not run. They keep an ordered key,
+-- because they are dead or wait for their next attempt. At most `max` keys. With row security only
+-- keys of jobs that the caller sees: a key contains what their payload says.
 CREATE OR REPLACE FUNCTION limit_keys(name text, max int DEFAULT 50)
 RETURNS TABLE (
   key text,
   holders bigint,
+  kept bigint,
   held_since timestamptz,
   waiters bigint,
   waiting_since timestamptz,
@@ -13,7 +15,7 @@ RETURNS TABLE (
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 AS $$
-  SELECT k.key, h.n, h.since, w.n, w.since, s.next_at
+  SELECT k.key, h.n, h.kept, h.since, w.n, w.since, s.next_at
   FROM (
     SELECT u.key
     FROM (
@@ -31,7 +33,10 @@ AS $$
     LIMIT limit_keys.max) k
   LEFT JOIN limit_states s ON s.key = k.key
   CROSS JOIN LATERAL (
-    SELECT count(*) AS n, min(c.at) AS since
+    SELECT
+      count(*) AS n,
+      count(*) FILTER (WHERE starts_with(x.key, 'order:') AND coalesce(j.fence, 0) = 0) AS kept,
+      min(c.at) AS since
     FROM holds x
     LEFT JOIN jobs j ON j.id = x.job_id
     LEFT JOIN claims c ON c.fence = j.fence

@@ -1,18 +1,25 @@
--- The jobs that hold keys of a limit, the longest first: the node that runs each, and since when. A
--- job without a node is dead, and keeps an ordered key, or waits for its next attempt. Jobs that
--- row security hides are left out: a key contains what their payload says.
+-- The jobs that hold keys of a limit, the longest first: its state, the node that runs it, and
+-- since when. A job that does not run keeps an ordered key: it is dead, or waits for its next
+-- attempt. Jobs that row security hides are left out: a key contains what their payload says.
 CREATE OR REPLACE FUNCTION limit_holders(name text, max int DEFAULT 50)
 RETURNS TABLE (
   key text,
   job_id uuid,
   type text,
+  state text,
   node text,
   since timestamptz
 )
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 AS $$
-  SELECT h.key, h.job_id, j.type, n.name, c.at
+  SELECT
+    h.key,
+    h.job_id,
+    j.type,
+    CASE WHEN j.id IS NULL THEN 'dead' ELSE _job_state(j.fence, j.wait, j.failed) END,
+    n.name,
+    c.at
   FROM _limit_key_range(limit_holders.name) r
   JOIN holds h ON h.key = r.exact OR (h.key >= r.low AND h.key < r.high)
   LEFT JOIN jobs j ON j.id = h.job_id
