@@ -71,9 +71,9 @@ class Node:
 
     async def run(self) -> None:
         async with self._alive():
-            await self._run()
+            await self._run_worker_and_chores()
 
-    async def _run(self) -> None:
+    async def _run_worker_and_chores(self) -> None:
         config = self.config
         # Three connections, so that a long tick of the scheduler or a slow sweep delays no other chore.
         connection, ticks, upkeep = connections = [

@@ -103,141 +103,145 @@ _KEEP = "from 1h to 36500d"
 _BYTES = "a whole number from 1 to 100000000"
 
 
-def _setting(default: Any, meaning: str, allowed: str, **limits: Any) -> Any:
+def _make_setting(default: Any, meaning: str, allowed: str, **limits: Any) -> Any:
     return Field(default=default, description=meaning, json_schema_extra={"allowed": allowed}, **limits)
 
 
-def _duration(default: float, meaning: str, limits_in_words: str, **limits: float) -> Any:
-    return _setting(default, meaning, f"{DURATION_WORDS}; {limits_in_words}", **limits)
+def _make_duration_setting(default: float, meaning: str, limits_in_words: str, **limits: float) -> Any:
+    return _make_setting(default, meaning, f"{DURATION_WORDS}; {limits_in_words}", **limits)
 
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class Settings:
     """All settings of an installation, a process and its connections. `Settings.load()` reads them from all sources."""
 
-    database_url: Url | None = _setting(None, "The address of the database.", _URL, repr=False)
-    listen_url: Url | None = _setting(
+    database_url: Url | None = _make_setting(None, "The address of the database.", _URL, repr=False)
+    listen_url: Url | None = _make_setting(
         None, "The server's direct address, if database_url is a pooler's; for LISTEN and migrations.", _URL, repr=False
     )
-    schema: SchemaName = _setting(
+    schema: SchemaName = _make_setting(
         "watchbill",
         "The schema that holds everything; several installations can share a database.",
         "a plain name: a to z, 0 to 9 and _, not first a digit or pg_, at most 63 characters",
     )
-    jcron_schema: SchemaName = _setting(
+    jcron_schema: SchemaName = _make_setting(
         "jcron",
         "The schema with the cron functions that take a pattern; the first installation in a database creates it.",
         "a plain name, as for schema",
     )
-    app: str | None = _setting(None, "Where the application is.", "module:name", pattern=r"^[\w.]+(:[\w.]+)?$")
-    embedded: bool = _setting(False, "Start an embedded PostgreSQL for this project if no address is set.", _BOOLEAN)
-    embedded_binaries: Binaries = _setting(
+    app: str | None = _make_setting(None, "Where the application is.", "module:name", pattern=r"^[\w.]+(:[\w.]+)?$")
+    embedded: bool = _make_setting(
+        False, "Start an embedded PostgreSQL for this project if no address is set.", _BOOLEAN
+    )
+    embedded_binaries: Binaries = _make_setting(
         "auto",
         "Which PostgreSQL the embedded server uses.",
         "auto, wheel, system, or a directory with `postgres` in it",
     )
-    pool_size: Count = _setting(
+    pool_size: Count = _make_setting(
         4, "The most connections in the pool of one process; a worker has seven more of its own.", _WHOLE_NUMBER
     )
-    client_timeout: Seconds = _duration(
+    client_timeout: Seconds = _make_duration_setting(
         60.0,
         "How long a call waits for the reply to a statement; then it raises an error. Raise it for very large bulks.",
         "at least 100ms",
         ge=0.1,
     )
-    prepared_statements: bool = _setting(
+    prepared_statements: bool = _make_setting(
         True, "Prepare statements. Set it to false if your pooler loses them and Watchbill does not notice.", _BOOLEAN
     )
-    lease: Seconds = _duration(
+    lease: Seconds = _make_duration_setting(
         30.0,
         "A node without a heartbeat for this long is lost. Choose more than a failover of your server takes.",
         "from 1 to a day",
         ge=1,
         le=86_400,
     )
-    node_name: str | None = _setting(
+    node_name: str | None = _make_setting(
         None,
         "This node's name. If not set: host, process number and a random part.",
         "1 to 190 characters",
         min_length=1,
         max_length=190,
     )
-    labels: Labels = _setting(
+    labels: Labels = _make_setting(
         (),
         "Labels of this node, such as gpu=a100: what it has that others have not.",
         "pairs such as gpu=a100, separated by commas, or a table",
     )
-    queues: Names = _setting(
+    queues: Names = _make_setting(
         (),
         "Queues to serve, in this order, or by weights: mail:3,default:1. If not set: those of the app, and default.",
         "names separated by commas, or a list; each may have a weight, as in mail:3",
     )
-    concurrency: Count | None = _setting(
+    concurrency: Count | None = _make_setting(
         None, "How many handlers run at once. If not set, it depends on the number of cores.", _WHOLE_NUMBER
     )
-    processes: Count = _setting(1, "How many worker processes run under one supervisor.", _WHOLE_NUMBER)
-    jobs_per_child: Count | None = _setting(
+    processes: Count = _make_setting(1, "How many worker processes run under one supervisor.", _WHOLE_NUMBER)
+    jobs_per_child: Count | None = _make_setting(
         None, "Replace a child process, which runs CPU-bound tasks, after this many jobs.", _WHOLE_NUMBER
     )
-    memory_per_child: Count | None = _setting(
+    memory_per_child: Count | None = _make_setting(
         None, "Replace a child process that has used more memory than this, in MiB.", _WHOLE_NUMBER
     )
-    scheduler: bool = _setting(True, "Turn due schedules into jobs on this node.", _BOOLEAN)
-    drain_timeout: Seconds = _duration(
+    scheduler: bool = _make_setting(True, "Turn due schedules into jobs on this node.", _BOOLEAN)
+    drain_timeout: Seconds = _make_duration_setting(
         30.0, "How long running handlers may continue when the process stops.", "at least 0", ge=0
     )
-    stuck_after: Seconds = _duration(
+    stuck_after: Seconds = _make_duration_setting(
         300.0, "End the process if a timed-out thread or a blocked event loop lasts this long.", "at least 1", ge=1
     )
-    poll_interval: Seconds = _duration(
+    poll_interval: Seconds = _make_duration_setting(
         0.1,
         "The first pause between two checks of an empty queue, if no notification can arrive.",
         "at least 1ms",
         ge=0.001,
     )
-    poll_max_interval: Seconds = _duration(
+    poll_max_interval: Seconds = _make_duration_setting(
         5.0,
         "The longest such pause. A worker that sleeps until a notification arrives checks no more often than this.",
         "at least 1ms",
         ge=0.001,
     )
-    poll_multiplier: Annotated[float, BeforeValidator(_refuse_boolean)] = _setting(
+    poll_multiplier: Annotated[float, BeforeValidator(_refuse_boolean)] = _make_setting(
         2.0, "The factor by which each such pause grows.", "a number from 1 to 100", ge=1, le=100
     )
-    unknown_type_grace: Seconds = _duration(
+    unknown_type_grace: Seconds = _make_duration_setting(
         3600.0, "How long a job waits if no live node handles its type; then it is dead.", "at least 0", ge=0
     )
-    keep_succeeded: Seconds = _duration(
+    keep_succeeded: Seconds = _make_duration_setting(
         30 * 86_400.0, "How long succeeded jobs are kept. They are dropped by whole days.", _KEEP, ge=3600, le=_CENTURY
     )
-    keep_otherwise: Seconds = _duration(
+    keep_otherwise: Seconds = _make_duration_setting(
         90 * 86_400.0, "How long dead and canceled jobs are kept, in the same way.", _KEEP, ge=3600, le=_CENTURY
     )
-    keep_audit: Seconds = _duration(400 * 86_400.0, "How long audit rows are kept.", _KEEP, ge=3600, le=_CENTURY)
-    fast_retries: bool = _setting(
+    keep_audit: Seconds = _make_duration_setting(
+        400 * 86_400.0, "How long audit rows are kept.", _KEEP, ge=3600, le=_CENTURY
+    )
+    fast_retries: bool = _make_setting(
         False,
         "Wait half a second before every further attempt, whatever the retry policies say. For trying out.",
         _BOOLEAN,
     )
-    slot_retention: Seconds = _duration(
+    slot_retention: Seconds = _make_duration_setting(
         90 * 86_400.0,
         "How long schedule history is kept. It is dropped a month at a time, once the whole month is older than this.",
         "from 1d to 36500d",
         ge=86_400,
         le=_CENTURY,
     )
-    max_payload: Count = _setting(100_000, "The largest payload, in bytes of JSON.", _BYTES, ge=1, le=100_000_000)
-    max_result: Count = _setting(1_000_000, "The largest result, in bytes of JSON.", _BYTES, ge=1, le=100_000_000)
-    payload_store: PayloadPlace | None = _setting(
+    max_payload: Count = _make_setting(100_000, "The largest payload, in bytes of JSON.", _BYTES, ge=1, le=100_000_000)
+    max_result: Count = _make_setting(1_000_000, "The largest result, in bytes of JSON.", _BYTES, ge=1, le=100_000_000)
+    payload_store: PayloadPlace | None = _make_setting(
         None, "Where to put payloads that are too large for the database.", "an absolute path, or a URL for fsspec"
     )
-    payload_store_above: Count = _setting(
+    payload_store_above: Count = _make_setting(
         50_000, "Payloads of more bytes than this go to the payload store, if there is one.", _WHOLE_NUMBER
     )
-    log_level: Literal["debug", "info", "warning", "error"] = _setting(
+    log_level: Literal["debug", "info", "warning", "error"] = _make_setting(
         "info", "The lowest level that is logged.", "debug, info, warning, error"
     )
-    log_format: Literal["text", "json"] = _setting("text", "Log lines for people or for machines.", "text, json")
+    log_format: Literal["text", "json"] = _make_setting("text", "Log lines for people or for machines.", "text, json")
 
     origins: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 

@@ -145,12 +145,12 @@ def test_sweep_truncates_a_large_table(session: TestSession) -> None:
         with psycopg.connect(session.database.url, autocommit=True) as connection:
             size = "SELECT pg_relation_size('watchbill.jobs')"
             assert connection.execute(size).fetchone() != (0,)
-            session.sweep()
+            session.empty_database()
             assert connection.execute(size).fetchone() == (0,)
 
 
 def test_seed_tables_stay(session: TestSession, watchbill_database: Database) -> None:
-    session.sweep()
+    session.empty_database()
     with psycopg.connect(watchbill_database.url) as connection:
         row = connection.execute("SELECT test, (SELECT count(*) FROM watchbill.policies) FROM watchbill.installation")
         test, policies = row.fetchone() or (None, 0)

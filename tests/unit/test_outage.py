@@ -26,10 +26,10 @@ def test_an_outage_is_logged_at_its_ends_and_every_half_minute(caplog: pytest.Lo
     outage.note_answer()
     outage.note_answer()
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
-        "The database does not answer (refused to loop 0); retrying",
+        "The database does not answer (refused to loop 0); meanwhile retrying",
         "The database has not answered for 30 s; still retrying: refused to loop 0",
         "The database has not answered for 60 s; still retrying: refused to loop 0",
-        "The database answers again, after 70.0 s",
+        "The database answers again, after an outage of 70.0 s",
     ]
     assert not outage.is_on
 

@@ -34,7 +34,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[ListenerHub]:
 @asynccontextmanager
 async def connected(bench: Workbench, hub: ListenerHub, **changes: Any) -> AsyncIterator[Node]:
     node = bench.node(poll_interval=1000.0, poll_max_interval=1000.0, **changes)
-    node.hub_socket = hub.connect()
+    node.hub_socket = hub.connect_child()
     running = asyncio.create_task(node.run())
     try:
         yield node
@@ -117,7 +117,7 @@ async def test_a_hub_that_dies_leaves_workers_that_poll(bench: Workbench) -> Non
 
     hub = ListenerHub()
     node = bench.node(poll_interval=0.01, poll_max_interval=0.05)
-    node.hub_socket = hub.connect()
+    node.hub_socket = hub.connect_child()
     running = asyncio.create_task(node.run())
     await asleep(bench, node)
     await asyncio.to_thread(hub.close)

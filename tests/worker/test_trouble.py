@@ -226,7 +226,7 @@ async def test_waiting_jobs_are_released_when_the_lease_is_in_doubt(bench: Workb
     jobs = [await slow.aenqueue() for _ in range(3)]
     async with bench.working(capacity=ONE_THREAD) as node:
         await bench.until(lambda: node._worker and node.worker.slots.waiting == 2)
-        node.worker.release_all(node.worker.epoch)
+        node.worker.release_all_jobs(node.worker.epoch)
         assert node.worker.slots.waiting == 0
         go_on.set()
         for job in jobs:

@@ -111,7 +111,8 @@ def main(*, prog_name: str = "watchbill", given: Mapping[str, Any] | None = None
     """Runs the command line. `given` are settings that come from a framework, such as Django's settings."""
     arguments = _move_global_options_first(sys.argv[1:])
     try:
-        copy_context().run(_app, arguments, prog_name=prog_name, obj=given)  # a copy, because --tenant changes it
+        # Runs in a copy of the context, because the option --tenant sets a context variable.
+        copy_context().run(_app, arguments, prog_name=prog_name, obj=given)
     except Exception as error:
         if "--debug" in arguments:
             raise

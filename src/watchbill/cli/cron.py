@@ -201,7 +201,8 @@ def _count_runs(cron: Cron, start: datetime, last_month: date) -> tuple[Counter[
     runs: Counter[date] = Counter()
     end = datetime.max.replace(tzinfo=UTC)
     if (following := _add_months(last_month, 1)) is not None:
-        end = datetime.combine(following, datetime.min.time(), UTC) + timedelta(days=2)  # the month is over everywhere
+        # Two days after the end of the month in UTC, when the month is over in every time zone.
+        end = datetime.combine(following, datetime.min.time(), UTC) + timedelta(days=2)
     for number, moment in enumerate(cron.between(start, end)):
         if number >= _MAX_COUNTED_RUNS:
             return runs, moment.date()

@@ -42,7 +42,7 @@ def grant(ctx: typer.Context, role: Role, kind: Kind = None, tenants: Tenants = 
     settings, address = ctx.obj.locate_directly()
     _require_kind_or_tenant(kind, tenants)
     grant_role(address.url, settings.schema, role, kind, tenants or ())
-    _say_changes(role, f"is a member of the {kind} role" if kind else "", "is bound to", tenants)
+    _print_changes(role, f"is a member of the {kind} role" if kind else "", "is bound to", tenants)
 
 
 @app.command()
@@ -53,7 +53,7 @@ def revoke(ctx: typer.Context, role: Role, kind: Kind = None, tenants: Tenants =
     settings, address = ctx.obj.locate_directly()
     _require_kind_or_tenant(kind, tenants)
     revoke_role(address.url, settings.schema, role, kind, tenants or ())
-    _say_changes(role, f"is not a member of the {kind} role" if kind else "", "is not bound to", tenants)
+    _print_changes(role, f"is not a member of the {kind} role" if kind else "", "is not bound to", tenants)
 
 
 @app.command()
@@ -80,7 +80,7 @@ def _require_kind_or_tenant(kind: str | None, tenants: list[str] | None) -> None
         raise Usage("There is nothing to do.", hint="Give a kind of work, --tenant NAME, or both.")
 
 
-def _say_changes(role: str, membership: str, binding: str, tenants: list[str] | None) -> None:
+def _print_changes(role: str, membership: str, binding: str, tenants: list[str] | None) -> None:
     if membership:
         say(f"Role {role} {membership}.")
     for tenant in tenants or ():

@@ -294,7 +294,7 @@ def _print_written(found: ScheduleRecord, verb: str, *, as_json: bool) -> None:
         say(f"{found.name} {verb}; it is {found.status.replace('_', ' ')}{more}")
 
 
-# -- what the commands print
+# -- how the commands print schedules, slots and reasons
 
 # Fields that `show` does not print under their own names, because it prints them in another form.
 _SHOWN_OTHERWISE = {"name", "pattern", "every", "at", "tz", "type", "command", "status", "runs", "enabled", "hash"}

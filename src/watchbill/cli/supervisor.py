@@ -97,7 +97,7 @@ class Supervisor:
         environment = os.environ | self.environment | {PARENT: str(os.getpid())} | number
         if self.listener_hub is None:
             return subprocess.Popen(self.command, env=environment, start_new_session=True)
-        with self.listener_hub.connect() as hub_socket:
+        with self.listener_hub.connect_child() as hub_socket:
             descriptor = hub_socket.fileno()
             environment[_HUB_SOCKET] = str(descriptor)
             return subprocess.Popen(self.command, env=environment, start_new_session=True, pass_fds=[descriptor])

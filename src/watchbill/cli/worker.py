@@ -187,13 +187,13 @@ def _end_process_later(code: int) -> None:
     Python waits for threads. Both may wait for ever, if a handler has started a thread, or a task that ignores
     cancellation."""
 
-    def end() -> None:
+    def end_if_still_alive() -> None:
         left = ", ".join(thread.name for thread in threading.enumerate() if not thread.daemon)
         message = "Handlers have left asyncio tasks or threads (%s) that do not end; ending the process without waiting"
         logger.error(message, left)
         _end_process(code)
 
-    ending = threading.Timer(LEFTOVER_TIMEOUT_SECONDS, end)
+    ending = threading.Timer(LEFTOVER_TIMEOUT_SECONDS, end_if_still_alive)
     ending.daemon = True
     ending.start()
 

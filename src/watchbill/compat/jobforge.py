@@ -40,8 +40,8 @@ STALE_AFTER = timedelta(minutes=5)
 
 
 def _accept_object(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes the method that has the name of JavaScript's client. It takes one object with all arguments, or the
-    arguments themselves."""
+    """Returns a variant of a method for its name in camelCase. It takes one dictionary with all arguments, as in
+    JavaScript, or keyword arguments."""
 
     def call(self: JobForgeClient, options: Mapping[str, Any] | None = None, /, **more: Any) -> Any:
         return method(self, **(options or {}), **more)

@@ -217,7 +217,7 @@ class Job:
         """Leaves the site after `wait_on_exit`, or at once if this is called again meanwhile. Tasks that were added and
         not audited stay incomplete."""
         if self._pause is not None:
-            self._pause.wait_or_end(f"{self.node_name} stays in {self.site}")
+            self._pause.wait_or_end_wait(self.node_name, self.site)
             self._pause = None
         member = self._member
         if member is not None:
@@ -239,7 +239,7 @@ class Job:
             raise WatchbillError("The Job has not been entered.", hint="Use it inside `with Job(...) as job:`.")
         return self._member
 
-    # -- tasks
+    # -- methods that claim tasks and record them as done
 
     @cached_property
     def date(self) -> calendar_date:
@@ -263,15 +263,15 @@ class Job:
     def add_task(self, task: Task) -> None:
         """Claims the task for this node alone, until the audit, the end of the block or the loss of the node. Raises
         TaskTaken if another node holds or owns the task. Does nothing for a task that this Job has added already."""
-        self._claim([task.id])
+        self._claim_items([task.id])
         self._added[str(task.id)] = task
 
     def set_claim(self, items: Hashable | Iterable[Hashable]) -> None:
         """Claims one item or many, as `add_task` does, without adding them to the audit."""
         is_one = isinstance(items, str | bytes) or not isinstance(items, Iterable)
-        self._claim([items] if is_one else items)  # type: ignore[arg-type, list-item]
+        self._claim_items([items] if is_one else items)  # type: ignore[arg-type, list-item]
 
-    def _claim(self, ids: Iterable[Hashable]) -> None:
+    def _claim_items(self, ids: Iterable[Hashable]) -> None:
         by_key = {str(each): each for each in ids}
         if not self._coordination_enabled:
             return
@@ -335,21 +335,21 @@ class Job:
     def _as_audit(self, key: str, node: str, at: datetime | None) -> dict[str, Any]:
         return {"date": self.date, "node": node, "item": key, "created_on": at}
 
-    # -- locks
+    # -- task locks, which are pins
 
     def register_task_lock(
         self, task_id: Hashable, node_pattern: Patterns, reason: str | None = None, expires_in_days: float | None = None
     ) -> None:
         """Pins a task to the nodes whose names match a LIKE pattern. Of several patterns the first one that matches a
         node counts. Replaces the pin that the task has."""
-        self._pin([(task_id, node_pattern, reason)], expires_in_days)
+        self._pin_tasks([(task_id, node_pattern, reason)], expires_in_days)
 
     def register_task_locks_bulk(
         self, locks: Iterable[tuple[Hashable, Patterns] | tuple[Hashable, Patterns, str | None]]
     ) -> int:
         """Pins many tasks in one statement: tuples of task id, pattern and reason. Several patterns for one task are
         alternatives in their order. Returns the number of tasks."""
-        return self._pin([(each[0], each[1], each[2] if len(each) > 2 else None) for each in locks], None)
+        return self._pin_tasks([(each[0], each[1], each[2] if len(each) > 2 else None) for each in locks], None)
 
     register_lock = register_task_lock
     register_locks_bulk = register_task_locks_bulk
@@ -366,7 +366,7 @@ class Job:
     def clear_all_locks(self) -> int:
         return self._group.clear_pins() if self._coordination_enabled else 0
 
-    def _pin(self, locks: list[tuple[Hashable, Patterns, str | None]], days: float | None) -> int:
+    def _pin_tasks(self, locks: list[tuple[Hashable, Patterns, str | None]], days: float | None) -> int:
         if not (locks and self._coordination_enabled and self._options.locks_enabled):
             return 0
         wanted = make_pins(
@@ -384,7 +384,7 @@ class Job:
         if self._lock_provider is not None:
             self._lock_provider(self)
 
-    # -- health
+    # -- the state of this node and of the site
 
     def am_i_healthy(self) -> bool:
         """Whether this node has received its tokens, and its lease has not ended."""
@@ -437,7 +437,7 @@ class Job:
         age = None if self._member is None else self._member.heartbeat_age
         return None if age is None else datetime.now(UTC) - timedelta(seconds=age)
 
-    # -- SQL
+    # -- the connection and the views for the program's own SQL
 
     @property
     def _cn(self) -> psycopg.Connection[Any]:
@@ -473,7 +473,7 @@ class Job:
         facade = self._find_facade()
         if facade is None or facade.prefix != self._wanted_prefix:
             logger.warning(
-                "The views %snode and so on are not installed; SQL that uses them fails. "
+                "The views of the facade jobsync (%snode and others) are not installed; SQL that uses them fails. "
                 "Run `watchbill db install jobsync --prefix %s`",
                 self._wanted_prefix, self._wanted_prefix,
             )  # fmt: skip
@@ -490,16 +490,18 @@ class _Pause:
         self._seconds, self._is_first, self._lock = seconds, True, threading.Lock()
         self._lock.acquire()
 
-    def wait_or_end(self, who: str) -> None:
+    def wait_or_end_wait(self, node: str, site: str) -> None:
+        """Waits at the first call. A second call, while the first one waits, ends that wait."""
         is_first, self._is_first = self._is_first, False
         if is_first:
-            logger.info("%s for %g s more before it leaves; another signal ends this wait", who, self._seconds)
+            message = "%s stays in %s for %g s more before it leaves; another signal ends this wait"
+            logger.info(message, node, site, self._seconds)
             self._lock.acquire(timeout=self._seconds)
         elif self._lock.locked():
             self._lock.release()
 
 
-# -- functions without side effects
+# -- functions of JobSync that need no database
 
 
 def task_to_token(task_id: Hashable, total_tokens: int, hash_function: str = "md5") -> int:

@@ -154,7 +154,7 @@ class SchedulerPlugin:
         for name, config in (jobs or {}).items():
             self._add_job(name, _Config.read(name, config))
 
-    # -- start and end
+    # -- start and stop of the scheduler
 
     async def start(self) -> None:
         """Starts to run jobs. With `enabled=False` no schedule fires on this instance; run_job() still works."""
@@ -182,7 +182,7 @@ class SchedulerPlugin:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    # -- jobs
+    # -- methods that add, change, run and list jobs
 
     async def add_job(self, name: str, config: Mapping[str, Any]) -> None:
         """Adds a job. If the scheduler has started, the job is in the database when this call returns."""
@@ -198,7 +198,7 @@ class SchedulerPlugin:
             try:
                 await self.app.schedules.aremove(schedule)
             except NoSuchSchedule:
-                logger.debug("Schedule %s was not in the database", schedule)
+                logger.debug("Schedule %s was not in the database, so there was nothing to remove", schedule)
         del self._jobs[name]
         self._chains = {each: members for each, members in self._chains.items() if members[0] != name}
 
@@ -281,7 +281,7 @@ class SchedulerPlugin:
             job_status=status,
         )
 
-    # -- chains
+    # -- methods that define and run chains of jobs
 
     def define_chain(self, name: str, jobs: Sequence[Mapping[str, Any]]) -> None:
         """Defines a chain of jobs: the first job runs by its schedule, each other job when the one before it has
@@ -294,7 +294,7 @@ class SchedulerPlugin:
         for job in jobs:
             self._add_job(job["name"], _Config.read(job["name"], job["config"]), in_chain=True)
         self._chains[name] = members
-        self._declare(name, self._make_chain_rule(members))
+        self._declare_schedule(name, self._make_chain_rule(members))
 
     async def run_chain(self, name: str) -> Any:
         """Runs a chain now, waits for its last job, and returns the result of that job."""
@@ -304,7 +304,7 @@ class SchedulerPlugin:
         job = await self.app.schedules.arun_now(name, overlap="skip")
         return await job.aresult()
 
-    # -- events
+    # -- events, under their names in s3db.js
 
     def on(self, event: str, observer: Observer) -> None:
         """Registers a function, or a coroutine function, that is called with each such event on this instance."""
@@ -356,7 +356,7 @@ class SchedulerPlugin:
     def _log_observer_error(self, task: asyncio.Future[Any]) -> None:
         self._running_observers.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            logger.error("An observer failed; its error is ignored", exc_info=task.exception())
+            logger.error("An observer of a scheduler event failed; its error is ignored", exc_info=task.exception())
 
     # -- how a job becomes a task and a schedule
 
@@ -369,7 +369,7 @@ class SchedulerPlugin:
             rule = self._make_rule(name, config)
             if in_chain:  # the job has no schedule of its own, because that of its chain decides when it runs
                 rule |= {"pattern": None, "run_on_start": False}
-            self._declare(name, rule)
+            self._declare_schedule(name, rule)
         except BaseException:
             del self._jobs[name]
             raise
@@ -387,7 +387,7 @@ class SchedulerPlugin:
         task = self.app.tasks[PREFIX + name]
         self._tasks[name] = task.using(retry=config.retry, timeout=config.timeout_seconds)
 
-    def _declare(self, name: str, rule: dict[str, Any]) -> None:
+    def _declare_schedule(self, name: str, rule: dict[str, Any]) -> None:
         self.app.declare_schedule(name, rule.pop("pattern"), **rule)
         self._unwritten.add(name)
 
@@ -438,7 +438,7 @@ class SchedulerPlugin:
         names, self._unwritten = self._unwritten, set()
         declared = self.app.declared.as_json(names)
         try:
-            rows = await self.app.aclient.run(_declare(self._node.epoch, declared))
+            rows = await self.app.aclient.run(_declare_schedules(self._node.epoch, declared))
         except BaseException:
             self._unwritten |= names
             raise
@@ -454,7 +454,7 @@ class SchedulerPlugin:
             raise NoSuchSchedule(f"There is no job {name!r}.", hint=f"The jobs are {', '.join(self._jobs) or 'none'}.")
         return self._jobs[name]
 
-    # -- reading jobs and executions
+    # -- how jobs and executions are read and shown
 
     def _show_job(self, name: str, config: _Config, stored: Mapping[str, ScheduleRecord]) -> Record:
         found = stored.get(name)
@@ -522,7 +522,7 @@ _RULE_WORDS = {
 }  # fmt: skip
 
 
-def _declare(epoch: int, declared: bytes) -> Operation[list[tuple[str, str]]]:
+def _declare_schedules(epoch: int, declared: bytes) -> Operation[list[tuple[str, str]]]:
     rows = yield Statement("declare_schedules", (epoch, declared.decode()), (str, str))
     return [(name, outcome) for name, outcome in rows]
 

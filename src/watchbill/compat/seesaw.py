@@ -146,7 +146,7 @@ class PgJobStore:
         self._ends: list[_End] = []
         self._settling: asyncio.Task[None] | None = None  # the asyncio task that stores groups of ends
         self._is_storing_one = False
-        self._expects_group = False  # the last statement stored several ends
+        self._expects_group = False  # the last statement stored several ends, so the next end waits for a group too
         self._kept: _KeptConnection | None = None if self._client is None else _KeptConnection(self._client)
 
     @classmethod
@@ -154,7 +154,7 @@ class PgJobStore:
         """Makes a store whose workers may be silent for that many milliseconds before their jobs are reclaimed."""
         return cls(pool, lease_timeout_ms=lease_timeout_ms, **options)
 
-    # -- enqueue
+    # -- methods that enqueue jobs
 
     async def enqueue(self, payload: Any, spec: JobSpec) -> UUID:
         """Stores a job that is ready now. A job with the same idempotency key is stored once."""
@@ -181,7 +181,7 @@ class PgJobStore:
         )
         return (await self._run(enqueue(job, new_ids=True))).id
 
-    # -- work
+    # -- methods for workers: claim jobs, and report how they ended
 
     async def claim_ready(self, worker_id: str, limit: int) -> list[ClaimedJob]:
         """Claims up to `limit` jobs that are due, the highest priority first, and renews the worker's lease."""
@@ -236,7 +236,7 @@ class PgJobStore:
     async def _end_attempt(self, id: UUID, error: dict[str, Any] | None) -> None:
         claim = self._find_claim(id)
         if error is None and not (self._settling or self._ends or self._is_storing_one or self._expects_group):
-            await self._store_one(id, claim)
+            await self._store_single_success(id, claim)
             return
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ends.append(_End(id, claim, error, stored))
@@ -247,7 +247,7 @@ class PgJobStore:
         if self._settling is None and not self._is_storing_one:
             self._settling = asyncio.ensure_future(self._settle_all())
 
-    async def _store_one(self, id: UUID, claim: _Claim) -> None:
+    async def _store_single_success(self, id: UUID, claim: _Claim) -> None:
         """Stores the end of one job that succeeded, without the asyncio task and the future that a group needs."""
         closed = [claim.fence] if claim.worker.held.get(claim.fence) == 1 else None
         params = (claim.worker.epoch, id, claim.fence, time.monotonic() - claim.at, closed)
@@ -309,7 +309,7 @@ class PgJobStore:
             if held[fence] <= 0:
                 del held[fence]
 
-    # -- maintenance
+    # -- methods for maintenance: reclaim, delete and count jobs
 
     async def reclaim_expired(self) -> int:
         """Reclaims the jobs of workers, of any store, that were silent for longer than their lease. A job that is lost
@@ -327,7 +327,7 @@ class PgJobStore:
         """Counts the jobs of this queue, also those that ended long ago."""
         return await self._run(_count_jobs(self.queue))
 
-    # -- start and end
+    # -- the end of the store, and its registered workers
 
     async def close(self) -> None:
         """Stores the ends that were reported, returns the other jobs to the queue, and closes the store's own pool."""

@@ -19,7 +19,7 @@ MONTH_STARTS = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365)
 LEAP_MONTH_STARTS = (0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335, 366)
 
 _BASE_YEAR = 2000
-_BASE_DAY = 10_957  # 2000-01-01
+_BASE_DAY = 10_957  # the day 2000-01-01, counted from 1970-01-01
 
 
 def is_leap(year: int) -> bool:

@@ -44,8 +44,8 @@ class Compiled:
         self.for_next = (self.instants.next, zone.info, self.first, self.last)
 
     def next_with_trigger(self, instant: int) -> Span | None:
-        """Returns the next result with its trigger. If the pattern has several parts, that of the part that comes
-        first."""
+        """Returns the next instant of the schedule, with its trigger: the instant from which a modifier has moved
+        it."""
         spans = [span for part in self.parts if (span := _next_with_trigger(part, instant)) is not None]
         return min(spans, key=lambda span: span.result, default=None)
 

@@ -18,11 +18,11 @@ class LastDay(NamedTuple):
     before: int
     workday: bool
 
-    def mask(self, length: int, first: int) -> int:
+    def make_mask(self, length: int, first_weekday: int) -> int:
         day = length - self.before
         if day < 1:
             return 0
-        return 1 << (_find_nearest_workday(day, length, first) if self.workday else day) - 1
+        return 1 << (_find_nearest_workday(day, length, first_weekday) if self.workday else day) - 1
 
 
 class NearestWorkday(NamedTuple):
@@ -30,8 +30,8 @@ class NearestWorkday(NamedTuple):
 
     day: int
 
-    def mask(self, length: int, first: int) -> int:
-        return 1 << _find_nearest_workday(self.day, length, first) - 1 if self.day <= length else 0
+    def make_mask(self, length: int, first_weekday: int) -> int:
+        return 1 << _find_nearest_workday(self.day, length, first_weekday) - 1 if self.day <= length else 0
 
 
 class NthWeekday(NamedTuple):
@@ -40,8 +40,8 @@ class NthWeekday(NamedTuple):
     weekday: int
     nth: int
 
-    def mask(self, length: int, first: int) -> int:
-        earliest = 1 + (self.weekday - first) % 7
+    def make_mask(self, length: int, first_weekday: int) -> int:
+        earliest = 1 + (self.weekday - first_weekday) % 7
         count = (length - earliest) // 7 + 1
         nth = self.nth if self.nth > 0 else count + 1 + self.nth
         return 1 << earliest + 7 * (nth - 1) - 1 if 1 <= nth <= count else 0
@@ -53,8 +53,8 @@ class RowWeekday(NamedTuple):
     weekday: int
     row: int
 
-    def mask(self, length: int, first: int) -> int:
-        day = 1 - (first - 1) % 7 + 7 * (self.row - 1) + (self.weekday - 1) % 7
+    def make_mask(self, length: int, first_weekday: int) -> int:
+        day = 1 - (first_weekday - 1) % 7 + 7 * (self.row - 1) + (self.weekday - 1) % 7
         return 1 << day - 1 if 1 <= day <= length else 0
 
 
@@ -64,8 +64,8 @@ class MonthDays(NamedTuple):
     days: int
     specials: tuple[LastDay | NearestWorkday, ...] = ()
 
-    def mask(self, length: int, first: int) -> int:
-        return (self.days | _union_masks(self.specials, length, first)) & ((1 << length) - 1)
+    def make_mask(self, length: int, first_weekday: int) -> int:
+        return (self.days | _union_masks(self.specials, length, first_weekday)) & ((1 << length) - 1)
 
 
 class WeekDays(NamedTuple):
@@ -79,10 +79,11 @@ class WeekDays(NamedTuple):
     def specials(self) -> tuple[NthWeekday | RowWeekday, ...]:
         return self.nth + self.rows
 
-    def mask(self, length: int, first: int) -> int:
-        week = (self.weekdays >> first | self.weekdays << 7 - first) & ALL_WEEKDAYS  # bit 0 = the weekday of the 1st
+    def make_mask(self, length: int, first_weekday: int) -> int:
+        # The mask of weekdays, rotated so that bit 0 is the weekday of the 1st.
+        week = (self.weekdays >> first_weekday | self.weekdays << 7 - first_weekday) & ALL_WEEKDAYS
         plain = sum(week << start for start in range(0, length, 7))
-        return (plain | _union_masks(self.specials, length, first)) & ((1 << length) - 1)
+        return (plain | _union_masks(self.specials, length, first_weekday)) & ((1 << length) - 1)
 
 
 class DayRule(NamedTuple):
@@ -93,8 +94,8 @@ class DayRule(NamedTuple):
     of_week: WeekDays | None
     both: bool = False
 
-    def mask(self, length: int, first: int) -> int:
-        masks = [field.mask(length, first) for field in (self.of_month, self.of_week) if field is not None]
+    def make_mask(self, length: int, first_weekday: int) -> int:
+        masks = [field.make_mask(length, first_weekday) for field in (self.of_month, self.of_week) if field is not None]
         if len(masks) == 2:
             return masks[0] & masks[1] if self.both else masks[0] | masks[1]
         return masks[0] if masks else (1 << length) - 1
@@ -102,26 +103,26 @@ class DayRule(NamedTuple):
 
 def month_masks(rule: DayRule) -> tuple[int, ...]:
     """Returns the days that the rule names in each kind of month. The index is `kind_of_month`."""
-    return tuple(rule.mask(length, first) for length in range(28, 32) for first in range(7))
+    return tuple(rule.make_mask(length, first_weekday) for length in range(28, 32) for first_weekday in range(7))
 
 
-def kind_of_month(length: int, first: int) -> int:
-    return (length - 28) * 7 + first
+def kind_of_month(length: int, first_weekday: int) -> int:
+    return (length - 28) * 7 + first_weekday
 
 
 _Special = LastDay | NearestWorkday | NthWeekday | RowWeekday
 
 
-def _union_masks(specials: Iterable[_Special], length: int, first: int) -> int:
+def _union_masks(specials: Iterable[_Special], length: int, first_weekday: int) -> int:
     mask = 0
     for special in specials:
-        mask |= special.mask(length, first)
+        mask |= special.make_mask(length, first_weekday)
     return mask
 
 
-def _find_nearest_workday(day: int, length: int, first: int) -> int:
+def _find_nearest_workday(day: int, length: int, first_weekday: int) -> int:
     """Returns the day from Monday to Friday that is nearest to a day, in the same month."""
-    weekday = (first + day - 1) % 7
+    weekday = (first_weekday + day - 1) % 7
     if weekday == SATURDAY:
         return day - 1 if day > 1 else day + 2
     if weekday == SUNDAY:

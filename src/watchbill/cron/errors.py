@@ -36,7 +36,7 @@ class InvalidInstant(WatchbillError, ValueError):
     exit_code = 2
 
 
-def shown(text: str) -> str:
+def shorten_for_message(text: str) -> str:
     """Shortens a piece of a pattern for a message to 40 characters, and escapes control characters in it."""
     return repr(text if len(text) <= 40 else text[:40] + "...")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import cast
 
-from watchbill.cron.errors import shown
+from watchbill.cron.errors import shorten_for_message
 from watchbill.cron.fields import WEEK, parse_list
 from watchbill.cron.pattern import Modifier, Unit
 from watchbill.cron.tokens import Token
@@ -45,7 +45,7 @@ def parse_zone(token: Token) -> str:
 
 def check_zone(name: Token) -> None:
     if not is_zone(name.text):
-        reason = f"{shown(name.text)} is neither an IANA zone like Europe/Paris nor an offset like +05:30"
+        reason = f"{shorten_for_message(name.text)} is neither an IANA zone like Europe/Paris nor an offset like +05:30"
         raise name.error(ZONE, reason, _find_similar_zone(name.text))
 
 
@@ -57,7 +57,7 @@ def parse_modifier(token: Token) -> Modifier:
     match = _MODIFIER.fullmatch(token.text)
     if match is None:
         expected = "E or S, then numbers with a unit of Y Q M W D H m S, as in E1M2D"
-        raise token.error(MODIFIER, f"{shown(token.text)} is not a modifier: {expected}")
+        raise token.error(MODIFIER, f"{shorten_for_message(token.text)} is not a modifier: {expected}")
     steps: list[tuple[Unit, int]] = []
     in_time = False
     for separator, number, unit in _STEP.findall(match["steps"]):

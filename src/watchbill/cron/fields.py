@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from watchbill.cron.errors import InvalidPattern, shown
+from watchbill.cron.errors import InvalidPattern, shorten_for_message
 from watchbill.cron.tokens import Group, Token
 
 _ITEM = re.compile(r"(?:\*|([0-9A-Za-z]+)(?:-([0-9A-Za-z]+))?)(?:/([0-9]+))?")
@@ -108,20 +108,24 @@ def _make_syntax_error(token: Token, field: Field) -> InvalidPattern:
     if not token.text:
         return token.error(field.name, "an item of the list is empty")
     allowed = f"{field.low} to {field.high}" + (f" or {field.names[0]} to {field.names[-1]}" if field.names else "")
-    return token.error(field.name, f"{shown(token.text)} is not a value, range or step of {allowed}")
+    return token.error(field.name, f"{shorten_for_message(token.text)} is not a value, range or step of {allowed}")
 
 
 def _make_value_error(token: Token, field: Field) -> InvalidPattern:
     if token.text.isdigit():
         suggestion = "0" if token.text.lstrip("0") == str(field.high + 1) in ("24", "60") else None
-        return token.error(field.name, f"{shown(token.text)} is not in {field.low} to {field.high}", suggestion)
+        return token.error(
+            field.name, f"{shorten_for_message(token.text)} is not in {field.low} to {field.high}", suggestion
+        )
     if not field.names:
-        return token.error(field.name, f"{shown(token.text)} is not a number of {field.low} to {field.high}")
+        return token.error(
+            field.name, f"{shorten_for_message(token.text)} is not a number of {field.low} to {field.high}"
+        )
     short = token.text[:3].upper()
-    reason = f"{shown(token.text)} is not one of {', '.join(field.names)} or {field.low} to {field.high}"
+    reason = f"{shorten_for_message(token.text)} is not one of {', '.join(field.names)} or {field.low} to {field.high}"
     return token.error(field.name, reason, short if short in field.names else None)
 
 
 def _make_backwards_error(token: Token, field: Field, first: int, last: int) -> InvalidPattern:
     suggestion = None if "/" in token.text else f"{field.low}-{last},{first}-{field.high}"
-    return token.error(field.name, f"the range {shown(token.text)} runs backwards", suggestion)
+    return token.error(field.name, f"the range {shorten_for_message(token.text)} runs backwards", suggestion)

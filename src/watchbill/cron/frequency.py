@@ -11,7 +11,7 @@ from itertools import pairwise
 from watchbill.cron.calendar import DAY
 from watchbill.cron.instants import LATEST, Instants
 
-_START = 946_684_800  # 2000-01-01 00:00:00 UTC
+_START = 946_684_800  # the runs that are looked at start at 2000-01-01 00:00:00 UTC
 _RUNS = 401
 _MAJORITY = 0.55  # more than half, so that of two distances that alternate neither counts as the usual one
 _HOUR, _MINUTE = 3_600, 60

@@ -22,9 +22,8 @@ LATEST = 253_402_300_799  # 9999-12-31 23:59:59 UTC
 
 FURTHEST_BACK = 2 * DAY  # no clock was ever put back by more, because offsets lie between -16 and +16 hours
 
-_Window = tuple[
-    int, int, int, list[int]
-]  # first and end of its instants, the instant from which its times count, times
+# A cached window of times: its first instant, its end, the instant from which its times count, and its times.
+_Window = tuple[int, int, int, list[int]]
 
 
 class Instants(Protocol):

@@ -40,7 +40,9 @@ class WithModifier(ABC):
         self._modifier = modifier
         self._zone = zone
         self._mappings = (
-            [self._result_from_trigger] if modifier.to_end else [self._result_in_first_pass, self._result_from_trigger]
+            [self._compute_result_from_trigger]
+            if modifier.to_end
+            else [self._compute_result_in_first_pass, self._compute_result_from_trigger]
         )
 
     @abstractmethod
@@ -54,32 +56,32 @@ class WithModifier(ABC):
     def prev(self, instant: int) -> int | None:
         """Returns the last result that is earlier than `instant`."""
         results: list[int] = []
-        latest = min(self._latest_trigger(instant), LATEST + FURTHEST_BACK)
-        segment = self._latest_segment(latest)
+        latest = min(self._find_latest_trigger(instant), LATEST + FURTHEST_BACK)
+        segment = self._find_latest_segment(latest)
         while segment is not None:
-            walls = [self._last_trigger_before(mapping, segment, instant, latest) for mapping in self._mappings]
+            walls = [self._find_last_trigger_before(mapping, segment, instant, latest) for mapping in self._mappings]
             pairs = zip(self._mappings, walls, strict=True)
             results += [mapping(segment, wall) for mapping, wall in pairs if wall is not None]
             if all(wall is not None and wall >= segment.high for wall in walls):
                 break  # every trigger of an earlier segment has an earlier wall time
-            segment = self._prev_trigger_segment(segment)
+            segment = self._find_prev_trigger_segment(segment)
         return max(results, default=None)
 
     @abstractmethod
-    def _last_trigger(self, segment: Segment, wall: int) -> int | None:
+    def _find_last_trigger(self, segment: Segment, wall: int) -> int | None:
         """Returns the wall time of the last trigger in the segment that is not later than `wall`."""
 
     @abstractmethod
-    def _prev_trigger_segment(self, segment: Segment) -> Segment | None:
+    def _find_prev_trigger_segment(self, segment: Segment) -> Segment | None:
         """Returns the last segment before this one that has a trigger; None if there is none."""
 
-    def _lowest_wall(self, segment: Segment) -> int:
+    def _find_lowest_wall(self, segment: Segment) -> int:
         return max(segment.start, EARLIEST) + segment.offset
 
-    def _result_in_first_pass(self, _: Segment, wall: int) -> int:
+    def _compute_result_in_first_pass(self, _: Segment, wall: int) -> int:
         return self._zone.first_instant(apply_modifier(self._modifier, wall))
 
-    def _result_from_trigger(self, segment: Segment, wall: int) -> int:
+    def _compute_result_from_trigger(self, segment: Segment, wall: int) -> int:
         result = apply_modifier(self._modifier, wall)
         return self._find_instant_of_wall(wall - segment.offset, result)
 
@@ -92,32 +94,32 @@ class WithModifier(ABC):
         second = self._zone.second_instant(wall)
         return first if second is None else second
 
-    def _latest_trigger(self, instant: int) -> int:
+    def _find_latest_trigger(self, instant: int) -> int:
         """Returns the last wall time of a trigger whose result is earlier than `instant`. If the clock shows the result
         twice, the first time counts."""
         return undo_modifier(self._modifier, self._zone.shown_before(instant))
 
-    def _latest_segment(self, latest: int) -> Segment | None:
+    def _find_latest_segment(self, latest: int) -> Segment | None:
         """Returns the last segment in which a trigger can have a wall time up to `latest`."""
         if latest < EARLIEST - FURTHEST_BACK:
             return None
         return self._zone.segment(self._zone.first_instant(latest) + FURTHEST_BACK)
 
-    def _last_trigger_before(self, mapping: _Mapping, segment: Segment, instant: int, latest: int) -> int | None:
+    def _find_last_trigger_before(self, mapping: _Mapping, segment: Segment, instant: int, latest: int) -> int | None:
         """Returns the wall time of the last trigger in a segment whose result is earlier than `instant`."""
         high = min(min(segment.end, LATEST + 1) + segment.offset, latest + 1)
-        low = self._lowest_wall(segment)
+        low = self._find_lowest_wall(segment)
         wall = bisect_last(lambda wall: mapping(segment, wall) < instant, low, high)
-        return None if wall is None else self._last_trigger(segment, wall)
+        return None if wall is None else self._find_last_trigger(segment, wall)
 
-    def _result_after(self, instant: int, wall: int) -> int:
+    def _compute_result_after(self, instant: int, wall: int) -> int:
         """Returns the result of a wall time as an instant: when the clock first shows it after `instant`, or else when
         the clock shows it last."""
         return self._find_instant_of_wall(instant + 1, apply_modifier(self._modifier, wall))
 
-    def _last_useless_wall(self, instant: int, wall: int, latest: int) -> int | None:
+    def _find_last_useless_wall(self, instant: int, wall: int, latest: int) -> int | None:
         """Returns the last wall time, from `wall` on, whose result is not later than `instant`."""
-        return bisect_last(lambda wall: self._result_after(instant, wall) <= instant, wall, latest + 1)
+        return bisect_last(lambda wall: self._compute_result_after(instant, wall) <= instant, wall, latest + 1)
 
 
 class Modified(WithModifier):
@@ -132,37 +134,37 @@ class Modified(WithModifier):
         trigger = self._triggers.next(instant)
         latest: int | None = None
         while trigger is not None and trigger <= LATEST:
-            result = self._trigger_result(trigger, instant)
+            result = self._compute_trigger_result(trigger, instant)
             if result > instant:
                 return Span(trigger, result)
-            latest = self._latest_trigger(instant + 1) if latest is None else latest
-            trigger = self._triggers.next(self._last_useless_instant(trigger, instant, latest))
+            latest = self._find_latest_trigger(instant + 1) if latest is None else latest
+            trigger = self._triggers.next(self._find_last_useless_instant(trigger, instant, latest))
         return None
 
-    def _trigger_result(self, trigger: int, instant: int) -> int:
+    def _compute_trigger_result(self, trigger: int, instant: int) -> int:
         """Returns the instant to which the modifier moves a trigger. If the clock shows that wall time twice, an end is
         the first of the two that is not before the trigger; a start is the first after `instant`, or else the last."""
         wall = self._zone.wall(trigger)
         if self._modifier.to_end:
             return self._find_instant_of_wall(trigger, apply_modifier(self._modifier, wall))
-        return self._result_after(instant, wall)
+        return self._compute_result_after(instant, wall)
 
-    def _last_useless_instant(self, trigger: int, instant: int, latest: int) -> int:
+    def _find_last_useless_instant(self, trigger: int, instant: int, latest: int) -> int:
         """Returns the last instant such that all triggers from `trigger` up to it have results that are not later than
         `instant`. The search for the next trigger can start there."""
         segment = self._zone.segment(trigger)
         if self._modifier.to_end:
             high = min(segment.end, latest + 1 - segment.offset)
-            useless = bisect_last(lambda at: self._trigger_result(at, instant) <= instant, trigger, high)
+            useless = bisect_last(lambda at: self._compute_trigger_result(at, instant) <= instant, trigger, high)
             return trigger if useless is None else useless
-        wall = self._last_useless_wall(instant, trigger + segment.offset, latest)
+        wall = self._find_last_useless_wall(instant, trigger + segment.offset, latest)
         return trigger if wall is None else max(trigger, self._zone.first_instant(wall + 1) - 1)
 
-    def _last_trigger(self, segment: Segment, wall: int) -> int | None:
+    def _find_last_trigger(self, segment: Segment, wall: int) -> int | None:
         trigger = self._triggers.prev(wall - segment.offset + 1)
         return None if trigger is None or trigger < max(segment.start, EARLIEST) else trigger + segment.offset
 
-    def _prev_trigger_segment(self, segment: Segment) -> Segment | None:
+    def _find_prev_trigger_segment(self, segment: Segment) -> Segment | None:
         trigger = self._triggers.prev(segment.start) if segment.start > EARLIEST else None
         return None if trigger is None or trigger < EARLIEST else self._zone.segment(trigger)
 
@@ -172,19 +174,19 @@ class ModifierAlone(WithModifier):
 
     def next_with_trigger(self, instant: int) -> Span | None:
         wall = self._zone.wall(instant)
-        useless = self._last_useless_wall(instant, wall, self._latest_trigger(instant + 1))
+        useless = self._find_last_useless_wall(instant, wall, self._find_latest_trigger(instant + 1))
         unit, periods = largest_unit(self._modifier), 0
         while useless is not None and add_units(unit, wall, periods) <= useless:
             periods += 1
-        return Span(instant, self._result_after(instant, add_units(unit, wall, periods)))
+        return Span(instant, self._compute_result_after(instant, add_units(unit, wall, periods)))
 
-    def _lowest_wall(self, segment: Segment) -> int:
-        return min(super()._lowest_wall(segment), max(segment.high, EARLIEST + segment.offset))
+    def _find_lowest_wall(self, segment: Segment) -> int:
+        return min(super()._find_lowest_wall(segment), max(segment.high, EARLIEST + segment.offset))
 
-    def _last_trigger(self, segment: Segment, wall: int) -> int | None:
+    def _find_last_trigger(self, segment: Segment, wall: int) -> int | None:
         return wall
 
-    def _prev_trigger_segment(self, segment: Segment) -> Segment | None:
+    def _find_prev_trigger_segment(self, segment: Segment) -> Segment | None:
         return self._zone.segment(segment.start - 1) if segment.start > EARLIEST else None
 
 

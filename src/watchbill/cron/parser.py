@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from watchbill.cron.dayfields import parse_days
-from watchbill.cron.errors import InvalidPattern, shown
+from watchbill.cron.errors import InvalidPattern, shorten_for_message
 from watchbill.cron.extensions import (
     MODIFIER,
     WEEKS,
@@ -79,7 +79,7 @@ def _split_off_extensions(words: list[Token]) -> tuple[list[Token], dict[str, To
 
 def _add_extension(extensions: dict[str, Token], kind: str, token: Token) -> None:
     if kind in extensions:
-        raise token.error(kind, f"{shown(token.text)} is the second one; a part has at most one {kind}")
+        raise token.error(kind, f"{shorten_for_message(token.text)} is the second one; a part has at most one {kind}")
     extensions[kind] = token
 
 
@@ -94,7 +94,9 @@ def _parse_macro(words: list[Token]) -> Fields | Every | AtStart:
     if name.text == "@every":
         return _parse_every(words)
     if len(words) > 1:
-        raise words[1].error("pattern", f"nothing may follow {shown(name.text)} but a zone, weeks or a modifier")
+        raise words[1].error(
+            "pattern", f"nothing may follow {shorten_for_message(name.text)} but a zone, weeks or a modifier"
+        )
     if name.text == "@reboot":
         return AtStart()
     if name.text in _PRESETS:
@@ -103,7 +105,9 @@ def _parse_macro(words: list[Token]) -> Fields | Every | AtStart:
     from difflib import get_close_matches  # imported here, because only this error message needs it
 
     close = get_close_matches(name.text[:20].lower(), _MACROS, n=1)
-    raise name.error("pattern", f"{shown(name.text)} is not one of {', '.join(_MACROS)}", close[0] if close else None)
+    raise name.error(
+        "pattern", f"{shorten_for_message(name.text)} is not one of {', '.join(_MACROS)}", close[0] if close else None
+    )
 
 
 def _parse_every(words: list[Token]) -> Every:

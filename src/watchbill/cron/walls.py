@@ -106,10 +106,10 @@ class Walls:
         kind = KIND_NUMBERS[number % CYCLE_YEARS]
         days = self._year_masks[kind]
         if days is None:
-            days = self._year_masks[kind] = self._make_days(YEAR_KINDS[kind])
+            days = self._year_masks[kind] = self._make_year_mask(YEAR_KINDS[kind])
         return days
 
-    def _make_days(self, kind: YearKind) -> int:
+    def _make_year_mask(self, kind: YearKind) -> int:
         days = 0
         starts = kind.month_starts
         for month in bits(self._fields.months):
@@ -124,6 +124,7 @@ class Walls:
         return self._find_first_year_with_days(self._numbers[bisect_left(self._numbers, number) :])
 
     def _find_year_up_to(self, number: int) -> _Year | None:
+        """Returns the last year, up to this one, that has a day of the set; None if there is none."""
         if self._numbers is None:
             return self._find_first_year_with_days(range(number, number - CYCLE_YEARS, -1))
         return self._find_first_year_with_days(self._numbers[: bisect_right(self._numbers, number)][::-1])

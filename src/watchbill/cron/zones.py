@@ -226,11 +226,11 @@ def _expand_footer(before: int, instants: list[int], offsets: list[int], footer:
 
 
 def _make_segments(transitions: Transitions) -> list[Segment]:
-    starts, offsets, highs = stretches(transitions)
+    starts, offsets, highs = split_into_segments(transitions)
     return [*map(Segment._make, zip(starts, [*starts[1:], END], offsets, highs, strict=True))]
 
 
-def stretches(transitions: Transitions) -> tuple[list[int], list[int], list[int]]:
+def split_into_segments(transitions: Transitions) -> tuple[list[int], list[int], list[int]]:
     """Returns start, offset and high-water mark of each segment. A transition that changes only the name or the
     summer-time flag, and not the offset, starts no segment."""
     offset, high = transitions.before, BEGINNING

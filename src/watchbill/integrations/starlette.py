@@ -41,7 +41,7 @@ def lifespan(app: App, *, node: bool = False, **settings: Any) -> Lifespan:
 
 async def _close_app(app: App) -> None:
     await app.aclose()
-    await asyncio.to_thread(app.close)  # in a thread, because `close` blocks until `def` endpoints have returned theirs
+    await asyncio.to_thread(app.close)  # in a thread, because `close` waits for connections that endpoints use
 
 
 def watchbill_app(connection: HTTPConnection) -> App:

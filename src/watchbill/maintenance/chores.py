@@ -43,7 +43,7 @@ async def repeat(
             logger.warning(message, name, pause, error)
         except Exception:  # no error may end this loop, because no other code would start it again
             pause = PAUSE_AFTER_ERROR_SECONDS
-            logger.exception("The chore %s failed; retrying in %g s", name, pause)
+            logger.exception("The periodic chore %s failed; retrying in %g s", name, pause)
         if wakeup is None:
             await asyncio.sleep(pause)
         else:

@@ -37,7 +37,7 @@ class Reclaimer:
         read at the time `asked`. Wakes the reclaimer if a node has died, or if a dead node has a claim left, because a
         handler's transaction kept some rows locked when the node's other jobs were reclaimed."""
         if self._connections != self._connection.connections:
-            self._seen.clear()  # observations from before a disconnection do not count
+            self._seen.clear()  # a heartbeat seen before the connection was lost proves nothing
             self._connections = self._connection.connections
         now, seen = time.monotonic(), self._seen
         self._seen, self._stale = {}, {}

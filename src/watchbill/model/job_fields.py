@@ -25,7 +25,7 @@ class JobField(NamedTuple):
     meaning: str = ""  # what the option does, for the reference and the command line
     option: bool = True
     column: bool = True
-    flag: str | None = None  # the option of `watchbill jobs enqueue`
+    flag: str | None = None  # the option of `watchbill jobs enqueue` that sets this field
 
 
 JOB_FIELDS = (

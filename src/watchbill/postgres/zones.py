@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from psycopg import sql
 
-from watchbill.cron.zones import END, listed_names, parse_tzif, stretches, zone_file
+from watchbill.cron.zones import END, listed_names, parse_tzif, split_into_segments, zone_file
 from watchbill.postgres.connect import Connection
 from watchbill.postgres.migrate import run_locked
 from watchbill.postgres.migration_plan import make_lock_statement, read_sql
@@ -124,7 +124,7 @@ def refresh_zones(
     `read` replaces make_zone_lines, for a caller that has begun to read the zones before.
     """
 
-    def write(connection: Connection) -> str | None:
+    def write_zones(connection: Connection) -> str | None:
         if has_current_zones(connection, schema):  # another process has written the zones first
             return None
         lines = (read or make_zone_lines)()
@@ -140,7 +140,7 @@ def refresh_zones(
     with Connection.connect(url, application_name="watchbill migrate") as connection:
         if has_current_zones(connection, schema):
             return False
-    message = run_locked(url, schema, write, report=report)
+    message = run_locked(url, schema, write_zones, report=report)
     if message:
         report(message)
     return message is not None
@@ -186,7 +186,7 @@ def _make_row(name: str, known: dict[bytes, ZoneRow]) -> ZoneRow | None:
         return None
     if data not in known:
         transitions = parse_tzif(data)
-        starts, offsets, highs = stretches(transitions)
+        starts, offsets, highs = split_into_segments(transitions)
         known[data] = ZoneRow(name, [*starts, END], offsets, [*highs, END], transitions.horizon)
     return known[data]._replace(name=name)
 

@@ -21,7 +21,7 @@ _MESSAGES = {
     "foreign": "%s %s belongs to another owner and stays as it is; give the declaration another name",
     "refused": "%s %s has jobs, so its fair_by cannot be changed and stays as it is. Let the queue run empty first",
 }
-CHECK_SECONDS = 600.0  # long, because the survey wakes the declarer when a declaration is stale
+CHECK_SECONDS = 600.0  # long, because the periodic survey of the node wakes the declarer earlier if needed
 UNDECIDED_CHECK_SECONDS = 1.0  # pause while the database has not decided whether this node starts the cluster
 
 

@@ -314,7 +314,7 @@ def install_facade(url: str, facade: Facade, report: Report = lambda _: None) ->
     """Installs a facade, or brings it up to date. Raises SchemaError if it is installed in another schema or with
     another prefix."""
 
-    def work(connection: Connection) -> bool:
+    def install_under_lock(connection: Connection) -> bool:
         for other in installed_facades(connection, facade.engine):
             if other.name == facade.name and other != facade:
                 raise SchemaError(
@@ -323,7 +323,7 @@ def install_facade(url: str, facade: Facade, report: Report = lambda _: None) ->
                 )
         return facade.install(connection)
 
-    changed = run_locked(url, facade.engine, work, report=report)
+    changed = run_locked(url, facade.engine, install_under_lock, report=report)
     place = f"facade {facade.name} in schema {facade.schema}"
     report(place if changed else f"{place}: already installed")
 
@@ -331,14 +331,14 @@ def install_facade(url: str, facade: Facade, report: Report = lambda _: None) ->
 def uninstall_facade(url: str, engine: str, name: str, report: Report = lambda _: None) -> None:
     """Removes the views and functions of a facade. Jobs and schedules stay."""
 
-    def work(connection: Connection) -> bool:
+    def uninstall_under_lock(connection: Connection) -> bool:
         for facade in installed_facades(connection, engine):
             if facade.name == name:
                 facade.uninstall(connection)
                 return True
         return False
 
-    removed = run_locked(url, engine, work, report=report)
+    removed = run_locked(url, engine, uninstall_under_lock, report=report)
     report(f"facade {name} removed" if removed else f"facade {name} is not installed")
 
 
@@ -346,26 +346,26 @@ def suspend_facades(url: str, engine: str) -> bool:
     """Drops the objects of all facades, because a migration changes functions that they use. Returns whether any facade
     was installed."""
 
-    def work(connection: Connection) -> bool:
+    def suspend_under_lock(connection: Connection) -> bool:
         installed = installed_facades(connection, engine)
         for facade in installed:
             facade.suspend(connection)
         return bool(installed)
 
-    return run_locked(url, engine, work)
+    return run_locked(url, engine, suspend_under_lock)
 
 
 def refresh_facades(url: str, engine: str, report: Report = lambda _: None) -> None:
     """Updates the installed facades to this release, after a migration."""
 
-    def work(connection: Connection) -> list[str]:
+    def refresh_under_lock(connection: Connection) -> list[str]:
         return [
             facade.name
             for facade in installed_facades(connection, engine)
             if facade.name in available_facades() and facade.install(connection)
         ]
 
-    for name in run_locked(url, engine, work, report=report):
+    for name in run_locked(url, engine, refresh_under_lock, report=report):
         report(f"facade {name}")
 
 

@@ -85,7 +85,7 @@ class JcronSchema:
 def install_jcron(url: str, schema: str, jcron_schema: str, report: Callable[[str], None]) -> None:
     jcron = JcronSchema(schema, jcron_schema)
 
-    def write(connection: Connection) -> str | None:
+    def write_schema(connection: Connection) -> str | None:
         if jcron.is_forbidden(connection):
             return f"no schema {jcron_schema}: this role may not create schemas in this database"
         if obstacle := jcron.find_obstacle(connection):
@@ -95,7 +95,7 @@ def install_jcron(url: str, schema: str, jcron_schema: str, report: Callable[[st
         connection.execute(jcron.make_statements().encode())
         return f"schema {jcron_schema}"
 
-    if message := run_locked(url, f"jcron {jcron_schema}", write, report=report):
+    if message := run_locked(url, f"jcron {jcron_schema}", write_schema, report=report):
         report(message)
 
 

@@ -53,7 +53,7 @@ def create_roles(
             f"The prefix {prefix!r} is invalid.", hint="Use up to 50 lower-case letters, digits and underscores."
         )
 
-    def work(connection: Connection) -> None:
+    def create_under_lock(connection: Connection) -> None:
         known = _read_prefix(connection, schema)
         if known not in (None, prefix):
             raise SchemaError(
@@ -65,12 +65,14 @@ def create_roles(
                 report(f"role {prefix}_{kind}")
         if _change_owner(connection, schema, jcron_schema, f"{prefix}_owner"):
             report(f"schema {schema} belongs to {prefix}_owner")
-        connection.execute(sql.SQL("UPDATE {} SET role_prefix = %s").format(_table(schema, "installation")), (prefix,))
+        connection.execute(
+            sql.SQL("UPDATE {} SET role_prefix = %s").format(_name_table(schema, "installation")), (prefix,)
+        )
         for facade in installed_facades(connection, schema):
             facade.hand_over(connection, with_schema=facade.has_own_schema(connection))
         _grant_rights(connection, schema, jcron_schema, prefix)
 
-    _run_or_explain_refusal(url, schema, work)
+    _run_or_explain_refusal(url, schema, create_under_lock)
 
 
 def grant_role(url: str, schema: str, role: str, kind: str | None, tenants: Sequence[str] = ()) -> None:
@@ -82,25 +84,25 @@ def grant_role(url: str, schema: str, role: str, kind: str | None, tenants: Sequ
             hint="Bind a producer, an operator or a reader.",
         )
 
-    def work(connection: Connection) -> None:
+    def grant_under_lock(connection: Connection) -> None:
         _check_role(connection, role)
         for tenant in tenants:  # binds before granting, so that the role never has rights on rows of all tenants
             bind_role(connection, schema, role, tenant)
         if kind is not None:
             _change_membership(connection, schema, "GRANT {} TO {}", role, kind)
 
-    _run_or_explain_refusal(url, schema, work)
+    _run_or_explain_refusal(url, schema, grant_under_lock)
 
 
 def revoke_role(url: str, schema: str, role: str, kind: str | None, tenants: Sequence[str] = ()) -> None:
-    def work(connection: Connection) -> None:
+    def revoke_under_lock(connection: Connection) -> None:
         _check_role(connection, role)
         if kind is not None:
             _change_membership(connection, schema, "REVOKE {} FROM {}", role, kind)
         for tenant in tenants:
             unbind_role(connection, schema, role, tenant)
 
-    _run_or_explain_refusal(url, schema, work)
+    _run_or_explain_refusal(url, schema, revoke_under_lock)
 
 
 def read_bound_roles(url: str, schema: str) -> dict[str, list[str]]:
@@ -127,7 +129,9 @@ def _run_or_explain_refusal(url: str, schema: str, work: Callable[[Connection], 
 
 
 def _read_prefix(connection: Connection, schema: str) -> str | None:
-    row = connection.execute(sql.SQL("SELECT role_prefix FROM {}").format(_table(schema, "installation"))).fetchone()
+    row = connection.execute(
+        sql.SQL("SELECT role_prefix FROM {}").format(_name_table(schema, "installation"))
+    ).fetchone()
     return row[0] if row else None
 
 
@@ -170,7 +174,7 @@ def _make_ownership_statements(connection: Connection, schemas: list[str], owner
 
 def _grant_rights(connection: Connection, schema: str, jcron_schema: str, prefix: str) -> None:
     rights = Rights.read(files("watchbill.store") / "rights.txt")
-    apply = sql.SQL("SELECT {}(%s)").format(_table(schema, "_apply_rights"))
+    apply = sql.SQL("SELECT {}(%s)").format(_name_table(schema, "_apply_rights"))
     connection.execute(apply, (rights.as_json(),))
     if JcronSchema(schema, jcron_schema).is_up_to_date(connection):
         groups = sql.SQL(", ").join(sql.Identifier(f"{prefix}_{kind}") for kind in ROLE_KINDS)
@@ -194,5 +198,5 @@ def _check_role(connection: Connection, role: str) -> None:
         raise SchemaError(f"There is no role {role!r}.", hint="Create it first: CREATE ROLE name LOGIN PASSWORD '...'.")
 
 
-def _table(schema: str, name: str) -> sql.Identifier:
+def _name_table(schema: str, name: str) -> sql.Identifier:
     return sql.Identifier(schema, name)

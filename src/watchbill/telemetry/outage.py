@@ -34,7 +34,7 @@ class Outage:
             logger.debug("%s does not answer; retrying: %s", self._what, error)
             if self._began is None:
                 self._began, self._repeat_at = now, now + REPEAT_SECONDS
-                logger.warning("%s does not answer (%s); %s", self._what, error, self._consequence)
+                logger.warning("%s does not answer (%s); meanwhile %s", self._what, error, self._consequence)
             elif now >= self._repeat_at:
                 self._repeat_at = now + REPEAT_SECONDS
                 logger.warning(
@@ -44,7 +44,7 @@ class Outage:
     def note_answer(self) -> None:
         with self._lock:
             if self._began is not None:
-                logger.warning("%s answers again, after %.1f s", self._what, self._clock() - self._began)
+                logger.warning("%s answers again, after an outage of %.1f s", self._what, self._clock() - self._began)
                 self._began = None
 
 

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 _C0, _DELETE, _C1 = range(0x20), (0x7F,), range(0x80, 0xA0)
 _SEPARATORS = (0x2028, 0x2029)  # separators of lines and paragraphs, at which some programs break the line
-_DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))  # change the order of display
+# Characters that change the direction of text.
+_DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _SURROGATES = range(0xD800, 0xE000)  # halves of characters, which cannot be encoded alone
 
 
-def _escape(code: int) -> str:
+def _escape_character(code: int) -> str:
     named = {0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
     return named.get(code) or (f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}")
 
 
-_LINE = {code: _escape(code) for codes in (_C0, _DELETE, _C1, _SEPARATORS, _DIRECTIONS, _SURROGATES) for code in codes}
+_LINE = {
+    code: _escape_character(code)
+    for codes in (_C0, _DELETE, _C1, _SEPARATORS, _DIRECTIONS, _SURROGATES)
+    for code in codes
+}
 _LINES = {code: escaped for code, escaped in _LINE.items() if chr(code) not in "\n\t"}
 
 

@@ -33,8 +33,8 @@ class WatchbillTestCase(unittest.TestCase):
         with ExitStack() as stack:
             session = self._enter_session(stack)
             if find_open_connection() is None:  # with an open connection, Django rolls the test's transaction back
-                session.sweep()
-                stack.callback(session.sweep)  # so that tests of other classes find an empty database
+                session.empty_database()
+                stack.callback(session.empty_database)  # so that tests of other classes find an empty database
             stack.enter_context(session.active(self.watchbill_tenant))
             self.watchbill = Watchbill(session)
             self.addCleanup(stack.pop_all().close)

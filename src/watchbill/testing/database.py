@@ -68,9 +68,9 @@ def make_schema(url: str, schema: str, zones: Callable[[], list[str]] | None = N
         source = Source.of_package("watchbill.store")
         migrate(url, schema, replace(source, functions=()))
         connection.execute(queries(schema)["mark_test"].encode())
-        migrate(
-            url, schema, source
-        )  # after the mark: in a schema that is marked as a test's, a test can move the clock
+        # The functions come after the mark, because only in a schema that is marked as a test's can a test move the
+        # clock.
+        migrate(url, schema, source)
         refresh_zones(url, schema, lambda _: None, zones)
         Sweeper(connection, schema).write_comment(connection)
 
@@ -279,7 +279,7 @@ def embedded_database(project: Path, schema: str, binaries: str = "auto") -> Ite
             _drop_database(connection, name)
 
 
-# -- the embedded test server
+# -- databases on the embedded test server
 
 
 def _make_home(project: Path, major: int) -> Path:
@@ -343,7 +343,7 @@ def _drop_leftovers(connection: Connection) -> None:
         _drop_database(connection, name)
 
 
-# -- databases
+# -- functions for any database
 
 
 def _read_comment(connection: Connection, name: str) -> str | None:

@@ -229,8 +229,8 @@ class CallersThread(Threads):
 
     def _run_one(self, run: Run) -> None:
         self._todo.put(run)
-        self._todo.put(None)  # makes _work() return after this run
-        self._work()
+        self._todo.put(None)  # makes _run_handlers() return after this run
+        self._run_handlers()
 
 
 class AppJobs(NamedTuple):

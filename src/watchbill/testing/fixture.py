@@ -46,7 +46,7 @@ def select_matching(jobs: Sequence[JobRecord], task: AnyTask | str, payload: Map
     """Returns the jobs of a task whose payload has these values. The payload may have others too."""
     if isinstance(task, Task):
         _refuse_unknown_arguments(task, payload)
-    return [job for job in select_type(jobs, task) if _matches(job, task, payload)]
+    return [job for job in select_type(jobs, task) if _has_wanted_values(job, task, payload)]
 
 
 def _refuse_unknown_arguments(task: AnyTask, payload: Mapping[str, Any]) -> None:
@@ -59,7 +59,7 @@ def _refuse_unknown_arguments(task: AnyTask, payload: Mapping[str, Any]) -> None
         raise TypeError(f"task {task.type} has no parameter {', '.join(unknown)}; it has {', '.join(names) or 'none'}")
 
 
-def _matches(job: JobRecord, task: AnyTask | str, wanted: Mapping[str, Any]) -> bool:
+def _has_wanted_values(job: JobRecord, task: AnyTask | str, wanted: Mapping[str, Any]) -> bool:
     """Whether the job has the wanted values. Compares each with the stored JSON, and then with the decoded argument."""
     stored = job.payload if isinstance(task, str) else task.producer.read_payload(job)
     unlike = {name: value for name, value in wanted.items() if name not in stored or stored[name] != _to_json(value)}
@@ -143,7 +143,7 @@ class Watchbill:
         """Acts for a tenant in a block, whatever App the code under test uses: as `app.tenant(name)`."""
         return acting_for(name)
 
-    # -- running jobs
+    # -- methods that run jobs
 
     def drain(
         self, *, raising: bool = False, fast_retries: bool = False, concurrency: int = 1, limit: int = MAX_RUNS
@@ -192,7 +192,7 @@ class Watchbill:
         finally:
             client.after_enqueue, aclient.after_enqueue = before
 
-    # -- finding jobs
+    # -- methods that list jobs, and assert that they were enqueued
 
     def jobs(self, task: Task[..., Any] | str | None = None, /, *, connection: Any = None) -> list[JobRecord]:
         """All jobs of this test, or of one task or type, finished or not, in the order they were enqueued.
@@ -227,7 +227,7 @@ class Watchbill:
         __tracebackhide__ = True
         _refuse_matching(task, payload, await self.ajobs(connection=connection))
 
-    # -- the clock
+    # -- methods that declare schedules and move the database's clock
 
     def declare(self, app: App, /) -> list[str]:
         """Writes the schedules that the App's code declares, as a starting node does. Returns their names.
@@ -278,7 +278,7 @@ class Watchbill:
         by = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
         return await self._arun_operation(_advance_clock(by, to))
 
-    # -- the test's transaction
+    # -- operations in the transaction that a Django test has open
 
     def _run_operation(self, operation: Operation[R], connection: Any = None) -> R:
         """Runs an operation on the given connection, or else in the transaction that a Django test has open, or else on

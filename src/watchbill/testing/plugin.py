@@ -78,7 +78,7 @@ def watchbill(_watchbill_session: TestSession, watchbill_tenant: str | None) -> 
     from watchbill.testing.fixture import Watchbill
 
     with _hide_traceback():
-        _watchbill_session.sweep()
+        _watchbill_session.empty_database()
     with _watchbill_session.active(watchbill_tenant):
         yield Watchbill(_watchbill_session)
 

@@ -75,7 +75,7 @@ class ReusingConnection(NodeConnection):
 class TestClient(Client):
     """The client that all Apps and all tests share. Its `close` does nothing, so that a test can close its App."""
 
-    __test__ = False  # not a class of tests
+    __test__ = False  # tells pytest that this class has no tests
     after_enqueue: Callable[[], None] | None = None  # in a block of `inline`: runs the jobs that are ready
 
     def run_with_resend(self, make: Callable[[bool], Operation[R]], *, in_transaction: bool = False) -> R:
@@ -119,14 +119,14 @@ class TestAsyncClient(AsyncClient):
     async def close(self) -> None:
         pass
 
-    def close_idle(self) -> None:
+    def close_idle_connections(self) -> None:
         self._idle.close()
 
 
 class TestSession:
     """The test database of a pytest session, and the connections to it. While a test is in `active`, Apps use it."""
 
-    __test__ = False  # not a class of tests
+    __test__ = False  # tells pytest that this class has no tests
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -154,7 +154,7 @@ class TestSession:
         url = self.database.url
         return {"database_url": url, "listen_url": url, "schema": self.database.schema}
 
-    def sweep(self) -> None:
+    def empty_database(self) -> None:
         """Empties the database. Called before each test."""
         with self.client.connection() as connection:
             self.database.sweeper.sweep(connection)
@@ -169,7 +169,7 @@ class TestSession:
 
     def close(self) -> None:
         self.client.close_pool()
-        self.aclient.close_idle()
+        self.aclient.close_idle_connections()
         self.idle_connections.close()
 
 

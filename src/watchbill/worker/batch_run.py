@@ -70,7 +70,7 @@ class BatchRun(Run):
         for member in self.members:
             member.last_progress = value
 
-    # -- arguments
+    # -- the arguments of the handler, from the payloads of all jobs
 
     @property
     def has_stored_payload(self) -> bool:
@@ -104,7 +104,7 @@ class BatchRun(Run):
                 self.called.append(member)
         return {name: items} if items else None
 
-    # -- outcomes
+    # -- the outcome and result of each job
 
     def keep_result(self, value: Any, *, is_strict: bool = False) -> None:
         """Gives each job its result: its own from a list, or else the one value. If a result cannot be stored, only its
@@ -163,7 +163,7 @@ class BatchRun(Run):
         for index, error in failed.errors.items():
             _fail_member(self.called[index], error)
 
-    # -- the database
+    # -- operations that complete or guard all jobs of the batch
 
     def _make_guard_operation(self) -> Operation[None]:
         from watchbill.client import job_operations
@@ -189,9 +189,9 @@ class BatchDemand:
 
     def __init__(self) -> None:
         self.is_needed = False  # some task runs in batches
-        self._sizes: dict[str, int] = {}  # by type
+        self._sizes: dict[str, int] = {}  # the batch size of each type that runs in batches
         self._costs = (1.0, 1.0)  # handler slots per job, in the last two claims that brought jobs
-        self.answers = 0  # claims that were answered so far
+        self.answers = 0  # how many claims were answered so far
         self.has_backlog = False  # the last claim brought as many jobs as it asked for
 
     def add_handlers(self, handlers: Handlers) -> None:

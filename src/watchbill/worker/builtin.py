@@ -49,7 +49,7 @@ def make_builtin_handlers(url: str, schema: str) -> dict[str, Handler]:
     """Makes the handlers that every worker has. `url` should be a direct address, not that of a pooler, because it is
     used for commands that cannot run in a transaction."""
 
-    def handler(type: str, function: Any, decode: Any) -> Handler:
+    def make_handler(type: str, function: Any, decode: Any) -> Handler:
         return Handler(
             type=type,
             function=function,
@@ -63,13 +63,13 @@ def make_builtin_handlers(url: str, schema: str) -> dict[str, Handler]:
         )
 
     return {
-        SQL_COMMAND: handler(SQL_COMMAND, partial(_run_command, url, schema), _decode_command),
-        FLOW: handler(FLOW, partial(_start_flow, schema), partial(_decode_flow, FLOW, "jobs")),
-        FLOW_END: handler(FLOW_END, partial(_end_flow, schema), partial(_decode_flow, FLOW_END, "ends")),
+        SQL_COMMAND: make_handler(SQL_COMMAND, partial(_run_command, url, schema), _decode_command),
+        FLOW: make_handler(FLOW, partial(_start_flow, schema), partial(_decode_flow, FLOW, "jobs")),
+        FLOW_END: make_handler(FLOW_END, partial(_end_flow, schema), partial(_decode_flow, FLOW_END, "ends")),
     }
 
 
-# -- SQL commands
+# -- handler of `watchbill.sql`: SQL commands of schedules
 
 
 def _decode_command(payload: bytes, version: int) -> dict[str, Any]:
@@ -130,7 +130,7 @@ async def _execute_command(connection: psycopg.AsyncConnection[Any], command: st
     return answer
 
 
-# -- chains and groups
+# -- handlers of `watchbill.flow` and `watchbill.flow_end`: chains and groups of schedules
 
 
 def _decode_flow(type: str, needs: str, payload: bytes, version: int) -> dict[str, Any]:

@@ -41,17 +41,17 @@ class Child:
         self._stop_number = 0  # the number of the job that was last asked to stop
         self._stopped_members: set[tuple[int, int]] = set()  # number and place of jobs of a batch that were canceled
         self._sending = threading.Lock()
-        self._is_fork = False  # a handler has forked this process
+        self._is_fork = False  # whether a handler has forked this process from the child
 
     def serve(self) -> None:
         threading.Thread(target=self._receive_requests, name="watchbill-parent", daemon=True).start()
         while (job := self._jobs.get()) is not None:
             with contextlib.suppress(BrokenPipeError):  # the parent has died; `_receive_requests` ends this loop
-                self._send(job[0], "began")
+                self._send_message(job[0], "began")
                 answer = self._run_job(*job)
                 if self._is_fork:  # this is a process that the handler forked and that returned from the handler
                     os._exit(1)
-                self._send(job[0], *answer, measure_peak_memory())
+                self._send_message(job[0], *answer, measure_peak_memory())
 
     def _receive_requests(self) -> None:
         """Receives jobs, and requests to stop a job, from the parent. A stop request may arrive before the handler has
@@ -80,13 +80,15 @@ class Child:
             return "ended", [(None, failed)] * len(claimed)
         run: ReportingRun | ReportingBatchRun
         if handler.batch is None:
-            run = ReportingRun(claimed[0], handler, time.monotonic(), number, self._send)
+            run = ReportingRun(claimed[0], handler, time.monotonic(), number, self._send_message)
         else:
-            run = ReportingBatchRun([Run(row, handler, time.monotonic()) for row in claimed], number, self._send)
+            run = ReportingBatchRun(
+                [Run(row, handler, time.monotonic()) for row in claimed], number, self._send_message
+            )
         self._run = run
         self._stop_if_requested(run)
         current.set(run)
-        self._send(number, "started")
+        self._send_message(number, "started")
         attempt(run)
         self._run = None
         current.set(None)
@@ -102,7 +104,7 @@ class Child:
         if run.number == self._stop_number:
             run.stopping = "canceled"
 
-    def _send(self, *message: Any) -> None:
+    def _send_message(self, *message: Any) -> None:
         data = pack_message(*message)
         with self._sending:  # threads that the handler has started may send progress at the same time
             if not self._is_fork:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from watchbill.postgres.arrays import int2s, texts, times, uuids
 
-Key = tuple[str, int]  # queue and priority
-Position = tuple[int, bytes]  # run_at in microseconds since 2000, and id
+Key = tuple[str, int]  # queue and priority, for each of which a claim has its own position
+Position = tuple[int, bytes]  # the last job that a claim has read: its run_at in microseconds since 2000, and its id
 
 
 class Request(NamedTuple):

@@ -70,14 +70,14 @@ class Collector:
             room[name] = ((handler.max_per_node or 1) - load.running) * size - load.unstarted
         return room
 
-    # -- add
+    # -- jobs that a claim has brought are added
 
     def add(self, row: Claimed, handler: Handler, now: float) -> None:
         self.is_used = True
         if handler.max_per_node is not None:
             self._loads.setdefault(handler.type, TypeLoad()).unstarted += 1
         if handler.batch is None:
-            self._queue((row, handler, now))
+            self._queue_or_hold((row, handler, now))
             return
         batch = self.batches.get(handler.type)
         if batch is None:
@@ -111,9 +111,9 @@ class Collector:
             batch.is_due = True
             if batch.timer is not None:
                 batch.timer.cancel()
-            self._queue((batch, batch.handler, time.monotonic()))
+            self._queue_or_hold((batch, batch.handler, time.monotonic()))
 
-    def _queue(self, entry: Entry) -> None:
+    def _queue_or_hold(self, entry: Entry) -> None:
         """Makes an entry wait for a handler slot, or holds it while as many calls run as `max_per_node` allows."""
         handler = entry[1]
         if handler.max_per_node is not None:
@@ -125,7 +125,7 @@ class Collector:
             load.queued += 1
         self._queue_entry(entry)
 
-    # -- start
+    # -- entries are started when a handler slot is free
 
     def awaits_claim(self, entry: Entry) -> bool:
         """Whether this entry, which is the next to start, is a batch that one more claim may fill."""
@@ -154,11 +154,11 @@ class Collector:
         """Notes that a call of a task with `max_per_node` has ended, and queues the next held entry of that task."""
         self._loads[name].running -= 1
         if held := self.held.get(name):
-            self._queue(held.popleft())
+            self._queue_or_hold(held.popleft())
         elif name in self._claiming.shortage.types:
             self._wakeups.jobs.set()
 
-    # -- remove
+    # -- entries are removed, because their jobs are released
 
     def remove(self, entry: Entry) -> list[Claimed]:
         """Returns the jobs of an entry that waited for a handler slot and is released."""

@@ -40,7 +40,7 @@ Per = Literal["process", "attempt"]
 Function = Callable[..., Any]
 
 
-# -- declaration
+# -- how a task declares its dependencies
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def _name_function(function: Function) -> str:
     return getattr(function, "__name__", None) or repr(function)
 
 
-# -- making and closing
+# -- how a worker process makes and closes dependencies
 
 
 @dataclass
@@ -186,7 +186,7 @@ class Dependencies:
         self._values: dict[Function, Any] = {}
         self._lock = threading.RLock()
         self._keepers: dict[Function, Keeper] = {}
-        self._made: list[Closer | Keeper] = []  # in the order in which they were made
+        self._made: list[Closer | Keeper] = []  # dependencies of the process, in the order in which they were made
         _all.add(self)
 
     def inject(self, function: Function, kind: Kind, needs: Mapping[str, Need]) -> Function:

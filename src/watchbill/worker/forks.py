@@ -50,7 +50,7 @@ def _mark_fork() -> None:
     if _loops:
         is_fork = True
         detach_inherited_connections()
-        for loop in _loops:  # stopped, because the fork may have happened in an asyncio task of the handler
+        for loop in _loops:  # stops the copied loops: an asyncio task of a handler may have forked
             with suppress(RuntimeError):  # the loop is closed, or belongs to a thread that a fork does not copy
                 loop.call_soon(end_fork)
         _loops.clear()

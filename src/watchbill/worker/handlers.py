@@ -60,7 +60,9 @@ class Handler:
     closes_connection: bool = False  # the connection of a transactional task is closed after one job
     reference: str = ""  # module:name, where a child process finds the task
     app: OperationRunner | None = None  # for calls of current_job() that read the database
-    make_reading_handler: Callable[[Handler], Handler] | None = None  # for a payload that is in the payload store
+    make_reading_handler: Callable[[Handler], Handler] | None = (
+        None  # makes a handler that reads a stored payload first
+    )
     fetch_payload: Callable[[Any, bytes], bytes] | None = None  # reads a batch job's stored payload: Run, reference
     batch: Batch | None = None  # if set, one call runs many jobs, and `decode` returns one item under its name
     max_per_node: int | None = None  # how many calls may run at once on this node

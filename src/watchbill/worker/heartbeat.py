@@ -50,7 +50,7 @@ class Leaseholder(Protocol):
     def lease(self) -> Lease: ...
 
     def lose_epoch(self, epoch: int) -> None: ...
-    def release_all(self, epoch: int) -> None: ...
+    def release_all_jobs(self, epoch: int) -> None: ...
 
 
 class Heartbeat(threading.Thread):
@@ -71,7 +71,7 @@ class Heartbeat(threading.Thread):
         self._period = min(1.0, self._lease / 6, config.heartbeat_interval)
         self._asked_at: float | None = None  # when the current statement was sent; None while none waits for its answer
         self._seen_tick = 0.0
-        self._standstill = 0.0  # seconds
+        self._standstill = 0.0  # for how many seconds the event loop has not run
         self._reported: object = None
 
     def start(self) -> None:
@@ -96,7 +96,7 @@ class Heartbeat(threading.Thread):
                 self._run_statement(self._ask_for_stop_requests)
             if was_woken:
                 self._is_over.wait(NOTE_PAUSE_SECONDS)
-        self._disconnect()
+        self._close_connection()
 
     def stop(self) -> None:
         self._is_over.set()
@@ -166,9 +166,9 @@ class Heartbeat(threading.Thread):
             self._has_failed = True
         else:
             logger.warning("The heartbeat failed; trying again in %g s: %s", self._period, first_line(error))
-        self._disconnect()
+        self._close_connection()
 
-    def _disconnect(self) -> None:
+    def _close_connection(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -207,7 +207,7 @@ class Heartbeat(threading.Thread):
         if now() > self._worker.lease.deadline and not self._is_fenced:
             self._is_fenced = True
             logger.error("No heartbeat was acknowledged in time; stopping handlers before other nodes take their jobs")
-            self._call_on_loop(self._worker.release_all, self._epoch)
+            self._call_on_loop(self._worker.release_all_jobs, self._epoch)
 
     def _watch_loop(self) -> None:
         """Logs, once, which handler blocks the event loop. If it goes on blocking for too long, ends the process."""

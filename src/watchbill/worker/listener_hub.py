@@ -39,7 +39,7 @@ class ListenerHub:
         self._thread = threading.Thread(target=self._loop.run_forever, name="watchbill listener hub", daemon=True)
         self._thread.start()
 
-    def connect(self) -> socket.socket:
+    def connect_child(self) -> socket.socket:
         """Opens a socket to a new child process; returns the end that the child inherits."""
         ours, theirs = socket.socketpair()
         self._loop.call_soon_threadsafe(self._create_task, self._serve_child(ours))
@@ -187,7 +187,7 @@ class HubClient(Notifications):
                 async for line in reader:
                     self._handle_message(orjson.loads(line))
         finally:
-            self._set_listening(False)  # the supervisor has died
+            self._set_listening(False)  # no notification will come, because the supervisor has died
 
     def _handle_message(self, message: Message) -> None:
         if "note" in message:

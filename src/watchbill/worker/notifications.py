@@ -58,17 +58,17 @@ class Wakeups:
         self.jobs = asyncio.Event()  # a job may be ready, or a handler slot that was short is free
         self.delayed = DueEvent()  # a delayed job may be due before the promoter asks for due jobs again
         self.dependents = asyncio.Event()  # the last job that a blocked job waited for may have ended
-        self.schedules = asyncio.Event()  # a schedule was changed
-        self.leaders = asyncio.Event()  # a group may have no leader
-        self.tokens = asyncio.Event()  # a token group may have changed
+        self.schedules = asyncio.Event()  # a schedule was changed, so the scheduler must read its next slot again
+        self.leaders = asyncio.Event()  # a group may have no leader, so the elector must look
+        self.tokens = asyncio.Event()  # the members or owners of a token group may have changed
         self.declarations = asyncio.Event()  # a schedule in the code may have to be declared again
         self.progress = asyncio.Event()  # a run has ended, endings were settled, or the node drains
         self.draining = asyncio.Event()  # the node drains; this event is never cleared
-        self.stop = asyncio.Event()  # `stop_requests` has grown
+        self.stop = asyncio.Event()  # `stop_requests` has new runs
         self.stop_requests: set[tuple[bytes, int]] = set()  # id and fence of runs whose handlers have to stop
         self.heartbeat = threading.Event()  # a heartbeat, or a question for stop requests, is wanted at once
         self.wants_beat = False  # the next heartbeat is wanted at once, not only a question for stop requests
-        self._asleep_since: float | None = None  # on the monotonic clock
+        self._asleep_since: float | None = None  # when the worker fell asleep, on the monotonic clock; None if awake
 
     @property
     def slept_seconds(self) -> float:
@@ -140,7 +140,9 @@ class Notifications(ABC):
         self.wakeups = wakeups
         self.is_unavailable = False  # the address leads to a pooler, through which LISTEN never works
         self.is_locked = False  # this worker holds the wakeup lock, so that producers send notifications
-        self._flooded_until = 0.0  # on the monotonic clock
+        self._flooded_until = (
+            0.0  # does not listen until then, on the monotonic clock, because of too many notifications
+        )
         self.vain_wakeups = 0  # how often in a row the worker was woken without finding a job
 
     @property
@@ -328,18 +330,18 @@ class Listener(Notifications):
     async def lock_for_sleep(self) -> bool:
         if self._connection is None or self.is_locked:
             return self.is_locked
-        self.is_locked = await self._ask("SELECT pg_try_advisory_lock(%s, %s)", self._lock) is True
+        self.is_locked = await self._execute_query("SELECT pg_try_advisory_lock(%s, %s)", self._lock) is True
         return self.is_locked
 
     async def has_sleeper(self) -> bool:
-        return self._connection is None or await self._ask(self._find_sleeper) is not False
+        return self._connection is None or await self._execute_query(self._find_sleeper) is not False
 
     async def unlock(self) -> None:
         if self._connection is not None and self.is_locked:
             self.is_locked = False
-            await self._ask("SELECT pg_advisory_unlock(%s, %s)", self._lock)
+            await self._execute_query("SELECT pg_advisory_unlock(%s, %s)", self._lock)
 
-    async def _ask(self, query: str, params: Sequence[int] = ()) -> object:
+    async def _execute_query(self, query: str, params: Sequence[int] = ()) -> object:
         """Returns the value that the query yields, or None if the connection was lost."""
         connection = self._connection
         assert connection is not None

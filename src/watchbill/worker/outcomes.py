@@ -26,8 +26,8 @@ from watchbill.worker.run import Claimed, Outcome, Run
 logger = logging.getLogger("watchbill.worker")
 jobs_logger = logging.getLogger("watchbill.jobs")
 
-MESSAGE_LIMIT = 2_000  # characters
-TRACEBACK_LIMIT = 16_000  # characters
+MESSAGE_LIMIT = 2_000  # characters of an error message that are stored; the rest is cut off
+TRACEBACK_LIMIT = 16_000  # characters of a traceback that are stored: its end
 NOT_STARTED_DELAY_SECONDS = 2.0
 STOPPED_MESSAGE = "the node stopped while the job ran, and the job has one attempt only"
 _PACKAGE = str(Path(__file__).parents[1])
@@ -186,7 +186,7 @@ def _log_failure(run: Run, error: dict[str, Any], *, is_dead: bool) -> None:
     if not is_dead:
         count = (run.type, run.attempt, run.max_attempts)
         jobs_logger.warning("%s has failed, attempt %d of %d: %s", *count, reason.splitlines()[0], extra=extra)
-    elif run.raised is not None and not isinstance(run.raised, BadPayload):  # the message of BadPayload is enough
+    elif run.raised is not None and not isinstance(run.raised, BadPayload):  # BadPayload has no useful traceback
         exc_info = (type(run.raised), run.raised, strip_own_frames(run.raised))
         jobs_logger.error("%s is dead: %s", run.type, reason, exc_info=exc_info, extra=extra)
     else:  # the job ran in a child process, which sends the traceback as text

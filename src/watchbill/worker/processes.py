@@ -62,10 +62,10 @@ class _Child:
     run: Run | None = None
     has_begun: bool = False  # the child has received the current job
 
-    def send(self, *message: Any) -> None:
+    def send_message(self, *message: Any) -> None:
         self.writer.write(pack_message(*message))
 
-    async def receive(self) -> Any:
+    async def receive_message(self) -> Any:
         """Returns the next message about the current job. Messages about earlier jobs, whose threads may still run, are
         dropped."""
         while True:
@@ -135,7 +135,7 @@ class Processes:
         if child is None:
             return  # the child of this run is still being started; `_run_in_child` stops the run when it has started
         if run.stopping == "canceled":
-            child.send("stop", child.jobs)
+            child.send_message("stop", child.jobs)
             asyncio.get_running_loop().call_later(KILL_AFTER_SECONDS, self._kill_if_still_running, child, run)
         else:
             child.kill()
@@ -143,7 +143,7 @@ class Processes:
     def stop_member(self, run: Run, place: int) -> None:
         """Tells the handler of a batch that one of its jobs was canceled."""
         if (child := self._busy.get(run)) is not None:
-            child.send("stop_member", child.jobs, place)
+            child.send_message("stop_member", child.jobs, place)
 
     def _kill_if_still_running(self, child: _Child, run: Run) -> None:
         if child.run is run:
@@ -182,7 +182,7 @@ class Processes:
             if isinstance(error, Unreadable):
                 raise
             fail(run, _explain_child_death(run, code))
-        except BaseException:  # an unreadable answer, for example
+        except BaseException:  # for example an answer that cannot be unpickled
             child.kill()
             raise
         finally:
@@ -201,12 +201,12 @@ class Processes:
         return None
 
     async def _exchange_messages(self, child: _Child, run: Run) -> None:
-        child.send("run", child.jobs, run.handler.reference, [tuple(each.claimed) for each in run.batch])
+        child.send_message("run", child.jobs, run.handler.reference, [tuple(each.claimed) for each in run.batch])
         for place, each in enumerate(run.batch):
             if each.stopping is not None and run.stopping is None:  # this job was canceled while the child was started
-                child.send("stop_member", child.jobs, place)
+                child.send_message("stop_member", child.jobs, place)
         while True:
-            match await child.receive():
+            match await child.receive_message():
                 case ["began"]:
                     child.has_begun = True
                 case ["started"]:

@@ -61,7 +61,7 @@ class Claimed(NamedTuple):
     version: int
     timeout: float | None
     raw_meta: bytes | None
-    entries_read: int  # how many index entries the claim has read; 0 if it did not start at the top of the ready index
+    entries_read: int  # how many index entries the claim has read; 0 if it did not start at the top
     turn: int = 0  # in a fair or routed queue, jobs with a lower number start first
     is_limited: bool = False  # whether the job holds limit keys until its ending is stored
 
@@ -82,7 +82,7 @@ class Run:
 
     claimed: Claimed
     handler: Handler
-    started: float  # on the monotonic clock
+    started: float  # when the handler was called, on the monotonic clock
     stopping: str | None = None  # why the handler was asked to stop: timed_out, canceled or released
     task: Task[Any] | None = None
     context: contextvars.Context | None = None

@@ -46,7 +46,7 @@ SINGLE_BREAKS = 5  # a single ending that has broken its connection so often is 
 BREAK_PAUSE_SECONDS = 1.0  # wait this long before a single ending that broke its connection is sent again
 CASCADE_LIMIT = 100  # canceled jobs cancel jobs that wait for them, and so on: at most so many statements follow
 UNBLOCK_RECENT_SECONDS = 30.0  # `unblock_any` looks at jobs that ended less than this ago: here, those just canceled
-UNBLOCK_BATCH = 1000  # how many jobs one `unblock` decides at most
+UNBLOCK_BATCH = 1000  # how many blocked jobs one statement queues or cancels at most
 
 
 class Settler:
@@ -234,7 +234,9 @@ class Settler:
         self._locked.add(aside)
         self._next_locked_retry = time.monotonic() + LOCKED_RETRY_SECONDS
         if not locked:
-            logger.warning("Could not settle because of a lock that another transaction holds; will retry: %s", error)
+            logger.warning(
+                "Could not store how jobs ended, because another transaction holds a lock; will retry: %s", error
+            )
             await self._connection.wait_to_retry()
 
     async def _settle_halves(self, batch: EndingBatch) -> None:
@@ -249,7 +251,7 @@ class Settler:
             await self._settle_halves(batch)
             return
         if not batch:  # the batch has no job, only claims to close, and `release_unknown` closes them later
-            logger.error("The server refused to close claims; closing them later: %s", error)
+            logger.error("The server refused to mark finished claims as closed; trying again later: %s", error)
             batch.closed = []
             return
         job_id = UUID(bytes=batch.ids[0])
@@ -305,7 +307,7 @@ class Settler:
     async def _find_locked(self, ids: list[bytes]) -> set[bytes]:
         try:
             return {row[0] for row in await self._execute_until_answered("locked_jobs", (uuids(ids),))}
-        except Busy:  # the whole table is locked
+        except Busy:  # another transaction has locked the whole table, so no single job can be named
             return set()
 
     async def _send_successes(self, batch: EndingBatch) -> list[bytes]:

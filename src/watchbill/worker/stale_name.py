@@ -44,7 +44,7 @@ def _is_process_gone(pid: int | None) -> bool:
     if pid is None or pid == os.getpid():  # our own process got the id of the dead one
         return pid is not None
     try:
-        os.kill(pid, 0)  # sends no signal, only checks
+        os.kill(pid, 0)  # signal 0 is not sent: the call only checks that the process exists
     except OSError as error:
         return isinstance(error, ProcessLookupError)  # a PermissionError means that the process exists, of another user
     return False

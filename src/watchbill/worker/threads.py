@@ -45,7 +45,9 @@ class Threads:
             self._loop.call_soon(self._finish_ended_runs)
 
     def _add_thread(self) -> None:
-        thread = threading.Thread(target=self._work, name=f"watchbill-handler-{len(self._threads)}", daemon=True)
+        thread = threading.Thread(
+            target=self._run_handlers, name=f"watchbill-handler-{len(self._threads)}", daemon=True
+        )
         try:
             thread.start()
         except RuntimeError as error:
@@ -65,7 +67,7 @@ class Threads:
         for _ in self._threads:
             self._todo.put(None)
 
-    def _work(self) -> None:
+    def _run_handlers(self) -> None:
         while (run := self._todo.get()) is not None:
             assert run.context is not None
             run.context.run(attempt, run, self._transactions)

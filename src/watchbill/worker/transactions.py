@@ -153,7 +153,9 @@ class _TransactionKeeper:
     def _start_thread(self) -> None:
         with self._starting:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="watchbill-transactions", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._keep_transactions_open, name="watchbill-transactions", daemon=True
+                )
                 self._thread.start()
 
     def remove(self, run: Run) -> None:
@@ -162,7 +164,7 @@ class _TransactionKeeper:
     def stop(self) -> None:
         self._is_over.set()
 
-    def _work(self) -> None:
+    def _keep_transactions_open(self) -> None:
         while not self._is_over.wait(self._interval):
             for run, connection in list(self._open.items()):
                 if run.age < self._interval or run.stopping is not None:
@@ -170,7 +172,11 @@ class _TransactionKeeper:
                 try:
                     self._send_empty_query(connection)
                 except Exception as error:  # noqa: BLE001  (the handler's next statement will raise the same error)
-                    logger.debug("Could not keep the transaction of job %s open: %s", run.id, error)
+                    logger.debug(
+                        "Could not keep the idle transaction of job %s open; its handler gets this error next: %s",
+                        run.id,
+                        error,
+                    )
 
     def _send_empty_query(self, connection: Connection | AsyncConnection) -> None:
         if isinstance(connection, AsyncConnection):

@@ -238,7 +238,7 @@ class Worker:
     def exit_code(self) -> int:
         return EXIT_STUCK if self.slots.has_stuck_run else 0
 
-    # -- registration
+    # -- registration of this node in the database
 
     async def _register_with_retries(self, deadline: float = math.inf) -> bool:
         """Registers this node, and tries again while the database does not answer or a dead node still has the name.
@@ -308,7 +308,7 @@ class Worker:
         if self._config.once and self._chores.scheduler is not None:  # `--once` also runs the jobs of due schedules
             await self._chores.scheduler.tick_until_nothing_is_due()
 
-    def release_all(self, epoch: int) -> None:
+    def release_all_jobs(self, epoch: int) -> None:
         """Releases the jobs that wait on this node, and asks running handlers to stop. The heartbeat calls this before
         the lease runs out, because other nodes may take the jobs after that."""
         if epoch == self.epoch:
@@ -336,7 +336,7 @@ class Worker:
         self._wakeups.jobs.set()
         self._wakeups.progress.set()
 
-    # -- end
+    # -- the end of this node: drain, store the last endings, deregister
 
     async def _end_running_jobs(self) -> None:
         if not self._is_stopped.is_set():

@@ -77,7 +77,8 @@ def _describe_every(part: Every, anchor: datetime) -> str:
 
 def _describe_bare_modifier(modifier: Modifier) -> str:
     (unit, count), *rest = modifier.steps
-    if not rest and (count == 0 or (count == 1 and not modifier.to_end)):  # such as E0M, S0M and S1M
+    # Modifiers such as E0M, S0M and S1M have a short text.
+    if not rest and (count == 0 or (count == 1 and not modifier.to_end)):
         return f"at the {_name_edge(modifier)} of every {_UNITS[unit]}"
     return f"from run to run, {_describe_moves(modifier)}"
 

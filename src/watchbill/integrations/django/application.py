@@ -52,7 +52,7 @@ class DjangoMiddleware(Middleware):
         if kind == "async":
 
             @wraps(inner)
-            async def connected(*args: Any, **kwargs: Any) -> Any:
+            async def call_and_close_connections(*args: Any, **kwargs: Any) -> Any:
                 async with ThreadSensitiveContext():
                     try:
                         return await inner(*args, **kwargs)
@@ -62,7 +62,7 @@ class DjangoMiddleware(Middleware):
         else:
 
             @wraps(inner)
-            def connected(*args: Any, **kwargs: Any) -> Any:
+            def call_and_close_connections(*args: Any, **kwargs: Any) -> Any:
                 reset_queries()
                 close_old_connections()
                 try:
@@ -70,7 +70,7 @@ class DjangoMiddleware(Middleware):
                 finally:
                     close_old_connections()
 
-        return connected
+        return call_and_close_connections
 
 
 def is_under_test() -> bool:

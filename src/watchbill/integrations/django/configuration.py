@@ -20,7 +20,7 @@ from watchbill.errors import SettingsError
 
 _DJANGO_ONLY: dict[str, Any] = {
     "DATABASE": "default",  # the alias, in DATABASES, of the database that holds the jobs
-    "NAME": None,  # the App's name
+    "NAME": None,  # the name of the App; None means that of the project
     "DISCOVER": None,  # the Django apps whose tasks.py is imported; None means all
     "MIGRATE": True,  # whether `manage.py migrate` also creates Watchbill's schema
     "TENANT_FROM": None,  # a function, or its import path, that returns the tenant of the current request

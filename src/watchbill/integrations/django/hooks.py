@@ -26,7 +26,7 @@ def after_migrate(using: str, verbosity: int = 1, **more: Any) -> None:
         return
     app.reload_settings()  # the App may still have the address of the project's database, not of the test database
     if "plan" in more:
-        _migrate(verbosity, more.get("stdout") or sys.stdout)
+        _migrate_schema(verbosity, more.get("stdout") or sys.stdout)
     elif is_under_test():
         from watchbill.testing.database import empty_schema
 
@@ -50,7 +50,7 @@ def check_settings(**_more: Any) -> list[Any]:
     return []
 
 
-def _migrate(verbosity: int, stdout: Any) -> None:
+def _migrate_schema(verbosity: int, stdout: Any) -> None:
     settings = app.settings
     url = settings.listen_url or app.database_url
     if is_under_test():

@@ -176,7 +176,8 @@ def _make_async_runner(task: Task, backend: type, alias: str) -> Callable[..., A
 
 
 def _name_after_task(runner: Callable[..., Any], task: Task) -> Callable[..., Any]:
-    """Gives the runner the name of the task's function, for messages. `runs` says which task it runs."""
+    """Gives the runner the name of the task's function, for messages. Its attribute `runs` is the task's own
+    function."""
     runner.__module__, runner.__qualname__ = task.func.__module__, task.func.__qualname__
     runner.__name__, runner.__doc__ = task.func.__name__, task.func.__doc__
     runner.runs = task.func  # type: ignore[attr-defined]
@@ -226,7 +227,7 @@ def _read_enqueued_at(job: Run) -> datetime:
     return datetime.fromtimestamp(int.from_bytes(job.claimed.id[:6]) / 1000, UTC)
 
 
-# -- the end of the run
+# -- how the end of a run changes Django's TaskResult
 
 
 def _set_succeeded(result: TaskResult, value: Any) -> None:

@@ -65,7 +65,7 @@ class Launch:
         The caller holds change.lock.
         """
         home = self.home
-        with supervisor.opened_lock(home.root / "server.lock") as lock:
+        with supervisor.open_lock_for_block(home.root / "server.lock") as lock:
             # Waits for processes of an earlier server: if it was killed, some of its sessions may still run.
             supervisor.wait_for_lock(lock, supervisor.LOCK_TIMEOUT_SECONDS)
             account = find_server_account(home.data)
@@ -87,7 +87,7 @@ class Launch:
 def start_watcher(home: Home) -> None:
     """Starts the watcher unless one runs. The watcher inherits watcher.lock, so there is never a second one. The caller
     holds change.lock."""
-    with supervisor.opened_lock(home.root / "watcher.lock") as lock:
+    with supervisor.open_lock_for_block(home.root / "watcher.lock") as lock:
         if supervisor.try_lock(lock):
             # -I and -S: the watcher uses only the standard library, and the environment must not change what it runs.
             command = [sys.executable or "python3", "-I", "-S", supervisor.__file__, str(home.root), str(lock)]
@@ -178,7 +178,7 @@ def _is_process_number_used(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # the process runs as another user
+        pass  # PermissionError: the process exists, and runs as another user
     return True
 
 

@@ -44,7 +44,7 @@ _STOP_SIGNALS = ((signal.SIGINT, 30.0), (getattr(signal, "SIGQUIT", signal.SIGTE
 @contextmanager
 def lock_for_change(home: Path, timeout: float | None = LOCK_TIMEOUT_SECONDS) -> Iterator[None]:
     """Holds change.lock, the right to start or stop the server. A timeout of None waits for ever."""
-    with opened_lock(home / "change.lock") as descriptor:
+    with open_lock_for_block(home / "change.lock") as descriptor:
         try:
             wait_for_lock(descriptor, timeout)
             yield
@@ -176,13 +176,13 @@ def has_ended(home: Path) -> bool:
 
     Also checks the process itself, because a server that was restarted by hand (pg_ctl) holds no lock.
     """
-    with opened_lock(home / "server.lock") as descriptor:
+    with open_lock_for_block(home / "server.lock") as descriptor:
         return try_lock(descriptor) and find_running_pid(home / "data") is None
 
 
 def is_held(home: Path) -> bool:
     """Whether the server has a holder. The caller holds change.lock."""
-    with opened_lock(home / "holders.lock") as descriptor:
+    with open_lock_for_block(home / "holders.lock") as descriptor:
         if try_lock(descriptor):
             return False
         # When the wait of the watcher ends, it has the lock for a moment. To lock it shared waits until that has
@@ -213,7 +213,7 @@ def open_lock(path: Path) -> int:
 
 
 @contextmanager
-def opened_lock(path: Path) -> Iterator[int]:
+def open_lock_for_block(path: Path) -> Iterator[int]:
     descriptor = open_lock(path)
     try:
         yield descriptor
@@ -243,7 +243,7 @@ def wait_for_lock(descriptor: int, timeout: float | None) -> None:
 def watch(home: Path, own_lock: int) -> None:
     """Waits until the server has no holder, stops it, and ends."""
     while True:
-        with opened_lock(home / "holders.lock") as descriptor:
+        with open_lock_for_block(home / "holders.lock") as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         with lock_for_change(home, timeout=None):
             if not is_held(home):
@@ -256,6 +256,6 @@ def watch(home: Path, own_lock: int) -> None:
 
 
 if __name__ == "__main__":
-    # The home may be deleted while its server runs. Then the watcher just ends.
+    # The server's directory may be deleted while the server runs. Then the watcher just ends.
     with suppress(FileNotFoundError):
         watch(Path(sys.argv[1]), int(sys.argv[2]))
