@@ -96,6 +96,8 @@ def test_another_app_may_declare_the_same_limit_only_alike(db: Db) -> None:
         ({"name": "a", "count": 5, "per": "60 seconds", "burst": 5}, "burst is 5"),
         ({"name": "a", "count": 0, "per": "60 seconds"}, "limit 'a' is invalid: count is 0"),
         ({"name": "a", "count": 1, "per": "60 seconds", "burst": 2}, "burst is 2"),
+        ({"name": "a", "count": 5, "per": "10 years"}, "per is 10 years"),
+        ({"name": "a" * 2000, "max": 1}, "limit with a name of 2000 characters is invalid"),
         ({"name": "a", "max": 1, "when_full": "panic"}, "when_full is panic"),
         (
             {"name": "a", "count": 5, "per": "60 seconds", "when_full": "discard"},
@@ -127,6 +129,8 @@ def test_a_declaration_needs_a_name_an_app_and_a_living_node(db: Db) -> None:
         declare(db, epoch, API)
     with refused("WB003", "set_limit needs something to change"):
         db.call("set_limit", name="a")
+    with refused("WB003", "set_limit needs the name of a limit"):
+        db.call("set_limit", name=None, max=1)
 
 
 def test_a_queue_has_a_limit_that_an_operator_can_change(db: Db) -> None:

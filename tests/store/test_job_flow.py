@@ -68,7 +68,9 @@ def test_formats_are_filled_in_from_the_payload_and_the_tenant(db: Db, format: s
 
 
 REFUSALS: list[tuple[dict[str, Any], str]] = [
-    ({"limit_keys": ["unknown:7"]}, "limit 'unknown' is unknown: declare it"),
+    ({"limit_keys": ["unknown:7"]}, r"limit 'unknown' is unknown: declare it in a task, or with set_limit\(\)"),
+    ({"limit_keys": ["queue:mail"]}, "limit_keys cannot name 'queue:mail': a job gets that key from its queue"),
+    ({"limit_keys": ["order:t:7"]}, "limit_keys cannot name 'order:t:7'"),
     ({"limit_keys": ["task:other"]}, "limit 'task:other' is unknown"),
     ({"limit_keys": [""]}, "limit_keys must be texts that are not empty"),
     ({"limit_keys": ["account:{account}"]}, "limit_keys='account:{account}' needs the parameter 'account'"),
@@ -88,6 +90,14 @@ def test_invalid_options_are_refused_with_a_message(db: Db, given: dict[str, Any
         db.send("t", **given)
     with refused("WB003", words):
         db.call("enqueue_many", jobs=[{"type": "t"}, {"type": "t"} | given])
+    assert db.count("jobs") == 0
+
+
+@pytest.mark.parametrize("given", ["crm-api", 7, {"a": 1}, ["crm-api", 7], [["crm-api"]]])
+def test_limit_keys_that_are_no_list_of_texts_are_refused_with_their_position(db: Db, given: object) -> None:
+    jobs = [{"type": "t", "limit_keys": None}, {"type": "u", "limit_keys": given}]
+    with refused("WB003", r"job of type 'u' is invalid: limit_keys must be an array of texts, .* at position 1 of"):
+        db.call("enqueue_many", jobs=jobs)
     assert db.count("jobs") == 0
 
 

@@ -135,6 +135,26 @@ def test_reject_raises_and_stores_nothing(db: Db) -> None:
     assert db.count("jobs") == 1
 
 
+@pytest.mark.parametrize(
+    ("until", "words"),
+    [
+        ("started", "when that job has started"),
+        ("finished", "when that job has ended"),
+        ("10 min", "when the time of that job's key is over"),
+    ],
+)
+def test_reject_says_when_the_key_will_be_free(db: Db, until: str, words: str) -> None:
+    sync(db, unique_until=until)
+    with refused("WB014", f"enqueue it {words}"):
+        sync(db, on_duplicate="reject")
+
+
+def test_reject_by_all_arguments_says_so(db: Db) -> None:
+    first = db.send("sync", payload={"account": 7}, unique_until="started")
+    with refused("WB014", f"job {first.id} has the same arguments, which are the unique key of type 'sync'"):
+        db.send("sync", payload={"account": 7}, on_duplicate="reject")
+
+
 def test_replace_gives_the_waiting_job_the_new_arguments_and_options(db: Db) -> None:
     first = sync(db, extra={"n": 1}, delay="1 h")
     again = sync(db, extra={"n": 2}, on_duplicate="replace", queue="quick", priority=5, version=2, timeout="9 s")

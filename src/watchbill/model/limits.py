@@ -91,8 +91,9 @@ def _check_count(call: str, name: str, value: object, *, least: int) -> None:
 
 def _check_name(call: str, name: object) -> None:
     if name is not None and (not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or set(name) & set(":{}")):
+        shown = f"{name[:20]!r}..." if isinstance(name, str) and len(name) > LONGEST_NAME else repr(name)
         raise ValueError(
-            f"{call}(name={name!r}) is invalid: a name has 1 to {LONGEST_NAME} characters and no colon or brace; "
+            f"{call}(name={shown}) is invalid: a name has 1 to {LONGEST_NAME} characters and no colon or brace; "
             "values belong into by="
         )
     if name in RESERVED_NAMES:

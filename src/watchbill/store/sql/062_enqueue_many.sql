@@ -18,6 +18,7 @@ DECLARE
   unknown_name text;
   depending boolean;
   with_ids boolean;
+  with_limits boolean;
   new_jobs new_job[];
 BEGIN
   IF jsonb_typeof(enqueue_many.jobs) <> 'array'
@@ -32,13 +33,15 @@ BEGIN
       'idempotency_key,idempotency_window,created_by,meta,depends_on,run_if,limit_keys,ordered_by,'
       'route_by,runs_on,unique_by,unique_until,on_duplicate,debounce_wait,debounce_max}')),
     bool_or(k = 'depends_on'),
-    bool_or(k = 'id')
-  INTO unknown_name, depending, with_ids
+    bool_or(k = 'id'),
+    bool_or(k = 'limit_keys')
+  INTO unknown_name, depending, with_ids, with_limits
   FROM jsonb_array_elements(enqueue_many.jobs) o(job), jsonb_object_keys(o.job) k;
   IF unknown_name IS NOT NULL THEN
     RAISE EXCEPTION 'job field % is invalid', quote_literal(unknown_name)
       USING ERRCODE = 'WB003', HINT = 'the fields are the arguments of enqueue';
   END IF;
+  IF with_limits THEN PERFORM _check_limit_keys(enqueue_many.jobs); END IF;
   IF depending THEN jobs := _resolve_positions(enqueue_many.jobs, t); END IF;
   new_jobs := ARRAY(
     SELECT ROW(
@@ -54,6 +57,25 @@ BEGIN
     SELECT *
     FROM _insert_jobs(
       new_jobs, resend, ids_are_new OR with_ids IS NOT TRUE, strict, max_payload, t);
+END $$;
+
+-- Raises for the first job whose limit_keys are not an array of texts.
+CREATE OR REPLACE FUNCTION _check_limit_keys(jobs jsonb)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  PERFORM _refuse_job(
+    o.job->>'type',
+    format(
+      'limit_keys must be an array of texts, such as ["crm-api"], and is %s at position %s of this '
+      'call', left((o.job->'limit_keys')::text, 100), o.n - 1))
+  FROM jsonb_array_elements(_check_limit_keys.jobs) WITH ORDINALITY o(job, n)
+  WHERE jsonb_typeof(o.job->'limit_keys') NOT IN ('array', 'null')
+    OR jsonb_path_exists(o.job, 'strict $.limit_keys[*] ? (@.type() != "string")', silent => true)
+  ORDER BY o.n
+  LIMIT 1;
 END $$;
 
 -- Replaces numbers in depends_on, which are positions in the array from 0, by ids. So a schedule

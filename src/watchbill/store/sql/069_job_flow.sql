@@ -29,7 +29,7 @@ BEGIN
       FROM unnest(n.limit_keys) f
       UNION
       SELECT order_key WHERE order_key IS NOT NULL) k(key);
-    SELECT min(_limit_name(k)) INTO undeclared
+    SELECT min(k) INTO undeclared
     FROM unnest(limit_keys) k
     WHERE k IS DISTINCT FROM order_key
       AND NOT EXISTS (SELECT FROM limits l WHERE l.name = _limit_name(k));
@@ -40,9 +40,16 @@ BEGIN
         AND k <> 'tenant:' || n.tenant) THEN
       PERFORM _refuse_job(
         n.type, format('limit_keys may name tenant:%s, and no other tenant', n.tenant));
+    ELSIF undeclared ~ '^key:(queue|order):' THEN
+      PERFORM _refuse_job(
+        n.type, format(
+          'limit_keys cannot name %L: a job gets that key from its queue or its ordered_by',
+          left(substr(undeclared, 5), 220)));
     ELSIF undeclared IS NOT NULL THEN
       PERFORM _refuse_job(
-        n.type, format('limit %L is unknown: declare it with declare_limits()', undeclared));
+        n.type, format(
+          'limit %L is unknown: declare it in a task, or with set_limit()',
+          left(_limit_name(undeclared), 220)));
     END IF;
   END IF;
   IF _may_have_quota(n.tenant) THEN limit_keys := _quota_keys(limit_keys, n.tenant); END IF;

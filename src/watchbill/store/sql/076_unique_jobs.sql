@@ -83,10 +83,7 @@ AS $$
 #variable_conflict use_column
 BEGIN
   IF n.on_duplicate = 'reject' THEN
-    RAISE EXCEPTION 'job % has the unique key % of type %',
-      earlier_job, quote_literal(_unique_key(n)), quote_literal(n.type)
-      USING ERRCODE = 'WB014', HINT = 'enqueue it when that job has '
-        || CASE WHEN n.unique_until = 'finished' THEN 'ended' ELSE 'started' END;
+    PERFORM _refuse_duplicate(n, earlier_job);
   ELSIF n.debounce_wait IS NOT NULL OR n.on_duplicate = 'replace' THEN
     PERFORM _replace_job(n, earlier_job, t);
   END IF;
@@ -97,6 +94,34 @@ BEGIN
     AND i.key = n.idempotency_key
     AND i.job_id = n.id;
   RETURN ROW(earlier_job, _job_seq(earlier_job), false, false)::enqueued_job;
+END $$;
+
+-- Raises that an earlier job has the key of a new one, and says until when.
+CREATE OR REPLACE FUNCTION _refuse_duplicate(n new_job, earlier_job uuid)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  rule text;
+BEGIN
+  SELECT x.until
+  INTO rule
+  FROM uniques x
+  WHERE x.tenant = n.tenant
+    AND x.type = n.type
+    AND x.key = _unique_key(n);
+  RAISE EXCEPTION 'job % has %', earlier_job, CASE
+      WHEN n.unique_by IS NULL THEN
+        format('the same arguments, which are the unique key of type %L', n.type)
+      ELSE format('the unique key %L of type %L', _unique_key(n), n.type)
+    END
+    USING ERRCODE = 'WB014', HINT = 'enqueue it when ' || CASE rule
+        WHEN 'time' THEN 'the time of that job''s key is over'
+        WHEN 'finished' THEN 'that job has ended'
+        ELSE 'that job has started'
+      END;
 END $$;
 
 -- Gives a waiting job the arguments and options of a new one; it keeps its id and its place in the

@@ -233,7 +233,11 @@ BEGIN
   IF length(rule.name) NOT BETWEEN 1 AND 220
     OR rule.name IN ('task', 'tenant')
     OR (NOT is_kind AND rule.name ~ '[:{}]') THEN
-    RAISE EXCEPTION 'limit % is invalid', quote_literal(rule.name)
+    RAISE EXCEPTION 'limit % is invalid',
+      CASE
+        WHEN length(rule.name) <= 220 THEN quote_literal(rule.name)
+        ELSE format('with a name of %s characters', length(rule.name))
+      END
       USING ERRCODE = 'WB003',
         HINT = 'a name has 1 to 220 characters and no colon or brace; task:TYPE and tenant:NAME '
           'are the limits of a task and of a tenant';
@@ -247,14 +251,15 @@ BEGIN
   ELSIF num_nonnulls(rule.count, rule.per) = 1
     OR (rule.burst IS NOT NULL AND rule.count IS NULL)
     OR rule.per <= interval '0'
+    OR rule.per > interval '366 days'
     OR rule.count < 1
     OR rule.burst NOT BETWEEN 1 AND greatest(rule.count - 1, 1) THEN
     RAISE EXCEPTION 'limit % is invalid: count is %, per is %, burst is %',
       quote_literal(rule.name), coalesce(rule.count::text, 'missing'),
       coalesce(rule.per::text, 'missing'), coalesce(rule.burst::text, 'missing')
       USING ERRCODE = 'WB003',
-        HINT = 'a rate needs count (1 or more), per (more than 0) and burst (1, or less than '
-          'count)';
+        HINT = 'a rate needs count (1 or more), per (more than 0, and at most 366 days) and burst '
+          '(1, or less than count)';
   ELSIF rule.when_full NOT IN ('wait', 'discard', 'replace')
     OR rule.when_dead NOT IN ('continue', 'pause') THEN
     RAISE EXCEPTION 'limit % is invalid: when_full is %, when_dead is %',

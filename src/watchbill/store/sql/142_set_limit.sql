@@ -21,7 +21,10 @@ DECLARE
   t timestamptz := coalesce(set_limit.now, _clock());
   rule limits;
 BEGIN
-  IF num_nonnulls(
+  IF set_limit.name IS NULL THEN
+    RAISE EXCEPTION 'set_limit needs the name of a limit'
+      USING ERRCODE = 'WB003', HINT = 'limit_list() has the limits';
+  ELSIF num_nonnulls(
     set_limit.max, set_limit.count, set_limit.per, set_limit.burst, set_limit.when_full,
     set_limit.when_dead) = 0 THEN
     RAISE EXCEPTION 'set_limit needs something to change'
