@@ -156,6 +156,19 @@ def test_an_ordered_task_has_no_batches() -> None:
 
     with pytest.raises(ValueError, match="ordered_by and batch cannot be combined: the jobs of a key"):
         declare(App(), work, ordered_by="{items}", batch=Batch(size=5))
+    task = declare(App(), work, batch=Batch(size=5))
+    with pytest.raises(ValueError, match="task work: ordered_by and batch cannot be combined: the jobs of a key"):
+        task.using(ordered_by="{items}")
+
+
+@pytest.mark.parametrize(
+    ("options", "name"), [({"priority": 5}, "priority"), ({"unique": Debounce(wait=5)}, "unique=Debounce")]
+)
+def test_what_excludes_order_cannot_be_chosen_for_one_job_either(options: dict[str, Any], name: str) -> None:
+    task = declare(App(), ordered_by="{account}")
+    with pytest.raises(ValueError, match=f"ordered_by and {name}"):
+        task.using(**options)
+    assert task.using(**options, ordered_by=None).bind(7).new_job().ordered_by is None
 
 
 @pytest.mark.parametrize(
@@ -164,6 +177,7 @@ def test_an_ordered_task_has_no_batches() -> None:
         (lambda: Limit(-1), r"Limit\(count=-1\) is invalid"),
         (lambda: Limit(True), r"Limit\(count=True\) is invalid"),
         (lambda: Limit(1, name="a:b"), "no colon or brace"),
+        (lambda: Limit(1, name="a" * 2000), r"^Limit\(name='a{20}'...\) is invalid: a name has 1 to 100 characters"),
         (lambda: Limit(1, when_full="drop"), "it must be wait, discard or replace"),  # type: ignore[arg-type]
         (lambda: Limit(10**12), "it must be a whole number from 0 to 1,000,000,000"),
         (lambda: Limit(1, by=5), r"Limit\(by=5\) is invalid: give a format"),  # type: ignore[arg-type]
@@ -177,11 +191,12 @@ def test_an_ordered_task_has_no_batches() -> None:
         (lambda: Queue("", limit=5), "a queue has 1 to 100 characters"),
         (lambda: Queue("a", limit=-5), "it must be a whole number from 0 on"),
         (lambda: Queue("a", shares={"x": 2}), "needs fair_by"),
+        (lambda: Queue("a", fair_by="{tenant}", shares=["x"]), r"Queue\(shares=\['x'\]\) is invalid: give a dict"),  # type: ignore[arg-type]
         (lambda: Queue("a", fair_by="{tenant}", shares={"x": 0}), "a share is a whole number from 1 to 1000"),
     ],
 )
 def test_an_impossible_limit_or_queue_is_refused(make: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         make()
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from watchbill import App, Retry
+from watchbill import App, Batch, Retry
 from watchbill.app.job_options import InvalidOption
 from watchbill.app.payload import InvalidPayload, InvalidResult, Signature, encode_unchecked
 from watchbill.worker.handlers import BadPayload
@@ -269,3 +269,12 @@ def test_payload_error_quotes_values_as_written() -> None:
         paint.bind("red")  # type: ignore[arg-type]
     with pytest.raises(InvalidPayload, match="paint: color is missing; colour is unknown"):
         app.enqueue("paint", {"colour": "Red"})
+
+
+def test_a_batch_task_shows_what_one_call_takes() -> None:
+    def index(docs: list[int]) -> None: ...
+
+    task = App().task(batch=Batch(size=5))(index)
+    with pytest.raises(InvalidPayload) as caught:
+        task.bind("seven")  # type: ignore[arg-type]
+    assert caught.value.hint == "It takes (docs: int) -> None."

@@ -122,12 +122,17 @@ def make_flow(
     if when_dead == "pause" and ordered_by is None:
         raise ValueError(f"task {type}: when_dead needs ordered_by, whose keys it is about")
     if ordered_by is not None:
-        others = {"batch": has_batch, "priority": priority != 0, "unique=Debounce(...)": has_debounce}
-        for name, is_given in others.items():
-            if is_given:
-                raise ValueError(f"task {type}: ordered_by and {name} cannot be combined: {_REASONS[name]}")
+        refuse_with_order(type, has_batch=has_batch, priority=priority, has_debounce=has_debounce)
     kept: tuple[AnyLimit, ...] = tuple(limits)
     return TaskFlow(type, place, kept, ordered_by, str(when_dead), parameters, any_name=any_name)
+
+
+def refuse_with_order(type: str, *, has_batch: bool, priority: int, has_debounce: bool) -> None:
+    """Raises ValueError for options that jobs with `ordered_by` cannot have."""
+    others = {"batch": has_batch, "priority": priority != 0, "unique=Debounce(...)": has_debounce}
+    for name, is_given in others.items():
+        if is_given:
+            raise ValueError(f"task {type}: ordered_by and {name} cannot be combined: {_REASONS[name]}")
 
 
 _REASONS = {

@@ -270,8 +270,9 @@ class BatchSignature(Signature):
         if "return" in hints and (get_origin(hints["return"]) or hints["return"]) is list:
             hints["return"] = next(iter(get_args(hints["return"])), Any)
         shown = self._signature.parameters[self._item].replace(annotation=hints.get(self._item, Any))
+        returned = hints.get("return", inspect.Signature.empty)
         self._signature = self._signature.replace(
-            parameters=[shown], return_annotation=hints.get("return", inspect.Signature.empty)
+            parameters=[shown], return_annotation=None if returned is NoneType else returned
         )
         return hints
 

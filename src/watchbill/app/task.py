@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Protocol, Self,
 
 import orjson
 
-from watchbill.app.flow_control import AnyLimit, make_flow
+from watchbill.app.flow_control import AnyLimit, make_flow, refuse_with_order
 from watchbill.app.job import Job, OperationRunner, ResultDecoder
 from watchbill.app.job_options import JobOptions, JobOptionsDict, refuse_other_exceptions
 from watchbill.app.key_formats import compute_keys
@@ -151,8 +151,15 @@ class Task(Generic[P, R]):
     def using(self, **options: Unpack[JobOptionsDict]) -> Self:
         """The same task with other options: priority, delay, run_at, queue, tenant, retry, connection, ..."""
         other = copy.copy(self)
-        other.options = self.options.change(**options)
-        refuse_other_exceptions(other.options.retry, self.options.retry)
+        other.options = chosen = self.options.change(**options)
+        refuse_other_exceptions(chosen.retry, self.options.retry)
+        if chosen.ordered_by is not None:
+            refuse_with_order(
+                self.type,
+                has_batch=self.batch is not None,
+                priority=chosen.priority,
+                has_debounce=isinstance(chosen.unique, Debounce),
+            )
         return other
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:

@@ -27,6 +27,8 @@ class Queue:
             raise ValueError(f"Queue(limit={self.limit!r}) is invalid: it must be a whole number from 0 on")
         if self.fair_by is not None and not isinstance(self.fair_by, str):
             raise TypeError(f"Queue(fair_by={self.fair_by!r}) is invalid: give a format, such as '{{tenant}}'")
+        if not isinstance(self.shares, Mapping):
+            raise TypeError(f"Queue(shares={self.shares!r}) is invalid: give a dictionary, such as {{'acme': 3}}")
         if self.shares and self.fair_by is None:
             raise ValueError("Queue(shares=...) needs fair_by, which says whose shares they are")
         for share, weight in self.shares.items():
