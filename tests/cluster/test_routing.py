@@ -8,7 +8,7 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -209,6 +209,21 @@ def test_a_group_that_refuses_a_node_does_not_keep_it_from_its_other_groups(
     with bench.app.cluster.group("another size", tokens=20).join("b"):
         asyncio.run(run_beside_a_refused_group(bench))
     assert "Group another size refuses this node" in caplog.text
+
+
+def test_a_task_of_another_group_is_refused_in_a_routed_queue(bench: Bench) -> None:
+    bench.sql("SELECT watchbill.declare_group('g'), watchbill.route_queue('score', 'g')")
+    with closing(App(bench.url)) as app:
+        task = app.task(type="score", queue="score", route_by="{x}", group="h")(lambda x: None)
+        for send in (
+            lambda: task.enqueue(1),
+            lambda: app.enqueue_many([task.bind(1)]),
+            lambda: app.enqueue("late", {"x": 1}, queue="score", route_by="{x}", group="h"),
+        ):
+            with pytest.raises(WatchbillError, match="queue 'score' is routed by group 'g', not by 'h'"):
+                send()
+        assert task.using(group="g").enqueue(1).created
+        assert task.using(route_by=None).enqueue(1).created
 
 
 def test_wrong_declarations_are_refused() -> None:

@@ -80,12 +80,18 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"runs_on": [1]}, "runs_on must be a JSON object of labels"),
     ({"queue": "fair", "route_by": "x"}, "queue 'fair' is fair, so route_by and runs_on cannot be used in it"),
     ({"queue": "fair", "runs_on": {"gpu": "yes"}}, "queue 'fair' is fair"),
+    (
+        {"queue": "routed", "route_by": "x", "token_group": "h"},
+        "queue 'routed' is routed by group 'g', not by 'h'; a queue has one group",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("given", "words"), REFUSALS, ids=lambda value: str(value)[:40])
 def test_invalid_options_are_refused_with_a_message(db: Db, given: dict[str, Any], words: str) -> None:
     db.change("INSERT INTO {schema}.queues (name, lanes, fair_by) VALUES ('fair', 'share', '{{account}}')")
+    db.call("declare_group", name="g")
+    db.call("route_queue", queue="routed", token_group="g")
     with refused("WB003", words):
         db.send("t", **given)
     with refused("WB003", words):

@@ -75,6 +75,7 @@ class JobOptions:
     limit_keys: tuple[KeyFormat, ...] | None = None
     ordered_by: KeyFormat | None = None
     route_by: KeyFormat | None = None
+    group: str | None = None
     runs_on: dict[str, Any] | None = None
     unique: Unique | Debounce | None = None
 
@@ -118,7 +119,7 @@ class JobOptions:
         those after it."""
         values = {name: getattr(self, name) for name, field in JOB_OPTIONS.items() if field.column}
         values |= {"retry": self.retry.policy(), "max_attempts": self.retry.max_attempts}
-        values |= {"id": UUID(int=0), "depends_on": stored_ids(self.depends_on)}
+        values |= {"id": UUID(int=0), "depends_on": stored_ids(self.depends_on), "token_group": self.group}
         if self.unique is not None:
             values |= self.unique.columns()
         job = NewJob(type="", payload=b"", **values)
@@ -146,6 +147,7 @@ class JobOptionsDict(TypedDict, total=False):
     limit_keys: Sequence[KeyFormat] | None
     ordered_by: KeyFormat | None
     route_by: KeyFormat | None
+    group: str | None
     runs_on: dict[str, Any] | None
     unique: Unique | Debounce | None
 

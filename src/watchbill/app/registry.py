@@ -247,11 +247,10 @@ class Registry:
         limits: Sequence[AnyLimit] = (),
         ordered_by: By | None = None,
         when_dead: WhenDead = "continue",
-        group: str | None = None,
         **options: Any,
     ) -> Task[..., Any]:
         _check_batch(batch, max_per_node)
-        _check_routing(group, options.get("route_by"), options.get("runs_on"))
+        _check_routing(options.get("group"), options.get("route_by"), options.get("runs_on"))
         chosen = JobOptions().change(**options)
         refuse_impossible(chosen)
         if isinstance(aliases, str) or version < 1:
@@ -272,7 +271,6 @@ class Registry:
             limits=limits,
             ordered_by=ordered_by,
             when_dead=when_dead,
-            group=group,
         )
         self._add(task)
         return task

@@ -173,7 +173,7 @@ class Changes(Rule, total=False):
 
 _WHEN = ("pattern", "every", "at")
 _CONVERTED = ("task", "arguments", "retry")  # into columns of other names
-_OF_FLOW_CONTROL = ("limit_keys", "ordered_by", "route_by", "runs_on", "unique")
+_OF_FLOW_CONTROL = ("limit_keys", "ordered_by", "route_by", "group", "runs_on", "unique")
 _WITHIN_A_FLOW = ("delay", "depends_on", "run_if", *_OF_FLOW_CONTROL)
 _OF_ONE_JOB = JOB_OPTIONS.keys() - SCHEDULE_OPTIONS.keys()
 

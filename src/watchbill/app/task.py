@@ -90,7 +90,6 @@ class Task(Generic[P, R]):
         executor: Literal["thread", "process"] | None,
         batch: Batch | None = None,
         max_per_node: int | None = None,
-        group: str | None = None,
         limits: Sequence[AnyLimit] = (),
         ordered_by: By | None = None,
         when_dead: WhenDead = "continue",
@@ -104,7 +103,6 @@ class Task(Generic[P, R]):
         self.transactional = takes_connection(function)
         self.needs = find_needs(function, self.type, self.kind)
         self.batch, self.max_per_node = batch, max_per_node
-        self.group = group  # whose members own the keys of `route_by`
         signature = Signature if batch is None else BatchSignature
         self._signature = signature(function, self.type, skip=int(self.transactional), dependencies=self.needs)
         self._signature.check_types()
@@ -203,6 +201,11 @@ class Task(Generic[P, R]):
     def queue(self) -> str:
         """The queue of its jobs."""
         return self.options.queue
+
+    @property
+    def group(self) -> str | None:
+        """The token group whose members own the keys of `route_by`."""
+        return self.options.group
 
     def new_job(self, payload: bytes) -> NewJob:
         job = new_job(self.type, payload, self.version, self.options)

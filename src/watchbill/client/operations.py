@@ -134,6 +134,7 @@ def enqueue(job: NewJob, resend: bool = False, *, new_ids: bool = False, strict:
             None if job.limit_keys is None else list(job.limit_keys),
             job.ordered_by,
             job.route_by,
+            job.token_group,
             None if job.runs_on is None else _to_json(job.runs_on),
             job.unique_by,
             job.unique_until,

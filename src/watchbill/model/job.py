@@ -38,6 +38,7 @@ class NewJob(NamedTuple):
     limit_keys: tuple[KeyFormat, ...] | None = None
     ordered_by: KeyFormat | None = None
     route_by: KeyFormat | None = None
+    token_group: str | None = None
     runs_on: dict[str, Any] | None = None
     unique_by: KeyFormat | None = None
     unique_until: str | None = None

@@ -58,6 +58,9 @@ JOB_FIELDS = (
              "format such as `{order_id}`.", flag="--ordered-by"),
     JobField("route_by", "format", "The key whose owner among the nodes runs the job: a format such as `{account}`.",
              flag="--route-by"),
+    JobField("token_group", "text", option=False),
+    JobField("group", "text", "The token group whose members own the keys of `route_by`. The job is refused if the "
+             "queue has another group.", column=False),
     JobField("runs_on", "labels", "Only nodes that have these labels run the job.", flag="--runs-on"),
     JobField("unique_by", "format", option=False, flag="--unique-by"),
     JobField("unique_until", "text", option=False, flag="--unique-until"),

@@ -11,8 +11,8 @@ FROM {schema}.enqueue(
   %s::int, %s::jsonb, make_interval(secs => %s), %s::text, make_interval(secs => %s), %s::int,
   %s::uuid, %s::text, %s::jsonb, resend => %s::boolean, id_is_new => %s::boolean,
   strict => %s::boolean, max_payload => NULL, limit_keys => %s::text[], ordered_by => %s::text,
-  route_by => %s::text, runs_on => %s::jsonb, unique_by => %s::text, unique_until => %s::text,
-  on_duplicate => %s::text, debounce_wait => make_interval(secs => %s),
+  route_by => %s::text, token_group => %s::text, runs_on => %s::jsonb, unique_by => %s::text,
+  unique_until => %s::text, on_duplicate => %s::text, debounce_wait => make_interval(secs => %s),
   debounce_max => make_interval(secs => %s))
 
 -- name: enqueue_plain
@@ -48,9 +48,10 @@ WITH made AS MATERIALIZED (
     n.created_by, n.meta,
     id_is_new => %s::boolean, strict => %s::boolean, max_payload => NULL,
     depends_on => n.depends_on, run_if => n.run_if, limit_keys => n.limit_keys,
-    ordered_by => n.ordered_by, route_by => n.route_by, runs_on => n.runs_on,
-    unique_by => n.unique_by, unique_until => n.unique_until, on_duplicate => n.on_duplicate,
-    debounce_wait => n.debounce_wait, debounce_max => n.debounce_max
+    ordered_by => n.ordered_by, route_by => n.route_by, token_group => n.token_group,
+    runs_on => n.runs_on, unique_by => n.unique_by, unique_until => n.unique_until,
+    on_duplicate => n.on_duplicate, debounce_wait => n.debounce_wait,
+    debounce_max => n.debounce_max
   ) AS job
   FROM {schema}.installation i,
     jsonb_populate_record(NULL::{schema}.new_job, %s::text::jsonb) n

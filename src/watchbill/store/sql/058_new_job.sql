@@ -23,6 +23,7 @@ BEGIN
     limit_keys text[],
     ordered_by text,
     route_by text,
+    token_group text,
     runs_on jsonb,
     unique_by text,
     unique_until text,

@@ -29,6 +29,7 @@ CREATE OR REPLACE FUNCTION enqueue(
   limit_keys text[] DEFAULT NULL,
   ordered_by text DEFAULT NULL,
   route_by text DEFAULT NULL,
+  token_group text DEFAULT NULL,
   runs_on jsonb DEFAULT NULL,
   unique_by text DEFAULT NULL,
   unique_until text DEFAULT NULL,
@@ -102,9 +103,9 @@ BEGIN
         enqueue.priority, enqueue.run_at, enqueue.delay, enqueue.tenant, enqueue.max_attempts,
         enqueue.retry, enqueue.timeout, enqueue.version, enqueue.idempotency_key,
         enqueue.idempotency_window, enqueue.created_by, enqueue.meta, enqueue.depends_on,
-        enqueue.run_if, enqueue.limit_keys, enqueue.ordered_by, enqueue.route_by, enqueue.runs_on,
-        enqueue.unique_by, enqueue.unique_until, enqueue.on_duplicate, enqueue.debounce_wait,
-        enqueue.debounce_max)::new_job,
+        enqueue.run_if, enqueue.limit_keys, enqueue.ordered_by, enqueue.route_by,
+        enqueue.token_group, enqueue.runs_on, enqueue.unique_by, enqueue.unique_until,
+        enqueue.on_duplicate, enqueue.debounce_wait, enqueue.debounce_max)::new_job,
       enqueue.id IS NULL OR enqueue.id_is_new AND NOT enqueue.resend,
       enqueue.resend, enqueue.strict, enqueue.max_payload, t);
   END IF;

@@ -31,7 +31,8 @@ BEGIN
     max(k) FILTER (WHERE k <> ALL (
       '{id,type,payload,queue,priority,run_at,delay,tenant,max_attempts,retry,timeout,version,'
       'idempotency_key,idempotency_window,created_by,meta,depends_on,run_if,limit_keys,ordered_by,'
-      'route_by,runs_on,unique_by,unique_until,on_duplicate,debounce_wait,debounce_max}')),
+      'route_by,token_group,runs_on,unique_by,unique_until,on_duplicate,debounce_wait,'
+      'debounce_max}')),
     bool_or(k = 'depends_on'),
     bool_or(k = 'id'),
     bool_or(k = 'limit_keys')
@@ -50,7 +51,7 @@ BEGIN
       n.run_at, n.delay, coalesce(n.tenant, _session_tenant()), coalesce(n.max_attempts, 10),
       n.retry, n.timeout, coalesce(n.version, 1), n.idempotency_key, n.idempotency_window,
       n.created_by, n.meta, n.depends_on, n.run_if, n.limit_keys, n.ordered_by, n.route_by,
-      n.runs_on, n.unique_by, n.unique_until, n.on_duplicate, n.debounce_wait,
+      n.token_group, n.runs_on, n.unique_by, n.unique_until, n.on_duplicate, n.debounce_wait,
       n.debounce_max)::new_job
     FROM jsonb_populate_recordset(NULL::new_job, enqueue_many.jobs) WITH ORDINALITY n);
   RETURN QUERY

@@ -61,6 +61,13 @@ BEGIN
   IF q.lanes = 'share' AND num_nonnulls(n.route_by, n.runs_on) > 0 THEN
     PERFORM _refuse_job(
       n.type, format('queue %L is fair, so route_by and runs_on cannot be used in it', n.queue));
+  ELSIF route_key IS NOT NULL AND n.token_group <> q.token_group THEN
+    -- The members of its group would wait for jobs that the other group's members get.
+    PERFORM _refuse_job(
+      n.type,
+      format(
+        'queue %L is routed by group %L, not by %L; a queue has one group, use another queue',
+        n.queue, q.token_group, n.token_group));
   ELSIF n.runs_on IS NOT NULL THEN
     lane := _make_label_lane(n.runs_on);
   ELSIF q.lanes = 'share' THEN
