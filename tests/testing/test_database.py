@@ -17,8 +17,8 @@ from watchbill.testing.database import (
     NotATestSchema,
     StillInUse,
     Sweeper,
+    beside,
     embedded_database,
-    make_database_beside,
     named_database,
     with_database,
 )
@@ -75,7 +75,7 @@ def test_second_simultaneous_test_run_is_refused(given_database: str) -> None:
 def test_each_process_gets_a_database_beside_the_named_one(given_database: str) -> None:
     listing = "SELECT datname FROM pg_database WHERE datname LIKE current_database() || '\\_gw%' ORDER BY 1"
     name = rows(given_database, "SELECT current_database()")[0][0]
-    with make_database_beside(given_database, "gw0") as first, make_database_beside(given_database, "gw1"):
+    with beside(given_database, "gw0") as first, beside(given_database, "gw1"):
         assert rows(first, "SELECT current_database()") == [(f"{name}_gw0",)]
         assert rows(given_database, listing) == [(f"{name}_gw0",), (f"{name}_gw1",)]
     assert rows(given_database, listing) == []
@@ -85,18 +85,18 @@ def test_foreign_database_with_a_worker_name_is_refused(given_database: str) -> 
     name = f"{rows(given_database, 'SELECT current_database()')[0][0]}_gw7"
     with psycopg.connect(given_database, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"'.encode())
-        with pytest.raises(NotATestSchema, match=name), make_database_beside(given_database, "gw7"):
+        with pytest.raises(NotATestSchema, match=name), beside(given_database, "gw7"):
             pass
         connection.execute(f'DROP DATABASE "{name}"'.encode())
 
 
 def test_database_of_a_killed_run_is_replaced(given_database: str) -> None:
-    abandoned = make_database_beside(given_database, "gw8")
+    abandoned = beside(given_database, "gw8")
     with psycopg.connect(abandoned.__enter__(), autocommit=True) as connection:
         connection.execute("CREATE TABLE left_over ()")
-        with pytest.raises(InUse), make_database_beside(given_database, "gw8"):
+        with pytest.raises(InUse), beside(given_database, "gw8"):
             pass
-    with make_database_beside(given_database, "gw8") as url:
+    with beside(given_database, "gw8") as url:
         assert rows(url, "SELECT to_regclass('left_over')") == [(None,)]
 
 

@@ -29,7 +29,7 @@ def migrate(ctx: typer.Context) -> None:
     """Bring the schema to the newest version. Safe to run in several places at once, and again after it was killed."""
     from watchbill.store.install import install
 
-    settings, address = ctx.obj.locate_directly()
+    settings, address = ctx.obj.find_direct_address()
     result = install(address.url, settings.schema, settings.jcron_schema, report=say)
     say(f"Schema {result.schema} is at version {result.version} of {result.source.newest}: {result.verdict}.")
 
@@ -40,7 +40,7 @@ def status(ctx: typer.Context, as_json: AsJson = False) -> None:
     from watchbill.postgres.migrate import Source
     from watchbill.postgres.migrate import status as read_status
 
-    settings, address = ctx.obj.locate_directly()
+    settings, address = ctx.obj.find_direct_address()
     found = read_status(address.url, settings.schema, Source.of_package("watchbill.store"))
     if as_json:
         print_json(_as_data(found))
@@ -60,7 +60,7 @@ def sql(
     if everything:
         settings, url = ctx.obj.find_settings(), None
     else:
-        settings, address = ctx.obj.locate_directly()
+        settings, address = ctx.obj.find_direct_address()
         url = address.url
     print_script(install_script(url, settings.schema, settings.jcron_schema))
 
@@ -78,7 +78,7 @@ def install(
     """
     from watchbill.store.facades import Facade, install_facade
 
-    settings, address = ctx.obj.locate_directly()
+    settings, address = ctx.obj.find_direct_address()
     install_facade(address.url, Facade.choose(settings.schema, name, schema, prefix), report=say)
 
 
@@ -90,7 +90,7 @@ def uninstall(
     """Remove the views and functions that `install` has created. Jobs and schedules stay."""
     from watchbill.store.facades import uninstall_facade
 
-    settings, address = ctx.obj.locate_directly()
+    settings, address = ctx.obj.find_direct_address()
     uninstall_facade(address.url, settings.schema, name, report=say)
 
 
@@ -104,7 +104,7 @@ def adopt(ctx: typer.Context) -> None:
 
     from watchbill.postgres.connect import Connection
 
-    settings, address = ctx.obj.locate_directly()
+    settings, address = ctx.obj.find_direct_address()
     raise_generation = SQL("UPDATE {} SET generation = generation + 1 RETURNING generation")
     with Connection.connect(address.url, application_name="watchbill adopt") as connection:
         [(generation,)] = connection.execute(raise_generation.format(Identifier(settings.schema, "installation")))

@@ -29,7 +29,7 @@ def create(
     """Make one group role per kind of work, and give the schema to the owner's. Safe to run again."""
     from watchbill.store.roles import create_roles
 
-    settings, address = ctx.obj.locate_directly()
+    settings, address = ctx.obj.find_direct_address()
     create_roles(address.url, settings.schema, settings.jcron_schema, prefix, report=say)
     say(f"The roles {prefix}_* have the rights of this release. Give them with `watchbill db roles grant`.")
 
@@ -39,7 +39,7 @@ def grant(ctx: typer.Context, role: Role, kind: Kind = None, tenants: Tenants = 
     """Let a role do one kind of work, or bind it to tenants: it then sees and writes only their rows."""
     from watchbill.store.roles import grant_role
 
-    settings, address = ctx.obj.locate_directly()
+    settings, address = ctx.obj.find_direct_address()
     _require_kind_or_tenant(kind, tenants)
     grant_role(address.url, settings.schema, role, kind, tenants or ())
     _print_changes(role, f"is a member of the {kind} role" if kind else "", "is bound to", tenants)
@@ -50,7 +50,7 @@ def revoke(ctx: typer.Context, role: Role, kind: Kind = None, tenants: Tenants =
     """Take one kind of work from a role, or unbind it from tenants. Without any, it may act for every tenant."""
     from watchbill.store.roles import revoke_role
 
-    settings, address = ctx.obj.locate_directly()
+    settings, address = ctx.obj.find_direct_address()
     _require_kind_or_tenant(kind, tenants)
     revoke_role(address.url, settings.schema, role, kind, tenants or ())
     _print_changes(role, f"is not a member of the {kind} role" if kind else "", "is not bound to", tenants)
@@ -61,7 +61,7 @@ def show(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the group roles and their members. Exits with 1 if there are none."""
     from watchbill.store.roles import read_bound_roles, read_roles
 
-    settings, address = ctx.obj.locate_directly()
+    settings, address = ctx.obj.find_direct_address()
     found = read_roles(address.url, settings.schema)
     bound = read_bound_roles(address.url, settings.schema)
     if as_json:

@@ -15,7 +15,7 @@ def enable(ctx: typer.Context) -> None:
     """Switch row security on. Each caller then sees and writes only the rows of its tenant. Safe to run again."""
     from watchbill.store.tenants import enable_tenants
 
-    settings, address = ctx.obj.locate_directly()
+    settings, address = ctx.obj.find_direct_address()
     enable_tenants(address.url, settings.schema, report=say)
     say("Row security is on.")
 
@@ -25,7 +25,7 @@ def disable(ctx: typer.Context) -> None:
     """Switch row security off. Every caller then sees the rows of all tenants."""
     from watchbill.store.tenants import disable_tenants
 
-    settings, address = ctx.obj.locate_directly()
+    settings, address = ctx.obj.find_direct_address()
     disable_tenants(address.url, settings.schema, report=say)
     say("Row security is off.")
 
@@ -35,7 +35,7 @@ def status(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Say whether row security is on. Exits with 1 if it is incomplete."""
     from watchbill.store.tenants import read_row_security
 
-    settings, address = ctx.obj.locate_directly()
+    settings, address = ctx.obj.find_direct_address()
     found = read_row_security(address.url, settings.schema)
     if as_json:
         print_json({"state": found.state, **vars(found)})

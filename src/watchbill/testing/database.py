@@ -235,7 +235,7 @@ def named_database(url: str, schema: str) -> Iterator[Database]:
 
 
 @contextmanager
-def make_database_beside(url: str, suffix: str) -> Iterator[str]:
+def beside(url: str, suffix: str) -> Iterator[str]:
     """Makes an empty database on the same server, because each process of pytest-xdist needs its own."""
     name = f"{parse_url(url).get('dbname') or parse_url(url).get('user') or 'watchbill'}_{suffix}"
     with Connection.connect(url, autocommit=True, application_name="watchbill tests") as connection:

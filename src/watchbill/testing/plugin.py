@@ -41,9 +41,9 @@ def watchbill_database_url(request: pytest.FixtureRequest, pytestconfig: pytest.
     if url is None or process is None:
         yield url
         return
-    from watchbill.testing.database import make_database_beside
+    from watchbill.testing.database import beside
 
-    with _hide_traceback(), make_database_beside(url, process) as own:
+    with _hide_traceback(), beside(url, process) as own:
         yield own
 
 
