@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 from uuid import UUID
 
@@ -12,9 +13,11 @@ from tests.worker.conftest import Workbench
 from watchbill import Permanent, Retry, chain, current_job
 from watchbill.maintenance import promoter
 from watchbill.maintenance.chores import PeriodicChores
+from watchbill.maintenance.reclaimer import Reclaimer
 from watchbill.maintenance.retention import Keep, Retention
 from watchbill.store.node_connection import Disconnected, NodeConnection
 from watchbill.store.queries import queries
+from watchbill.telemetry.events import Events
 from watchbill.worker.config import make_capacity
 from watchbill.worker.notifications import Listener
 
@@ -171,6 +174,27 @@ async def test_jobs_lost_while_asked_to_stop_fire_a_cancel_event(bench: Workbenc
         await bench.until(lambda: heard.told and reclaimed)
     assert heard.told == [jobs[0].id]
     assert reclaimed == [(jobs[1].id, "failed")]
+
+
+async def test_a_lost_node_is_logged_by_the_one_that_declared_it_lost(
+    bench: Workbench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two nodes have seen the same heartbeats: of a dead node, and of one that has sent another since."""
+    epochs = [bench.sql("SELECT watchbill.register(%s, lease => '1 hour')", name)[0][0] for name in ("dead", "alive")]
+    bench.sql("UPDATE watchbill.beats SET at = at - interval '2 hours'")
+    beats = bench.sql("SELECT epoch, n FROM watchbill.beats ORDER BY epoch")
+    connection = NodeConnection(bench.url, queries("watchbill"), purpose="chores", timeout=30.0)
+    reclaimers = [Reclaimer(connection, Events()) for _ in range(2)]
+    for each in reclaimers:
+        for asked in (0.0, math.inf):
+            each.note_beats([(epoch, n, 3600.0, 7200.0) for epoch, n in beats], asked=asked, has_leftover_claim=False)
+    bench.sql("SELECT watchbill.heartbeat(%s)", epochs[1])
+    for each in reclaimers:
+        await each.run()
+    await connection.close()
+    assert caplog.text.count("is lost; its jobs are reclaimed") == 1
+    assert f"The node with epoch {epochs[0]} is lost" in caplog.text
+    assert bench.sql("SELECT state FROM watchbill.nodes ORDER BY epoch") == [("lost",), ("active",)]
 
 
 async def test_slot_retention_setting_decides_when_slots_are_pruned(bench: Workbench) -> None:

@@ -53,9 +53,12 @@ class Reclaimer:
         """Reclaims the jobs of nodes that have died. Returns the seconds until the next run."""
         self.wakeup.clear()
         stale = self._stale
-        rows = await self._connection.execute("reclaim", (int8s(list(stale)), int8s(list(stale.values()))))
-        for epoch in stale:
-            logger.warning("The node with epoch %d is lost; its jobs are reclaimed", epoch)
+        if stale:
+            # Other nodes have seen the same. Only one of them declares a node lost; it may also send a heartbeat yet.
+            params = (int8s(list(stale)), int8s(list(stale.values())))
+            for (epoch,) in await self._connection.execute("declare_lost", params):
+                logger.warning("The node with epoch %d is lost; its jobs are reclaimed", epoch)
+        rows = await self._connection.execute("reclaim", (int8s([]), int8s([])))
         for job_id, epoch, state in rows:
             job, level = UUID(bytes=job_id), logging.ERROR if state == "dead" else logging.WARNING
             logger.log(

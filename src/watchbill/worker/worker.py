@@ -48,6 +48,7 @@ from watchbill.worker.transactions import Transactions
 
 logger = logging.getLogger("watchbill.worker")
 
+LOG_AGAIN_SECONDS = 10.0  # while a node cannot register for the same reason; it tries again sooner
 NAME_PATIENCE_SECONDS = 10.0  # a start waits two leases and this long for a node name that a dead node may still have
 LEAVE_SECONDS = 5.0  # how long a worker that ends tries to store the last endings, and to deregister
 STOP_GRACE_SECONDS = 1.0  # how long handlers may run on after they were asked to stop
@@ -244,6 +245,8 @@ class Worker:
         """Registers this node, and tries again while the database does not answer or a dead node still has the name.
         Returns False if the worker was asked to drain meanwhile. Raises NameTaken if a living node keeps the name."""
         name_deadline = time.monotonic() + 2 * self._config.lease + NAME_PATIENCE_SECONDS
+        logged: type[WatchbillError] | None = None
+        last_logged = -math.inf
         while not self._wakeups.draining.is_set():
             try:
                 await self._register()
@@ -255,7 +258,9 @@ class Worker:
                         hint = "Start the worker again when it does, or run `watchbill doctor`."
                         raise NoDatabase(f"The database does not answer: {error}", hint=hint) from error
                     raise
-                if not is_outage(error):
+                is_news = type(error) is not logged or time.monotonic() > last_logged + LOG_AGAIN_SECONDS
+                if is_news and not is_outage(error):
+                    logged, last_logged = type(error), time.monotonic()
                     logger.warning("Could not register this node; will retry: %s", error.message)
                 if isinstance(error, NameTaken):
                     with contextlib.suppress(Disconnected, Refused):  # the next try to register reports the error

@@ -119,6 +119,9 @@ SELECT
 FROM {schema}._survey(
   %s::bigint, %s::text[], {schema}._clock() - make_interval(secs => %s), %s::boolean)
 
+-- name: declare_lost
+SELECT epoch FROM {schema}._declare_lost(%s::bigint[], %s::bigint[]) lost(epoch)
+
 -- name: reclaim
 SELECT id, epoch, state FROM {schema}.reclaim(%s::bigint[], %s::bigint[])
 

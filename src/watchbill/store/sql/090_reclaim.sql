@@ -26,13 +26,7 @@ DECLARE
   fences bigint[];
 BEGIN
   PERFORM _check_isolation('reclaim');
-  PERFORM _mark_node_lost(x.epoch, t)
-  FROM (
-    SELECT b.epoch
-    FROM unnest(epochs, beats_seen) s(epoch, n)
-    JOIN beats b ON b.epoch = s.epoch AND b.n = s.n
-    JOIN nodes nd ON nd.epoch = b.epoch AND b.at < t - nd.lease
-    FOR UPDATE OF b, nd SKIP LOCKED) x;
+  PERFORM _declare_lost(reclaim.epochs, reclaim.beats_seen, t);
   FOR node_epoch, node_state, node_fences IN
     SELECT nd.epoch, nd.state, held.fences
     FROM (SELECT c.epoch, array_agg(c.fence) AS fences FROM claims c GROUP BY 1) held
@@ -63,6 +57,34 @@ BEGIN
   -- too. Does so before it deletes claims, because settle() locks the claims last.
   PERFORM _unpark_freed(freed, t);
   PERFORM _delete_ended_claims(fences);
+END $$;
+
+-- Does what reclaim() does first, and returns the epochs that it has declared lost.
+CREATE OR REPLACE FUNCTION _declare_lost(
+  epochs bigint[],
+  beats_seen bigint[],
+  now timestamptz DEFAULT NULL
+)
+RETURNS SETOF bigint
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+  t timestamptz := coalesce(_declare_lost.now, _clock());
+  lost bigint[];
+BEGIN
+  PERFORM _check_isolation('_declare_lost');
+  lost := ARRAY(
+    SELECT b.epoch
+    FROM unnest(epochs, beats_seen) s(epoch, n)
+    JOIN beats b ON b.epoch = s.epoch AND b.n = s.n
+    JOIN nodes nd ON nd.epoch = b.epoch AND b.at < t - nd.lease
+    FOR UPDATE OF b, nd SKIP LOCKED);
+  PERFORM _mark_node_lost(x.epoch, t) FROM unnest(lost) x(epoch);
+  RETURN QUERY SELECT x.epoch FROM unnest(lost) x(epoch);
 END $$;
 
 -- Reclaims the jobs of a node one by one, after an error with all of them: a user's trigger may
