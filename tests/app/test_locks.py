@@ -342,6 +342,7 @@ def test_a_lock_that_is_not_acquired_has_no_fence(app: App, caller: Caller) -> N
         ({"wait": -1}, "wait=-1"),
         ({"wait": float("nan")}, "wait=nan"),
         ({"name": ""}, "The name of a lock is invalid: ''"),
+        ({"name": "leader/new"}, "`leader/` is the prefix of the locks of leaders"),
         ({"name": 7}, "The name of a lock is invalid: 7"),
         ({"name": b"close"}, "The name of a lock is invalid: b'close'"),
     ],

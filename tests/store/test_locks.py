@@ -151,7 +151,7 @@ def test_a_snapshot_from_before_a_grant_does_not_grant_twice(db: Db, isolation: 
     old.rollback()
 
 
-@pytest.mark.parametrize("name", [None, "", "x" * 201])
+@pytest.mark.parametrize("name", [None, "", "x" * 201, "leader/new"])
 def test_an_invalid_name_is_refused(db: Db, name: str | None) -> None:
     with refused("WB003", "lock name"):
         acquire(db, name)  # type: ignore[arg-type]

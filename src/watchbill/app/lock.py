@@ -280,6 +280,11 @@ def _make_not_acquired_error(name: str, wait: float, missed: Try) -> LockNotAcqu
 def _check_name(name: str) -> str:
     if type(name) is not str or not 1 <= len(name) <= 200:
         raise Invalid(f"The name of a lock is invalid: {shorten(name)}.", hint="Give a text of 1 to 200 characters.")
+    if name.startswith("leader/"):
+        raise Invalid(
+            f"The name of a lock is invalid: {shorten(name)}. `leader/` is the prefix of the locks of leaders.",
+            hint="Give another name. To work on the leader only, use @app.leader_task.",
+        )
     return name
 
 

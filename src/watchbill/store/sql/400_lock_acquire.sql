@@ -58,6 +58,10 @@ BEGIN
     RAISE EXCEPTION 'a lock name of % characters is invalid',
       coalesce(length(_acquire_lock.name), 0)
       USING ERRCODE = 'WB003', HINT = 'give a name of 1 to 200 characters';
+  ELSIF _acquire_lock.epoch IS NULL AND starts_with(_acquire_lock.name, 'leader/') THEN
+    RAISE EXCEPTION 'lock name % is invalid: leader/ is the prefix of the locks of leaders',
+      quote_literal(_acquire_lock.name)
+      USING ERRCODE = 'WB003', HINT = 'give another name; elect() acquires these locks for nodes';
   ELSIF _acquire_lock.epoch IS NULL
       AND (_acquire_lock.ttl BETWEEN interval '1 second' AND interval '1 day') IS NOT TRUE THEN
     PERFORM _refuse_ttl(_acquire_lock.ttl);
