@@ -88,6 +88,14 @@ def test_wrong_usage_is_explained(watchbill: Watchbill, database: str, schema_da
     assert "needs a key, --created-by or --all" in watchbill("pins", "clear", *where).stderr
     assert "There is no token group 'x'" in watchbill("tokens", "show", "x", *where).stderr
     assert "is not JSON" in watchbill("pins", "add", "k", "{gpu", *where).stderr
+    for arguments, message in (
+        (("k", "a", "--expires", "0s"), "--expires 0s is invalid."),
+        (("", "a"), 'Pin {"key": "", "reason": null, "pattern": "a"} is invalid'),
+        (("k" * 1001, "a"), "A key of 1001 bytes is invalid: the limit is 1000"),
+    ):
+        refused = watchbill("pins", "add", *arguments, *where)
+        assert refused.returncode == 2
+        assert message in refused.stderr
 
 
 def test_a_command_says_how_to_name_one_of_several_groups(watchbill: Watchbill, database: str) -> None:

@@ -166,8 +166,11 @@ def test_an_item_is_exclusive_and_recorded(bench: Bench) -> None:
 def test_a_key_that_fits_into_no_index_is_refused_as_too_large(bench: Bench) -> None:
     key = secrets.token_hex(10_000)
     group = bench.app.cluster.group("production", tokens=20)
-    with group.join("a") as member, pytest.raises(Invalid, match="An argument is too large"), member.claim(key):
-        pass
+    with group.join("a") as member, pytest.raises(Invalid, match=r"key of .* bytes is invalid: the limit is 1000"):
+        member.claim(key)
+    alone = bench.app.cluster.group("alone", coordination=False)
+    with alone.join() as member, pytest.raises(Invalid, match="scope of 1001 bytes is invalid"):
+        member.claim("k", scope="s" * 1001)
 
 
 def test_an_item_whose_block_raises_is_released_and_incomplete(bench: Bench) -> None:

@@ -42,6 +42,16 @@ def test_the_owner_of_the_key_claims_it_once(group: Group) -> None:
     assert claim(group, a, "customer-7", scope="2031-03-15").fence > first.fence
 
 
+def test_long_keys_and_scopes_are_refused(group: Group) -> None:
+    a = group.join("a")
+    group.rebalance(a)
+    assert claim(group, a, "k" * 1000, scope="s" * 1000).fence
+    with refused("WB003", "a key of 1001 bytes is invalid: the limit is 1000"):
+        claim(group, a, "k" * 1001)
+    with refused("WB003", "a scope of 1001 bytes is invalid: the limit is 1000"):
+        claim(group, a, "k", scope="s" * 1001)
+
+
 def test_a_node_that_does_not_own_the_key_is_refused(group: Group) -> None:
     a, b = group.join("a"), group.join("b")
     group.rebalance(a)

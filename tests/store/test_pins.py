@@ -51,6 +51,17 @@ def test_a_pin_moves_its_key_alone(group: Group) -> None:
     assert owner_of(group, neighbour) == a
 
 
+def test_wrong_keys_and_lengths_are_refused(group: Group) -> None:
+    pin(group, "k" * 1000, "gpu-%")
+    with refused("WB003", "a key of 1001 bytes is invalid: the limit is 1000"):
+        pin(group, "ä" * 500 + "k", "gpu-%")
+    with refused("WB003", 'pin {"key": "", '):
+        pin(group, "", "gpu-%")
+    for length in (timedelta(0), timedelta(days=-1)):
+        with refused("WB003", "expires_in .* is invalid"):
+            pin(group, "k", "gpu-%", expires_in=length)
+
+
 def test_members_read_pins_again_when_these_have_changed(group: Group) -> None:
     a = group.join("a")
     group.rebalance(a)

@@ -306,6 +306,9 @@ def test_members_serve_all_queues_of_the_group(group: Group) -> None:
     group.db.call("route_queue", queue="score", token_group=GROUP)
     group.rebalance(a)
     assert group.counts() == {b: 12}
+    group.db.call("drain", name="b")
+    (row,) = group.db.call("group_list", name=GROUP)
+    assert (row.others, row.waits_for) == (["a", "b"], "no member serves all its queues (score)")
     c = group.join("c")  # did not say which queues it serves
     group.rebalance(a)
     assert set(group.moving().values()) == {c}

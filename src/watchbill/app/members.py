@@ -20,7 +20,7 @@ from watchbill.client import cluster_operations
 from watchbill.cluster.options import GroupOptions
 from watchbill.cluster.ownership import Ownership
 from watchbill.errors import WatchbillError
-from watchbill.store.refusals import NodeLost, StaleFence
+from watchbill.store.refusals import Invalid, NodeLost, StaleFence
 
 if TYPE_CHECKING:
     from watchbill.client.operations import Operation
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("watchbill.cluster")
 
 Scope = str | date | None
+MAX_KEY_BYTES = 1000
 
 
 class JoinedGroup(Protocol):
@@ -153,7 +154,7 @@ class Member:
     def claim(self, key: object, scope: Scope = None, *, again: bool = False) -> Item:
         """An exclusive, recorded claim of an item: `with member.claim(key, scope=today) as item:`. With a scope the
         item is finished once, unless you say `again`. Raises ItemRefused when the block is entered."""
-        return Item(str(key), scope_name(scope), self, again)
+        return Item(_check_size("key", str(key)), _check_size("scope", scope_name(scope)), self, again)
 
     @property
     def tokens(self) -> frozenset[int]:
@@ -239,7 +240,7 @@ class LocalMember(Member):
         return True
 
     def claim(self, key: object, scope: Scope = None, *, again: bool = False) -> Item:
-        return LocalItem(str(key), scope_name(scope), self, again)
+        return LocalItem(_check_size("key", str(key)), _check_size("scope", scope_name(scope)), self, again)
 
     @property
     def tokens(self) -> frozenset[int]:
@@ -331,6 +332,17 @@ class LocalItem(Item):
 def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
     if not loop.is_closed():
         loop.call_soon_threadsafe(function)
+
+
+def _check_size(name: str, text: str) -> str:
+    """Refuses what the database would refuse, also where no database is asked."""
+    size = len(text.encode())
+    if size > MAX_KEY_BYTES:
+        raise Invalid(
+            f"A {name} of {size} bytes is invalid: the limit is {MAX_KEY_BYTES}.",
+            hint="Give a shorter text, such as a hash of it.",
+        )
+    return text
 
 
 def scope_name(scope: Scope) -> str:

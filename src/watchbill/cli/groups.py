@@ -138,6 +138,8 @@ def add(
         length = None if expires is None else seconds(expires)
     except ValueError as error:
         raise Usage(f"--expires is invalid: {error}") from None
+    if length is not None and not length > 0:
+        raise Usage(f"--expires {expires} is invalid.", hint="Give how long the pin lasts from now on: 30d, 12h.")
     ctx.obj.run(cluster_operations.pin(found.name, wanted, created_by=created_by, expires=length, append=append))
     if as_json:
         (pin,) = ctx.obj.run(cluster_operations.pins(found.name, key=key))

@@ -62,6 +62,21 @@ BEGIN
     USING ERRCODE = 'WB003', HINT = 'declare it first with declare_group()';
 END $$;
 
+-- Refuses a key or a scope that would not fit into an index. route_by has the same limit.
+CREATE OR REPLACE FUNCTION _check_key_sizes(name text, given text[])
+RETURNS void
+LANGUAGE plpgsql IMMUTABLE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  size int := (SELECT max(octet_length(x)) FROM unnest(given) x);
+BEGIN
+  IF size > 1000 THEN
+    RAISE EXCEPTION 'a % of % bytes is invalid: the limit is 1000', name, size
+      USING ERRCODE = 'WB003', HINT = 'give a shorter text, such as a hash of it';
+  END IF;
+END $$;
+
 -- Locks the row of a group until the transaction ends, and returns it. All functions that change
 -- tokens or pins do this first, so that they run one after the other.
 CREATE OR REPLACE FUNCTION _lock_group(name text)

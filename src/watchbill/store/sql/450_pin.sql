@@ -29,7 +29,7 @@ DECLARE
   last_ranks int[];
 BEGIN
   PERFORM _check_shared_change('pin');
-  PERFORM _check_pins(pin.wanted);
+  PERFORM _check_pins(pin.wanted, pin.expires_in);
   g := _lock_group(pin.token_group);
   keys := ARRAY(SELECT DISTINCT w->>'key' FROM jsonb_array_elements(pin.wanted) w ORDER BY 1);
   pin_tokens := _make_pin_tokens(g, keys);
@@ -62,7 +62,7 @@ BEGIN
   RETURN cardinality(keys);
 END $$;
 
-CREATE OR REPLACE FUNCTION _check_pins(wanted jsonb)
+CREATE OR REPLACE FUNCTION _check_pins(wanted jsonb, expires_in interval)
 RETURNS void
 LANGUAGE plpgsql IMMUTABLE
 SET search_path FROM CURRENT
@@ -75,6 +75,7 @@ BEGIN
     CASE jsonb_typeof(wanted) WHEN 'array' THEN wanted ELSE '[null]' END) w
   WHERE jsonb_typeof(w) <> 'object'
     OR coalesce(jsonb_typeof(w->'key'), '') <> 'string'
+    OR w->>'key' = ''
     OR num_nonnulls(w->>'pattern', w->>'labels') <> 1
     OR coalesce(jsonb_typeof(nullif(w->'labels', 'null')), 'object') <> 'object'
   LIMIT 1;
@@ -83,7 +84,12 @@ BEGIN
       USING ERRCODE = 'WB003',
         HINT = 'give an array of objects, each with a key and either a pattern or labels, '
           'as in [{"key": "customer-7", "pattern": "gpu-%"}]';
+  ELSIF expires_in <= interval '0' THEN
+    RAISE EXCEPTION 'expires_in % is invalid', expires_in
+      USING ERRCODE = 'WB003', HINT = 'give how long the pin lasts from now on, such as 30 days';
   END IF;
+  PERFORM _check_key_sizes(
+    'key', ARRAY(SELECT w->>'key' FROM jsonb_array_elements(wanted) w));
 END $$;
 
 -- The tokens of the pins of these keys, in their order; makes those that are missing. A new one

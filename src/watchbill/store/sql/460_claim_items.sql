@@ -25,6 +25,8 @@ DECLARE
   new_fence bigint;
 BEGIN
   PERFORM _check_isolation('claim_items');
+  PERFORM _check_key_sizes('key', claim_items.keys);
+  PERFORM _check_key_sizes('scope', ARRAY[wanted_scope]);
   PERFORM _lock_living_node(claim_items.epoch);
   -- In a new statement: the lock may have waited for a hand-over.
   SELECT array_agg(k.key ORDER BY k.key), array_agg(k.token ORDER BY k.key)

@@ -32,6 +32,11 @@ AS $$
     ARRAY(SELECT q.name FROM queues q WHERE q.token_group = g.name ORDER BY q.name),
     o.owned, o.moving, s.largest, s.smallest, p.pins, p.pins_without_match,
     CASE
+      WHEN cardinality(m.eligible) = 0 AND m.has_active THEN format(
+        'no member serves all its queues (%s)', (
+          SELECT string_agg(q.name, ', ' ORDER BY q.name)
+          FROM queues q
+          WHERE q.token_group = g.name))
       WHEN cardinality(m.eligible) < g.min_nodes THEN format(
         '%s of at least %s nodes have joined%s', cardinality(m.eligible), g.min_nodes,
         CASE
@@ -46,7 +51,16 @@ AS $$
     END
   FROM token_groups g
   CROSS JOIN LATERAL (
-    SELECT _eligible_members(g.name) AS eligible, _living_members(g.name) AS living) m
+    SELECT
+      _eligible_members(g.name) AS eligible,
+      _living_members(g.name) AS living,
+      -- Whether a member neither drains nor leaves: if it gets no tokens, that is for its queues.
+      EXISTS (
+        SELECT
+        FROM members x
+        JOIN nodes n ON n.epoch = x.epoch AND n.state = 'active'
+        WHERE x.token_group = g.name
+          AND NOT x.is_leaving) AS has_active) m
   LEFT JOIN LATERAL (
     SELECT n.name AS leader, k.fence AS term
     FROM locks k
