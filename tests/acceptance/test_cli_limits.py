@@ -42,7 +42,14 @@ def test_limits_are_listed_and_changed(watchbill: Watchbill, declared: str) -> N
         0, "once: 1 per 1m, burst 1; changed by an operator",
     )  # fmt: skip
     assert run(watchbill, declared, "limits", "clear", "account", "--yes") == (0, "account cleared")
-    assert run(watchbill, declared, "limits", "clear", "account", "--yes") == (1, "account is as shop has declared it")
+    assert run(watchbill, declared, "limits", "clear", "account", "--yes") == (
+        1, "account is as shop has declared it; only a limit that no running node declares is removed",
+    )  # fmt: skip
+    with psycopg.connect(declared, autocommit=True) as connection:
+        connection.execute("SELECT watchbill.register('here', '1 hour', app => 'shop')")
+    assert run(watchbill, declared, "limits", "clear", "account", "--yes") == (0, "account cleared")
+    assert run(watchbill, declared, "limits", "clear", "account", "--yes") == (1, "there is no limit account")
+    assert run(watchbill, declared, "limits", "clear", "crm-api", "--yes") == (0, "crm-api cleared")
 
 
 def test_a_limit_that_is_made_by_mistake_is_noticed(watchbill: Watchbill, declared: str) -> None:
@@ -121,7 +128,10 @@ def test_wrong_limits_are_refused_with_a_hint(watchbill: Watchbill, declared: st
 
 
 def test_queues_show_their_limit_and_fairness(watchbill: Watchbill, declared: str) -> None:
+    run(watchbill, declared, "limits", "set", "queue:nope", "--max", "3")
+    assert run(watchbill, declared, "limits", "clear", "queue:nope", "--yes") == (0, "queue:nope cleared")
     said = run(watchbill, declared, "queues")[1]
+    assert "nope" not in said
     assert "queue sync: at most 20 at once, 0 run; fair by {account}" in said
     found = json.loads(run(watchbill, declared, "queues", "--json")[1])
     assert (found["rules"][0]["name"], found["rules"][0]["max"]) == ("sync", 20)

@@ -64,6 +64,37 @@ def test_a_limit_of_an_operator_is_removed_when_it_is_cleared(db: Db) -> None:
         db.call("clear_limit", name="tenant:acme")
 
 
+def test_a_limit_that_the_code_no_longer_declares_is_removed_when_it_is_cleared(db: Db) -> None:
+    old = db.node(app="shop")
+    declare(db, old, API)
+    new = db.node(app="shop")
+    declare(db, new, API | {"name": "crm"})
+    assert db.value("clear_limit", name="crm-api") is False  # an old node declares it
+    db.call("leave", epoch=old)
+    db.call("set_limit", name="crm-api", max=2)
+    assert db.value("clear_limit", name="crm-api") is True
+    assert limits(db)["crm-api"].max == 10  # a change is undone first
+    assert db.value("clear_limit", name="crm-api") is True
+    assert list(limits(db)) == ["crm"]
+    db.call("leave", epoch=new)
+    db.node()  # without an app, so it has no code that could declare a limit
+    assert db.value("clear_limit", name="crm") is False
+
+
+def test_another_app_takes_over_a_limit_whose_owner_is_gone(db: Db) -> None:
+    shop, store = db.node(app="shop"), db.node(app="store")
+    declare(db, shop, API)
+    assert declare(db, store, API | {"max": 5}) == ["foreign"]
+    assert db.value("clear_limit", name="crm-api") is False
+    db.call("leave", epoch=shop)
+    assert db.value("_has_stale_declaration", epoch=store) is False
+    assert db.value("clear_limit", name="crm-api") is True
+    assert db.value("_has_stale_declaration", epoch=store) is True
+    assert declare(db, store, API | {"max": 5}) == ["created"]
+    assert (limits(db)["crm-api"].max, limits(db)["crm-api"].owner) == (5, "store")
+    assert db.value("_has_stale_declaration", epoch=store) is False
+
+
 def test_an_old_node_does_not_undo_a_newer_declaration(db: Db) -> None:
     old, new = API, API | {"max": 20}
     first = db.node(app="shop")
@@ -144,6 +175,13 @@ def test_a_queue_has_a_limit_that_an_operator_can_change(db: Db) -> None:
     assert limits(db)["queue:sync"].max == 20
     with refused("WB003", "a queue has a max, and nothing else"):
         db.call("set_limit", name="queue:sync", count=5, per="1 minute")
+
+
+def test_a_queue_that_an_operator_has_limited_is_forgotten_when_it_is_cleared(db: Db) -> None:
+    db.call("set_limit", name="queue:mail", max=5)
+    assert db.value("clear_limit", name="queue:mail") is True
+    assert db.rows("queues") == []
+    assert db.value("clear_limit", name="queue:mail") is False
 
 
 def test_a_queue_that_holds_jobs_does_not_become_fair(db: Db) -> None:

@@ -210,7 +210,8 @@ class Limits:
 
     def clear(self, name: str, *, connection: Any = None) -> bool:
         """Undoes changes of a limit, or frees an ordered key (`order:TYPE:VALUE`) that a dead job keeps. A limit that
-        no code declares is removed. False if there was nothing to undo."""
+        an operator has made is removed, and so is one without changes that no running node declares any more. False if
+        there was nothing to undo."""
         return self._producer.run(limit_operations.clear_limit(name), connection)
 
     async def aclear(self, name: str, *, connection: Any = None) -> bool:

@@ -118,7 +118,8 @@ def clear(
 ) -> None:
     """Undo changes of a limit, or free an ordered key (order:TYPE:VALUE) that a dead job keeps.
 
-    A limit that no code declares is removed. Exits with 1 if there was nothing to undo."""
+    A limit that an operator has made is removed, and so is one without changes that no running node declares any more.
+    Exits with 1 if there was nothing to undo."""
     if name.startswith("order:") and name.count(":") > 1:
         found = ctx.obj.run(limit_operations.show(name))
         dead = None if found is None else next((each.job_id for each in found.holders if each.state == "dead"), None)
@@ -127,7 +128,11 @@ def clear(
     else:
         rule = ctx.obj.run(limit_operations.find(name))
         described = None if rule is None else _describe_rule(rule)
-        nothing = f"there is no limit {name}" if rule is None else f"{name} is as {rule.owner} has declared it"
+        nothing = (
+            f"there is no limit {name}"
+            if rule is None
+            else f"{name} is as {rule.owner} has declared it; only a limit that no running node declares is removed"
+        )
     if described is None:
         say(nothing, err=True)
         raise typer.Exit(1)

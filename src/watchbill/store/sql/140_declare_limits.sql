@@ -41,7 +41,7 @@ BEGIN
             to_jsonb(_list_superseded_versions(old.superseded, old.declared, definition)))),
         t);
     END IF;
-    PERFORM _record_limit_declaration(node, 'limit', name, definition, outcome);
+    PERFORM _record_limit_declaration(node, 'limit', name, definition);
     RETURN NEXT;
   END LOOP;
 END $$;
@@ -138,30 +138,28 @@ AS $$
     (array_remove(superseded, given) || declared)[greatest(1, cardinality(superseded) - 18):], '{}')
 $$;
 
--- Records what a living node declares, so that _decide_declaration_outcome() finds it.
+-- Records what a living node declares, so that _decide_declaration_outcome(), clear_limit() and
+-- _has_stale_limit_declaration() find it.
 CREATE OR REPLACE FUNCTION _record_limit_declaration(
   node nodes,
   kind text,
   name text,
-  definition jsonb,
-  outcome text
+  definition jsonb
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-  IF outcome <> 'foreign' THEN
-    INSERT INTO flow_declarations (kind, name, epoch, definition)
-    VALUES (_record_limit_declaration.kind, _record_limit_declaration.name, node.epoch, definition)
-    ON CONFLICT ON CONSTRAINT flow_declarations_pkey
-      DO UPDATE SET definition = EXCLUDED.definition;
-  END IF;
+  INSERT INTO flow_declarations (kind, name, epoch, definition)
+  VALUES (_record_limit_declaration.kind, _record_limit_declaration.name, node.epoch, definition)
+  ON CONFLICT ON CONSTRAINT flow_declarations_pkey
+    DO UPDATE SET definition = EXCLUDED.definition;
 END $$;
 
--- Says whether a node should declare its limits and queues again. That is so if another version is
--- in force, and no living node declares a later version than this node does, because the newer
--- nodes have ended.
+-- Says whether a node should declare its limits and queues again. That is so if an operator has
+-- removed a limit that the node declares, or if another version is in force, and no living node
+-- declares a later version than this node does, because the newer nodes have ended.
 CREATE OR REPLACE FUNCTION _has_stale_limit_declaration(epoch bigint)
 RETURNS boolean
 LANGUAGE sql STABLE
@@ -171,14 +169,18 @@ AS $$
     SELECT
     FROM flow_declarations d
     JOIN nodes n USING (epoch)
-    JOIN (
+    LEFT JOIN (
       SELECT 'limit' AS kind, l.name, l.owner, l.declared, l.superseded FROM limits l
       UNION ALL
       SELECT 'queue', q.name, q.owner, q.declared, q.superseded FROM queues q) r
       ON r.kind = d.kind AND r.name = d.name
     WHERE d.epoch = _has_stale_limit_declaration.epoch
-      AND _decide_declaration_outcome(
-        n, d.kind, d.name, d.definition, r.owner, r.declared, r.superseded) = 'updated')
+      AND CASE
+        -- A queue that was refused does not exist either.
+        WHEN r.name IS NULL THEN d.kind = 'limit'
+        ELSE _decide_declaration_outcome(
+          n, d.kind, d.name, d.definition, r.owner, r.declared, r.superseded) = 'updated'
+      END)
 $$;
 
 -- Writes a limit and makes jobs ready that the new limit allows. Locks the limit, then the states

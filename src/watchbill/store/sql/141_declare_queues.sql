@@ -61,7 +61,7 @@ BEGIN
       END IF;
       PERFORM _wake_workers(name);
     END IF;
-    PERFORM _record_limit_declaration(node, 'queue', name, definition, outcome);
+    PERFORM _record_limit_declaration(node, 'queue', name, definition);
     RETURN NEXT;
   END LOOP;
 END $$;

@@ -1,7 +1,7 @@
--- Undoes set_limit(): the limit is again what the code declares. A limit that no code declares is
--- removed. The name queue:NAME stands for the limit of a queue. With the key of an ordered task
--- (order:TYPE:VALUE) that a dead job keeps, frees the key, so that the next job runs. Locks the
--- limit, then the states of its keys.
+-- Undoes set_limit(): the limit is again what the code declares. Removes a limit that no code has
+-- declared, and one without changes that the code no longer declares. The name queue:NAME stands
+-- for the limit of a queue. With the key of an ordered task (order:TYPE:VALUE) that a dead job
+-- keeps, frees the key, so that the next job runs. Locks the limit, then the states of its keys.
 CREATE OR REPLACE FUNCTION clear_limit(name text, now timestamptz DEFAULT NULL)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
@@ -23,6 +23,11 @@ BEGIN
     WHERE q.name = substr(clear_limit.name, 7)
       AND q.max IS DISTINCT FROM (q.declared->>'max')::int;
     is_changed := FOUND;
+    -- An operator has made it.
+    DELETE FROM queues q
+    WHERE q.name = substr(clear_limit.name, 7)
+      AND q.declared IS NULL
+      AND q.lanes = 'none';
     PERFORM _wake_workers(substr(clear_limit.name, 7));
   ELSIF clear_limit.name ~ '^order:.+:' THEN
     is_changed := _free_ordered_key(clear_limit.name, t);
@@ -31,7 +36,7 @@ BEGIN
     IF NOT FOUND THEN
       RAISE EXCEPTION 'limit % is invalid: it was not declared', quote_literal(clear_limit.name)
         USING ERRCODE = 'WB003', HINT = 'limit_list() has the limits';
-    ELSIF rule.declared IS NULL THEN
+    ELSIF rule.declared IS NULL OR _is_limit_abandoned(rule) THEN
       DELETE FROM limits l WHERE l.name = clear_limit.name;
       PERFORM _unpark_jobs_of_limit(clear_limit.name, t);
     ELSIF NOT _is_limit_changed(rule) THEN
@@ -62,6 +67,28 @@ AS $$
       coalesce(d.when_dead, 'continue'))
     IS DISTINCT FROM (rule.max, rule.count, rule.per, rule.burst, rule.when_full, rule.when_dead)
   FROM jsonb_populate_record(NULL::limits, rule.declared) d
+$$;
+
+-- Says whether the code no longer declares a limit that it declared once: nodes run, and none of
+-- them declares it. While no node runs, that is not known. A node of another app counts only if
+-- it declares the same; otherwise it takes the limit over: _has_stale_limit_declaration(). What an
+-- operator has changed is undone first, because the nodes of the owner may just be stopped.
+CREATE OR REPLACE FUNCTION _is_limit_abandoned(rule limits)
+RETURNS boolean
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT NOT _is_limit_changed(rule)
+    AND EXISTS (
+      SELECT FROM nodes n WHERE n.state IN ('active', 'draining') AND n.app IS NOT NULL)
+    AND NOT EXISTS (
+      SELECT
+      FROM flow_declarations d
+      JOIN nodes n USING (epoch)
+      WHERE d.kind = 'limit'
+        AND d.name = rule.name
+        AND n.state IN ('active', 'draining')
+        AND (n.app = rule.owner OR d.definition = rule.declared))
 $$;
 
 -- Takes an ordered key from a dead job that keeps it. Locks the state of the key.
