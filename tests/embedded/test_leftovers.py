@@ -9,7 +9,7 @@ import pytest
 
 from watchbill.postgres.checks.environment import check_leftovers
 from watchbill.postgres.embedded import home, supervisor
-from watchbill.postgres.embedded.home import delete_temporary_leftovers
+from watchbill.postgres.embedded.home import delete_leftovers_of_temporary_projects
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root has a state directory")
 
@@ -29,7 +29,7 @@ def test_only_data_of_deleted_temporary_projects_is_deleted(state: Path, bare_pr
     there = keep_data(state, "2", bare_project)
     unmounted = keep_data(state, "3", Path("/mnt/watchbill-that-never-was"))
     (state / "binaries").mkdir()
-    delete_temporary_leftovers()
+    delete_leftovers_of_temporary_projects()
     assert not gone.exists()
     assert all(directory.exists() for directory in (there, unmounted, state / "binaries"))
     found = check_leftovers()
@@ -39,12 +39,12 @@ def test_only_data_of_deleted_temporary_projects_is_deleted(state: Path, bare_pr
 def test_data_in_use_is_not_deleted(state: Path) -> None:
     held = keep_data(state, "1", Path("/tmp/watchbill-that-never-was"))
     hold = supervisor.add_holder(held)
-    delete_temporary_leftovers()
+    delete_leftovers_of_temporary_projects()
     assert held.exists()
     os.close(hold)
     with supervisor.lock_for_change(held):
-        delete_temporary_leftovers()
+        delete_leftovers_of_temporary_projects()
         assert held.exists()
-    delete_temporary_leftovers()
+    delete_leftovers_of_temporary_projects()
     assert not held.exists()
     assert check_leftovers().state == "ok"

@@ -217,7 +217,7 @@ class JobProducer:
         if runtime.rules_version != self.flow_rules.version:
             runtime.client.run(self._ensure_rules())
             runtime.rules_version = self.flow_rules.version
-        has_large = _must_pass_store(jobs, runtime.large_payloads)
+        has_large = _needs_payload_store(jobs, runtime.large_payloads)
         answers: Sequence[Enqueued]
         if has_large:
             jobs = runtime.large_payloads.store_all(jobs, partial(runtime.read_installation, connection))
@@ -245,7 +245,7 @@ class JobProducer:
         if runtime.rules_version != self.flow_rules.version:
             await runtime.aclient.run(self._ensure_rules())
             runtime.rules_version = self.flow_rules.version
-        has_large = _must_pass_store(jobs, runtime.large_payloads)
+        has_large = _needs_payload_store(jobs, runtime.large_payloads)
         answers: Sequence[Enqueued]
         if has_large:
             jobs = await runtime.large_payloads.astore_all(jobs, partial(runtime.aread_installation, connection))
@@ -358,8 +358,9 @@ def _refuse_blocking_call_on_loop() -> None:
     refuse_on_loop("This call", "its twin with an `a` before the name, as in `await app.schedules.alist()`,")
 
 
-def _must_pass_store(jobs: Sequence[NewJob], large: LargePayloads) -> bool:
-    """Whether the payload store must see these jobs: it stores large payloads, and refuses those that look stored."""
+def _needs_payload_store(jobs: Sequence[NewJob], large: LargePayloads) -> bool:
+    """Whether the payload store must see these jobs first: it takes large payloads out of them, and refuses payloads
+    that look like a reference to a stored one."""
     threshold, payloads = (
         large.threshold,
         jobs.payloads if isinstance(jobs, AlikeJobs) else [job.payload for job in jobs],

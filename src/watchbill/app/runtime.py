@@ -191,6 +191,6 @@ def is_on_loop() -> bool:
 
 def _warn_unidentified(error: NoDatabase) -> None:
     logger.warning(
-        "Could not identify the App's own database, so jobs on a connection to another one are not refused: %s",
+        "Could not identify the App's own database, so it does not refuse a connection to another database: %s",
         error.message,
     )

@@ -53,7 +53,8 @@ class Walls:
         return month_masks(self._fields.days)
 
     @cached_property
-    def _numbers(self) -> list[int] | None:
+    def _named_years(self) -> list[int] | None:
+        """The years that the pattern names, in order; None if it names none, so that every year is in the set."""
         years = self._fields.years
         return None if years is None else [YEAR.low + bit for bit in bits(years)]
 
@@ -119,15 +120,17 @@ class Walls:
 
     def _find_year_from(self, number: int) -> _Year | None:
         """Returns the first year, from this one on, that has a day of the set; None if there is none."""
-        if self._numbers is None:  # the pattern names no years: the calendar repeats, so one cycle shows all of them
+        if (
+            self._named_years is None
+        ):  # the pattern names no years: the calendar repeats, so one cycle shows all of them
             return self._find_first_year_with_days(range(number, number + CYCLE_YEARS))
-        return self._find_first_year_with_days(self._numbers[bisect_left(self._numbers, number) :])
+        return self._find_first_year_with_days(self._named_years[bisect_left(self._named_years, number) :])
 
     def _find_year_up_to(self, number: int) -> _Year | None:
         """Returns the last year, up to this one, that has a day of the set; None if there is none."""
-        if self._numbers is None:
+        if self._named_years is None:
             return self._find_first_year_with_days(range(number, number - CYCLE_YEARS, -1))
-        return self._find_first_year_with_days(self._numbers[: bisect_right(self._numbers, number)][::-1])
+        return self._find_first_year_with_days(self._named_years[: bisect_right(self._named_years, number)][::-1])
 
     def _find_first_year_with_days(self, numbers: Sequence[int]) -> _Year | None:
         for number in numbers:

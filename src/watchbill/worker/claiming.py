@@ -89,7 +89,7 @@ class ScanPositions:
         self._top_scan_seconds = 0.0
         self._was_from_top = True
         self.is_top_expensive = False
-        self.nodes = 1  # how many share the scans from the top, roughly in turns
+        self.nodes = 1  # how many nodes there are; each makes its share of the scans from the top of the index
 
     def add_queues(self, queues: Iterable[str]) -> None:
         for queue in queues:

@@ -328,4 +328,4 @@ def close_all() -> None:
 
 
 def _log_failed_close(name: str) -> None:
-    logger.exception("The dependency %s failed while it was closed; going on with the others", name)
+    logger.exception("The dependency %s failed while it was being closed; closing the others", name)

@@ -153,7 +153,7 @@ def find_leftovers() -> Iterator[tuple[Path, Path]]:
                 yield directory, project
 
 
-def delete_temporary_leftovers() -> None:
+def delete_leftovers_of_temporary_projects() -> None:
     """Deletes data of projects in temporary directories, unless a process holds a server there."""
     places = {Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp"), Path("/dev/shm")}  # noqa: S108
     leftovers = [data for data, project in find_leftovers() if any(project.is_relative_to(place) for place in places)]

@@ -16,7 +16,7 @@ import psycopg
 
 from watchbill.errors import EmbeddedError
 from watchbill.postgres.embedded import supervisor
-from watchbill.postgres.embedded.home import DATABASE, PORT, Home, delete_temporary_leftovers, find_home
+from watchbill.postgres.embedded.home import DATABASE, PORT, Home, delete_leftovers_of_temporary_projects, find_home
 from watchbill.postgres.embedded.launch import Launch, start_watcher
 
 _START_TIMEOUT_SECONDS = 60.0
@@ -85,7 +85,7 @@ class EmbeddedServer:
         with _explain_errors(self.directory.parent), suppress(FileNotFoundError):
             if not supervisor.stop_unless_held(self._launch.home.root):
                 raise EmbeddedError(f"The server did not stop.\n{_read_log_end(self._launch.home)}")
-        delete_temporary_leftovers()
+        delete_leftovers_of_temporary_projects()
 
     def __enter__(self) -> Self:
         return self

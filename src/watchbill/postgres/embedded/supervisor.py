@@ -249,8 +249,8 @@ def watch(home: Path, own_lock: int) -> None:
             if not is_held(home):
                 if not stop_server(home):
                     print(f"watchbill: the server in {home} did not stop", file=sys.stderr)
-                # Done while change.lock is held: the next process that starts the server must see that no watcher is
-                # left.
+                # Gives up this watcher's lock before change.lock is released: the next process that starts the server
+                # must see that it has no watcher.
                 os.close(own_lock)
                 return
 

@@ -62,7 +62,7 @@ END $$;
 
 -- Returns the lane of a job that becomes ready. The lane of a routed job may have changed while the
 -- job waited.
-CREATE OR REPLACE FUNCTION _ready_lane(queue text, route_key text, lane int)
+CREATE OR REPLACE FUNCTION _find_ready_lane(queue text, route_key text, lane int)
 RETURNS int
 LANGUAGE sql STABLE
 RETURN CASE WHEN route_key IS NULL THEN lane ELSE _find_route_lane(queue, route_key, lane) END;

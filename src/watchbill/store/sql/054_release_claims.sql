@@ -41,7 +41,7 @@ BEGIN
       FOR UPDATE OF j SKIP LOCKED),
     u AS (
       UPDATE jobs j
-      SET fence = 0, failed = false, lane = _ready_lane(j.queue, j.route_key, j.lane)
+      SET fence = 0, failed = false, lane = _find_ready_lane(j.queue, j.route_key, j.lane)
       FROM held
       WHERE j.ctid = held.tid
         AND NOT j.canceling

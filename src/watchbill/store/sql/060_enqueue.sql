@@ -163,7 +163,7 @@ BEGIN
       answer.created := true;
     END IF;
     earlier_job := _reserve_unique(n, t);
-    IF earlier_job IS NOT NULL THEN RETURN _answer_duplicate(n, earlier_job, t); END IF;
+    IF earlier_job IS NOT NULL THEN RETURN _resolve_duplicate(n, earlier_job, t); END IF;
   END IF;
   -- A job that is sent again has been counted.
   IF _may_have_quota(n.tenant) AND (is_new OR _job_seq(n.id) IS NULL) THEN

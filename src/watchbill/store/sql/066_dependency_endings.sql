@@ -123,7 +123,7 @@ BEGIN
       UPDATE jobs j
       SET wait = CASE WHEN j.run_at > t THEN 'delayed' END,
         run_at = greatest(j.run_at, t),
-        lane = _ready_lane(j.queue, j.route_key, j.lane)
+        lane = _find_ready_lane(j.queue, j.route_key, j.lane)
       WHERE j.id = ANY (ready)
       RETURNING j.run_at)
     SELECT

@@ -24,7 +24,7 @@ DECLARE
 BEGIN
   PERFORM _check_isolation('promote');
   UPDATE jobs j
-  SET wait = NULL, lane = _ready_lane(j.queue, j.route_key, j.lane)
+  SET wait = NULL, lane = _find_ready_lane(j.queue, j.route_key, j.lane)
   WHERE j.ctid = ANY (ARRAY(
     SELECT d.ctid
     FROM jobs d

@@ -74,8 +74,9 @@ BEGIN
   RETURN FOUND;
 END $$;
 
--- What becomes of a new job whose key an earlier job has. Returns the answer to its enqueue.
-CREATE OR REPLACE FUNCTION _answer_duplicate(n new_job, earlier_job uuid, t timestamptz)
+-- Does what `on_duplicate` of a new job says, if an earlier job has its unique key: keeps or
+-- replaces the earlier job, or refuses the new one. Returns what its enqueue returns.
+CREATE OR REPLACE FUNCTION _resolve_duplicate(n new_job, earlier_job uuid, t timestamptz)
 RETURNS enqueued_job
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -96,7 +97,7 @@ BEGIN
   RETURN ROW(earlier_job, _job_seq(earlier_job), false, false)::enqueued_job;
 END $$;
 
--- Raises that an earlier job has the key of a new one, and says until when.
+-- Raises the error that an earlier job has the unique key of a new one, and says until when.
 CREATE OR REPLACE FUNCTION _refuse_duplicate(n new_job, earlier_job uuid)
 RETURNS void
 LANGUAGE plpgsql VOLATILE

@@ -328,7 +328,7 @@ BEGIN
     UPDATE jobs j
     SET wait = CASE WHEN j.run_at > t THEN 'delayed' END,
       wait_key = NULL,
-      lane = _ready_lane(j.queue, j.route_key, j.lane)
+      lane = _find_ready_lane(j.queue, j.route_key, j.lane)
     WHERE j.ctid = ANY (tids)
     RETURNING j.run_at)
   SELECT min(u.run_at) FILTER (WHERE u.run_at > t) INTO due FROM u;

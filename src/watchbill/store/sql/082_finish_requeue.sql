@@ -171,7 +171,7 @@ BEGIN
         ended_at = t,
         attempt = due.spent,
         failed = (due.state = 'failed'),
-        lane = _ready_lane(j.queue, j.route_key, j.lane),
+        lane = _find_ready_lane(j.queue, j.route_key, j.lane),
         lost = CASE WHEN due.started THEN 0 ELSE j.lost END,
         class = CASE
           WHEN j.class = 2 AND due.started THEN _job_class(j.max_attempts, j.limit_keys)

@@ -34,7 +34,7 @@ BEGIN
     old_state := _job_state(j.fence, j.wait, j.failed);
     UPDATE jobs x
     SET run_at = due,
-      lane = _ready_lane(x.queue, x.route_key, x.lane),
+      lane = _find_ready_lane(x.queue, x.route_key, x.lane),
       attempt = CASE WHEN x.failed THEN 0 ELSE x.attempt END,
       lost = CASE WHEN x.failed THEN 0 ELSE x.lost END,
       class = CASE
@@ -99,7 +99,7 @@ BEGIN
         OR q.lanes = 'route' AND _find_requeued_lane.route_key IS NOT NULL)) THEN
     RETURN 0;
   END IF;
-  RETURN _ready_lane(
+  RETURN _find_ready_lane(
     _find_requeued_lane.queue, _find_requeued_lane.route_key, _find_requeued_lane.lane);
 END $$;
 

@@ -48,7 +48,7 @@ BEGIN
       run_at = t,
       wait = NULL,
       wait_key = NULL,
-      lane = _ready_lane(x.queue, x.route_key, x.lane)
+      lane = _find_ready_lane(x.queue, x.route_key, x.lane)
     WHERE x.id = job_id;
     PERFORM _announce_freed(_release_holds(ARRAY[job_id]));
   END IF;

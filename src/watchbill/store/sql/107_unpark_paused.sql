@@ -16,7 +16,7 @@ BEGIN
     UPDATE jobs j
     SET wait = CASE WHEN j.run_at > t THEN 'delayed' END,
       wait_key = NULL,
-      lane = _ready_lane(j.queue, j.route_key, j.lane)
+      lane = _find_ready_lane(j.queue, j.route_key, j.lane)
     WHERE j.ctid = ANY (ARRAY(
       SELECT x.ctid
       FROM _find_unpaused_keys() k

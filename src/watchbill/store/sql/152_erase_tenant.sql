@@ -191,7 +191,8 @@ BEGIN
       CASE parent
         WHEN 'finished_jobs' THEN
           'x.id, x.schedule_id, coalesce(x.slot, x.created_at) AS slot,
-          -- Returns only a key that names this job, because a producer can write anything there.
+          -- The payload store has the payload of the job under this key, and deletes it. The id of
+          -- the job must be in the key: a producer can write any text into meta.
           CASE
             WHEN position(''/'' || x.id || ''-'' IN x.meta->>''stored'') > 0
               THEN x.meta->>''stored''

@@ -68,8 +68,8 @@ LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
   monday bigint := first - (first + 2) % 7;
   year bigint := _cron_find_year_of_day(monday + 3);
-  january bigint := _cron_find_year_start(year);
-  next_january bigint := _cron_find_year_start(year + 1);
+  january bigint := _cron_find_january_first(year);
+  next_january bigint := _cron_find_january_first(year + 1);
   days bigint := 0;
 BEGIN
   WHILE monday < first + length LOOP
@@ -85,7 +85,8 @@ BEGIN
   RETURN days;
 END $$;
 
-CREATE OR REPLACE FUNCTION _cron_find_year_start(year bigint)
+-- Returns the number of the day 1 January of a year.
+CREATE OR REPLACE FUNCTION _cron_find_january_first(year bigint)
 RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 BEGIN
@@ -99,8 +100,8 @@ DECLARE
   -- A first guess, which may be one year too high or too low.
   year bigint := day * 400 / 146097;
 BEGIN
-  WHILE day >= _cron_find_year_start(year + 1) LOOP year := year + 1; END LOOP;
-  WHILE day < _cron_find_year_start(year) LOOP year := year - 1; END LOOP;
+  WHILE day >= _cron_find_january_first(year + 1) LOOP year := year + 1; END LOOP;
+  WHILE day < _cron_find_january_first(year) LOOP year := year - 1; END LOOP;
   RETURN year;
 END $$;
 
@@ -130,7 +131,7 @@ BEGIN
     month := NULL;
   END IF;
   WHILE (last - year) * direction >= 0 LOOP
-    kind := (_cron_find_year_start(year) + 3) % 7 * 4
+    kind := (_cron_find_january_first(year) + 3) % 7 * 4
       + CASE
         WHEN _cron_is_leap_year(year) THEN 2
         WHEN _cron_is_leap_year(year - 1) THEN 1

@@ -241,8 +241,8 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- Returns the earliest of the next instants of all parts.
-CREATE OR REPLACE FUNCTION _cron_find_next_of_all_parts(c bigint[], t bigint)
+-- Returns the next instant of a pattern: the earliest that one of its parts (`A|B`) has.
+CREATE OR REPLACE FUNCTION _cron_find_next_of_any_part(c bigint[], t bigint)
 RETURNS bigint
 LANGUAGE plpgsql STABLE STRICT AS $$
 DECLARE
@@ -267,7 +267,7 @@ DECLARE
   found bigint;
 BEGIN
   IF t BETWEEN -62135510400 AND 253402214399 THEN
-    found := _cron_find_next_of_all_parts(c, t);
+    found := _cron_find_next_of_any_part(c, t);
     IF found < 253402214400 THEN RETURN found; END IF;
     bounds := _cron_find_time_bounds(c);
   ELSE
@@ -275,7 +275,7 @@ BEGIN
       PERFORM _cron_to_seconds(to_timestamp(t));
     END IF;
     bounds := _cron_find_time_bounds(c);
-    found := _cron_find_next_of_all_parts(c, greatest(t, bounds[1] - 1));
+    found := _cron_find_next_of_any_part(c, greatest(t, bounds[1] - 1));
   END IF;
   RETURN CASE WHEN found <= bounds[2] THEN found END;
 END $$;

@@ -10,7 +10,7 @@ DECLARE
 BEGIN
   t := greatest(t, bounds[1]) - 1;
   LOOP
-    t := _cron_find_next_of_all_parts(cron, t);
+    t := _cron_find_next_of_any_part(cron, t);
     EXIT WHEN t IS NULL OR t >= stop OR t > bounds[2];
     RETURN NEXT to_timestamp(t);
   END LOOP;

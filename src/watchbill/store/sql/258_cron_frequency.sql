@@ -13,7 +13,7 @@ DECLARE
   best record;
 BEGIN
   LOOP
-    at := _cron_find_next_of_all_parts(cron, at);
+    at := _cron_find_next_of_any_part(cron, at);
     EXIT WHEN at IS NULL OR at > 253402300799 OR cardinality(runs) = 401;
     runs := runs || at;
     IF cardinality(runs) > 1 THEN

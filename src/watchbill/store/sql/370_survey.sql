@@ -33,7 +33,8 @@ RETURNS TABLE (
   has_dependency boolean,
   has_parked_job boolean, -- or one in a lane that no claim reads: both are found by sweep_limits()
   has_quota boolean, -- a tenant has one
-  -- The groups for which the node is a candidate, with their leaders: see _list_leaders().
+  -- The groups for which the node is a candidate. The next arrays say of each group which node
+  -- leads it, in which term, and when that ends: see _list_leaders().
   groups text[],
   leaders bigint[],
   terms bigint[],

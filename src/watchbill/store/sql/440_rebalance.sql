@@ -27,7 +27,7 @@ DECLARE
 BEGIN
   g := _lock_group(rebalance.token_group);
   PERFORM _check_term(g.name, rebalance.term);
-  PERFORM _settle_pins(g, t);
+  PERFORM _update_pins(g, t);
   SELECT * INTO g FROM token_groups x WHERE x.name = g.name;
   before := coalesce(g.planned_members, '{}');
   after := _eligible_members(g.name);

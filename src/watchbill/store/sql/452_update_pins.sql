@@ -1,13 +1,14 @@
--- The leader's part in the life of pins: drops alternatives that have expired, gives late jobs the
--- lanes of new pins, and ends pins whose keys are with the owners of their own tokens again. The
--- caller has locked the group.
+-- Brings the pins of a group up to date; the leader calls it. Drops nodes of a pin whose time is
+-- over. Moves jobs that were enqueued while a pin was made to the lane of the pin. Deletes a pin
+-- that was cleared, once the owner of the key's token has the key again. The caller has locked the
+-- group.
 --
 -- A producer that read the pins before a change may commit after it. So the jobs of the key are
 -- moved once more when all transactions have ended that were open after the change.
 --
 -- Statistics know nothing of a new group. So nothing here is left to the order of a join: rows are
 -- found by their keys, or looked up for each pin.
-CREATE OR REPLACE FUNCTION _settle_pins(g token_groups, t timestamptz)
+CREATE OR REPLACE FUNCTION _update_pins(g token_groups, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
