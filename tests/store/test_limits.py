@@ -361,6 +361,23 @@ def test_claims_that_name_queues_in_other_orders_make_their_states_in_one_order(
     assert [row.id for row in claim.rows()] == [job]
 
 
+def test_states_are_made_in_the_order_of_their_keys(db: Db) -> None:
+    """Whatever the order in which they are named: two that make the same states must not wait for each other."""
+    other = db.session()
+    for name in ("a", "b"):
+        declare_limit(db, name, 1)
+        job = enqueue(db, f"key:{name}")
+        db.change("UPDATE {schema}.jobs SET wait = 'parked', wait_key = %s WHERE id = %s", f"key:{name}", job)
+    make_state = "INSERT INTO watchbill.limit_states (key, name) VALUES (%s, %s)"
+    other.begin()
+    other.execute("SET LOCAL lock_timeout = '5s'")
+    other.execute(make_state, ["key:a", "a"])
+    unpark = db.session().start("unpark", keys=["key:b", "key:a"]).blocked()
+    other.execute(make_state, ["key:b", "b"])
+    other.commit()
+    assert [row.unpark for row in unpark.rows()] == [2]
+
+
 def test_claim_waits_a_moment_for_another_one_of_a_queue_with_a_limit(db: Db) -> None:
     """If it found nothing at once, its worker would sleep beside ready jobs and free places."""
     first, second, one = db.node(), db.node(), db.session()
