@@ -68,7 +68,7 @@ def test_jobs_cancel_and_release_act_on_a_running_job(watchbill: Watchbill) -> N
     job = enqueue(watchbill, "send")
     sql(watchbill, "SELECT watchbill.claim(watchbill.register('clerk'))")
     assert watchbill.here("jobs", "cancel", job).stdout == f"{job} asked to stop\n"
-    assert "cancel or release it first" in watchbill.here("jobs", "retry", job).stderr
+    assert "Cancel or release it first." in watchbill.here("jobs", "retry", job).stderr
     assert watchbill.here("jobs", "cancel", job, "--force").stdout == f"{job} canceled\n"
     other = enqueue(watchbill, "send")
     sql(watchbill, "SELECT watchbill.claim(epoch) FROM watchbill.node")

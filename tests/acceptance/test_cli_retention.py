@@ -58,6 +58,13 @@ def test_run_removes_what_is_too_old_and_says_so(watchbill: Watchbill, old_datab
     assert again.stdout.startswith("Nothing is older than the settings keep.\nThe settings: keep_succeeded = 30d, ")
 
 
+def test_run_counts_unique_keys_with_idempotency_keys(watchbill: Watchbill, schema_database: str) -> None:
+    with psycopg.connect(schema_database, autocommit=True) as connection:
+        connection.execute("SELECT watchbill.enqueue('t', unique_until => '1 s', now => '2020-05-05')")
+    answer = watchbill("retention", "run", "--database-url", schema_database)
+    assert answer.stdout.splitlines()[0] == "Retention has removed 1 idempotency and unique keys that were over"
+
+
 def test_run_obeys_the_settings(watchbill: Watchbill, old_database: str) -> None:
     kept = {"WATCHBILL_KEEP_SUCCEEDED": "36500d", "WATCHBILL_KEEP_AUDIT": "36500d"}
     watchbill("retention", "run", "--database-url", old_database, **kept)

@@ -36,7 +36,7 @@ def test_a_refused_enqueue_tells_which_quota_and_when_it_has_room(app: watchbill
     assert error.frees_at is not None
     assert error.frees_at.tzinfo is not None
     assert error.hint is not None
-    assert "it has room again at" in error.hint
+    assert "It has room again at" in error.hint
     app.enqueue("send", {"text": "a"})  # of another tenant
 
 

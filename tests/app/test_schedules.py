@@ -207,7 +207,7 @@ def test_unknown_schedule_error_suggests_a_similar_name(app: App, call: str, opt
 
 def test_add_refuses_a_name_that_exists(ask: Ask) -> None:
     ask("add", "nightly", "@daily", task="hello")
-    with pytest.raises(ScheduleExists, match=r"(?s)chedule 'nightly' exists already.*update it"):
+    with pytest.raises(ScheduleExists, match=r"(?s)chedule 'nightly' exists already.*Update it"):
         ask("add", "nightly", "@hourly", task="hello")
     assert ask("get", "nightly").pattern == "@daily"
 

@@ -194,6 +194,7 @@ def test_thread_started_by_a_handler_does_not_block_the_exit(ward: Ward) -> None
     worker, job = ward.start(), ward.hold("hold_beside")
     until(lambda: ward.held(job))
     _terminate(worker)
+    assert "for 1 running job;" in worker.text()
     worker.signal(signal.SIGTERM)
     assert worker.process.wait(60) == 0, worker.text()
     assert "ending the process without" in worker.text()

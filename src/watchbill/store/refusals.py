@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -106,7 +107,8 @@ def refusal(state: str | None, text: str, hint: str | None, detail: str | None =
     kind = _BY_SQLSTATE.get(state or "")
     if kind is None:
         return None
-    error = kind(_capitalize(text), hint=_HOW_TO_NAME_A_TENANT if kind is TenantRefused else hint)
+    shown_hint = None if hint is None else _make_sentence(hint)
+    error = kind(_make_sentence(text), hint=_HOW_TO_NAME_A_TENANT if kind is TenantRefused else shown_hint)
     if isinstance(error, QuotaExceeded) and detail:
         error.read_detail(detail)
     return error
@@ -130,6 +132,13 @@ def translate(error: psycopg.Error, schema: str) -> Exception:
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return NoDatabase(f"The database did not answer: {_capitalize(str(error).strip().splitlines()[0])}")
     return error
+
+
+def _make_sentence(text: str) -> str:
+    """SQL functions raise errors as PostgreSQL does, in lower case and without a period. Ours are sentences. A name at
+    the beginning, such as set_limit, stays as it is."""
+    starts_with_word = re.match(r"[a-z]+(?![\w.(:])", text)
+    return (_capitalize(text) if starts_with_word else text) + ("" if text.endswith((".", "?", "!")) else ".")
 
 
 def _capitalize(text: str) -> str:

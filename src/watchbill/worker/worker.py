@@ -345,9 +345,10 @@ class Worker:
 
     async def _end_running_jobs(self) -> None:
         if not self._is_stopped.is_set():
+            running = len(self.slots.runs)
             logger.info(
-                "Draining: waiting up to %g s for %d running jobs; releasing the other claimed jobs",
-                self._config.drain_timeout, len(self.slots.runs),
+                "Draining: waiting up to %g s for %d running %s; releasing the other claimed jobs",
+                self._config.drain_timeout, running, "job" if running == 1 else "jobs",
             )  # fmt: skip
         self.slots.release_waiting()
         if self._chores is not None:
