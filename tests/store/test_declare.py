@@ -268,6 +268,21 @@ def test_lost_node_that_returns_prevents_a_cluster_start(db: Db) -> None:
     assert len(slots(db)) == 1
 
 
+def test_two_nodes_that_declare_at_once_start_the_cluster_once(db: Db) -> None:
+    """The schedule exists already, so that nothing but the lock of declarations lets the second node wait."""
+    rules = rule(run_on_start=True)
+    db.call("leave", epoch=start(db, rules))
+    db.tick(1)
+    first, second, other = db.node(app="shop"), db.node(app="shop"), db.session()
+    before = len(slots(db))
+    db.begin()
+    declare(db, first, rules)
+    waiting = other.start("declare_schedules", epoch=second, schedules=[rules]).blocked()
+    db.commit()
+    assert [row.outcome for row in waiting.rows()] == ["unchanged"]
+    assert len(slots(db)) == before + 1
+
+
 def test_undecided_node_requests_heartbeats_from_others(db: Db) -> None:
     channel = db.value("_wake_channel")
     listener = db.session(db.url)
