@@ -57,7 +57,7 @@ def test_rejected_duplicate_raises(app: App) -> None:
 
     build.enqueue("sales")
     build.enqueue("stock")
-    with pytest.raises(DuplicateJob, match="has the unique key"):
+    with pytest.raises(DuplicateJob, match="has the same arguments, which are the unique key"):
         build.enqueue("sales")
     with pytest.raises(DuplicateJob):
         app.enqueue_many([build.bind("new"), build.bind("sales")])
