@@ -83,6 +83,21 @@ def test_pins_are_added_listed_and_cleared(watchbill: Watchbill, database: str) 
     assert watchbill("pins", "clear", "customer-7", *where).returncode == 1
 
 
+def test_a_group_is_removed(watchbill: Watchbill, database: str) -> None:
+    where = ("--database-url", database)
+    refused = watchbill("groups", "remove", "production", "--yes", *where)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "Group 'production' has members: a, b, c, d" in refused.stderr
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("SELECT watchbill.declare_group('second'), watchbill.declare_group('third')")
+    assert watchbill("groups", "remove", "second", *where).returncode == 1  # it asks, and nobody answers
+    assert watchbill("groups", "remove", "second", "--yes", *where).stdout == "group second removed\n"
+    removed = watchbill("groups", "remove", "third", "--yes", "--json", *where).stdout
+    assert json.loads(removed) == {"group": "third", "removed": True}
+    assert [each["name"] for each in json.loads(watchbill("groups", "list", "--json", *where).stdout)] == ["production"]
+    assert "There is no token group 'x'" in watchbill("groups", "remove", "x", "--yes", *where).stderr
+
+
 def test_wrong_usage_is_explained(watchbill: Watchbill, database: str, schema_database: str) -> None:
     where = ("--database-url", database)
     assert "needs a key, --created-by or --all" in watchbill("pins", "clear", *where).stderr

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.store.mutants import Mutant
 
 REBALANCE, PASS_TOKENS, JOIN = "440_rebalance.sql", "441_pass_tokens.sql", "432_join_group.sql"
-TOKENS, DECLARE, LEAVE_GROUP, MEMBER_STATE = (
-    "430_tokens.sql", "431_declare_group.sql", "433_leave_group.sql", "445_member_state.sql",
+TOKENS, DECLARE, LEAVE_GROUP, REMOVE, MEMBER_STATE = (
+    "430_tokens.sql", "431_declare_group.sql", "433_leave_group.sql", "434_remove_group.sql", "445_member_state.sql",
 )  # fmt: skip
 CLAIM_ITEMS, CHECK_ITEM, FINISH_ITEMS = "460_claim_items.sql", "461_check_item.sql", "462_finish_items.sql"
 
@@ -62,6 +62,10 @@ MUTANTS_OF_THE_CLUSTER = [
     Mutant("finish_items: the fence", FINISH_ITEMS, "AND i.fence = k.fence", "", "items"),
     Mutant("lock_group: one after the other", TOKENS, "WHERE x.name = _lock_group.name FOR UPDATE;",
         "WHERE x.name = _lock_group.name;", "tokens"),
+    Mutant("remove_group: members that live", REMOVE, "IF cardinality(members) > 0 THEN", "IF false THEN", "tokens"),
+    Mutant("remove_group: routed jobs", REMOVE, "IF FOUND THEN", "IF false THEN", "tokens"),
+    Mutant("remove_group: jobs that are not committed", REMOVE, "LOCK TABLE jobs IN SHARE MODE;", "NULL;", "tokens"),
+    Mutant("remove_group: its queues", REMOVE, "SET lanes = 'none', token_group = NULL", "SET max = q.max", "tokens"),
     Mutant("declare_group: a group that is in use", DECLARE,
         "PERFORM _refuse_if_in_use(g, declare_group.total, declare_group.hash);", "", "tokens"),
     Mutant("declare_group: members that live", DECLARE, "IF cardinality(_living_members(g.name)) > 0 OR EXISTS (",

@@ -314,6 +314,40 @@ def test_members_serve_all_queues_of_the_group(group: Group) -> None:
     assert set(group.moving().values()) == {c}
 
 
+def test_a_group_without_members_and_jobs_is_removed(group: Group) -> None:
+    a = group.join("a")
+    group.db.call("route_queue", queue="score", token_group=GROUP)
+    group.rebalance(a)
+    group.db.call("pin", token_group=GROUP, wanted=[{"key": "k", "pattern": "a"}])
+    group.db.call("claim_items", epoch=a, token_group=GROUP, keys=["item"])
+    with refused("WB003", f"group '{GROUP}' has members: a"):
+        group.db.call("remove_group", name=GROUP)
+    group.db.call("leave", epoch=a)
+    group.db.enqueue(queue="score")
+    routed = group.db.enqueue(queue="score", route_by="k")
+    with refused("WB003", f"group '{GROUP}' routes unfinished jobs of queue 'score'"):
+        group.db.call("remove_group", name=GROUP)
+    group.db.call("cancel", id=routed)
+    group.db.call("remove_group", name=GROUP)
+    for table in ("token_groups", "tokens", "members", "pins", "item_claims", "rebalances"):
+        assert group.db.count(table) == 0, table
+    assert [(queue.lanes, queue.token_group) for queue in group.db.rows("queues")] == [("none", None)]
+    assert [row.subject for row in group.db.rows("audit") if row.action == "remove_group"] == [GROUP]
+    with refused("WB003", "it does not exist"):
+        group.db.call("remove_group", name=GROUP)
+
+
+def test_the_removal_of_a_group_does_not_miss_a_job_that_is_not_committed(group: Group) -> None:
+    group.db.call("route_queue", queue="score", token_group=GROUP)
+    producer = group.db.session()
+    producer.begin()
+    producer.call("enqueue", type="t", queue="score", route_by="k")
+    with refused("WB003", "a transaction that writes jobs is open"):
+        group.db.call("remove_group", name=GROUP)
+    producer.rollback()
+    group.db.call("remove_group", name=GROUP)
+
+
 def test_an_operator_can_ask_for_a_rebalance(group: Group) -> None:
     a = group.join("a")
     group.rebalance(a)

@@ -18,7 +18,7 @@ from watchbill.client import cluster_operations
 from watchbill.model.cluster import GroupRecord, TokenOwner, TokenRange
 from watchbill.model.durations import seconds, show_duration
 
-groups = command_group("List token groups. Without a command: list.")
+groups = command_group("List and remove token groups. Without a command: list.")
 tokens = command_group("Show who owns tokens, list what moved, and divide tokens again. Without a command: show.")
 pins = command_group("Add, list and clear pins. Without a command: list.")
 
@@ -43,6 +43,24 @@ def list_groups(ctx: typer.Context, as_json: AsJson = False) -> None:
         as_json=as_json,
         empty="There are no token groups.",
     )  # fmt: skip
+
+
+@groups.command()
+def remove(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="The group.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove a token group with its pins, items and history. Refused while it has living members or routed jobs."""
+    found = _find_group(ctx, name)
+    if not yes:
+        typer.confirm(f"Remove group {found.name}, its {pluralize(found.pins, 'pin')} and its items?", abort=True)
+    ctx.obj.run(cluster_operations.remove_group(found.name))
+    if as_json:
+        print_json({"group": found.name, "removed": True})
+    else:
+        say(f"group {found.name} removed")
 
 
 @tokens.command()

@@ -41,6 +41,11 @@ def declare_group(name: str, options: GroupOptions) -> Operation[None]:
     yield Statement("declare_group", params)
 
 
+def remove_group(name: str) -> Operation[None]:
+    """Refused while the group has living members or unfinished jobs."""
+    yield Statement("remove_group", (name,))
+
+
 def groups(name: str | None = None) -> Operation[list[GroupRecord]]:
     return [GroupRecord(*row) for row in (yield Statement("groups", (name,), GroupRecord))]
 

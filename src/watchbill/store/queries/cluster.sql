@@ -8,6 +8,9 @@ SELECT {schema}.declare_group(
 SELECT {schema}.declare_group(%s::text)
 WHERE NOT EXISTS (SELECT FROM {schema}.token_groups g WHERE g.name = %s::text)
 
+-- name: remove_group
+SELECT {schema}.remove_group(%s::text)
+
 -- name: route_queue
 SELECT {schema}.route_queue(%s::text, %s::text)
 
