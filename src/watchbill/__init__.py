@@ -15,13 +15,15 @@ if TYPE_CHECKING:
     from watchbill.app.schedule_definition import InvalidSchedule
     from watchbill.app.task import Call, Task, ThreadTimeoutWarning
     from watchbill.client.client import AsyncClient, Client
+    from watchbill.client.cluster_operations import NoSuchGroup
     from watchbill.client.job_operations import NoSuchJob
     from watchbill.client.tenant_operations import NoSuchTenant
     from watchbill.cluster.options import Intervals
     from watchbill.cluster.ownership import Rebalance
     from watchbill.errors import WatchbillError
     from watchbill.model.batch import Batch, BatchFailed
-    from watchbill.model.job import JobFilter, JobRecord
+    from watchbill.model.cluster import GroupRecord, PinRecord
+    from watchbill.model.job import JobFilter, JobRecord, NodeRecord
     from watchbill.model.limits import Limit, Rate
     from watchbill.model.queue import Queue
     from watchbill.model.retry import Retry
@@ -38,7 +40,8 @@ if TYPE_CHECKING:
     from watchbill.model.unique import Debounce, Unique
     from watchbill.payloads import PayloadStore
     from watchbill.postgres.connect import AsyncConnection, Connection
-    from watchbill.store.refusals import DuplicateJob, LockLost, QuotaExceeded, StaleFence, WrongDatabase
+    from watchbill.store.node_connection import NameTaken
+    from watchbill.store.refusals import DuplicateJob, Invalid, LockLost, QuotaExceeded, StaleFence, WrongDatabase
     from watchbill.worker.dependencies import Depends
     from watchbill.worker.run import current_job
 
@@ -53,13 +56,15 @@ _MODULES = {
     "watchbill.app.schedule_definition": ("InvalidSchedule",),
     "watchbill.app.task": ("Call", "Task", "ThreadTimeoutWarning"),
     "watchbill.client.client": ("AsyncClient", "Client"),
+    "watchbill.client.cluster_operations": ("NoSuchGroup",),
     "watchbill.client.job_operations": ("NoSuchJob",),
     "watchbill.client.tenant_operations": ("NoSuchTenant",),
     "watchbill.cluster.options": ("Intervals",),
     "watchbill.cluster.ownership": ("Rebalance",),
     "watchbill.errors": ("WatchbillError",),
     "watchbill.model.batch": ("Batch", "BatchFailed"),
-    "watchbill.model.job": ("JobFilter", "JobRecord"),
+    "watchbill.model.cluster": ("GroupRecord", "PinRecord"),
+    "watchbill.model.job": ("JobFilter", "JobRecord", "NodeRecord"),
     "watchbill.model.limits": ("Limit", "Rate"),
     "watchbill.model.queue": ("Queue",),
     "watchbill.model.retry": ("Retry",),
@@ -76,7 +81,8 @@ _MODULES = {
     "watchbill.model.unique": ("Debounce", "Unique"),
     "watchbill.payloads": ("PayloadStore",),
     "watchbill.postgres.connect": ("AsyncConnection", "Connection"),
-    "watchbill.store.refusals": ("DuplicateJob", "LockLost", "QuotaExceeded", "StaleFence", "WrongDatabase"),
+    "watchbill.store.node_connection": ("NameTaken",),
+    "watchbill.store.refusals": ("DuplicateJob", "Invalid", "LockLost", "QuotaExceeded", "StaleFence", "WrongDatabase"),
     "watchbill.worker.dependencies": ("Depends",),
     "watchbill.worker.run": ("current_job",),
 }
@@ -95,7 +101,9 @@ __all__ = [
     "DuplicateJob",
     "ErasureRecord",
     "Flow",
+    "GroupRecord",
     "Intervals",
+    "Invalid",
     "InvalidSchedule",
     "ItemRefused",
     "Job",
@@ -109,11 +117,15 @@ __all__ = [
     "LockLost",
     "LockNotAcquired",
     "Member",
+    "NameTaken",
+    "NoSuchGroup",
     "NoSuchJob",
     "NoSuchTenant",
+    "NodeRecord",
     "NotCommitted",
     "PayloadStore",
     "Permanent",
+    "PinRecord",
     "Queue",
     "QuotaExceeded",
     "Rate",

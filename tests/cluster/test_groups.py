@@ -267,6 +267,34 @@ def test_a_member_that_declares_another_number_of_tokens_does_not_join(bench: Be
         assert [node.name for node in bench.app.cluster.nodes()] == ["a"]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"name": ""}, {"name": 7}, {"tokens": "10"}, {"tokens": 1.5}, {"tokens": 0}, {"tokens": True}, {"hash": "crc"},
+        {"min_nodes": 0}, {"min_nodes": "1"}, {"handover_timeout": 0},
+    ],
+)  # fmt: skip
+def test_wrong_options_are_refused_where_the_group_is_declared(options: dict[str, Any]) -> None:
+    app = App("postgresql://nowhere")
+    (word,) = options
+    with pytest.raises(Invalid, match=rf"app\.cluster\.group\({word}=.*\) is invalid"):
+        app.cluster.group(**({"name": "production"} | options))
+
+
+def test_members_and_items_say_what_they_are(bench: Bench) -> None:
+    with bench.app.cluster.group("production", tokens=20).join("a") as member:
+        assert repr(member) == "<Member 'a' of group 'production' with 20 tokens>"
+        item = member.claim("k", scope="today")
+        assert repr(item) == "<Item 'k' of scope 'today' of group 'production', not claimed>"
+        with item:
+            assert repr(item) == f"<Item 'k' of scope 'today' of group 'production', held under fence {item.fence}>"
+        assert repr(item) == "<Item 'k' of scope 'today' of group 'production', ended>"
+        with pytest.raises(TypeError, match="the key None is invalid"):
+            member.owns(None)
+        with pytest.raises(TypeError, match="the key None is invalid"):
+            member.claim(None)
+
+
 def test_without_coordination_one_process_owns_everything(bench: Bench) -> None:
     group = bench.app.cluster.group("production", tokens=20, coordination=False)
     with group.join() as member:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -237,6 +238,10 @@ def test_wrong_declarations_are_refused() -> None:
     for group in ("", 7, app.cluster.group("g")):
         with pytest.raises(ValueError, match="give the name of a token group"):
             app.task(type="a", route_by="{x}", group=group)(lambda x: None)  # type: ignore[arg-type]
+    wrong: tuple[Any, ...] = ({"gpu": 1}, {1: "gpu"}, {"gpu": None}, "gpu")
+    for labels in wrong:
+        with pytest.raises(WatchbillError, match="give a dictionary of labels, which are texts"):
+            app.task(type="a", runs_on=labels)(lambda: None)
     app.task(type="b", route_by="{x}", group="g")(lambda x: None)
     with pytest.raises((ValueError, WatchbillError), match="by two groups"):
         app.task(type="c", route_by="{x}", group="h")(lambda x: None)

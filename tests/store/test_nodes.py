@@ -98,6 +98,8 @@ def test_the_view_shows_labels_capacity_and_what_a_node_leads(db: Db) -> None:
     db.call("elect", epoch=epoch, groups=["y", "x"], now=None)
     (node,) = db.rows("node")
     assert (node.labels, node.capacity, node.leads) == ({"gpu": "a100"}, 7, ["x", "y"])
+    other = db.node("leads nothing")
+    assert [row.leads for row in db.rows("node") if row.epoch == other] == [[]]
 
 
 def test_labels_that_are_not_an_object_are_refused(db: Db) -> None:

@@ -269,6 +269,29 @@ def test_a_leader_task_takes_one_argument_at_most(bench: Workbench) -> None:
         bench.app.leader_task(group=GROUP)(wrong)
 
 
+@pytest.mark.parametrize("group", ["", 7, "g" * 194])
+def test_a_leader_task_needs_the_name_of_a_group(bench: Workbench, group: Any) -> None:
+    with pytest.raises(ValueError, match="give the name of a group"):
+        bench.app.leader_task(group=group)
+
+
+def test_a_leader_task_is_no_generator(bench: Workbench) -> None:
+    def loop() -> Any:
+        yield
+
+    async def aloop() -> Any:
+        yield
+
+    for function in (loop, aloop):
+        with pytest.raises(TypeError, match=r"loop\(\) is a generator"):
+            bench.app.leader_task(function)
+
+
+def test_an_unknown_event_is_refused_with_a_suggestion(bench: Workbench) -> None:
+    with pytest.raises(ValueError, match=r"no event 'leader_elcted'\. Did you mean 'leader_elected'\?"):
+        bench.app.on("leader_elcted")(print)
+
+
 def test_the_group_of_a_leader_task_is_the_app_by_default(bench: Workbench) -> None:
     @bench.app.leader_task
     async def lead() -> None: ...

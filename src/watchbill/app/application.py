@@ -279,7 +279,9 @@ class App(Registry, Generic[State]):
         It is canceled before the term can end; a `def` function runs in a thread and must watch
         `leadership.is_leading`. If it returns, it has done its work for this term.
         """
-        from watchbill.app.leader_task import make_leader_task
+        from watchbill.app.leader_task import check_group, make_leader_task
+
+        check_group(group)
 
         def register(function: F) -> F:
             task = group or self.name, make_leader_task(self.producer, function)

@@ -182,7 +182,7 @@ _TYPES: dict[Kind, tuple[type | UnionType, str]] = {
     "id": (UUID, "a UUID"),
     "format": (str | Callable, "a format such as '{account}', or a function of the arguments"),
     "formats": (list | tuple, "a list of formats such as 'account:{account}'"),
-    "labels": (dict, "a dictionary of labels"),
+    "labels": (dict, "a dictionary of labels, which are texts, such as {'gpu': 'a100'}"),
     "unique": (Unique | Debounce, "a Unique or a Debounce"),
 }
 
@@ -193,7 +193,7 @@ def _check_option(name: str, value: Any) -> None:
         return
     wanted, words = _TYPES.get(kind, (object, ""))
     fits = isinstance(value, wanted)  # not in the `if`: type checkers would take `value` for an object after it
-    if not fits:
+    if not fits or (kind == "labels" and not _are_texts(value)):
         raise InvalidOption(f"{name}={value!r} is invalid: give {words}.")
     if kind == "instant" and value.tzinfo is None:
         raise ValueError(f"{name}={value!r} has no time zone; give one, such as datetime.now(timezone.utc)")
@@ -202,6 +202,11 @@ def _check_option(name: str, value: Any) -> None:
     bound = 2**15 if name == "priority" else 2**31
     if kind == "integer" and not -bound <= value < bound:
         raise InvalidOption(f"{name}={value!r} is invalid: give a number between {-bound:,} and {bound - 1:,}.")
+
+
+def _are_texts(labels: dict[Any, Any]) -> bool:
+    """Nodes have no other labels, so no node would ever run the job."""
+    return all(isinstance(each, str) for pair in labels.items() for each in pair)
 
 
 def refuse_impossible(options: JobOptions) -> None:

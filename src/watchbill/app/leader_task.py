@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from watchbill.app.json_round_trip import shorten
 from watchbill.app.producer import JobProducer
 from watchbill.client import lock_operations
 from watchbill.client.operations import Operation
@@ -14,6 +15,7 @@ from watchbill.cluster.elector import LeaderTask, Term
 from watchbill.store.refusals import LockLost
 
 F = TypeVar("F", bound=Callable[..., Any])
+MAX_GROUP_LENGTH = 200 - len("leader/")  # the name of its lock has at most 200 characters
 
 
 class Leadership:
@@ -60,6 +62,12 @@ class Leadership:
         return lock_operations.check(f"leader/{self.group}", self.term)
 
 
+def check_group(group: object) -> None:
+    """Refuses what cannot be the name of a group. None stands for the default."""
+    if group is not None and (not isinstance(group, str) or not 1 <= len(group) <= MAX_GROUP_LENGTH):
+        raise ValueError(f"@app.leader_task(group={shorten(group)}) is invalid: give the name of a group")
+
+
 def make_leader_task(producer: JobProducer, function: Callable[..., Any]) -> LeaderTask:
     """What a node runs. The function may be `def`, which then runs in a thread, and may take a Leadership."""
     takes_leadership = _check_parameters(function)
@@ -76,12 +84,14 @@ def make_leader_task(producer: JobProducer, function: Callable[..., Any]) -> Lea
 
 def _check_parameters(function: Callable[..., Any]) -> bool:
     """Refuses parameters that a node cannot fill; returns whether the function takes a Leadership."""
+    name = getattr(function, "__qualname__", repr(function))
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"@app.leader_task: {name}() is a generator, which would never run; use no yield in it")
     required = [
         each
         for each in inspect.signature(function).parameters.values()
         if each.default is each.empty and each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
     ]
     if len(required) > 1:
-        name = getattr(function, "__qualname__", repr(function))
         raise TypeError(f"@app.leader_task: {name}() takes {len(required)} arguments; it gets one, a Leadership")
     return bool(required)

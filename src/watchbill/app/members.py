@@ -53,7 +53,7 @@ class ItemRefused(WatchbillError):
         self.key, self.reason, self.node = key, reason, node
 
 
-@dataclass
+@dataclass(repr=False)
 class Item:
     """A claimed item. `with member.claim(key) as item:` finishes it, or releases it if the block raises."""
 
@@ -63,6 +63,11 @@ class Item:
     again: bool = False
     fence: int = 0
     _ended: bool = False
+
+    def __repr__(self) -> str:
+        scope = f" of scope {self.scope!r}" if self.scope else ""
+        state = "ended" if self._ended else f"held under fence {self.fence}" if self.fence else "not claimed"
+        return f"<Item {self.key!r}{scope} of group {self._member.group.name!r}, {state}>"
 
     def check(self, connection: Any) -> None:
         """Keeps the item with this member until your transaction ends. Raises StaleFence if it was taken away, or if
@@ -147,14 +152,17 @@ class Member:
     def __init__(self, group: JoinedGroup, ownership: Ownership, node: InProcessNode, wait: float) -> None:
         self.group, self._ownership, self._running, self._wait = group, ownership, node, wait
 
+    def __repr__(self) -> str:
+        return f"<Member {self.name!r} of group {self.group.name!r} with {len(self.tokens):,} tokens>"
+
     def owns(self, key: object) -> bool:
         """Whether this node owns the key now. From memory; false as soon as its lease may have ended."""
-        return self._ownership.owns(key if type(key) is str else str(key))
+        return self._ownership.owns(key if type(key) is str else _as_text(key))
 
     def claim(self, key: object, scope: Scope = None, *, again: bool = False) -> Item:
         """An exclusive, recorded claim of an item: `with member.claim(key, scope=today) as item:`. With a scope the
         item is finished once, unless you say `again`. Raises ItemRefused when the block is entered."""
-        return Item(_check_size("key", str(key)), _check_size("scope", scope_name(scope)), self, again)
+        return Item(_check_size("key", _as_text(key)), _check_size("scope", scope_name(scope)), self, again)
 
     @property
     def tokens(self) -> frozenset[int]:
@@ -237,10 +245,11 @@ class LocalMember(Member):
         self.finished: set[tuple[str, str]] = set()
 
     def owns(self, key: object) -> bool:
+        _as_text(key)
         return True
 
     def claim(self, key: object, scope: Scope = None, *, again: bool = False) -> Item:
-        return LocalItem(_check_size("key", str(key)), _check_size("scope", scope_name(scope)), self, again)
+        return LocalItem(_check_size("key", _as_text(key)), _check_size("scope", scope_name(scope)), self, again)
 
     @property
     def tokens(self) -> frozenset[int]:
@@ -332,6 +341,12 @@ class LocalItem(Item):
 def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
     if not loop.is_closed():
         loop.call_soon_threadsafe(function)
+
+
+def _as_text(key: object) -> str:
+    if key is None:
+        raise TypeError("the key None is invalid: give a text, or a value whose text is the key")
+    return str(key)
 
 
 def _check_size(name: str, text: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Unpack
 from uuid import UUID
 
 from watchbill.app.groups import Group, MakeMember
+from watchbill.app.json_round_trip import shorten
 from watchbill.app.producer import JobProducer
 from watchbill.client import cluster_operations, job_operations, limit_operations, lock_operations
 from watchbill.client.operations import Operation
@@ -33,6 +34,7 @@ from watchbill.model.job import (
 from watchbill.model.limit_records import LimitDetails, LimitRecord
 from watchbill.model.limits import WhenDead, WhenFull
 from watchbill.model.lock import Leader, LockRecord
+from watchbill.store.refusals import Invalid
 
 
 class Jobs:
@@ -239,6 +241,7 @@ class Cluster:
         """A token group: its members divide `tokens`, so that each key belongs to one of them. No tokens are given out
         before `min_nodes` members are there. Without `coordination` this process owns everything."""
         options = GroupOptions(tokens, hash, min_nodes, seconds(handover_timeout))
+        _check_group(name, options)
         if coordination:
             self.group_options[name] = options
         return Group(name, options, self._producer, self._make_member, coordination)
@@ -284,3 +287,21 @@ class Cluster:
 
     async def arelease_lock(self, name: str) -> bool:
         return await self._producer.arun_apart(lock_operations.release(name))
+
+
+def _check_group(name: object, options: GroupOptions) -> None:
+    """Refuses what the database would refuse, where the group is declared."""
+    refused = {
+        "name": (name, isinstance(name, str) and 1 <= len(name) <= 200, "a text of 1 to 200 characters"),
+        "tokens": (options.tokens, _is_whole(options.tokens, 10_000_000), "1 to 10,000,000; 10,000 suit most groups"),
+        "hash": (options.hash, options.hash in ("md5", "sha256", "double_sha256"), "md5, sha256 or double_sha256"),
+        "min_nodes": (options.min_nodes, _is_whole(options.min_nodes, 2**31 - 1), "a whole number from 1"),
+        "handover_timeout": (options.handover_timeout, 1 <= options.handover_timeout <= 86_400, "1 second to 1 day"),
+    }
+    for word, (given, fits, right) in refused.items():
+        if not fits:
+            raise Invalid(f"app.cluster.group({word}={shorten(given)}) is invalid.", hint=f"Give {right}.")
+
+
+def _is_whole(given: object, most: int) -> bool:
+    return type(given) is int and 1 <= given <= most

@@ -237,7 +237,7 @@ def list_nodes(
             _show_ago(n.heartbeat_at),
             _show_ago(n.started_at),
             n.epoch,
-            ", ".join(n.leads or ()),
+            ", ".join(n.leads),
             ", ".join(f"{name}={value}" for name, value in n.labels.items()),
             ", ".join(n.queues or ()),
         ),

@@ -222,7 +222,7 @@ class NodeRecord:
     processed: int
     labels: dict[str, Any]
     capacity: int | None  # how many handlers may run at once on this node
-    leads: list[str] | None  # the groups of which this node is the leader
+    leads: list[str]  # the groups of which this node is the leader
 
 
 @dataclass(frozen=True, slots=True)

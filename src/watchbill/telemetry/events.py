@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Any
 from uuid import UUID
 
@@ -33,7 +34,8 @@ class Events:
 
     def on(self, name: str, observer: Observer) -> None:
         if name not in EVENTS:
-            raise ValueError(f"there is no event {name!r}; the events are {', '.join(sorted(EVENTS))}")
+            guess = "".join(f" Did you mean {each!r}?" for each in get_close_matches(str(name), sorted(EVENTS), n=1))
+            raise ValueError(f"there is no event {name!r}.{guess} The events are {', '.join(sorted(EVENTS))}")
         self.observers[name].append(observer)
 
     def has_observer(self, name: str) -> bool:

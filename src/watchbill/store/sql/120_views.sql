@@ -63,11 +63,12 @@ SELECT
     WHERE c.epoch = n.epoch) AS claimed,
   (SELECT array_agg(t.type ORDER BY t.type) FROM node_types t WHERE t.epoch = n.epoch) AS types,
   n.queues, coalesce(b.processed, n.processed, 0) AS processed, n.capacity,
-  (
-    SELECT array_agg(substr(l.name, 8) ORDER BY l.name)
+  ARRAY(
+    SELECT substr(l.name, 8)
     FROM locks l
     WHERE l.epoch = n.epoch
       AND starts_with(l.name, 'leader/')
-      AND b.at + n.lease > _clock()) AS leads
+      AND b.at + n.lease > _clock()
+    ORDER BY l.name) AS leads
 FROM nodes n
 LEFT JOIN beats b USING (epoch);

@@ -63,7 +63,7 @@ BEGIN
     RAISE EXCEPTION 'a group name of % characters is invalid', coalesce(length(name), 0)
       USING ERRCODE = 'WB003', HINT = 'give a name of 1 to 200 characters';
   ELSIF (total BETWEEN 1 AND 10000000) IS NOT TRUE THEN
-    RAISE EXCEPTION 'total % is invalid', coalesce(total::text, 'NULL')
+    RAISE EXCEPTION 'a total of % tokens is invalid', coalesce(total::text, 'NULL')
       USING ERRCODE = 'WB003', HINT = 'give 1 to 10,000,000 tokens; 10,000 suit most groups';
   ELSIF (hash IN ('md5', 'sha256', 'double_sha256')) IS NOT TRUE THEN
     RAISE EXCEPTION 'hash % is invalid', coalesce(quote_literal(hash), 'NULL')
