@@ -95,7 +95,7 @@ ABOVE = "AND (j.run_at, j.id) > (s.at, s.id) AND j.wait IS NULL AND j.fence = 0 
 BETWEEN = "AND j.priority > s.above AND j.wait IS NULL AND j.fence = 0 ORDER BY j.priority DESC, j.run_at, j.id LIMIT _pick.max"
 QUARANTINED = "AND j.class = 2 AND j.wait IS NULL AND j.fence = 0 AND ("
 UNSUPPORTED = (
-    "AND j.wait_key = k.wait_key AND (j.class = 2) = _pick_unsupported_elsewhere.is_quarantine AND j.fence = 0"
+    "AND j.wait_key = k.wait_key AND (j.class = 2) = _pick_jobs_others_do_not_support.is_quarantine AND j.fence = 0"
 )
 
 MUTANTS: list[Mutant] = [
@@ -197,13 +197,13 @@ MUTANTS: list[Mutant] = [
     Mutant("quarantined: taken", PICK, QUARANTINED, QUARANTINED.replace(" AND j.fence = 0", ""), "claim"),
     Mutant("quarantined: waiting", PICK, QUARANTINED, QUARANTINED.replace("AND j.wait IS NULL ", ""), "claim state_machine"),
     Mutant("quarantined: class", PICK, QUARANTINED, QUARANTINED.replace("AND j.class = 2 ", ""), "claim"),
-    Mutant("pick_unsupported_elsewhere: left out", PICK, "coalesce(_pick_unsupported_elsewhere.without, '{}')", "'{}'", "unsupported"),
+    Mutant("pick_unsupported_elsewhere: left out", PICK, "coalesce(_pick_jobs_others_do_not_support.without, '{}')", "'{}'", "unsupported"),
     Mutant("pick_unsupported_elsewhere: taken", PICK, UNSUPPORTED, UNSUPPORTED.replace(" AND j.fence = 0", ""), "unsupported"),
     Mutant("pick_unsupported_elsewhere: key", PICK, UNSUPPORTED, UNSUPPORTED.replace("AND j.wait_key = k.wait_key ", ""), "unsupported"),
-    Mutant("pick_unsupported_elsewhere: quarantine", PICK, UNSUPPORTED, UNSUPPORTED.replace("AND (j.class = 2) = _pick_unsupported_elsewhere.is_quarantine ", ""), "unsupported"),
+    Mutant("pick_unsupported_elsewhere: quarantine", PICK, UNSUPPORTED, UNSUPPORTED.replace("AND (j.class = 2) = _pick_jobs_others_do_not_support.is_quarantine ", ""), "unsupported"),
     Mutant("pick_unsupported_elsewhere: one attempt, counted", PICK, "AND j.fence = 0 AND (j.class <> 1 OR into_slots) AND (j.lane = ANY (label_lanes) OR j.lane > 0 AND _owns_lane(n.epoch", "AND j.fence = 0 AND (j.lane = ANY (label_lanes) OR j.lane > 0 AND _owns_lane(n.epoch", "unsupported"),
     Mutant("pick_unsupported_elsewhere: one attempt, picked", PICK, UNSUPPORTED + " AND (j.class <> 1 OR into_slots)", UNSUPPORTED, "unsupported"),
-    Mutant("pick_unsupported_elsewhere: own types", PICK, "n.epoch = _pick_unsupported_elsewhere.epoch AND n.type = u.type AND", "n.type = u.type AND", "unsupported"),
+    Mutant("pick_unsupported_elsewhere: own types", PICK, "n.epoch = _pick_jobs_others_do_not_support.epoch AND n.type = u.type AND", "n.type = u.type AND", "unsupported"),
     Mutant("pick_unsupported_elsewhere: version", PICK, " AND n.version >= u.version\n", "\n", "unsupported"),
     Mutant("claim: run grows", CLAIM, "SET fence = f, run = j.run + 1", "SET fence = f", "claim"),
     Mutant("claim: the claim is recorded", CLAIM, "SELECT f, claim.epoch, array_agg(u.id), t FROM u)", "SELECT f, claim.epoch, array_agg(u.id), t FROM u HAVING false)", "claim"),

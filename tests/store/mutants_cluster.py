@@ -67,7 +67,7 @@ MUTANTS_OF_THE_CLUSTER = [
     Mutant("remove_group: jobs that are not committed", REMOVE, "LOCK TABLE jobs IN SHARE MODE;", "NULL;", "tokens"),
     Mutant("remove_group: its queues", REMOVE, "SET lanes = 'none', token_group = NULL", "SET max = q.max", "tokens"),
     Mutant("declare_group: a group that is in use", DECLARE,
-        "PERFORM _refuse_if_in_use(g, declare_group.total, declare_group.hash);", "", "tokens"),
+        "PERFORM _refuse_change_of_used_group(g, declare_group.total, declare_group.hash);", "", "tokens"),
     Mutant("declare_group: members that live", DECLARE, "IF cardinality(_living_members(g.name)) > 0 OR EXISTS (",
         "IF EXISTS (", "tokens"),
     Mutant("leave_group: its own tokens", LEAVE_GROUP,

@@ -47,7 +47,7 @@ MUTANTS_OF_FLOW_CONTROL: list[Mutant] = [
     Mutant("routes: the cursor of a lost node", "092_mark_node_lost.sql", "PERFORM _forget_route_cursors(node_epoch);", "", "lanes"),
     Mutant("labels: all of a set", PICK, "WHERE s.labels <@ _find_label_lanes.labels", "", "lanes"),
     Mutant("quarantined: lane", PICK, "AND _owns_lane(_pick_quarantined.epoch, q.queue, j.lane)", "", "lanes"),
-    Mutant("pick_unsupported_elsewhere: lane", PICK, "AND _owns_lane(_pick_unsupported_elsewhere.epoch, j.queue, j.lane)", "", "lanes"),
+    Mutant("pick_unsupported_elsewhere: lane", PICK, "AND _owns_lane(_pick_jobs_others_do_not_support.epoch, j.queue, j.lane)", "", "lanes"),
     Mutant("limits: states are locked", LIMITS, "WHERE s.key = ANY (keys) FOR UPDATE SKIP LOCKED);", "WHERE s.key = ANY (keys));", "limits"),
     Mutant("limits: states of others are not waited for", LIMITS, "WHERE s.key = ANY (keys) FOR UPDATE SKIP LOCKED);", "WHERE s.key = ANY (keys) FOR UPDATE);", "limits"),
     Mutant("limits: states in one order", LIMITS, 'ORDER BY k.key COLLATE "C" ON CONFLICT DO NOTHING', "ON CONFLICT DO NOTHING", "limits"),

@@ -142,8 +142,9 @@ class Modified(WithModifier):
         return None
 
     def _compute_trigger_result(self, trigger: int, instant: int) -> int:
-        """Returns the instant to which the modifier moves a trigger. If the clock shows that wall time twice, an end is
-        the first of the two that is not before the trigger; a start is the first after `instant`, or else the last."""
+        """Returns the instant to which the modifier moves a trigger. A clock that is put back shows some wall times
+        twice. Then the modifier E gives the first of the two instants that is not before the trigger; S gives the first
+        that is later than `instant`, from which the search began, or else the last."""
         wall = self._zone.wall(trigger)
         if self._modifier.to_end:
             return self._find_instant_of_wall(trigger, apply_modifier(self._modifier, wall))

@@ -60,9 +60,8 @@ class Handler:
     closes_connection: bool = False  # the connection of a transactional task is closed after one job
     reference: str = ""  # module:name, where a child process finds the task
     app: OperationRunner | None = None  # for calls of current_job() that read the database
-    make_reading_handler: Callable[[Handler], Handler] | None = (
-        None  # makes a handler that reads a stored payload first
-    )
+    # Makes a handler that first reads the payload from the payload store, for a job whose payload is there.
+    make_reading_handler: Callable[[Handler], Handler] | None = None
     fetch_payload: Callable[[Any, bytes], bytes] | None = None  # reads a batch job's stored payload: Run, reference
     batch: Batch | None = None  # if set, one call runs many jobs, and `decode` returns one item under its name
     max_per_node: int | None = None  # how many calls may run at once on this node

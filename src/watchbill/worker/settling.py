@@ -118,7 +118,7 @@ class Settler:
         self._work.set()
         self._idle.clear()
 
-    def _undo_endings(self, batch: EndingBatch) -> None:
+    def _reopen_claims_of(self, batch: EndingBatch) -> None:
         """Counts the jobs of the batch as not ended, so that their claims stay open: their ends could not be stored."""
         for fence in batch.fences:
             if self._under_way.keep_open(fence) or self._next.keep_open(fence) or fence in self._open:
@@ -230,7 +230,7 @@ class Settler:
                 "Job %s has ended, but another transaction keeps its row locked; trying again every second", name
             )
         aside = batch.split_off(locked)
-        self._undo_endings(aside)
+        self._reopen_claims_of(aside)
         self._locked.add(aside)
         self._next_locked_retry = time.monotonic() + LOCKED_RETRY_SECONDS
         if not locked:
@@ -263,7 +263,7 @@ class Settler:
             message = "The server refused to record job %s as failed; it stays claimed, retrying in %g s: %s"
             logger.error(message, job_id, REFUSED_RETRY_SECONDS, error)
             batch.split_off(set(batch.ids))
-            self._undo_endings(batch.refused)
+            self._reopen_claims_of(batch.refused)
             if not self._refused:
                 self._next_refused_retry = time.monotonic() + REFUSED_RETRY_SECONDS
             self._refused.append(batch.refused)

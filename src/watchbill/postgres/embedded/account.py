@@ -14,7 +14,7 @@ from watchbill.errors import EmbeddedError
 if sys.platform != "win32":
     import pwd
 
-# initdb needs a user with an entry in the user database, and both of these have one on most systems.
+# PostgreSQL refuses to run as root, so root runs it as the first of these users that /etc/passwd has.
 _ACCOUNTS_FOR_ROOT = ("postgres", "nobody")
 _INHERITED_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 

@@ -14,8 +14,8 @@ CREATE TABLE zones (
   highs bigint[] NOT NULL,
   -- From this instant on the segments repeat every 400 years.
   horizon bigint NOT NULL,
-  -- Start, stop, offset and high of each segment from 2020 to 2049. The first and the last segment
-  -- are cut there.
+  -- Four numbers for each segment from 2020 to 2049: its first and last second, and its elements of
+  -- `offsets` and `highs`. The first and the last segment are cut at these years.
   near bigint[] NOT NULL,
   -- The release of the time-zone data, such as 2025b.
   tzdata text COLLATE "C" NOT NULL

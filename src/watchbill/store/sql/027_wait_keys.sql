@@ -45,7 +45,8 @@ BEGIN
     SELECT k.wait_key, k.queue, k.type, k.version FROM keys k;
 END $$;
 
--- Returns the lane that a route key has now, if the queue is routed; otherwise the given lane.
+-- Returns the lane of the jobs with a route key, if the queue is routed; otherwise the given lane.
+-- A pin, or another number of tokens, changes the lane of a route key.
 CREATE OR REPLACE FUNCTION _find_route_lane(queue text, route_key text, lane int)
 RETURNS int
 LANGUAGE plpgsql STABLE

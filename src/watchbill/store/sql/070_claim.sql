@@ -141,7 +141,7 @@ BEGIN
       FROM _pick_quarantined(claim.epoch, queues_with_places, node_lanes) p;
       IF cardinality(tids) = 0 AND any_unsupported THEN
         SELECT p.tids, p.limited INTO tids, limited
-        FROM _pick_unsupported_elsewhere(
+        FROM _pick_jobs_others_do_not_support(
           claim.epoch, queues_with_places, node_lanes, 1, true, NULL, true) p;
       END IF;
     ELSIF any_once
@@ -165,7 +165,7 @@ BEGIN
       SELECT * INTO queues_with_places, limited_queues, is_busy
       FROM _find_queues_with_places(open_queues, declared_queues);
       SELECT tids || p.found, limited || p.found_limited INTO tids, limited
-      FROM _pick_unsupported_elsewhere(
+      FROM _pick_jobs_others_do_not_support(
         claim.epoch, queues_with_places, node_lanes,
         CASE
           WHEN slots > cardinality(tids) THEN slots - cardinality(tids)

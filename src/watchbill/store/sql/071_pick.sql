@@ -413,7 +413,7 @@ $$;
 -- Picks jobs of types or versions that another node does not know, and this node does. Jobs of
 -- class 1 only with `into_slots`: all that it picks can start at once. Lists the first jobs of all
 -- these types, without locks, to find out how many to pick from each.
-CREATE OR REPLACE FUNCTION _pick_unsupported_elsewhere(
+CREATE OR REPLACE FUNCTION _pick_jobs_others_do_not_support(
   epoch bigint,
   queues text[],
   label_lanes int[],
@@ -431,10 +431,10 @@ AS $$
 BEGIN
   WITH first_jobs AS (
       SELECT y.wait_key
-      FROM unnest(_pick_unsupported_elsewhere.queues) WITH ORDINALITY q(queue, n)
+      FROM unnest(_pick_jobs_others_do_not_support.queues) WITH ORDINALITY q(queue, n)
       CROSS JOIN unsupported_types u
       JOIN node_types n
-        ON n.epoch = _pick_unsupported_elsewhere.epoch AND n.type = u.type
+        ON n.epoch = _pick_jobs_others_do_not_support.epoch AND n.type = u.type
           AND n.version >= u.version
       CROSS JOIN LATERAL (
         SELECT j.wait_key, j.lane, j.priority, j.run_at, j.id
@@ -446,10 +446,10 @@ BEGIN
           AND (j.class <> 1 OR into_slots)
           AND (j.lane = ANY (label_lanes) OR j.lane > 0 AND _owns_lane(n.epoch, j.queue, j.lane))
         ORDER BY j.lane, j.priority DESC, j.run_at, j.id
-        LIMIT _pick_unsupported_elsewhere.max) y
-      WHERE u.type <> ALL (coalesce(_pick_unsupported_elsewhere.without, '{}'))
+        LIMIT _pick_jobs_others_do_not_support.max) y
+      WHERE u.type <> ALL (coalesce(_pick_jobs_others_do_not_support.without, '{}'))
       ORDER BY q.n, y.lane, y.priority DESC, y.run_at, y.id
-      LIMIT _pick_unsupported_elsewhere.max),
+      LIMIT _pick_jobs_others_do_not_support.max),
     keys AS MATERIALIZED (SELECT f.wait_key, count(*) AS number FROM first_jobs f GROUP BY 1)
   SELECT coalesce(array_agg(x.ctid), '{}'), coalesce(array_agg(x.is_limited), '{}')
   INTO tids, limited
@@ -459,12 +459,12 @@ BEGIN
     FROM jobs j
     WHERE j.wait = 'unsupported'
       AND j.wait_key = k.wait_key
-      AND (j.class = 2) = _pick_unsupported_elsewhere.is_quarantine
+      AND (j.class = 2) = _pick_jobs_others_do_not_support.is_quarantine
       AND j.fence = 0
       AND (j.class <> 1 OR into_slots)
       AND (
         j.lane = ANY (label_lanes)
-        OR j.lane > 0 AND _owns_lane(_pick_unsupported_elsewhere.epoch, j.queue, j.lane))
+        OR j.lane > 0 AND _owns_lane(_pick_jobs_others_do_not_support.epoch, j.queue, j.lane))
     ORDER BY j.lane, j.priority DESC, j.run_at, j.id
     LIMIT k.number
     FOR UPDATE SKIP LOCKED) x;

@@ -24,7 +24,7 @@ DECLARE
   u uniques;
 BEGIN
   LOOP
-    -- Two jobs that replace the same one take turns.
+    -- Two transactions that replace the same job wait for each other.
     IF n.debounce_wait IS NOT NULL OR n.on_duplicate = 'replace' THEN
       SELECT * INTO u
       FROM uniques x

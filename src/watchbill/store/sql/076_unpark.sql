@@ -226,8 +226,9 @@ BEGIN
   RETURN ready;
 END $$;
 
--- Makes parked jobs of these keys ready, so many of each. If the jobs of a key are of several
--- lanes, they take turns, beginning behind the lane that was served last (`cursors`).
+-- Makes jobs ready that are parked because of these limit keys, so many of each key. If the jobs of
+-- a key are of several lanes, the lanes take turns, beginning behind the lane that was served last
+-- (`cursors`, one lane for each key).
 CREATE OR REPLACE FUNCTION _unpark_turns(
   keys text[],
   numbers int[],

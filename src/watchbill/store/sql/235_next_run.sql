@@ -8,7 +8,8 @@
 -- Days are counted from 0000-03-01 (230_cron_days.sql). 205_cron_layout.sql explains the large
 -- numbers.
 
--- Returns the first instant later than t: of the part at b, or of the whole schedule if b is NULL.
+-- Returns the first instant later than t: of the part of the pattern that begins at c[b], or of the
+-- whole pattern c if b is NULL.
 --
 -- This is one function with large expressions, because it runs for every slot, and calls are slow.
 -- It is not STRICT, because PostgreSQL would not inline the functions of the schema jcron then.

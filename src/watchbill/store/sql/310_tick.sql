@@ -381,6 +381,7 @@ RETURN CASE WHEN capped THEN 'at least this many; ' ELSE '' END
   || 'no scheduler fired it in time, and missed is ' || missed
   || CASE WHEN grace IS NOT NULL THEN ' with a grace of ' || grace ELSE '' END;
 
+-- Makes the event that tells listeners (`@app.on`) what has become of a slot.
 CREATE OR REPLACE FUNCTION _make_slot_event(
   event text,
   schedule_id bigint,

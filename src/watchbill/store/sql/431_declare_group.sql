@@ -36,7 +36,7 @@ BEGIN
   IF FOUND THEN RETURN; END IF;
   g := _lock_group(declare_group.name);
   IF (g.total, g.hash) <> (declare_group.total, declare_group.hash) THEN
-    PERFORM _refuse_if_in_use(g, declare_group.total, declare_group.hash);
+    PERFORM _refuse_change_of_used_group(g, declare_group.total, declare_group.hash);
     DELETE FROM tokens x WHERE x.token_group = g.name;
     DELETE FROM pins x WHERE x.token_group = g.name;
   END IF;
@@ -77,7 +77,9 @@ BEGIN
   END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION _refuse_if_in_use(g token_groups, total int, hash text)
+-- Raises an error if a declaration would change the tokens or the hash of a group that has living
+-- members, or jobs in its queues.
+CREATE OR REPLACE FUNCTION _refuse_change_of_used_group(g token_groups, total int, hash text)
 RETURNS void
 LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
