@@ -276,7 +276,7 @@ async def test_failure_while_closing_is_logged_and_the_others_are_closed(
     await work.aenqueue()
     await bench.work_off()
     assert steps == ["engine opened", "engine closed"]
-    assert [record.args for record in caplog.records if "while it was closed" in record.message] == [
+    assert [record.args for record in caplog.records if "while it was being closed" in record.message] == [
         ("worse",),
         ("bad",),
     ]

@@ -16,7 +16,7 @@ DECLARE
 BEGIN
   PERFORM _check_shared_change('remove_group');
   g := _lock_group(remove_group.name);
-  members := _node_names(_living_members(g.name));
+  members := _read_node_names(_living_members(g.name));
   IF cardinality(members) > 0 THEN
     RAISE EXCEPTION 'group % has members: %',
       quote_literal(g.name), array_to_string(members, ', ')
