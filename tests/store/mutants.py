@@ -381,6 +381,10 @@ MUTANTS: list[Mutant] = [
 ]  # fmt: skip
 
 EQUIVALENT: list[tuple[Mutant, str]] = [
+    (Mutant("release: the request", "402_lock_release.sql", "request = NULL,", "", ""),
+        "a grant under an old request also asks whether the lock is held, and a released one is not"),
+    (Mutant("leaders: that have resigned", "410_elect.sql", "AND l.holder IS NOT NULL AND l.epoch IS NOT NULL AND _lock_end", "AND _lock_end", ""),
+        "a lock without a holder has no end, and only nodes can hold the locks of leaders"),
     (Mutant("unique: replacements take turns", UNIQUE_JOBS, "AND x.key = new_key FOR UPDATE;", "AND x.key = new_key;", ""),
         "without it two calls deadlock only if both share the lock of the job before one of them changes it"),
     (Mutant("runs: own fence", HEARTBEAT, "WHERE x.id = r.job_id AND x.fence = r.fence)", "WHERE x.id = r.job_id)", ""),

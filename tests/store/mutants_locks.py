@@ -92,7 +92,6 @@ MUTANTS_OF_LOCKS: list[Mutant] = [
         "",
         "locks",
     ),
-    Mutant("release: the request", RELEASE_LOCK, "request = NULL,", "", "locks"),
     Mutant(
         "release: announces a leader's end",
         RELEASE_LOCK,
@@ -136,13 +135,6 @@ MUTANTS_OF_LOCKS: list[Mutant] = [
         "leaders",
     ),
     Mutant("leaders: whose lease has ended", ELECT, "AND _lock_end(l.epoch, l.expires_at) > t;", ";", "leaders"),
-    Mutant(
-        "leaders: that have resigned",
-        ELECT,
-        "AND l.holder IS NOT NULL AND l.epoch IS NOT NULL AND _lock_end",
-        "AND _lock_end",
-        "leaders",
-    ),
     Mutant("turn: older candidates only", ELECT, "AND c.epoch < _find_leader_turn.epoch);", ");", "leaders"),
     Mutant("turn: of this group", ELECT, "WHERE c.group_name = _find_leader_turn.group_name AND", "WHERE", "leaders"),
     Mutant("turn: that send heartbeats", ELECT, "AND b.at > t - n.lease / 2", "", "leaders"),

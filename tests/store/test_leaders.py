@@ -163,6 +163,14 @@ def test_a_polite_leave_hands_over_at_once(db: Db) -> None:
     assert elect(db, other).leader == other
 
 
+def test_a_leave_ends_no_leadership_of_another_node(db: Db) -> None:
+    one, two = db.node(), db.node()
+    elect(db, one, "a")
+    term = elect(db, two, "b").term
+    db.call("leave", epoch=one)
+    assert elect(db, two, "b").term == term
+
+
 @pytest.mark.parametrize("end", ["leave", "lose"])
 def test_a_leader_that_ends_while_its_lock_is_locked_gives_way_too(db: Db, end: str) -> None:
     """Its end does not wait for that lock, so the row still names it."""

@@ -369,6 +369,14 @@ def test_locks_that_no_caller_has_held_for_a_day_are_pruned(db: Db) -> None:
     assert [row.name for row in db.rows("locks")] == ["fresh", "held"]
 
 
+def test_a_lock_that_has_been_held_for_days_is_not_pruned(db: Db) -> None:
+    fence = acquire(db)
+    db.tick(3 * 86400)
+    assert db.value("lock_renew", name="close", fence=fence, ttl=TTL)
+    assert db.value("prune_locks") == 0
+    assert state(db) == "held"
+
+
 def test_a_lock_that_is_being_checked_is_not_pruned(db: Db) -> None:
     fence = acquire(db)
     holder = db.session()
