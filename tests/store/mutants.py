@@ -381,6 +381,10 @@ MUTANTS: list[Mutant] = [
 ]  # fmt: skip
 
 EQUIVALENT: list[tuple[Mutant, str]] = [
+    (Mutant("limits: jobs with a rate into free slots", "073_limits.sql", "AND (x.class <> 1 OR x.rank <= _pass_limits.free)", "", ""),
+        "all pickers take jobs of class 1 into free slots only; the check is for pickers to come"),
+    (Mutant("limits: jobs without keys take slots", "073_limits.sql", "judged[i.job] - i.job + row_number()", "row_number()", ""),
+        "as above"),
     (Mutant("release: the request", "402_lock_release.sql", "request = NULL,", "", ""),
         "a grant under an old request also asks whether the lock is held, and a released one is not"),
     (Mutant("leaders: that have resigned", "410_elect.sql", "AND l.holder IS NOT NULL AND l.epoch IS NOT NULL AND _lock_end", "AND _lock_end", ""),

@@ -58,8 +58,6 @@ MUTANTS_OF_FLOW_CONTROL: list[Mutant] = [
     Mutant("limits: the rate", LIMITS, "SELECT least(k.places, r.starts) FROM", "SELECT k.places FROM", "rates"),
     Mutant("limits: rank", LIMITS, "ELSE i.rank <= places[i.key]", "ELSE places[i.key] > 0", "limits"),
     Mutant("limits: all keys", LIMITS, "bool_and(i.may_start) AS may_start,", "bool_or(i.may_start) AS may_start,", "limits"),
-    Mutant("limits: jobs with a rate into free slots", LIMITS, "AND (x.class <> 1 OR x.rank <= _pass_limits.free)", "", "rates"),
-    Mutant("limits: jobs without keys take slots", LIMITS, "judged[i.job] - i.job + row_number()", "row_number()", "rates"),
     Mutant("limits: jobs without keys are counted", LIMITS, "is_crowded boolean := cardinality(candidates) > _pass_limits.max;", "is_crowded boolean := false;", "limits"),
     Mutant("limits: all may start, if there are places", LIMITS, "WHERE i.rank > places[i.key] OR is_ordered[i.key]", "WHERE is_ordered[i.key]", "limits"),
     Mutant("limits: all may start, if none is ordered", LIMITS, "WHERE i.rank > places[i.key] OR is_ordered[i.key]", "WHERE i.rank > places[i.key]", "order"),

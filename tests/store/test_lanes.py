@@ -401,6 +401,17 @@ def test_special_jobs_of_a_routed_queue_stay_routed(db: Db, state: str) -> None:
     assert [row.id for row in db.claim(owner, queues=["q"], alone=alone)] == [job]
 
 
+def test_an_unsupported_job_of_another_node_is_not_taken_in_place_of_an_own_one(db: Db) -> None:
+    stranger, expert, owner = db.node(), db.node(types={"t": 1}), db.node(types={"t": 1})
+    declare_queue(db, "q", "route")
+    own(db, stranger, 4, 5)
+    jobs = [enqueue(db, type="t", queue="q", lane=lane) for lane in (5, 6)]
+    db.settle(stranger, *(End(held, "unsupported", age=None) for held in db.claim(stranger, queues=["q"])))
+    own(db, expert, 4)
+    own(db, owner, 5)
+    assert [row.id for row in db.claim(owner, queues=["q"])] == jobs[1:]
+
+
 @pytest.mark.parametrize("lane", [0, 5])
 def test_a_quarantined_job_of_a_full_key_waits(db: Db, lane: int) -> None:
     epoch = db.node()
