@@ -361,10 +361,8 @@ def _refuse_blocking_call_on_loop() -> None:
 def _needs_payload_store(jobs: Sequence[NewJob], large: LargePayloads) -> bool:
     """Whether the payload store must see these jobs first: it takes large payloads out of them, and refuses payloads
     that look like a reference to a stored one."""
-    threshold, payloads = (
-        large.threshold,
-        jobs.payloads if isinstance(jobs, AlikeJobs) else [job.payload for job in jobs],
-    )
+    payloads = jobs.payloads if isinstance(jobs, AlikeJobs) else [job.payload for job in jobs]
+    threshold = large.threshold
     return any(len(payload) > threshold or payload.startswith(REFERENCE) for payload in payloads)
 
 

@@ -59,7 +59,8 @@ BEGIN
   PERFORM _delete_ended_claims(fences);
 END $$;
 
--- Does what reclaim() does first, and returns the epochs that it has declared lost.
+-- Declares those of these nodes lost that have sent no heartbeat since `beats_seen`, and returns
+-- their epochs. This is the first step of reclaim(); a node calls it to log which nodes are lost.
 CREATE OR REPLACE FUNCTION _declare_lost(
   epochs bigint[],
   beats_seen bigint[],
