@@ -149,7 +149,7 @@ async def compare_runs(url: str, count: int, meter: Meter) -> tuple[float, float
     async def nothing() -> None: ...
 
     plugin = SchedulerPlugin(app=app, jobs={"job": {"schedule": None, "action": nothing}})
-    app.declare_schedule("native", None, task=app.task(type="native", queue="s3db")(nothing))
+    app.declare_schedule("native", None, task=app.task(type="native", queue=plugin.queue)(nothing))
 
     async def ours() -> int:
         for _ in range(count):

@@ -43,8 +43,8 @@ async def make(schema_database: str) -> AsyncIterator[Make]:
     """Makes plugins, each with an App of its own, as instances of one program have."""
     async with AsyncExitStack() as stack:
 
-        def make(**options: Any) -> SchedulerPlugin:
-            app = App(schema_database, name="s3db", lease=5)
+        def make(app_name: str = "shop", **options: Any) -> SchedulerPlugin:
+            app = App(schema_database, name=app_name, lease=5)
             plugin = SchedulerPlugin(app=app, **options)
             stack.push_async_callback(app.aclose)
             stack.push_async_callback(plugin.stop)
@@ -167,7 +167,7 @@ async def test_definitions_and_history_are_in_the_database_and_need_no_setup(mak
 
 @covers("Installation & Setup / Plugin Resources")
 async def test_a_database_without_the_schema_names_the_command(database: str) -> None:
-    plugin = SchedulerPlugin(app=App(database, name="s3db"))
+    plugin = SchedulerPlugin(app=App(database, name="shop"))
     with pytest.raises(Exception, match="watchbill db migrate"):
         await plugin.start()
     await plugin.app.aclose()
@@ -758,7 +758,7 @@ async def work(database, context):
     return {"pid": os.getpid()}
 
 async def main():
-    app = App(sys.argv[1], name="s3db", lease=3)
+    app = App(sys.argv[1], name="shop", lease=3)
     jobs = {"job": {"schedule": None, "action": work, "retries": 1, "run_on_start": True}}
     async with SchedulerPlugin(app=app, jobs=jobs):
         print("ready", flush=True)
@@ -831,7 +831,7 @@ async def main():
         await asked.wait()
         return "ended after the signal"
 
-    scheduler = SchedulerPlugin(app=App(sys.argv[1], name="s3db"), jobs={"job": {"schedule": None, "action": work}})
+    scheduler = SchedulerPlugin(app=App(sys.argv[1], name="shop"), jobs={"job": {"schedule": None, "action": work}})
     scheduler.on("job_started", lambda data: running.add(data["jobName"]))
     scheduler.on("job_completed", lambda data: running.discard(data["jobName"]))
     await scheduler.start()
@@ -862,6 +862,77 @@ async def test_a_program_that_is_asked_to_end_lets_its_jobs_end(schema_database:
             process.kill()
             await process.wait()
     assert query(make(), "SELECT outcome FROM watchbill.slot") == [("succeeded",)]
+
+
+# -- several programs in one database
+
+
+async def test_a_program_whose_job_has_the_name_of_another_program_s_job_does_not_start(make: Make) -> None:
+    ran: list[str] = []
+    shop = make("shop", jobs=jobs_of(lambda: ran.append("shop")))
+    bank = make("bank", jobs=jobs_of(lambda: ran.append("bank")) | {"own": {"action": nothing}})
+    bank.define_chain("links", [{"name": "first", "config": {"action": nothing}}])
+    async with shop:
+        with pytest.raises(JobExists, match=r"'job' belongs to the App 'shop', and this is the App 'bank'"):
+            await bank.start()
+        assert query(shop, "SELECT name, owner FROM watchbill.schedules") == [("job", "shop")], "nothing was written"
+        await shop.run_job("job")
+    assert ran == ["shop"]
+    assert query(shop, "SELECT count(*) FROM watchbill.nodes WHERE app = 'bank'") == [(0,)]
+
+
+async def test_the_job_of_another_program_cannot_be_run_changed_or_removed(make: Make) -> None:
+    ran: list[str] = []
+    shop = make(
+        "shop", jobs=jobs_of(lambda: ran.append("shop")) | {"late": {"schedule": "0 3 * * *", "action": nothing}}
+    )
+    bank = make("bank", jobs=jobs_of(lambda: ran.append("bank")) | {"late": {"action": nothing}})  # never started
+    async with shop, make("mill") as mill:
+        for call in (
+            bank.run_job("job"),
+            bank.update_job("job", {"schedule": EACH_SECOND}),
+            bank.remove_job("job"),
+            bank.get_job_history("job"),
+            bank.get_job_stats("job"),
+            mill.add_job("job", {"action": nothing}),
+        ):
+            with pytest.raises(JobExists, match="belongs to the App 'shop'"):
+                await call
+        with pytest.raises(NoSuchSchedule):  # the job that was refused is gone, and its name is free
+            await mill.run_job("job")
+        assert [job["nextRun"] for job in await bank.list_jobs()] == [None, None]
+        assert [job["schedule"] for job in await shop.list_jobs()] == [NEVER, "0 3 * * *"]
+        await shop.run_job("job")
+    assert ran == ["shop"]
+
+
+async def test_a_job_that_waits_is_not_run_by_a_program_with_a_job_of_that_name(make: Make) -> None:
+    ran: list[str] = []
+
+    def fail() -> None:
+        ran.append("shop")
+        raise ConnectionError("down")
+
+    shop = make("shop", jobs=jobs_of(fail, retries=1))
+    heard = Heard(shop, "job_retry")
+    async with shop:
+        running = asyncio.ensure_future(shop.run_job("job"))
+        await heard.wait_for("job_retry")
+        running.cancel()
+        await shop.remove_job("job")
+    async with make("bank", jobs=jobs_of(lambda: ran.append("bank"))) as bank:
+        query(bank, "UPDATE watchbill.jobs SET run_at = clock_timestamp() - interval '1 minute' RETURNING id")
+        query(bank, "SELECT watchbill.promote()")
+        await bank.run_job("job")
+    assert ran == ["shop", "bank"]
+
+
+async def test_without_an_app_the_program_is_the_app(schema_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WATCHBILL_DATABASE_URL", schema_database)
+    assert SchedulerPlugin().app.name == __name__
+    made: dict[str, Any] = {"__name__": "bakery.schedules"}
+    exec("from watchbill.compat.s3db import SchedulerPlugin\nplugin = SchedulerPlugin()", made)
+    assert made["plugin"].app.name == "bakery.schedules"
 
 
 # -- troubleshooting

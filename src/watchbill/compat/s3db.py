@@ -4,14 +4,16 @@
     async with scheduler:
         ...
 
-A job is a task of type `s3db.<name>` and a schedule of that name. All instances with the same jobs are nodes of one
-App: each slot runs once, on one of them, and the jobs of an instance that dies run on another one. Durations are
-milliseconds, as in the document. Every name can also be written in camelCase.
+A job is a task of type `s3db.<name>` and a schedule of that name. All instances of a program are nodes of one App: each
+slot runs once, on one of them, and the jobs of an instance that dies run on another one. A program does not start if
+one of its jobs has the name of another App's job, and its queue is its own. Durations are milliseconds, as in the
+document. Every name can also be written in camelCase.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +34,7 @@ from watchbill.model.job import JobFilter, JobRecord
 from watchbill.model.retry import Retry
 from watchbill.model.schedule import ScheduleFilter, ScheduleRecord, SlotOutcome, SlotRecord
 from watchbill.model.signals import Skip
+from watchbill.model.tenant import DEFAULT_TENANT
 from watchbill.worker.run import Run, current_job
 
 if TYPE_CHECKING:
@@ -42,7 +45,6 @@ __all__ = ["SchedulerPlugin"]
 logger = logging.getLogger("watchbill.compat.s3db")
 
 PREFIX = "s3db."
-QUEUE = "s3db"
 LATEST_START_SECONDS = 60.0  # a slot that was due longer ago, while no instance ran, does not run any more
 MAX_SCHEDULES = 10_000
 STATS_EXECUTIONS = 100  # how many of the latest executions statistics count, as the document of s3db.js says
@@ -61,7 +63,7 @@ Observer = Callable[[Record], Any]
 
 
 class JobExists(WatchbillError):
-    """A job of this name was added before."""
+    """A job of this name was added before, or belongs to another App."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,8 @@ class _Config:
 class SchedulerPlugin:
     """Runs jobs by their schedules on all instances, each slot once.
 
-    `app` is the App whose database and settings are used; without an App, those of the environment are used. `database`
-    is passed to the actions unchanged.
+    `app` is the App whose database and settings are used. Without one, the plugin uses the settings of the environment,
+    and an App with the name of the module that makes the plugin. `database` is passed to the actions unchanged.
     """
 
     def __init__(
@@ -142,7 +144,9 @@ class SchedulerPlugin:
             setattr(self, name, value)
         self.database = database
         self._owns_app = app is None
-        self.app = app or App(name="s3db")
+        self.app = app or App()
+        # A queue for this App alone, so that no other App runs its jobs. A colon would separate a weight.
+        self.queue = PREFIX + self.app.name.replace(":", "%3A")
         self._jobs: dict[str, _Config] = {}
         self._tasks: dict[str, Task[..., Any]] = {}
         self._chains: dict[str, list[str]] = {}
@@ -157,13 +161,24 @@ class SchedulerPlugin:
     # -- start and stop of the scheduler
 
     async def start(self) -> None:
-        """Starts to run jobs. With `enabled=False` no schedule fires on this instance; run_job() still works."""
+        """Starts to run jobs. With `enabled=False` no schedule fires on this instance; run_job() still works. Raises
+        JobExists if a job has the name of another App's job."""
         if self._node is not None:
             return
-        node = self.app.node(concurrency=self.max_concurrent_jobs, queues=(QUEUE,), scheduler=self.enabled)
+        try:
+            await self._start_node()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start_node(self) -> None:
+        await asyncio.to_thread(self.app.ensure_usable)
+        await self._refuse_foreign_jobs()
+        node = self.app.node(concurrency=self.max_concurrent_jobs, queues=(self.queue,), scheduler=self.enabled)
         await node.__aenter__()
         self._node = node
         self._unwritten.clear()  # the node has written all declarations to the database before it was ready
+        await self._refuse_foreign_jobs()  # once more, because another App may have started at the same moment
 
     async def stop(self) -> None:
         """Starts no further job, and returns when the running jobs have ended."""
@@ -187,26 +202,25 @@ class SchedulerPlugin:
     async def add_job(self, name: str, config: Mapping[str, Any]) -> None:
         """Adds a job. If the scheduler has started, the job is in the database when this call returns."""
         self._add_job(name, _Config.read(name, config))
-        await self._write_declarations()
+        try:
+            await self._write_declarations()
+        except JobExists:
+            self._forget_job(name)
+            raise
 
     async def remove_job(self, name: str) -> None:
         """Removes a job. An execution that runs now ends as usual."""
-        self._find_job(name)
-        await self._write_declarations()
-        for schedule in (name, *(each for each, members in self._chains.items() if members[0] == name)):
-            self.app.withdraw_schedule(schedule)
+        await self._open_job(name)
+        for schedule in self._forget_job(name):
             try:
                 await self.app.schedules.aremove(schedule)
             except NoSuchSchedule:
                 logger.debug("Schedule %s was not in the database, so there was nothing to remove", schedule)
-        del self._jobs[name]
-        self._chains = {each: members for each, members in self._chains.items() if members[0] != name}
 
     async def update_job(self, name: str, updates: Mapping[str, Any]) -> None:
         """Changes some options of a job, for all instances. A new action applies to this instance only."""
-        before = self._find_job(name)
-        config = before.change(name, updates)
-        await self._write_declarations()
+        config = self._find_job(name).change(name, updates)
+        before = await self._open_job(name)
         changed = [each.name for each in fields(config) if getattr(config, each.name) != getattr(before, each.name)]
         self._jobs[name] = config
         self._declare_task(name, config)
@@ -221,15 +235,14 @@ class SchedulerPlugin:
     async def run_job(self, name: str) -> Any:
         """Runs a job now, and returns its result. Raises AlreadyRunning if the job runs already, and JobFailed if it
         fails."""
-        self._find_job(name)
-        await self._write_declarations()
+        await self._open_job(name)
         job = await self.app.schedules.arun_now(name, overlap="skip")
         return await job.aresult()
 
     async def list_jobs(self) -> list[Record]:
         """Returns the jobs of this instance, with their state in the database."""
         await self._write_declarations()
-        stored = {found.name: found for found in await self.app.schedules.alist(ScheduleFilter(limit=MAX_SCHEDULES))}
+        stored = {found.name: found for found in await self._read_schedules() if found.owner == self.app.name}
         return [self._show_job(name, config, stored) for name, config in self._jobs.items()]
 
     async def get_job_history(
@@ -240,8 +253,7 @@ class SchedulerPlugin:
         limit, status = given.get("limit", limit), given.get("status", status)
         if status is not None and status not in _OUTCOMES:
             raise ValueError(f"status {status!r} is invalid: give one of {', '.join(_OUTCOMES)}")
-        self._find_job(name)
-        await self._write_declarations()
+        await self._open_job(name)
         outcome = None if status is None else _OUTCOMES[status]
         if any(name in members for members in self._chains.values()):
             return await self._read_jobs(name, outcome, limit)
@@ -301,6 +313,7 @@ class SchedulerPlugin:
         if name not in self._chains:
             raise NoSuchSchedule(f"There is no chain {name!r}.", hint="define_chain() makes one.")
         await self._write_declarations()
+        await self._refuse_foreign_job(name)
         job = await self.app.schedules.arun_now(name, overlap="skip")
         return await job.aresult()
 
@@ -383,7 +396,7 @@ class SchedulerPlugin:
                 return await self._run_action(name)
 
             run.__qualname__ = run.__name__ = name
-            self.app.task(type=PREFIX + name, queue=QUEUE)(run)
+            self.app.task(type=PREFIX + name, queue=self.queue)(run)
         task = self.app.tasks[PREFIX + name]
         self._tasks[name] = task.using(retry=config.retry, timeout=config.timeout_seconds)
 
@@ -402,7 +415,7 @@ class SchedulerPlugin:
             "description": config.description,
             "context": dict(config.context),
             "run_on_start": config.run_on_start,
-            "queue": QUEUE,
+            "queue": self.queue,
             "grace": LATEST_START_SECONDS,
         }
 
@@ -444,10 +457,50 @@ class SchedulerPlugin:
             raise
         for name, outcome in rows:
             if outcome == "foreign":
-                raise JobExists(
-                    f"Schedule {name!r} is in the database already and belongs to another App.",
-                    hint="Give the job another name, or give all instances the same App(name=...).",
-                )
+                await self._refuse_foreign_job(name)
+
+    async def _read_schedules(self) -> list[ScheduleRecord]:
+        """Returns the schedules of the tenant `default`, where the code declares those of jobs."""
+        return await self.app.schedules.alist(ScheduleFilter(tenant=DEFAULT_TENANT, limit=MAX_SCHEDULES))
+
+    async def _refuse_foreign_jobs(self) -> None:
+        """Raises if a job or chain of this instance has the name of a schedule that is not the App's own."""
+        for found in await self._read_schedules():
+            if found.name in self._jobs or found.name in self._chains:
+                self._refuse_foreign(found)
+
+    async def _refuse_foreign_job(self, name: str) -> None:
+        with contextlib.suppress(NoSuchSchedule):
+            self._refuse_foreign(await self.app.schedules.aget(name))
+
+    def _refuse_foreign(self, found: ScheduleRecord) -> None:
+        if found.owner != self.app.name:
+            whose = "was added by hand" if found.owner is None else f"belongs to the App {found.owner!r}"
+            raise JobExists(
+                f"The schedule {found.name!r} {whose}, and this is the App {self.app.name!r}.",
+                hint="Give the job another name. If it is the same program, give it app=App(name=...) with that name.",
+            )
+
+    async def _open_job(self, name: str) -> _Config:
+        """Returns the options of a job of this instance, which is in the database now if the scheduler has started.
+        Raises if the schedule of that name is not the App's own."""
+        config = self._find_job(name)
+        await self._write_declarations()
+        chains = [each for each, members in self._chains.items() if name in members]
+        for each in (name, *chains):
+            await self._refuse_foreign_job(each)
+        return config
+
+    def _forget_job(self, name: str) -> list[str]:
+        """Takes a job from this instance, with the chains that it starts. Returns the names of their schedules."""
+        chains = [each for each, members in self._chains.items() if members[0] == name]
+        for schedule in (name, *chains):
+            self.app.withdraw_schedule(schedule)
+            self._unwritten.discard(schedule)
+        for each in chains:
+            del self._chains[each]
+        del self._jobs[name]
+        return [name, *chains]
 
     def _find_job(self, name: str) -> _Config:
         if name not in self._jobs:
@@ -495,7 +548,13 @@ class SchedulerPlugin:
         records: list[Record] = []
         after: UUID | None = None
         while len(records) < limit:
-            wanted = JobFilter(state=("succeeded", "dead", "canceled"), type=PREFIX + name, after=after, limit=limit)
+            wanted = JobFilter(
+                state=("succeeded", "dead", "canceled"),
+                type=PREFIX + name,
+                queue=self.queue,
+                after=after,
+                limit=limit,
+            )
             page = await self.app.jobs.alist(wanted)
             shown = [_show_execution(name, job) for job in page if job.created_at >= self._find_oldest_shown]
             records += [each for each in shown if outcome is None or each["status"] == _STATUSES[outcome]]
