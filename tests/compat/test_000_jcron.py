@@ -573,6 +573,21 @@ def test_a_lock_has_one_holder_until_it_is_released_or_expires(psql: Psql) -> No
     assert (psql.one(acquire, 1, "w1"), psql.one(acquire, 2, "w1")) == (False, True), "the second has expired"
 
 
+def test_locks_of_other_tenants_and_programs_do_not_disturb_the_view(psql: Psql) -> None:
+    for tenant in ("a", "a/1"):
+        psql("SELECT set_config('watchbill.tenant', %s, false)", tenant)
+        psql("SELECT acquire_distributed_lock(j, 'w') FROM unnest(ARRAY[5, 0, -7, 2147483647]) j")
+    for name in ("abc", "", "007", "9999999999", "2147483648", "1 "):
+        psql("SELECT watchbill.lock_acquire('jcron/a/' || %s)", name)
+    psql("SET watchbill.tenant = 'a'")
+    shown = [row.job_id for row in psql("SELECT job_id FROM job_locks ORDER BY 1")]
+    assert shown == [-7, 0, 5, 2147483647]
+    assert psql("SELECT worker_id FROM job_locks WHERE job_id = 5") == [("w",)]
+    psql("DELETE FROM job_locks WHERE job_id = 5")
+    psql("SET watchbill.tenant = 'a/1'")
+    assert psql.one("SELECT count(*) FROM job_locks") == 4
+
+
 def test_the_usage_of_the_guide_runs_the_job_and_releases_the_lock(psql: Psql) -> None:
     """The guide's own block prints a notice and never runs the job."""
     job = add(psql, "a")

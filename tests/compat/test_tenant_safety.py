@@ -93,6 +93,24 @@ def test_no_view_of_a_facade_shows_or_changes_a_row_of_another_tenant(site: Site
     assert not attacker.changed, "\n".join(attacker.changed)
 
 
+def test_reader_of_a_tenant_reads_its_rows_in_every_view_to_which_it_has_select(site: Site) -> None:
+    expected = {
+        "SELECT DISTINCT tenant_id FROM jobforge_jobs": [("a",)],
+        "SELECT tenant_id, locked_by FROM jobforge_jobs WHERE status = 'running'": [("a", "node")],
+        "SELECT name FROM scheduled_jobs": [("nightly_a",)],
+        "SELECT status FROM job_queue": [("pending",)],
+        "SELECT job_type FROM seesaw.jobs WHERE status = 'running'": [("type_a",)],
+        "SELECT holder FROM watchbill.running_job": [("node",)],
+        "SELECT count(*) FROM watchbill.timer": [(1,)],
+    }
+    with site.session("bound_reader", "a") as session:
+        views = [view for (view,) in session.execute(VIEWS).fetchall()]
+        assert len(views) > 10
+        for view in views:
+            session.execute(f"SELECT * FROM {view}".encode())
+        assert {query: session.execute(query.encode()).fetchall() for query in expected} == expected
+
+
 def test_producer_works_for_its_own_tenant_through_jobforge(site: Site) -> None:
     with site.session("bound_producer", "a") as session:
         [(job,)] = session.execute("SELECT jobforge_enqueue_job('a', 't', '{}'::jsonb)").fetchall()

@@ -48,7 +48,7 @@ AS $$
 DECLARE
   name text;
 BEGIN
-  FOREACH name IN ARRAY '{job,attempt,schedule,slot,overdue}'::text[] LOOP
+  FOREACH name IN ARRAY '{job,running_job,attempt,schedule,timer,slot,overdue}'::text[] LOOP
     EXECUTE format('ALTER VIEW %I SET (security_barrier = %s)', name, value);
   END LOOP;
 END $$;

@@ -28,7 +28,7 @@ SELECT
   s.updated_at,
   s.command
 FROM schedules s
-JOIN timers x ON x.schedule_id = s.id
+JOIN timer x ON x.schedule_id = s.id
 CROSS JOIN LATERAL _count_schedule_slots(s.id) c
 WHERE s.tenant = _session_tenant();
 

@@ -8,11 +8,15 @@ SELECT
   coalesce(j.slot, j.created_at) AS scheduled_for,
   j.priority::int AS priority,
   (
-    SELECT n.name
-    FROM claims c
-    JOIN nodes n ON n.epoch = c.epoch
-    WHERE c.fence = j.fence)::varchar AS worker_id,
-  (SELECT c.at FROM claims c WHERE c.fence = j.fence) AS claimed_at,
+    SELECT r.holder
+    FROM running_job r
+    WHERE r.fence = j.fence
+      AND r.id = j.id)::varchar AS worker_id,
+  (
+    SELECT r.claimed_at
+    FROM running_job r
+    WHERE r.fence = j.fence
+      AND r.id = j.id) AS claimed_at,
   CASE WHEN j.fence <> 0 THEN 'running' ELSE 'pending' END::varchar AS status,
   j.created_at
 FROM jobs j

@@ -4,14 +4,24 @@
 CREATE OR REPLACE VIEW @facade@.@prefix@job_locks
 WITH (security_invoker = true) AS
 SELECT
-  substr(l.name, length('jcron/' || _session_tenant() || '/') + 1)::int AS job_id,
+  j.id AS job_id,
   l.holder::varchar AS worker_id,
   l.acquired_at AS locked_at,
   l.expires_at,
   l.fence AS fence_token
 FROM locks l
+-- A name that begins like the names of this facade and does not end with an id belongs to another
+-- tenant, such as a/1 beside a, or to another program.
+CROSS JOIN LATERAL (
+  SELECT substr(l.name, length('jcron/' || _session_tenant() || '/') + 1) AS text) n
+CROSS JOIN LATERAL (
+  SELECT CASE
+    WHEN n.text !~ '^(0|-?[1-9][0-9]{0,9})$' THEN NULL
+    WHEN n.text::bigint BETWEEN -2147483648 AND 2147483647 THEN n.text::int
+  END AS id) j
 WHERE starts_with(l.name, 'jcron/' || _session_tenant() || '/')
-  AND l.holder IS NOT NULL;
+  AND l.holder IS NOT NULL
+  AND j.id IS NOT NULL;
 
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_lock_name(p_job_id int)
 RETURNS text

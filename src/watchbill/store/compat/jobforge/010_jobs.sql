@@ -6,20 +6,19 @@ CREATE OR REPLACE VIEW @facade@.@prefix@jobs
 WITH (security_invoker = true) AS
 SELECT
   j.id, j.tenant AS tenant_id, j.type, j.payload, 'running'::text AS status,
-  j.attempt + 1 AS attempts, j.max_attempts::int AS max_attempts, j.run_at, c.at AS locked_at,
-  n.name AS locked_by, b.at AS heartbeat_at, coalesce(r.started_at, c.at) AS started_at,
-  NULL::timestamptz AS finished_at, j.idempotency_key, j.created_by, NULL::jsonb AS error,
-  NULL::uuid AS result_id, j.created_at, greatest(c.at, r.seen_at) AS updated_at
-FROM claims c
+  j.attempt + 1 AS attempts, j.max_attempts::int AS max_attempts, j.run_at,
+  r.claimed_at AS locked_at, r.holder AS locked_by, r.heartbeat_at,
+  coalesce(r.started_at, r.claimed_at) AS started_at, NULL::timestamptz AS finished_at,
+  j.idempotency_key, j.created_by, NULL::jsonb AS error, NULL::uuid AS result_id, j.created_at,
+  greatest(r.claimed_at, r.seen_at) AS updated_at
+FROM running_job r
 CROSS JOIN LATERAL (
-  SELECT j.*
-  FROM unnest(c.job_ids) held(id)
-  JOIN jobs j ON j.id = held.id AND j.fence = c.fence
+  SELECT x.*
+  FROM jobs x
+  WHERE x.id = r.id
+    AND x.fence = r.fence
   -- OFFSET 0 keeps the planner from reading all jobs first.
   OFFSET 0) j
-LEFT JOIN nodes n ON n.epoch = c.epoch
-LEFT JOIN beats b ON b.epoch = c.epoch
-LEFT JOIN runs r ON r.job_id = j.id AND r.fence = j.fence
 WHERE coalesce(nullif(current_setting('watchbill.tenant', true), ''), j.tenant) = j.tenant
 UNION ALL
 SELECT
