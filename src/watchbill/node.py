@@ -45,7 +45,7 @@ class Node:
         handlers: Handlers,
         events: Events,
         *,
-        unknown_type_grace: float = 3600.0,
+        unknown_type_grace: float = 86_400.0,
         keep: Keep = Keep(),  # noqa: B008  (a Keep is frozen)
         alive: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
         payload_store: PayloadStore | None = None,

@@ -207,7 +207,10 @@ class Settings:
         2.0, "The factor by which each such pause grows.", "a number from 1 to 100", ge=1, le=100
     )
     unknown_type_grace: Seconds = _make_duration_setting(
-        3600.0, "How long a job waits if no live node handles its type; then it is dead.", "at least 0", ge=0
+        86_400.0,
+        "How long a job waits if no live node handles its type, from when it was last handled; then the job is dead.",
+        "at least 0",
+        ge=0,
     )
     keep_succeeded: Seconds = _make_duration_setting(
         30 * 86_400.0, "How long succeeded jobs are kept. They are dropped by whole days.", _KEEP, ge=3600, le=_CENTURY

@@ -429,6 +429,23 @@ async def test_only_workers_of_job_stores_are_reclaimed(store: PgJobStore, psql:
     assert psql.one("SELECT state FROM watchbill.node WHERE name = 'native'") == "active"
 
 
+@covers("Maintenance Tasks / Reclaim Abandoned Jobs")
+async def test_a_job_that_a_watchbill_worker_does_not_know_waits_for_no_other_program(psql: Psql) -> None:
+    """`unknown_type_grace` is 0 in the queue of the store, and only there."""
+    async with PgJobStore(psql.url, queue="mail") as mail, PgJobStore(psql.url, queue="other") as other:
+        mine, foreign = await mail.enqueue({}, SEND), await other.enqueue({}, SEND)
+        epoch = psql.one("SELECT watchbill.register('native', types => '{\"another\": 1}')")
+        psql(
+            """SELECT watchbill.settle(%s, array_agg(c.id), array_agg(c.fence), array_agg('unsupported'::text))
+            FROM watchbill.claim(%s, '{mail,other}', 2) c""",
+            epoch,
+            epoch,
+        )
+        assert await mail.reclaim_expired() == 0
+        assert row(psql, mine).status == "dead_letter"
+        assert row(psql, foreign).status == "pending"
+
+
 @covers("Maintenance Tasks / Clean Up Old Jobs")
 @shows("cleanup_succeeded.cutoff")
 async def test_succeeded_jobs_that_are_older_than_the_cutoff_are_deleted(store: PgJobStore, psql: Psql) -> None:

@@ -419,7 +419,8 @@ _WIPE: LiteralString = """
     DELETE FROM {schema}.jobs; DELETE FROM {schema}.finished_jobs; DELETE FROM {schema}.attempts;
     DELETE FROM {schema}.claims; DELETE FROM {schema}.runs; DELETE FROM {schema}.cancels;
     DELETE FROM {schema}.nodes; DELETE FROM {schema}.beats; DELETE FROM {schema}.node_types;
-    DELETE FROM {schema}.unsupported_types; DELETE FROM {schema}.pauses; DELETE FROM {schema}.idempotency;
+    DELETE FROM {schema}.unsupported_types; DELETE FROM {schema}.handled_types;
+    DELETE FROM {schema}.pauses; DELETE FROM {schema}.idempotency;
     DELETE FROM {schema}.dependencies; DELETE FROM {schema}.dependency_checks;
     DELETE FROM {schema}.limits; DELETE FROM {schema}.limit_states; DELETE FROM {schema}.holds;
     DELETE FROM {schema}.queues; DELETE FROM {schema}.shares; DELETE FROM {schema}.label_sets;

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+LEASE = timedelta(seconds=30)
 FINISHED = ("succeeded", "dead", "canceled")
 RETRY = timedelta(seconds=7)
 """Every job of the test has this fixed policy, without jitter."""
@@ -75,8 +76,10 @@ class Node:
     epoch: int
     types: frozenset[str]
     beat_at: datetime
+    started_at: datetime
     beats: int = 0
     state: str = "active"
+    ended_at: datetime | None = None
 
 
 @dataclass
@@ -185,7 +188,7 @@ class Model:
 
     def lose(self, node: Node) -> dict[UUID, str]:
         """Every job of a lost node: alone next time, dead at the third loss in a row, or at once if it has one try."""
-        node.state, states = "lost", {}
+        node.state, node.ended_at, states = "lost", node.beat_at, {}
         for job in self.jobs.values():
             if job.fence and self.grants[job.fence] == node.epoch:
                 job.outcomes.append("lost")
@@ -252,12 +255,30 @@ class Model:
 
     def expire(self, grace: timedelta) -> int:
         waiting = [job for job in self.jobs.values() if job.wait == "unsupported"]
-        handled = {name for node in self.nodes.values() if node.state == "active" for name in node.types}
         kept = {job.type for job in waiting}
-        self.unsupported_since = {name: self.now if name in handled else since
-            for name, since in self.unsupported_since.items() if name in kept}  # fmt: skip
-        expired = [job for job in waiting
-            if not job.fence and max(job.due, self.unsupported_since[job.type]) <= self.now - grace]  # fmt: skip
+        self.unsupported_since = {name: since for name, since in self.unsupported_since.items() if name in kept}
+        start = self._find_grace_start(grace)
+        expired = [] if start is None else [job for job in waiting if not job.fence and self._waits_since(job) <= start]
         for job in expired:
             job.end("dead")
         return len(expired)
+
+    def _waits_since(self, job: Job) -> datetime:
+        """When the last node ended that handled the job's type; for ever in the future while one lives."""
+        ends = [node.ended_at for node in self.nodes.values() if job.type in node.types]
+        if None in ends:
+            return datetime.max.replace(tzinfo=UTC)
+        return max((end for end in ends if end), default=max(job.due, self.unsupported_since[job.type]))
+
+    def _find_grace_start(self, grace: timedelta) -> datetime | None:
+        """Goes back in time until nodes have lived for `grace`."""
+        nodes = self.nodes.values()
+        lives = [(node.started_at, node.ended_at or min(node.beat_at + LEASE, self.now)) for node in nodes]
+        at, left = datetime.max.replace(tzinfo=UTC), grace
+        while lives := [(began, min(ended, at)) for began, ended in lives if began < min(ended, at)]:
+            ended = max(ended for _, ended in lives)
+            at = min(began for began, other in lives if other == ended)
+            if left <= ended - at:
+                return ended - left
+            left -= ended - at
+        return None

@@ -153,7 +153,8 @@ def test_every_way_to_end_a_parent_unblocks_its_children(db: Db, how: str) -> No
         case "expire":
             db.settle(epoch, End(job, "unsupported", age=None))
             db.tick(7200)
-            db.value("expire_unsupported")
+            db.value("heartbeat", epoch=epoch)
+            db.value("expire_unsupported", grace="1 hour")
     assert look(db) == {child: "queued"}
     assert waiting(db) == 0
 

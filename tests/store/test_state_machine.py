@@ -132,7 +132,7 @@ class Machine(RuleBasedStateMachine):
 
     def register(self, types: frozenset[str]) -> None:
         epoch = self.db.node(types=dict.fromkeys(types, 1))
-        self.model.nodes[epoch] = Node(epoch, types, self.model.now)
+        self.model.nodes[epoch] = Node(epoch, types, self.model.now, self.model.now)
 
     def heartbeat(self, index: int) -> None:
         node = self.node(index)
@@ -162,7 +162,7 @@ class Machine(RuleBasedStateMachine):
         node = self.node(index)
         given = 0
         if node.state == "active":
-            node.state = "left"
+            node.state, node.ended_at = "left", self.model.now
             given = self.model.give_back({f for f, epoch in self.model.grants.items() if epoch == node.epoch})
         assert self.db.value("leave", epoch=node.epoch) == given
 

@@ -10,6 +10,7 @@ import pytest
 from tests.store.harness import Db, End, settlement
 
 HOUR = timedelta(hours=1)
+DAY = 86_400
 
 
 def meet(db: Db, epoch: int, **more: Any) -> Any:
@@ -160,13 +161,19 @@ def test_loss_of_the_node_that_knows_the_type_counts(db: Db) -> None:
     db.expect(job, state="failed", wait="delayed", lost=1, quarantined=True)
 
 
+def pass_time(db: Db, seconds: float, *living: int) -> None:
+    db.tick(seconds)
+    for epoch in living:
+        db.value("heartbeat", epoch=epoch)
+
+
 def test_unsupported_job_is_dead_after_the_grace_without_an_attempt(db: Db) -> None:
     stranger = db.node()
     job = db.enqueue("t", version=3)
     meet(db, stranger)
-    db.tick(3599)
+    pass_time(db, 3599, stranger)
     assert db.value("expire_unsupported", grace=HOUR) == 0
-    db.tick(1)
+    pass_time(db, 1, stranger)
     assert db.value("expire_unsupported", grace=HOUR) == 1
     error = {"kind": "unsupported", "message": "no live node handles type t, version 3"}
     db.expect(job, state="dead", attempt=0, lost=0, error=error, finished_at=db.now, fence=None, epoch=None)
@@ -175,32 +182,98 @@ def test_unsupported_job_is_dead_after_the_grace_without_an_attempt(db: Db) -> N
     assert db.count("unsupported_types") == 0
 
 
-def test_grace_counts_from_the_due_time(db: Db) -> None:
+def test_grace_is_a_day_unless_it_is_given(db: Db) -> None:
+    stranger = db.node()
+    db.enqueue("t")
+    meet(db, stranger)
+    pass_time(db, DAY - 1, stranger)
+    assert db.value("expire_unsupported") == 0
+    pass_time(db, 1, stranger)
+    assert db.value("expire_unsupported") == 1
+
+
+def test_grace_of_a_type_that_was_never_handled_counts_from_the_due_time(db: Db) -> None:
     stranger = db.node()
     first = db.enqueue("t")
     meet(db, stranger)
-    db.tick(3000)
+    pass_time(db, 3000, stranger)
     second = db.enqueue("t")
     meet(db, stranger)
-    db.tick(600)
+    pass_time(db, 600, stranger)
     assert db.value("expire_unsupported", grace=HOUR) == 1
     assert db.states(first, second) == ["dead", "queued"]
 
 
-def test_live_node_that_handles_the_type_stops_the_grace(db: Db) -> None:
+@pytest.mark.parametrize("ending", ["leaves", "is lost"])
+def test_grace_counts_from_when_the_type_was_last_handled(db: Db, ending: str) -> None:
+    """Neither from when a job was enqueued, nor from when a node first met one."""
+    stranger, expert = db.node(), db.node(types={"t": 1})
+    early = db.enqueue("t")
+    meet(db, stranger)
+    pass_time(db, 30 * DAY, stranger, expert)
+    if ending == "leaves":
+        db.value("leave", epoch=expert)
+    else:
+        db.tick(40)
+        db.value("heartbeat", epoch=stranger)
+        db.reclaim(expert)
+        db.tick(-40)
+    pass_time(db, DAY - 100, stranger)
+    late = db.enqueue("t")
+    meet(db, stranger)
+    pass_time(db, 99, stranger)
+    assert db.value("expire_unsupported") == 0
+    pass_time(db, 1, stranger)
+    assert db.value("expire_unsupported") == 2
+    assert db.states(early, late) == ["dead", "dead"]
+
+
+def test_job_of_a_type_that_was_last_handled_long_ago_does_not_wait(db: Db) -> None:
+    stranger, expert = db.node(), db.node(types={"t": 1})
+    db.value("leave", epoch=expert)
+    pass_time(db, 2 * DAY, stranger)
+    job = db.enqueue("t")
+    meet(db, stranger)
+    assert db.value("expire_unsupported") == 1
+    assert db.states(job) == ["dead"]
+
+
+def test_grace_does_not_count_while_no_node_lives(db: Db) -> None:
+    """All programs are stopped for a week. The one that starts first must not end the jobs of the others."""
+    stranger, expert = db.node(), db.node(types={"t": 1})
+    job = db.enqueue("t")
+    meet(db, stranger)
+    db.value("leave", epoch=expert)
+    pass_time(db, 3000, stranger)
+    db.value("leave", epoch=stranger)
+    db.tick(7 * DAY)
+    other = db.node()
+    pass_time(db, 599, other)
+    assert db.value("expire_unsupported", grace=HOUR) == 0
+    pass_time(db, 1, other)
+    assert db.value("expire_unsupported", grace=HOUR) == 1
+    assert db.states(job) == ["dead"]
+
+
+def test_grace_does_not_count_while_dead_nodes_wait_to_be_declared_lost(db: Db) -> None:
+    """After a crash of all nodes each is declared lost when its own lease has run out, one after the other."""
+    slow, expert = db.node(lease=timedelta(hours=2)), db.node(types={"t": 1})
+    db.enqueue("t")
+    meet(db, slow)
+    db.tick(7 * DAY)
+    db.node()
+    db.reclaim(expert)
+    assert db.value("expire_unsupported") == 0
+
+
+def test_jobs_of_a_type_that_a_live_node_handles_never_expire(db: Db) -> None:
     stranger = db.node()
     job = db.enqueue("t")
     meet(db, stranger)
-    db.tick(3000)
-    expert = db.node(types={"t": 1})
-    db.tick(3000)
-    assert db.value("expire_unsupported", grace=HOUR) == 0
-    db.value("leave", epoch=expert)
-    db.tick(3599)
-    assert db.value("expire_unsupported", grace=HOUR) == 0
-    db.tick(1)
-    assert db.value("expire_unsupported", grace=HOUR) == 1
-    assert db.states(job) == ["dead"]
+    db.node(types={"t": 1})
+    pass_time(db, 7200, stranger)
+    assert db.value("expire_unsupported", grace=timedelta(0)) == 0
+    assert db.states(job) == ["queued"]
 
 
 @pytest.mark.parametrize("types", [{"t": 1}, {"u": 9}])
@@ -208,19 +281,63 @@ def test_node_of_another_type_or_version_does_not_stop_the_grace(db: Db, types: 
     stranger = db.node()
     db.enqueue("t", version=2)
     meet(db, stranger)
-    db.node(types=types)
-    db.tick(3600)
+    expert = db.node(types=types)
+    pass_time(db, 3599, stranger)
+    db.value("leave", epoch=expert)
+    pass_time(db, 1, stranger)
     assert db.value("expire_unsupported", grace=HOUR) == 1
 
 
-def test_draining_node_does_not_stop_the_grace(db: Db) -> None:
-    stranger = db.node()
+def test_draining_node_handles_its_types_until_it_leaves(db: Db) -> None:
+    stranger, leaving = db.node(), db.node("leaving", types={"t": 1})
     db.enqueue("t")
     meet(db, stranger)
-    db.node("leaving", types={"t": 1})
     db.value("drain", name="leaving")
-    db.tick(3600)
+    pass_time(db, 7200, stranger)
+    assert db.value("expire_unsupported", grace=HOUR) == 0
+    db.value("leave", epoch=leaving)
+    pass_time(db, 3600, stranger)
     assert db.value("expire_unsupported", grace=HOUR) == 1
+
+
+def test_expire_unsupported_can_be_limited_to_one_queue(db: Db) -> None:
+    stranger = db.node()
+    jobs = [db.enqueue("t", queue=queue) for queue in ("a", "b")]
+    for _ in jobs:
+        meet(db, stranger, queues=["a", "b"])
+    pass_time(db, 1, stranger)
+    assert db.value("expire_unsupported", grace=timedelta(0), queue="b") == 1
+    assert db.states(*jobs) == ["queued", "dead"]
+
+
+def test_nodes_that_end_note_each_type_once(db: Db) -> None:
+    for _ in range(3):
+        epoch = db.node(types={"t": 1, "u": 2})
+        db.tick(1)
+        db.value("leave", epoch=epoch)
+    last = db.now
+    assert [(row.type, row.version, row.at) for row in db.rows("handled_types")] == [("t", 1, last), ("u", 2, last)]
+
+
+def test_nodes_that_end_at_the_same_time_do_not_wait_for_each_other(db: Db) -> None:
+    """Two calls of reclaim() that declare several nodes lost would deadlock."""
+    db.value("leave", epoch=db.node(types={"t": 1}))
+    first, second, other = db.node(types={"t": 1}), db.node(types={"t": 1}), db.session()
+    db.tick(1)
+    other.begin()
+    other.value("leave", epoch=first)
+    db.value("leave", epoch=second)
+    other.commit()
+    assert {row.at for row in db.rows("handled_types")} == {db.now}
+
+
+def test_prune_nodes_forgets_types_that_were_last_handled_before(db: Db) -> None:
+    db.value("leave", epoch=db.node(types={"t": 1}))
+    db.tick(3600)
+    db.value("leave", epoch=db.node(types={"u": 1}))
+    db.tick(1)
+    db.value("prune_nodes", keep=HOUR)
+    assert [row.type for row in db.rows("handled_types")] == ["u"]
 
 
 def test_expire_unsupported_skips_a_running_job(db: Db) -> None:
@@ -228,8 +345,8 @@ def test_expire_unsupported_skips_a_running_job(db: Db) -> None:
     job = db.enqueue("t")
     meet(db, stranger)
     db.claim(expert)
-    db.value("drain", name=db.rows("nodes")[1].name)
-    db.tick(7200)
+    db.change("DELETE FROM {schema}.node_types")
+    pass_time(db, 7200, stranger)
     assert db.value("expire_unsupported", grace=HOUR) == 0
     assert db.states(job) == ["running"]
 
@@ -240,7 +357,7 @@ def test_expire_unsupported_respects_its_limit(db: Db) -> None:
         db.enqueue("t")
     for _ in range(5):
         meet(db, stranger)
-    db.tick(3600)
+    pass_time(db, 3600, stranger)
     assert [db.value("expire_unsupported", grace=HOUR, max=2) for _ in range(4)] == [2, 2, 1, 0]
 
 
@@ -248,7 +365,7 @@ def test_expire_unsupported_skips_a_job_that_is_being_canceled(db: Db) -> None:
     stranger, operator = db.node(), db.session()
     job = db.enqueue("t")
     meet(db, stranger)
-    db.tick(3600)
+    pass_time(db, 3600, stranger)
     operator.begin()
     operator.value("cancel", id=job)
     assert db.value("expire_unsupported", grace=HOUR) == 0

@@ -313,8 +313,11 @@ class PgJobStore:
 
     async def reclaim_expired(self) -> int:
         """Reclaims the jobs of workers, of any store, that were silent for longer than their lease. A job that is lost
-        for the third time becomes a dead letter. Returns how many jobs were reclaimed."""
-        return await self._run(_reclaim_jobs())
+        for the third time becomes a dead letter. Returns how many jobs were reclaimed.
+
+        A job of this queue that a worker of Watchbill has set aside, because it does not know the type, becomes a dead
+        letter too, unless another worker of Watchbill knows the type."""
+        return await self._run(_reclaim_jobs(self.queue))
 
     async def cleanup_succeeded(self, cutoff: datetime) -> int:
         """Deletes the jobs of this queue that succeeded before that time. Returns how many were deleted."""
@@ -465,8 +468,9 @@ def _deregister_node(epoch: int) -> Operation[None]:
     yield Statement("leave", (epoch,))
 
 
-def _reclaim_jobs() -> Operation[int]:
+def _reclaim_jobs(queue: str) -> Operation[int]:
     ((count,),) = yield Statement("seesaw_reclaim", (APP,))
+    yield Statement("seesaw_expire", (queue,))
     return int(count)
 
 

@@ -48,6 +48,11 @@ SELECT count(r.id)
 FROM expired e
 CROSS JOIN LATERAL {schema}.reclaim(coalesce(e.epochs, '{{}}'), coalesce(e.beats, '{{}}')) r
 
+-- name: seesaw_expire
+-- Ends jobs that a worker of Watchbill has set aside in this queue: there, the setting
+-- unknown_type_grace is 0.
+SELECT {schema}.expire_unsupported('0', queue => %s::text)
+
 -- name: seesaw_purge
 SELECT {schema}.purge(
   ARRAY['succeeded'], queue => %s::text, max => 5000, finished_before => %s::timestamptz)

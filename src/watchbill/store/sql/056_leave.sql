@@ -27,7 +27,7 @@ BEGIN
   released := _release_claims(
     ARRAY(SELECT c.fence FROM claims c WHERE c.epoch = leave.epoch), t);
   DELETE FROM runs r WHERE r.epoch = leave.epoch;
-  DELETE FROM node_types nt WHERE nt.epoch = leave.epoch;
+  PERFORM _end_node_types(leave.epoch, t);
   -- Its worker may have held the wakeup lock, and other workers relied on that.
   PERFORM pg_notify(_wake_channel(), 'awake');
   RETURN released;

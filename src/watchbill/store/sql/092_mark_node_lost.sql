@@ -6,15 +6,17 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
+DECLARE
+  last_beat_at timestamptz := coalesce((SELECT b.at FROM beats b WHERE b.epoch = node_epoch), t);
 BEGIN
   UPDATE nodes n
   SET state = 'lost',
-    ended_at = coalesce((SELECT b.at FROM beats b WHERE b.epoch = node_epoch), t),
+    ended_at = last_beat_at,
     processed = (SELECT b.processed FROM beats b WHERE b.epoch = node_epoch)
   WHERE n.epoch = node_epoch;
   DELETE FROM beats b WHERE b.epoch = node_epoch;
   DELETE FROM runs r WHERE r.epoch = node_epoch;
-  DELETE FROM node_types nt WHERE nt.epoch = node_epoch;
+  PERFORM _end_node_types(node_epoch, last_beat_at);
   PERFORM _end_candidacies(node_epoch, t);
   PERFORM _wake_fellow_members(node_epoch);
   DELETE FROM declarations d WHERE d.epoch = node_epoch;

@@ -1,6 +1,6 @@
 -- Deletes up to `max` nodes that left or were lost longer ago than `keep`; returns how many. Jobs,
 -- attempts and slots name the node that ran them, so `keep` must be as long as the longest time for
--- which any of these is kept.
+-- which any of these is kept. Forgets the types that were last handled longer ago.
 CREATE OR REPLACE FUNCTION prune_nodes(
   keep interval,
   max int DEFAULT 5000,
@@ -25,6 +25,12 @@ BEGIN
     LIMIT max
     FOR UPDATE SKIP LOCKED));
   GET DIAGNOSTICS deleted = ROW_COUNT;
+  DELETE FROM handled_types
+  WHERE ctid = ANY (ARRAY(
+    SELECT h.ctid
+    FROM handled_types h
+    WHERE h.at < _retention_start(keep, prune_nodes.now)
+    FOR UPDATE SKIP LOCKED));
   RETURN deleted;
 END $$;
 
