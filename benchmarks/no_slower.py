@@ -1,0 +1,420 @@
+"""Whether this tree is slower than another commit: `python -m benchmarks.no_slower COMMIT [PATH...]`.
+
+Both trees work in turns on one server, each on a database of its own, in slices of a second or less. Two kinds of
+figures say more than the clock on a machine that does other things:
+
+- CPU time per job, of the sessions in the server and of the worker or producer. Of the ratios of neighboring slices the
+  median counts. It must be between 0.97 and 1.03, or lower.
+- counted work per job, over the whole run: transactions, entries written to indexes, bytes of WAL. WAL may grow by 1 %,
+  the others not at all. What depends on how a worker divides its work into batches varies by a few percent.
+
+    enqueue      `task.enqueue`, one job per transaction
+    drain        a no-op task and `watchbill worker` with default settings
+    keys         the same with Limit(1) on 1,000 keys, one job of each after the other
+    tick         due schedules become jobs
+    claims       claims of 1,000 plain jobs and their settlement, through the SQL functions
+    interleaved, runs, ordered, fair, routed     the same for the scenarios of flow_control_bench.py
+
+With `--row-security`, row security is on, and producer, worker and scheduler log in with roles of their own. Then only
+the first four paths are measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg import sql
+from tests.servers import Server, find_servers
+
+from benchmarks.flow_control_bench import SCENARIOS, Session, measure, process_cpu
+
+ROOT = Path(__file__).parent.parent
+LARGEST_RATIO, LARGEST_WAL_RATIO = 1.03, 1.01
+LARGEST_COUNT_RATIO = 1.005
+LARGEST_COUNT_RATIO_OF_WORKER = 1.05  # which divides its work into batches as time allows
+LONGEST_SECONDS = 120  # of a slice
+SCHEDULES = 40_000
+SCHEDULES_OF_A_TICK = 500
+
+_APP = """
+import sys
+
+from watchbill import App, Limit
+
+app = App()
+
+
+@app.task(type="plain")
+async def plain(number: int) -> None: ...
+
+
+if {keys}:  # not otherwise: the database would know a limit
+
+    @app.task(type="limited", limits=[Limit(1, name="key", by="{{key}}")])
+    async def limited(number: int, key: int) -> None: ...
+
+
+def enqueue_singly(count: int) -> None:
+    for number in range(count):
+        plain.enqueue(number)
+
+
+def enqueue_at_once(count: int) -> None:
+    app.enqueue_many([limited.bind(n, n % 1000) if {keys} else plain.bind(n) for n in range(count)])
+
+
+if __name__ == "__main__":  # each line is a command and a number of jobs
+    for line in sys.stdin:
+        command, count = line.split()
+        (enqueue_singly if command == "singly" else enqueue_at_once)(int(count))
+        print("done", flush=True)
+"""
+
+_COUNTS = """
+    SELECT coalesce(sum((t.n_tup_ins + t.n_tup_upd - t.n_tup_hot_upd) * i.indexes), 0)::bigint,
+      (SELECT d.xact_commit FROM pg_stat_database d WHERE d.datname = current_database())
+    FROM pg_stat_user_tables t
+    CROSS JOIN LATERAL (SELECT count(*) AS indexes FROM pg_index x WHERE x.indrelid = t.relid) i
+    WHERE t.schemaname = 'watchbill'"""
+
+NO_JOBS = "SELECT NOT EXISTS (SELECT FROM watchbill.jobs)"
+
+_SCHEDULES = """
+    INSERT INTO watchbill.schedules (name, pattern, type, payload)
+    SELECT 's' || n, n % 60 || ' 3 * * *', 'plain', jsonb_build_object('number', n)
+    FROM generate_series(1, {count}) n"""
+
+_MAKE_DUE = """
+    UPDATE watchbill.timers SET next_run = date_trunc('second', now())
+    WHERE schedule_id IN (
+      SELECT s.id
+      FROM generate_series(%s::int, %s::int) n
+      JOIN watchbill.schedules s ON s.name = 's' || n)"""
+
+
+@dataclass
+class Figures:
+    """Of one tree on one path."""
+
+    jobs: int = 0
+    cpu: list[float] = field(default_factory=list)  # microseconds per job, of each slice
+    wal: int = 0
+    index_entries: int = 0
+    transactions: int = 0
+
+
+@dataclass
+class Side:
+    """One of the two trees, with its database."""
+
+    name: str
+    tree: Path
+    server: Server
+    folder: Path
+    database: str = ""
+    row_security: bool = False
+    figures: Figures = field(default_factory=Figures)
+
+    @property
+    def url(self) -> str:
+        return self.server.url(self.database)
+
+    def url_of(self, role: str) -> str:
+        return self.server.url(self.database, f"{self.database}_{role}") if self.row_security else self.url
+
+    def environment(self, role: str = "owner") -> dict[str, str]:
+        url = self.url if role == "owner" else self.url_of(role)
+        return {**os.environ, "PYTHONPATH": str(self.tree / "src"), "WATCHBILL_DATABASE_URL": url}
+
+    def run_command(self, *words: str) -> None:
+        command = [sys.executable, "-m", "watchbill.cli", *words]
+        subprocess.run(command, check=True, cwd=self.folder, env=self.environment(), stdout=subprocess.DEVNULL)
+
+    def start(self, role: str, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, *words],
+            cwd=self.folder,
+            env=self.environment(role),
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def create_roles(self) -> None:
+        self.run_command("db", "roles", "create", "--prefix", self.database)
+        for role in ("producer", "worker"):
+            # The groups have these names, and may log in here. A producer names its tenant.
+            group = sql.Identifier(f"{self.database}_{role}")
+            self.server.execute(sql.SQL("ALTER ROLE {} LOGIN").format(group))
+            if role == "producer":
+                self.server.execute(sql.SQL("ALTER ROLE {} SET watchbill.tenant = 'default'").format(group))
+        self.run_command("db", "tenants", "enable")
+
+    def server_cpu(self, watcher: psycopg.Connection[Any]) -> float:
+        """Seconds of all sessions of this database, but not of the watcher."""
+        query = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        return sum(process_cpu(pid) for (pid,) in watcher.execute(query).fetchall())
+
+
+class Counter:
+    """What the server has written for one side since the block began."""
+
+    def __init__(self, side: Side, watcher: psycopg.Connection[Any]) -> None:
+        self._side, self._watcher, self._wal = side, watcher, self._read_wal(watcher)
+
+    def add_wal(self) -> None:
+        self._side.figures.wal += self._read_wal(self._watcher) - self._wal
+
+    @staticmethod
+    def _read_wal(watcher: psycopg.Connection[Any]) -> int:
+        ((position,),) = watcher.execute("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").fetchall()
+        return int(position)
+
+
+def read_counts(side: Side) -> tuple[int, int]:
+    """Entries written to indexes, and transactions. Sessions report them when they end."""
+    with psycopg.connect(side.url, autocommit=True) as connection:
+        ((entries, transactions),) = connection.execute(_COUNTS).fetchall()
+        return int(entries), int(transactions)
+
+
+Slice = Callable[[int], None]  # gets the number of the slice
+
+
+@contextmanager
+def enqueue(side: Side, jobs: int) -> Iterator[Slice]:
+    producer = side.start("producer", "program.py")
+    with psycopg.connect(side.url, autocommit=True) as watcher:
+        send(producer, "singly", 200)  # connects, and prepares its statements
+
+        def enqueue_slice(number: int) -> None:
+            counter, before = Counter(side, watcher), side.server_cpu(watcher) + process_cpu(producer.pid)
+            send(producer, "singly", jobs)
+            after = side.server_cpu(watcher) + process_cpu(producer.pid)
+            counter.add_wal()
+            record(side, jobs, after - before)
+
+        try:
+            yield enqueue_slice
+        finally:
+            stop(producer)
+
+
+@contextmanager
+def drain(side: Side, jobs: int) -> Iterator[Slice]:
+    worker = side.start("worker", "-m", "watchbill.cli", "worker", "program:app")
+    with psycopg.connect(side.url, autocommit=True) as watcher:
+        wait_until(watcher, "SELECT EXISTS (SELECT FROM watchbill.nodes)")  # it has declared its limits
+        producer = side.start("producer", "program.py")
+        send(producer, "at_once", 1000)
+        wait_until(watcher, NO_JOBS)
+
+        def drain_slice(number: int) -> None:
+            worker.send_signal(signal.SIGSTOP)  # so that it finds all jobs of the slice at once
+            send(producer, "at_once", jobs)
+            watcher.execute("VACUUM ANALYZE watchbill.jobs")
+            watcher.execute("CHECKPOINT")
+            counter, before = Counter(side, watcher), side.server_cpu(watcher) + process_cpu(worker.pid)
+            worker.send_signal(signal.SIGCONT)
+            wait_until(watcher, NO_JOBS)
+            after = side.server_cpu(watcher) + process_cpu(worker.pid)
+            counter.add_wal()
+            record(side, jobs, after - before)
+
+        try:
+            yield drain_slice
+        finally:
+            stop(producer)
+            stop(worker)
+
+
+@contextmanager
+def tick(side: Side, jobs: int) -> Iterator[Slice]:
+    with (
+        psycopg.connect(side.url, autocommit=True) as watcher,
+        psycopg.connect(side.url_of("worker"), autocommit=True, prepare_threshold=1) as scheduler,
+    ):
+        watcher.execute(sql.SQL(_SCHEDULES).format(count=sql.Literal(SCHEDULES)))
+        watcher.execute("VACUUM ANALYZE")
+        pid = scheduler.info.backend_pid
+
+        def tick_slice(number: int) -> None:
+            watcher.execute(_MAKE_DUE, (number * jobs + 1, (number + 1) * jobs))
+            watcher.execute("VACUUM ANALYZE watchbill.timers")
+            counter, before = Counter(side, watcher), process_cpu(pid)
+            for _ in range(0, jobs, SCHEDULES_OF_A_TICK):
+                scheduler.execute("SELECT watchbill.tick(%s)", (SCHEDULES_OF_A_TICK,))
+            after = process_cpu(pid)
+            counter.add_wal()
+            record(side, jobs, after - before)
+
+        yield tick_slice
+
+
+def run_scenario(name: str) -> Callable[[Side, int], Any]:
+    scenario = SCENARIOS[name]
+
+    @contextmanager
+    def open_session(side: Side, jobs: int) -> Iterator[Slice]:
+        session = Session(side.url, scenario)
+
+        def measure_slice(number: int) -> None:
+            cost = measure(session, scenario, jobs, ahead=False)
+            side.figures.wal += int(cost.wal * jobs)
+            record(side, jobs, cost.run * jobs / 1e6)
+
+        yield measure_slice
+        session.connection.close()
+
+    return open_session
+
+
+PATHS: dict[str, Callable[[Side, int], Any]] = {
+    "enqueue": enqueue,
+    "drain": drain,
+    "keys": drain,
+    "tick": tick,
+    "claims": run_scenario("plain"),
+    **{name: run_scenario(name) for name in ("interleaved", "runs", "ordered", "fair", "routed")},
+}
+JOBS = {"enqueue": 2000, "tick": 1000}  # of a slice
+WITHOUT_SESSIONS = PATHS.keys() - {"enqueue", "drain", "keys"}
+PATHS_WITH_ROLES = ("enqueue", "drain", "keys", "tick")
+
+
+def send(producer: subprocess.Popen[str], command: str, count: int) -> None:
+    assert producer.stdin
+    assert producer.stdout
+    print(command, count, file=producer.stdin, flush=True)
+    if producer.stdout.readline() != "done\n":
+        raise RuntimeError("the producer has ended")
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGCONT)
+    process.terminate()
+    process.communicate(timeout=60)
+
+
+def wait_until(watcher: psycopg.Connection[Any], query: LiteralString) -> None:
+    end = time.monotonic() + LONGEST_SECONDS
+    while watcher.execute(query).fetchone() != (True,):
+        if time.monotonic() > end:
+            raise TimeoutError(query)
+        time.sleep(0.02)
+
+
+def record(side: Side, jobs: int, cpu: float) -> None:
+    side.figures.jobs += jobs
+    side.figures.cpu.append(cpu / jobs * 1e6)
+
+
+def compare(path: str, sides: list[Side], slices: int, jobs: int) -> tuple[Figures, Figures]:
+    """Runs slices of both sides in turns; each side is the first one in every second pair."""
+    for side in sides:
+        prepare(side, path)
+    before = {side.name: read_counts(side) for side in sides}
+    with ExitStack() as stack:
+        run = {side.name: stack.enter_context(PATHS[path](side, jobs)) for side in sides}
+        for side in sides:
+            run[side.name](0)  # plans, caches
+            side.figures = Figures()
+        for number in range(1, slices + 1):
+            for side in sides if number % 2 else reversed(sides):
+                run[side.name](number)
+    for side in sides:
+        then, now = before[side.name], read_counts(side)
+        side.figures.index_entries, side.figures.transactions = now[0] - then[0], now[1] - then[1]
+    base, head = (side.figures for side in sides)
+    return base, head
+
+
+def prepare(side: Side, path: str) -> None:
+    side.database = side.server.create_database()
+    side.figures = Figures()
+    side.folder.mkdir(exist_ok=True)
+    (side.folder / "program.py").write_text(_APP.format(keys=path == "keys"))
+    side.run_command("db", "migrate")
+    if side.row_security:
+        side.create_roles()
+
+
+def describe(path: str, base: Figures, head: Figures) -> tuple[str, bool]:
+    """A line of the table, and whether the path is no slower."""
+    ratios = sorted(after / before for before, after in zip(base.cpu, head.cpu, strict=True))
+    cpu, low, high = statistics.median(ratios), ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
+    wal, entries, transactions = (
+        divide(getattr(head, name), getattr(base, name)) for name in ("wal", "index_entries", "transactions")
+    )
+    if path in WITHOUT_SESSIONS:  # of their own: most transactions are the benchmark's
+        transactions = 1.0
+    largest_count = LARGEST_COUNT_RATIO_OF_WORKER if PATHS[path] is drain else LARGEST_COUNT_RATIO
+    good = cpu <= LARGEST_RATIO and wal <= LARGEST_WAL_RATIO and max(entries, transactions) <= largest_count
+    line = (
+        f"{path:12} {statistics.median(base.cpu):8.1f} {statistics.median(head.cpu):8.1f} "
+        f"{cpu:7.3f} ({low:.2f}..{high:.2f}) {wal:8.3f} {entries:8.3f} {transactions:8.3f}  "
+        f"{'ok' if good else 'SLOWER'}"
+    )
+    return line, good
+
+
+def divide(after: int, before: int) -> float:
+    return after / before if before else 1.0
+
+
+@contextmanager
+def check_out(commit: str, folder: Path) -> Iterator[Path]:
+    git = ["git", "-C", str(ROOT)]
+    subprocess.run([*git, "worktree", "add", "--quiet", "--detach", str(folder), commit], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run([*git, "worktree", "remove", "--force", str(folder)], check=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("commit", help="the tree to compare with, for example HEAD~1")
+    parser.add_argument("paths", nargs="*", help=", ".join(PATHS))
+    parser.add_argument("--slices", type=int, default=10)
+    parser.add_argument("--jobs", type=int, help="of a slice; 20,000 by default, fewer for enqueue and tick")
+    parser.add_argument("--row-security", action="store_true")
+    options = parser.parse_args()
+    if unknown := set(options.paths) - PATHS.keys():
+        parser.error(f"unknown path {', '.join(sorted(unknown))}; choose from {', '.join(PATHS)}")
+    paths = options.paths or (PATHS_WITH_ROLES if options.row_security else PATHS)
+    server = Server.start(find_servers()[0])
+    all_good = True
+    try:
+        with tempfile.TemporaryDirectory() as folder, check_out(options.commit, Path(folder, "base")) as tree:
+            sides = [
+                Side(name, root, server, Path(folder, f"{name}-program"), row_security=options.row_security)
+                for name, root in (("before", tree), ("now", ROOT))
+            ]
+            print(f"{'':12} {'CPU us per job':^17} {'ratio (quartiles)':^22} {'WAL':>6} {'indexes':>9} {'trans.':>8}")
+            for path in paths:
+                jobs = options.jobs or JOBS.get(path, 20_000)
+                line, good = describe(path, *compare(path, sides, options.slices, jobs))
+                print(line, flush=True)
+                all_good = all_good and good
+    finally:
+        server.stop()
+    sys.exit(not all_good)
+
+
+if __name__ == "__main__":
+    main()
