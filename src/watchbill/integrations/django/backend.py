@@ -8,6 +8,7 @@ A task is registered with the project's App when Django makes it, under the type
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
@@ -75,6 +76,7 @@ class WatchbillBackend(BaseTaskBackend):
 
     def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
         self.validate_task(task)
+        _check_arguments(task, args, kwargs)
         args, kwargs = _to_json(task, list(args)), _to_json(task, dict(kwargs))
         job = app.enqueue(task.module_path, {"args": args, "kwargs": kwargs}, **self._make_job_options(task))
         if not job.created:  # an earlier job has the same idempotency key
@@ -141,6 +143,17 @@ def _read_options(alias: str, options: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(found.get("retry"), Mapping):
         found["retry"] = Retry(**found["retry"])
     return found
+
+
+def _check_arguments(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuses arguments that the function does not take. Django's own Task passes on whatever it gets."""
+    whole = inspect.signature(task.func)
+    own = list(whole.parameters.values())[1:] if task.takes_context else list(whole.parameters.values())
+    signature = whole.replace(parameters=own)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{task.module_path}: {error}. It takes {signature}.") from None
 
 
 def _to_json(task: Task, value: Any) -> Any:

@@ -90,6 +90,8 @@ class Enqueue(TestCase):
             add.enqueue(Order(item="tea"))
         with self.assertRaisesRegex(TypeError, "must be JSON"):
             add.enqueue(a=timezone.now())
+        with self.assertRaisesRegex(TypeError, r"add: got an unexpected keyword argument 'too'. It takes \(a"):
+            add.enqueue(1, too="x")
         with self.assertRaises(InvalidTask):
             task(lambda: None)
         assert connected("SELECT count(*) FROM watchbill.jobs") == [(0,)]
