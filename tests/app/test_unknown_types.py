@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
+import textwrap
 from typing import Any
 
 import psycopg
@@ -26,6 +29,20 @@ def test_enqueue_of_an_unknown_type_warns_once_and_suggests_the_right_one(
     assert said.startswith("Enqueued a job of type reprot")
     assert said.endswith("Did you mean report?")
     assert len(app.jobs.list(type="reprot")) == 2
+
+
+def test_a_program_without_logging_gets_a_python_warning_at_its_own_line(schema_database: str) -> None:
+    program = textwrap.dedent(
+        f"""
+        from watchbill import App
+        app = App({schema_database!r})
+        app.task(type="a.ints")(lambda: None)
+        app.enqueue("a.intz")
+        """
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr.startswith("<string>:5: UserWarning: Enqueued a job of type a.intz")
+    assert "Did you mean a.ints?" in done.stderr
 
 
 @pytest.mark.asyncio

@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 from uuid import UUID
@@ -97,22 +98,32 @@ class Job(Generic[R]):
     def result(self, timeout: Duration | None = None) -> R:
         """Waits until the job has ended. Raises JobFailed, JobCanceled or TimeoutError, and NotCommitted if no worker
         can see the job."""
+        from psycopg import Error
+
         ended = self._runner.run(self._find_ending()) if self._may_be_uncommitted else None
         for pause in _pauses(timeout):
             ended = ended or self._runner.run_apart(self._read_ending())
             if ended is not None:
                 return self._read_result(*ended)
             time.sleep(pause)
-        raise self._make_timeout_error(timeout)
+        reason: str | None = None
+        with suppress(WatchbillError, Error):
+            reason = self._runner.run_apart(self._find_reason())
+        raise self._make_timeout_error(timeout, reason)
 
     async def aresult(self, timeout: Duration | None = None) -> R:  # noqa: ASYNC109  (the sync twin's name)
+        from psycopg import Error
+
         ended = await self._runner.arun(self._find_ending()) if self._may_be_uncommitted else None
         for pause in _pauses(timeout):
             ended = ended or await self._runner.arun_apart(self._read_ending())
             if ended is not None:
                 return self._read_result(*ended)
             await asyncio.sleep(pause)
-        raise self._make_timeout_error(timeout)
+        reason: str | None = None
+        with suppress(WatchbillError, Error):
+            reason = await self._runner.arun_apart(self._find_reason())
+        raise self._make_timeout_error(timeout, reason)
 
     def _find_ending(self) -> Operation[Ending | None]:
         return job_operations.ending(self.id)
@@ -136,8 +147,14 @@ class Job(Generic[R]):
             raise JobCanceled(f"Job {self.id} was canceled: {(error or {}).get('message')}")
         return self._task.decode_result(result) if self._task is not None else result
 
-    def _make_timeout_error(self, timeout: Duration | None) -> TimeoutError:
-        return TimeoutError(f"job {self.id} has not ended within {0 if timeout is None else seconds(timeout):g} s")
+    def _find_reason(self) -> Operation[str]:
+        """The deciding reason why the job has not ended, such as that no node is alive."""
+        reasons = yield from job_operations.why(self.id)
+        return reasons[0].reason
+
+    def _make_timeout_error(self, timeout: Duration | None, reason: str | None) -> TimeoutError:
+        waited = f"job {self.id} has not ended within {0 if timeout is None else seconds(timeout):g} s"
+        return TimeoutError(waited if reason is None else f"{waited}: {reason}")
 
 
 class FlowJob(Job[R]):

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from difflib import get_close_matches
 from functools import cached_property
 from types import UnionType
 from typing import Any, Protocol, TypeAlias, TypedDict
@@ -15,8 +14,10 @@ from uuid import UUID
 from watchbill.errors import WatchbillError
 from watchbill.model.dependency_graph import RunIf
 from watchbill.model.durations import DURATION_WORDS, LONGEST_TIMEOUT_SECONDS, Duration, seconds
+from watchbill.model.ids import read_id
 from watchbill.model.job import NewJob
 from watchbill.model.job_fields import JOB_OPTIONS, Kind
+from watchbill.model.option_names import refuse_unknown
 from watchbill.model.retry import Retry, as_retry
 from watchbill.model.unique import Debounce, KeyFormat, Unique, format_parameters
 
@@ -154,24 +155,6 @@ class JobOptionsDict(TypedDict, total=False):
 
 # -- These functions check options.
 
-_SYNONYMS = {
-    "name": "type", "task": "type", "max_attempts": "retry", "max_retries": "retry", "retries": "retry",
-    "retry_policy": "retry", "autoretry_for": "retry", "time_limit": "timeout", "soft_time_limit": "timeout",
-    "max_time": "timeout", "countdown": "delay", "schedule_in": "delay", "eta": "run_at", "schedule_at": "run_at",
-    "run_after": "run_at", "key": "idempotency_key", "queueing_lock": "unique", "debounce": "unique",
-    "lock": "ordered_by", "after": "depends_on", "session": "connection", "queue_name": "queue", "pool": "executor",
-}  # fmt: skip
-
-
-def refuse_unknown(call: str, given: Iterable[str], known: Sequence[str]) -> None:
-    """Raises TypeError for the first name that is not an option of this call; it suggests the right one."""
-    for name in given:
-        if name not in known:
-            guesses = [_SYNONYMS[name]] if name in _SYNONYMS else get_close_matches(name, known, n=1)
-            guess = next((f" Did you mean {guess}?" for guess in guesses if guess in known), "")
-            raise TypeError(f"{call}() has no option {name}.{guess} The options are {', '.join(known)}.")
-
-
 _TYPES: dict[Kind, tuple[type | UnionType, str]] = {
     "text": (str, "a text"),
     "integer": (int, "a whole number"),
@@ -259,6 +242,8 @@ def stored_id(parent: Any) -> UUID | None:
     if hasattr(parent, "new_job"):
         return None
     found = getattr(parent, "id", None)
+    if read_id(parent) is not None:
+        raise TypeError(f"depends_on takes ids of jobs, not their texts: give UUID({parent!r})")
     if not isinstance(found, UUID):
         raise TypeError(
             f"depends_on takes jobs, ids of jobs, calls (task.bind(...)) and flows; {parent!r} is none of them"

@@ -9,7 +9,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from watchbill.app.flow_control import AnyLimit, FlowRules, refuse_in_fair_queue
-from watchbill.app.job_options import JobOptions, refuse_impossible, refuse_unknown
+from watchbill.app.job_options import JobOptions, refuse_impossible
 from watchbill.app.json_round_trip import shorten
 from watchbill.app.schedule_declarations import Declaration, Declarations
 from watchbill.app.task import Producer, Task, describe_place, takes_connection
@@ -17,6 +17,7 @@ from watchbill.model.batch import Batch
 from watchbill.model.durations import Duration
 from watchbill.model.key_format import check_format
 from watchbill.model.limits import By, WhenDead
+from watchbill.model.option_names import refuse_unknown
 from watchbill.model.queue import Queue
 from watchbill.model.retry import Retry
 from watchbill.model.unique import Debounce, Unique
@@ -131,6 +132,12 @@ class BatchDecorator:
 
 
 def task_class(function: Callable[..., Any], batch: Batch | None) -> type[Task[..., Any]]:
+    try:
+        inspect.signature(function)
+    except ValueError:
+        raise TypeError(
+            f"{function!r} cannot be a task: write a def that calls it, because its parameters cannot be read"
+        ) from None
     if batch is not None:
         return BatchTask
     if inspect.iscoroutinefunction(function):

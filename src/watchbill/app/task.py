@@ -10,7 +10,20 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import update_wrapper
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Protocol, Self, TypeVar, Unpack, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    Never,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    Unpack,
+    get_type_hints,
+)
 
 import orjson
 
@@ -33,6 +46,16 @@ P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
 T = TypeVar("T")
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+# How other libraries enqueue, and how we do.
+_CALLS_ELSEWHERE = {
+    **dict.fromkeys(("delay", "send", "defer"), "TASK.enqueue(...)"),
+    **dict.fromkeys(("defer_async", "kiq"), "await TASK.aenqueue(...)"),
+    **dict.fromkeys(("apply_async", "send_with_options", "schedule"), "TASK.using(...).enqueue(...)"),
+    **dict.fromkeys(("configure", "set"), "TASK.using(...)"),
+    **dict.fromkeys(("s", "si", "signature"), "TASK.bind(...)"),
+}
 
 
 class ThreadTimeoutWarning(UserWarning):
@@ -145,6 +168,15 @@ class Task(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<Task {self.type}>"
+
+    if not TYPE_CHECKING:  # type checkers would allow every attribute
+
+        def __getattr__(self, name: str) -> Never:
+            """Names our call for one of another library. Python asks here only for attributes that do not exist."""
+            if name in _CALLS_ELSEWHERE:
+                right = _CALLS_ELSEWHERE[name].replace("TASK", self.function.__name__)
+                raise AttributeError(f"a task has no {name}(): write {right}")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def using(self, **options: Unpack[JobOptionsDict]) -> Self:
         """The same task with other options: priority, delay, run_at, queue, tenant, retry, connection, ..."""
@@ -267,6 +299,11 @@ def new_job(type: str, payload: bytes, version: int, options: JobOptions) -> New
 
 def task_type(function: Callable[..., Any]) -> str:
     """The module-qualified name; for a script its file's name, so that script and worker agree."""
+    if getattr(function, "__name__", None) == "<lambda>":
+        raise TypeError(
+            "a lambda has no name, so it cannot be a task: write a def, or give it one, as in "
+            "@app.task(type='mail.send')"
+        )
     module = function.__module__
     if module == "__main__":
         file = getattr(sys.modules["__main__"], "__file__", None)

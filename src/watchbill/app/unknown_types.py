@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from watchbill.app.registry import calling_frame
 from watchbill.client import job_operations
 from watchbill.errors import WatchbillError
 from watchbill.model.job import NewJob
@@ -51,8 +53,25 @@ class UnknownTypes:
         if job.type in handled:
             return
         near = get_close_matches(job.type, {*self._tasks, *handled}, n=1)
-        logger.warning(
-            "Enqueued a job of type %s (%s): this App has no such task, and no live node handles it. "
-            "The job waits for a node that does.%s",
-            job.type, job.id, f" Did you mean {near[0]}?" if near else "",
-        )  # fmt: skip
+        _tell(
+            f"Enqueued a job of type {job.type} ({job.id}): this App has no such task, and no live node handles it. "
+            f"The job waits for a node that does.{f' Did you mean {near[0]}?' if near else ''}"
+        )
+
+
+def _tell(message: str) -> None:
+    """Logs the message. A program that has not configured logging would not see it, so it gets a Python warning, at
+    the line that enqueues."""
+    if _is_logged():
+        logger.warning("%s", message)
+    elif (frame := calling_frame()) is not None:
+        warnings.warn_explicit(message, UserWarning, frame.f_code.co_filename, frame.f_lineno)
+
+
+def _is_logged() -> bool:
+    place: logging.Logger | None = logger
+    while place is not None:
+        if any(not isinstance(handler, logging.NullHandler) for handler in place.handlers):
+            return True
+        place = place.parent if place.propagate else None
+    return False

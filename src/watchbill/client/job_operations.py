@@ -13,6 +13,7 @@ import orjson
 from watchbill.client.operations import Operation, Statement
 from watchbill.errors import WatchbillError
 from watchbill.model.dependency_graph import AdjacentJob, Dependency, DependencyGraph, EarlierJob, GraphJob
+from watchbill.model.ids import read_id
 from watchbill.model.job import (
     AttemptRecord,
     DeadGroup,
@@ -24,6 +25,7 @@ from watchbill.model.job import (
     Pause,
     QueueCount,
 )
+from watchbill.store.refusals import Invalid
 
 Ending = tuple[str, Any, dict[str, Any] | None]  # state, result, error
 MAX_GRAPH_JOBS = 10_000
@@ -39,6 +41,14 @@ class NoSuchJob(WatchbillError):
             f"There is no job {which}.",
             hint="If a transaction has enqueued it and not committed yet, only that transaction sees it.",
         )
+
+
+def check_id(given: object) -> UUID:
+    """Returns an id that a caller gives as a UUID or as its text. Refuses anything else, before the database does."""
+    found = read_id(given)
+    if found is None:
+        raise Invalid(f"{given!r} is not the id of a job.", hint="An id is a UUID, such as job.id.")
+    return found
 
 
 def guard(job_id: UUID, fence: int) -> Operation[None]:
@@ -68,6 +78,7 @@ def complete_many(jobs: Sequence[tuple[UUID, int, bytes | None, float]]) -> Oper
 
 
 def get(job_id: UUID) -> Operation[JobRecord]:
+    job_id = check_id(job_id)
     rows = yield Statement("job", (job_id,), JobRecord)
     if not rows:
         raise NoSuchJob(job_id)
@@ -92,6 +103,7 @@ def ending(job_id: UUID) -> Operation[Ending | None]:
 
 def why(job_id: UUID) -> Operation[list[JobReason]]:
     """Why a job does not run: every cause that holds, the deciding one first."""
+    job_id = check_id(job_id)
     rows = yield Statement("why_job", (job_id,), JobReason)
     if not rows:
         raise NoSuchJob(job_id)
@@ -99,7 +111,7 @@ def why(job_id: UUID) -> Operation[list[JobReason]]:
 
 
 def attempts(job_id: UUID) -> Operation[list[AttemptRecord]]:
-    rows = yield Statement("attempts", {"id": job_id}, AttemptRecord)
+    rows = yield Statement("attempts", {"id": check_id(job_id)}, AttemptRecord)
     return [AttemptRecord(*row) for row in rows]
 
 
@@ -107,6 +119,7 @@ def cancel(
     job_id: UUID, *, reason: str | None = None, force: bool = False, on_canceled: Callable[[UUID], None] | None = None
 ) -> Operation[str]:
     """Cancels a job and returns its new state; `running`: it was asked to stop. Calls `on_canceled` if it ended."""
+    job_id = check_id(job_id)
     ((state, ended),) = yield Statement("cancel", (job_id, reason, force), (str | None, bool))
     if ended and on_canceled is not None:
         on_canceled(job_id)
@@ -115,6 +128,7 @@ def cancel(
 
 def retry(job_id: UUID, *, run_at: datetime | None = None) -> Operation[str]:
     """Reschedules a job, and returns the state it was in."""
+    job_id = check_id(job_id)
     ((state,),) = yield Statement("reschedule", (job_id, run_at), (str | None,))
     return _refuse_missing(job_id, state)
 
@@ -130,6 +144,7 @@ def release(job_id: UUID, *, on_canceled: Callable[[UUID], None] | None = None) 
 
     A job that was asked to stop is canceled instead, and `on_canceled` is called.
     """
+    job_id = check_id(job_id)
     ((released, ended),) = yield Statement("release", (job_id,), (bool, bool))
     if ended and on_canceled is not None:
         on_canceled(job_id)
@@ -214,6 +229,7 @@ def adjacent(job_id: UUID) -> Operation[list[AdjacentJob]]:
 
 def dependency_graph(job_id: UUID, *, largest: int = MAX_GRAPH_JOBS) -> Operation[DependencyGraph]:
     """A job with everything it depends on and everything that depends on it, directly or not."""
+    job_id = check_id(job_id)
     members = [row[0] for row in (yield Statement("dependency_graph", (job_id, largest), (UUID,)))]
     jobs = [GraphJob(*row) for row in (yield Statement("relatives", (members,), GraphJob))]
     if not jobs:

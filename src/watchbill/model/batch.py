@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from watchbill.model.durations import Duration, seconds
+from watchbill.model.option_names import suggest_options
 from watchbill.model.signals import Signal
 
 LARGEST_BATCH = 10_000  # the most jobs that one call may run
 LONGEST_BATCH_WAIT_SECONDS = 60.0  # a job that waits on its node for others is not available to other nodes
 
 
+@suggest_options
 @dataclass(frozen=True)
 class Batch:
     """How many jobs one call of the handler runs: up to `size`. A job waits on its node for others of its type, but not

@@ -42,6 +42,14 @@ def new_id() -> UUID:
     return UUID(int=_maker.make(1)[0])
 
 
+def read_id(given: object) -> UUID | None:
+    """Returns the id that is given as a UUID or as its text; None for anything else."""
+    try:
+        return given if isinstance(given, UUID) else UUID(given) if isinstance(given, str) else None
+    except ValueError:
+        return None
+
+
 def new_ids(count: int) -> list[int]:
     """Makes ids as integers. To make the UUIDs too would take twice as long; most callers of a bulk read none."""
     return _maker.make(count)

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from watchbill.model.durations import Duration, seconds
 from watchbill.model.key_format import check_by
+from watchbill.model.option_names import suggest_options
 
 KeyFunction: TypeAlias = Callable[..., str]
 By: TypeAlias = str | KeyFunction
@@ -19,6 +20,7 @@ LARGEST_COUNT = 1_000_000_000
 LONGEST_PER_SECONDS = 366 * 86_400.0
 
 
+@suggest_options
 @dataclass(frozen=True)
 class Limit:
     """At most `count` jobs run at once, in the whole installation. Tasks that use the same `name` share the limit;
@@ -48,6 +50,7 @@ class Limit:
         return {"max": self.count} | ({} if self.when_full == "wait" else {"when_full": self.when_full})
 
 
+@suggest_options
 @dataclass(frozen=True)
 class Rate:
     """Never more than `count` jobs start in any window of the length `per`, in the whole installation; retries count.

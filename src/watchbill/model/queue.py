@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from watchbill.model.option_names import suggest_options
+
 LARGEST_SHARE = 1000
 
 
+@suggest_options
 @dataclass(frozen=True)
 class Queue:
     """A rule for a queue. `limit`: at most so many of its jobs run at once, in the whole installation. `fair_by`: its

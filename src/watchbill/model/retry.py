@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from watchbill.model.durations import Duration, seconds
+from watchbill.model.option_names import suggest_options
 
 TEN_YEARS_SECONDS = 315_360_000
 
@@ -21,6 +22,7 @@ def delay_seconds(value: Duration) -> float:
     return delay
 
 
+@suggest_options
 @dataclass(frozen=True)
 class Retry:
     """`max_attempts` counts every attempt, the first included. The wait before attempt n+1 is

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from watchbill.model.durations import DURATION_WORDS, Duration, seconds
 from watchbill.model.key_format import check_by
+from watchbill.model.option_names import suggest_options
 
 KeyFormat: TypeAlias = str | Callable[..., str]
 Until: TypeAlias = Literal["started", "finished"]
@@ -20,6 +21,7 @@ OnDuplicate: TypeAlias = Literal["keep", "replace", "reject"]
 FORMAT_PARTS = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[^{}]+|[{}]")
 
 
+@suggest_options
 @dataclass(frozen=True, kw_only=True)
 class Unique:
     """Allows at most one job of a task per key.
@@ -53,6 +55,7 @@ class Unique:
         return {"unique_by": self.by, "unique_until": until, "on_duplicate": self.on_duplicate}
 
 
+@suggest_options
 @dataclass(frozen=True, kw_only=True)
 class Debounce:
     """Runs a job once for many calls with the same key: when no call has come for `wait`, and at the latest `max_wait`

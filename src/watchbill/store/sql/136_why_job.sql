@@ -53,8 +53,14 @@ BEGIN
     WHERE (p.queue IS NULL OR p.queue = j.queue)
       AND (p.type IS NULL OR p.type = j.type)
     UNION ALL
+    -- Looks at beats too: if all nodes were killed, none is left that declares the others lost.
     SELECT 4, 'no_node', 'no node is alive', NULL
-    WHERE NOT EXISTS (SELECT FROM nodes n WHERE n.state = 'active')
+    WHERE NOT EXISTS (
+      SELECT
+      FROM nodes n
+      JOIN beats b USING (epoch)
+      WHERE n.state = 'active'
+        AND b.at + n.lease > t)
     UNION ALL
     SELECT 5, 'unserved', format('no live node serves its queue %s', j.queue), NULL
     WHERE EXISTS (SELECT FROM nodes n WHERE n.state = 'active')
