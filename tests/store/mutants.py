@@ -249,7 +249,8 @@ MUTANTS: list[Mutant] = [
     # Loss.
     Mutant("reclaim: isolation", RECLAIM, "PERFORM _check_isolation('reclaim');", "", "claim"),
     Mutant("reclaim: the beat seen", RECLAIM, " AND b.n = s.n", "", "loss"),
-    Mutant("reclaim: the lease", RECLAIM, " AND b.at < t - nd.lease", "", "loss"),
+    Mutant("reclaim: the lease", RECLAIM, " AND (b.at < t - nd.lease OR b.at > t)", "", "loss"),
+    Mutant("reclaim: a beat of the future", RECLAIM, " OR b.at > t", "", "loss"),
     Mutant("reclaim: the node is locked", RECLAIM, "FOR UPDATE OF b, nd SKIP LOCKED);", "FOR UPDATE OF b SKIP LOCKED);", "loss"),
     Mutant("reclaim: the beat is locked", RECLAIM, "FOR UPDATE OF b, nd SKIP LOCKED);", "FOR UPDATE OF nd SKIP LOCKED);", "loss"),
     Mutant("reclaim: does not wait", RECLAIM, "FOR UPDATE OF b, nd SKIP LOCKED);", "FOR UPDATE OF b, nd);", "loss"),
@@ -260,6 +261,7 @@ MUTANTS: list[Mutant] = [
     Mutant("mark_node_lost: the lease", MARK_NODE_LOST, "DELETE FROM beats b WHERE b.epoch = node_epoch;", "", "loss"),
     Mutant("mark_node_lost: the state", MARK_NODE_LOST, "UPDATE nodes n SET state = 'lost', ended_at", "UPDATE nodes n SET ended_at", "loss"),
     Mutant("mark_node_lost: when it was last heard of", MARK_NODE_LOST, "ended_at = last_beat_at", "ended_at = t", "loss declare"),
+    Mutant("mark_node_lost: not in the future", MARK_NODE_LOST, "least((SELECT b.at FROM beats b WHERE b.epoch = node_epoch), t)", "coalesce((SELECT b.at FROM beats b WHERE b.epoch = node_epoch), t)", "loss"),
     Mutant("mark_node_lost: this node only", MARK_NODE_LOST, "WHERE b.epoch = node_epoch) WHERE n.epoch = node_epoch;", "WHERE b.epoch = node_epoch);", "loss"),
     Mutant("reclaim_jobs: fence", RECLAIM, "ON j.id = x.id AND j.fence = c.fence WHERE c.epoch = node_epoch AND", "ON j.id = x.id WHERE c.epoch = node_epoch AND", "operate"),
     Mutant("reclaim_jobs: epoch", RECLAIM, "WHERE c.epoch = node_epoch AND (one", "WHERE (one", "loss"),

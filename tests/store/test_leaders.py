@@ -76,6 +76,16 @@ def test_another_candidate_is_elected_when_the_lease_of_the_leader_ends(db: Db) 
     assert found.term > old
 
 
+def test_another_candidate_is_elected_if_the_leader_died_before_the_clock_was_set_back(db: Db) -> None:
+    leader, other = db.node(), db.node()
+    elect(db, leader)
+    db.tick(-86_400)
+    beat(db, other)
+    assert elect(db, other).leader == leader
+    db.reclaim(leader)
+    assert elect(db, other).leader == other
+
+
 def test_a_leader_that_wakes_up_late_is_not_preferred(db: Db) -> None:
     leader, other = db.node(), db.node()
     elect(db, leader)

@@ -37,6 +37,29 @@ def test_reclaim_needs_an_expired_lease_and_the_last_beat(db: Db) -> None:
     assert node.ended_at == T0, "when it was last heard of"
 
 
+def test_a_node_that_died_before_the_clock_was_set_back_is_lost(db: Db) -> None:
+    """Its last beat is of the future, so it proves no life; the caller has seen no other for a whole lease."""
+    dead, alive = db.node(types={"task": 1}), db.node()
+    job = db.enqueue()
+    db.claim(dead)
+    db.tick(-86_400)
+    (row,) = db.call("reclaim", epochs=[dead, alive], beats_seen=[0, 1])  # the other has sent another beat than this
+    assert tuple(row) == (job, dead, "failed")
+    lost, kept = db.rows("node")
+    assert (lost.state, kept.state) == ("lost", "active")
+    assert lost.ended_at <= db.now
+
+
+def test_a_node_that_lives_while_the_clock_is_set_back_beats_again(db: Db) -> None:
+    epoch = db.node()
+    db.tick(-86_400)
+    db.value("heartbeat", epoch=epoch)
+    assert db.call("reclaim", epochs=[epoch], beats_seen=[0]) == []
+    assert db.call("reclaim", epochs=[epoch], beats_seen=[1]) == [], "its lease has begun anew"
+    (node,) = db.rows("node")
+    assert (node.state, node.heartbeat_at) == ("active", db.now)
+
+
 def test_each_node_has_its_own_lease(db: Db) -> None:
     short, long = db.node(lease=timedelta(seconds=1)), db.node(lease=timedelta(minutes=5))
     db.tick(60)

@@ -111,6 +111,17 @@ def test_more_nodes_than_tokens_leave_some_without(db: Db) -> None:
     assert group.state(nodes[0]).needs_leader is None
 
 
+def test_tokens_of_a_node_that_died_before_the_clock_was_set_back_move(group: Group) -> None:
+    a, b = group.join("a"), group.join("b")
+    group.rebalance(a)
+    group.db.tick(-86_400)
+    group.db.value("heartbeat", epoch=a)
+    group.db.reclaim(b)
+    assert group.state(a).needs_leader == "nodes left"
+    group.rebalance(a)
+    assert group.counts() == {a: 12}
+
+
 def test_tokens_of_a_living_owner_move_when_it_passes_them_on(group: Group) -> None:
     a = group.join("a")
     group.rebalance(a)

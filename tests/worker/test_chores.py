@@ -176,18 +176,20 @@ async def test_jobs_lost_while_asked_to_stop_fire_a_cancel_event(bench: Workbenc
     assert reclaimed == [(jobs[1].id, "failed")]
 
 
+@pytest.mark.parametrize("age", [7200.0, -86_400.0], ids=["expired", "of the future"])
 async def test_a_lost_node_is_logged_by_the_one_that_declared_it_lost(
-    bench: Workbench, caplog: pytest.LogCaptureFixture
+    bench: Workbench, caplog: pytest.LogCaptureFixture, age: float
 ) -> None:
-    """Two nodes have seen the same heartbeats: of a dead node, and of one that has sent another since."""
+    """Two nodes have seen the same heartbeats: of a dead node, and of one that has sent another since. So the second
+    lives, also if the clock was set forward or back."""
     epochs = [bench.sql("SELECT watchbill.register(%s, lease => '1 hour')", name)[0][0] for name in ("dead", "alive")]
-    bench.sql("UPDATE watchbill.beats SET at = at - interval '2 hours'")
+    bench.sql("UPDATE watchbill.beats SET at = at - make_interval(secs => %s)", age)
     beats = bench.sql("SELECT epoch, n FROM watchbill.beats ORDER BY epoch")
     connection = NodeConnection(bench.url, queries("watchbill"), purpose="chores", timeout=30.0)
     reclaimers = [Reclaimer(connection, Events()) for _ in range(2)]
     for each in reclaimers:
         for asked in (0.0, math.inf):
-            each.note_beats([(epoch, n, 3600.0, 7200.0) for epoch, n in beats], asked=asked, has_leftover_claim=False)
+            each.note_beats([(epoch, n, 3600.0, age) for epoch, n in beats], asked=asked, has_leftover_claim=False)
     bench.sql("SELECT watchbill.heartbeat(%s)", epochs[1])
     for each in reclaimers:
         await each.run()

@@ -2,7 +2,8 @@
 
 A node is declared lost only if the database's clock says so *and* this process has seen the same heartbeat for a whole
 lease, on its own clock, while connected. So no node is declared lost because a clock was set, a new primary took over
-or the database did not answer. The survey (`survey.py`) reads the heartbeats."""
+or the database did not answer. A heartbeat of the future says only that the database's clock was set back, so then our
+own clock decides. The survey (`survey.py`) reads the heartbeats."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class Reclaimer:
         for epoch, beat, lease, age in beats:
             seen_beat, since = seen.get(epoch, (None, now))
             self._seen[epoch] = (beat, since if seen_beat == beat else now)
-            if seen_beat == beat and asked - since >= lease and age >= lease:
+            if seen_beat == beat and asked - since >= lease and (age >= lease or age < 0):
                 self._stale[epoch] = beat
         if self._stale or has_leftover_claim:
             self.wakeup.set()

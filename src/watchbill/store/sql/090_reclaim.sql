@@ -1,9 +1,10 @@
 -- Declares nodes lost and reclaims their jobs. The caller names the epoch and the beat number of
 -- nodes that sent no beat for a full lease on the caller's clock. Such a node is lost if its lease
--- has run out on the database's clock too, and it has sent no other beat. A lost job is queued
--- again, to run in quarantine. It is dead at the third loss in a row, or at the first loss if it
--- has only one attempt. Locks beats, nodes and jobs, in this order; leaves locked rows for the next
--- call. Then locks the states of the limit keys of all these jobs.
+-- has run out on the database's clock too, and it has sent no other beat. A beat of the future does
+-- not renew a lease: the clock was set back after it, and the caller's clock decides. A lost job is
+-- queued again, to run in quarantine. It is dead at the third loss in a row, or at the first loss
+-- if it has only one attempt. Locks beats, nodes and jobs, in this order; leaves locked rows for
+-- the next call. Then locks the states of the limit keys of all these jobs.
 CREATE OR REPLACE FUNCTION reclaim(
   epochs bigint[] DEFAULT '{}',
   beats_seen bigint[] DEFAULT '{}',
@@ -82,7 +83,7 @@ BEGIN
     SELECT b.epoch
     FROM unnest(epochs, beats_seen) s(epoch, n)
     JOIN beats b ON b.epoch = s.epoch AND b.n = s.n
-    JOIN nodes nd ON nd.epoch = b.epoch AND b.at < t - nd.lease
+    JOIN nodes nd ON nd.epoch = b.epoch AND (b.at < t - nd.lease OR b.at > t)
     FOR UPDATE OF b, nd SKIP LOCKED);
   PERFORM _mark_node_lost(x.epoch, t) FROM unnest(lost) x(epoch);
   RETURN QUERY SELECT x.epoch FROM unnest(lost) x(epoch);

@@ -1,5 +1,5 @@
--- Marks a node as lost since its last beat. The caller has locked the node's beat and the node, so
--- the node has no claim that is not committed.
+-- Marks a node as lost since its last beat, or since now if that is of the future. The caller has
+-- locked the node's beat and the node, so the node has no claim that is not committed.
 CREATE OR REPLACE FUNCTION _mark_node_lost(node_epoch bigint, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -7,7 +7,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  last_beat_at timestamptz := coalesce((SELECT b.at FROM beats b WHERE b.epoch = node_epoch), t);
+  last_beat_at timestamptz := least((SELECT b.at FROM beats b WHERE b.epoch = node_epoch), t);
 BEGIN
   UPDATE nodes n
   SET state = 'lost',
