@@ -252,3 +252,21 @@ def test_facades_are_installed_into_the_schema_that_is_named_last(watchbill: Wat
     assert watchbill.here("db", "uninstall", "jcron").stdout == "facade jcron removed\n"
     unknown = watchbill.here("db", "install", "cron")
     assert (unknown.returncode, "'cron' is not a facade" in unknown.stderr) == (2, True)
+
+
+def test_schema_of_tests_says_so_until_it_is_kept(watchbill: Watchbill, schema_database: str) -> None:
+    """The schema is only marked, since making one takes seconds."""
+    run_sql(schema_database, "UPDATE watchbill.installation SET test = true, clock_offset = '30 s'")
+    (watchbill.directory / "tasks.py").write_text("import watchbill\n\napp = watchbill.App()\n")
+    url = ("--database-url", schema_database)
+
+    def run_commands() -> list[str]:
+        return [watchbill.here(*command, *url).stdout for command in (("db", "migrate"), ("db", "status"), ("doctor",))]
+
+    for answer in (*run_commands(), watchbill("worker", "tasks:app", "--once", *url).stdout):
+        assert "made by tests" in answer
+        assert "`watchbill db keep`" in answer
+    kept = watchbill.here("db", "keep", *url)
+    assert (kept.returncode, kept.stdout) == (0, "Schema watchbill is a real one now: no test run uses it any more.\n")
+    assert not any("made by tests" in answer for answer in run_commands())
+    assert "already" in watchbill.here("db", "keep", *url).stdout

@@ -11,8 +11,10 @@ import pytest
 
 from tests.servers import Server
 from watchbill.postgres.migrate import Source, migrate
+from watchbill.store.made_by_tests import TestsRun, keep_schema
 from watchbill.testing import database as databases
 from watchbill.testing.database import (
+    HoldsOtherJobs,
     InUse,
     NotATestSchema,
     StillInUse,
@@ -20,6 +22,7 @@ from watchbill.testing.database import (
     beside,
     embedded_database,
     named_database,
+    prepare_schema,
     with_database,
 )
 
@@ -61,6 +64,48 @@ def test_named_database_refuses_a_schema_of_another_program(given_database: str)
     with pytest.raises(NotATestSchema), named_database(given_database, "watchbill"):
         pass
     assert rows(given_database, "SELECT to_regclass('watchbill.theirs') IS NOT NULL") == [(True,)]
+
+
+def test_end_of_a_failed_run_empties_the_schema_and_resets_the_clock(given_database: str) -> None:
+    run = named_database(given_database, "watchbill")
+    run.__enter__()
+    rows(given_database, "SELECT watchbill.enqueue('left.over')")
+    rows(given_database, "UPDATE watchbill.installation SET clock_offset = '30 s' RETURNING 1")
+    assert not run.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert rows(given_database, "SELECT clock_offset = '0' FROM watchbill.installation") == [(True,)]
+    assert rows(given_database, "SELECT count(*) FROM watchbill.jobs") == [(0,)]
+
+
+def test_schema_of_tests_with_jobs_of_others_is_refused_until_it_is_dropped(given_database: str) -> None:
+    def start_test_run() -> None:
+        with named_database(given_database, "watchbill"):
+            pass
+
+    start_test_run()
+    rows(given_database, "SELECT watchbill.enqueue('an.order')")
+    with pytest.raises(HoldsOtherJobs, match=r"job an\.order") as refusal:
+        start_test_run()
+    with pytest.raises(HoldsOtherJobs):  # as a Django project does that keeps its database
+        prepare_schema(given_database, "watchbill")
+    assert rows(given_database, "SELECT type FROM watchbill.jobs") == [("an.order",)]
+    assert "watchbill db keep" in str(refusal.value)
+    assert "DROP SCHEMA watchbill CASCADE" in str(refusal.value)
+    with psycopg.connect(given_database) as connection:
+        connection.execute("DROP SCHEMA watchbill CASCADE")
+    start_test_run()
+
+
+def test_kept_schema_is_refused_by_tests_and_has_the_clock_of_the_server(given_database: str) -> None:
+    with named_database(given_database, "watchbill"), pytest.raises(TestsRun):
+        keep_schema(given_database, "watchbill")
+    rows(given_database, "SELECT watchbill.enqueue('an.order')")
+    rows(given_database, "UPDATE watchbill.installation SET clock_offset = '10 years' RETURNING 1")
+    assert keep_schema(given_database, "watchbill")
+    assert not keep_schema(given_database, "watchbill")
+    assert rows(given_database, "SELECT type FROM watchbill.jobs") == [("an.order",)]
+    assert rows(given_database, "SELECT watchbill.now() < clock_timestamp() + interval '1 year'") == [(True,)]
+    with pytest.raises(NotATestSchema), named_database(given_database, "watchbill"):
+        pass
 
 
 def test_second_simultaneous_test_run_is_refused(given_database: str) -> None:

@@ -10,7 +10,7 @@ from watchbill.cli.output import AsJson, command_group, print_facts, print_json,
 from watchbill.cli.roles import app as roles
 from watchbill.cli.row_security import app as row_security
 from watchbill.cli.screen import print_script, say
-from watchbill.errors import name_commands
+from watchbill.errors import name_commands, name_quoted_commands
 
 if TYPE_CHECKING:
     from watchbill.postgres.address import Address
@@ -28,10 +28,13 @@ _EXIT_CODES = {"ready": 0, "newer": 0, "too old": 1, "too new": 1, "missing": 3}
 def migrate(ctx: typer.Context) -> None:
     """Bring the schema to the newest version. Safe to run in several places at once, and again after it was killed."""
     from watchbill.store.install import install
+    from watchbill.store.made_by_tests import describe_test_schema, is_made_by_tests
 
     settings, address = ctx.obj.find_direct_address()
     result = install(address.url, settings.schema, settings.jcron_schema, report=say)
     say(f"Schema {result.schema} is at version {result.version} of {result.source.newest}: {result.verdict}.")
+    if is_made_by_tests(address.url, settings.schema):
+        say(name_quoted_commands(describe_test_schema(settings.schema)))
 
 
 @app.command()
@@ -39,13 +42,17 @@ def status(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Show what has been applied and what is missing. Exits with 1 if the schema cannot be used, 3 if it is missing."""
     from watchbill.postgres.migrate import Source
     from watchbill.postgres.migrate import status as read_status
+    from watchbill.store.made_by_tests import describe_test_schema, is_made_by_tests
 
     settings, address = ctx.obj.find_direct_address()
     found = read_status(address.url, settings.schema, Source.of_package("watchbill.store"))
+    is_test = found.verdict != "missing" and is_made_by_tests(address.url, settings.schema)
     if as_json:
-        print_json(_as_data(found))
+        print_json(_as_data(found) | {"test": is_test})
     else:
         _print_status(found, address)
+        if is_test:
+            say(name_quoted_commands(describe_test_schema(settings.schema)))
     raise typer.Exit(_EXIT_CODES[found.verdict])
 
 
@@ -92,6 +99,18 @@ def uninstall(
 
     settings, address = ctx.obj.find_direct_address()
     uninstall_facade(address.url, settings.schema, name, report=say)
+
+
+@app.command()
+def keep(ctx: typer.Context) -> None:
+    """Turn a schema that tests have made into a real one. Its jobs stay, its clock is reset, and tests refuse it."""
+    from watchbill.store.made_by_tests import keep_schema
+
+    settings, address = ctx.obj.find_direct_address()
+    if keep_schema(address.url, settings.schema):
+        say(f"Schema {settings.schema} is a real one now: no test run uses it any more.")
+    else:
+        say(f"Schema {settings.schema} is a real one already: no test run has made it.")
 
 
 @app.command()

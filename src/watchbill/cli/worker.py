@@ -20,6 +20,7 @@ from watchbill.cli.discovery import find_app
 from watchbill.cli.lines import JobLines
 from watchbill.cli.output import command_group, pluralize
 from watchbill.cli.screen import say, say_wrapped
+from watchbill.errors import name_quoted_commands
 
 if TYPE_CHECKING:
     from watchbill import App
@@ -211,6 +212,8 @@ _MAX_SCHEDULES_SHOWN = 10
 
 
 def _print_start(app: App, reference: str, node: Node, address: Address, status: Status) -> None:
+    from watchbill.store.made_by_tests import describe_test_schema, is_made_by_tests
+
     tasks = len({id(task) for task in app.tasks.values()})
     queues, capacity = node.config.queues, node.config.capacity
     kinds = ", ".join(f"{count} {kind}" for kind, count in capacity.by_kind.items())
@@ -220,6 +223,8 @@ def _print_start(app: App, reference: str, node: Node, address: Address, status:
     say_wrapped(f"node {node.config.name}   {capacity.total} handlers at once ({kinds})")
     if supervisor.UP_COMMAND not in os.environ:
         say_wrapped(f"{address}   schema {status.schema} v{status.version}")
+    if is_made_by_tests(app.settings.listen_url or app.database_url, status.schema):
+        say_wrapped(name_quoted_commands(describe_test_schema(status.schema)))
 
 
 def _print_schedules(app: App) -> None:

@@ -81,10 +81,17 @@ def migrate(
         return read_status(connection, schema, source)
 
 
-def apply_functions(url: str, schema: str, source: Source) -> None:
+def apply_functions(
+    url: str, schema: str, source: Source, *, before: Callable[[Connection], None] = lambda _: None
+) -> None:
     """Applies the function files again although they have not changed, because some functions depend on data, such as
-    whether the schema is marked as a test schema."""
-    run_locked(url, schema, lambda held: _execute_step(held, make_functions_step(schema, source, DEFAULT_PATIENCE)))
+    whether the schema is marked as a test schema. `before` may change that data, in the same transaction."""
+
+    def apply(held: Connection) -> None:
+        before(held)
+        _execute_step(held, make_functions_step(schema, source, DEFAULT_PATIENCE))
+
+    run_locked(url, schema, apply)
 
 
 def run_locked(url: str, schema: str, work: Callable[[Connection], T], *, report: Report = lambda _: None) -> T:

@@ -5,7 +5,9 @@ making it takes longest of all. The server runs with fsync off, so its data is u
 A template database is migrated once for each version of our SQL; every process that runs tests copies the template and
 drops its copy at the end. The next run drops databases that a killed run has left.
 
-In a database that you name, only Watchbill's schema is changed, and only if it is missing or was made by a test.
+In a database that you name, only Watchbill's schema is changed, and only if it is missing or was made by a test. A run
+leaves that schema empty, with its clock at the present. So if the next run finds a job or a schedule there, something
+else may have stored it, and the run is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,6 +38,7 @@ from watchbill.postgres.embedded.home import DATABASE, make_directory
 from watchbill.postgres.migrate import Source, migrate, status
 from watchbill.postgres.zones import make_zone_lines, refresh_zones
 from watchbill.settings import Settings
+from watchbill.store.made_by_tests import TEST_RUN_LOCK
 from watchbill.store.queries import queries
 
 LOCK_TIMEOUT = "5s"
@@ -44,6 +47,11 @@ SEED_TABLES = "Made by a test run. Not emptied between tests: "  # the comment o
 
 class NotATestSchema(WatchbillError):
     """The test run would empty this schema or database, but it was not made by a test run, so it is left alone."""
+
+
+class HoldsOtherJobs(WatchbillError):
+    """The schema was made by a test run, but holds jobs or schedules that no test run has removed, so it is left
+    alone."""
 
 
 class StillInUse(WatchbillError):
@@ -60,11 +68,10 @@ def start_reading_zones() -> Callable[[], list[str]]:
 
 
 def make_schema(url: str, schema: str, zones: Callable[[], list[str]] | None = None) -> None:
-    """Makes the schema. An older schema of that name is dropped, if a test run made it."""
+    """Makes the schema. An older schema of that name is dropped, if a test run made it and nothing else has used it."""
     with Connection.connect(url, autocommit=True) as connection:
-        _refuse_unless_test(connection, schema)
+        _drop_test_schema(connection, schema)
         zones = zones or start_reading_zones()
-        connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
         source = Source.of_package("watchbill.store")
         migrate(url, schema, replace(source, functions=()))
         connection.execute(queries(schema)["mark_test"].encode())
@@ -77,30 +84,70 @@ def make_schema(url: str, schema: str, zones: Callable[[], list[str]] | None = N
 
 def prepare_schema(url: str, schema: str) -> None:
     """Prepares the schema of a database that may be kept between runs: empties the schema, or makes it again if it is
-    outdated."""
+    outdated. Raises HoldsOtherJobs if something else has used it."""
     found = status(url, schema, Source.of_package("watchbill.store"))
-    if found.verdict == "ready" and not found.functions_outdated and empty_schema(url, schema):
-        return
-    make_schema(url, schema)
+    with Connection.connect(url, autocommit=True) as connection:
+        if found.verdict == "ready" and _is_test(connection, schema):
+            _refuse_rows_of_others(connection, schema)
+    if found.verdict != "ready" or not empty_schema(url, schema):
+        make_schema(url, schema)
+    with Connection.connect(url, autocommit=True) as connection:
+        _used_installations.add(_read_installation(connection, schema))
 
 
 def empty_schema(url: str, schema: str) -> bool:
     """Empties a schema that a test run has made. For any other schema, does nothing and returns False."""
     with Connection.connect(url, autocommit=True) as connection:
-        row = connection.execute(queries(schema)["is_test"].encode()).fetchone()
-        sweeper = Sweeper.from_comment(connection, schema) if row == (True,) else None
+        sweeper = Sweeper.from_comment(connection, schema) if _is_test(connection, schema) else None
         if sweeper is not None:
             sweeper.sweep(connection)
         return sweeper is not None
 
 
-def _refuse_unless_test(connection: Connection, schema: str) -> None:
+def _drop_test_schema(connection: Connection, schema: str) -> None:
+    """Drops the schema, if there is one. Refuses one that is not a test run's own. The table is locked from the check
+    to the end, so that no job is stored in between."""
+    if not connection.execute("SELECT FROM pg_namespace WHERE nspname = %s", (schema,)).rowcount:
+        return
+    _refuse_unless_test(connection, schema)
+    with connection.transaction():
+        connection.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(sql.Identifier(schema, "jobs")))
+        _refuse_rows_of_others(connection, schema)
+        connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(schema)))
+
+
+def _is_test(connection: Connection, schema: str) -> bool:
     try:
-        row = connection.execute(queries(schema)["is_test"].encode()).fetchone()
+        return connection.execute(queries(schema)["is_test"].encode()).fetchone() == (True,)
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
-        found = connection.execute("SELECT FROM pg_namespace WHERE nspname = %s", (schema,)).rowcount
-        row = (not found,)
-    if row != (True,):
+        return False
+
+
+def _read_installation(connection: Connection, schema: str) -> str:
+    row = connection.execute(queries(schema)["installation"].encode()).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+_used_installations: set[str] = set()  # what this run has made or emptied, so that all rows there are its own
+
+
+def _refuse_rows_of_others(connection: Connection, schema: str) -> None:
+    if _read_installation(connection, schema) in _used_installations:
+        return
+    rows = connection.execute(queries(schema)["kept_rows"].encode()).fetchall()
+    if rows:
+        raise HoldsOtherJobs(
+            f"Schema {schema!r} of database {connection.info.dbname!r} was made by a test run, but it holds jobs or "
+            f"schedules ({', '.join(name for (name,) in rows)}) that no test run has removed: something else has "
+            "stored them, or an earlier test run was killed. Nothing was touched.",
+            hint="To keep them, run `watchbill db keep`, and name another database for tests. To delete them, run in "
+            f"psql: DROP SCHEMA {schema} CASCADE.",
+        )
+
+
+def _refuse_unless_test(connection: Connection, schema: str) -> None:
+    if not _is_test(connection, schema):
         raise NotATestSchema(
             f"Schema {schema!r} of database {connection.info.dbname!r} was not made by a test run, and a test run "
             "would delete all jobs in it. Nothing was touched.",
@@ -168,7 +215,6 @@ _FAST_SETTINGS = {
     "max_wal_senders": "0",
     "max_wal_size": "128MB",
 }
-_LOCK = 1463964755  # an advisory lock ("WBTS" as four bytes): one process at a time makes, copies and drops databases
 _MARK = "made by a test run of Watchbill"
 _TEMPLATE = sql.Identifier(DATABASE)
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -196,9 +242,7 @@ class Database:
 
 
 def _make_database(keeper: Connection, url: str, schema: str) -> Database:
-    row = keeper.execute(queries(schema)["installation"].encode()).fetchone()
-    assert row is not None
-    return Database(url, schema, row[0], Sweeper(keeper, schema))
+    return Database(url, schema, _read_installation(keeper, schema), Sweeper(keeper, schema))
 
 
 def existing_database(url: str, schema: str) -> Database:
@@ -206,10 +250,8 @@ def existing_database(url: str, schema: str) -> Database:
     with Connection.connect(url, autocommit=True, application_name="watchbill tests") as connection:
         _refuse_unless_test(connection, schema)
         sweeper = Sweeper.from_comment(connection, schema)
-        row = connection.execute(queries(schema)["installation"].encode()).fetchone()
         assert sweeper is not None
-        assert row is not None
-        return Database(url, schema, row[0], sweeper)
+        return Database(url, schema, _read_installation(connection, schema), sweeper)
 
 
 @contextmanager
@@ -227,11 +269,18 @@ def open_database(url: str | None, directory: Path | None = None) -> Iterator[Da
 
 @contextmanager
 def named_database(url: str, schema: str) -> Iterator[Database]:
+    """Makes the schema in this database. At the end, also of a run that failed, the schema is emptied and its clock is
+    reset."""
     with Connection.connect(url, autocommit=True, application_name="watchbill tests") as keeper:
-        if keeper.execute("SELECT pg_try_advisory_lock(%s, 0)", (_LOCK,)).fetchone() != (True,):
+        if keeper.execute("SELECT pg_try_advisory_lock(%s, 0)", (TEST_RUN_LOCK,)).fetchone() != (True,):
             raise _make_in_use_error(keeper.info.dbname)
         make_schema(url, schema)
-        yield _make_database(keeper, url, schema)
+        database = _make_database(keeper, url, schema)
+        try:
+            yield database
+        finally:
+            with suppress(psycopg.errors.UndefinedTable, psycopg.OperationalError):  # the tests have dropped it
+                database.sweeper.sweep(keeper)
 
 
 @contextmanager
@@ -306,7 +355,7 @@ def _connect_beside_template(url: str) -> Connection:
 @contextmanager
 def _connect_and_lock(url: str) -> Iterator[Connection]:
     with _connect_beside_template(url) as connection:
-        connection.execute("SELECT pg_advisory_lock(%s, 1)", (_LOCK,))
+        connection.execute("SELECT pg_advisory_lock(%s, 1)", (TEST_RUN_LOCK,))
         yield connection
 
 

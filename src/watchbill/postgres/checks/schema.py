@@ -28,6 +28,11 @@ def check_schema(target: Target) -> Finding:
     except SchemaError as error:
         return Finding("schema", "wrong", error.message, error.hint or "")
     says = f"{status.schema} is at version {status.version}: {status.verdict}."
+    [(is_test, offset)] = target.query_schema("SELECT test, clock_offset FROM {schema}.installation")
+    if is_test:
+        moved = f" Its clock is {offset} ahead." if offset else ""
+        says = f"{says} It was made by tests, which delete what is in it.{moved}"
+        return Finding("schema", "note", says, "To use it for real jobs, run `watchbill db keep`.")
     return Finding("schema", "ok" if status.verdict == "ready" else "note", says)
 
 

@@ -1,11 +1,22 @@
--- These statements are for watchbill.testing. They run only in a schema that is marked as a test
--- schema.
+-- These statements are for watchbill.testing. Except for is_test, they run only in a schema that is
+-- marked as a test schema.
 
 -- name: is_test
 SELECT test FROM {schema}.installation
 
 -- name: mark_test
 UPDATE {schema}.installation SET test = true, id = gen_random_uuid()
+
+-- name: remove_test_mark
+UPDATE {schema}.installation SET test = false, clock_offset = '0'
+
+-- name: kept_rows
+-- Names a job, a finished job and a schedule that the schema holds. A test run leaves none.
+(SELECT 'job ' || j.type FROM {schema}.jobs j LIMIT 1)
+UNION ALL
+(SELECT 'finished job ' || f.type FROM {schema}.finished_jobs f LIMIT 1)
+UNION ALL
+(SELECT 'schedule ' || s.name FROM {schema}.schedules s LIMIT 1)
 
 -- name: tables_in_use
 -- Returns the tables that have or had rows. `large` is true if a table is too large to delete its
