@@ -1,8 +1,9 @@
 """Facades: the relations and functions of another system, under its own names, on Watchbill's engine.
 
-Each facade is a directory `compat/<name>/` of SQL files. They create views and functions only, so installing a facade
-again, or removing it, touches no data. In the files, `@facade@` stands for the schema of the facade and `@prefix@` for
-the beginning of every name; all other names are Watchbill's, because the files run with its schema as search_path.
+Each facade is a directory `compat/<name>/` of SQL files. They create views, functions, and materialized views of
+constants, so installing a facade again, or removing it, touches no data. In the files, `@facade@` stands for the schema
+of the facade and `@prefix@` for the beginning of every name; all other names are Watchbill's, because the files run
+with its schema as search_path.
 
 The table `facades` records which facades are installed and where, and a comment on each object names its facade. If an
 object of the same name lacks that comment, it belongs to another program, and nothing is installed.
@@ -27,15 +28,16 @@ from watchbill.postgres.migrate import run_locked
 
 Report = Callable[[str], None]
 
-_CREATED = re.compile(r"CREATE OR REPLACE (?:VIEW|FUNCTION) @facade@\.@prefix@(\w+)")
+_CREATED = re.compile(r"CREATE (?:OR REPLACE (?:VIEW|FUNCTION)|MATERIALIZED VIEW) @facade@\.@prefix@(\w+)")
 _SIGNATURE = "Watchbill's facade {name}, of the installation in schema {engine}"
 _OBJECTS = """
     SELECT o.oid, o.kind, o.name, o.signature, o.comment, pg_get_userbyid(o.owner),
       (SELECT coalesce(jsonb_agg(jsonb_build_array(a.grantee::regrole::text, a.privilege_type, a.is_grantable)), '[]')
        FROM aclexplode(o.acl) a WHERE a.grantee <> 0 AND a.grantee <> o.owner)
     FROM (
-      SELECT c.oid, 'VIEW' AS kind, c.relname AS name, c.oid::regclass::text AS signature,
-        obj_description(c.oid, 'pg_class') AS comment, c.relacl AS acl, c.relowner AS owner
+      SELECT c.oid, CASE c.relkind WHEN 'm' THEN 'MATERIALIZED VIEW' ELSE 'VIEW' END AS kind, c.relname AS name,
+        c.oid::regclass::text AS signature, obj_description(c.oid, 'pg_class') AS comment, c.relacl AS acl,
+        c.relowner AS owner
       FROM pg_class c
       WHERE c.relnamespace = to_regnamespace(%(schema)s) AND c.relkind IN ('r', 'v', 'm', 'f', 'p', 'S')
       UNION ALL
@@ -262,7 +264,7 @@ class Facade:
 
     def _drop_objects(self, connection: Connection, found: list[_Object]) -> None:
         """Drops the facade's objects: views first, together with their triggers, because these use the functions."""
-        for kind in ("VIEW", "ROUTINE"):
+        for kind in ("VIEW", "MATERIALIZED VIEW", "ROUTINE"):
             signatures = ", ".join(o.signature for o in found if o.kind == kind and o.comment == self.comment)
             if not signatures:
                 continue

@@ -44,7 +44,9 @@ FROM (
   JOIN attempts a ON a.job_id = l.job_id AND a.ended_at IS DISTINCT FROM l.finished_at
   LEFT JOIN nodes n ON n.epoch = a.epoch
   WHERE a.outcome IN ('failed', 'timed_out', 'lost')
-    AND s.tenant = _session_tenant()) h;
+    AND s.tenant = _session_tenant()) h
+CROSS JOIN @facade@.@prefix@claim_next_job_in_place_of_for_update refuse
+WHERE refuse.one = 1;
 
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_delete_history()
 RETURNS trigger

@@ -1,74 +1,78 @@
 -- Shows every job once. Each status is one part of a UNION, so that a query for one status reads
 -- only that part; running jobs are found through their claims. A failed job waits for its next
 -- attempt, and finished_at is the end of its last one. Blocked jobs are shown as queued. With the
--- setting watchbill.tenant, shows only the jobs of that tenant.
+-- setting watchbill.tenant, shows only the jobs of that tenant. FOR UPDATE is refused.
 CREATE OR REPLACE VIEW @facade@.@prefix@jobs
 WITH (security_invoker = true) AS
-SELECT
-  j.id, j.tenant AS tenant_id, j.type, j.payload, 'running'::text AS status,
-  j.attempt + 1 AS attempts, j.max_attempts::int AS max_attempts, j.run_at,
-  r.claimed_at AS locked_at, r.holder AS locked_by, r.heartbeat_at,
-  coalesce(r.started_at, r.claimed_at) AS started_at, NULL::timestamptz AS finished_at,
-  j.idempotency_key, j.created_by, NULL::jsonb AS error, NULL::uuid AS result_id, j.created_at,
-  greatest(r.claimed_at, r.seen_at) AS updated_at
-FROM running_job r
-CROSS JOIN LATERAL (
-  SELECT x.*
-  FROM jobs x
-  WHERE x.id = r.id
-    AND x.fence = r.fence
-  -- OFFSET 0 keeps the planner from reading all jobs first.
-  OFFSET 0) j
-WHERE coalesce(nullif(current_setting('watchbill.tenant', true), ''), j.tenant) = j.tenant
-UNION ALL
-SELECT
-  j.id, j.tenant, j.type, j.payload, 'queued', j.attempt, j.max_attempts, j.run_at, NULL, NULL,
-  NULL, NULL, NULL, j.idempotency_key, j.created_by, NULL, NULL, j.created_at, j.created_at
-FROM jobs j
-WHERE j.fence = 0
-  AND NOT j.failed
-  AND coalesce(nullif(current_setting('watchbill.tenant', true), ''), j.tenant) = j.tenant
-UNION ALL
-SELECT
-  j.id, j.tenant, j.type, j.payload, 'failed', j.attempt, j.max_attempts, j.run_at, NULL, NULL,
-  NULL, a.started_at, j.ended_at, j.idempotency_key, j.created_by, a.error, NULL, j.created_at,
-  j.ended_at
-FROM jobs j
-LEFT JOIN LATERAL (
-  SELECT x.started_at, x.error
-  FROM attempts x
-  WHERE x.job_id = j.id
-    AND x.ended_at = j.ended_at
-  ORDER BY x.run DESC
-  LIMIT 1) a ON true
-WHERE j.fence = 0
-  AND j.failed
-  AND coalesce(nullif(current_setting('watchbill.tenant', true), ''), j.tenant) = j.tenant
-UNION ALL
-SELECT
-  f.id, f.tenant, f.type, f.payload, 'succeeded', f.attempt, f.max_attempts, f.run_at, NULL, NULL,
-  NULL, f.started_at, f.finished_at, f.idempotency_key, f.created_by, NULL,
-  CASE WHEN f.result IS NOT NULL OR f.meta ? 'artifact_ref' THEN f.id END,
-  f.created_at, f.finished_at
-FROM finished_jobs f
-WHERE f.state = 'succeeded'
-  AND coalesce(nullif(current_setting('watchbill.tenant', true), ''), f.tenant) = f.tenant
-UNION ALL
-SELECT
-  f.id, f.tenant, f.type, f.payload, 'dead', f.attempt, f.max_attempts, f.run_at, NULL, NULL,
-  NULL, f.started_at, f.finished_at, f.idempotency_key, f.created_by, f.error, NULL,
-  f.created_at, f.finished_at
-FROM finished_jobs f
-WHERE f.state = 'dead'
-  AND coalesce(nullif(current_setting('watchbill.tenant', true), ''), f.tenant) = f.tenant
-UNION ALL
-SELECT
-  f.id, f.tenant, f.type, f.payload, 'canceled', f.attempt, f.max_attempts, f.run_at, NULL, NULL,
-  NULL, f.started_at, f.finished_at, f.idempotency_key, f.created_by, f.error, NULL,
-  f.created_at, f.finished_at
-FROM finished_jobs f
-WHERE f.state = 'canceled'
-  AND coalesce(nullif(current_setting('watchbill.tenant', true), ''), f.tenant) = f.tenant;
+SELECT v.*
+FROM (
+  SELECT
+    j.id, j.tenant AS tenant_id, j.type, j.payload, 'running'::text AS status,
+    j.attempt + 1 AS attempts, j.max_attempts::int AS max_attempts, j.run_at,
+    r.claimed_at AS locked_at, r.holder AS locked_by, r.heartbeat_at,
+    coalesce(r.started_at, r.claimed_at) AS started_at, NULL::timestamptz AS finished_at,
+    j.idempotency_key, j.created_by, NULL::jsonb AS error, NULL::uuid AS result_id, j.created_at,
+    greatest(r.claimed_at, r.seen_at) AS updated_at
+  FROM running_job r
+  CROSS JOIN LATERAL (
+    SELECT x.*
+    FROM jobs x
+    WHERE x.id = r.id
+      AND x.fence = r.fence
+    -- OFFSET 0 keeps the planner from reading all jobs first.
+    OFFSET 0) j
+  WHERE coalesce(nullif(current_setting('watchbill.tenant', true), ''), j.tenant) = j.tenant
+  UNION ALL
+  SELECT
+    j.id, j.tenant, j.type, j.payload, 'queued', j.attempt, j.max_attempts, j.run_at, NULL, NULL,
+    NULL, NULL, NULL, j.idempotency_key, j.created_by, NULL, NULL, j.created_at, j.created_at
+  FROM jobs j
+  WHERE j.fence = 0
+    AND NOT j.failed
+    AND coalesce(nullif(current_setting('watchbill.tenant', true), ''), j.tenant) = j.tenant
+  UNION ALL
+  SELECT
+    j.id, j.tenant, j.type, j.payload, 'failed', j.attempt, j.max_attempts, j.run_at, NULL, NULL,
+    NULL, a.started_at, j.ended_at, j.idempotency_key, j.created_by, a.error, NULL, j.created_at,
+    j.ended_at
+  FROM jobs j
+  LEFT JOIN LATERAL (
+    SELECT x.started_at, x.error
+    FROM attempts x
+    WHERE x.job_id = j.id
+      AND x.ended_at = j.ended_at
+    ORDER BY x.run DESC
+    LIMIT 1) a ON true
+  WHERE j.fence = 0
+    AND j.failed
+    AND coalesce(nullif(current_setting('watchbill.tenant', true), ''), j.tenant) = j.tenant
+  UNION ALL
+  SELECT
+    f.id, f.tenant, f.type, f.payload, 'succeeded', f.attempt, f.max_attempts, f.run_at, NULL, NULL,
+    NULL, f.started_at, f.finished_at, f.idempotency_key, f.created_by, NULL,
+    CASE WHEN f.result IS NOT NULL OR f.meta ? 'artifact_ref' THEN f.id END,
+    f.created_at, f.finished_at
+  FROM finished_jobs f
+  WHERE f.state = 'succeeded'
+    AND coalesce(nullif(current_setting('watchbill.tenant', true), ''), f.tenant) = f.tenant
+  UNION ALL
+  SELECT
+    f.id, f.tenant, f.type, f.payload, 'dead', f.attempt, f.max_attempts, f.run_at, NULL, NULL,
+    NULL, f.started_at, f.finished_at, f.idempotency_key, f.created_by, f.error, NULL,
+    f.created_at, f.finished_at
+  FROM finished_jobs f
+  WHERE f.state = 'dead'
+    AND coalesce(nullif(current_setting('watchbill.tenant', true), ''), f.tenant) = f.tenant
+  UNION ALL
+  SELECT
+    f.id, f.tenant, f.type, f.payload, 'canceled', f.attempt, f.max_attempts, f.run_at, NULL, NULL,
+    NULL, f.started_at, f.finished_at, f.idempotency_key, f.created_by, f.error, NULL,
+    f.created_at, f.finished_at
+  FROM finished_jobs f
+  WHERE f.state = 'canceled'
+    AND coalesce(nullif(current_setting('watchbill.tenant', true), ''), f.tenant) = f.tenant) v
+CROSS JOIN @facade@.@prefix@claim_jobs_in_place_of_for_update refuse
+WHERE refuse.one = 1;
 
 -- Returns one job as JSON, with the columns of the view. Calls functions and reads no table, so
 -- that a caller needs no rights on tables.

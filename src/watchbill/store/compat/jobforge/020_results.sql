@@ -34,5 +34,7 @@ SELECT
   greatest(a.attempt, 1)::int AS attempt_no, a.started_at, a.ended_at AS finished_at, a.error,
   coalesce(a.started_at, a.ended_at) AS created_at
 FROM attempt a
-WHERE a.outcome IN ('succeeded', 'skipped', 'failed', 'timed_out', 'canceled', 'lost')
+CROSS JOIN @facade@.@prefix@claim_jobs_in_place_of_for_update refuse
+WHERE refuse.one = 1
+  AND a.outcome IN ('succeeded', 'skipped', 'failed', 'timed_out', 'canceled', 'lost')
   AND coalesce(nullif(current_setting('watchbill.tenant', true), ''), a.tenant) = a.tenant;
