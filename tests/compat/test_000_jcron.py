@@ -94,7 +94,8 @@ def test_every_parameter_has_an_effect(psql: Psql) -> None:
         "%facade jcron%",
         r"\_%",
     )
-    GUIDE.check_parameters({f"{row.proname}.{row.name}" for row in found}, ME)
+    column = "timeout_seconds, where psql runs the command"
+    GUIDE.check_parameters({column, *(f"{row.proname}.{row.name}" for row in found)}, ME)
 
 
 # -- Quick Start
@@ -373,6 +374,21 @@ def test_a_failed_job_is_tried_again_after_one_two_and_four_minutes(psql: Psql) 
     assert psql.one("SELECT state FROM watchbill.job") == "dead"
 
 
+def test_retries_use_a_repaired_command(psql: Psql) -> None:
+    job, other = add(psql, "a", "SELECT 1 / 0"), add(psql, "b", "SELECT 1 / 0")
+    make_due(psql, job)
+    make_due(psql, other)
+    psql("SELECT * FROM execute_due_jobs()")
+    psql("UPDATE scheduled_jobs SET command = %s WHERE id = %s", LOG, job)
+    psql.pass_time("61 seconds")
+    answers = psql("SELECT job_id, status FROM execute_due_jobs() ORDER BY 1")
+    assert answers == [(job, "SUCCESS"), (other, "ERROR: division by zero")]
+    assert psql("SELECT attempt, status FROM job_execution_history WHERE job_id = %s ORDER BY 1", job) == [
+        (1, "FAILED"),
+        (2, "SUCCESS"),
+    ]
+
+
 def test_a_later_slot_gets_all_its_retries_again(psql: Psql) -> None:
     """The guide never resets retry_count, so later slots get no retry."""
     job = add(psql, "a", "SELECT 1 / 0")
@@ -461,13 +477,39 @@ def test_get_job_metrics_equals_the_metrics_of_the_schedule(psql: Psql) -> None:
 @shows("validate_pattern.pattern")
 def test_patterns_are_checked_when_they_are_written(psql: Psql) -> None:
     """The original loops for ever on 1#6."""
-    patterns = ("0 0 9 * * *", "1#6", "0 0 9 * * 1#6", "0 0 9 1,L * *")
-    assert [psql.one("SELECT validate_pattern(%s)", p) for p in patterns] == [True, False, False, True]
+    patterns = ("0 0 9 * * *", "1#6", "0 0 9 * * 1#6", "0 0 9 1,L * *", "@reboot", "@every 5m")
+    assert [psql.one("SELECT validate_pattern(%s)", p) for p in patterns] == [True, False, False, True, True, True]
     psql("CREATE TABLE t (p text CHECK (validate_pattern(p)))")
     with pytest.raises(errors.CheckViolation):
         psql("INSERT INTO t VALUES ('nonsense')")
     with pytest.raises(psycopg.Error, match="cron_pattern of job 'a' is missing"):
         psql("INSERT INTO scheduled_jobs (name) VALUES ('a')")
+
+
+@pytest.mark.parametrize("pattern", ["0 0 9 30 2 *", "0 0 9 31 4,6 *", "0 0 9 29 2 * 2025-2027", "0 0 9 30 2 * E0D"])
+def test_a_pattern_that_never_comes_is_refused(psql: Psql, pattern: str) -> None:
+    for function in ("validate_pattern", "jcron.validate_pattern", "jcron.is_valid_pattern", "watchbill.is_valid_cron"):
+        assert psql.one(f"SELECT {function}(%s)", pattern) is False
+    with pytest.raises(psycopg.Error, match="it names no day that the calendar has"):
+        psql("SELECT jcron.check_pattern(%s)", pattern)
+    job = add(psql, "a")
+    for statement, values in {
+        "INSERT INTO scheduled_jobs (name, cron_pattern) VALUES ('b', %s)": (pattern,),
+        "SELECT add_job('b', %s)": (pattern,),
+        "SELECT update_job_pattern(%s, %s)": (job, pattern),
+        "UPDATE scheduled_jobs SET cron_pattern = %s": (pattern,),
+    }.items():
+        with pytest.raises(psycopg.Error, match="never comes") as refused:
+            psql(statement, *values)
+        assert refused.value.sqlstate == "WB010"
+    assert psql("SELECT name, cron_pattern FROM scheduled_jobs") == [("a", "0 0 9 * * *")]
+
+
+def test_a_pattern_of_years_that_have_passed_is_valid_but_never_comes_again(psql: Psql) -> None:
+    assert psql.one("SELECT validate_pattern('0 0 9 1 1 * 2020')") is True
+    with pytest.raises(psycopg.Error, match="never comes"):
+        add(psql, "a", pattern="0 0 9 1 1 * 2020")
+    assert add(psql, "on start", pattern="@reboot") > 0
 
 
 @covers("Best Practices / 2. Prevent Concurrent Execution")
@@ -491,6 +533,16 @@ def test_a_statement_timeout_ends_a_command_and_undoes_its_transaction(psql: Psq
         psql("SELECT execute_job(%s)", job)
     psql("RESET statement_timeout")
     assert psql.one("SELECT count(*) FROM watchbill.job") == 0, "the whole transaction is undone"
+
+
+def test_a_command_that_outlasts_its_timeout_in_psql_is_reported(psql: Psql) -> None:
+    """A function cannot limit the time of a statement: only a worker, or statement_timeout, ends the command."""
+    slow, fast = add(psql, "slow", "SELECT pg_sleep(0.01)"), add(psql, "fast")
+    psql("UPDATE watchbill.schedules SET timeout = '1 millisecond' WHERE id = %s", slow)
+    execute(psql, slow, fast)
+    [warning] = psql.notices
+    assert "longer than its timeout of 0.001 s, because no worker ran it" in warning
+    assert [row.status for row in psql("SELECT status FROM job_execution_history")] == ["SUCCESS", "SUCCESS"]
 
 
 @covers("Best Practices / 4. Cleanup Old History")

@@ -108,8 +108,9 @@ RETURNS interval
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN next_run(parse_cron(pattern, tz, dst, anchor), now) - now;
 
--- Says whether a pattern and its zone are valid, for example in a CHECK. The names of the zones are
--- constants in functions, so the CHECK also holds during a restore.
+-- Says whether a pattern and its zone are valid, for example in a CHECK. A pattern that names no
+-- day of the calendar, such as February 30, is not. The names of the zones are constants in
+-- functions, so the CHECK also holds during a restore.
 CREATE OR REPLACE FUNCTION {jcron}.is_valid_pattern(pattern text, tz text DEFAULT 'UTC')
 RETURNS boolean
 LANGUAGE sql IMMUTABLE
@@ -126,7 +127,7 @@ CREATE OR REPLACE FUNCTION {jcron}.check_pattern(
 )
 RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN CASE WHEN parse_cron(pattern, tz, dst) IS NOT NULL THEN true END;
+RETURN _check_cron_names_a_day(pattern, parse_cron(pattern, tz, dst));
 
 CREATE OR REPLACE FUNCTION {jcron}.get_frequency(
   pattern text,

@@ -48,7 +48,9 @@ BEGIN
 END $$;
 
 -- Runs the SQL command of a job that no node has claimed, in a subtransaction, and settles the job.
--- The slot records the session's user and the address of the client. The caller has locked the job.
+-- The slot records the session's user and the address of the client. PostgreSQL starts the clock of
+-- statement_timeout before it calls a function, so a time-out of the job can only be reported after
+-- the run. The caller has locked the job.
 CREATE OR REPLACE FUNCTION _execute_sql_job(
   j jobs,
   path text,
@@ -78,6 +80,11 @@ BEGIN
     error := SQLERRM;
   END;
   duration := clock_timestamp() - began;
+  IF extract(epoch FROM duration) > j.timeout THEN
+    RAISE WARNING 'job % ran for % s, longer than its timeout of % s, because no worker ran it',
+        j.id, round(extract(epoch FROM duration), 1), j.timeout
+      USING HINT = 'set statement_timeout in this session, or let a worker run it';
+  END IF;
   PERFORM _settle_unclaimed_job(
     j.id,
     outcome,

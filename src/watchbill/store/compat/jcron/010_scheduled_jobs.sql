@@ -68,6 +68,7 @@ BEGIN
         quote_nullable(NEW.name)
       USING ERRCODE = 'WB003', HINT = 'they come from its runs';
   END IF;
+  PERFORM @facade@.@prefix@_jcron_check_pattern(NEW.cron_pattern, NEW.timezone);
   -- The guide gives a higher priority to jobs that run often.
   definition := definition || jsonb_build_object(
     'priority',
@@ -80,6 +81,22 @@ BEGIN
   PERFORM @facade@.@prefix@_jcron_write_next_run(NEW.id, given_slot, NULL);
   SELECT v.* INTO NEW FROM @facade@.@prefix@scheduled_jobs v WHERE v.name = NEW.name;
   RETURN NEW;
+END $$;
+
+-- Refuses a pattern that never comes: it names no day that the calendar has, such as February 30,
+-- or only years that have passed. A job with @reboot runs without a next time.
+CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_check_pattern(p_pattern text, p_timezone text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  IF next_run(parse_cron(p_pattern, coalesce(p_timezone, 'UTC')), _clock()) IS NULL
+    AND p_pattern !~* '@reboot' THEN
+    RAISE EXCEPTION 'cron_pattern % never comes', quote_literal(p_pattern)
+      USING ERRCODE = 'WB010',
+        HINT = 'it names a day that no month has, or only years that have passed';
+  END IF;
 END $$;
 
 -- Writes the next_run that a user has given. The guide computes it with jcron.next_time(), which
@@ -106,6 +123,28 @@ BEGIN
     given := _find_next_slot(s, greatest(_clock(), timer.last_slot));
   END IF;
   IF given IS DISTINCT FROM timer.next_run THEN PERFORM _set_next_slot(s.id, given); END IF;
+END $$;
+
+-- Gives the jobs of a schedule that have not ended the command of the schedule, so that the retries
+-- of a failed run use a repaired command, as in the guide. A run that a worker has begun ends with
+-- the old one. Locks these jobs.
+CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_repair_command(
+  p_job_id bigint,
+  p_command text
+)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  UPDATE jobs j
+  SET payload = j.payload || jsonb_build_object('command', p_command)
+  FROM slots l
+  WHERE l.schedule_id = p_job_id
+    AND l.outcome IS NULL
+    AND l.job_id IS NOT NULL
+    AND j.id = l.job_id
+    AND j.type = 'watchbill.sql';
 END $$;
 
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_change_scheduled_job()
@@ -145,8 +184,14 @@ BEGIN
         CASE WHEN OLD.command IS NULL THEN to_jsonb('jcron.job'::text) END)
   ) n(field, value, old_value)
   WHERE n.value IS DISTINCT FROM n.old_value;
+  IF changes ?| '{pattern,tz}' THEN
+    PERFORM @facade@.@prefix@_jcron_check_pattern(NEW.cron_pattern, NEW.timezone);
+  END IF;
   IF changes IS NOT NULL THEN
     PERFORM update_schedule(OLD.name, changes, _session_tenant());
+  END IF;
+  IF NEW.command <> OLD.command THEN
+    PERFORM @facade@.@prefix@_jcron_repair_command(OLD.id, NEW.command);
   END IF;
   IF NEW.next_run IS DISTINCT FROM OLD.next_run THEN
     IF NEW.next_run IS NULL AND NEW.enabled THEN

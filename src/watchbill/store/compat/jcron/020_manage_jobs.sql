@@ -27,10 +27,12 @@ RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
+DECLARE
+  job schedules := @facade@.@prefix@_jcron_job(p_job_id);
 BEGIN
+  PERFORM @facade@.@prefix@_jcron_check_pattern(p_new_pattern, job.tz);
   PERFORM update_schedule(
-    (@facade@.@prefix@_jcron_job(p_job_id)).name, jsonb_build_object('pattern', p_new_pattern),
-    _session_tenant());
+    job.name, jsonb_build_object('pattern', p_new_pattern), _session_tenant());
 END $$;
 
 -- Returns the schedule of a job; raises if the session's tenant has no job with this id.
