@@ -290,7 +290,7 @@ MUTANTS: list[Mutant] = [
     Mutant("end_node_types: does not wait", EXPIRE_UNSUPPORTED, "FOR UPDATE OF h SKIP LOCKED", "FOR UPDATE OF h", "unsupported"),
     Mutant("expire: locked rows", EXPIRE_UNSUPPORTED, "LIMIT max FOR UPDATE OF j SKIP LOCKED", "LIMIT max", "unsupported"),
     Mutant("expire: types are listed again", EXPIRE_UNSUPPORTED, "SELECT DISTINCT k.type, k.version, t FROM _find_wait_keys('unsupported') k", "SELECT DISTINCT k.type, k.version, t FROM _find_wait_keys('none') k", "unsupported"),
-    Mutant("sweep: age", SWEEP_CLAIMS, " WHERE c.at < coalesce(sweep_claims.now, _clock()) - older", "", "settle"),
+    Mutant("sweep: age", SWEEP_CLAIMS, " WHERE c.at < _clock(sweep_claims.now) - older", "", "settle"),
     # Operators.
     Mutant("cancel: force waits first", CANCEL, "WHERE x.id = job_id FOR UPDATE; ", "WHERE x.id = job_id FOR NO KEY UPDATE; ", "complete"),
     Mutant("cancel: lock", CANCEL, "WHERE x.id = job_id FOR NO KEY UPDATE; ", "WHERE x.id = job_id; ", "cancel"),
@@ -321,7 +321,7 @@ MUTANTS: list[Mutant] = [
     Mutant("prune history: gives up", PRUNE_HISTORY, "EXCEPTION WHEN lock_not_available THEN", "EXCEPTION WHEN division_by_zero THEN", "retention"),
     Mutant("prune history: age in the default", PRUNE_HISTORY, "WHERE f.finished_at < $1", "WHERE true", "retention"),
     Mutant("prune history: age of attempts", PRUNE_HISTORY, "WHERE a.ended_at < $1", "WHERE true", "retention"),
-    Mutant("prune audit: age", PRUNE_AUDIT, "WHERE a.at < _retention_start(keep, prune_audit.now)", "WHERE true", "retention"),
+    Mutant("prune audit: age", PRUNE_AUDIT, "WHERE a.at < oldest", "WHERE true", "retention"),
     Mutant("prune nodes: claims", PRUNE_NODES, "AND NOT EXISTS (SELECT FROM claims c WHERE c.epoch = n.epoch) ORDER BY", "ORDER BY", "retention"),
     Mutant("prune keys: window", PRUNE_KEYS, "WHERE i.expires_at <= t", "WHERE i.expires_at IS NOT NULL", "retention"),
     Mutant("partitions: one maker at a time", MAKE_PARTITIONS, "PERFORM _take_lock(_lock_class_partitions(), 'jobs'::regclass::oid::int);", "", "partitions"),

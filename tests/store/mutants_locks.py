@@ -11,13 +11,13 @@ ACQUIRE, RENEW, RELEASE_LOCK, CHECK = (
 PRUNE_LOCKS, ELECT, CHECK_TERM = "405_prune_locks.sql", "410_elect.sql", "411_check_term.sql"
 
 MUTANTS_OF_LOCKS: list[Mutant] = [
-    Mutant("acquire: expiry", ACQUIRE, "OR _lock_end(x.epoch, x.expires_at) <= _acquire_lock.now", "OR true", "locks"),
-    Mutant("acquire: never expires", ACQUIRE, "OR _lock_end(x.epoch, x.expires_at) <= _acquire_lock.now", "", "locks"),
+    Mutant("acquire: expiry", ACQUIRE, "OR _lock_end(x.epoch, x.expires_at) <= t", "OR true", "locks"),
+    Mutant("acquire: never expires", ACQUIRE, "OR _lock_end(x.epoch, x.expires_at) <= t", "", "locks"),
     Mutant(
         "acquire: at the end of the ttl",
         ACQUIRE,
-        "_lock_end(x.epoch, x.expires_at) <= _acquire_lock.now",
-        "_lock_end(x.epoch, x.expires_at) < _acquire_lock.now",
+        "_lock_end(x.epoch, x.expires_at) <= t",
+        "_lock_end(x.epoch, x.expires_at) < t",
         "locks",
     ),
     Mutant("acquire: a released lock", ACQUIRE, "x.holder IS NULL OR x.request", "x.request", "locks"),
@@ -38,15 +38,15 @@ MUTANTS_OF_LOCKS: list[Mutant] = [
     Mutant(
         "acquire: waits for checks",
         ACQUIRE,
-        "<= _acquire_lock.now) FOR UPDATE SKIP LOCKED)",
-        "<= _acquire_lock.now) FOR NO KEY UPDATE SKIP LOCKED)",
+        "<= t) FOR UPDATE SKIP LOCKED)",
+        "<= t) FOR NO KEY UPDATE SKIP LOCKED)",
         "locks",
     ),
     Mutant(
         "acquire: does not wait",
         ACQUIRE,
-        "<= _acquire_lock.now) FOR UPDATE SKIP LOCKED)",
-        "<= _acquire_lock.now) FOR UPDATE)",
+        "<= t) FOR UPDATE SKIP LOCKED)",
+        "<= t) FOR UPDATE)",
         "locks",
     ),
     Mutant(

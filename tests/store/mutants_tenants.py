@@ -60,7 +60,7 @@ MUTANTS_OF_TENANTS: list[Mutant] = [
     # Setting.
     Mutant("quota: set by those who see all tenants", SET, "PERFORM _check_sees_all_tenants(tenant);", "", "erasure"),
     Mutant("quota: counted at once", SET, "PERFORM _count_quota_usage(_clock());", "NULL;", "quotas"),
-    Mutant("quota: its limit ends with it", SET, "PERFORM clear_limit('tenant:' || set_tenant.tenant, t);", "NULL;", "quotas"),
+    Mutant("quota: its limit ends with it", SET, "PERFORM clear_limit('tenant:' || set_tenant.tenant, set_tenant.now);", "NULL;", "quotas"),
     Mutant("quota: names that exist", SET, "WHERE q.key NOT IN ('running', 'unfinished', 'payload_bytes', 'per_minute', 'heartbeats') OR CASE", "WHERE CASE", "quotas"),
     # Erasure.
     Mutant("erasure: by those who see all tenants", ERASE, "PERFORM _check_sees_all_tenants(erase_tenant.tenant);", "", "erasure"),

@@ -273,7 +273,7 @@ def test_producer_cannot_store_a_job_of_watchbills_own(logins: Logins) -> None:
         'watchbill.sql', '{}', 'q', 0::smallint, 'default', 10::smallint, NULL, 1, watchbill.uuid7(), NULL, NULL)""",
         """watchbill._enqueue_rows(ARRAY[jsonb_populate_record(NULL::watchbill.new_job,
         '{"type": "watchbill.sql", "id": "01a31ef9-a33b-7771-b0a4-6f0dbdcb7a1b", "payload": {}, "queue": "q",
-        "priority": 0, "tenant": "default", "max_attempts": 1, "version": 1}')], false, true, false, NULL, now())""",
+        "priority": 0, "tenant": "default", "max_attempts": 1, "version": 1}')], false, true, false, NULL, NULL)""",
     )
     with logins.connect("producer") as session:
         for call in calls:
@@ -420,3 +420,45 @@ def test_owner_without_the_right_to_make_roles_is_told_what_it_needs(server: Ser
         finally:
             connection.execute(sql.SQL("DROP OWNED BY {} CASCADE").format(sql.Identifier(name)))
             connection.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(name)))
+
+
+# The clock.
+
+# A value for an argument, by its name or its type; NULL for a type that is not here.
+VALUES = {
+    "command": "NULL", "states": "'{dead}'",
+    "text": "'x'", "text[]": "'{}'", "uuid": "gen_random_uuid()", "bigint": "0", "bigint[]": "'{0}'", "integer": "1",
+    "boolean": "false", "interval": "'1 day'", "jsonb": "'{}'", "regclass": "'pg_temp.jobs'",
+}  # fmt: skip
+IGNORE_THE_TIME = {"declare_queues", "leave_group"}
+NEED_A_ROW_TO_COMPARE_IT_WITH = {"group_list", "incomplete_items"}
+
+
+def test_only_the_owner_may_give_a_time(logins: Logins) -> None:
+    with psycopg.connect(logins.owner_url, autocommit=True) as connection:
+        functions = connection.execute("""
+            SELECT p.proname, p.proargnames[:p.pronargs], p.proargtypes::regtype[]::text[]
+            FROM pg_proc p
+            WHERE p.pronamespace = 'watchbill'::regnamespace AND 'now' = ANY (p.proargnames[:p.pronargs])""").fetchall()
+    trusting = set()
+    for kind in ROLE_KINDS:
+        with logins.connect(kind) as session:
+            session.execute("CREATE TEMP TABLE jobs OF watchbill.new_job")
+            for name, names, types in functions:
+                if name not in STATED or kind not in STATED[name].roles:
+                    continue
+                given = {"now": "'2100-01-01'"} | {
+                    f'"{argument}"': VALUES.get(argument, VALUES.get(kind_of_value, "NULL"))
+                    for argument, kind_of_value in zip(names, types, strict=True)
+                    if argument != "now"
+                }
+                try:
+                    values = ", ".join(f"{argument} => {value}" for argument, value in given.items())
+                    session.execute(f"SELECT watchbill.{name}({values})")
+                    trusting.add(name)
+                except psycopg.Error as error:
+                    if error.sqlstate != "WB017":
+                        trusting.add(name)
+    assert trusting - NEED_A_ROW_TO_COMPARE_IT_WITH == IGNORE_THE_TIME
+    with logins.connect("owner") as session:
+        session.execute("SELECT watchbill.promote(now => '2020-01-01')")

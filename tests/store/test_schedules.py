@@ -117,9 +117,9 @@ def test_schedule_role_must_be_a_role_of_the_caller(db: Db) -> None:
     db.execute("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA watchbill TO clerk")
     clerk = db.session(db.url)
     clerk.execute("SET ROLE clerk")
-    add(clerk, "own", command="SELECT 1", role="clerk")
+    add(clerk, "own", command="SELECT 1", role="clerk", now=None)
     with refused("WB003", "you must be a member of role 'postgres'"):
-        add(clerk, "other", command="SELECT 1", role="postgres")
+        add(clerk, "other", command="SELECT 1", role="postgres", now=None)
 
 
 def test_plain_sql_on_schedules_takes_effect_like_the_verbs(db: Db) -> None:

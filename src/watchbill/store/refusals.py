@@ -93,6 +93,7 @@ _BY_SQLSTATE: dict[str, type[WatchbillError]] = {
     "WB013": TenantRefused,
     "WB014": DuplicateJob,
     "WB015": QuotaExceeded,
+    "WB017": Invalid,
 }
 
 

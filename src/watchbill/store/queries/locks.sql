@@ -3,7 +3,7 @@
 -- name: acquire_lock
 SELECT fence, held_by, expires_in
 FROM {schema}._acquire_lock(
-  %s::text, make_interval(secs => %s), %s::text, NULL, %s::uuid, %s::boolean, {schema}._clock())
+  %s::text, make_interval(secs => %s), %s::text, NULL, %s::uuid, %s::boolean)
 
 -- name: renew_lock
 SELECT {schema}.lock_renew(%s::text, %s::bigint, make_interval(secs => %s))

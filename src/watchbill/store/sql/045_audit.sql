@@ -6,7 +6,7 @@ CREATE OR REPLACE FUNCTION _audit(
   subject text,
   tenant text,
   detail jsonb,
-  now timestamptz
+  t timestamptz
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -15,7 +15,7 @@ AS $$
 BEGIN
   INSERT INTO audit (at, actor, action, subject, tenant, detail)
   VALUES (
-    coalesce(_audit.now, _clock()),
+    _audit.t,
     coalesce(nullif(current_setting('watchbill.actor', true), ''), session_user),
     _audit.action, _audit.subject, _audit.tenant, _audit.detail);
 END $$;

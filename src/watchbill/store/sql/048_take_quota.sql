@@ -72,7 +72,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(_take_quota.now, _clock());
+  t timestamptz := _clock(_take_quota.now);
   q tenants;
   used record;
 BEGIN

@@ -13,7 +13,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(refresh_quotas.now, _clock());
+  t timestamptz := _clock(refresh_quotas.now);
   begun timestamptz := clock_timestamp();
   last quota_refresh;
   has_keyless boolean;

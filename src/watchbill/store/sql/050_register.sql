@@ -23,7 +23,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(register.now, _clock());
+  t timestamptz := _clock(register.now);
   e bigint;
 BEGIN
   IF coalesce(length(register.name), 0) NOT BETWEEN 1 AND 200 THEN

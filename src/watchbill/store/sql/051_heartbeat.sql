@@ -14,7 +14,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(heartbeat.now, _clock());
+  t timestamptz := _clock(heartbeat.now);
 BEGIN
   UPDATE beats b
   SET at = t, n = b.n + 1, processed = coalesce(heartbeat.processed, b.processed)

@@ -6,12 +6,14 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
+DECLARE
+  t timestamptz := _clock(drain.now);
 BEGIN
   PERFORM _check_shared_change('drain');
   PERFORM FROM nodes n WHERE n.name = drain.name AND n.state = 'active' FOR UPDATE;
   UPDATE nodes n SET state = 'draining' WHERE n.name = drain.name AND n.state = 'active';
   IF NOT FOUND THEN RETURN false; END IF;
-  PERFORM _audit('drain', 'node ' || drain.name, NULL, NULL, drain.now);
+  PERFORM _audit('drain', 'node ' || drain.name, NULL, NULL, t);
   -- Wakes the node, because its next claim reports that it is draining.
   PERFORM pg_notify(_wake_channel(), '');
   RETURN true;

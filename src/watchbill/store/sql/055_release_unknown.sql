@@ -18,5 +18,5 @@ BEGIN
       FROM claims c
       WHERE c.epoch = release_unknown.epoch
         AND c.fence <> ALL (release_unknown.known)),
-    coalesce(release_unknown.now, _clock()));
+    _clock(release_unknown.now));
 END $$;

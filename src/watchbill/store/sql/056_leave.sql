@@ -7,7 +7,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(leave.now, _clock());
+  t timestamptz := _clock(leave.now);
   released int;
   runs_ended bigint := (SELECT b.processed FROM beats b WHERE b.epoch = leave.epoch);
 BEGIN

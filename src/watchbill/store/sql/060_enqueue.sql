@@ -43,8 +43,8 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(enqueue.now, _clock());
-  new_id uuid := coalesce(enqueue.id, uuid7(enqueue.now));
+  t timestamptz := _clock(enqueue.now);
+  new_id uuid := coalesce(enqueue.id, uuid7(t));
   answer enqueued_job;
   is_lock_shared boolean;
   policy_id int := 1;

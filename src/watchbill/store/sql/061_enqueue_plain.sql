@@ -67,7 +67,7 @@ BEGIN
             timeout => pg_catalog.make_interval(secs => _enqueue_plain.timeout),
             version => _enqueue_plain.version, id => _enqueue_plain.id,
             created_by => _enqueue_plain.created_by, meta => _enqueue_plain.meta,
-            max_payload => NULL, now => t, id_is_new => true) e);
+            max_payload => NULL, id_is_new => true) e);
       END IF;
       PERFORM pg_catalog.pg_notify(
         pg_catalog.concat('watchbill_', %2$L::pg_catalog.regclass::pg_catalog.oid),

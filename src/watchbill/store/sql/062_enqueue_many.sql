@@ -14,7 +14,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(enqueue_many.now, _clock());
+  t timestamptz := _clock(enqueue_many.now);
   unknown_name text;
   depending boolean;
   with_ids boolean;

@@ -16,7 +16,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(enqueue_from.now, _clock());
+  t timestamptz := _clock(enqueue_from.now);
   new_jobs new_job[];
   with_ids boolean;
 BEGIN
@@ -36,7 +36,7 @@ BEGIN
   RETURN QUERY
     SELECT *
     FROM _enqueue_rows(
-      new_jobs, resend, ids_are_new OR NOT with_ids, strict, max_payload, t) i
+      new_jobs, resend, ids_are_new OR NOT with_ids, strict, max_payload, enqueue_from.now) i
     WHERE NOT i.created;
 END $$;
 
@@ -48,7 +48,7 @@ CREATE OR REPLACE FUNCTION _enqueue_rows(
   ids_are_new boolean,
   strict boolean,
   max_payload int,
-  t timestamptz
+  now timestamptz
 )
 RETURNS TABLE (id uuid, seq bigint, created boolean, payload_differs boolean)
 LANGUAGE plpgsql VOLATILE
@@ -56,5 +56,5 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
   RETURN QUERY
-    SELECT * FROM _insert_jobs(new_jobs, resend, ids_are_new, strict, max_payload, t);
+    SELECT * FROM _insert_jobs(new_jobs, resend, ids_are_new, strict, max_payload, _clock(now));
 END $$;

@@ -20,7 +20,7 @@ SET enable_sort = off
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(unblock.now, _clock());
+  t timestamptz := _clock(unblock.now);
   -- Skips checks that this transaction has written: other sessions do not see them yet.
   self xid8 := pg_current_xact_id_if_assigned();
   tids tid[];

@@ -51,7 +51,7 @@ SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(claim.now, _clock());
+  t timestamptz := _clock(claim.now);
   -- How many jobs can start at once.
   slots int := least(claim.free, claim.max);
   open_queues text[] := claim.queues;

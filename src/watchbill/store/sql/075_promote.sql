@@ -17,7 +17,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
   -- A variable, because an index condition cannot call a volatile function.
-  t timestamptz := coalesce(promote.now, _clock());
+  t timestamptz := _clock(promote.now);
   n int;
   next_due timestamptz;
   next_start timestamptz;

@@ -7,16 +7,23 @@ RETURNS int
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
-DECLARE
-  t timestamptz := coalesce(unpark.now, _clock());
+BEGIN
+  RETURN _unpark_keys(unpark.keys, _clock(unpark.now));
+END $$;
+
+CREATE OR REPLACE FUNCTION _unpark_keys(keys text[], t timestamptz)
+RETURNS int
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
 BEGIN
   PERFORM _check_isolation('unpark');
   -- Jobs of a bulk may be parked on a key that no claim has met.
   PERFORM _make_limit_states(ARRAY(
     SELECT k
-    FROM unnest(unpark.keys) k
+    FROM unnest(_unpark_keys.keys) k
     WHERE EXISTS (SELECT FROM jobs j WHERE j.wait = 'parked' AND j.wait_key = k)));
-  RETURN _unpark(_lock_limit_states(unpark.keys), NULL, t);
+  RETURN _unpark(_lock_limit_states(_unpark_keys.keys), NULL, t);
 END $$;
 
 -- Locks the states of keys in the order of the keys, so that two calls do not deadlock. Returns

@@ -18,7 +18,7 @@ SET enable_sort = off
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(sweep_limits.now, _clock());
+  t timestamptz := _clock(sweep_limits.now);
   waiting text[] := ARRAY(
     WITH RECURSIVE k AS (
       SELECT sweep_limits.after COLLATE "C" AS key

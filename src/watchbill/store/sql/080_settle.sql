@@ -36,7 +36,7 @@ SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(settle.now, _clock());
+  t timestamptz := _clock(settle.now);
   got uuid[];
   unsettled uuid[];
   stopping uuid[];

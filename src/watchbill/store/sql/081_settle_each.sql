@@ -118,7 +118,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(_settle_one.now, _clock());
+  t timestamptz := _clock(_settle_one.now);
   s text;
   due timestamptz;
 BEGIN

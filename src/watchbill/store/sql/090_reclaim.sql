@@ -18,7 +18,7 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(reclaim.now, _clock());
+  t timestamptz := _clock(reclaim.now);
   node_epoch bigint;
   node_state text;
   node_fences bigint[];
@@ -27,7 +27,7 @@ DECLARE
   fences bigint[];
 BEGIN
   PERFORM _check_isolation('reclaim');
-  PERFORM _declare_lost(reclaim.epochs, reclaim.beats_seen, t);
+  PERFORM _declare_lost(reclaim.epochs, reclaim.beats_seen, reclaim.now);
   FOR node_epoch, node_state, node_fences IN
     SELECT nd.epoch, nd.state, held.fences
     FROM (SELECT c.epoch, array_agg(c.fence) AS fences FROM claims c GROUP BY 1) held
@@ -75,7 +75,7 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(_declare_lost.now, _clock());
+  t timestamptz := _clock(_declare_lost.now);
   lost bigint[];
 BEGIN
   PERFORM _check_isolation('_declare_lost');

@@ -11,6 +11,8 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
+DECLARE
+  t timestamptz := _clock(expire_node.now);
 BEGIN
   PERFORM _check_isolation('expire_node');
   PERFORM
@@ -20,6 +22,6 @@ BEGIN
     AND b.n = expire_node.beat
   FOR UPDATE OF b, nd SKIP LOCKED;
   IF NOT FOUND THEN RETURN false; END IF;
-  PERFORM _mark_node_lost(expire_node.epoch, coalesce(expire_node.now, _clock()));
+  PERFORM _mark_node_lost(expire_node.epoch, t);
   RETURN true;
 END $$;

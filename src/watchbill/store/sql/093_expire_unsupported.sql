@@ -18,7 +18,7 @@ SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(expire_unsupported.now, _clock());
+  t timestamptz := _clock(expire_unsupported.now);
   grace_start timestamptz := _find_grace_start(expire_unsupported.grace, t);
   endings ending[];
 BEGIN

@@ -13,5 +13,5 @@ BEGIN
   RETURN _delete_ended_claims(ARRAY(
     SELECT c.fence
     FROM claims c
-    WHERE c.at < coalesce(sweep_claims.now, _clock()) - older));
+    WHERE c.at < _clock(sweep_claims.now) - older));
 END $$;

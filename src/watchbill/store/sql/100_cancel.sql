@@ -17,8 +17,7 @@ BEGIN
 END $$;
 
 -- Cancels a job as cancel() does. `ended` says whether this call has ended the job, so that the
--- caller sends its event. Locks the job. With `force` this waits for guard() before it locks
--- anything else.
+-- caller sends its event.
 CREATE OR REPLACE FUNCTION _cancel_job(
   job_id uuid,
   reason text,
@@ -30,9 +29,27 @@ CREATE OR REPLACE FUNCTION _cancel_job(
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
+BEGIN
+  SELECT c.state, c.ended
+  INTO state, ended
+  FROM _cancel_job_at(job_id, reason, force, _clock(now)) c;
+END $$;
+
+-- Cancels a job at the time `t`. Locks the job. With `force` this waits for guard() before it locks
+-- anything else.
+CREATE OR REPLACE FUNCTION _cancel_job_at(
+  job_id uuid,
+  reason text,
+  force boolean,
+  t timestamptz,
+  OUT state text,
+  OUT ended boolean
+)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(_cancel_job.now, _clock());
   j jobs;
   node_epoch bigint;
 BEGIN

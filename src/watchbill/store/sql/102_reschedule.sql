@@ -11,7 +11,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(reschedule.now, _clock());
+  t timestamptz := _clock(reschedule.now);
   due timestamptz := coalesce(reschedule.run_at, t);
   j jobs;
   old_state text;

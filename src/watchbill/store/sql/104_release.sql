@@ -22,7 +22,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(_release_job.now, _clock());
+  t timestamptz := _clock(_release_job.now);
   j jobs;
 BEGIN
   SELECT * INTO j FROM jobs x WHERE x.id = job_id AND x.fence <> 0 FOR UPDATE;

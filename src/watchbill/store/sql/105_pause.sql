@@ -12,7 +12,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(pause.now, _clock());
+  t timestamptz := _clock(pause.now);
 BEGIN
   PERFORM _check_shared_change('pause');
   IF pause.queue IS NULL AND pause.type IS NULL THEN

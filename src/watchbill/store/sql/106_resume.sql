@@ -10,6 +10,8 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
+DECLARE
+  t timestamptz := _clock(resume.now);
 BEGIN
   PERFORM _check_shared_change('resume');
   DELETE FROM pauses p
@@ -17,8 +19,7 @@ BEGIN
     AND p.type IS NOT DISTINCT FROM resume.type;
   IF NOT FOUND THEN RETURN false; END IF;
   PERFORM _audit(
-    'resume', concat_ws(' ', 'queue ' || resume.queue, 'type ' || resume.type), NULL, NULL,
-    resume.now);
+    'resume', concat_ws(' ', 'queue ' || resume.queue, 'type ' || resume.type), NULL, NULL, t);
   PERFORM unpark_paused(resume.now);
   PERFORM _wake_workers(coalesce(resume.queue, ''));
   RETURN true;

@@ -7,7 +7,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(unpark_paused.now, _clock());
+  t timestamptz := _clock(unpark_paused.now);
   n int;
   at_once boolean;
   due timestamptz;

@@ -14,7 +14,7 @@ SET search_path FROM CURRENT
 SET lock_timeout = '2s'
 AS $$
 DECLARE
-  today date := (coalesce(make_partitions.now, _clock()) AT TIME ZONE 'UTC')::date;
+  today date := (_clock(make_partitions.now) AT TIME ZONE 'UTC')::date;
   -- This format gives the same bounds whatever TimeZone and DateStyle are.
   bounds text := 'YYYY-MM-DD 00:00:00+00';
   parent text;

@@ -22,7 +22,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(reschedule_many.now, _clock());
+  t timestamptz := _clock(reschedule_many.now);
   last_id uuid;
   l record;
   n int := 0;
@@ -50,7 +50,10 @@ BEGIN
           l.run_at = reschedule_many.run_at
           OR reschedule_many.run_at IS NULL AND l.run_at <= t);
       BEGIN
-        IF reschedule(l.id, reschedule_many.run_at, t) IS NOT NULL THEN n := n + 1; END IF;
+        IF reschedule(l.id, coalesce(reschedule_many.run_at, t), reschedule_many.now)
+          IS NOT NULL THEN
+          n := n + 1;
+        END IF;
       -- A node has claimed the job meanwhile, so the job stays as it is.
       EXCEPTION WHEN SQLSTATE 'WB008' THEN NULL;
       END;

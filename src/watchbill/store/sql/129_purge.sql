@@ -21,6 +21,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
+  t timestamptz := _clock(purge.now);
   chosen uuid[];
 BEGIN
   IF NOT states <@ '{succeeded,dead,canceled}'::text[] THEN
@@ -57,7 +58,7 @@ BEGIN
       || jsonb_strip_nulls(jsonb_build_object(
         'created_after', created_after, 'created_before', created_before,
         'finished_after', finished_after, 'finished_before', finished_before)),
-      purge.now);
+      t);
   END IF;
   RETURN cardinality(chosen);
 END $$;

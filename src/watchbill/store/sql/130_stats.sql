@@ -22,7 +22,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(stats.now, _clock());
+  t timestamptz := _clock(stats.now);
   first timestamptz := coalesce(t - stats.since, '-infinity');
 BEGIN
   IF (SELECT count(*) FROM (SELECT FROM jobs LIMIT stats.cap + 1) x) <= stats.cap THEN

@@ -82,7 +82,7 @@ BEGIN
     RAISE EXCEPTION 'keep % is invalid', coalesce(keep::text, 'NULL')
       USING ERRCODE = 'WB003', HINT = 'give at least an hour';
   END IF;
-  RETURN coalesce(now, _clock()) - keep;
+  RETURN _clock(now) - keep;
 END $$;
 
 -- Lists the partitions of days that ended before an instant.

@@ -9,13 +9,14 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
+  oldest timestamptz := _retention_start(keep, prune_audit.now);
   deleted int;
 BEGIN
   DELETE FROM audit
   WHERE ctid = ANY (ARRAY(
     SELECT a.ctid
     FROM audit a
-    WHERE a.at < _retention_start(keep, prune_audit.now)
+    WHERE a.at < oldest
     ORDER BY a.at
     LIMIT max
     FOR UPDATE SKIP LOCKED));

@@ -11,6 +11,7 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
+  oldest timestamptz := _retention_start(keep, prune_nodes.now);
   deleted int;
 BEGIN
   PERFORM _check_shared_change('prune_nodes');
@@ -18,7 +19,7 @@ BEGIN
   WHERE ctid = ANY (ARRAY(
     SELECT n.ctid
     FROM nodes n
-    WHERE n.ended_at < _retention_start(keep, prune_nodes.now)
+    WHERE n.ended_at < oldest
       AND n.state IN ('left', 'lost')
       AND NOT EXISTS (SELECT FROM claims c WHERE c.epoch = n.epoch)
     ORDER BY n.ended_at

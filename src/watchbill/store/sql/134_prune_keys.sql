@@ -6,7 +6,7 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-  t timestamptz := coalesce(prune_keys.now, _clock());
+  t timestamptz := _clock(prune_keys.now);
   deleted int;
   deleted_uniques int;
 BEGIN

@@ -12,7 +12,7 @@ LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-  t timestamptz := coalesce(preview_retention.now, _clock());
+  t timestamptz := _clock(preview_retention.now);
   keep_attempts interval := greatest(keep_succeeded, keep_otherwise);
 BEGIN
   RETURN QUERY

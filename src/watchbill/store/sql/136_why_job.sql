@@ -8,7 +8,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(why_job.now, _clock());
+  t timestamptz := _clock(why_job.now);
   j record;
 BEGIN
   SELECT * INTO j FROM job_by_id(why_job.id);

@@ -13,7 +13,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(declare_limits.now, _clock());
+  t timestamptz := _clock(declare_limits.now);
   node nodes := _lock_declaring_node(declare_limits.epoch);
   definition jsonb;
   old limits;
@@ -221,7 +221,7 @@ AS $$
 DECLARE
   found text[] := ARRAY(SELECT s.key FROM limit_states s WHERE s.name = _unpark_jobs_of_limit.name);
 BEGIN
-  IF cardinality(found) > 0 THEN PERFORM unpark(found, t); END IF;
+  IF cardinality(found) > 0 THEN PERFORM _unpark_keys(found, t); END IF;
 END $$;
 
 CREATE OR REPLACE FUNCTION _check_limit(rule limits)

@@ -18,7 +18,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(set_limit.now, _clock());
+  t timestamptz := _clock(set_limit.now);
   rule limits;
 BEGIN
   IF set_limit.name IS NULL THEN

@@ -13,7 +13,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(heartbeat_load.now, _clock());
+  t timestamptz := _clock(heartbeat_load.now);
 BEGIN
   IF heartbeat_load.heartbeat_interval <= interval '0' THEN
     RAISE EXCEPTION 'heartbeat_interval % is invalid', heartbeat_load.heartbeat_interval

@@ -19,7 +19,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(set_tenant.now, _clock());
+  t timestamptz := _clock(set_tenant.now);
   old_row tenants;
   new_row tenants;
   max_running int := (SELECT l.max FROM limits l WHERE l.name = 'tenant:' || set_tenant.tenant);
@@ -63,9 +63,9 @@ BEGIN
     'set_tenant', 'tenant ' || set_tenant.tenant, set_tenant.tenant, quotas, t);
   IF new_row.limits_running AND quotas ? 'running' THEN
     PERFORM set_limit(
-      'tenant:' || set_tenant.tenant, max => (quotas->>'running')::int, now => t);
+      'tenant:' || set_tenant.tenant, max => (quotas->>'running')::int, now => set_tenant.now);
   ELSIF old_row.limits_running AND NOT new_row.limits_running AND max_running IS NOT NULL THEN
-    PERFORM clear_limit('tenant:' || set_tenant.tenant, t);
+    PERFORM clear_limit('tenant:' || set_tenant.tenant, set_tenant.now);
   END IF;
   IF quotas ?| '{unfinished,payload_bytes}' THEN
     -- Locks this row in a statement of its own, so that the count sees what the last holder of the

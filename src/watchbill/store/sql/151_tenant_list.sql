@@ -25,7 +25,7 @@ SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(tenant_list.now, _clock());
+  t timestamptz := _clock(tenant_list.now);
 BEGIN
   RETURN QUERY
     WITH job AS MATERIALIZED (
@@ -44,7 +44,7 @@ BEGIN
         WHERE (tenant_list.name IS NULL OR b.tenant = tenant_list.name)
           AND _sees_tenant(b.tenant)
         GROUP BY 1),
-      load AS MATERIALIZED (SELECT * FROM heartbeat_load(NULL, t)),
+      load AS MATERIALIZED (SELECT * FROM heartbeat_load(NULL, tenant_list.now)),
       listed AS (
         SELECT x.tenant FROM job x
         UNION

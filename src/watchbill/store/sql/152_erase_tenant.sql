@@ -25,7 +25,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(erase_tenant.now, _clock());
+  t timestamptz := _clock(erase_tenant.now);
   e erasures;
 BEGIN
   PERFORM _check_isolation('erase_tenant');
@@ -358,7 +358,7 @@ BEGIN
   DELETE FROM erasures x WHERE x.tenant = e.tenant;
   PERFORM _write_quota_filter();
   IF EXISTS (SELECT FROM limits l WHERE l.name = limit_key) THEN
-    PERFORM clear_limit(limit_key, t);
+    PERFORM _clear_limit_at(limit_key, t);
   END IF;
   DELETE FROM limit_states s
   WHERE s.key = limit_key

@@ -100,7 +100,7 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-  t timestamptz := coalesce(now, _clock());
+  t timestamptz := _clock(now);
   n int;
 BEGIN
   WITH changed AS MATERIALIZED (

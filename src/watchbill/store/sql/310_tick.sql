@@ -59,7 +59,7 @@ SET enable_seqscan = off
 AS $$
 DECLARE
   -- Reads the clock into a variable, because an index condition cannot call a volatile function.
-  t timestamptz := coalesce(now, _clock());
+  t timestamptz := _clock(now);
   due bigint[];
 BEGIN
   PERFORM _check_isolation('tick');

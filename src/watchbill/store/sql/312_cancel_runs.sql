@@ -24,7 +24,7 @@ BEGIN
   RETURN ARRAY(
     SELECT f
     FROM unnest(wanted) f
-    CROSS JOIN LATERAL _cancel_job(f, reason, false, t) c
+    CROSS JOIN LATERAL _cancel_job_at(f, reason, false, t) c
     WHERE c.ended);
 END $$;
 

@@ -57,7 +57,7 @@ RETURN jsonb_build_object(
   'run_on_start', false, 'enabled', true, 'tags', '[]'::jsonb, 'created_by', session_user);
 
 -- Makes a row of schedules from a definition, without storing it.
-CREATE OR REPLACE FUNCTION _build_schedule(definition jsonb, now timestamptz)
+CREATE OR REPLACE FUNCTION _build_schedule(definition jsonb, t timestamptz)
 RETURNS schedules
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -70,7 +70,7 @@ BEGIN
   s.overlap := coalesce(s.overlap, CASE s.missed WHEN 'catch_up' THEN 'queue' ELSE 'skip' END);
   s.superseded_hashes := '{}';
   s.policy := 1;
-  s.created_at := coalesce(now, _clock());
+  s.created_at := t;
   s.updated_at := s.created_at;
   RETURN s;
 END $$;

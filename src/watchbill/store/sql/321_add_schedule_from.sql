@@ -15,7 +15,7 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-  s schedules := _build_schedule(definition, now);
+  s schedules := _build_schedule(definition, _clock(now));
 BEGIN
   IF EXISTS (SELECT FROM schedules x WHERE x.tenant = s.tenant AND x.name = s.name) THEN
     PERFORM _refuse_taken_schedule_name(s.name);

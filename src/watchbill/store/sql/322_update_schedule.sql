@@ -28,6 +28,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 DECLARE
+  t timestamptz := _clock(now);
   s schedules;
 BEGIN
   SELECT *
@@ -38,7 +39,7 @@ BEGIN
   FOR UPDATE;
   IF NOT FOUND THEN RETURN false; END IF;
   s := _apply_schedule_definition(s, changes);
-  s.updated_at := coalesce(now, _clock());
+  s.updated_at := t;
   PERFORM _write_schedule(s);
   PERFORM _audit('update_schedule', 'schedule ' || name, tenant, changes, s.updated_at);
   RETURN true;

@@ -10,7 +10,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 DECLARE
-  t timestamptz := coalesce(now, _clock());
+  t timestamptz := _clock(now);
 BEGIN
   UPDATE schedules s
   SET enabled = value, updated_at = t

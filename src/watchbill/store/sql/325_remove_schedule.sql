@@ -9,6 +9,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 DECLARE
+  t timestamptz := _clock(now);
   removed jsonb;
 BEGIN
   DELETE FROM schedules s
@@ -16,6 +17,6 @@ BEGIN
     AND s.name = name
   RETURNING _make_schedule_definition(s) INTO removed;
   IF NOT FOUND THEN RETURN false; END IF;
-  PERFORM _audit('remove_schedule', 'schedule ' || name, tenant, removed, now);
+  PERFORM _audit('remove_schedule', 'schedule ' || name, tenant, removed, t);
   RETURN true;
 END $$;

@@ -33,7 +33,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(_store_declared_schedules.now, _clock());
+  t timestamptz := _clock(_store_declared_schedules.now);
   node nodes;
   starts boolean;
   definition jsonb;

@@ -9,6 +9,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 DECLARE
+  t timestamptz := _clock(now);
   node nodes;
   on_start bigint[] := ARRAY(SELECT _find_on_start_schedules(epoch));
   is_start boolean;
@@ -37,7 +38,7 @@ BEGIN
   END IF;
   is_start := _has_started_cluster(node);
   IF is_start THEN
-    PERFORM _run_schedule_outside_slots(m, 'start', NULL, coalesce(now, _clock()))
+    PERFORM _run_schedule_outside_slots(m, 'start', NULL, t)
     FROM unnest(on_start) m;
   END IF;
   RETURN is_start;

@@ -12,7 +12,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 DECLARE
-  t timestamptz := coalesce(now, _clock());
+  t timestamptz := _clock(now);
   s schedules;
   timer timers;
   -- The slot of the schedule's last unfinished job, and how many slots were skipped since then.

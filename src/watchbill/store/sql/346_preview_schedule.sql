@@ -10,13 +10,15 @@ LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
+DECLARE
+  t timestamptz := _clock(now);
 BEGIN
   RETURN QUERY
   SELECT p
   FROM schedules s
   JOIN timers x ON x.schedule_id = s.id
   CROSS JOIN LATERAL _preview_slots(
-    s, n, greatest(coalesce(now, _clock()), x.last_slot),
+    s, n, greatest(t, x.last_slot),
     coalesce(s.max_runs - x.slot_runs, 2147483647)) p
   WHERE s.name = name
     AND s.tenant = tenant;

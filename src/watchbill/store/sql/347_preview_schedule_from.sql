@@ -10,7 +10,7 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-  s schedules := _build_schedule(definition, now);
+  s schedules := _build_schedule(definition, _clock(now));
 BEGIN
   s.name := coalesce(s.name, 'preview');
   PERFORM _refuse_schedule(s.name, _find_schedule_error(s));

@@ -18,7 +18,7 @@ SET plan_cache_mode = force_custom_plan
 SET jit = off
 AS $$
 DECLARE
-  t timestamptz := coalesce(now, _clock());
+  t timestamptz := _clock(now);
 BEGIN
   schedules := (
     SELECT count(*) FROM (SELECT FROM schedules LIMIT cap + 1) x);

@@ -11,7 +11,7 @@ SET lock_timeout = '2s'
 AS $$
 DECLARE
   this date := date_trunc(
-    'month', coalesce(now, _clock()) AT TIME ZONE 'UTC')::date;
+    'month', _clock(now) AT TIME ZONE 'UTC')::date;
   -- This format gives the same bounds whatever TimeZone and DateStyle are.
   bounds text := 'YYYY-MM-DD 00:00:00+00';
   month date;

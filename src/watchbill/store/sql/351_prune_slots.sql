@@ -12,7 +12,7 @@ AS $$
 DECLARE
   -- The first month whose slots are kept.
   first_month timestamp := date_trunc(
-    'month', (coalesce(now, _clock()) - keep) AT TIME ZONE 'UTC');
+    'month', (_clock(now) - keep) AT TIME ZONE 'UTC');
   add_counts text := $q$
     INSERT INTO pruned_slot_counts AS y (schedule_id, failures, unsuccessful, skips, missed)
     SELECT

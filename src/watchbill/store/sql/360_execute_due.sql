@@ -20,12 +20,12 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-  t timestamptz := coalesce(now, _clock());
+  t timestamptz := _clock(now);
   j jobs;
 BEGIN
-  PERFORM tick(max, now => t);
-  PERFORM promote(max, now => t);
-  PERFORM unblock(max => max, now => t);
+  PERFORM tick(max, now => execute_due.now);
+  PERFORM promote(max, now => execute_due.now);
+  PERFORM unblock(max => max, now => execute_due.now);
   FOR j IN
     SELECT x.*
     FROM slots l

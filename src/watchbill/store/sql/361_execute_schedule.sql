@@ -22,7 +22,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 DECLARE
-  t timestamptz := coalesce(now, _clock());
+  t timestamptz := _clock(now);
   s schedules;
   job uuid;
   j jobs;

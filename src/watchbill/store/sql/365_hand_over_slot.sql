@@ -6,7 +6,7 @@
 CREATE OR REPLACE FUNCTION _hand_over_slot(
   id uuid,
   successor uuid,
-  now timestamptz DEFAULT NULL
+  t timestamptz
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -23,7 +23,7 @@ BEGIN
   SET schedule_id = j.schedule_id, slot = j.slot, created_at = j.created_at
   WHERE x.id = successor;
   UPDATE slots s
-  SET job_id = successor, started_at = coalesce(s.started_at, _clock())
+  SET job_id = successor, started_at = coalesce(s.started_at, t)
   WHERE s.schedule_id = j.schedule_id
     AND s.slot = coalesce(j.slot, j.created_at)
     AND s.job_id = j.id;
@@ -41,7 +41,7 @@ BEGIN
     PERFORM _cancel_schedule_jobs(
       ARRAY[successor],
       (SELECT c.reason FROM cancels c WHERE c.job_id = j.id),
-      coalesce(now, _clock()));
+      t);
   END IF;
 END $$;
 
@@ -59,7 +59,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 DECLARE
-  t timestamptz := coalesce(now, _clock());
+  t timestamptz := _clock(now);
   last uuid := uuid7(t);
   new_jobs new_job[] := ARRAY(
     SELECT jsonb_populate_record(NULL::new_job, jsonb_build_object(

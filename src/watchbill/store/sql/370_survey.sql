@@ -49,7 +49,7 @@ SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(_survey.now, _clock());
+  t timestamptz := _clock(_survey.now);
   stopped bigint[] := ARRAY(SELECT x.schedule_id FROM timers x WHERE x.held_slot IS NOT NULL);
 BEGIN
   SELECT

@@ -28,7 +28,7 @@ BEGIN
     FROM _acquire_lock(
       lock_acquire.name, lock_acquire.ttl,
       coalesce(lock_acquire.holder, session_user || '/' || pg_backend_pid()), NULL,
-      lock_acquire.request, false, coalesce(lock_acquire.now, _clock())) a);
+      lock_acquire.request, false, lock_acquire.now) a);
 END $$;
 
 -- Does what lock_acquire() does. With an epoch, and without a ttl, the lock lasts as long as that
@@ -43,13 +43,15 @@ CREATE OR REPLACE FUNCTION _acquire_lock(
   epoch bigint,
   request uuid,
   waits boolean,
-  now timestamptz
+  now timestamptz DEFAULT NULL
 )
 RETURNS TABLE (fence bigint, held_by text, expires_in float8)
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
+DECLARE
+  t timestamptz := _clock(_acquire_lock.now);
 BEGIN
   PERFORM _check_shared_change('lock_acquire');
   -- Checks the arguments here and not in functions, because a call of a function takes as long as
@@ -74,9 +76,9 @@ BEGIN
       END,
       holder = _acquire_lock.holder,
       epoch = _acquire_lock.epoch,
-      expires_at = _acquire_lock.now + _acquire_lock.ttl,
+      expires_at = t + _acquire_lock.ttl,
       request = _acquire_lock.request,
-      acquired_at = _acquire_lock.now
+      acquired_at = t
     -- If another caller holds the lock, its row is not locked here, so that a try in a long
     -- transaction does no harm.
     WHERE l.name = (
@@ -85,7 +87,7 @@ BEGIN
       WHERE x.name = _acquire_lock.name
         AND (x.holder IS NULL
           OR x.request = _acquire_lock.request
-          OR _lock_end(x.epoch, x.expires_at) <= _acquire_lock.now)
+          OR _lock_end(x.epoch, x.expires_at) <= t)
       FOR UPDATE SKIP LOCKED)
     RETURNING l.fence INTO fence;
     IF FOUND THEN
@@ -98,7 +100,7 @@ BEGIN
     -- For the first grant of this name, inserts the row, and draws the fence in the next round of
     -- the loop, as for every other grant.
     INSERT INTO locks (name, released_at)
-    VALUES (_acquire_lock.name, _acquire_lock.now)
+    VALUES (_acquire_lock.name, t)
     ON CONFLICT DO NOTHING;
   END LOOP;
   IF _acquire_lock.waits THEN
@@ -115,11 +117,11 @@ BEGIN
   RETURN QUERY
     SELECT
       NULL::bigint, l.holder,
-      extract(epoch FROM _lock_end(l.epoch, l.expires_at) - _acquire_lock.now)::float8
+      extract(epoch FROM _lock_end(l.epoch, l.expires_at) - t)::float8
     FROM locks l
     WHERE l.name = _acquire_lock.name
       AND l.holder IS NOT NULL
-      AND _lock_end(l.epoch, l.expires_at) > _acquire_lock.now;
+      AND _lock_end(l.epoch, l.expires_at) > t;
 END $$;
 
 -- Returns when a lock that is held becomes free for other callers: at expires_at, or when its

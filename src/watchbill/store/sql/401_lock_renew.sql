@@ -11,12 +11,14 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
+DECLARE
+  t timestamptz := _clock(lock_renew.now);
 BEGIN
   IF (lock_renew.ttl BETWEEN interval '1 second' AND interval '1 day') IS NOT TRUE THEN
     PERFORM _refuse_ttl(lock_renew.ttl);
   END IF;
   UPDATE locks l
-  SET expires_at = coalesce(lock_renew.now, _clock()) + lock_renew.ttl
+  SET expires_at = t + lock_renew.ttl
   WHERE l.name = lock_renew.name
     AND l.fence = lock_renew.fence
     AND l.holder IS NOT NULL

@@ -13,7 +13,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(lock_release.now, _clock());
+  t timestamptz := _clock(lock_release.now);
   held locks;
 BEGIN
   SELECT l.* INTO held

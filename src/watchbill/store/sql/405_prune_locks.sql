@@ -10,7 +10,7 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-  oldest timestamptz := coalesce(prune_locks.now, _clock()) - keep;
+  oldest timestamptz := _clock(prune_locks.now) - keep;
   deleted int;
 BEGIN
   PERFORM _check_shared_change('prune_locks');

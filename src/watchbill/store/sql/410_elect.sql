@@ -25,7 +25,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(elect.now, _clock());
+  t timestamptz := _clock(elect.now);
   node nodes;
 BEGIN
   SELECT n.* INTO node
@@ -51,7 +51,7 @@ BEGIN
     WHERE NOT EXISTS (SELECT FROM locks l WHERE l.name = 'leader/' || g)
     ORDER BY 1
     ON CONFLICT DO NOTHING;
-    PERFORM _acquire_lock('leader/' || g.name, NULL, node.name, elect.epoch, NULL, false, t)
+    PERFORM _acquire_lock('leader/' || g.name, NULL, node.name, elect.epoch, NULL, false, elect.now)
     FROM (SELECT DISTINCT x.name FROM unnest(elect.groups) x(name) ORDER BY x.name) g
     WHERE _find_leader_turn(g.name, node.epoch, t) <= t;
   END IF;
@@ -124,7 +124,7 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-  PERFORM _end_candidacies(_withdraw_candidate.epoch, coalesce(_withdraw_candidate.now, _clock()));
+  PERFORM _end_candidacies(_withdraw_candidate.epoch, _clock(_withdraw_candidate.now));
 END $$;
 
 -- Ends the candidacies of a node, and frees its leaderships. Skips locks whose rows are locked: a

@@ -15,7 +15,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(declare_group.now, _clock());
+  t timestamptz := _clock(declare_group.now);
   g token_groups;
 BEGIN
   PERFORM _check_shared_change('declare_group');

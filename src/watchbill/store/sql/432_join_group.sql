@@ -10,11 +10,13 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
+DECLARE
+  t timestamptz := _clock(join_group.now);
 BEGIN
   PERFORM _lock_group(join_group.token_group);
   PERFORM _lock_living_node(join_group.epoch);
   INSERT INTO members AS m (token_group, epoch, joined_at)
-  VALUES (join_group.token_group, join_group.epoch, coalesce(join_group.now, _clock()))
+  VALUES (join_group.token_group, join_group.epoch, t)
   ON CONFLICT (token_group, epoch) DO UPDATE SET is_leaving = false WHERE m.is_leaving;
   PERFORM _wake_members();
 END $$;

@@ -10,6 +10,7 @@ SET lock_timeout = '2s'
 AS $$
 #variable_conflict use_column
 DECLARE
+  t timestamptz := _clock(remove_group.now);
   g token_groups;
   members text[];
   queue text;
@@ -49,5 +50,5 @@ BEGIN
   DELETE FROM item_claims x WHERE x.token_group = g.name;
   DELETE FROM rebalances x WHERE x.token_group = g.name;
   DELETE FROM token_groups x WHERE x.name = g.name;
-  PERFORM _audit('remove_group', g.name, NULL, NULL, coalesce(remove_group.now, _clock()));
+  PERFORM _audit('remove_group', g.name, NULL, NULL, t);
 END $$;

@@ -16,7 +16,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
   began timestamptz := clock_timestamp();
-  t timestamptz := coalesce(rebalance.now, _clock());
+  t timestamptz := _clock(rebalance.now);
   g token_groups;
   before bigint[];
   after bigint[];

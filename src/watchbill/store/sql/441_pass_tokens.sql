@@ -14,7 +14,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(pass_tokens.now, _clock());
+  t timestamptz := _clock(pass_tokens.now);
   g token_groups := _lock_group(pass_tokens.token_group);
   passed int := 0;
 BEGIN

@@ -31,7 +31,7 @@ SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(member_state.now, _clock());
+  t timestamptz := _clock(member_state.now);
   g token_groups;
 BEGIN
   SELECT * INTO g FROM token_groups x WHERE x.name = member_state.token_group;

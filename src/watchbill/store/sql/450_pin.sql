@@ -20,7 +20,7 @@ SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(pin.now, _clock());
+  t timestamptz := _clock(pin.now);
   creator text := coalesce(
     pin.created_by, nullif(current_setting('watchbill.actor', true), ''), session_user);
   g token_groups;

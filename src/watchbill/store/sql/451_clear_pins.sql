@@ -12,7 +12,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(clear_pins.now, _clock());
+  t timestamptz := _clock(clear_pins.now);
   g token_groups := _lock_group(clear_pins.token_group);
   cleared int;
 BEGIN

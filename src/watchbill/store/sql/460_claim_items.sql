@@ -18,7 +18,7 @@ SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(claim_items.now, _clock());
+  t timestamptz := _clock(claim_items.now);
   wanted_scope text := coalesce(claim_items.scope, '');
   owned text[];
   owned_tokens int[];

@@ -14,7 +14,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
-  t timestamptz := coalesce(finish_items.now, _clock());
+  t timestamptz := _clock(finish_items.now);
   ended text[];
 BEGIN
   PERFORM

@@ -22,7 +22,7 @@ AS $$
   WHERE i.token_group = incomplete_items.token_group
     AND i.scope = coalesce(incomplete_items.scope, '')
     AND i.state <> 'finished'
-    AND i.claimed_at <= coalesce(incomplete_items.now, _clock()) - incomplete_items.older_than
+    AND i.claimed_at <= _clock(incomplete_items.now) - incomplete_items.older_than
   ORDER BY i.claimed_at, i.key
   LIMIT max
 $$;

@@ -11,6 +11,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
+  oldest timestamptz := _retention_start(keep, prune_items.now);
   deleted int;
   deleted_rebalances int;
 BEGIN
@@ -19,7 +20,7 @@ BEGIN
   WHERE i.ctid = ANY (ARRAY(
     SELECT x.ctid
     FROM item_claims x
-    WHERE x.ended_at < _retention_start(keep, prune_items.now)
+    WHERE x.ended_at < oldest
     ORDER BY x.ended_at
     LIMIT max
     FOR UPDATE SKIP LOCKED));
@@ -28,7 +29,7 @@ BEGIN
   WHERE r.ctid = ANY (ARRAY(
     SELECT x.ctid
     FROM rebalances x
-    WHERE x.at < _retention_start(keep, prune_items.now)
+    WHERE x.at < oldest
     LIMIT max - deleted
     FOR UPDATE SKIP LOCKED));
   GET DIAGNOSTICS deleted_rebalances = ROW_COUNT;

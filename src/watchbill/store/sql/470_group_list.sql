@@ -67,7 +67,7 @@ AS $$
     JOIN nodes n ON n.epoch = k.epoch AND n.state IN ('active', 'draining')
     WHERE k.name = 'leader/' || g.name
       AND k.holder IS NOT NULL
-      AND _lock_end(k.epoch, k.expires_at) > coalesce(group_list.now, _clock())) l ON true
+      AND _lock_end(k.epoch, k.expires_at) > _clock(group_list.now)) l ON true
   CROSS JOIN LATERAL (
     SELECT
       count(*) FILTER (WHERE x.epoch = ANY (m.living) AND x.token < g.total)::int AS owned,

@@ -53,7 +53,7 @@ DECLARE
   made int;
 BEGIN
   LOOP
-    SELECT x.fired, x.next_at INTO made, next_at FROM tick(now => t) x;
+    SELECT x.fired, x.next_at INTO made, next_at FROM tick() x;
     total := total + made;
     -- If a tick has made no job although timers are due, another session has locked them, or they
     -- still have older slots.

@@ -71,7 +71,7 @@ BEGIN
   JOIN nodes n ON n.epoch = b.epoch
   WHERE n.app = 'jcron'
     AND b.at < t - n.lease
-    AND expire_node(b.epoch, b.n, t);
+    AND expire_node(b.epoch, b.n);
   PERFORM @facade@.@prefix@release_distributed_lock(l.job_id, l.worker_id)
   FROM @facade@.@prefix@job_locks l
   JOIN @facade@.@prefix@worker_heartbeat w USING (worker_id)

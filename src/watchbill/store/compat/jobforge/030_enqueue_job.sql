@@ -1,3 +1,12 @@
+-- Returns when enqueue() has made a job, from the id that it has drawn: its first 48 bits are
+-- milliseconds, and 12 bits after the version number are 4096ths of a millisecond.
+CREATE OR REPLACE FUNCTION @facade@.@prefix@_read_creation_time(id uuid)
+RETURNS timestamptz
+LANGUAGE sql IMMUTABLE
+RETURN '1970-01-01 00:00+00'::timestamptz + interval '1 microsecond' * (
+  ('x' || encode(substr(uuid_send(id), 1, 6), 'hex'))::bit(48)::bigint * 1000
+  + ceil((get_byte(uuid_send(id), 6) % 16 * 256 + get_byte(uuid_send(id), 7)) * 1000 / 4096.0));
+
 -- Enqueues a job into the queue jobforge and returns it. A job that fails runs again after 1, 2, 4
 -- ... seconds, at most an hour. A second call with the same tenant, type and key returns the first
 -- job.
@@ -14,7 +23,7 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-  t timestamptz := _clock();
+  t timestamptz; -- when the job was created
   -- The default of p_run_at is the present time. Then `due` is NULL, which means at once, and
   -- enqueue() need not compare times.
   due timestamptz := CASE WHEN p_run_at <> pg_catalog.now() THEN p_run_at END;
@@ -26,9 +35,9 @@ BEGIN
   job := enqueue(
     p_type, p_payload, queue => 'jobforge', run_at => due, tenant => p_tenant_id,
     max_attempts => p_max_attempts, idempotency_key => p_idempotency_key,
-    retry => '{"kind": "exponential", "base": 1, "factor": 2, "cap": 3600, "jitter": 0}',
-    now => t);
+    retry => '{"kind": "exponential", "base": 1, "factor": 2, "cap": 3600, "jitter": 0}');
   IF NOT job.created THEN RETURN @facade@.@prefix@_find_job(job.id); END IF;
+  t := @facade@.@prefix@_read_creation_time(job.id);
   -- Builds the result from the arguments, because reading the row again would take a third of the
   -- time.
   RETURN '{"status": "queued", "attempts": 0, "locked_at": null, "locked_by": null,

@@ -63,12 +63,12 @@ DECLARE
   epoch bigint := @facade@.@prefix@_beat(p_worker_id);
   claimed uuid[];
 BEGIN
-  PERFORM expire_node(b.epoch, b.n, t)
+  PERFORM expire_node(b.epoch, b.n)
   FROM beats b
   JOIN nodes n ON n.epoch = b.epoch
   WHERE n.app = 'jobforge'
     AND b.at < t - n.lease;
-  PERFORM reclaim(now => t);
+  PERFORM reclaim();
   claimed := ARRAY(SELECT c.id FROM _claim_for_session(epoch, 'jobforge', p_limit) c);
   RETURN (
     SELECT coalesce(
