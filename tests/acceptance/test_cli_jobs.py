@@ -101,7 +101,7 @@ def test_queues_are_counted_paused_and_resumed(watchbill: Watchbill) -> None:
     assert header.split()[:4] == ["queue", "ready", "scheduled", "retrying"]
     assert mail.split()[:4] == ["mail", "0", "1", "0"]
     assert re.search(r"postgres since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d \(\d+ s\): rain$", mail)
-    assert re.match(r"paused: type send, postgres since .* \(\d+ s\)$", paused)
+    assert re.match(r"paused: type send, by postgres since .* \(\d+ s\)$", paused)
     assert watchbill.here("stats").stdout.splitlines()[-1] == "0 schedules"
     assert watchbill.here("queues", "resume", "mail").stdout == "queue mail resumed\n"
     assert watchbill.here("queues", "resume", "mail").returncode == 1
@@ -318,6 +318,8 @@ def test_pause_refuses_a_name_that_nothing_uses(watchbill: Watchbill) -> None:
     assert (
         "Nothing uses a queue named mial.\nDid you mean mail? To pause it anyway, give --unchecked." in refused.stderr
     )
+    refused = watchbill.here("queues", "pause", "nosuch")
+    assert "Nothing uses a queue named nosuch.\nIn use: " in refused.stderr
     assert "Nothing uses a type named sent." in watchbill.here("queues", "pause", "--type", "sent").stderr
     assert watchbill.here("queues", "pause", "mail").returncode == 0
     assert watchbill.here("queues", "pause", "--type", "send").returncode == 0

@@ -266,7 +266,7 @@ def test_worker_uses_the_address_in_the_code(project: Watchbill, schema_database
     done = project("worker", "--once", "--queues", "mail", WATCHBILL_DATABASE_URL="postgresql://127.0.0.1:1/x")
     assert done.returncode == 0, done.stderr
     assert "1 queue (mail)" in done.stdout
-    assert "3 handlers at once" in done.stdout
+    assert "at most 3 handlers at once: up to 3 async, 3 in threads, " in done.stdout
     assert "(from the argument database_url)" in done.stdout
 
 

@@ -73,8 +73,16 @@ def check_used(options: GlobalOptions, queue: str | None, type: str | None) -> N
 
 def _refuse_unused(kind: str, name: str, used: set[str]) -> None:
     if name not in used:
-        hint = f"{_suggest_similar_name(name, used)} To pause it anyway, give --unchecked.".lstrip()
+        right = _suggest_similar_name(name, used) or _name_some(used)
+        hint = f"{right} To pause it anyway, give --unchecked.".lstrip()
         raise Usage(f"Nothing uses a {kind} named {name}.", hint=hint)
+
+
+def _name_some(names: set[str]) -> str:
+    """Names what exists, the first ten."""
+    shown = sorted(names)[:10]
+    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+    return f"In use: {', '.join(shown)}{more}." if shown else ""
 
 
 def _suggest_similar_name(name: str, names: Iterable[str]) -> str:

@@ -58,7 +58,7 @@ def show(ctx: typer.Context, name: Name, limit: Most = 50, as_json: AsJson = Fal
         raise typer.Exit(1)
     rule, keys, holders = found.limit, found.keys, found.holders
     if rule is not None:
-        say(f"{name}: {_describe_rule(rule)}")
+        say(f"{name}: {describe_rule(rule)}")
     if keys:
         columns = ("key", "running", "kept", "longest", "waiting", "oldest", "next start")
         rows = [
@@ -104,7 +104,7 @@ def set_(
             name, max=max, count=count, per=length, burst=burst, when_full=when_full, when_dead=when_dead
         )
     )
-    say(f"{name}: {_describe_rule(rule)}" if rule is not None else f"{name} changed")
+    say(f"{name}: {describe_rule(rule)}" if rule is not None else f"{name} changed")
     if name not in known:
         say(_describe_new_limit(name, known), err=True)
 
@@ -127,7 +127,7 @@ def clear(
         nothing = f"no dead job keeps {name}"
     else:
         rule = ctx.obj.run(limit_operations.find(name))
-        described = None if rule is None else _describe_rule(rule)
+        described = None if rule is None else describe_rule(rule)
         nothing = (
             f"there is no limit {name}"
             if rule is None
@@ -173,7 +173,7 @@ def _show_waiters(count: int | None) -> str:
     return f"{count:,}+" if count >= MOST_WAITERS_COUNTED else f"{count:,}"
 
 
-def _describe_rule(limit: LimitRecord) -> str:
+def describe_rule(limit: LimitRecord) -> str:
     parts = [] if limit.max is None else [f"at most {limit.max} at once"]
     parts += [_show_rate(limit)] if limit.per is not None else []
     parts += [f"when full: {limit.when_full}"] if limit.when_full not in (None, "wait") else []

@@ -184,8 +184,13 @@ def _print_queues(counts: list[QueueCount], pauses: list[Pause]) -> None:
         say("There are no jobs, and none has finished in the last hour.", err=True)
     for pause in pauses:
         if pause.type:
-            place = f" in queue {pause.queue}" if pause.queue else ""
-            say(f"paused: type {pause.type}{place}, {_show_pause(pause)}")
+            say(f"paused: {describe_pause(pause)}")
+
+
+def describe_pause(pause: Pause) -> str:
+    """Returns what is paused, by whom, since when, and why."""
+    parts = [f"{kind} {name}" for kind, name in (("type", pause.type), ("queue", pause.queue)) if name]
+    return f"{' in '.join(parts)}, by {_show_pause(pause)}"
 
 
 def _show_pause(pause: Pause) -> str:

@@ -18,15 +18,10 @@ import typer
 from watchbill.cli import supervisor
 from watchbill.cli.discovery import find_app
 from watchbill.cli.lines import JobLines
-from watchbill.cli.output import command_group, pluralize
-from watchbill.cli.screen import say, say_wrapped
-from watchbill.errors import name_quoted_commands
+from watchbill.cli.output import command_group
 
 if TYPE_CHECKING:
-    from watchbill import App
     from watchbill.node import Node
-    from watchbill.postgres.address import Address
-    from watchbill.postgres.schema_status import Status
     from watchbill.settings import Settings
 
 logger = logging.getLogger("watchbill.cli")
@@ -80,13 +75,15 @@ def worker(
     address = ctx.obj.find_address(settings)
     found.use(replace(settings, database_url=address.url))
     status = found.ensure_usable()
+    from watchbill.cli.worker_start import print_next_command, print_schedules, print_start
+
     node = found.make_node(once=once, scheduler=scheduler, take_over=take_over)
     node.hub_socket = supervisor.take_hub_socket()
-    _print_start(found, reference, node, address, status)
+    print_start(found, reference, node.config, address, status)
     if not lines:
         raise typer.Exit(_run_node(node, Limits(max_jobs, max_memory)))
-    _print_schedules(found)
-    _print_next_command()
+    print_schedules(found)
+    print_next_command()
     printer = JobLines(found)
     printer.start()
     code = _run_node(node, Limits(max_jobs, max_memory))
@@ -204,41 +201,3 @@ def _end_process(code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-# -- what a worker prints when it starts: the App and the database, and with --lines its schedules
-
-_MAX_SCHEDULES_SHOWN = 10
-
-
-def _print_start(app: App, reference: str, node: Node, address: Address, status: Status) -> None:
-    from watchbill.store.made_by_tests import describe_test_schema, is_made_by_tests
-
-    tasks = len({id(task) for task in app.tasks.values()})
-    queues, capacity = node.config.queues, node.config.capacity
-    kinds = ", ".join(f"{count} {kind}" for kind, count in capacity.by_kind.items())
-    schedules = f"  {pluralize(len(app.declared), 'schedule')}" if len(app.declared) else ""
-    found = f"{pluralize(tasks, 'task')}  {pluralize(len(queues), 'queue')} ({', '.join(queues)}){schedules}"
-    say_wrapped(f"{reference}   {found}")
-    say_wrapped(f"node {node.config.name}   {capacity.total} handlers at once ({kinds})")
-    if supervisor.UP_COMMAND not in os.environ:
-        say_wrapped(f"{address}   schema {status.schema} v{status.version}")
-    if is_made_by_tests(app.settings.listen_url or app.database_url, status.schema):
-        say_wrapped(name_quoted_commands(describe_test_schema(status.schema)))
-
-
-def _print_schedules(app: App) -> None:
-    for declared in list(app.declared)[:_MAX_SCHEDULES_SHOWN]:
-        say(f"  schedule {declared.name.ljust(20)} {declared.meaning}")
-    if len(app.declared) > _MAX_SCHEDULES_SHOWN:
-        say(f"  and {len(app.declared) - _MAX_SCHEDULES_SHOWN} more: watchbill schedules")
-
-
-def _print_next_command() -> None:
-    """Prints the command with which the user can list jobs from another terminal, if `watchbill up` has set it."""
-    command = os.environ.pop(supervisor.UP_COMMAND, None)
-    if command is not None:
-        say("  Look at it from another terminal:")
-        for noun in ("jobs", "queues", "schedules"):
-            say(f"    {command} {noun}")
-        say("  Ctrl-C drains the worker and stops everything.")

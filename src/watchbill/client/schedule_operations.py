@@ -48,6 +48,11 @@ def update(name: str, changes: dict[str, Any], tenant: str) -> Operation[Schedul
     return (yield from get(name, tenant))
 
 
+def changed(owner: str) -> Operation[list[tuple[str, bool]]]:
+    """The schedules of an App's code that an operator has changed, and whether they are enabled."""
+    return [(name, enabled) for name, enabled in (yield Statement("changed_schedules", (owner,), (str, bool)))]
+
+
 def remove(name: str, tenant: str) -> Operation[None]:
     yield from _query_schedule("remove_schedule", name, tenant, (name, tenant), (bool,))
 

@@ -40,6 +40,14 @@ FROM {schema}.schedule_list(
   %(tenant)s::text, %(category)s::text, %(tag)s::text, %(status)s::text, %(after)s::text,
   %(limit)s::int)
 
+-- name: changed_schedules
+-- Returns the schedules of an App's code that an operator has changed.
+SELECT s.name, s.enabled
+FROM {schema}.schedule s
+WHERE s.owner = %s::text
+  AND s.differs_from_code
+ORDER BY s.name
+
 -- name: slots
 SELECT
   slot, kind, until, count, outcome, reason, job_id, fired_at, started_at, finished_at, duration,
