@@ -40,11 +40,13 @@ STALE_AFTER = timedelta(minutes=5)
 
 
 def _accept_object(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a variant of a method for its name in camelCase. It takes one dictionary with all arguments, as in
-    JavaScript, or keyword arguments."""
+    """Returns a variant of a method for its name in camelCase. It takes the arguments of the method, or one dictionary
+    with all of them, as in JavaScript."""
 
-    def call(self: JobForgeClient, options: Mapping[str, Any] | None = None, /, **more: Any) -> Any:
-        return method(self, **(options or {}), **more)
+    def call(self: JobForgeClient, *given: Any, **more: Any) -> Any:
+        if len(given) == 1 and isinstance(given[0], Mapping):
+            return method(self, **given[0], **more)
+        return method(self, *given, **more)
 
     call.__doc__ = method.__doc__
     return call

@@ -354,13 +354,15 @@ class PgJobStore:
     async def _find_worker(self, worker_id: str) -> _Worker:
         if worker_id not in self._workers:
             lease = self.lease_timeout_ms / 1000
+            # The end of the name lets other nodes have the id of this worker as their name.
+            name = f"{worker_id[:160]}@{APP}"
             try:
-                epoch = await self._run(_register_node(worker_id, worker_id, lease, self.queue))
+                epoch = await self._run(_register_node(name, worker_id, lease, self.queue))
             except psycopg.Error as error:
                 if error.sqlstate != _NAME_TAKEN:
                     raise
                 # Another process has this worker id too, or had it until a moment ago, so this one adds a random part.
-                name = f"{worker_id[:160]}#{uuid4().hex[:12]}"
+                name += f"#{uuid4().hex[:12]}"
                 epoch = await self._run(_register_node(name, worker_id, lease, self.queue))
             self._workers[worker_id] = _Worker(epoch)
         return self._workers[worker_id]

@@ -21,7 +21,7 @@ SELECT
   END::varchar AS status,
   h.error_message,
   coalesce(h.result->>'output', h.result::text) AS output,
-  h.executed_by::varchar AS executed_by,
+  regexp_replace(h.executed_by, '@jcron$', '')::varchar AS executed_by,
   h.server_name::varchar AS server_name,
   h.created_at,
   h.run_id,

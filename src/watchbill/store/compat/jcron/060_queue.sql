@@ -8,7 +8,7 @@ SELECT
   coalesce(j.slot, j.created_at) AS scheduled_for,
   j.priority::int AS priority,
   (
-    SELECT r.holder
+    SELECT regexp_replace(r.holder, '@jcron$', '')
     FROM running_job r
     WHERE r.fence = j.fence
       AND r.id = j.id)::varchar AS worker_id,
@@ -96,7 +96,7 @@ AS $$
   JOIN claims c ON c.epoch = n.epoch
   CROSS JOIN LATERAL unnest(c.job_ids) held(id)
   JOIN jobs j ON j.id = held.id AND j.fence = c.fence
-  WHERE n.name = p_worker_id
+  WHERE n.name IN (p_worker_id || '@jcron', p_worker_id)
     AND n.state IN ('active', 'draining')
     AND j.seq = p_queue_id
 $$;

@@ -1,8 +1,9 @@
--- Shows the newest registration of each worker.
+-- Shows the newest registration of each worker. If another node has the id of a worker of jcron as
+-- its name, shows the worker.
 CREATE OR REPLACE VIEW @facade@.@prefix@worker_heartbeat
 WITH (security_invoker = true) AS
-SELECT DISTINCT ON (n.name)
-  n.name::varchar AS worker_id,
+SELECT DISTINCT ON (regexp_replace(n.name, '@jcron$', ''))
+  regexp_replace(n.name, '@jcron$', '')::varchar AS worker_id,
   n.host::varchar AS hostname,
   coalesce(b.at, n.ended_at) AS last_heartbeat,
   coalesce(b.processed, n.processed)::int AS jobs_processed,
@@ -13,10 +14,11 @@ SELECT DISTINCT ON (n.name)
   END::varchar AS status
 FROM nodes n
 LEFT JOIN beats b ON b.epoch = n.epoch
-ORDER BY n.name, n.epoch DESC;
+ORDER BY regexp_replace(n.name, '@jcron$', ''), n.name LIKE '%@jcron' DESC, n.epoch DESC;
 
 -- Renews the lease of a worker and returns its epoch. Registers the worker if it is new or was
--- lost.
+-- lost. The name of its node ends with @jcron, so that other nodes can have the id of the worker as
+-- their name.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_beat(
   p_worker_id varchar,
   p_processed int DEFAULT 0
@@ -26,13 +28,14 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
+  node_name text := nullif(p_worker_id, '') || '@jcron';
   living record;
 BEGIN
   SELECT n.epoch, b.processed
   INTO living
   FROM nodes n
   JOIN beats b ON b.epoch = n.epoch
-  WHERE n.name = p_worker_id
+  WHERE n.name = node_name
     AND n.state IN ('active', 'draining')
     AND n.app = 'jcron';
   IF FOUND THEN
@@ -40,7 +43,7 @@ BEGIN
     RETURN living.epoch;
   END IF;
   RETURN register(
-    p_worker_id, interval '5 minutes', 'jcron', '{"jcron.job": 1}',
+    node_name, interval '5 minutes', 'jcron', '{"jcron.job": 1}',
     host => coalesce(host(inet_client_addr()), 'local'), queues => '{jcron}');
 END $$;
 

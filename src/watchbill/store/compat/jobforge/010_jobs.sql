@@ -9,10 +9,10 @@ FROM (
   SELECT
     j.id, j.tenant AS tenant_id, j.type, j.payload, 'running'::text AS status,
     j.attempt + 1 AS attempts, j.max_attempts::int AS max_attempts, j.run_at,
-    r.claimed_at AS locked_at, r.holder AS locked_by, r.heartbeat_at,
-    coalesce(r.started_at, r.claimed_at) AS started_at, NULL::timestamptz AS finished_at,
-    j.idempotency_key, j.created_by, NULL::jsonb AS error, NULL::uuid AS result_id, j.created_at,
-    greatest(r.claimed_at, r.seen_at) AS updated_at
+    r.claimed_at AS locked_at, regexp_replace(r.holder, '@jobforge$', '') AS locked_by,
+    r.heartbeat_at, coalesce(r.started_at, r.claimed_at) AS started_at,
+    NULL::timestamptz AS finished_at, j.idempotency_key, j.created_by, NULL::jsonb AS error,
+    NULL::uuid AS result_id, j.created_at, greatest(r.claimed_at, r.seen_at) AS updated_at
   FROM running_job r
   CROSS JOIN LATERAL (
     SELECT x.*
@@ -95,7 +95,7 @@ BEGIN
     'status', CASE j.state WHEN 'blocked' THEN 'queued' ELSE j.state END,
     'attempts', j.attempt + running::int, 'max_attempts', j.max_attempts, 'run_at', j.run_at,
     'locked_at', CASE WHEN running THEN j.claimed_at END,
-    'locked_by', CASE WHEN running THEN j.holder END,
+    'locked_by', CASE WHEN running THEN regexp_replace(j.holder, '@jobforge$', '') END,
     'heartbeat_at', CASE WHEN running THEN j.heartbeat_at END,
     'started_at', CASE
       WHEN running THEN coalesce(j.started_at, j.claimed_at)
@@ -193,13 +193,19 @@ BEGIN
   RETURN NEW;
 END $$;
 
+-- Deletes a finished job. A failed job has attempts left and stays, with a notice: the runbook
+-- deletes old failed jobs together with dead ones, and an error would keep these too.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_delete_job()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-  IF OLD.status IN ('queued', 'running', 'failed') THEN
+  IF OLD.status = 'failed' THEN
+    RAISE NOTICE 'job % has failed and has attempts left, so it is not deleted', OLD.id
+      USING HINT = 'cancel it first';
+    RETURN NULL;
+  ELSIF OLD.status IN ('queued', 'running') THEN
     RAISE EXCEPTION 'job % is %: only finished jobs can be deleted', OLD.id, OLD.status
       USING ERRCODE = 'WB008', HINT = 'cancel it first';
   END IF;

@@ -1,18 +1,20 @@
 -- Renews the lease of a worker, five minutes, and returns its epoch. Registers the worker if it is
--- new or was lost.
+-- new or was lost. The name of its node ends with @jobforge, so that other nodes can have the id of
+-- the worker as their name.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_beat(p_worker_id text, p_processed int DEFAULT 0)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
+  node_name text := nullif(p_worker_id, '') || '@jobforge';
   living record;
 BEGIN
   SELECT n.epoch, b.processed
   INTO living
   FROM nodes n
   JOIN beats b ON b.epoch = n.epoch
-  WHERE n.name = p_worker_id
+  WHERE n.name = node_name
     AND n.state IN ('active', 'draining')
     AND n.app = 'jobforge';
   IF FOUND THEN
@@ -20,7 +22,7 @@ BEGIN
     RETURN living.epoch;
   END IF;
   RETURN register(
-    p_worker_id, interval '5 minutes', 'jobforge',
+    node_name, interval '5 minutes', 'jobforge',
     host => coalesce(host(inet_client_addr()), 'local'), queues => '{jobforge}');
 END $$;
 
@@ -43,7 +45,7 @@ BEGIN
   JOIN claims c ON c.fence = j.fence
   JOIN nodes n ON n.epoch = c.epoch
   WHERE j.id = p_job_id
-    AND n.name = p_worker_id
+    AND n.name IN (p_worker_id || '@jobforge', p_worker_id)
     AND n.state IN ('active', 'draining');
   IF NOT FOUND THEN
     RAISE EXCEPTION 'worker % does not hold job %', quote_nullable(p_worker_id), p_job_id
