@@ -11,7 +11,7 @@ import pytest
 from psycopg import sql
 
 from tests.servers import Server
-from tests.store.migration_sets import COLUMN, FUNCTION, INDEX, TABLE, source_of
+from tests.store.migration_sets import COLUMN, FUNCTION, INDEX, TABLE, read_set, source_of, write_set
 from watchbill.errors import SchemaError
 from watchbill.postgres.migrate import Patience, Source, Status, apply_functions, migrate, status
 from watchbill.postgres.migration_plan import make_advisory_key
@@ -393,3 +393,46 @@ def test_oldest_compatible_must_not_decrease_or_exceed_its_version(tmp_path: Pat
 def test_an_index_built_concurrently_must_be_repeatable(tmp_path: Path, statement: str) -> None:
     with pytest.raises(SchemaError, match="needs IF NOT EXISTS and a plain name"):
         source_of(tmp_path, f"-- no transaction\n{statement}")
+
+
+# Rooms: folders of function files.
+
+
+def read_rooms(directory: Path, rooms: str, files: dict[str, str]) -> list[str]:
+    """Writes these function files, and returns their names in the order in which they would be applied."""
+    write_set(directory, "SELECT 1")
+    (directory / "sql" / "rooms.txt").write_text(rooms)
+    for name, text in files.items():
+        (directory / "sql" / name).parent.mkdir(exist_ok=True)
+        (directory / "sql" / name).write_text(text)
+    return [file.name for file in read_set(directory).functions]
+
+
+def test_rooms_are_applied_in_the_order_of_their_list_and_files_by_name(tmp_path: Path) -> None:
+    files = {"upper/a.sql": "", "lower/b.sql": "", "lower/a.sql": ""}
+    names = read_rooms(tmp_path, "lower  what others need\nupper  the rest\n", files)
+    assert names == ["lower/a.sql", "lower/b.sql", "upper/a.sql"]
+
+
+def test_file_is_applied_after_those_that_its_first_line_names(tmp_path: Path) -> None:
+    files = {"room/a.sql": "-- after: b, d\n", "room/b.sql": "-- after: c\n", "room/c.sql": "", "room/d.sql": ""}
+    assert read_rooms(tmp_path, "room\n", files) == ["room/c.sql", "room/b.sql", "room/d.sql", "room/a.sql"]
+
+
+@pytest.mark.parametrize(
+    ("rooms", "files", "says"),
+    [
+        (
+            "room\n",
+            {"room/a.sql": "-- after: b\n", "room/b.sql": "-- after: a\n"},
+            "of a, b form a circle",
+        ),
+        ("room\n", {"room/a.sql": "-- after: nosuch\n"}, "a.sql is to come after nosuch, which is not in this room"),
+        ("room\n", {"room/a.sql": "", "other/a.sql": ""}, "other: rooms.txt must list exactly"),
+        ("room\ngone\n", {"room/a.sql": ""}, "gone: rooms.txt must list exactly"),
+        ("room\n", {"room/a.sql": "", "stray.sql": ""}, "stray.sql: rooms.txt must list exactly"),
+    ],
+)
+def test_rooms_that_cannot_be_ordered_are_refused(tmp_path: Path, rooms: str, files: dict[str, str], says: str) -> None:
+    with pytest.raises(SchemaError, match=says):
+        read_rooms(tmp_path, rooms, files)

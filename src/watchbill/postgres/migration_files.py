@@ -6,9 +6,15 @@ may say:
     -- no transaction           run statement by statement outside a transaction; every statement must be repeatable
     -- oldest_compatible: 7     programs that know migration 7 can use the schema after this one (else: as before)
 
-Function files are every `*.sql` of the functions directory in the order of their names; they are re-applied as a whole,
-so they use CREATE OR REPLACE. No file names the schema: all run with search_path set to it, and every function has
+Function files are every `*.sql` of the functions directory; they are re-applied as a whole, so they use CREATE OR
+REPLACE. No file names the schema: all run with search_path set to it, and every function has
 `SET search_path FROM CURRENT`. A package with a `rights.txt` states there who may call them: see rights.py.
+
+Function files lie in rooms: folders, which `rooms.txt` in the functions directory lists in the order in which they are
+applied. Inside a room files are applied in the order of their names, unless the first line of one says which others
+must come before it:
+
+    -- after: new_job, lanes
 """
 
 from __future__ import annotations
@@ -26,6 +32,7 @@ from watchbill.errors import SchemaError
 from watchbill.postgres.rights import Rights
 
 _FILE_NAME = re.compile(r"(?P<version>\d{4})_(?P<name>[a-z0-9_]+)\.sql")
+_AFTER = re.compile(r"-- after: (?P<names>\w+(?:, \w+)*)\n")
 _COMPATIBLE = re.compile(r"^--\s*oldest_compatible:\s*(\d+)\s*$", re.MULTILINE)
 _INDEX = re.compile(
     r"\bCREATE\s+(?:UNIQUE\s+)?INDEX\s+CONCURRENTLY\s+(?:(?P<safe>IF\s+NOT\s+EXISTS)\s+(?P<name>\w+))?", re.IGNORECASE
@@ -74,7 +81,7 @@ class Source:
 
     @classmethod
     def of_directories(cls, migrations: Traversable, functions: Traversable) -> Self:
-        return cls(_make_migrations(_read_sql_files(migrations)), tuple(_read_sql_files(functions)))
+        return cls(_make_migrations(_read_sql_files(migrations)), tuple(_read_function_files(functions)))
 
     @property
     def newest(self) -> int:
@@ -97,6 +104,43 @@ def _read_sql_files(directory: Traversable) -> list[SqlFile]:
         return []
     found = sorted((file for file in directory.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
     return [SqlFile(file.name, file.read_text(encoding="utf-8")) for file in found]
+
+
+def _read_function_files(directory: Traversable) -> Iterator[SqlFile]:
+    rooms = directory / "rooms.txt"
+    if not rooms.is_file():
+        yield from _read_sql_files(directory)
+        return
+    listed = [line.split()[0] for line in rooms.read_text(encoding="utf-8").splitlines()]
+    present = {entry.name for entry in directory.iterdir() if entry.is_dir() or entry.name.endswith(".sql")}
+    if differing := ", ".join(sorted(present.symmetric_difference(listed))):
+        raise SchemaError(
+            f"{differing}: rooms.txt must list exactly the folders beside it.", hint="No SQL file lies outside a room."
+        )
+    for room in listed:
+        for file in _order_files(room, _read_sql_files(directory / room)):
+            yield SqlFile(f"{room}/{file.name}", file.text)
+
+
+def _order_files(room: str, found: list[SqlFile]) -> list[SqlFile]:
+    """By name, but each file after those that its first line names."""
+    waiting = {file.name.removesuffix(".sql"): file for file in found}
+    ordered: list[SqlFile] = []
+    while waiting:
+        free = [name for name, file in waiting.items() if waiting.keys().isdisjoint(_names_before(file))]
+        if not free:
+            raise SchemaError(f"Room {room}: the lines `-- after:` of {', '.join(waiting)} form a circle.")
+        ordered.append(waiting.pop(free[0]))
+    known = {file.name.removesuffix(".sql") for file in found}
+    for file in found:
+        if unknown := ", ".join(_names_before(file) - known):
+            raise SchemaError(f"Room {room}: {file.name} is to come after {unknown}, which is not in this room.")
+    return ordered
+
+
+def _names_before(file: SqlFile) -> set[str]:
+    first_line = _AFTER.match(file.text)
+    return set(first_line["names"].split(", ")) if first_line else set()
 
 
 def _make_migrations(found: list[SqlFile]) -> tuple[Migration, ...]:
