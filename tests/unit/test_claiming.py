@@ -234,7 +234,7 @@ def test_nothing_is_claimed_beside_a_quarantined_job(claiming: Claiming, clock: 
 
 def test_a_quarantined_job_without_a_slot_leaves_the_turn_to_the_others(claiming: Claiming, clock: list[float]) -> None:
     claiming.note_answer(Request(1, 1, is_quarantine=True), [of_type("t")], began=clock[0])
-    claiming.end_quarantine(has_run=False)
+    claiming.end_quarantine(lacked_slot=True)
     clock[0] += QUARANTINE_BACKOFF_SECONDS - 0.1
     claiming.start_round()
     assert [claiming.next_request(counts()) for _ in range(2)] == [Request(9, 9), None]

@@ -266,12 +266,12 @@ class Claiming:
         partial = self._next_partial_scan - time.monotonic()
         return min(self.positions.top_scan_in, partial if partial > 0 else math.inf)
 
-    def end_quarantine(self, *, has_run: bool) -> None:
-        """Lets other jobs start again: the quarantined job has run, or was released for lack of a handler slot."""
+    def end_quarantine(self, *, has_run: bool = False, lacked_slot: bool = False) -> None:
+        """Lets other jobs start again: the quarantined job has run, or does not start on this node."""
         self.quarantined = None
         if has_run:
             self._has_quarantined_run = True
-        else:  # until then this node claims no quarantined job, so that other jobs can start
+        elif lacked_slot:  # until then this node claims no quarantined job, so that other jobs can start
             self._backoff_until = time.monotonic() + QUARANTINE_BACKOFF_SECONDS
 
 

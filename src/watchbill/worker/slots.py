@@ -193,7 +193,7 @@ class Slots:
                 rows += self._collector.remove(entry)
         for row in rows:
             if row is self._claiming.quarantined:
-                self._claiming.end_quarantine(has_run=False)
+                self._claiming.end_quarantine(lacked_slot=True)
             self._end_unstarted(row, Outcome("released"))
 
     def discard_jobs(self) -> None:
@@ -203,12 +203,12 @@ class Slots:
         self._collector.clear()
         self.waiting = 0
         if not any(run.claimed is self._claiming.quarantined for run in self.runs):
-            self._claiming.quarantined = None
+            self._claiming.end_quarantine()
         self.stop_all_runs("released")
 
     def _end_unstarted(self, row: Claimed, outcome: Outcome) -> None:
         if self._claiming.quarantined is row:
-            self._claiming.quarantined = None
+            self._claiming.end_quarantine()
         self._settler.add_ending(Ending(row, outcome))
         self._wakeups.progress.set()
 
