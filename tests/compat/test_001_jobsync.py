@@ -495,6 +495,67 @@ def test_a_node_without_locks_registers_none(enter: Enter) -> None:
     assert job.list_locks() == []
 
 
+def test_locks_can_be_registered_before_any_node_has_entered(config: Any, psql: Psql, enter: Enter) -> None:
+    outside = Job("admin", "production", config)
+    try:
+        assert (outside.list_locks(), outside.clear_all_locks(), outside.clear_locks_by_creator("x")) == ([], 0, 0)
+        assert (outside.get_active_nodes(), outside.get_dead_nodes()) == ([], [])
+        assert (outside.get_audit(), outside.incomplete_tasks()) == ([], [])
+        assert psql.one("SELECT count(*) FROM watchbill.token_groups") == 0, "reading makes no site"
+        outside.register_task_lock(5, "worker-02", "first")
+        assert outside.register_task_locks_bulk([(6, "worker-02"), (7, ["gone", "worker-02"], "why")]) == 2
+        assert [lock["task_id"] for lock in outside.list_locks()] == ["5", "6", "7"]
+        enter("worker-01")
+        job = enter("worker-02")
+        until(lambda: all(job.can_claim_task(task) for task in (5, 6, 7)))
+        assert outside.clear_locks_by_creator("admin") == 3
+    finally:
+        outside.__exit__()
+
+
+def test_a_lock_is_not_listed_after_its_time_although_no_leader_has_removed_it(psql: Psql, config: Any) -> None:
+    outside = Job("admin", "production", config)
+    try:
+        outside.register_task_lock(5, "worker-02", expires_in_days=7)
+        outside.register_task_lock(6, "worker-02")
+        psql.pass_time("8 days")
+        assert [lock["task_id"] for lock in outside.list_locks()] == ["6"]
+        assert psql.one("SELECT count(*) FROM watchbill.pins WHERE state = 'active'") == 2
+    finally:
+        outside.__exit__()
+
+
+def test_a_task_and_its_id_are_taken_alike_everywhere(enter: Enter, psql: Psql) -> None:
+    job = enter("worker-01")
+    assert job.can_claim_task("a") is job.can_claim_task(Task("a")) is True
+    job.add_task("a")
+    job.add_task(Task("b"))
+    job.set_claim(Task("c"))
+    job.set_claim([Task("d"), "e", 6])
+    assert job.write_audit() == 2
+    items = psql("SELECT item FROM sync_claim ORDER BY item")
+    assert [row.item for row in items] == ["6", "a", "b", "c", "d", "e"]
+    job.register_task_lock(Task("f"), "worker-%")
+    job.register_task_locks_bulk([(Task("g"), "worker-%"), ("h", "worker-%", None)])
+    assert [lock["task_id"] for lock in job.list_locks()] == ["f", "g", "h"]
+    assert task_to_token(Task("a", "name"), 100) == task_to_token("a", 100)
+
+
+@pytest.mark.parametrize("id", [[1], {"a": 1}, {1}])
+def test_an_id_that_is_not_hashable_is_refused(id: Any) -> None:
+    alone = Job("worker-01", "production", coordination_config=CoordinationConfig(enabled=False))
+    calls: list[Callable[[], object]] = [
+        lambda: Task(id),
+        lambda: alone.can_claim_task(id),
+        lambda: alone.add_task(id),
+        lambda: alone.set_claim([id]),
+        lambda: task_to_token(id, 10),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match="is invalid: give a value that is hashable"):
+            call()
+
+
 @covers(LOCKS + "Lock Lifecycle Management")
 def test_a_lock_expires_by_itself(enter: Enter, psql: Psql) -> None:
     """Its task goes to the owner of its token; before, it had no owner."""

@@ -30,6 +30,7 @@ from psycopg.pq import TransactionStatus
 
 from watchbill.app.application import App
 from watchbill.app.groups import Group, make_pins
+from watchbill.app.json_round_trip import shorten
 from watchbill.app.members import Member
 from watchbill.client import cluster_operations
 from watchbill.cluster.distribution import plan_moves
@@ -69,6 +70,9 @@ class Task:
 
     id: Any
     name: str | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        _check_hashable(self.id)
 
 
 @dataclass
@@ -156,6 +160,7 @@ class Job:
         self._app = self._make_app()
         self._group = self._make_group()
         self._member: Member | None = None
+        self._knows_site = False  # whether this Job has seen its site in the database
         self._claims: dict[str, _Claim] = {}
         self._added: dict[str, Task] = {}  # tasks that were added since the last audit, by key
         self._local_audit: list[dict[str, Any]] = []  # the audit of a Job that works without coordination
@@ -193,6 +198,7 @@ class Job:
             if self._coordination_enabled:
                 self._warn_without_facade()
                 self._group.declare()
+                self._knows_site = True
                 self._register_locks()
             self._member = self._group.join(
                 self.node_name,
@@ -253,26 +259,29 @@ class Job:
             ((today,),) = connection.execute(query).fetchall()
         return calendar_date.fromisoformat(str(today))
 
-    def can_claim_task(self, task: Task) -> bool:
+    # Wherever a task is given, its id will do.
+
+    def can_claim_task(self, task: Task | Hashable) -> bool:
         """Whether this node owns the task now. Answers from memory, and False as soon as the node's lease may have
         ended."""
+        task_id = _id_of(task)
         if not self._coordination_enabled:
             return True
-        return self._member is not None and self._member.owns(task.id)
+        return self._member is not None and self._member.owns(task_id)
 
-    def add_task(self, task: Task) -> None:
+    def add_task(self, task: Task | Hashable) -> None:
         """Claims the task for this node alone, until the audit, the end of the block or the loss of the node. Raises
         TaskTaken if another node holds or owns the task. Does nothing for a task that this Job has added already."""
-        self._claim_items([task.id])
-        self._added[str(task.id)] = task
+        self._claim_items([task])
+        self._added[str(_id_of(task))] = task if isinstance(task, Task) else Task(task)
 
-    def set_claim(self, items: Hashable | Iterable[Hashable]) -> None:
+    def set_claim(self, items: Task | Hashable | Iterable[Task | Hashable]) -> None:
         """Claims one item or many, as `add_task` does, without adding them to the audit."""
         is_one = isinstance(items, str | bytes) or not isinstance(items, Iterable)
         self._claim_items([items] if is_one else items)  # type: ignore[arg-type, list-item]
 
-    def _claim_items(self, ids: Iterable[Hashable]) -> None:
-        by_key = {str(each): each for each in ids}
+    def _claim_items(self, tasks: Iterable[Task | Hashable]) -> None:
+        by_key = {str(each): each for each in map(_id_of, tasks)}
         if not self._coordination_enabled:
             return
         member = self.member
@@ -338,14 +347,18 @@ class Job:
     # -- task locks, which are pins
 
     def register_task_lock(
-        self, task_id: Hashable, node_pattern: Patterns, reason: str | None = None, expires_in_days: float | None = None
+        self,
+        task_id: Task | Hashable,
+        node_pattern: Patterns,
+        reason: str | None = None,
+        expires_in_days: float | None = None,
     ) -> None:
         """Pins a task to the nodes whose names match a LIKE pattern. Of several patterns the first one that matches a
-        node counts. Replaces the pin that the task has."""
+        node counts. Replaces the pin that the task has. No node needs to have entered."""
         self._pin_tasks([(task_id, node_pattern, reason)], expires_in_days)
 
     def register_task_locks_bulk(
-        self, locks: Iterable[tuple[Hashable, Patterns] | tuple[Hashable, Patterns, str | None]]
+        self, locks: Iterable[tuple[Task | Hashable, Patterns] | tuple[Task | Hashable, Patterns, str | None]]
     ) -> int:
         """Pins many tasks in one statement: tuples of task id, pattern and reason. Several patterns for one task are
         alternatives in their order. Returns the number of tasks."""
@@ -355,25 +368,27 @@ class Job:
     register_locks_bulk = register_task_locks_bulk
 
     def list_locks(self) -> list[dict[str, Any]]:
-        """Returns the pins: token_id, task_id, node_pattern, reason, created_by, created_at and expires_at.
-        `node_patterns` has all patterns of the pin; `node_pattern` is the one that the owner matches."""
+        """Returns the pins that have not expired: token_id, task_id, node_pattern, reason, created_by, created_at and
+        expires_at. `node_patterns` has all patterns of the pin; `node_pattern` is the one that the owner matches."""
         return [_as_lock(pin) for pin in self._group.pins()] if self._coordination_enabled else []
 
     def clear_locks_by_creator(self, name: str) -> int:
         """Clears the pins that a node has made. Returns how many were cleared."""
-        return self._group.clear_pins(created_by=name) if self._coordination_enabled else 0
+        return self._group.clear_pins(created_by=name) if self._has_site() else 0
 
     def clear_all_locks(self) -> int:
-        return self._group.clear_pins() if self._coordination_enabled else 0
+        return self._group.clear_pins() if self._has_site() else 0
 
-    def _pin_tasks(self, locks: list[tuple[Hashable, Patterns, str | None]], days: float | None) -> int:
+    def _pin_tasks(self, locks: list[tuple[Task | Hashable, Patterns, str | None]], days: float | None) -> int:
         if not (locks and self._coordination_enabled and self._options.locks_enabled):
             return 0
         wanted = make_pins(
-            (task_id, [patterns] if isinstance(patterns, str) else patterns, reason)
-            for task_id, patterns, reason in locks
+            (_id_of(task), [patterns] if isinstance(patterns, str) else patterns, reason)
+            for task, patterns, reason in locks
         )
         expires = None if days is None else days * DAY_SECONDS
+        if not self._has_site():
+            self._group.declare()
         return self._group.pin_many(wanted, expires=expires, created_by=self.node_name)
 
     def _register_locks(self) -> None:
@@ -405,9 +420,19 @@ class Job:
         """Returns the names of the nodes of the site that were lost and have not returned."""
         return [node.name for node in self._list_nodes() if node.state == "lost"]
 
+    def _has_site(self) -> bool:
+        """Whether the database has the site: a node has entered it, or a lock was registered for it."""
+        if self._coordination_enabled and not self._knows_site:
+            try:
+                self._group.status()
+            except cluster_operations.NoSuchGroup:
+                return False
+            self._knows_site = True
+        return self._knows_site
+
     def _list_nodes(self) -> list[NodeRecord]:
         """Returns the nodes of the site; of several nodes with the same name, the newest."""
-        if not self._coordination_enabled:
+        if not self._has_site():
             return []
         group = self._group.status()
         living = {*group.members, *group.others}
@@ -504,9 +529,9 @@ class _Pause:
 # -- functions of JobSync that need no database
 
 
-def task_to_token(task_id: Hashable, total_tokens: int, hash_function: str = "md5") -> int:
+def task_to_token(task_id: Task | Hashable, total_tokens: int, hash_function: str = "md5") -> int:
     """Returns the token of a task, from 0 to total_tokens - 1. The token of a task never changes."""
-    return token_of(str(task_id), total_tokens, hash_function)
+    return token_of(str(_id_of(task_id)), total_tokens, hash_function)
 
 
 def matches_pattern(node_name: str, pattern: str) -> bool:
@@ -550,6 +575,21 @@ def _find_matching_nodes(patterns: Patterns, nodes: Sequence[str], matches: Matc
         if places := tuple(node for node in nodes if matches(node, pattern)):
             return places
     return ()
+
+
+def _id_of(task: Task | Hashable) -> Hashable:
+    """Returns the id of a task; an id stands for its task."""
+    return _check_hashable(task.id if isinstance(task, Task) else task)
+
+
+def _check_hashable(task_id: Hashable) -> Hashable:
+    try:
+        hash(task_id)
+    except TypeError:
+        raise TypeError(
+            f"task id {shorten(task_id)} is invalid: give a value that is hashable, such as a number, a text or a tuple"
+        ) from None
+    return task_id
 
 
 def _as_lock(pin: PinRecord) -> dict[str, Any]:

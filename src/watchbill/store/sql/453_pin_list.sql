@@ -1,5 +1,5 @@
--- The pins of a group, by key. owner: the node that has the key, or NULL. has_match: whether an
--- alternative matches a node that gets tokens; if not, the key waits.
+-- The pins of a group that have not expired, by key. owner: the node that has the key, or NULL.
+-- has_match: whether an alternative matches a node that gets tokens; if not, the key waits.
 CREATE OR REPLACE FUNCTION pin_list(
   token_group text,
   key text DEFAULT NULL,
@@ -42,6 +42,7 @@ AS $$
     FROM pins x
     WHERE x.token_group = pin_list.token_group
       AND x.state = 'active'
+      AND (x.expires_at IS NULL OR x.expires_at > _clock())
       AND (pin_list.key IS NULL OR x.key = pin_list.key)
       AND (pin_list.created_by IS NULL OR x.created_by = pin_list.created_by)
       AND (pin_list.after IS NULL OR x.key > pin_list.after)
