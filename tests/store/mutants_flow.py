@@ -16,6 +16,7 @@ from tests.store.mutants import (
 )
 
 LIMITS = "073_limits.sql"
+RATES = "073_rates.sql"
 UNPARK = "076_unpark.sql"
 SWEEP_LIMITS = "077_sweep_limits.sql"
 PICK_LANES = "074_pick_lanes.sql"
@@ -72,16 +73,18 @@ MUTANTS_OF_FLOW_CONTROL: list[Mutant] = [
     Mutant("limits: a newer holder is not replaced", LIMITS, "AND x.seq > j.seq)", "AND false)", "limits"),
     Mutant("limits: the holder is asked to stop", LIMITS, "PERFORM _request_stop(s, replaced, t) FROM unnest(stopping) s;", "", "limits"),
     Mutant("limits: the lane served last", LIMITS, "WHERE s.key = x.key AND s.lane_cursor IS DISTINCT FROM coalesce(x.lane, s.lane_cursor, 0);", "WHERE false;", "lanes"),
-    Mutant("rates: the step", LIMITS, "/ (count - burst))", "/ count)", "rates"),
-    Mutant("rates: the ends of a window", LIMITS, "extract(epoch FROM per) * 1000000 + 1", "extract(epoch FROM per) * 1000000", "rates"),
-    Mutant("rates: starts are counted", LIMITS, "END + k.starts * r.step * interval", "END + least(1, k.starts) * r.step * interval", "rates"),
-    Mutant("rates: not before the last", LIMITS, "WHEN k.starts = 0 OR o.arrival > t - _rate_grace(l.count, r.step) THEN o.arrival", "WHEN k.starts = 0 THEN o.arrival", "rates"),
-    Mutant("rates: late starts keep their time", LIMITS, "o.arrival > t - _rate_grace(l.count, r.step)", "o.arrival > t", "rates"),
-    Mutant("rates: how late", LIMITS, "least(step / 2, 1000000)", "1000000000", "rates"),
-    Mutant("rates: a count of one has no grace", LIMITS, "WHEN count = 1 THEN 0 ELSE least(", "WHEN false THEN 0 ELSE least(", "rates"),
-    Mutant("rates: only for waiting jobs", LIMITS, "AND EXISTS (SELECT FROM jobs j WHERE j.wait = 'parked' AND j.wait_key = k.key) THEN n.next_start", "THEN n.next_start", "rates"),
+    Mutant("rates: the step", RATES, "/ (count - burst))", "/ count)", "rates"),
+    Mutant("rates: the ends of a window", RATES, "extract(epoch FROM per) * 1000000 + 1", "extract(epoch FROM per) * 1000000", "rates"),
+    Mutant("rates: starts are counted", RATES, "END + k.starts * r.step * interval", "END + least(1, k.starts) * r.step * interval", "rates"),
+    Mutant("rates: not before the last", RATES, "WHEN k.starts = 0 OR o.arrival > t - _rate_grace(l.count, r.step) THEN o.arrival", "WHEN k.starts = 0 THEN o.arrival", "rates"),
+    Mutant("rates: the clock was set back", RATES, "WHEN o.arrival > m.arrival + interval '10 seconds' THEN m.arrival", "", "rates"),
+    Mutant("rates: a late claim changes nothing", RATES, "WHEN o.arrival > m.arrival + interval '10 seconds'", "WHEN o.arrival > m.arrival", "rates"),
+    Mutant("rates: late starts keep their time", RATES, "o.arrival > t - _rate_grace(l.count, r.step)", "o.arrival > t", "rates"),
+    Mutant("rates: how late", RATES, "least(step / 2, 1000000)", "1000000000", "rates"),
+    Mutant("rates: a count of one has no grace", RATES, "WHEN count = 1 THEN 0 ELSE least(", "WHEN false THEN 0 ELSE least(", "rates"),
+    Mutant("rates: only for waiting jobs", RATES, "AND EXISTS (SELECT FROM jobs j WHERE j.wait = 'parked' AND j.wait_key = k.key) THEN n.next_start", "THEN n.next_start", "rates"),
     Mutant("rates: never ahead of time", LIMITS, "AND (steps[i.key] = 0 OR i.class <> 0)", "", "rates"),
-    Mutant("rates: the next start", LIMITS, "next_at = x.next_at FROM", "next_at = NULL FROM", "rates"),
+    Mutant("rates: the next start", RATES, "next_at = x.next_at FROM", "next_at = NULL FROM", "rates"),
     Mutant("order: only the first", LIMITS, "WHEN is_ordered[i.key] THEN i.id = heads[i.key] AND places[i.key] > 0", "WHEN is_ordered[i.key] THEN i.rank <= places[i.key]", "order"),
     Mutant("order: held by another", LIMITS, "WHEN is_ordered[i.key] THEN i.id = heads[i.key] AND places[i.key] > 0", "WHEN is_ordered[i.key] THEN i.id = heads[i.key]", "order"),
     Mutant("order: its own hold", LIMITS, "AND h.job_id IS DISTINCT FROM head.id)", ")", "order"),
@@ -118,7 +121,6 @@ MUTANTS_OF_FLOW_CONTROL: list[Mutant] = [
     Mutant("ends: only if the rule says so", FINISH_REQUEUE, "AND l.when_dead = 'pause')", ")", "order"),
     Mutant("promote: starts wait for each other", PROMOTE, "min(greatest(s.next_at, t + least(", "min(least(s.next_at, t + least(", "rates"),
     Mutant("promote: starts do not wait long", PROMOTE, "t + least( interval '200 milliseconds', _rate_step(l.count, l.per, l.burst) / 5 * interval '1 microsecond')", "t + interval '200 milliseconds'", "rates"),
-    Mutant("unpark: delayed jobs are announced", UNPARK, "IF due IS NOT NULL THEN PERFORM _wake_promoters(due, t); END IF;", "", "wake"),
     Mutant("unpark: the end of a run frees a place of a limit with a rate", UNPARK, "AND l.count IS NOT NULL AND l.max IS NULL)); END IF;", "AND l.count IS NOT NULL)); END IF;", "rates"),
     Mutant("promote: rates", PROMOTE, "WHERE s.next_at <= t ORDER BY", "WHERE false ORDER BY", "rates"),
 ]  # fmt: skip

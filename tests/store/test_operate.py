@@ -110,7 +110,17 @@ def test_reschedule_of_a_lost_job_clears_its_losses(db: Db) -> None:
     db.expect(job, state="queued", lost=0, quarantined=False, wait=None)
 
 
-@pytest.mark.parametrize("wait", ["blocked", "parked", "paused"])
+def test_reschedule_delays_a_parked_job(db: Db) -> None:
+    """When it is due, a claim parks it again if its key still has no place."""
+    job = db.enqueue()
+    db.set_wait(job, "parked")
+    assert db.value("reschedule", id=job) == "queued"
+    db.expect(job, wait="parked", run_at=db.now)
+    assert db.value("reschedule", id=job, run_at=db.after(60)) == "queued"
+    db.expect(job, wait="delayed", run_at=db.after(60))
+
+
+@pytest.mark.parametrize("wait", ["blocked", "paused"])
 def test_reschedule_keeps_any_other_wait(db: Db, wait: str) -> None:
     job = db.enqueue()
     db.set_wait(job, wait)

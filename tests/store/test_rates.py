@@ -19,6 +19,17 @@ def most_in_any_window(starts: list[datetime], seconds: float) -> int:
     return max(sum(start <= other <= start + timedelta(seconds=seconds) for other in starts) for start in starts)
 
 
+def starts_within(db: Db, epoch: int, seconds: float) -> list[datetime]:
+    """When jobs start while this time passes on a node that does what nodes do: it sweeps, promotes and claims."""
+    starts: list[datetime] = []
+    for _ in range(20):
+        db.value("sweep_limits")
+        db.value("promote")
+        starts += [db.now] * len(db.claim(epoch))
+        db.tick(seconds / 20)
+    return starts
+
+
 def test_a_burst_starts_at_once_and_the_rest_step_by_step(db: Db) -> None:
     """Ten a minute, two at once: a step is 60 s / 8."""
     epoch = db.node()
@@ -238,6 +249,102 @@ def test_a_look_is_planned_only_for_waiting_jobs(db: Db) -> None:
     enqueue(db, API, is_rated=True)
     assert len(db.claim(epoch, 10)) == 1
     assert db.value("promote") is None
+
+
+SLOW = {"name": "api", "count": 1, "per": "1 day"}
+FAST = {"name": "api", "count": 100, "per": "1 second"}
+
+
+@pytest.mark.parametrize(
+    ("how", "old_per", "is_waiting"),
+    [
+        ("set", "1 day", True),
+        ("set", "5 seconds", False),
+        ("clear", "1 day", True),
+        ("code", "5 seconds", True),
+        ("code", "1 day", False),
+        ("remove", "1 day", False),
+    ],
+)
+def test_a_rate_that_becomes_faster_does_not_wait_for_the_old_period(
+    db: Db, how: str, old_per: str, is_waiting: bool
+) -> None:
+    """The job waits already, or is enqueued after the change."""
+    slow = SLOW | {"per": old_per}
+    epoch = db.node(app="shop")
+    if how == "clear":
+        db.call("declare_limits", epoch=epoch, limits=[FAST])
+    if how == "code":
+        db.call("declare_limits", epoch=epoch, limits=[slow])
+    else:
+        db.value("set_limit", **slow)
+    enqueue(db, API, is_rated=True)
+    assert len(db.claim(epoch)) == 1
+    if is_waiting:
+        enqueue(db, API, is_rated=True)
+        assert db.claim(epoch) == []
+    if how == "set":
+        db.value("set_limit", **FAST)
+    elif how == "code":
+        db.call("leave", epoch=epoch)
+        epoch = db.node(app="shop")
+        db.call("declare_limits", epoch=epoch, limits=[FAST])
+    else:
+        assert db.value("clear_limit", name="api") is True
+    if how == "remove":
+        db.value("set_limit", **FAST)
+    if not is_waiting:
+        enqueue(db, API, is_rated=True)
+    assert len(starts_within(db, epoch, 1.0)) == (2 if how == "code" else 1)
+
+
+def test_a_rate_can_become_as_fast_as_there_are_numbers(db: Db) -> None:
+    epoch = db.node()
+    db.value("set_limit", **SLOW)
+    for _ in range(3):
+        enqueue(db, API, is_rated=True)
+    assert len(db.claim(epoch)) == 1
+    db.value("set_limit", **(FAST | {"count": 1_000_000}))
+    assert len(starts_within(db, epoch, 1.0)) == 2
+
+
+def test_a_rate_that_becomes_faster_holds_from_then_on(db: Db) -> None:
+    epoch = db.node()
+    db.value("set_limit", **SLOW)
+    for _ in range(100):
+        enqueue(db, API, is_rated=True)
+    assert len(db.claim(epoch)) == 1
+    db.value("set_limit", name="api", count=10, per="1 second", burst=3)
+    starts = starts_within(db, epoch, 1.0) + starts_within(db, epoch, 1.0)
+    assert most_in_any_window(starts, 1.0) <= 10
+    assert len(starts) >= 10
+
+
+@pytest.mark.parametrize("is_waiting", [True, False], ids=["waiting", "new"])
+def test_a_clock_that_is_set_back_does_not_stop_a_rate(db: Db, is_waiting: bool) -> None:
+    epoch = db.node()
+    db.value("set_limit", name="api", count=10, per="1 second")
+    for _ in range(100 if is_waiting else 1):
+        enqueue(db, API, is_rated=True)
+    assert len(db.claim(epoch)) == 1
+    db.tick(-86_400)
+    for _ in range(0 if is_waiting else 100):
+        enqueue(db, API, is_rated=True)
+    starts = starts_within(db, epoch, 1.0) + starts_within(db, epoch, 1.0)
+    assert most_in_any_window(starts, 1.0) <= 10
+    assert len(starts) >= 10
+
+
+def test_a_clock_that_is_set_back_does_not_stop_jobs_that_wait_for_a_place(db: Db) -> None:
+    """A job that has waited once is not delayed because its time is of the future now."""
+    epoch = db.node()
+    declare_limit(db, "api", 1)
+    for _ in range(2):
+        enqueue(db, API)
+    (held,) = db.claim(epoch)
+    db.tick(-86_400)
+    db.settle(epoch, End(held))
+    assert len(db.claim(epoch)) == 1
 
 
 @pytest.mark.parametrize("seed", range(5))

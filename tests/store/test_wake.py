@@ -186,14 +186,14 @@ def test_tick_notifies_promoters_of_a_job_with_jitter(db: Db) -> None:
     assert heard(db, listener) == ["later"]
 
 
-def test_a_parked_job_that_was_put_off_notifies_promoters_when_its_key_has_a_place(db: Db) -> None:
+def test_a_parked_job_that_is_put_off_notifies_promoters(db: Db) -> None:
     epoch = db.node()
     declare_limit(db, "room", 1)
     first, second = (enqueue(db, "key:room") for _ in range(2))
     (held,) = db.claim(epoch, 10)
     assert held.id == first
-    db.value("reschedule", id=second, run_at=db.after(9))
     listener = sleeper(db)
-    db.settle(epoch, End(held))
+    db.value("reschedule", id=second, run_at=db.after(9))
     assert heard(db, listener) == ["later"]
+    db.settle(epoch, End(held))
     assert db.value("promote") == db.after(9)

@@ -200,6 +200,18 @@ async def test_an_operators_change_of_a_limit_takes_effect_at_once(bench: Workbe
     assert (await jobs[0].aget()).state == "succeeded"
 
 
+async def test_a_rate_that_an_operator_makes_faster_takes_effect_at_once(bench: Workbench) -> None:
+    @bench.app.task(limits=[Rate(1, per="1d", name="api")])
+    async def call(n: int) -> None: ...
+
+    jobs = await bench.app.aenqueue_many([call.bind(n) for n in range(2)])
+    async with bench.working(capacity=FOUR):
+        await bench.until(lambda: bench.sql("SELECT count(*) FROM watchbill.jobs WHERE wait = 'parked'") == [(1,)])
+        bench.sql("SELECT watchbill.set_limit('api', count => 100, per => '1 second')")
+        for job in jobs:
+            await job.aresult(timeout=60)
+
+
 async def test_batches_keep_limits(bench: Workbench) -> None:
     sizes: list[int] = []
 

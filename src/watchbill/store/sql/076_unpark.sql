@@ -194,7 +194,7 @@ BEGIN
         AND j.wait_key = j.order_key
         AND j.fence = 0
       FOR UPDATE SKIP LOCKED);
-    PERFORM _make_ready(tids, t);
+    PERFORM _make_ready(tids);
     ready := cardinality(tids);
   END IF;
   IF open_keys IS NOT NULL THEN
@@ -213,13 +213,13 @@ BEGIN
         LIMIT k.number
         FOR UPDATE SKIP LOCKED) w
       WHERE k.cursor IS NULL);
-    PERFORM _make_ready(tids, t);
+    PERFORM _make_ready(tids);
     ready := ready + cardinality(tids);
     SELECT array_agg(k.key), array_agg(k.number), array_agg(k.cursor)
     INTO open_keys, open_numbers, cursors
     FROM unnest(open_keys, open_numbers, cursors) k(key, number, cursor)
     WHERE k.cursor IS NOT NULL;
-    ready := ready + _unpark_turns(open_keys, open_numbers, cursors, t);
+    ready := ready + _unpark_turns(open_keys, open_numbers, cursors);
   END IF;
   IF rated IS NOT NULL THEN
     PERFORM _count_starts(rated, array_fill(0, ARRAY[cardinality(rated)]), t);
@@ -236,12 +236,7 @@ END $$;
 -- Makes jobs ready that are parked because of these limit keys, so many of each key. If the jobs of
 -- a key are of several lanes, the lanes take turns, beginning behind the lane that was served last
 -- (`cursors`, one lane for each key).
-CREATE OR REPLACE FUNCTION _unpark_turns(
-  keys text[],
-  numbers int[],
-  cursors int[],
-  t timestamptz
-)
+CREATE OR REPLACE FUNCTION _unpark_turns(keys text[], numbers int[], cursors int[])
 RETURNS int
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -305,7 +300,7 @@ BEGIN
             LIMIT CASE WHEN k.has_turns THEN 1 ELSE k.number END
             FOR UPDATE SKIP LOCKED) b) c
         LIMIT CASE WHEN k.has_turns THEN 1 ELSE k.number END) w) p;
-    PERFORM _make_ready(picked.tids, t);
+    PERFORM _make_ready(picked.tids);
     UPDATE limit_states s
     SET lane_cursor = x.lane
     FROM (
@@ -321,24 +316,16 @@ BEGIN
   RETURN ready;
 END $$;
 
--- Makes waiting jobs ready, or delayed if an operator has given them a later run_at meanwhile. The
--- caller has locked them.
-CREATE OR REPLACE FUNCTION _make_ready(tids tid[], t timestamptz)
+-- Makes parked jobs ready. Does not look at their run_at: only jobs that were due are parked, and
+-- if that is of the future now, the clock was set back. The caller has locked them.
+CREATE OR REPLACE FUNCTION _make_ready(tids tid[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
-DECLARE
-  due timestamptz;
 BEGIN
-  WITH u AS (
-    UPDATE jobs j
-    SET wait = CASE WHEN j.run_at > t THEN 'delayed' END,
-      wait_key = NULL,
-      lane = _find_ready_lane(j.queue, j.route_key, j.lane)
-    WHERE j.ctid = ANY (tids)
-    RETURNING j.run_at)
-  SELECT min(u.run_at) FILTER (WHERE u.run_at > t) INTO due FROM u;
-  IF due IS NOT NULL THEN PERFORM _wake_promoters(due, t); END IF;
+  UPDATE jobs j
+  SET wait = NULL, wait_key = NULL, lane = _find_ready_lane(j.queue, j.route_key, j.lane)
+  WHERE j.ctid = ANY (tids);
 END $$;

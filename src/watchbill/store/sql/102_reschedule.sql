@@ -43,12 +43,12 @@ BEGIN
       END,
       failed = false,
       wait = CASE
-        WHEN x.wait IN ('blocked', 'parked', 'paused') THEN x.wait
+        WHEN x.wait IN ('blocked', 'paused') THEN x.wait
         WHEN due > t THEN 'delayed'
-        WHEN x.wait = 'unsupported' THEN x.wait
+        WHEN x.wait IN ('parked', 'unsupported') THEN x.wait
       END,
       wait_key = CASE
-        WHEN x.wait IN ('parked', 'paused') OR due <= t AND x.wait = 'unsupported' THEN x.wait_key
+        WHEN x.wait = 'paused' OR due <= t AND x.wait IN ('parked', 'unsupported') THEN x.wait_key
       END
     WHERE x.id = reschedule.id;
   END IF;

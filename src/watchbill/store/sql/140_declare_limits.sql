@@ -209,7 +209,28 @@ BEGIN
     owner = EXCLUDED.owner,
     declared = EXCLUDED.declared,
     superseded = EXCLUDED.superseded;
+  PERFORM _advance_arrivals(rule, t);
   PERFORM _unpark_jobs_of_limit(rule.name, t);
+END $$;
+
+-- Lets keys start by a new rate from now on, also if the old one was slower: their next start is a
+-- step away at most. Locks the states of the keys.
+CREATE OR REPLACE FUNCTION _advance_arrivals(rule limits, t timestamptz)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  latest timestamptz := _latest_arrival(
+    rule.burst, _rate_step(rule.count, rule.per, rule.burst), t);
+BEGIN
+  IF rule.count IS NULL THEN RETURN; END IF;
+  PERFORM _lock_limit_states(ARRAY(SELECT s.key FROM limit_states s WHERE s.name = rule.name));
+  UPDATE limit_states s
+  SET arrival = latest
+  WHERE s.name = rule.name
+    AND s.arrival > latest;
 END $$;
 
 -- Makes jobs ready that wait for a limit, as many as the limit allows now.
