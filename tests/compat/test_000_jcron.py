@@ -372,6 +372,78 @@ def test_a_failed_job_is_tried_again_after_one_two_and_four_minutes(psql: Psql) 
         psql.pass_time(f"{minutes} minutes 1 second")
         assert psql("SELECT status FROM execute_due_jobs()") == [("ERROR: division by zero",)]
     assert psql.one("SELECT state FROM watchbill.job") == "dead"
+    [row] = psql("SELECT * FROM scheduled_jobs")
+    assert (row.retry_count, row.error_count, row.run_count, row.success_count) == (0, 4, 4, 0)
+    assert psql("SELECT error_count FROM get_failed_jobs()") == [(4,)]
+
+
+def show_counts(psql: Psql, job: int) -> tuple[int, ...]:
+    """Runs, successes and errors, which are the same in the metrics, the status and the history."""
+    [row] = psql("SELECT run_count, success_count, error_count FROM scheduled_jobs WHERE id = %s", job)
+    metrics = {row.metric: row.value for row in psql("SELECT * FROM get_job_metrics(%s)", job)}
+    rows = psql("SELECT status FROM job_execution_history WHERE job_id = %s AND status <> 'SKIPPED'", job)
+    assert (metrics["total_runs"], row.run_count) == (len(rows), row.success_count + row.error_count)
+    rate = psql.one("SELECT success_rate FROM get_job_status() WHERE job_id = %s", job)
+    assert rate == (metrics["success_rate"] or 0)
+    return tuple(row)
+
+
+def test_each_attempt_is_a_run_in_all_counts_and_none_shrinks(psql: Psql) -> None:
+    job = add(psql, "a", "SELECT 1 / 0")
+    psql("UPDATE scheduled_jobs SET max_retries = 2")
+    make_due(psql, job)
+    seen = []
+    for _ in range(3):
+        execute(psql, job)
+        seen.append(show_counts(psql, job))
+    assert seen == [(1, 0, 1), (2, 0, 2), (3, 0, 3)]
+
+    psql("SELECT watchbill.reschedule(id) FROM watchbill.job")
+    assert show_counts(psql, job) == (3, 0, 3), "its last run is not the last any more"
+    execute(psql, job)
+    psql("UPDATE scheduled_jobs SET command = %s", LOG)
+    execute(psql, job)
+    assert show_counts(psql, job) == (5, 1, 4), "a success keeps the failures before it"
+
+    execute(psql, job)
+    assert show_counts(psql, job) == (6, 2, 4)
+    psql("UPDATE scheduled_jobs SET command = NULL")
+    make_due(psql, job)
+    psql("SELECT enqueue_due_jobs()")
+    psql.pass_time("1 day")
+    psql("SELECT enqueue_due_jobs()")
+    assert psql.one("SELECT count(*) FROM job_execution_history WHERE status = 'SKIPPED'") == 1
+    [claimed] = psql("SELECT * FROM claim_next_job('w')")
+    psql(
+        "SELECT watchbill.settle(epoch, ARRAY[id], ARRAY[fence], '{skipped}', '{1}', errors => ARRAY[%s::jsonb]) "
+        "FROM watchbill.running_job",
+        '{"message": "nothing to do"}',
+    )
+    assert claimed.job_id == job
+    assert show_counts(psql, job) == (6, 2, 4), "what was skipped is not a run"
+
+
+def test_counts_outlast_the_history(psql: Psql) -> None:
+    counts = "SELECT run_count, success_count, error_count FROM scheduled_jobs ORDER BY id"
+    done, retrying = add(psql, "done", "SELECT 1 / 0"), add(psql, "retrying", "SELECT 1 / 0")
+    for job in (done, retrying):
+        make_due(psql, job)
+        execute(psql, job, job)
+    psql("UPDATE scheduled_jobs SET command = %s WHERE id = %s", LOG, done)
+    execute(psql, done)
+    before = psql(counts)
+    assert before == [(3, 1, 2), (2, 0, 2)]
+    psql("DELETE FROM job_execution_history WHERE status = 'FAILED'")
+    assert psql(counts) == before
+    psql("UPDATE scheduled_jobs SET command = %s WHERE id = %s", LOG, retrying)
+    execute(psql, retrying)
+    psql("DELETE FROM job_execution_history WHERE job_id = %s", done)
+    after = [(3, 1, 2), (3, 1, 2)]
+    assert psql(counts) == after
+    psql.pass_time("200 days")
+    psql("SELECT watchbill.prune_slots()")
+    assert psql("SELECT * FROM job_execution_history") == []
+    assert psql(counts) == after
 
 
 def test_retries_use_a_repaired_command(psql: Psql) -> None:

@@ -20,6 +20,12 @@ BEGIN
     started_at = coalesce(s.started_at, f.started_at),
     epoch = f.epoch,
     error = left(f.error->>'message', 1000),
+    -- A function, because few jobs run again, and a subquery would open all partitions of attempts
+    -- for every job.
+    failed_attempts = CASE
+      WHEN f.run > 1 THEN nullif(
+        coalesce(s.failed_attempts, 0) + _count_failed_runs(f.id, f.run, f.created_at), 0)
+    END,
     reason = CASE WHEN f.outcome = 'skipped' THEN left(f.error->>'message', 1000) END
   FROM finished_jobs f
   WHERE f.id = ANY (ids)
@@ -45,6 +51,7 @@ BEGIN
     epoch = NULL,
     error = NULL,
     reason = NULL,
+    failed_attempts = NULL,
     -- The job that ends a chain keeps the start time of the chain: that of its first step.
     started_at = (
       SELECT s.started_at

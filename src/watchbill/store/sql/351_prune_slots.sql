@@ -14,22 +14,25 @@ DECLARE
   first_month timestamp := date_trunc(
     'month', (_clock(now) - keep) AT TIME ZONE 'UTC');
   add_counts text := $q$
-    INSERT INTO pruned_slot_counts AS y (schedule_id, failures, unsuccessful, skips, missed)
+    INSERT INTO pruned_slot_counts AS y (
+      schedule_id, failures, unsuccessful, skips, missed, failed_attempts)
     SELECT
       schedule_id,
       count(*) FILTER (WHERE outcome IN ('failed', 'timed_out', 'lost')),
-      count(*) FILTER (WHERE job_id IS NOT NULL),
+      count(*) FILTER (WHERE job_id IS NOT NULL AND outcome <> 'succeeded'),
       count(*) FILTER (WHERE outcome = 'skipped'),
-      coalesce(sum(count) FILTER (WHERE outcome = 'missed'), 0)
+      coalesce(sum(count) FILTER (WHERE outcome = 'missed'), 0),
+      coalesce(sum(failed_attempts), 0)
     FROM %I pruned
-    WHERE outcome <> 'succeeded'
+    WHERE (outcome <> 'succeeded' OR failed_attempts > 0)
       AND schedule_id IN (SELECT id FROM schedules)
     GROUP BY 1
     ON CONFLICT (schedule_id) DO UPDATE
     SET failures = y.failures + EXCLUDED.failures,
       unsuccessful = y.unsuccessful + EXCLUDED.unsuccessful,
       skips = y.skips + EXCLUDED.skips,
-      missed = y.missed + EXCLUDED.missed$q$;
+      missed = y.missed + EXCLUDED.missed,
+      failed_attempts = y.failed_attempts + EXCLUDED.failed_attempts$q$;
   has_open_jobs text :=
     'SELECT EXISTS (SELECT FROM %I WHERE outcome IS NULL AND job_id IS NOT NULL)';
   name text;

@@ -1,4 +1,5 @@
--- Shows the schedules of the session's tenant with the columns of the guide's table. SELECT ... FOR
+-- Shows the schedules of the session's tenant with the columns of the guide's table. A run is an
+-- attempt that has ended: run_count is the sum of success_count and error_count. SELECT ... FOR
 -- UPDATE locks the rows of `schedules` and `timers`, so a tick skips these schedules.
 CREATE OR REPLACE VIEW @facade@.@prefix@scheduled_jobs
 WITH (security_invoker = true) AS
@@ -11,9 +12,9 @@ SELECT
   s.tz::varchar AS timezone,
   x.last_run,
   x.next_run,
-  x.runs::int AS run_count,
+  (x.runs - c.unsuccessful - c.running + c.failures + e.failed_attempts)::int AS run_count,
   (x.runs - c.unsuccessful - c.running)::int AS success_count,
-  (c.failures + c.failed_attempts)::int AS error_count,
+  (c.failures + e.failed_attempts)::int AS error_count,
   CASE
     WHEN c.failed_attempts > 0 OR c.last_outcome IN ('failed', 'timed_out', 'lost')
       THEN c.last_error
@@ -30,6 +31,7 @@ SELECT
 FROM schedules s
 JOIN timer x ON x.schedule_id = s.id
 CROSS JOIN LATERAL _count_schedule_slots(s.id) c
+CROSS JOIN LATERAL _count_failed_attempts(s.id) e(failed_attempts)
 WHERE s.tenant = _session_tenant();
 
 -- Adds a schedule for a row that is inserted into scheduled_jobs. As the guide says, a job has four

@@ -48,6 +48,9 @@ FROM (
 CROSS JOIN @facade@.@prefix@claim_next_job_in_place_of_for_update refuse
 WHERE refuse.one = 1;
 
+-- Deletes an attempt or a slot of the history; the counts of the job stay. The counts of a slot
+-- that has ended are in the slot, or in pruned_slot_counts; those of an open slot come from its
+-- attempts.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_delete_history()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE
@@ -58,6 +61,14 @@ BEGIN
   WHERE a.job_id = OLD.run_id
     AND a.ended_at = OLD.actual_end_time
     AND a.attempt = OLD.attempt;
+  IF FOUND THEN
+    UPDATE slots l
+    SET failed_attempts = coalesce(l.failed_attempts, 0) + 1
+    WHERE l.schedule_id = OLD.job_id
+      AND l.slot = OLD.scheduled_time
+      AND l.job_id = OLD.run_id
+      AND l.outcome IS NULL;
+  END IF;
   PERFORM _delete_slot(OLD.job_id, OLD.scheduled_time, OLD.run_id)
   WHERE NOT EXISTS (
     SELECT
