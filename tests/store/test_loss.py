@@ -78,15 +78,45 @@ def test_a_draining_node_can_be_lost(db: Db) -> None:
 def test_reclaim_quarantines_the_job_and_counts_the_loss(db: Db) -> None:
     epoch = db.node("a")
     job = db.enqueue()
-    held = db.claim_one(epoch)
+    held, claimed_at = db.claim_one(epoch), db.now
     db.lose(epoch)
     db.expect(job, state="failed", wait="delayed", attempt=0, lost=1, run=1, quarantined=True, fence=None, holder=None)
     db.expect(job, error={"kind": "lost", "message": "the node that ran it was lost"}, error_kind="lost")
     assert db.now <= db.look(job).run_at <= db.after(1)
     (attempt,) = db.attempts(job)
-    assert (attempt.outcome, attempt.run, attempt.attempt, attempt.fence) == ("lost", 1, 0, held.fence)
+    assert (attempt.outcome, attempt.run, attempt.attempt, attempt.fence) == ("lost", 1, 1, held.fence)
     assert (attempt.epoch, attempt.holder, attempt.ended_at) == (epoch, "a", db.now)
+    assert attempt.started_at == claimed_at, "its node had not reported when it started"
     assert db.count("claims") == db.count("runs") == 0
+
+
+@pytest.mark.parametrize("max_attempts", [1, 3])
+def test_a_lost_run_has_its_attempt_and_the_start_that_its_node_reported(db: Db, max_attempts: int) -> None:
+    epoch = db.node()
+    job = db.enqueue(max_attempts=max_attempts)
+    held = db.claim_one(epoch)
+    db.value("heartbeat", epoch=epoch, running=[{"id": str(job), "fence": held.fence, "age": 3}], now=db.after(10))
+    reported, (beat,) = db.after(7), db.rows("beats")
+    db.tick(60)
+    db.call(
+        "_declare_lost", epochs=[epoch], beats_seen=[beat.n]
+    )  # a node declares it lost, and reclaims in a second call
+    db.call("reclaim")
+    (attempt,) = db.attempts(job)
+    assert (attempt.outcome, attempt.attempt, attempt.started_at) == ("lost", 1, reported)
+    assert db.look(job).attempt == 0, "a loss does not use up the attempt"
+    assert db.count("runs") == 0
+
+
+def test_a_lost_node_leaves_no_record_of_a_run_that_had_ended(db: Db) -> None:
+    epoch = db.node()
+    job = db.enqueue()
+    held = db.claim_one(epoch)
+    db.value("heartbeat", epoch=epoch, running=[{"id": str(job), "fence": held.fence, "age": 3}])
+    db.settle(epoch, End(held, "succeeded"))
+    assert db.count("runs") == 1
+    db.lose(epoch)
+    assert db.count("runs") == 0
 
 
 def test_every_claimed_job_of_a_lost_node_is_lost(db: Db) -> None:

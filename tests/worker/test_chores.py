@@ -158,7 +158,9 @@ async def test_jobs_that_are_not_needed_when_enqueued_fire_a_cancel_event(bench:
     assert heard.told == [alternative.id]
 
 
-async def test_jobs_lost_while_asked_to_stop_fire_a_cancel_event(bench: Workbench) -> None:
+async def test_jobs_lost_while_asked_to_stop_fire_a_cancel_event(
+    bench: Workbench, caplog: pytest.LogCaptureFixture
+) -> None:
     heard, reclaimed = Canceled(bench), list[tuple[UUID, str]]()
     bench.app.on("job_reclaimed")(lambda **told: reclaimed.append((told["id"], told["state"])))
 
@@ -174,6 +176,8 @@ async def test_jobs_lost_while_asked_to_stop_fire_a_cancel_event(bench: Workbenc
         await bench.until(lambda: heard.told and reclaimed)
     assert heard.told == [jobs[0].id]
     assert reclaimed == [(jobs[1].id, "failed")]
+    assert f"Job {jobs[0].id} was lost with node dead and is canceled" in caplog.text
+    assert f"Job {jobs[1].id} was lost with node dead and is queued again" in caplog.text
 
 
 @pytest.mark.parametrize("age", [7200.0, -86_400.0], ids=["expired", "of the future"])
@@ -182,7 +186,8 @@ async def test_a_lost_node_is_logged_by_the_one_that_declared_it_lost(
 ) -> None:
     """Two nodes have seen the same heartbeats: of a dead node, and of one that has sent another since. So the second
     lives, also if the clock was set forward or back."""
-    epochs = [bench.sql("SELECT watchbill.register(%s, lease => '1 hour')", name)[0][0] for name in ("dead", "alive")]
+    register = "SELECT watchbill.register(%s, lease => '1 hour', host => 'db7', pid => 42)"
+    epochs = [bench.sql(register, name)[0][0] for name in ("dead", "alive")]
     bench.sql("UPDATE watchbill.beats SET at = at - make_interval(secs => %s)", age)
     beats = bench.sql("SELECT epoch, n FROM watchbill.beats ORDER BY epoch")
     connection = NodeConnection(bench.url, queries("watchbill"), purpose="chores", timeout=30.0)
@@ -194,8 +199,8 @@ async def test_a_lost_node_is_logged_by_the_one_that_declared_it_lost(
     for each in reclaimers:
         await each.run()
     await connection.close()
-    assert caplog.text.count("is lost; its jobs are reclaimed") == 1
-    assert f"The node with epoch {epochs[0]} is lost" in caplog.text
+    assert caplog.text.count("its jobs are reclaimed") == 1
+    assert "Node dead (process 42 on db7) is lost: no heartbeat for 1h; its jobs are reclaimed" in caplog.text
     assert bench.sql("SELECT state FROM watchbill.nodes ORDER BY epoch") == [("lost",), ("active",)]
 
 

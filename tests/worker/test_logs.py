@@ -125,6 +125,13 @@ def test_log_record_keeps_its_own_job_id() -> None:
     assert json.loads(Json().format(record))["job_id"] == "x"
 
 
+def test_a_record_without_an_attempt_names_its_job_once_and_no_attempt() -> None:
+    record = logging.makeLogRecord({"msg": "it was lost", "job_id": "abc"})
+    assert Text().format(record).endswith("it was lost [job abc]")
+    record = logging.makeLogRecord({"msg": "job abc was lost", "job_id": "abc"})
+    assert Text().format(record).endswith("job abc was lost")
+
+
 def test_log_record_outside_a_job_has_no_job_fields() -> None:
     record = logging.makeLogRecord({"msg": "started", "name": "shop", "levelname": "INFO"})
     WithJob().filter(record)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable
 from uuid import UUID
 
+from watchbill.model.durations import show_duration
 from watchbill.postgres.arrays import int8s
 from watchbill.store.node_connection import NodeConnection
 from watchbill.telemetry.events import Events, emit_canceled
@@ -20,6 +21,7 @@ from watchbill.telemetry.events import Events, emit_canceled
 logger = logging.getLogger("watchbill.maintenance")
 
 
+_ENDINGS = {"failed": "queued again"}  # other states are said as they are
 PAUSE_SECONDS = 3600.0  # long, because the periodic survey (`survey.py`) wakes the reclaimer when a node may be lost
 
 
@@ -57,21 +59,23 @@ class Reclaimer:
         if stale:
             # Other nodes have seen the same. Only one of them declares a node lost; it may also send a heartbeat yet.
             params = (int8s(list(stale)), int8s(list(stale.values())))
-            for (epoch,) in await self._connection.execute("declare_lost", params):
-                logger.warning("The node with epoch %d is lost; its jobs are reclaimed", epoch)
+            for name, host, pid, lease in await self._connection.execute("declare_lost", params):
+                message = "Node %s%s is lost: no heartbeat for %s; its jobs are reclaimed"
+                logger.warning(message, name, _describe_place(host, pid), show_duration(lease))
         rows = await self._connection.execute("reclaim", (int8s([]), int8s([])))
-        for job_id, epoch, state in rows:
+        for job_id, node, state in rows:
             job, level = UUID(bytes=job_id), logging.ERROR if state == "dead" else logging.WARNING
-            logger.log(
-                level,
-                "Job %s was lost with the node of epoch %d and is now %s",
-                job,
-                epoch,
-                state,
-                extra={"job_id": str(job)},
-            )
+            message = "Job %s was lost with node %s and is %s"
+            logger.log(level, message, job, node, _ENDINGS.get(state, state), extra={"job_id": str(job)})
             if state == "canceled":
                 emit_canceled(self._events, job)
             else:
                 self._events.emit("job_reclaimed", id=job, state=state)
         return PAUSE_SECONDS
+
+
+def _describe_place(host: str | None, pid: int | None) -> str:
+    """Where a node ran, as far as it has told: a worker in another language may not."""
+    process = None if pid is None else f"process {pid}"
+    place = " on ".join(each for each in (process, host) if each)
+    return f" ({place})" if place else ""

@@ -53,10 +53,13 @@ class Text(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (logging's own name)
-        """Adds the id and attempt of the job at the end of the line, before a traceback."""
-        job_id = getattr(record, "job_id", None)
-        of_job = f" [job {job_id} attempt {getattr(record, 'attempt', None)}]" if job_id else ""
-        return super().formatMessage(record) + of_job
+        """Adds the id and attempt of the job at the end of the line, before a traceback. A line about a job that does
+        not run here has no attempt, and may name the job itself."""
+        line = super().formatMessage(record)
+        job_id, attempt = getattr(record, "job_id", None), getattr(record, "attempt", None)
+        if not job_id or (attempt is None and str(job_id) in line):
+            return line
+        return f"{line} [job {job_id}]" if attempt is None else f"{line} [job {job_id} attempt {attempt}]"
 
     def format(self, record: logging.LogRecord) -> str:
         return printable_lines(super().format(record)).replace("\n", "\n  ")

@@ -36,7 +36,7 @@ async def expire_if_dead(connection: NodeConnection, name: str) -> None:
             continue
         ((is_expired,),) = await connection.execute("expire_node", (epoch, beat))
         if is_expired:
-            logger.warning("Node %s (epoch %d) is dead: its process %d is gone; reclaiming its jobs", name, epoch, pid)
+            logger.warning("Node %s is dead: its process %d is gone; reclaiming its jobs", name, pid)
             await connection.execute("reclaim", (int8s([]), int8s([])))
 
 

@@ -330,7 +330,7 @@ class Worker:
         self._is_lost, self._claimer.epoch = True, 0
         self.lease.end()
         self._wakeups.tokens.set()
-        logger.error("Node %s (epoch %s) was declared lost; registering again", self._config.name, epoch)
+        logger.error("Node %s was declared lost; registering again", self._config.name)
         self._events.emit("node_lost", name=self._config.name, epoch=epoch)
         if self._chores is not None:
             self._chores.elector.lose_epoch()

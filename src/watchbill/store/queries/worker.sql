@@ -120,10 +120,14 @@ FROM {schema}._survey(
   %s::bigint, %s::text[], {schema}._clock() - make_interval(secs => %s), %s::boolean)
 
 -- name: declare_lost
-SELECT epoch FROM {schema}._declare_lost(%s::bigint[], %s::bigint[]) lost(epoch)
+SELECT n.name, n.host, n.pid, n.lease
+FROM {schema}._declare_lost(%s::bigint[], %s::bigint[]) lost(epoch)
+JOIN {schema}.nodes n USING (epoch)
 
 -- name: reclaim
-SELECT id, epoch, state FROM {schema}.reclaim(%s::bigint[], %s::bigint[])
+SELECT r.id, n.name, r.state
+FROM {schema}.reclaim(%s::bigint[], %s::bigint[]) r
+JOIN {schema}.nodes n USING (epoch)
 
 -- name: node_by_name
 SELECT n.epoch, b.n, n.pid, n.machine, n.instance

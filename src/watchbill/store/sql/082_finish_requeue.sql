@@ -56,8 +56,8 @@ BEGIN
         job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, queue, type, tenant,
         error)
       SELECT
-        d.id, d.run, d.spent, d.fence, _finish_jobs.epoch, d.outcome, _started_at(t, d.age), t,
-        d.queue, d.type, d.tenant, d.error
+        d.id, d.run, d.spent + (d.outcome = 'lost')::int, d.fence, _finish_jobs.epoch, d.outcome,
+        _started_at(t, d.age), t, d.queue, d.type, d.tenant, d.error
       FROM d
       WHERE d.outcome IN ('skipped', 'failed', 'timed_out', 'lost')
         OR d.outcome NOT IN ('succeeded', 'unsupported') AND d.age IS NOT NULL),

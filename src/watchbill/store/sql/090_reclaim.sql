@@ -127,8 +127,9 @@ BEGIN
 END $$;
 
 -- Reclaims all jobs of a node, or only the job `one`. Skips a job that the transaction of its
--- handler has locked and may still complete. Returns the limit keys that are `freed`; the caller
--- frees them and deletes the claims.
+-- handler has locked and may still complete. A lost run counts as started when its node reported
+-- that, or else when it was claimed. Returns the limit keys that are `freed`; the caller frees them
+-- and deletes the claims.
 CREATE OR REPLACE FUNCTION _reclaim_jobs(
   node_epoch bigint,
   t timestamptz,
@@ -156,13 +157,14 @@ BEGIN
         WHEN j.max_attempts = 1 OR j.lost >= 2 THEN 'dead'
         ELSE 'failed'
       END,
-      NULL,
+      extract(epoch FROM t - coalesce(r.started_at, c.at)),
       NULL,
       NULL,
       jsonb_build_object('kind', 'lost', 'message', 'the node that ran it was lost'))::ending
     FROM claims c
     CROSS JOIN LATERAL unnest(c.job_ids) x(id)
     JOIN jobs j ON j.id = x.id AND j.fence = c.fence
+    LEFT JOIN runs r ON r.job_id = x.id AND r.fence = c.fence
     WHERE c.epoch = node_epoch
       AND (one IS NULL OR x.id = one)
     FOR UPDATE OF j SKIP LOCKED);
@@ -182,15 +184,19 @@ BEGIN
         AND j.fence = e.fence
         AND e.state = 'failed'
       RETURNING
-        j.id, j.run, j.run_at, j.attempt, e.fence, j.queue, j.type, j.tenant, e.error),
+        j.id, j.run, j.run_at, j.attempt, e.fence, e.age, j.queue, j.type, j.tenant, e.error),
     a AS (
       INSERT INTO attempts (
-        job_id, run, attempt, fence, epoch, outcome, ended_at, queue, type, tenant, error)
+        job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, queue, type, tenant,
+        error)
       SELECT
-        u.id, u.run, u.attempt, u.fence, node_epoch, 'lost', t, u.queue, u.type,
-        u.tenant, u.error
+        u.id, u.run, u.attempt + 1, u.fence, node_epoch, 'lost', _started_at(t, u.age), t, u.queue,
+        u.type, u.tenant, u.error
       FROM u)
   SELECT min(u.run_at), array_agg(u.id) INTO due, requeued FROM u;
   freed := freed || _release_holds(requeued);
+  DELETE FROM runs r
+  WHERE r.epoch = node_epoch
+    AND NOT EXISTS (SELECT FROM jobs j WHERE j.id = r.job_id AND j.fence = r.fence);
   PERFORM _wake_promoters(due, t);
 END $$;

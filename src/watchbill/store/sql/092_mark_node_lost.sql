@@ -15,7 +15,10 @@ BEGIN
     processed = (SELECT b.processed FROM beats b WHERE b.epoch = node_epoch)
   WHERE n.epoch = node_epoch;
   DELETE FROM beats b WHERE b.epoch = node_epoch;
-  DELETE FROM runs r WHERE r.epoch = node_epoch;
+  -- Keeps the records of runs that the node still has: reclaim() reads when they started.
+  DELETE FROM runs r
+  WHERE r.epoch = node_epoch
+    AND NOT EXISTS (SELECT FROM jobs j WHERE j.id = r.job_id AND j.fence = r.fence);
   PERFORM _end_node_types(node_epoch, last_beat_at);
   PERFORM _end_candidacies(node_epoch, t);
   PERFORM _wake_fellow_members(node_epoch);

@@ -26,6 +26,8 @@ BEGIN
     LIMIT max
     FOR UPDATE SKIP LOCKED));
   GET DIAGNOSTICS deleted = ROW_COUNT;
+  -- A transaction of a handler may have completed a job of a lost node after it was reclaimed.
+  DELETE FROM runs r WHERE NOT EXISTS (SELECT FROM nodes n WHERE n.epoch = r.epoch);
   DELETE FROM handled_types
   WHERE ctid = ANY (ARRAY(
     SELECT h.ctid
