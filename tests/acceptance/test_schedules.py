@@ -7,8 +7,10 @@ import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import psycopg
 import pytest
@@ -171,6 +173,25 @@ def test_schedule_errors_name_the_fault_and_the_fix(
     assert what in done.stderr
     assert way_out in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_times_are_shown_in_the_zone_of_the_schedule_and_each_once(shop: Watchbill) -> None:
+    zone, command = ("--tz", "America/New_York"), ("--command", "SELECT 1")
+    with psycopg.connect(shop.environ["WATCHBILL_DATABASE_URL"], autocommit=True) as connection:
+        connection.execute("SELECT watchbill.register('a')")
+    assert re.search(
+        r"next .* 09:00:00\S* \(", shop.here("schedules", "add", "ny", "0 9 * * *", *zone, *command).stdout
+    )
+    assert re.search(r"New_York +SQL: SELECT 1 +\S+ 09:00:00", shop.here("schedules").stdout)
+    assert re.search(r"next_run +\S+ 09:00:00-0[45]:00\n", shop.here("schedules", "show", "ny").stdout)
+    assert re.fullmatch(r"\S+ 09:00:00-0[45]:00  \w{3}\n", shop.here("schedules", "preview", "ny", "-n", "1").stdout)
+    assert re.fullmatch(r"ny fires \w{3} \S+ 09:00:00-0[45]:00 \(in .*\)\n", shop.here("schedules", "why", "ny").stdout)
+    job = shop.here("schedules", "run", "ny").stdout.strip()
+    slot = json.loads(shop.here("schedules", "history", "ny", "--json").stdout)[0]["slot"]
+    there = datetime.fromisoformat(slot).astimezone(ZoneInfo("America/New_York"))
+    assert re.search(
+        rf"{there:%Y-%m-%d %H:%M:%S}\S* \(by hand\) .*{job}", shop.here("schedules", "history", "ny").stdout
+    )
 
 
 def test_add_uses_the_zone_of_the_app(shop: Watchbill) -> None:

@@ -46,13 +46,13 @@ CAUSES = {
     "orphaned": Cause("it is orphaned: nodes of app shop are alive", {}, after=orphan),
     "on demand": Cause("it is on demand", {"pattern": None}),
     "max_runs": Cause("it has made its one run", {"max_runs": 1}, before=run_one),
-    "ended": Cause("it ended at 2031-03-14 11:30:00+00", {"end": at(11, 30)}),
-    "past": Cause("its only time was 2031-03-14 10:00:00+00", {"at": at(10)}, before=run_one),
+    "ended": Cause("it ended at 2031-03-14 11:30:00 UTC", {"end": at(11, 30)}),
+    "past": Cause("its only time was 2031-03-14 10:00:00 UTC", {"at": at(10)}, before=run_one),
     "last slot": Cause("no slot is left before its end", {"pattern": "0 0 1 1 *", "end": at(23)}),
     "no instant": Cause("its pattern has no later slot", {"pattern": "0 0 30 2 *"}),
     "on start": Cause("it runs when the cluster starts, and at no other time", {"pattern": "@reboot"}),
     "no node": Cause("no node is alive that could fire it", {}),
-    "in the way": Cause("the run of 2031-03-14 10:00:00+00 has not ended: job", {}, before=hang),
+    "in the way": Cause("the run of 2031-03-14 10:00:00 UTC has not ended: job", {}, before=hang),
     "paused": Cause("is paused: its jobs wait", {}, after=lambda db: db.call("pause", queue="default")),
 }
 NEVER_FIRES = {"on demand", "last slot", "no instant", "on start"}
@@ -111,14 +111,21 @@ def test_why_schedule_says_when_it_fires_next(db: Db) -> None:
     add(db)
     db.node(types={"task": 1})
     [row] = db.call("why_schedule", name="s")
-    assert (row.fires, row.reason, row.next_run) == (True, "it is due at 2031-03-14 10:00:00+00, in 00:33:07", at(10))
+    assert (row.fires, row.reason, row.next_run) == (True, "it is due at 2031-03-14 10:00:00 UTC, in 00:33:07", at(10))
     db.now = at(10)
     [row] = db.call("why_schedule", name="s")
-    assert (row.reason, row.next_run) == ("it is due since 2031-03-14 10:00:00+00", at(10))
+    assert (row.reason, row.next_run) == ("it is due since 2031-03-14 10:00:00 UTC", at(10))
     db.now = at(10, 2)
     [row] = db.call("why_schedule", name="s")
     assert row.reason.endswith(", but no scheduler fired it: is a node running?")
     assert db.call("why_schedule", name="other") == []
+
+
+def test_why_schedule_shows_instants_in_the_zone_of_the_schedule(db: Db) -> None:
+    add(db, tz="America/New_York")
+    db.node(types={"task": 1})
+    [row] = db.call("why_schedule", name="s")
+    assert row.reason == "it is due at 2031-03-14 06:00:00 America/New_York, in 00:33:07"
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def print_instants(found: list[datetime], *, as_json: bool) -> None:
         print_json([f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" for moment in found])
         return
     for moment in found:
-        say(f"{moment.isoformat(sep=' ')}  {moment:%a}  {moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC")
+        say(f"{moment.isoformat(sep=' ')}  {moment:%a}")
     if not found:
         say("never", err=True)
         raise typer.Exit(1)

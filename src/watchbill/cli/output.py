@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
@@ -116,12 +116,22 @@ def pluralize(number: int, noun: str) -> str:
 
 def format_local_time(moment: datetime | None) -> str:
     """Formats a moment in local time: on a terminal without the date if it is today, in a pipe always in full."""
+    return "" if moment is None else _format_time(moment.astimezone())
+
+
+def format_zone_time(moment: datetime | None, zone: tzinfo) -> str:
+    """Formats a moment as the clock of a zone shows it, with the distance from UTC if that is not the local one."""
     if moment is None:
         return ""
-    moment = moment.astimezone()
+    there = moment.astimezone(zone)
+    offset = there.isoformat()[-6:] if there.utcoffset() != moment.astimezone().utcoffset() else ""
+    return f"{_format_time(there)}{offset}"
+
+
+def _format_time(moment: datetime) -> str:
     if not is_terminal():
         return f"{moment:%Y-%m-%d %H:%M:%S}"
-    now = datetime.now().astimezone()
+    now = datetime.now(moment.tzinfo)
     if moment.date() == now.date():
         return f"{moment:%H:%M:%S}"
     return f"{moment:%b %d %H:%M}" if moment.year == now.year else f"{moment:%Y-%m-%d}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from getpass import getuser
 from typing import Annotated, Any, get_args
 
@@ -22,7 +22,7 @@ from watchbill.cli.output import (
     GlobalOptions,
     Usage,
     command_group,
-    format_local_time,
+    format_zone_time,
     print_facts,
     print_json,
     print_records,
@@ -71,8 +71,8 @@ def list_(
             _show_name(s),
             _show_timing(s),
             _show_task(s),
-            s.next_run,
-            s.last_run,
+            _show_time(s, s.next_run),
+            _show_time(s, s.last_run),
             s.last_outcome,
             s.runs,
             _show_health(_read_health(s, metrics)),
@@ -96,7 +96,7 @@ def show(ctx: typer.Context, name: Name, tenant: Tenant = "default", as_json: As
     )
     if slots:
         say("")
-        _print_history(slots)
+        _print_history(found, slots)
 
 
 @app.command()
@@ -228,7 +228,7 @@ def history(
     if as_json:
         print_json([asdict(slot) for slot in found])
     elif found:
-        _print_history(found)
+        _print_history(ctx.obj.run(schedule_operations.get(name, tenant)), found)
     else:
         say(f"{name} has not fired yet" if outcome is None else f"no slot of {name} is {outcome}")
 
@@ -288,7 +288,7 @@ def _print_written(found: ScheduleRecord, verb: str, *, as_json: bool) -> None:
         print_json(asdict(found))
         return
     if found.next_run is not None:
-        say(f"{found.name} {verb}; next {format_local_time(found.next_run)} ({_show_time_left(found.next_run)})")
+        say(f"{found.name} {verb}; next {_show_time(found, found.next_run)} ({_show_time_left(found.next_run)})")
     else:
         more = name_commands(f": watchbill schedules why {found.name}") if found.status == "ended" else ""
         say(f"{found.name} {verb}; it is {found.status.replace('_', ' ')}{more}")
@@ -314,24 +314,27 @@ def _print_schedule(found: ScheduleRecord, differences: list[tuple[str, Any, Any
         facts["in the code"] = ", ".join(f"{option}: {code}" for option, code, _ in differences)
     for name, value in asdict(found).items():
         if name not in _SHOWN_OTHERWISE and value not in (None, [], {}, _DEFAULTS.get(name)):
-            facts[name] = _format_value(value)
+            facts[name] = _format_value(value, schedule_operations.schedule_zone(found))
     print_facts(facts)
 
 
-def _print_history(slots: Iterable[SlotRecord]) -> None:
+def _print_history(found: ScheduleRecord, slots: Iterable[SlotRecord]) -> None:
     rows = [
-        (_show_slot(s), s.outcome or "not ended", s.started_at, s.duration, s.job_id, s.node, _show_remark(s))
+        (_show_slot(found, s), s.outcome or "not ended", _show_time(found, s.started_at), s.duration, s.job_id, s.node,
+         _show_remark(found, s))
         for s in slots
-    ]
+    ]  # fmt: skip
     print_table(("slot", "outcome", "started", "took", "job", "node", Wrapped("remark")), rows)
 
 
 def _print_reasons(found: ScheduleRecord, reasons: list[Reason]) -> None:
+    """Prints the reasons. The first line has the instant at which the schedule fires, so no other line repeats it."""
     decisive, when = reasons[0], ""
     fires = paint("fires", "green") if decisive.fires else paint("does not fire", "yellow")
-    if decisive.fires and decisive.next_run is not None:
+    if decisive.fires and decisive.next_run is not None and decisive.next_run > datetime.now(UTC):
         at = decisive.next_run.astimezone(schedule_operations.schedule_zone(found))
         when = f" {at:%a} {at.isoformat(sep=' ')} ({_show_time_left(at)})"
+        reasons = reasons[1:]
     say(paint(found.name, bold=True), " ", fires, when)
     for reason in reasons:
         say(f"  - {reason.reason}")
@@ -348,7 +351,7 @@ def _show_timing(found: ScheduleRecord) -> str:
     if found.every is not None:
         return f"every {show_duration(found.every)}"
     at_start = "when the cluster starts" if found.run_on_start else "on demand"
-    return at_start if found.at is None else f"at {format_local_time(found.at)}"
+    return at_start if found.at is None else f"at {_show_time(found, found.at)}"
 
 
 def _show_task(found: ScheduleRecord) -> str:
@@ -385,23 +388,27 @@ def _show_time_left(moment: datetime) -> str:
     return f"in {show_duration(left)}" if left > timedelta(0) else "due"
 
 
-def _show_slot(found: SlotRecord) -> str:
-    if found.kind != "clock":
-        return f"{format_local_time(found.slot)} ({'by hand' if found.kind == 'hand' else 'on start'})"
-    if found.until is None:
-        return format_local_time(found.slot)
-    return f"{format_local_time(found.slot)} to {format_local_time(found.until)} ({found.count})"
+def _show_time(found: ScheduleRecord, moment: datetime | None) -> str:
+    """Returns a moment as the clock of the schedule's zone shows it."""
+    return format_zone_time(moment, schedule_operations.schedule_zone(found))
 
 
-def _show_remark(found: SlotRecord) -> str:
-    late = "" if found.overdue_at is None else f"overdue since {format_local_time(found.due_by)}"
-    text = found.error or found.reason or late
+def _show_slot(found: ScheduleRecord, slot: SlotRecord) -> str:
+    first = _show_time(found, slot.slot)
+    if slot.kind != "clock":
+        return f"{first} ({'by hand' if slot.kind == 'hand' else 'on start'})"
+    return first if slot.until is None else f"{first} to {_show_time(found, slot.until)} ({slot.count})"
+
+
+def _show_remark(found: ScheduleRecord, slot: SlotRecord) -> str:
+    late = "" if slot.overdue_at is None else f"overdue since {_show_time(found, slot.due_by)}"
+    text = slot.error or slot.reason or late
     return text.partition("\n")[0] if text else ""
 
 
-def _format_value(value: Any) -> object:
+def _format_value(value: Any, zone: tzinfo) -> object:
     if isinstance(value, datetime):
-        return value.astimezone().isoformat(sep=" ", timespec="seconds")
+        return value.astimezone(zone).isoformat(sep=" ", timespec="seconds")
     if isinstance(value, timedelta):
         return show_duration(value)
     if isinstance(value, list):

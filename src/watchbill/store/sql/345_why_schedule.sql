@@ -61,7 +61,7 @@ BEGIN
     SELECT c.rank, c.fires, c.reason
     FROM (VALUES
       (1, NOT s.enabled, false,
-        format('it is disabled, since %s', date_trunc('second', s.updated_at))),
+        'it is disabled, since ' || _show_in_zone(s.updated_at, s.tz)),
       (2, cardinality(_find_orphans(ARRAY[s.id])) > 0, false,
         format(
           'it is orphaned: nodes of app %s are alive, and none of them declares it any more',
@@ -77,11 +77,12 @@ BEGIN
           WHEN 1 THEN 'it has made its one run'
           ELSE format('it has made its %s runs', s.max_runs)
         END),
-      (5, s."end" < t, false, format('it ended at %s', s."end")),
-      (6, s.at <= timer.last_slot, false, format('its only time was %s', s.at)),
+      (5, s."end" < t, false, 'it ended at ' || _show_in_zone(s."end", s.tz)),
+      (6, s.at <= timer.last_slot, false, 'its only time was ' || _show_in_zone(s.at, s.tz)),
       (7, next_slot IS NULL AND next_without_end IS NOT NULL AND s."end" >= t, false,
         format(
-          'no slot is left before its end, %s; the next would be %s', s."end", next_without_end)),
+          'no slot is left before its end, %s; the next would be %s',
+          _show_in_zone(s."end", s.tz), _show_in_zone(next_without_end, s.tz))),
       (8, next_slot IS NULL AND next_without_end IS NULL AND s.pattern IS NOT NULL, false,
         CASE
           WHEN on_start THEN 'it runs when the cluster starts, and at no other time'
@@ -92,13 +93,15 @@ BEGIN
       (9, skipped > 0 AND s.overlap = 'skip', false,
         format(
           'the run of %s has not ended: job %s is %s, and %s skipped since',
-          date_trunc('second', open.slot), open.job_id,
+          _show_in_zone(open.slot, s.tz), open.job_id,
           (SELECT j.state FROM job_by_id(open.job_id) j),
           CASE skipped WHEN 1 THEN '1 slot was' ELSE skipped || ' slots were' END)),
       (10, next_slot > t, true,
-        format('it is due at %s, in %s', next_slot, date_trunc('second', next_slot - t))),
+        format(
+          'it is due at %s, in %s',
+          _show_in_zone(next_slot, s.tz), date_trunc('second', next_slot - t))),
       (10, next_slot <= t, true,
-        format('it is due since %s', next_slot) || CASE
+        'it is due since ' || _show_in_zone(next_slot, s.tz) || CASE
           WHEN t - next_slot > interval '1 minute'
             THEN ', but no scheduler fired it: is a node running?'
           ELSE ''
@@ -106,7 +109,7 @@ BEGIN
       (20, skipped = 0 AND open.job_id IS NOT NULL AND s.overlap <> 'allow', true,
         format(
           'the run of %s has not ended (job %s): %s',
-          date_trunc('second', open.slot), open.job_id,
+          _show_in_zone(open.slot, s.tz), open.job_id,
           CASE s.overlap
             WHEN 'skip' THEN 'slots until then are skipped'
             WHEN 'queue' THEN 'the next one waits for it'
@@ -131,3 +134,13 @@ BEGIN
     OR NOT EXISTS (SELECT FROM causes b WHERE b.rank < 10)
   ORDER BY c.rank, c.reason;
 END $$;
+
+-- Returns an instant as the clock of a zone shows it, with the name of the zone.
+CREATE OR REPLACE FUNCTION _show_in_zone(at timestamptz, tz text)
+RETURNS text
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+RETURN to_char(
+  at AT TIME ZONE 'UTC' + make_interval(
+    secs => (_find_zone_segment(_parse_zone(tz), floor(extract(epoch FROM at))::bigint))[3]),
+  'YYYY-MM-DD HH24:MI:SS ') || tz;
