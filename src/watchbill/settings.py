@@ -98,6 +98,10 @@ Binaries = Annotated[str, BeforeValidator(_check_binaries)]
 _URL = "postgresql://user:password@host:5432/database, or libpq's key=value form"
 _BOOLEAN = "true or false"
 _WHOLE_NUMBER = "a whole number from 1"
+# Connections for claims, settlements, the heartbeat, chores, the scheduler, upkeep, and for a SQL command that cannot
+# run in a transaction. The connection that listens is not counted here, because all worker processes share one.
+OWN_CONNECTIONS = 7
+POOLS = 4  # for calls and for transactional handlers, and of each one for threads and one for the event loop
 _CENTURY = 36_500 * 86_400
 _KEEP = "from 1h to 36500d"
 _BYTES = "a whole number from 1 to 100000000"
@@ -139,7 +143,9 @@ class Settings:
         "auto, wheel, system, or a directory with `postgres` in it",
     )
     pool_size: Count = _make_setting(
-        4, "The most connections in the pool of one process; a worker has seven more of its own.", _WHOLE_NUMBER
+        4,
+        "The most connections in each pool of one process; a worker has four pools, and eight connections of its own.",
+        _WHOLE_NUMBER,
     )
     client_timeout: Seconds = _make_duration_setting(
         60.0,
@@ -247,6 +253,16 @@ class Settings:
     log_format: Literal["text", "json"] = _make_setting("text", "Log lines for people or for machines.", "text, json")
 
     origins: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def connections_per_process(self) -> int:
+        """The most connections that one worker process has, without the one that listens."""
+        return OWN_CONNECTIONS + POOLS * self.pool_size
+
+    @property
+    def worker_connections(self) -> int:
+        """The most connections that a worker has. One of them listens, for all its processes."""
+        return self.connections_per_process * self.processes + 1
 
     @classmethod
     def load(

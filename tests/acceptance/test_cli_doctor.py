@@ -147,11 +147,11 @@ def test_doctor_reports_clock_skew(schema_database: str, tmp_path: Path) -> None
 
 def test_doctor_reports_too_few_connections(schema_database: str, tmp_path: Path) -> None:
     findings = look(tmp_path, database_url=schema_database, pool_size=1000, processes=2)
-    told = "1006 connections per process (6 of its own and the pool) x 2, and one to listen: 2013, but only"
+    told = "up to 8015 connections: one to listen, and 7 of its own and 4 pools of 1000 in each of 2 processes. Only"
     assert_only(findings, "connections", told, "Lower pool_size")
     run_sql(schema_database, f"ALTER DATABASE {name_of(schema_database)} CONNECTION LIMIT 5")
     findings = look(tmp_path, database_url=schema_database)
-    assert_only(findings, "connections", "only 5 are allowed", "database's limit")
+    assert_only(findings, "connections", "Only 5 are allowed", "database's limit")
 
 
 def test_doctor_reports_role_defaults_that_we_do_not_override(schema_database: str, tmp_path: Path) -> None:

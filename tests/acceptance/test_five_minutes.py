@@ -268,6 +268,7 @@ def test_worker_uses_the_address_in_the_code(project: Watchbill, schema_database
     assert "1 queue (mail)" in done.stdout
     assert "at most 3 handlers at once: up to 3 async, 3 in threads, " in done.stdout
     assert "(from the argument database_url)" in done.stdout
+    assert "up to 24 connections" in done.stdout
 
 
 def test_every_command_uses_the_address_in_the_code(project: Watchbill, schema_database: str) -> None:

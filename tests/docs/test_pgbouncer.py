@@ -14,7 +14,7 @@ import pytest
 from tests.docs.programs import DOCS, blocks, environment, run_program
 from tests.pooler import run_pooler
 from tests.servers import Server
-from watchbill.postgres.checks.environment import _CONNECTIONS_PER_WORKER
+from watchbill.settings import Settings
 
 PAGE = "howto/pgbouncer.md"
 _LOG_TO_STDOUT = """
@@ -70,4 +70,6 @@ def test_pooler_guide_polls_without_a_direct_address(server: Server, schema_data
 
 
 def test_pooler_guide_counts_connections_as_doctor_does() -> None:
-    assert f"up to {_CONNECTIONS_PER_WORKER} connections" in (DOCS / PAGE).read_text()
+    stated = f"up to {Settings().worker_connections} connections"
+    assert stated in (DOCS / PAGE).read_text()
+    assert stated in (DOCS / "howto/nodes.md").read_text()

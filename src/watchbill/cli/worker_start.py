@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from watchbill import App
     from watchbill.postgres.address import Address
     from watchbill.postgres.schema_status import Status
+    from watchbill.settings import Settings
 
 _MAX_LINES = 10  # of schedules, and of changes
 _KINDS: dict[Kind, str] = {"async": "async", "thread": "in threads", "process": "in processes"}
@@ -37,7 +38,7 @@ def print_start(app: App, reference: str, config: NodeConfig, address: Address, 
     say_wrapped(f"{reference}   {found}")
     say_wrapped(f"node {config.name}   {describe_capacity(config.capacity)}")
     if supervisor.UP_COMMAND not in os.environ:
-        say_wrapped(f"{address}   schema {status.schema} v{status.version}")
+        say_wrapped(f"{address}   schema {status.schema} v{status.version}   {describe_connections(app.settings)}")
     if is_made_by_tests(app.settings.listen_url or app.database_url, status.schema):
         say_wrapped(name_quoted_commands(describe_test_schema(status.schema)))
     from psycopg import Error
@@ -58,6 +59,11 @@ def _print_lines(lines: list[str], rest: str) -> None:
 def describe_capacity(capacity: Capacity) -> str:
     kinds = ", ".join(f"{count} {_KINDS[kind]}" for kind, count in capacity.by_kind.items())
     return f"at most {capacity.total} handlers at once: up to {kinds}"
+
+
+def describe_connections(settings: Settings) -> str:
+    whole = " in all processes" if settings.processes > 1 else ""
+    return f"up to {settings.worker_connections} connections{whole}"
 
 
 def find_changes(app: App, config: NodeConfig, client: Client) -> list[str]:

@@ -1,7 +1,8 @@
 """Handlers that every worker has, whatever its app: for SQL commands, chains and groups of schedules.
 
 `watchbill.sql` runs a SQL command in a transaction that also completes its job, so its effects happen exactly once. A
-command that cannot run in a transaction (VACUUM, CREATE INDEX CONCURRENTLY) runs outside of it, at least once. The role
+command that cannot run in a transaction (VACUUM, CREATE INDEX CONCURRENTLY) runs outside of it, at least once, and one
+at a time in each process, because it needs a second connection. The role
 is a convenience, not a security boundary: the command could change it again. What a command sets in its session does
 not reach the next job: the session is reset, and its connection is closed. Only a command of a schedule runs: a role
 that may only write jobs cannot run SQL here.
@@ -14,6 +15,7 @@ whole flow.
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -48,6 +50,7 @@ _LIMIT_IDLE_TIME = "SELECT set_config('idle_in_transaction_session_timeout', %s,
 def make_builtin_handlers(url: str, schema: str) -> dict[str, Handler]:
     """Makes the handlers that every worker has. `url` should be a direct address, not that of a pooler, because it is
     used for commands that cannot run in a transaction."""
+    run_command = partial(_run_command, url, schema, asyncio.Lock())
 
     def make_handler(type: str, function: Any, decode: Any) -> Handler:
         return Handler(
@@ -63,7 +66,7 @@ def make_builtin_handlers(url: str, schema: str) -> dict[str, Handler]:
         )
 
     return {
-        SQL_COMMAND: make_handler(SQL_COMMAND, partial(_run_command, url, schema), _decode_command),
+        SQL_COMMAND: make_handler(SQL_COMMAND, run_command, _decode_command),
         FLOW: make_handler(FLOW, partial(_start_flow, schema), partial(_decode_flow, FLOW, "jobs")),
         FLOW_END: make_handler(FLOW_END, partial(_end_flow, schema), partial(_decode_flow, FLOW_END, "ends")),
     }
@@ -80,7 +83,12 @@ def _decode_command(payload: bytes, version: int) -> dict[str, Any]:
 
 
 async def _run_command(
-    url: str, schema: str, connection: psycopg.AsyncConnection[Any], command: str, role: str | None
+    url: str,
+    schema: str,
+    outside_transactions: asyncio.Lock,
+    connection: psycopg.AsyncConnection[Any],
+    command: str,
+    role: str | None,
 ) -> dict[str, Any]:
     """Runs the SQL command of a schedule, and leaves the session as it was, because behind a pooler other programs use
     the session next."""
@@ -98,7 +106,8 @@ async def _run_command(
             return answer
     except psycopg.errors.ActiveSqlTransaction:
         await _reset_session(connection, idle_limit)
-        return await _run_outside_transaction(url, command, role, limit)
+        async with outside_transactions:
+            return await _run_outside_transaction(url, command, role, limit)
     except (psycopg.errors.NoActiveSqlTransaction, psycopg.errors.InvalidSavepointSpecification) as error:
         # What the command did before its COMMIT is stored, so the command must not run again.
         raise Permanent("the command ended the transaction that it runs in: leave COMMIT and ROLLBACK out") from error

@@ -36,7 +36,7 @@ from watchbill.store.node_connection import Disconnected, NameTaken, NodeConnect
 from watchbill.worker.batch_run import BatchDemand
 from watchbill.worker.claim_request import Key, Position, Request, encode_positions
 from watchbill.worker.config import NodeConfig
-from watchbill.worker.handlers import Handlers, Kind
+from watchbill.worker.handlers import Handlers, SlotKind
 from watchbill.worker.key_window import KeyWindow
 from watchbill.worker.notifications import Notifications, wait_for
 from watchbill.worker.queue_turns import QueueTurns
@@ -65,7 +65,7 @@ class SlotCounts(NamedTuple):
 
     free: int  # handlers that could start now, if no claimed job waited for a handler slot
     waiting: int  # claimed jobs and batches that wait on this node for a handler slot
-    free_by_kind: Mapping[Kind, int]
+    free_by_kind: Mapping[SlotKind, int]
     unsettled: int  # endings that wait to be stored
     per_second: float = 0.0  # jobs that end while there is work
     collected: int = 0  # claimed jobs in batches that may still grow; these do not count as waiting

@@ -45,6 +45,7 @@ class NodeConfig:
     poll_max_interval: float = 5.0
     poll_multiplier: float = 2.0
     prepare: bool = True
+    pool_size: int = 4  # how many transactional handlers of a kind may run at once: each has a connection of a pool
     once: bool = False  # stop when there is nothing left to do
     scheduler: bool = True  # also enqueue the jobs of schedules
     declared: Declared = Declared()  # noqa: RUF009  (Declared is a tuple, which cannot be changed)
@@ -95,6 +96,7 @@ def make_config(
         poll_max_interval=settings.poll_max_interval,
         poll_multiplier=settings.poll_multiplier,
         prepare=settings.prepared_statements,
+        pool_size=settings.pool_size,
         jobs_per_child=settings.jobs_per_child,
         memory_per_child=None if settings.memory_per_child is None else settings.memory_per_child * 2**20,
         once=once,

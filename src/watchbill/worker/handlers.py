@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 from uuid import UUID
@@ -20,6 +20,9 @@ logger = logging.getLogger("watchbill.worker")
 R = TypeVar("R")
 
 Kind = Literal["async", "thread", "process"]
+# Handler slots are counted by these kinds. Transactional handlers are also counted apart, because each of them needs a
+# connection of the worker.
+SlotKind = Literal["async", "thread", "process", "async transactional", "thread transactional"]
 # A payload that begins with these bytes is a reference to the payload store. The first byte is the version of jsonb.
 STORED = b'\x01{"$stored"'
 
@@ -65,6 +68,11 @@ class Handler:
     fetch_payload: Callable[[Any, bytes], bytes] | None = None  # reads a batch job's stored payload: Run, reference
     batch: Batch | None = None  # if set, one call runs many jobs, and `decode` returns one item under its name
     max_per_node: int | None = None  # how many calls may run at once on this node
+    slot_kind: SlotKind = field(init=False)
+
+    def __post_init__(self) -> None:
+        kinds: dict[Kind, SlotKind] = {"async": "async transactional", "thread": "thread transactional"}
+        object.__setattr__(self, "slot_kind", kinds.get(self.kind, self.kind) if self.transactional else self.kind)
 
 
 Handlers = Mapping[str, Handler]

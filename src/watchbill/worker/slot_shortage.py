@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from watchbill.worker.handlers import Handlers, Kind
+from watchbill.worker.handlers import Handlers, SlotKind
 from watchbill.worker.run import Claimed
 
 QUICK_RUN_SECONDS = 1.0  # a run that takes less time ends the shortage of its kind of handler slots
@@ -23,19 +23,19 @@ class SlotShortage:
     """Knows the kinds of handler slots, and the types with `max_per_node`, for which jobs have waited too long."""
 
     def __init__(self) -> None:
-        self.kinds: set[Kind] = set()  # kinds of handler slots for which jobs have waited here too long
+        self.kinds: set[SlotKind] = set()  # kinds of handler slots for which jobs have waited here too long
         self.types: set[str] = set()  # tasks with max_per_node of which more jobs were claimed than may run
-        self._handlers: dict[str, tuple[Kind, str]] = {}  # by type or alias: kind, and the type of the task
+        self._handlers: dict[str, tuple[SlotKind, str]] = {}  # by type or alias: kind, and the type of the task
 
     def add_handlers(self, handlers: Handlers) -> None:
-        self._handlers |= {name: (handler.kind, handler.type) for name, handler in handlers.items()}
+        self._handlers |= {name: (handler.slot_kind, handler.type) for name, handler in handlers.items()}
 
-    def limit(self, wanted: int, free_by_kind: Mapping[Kind, int], room_by_type: Mapping[str, int]) -> int:
+    def limit(self, wanted: int, free_by_kind: Mapping[SlotKind, int], room_by_type: Mapping[str, int]) -> int:
         """Returns how many of the wanted jobs to claim: all of them may be of one kind or type that is short."""
         room = [free_by_kind[kind] for kind in self.kinds] + [room_by_type.get(name, 0) for name in self.types]
         return min([wanted, *(count for count in room if count > 0)])
 
-    def find_excluded_types(self, free_by_kind: Mapping[Kind, int], room_by_type: Mapping[str, int]) -> list[str]:
+    def find_excluded_types(self, free_by_kind: Mapping[SlotKind, int], room_by_type: Mapping[str, int]) -> list[str]:
         kinds = {kind for kind in self.kinds if free_by_kind[kind] <= 0}
         types = {name for name in self.types if room_by_type.get(name, 0) <= 0}
         if not kinds and not types:
@@ -49,7 +49,7 @@ class SlotShortage:
         self.kinds &= {kind for kind, _ in found}
         self.types &= {task for _, task in found}
 
-    def note_freed_slot(self, kind: Kind, seconds: float) -> None:
+    def note_freed_slot(self, kind: SlotKind, seconds: float) -> None:
         """Ends the shortage of this kind of handler slots if the run that freed one took only a few `seconds`."""
         if seconds < QUICK_RUN_SECONDS:
             self.kinds.discard(kind)

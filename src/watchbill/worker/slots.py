@@ -1,7 +1,8 @@
 """Runs claimed jobs in handler slots: accept -> start -> finish.
 
 One event loop runs `async def` handlers, and passes `def` handlers to threads and CPU-bound ones to child processes.
-Never more handlers run than there are handler slots. A claimed job that does not start within a second is released.
+Never more handlers run than there are handler slots, and never more transactional handlers than the pools have
+connections (`pool_size`). A claimed job that does not start within a second is released.
 
 An `async def` handler is driven to its first suspension by a Task that runs one job after the other. When a handler
 suspends, that Task stays with it, so that `asyncio.timeout`, TaskGroup and cancellation work as usual, and a new Task
@@ -27,7 +28,7 @@ from watchbill.worker.claiming import Claiming, SlotCounts
 from watchbill.worker.collecting import Collector, Entry, is_late, list_rows
 from watchbill.worker.config import NodeConfig
 from watchbill.worker.endings import Ending
-from watchbill.worker.handlers import Handlers, Kind, UnsupportedTypes
+from watchbill.worker.handlers import Handlers, Kind, SlotKind, UnsupportedTypes
 from watchbill.worker.notifications import Wakeups, wait_for
 from watchbill.worker.run import Claimed, Outcome, Run
 from watchbill.worker.settling import Settler
@@ -41,6 +42,13 @@ STOP_AGAIN_SECONDS = 1.0
 CHILD_START_SECONDS = 60.0  # how long a child process may take to import a handler, beyond the time-out of its job
 WATCH_INTERVAL_SECONDS = 0.25
 RATE_WINDOW_SECONDS = 0.02
+
+
+_TRANSACTIONAL: tuple[tuple[SlotKind, SlotKind], ...] = (
+    ("async", "async transactional"),
+    ("thread", "thread transactional"),
+)
+_OFF_LOOP: tuple[SlotKind, ...] = ("thread", "thread transactional", "process")
 
 
 class Executor(Protocol):
@@ -77,6 +85,11 @@ class Rate:
         self._since, self._count = now, 0
 
 
+def _count_slots_by_kind(config: NodeConfig) -> dict[SlotKind, int]:
+    slots: dict[SlotKind, int] = dict(config.capacity.by_kind.items())
+    return slots | {transactional: min(config.pool_size, slots[kind]) for kind, transactional in _TRANSACTIONAL}
+
+
 class Slots:
     """The jobs that run in this process, and the claimed jobs that wait here for a handler slot."""
 
@@ -93,14 +106,15 @@ class Slots:
         self._handlers, self._claiming, self._settler, self._events = handlers, claiming, settler, events
         self._transactions, self._wakeups, self._stuck_after = transactions, wakeups, config.stuck_after
         self._retry_delay = config.retry_delay
-        self._capacity, self._most = config.capacity.by_kind, config.capacity.total
+        self._capacity, self._most = _count_slots_by_kind(config), config.capacity.total
         self._total = self._count_usable_slots()
         self._loop = asyncio.get_running_loop()
         self.executors: dict[Kind, Executor] = {}
-        self._waiting: dict[Kind, deque[Entry]] = {"async": deque(), "thread": deque(), "process": deque()}
+        self._waiting: dict[SlotKind, deque[Entry]] = {kind: deque() for kind in self._capacity}
         self.waiting = 0  # how many jobs and batches `_waiting` has: they are claimed and not started
         self._collector = Collector(claiming, wakeups, self._queue_entry, self._start_jobs)
-        self._busy: dict[Kind, int] = {"async": 0, "thread": 0, "process": 0}
+        # A transactional run is counted twice: with all runs of its kind, and with the transactional ones.
+        self._busy: dict[SlotKind, int] = dict.fromkeys(self._capacity, 0)
         self._ended_stuck: list[Run] = []
         self.runs: set[Run] = set()  # not by job: a reclaimed job may come back while its first run goes on
         self._driven: Run | None = None  # the run that the driver executes and that has not suspended yet
@@ -114,8 +128,10 @@ class Slots:
 
     def _count_usable_slots(self) -> int:
         """Counts the handler slots, except those of kinds that no handler has."""
-        kinds = {handler.kind for handler in self._handlers.values()}
-        return min(self._most, sum(self._capacity[kind] for kind in kinds) or self._most)
+        slots: dict[Kind, int] = {}
+        for handler in self._handlers.values():
+            slots[handler.kind] = max(slots.get(handler.kind, 0), self._capacity[handler.slot_kind])
+        return min(self._most, sum(slots.values()) or self._most)
 
     def add_handlers(self, handlers: Handlers) -> None:
         self._handlers = {**self._handlers, **handlers}
@@ -125,6 +141,8 @@ class Slots:
         free_by_kind = {
             kind: self._capacity[kind] - busy - len(self._waiting[kind]) for kind, busy in self._busy.items()
         }
+        for kind, transactional in _TRANSACTIONAL:
+            free_by_kind[transactional] = min(free_by_kind[transactional], free_by_kind[kind])
         free, unsettled = max(0, self._total - len(self.runs)), self._settler.waiting
         counts = SlotCounts(free, self.waiting, free_by_kind, unsettled, self._rate.per_second)
         if self._claiming.key_window.size is not None:
@@ -158,7 +176,7 @@ class Slots:
                 self._unsupported_types.log_once(row.type, row.version, UUID(bytes=row.id))
                 self._end_unstarted(row, Outcome("unsupported"))
             elif handler.batch is None and handler.max_per_node is None:
-                self._waiting[handler.kind].append((row, handler, now))
+                self._waiting[handler.slot_kind].append((row, handler, now))
                 self.waiting += 1
             else:
                 self._collector.add(row, handler, now)
@@ -167,7 +185,7 @@ class Slots:
         self._start_jobs()
 
     def _queue_entry(self, entry: Entry) -> None:
-        self._waiting[entry[1].kind].append(entry)
+        self._waiting[entry[1].slot_kind].append(entry)
         self.waiting += 1
 
     def start_batches(self, *, at_once: bool = False) -> None:
@@ -215,21 +233,34 @@ class Slots:
     # -- start
 
     def _start_jobs(self) -> None:
-        for kind in ("thread", "process"):
+        for kind in _OFF_LOOP:
             while self._may_start(kind):
                 run = self._begin_run(kind)
                 self._start_timer(run)
-                self.executors[kind].submit(run)
-        if self._driver is None and self._may_start("async"):
+                self.executors[run.handler.kind].submit(run)
+        if self._driver is None and self._choose_async_kind() is not None:
             self._driver = self._loop.create_task(self._drive_handlers())
             self._driver.add_done_callback(self._replace_failed_driver)
 
-    def _may_start(self, kind: Kind) -> bool:
+    def _may_start(self, kind: SlotKind) -> bool:
         waiting, collector = self._waiting[kind], self._collector
-        is_free = bool(waiting) and self._busy[kind] < self._capacity[kind] and len(self.runs) < self._total
-        return is_free and not (collector.is_used and collector.awaits_claim(waiting[0]))
+        if not waiting or self._busy[kind] >= self._capacity[kind] or len(self.runs) >= self._total:
+            return False
+        handler = waiting[0][1]
+        if self._busy[handler.kind] >= self._capacity[handler.kind]:
+            return False
+        return not (collector.is_used and collector.awaits_claim(waiting[0]))
 
-    def _begin_run(self, kind: Kind) -> Run:
+    def _choose_async_kind(self) -> SlotKind | None:
+        """Returns the kind of the next job to start on the event loop: of two that may start, the one that has waited
+        longer."""
+        plain, transactional = self._waiting["async"], self._waiting["async transactional"]
+        kinds: tuple[SlotKind, ...] = ("async", "async transactional")
+        if transactional and plain and transactional[0][2] < plain[0][2]:
+            kinds = kinds[::-1]
+        return next((kind for kind in kinds if self._may_start(kind)), None)
+
+    def _begin_run(self, kind: SlotKind) -> Run:
         entry = self._waiting[kind].popleft()
         row, handler, _ = entry
         if isinstance(row, WaitingBatch) or handler.max_per_node is not None:
@@ -241,6 +272,8 @@ class Slots:
         context.run(current.set, run)
         self.runs.add(run)
         self._busy[kind] += 1
+        if handler.slot_kind != handler.kind:
+            self._busy[handler.kind] += 1
         if self._events.observers.get("job_started"):
             for each in run.batch:
                 self._events.emit("job_started", job=each)
@@ -271,8 +304,8 @@ class Slots:
         task = asyncio.current_task()
         assert task is not None
         until = time.monotonic() + TURN_SECONDS
-        while self._may_start("async") and not task.cancelling():
-            self._driven = run = self._begin_run("async")
+        while (kind := self._choose_async_kind()) is not None and not task.cancelling():
+            self._driven = run = self._begin_run(kind)
             coroutine = attempt_on_loop(run, self._transactions)
             assert run.context is not None
             try:
@@ -339,11 +372,13 @@ class Slots:
             self._settler.add_ending(Ending(run.claimed, run.outcome, run.started, run))
 
     def _free_handler_slot(self, run: Run) -> None:
-        kind, claiming = run.handler.kind, self._claiming
+        handler, claiming = run.handler, self._claiming
         self.runs.discard(run)
         if run.timer is not None:
             run.timer.cancel()
-        self._busy[kind] -= 1
+        self._busy[handler.slot_kind] -= 1
+        if handler.slot_kind != handler.kind:
+            self._busy[handler.kind] -= 1
         count = len(run.members) if isinstance(run, BatchRun) else 1
         self.finished += count
         self._rate.count_ends(count)
@@ -354,7 +389,8 @@ class Slots:
         if self.is_idle:
             self._rate.pause()
         if claiming.shortage.kinds:
-            claiming.shortage.note_freed_slot(kind, run.age)
+            claiming.shortage.note_freed_slot(handler.kind, run.age)
+            claiming.shortage.note_freed_slot(handler.slot_kind, run.age)
             self._wakeups.jobs.set()
         if self._driver is None:
             self._start_jobs()

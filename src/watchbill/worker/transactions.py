@@ -37,7 +37,9 @@ CONNECT_SECONDS = 10.0  # a transactional job that gets no connection within thi
 
 
 class Transactions:
-    """Pools of connections for handlers, opened when the first transactional job runs."""
+    """Two pools of `size` connections each, for blocking handlers and for those on the event loop, opened when the
+    first transactional job runs. `slots.py` starts no more handlers than that, so none waits here for another to
+    end."""
 
     def __init__(self, url: str, *, lease: float, size: int, prepare: bool = True) -> None:
         self._size, self._idle_limit = size, f"{int(lease * 1000)}ms"

@@ -88,9 +88,7 @@ class Worker:
             self._wakeups,
             chores.promoter if chores else None,
         )
-        self._transactions = Transactions(
-            config.url, lease=config.lease, size=config.capacity.total, prepare=config.prepare
-        )
+        self._transactions = Transactions(config.url, lease=config.lease, size=config.pool_size, prepare=config.prepare)
         self._claiming = claiming = Claiming(config.queues, handlers)
         self.slots = Slots(handlers, config, claiming, self.settler, events, self._transactions, self._wakeups)
         self._threads = self._new_threads()

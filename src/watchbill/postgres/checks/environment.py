@@ -18,14 +18,11 @@ from watchbill.postgres.connect import SESSION_DEFAULTS, Connection
 from watchbill.postgres.embedded import find_running_url
 from watchbill.postgres.embedded.home import find_home, find_leftovers
 from watchbill.postgres.embedded.launch import choose_binaries
-from watchbill.settings import Settings
+from watchbill.settings import OWN_CONNECTIONS, POOLS, Settings
 
 _OLDEST_PYTHON = (3, 11)
 _OLDEST_SERVER = 15
 _MAX_CLOCK_SKEW_SECONDS = 5.0
-# Connections for claims, settlements, the heartbeat, chores, the scheduler and upkeep. A connection to listen is not
-# counted here, because all worker processes share one.
-_CONNECTIONS_PER_WORKER = 6
 _SAME_SESSION_TRIES = 5
 _NOTIFICATION_TIMEOUT_SECONDS = 5.0
 # Time zones that are not compared: names that are not places, and names that PostgreSQL reads as abbreviations with a
@@ -210,21 +207,21 @@ def _receives_notification(target: Target, listener: Connection) -> bool:
 
 def check_connections(target: Target) -> Finding:
     settings = target.settings
-    per_process = _CONNECTIONS_PER_WORKER + settings.pool_size
-    needed = per_process * settings.processes + 1
+    needed = settings.worker_connections
+    processes = f" in each of {settings.processes} processes" if settings.processes > 1 else ""
     says = (
-        f"A worker has up to {per_process} connections per process ({_CONNECTIONS_PER_WORKER} of its own and the "
-        f"pool) x {settings.processes}, and one to listen: {needed}"
+        f"A worker has up to {needed} connections: one to listen, and {OWN_CONNECTIONS} of its own and {POOLS} pools "
+        f"of {settings.pool_size}{processes}"
     )
     if target.is_pooled:
-        return Finding("connections", "ok", f"{says}; the pooler decides how many reach the server.")
+        return Finding("connections", "ok", f"{says}. The pooler decides how many reach the server.")
     limit, used = _read_connection_limit(target)
     if needed > limit:
         hint = (
             "Lower pool_size or processes, use a pooler, or raise max_connections (or the role's or database's limit)."
         )
-        return Finding("connections", "wrong", f"{says}, but only {limit} are allowed.", hint)
-    return Finding("connections", "ok", f"{says} of {limit} allowed; {used} in use now.")
+        return Finding("connections", "wrong", f"{says}. Only {limit} are allowed.", hint)
+    return Finding("connections", "ok", f"{says}. {limit} are allowed, so {limit // needed} such fit; {used} in use.")
 
 
 def _read_connection_limit(target: Target) -> tuple[int, int]:
