@@ -461,6 +461,18 @@ def test_retries_use_a_repaired_command(psql: Psql) -> None:
     ]
 
 
+def test_a_retry_uses_a_command_that_was_repaired_while_a_worker_ran_the_old_one(psql: Psql) -> None:
+    job = add(psql, "a", "SELECT 1 / 0")
+    make_due(psql, job)
+    psql("SELECT enqueue_due_jobs()")
+    [claimed] = psql("SELECT id, fence FROM watchbill.claim(watchbill.register('node'), '{jcron}')")
+    psql("UPDATE scheduled_jobs SET command = %s", LOG)
+    psql("SELECT watchbill.fail(%s, %s, '{}')", claimed.id, claimed.fence)
+    execute(psql, job)
+    assert psql.one("SELECT count(*) FROM log") == 1
+    assert show_counts(psql, job) == (2, 1, 1)
+
+
 def test_a_later_slot_gets_all_its_retries_again(psql: Psql) -> None:
     """The guide never resets retry_count, so later slots get no retry."""
     job = add(psql, "a", "SELECT 1 / 0")
@@ -760,6 +772,9 @@ def test_another_number_of_workers_moves_few_jobs_and_no_worker_is_negative(psql
     assert moved < 150
     spread = psql("SELECT get_worker_for_job(j, 4) w, count(*) FROM generate_series(-500, 499) j GROUP BY 1 ORDER BY 1")
     assert [row.w for row in spread] == [0, 1, 2, 3]
+    for count in (0, -1):
+        with pytest.raises(psycopg.Error, match=f"p_worker_count {count} is invalid"):
+            psql("SELECT get_worker_for_job(1, %s)", count)
     assert all(200 < row.count < 300 for row in spread)
 
 

@@ -93,14 +93,20 @@ AS $$ SELECT count(*)::int FROM reclaim() $$;
 -- this job, and the highest number wins. So a change of n moves as few jobs as possible.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@get_worker_for_job(p_job_id int, p_worker_count int)
 RETURNS int
-LANGUAGE sql IMMUTABLE
+LANGUAGE plpgsql IMMUTABLE
 SET search_path FROM CURRENT
 AS $$
-  SELECT w
-  FROM generate_series(0, p_worker_count - 1) w
-  ORDER BY md5(p_job_id || ' ' || w) DESC
-  LIMIT 1
-$$;
+BEGIN
+  IF p_worker_count < 1 THEN
+    RAISE EXCEPTION 'p_worker_count % is invalid', p_worker_count
+      USING ERRCODE = 'WB003', HINT = 'give the number of workers, 1 or more';
+  END IF;
+  RETURN (
+    SELECT w
+    FROM generate_series(0, p_worker_count - 1) w
+    ORDER BY md5(p_job_id || ' ' || w) DESC
+    LIMIT 1);
+END $$;
 
 -- Returns the due jobs of one worker, as get_due_jobs() does for all workers.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@get_jobs_for_worker(
