@@ -109,8 +109,8 @@ LANGUAGE sql STABLE PARALLEL SAFE
 RETURN next_run(parse_cron(pattern, tz, dst, anchor), now) - now;
 
 -- Says whether a pattern and its zone are valid, for example in a CHECK. A pattern that names no
--- day of the calendar, such as February 30, is not. The names of the zones are constants in
--- functions, so the CHECK also holds during a restore.
+-- day of the calendar, such as February 30, is not. The names of zones are constants in functions,
+-- so the CHECK also holds during a restore.
 CREATE OR REPLACE FUNCTION {jcron}.is_valid_pattern(pattern text, tz text DEFAULT 'UTC')
 RETURNS boolean
 LANGUAGE sql IMMUTABLE
