@@ -67,9 +67,14 @@ class Pending:
 
     def blocked(self) -> Self:
         """Returns when the call waits for somebody's lock; fails when it ends instead."""
+        self.stopped()
+        assert not self._future.done(), f"it did not wait: {self._future.exception() or self._future.result()}"
+        return self
+
+    def stopped(self) -> Self:
+        """Returns when the call waits for somebody's lock, or has ended."""
         pid = self._session.connection.info.backend_pid
         until(lambda: self._future.done() or self._session.db.waits_for_a_lock(pid))
-        assert not self._future.done(), f"it did not wait: {self._future.exception() or self._future.result()}"
         return self
 
     def rows(self) -> list[Any]:

@@ -636,3 +636,21 @@ def test_tenants_take_turns_in_a_queue_that_is_fair_by_tenant(db: Db) -> None:
             break
     assert "small" in tenants
     assert tenants.count("big") <= 2
+
+
+@pytest.mark.parametrize("change", ["set_tenant", "erase_tenant"])
+def test_a_change_of_quotas_and_a_count_do_not_wait_for_each_other(db: Db, change: str) -> None:
+    """The change is stopped in its middle by a lock on the limit of the tenant, and the count begins."""
+    for tenant in ("acme", "other"):  # the count looks for jobs of both that lack the key of their tenant
+        set_quotas(db, tenant, running=1)
+    if change == "erase_tenant":
+        until(lambda: db.row("erase_tenant", tenant="acme") and db.rows("erasures")[0].step == "keys")
+    holder, changing, counting = db.session(), db.session(), db.session()
+    holder.begin()
+    holder.execute("SELECT FROM watchbill.limits WHERE name = 'tenant:acme' FOR UPDATE")
+    arguments = {"quotas": {"running": 2, "unfinished": 10}} if change == "set_tenant" else {}
+    changed = changing.start(change, tenant="acme", **arguments).blocked()
+    counted = counting.start("refresh_quotas", at_once=True).stopped()
+    holder.commit()
+    assert changed.row()[-1] is True
+    counted.value()

@@ -1,8 +1,9 @@
 -- Counts the unfinished jobs of tenants that have a quota. Every node calls this every five
 -- seconds, but it counts only if the last count is old enough: at least four seconds, and twenty
 -- times as long as that count took. Returns whether to call again at once, because some jobs of a
--- tenant still lack the tenant's limit key. Locks the row of quota_refresh, and counts nothing if
--- another node has locked it. It does not use an advisory lock, because every role could hold that.
+-- tenant still lack the tenant's limit key. Locks the row of quota_refresh, and does nothing if
+-- another node, or a change of quotas, has locked it. It does not use an advisory lock, because
+-- every role could hold that.
 CREATE OR REPLACE FUNCTION refresh_quotas(
   at_once boolean DEFAULT false,
   now timestamptz DEFAULT NULL
@@ -19,12 +20,12 @@ DECLARE
   has_keyless boolean;
 BEGIN
   PERFORM _check_isolation('refresh_quotas');
+  SELECT * INTO last FROM quota_refresh FOR UPDATE SKIP LOCKED;
+  IF NOT FOUND THEN RETURN false; END IF;
   IF EXISTS (SELECT FROM tenants x WHERE NOT _may_have_quota(x.tenant)) THEN
     -- The filter lacks a tenant if the database was restored on a server with other hash functions.
     PERFORM _write_quota_filter();
   END IF;
-  SELECT * INTO last FROM quota_refresh FOR UPDATE SKIP LOCKED;
-  IF NOT FOUND THEN RETURN false; END IF;
   has_keyless := _add_missing_tenant_keys(2000);
   -- Skips the count if the last one is recent. If counted_at is in the future, the clock was set
   -- back; that must not stop the counting.

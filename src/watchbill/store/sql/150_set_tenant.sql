@@ -5,9 +5,8 @@
 --   per_minute      how many jobs are enqueued in a minute
 --   heartbeats      how many heartbeats a minute; tenant_list() shows a tenant that needs more
 -- A quota that is less than what the tenant uses stops no job. It refuses the next enqueue.
--- Returns whether something has changed. Locks tenants IN SHARE ROW EXCLUSIVE MODE, so that two
--- callers write the filter one after the other, then the limit and the states of its key, then the
--- row of quota_refresh, because it counts the jobs at once, so that the quota holds from now on.
+-- Returns whether something has changed. Locks quotas as _lock_quotas() does, then the limit and
+-- the states of its key. It counts the jobs at once, so that the quota holds from now on.
 CREATE OR REPLACE FUNCTION set_tenant(
   tenant text,
   quotas jsonb,
@@ -27,7 +26,7 @@ DECLARE
 BEGIN
   PERFORM _check_isolation('set_tenant');
   PERFORM _check_tenant_quotas(set_tenant.tenant, quotas);
-  LOCK TABLE tenants IN SHARE ROW EXCLUSIVE MODE;
+  PERFORM _lock_quotas();
   SELECT * INTO old_row FROM tenants x WHERE x.tenant = set_tenant.tenant;
   was_filtered := FOUND;
   new_row := old_row;
@@ -67,13 +66,21 @@ BEGIN
   ELSIF old_row.limits_running AND NOT new_row.limits_running AND max_running IS NOT NULL THEN
     PERFORM clear_limit('tenant:' || set_tenant.tenant, set_tenant.now);
   END IF;
-  IF quotas ?| '{unfinished,payload_bytes}' THEN
-    -- Locks this row in a statement of its own, so that the count sees what the last holder of the
-    -- lock has committed.
-    PERFORM FROM quota_refresh FOR UPDATE;
-    PERFORM _count_quota_usage(_clock());
-  END IF;
+  IF quotas ?| '{unfinished,payload_bytes}' THEN PERFORM _count_quota_usage(_clock()); END IF;
   RETURN true;
+END $$;
+
+-- Locks the quotas of all tenants for a change: the row of quota_refresh, because refresh_quotas()
+-- locks it first too, then tenants IN SHARE ROW EXCLUSIVE MODE. So changes and counts come one
+-- after the other, and each sees what the last one has committed. Enqueues do not wait for it.
+CREATE OR REPLACE FUNCTION _lock_quotas()
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  PERFORM FROM quota_refresh FOR UPDATE;
+  LOCK TABLE tenants IN SHARE ROW EXCLUSIVE MODE;
 END $$;
 
 -- Raises if the quotas are invalid, or if the caller may not see all tenants.

@@ -7,8 +7,9 @@
 -- attempts, schedules, slots, keys, audit rows and quotas. Roles stay bound to the tenant, because
 -- otherwise they would see all tenants. `deleted` counts the rows or jobs of this call. `stored`
 -- lists the keys of payloads in the payload store, which the caller should delete. `waiting` says
--- what the erasure waits for: call again in a second. Locks the row of erasures, the jobs (skips
--- locked ones) and the rows that it deletes.
+-- what the erasure waits for: call again in a second. Locks the row of erasures, in its first and
+-- last call the quotas as set_tenant() does, the jobs (skips locked ones) and the rows that it
+-- deletes.
 CREATE OR REPLACE FUNCTION erase_tenant(
   tenant text,
   force boolean DEFAULT false,
@@ -67,7 +68,7 @@ BEGIN
     RAISE EXCEPTION 'tenant % is invalid', quote_nullable(_start_erasure.tenant)
       USING ERRCODE = 'WB003', HINT = 'give the name of a tenant';
   END IF;
-  LOCK TABLE tenants IN SHARE ROW EXCLUSIVE MODE;
+  PERFORM _lock_quotas();
   INSERT INTO erasures (tenant, started_at)
   VALUES (_start_erasure.tenant, t)
   ON CONFLICT DO NOTHING;
@@ -350,7 +351,7 @@ BEGIN
     UPDATE erasures x SET step = 'jobs', relation = NULL, block = 0 WHERE x.tenant = e.tenant;
     RETURN false;
   END IF;
-  LOCK TABLE tenants IN SHARE ROW EXCLUSIVE MODE;
+  PERFORM _lock_quotas();
   DELETE FROM tenants x WHERE x.tenant = e.tenant;
   DELETE FROM quota_usage x WHERE x.tenant = e.tenant;
   DELETE FROM quota_changes x WHERE x.tenant = e.tenant;
