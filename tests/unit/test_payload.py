@@ -213,6 +213,19 @@ def test_decode_refuses_a_payload_that_does_not_fit() -> None:
         Signature(ordinary, "ordinary").decode(b'{"number": "x", "text": "", "when": 0, "key": "no"}')
 
 
+@pytest.mark.parametrize("value", ["a\0b", 2**63, -(2**63) - 1])
+def test_unstorable_value_in_a_large_result_is_found(value: Any) -> None:
+    """As in a small one, which is searched in another way."""
+
+    def collect() -> list[Any]: ...  # type: ignore[empty-body]
+
+    signature = Signature(collect, "collect")
+    for length in (1, 1_100_000):
+        with pytest.raises(InvalidPayload, match="result"):
+            signature.encode_result(["x" * length, value])
+    assert len(signature.encode_result(["x" * 1_100_000, 2**62])) > 1_100_000
+
+
 def test_decode_result_refuses_a_value_of_another_type() -> None:
     def measure() -> float: ...  # type: ignore[empty-body]
 

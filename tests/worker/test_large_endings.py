@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from tests.chaos.proxy import Proxy
 from tests.worker import conftest
 from tests.worker.conftest import Workbench
+from watchbill.postgres import arrays
 from watchbill.store.node_connection import Disconnected
 from watchbill.worker import settling
 
@@ -120,6 +122,23 @@ async def test_small_results_are_not_blamed_for_broken_connections(
         monkeypatch.setattr(settler._connection, "execute", break_settlements)
         assert [record.state for record in await settled(bench, jobs)] == ["succeeded"]
         assert next(breaks) > 3 * settling.SINGLE_BREAKS
+
+
+async def test_event_loop_does_not_wait_while_large_results_are_packed(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack, threads = arrays.jsonbs, []
+
+    def pack_and_note(values: Any) -> Any:
+        threads.append(threading.get_ident())
+        return pack(values)
+
+    monkeypatch.setattr(settling, "jsonbs", pack_and_note)
+    jobs = await end_together(bench, [2 * MEGABYTE])
+    async with bench.working():
+        assert [len(record.result) for record in await settled(bench, jobs)] == [2 * MEGABYTE]
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
 
 
 @pytest.mark.long

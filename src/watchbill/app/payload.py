@@ -21,12 +21,23 @@ from watchbill.app.json_round_trip import find_lost, find_unstorable, is_restore
 from watchbill.errors import WatchbillError
 from watchbill.worker.handlers import BadPayload
 
-_find_suspect = re.compile(rb"NaN|Infinity|\\u0000|\d{19}").search  # of what JSON or PostgreSQL may not store
+_find_suspect_text = re.compile(rb"NaN|Infinity|\\u0000|\d{19}").search  # what JSON or PostgreSQL may not store
+_SUSPECT_WORDS = (b"NaN", b"Infinity", b"\\u0000")
+_DIGITS_TO_ZEROS = bytes.maketrans(b"123456789", b"000000000")
+_LARGE_BYTES = 1_000_000
 
 _PLAIN_TYPES = {
     str, int, float, bool, NoneType, UUID, Decimal, datetime, date, time, timedelta, object, list, dict, set, tuple,
 }  # fmt: skip
 _PLAIN_CONTAINERS = {list, dict, set, frozenset, tuple, Union, UnionType}
+
+
+def _is_suspect(raw: bytes) -> bool:
+    """Whether this JSON may have a value that cannot be stored. A large one is searched in other ways than with the
+    pattern, which would take a second for 100 MB and keep all other threads waiting, the heartbeat's among them."""
+    if len(raw) < _LARGE_BYTES:
+        return _find_suspect_text(raw) is not None
+    return any(word in raw for word in _SUSPECT_WORDS) or b"0" * 19 in raw.translate(_DIGITS_TO_ZEROS)
 
 
 class InvalidPayload(WatchbillError):
@@ -138,7 +149,7 @@ class Signature:
 
     def encode_result(self, value: Any) -> bytes:
         raw: bytes = self._result_adapter.dump_json(value)
-        if _find_suspect(raw):
+        if _is_suspect(raw):
             _refuse_unstorable(self._result_adapter.dump_python(value, mode="json"), "result", self._name)
         return raw
 
@@ -164,7 +175,7 @@ class Signature:
             raise InvalidPayload(
                 f"{self._name}: {self._name_unstorable(valid)} cannot be stored as JSON: {error}."
             ) from None
-        if _find_suspect(raw):
+        if _is_suspect(raw):
             _refuse_unstorable(self._adapter.dump_python(valid, mode="json"), "", self._name)
         if not self._is_restored_exactly:
             self._refuse_lost(valid, raw)

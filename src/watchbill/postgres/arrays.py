@@ -20,23 +20,31 @@ _INT8 = Struct(">iq")
 _INT2 = Struct(">ih")
 _FLOAT8 = Struct(">id")
 _INTERVAL = Struct(">iqii")
+_JSONB = Struct(">ib")
 _NULL = b"\xff\xff\xff\xff"
 _SIXTEEN = b"\0\0\0\x10"
 
 
-class _Packed(bytes):
-    """Bytes that are sent to the server unchanged."""
+class _Packed:
+    """Bytes that are sent to the server unchanged. It has them as an attribute and is not a subclass of bytes, because
+    they may be 100 MB, and a subclass would copy them twice."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
 
 
 class _PackedDumper(Dumper):
     format = Format.BINARY
 
     def dump(self, obj: Any) -> Buffer:
-        return bytes(obj)
+        data: bytes = obj.data
+        return data
 
 
 def _make_array_type(name: str, oid: int) -> type[_Packed]:
-    packed: type[_Packed] = type(name, (_Packed,), {})
+    packed: type[_Packed] = type(name, (_Packed,), {"__slots__": ()})
     psycopg.adapters.register_dumper(packed, type(f"{name}Dumper", (_PackedDumper,), {"oid": oid}))
     return packed
 
@@ -77,8 +85,13 @@ def texts(values: Iterable[str | None]) -> _Packed:
 
 
 def jsonbs(values: Sequence[bytes | None]) -> _Packed:
-    body = b"".join([_NULL if v is None else pack(">ib", len(v) + 1, 1) + v for v in values])
-    return _Jsonbs(_pack_header(3802, len(values)) + body)
+    parts = [_pack_header(3802, len(values))]
+    for v in values:
+        if v is None:
+            parts.append(_NULL)
+        else:
+            parts += (_JSONB.pack(len(v) + 1, 1), v)
+    return _Jsonbs(b"".join(parts))
 
 
 def intervals(values: Sequence[float | None]) -> _Packed:

@@ -41,6 +41,7 @@ LOCKED_RETRY_SECONDS = 1.0  # wait this long before settling jobs again whose ro
 REFUSED_RETRY_SECONDS = 30.0  # wait this long before an ending that the server refused is sent again
 LARGEST_BATCH_BYTES = 16_000_000  # a batch whose results and errors are larger is halved; a single ending may be larger
 LARGE_BYTES = 100_000  # a statement with less than this is never blamed for a connection that breaks
+PACK_IN_THREAD_BYTES = 1_000_000
 SHARED_BREAKS = 2  # a batch that has broken its connection so often is halved
 SINGLE_BREAKS = 5  # a single ending that has broken its connection so often is recorded as failed
 BREAK_PAUSE_SECONDS = 1.0  # wait this long before a single ending that broke its connection is sent again
@@ -287,14 +288,17 @@ class Settler:
         again, although the database answers a small one in between. `make_params` is called before each try, because
         the parameters say how long ago runs began."""
         breaks, limit = 0, SHARED_BREAKS if len(batch) > 1 else SINGLE_BREAKS
+        size = batch.count_bytes()
         while True:
+            # Copying large results takes so long that the event loop must not wait for it.
+            params = await asyncio.to_thread(make_params) if size >= PACK_IN_THREAD_BYTES else make_params()
             try:
-                return await self._connection.execute(query, make_params())
+                return await self._connection.execute(query, params)
             except (Disconnected, Refused) as error:
                 if isinstance(error, Busy) or (isinstance(error, Refused) and error.by_data):
                     raise
                 if isinstance(error, Disconnected) and error.may_be_too_large:
-                    breaks += batch.count_bytes() >= LARGE_BYTES
+                    breaks += size >= LARGE_BYTES
                 if breaks >= limit:
                     raise Refused(f"the connection broke {breaks} times with this statement: {error}") from error
                 if not is_outage(error):
