@@ -113,12 +113,32 @@ class AsyncPool(AsyncConnectionPool[AsyncConnection]):
 
     A worker of psycopg's pool catches CancelledError while it opens a connection, and then waits for its next task.
     `asyncio.run` cancels every task once and waits until all have ended, so it would never return.
+
+    `close` waits for its workers with `asyncio.gather`. If it gives up, because a server does not answer, a worker that
+    is canceled later leaves its error in the future of `gather`, and asyncio logs that nothing has retrieved it. So
+    this pool gives `close` futures that have no error.
     """
 
     @classmethod
     async def worker(cls, q: Any) -> None:
         tasks: Any = _TasksUntilCanceled(q)
         await super().worker(tasks)
+
+    async def _signal_stop_worker(self) -> Any:
+        return [_EndOfTask(task) for task in await super()._signal_stop_worker()]
+
+
+class _EndOfTask(asyncio.Future[None]):
+    """Is done when the task has ended, in whatever way."""
+
+    def __init__(self, task: asyncio.Task[None]) -> None:
+        super().__init__(loop=task.get_loop())
+        self.get_name = task.get_name  # for the warning of a pool that gives up waiting
+        task.add_done_callback(self._note_end)
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        if not self.done():
+            self.set_result(None)
 
 
 class _TasksUntilCanceled:
