@@ -11,6 +11,7 @@ from tests.store.mutants import ENQUEUE, INSERT_JOBS, RESCHEDULE, RUN_SCHEDULE, 
 FILTER, TAKE, REFRESH = "018_quota_filter.sql", "048_take_quota.sql", "049_refresh_quotas.sql"
 SET, ERASE, SKIP = "150_set_tenant.sql", "152_erase_tenant.sql", "314_skip_over_quota.sql"
 PLAIN, FLOW = "061_enqueue_plain.sql", "069_job_flow.sql"
+CHECK_SCHEDULE = "305_check_schedule.sql"
 
 MUTANTS_OF_TENANTS: list[Mutant] = [
     # What a tenant uses.
@@ -62,6 +63,13 @@ MUTANTS_OF_TENANTS: list[Mutant] = [
     Mutant("quota: counted at once", SET, "PERFORM _count_quota_usage(_clock());", "NULL;", "quotas"),
     Mutant("quota: its limit ends with it", SET, "PERFORM clear_limit('tenant:' || set_tenant.tenant, set_tenant.now);", "NULL;", "quotas"),
     Mutant("quota: names that exist", SET, "WHERE q.key NOT IN ('running', 'unfinished', 'payload_bytes', 'per_minute', 'heartbeats') OR CASE", "WHERE CASE", "quotas"),
+    # SQL commands.
+    Mutant("command: not by a bound role", CHECK_SCHEDULE, "ELSIF NOT sees_all_tenants() THEN", "ELSIF false THEN", "sql_commands"),
+    Mutant("command: not enabled by a bound role", CHECK_SCHEDULE, "SELECT new.enabled AND NOT old.enabled OR", "SELECT", "sql_commands"),
+    Mutant("command: no other change", CHECK_SCHEDULE, "OR to_jsonb(new) - '{enabled,updated_at}'::text[] <> to_jsonb(old) - '{enabled,updated_at}'::text[]", "", "sql_commands"),
+    Mutant("command: only what is enabled", CHECK_SCHEDULE, "AND s.enabled AND s.command IS NOT NULL", "AND s.command IS NOT NULL", "sql_commands"),
+    Mutant("command: not started by hand", RUN_SCHEDULE, "IF s.command IS NOT NULL THEN PERFORM _check_command_start(s.id, NULL); END IF;", "", "sql_commands"),
+    Mutant("command: not queued again", RESCHEDULE, "PERFORM _check_command_start(j.schedule_id, j.payload);", "NULL;", "sql_commands"),
     # Erasure.
     Mutant("erasure: by those who see all tenants", ERASE, "PERFORM _check_sees_all_tenants(erase_tenant.tenant);", "", "erasure"),
     Mutant("erasure: enqueues ask", FILTER, " UNION SELECT e.tenant FROM erasures e);", ");", "erasure"),

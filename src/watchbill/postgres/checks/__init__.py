@@ -35,6 +35,7 @@ _DATABASE_CHECKS: dict[str, Callable[[Target], Finding]] = {
     "connections": environment.check_connections,
     "roles": roles.check_roles,
     "tenants": roles.check_tenants,
+    "commands": roles.check_commands,
     "role defaults": environment.check_role_defaults,
     "transactions": schema.check_transactions,
     "claims": schema.check_claims,

@@ -55,6 +55,34 @@ JOIN pg_roles r ON r.oid = b.role
 GROUP BY b.role
 ORDER BY 1
 """
+# Lists SQL commands of schedules that a role wrote which is bound to a tenant, and those without a record of their
+# writer where such a role could write them. A plain INSERT leaves no record but `created_by`, which its writer chooses.
+_COMMANDS_OF_TENANTS = """
+SELECT s.tenant || '/' || s.name, w.login_role IS NULL AND c.rolname IS NULL
+FROM {schema}.schedules s
+LEFT JOIN LATERAL (
+  SELECT a.login_role
+  FROM {schema}.audit a
+  WHERE a.action IN ('add_schedule', 'update_schedule')
+    AND a.subject = 'schedule ' || s.name
+    AND a.tenant = s.tenant
+    AND a.detail->>'command' = s.command
+  ORDER BY a.id DESC
+  LIMIT 1) w ON true
+LEFT JOIN pg_roles c ON w.login_role IS NULL AND c.rolname = s.created_by AND EXISTS (
+  SELECT FROM {schema}.tenant_roles b WHERE b.role = c.oid)
+WHERE s.command IS NOT NULL
+  AND s.declared_definition->>'command' IS DISTINCT FROM s.command
+  AND EXISTS (
+    SELECT
+    FROM {schema}.tenant_roles b
+    JOIN pg_roles r ON r.oid = b.role
+    WHERE r.rolname = w.login_role
+      OR w.login_role IS NULL
+      AND b.tenant = s.tenant
+      AND has_function_privilege(b.role, '{schema}._may_write_sql_commands()', 'EXECUTE'))
+ORDER BY 1
+"""
 # Finds functions that run with the rights of the owner but have no fixed search_path. _enqueue_plain needs none,
 # because every name in it has a schema.
 _LOOSE_FUNCTIONS = """
@@ -129,6 +157,31 @@ def _find_weak_binding(target: Target) -> Finding | None:
         says = f"{_join_some_names(wide)} may work for all tenants, although bound to some: a worker or owner does."
         return Finding("tenants", "wrong", says, "Run `watchbill db roles revoke ROLE worker`, and use another role.")
     return None
+
+
+def check_commands(target: Target) -> Finding:
+    """Finds SQL commands of schedules that a role of a tenant wrote, when an earlier release still let it: workers run
+    them with rights on all tenants."""
+    [(is_there, may_read)] = target.query(
+        "SELECT t.oid IS NOT NULL, coalesce(has_table_privilege(t.oid, 'SELECT'), false)"
+        " FROM (SELECT to_regclass(format('%%I.tenant_roles', %s::text)) AS oid) t",
+        target.settings.schema,
+    )
+    if not may_read:
+        why = "only the owner can read which roles are bound" if is_there else "the schema does not have it yet"
+        return Finding("commands", "skipped", f"Not checked: {why}.")
+    rows = target.query_schema(_COMMANDS_OF_TENANTS)
+    hint = (
+        "Read each command. Then remove its schedule, or write the command again with `watchbill schedules update` as "
+        "an operator that is not bound to a tenant."
+    )
+    if written := [name for name, is_unknown in rows if not is_unknown]:
+        says = f"A role that is bound to a tenant wrote SQL commands that workers run: {_join_some_names(written)}."
+        return Finding("commands", "wrong", says, hint)
+    if unknown := [name for name, _ in rows]:
+        says = f"SQL commands whose writer is not recorded, and may be bound to a tenant: {_join_some_names(unknown)}."
+        return Finding("commands", "note", says, hint)
+    return Finding("commands", "ok", "No role that is bound to a tenant wrote a SQL command of a schedule.")
 
 
 def _join_some_names(names: list[str]) -> str:

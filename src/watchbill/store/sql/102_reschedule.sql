@@ -53,6 +53,9 @@ BEGIN
     WHERE x.id = reschedule.id;
   END IF;
   IF old_state IS NOT NULL THEN
+    IF j.type = 'watchbill.sql' THEN
+      PERFORM _check_command_start(j.schedule_id, j.payload);
+    END IF;
     PERFORM _audit(
       'reschedule', 'job ' || reschedule.id, j.tenant,
       jsonb_build_object('from', old_state, 'run_at', due), t);

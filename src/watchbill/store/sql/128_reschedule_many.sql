@@ -54,8 +54,9 @@ BEGIN
           IS NOT NULL THEN
           n := n + 1;
         END IF;
-      -- A node has claimed the job meanwhile, so the job stays as it is.
-      EXCEPTION WHEN SQLSTATE 'WB008' THEN NULL;
+      -- A node has claimed the job meanwhile, or the caller may not run its SQL command again. So
+      -- the job stays as it is.
+      EXCEPTION WHEN SQLSTATE 'WB008' OR SQLSTATE 'WB013' THEN NULL;
       END;
       IF n >= max THEN RETURN n; END IF;
     END LOOP;

@@ -59,6 +59,60 @@ LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 AS $$ $$;
 
+-- Raises unless the caller may write a schedule with a SQL command. Workers run commands with their
+-- own rights and so for all tenants. So a role that is bound to a tenant may not write one.
+CREATE OR REPLACE FUNCTION _check_command_writer(name text)
+RETURNS void
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  IF NOT has_function_privilege(_caller(), '_may_write_sql_commands()', 'EXECUTE') THEN
+    PERFORM _refuse_schedule(
+      name, format('role %L may not write, change or enable a SQL command', _caller()),
+      'workers run commands: an operator has to write it');
+  ELSIF NOT sees_all_tenants() THEN
+    PERFORM _refuse_schedule(
+      name,
+      format('role %L is bound to a tenant, and may not write, change or enable a SQL command',
+        _caller()),
+      'workers run commands for all tenants: an operator that is not bound has to write it');
+  END IF;
+END $$;
+
+-- Says whether an update changes more of a schedule than to disable it.
+CREATE OR REPLACE FUNCTION _is_more_than_disabled(old schedules, new schedules)
+RETURNS boolean
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT new.enabled AND NOT old.enabled
+    OR to_jsonb(new) - '{enabled,updated_at}'::text[]
+      <> to_jsonb(old) - '{enabled,updated_at}'::text[]
+$$;
+
+-- Raises if the caller may not start a SQL command again that was written earlier. A role that does
+-- not act for all tenants may start only what those who do have left as it is: the command of a
+-- schedule that is enabled. `job_payload` is that of an earlier job of the schedule.
+CREATE OR REPLACE FUNCTION _check_command_start(schedule_id bigint, job_payload jsonb)
+RETURNS void
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  IF NOT _acts_for_all_tenants() AND NOT EXISTS (
+    SELECT
+    FROM schedules s
+    WHERE s.id = _check_command_start.schedule_id
+      AND s.enabled
+      AND s.command IS NOT NULL
+      AND _make_schedule_payload(s) = coalesce(job_payload, _make_schedule_payload(s))) THEN
+    RAISE EXCEPTION 'role % may not run this SQL command: no enabled schedule has it',
+      quote_literal(_caller())
+      USING ERRCODE = 'WB013', HINT = 'an operator that is not bound to a tenant may';
+  END IF;
+END $$;
+
 -- Raises if the jobs of a scheduled chain could not be enqueued.
 CREATE OR REPLACE FUNCTION _check_scheduled_chain(name text, payload jsonb)
 RETURNS void
@@ -133,12 +187,8 @@ BEGIN
     NEW.pattern_id := OLD.pattern_id;
   END IF;
   NEW.policy := _policy_id(NEW.retry);
-  IF NEW.command IS NOT NULL
-    AND (is_new OR (NEW.command, NEW.role) IS DISTINCT FROM (OLD.command, OLD.role))
-    AND NOT has_function_privilege(_caller(), '_may_write_sql_commands()', 'EXECUTE') THEN
-    PERFORM _refuse_schedule(
-      NEW.name, format('role %L may not give a schedule a SQL command', _caller()),
-      'workers run commands: an operator has to write it');
+  IF NEW.command IS NOT NULL AND (is_new OR _is_more_than_disabled(OLD, NEW)) THEN
+    PERFORM _check_command_writer(NEW.name);
   END IF;
   IF NEW.type = 'watchbill.flow'
     AND (is_new OR (NEW.type, NEW.payload) IS DISTINCT FROM (OLD.type, OLD.payload)) THEN

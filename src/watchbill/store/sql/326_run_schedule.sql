@@ -41,6 +41,7 @@ BEGIN
         quote_nullable(overlap)
       USING ERRCODE = 'WB003';
   END IF;
+  IF s.command IS NOT NULL THEN PERFORM _check_command_start(s.id, NULL); END IF;
   job := _run_schedule_outside_slots(s.id, 'hand', payload, t, overlap);
   PERFORM _audit(
     'run_schedule', 'schedule ' || name, tenant, jsonb_build_object('job', job), t);
