@@ -31,7 +31,8 @@ RETURN md5(concat_ws(E'\x1f', role, name, acting, tenant));
 -- Writes the function _is_role_binding(), whose body is a constant with all bindings that
 -- PostgreSQL inlines: so the usual statement of a bound role reads no table. More than 1,000
 -- bindings would make the plans of all sessions large. Then the body is `false`, and
--- _read_visible_tenant() reads the table.
+-- _read_visible_tenant() reads the table. Also writes _has_bound_roles(), a constant too, so that
+-- no claim asks who is bound where no role is.
 CREATE OR REPLACE FUNCTION _write_role_bindings()
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -52,6 +53,12 @@ BEGIN
     LANGUAGE sql STABLE
     RETURN %s',
     CASE WHEN hashes IS NULL THEN 'false' ELSE format('%L::jsonb ? hash', hashes) END);
+  EXECUTE format(
+    'CREATE OR REPLACE FUNCTION _has_bound_roles()
+    RETURNS boolean
+    LANGUAGE sql STABLE
+    RETURN %s',
+    CASE WHEN EXISTS (SELECT FROM tenant_roles) THEN 'true' ELSE 'false' END);
 END $$;
 
 DO $$

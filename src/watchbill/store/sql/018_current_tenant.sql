@@ -13,6 +13,37 @@ AS $$
   FROM caller_scope s
 $$;
 
+-- Finds what _acting_tenant() returns. Raises if the session may not act for the tenant `wanted`,
+-- or if its role is bound to tenants and the session names none of them.
+CREATE OR REPLACE FUNCTION _read_acting_tenant(wanted text)
+RETURNS text
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  acting text := current_tenant();
+BEGIN
+  IF acting IS NULL AND NOT sees_all_tenants() OR wanted <> acting THEN
+    PERFORM _refuse_tenant(coalesce(wanted, current_setting('watchbill.tenant', true)));
+  END IF;
+  RETURN coalesce(wanted, acting);
+END $$;
+
+-- Returns the tenant for which the caller claims and ticks: `wanted`, or the tenant to which its
+-- role is bound, or the one that the setting watchbill.tenant names; NULL if it does so for all
+-- tenants. PostgreSQL inlines this function, so a worker for all tenants reads and calls nothing.
+CREATE OR REPLACE FUNCTION _acting_tenant(wanted text DEFAULT NULL)
+RETURNS text
+LANGUAGE sql STABLE
+RETURN CASE
+    WHEN wanted IS NOT NULL
+      OR coalesce(current_setting('watchbill.tenant', true), '') <> ''
+      OR _has_bound_roles() AND (
+        current_setting('role') <> 'none'
+        OR has_function_privilege(session_user, '_is_bound_to_tenants()'::regprocedure, 'EXECUTE'))
+      THEN _read_acting_tenant(wanted)
+  END;
+
 -- Raises the error for a row of a tenant that the caller may not write. The policies of row
 -- security call this last, after all other conditions were false.
 CREATE OR REPLACE FUNCTION _refuse_tenant(tenant text)

@@ -23,6 +23,7 @@ BEGIN
   DELETE FROM declarations d WHERE d.epoch = leave.epoch;
   DELETE FROM flow_declarations d WHERE d.epoch = leave.epoch;
   PERFORM _forget_route_cursors(leave.epoch);
+  PERFORM _forget_tenant_scans(leave.epoch);
   PERFORM _release_orphans();
   released := _release_claims(
     ARRAY(SELECT c.fence FROM claims c WHERE c.epoch = leave.epoch), t);

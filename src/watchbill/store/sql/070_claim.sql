@@ -8,6 +8,9 @@
 --             scan starts at the top (docs/explanation/scan_positions.md)
 --   without   types to skip, because the node cannot run more of them now; starts at the top and
 --             takes nothing ahead
+--   for_tenant  take jobs of this tenant only. A session that acts for a tenant always does. It
+--             takes nothing ahead and reads at most 1,000 jobs of others; the next claim of the
+--             node goes on from there (072_pick_for_tenant.sql)
 -- Locks the jobs, then the states of their limit keys, then the row of the node FOR KEY SHARE.
 -- reclaim() locks that row FOR UPDATE, so no claim commits after its node was declared lost. Waits
 -- for none of them. A claim that finds nothing locks and writes nothing. The settings make every
@@ -23,7 +26,8 @@ CREATE OR REPLACE FUNCTION claim(
   floor_times timestamptz[] DEFAULT NULL,
   floor_ids uuid[] DEFAULT NULL,
   without text[] DEFAULT NULL,
-  now timestamptz DEFAULT NULL
+  now timestamptz DEFAULT NULL,
+  for_tenant text DEFAULT NULL
 )
 RETURNS TABLE (
   id uuid,
@@ -58,6 +62,13 @@ DECLARE
   types_paused boolean := false;
   node_state text;
   node_assignment bigint;
+  -- The tenant for which the session acts; NULL: all tenants.
+  acting text;
+  -- How many more jobs of others such a session reads. With those that one look at all lanes may
+  -- read beyond that, it is 1,000.
+  others_left int := 800;
+  -- How many jobs to take.
+  wanted int := claim.max;
   any_paused boolean;
   any_unsupported boolean;
   any_once boolean;
@@ -90,6 +101,7 @@ BEGIN
   SELECT
     n.state,
     n.assignment,
+    _acting_tenant(claim.for_tenant),
     CASE
       WHEN EXISTS (SELECT FROM label_sets) THEN _find_label_lanes(n.labels)
       ELSE '{0}'
@@ -114,7 +126,8 @@ BEGIN
           AND j.fence = 0
         LIMIT 1) x)
   INTO
-    node_state, node_assignment, node_lanes, declared_queues, any_paused, any_unsupported, any_once
+    node_state, node_assignment, acting, node_lanes, declared_queues, any_paused, any_unsupported,
+    any_once
   FROM nodes n
   WHERE n.epoch = claim.epoch;
   IF node_state IS DISTINCT FROM 'active' THEN
@@ -128,13 +141,20 @@ BEGIN
     open_queues := _unpaused_queues(claim.queues);
     types_paused := EXISTS (SELECT FROM pauses p WHERE p.type IS NOT NULL);
   END IF;
+  IF acting IS NOT NULL THEN wanted := coalesce(slots, claim.max); END IF;
   -- Another round follows if no picked job may start, because its type is paused or its limit is
   -- reached, or if another claim is busy with the same queue or limit. Later rounds pick more jobs,
   -- to find those that come after many jobs that may not start.
   FOR round IN 1..10 LOOP
     is_busy := false;
-    picked := CASE WHEN round = 1 OR claim.alone THEN claim.max ELSE greatest(claim.max, 1000) END;
-    IF claim.alone THEN
+    picked := CASE WHEN round = 1 OR claim.alone THEN wanted ELSE greatest(wanted, 1000) END;
+    IF acting IS NOT NULL THEN
+      SELECT p.tids, p.limited, p.limited_queues, p.is_busy, p.others_left
+      INTO tids, limited, limited_queues, is_busy, others_left
+      FROM _pick_for_tenant(
+        acting, claim.epoch, open_queues, declared_queues, node_lanes, claim.alone, picked,
+        claim.without, others_left) p;
+    ELSIF claim.alone THEN
       SELECT * INTO queues_with_places, limited_queues, is_busy
       FROM _find_queues_with_places(open_queues, declared_queues);
       SELECT p.tids, p.limited INTO tids, limited
@@ -142,7 +162,7 @@ BEGIN
       IF cardinality(tids) = 0 AND any_unsupported THEN
         SELECT p.tids, p.limited INTO tids, limited
         FROM _pick_jobs_others_do_not_support(
-          claim.epoch, queues_with_places, node_lanes, 1, true, NULL, true) p;
+          claim.epoch, queues_with_places, node_lanes, 1, true, NULL, true, NULL) p;
       END IF;
     ELSIF any_once
         OR cardinality(node_lanes) > 1
@@ -171,7 +191,7 @@ BEGIN
           WHEN slots > cardinality(tids) THEN slots - cardinality(tids)
           ELSE least(slots, claim.max - cardinality(tids))
         END,
-        false, claim.without, slots > cardinality(tids)) p(found, found_limited);
+        false, claim.without, slots > cardinality(tids), acting) p(found, found_limited);
       passed := _find_queue_places(tids, limited_queues);
       IF turns IS NOT NULL THEN turns := ARRAY(SELECT turns[p] FROM unnest(passed) p); END IF;
       limited := ARRAY(SELECT limited[p] FROM unnest(passed) p);
@@ -191,10 +211,10 @@ BEGIN
       passed := ARRAY(SELECT generate_subscripts(tids, 1));
     END IF;
     is_busy := false;
-    IF is_limited OR cardinality(passed) > claim.max THEN
+    IF is_limited OR cardinality(passed) > wanted THEN
       SELECT g.passed, g.is_busy INTO passed, is_busy
       FROM _pass_limits(
-        tids, limited, passed, claim.max, coalesce(slots, claim.max), round = 1, t) g;
+        tids, limited, passed, wanted, coalesce(slots, wanted), round = 1, t) g;
     END IF;
     IF cardinality(passed) < cardinality(tids) THEN
       IF turns IS NOT NULL THEN turns := ARRAY(SELECT turns[p] FROM unnest(passed) p); END IF;

@@ -411,8 +411,9 @@ AS $$
 $$;
 
 -- Picks jobs of types or versions that another node does not know, and this node does. Jobs of
--- class 1 only with `into_slots`: all that it picks can start at once. Lists the first jobs of all
--- these types, without locks, to find out how many to pick from each.
+-- class 1 only with `into_slots`: all that it picks can start at once. With `acting` only jobs of
+-- this tenant. Lists the first jobs of all these types, without locks, to find out how many to pick
+-- from each.
 CREATE OR REPLACE FUNCTION _pick_jobs_others_do_not_support(
   epoch bigint,
   queues text[],
@@ -421,6 +422,7 @@ CREATE OR REPLACE FUNCTION _pick_jobs_others_do_not_support(
   is_quarantine boolean,
   without text[],
   into_slots boolean,
+  acting text,
   OUT tids tid[],
   OUT limited boolean[]
 )
@@ -444,6 +446,7 @@ BEGIN
           AND (j.class = 2) = is_quarantine
           AND j.fence = 0
           AND (j.class <> 1 OR into_slots)
+          AND (acting IS NULL OR j.tenant = acting)
           AND (j.lane = ANY (label_lanes) OR j.lane > 0 AND _owns_lane(n.epoch, j.queue, j.lane))
         ORDER BY j.lane, j.priority DESC, j.run_at, j.id
         LIMIT _pick_jobs_others_do_not_support.max) y
@@ -462,6 +465,7 @@ BEGIN
       AND (j.class = 2) = _pick_jobs_others_do_not_support.is_quarantine
       AND j.fence = 0
       AND (j.class <> 1 OR into_slots)
+      AND (acting IS NULL OR j.tenant = acting)
       AND (
         j.lane = ANY (label_lanes)
         OR j.lane > 0 AND _owns_lane(_pick_jobs_others_do_not_support.epoch, j.queue, j.lane))

@@ -5,7 +5,8 @@ CREATE OR REPLACE FUNCTION _claim_for_session(
   node_epoch bigint,
   queue text,
   max int,
-  without text[] DEFAULT NULL
+  without text[] DEFAULT NULL,
+  for_tenant text DEFAULT NULL
 )
 RETURNS TABLE (id uuid, fence bigint)
 LANGUAGE plpgsql VOLATILE
@@ -25,12 +26,15 @@ BEGIN
   IF held_classes = '{}' THEN
     RETURN QUERY
       SELECT c.id, c.fence
-      FROM claim(node_epoch, ARRAY[_claim_for_session.queue], 1, 1, alone => true) c;
+      FROM claim(
+        node_epoch, ARRAY[_claim_for_session.queue], 1, 1, alone => true,
+        for_tenant => _claim_for_session.for_tenant) c;
     IF FOUND THEN RETURN; END IF;
   END IF;
   RETURN QUERY
     SELECT c.id, c.fence
     FROM claim(
       node_epoch, ARRAY[_claim_for_session.queue], _claim_for_session.max,
-      _claim_for_session.max, without => _claim_for_session.without) c;
+      _claim_for_session.max, without => _claim_for_session.without,
+      for_tenant => _claim_for_session.for_tenant) c;
 END $$;

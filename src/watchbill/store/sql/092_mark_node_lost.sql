@@ -25,5 +25,6 @@ BEGIN
   DELETE FROM declarations d WHERE d.epoch = node_epoch;
   DELETE FROM flow_declarations d WHERE d.epoch = node_epoch;
   PERFORM _forget_route_cursors(node_epoch);
+  PERFORM _forget_tenant_scans(node_epoch);
   PERFORM _release_orphans();
 END $$;

@@ -356,6 +356,7 @@ BEGIN
   DELETE FROM quota_usage x WHERE x.tenant = e.tenant;
   DELETE FROM quota_changes x WHERE x.tenant = e.tenant;
   DELETE FROM quota_seconds x WHERE x.tenant = e.tenant;
+  DELETE FROM tenant_scans x WHERE x.tenant = e.tenant;
   DELETE FROM erasures x WHERE x.tenant = e.tenant;
   PERFORM _write_quota_filter();
   IF EXISTS (SELECT FROM limits l WHERE l.name = limit_key) THEN

@@ -40,11 +40,13 @@ END $$;
 -- Makes the jobs of due schedules, the earliest first, and marks overdue slots. Handles about `max`
 -- slots and leaves the rest to the next call. `next_at` is when to call again: at once if it is not
 -- later than now. `since` lets a frequent caller skip index entries of older timers, which an old
--- snapshot keeps.
+-- snapshot keeps. With `for_tenant`, and in a session that acts for a tenant, it does so for the
+-- schedules of this tenant only.
 CREATE OR REPLACE FUNCTION tick(
   max int DEFAULT 1000,
   since timestamptz DEFAULT '-infinity',
   now timestamptz DEFAULT NULL,
+  for_tenant text DEFAULT NULL,
   OUT fired int,
   OUT missed int,
   OUT skipped int,
@@ -60,10 +62,15 @@ AS $$
 DECLARE
   -- Reads the clock into a variable, because an index condition cannot call a volatile function.
   t timestamptz := _clock(now);
+  acting text := _acting_tenant(for_tenant);
   due bigint[];
 BEGIN
   PERFORM _check_isolation('tick');
-  due := _lock_due_timers(max, since, t);
+  IF acting IS NULL THEN
+    due := _lock_due_timers(max, since, t);
+  ELSE
+    due := _lock_due_timers_of_tenant(acting, max, t);
+  END IF;
   IF due = '{}' THEN
     SELECT 0, 0, 0, '[]' INTO fired, missed, skipped, events;
   ELSE
@@ -71,7 +78,11 @@ BEGIN
     INTO fired, missed, skipped, events
     FROM _write_firings(_skip_slots_over_quota(_decide_firings(due, max, t)), t) w;
   END IF;
-  events := events || _mark_overdue_slots(max, t);
+  events := events || _mark_overdue_slots(max, acting, t);
+  IF acting IS NOT NULL THEN
+    next_at := _find_next_tick_of_tenant(acting);
+    RETURN;
+  END IF;
   next_at := least(
     (SELECT x.next_run
       FROM timers x
@@ -423,9 +434,9 @@ BEGIN
     new_parents, t);
 END $$;
 
--- Marks slots whose deadline has passed as overdue, and returns their events. Locks the slots FOR
--- UPDATE SKIP LOCKED.
-CREATE OR REPLACE FUNCTION _mark_overdue_slots(max int, t timestamptz)
+-- Marks slots whose deadline has passed as overdue, and returns their events; with `acting`, those
+-- of this tenant. Locks the slots FOR UPDATE SKIP LOCKED.
+CREATE OR REPLACE FUNCTION _mark_overdue_slots(max int, acting text, t timestamptz)
 RETURNS jsonb
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -441,6 +452,9 @@ BEGIN
         AND s.due_by IS NOT NULL
         AND s.overdue_at IS NULL
         AND s.finished_at IS NULL
+        AND (
+          acting IS NULL
+          OR EXISTS (SELECT FROM schedules c WHERE c.id = s.schedule_id AND c.tenant = acting))
       ORDER BY s.due_by
       LIMIT max
       FOR UPDATE SKIP LOCKED),

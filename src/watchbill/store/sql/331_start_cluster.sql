@@ -44,7 +44,8 @@ BEGIN
   RETURN is_start;
 END $$;
 
--- Lists the schedules that a node declares and that run when its cluster starts.
+-- Lists the schedules that a node declares and that run when its cluster starts; in a session that
+-- acts for a tenant, those of this tenant.
 CREATE OR REPLACE FUNCTION _find_on_start_schedules(epoch bigint)
 RETURNS SETOF bigint
 LANGUAGE sql STABLE
@@ -57,6 +58,7 @@ AS $$
   WHERE d.epoch = _find_on_start_schedules.epoch
     AND s.enabled
     AND (s.run_on_start OR r.on_start)
+    AND s.tenant = coalesce(_acting_tenant(), s.tenant)
 $$;
 
 -- Returns when the process of a node first registered, and when it first declared its schedules. A

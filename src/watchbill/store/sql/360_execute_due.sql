@@ -1,8 +1,9 @@
 -- Runs schedules of SQL commands without a worker: let psql, or another cron, call this once a
 -- minute. Calls tick(), then runs the commands that wait, each in a subtransaction, which is undone
 -- if the command fails. `path` is the search_path of the commands. A function cannot limit their
--- time, so set statement_timeout before the call. With `tenant`, runs only the commands of this
--- tenant. Locks jobs FOR UPDATE SKIP LOCKED.
+-- time, so set statement_timeout before the call. With `tenant`, and in a session that acts for a
+-- tenant, fires the schedules and runs the commands of this tenant only. Locks jobs FOR UPDATE SKIP
+-- LOCKED.
 CREATE OR REPLACE FUNCTION execute_due(
   max int DEFAULT 100,
   now timestamptz DEFAULT NULL,
@@ -21,9 +22,10 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
   t timestamptz := _clock(now);
+  acting text := _acting_tenant(tenant);
   j jobs;
 BEGIN
-  PERFORM tick(max, now => execute_due.now);
+  PERFORM tick(max, now => execute_due.now, for_tenant => acting);
   PERFORM promote(max, now => execute_due.now);
   PERFORM unblock(max => max, now => execute_due.now);
   FOR j IN
@@ -33,7 +35,7 @@ BEGIN
     WHERE l.outcome IS NULL
       AND l.job_id IS NOT NULL
       AND x.type = 'watchbill.sql'
-      AND (execute_due.tenant IS NULL OR x.tenant = execute_due.tenant)
+      AND (acting IS NULL OR x.tenant = acting)
       AND x.wait IS NULL
       AND x.fence = 0
     ORDER BY x.priority DESC, x.run_at, x.id
