@@ -138,11 +138,11 @@ def test_a_tenant_with_a_queue_of_its_own_reads_and_writes_no_more_than_others(d
 def test_a_claim_without_a_tenant_calls_what_it_called_before(db: Db) -> None:
     epoch, session = db.node(), db.session()
     fill(db, "a", 100)
-    claimed(session, epoch)
+    claimed(session, epoch, now=None)
     session.configure(track_functions="all")
     session.execute("SELECT pg_stat_force_next_flush()")
     session.begin()
-    claimed(session, epoch)
+    claimed(session, epoch, now=None)
     calls = session.execute("""
         SELECT p.proname, pg_stat_get_xact_function_calls(p.oid) AS n FROM pg_proc p
         WHERE p.pronamespace = 'watchbill'::regnamespace AND pg_stat_get_xact_function_calls(p.oid) > 0""")

@@ -50,9 +50,10 @@ _OBJECTS = """
 
 
 # Finds the role that owns everything of the installation, if the installation has roles; whether that role may create
-# objects in the facade's schema; and who owns the facade's schema.
+# objects in the facade's schema; who owns the facade's schema; and the role of workers.
 _OWNER = """
-    SELECT r.rolname, has_schema_privilege(r.oid, f.oid, 'CREATE'), pg_get_userbyid(f.nspowner)
+    SELECT r.rolname, has_schema_privilege(r.oid, f.oid, 'CREATE'), pg_get_userbyid(f.nspowner),
+      i.role_prefix || '_worker'
     FROM {installation} i
     JOIN pg_roles r ON r.rolname = i.role_prefix || '_owner'
     JOIN pg_namespace f ON f.oid = to_regnamespace(%(schema)s)
@@ -157,13 +158,13 @@ class Facade:
 
     def hand_over(self, connection: Connection, *, with_schema: bool = False) -> None:
         """Makes the owner role of the installation, if it has roles, the owner of the facade's objects, so that each
-        member of that role can migrate them."""
+        member of that role can migrate them. Lets workers use them."""
         self._set_search_path(connection)
         statement = sql.SQL(_OWNER).format(installation=sql.Identifier(self.engine, "installation"))
         row = connection.execute(statement, self._query_parameters).fetchone()
         if row is None:
             return
-        owner, may_create, owner_of_schema = row
+        owner, may_create, owner_of_schema, workers = row
         name = sql.Identifier(owner).as_string(None)
         place = self._query_parameters["schema"]
         if with_schema and owner_of_schema != owner:
@@ -173,6 +174,21 @@ class Facade:
         for found in self.find_objects(connection):
             if found.comment == self.comment and found.owner != owner:
                 connection.execute(f"ALTER {found.kind} {found.signature} OWNER TO {name}".encode())
+        self._let_workers_use(connection, workers)
+
+    def _let_workers_use(self, connection: Connection, role: str) -> None:
+        """Grants workers all functions and views of the facade. These run with the rights of their caller, so a worker
+        gets no more rights on what is behind them."""
+        name = sql.Identifier(role).as_string(None)
+        place = self._query_parameters["schema"]
+        asks = "SELECT has_schema_privilege(%(role)s, to_regnamespace(%(schema)s), 'USAGE')"
+        if connection.execute(asks, {**self._query_parameters, "role": role}).fetchone() == (False,):
+            connection.execute(f"GRANT USAGE ON SCHEMA {place} TO {name}".encode())
+        for kind, privilege in (("ROUTINE", "EXECUTE"), ("VIEW", "SELECT")):
+            ours = [o.signature for o in self.find_objects(connection) if (o.kind, o.comment) == (kind, self.comment)]
+            what = "ROUTINE" if kind == "ROUTINE" else "TABLE"
+            if ours:
+                connection.execute(f"GRANT {privilege} ON {what} {', '.join(ours)} TO {name}".encode())
 
     def suspend(self, connection: Connection) -> None:
         """Drops the facade's objects, but records the rights on them, so that install() can make them again."""

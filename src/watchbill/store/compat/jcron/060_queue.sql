@@ -40,7 +40,8 @@ INSTEAD OF INSERT OR UPDATE OR DELETE ON @facade@.@prefix@job_queue
 FOR EACH ROW EXECUTE FUNCTION @facade@.@prefix@_jcron_refuse_change(
   'call enqueue_due_jobs, claim_next_job, complete_job or fail_job');
 
--- Makes the jobs of all schedules that are due, one for each slot, and returns how many.
+-- Makes the jobs of all schedules of the session's tenant that are due, one for each slot, and
+-- returns how many.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@enqueue_due_jobs()
 RETURNS int
 LANGUAGE plpgsql VOLATILE
@@ -53,7 +54,8 @@ DECLARE
   made int;
 BEGIN
   LOOP
-    SELECT x.fired, x.next_at INTO made, next_at FROM tick() x;
+    SELECT x.fired, x.next_at INTO made, next_at
+    FROM tick(for_tenant => _session_tenant()) x;
     total := total + made;
     -- If a tick has made no job although timers are due, another session has locked them, or they
     -- still have older slots.
@@ -62,8 +64,9 @@ BEGIN
   RETURN total;
 END $$;
 
--- Claims one job for a worker, among the jobs that have no SQL command: the job with the highest
--- priority, and among these the earliest. Registers the worker at its first call.
+-- Claims one job for a worker, among the jobs of the session's tenant that have no SQL command: the
+-- job with the highest priority, and among these the earliest. Registers the worker at its first
+-- call.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@claim_next_job(p_worker_id varchar)
 RETURNS TABLE (queue_id bigint, job_id int, job_name varchar, cron_pattern varchar)
 LANGUAGE plpgsql VOLATILE
@@ -74,7 +77,7 @@ DECLARE
 BEGIN
   RETURN QUERY
     SELECT j.seq, j.schedule_id::int, s.name::varchar, s.pattern::varchar
-    FROM _claim_for_session(epoch, 'jcron', 1, '{watchbill.sql}') c
+    FROM _claim_for_session(epoch, 'jcron', 1, '{watchbill.sql}', _session_tenant()) c
     JOIN jobs j ON j.id = c.id
     LEFT JOIN schedules s ON s.id = j.schedule_id;
 END $$;
@@ -88,18 +91,25 @@ CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_held_job(
   OUT fence bigint,
   OUT age float8
 )
-LANGUAGE sql STABLE
+LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
 AS $$
-  SELECT j.id, j.fence, extract(epoch FROM _clock() - c.at)
-  FROM nodes n
-  JOIN claims c ON c.epoch = n.epoch
-  CROSS JOIN LATERAL unnest(c.job_ids) held(id)
-  JOIN jobs j ON j.id = held.id AND j.fence = c.fence
-  WHERE n.name IN (p_worker_id || '@jcron', p_worker_id)
-    AND n.state IN ('active', 'draining')
+#variable_conflict use_column
+DECLARE
+  held_by bigint[] := ARRAY(
+    SELECT n.epoch
+    FROM nodes n
+    WHERE n.name IN (p_worker_id || '@jcron', p_worker_id)
+      AND n.state IN ('active', 'draining'));
+BEGIN
+  SELECT r.id, r.fence, extract(epoch FROM _clock() - r.claimed_at)
+  INTO id, fence, age
+  FROM running_job r
+  JOIN jobs j ON j.id = r.id
+  WHERE r.epoch = ANY (held_by)
     AND j.seq = p_queue_id
-$$;
+    AND j.tenant = _session_tenant();
+END $$;
 
 -- Ends a job that the worker has claimed. Returns false if the worker does not hold the job any
 -- more.

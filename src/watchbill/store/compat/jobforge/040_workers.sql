@@ -27,7 +27,7 @@ BEGIN
 END $$;
 
 -- Returns the fence of a job that a worker holds, and for how many seconds it has held the job;
--- raises if it does not hold it.
+-- raises if it does not hold it, or if the session acts for another tenant than that of the job.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_held_job(
   p_job_id uuid,
   p_worker_id text,
@@ -38,13 +38,19 @@ LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
+DECLARE
+  held bigint := (
+    SELECT j.fence
+    FROM jobs j
+    WHERE j.id = p_job_id
+      AND j.tenant = coalesce(nullif(current_setting('watchbill.tenant', true), ''), j.tenant));
 BEGIN
-  SELECT j.fence, extract(epoch FROM _clock() - c.at)
+  SELECT r.fence, extract(epoch FROM _clock() - r.claimed_at)
   INTO fence, age
-  FROM jobs j
-  JOIN claims c ON c.fence = j.fence
-  JOIN nodes n ON n.epoch = c.epoch
-  WHERE j.id = p_job_id
+  FROM running_job r
+  JOIN nodes n ON n.epoch = r.epoch
+  WHERE r.fence = held
+    AND r.id = p_job_id
     AND n.name IN (p_worker_id || '@jobforge', p_worker_id)
     AND n.state IN ('active', 'draining');
   IF NOT FOUND THEN
@@ -53,8 +59,9 @@ BEGIN
   END IF;
 END $$;
 
--- Claims up to p_limit jobs of the queue jobforge for a worker. Registers the worker at its first
--- call. Reclaims the jobs of lost workers first.
+-- Claims up to p_limit jobs of the queue jobforge for a worker; with the setting watchbill.tenant,
+-- only jobs of that tenant. Registers the worker at its first call. Reclaims the jobs of lost
+-- workers first.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@claim_jobs(p_worker_id text, p_limit int DEFAULT 10)
 RETURNS jsonb
 LANGUAGE plpgsql VOLATILE
