@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import fields
 from datetime import UTC, date, datetime, timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 import pytest
@@ -525,6 +525,11 @@ def test_a_lock_is_not_listed_after_its_time_although_no_leader_has_removed_it(p
         outside.__exit__()
 
 
+class Row(NamedTuple):
+    id: str
+    size: int
+
+
 def test_a_task_and_its_id_are_taken_alike_everywhere(enter: Enter, psql: Psql) -> None:
     job = enter("worker-01")
     assert job.can_claim_task("a") is job.can_claim_task(Task("a")) is True
@@ -532,9 +537,12 @@ def test_a_task_and_its_id_are_taken_alike_everywhere(enter: Enter, psql: Psql) 
     job.add_task(Task("b"))
     job.set_claim(Task("c"))
     job.set_claim([Task("d"), "e", 6])
-    assert job.write_audit() == 2
+    job.add_task(Row("x", 5))
+    job.set_claim(Row("y", 5))
+    assert job.can_claim_task(SimpleNamespace(id="z"))
+    assert job.write_audit() == 3
     items = psql("SELECT item FROM sync_claim ORDER BY item")
-    assert [row.item for row in items] == ["6", "a", "b", "c", "d", "e"]
+    assert [row.item for row in items] == ["6", "a", "b", "c", "d", "e", "x", "y"]
     job.register_task_lock(Task("f"), "worker-%")
     job.register_task_locks_bulk([(Task("g"), "worker-%"), ("h", "worker-%", None)])
     assert [lock["task_id"] for lock in job.list_locks()] == ["f", "g", "h"]

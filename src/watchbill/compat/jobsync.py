@@ -273,11 +273,12 @@ class Job:
         """Claims the task for this node alone, until the audit, the end of the block or the loss of the node. Raises
         TaskTaken if another node holds or owns the task. Does nothing for a task that this Job has added already."""
         self._claim_items([task])
-        self._added[str(_id_of(task))] = task if isinstance(task, Task) else Task(task)
+        task_id = _id_of(task)
+        self._added[str(task_id)] = Task(task_id)
 
     def set_claim(self, items: Task | Hashable | Iterable[Task | Hashable]) -> None:
         """Claims one item or many, as `add_task` does, without adding them to the audit."""
-        is_one = isinstance(items, str | bytes) or not isinstance(items, Iterable)
+        is_one = isinstance(items, str | bytes) or hasattr(items, "id") or not isinstance(items, Iterable)
         self._claim_items([items] if is_one else items)  # type: ignore[arg-type, list-item]
 
     def _claim_items(self, tasks: Iterable[Task | Hashable]) -> None:
@@ -578,8 +579,8 @@ def _find_matching_nodes(patterns: Patterns, nodes: Sequence[str], matches: Matc
 
 
 def _id_of(task: Task | Hashable) -> Hashable:
-    """Returns the id of a task; an id stands for its task."""
-    return _check_hashable(task.id if isinstance(task, Task) else task)
+    """Returns the id of a task, which may be any object with an `id`; a value without one is an id itself."""
+    return _check_hashable(getattr(task, "id", task))
 
 
 def _check_hashable(task_id: Hashable) -> Hashable:
