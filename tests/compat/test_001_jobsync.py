@@ -539,7 +539,7 @@ def test_a_task_and_its_id_are_taken_alike_everywhere(enter: Enter, psql: Psql) 
     job.set_claim([Task("d"), "e", 6])
     job.add_task(Row("x", 5))
     job.set_claim(Row("y", 5))
-    assert job.can_claim_task(SimpleNamespace(id="z"))
+    assert job.can_claim_task(Row("z", 5))
     assert job.write_audit() == 3
     items = psql("SELECT item FROM sync_claim ORDER BY item")
     assert [row.item for row in items] == ["6", "a", "b", "c", "d", "e", "x", "y"]
