@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # A complete Watchbill worker in shell and psql. It registers, sends heartbeats, claims, runs and settles jobs, and leaves on SIGTERM.
-#   DATABASE_URL=postgresql://... QUEUES=shell ./worker.sh handler.sh
-# The handler gets the payload on standard input and the type as its argument. Exit code 0 completes the job with its output,
+#   DATABASE_URL=postgresql://... QUEUES=shell TYPES=greet,mail.send ./worker.sh handler.sh
+# Jobs of other types are left to other workers. The handler gets the payload on standard input and the type as its argument. Exit code 0 completes the job with its output,
 # 65 (EX_DATAERR) fails the job permanently, any other code fails the attempt. The handler is killed at the job's time-out.
 set -u
-handler=$1 queues=${QUEUES:-default} schema=${WATCHBILL_SCHEMA:-watchbill} lease=${LEASE:-30}
-sql() { psql -X -A -t -q -v ON_ERROR_STOP=1 "$@" "$DATABASE_URL"; }
+handler=$1 queues=${QUEUES:-default} types=${TYPES:?names the types that the handler runs} schema=${WATCHBILL_SCHEMA:-watchbill} lease=${LEASE:-30}
+sql() { psql -X -A -t -q -v ON_ERROR_STOP=1 -v SHOW_CONTEXT=never "$@" "$DATABASE_URL"; }
 pause=0.1 stopping= alone=false
 trap 'stopping=1' TERM INT
 
-epoch=$(sql -v name="${NAME:-psql-$$}" -v types="${TYPES:-{\}}" -v host="$(hostname)" -v pid=$$ -v lease="$lease s" \
-  <<< "SELECT $schema.register(:'name', :'lease', types => :'types', host => :'host', pid => :pid)") || exit 3
+epoch=$(sql -v name="${NAME:-psql-$$}" -v types="{$types}" -v queues="{$queues}" -v host="$(hostname)" -v pid=$$ -v lease="$lease s" \
+  <<< "SELECT $schema.register(:'name', :'lease', queues => :'queues', host => :'host', pid => :pid, capacity => 1,
+    types => (SELECT jsonb_object_agg(type, 1) FROM unnest(:'types'::text[]) type))") || exit 3
 beat() { # only while the worker lives: beats without a worker would keep its job claimed for ever
   while sleep "$((lease / 3))" && kill -0 $$ 2> /dev/null; do sql <<< "SELECT $schema.heartbeat($epoch)" > /dev/null || kill -TERM $$; done
 }
@@ -33,6 +34,7 @@ while [ -z "$stopping" ]; do
   fi
   pause=0.1 began=$(date +%s.%N)
   IFS='|' read -r id fence limit type payload <<< "$job"
+  case ",$types," in *",$type,"*) ;; *) settle "$id" "$fence" unsupported NULL ""; continue ;; esac
   output=$(timeout -k 5 "$limit" "$handler" "$type" <<< "$payload" 2>&1); code=$?
   age=$(awk "BEGIN { print $(date +%s.%N) - $began }")
   case $code in

@@ -107,7 +107,8 @@ class Workers:
         command = os.environ.get(EXTERNAL, "").split() or ([str(SHELL_WORKER)] if SHELL_WORKER.exists() else [])
         if not command:
             return None
-        known = {"DATABASE_URL": url, "QUEUES": queue, "LEASE": str(lease), VARIABLE: str(self.journal)}
+        known = {"DATABASE_URL": url, "QUEUES": queue, "TYPES": "external", "LEASE": str(lease)}
+        known[VARIABLE] = str(self.journal)
         path = f"{path}:{os.environ['PATH']}"
         return self._start("shell", [*command, str(SHELL_HANDLER)], environment(**known, PATH=path))
 

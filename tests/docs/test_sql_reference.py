@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import psycopg
+
+from tests.examples.test_psql_worker import psql
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "sql.md"
 SCHEDULES, CRON = PAGE.with_name("schedules_sql.md"), PAGE.with_name("jcron.md")
@@ -32,6 +35,16 @@ def test_every_block_about_schedules_runs(schema_database: str) -> None:
                     connection.execute(statement.encode())
         names = connection.execute("SELECT name FROM watchbill.schedule ORDER BY 1").fetchall()
     assert names == [("nightly",), ("tidy",)], "the examples did not do what they show"
+
+
+def test_psql_shows_errors_without_context_as_the_page_advises(schema_database: str) -> None:
+    (advice,) = re.findall(r"```psql\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    wrong = "SELECT watchbill.add_schedule('a', '61 * * * *', type => 'x');\n"
+    command = [psql(), "-X", schema_database]
+    without = subprocess.run(command, input=wrong, capture_output=True, text=True, check=False).stderr
+    advised = subprocess.run(command, input=advice + wrong, capture_output=True, text=True, check=False).stderr
+    assert "CONTEXT:" in without
+    assert [line.partition(":")[0] for line in advised.splitlines()] == ["ERROR", "DETAIL"]
 
 
 def test_every_public_function_is_described(schema_database: str) -> None:

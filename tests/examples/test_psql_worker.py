@@ -46,7 +46,7 @@ def connection(schema_database: str) -> Iterator[psycopg.Connection[Any]]:
 @contextmanager
 def _working(url: str, handler: Path) -> Iterator[None]:
     """It ends in order when it is told to."""
-    known = {"DATABASE_URL": url, "QUEUES": "shell", "LEASE": "3", "NAME": "shell-1"}
+    known = {"DATABASE_URL": url, "QUEUES": "shell", "TYPES": "greet,slow", "LEASE": "3", "NAME": "shell-1"}
     environment = os.environ | known | {"PATH": f"{Path(psql()).parent}:{os.environ['PATH']}"}
     worker = subprocess.Popen([HERE / "worker.sh", handler], env=environment)
     try:
@@ -64,14 +64,19 @@ def test_psql_worker_completes_retries_and_fails_jobs(
     for name in ("ann", "bob", ""):
         payload = f'{{"name": "{name}"}}' if name else "{}"
         connection.execute("SELECT watchbill.enqueue('greet', %s, queue => 'shell')", (payload,))
+    connection.execute("SELECT watchbill.enqueue('paint', queue => 'shell')")
     with _working(schema_database, HERE / "handler.sh"):
         _wait(connection, "SELECT count(*) = 3 FROM watchbill.attempt")
+        (node,) = connection.execute("SELECT types, queues FROM watchbill.node").fetchall()
+        assert node == (["greet", "slow"], ["shell"])
+        _wait(connection, "SELECT waits = 'unsupported' FROM watchbill.job WHERE type = 'paint'")
         _wait(connection, "SELECT n > 0 FROM watchbill.beats")
     rows = connection.execute("SELECT state, result, error->>'message' FROM watchbill.job ORDER BY seq").fetchall()
     assert rows == [
         ("succeeded", "hello ann", None),
         ("failed", None, "exit code 75: bob is not at home"),
         ("dead", None, "no name in the payload"),
+        ("queued", None, None),
     ]
     assert connection.execute("SELECT state FROM watchbill.nodes").fetchall() == [("left",)]
     assert connection.execute("SELECT count(*) FROM watchbill.claims").fetchall() == [(0,)]
