@@ -9,7 +9,7 @@ import pytest
 
 from tests.compat.psql import Psql
 from tests.compat.reference import PAGE, write_tables
-from tests.compat.walk import split_sql
+from tests.compat.walk import Document, split_sql
 from tests.docs.programs import blocks, run_program
 
 
@@ -17,6 +17,15 @@ def test_the_reference_lists_every_statement_that_is_not_run() -> None:
     """`python -m tests.compat.reference` writes the tables."""
     assert PAGE.read_text() == write_tables(PAGE.read_text())
     assert PAGE.name == "compat.md"
+
+
+def test_a_statement_replaced_by_a_view_names_a_view_that_exists(psql: Psql) -> None:
+    reasons = [entry.reason for entry in Document.load("000").not_run]
+    named = {word for reason in reasons for word in re.findall(r"(\w+) is a view|creates (\w+) as a view", reason)}
+    names = sorted({one or other for one, other in named})
+    assert names
+    views = psql("SELECT n.name FROM unnest(%s::text[]) n(name) WHERE to_regclass(n.name) IS NULL", names)
+    assert views == []
 
 
 @pytest.mark.parametrize("page", ["howto/coming_from_jcron.md", "howto/coming_from_jobforge.md"])

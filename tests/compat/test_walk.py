@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from tests.compat.walk import (
     HERE,
+    VARIABLE,
     Block,
     Document,
     NotRun,
@@ -17,6 +19,7 @@ from tests.compat.walk import (
     cut_blocks,
     cut_headings,
     cut_tables,
+    find_seeds,
     shows,
     split_sql,
 )
@@ -53,6 +56,22 @@ def document(*not_run: NotRun, count: int = 3) -> Document:
     found = Document("999", "none.txt", count, ["First", "First / Below"], list(not_run))
     found.text = TEXT
     return found
+
+
+def test_seeds_are_found_by_the_variable_or_in_a_folder_beside_the_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    seeds, repository = tmp_path / "anything" / "seeds", tmp_path / "clone"
+    seeds.mkdir(parents=True)
+    repository.mkdir()
+    assert find_seeds(repository) is None, "a folder without documents is not theirs"
+    (seeds / "000_5c24.txt").touch()
+    assert find_seeds(repository) == seeds
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    assert find_seeds(repository) == tmp_path
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "missing"))
+    assert find_seeds(repository) is None
 
 
 def test_blocks_carry_their_heading_path() -> None:

@@ -1,8 +1,8 @@
 """Walks through one of the five documents: every statement of its code blocks is run, or listed with a reason.
 
-The documents are not part of this repository. The environment variable COMPAT_SEEDS names their directory; without
-it, `../shared/seeds` beside the clone is used. Where there is none, tests that need the text are skipped and say how
-many statements that leaves out. Tests of headings do not need the text and always run.
+The documents are not part of this repository. The environment variable COMPAT_SEEDS names their directory. Without it,
+a folder beside the clone is used that has them in `seeds/`. Where there is none, tests that need the text are skipped
+and say how many statements that leaves out. Tests of headings do not need the text and always run.
 
 `NNN.toml` beside this file describes document NNN: the name of its file, how many statements it has, the headings that
 promise something, and the statements that are not run:
@@ -50,10 +50,13 @@ BECAUSE = ("replaced", "faulty", "users-own", "not-python")
 Test = TypeVar("Test", bound=Callable[..., object])
 
 
-def find_seeds() -> Path | None:
-    """The directory of the documents, or None."""
-    place = Path(os.environ.get(VARIABLE) or HERE.parents[2] / "shared" / "seeds")
-    return place if place.is_dir() else None
+def find_seeds(beside: Path = HERE.parents[1]) -> Path | None:
+    """The directory of the documents, or None: the one that the environment names, or one in a folder beside the
+    repository."""
+    if named := os.environ.get(VARIABLE):
+        return Path(named) if Path(named).is_dir() else None
+    first = min(beside.parent.glob("*/seeds/000_*.txt"), default=None)
+    return None if first is None else first.parent
 
 
 @dataclass(frozen=True)
