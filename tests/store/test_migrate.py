@@ -15,6 +15,7 @@ from tests.store.migration_sets import COLUMN, FUNCTION, INDEX, TABLE, read_set,
 from watchbill.errors import SchemaError
 from watchbill.postgres.migrate import Patience, Source, Status, apply_functions, migrate, status
 from watchbill.postgres.migration_plan import make_advisory_key
+from watchbill.postgres.parameter_names import find_parameter_names
 
 QUICK = Patience(lock_timeout=0.05, tries=3, pause=0)
 
@@ -137,6 +138,26 @@ def test_migrate_drops_functions_removed_from_the_files(database: str, tmp_path:
     names = "SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'watchbill'::regnamespace ORDER BY 1"
     assert rows(database, names) == [("watchbill.keep()",), ("watchbill.other(integer)",)]
     assert rows(database, "SELECT watchbill.other()") == [(1,)]
+
+
+def test_migrate_replaces_a_function_whose_parameters_have_other_names(database: str, tmp_path: Path) -> None:
+    def make_source(parameters: str) -> Source:
+        return source_of(tmp_path, TABLE, functions={"010.sql": FUNCTION, "020.sql": _other(parameters)})
+
+    migrate(database, "watchbill", make_source("factor int DEFAULT 1, \"end\" text DEFAULT ',('"))
+    migrate(database, "watchbill", make_source("-- one, two\n times int DEFAULT 1, \"end\" text DEFAULT ''"))
+    arguments = "SELECT proargnames FROM pg_proc WHERE proname = 'other'"
+    assert rows(database, arguments) == [(["times", "end"],)]
+
+
+def test_parameter_names_are_read_as_the_database_reads_them(schema_database: str) -> None:
+    read = find_parameter_names(Source.of_package("watchbill.store").functions)
+    stored = rows(
+        schema_database,
+        "SELECT proname, proargnames FROM pg_proc"
+        " WHERE pronamespace = 'watchbill'::regnamespace AND proargnames IS NOT NULL",
+    )
+    assert [(name, names) for name, names in stored if names not in read.get(name, [])] == []
 
 
 def test_migrate_drops_functions_that_call_each_other(database: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from dataclasses import dataclass
 from importlib import resources
@@ -9,6 +10,7 @@ from importlib import resources
 from psycopg import sql
 
 from watchbill.postgres.migration_files import Migration, Source, SqlFile
+from watchbill.postgres.parameter_names import find_parameter_names
 from watchbill.postgres.schema_status import Status
 
 _ADVISORY_CLASS = int.from_bytes(b"WBMG", "big")
@@ -101,11 +103,15 @@ def _make_migration_step(schema: str, migration: Migration, source: Source, pati
 
 
 def make_functions_step(schema: str, source: Source, patience: Patience) -> Step:
-    before = _make_settings(schema, patience) + read_sql("before_functions.sql")
+    before = sql.SQL(read_sql("before_functions.sql")).format(
+        parameter_names=json.dumps(find_parameter_names(source.functions), separators=(",", ":"))
+    )
     after = sql.SQL(read_sql("after_functions.sql")).format(
         checksum=source.functions_checksum, watchbill_version=source.watchbill_version
     )
-    return Step("functions", before, source.functions, after.as_string(None))
+    return Step(
+        "functions", _make_settings(schema, patience) + before.as_string(None), source.functions, after.as_string(None)
+    )
 
 
 def _join_steps(migration: Step, functions: Step) -> Step:

@@ -1,3 +1,24 @@
+-- Drops functions whose parameters have other names in the files of this release, because CREATE OR
+-- REPLACE cannot rename a parameter. A function on which a view or a trigger depends cannot be
+-- dropped here; a migration has to do it.
+DO $$
+DECLARE
+  names jsonb := {parameter_names};
+  renamed text;
+BEGIN
+  SELECT string_agg(p.oid::regprocedure::text, ', ')
+  INTO renamed
+  FROM schema_functions, unnest(signatures) AS own(signature)
+  JOIN pg_proc p ON p.oid = to_regprocedure(own.signature)
+  WHERE p.proargnames IS NOT NULL
+    AND names ? p.proname
+    AND NOT EXISTS (
+      SELECT
+      FROM jsonb_array_elements(names -> p.proname) f(parameters)
+      WHERE f.parameters = to_jsonb(p.proargnames));
+  IF renamed IS NOT NULL THEN EXECUTE 'DROP ROUTINE ' || renamed; END IF;
+END $$;
+
 -- Stores where each row of pg_proc is. CREATE OR REPLACE writes the row at another place (ctid), so
 -- after_functions.sql can tell which functions the files have made.
 SELECT set_config('watchbill.functions_before', (
