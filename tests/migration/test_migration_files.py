@@ -1,0 +1,33 @@
+"""Migrations are only added. A database that has applied a file cannot get a changed one."""
+
+from __future__ import annotations
+
+import pytest
+
+from watchbill.postgres.migrate import Source
+
+SOURCE = Source.of_package("watchbill.store")
+# The SHA-256 of each file. Do not change a line here: add a migration.
+HASHES = {
+    "0001_jobs.sql": "b7be2dc85ead32f5443b786b806ddbe209ab9e5a60f7f491737d089b4368e367",
+    "0002_zones.sql": "7d97b95f88da0ea9471a7b088dd218ec9bc3b5020c60cea8af47cbbe6da3fa87",
+    "0003_schedules.sql": "5adc2d1e621f5472c86c6b591126ac1146951597839e756ce7854f6c92a16a17",
+    "0004_dependencies.sql": "886b76afe83715d1697b6670564daa08c43ca63f7982217f15fcf262392ee5f8",
+    "0005_flow_control.sql": "a4c0939ac5beb14f05401c2af7539e3873465006c0e9491c6dde205e5e028993",
+    "0006_locks.sql": "20ff2322edd8ba2f0c40182c50a0a5f719d73a93f33d9d708dd04eeeda837fdb",
+    "0007_facades.sql": "f79f8f19c8600e2a8206de06625e9c38541076320f61396e2c1f0c4fa37195e8",
+    "0008_cluster.sql": "e4eba13f88e58377ed68012745fc7f178fb28431da2a70c415974be6dce84855",
+    "0009_tenants.sql": "54ace9ec35a8582bbded3506df93a6bd8dd2076b7831f8d506dd05ddc604ae27",
+    "0010_uniques.sql": "fe12a93e2a33495a9af103c753b561df230d58503a915044ad0e73242580f2d3",
+    "0011_quotas.sql": "fd9224a7d334389a71569abcaf53293411406d9ec9ebe5305d6cdeb41898c5d0",
+}
+
+
+@pytest.mark.parametrize("name", HASHES)
+def test_migration_is_unchanged(name: str) -> None:
+    found = {migration.name: migration.checksum for migration in SOURCE.migrations}
+    assert name in found, f"{name} is gone, and databases have applied it. Restore the file."
+    assert found[name] == HASHES[name], (
+        f"{name} was changed, and databases have applied it: `watchbill db migrate` would refuse them. Restore the "
+        f"file, and write the change as {SOURCE.newest + 1:04}_name.sql."
+    )
