@@ -218,7 +218,7 @@ async def test_wrong_graphs_are_refused_with_a_message(bench: Workbench, recorde
         await bench.app.aenqueue_many([recorder.call("b", depends_on=unsent)])
     with pytest.raises(TypeError, match="depends_on takes jobs"):
         recorder.step.using(depends_on=["a"])  # type: ignore[list-item]
-    with pytest.raises(Invalid, match="which is unknown: never enqueued, not committed yet, or no longer kept"):
+    with pytest.raises(Invalid, match="which is unknown: never enqueued, not committed yet, no longer kept, or"):
         await recorder.step.using(depends_on=UUID(int=7)).aenqueue("b")
     with pytest.raises(Invalid, match="run_if must be all_succeeded, all_finished or any_failed, not 'x'"):
         await bench.app.aenqueue_many([unsent, recorder.call("b", depends_on=unsent, run_if="x")])

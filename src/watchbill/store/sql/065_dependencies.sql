@@ -142,8 +142,9 @@ BEGIN
   PERFORM _queue_or_cancel_children(ready, t);
 END $$;
 
--- Raises if a parent is unknown or belongs to another tenant. One statement reads both tables, so
--- that it finds a parent that finishes meanwhile.
+-- Raises if a parent is unknown or belongs to another tenant, with the same words: a worker
+-- enqueues the steps of a scheduled chain, and the tenant of the chain reads its error. One
+-- statement reads both tables, so that it finds a parent that finishes meanwhile.
 CREATE OR REPLACE FUNCTION _check_parents(parents uuid[], tenants text[], types text[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -153,12 +154,8 @@ AS $$
 BEGIN
   PERFORM _refuse_job(
     x.type,
-    CASE
-      WHEN p.tenant IS NULL THEN
-        format('it depends on job %s, which is unknown: '
-          'never enqueued, not committed yet, or no longer kept', x.parent)
-      ELSE format('it depends on job %s, which belongs to another tenant', x.parent)
-    END)
+    format('it depends on job %s, which is unknown: '
+      'never enqueued, not committed yet, no longer kept, or of another tenant', x.parent))
   FROM unnest(parents, tenants, types) x(parent, tenant, type)
   LEFT JOIN LATERAL (
     SELECT j.tenant FROM jobs j WHERE j.id = x.parent
