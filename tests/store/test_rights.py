@@ -406,6 +406,23 @@ def test_wrong_prefix_role_or_kind_is_refused_with_a_hint(logins: Logins) -> Non
         grant_role(url, "watchbill", "nobody", "reader")
 
 
+def test_administrator_without_superuser_is_told_how_to_set_the_default_tenant(own_logins: Logins) -> None:
+    admin, role = own_logins.add("admin", "owner"), f"{own_logins.database}_producer"
+    said: list[str] = []
+    grant_role(admin, "watchbill", role, None, ["acme"], report=said.append)
+    assert "only a superuser" in said[0]
+    assert said[1:] == [f"ALTER ROLE \"{role}\" SET watchbill.tenant = 'acme';"]
+    own_logins.run(sql.SQL(said[1]))
+    with own_logins.connect("producer") as session:
+        [(tenant,)] = session.execute("SELECT watchbill._session_tenant()").fetchall()
+    assert tenant == "acme"
+    said.clear()
+    grant_role(admin, "watchbill", role, None, ["acme"], report=said.append)
+    assert said == []
+    revoke_role(admin, "watchbill", role, None, ["acme"], report=said.append)
+    assert said[1:] == [f'ALTER ROLE "{role}" RESET watchbill.tenant;']
+
+
 def test_owner_without_the_right_to_make_roles_is_told_what_it_needs(server: Server, database: str) -> None:
     name = f"{database.split('/')[-1].split('?')[0]}_plain"
     with psycopg.connect(database, autocommit=True) as connection:

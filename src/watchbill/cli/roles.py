@@ -41,8 +41,11 @@ def grant(ctx: typer.Context, role: Role, kind: Kind = None, tenants: Tenants = 
 
     settings, address = ctx.obj.find_direct_address()
     _require_kind_or_tenant(kind, tenants)
-    grant_role(address.url, settings.schema, role, kind, tenants or ())
+    hints: list[str] = []
+    grant_role(address.url, settings.schema, role, kind, tenants or (), report=hints.append)
     _print_changes(role, f"is a member of the {kind} role" if kind else "", "is bound to", tenants)
+    for hint in hints:
+        say(hint)
 
 
 @app.command()
@@ -52,8 +55,11 @@ def revoke(ctx: typer.Context, role: Role, kind: Kind = None, tenants: Tenants =
 
     settings, address = ctx.obj.find_direct_address()
     _require_kind_or_tenant(kind, tenants)
-    revoke_role(address.url, settings.schema, role, kind, tenants or ())
+    hints: list[str] = []
+    revoke_role(address.url, settings.schema, role, kind, tenants or (), report=hints.append)
     _print_changes(role, f"is not a member of the {kind} role" if kind else "", "is not bound to", tenants)
+    for hint in hints:
+        say(hint)
 
 
 @app.command()

@@ -23,7 +23,7 @@ from watchbill.postgres.rights import ROLE_KINDS, Rights
 from watchbill.store.facades import installed_facades
 from watchbill.store.jcron_schema import JcronSchema
 from watchbill.store.queries import queries
-from watchbill.store.tenants import bind_role, unbind_role
+from watchbill.store.tenants import Report, bind_role, set_default_tenant, unbind_role
 
 KINDS = ("owner", *ROLE_KINDS)
 DEFAULT_PREFIX = "watchbill"
@@ -75,8 +75,10 @@ def create_roles(
     _run_or_explain_refusal(url, schema, create_under_lock)
 
 
-def grant_role(url: str, schema: str, role: str, kind: str | None, tenants: Sequence[str] = ()) -> None:
-    """Makes a role a member of the group for one kind of work, and binds it to tenants."""
+def grant_role(
+    url: str, schema: str, role: str, kind: str | None, tenants: Sequence[str] = (), report: Report = lambda _: None
+) -> None:
+    """Makes a role a member of the group for one kind of work, and binds it to tenants. Reports what is left to do."""
 
     if tenants and kind in _FOR_ALL_TENANTS:
         raise SchemaError(
@@ -88,21 +90,36 @@ def grant_role(url: str, schema: str, role: str, kind: str | None, tenants: Sequ
         _check_role(connection, role)
         for tenant in tenants:  # binds before granting, so that the role never has rights on rows of all tenants
             bind_role(connection, schema, role, tenant)
+        if tenants:
+            _set_default_tenant(connection, schema, role, report)
         if kind is not None:
             _change_membership(connection, schema, "GRANT {} TO {}", role, kind)
 
     _run_or_explain_refusal(url, schema, grant_under_lock)
 
 
-def revoke_role(url: str, schema: str, role: str, kind: str | None, tenants: Sequence[str] = ()) -> None:
+def revoke_role(
+    url: str, schema: str, role: str, kind: str | None, tenants: Sequence[str] = (), report: Report = lambda _: None
+) -> None:
     def revoke_under_lock(connection: Connection) -> None:
         _check_role(connection, role)
         if kind is not None:
             _change_membership(connection, schema, "REVOKE {} FROM {}", role, kind)
         for tenant in tenants:
             unbind_role(connection, schema, role, tenant)
+        if tenants:
+            _set_default_tenant(connection, schema, role, report)
 
     _run_or_explain_refusal(url, schema, revoke_under_lock)
+
+
+def _set_default_tenant(connection: Connection, schema: str, role: str, report: Report) -> None:
+    if refused := set_default_tenant(connection, schema, role):
+        report(
+            "PostgreSQL lets only a superuser change the default tenant of a role. Until one runs this statement, "
+            f"programs of {role} have to name the tenant themselves:"
+        )
+        report(f"{refused};")
 
 
 def read_bound_roles(url: str, schema: str) -> dict[str, list[str]]:

@@ -76,27 +76,30 @@ def bind_role(connection: Connection, schema: str, role: str, tenant: str) -> No
     if not tenant:
         raise SchemaError("A tenant without a name is invalid.", hint="Give --tenant NAME.")
     connection.execute(queries(schema)["bind_role"].encode(), (tenant, role))
-    _set_default_tenant(connection, schema, role)
 
 
 def unbind_role(connection: Connection, schema: str, role: str, tenant: str) -> None:
     connection.execute(queries(schema)["unbind_role"].encode(), (role, tenant))
-    _set_default_tenant(connection, schema, role)
 
 
-def _set_default_tenant(connection: Connection, schema: str, role: str) -> None:
-    """Sets the default tenant of a role that is bound to one tenant only. PostgreSQL allows this only to a superuser;
-    without it, programs of the role must name the tenant."""
+def set_default_tenant(connection: Connection, schema: str, role: str) -> str | None:
+    """Sets the default tenant of a role that is bound to one tenant only, or else removes it. PostgreSQL allows this
+    only to a superuser: otherwise returns the statement that one has to run."""
     rows = connection.execute(queries(schema)["tenants_of_role"].encode(), (role,)).fetchall()
+    tenant = rows[0][0] if len(rows) == 1 else None
+    (present,) = connection.execute(queries(schema)["default_tenant_of_role"].encode(), (role,)).fetchone() or (None,)
+    if tenant == present:
+        return None
     name = sql.Identifier(role)
     statement = sql.SQL("ALTER ROLE {} RESET watchbill.tenant").format(name)
-    if len(rows) == 1:
-        statement = sql.SQL("ALTER ROLE {} SET watchbill.tenant = {}").format(name, sql.Literal(rows[0][0]))
+    if tenant is not None:
+        statement = sql.SQL("ALTER ROLE {} SET watchbill.tenant = {}").format(name, sql.Literal(tenant))
     try:
         with connection.transaction():
             connection.execute(statement)
     except psycopg.errors.InsufficientPrivilege:
-        return
+        return statement.as_string(connection)
+    return None
 
 
 def _protect_table(connection: Connection, schema: str, table: str) -> None:

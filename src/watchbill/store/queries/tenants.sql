@@ -31,6 +31,15 @@ WHERE r.oid = b.role
   AND r.rolname = %s
   AND b.tenant = %s
 
+-- name: default_tenant_of_role
+SELECT substr(c.setting, length('watchbill.tenant=') + 1)
+FROM pg_db_role_setting s
+JOIN pg_roles r ON r.oid = s.setrole
+CROSS JOIN unnest(s.setconfig) c(setting)
+WHERE r.rolname = %s
+  AND s.setdatabase = 0
+  AND starts_with(c.setting, 'watchbill.tenant=')
+
 -- name: tenants_of_role
 SELECT b.tenant
 FROM {schema}.tenant_roles b
