@@ -271,6 +271,7 @@ def test_database_not_made_by_tests_is_refused_with_a_message(project: pytest.Py
     result = project.runpytest_subprocess(on(schema_database), "-k", "0")
     assert result.parseoutcomes() == {"errors": 1, "deselected": 3}
     result.stdout.fnmatch_lines(["Schema 'watchbill' of database * was not made by a test run*"])
+    assert result.stdout.str().count("Nothing was touched.") == 1
 
 
 def test_unused_plugin_loads_nothing(project: pytest.Pytester) -> None:

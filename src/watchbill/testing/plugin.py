@@ -103,4 +103,4 @@ def _hide_traceback() -> Iterator[None]:
     try:
         yield
     except WatchbillError as error:
-        pytest.fail(str(error), pytrace=False)
+        raise pytest.fail.Exception(str(error), pytrace=False) from None
