@@ -315,6 +315,8 @@ MUTANTS: list[Mutant] = [
     Mutant("reschedule_many: claimed meanwhile", RESCHEDULE_MANY, "EXCEPTION WHEN SQLSTATE 'WB008' OR SQLSTATE 'WB013' THEN NULL; ", "EXCEPTION WHEN SQLSTATE 'WB013' THEN NULL; ", "lists"),
     Mutant("reschedule_many: running", RESCHEDULE_MANY, "IF 'running' = ANY (states) THEN", "IF false THEN", "lists"),
     Mutant("purge: finished only", PURGE, "IF NOT states <@ '{succeeded,dead,canceled}'::text[] THEN", "IF false THEN", "lists"),
+    Mutant("purge: ordered keys", PURGE, "PERFORM _free_keys_of_deleted_jobs(chosen);", "", "order"),
+    Mutant("purge: the keys of other jobs stay", PURGE, "AND h.job_id = ANY (ids)", "", "order"),
     Mutant("purge: what comes back to life", PURGE, "  chosen := ARRAY(SELECT f.id FROM finished_jobs f WHERE f.id = ANY (chosen) AND f.state = ANY (states) FOR UPDATE SKIP LOCKED);", "", "lists"),
     Mutant("prune history: only whole days", PRUNE_HISTORY, "AND c.relname COLLATE \"C\" < _list_expired_days.parent", "AND c.relname COLLATE \"C\" <= _list_expired_days.parent", "retention"),
     Mutant("prune history: one pruner at a time", PRUNE_HISTORY, "IF NOT pg_try_advisory_xact_lock(_lock_class_partitions(), 'jobs'::regclass::oid::int) THEN", "IF false THEN", "retention"),

@@ -10,6 +10,8 @@ import pytest
 
 from tests.store.flow import assert_within_limits, declare_limit, enqueue, waits
 from tests.store.harness import Db, End, refused
+from tests.store.test_wake import heard, sleeper
+from tests.waiting import until
 
 KEY = "order:task:7"
 
@@ -91,6 +93,36 @@ def test_a_dead_head_lets_the_next_one_go_or_keeps_the_key(db: Db, when_dead: st
     assert held.id == head
     db.settle(epoch, End(held))
     assert take(db, epoch) == [second]
+
+
+@pytest.mark.parametrize("how", ["purge", "erase_tenant"])
+def test_a_dead_head_that_is_deleted_no_longer_keeps_the_key(db: Db, how: str) -> None:
+    epoch, listener = db.node(), sleeper(db)
+    declare_limit(db, "order:task", when_dead="pause")
+    head, second = enqueue(db, order="7", tenant="acme"), enqueue(db, order="7")
+    db.settle(epoch, End(db.claim_one(epoch), "failed", error={"kind": "permanent"}))
+    assert take(db, epoch) == []
+    if how == "purge":
+        assert db.value("purge", states=["dead"], ids=[head]) == 1
+    else:
+        until(lambda: db.row("erase_tenant", tenant="acme").is_done)
+    assert f"unpark {KEY}" in heard(db, listener)
+    assert db.value("unpark", keys=[KEY]) == 1
+    assert take(db, epoch) == [second]
+    assert_within_limits(db)
+
+
+def test_a_purge_leaves_the_keys_of_other_jobs_alone(db: Db) -> None:
+    epoch = db.node()
+    declare_limit(db, "order:task", when_dead="pause")
+    for order in ("7", "8"):
+        enqueue(db, order=order)
+        db.settle(epoch, End(db.claim_one(epoch), "failed", error={"kind": "permanent"}))
+    dead = [row.id for row in db.rows("finished_jobs", "seq")]
+    enqueue(db, order="9")
+    db.claim_one(epoch)
+    assert db.value("purge", states=["dead"], ids=[dead[0]]) == 1
+    assert [row.key for row in db.rows("holds")] == ["order:task:8", "order:task:9"]
 
 
 def test_a_lost_head_runs_again_before_the_next_one(db: Db) -> None:

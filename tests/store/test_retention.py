@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.store.flow import declare_limit
 from tests.store.harness import Db, End
 
 DAY = timedelta(days=1)
@@ -95,6 +96,22 @@ def test_keys_are_deleted_in_batches_before_the_day_is_dropped(empty: Db) -> Non
     day = "finished_succeeded_20310314"
     assert prune(empty, "finished_succeeded", DAY, max=2) == [f"2 idempotency keys of {day}"] * 2 + [day]
     assert empty.count("idempotency") == 0
+
+
+@pytest.mark.parametrize("has_days", [True, False], ids=["days", "default"])
+def test_a_dead_job_that_is_pruned_no_longer_keeps_its_ordered_key(empty: Db, has_days: bool) -> None:
+    """With `when_dead = 'pause'` a dead job keeps its key; one of a later day still does."""
+    if has_days:
+        empty.value("make_partitions", days=2)
+    declare_limit(empty, "order:task", when_dead="pause")
+    for day, account in enumerate(("old", "new")):
+        finish(empty, "failed", empty.now + day * DAY, ordered_by=account)
+    waiting = empty.enqueue(ordered_by="old")
+    empty.tick(86_400)
+    done = "finished_otherwise_20310314" if has_days else "1 rows of finished_otherwise_default"
+    assert prune(empty, "finished_otherwise", DAY) == [done]
+    assert [row.key for row in empty.rows("holds")] == ["order:task:new"]
+    assert empty.claim_one(empty.node()).id == waiting
 
 
 @pytest.mark.parametrize("parent", PARENTS)

@@ -138,6 +138,7 @@ def test_no_function_with_the_rights_of_the_owner_takes_a_relation_or_runs_given
     builds_statements = {name for name, *_, body in functions if re.search(r"\bEXECUTE\b(?!')", body)}
     of_the_owner = {
         "_erase_history",
+        "_free_keys_of_day",
         "_make_slot_partitions",
         "_protect_table",
         "_prune_default_partition",

@@ -1,6 +1,6 @@
 -- Deletes finished jobs that match the same conditions as in job_list(), with their attempts and
--- idempotency keys, at most `max` jobs in a call. Skips locked rows. sweep_dependencies() deletes
--- the dependencies of these jobs later.
+-- idempotency keys, at most `max` jobs in a call. Frees the ordered keys that dead jobs among them
+-- keep. Skips locked rows. sweep_dependencies() deletes the dependencies of these jobs later.
 CREATE OR REPLACE FUNCTION purge(
   states text[],
   type text DEFAULT NULL,
@@ -46,6 +46,7 @@ BEGIN
   DELETE FROM finished_jobs f WHERE f.id = ANY (chosen);
   DELETE FROM attempts a WHERE a.job_id = ANY (chosen);
   DELETE FROM idempotency i WHERE i.job_id = ANY (chosen);
+  PERFORM _free_keys_of_deleted_jobs(chosen);
   DELETE FROM dependencies d
   WHERE d.ctid = ANY (ARRAY(
     SELECT x.ctid FROM dependencies x WHERE x.child = ANY (chosen) FOR UPDATE SKIP LOCKED));
@@ -61,4 +62,26 @@ BEGIN
       t);
   END IF;
   RETURN cardinality(chosen);
+END $$;
+
+-- Frees the ordered keys that these dead jobs keep, because they are deleted, and asks the nodes to
+-- make the next jobs of these keys ready after the commit. Locks the rows of holds.
+CREATE OR REPLACE FUNCTION _free_keys_of_deleted_jobs(ids uuid[])
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+DECLARE
+  freed text[];
+BEGIN
+  IF ids IS NULL THEN RETURN; END IF;
+  WITH d AS (
+    DELETE FROM holds h
+    WHERE h.key >= 'order:'
+      AND h.key < 'order;'
+      AND h.job_id = ANY (ids)
+    RETURNING h.key)
+  SELECT array_agg(d.key) INTO freed FROM d;
+  PERFORM _announce_freed(freed);
 END $$;

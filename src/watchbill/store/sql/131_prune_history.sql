@@ -1,8 +1,8 @@
 -- Does one step of retention for the table finished_succeeded, finished_otherwise or attempts:
 -- drops the partition of the oldest day that ended longer ago than `keep`, or deletes up to `max`
 -- such rows of the default partition. Before it drops a day, deletes the idempotency keys of the
--- day's jobs, up to `max` per call. `done` says what was done; NULL if nothing is too old. `more`
--- is true if there is more to do: call again.
+-- day's jobs, up to `max` per call. Frees the ordered keys that dead jobs keep. `done` says what
+-- was done; NULL if nothing is too old. `more` is true if there is more to do: call again.
 --
 -- Locks the parent IN ACCESS EXCLUSIVE MODE, and gives up after 50 ms, because settle() waits for
 -- that lock. `locked` names the parent if a reader holds it, or if another session removes history
@@ -63,6 +63,7 @@ BEGIN
     -- Locks the parent before the partition, as every writer does. The other order could cause a
     -- deadlock.
     EXECUTE format('LOCK TABLE ONLY %I IN ACCESS EXCLUSIVE MODE', parent);
+    IF parent = 'finished_otherwise' THEN PERFORM _free_keys_of_day(day); END IF;
     EXECUTE format('DROP TABLE %I', day);
     done := day;
     more := true;
@@ -101,7 +102,7 @@ AS $$
 $$;
 
 -- Deletes old rows of the default partition, which has the rows of days without a partition of
--- their own. Deletes the idempotency keys of these jobs as well.
+-- their own. Deletes the idempotency keys of these jobs as well, and frees their ordered keys.
 CREATE OR REPLACE FUNCTION _prune_default_partition(parent text, before timestamptz, max int)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE
@@ -109,6 +110,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
   deleted bigint;
+  ids uuid[];
   statement text := CASE parent
     WHEN 'attempts' THEN
       'WITH d AS (
@@ -120,7 +122,7 @@ DECLARE
           LIMIT $2
           FOR UPDATE SKIP LOCKED))
         RETURNING 1)
-      SELECT count(*) FROM d'
+      SELECT count(*), NULL::uuid[] FROM d'
     ELSE
       'WITH d AS (
         DELETE FROM %1$I
@@ -130,16 +132,39 @@ DECLARE
           WHERE f.finished_at < $1
           LIMIT $2
           FOR UPDATE SKIP LOCKED))
-        RETURNING id, idempotency_key),
+        RETURNING id, idempotency_key, order_key),
       k AS (
         DELETE FROM idempotency i
         USING d
         WHERE i.job_id = d.id
           AND d.idempotency_key IS NOT NULL
           AND i.expires_at IS NULL)
-      SELECT count(*) FROM d'
+      SELECT count(*), array_agg(d.id) FILTER (WHERE d.order_key IS NOT NULL) FROM d'
   END;
 BEGIN
-  EXECUTE format(statement, parent || '_default') INTO deleted USING before, max;
+  EXECUTE format(statement, parent || '_default') INTO deleted, ids USING before, max;
+  PERFORM _free_keys_of_deleted_jobs(ids);
   RETURN deleted;
+END $$;
+
+-- Frees the ordered keys that dead jobs of a day keep. Begins with the keys that are held, because
+-- they are few. The caller has locked the parent of the partition.
+CREATE OR REPLACE FUNCTION _free_keys_of_day(day text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+  ids uuid[];
+BEGIN
+  EXECUTE format(
+      'SELECT array_agg(f.id)
+      FROM holds h
+      JOIN %I f ON f.id = h.job_id
+      WHERE h.key >= ''order:''
+        AND h.key < ''order;''',
+      day)
+    INTO ids;
+  PERFORM _free_keys_of_deleted_jobs(ids);
 END $$;

@@ -251,7 +251,7 @@ AS $$
 $$;
 
 -- Deletes what other tables say about these jobs: their slots, even of schedules that were removed
--- earlier, their progress, their stop requests and their dependencies.
+-- earlier, their progress, their stop requests, their ordered keys and their dependencies.
 CREATE OR REPLACE FUNCTION _delete_traces_of_jobs(
   ids uuid[],
   schedule_ids bigint[],
@@ -270,6 +270,7 @@ BEGIN
     AND s.job_id = x.id;
   DELETE FROM runs r WHERE r.job_id = ANY (ids);
   DELETE FROM cancels c WHERE c.job_id = ANY (ids);
+  PERFORM _free_keys_of_deleted_jobs(ids);
   DELETE FROM dependencies d
   WHERE d.ctid = ANY (ARRAY(
     SELECT x.ctid FROM dependencies x WHERE x.child = ANY (ids) FOR UPDATE SKIP LOCKED));
