@@ -31,7 +31,7 @@ def test_enqueue_of_an_unknown_type_warns_once_and_suggests_the_right_one(
     assert len(app.jobs.list(type="reprot")) == 2
 
 
-def test_a_program_without_logging_gets_a_python_warning_at_its_own_line(schema_database: str) -> None:
+def test_a_program_without_logging_gets_the_warning_on_stderr_with_its_own_line(schema_database: str) -> None:
     program = textwrap.dedent(
         f"""
         from watchbill import App
@@ -40,8 +40,8 @@ def test_a_program_without_logging_gets_a_python_warning_at_its_own_line(schema_
         app.enqueue("a.intz")
         """
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stderr.startswith("<string>:5: UserWarning: Enqueued a job of type a.intz")
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr.startswith("<string>:5: Enqueued a job of type a.intz")
     assert "Did you mean a.ints?" in done.stderr
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from difflib import get_close_matches
@@ -60,12 +59,14 @@ class UnknownTypes:
 
 
 def _tell(message: str) -> None:
-    """Logs the message. A program that has not configured logging would not see it, so it gets a Python warning, at
-    the line that enqueues."""
+    """Logs the message. If the program has not configured logging, writes it to stderr, with the line that enqueues.
+    A Python warning could become an exception, but the job is stored."""
     if _is_logged():
         logger.warning("%s", message)
-    elif (frame := calling_frame()) is not None:
-        warnings.warn_explicit(message, UserWarning, frame.f_code.co_filename, frame.f_lineno)
+    elif logging.lastResort is not None:
+        frame = calling_frame()
+        place = "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}: "
+        logging.lastResort.handle(logging.makeLogRecord({"msg": place + message, "levelno": logging.WARNING}))
 
 
 def _is_logged() -> bool:
