@@ -311,6 +311,22 @@ def test_enqueue_finds_the_app_in_the_module_that_the_type_names(watchbill: Watc
     assert "to is missing" in watchbill.here("jobs", "enqueue", "corner_shop.send", "{}").stderr
 
 
+def test_show_has_the_error_of_every_attempt_and_the_last_traceback(watchbill: Watchbill) -> None:
+    """As the tutorial says."""
+    job = enqueue(watchbill, "t")
+    sql(watchbill, "SELECT watchbill.register('clerk')")
+    for word in ("first", "second"):
+        sql(
+            watchbill,
+            """SELECT watchbill.fail(c.id, c.fence, %s::jsonb, delay => '0 s')
+            FROM watchbill.nodes n, watchbill.claim(n.epoch, '{default}', 1) c""",
+            json.dumps({"type": "ValueError", "message": f"the {word}", "traceback": f"Traceback of the {word}"}),
+        )
+    shown = watchbill.here("jobs", "show", job).stdout
+    assert re.findall(r"failed .* ValueError: the (\w+)", shown) == ["first", "second"]
+    assert re.findall(r"Traceback of the (\w+)", shown) == ["second"]
+
+
 def test_pause_refuses_a_name_that_nothing_uses(watchbill: Watchbill) -> None:
     sql(watchbill, """SELECT watchbill.register('clerk', types => '{"send": 1}', queues => '{mail}')""")
     refused = watchbill.here("queues", "pause", "mial")
