@@ -20,12 +20,15 @@ import pytest
 from tests.compat.psql import Psql
 from tests.compat.walk import Document, Statement, covers, find_seeds, shows
 from tests.servers import Server
+from tests.waiting import until
 from watchbill import App
 from watchbill.compat import jobforge
 from watchbill.compat.jobforge import JobForgeClient, add_cleanup_task, make_worker, read_environment
 from watchbill.errors import SchemaError, SettingsError, WatchbillError
+from watchbill.node import Node
 from watchbill.settings import Settings
 from watchbill.store.roles import create_roles
+from watchbill.worker.notifications import Listener
 
 pytestmark = pytest.mark.every_server
 
@@ -34,7 +37,7 @@ ME = sys.modules[__name__]
 TENANT = "3f0c8d5e-1111-4222-8333-444455556666"
 VARIABLES = {
     "POLL_INTERVAL_MS", "MAX_POLL_INTERVAL_MS", "IDLE_BACKOFF_MULTIPLIER", "HEARTBEAT_INTERVAL_MS",
-    "HEARTBEAT_MAX_INTERVAL_MS", "HEARTBEAT_BACKOFF_MULTIPLIER", "WORKER_ID",
+    "HEARTBEAT_MAX_INTERVAL_MS", "HEARTBEAT_BACKOFF_MULTIPLIER", "WORKER_ID", "SUPABASE_URL",
 }  # fmt: skip
 
 
@@ -348,31 +351,66 @@ def test_history_is_partitioned_by_date_and_can_be_read_in_a_read_only_session(p
 
 
 @covers("Cost Controls / Idle Polling Backoff (Worker)")
-@shows("POLL_INTERVAL_MS", "MAX_POLL_INTERVAL_MS", "IDLE_BACKOFF_MULTIPLIER", "WORKER_ID")
-def test_the_variables_of_the_worker_set_its_pauses(psql: Psql) -> None:
+@shows("POLL_INTERVAL_MS", "MAX_POLL_INTERVAL_MS", "IDLE_BACKOFF_MULTIPLIER")
+@pytest.mark.parametrize(
+    ("first", "longest", "multiplier", "measured"),
+    [("1000", "20000", "3", [1, 3, 9, 20, 20]), ("2000", "10000", "2", [2, 4, 8, 10, 10])],
+)
+def test_an_idle_worker_behind_a_pooler_pauses_as_the_variables_say(
+    psql: Psql, monkeypatch: pytest.MonkeyPatch, first: str, longest: str, multiplier: str, measured: list[float]
+) -> None:
+    """The runbook's own address leads to a pooler, through which no notification can arrive."""
+    pauses: list[float] = []
+
+    async def pause(listener: Listener, seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == len(measured):
+            node.drain()
+        await asyncio.sleep(0)
+
+    async def open_nothing(listener: Listener) -> None:
+        listener.is_unavailable = True
+
+    monkeypatch.setattr(Listener, "wait_for_jobs", pause)
+    monkeypatch.setattr(Listener, "open", open_nothing)
+    given = {"POLL_INTERVAL_MS": first, "MAX_POLL_INTERVAL_MS": longest, "IDLE_BACKOFF_MULTIPLIER": multiplier}
     app = App(psql.url, name="shop")
-    given = {
-        "POLL_INTERVAL_MS": "2000",
-        "MAX_POLL_INTERVAL_MS": "12000",
-        "IDLE_BACKOFF_MULTIPLIER": "3",
-        "WORKER_ID": "one",
-    }
-    config = make_worker(app, given).config
-    assert (config.poll_interval, config.poll_max_interval, config.poll_multiplier) == (2, 12, 3)
-    assert (config.name, config.queues[0]) == ("one", "jobforge")
-    plain = make_worker(app, {}).config
-    assert (plain.poll_interval, plain.poll_max_interval, plain.poll_multiplier) == (0.1, 5, 2)
-    assert plain.name != "one"
+    node = make_worker(app, given)
+    asyncio.run(node.run())
+    app.close()
+    assert pauses[: len(measured)] == measured
     with pytest.raises(SettingsError, match="POLL_INTERVAL_MS='soon' is invalid"):
         read_environment({"POLL_INTERVAL_MS": "soon"})
 
 
+@shows("WORKER_ID")
+def test_the_worker_has_the_name_of_its_variable_and_serves_the_queue(psql: Psql) -> None:
+    app = App(psql.url, name="shop")
+    config = make_worker(app, {"WORKER_ID": "one"}).config
+    assert (config.name, config.queues[0]) == ("one", "jobforge")
+    plain = make_worker(app, {}).config
+    assert plain.name != "one"
+    assert (plain.poll_interval, plain.poll_max_interval, plain.poll_multiplier) == (0.1, 5, 2)
+
+
 @covers("Cost Controls / Heartbeat Backoff (Worker)")
 @shows("HEARTBEAT_INTERVAL_MS")
-def test_the_heartbeat_interval_is_a_third_of_the_lease(psql: Psql) -> None:
+def test_the_worker_sends_heartbeats_as_often_as_its_variable_says(psql: Psql) -> None:
+    """Without it, there would be a heartbeat every 100 seconds: three in the five minutes after which it is stale."""
     app = App(psql.url, name="shop")
     assert make_worker(app, {}).config.lease == 300, "stale after five minutes"
-    assert make_worker(app, {"HEARTBEAT_INTERVAL_MS": "30000"}).config.lease == 90
+    assert make_worker(app, {"HEARTBEAT_INTERVAL_MS": "30000"}).config.lease == 300
+    assert make_worker(app, {"HEARTBEAT_INTERVAL_MS": "120000"}).config.lease == 360, "no sooner than three are missing"
+
+    async def count_heartbeats(node: Node) -> None:
+        running = asyncio.create_task(node.run())
+        beats = "SELECT coalesce(max(n), 0) >= 5 FROM watchbill.beats"
+        await asyncio.to_thread(until, lambda: bool(psql.one(beats)), 30)
+        node.drain()
+        await running
+
+    asyncio.run(count_heartbeats(make_worker(app, {"HEARTBEAT_INTERVAL_MS": "20"})))
+    app.close()
 
 
 @shows("--once", "--interval")
@@ -495,6 +533,22 @@ def test_the_facade_can_be_made_again_from_its_record(psql: Psql) -> None:
     psql("DROP VIEW jobforge_jobs, jobforge_job_results, jobforge_job_attempts")
     refresh_facades(psql.url, "watchbill")
     assert status_of(psql, job) == "queued"
+
+
+@covers("Disaster Recovery / Database Backup")
+def test_a_dump_of_the_relations_has_no_jobs_and_one_of_the_schemas_has(psql: Psql, server: Server) -> None:
+    """The runbook's own command ends without an error, so a person learns of it only after a disaster."""
+    job = enqueue(psql)
+
+    def dump(*options: str) -> str:
+        command = [str(server.binaries.directory / "pg_dump"), *options, psql.url]
+        return str(subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout)
+
+    relations = ("jobs", "job_results", "job_attempts", "connector_configs")
+    by_the_runbook = dump(*(word for name in relations for word in ("-t", f"jobforge_{name}")))
+    assert "CREATE VIEW public.jobforge_jobs" in by_the_runbook
+    assert "COPY" not in by_the_runbook
+    assert job in dump("-n", "watchbill", "-n", "jcron")
 
 
 # -- Performance Tuning

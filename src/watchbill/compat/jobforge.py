@@ -11,10 +11,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib
+import math
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -211,7 +213,7 @@ def add_cleanup_task(app: App) -> None:
 
 
 def read_environment(environment: Mapping[str, str], interval: float | None = None) -> dict[str, Any]:
-    """Returns Watchbill's settings for the environment variables of JobForge's worker. `interval` is the option
+    """Returns the configuration of a node for the environment variables of JobForge's worker. `interval` is the option
     --interval, in milliseconds."""
 
     def number(name: str, unit: float) -> float | None:
@@ -226,8 +228,9 @@ def read_environment(environment: Mapping[str, str], interval: float | None = No
         "poll_interval": interval / 1000 if interval is not None else number("POLL_INTERVAL_MS", 1000),
         "poll_max_interval": number("MAX_POLL_INTERVAL_MS", 1000),
         "poll_multiplier": number("IDLE_BACKOFF_MULTIPLIER", 1),
-        # Three times the interval of heartbeats, because a node sends three heartbeats per lease.
-        "lease": STALE_AFTER.total_seconds() if beat is None else 3 * beat,
+        "heartbeat_interval": beat,
+        # At least three intervals, so that a heartbeat that is late does not cost the node its jobs.
+        "lease": max(STALE_AFTER.total_seconds(), 3 * (beat or 0)),
         "node_name": environment.get("WORKER_ID"),
     }
     return {name: value for name, value in found.items() if value is not None}
@@ -237,9 +240,11 @@ def make_worker(app: App, environment: Mapping[str, str], *, once: bool = False,
     """Makes a node that serves the queue of JobForge and the queues of the App's tasks."""
     add_cleanup_task(app)
     queues = app.settings.queues or tuple(sorted(app.queue_names()))
-    return app.make_node(
-        once=once, queues=tuple(dict.fromkeys((QUEUE, *queues))), **read_environment(environment, interval)
-    )
+    settings = read_environment(environment, interval)
+    beat = settings.pop("heartbeat_interval", math.inf)
+    node = app.make_node(once=once, queues=tuple(dict.fromkeys((QUEUE, *queues))), **settings)
+    node.config = replace(node.config, heartbeat_interval=beat)
+    return node
 
 
 def find_app(reference: str) -> App:
