@@ -139,3 +139,22 @@ def test_a_command_leaves_the_session_of_a_pooler_clean(bench: Workbench, server
             states[found] = tuple(state)
             assert len(states) < 50, "the pooler has closed the session of the command"
     assert states[pid] == CLEAN
+
+
+async def test_worker_runs_one_command_outside_of_transactions_at_a_time(bench: Workbench) -> None:
+    """Each such command needs a second connection, and the number of a worker's connections is bounded."""
+    bench.sql("CREATE TABLE public.held (id int)")
+    for name in ("a", "b", "c"):
+        add = "SELECT watchbill.add_schedule(%s, at => watchbill.now(), command => 'VACUUM public.held')"
+        bench.sql(add, name)
+    count = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = %s"
+    with psycopg.connect(bench.url) as holder:
+        holder.execute("LOCK TABLE public.held")
+        async with bench.working():
+            waiting = f"{count} AND state = 'idle in transaction' AND query LIKE '%%idle_in_transaction%%'"
+            await bench.until(lambda: bench.sql(waiting, "watchbill handler") == [(3,)])
+            await bench.until(lambda: bench.sql(f"{count} AND wait_event_type = 'Lock'", "watchbill command") == [(1,)])
+            assert bench.sql(count, "watchbill command") == [(1,)]
+            holder.rollback()
+            ended = "SELECT count(*) FROM watchbill.slot WHERE outcome = 'succeeded'"
+            await bench.until(lambda: bench.sql(ended) == [(3,)])
