@@ -254,11 +254,12 @@ class Slots:
     def _choose_async_kind(self) -> SlotKind | None:
         """Returns the kind of the next job to start on the event loop: of two that may start, the one that has waited
         longer."""
-        plain, transactional = self._waiting["async"], self._waiting["async transactional"]
-        kinds: tuple[SlotKind, ...] = ("async", "async transactional")
-        if transactional and plain and transactional[0][2] < plain[0][2]:
-            kinds = kinds[::-1]
-        return next((kind for kind in kinds if self._may_start(kind)), None)
+        transactional = self._waiting["async transactional"]
+        if not transactional or not self._may_start("async transactional"):
+            return "async" if self._may_start("async") else None
+        plain = self._waiting["async"]
+        is_first = not plain or transactional[0][2] < plain[0][2] or not self._may_start("async")
+        return "async transactional" if is_first else "async"
 
     def _begin_run(self, kind: SlotKind) -> Run:
         entry = self._waiting[kind].popleft()
