@@ -22,8 +22,8 @@ SWEEP_LIMITS = "077_sweep_limits.sql"
 PICK_LANES = "074_pick_lanes.sql"
 
 MUTANTS_OF_FLOW_CONTROL: list[Mutant] = [
-    Mutant("claim: limits are asked", CLAIM, "IF is_limited OR cardinality(passed) > claim.max THEN", "IF false THEN", "limits"),
-    Mutant("claim: at most max", CLAIM, "tids, limited, passed, claim.max, coalesce(slots, claim.max), round", "tids, limited, passed, 1000, coalesce(slots, claim.max), round", "limits"),
+    Mutant("claim: limits are asked", CLAIM, "IF is_limited OR cardinality(passed) > wanted THEN", "IF false THEN", "limits"),
+    Mutant("claim: at most max", CLAIM, "tids, limited, passed, wanted, coalesce(slots, wanted), round", "tids, limited, passed, 1000, coalesce(slots, wanted), round", "limits"),
     Mutant("claim: jobs with a rate after a round", CLAIM, "any_once := true;", "", "rates"),
     Mutant("queue limit: locked", PICK, "FROM limit_states s WHERE s.key = queue_key FOR UPDATE SKIP LOCKED;", "FROM limit_states s WHERE s.key = queue_key;", "limits"),
     Mutant("queue limit: places", PICK, "_count_queue_places.max - (SELECT count(*) FROM holds h WHERE h.key = queue_key)", "_count_queue_places.max", "limits"),
