@@ -63,6 +63,12 @@ MUTANTS_OF_TENANTS: list[Mutant] = [
     Mutant("quota: counted at once", SET, "PERFORM _count_quota_usage(_clock());", "NULL;", "quotas"),
     Mutant("quota: its limit ends with it", SET, "PERFORM clear_limit('tenant:' || set_tenant.tenant, set_tenant.now);", "NULL;", "quotas"),
     Mutant("quota: names that exist", SET, "WHERE q.key NOT IN ('running', 'unfinished', 'payload_bytes', 'per_minute', 'heartbeats') OR CASE", "WHERE CASE", "quotas"),
+    # What tenants share.
+    Mutant("shared: a living node", "091_expire_node.sql", "PERFORM _check_shared_change('expire_node');", "", "bound_rights"),
+    Mutant("shared: a lock", "402_lock_release.sql", "PERFORM _check_shared_change('lock_release');", "", "bound_rights"),
+    Mutant("shared: a lock is not held", "403_lock_check.sql", "PERFORM _check_shared_change('lock_check');", "", "bound_rights"),
+    Mutant("shared: claims", "080_settle.sql", "IF _may_be_bound() THEN PERFORM _check_shared_change('settle'); END IF;", "", "bound_rights"),
+    Mutant("shared: the clock", "010_now.sql", "ELSE _check_given_time(now) END", "ELSE now END", "rights"),
     # SQL commands.
     Mutant("command: not by a bound role", CHECK_SCHEDULE, "ELSIF NOT sees_all_tenants() THEN", "ELSIF false THEN", "sql_commands"),
     Mutant("command: not enabled by a bound role", CHECK_SCHEDULE, "SELECT new.enabled AND NOT old.enabled OR", "SELECT", "sql_commands"),

@@ -29,6 +29,15 @@ BEGIN
   RETURN coalesce(wanted, acting);
 END $$;
 
+-- Says whether the caller may be bound to a tenant, so that this must be read. PostgreSQL inlines
+-- this function: where no role is bound, it is a constant.
+CREATE OR REPLACE FUNCTION _may_be_bound()
+RETURNS boolean
+LANGUAGE sql STABLE
+RETURN _has_bound_roles() AND (
+    current_setting('role') <> 'none'
+    OR has_function_privilege(session_user, '_is_bound_to_tenants()'::regprocedure, 'EXECUTE'));
+
 -- Returns the tenant for which the caller claims and ticks: `wanted`, or the tenant to which its
 -- role is bound, or the one that the setting watchbill.tenant names; NULL if it does so for all
 -- tenants. PostgreSQL inlines this function, so a worker for all tenants reads and calls nothing.
@@ -38,9 +47,7 @@ LANGUAGE sql STABLE
 RETURN CASE
     WHEN wanted IS NOT NULL
       OR coalesce(current_setting('watchbill.tenant', true), '') <> ''
-      OR _has_bound_roles() AND (
-        current_setting('role') <> 'none'
-        OR has_function_privilege(session_user, '_is_bound_to_tenants()'::regprocedure, 'EXECUTE'))
+      OR _may_be_bound()
       THEN _read_acting_tenant(wanted)
   END;
 

@@ -19,6 +19,7 @@ DECLARE
   last quota_refresh;
   has_keyless boolean;
 BEGIN
+  PERFORM _check_shared_change('refresh_quotas');
   PERFORM _check_isolation('refresh_quotas');
   SELECT * INTO last FROM quota_refresh FOR UPDATE SKIP LOCKED;
   IF NOT FOUND THEN RETURN false; END IF;

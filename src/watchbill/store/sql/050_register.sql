@@ -26,6 +26,7 @@ DECLARE
   t timestamptz := _clock(register.now);
   e bigint;
 BEGIN
+  PERFORM _check_shared_change('register');
   IF coalesce(length(register.name), 0) NOT BETWEEN 1 AND 200 THEN
     RAISE EXCEPTION 'a node name of % characters is invalid', coalesce(length(register.name), 0)
       USING ERRCODE = 'WB003', HINT = 'give a name of 1 to 200 characters';

@@ -16,6 +16,7 @@ AS $$
 DECLARE
   t timestamptz := _clock(heartbeat.now);
 BEGIN
+  IF _may_be_bound() THEN PERFORM _check_shared_change('heartbeat'); END IF;
   UPDATE beats b
   SET at = t, n = b.n + 1, processed = coalesce(heartbeat.processed, b.processed)
   WHERE b.epoch = heartbeat.epoch;

@@ -11,7 +11,10 @@ LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
-  SELECT c.job_id, c.fence FROM cancels c WHERE c.epoch = stop_requests.epoch
+  SELECT c.job_id, c.fence
+  FROM cancels c
+  WHERE c.epoch = stop_requests.epoch
+    AND (NOT _may_be_bound() OR _acts_for_all_tenants())
   UNION ALL
   SELECT r.id, r.fence
   FROM unnest(ids, fences) r(id, fence)

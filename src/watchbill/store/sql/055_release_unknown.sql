@@ -11,6 +11,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
+  PERFORM _check_shared_change('release_unknown');
   PERFORM FROM nodes n WHERE n.epoch = release_unknown.epoch FOR UPDATE;
   RETURN _release_claims(
     ARRAY(

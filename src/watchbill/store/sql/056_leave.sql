@@ -11,6 +11,7 @@ DECLARE
   released int;
   runs_ended bigint := (SELECT b.processed FROM beats b WHERE b.epoch = leave.epoch);
 BEGIN
+  PERFORM _check_shared_change('leave');
   DELETE FROM beats b WHERE b.epoch = leave.epoch;
   PERFORM FROM nodes n WHERE n.epoch = leave.epoch FOR UPDATE;
   UPDATE nodes n

@@ -12,6 +12,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
+  PERFORM _check_shared_change('extend_node');
   PERFORM _check_node_types(extend_node.types);
   UPDATE nodes n
   -- A node that did not say at its registration which queues it serves does not say it now.

@@ -31,6 +31,7 @@ DECLARE
   decidable uuid[];
   locked uuid[];
 BEGIN
+  IF _may_be_bound() THEN PERFORM _check_shared_change('unblock'); END IF;
   PERFORM _check_isolation('unblock');
   IF ids IS NULL THEN
     SELECT

@@ -27,6 +27,7 @@ DECLARE
         WHERE f.id = x.child
           AND f.finished_at >= _history_start(x.child)));
 BEGIN
+  PERFORM _check_shared_change('sweep_dependencies');
   DELETE FROM dependencies d
   WHERE d.ctid = ANY (ARRAY(
     SELECT g.ctid FROM dependencies g WHERE g.child = ANY (gone) FOR UPDATE SKIP LOCKED));

@@ -22,6 +22,7 @@ DECLARE
   next_due timestamptz;
   next_start timestamptz;
 BEGIN
+  IF _may_be_bound() THEN PERFORM _check_shared_change('promote'); END IF;
   PERFORM _check_isolation('promote');
   UPDATE jobs j
   SET wait = NULL, lane = _find_ready_lane(j.queue, j.route_key, j.lane)

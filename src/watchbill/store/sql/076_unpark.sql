@@ -8,6 +8,7 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
+  PERFORM _check_shared_change('unpark');
   RETURN _unpark_keys(unpark.keys, _clock(unpark.now));
 END $$;
 

@@ -34,6 +34,7 @@ DECLARE
         LIMIT 1) n)
     SELECT k.key FROM k OFFSET 1 LIMIT sweep_limits.max);
 BEGIN
+  PERFORM _check_shared_change('sweep_limits');
   PERFORM _check_isolation('sweep_limits');
   PERFORM _clear_lanes(sweep_limits.max);
   PERFORM _make_limit_states(waiting);

@@ -48,6 +48,7 @@ DECLARE
   held text[];
   freed text[];
 BEGIN
+  IF _may_be_bound() THEN PERFORM _check_shared_change('settle'); END IF;
   PERFORM _check_isolation('settle');
   IF outcomes IS NOT NULL THEN
     RETURN QUERY

@@ -26,6 +26,7 @@ DECLARE
   freed text[];
   fences bigint[];
 BEGIN
+  PERFORM _check_shared_change('reclaim');
   PERFORM _check_isolation('reclaim');
   PERFORM _declare_lost(reclaim.epochs, reclaim.beats_seen, reclaim.now);
   FOR node_epoch, node_state, node_fences IN
@@ -78,6 +79,7 @@ DECLARE
   t timestamptz := _clock(_declare_lost.now);
   lost bigint[];
 BEGIN
+  PERFORM _check_shared_change('_declare_lost');
   PERFORM _check_isolation('_declare_lost');
   lost := ARRAY(
     SELECT b.epoch

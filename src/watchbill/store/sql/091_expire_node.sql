@@ -14,6 +14,7 @@ AS $$
 DECLARE
   t timestamptz := _clock(expire_node.now);
 BEGIN
+  PERFORM _check_shared_change('expire_node');
   PERFORM _check_isolation('expire_node');
   PERFORM
   FROM beats b

@@ -22,6 +22,7 @@ DECLARE
   grace_start timestamptz := _find_grace_start(expire_unsupported.grace, t);
   endings ending[];
 BEGIN
+  PERFORM _check_shared_change('expire_unsupported');
   DELETE FROM unsupported_types u
   WHERE (u.type, u.version) NOT IN (SELECT k.type, k.version FROM _find_wait_keys('unsupported') k);
   -- Adds types that an earlier call deleted while a settle() marked a job of that type as

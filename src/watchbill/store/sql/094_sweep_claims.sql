@@ -10,6 +10,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
+  PERFORM _check_shared_change('sweep_claims');
   RETURN _delete_ended_claims(ARRAY(
     SELECT c.fence
     FROM claims c

@@ -12,6 +12,7 @@ DECLARE
   at_once boolean;
   due timestamptz;
 BEGIN
+  PERFORM _check_shared_change('unpark_paused');
   WITH u AS (
     UPDATE jobs j
     SET wait = CASE WHEN j.run_at > t THEN 'delayed' END,

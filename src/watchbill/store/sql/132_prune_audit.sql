@@ -12,6 +12,7 @@ DECLARE
   oldest timestamptz := _retention_start(keep, prune_audit.now);
   deleted int;
 BEGIN
+  PERFORM _check_shared_change('prune_audit');
   DELETE FROM audit
   WHERE ctid = ANY (ARRAY(
     SELECT a.ctid

@@ -46,6 +46,7 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
+  PERFORM _check_shared_change('_delete_ended_nodes');
   WITH gone AS (
     DELETE FROM nodes n
     WHERE n.epoch = ANY (epochs)

@@ -10,6 +10,7 @@ DECLARE
   deleted int;
   deleted_uniques int;
 BEGIN
+  PERFORM _check_shared_change('prune_keys');
   DELETE FROM idempotency
   WHERE ctid = ANY (ARRAY(
     SELECT i.ctid

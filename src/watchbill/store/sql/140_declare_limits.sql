@@ -18,6 +18,7 @@ DECLARE
   definition jsonb;
   old limits;
 BEGIN
+  PERFORM _check_shared_change('declare_limits');
   PERFORM _check_limit_declarations('limits', declare_limits.limits);
   FOR definition IN
     SELECT d

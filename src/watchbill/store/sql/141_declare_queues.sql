@@ -19,6 +19,7 @@ DECLARE
   old queues;
   new_lanes text;
 BEGIN
+  PERFORM _check_shared_change('declare_queues');
   PERFORM _check_limit_declarations('queues', declare_queues.queues);
   FOR definition IN
     SELECT d

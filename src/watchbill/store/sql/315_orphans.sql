@@ -61,6 +61,7 @@ DECLARE
     SELECT x.schedule_id FROM timers x WHERE x.held_slot IS NOT NULL FOR UPDATE SKIP LOCKED);
   n int;
 BEGIN
+  PERFORM _check_shared_change('_release_orphans');
   IF cardinality(ids) = 0 THEN RETURN 0; END IF;
   UPDATE timers x
   SET next_run = x.held_slot, held_slot = NULL

@@ -38,6 +38,7 @@ DECLARE
   starts boolean;
   definition jsonb;
 BEGIN
+  PERFORM _check_shared_change('_store_declared_schedules');
   IF jsonb_typeof(_store_declared_schedules.schedules) <> 'array'
     OR EXISTS (
       SELECT

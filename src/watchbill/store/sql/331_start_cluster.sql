@@ -14,6 +14,7 @@ DECLARE
   on_start bigint[] := ARRAY(SELECT _find_on_start_schedules(epoch));
   is_start boolean;
 BEGIN
+  PERFORM _check_shared_change('start_cluster');
   SELECT *
   INTO node
   FROM nodes n

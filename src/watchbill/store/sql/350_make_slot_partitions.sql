@@ -18,6 +18,7 @@ DECLARE
   name text;
   made int := 0;
 BEGIN
+  PERFORM _check_shared_change('_make_slot_partitions');
   PERFORM _take_lock(_lock_class_partitions(), 'slots'::regclass::oid::int);
   FOR month IN
     SELECT (this + make_interval(months => n))::date

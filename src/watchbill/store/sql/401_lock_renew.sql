@@ -14,6 +14,7 @@ AS $$
 DECLARE
   t timestamptz := _clock(lock_renew.now);
 BEGIN
+  PERFORM _check_shared_change('lock_renew');
   IF (lock_renew.ttl BETWEEN interval '1 second' AND interval '1 day') IS NOT TRUE THEN
     PERFORM _refuse_ttl(lock_renew.ttl);
   END IF;

@@ -16,6 +16,7 @@ DECLARE
   t timestamptz := _clock(lock_release.now);
   held locks;
 BEGIN
+  PERFORM _check_shared_change('lock_release');
   SELECT l.* INTO held
   FROM locks l
   WHERE l.name = lock_release.name

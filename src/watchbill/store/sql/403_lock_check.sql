@@ -9,6 +9,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
+  PERFORM _check_shared_change('lock_check');
   PERFORM
   FROM locks l
   WHERE l.name = lock_check.name

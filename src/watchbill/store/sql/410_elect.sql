@@ -28,6 +28,7 @@ DECLARE
   t timestamptz := _clock(elect.now);
   node nodes;
 BEGIN
+  PERFORM _check_shared_change('elect');
   SELECT n.* INTO node
   FROM nodes n
   WHERE n.epoch = elect.epoch
@@ -124,6 +125,7 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
+  PERFORM _check_shared_change('_withdraw_candidate');
   PERFORM _end_candidacies(_withdraw_candidate.epoch, _clock(_withdraw_candidate.now));
 END $$;
 

@@ -13,6 +13,7 @@ AS $$
 DECLARE
   t timestamptz := _clock(join_group.now);
 BEGIN
+  PERFORM _check_shared_change('join_group');
   PERFORM _lock_group(join_group.token_group);
   PERFORM _lock_living_node(join_group.epoch);
   INSERT INTO members AS m (token_group, epoch, joined_at)

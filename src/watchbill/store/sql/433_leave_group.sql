@@ -13,6 +13,7 @@ AS $$
 DECLARE
   has_tokens boolean;
 BEGIN
+  PERFORM _check_shared_change('leave_group');
   PERFORM _lock_group(leave_group.token_group);
   has_tokens := EXISTS (
     SELECT

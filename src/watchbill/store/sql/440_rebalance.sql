@@ -25,6 +25,7 @@ DECLARE
   moved int := 0;
   granted int := 0;
 BEGIN
+  PERFORM _check_shared_change('rebalance');
   g := _lock_group(rebalance.token_group);
   PERFORM _check_term(g.name, rebalance.term);
   PERFORM _update_pins(g, t);

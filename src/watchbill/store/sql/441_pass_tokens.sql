@@ -18,6 +18,7 @@ DECLARE
   g token_groups := _lock_group(pass_tokens.token_group);
   passed int := 0;
 BEGIN
+  PERFORM _check_shared_change('pass_tokens');
   PERFORM
   FROM nodes n
   WHERE n.epoch = pass_tokens.epoch

@@ -24,6 +24,7 @@ DECLARE
   owned_tokens int[];
   new_fence bigint;
 BEGIN
+  PERFORM _check_shared_change('claim_items');
   PERFORM _check_isolation('claim_items');
   PERFORM _check_key_sizes('key', claim_items.keys);
   PERFORM _check_key_sizes('scope', ARRAY[wanted_scope]);

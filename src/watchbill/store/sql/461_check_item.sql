@@ -12,6 +12,7 @@ SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
+  PERFORM _check_shared_change('check_item');
   PERFORM
   FROM item_claims i
   WHERE i.token_group = check_item.token_group

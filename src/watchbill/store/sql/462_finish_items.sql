@@ -17,6 +17,7 @@ DECLARE
   t timestamptz := _clock(finish_items.now);
   ended text[];
 BEGIN
+  PERFORM _check_shared_change('finish_items');
   PERFORM
   FROM item_claims i
   WHERE i.token_group = finish_items.token_group

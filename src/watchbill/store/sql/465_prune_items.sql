@@ -42,5 +42,6 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
+  PERFORM _check_shared_change('_forget_rebalances');
   DELETE FROM rebalances r WHERE r.id = ANY (ids);
 END $$;

@@ -1,0 +1,393 @@
+"""A role that is bound to a tenant changes and learns nothing outside it, whatever function it calls.
+
+Each function of rights.txt is called as a bound producer, worker, operator and reader, with objects of another tenant
+and with what tenants share. After each call every table is compared, less the rows of the caller's own tenant `a`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from tests.role_logins import Logins, make_logins
+from tests.servers import Server
+from tests.store.conftest import template
+from tests.store.security_checks import STATED
+from watchbill.postgres.rights import ROLE_KINDS
+from watchbill.store.tenants import enable_tenants
+
+SECRET = "hush"
+# Their values depend on nothing but their arguments, the clock, the caller and the table of zones.
+COMPUTE_VALUES = {
+    "uuid7", "now", "_clock", "_check_given_time", "_job_state", "_session_tenant", "_history_start",
+    "_extract_uuid_time", "_wake_lock_key", "_wake_channel", "_lock_class_wakeup", "_name_lock_channel",
+    "_check_command_of_caller", "_check_sql_command", "_refuse_schedule", "_may_write_sql_commands",
+    "_make_schedule_definition", "parse_cron", "is_valid_cron", "_check_cron_names_a_day", "next_run",
+    "_find_next_instant", "prev_run", "cron_between", "cron_matches", "cron_upcoming", "cron_window",
+    "_cron_measure_window", "_cron_describe_frequency", "_caller", "sees_all_tenants", "current_tenant",
+    "_find_visible_tenant", "_read_visible_tenant", "_is_role_binding", "_hash_role_binding", "_refuse_tenant",
+    "_may_see_all_tenants", "_count_ready_entries_read", "_has_sleeping_worker",
+}  # fmt: skip
+NEW_JOB = """{"id": "%(new)s", "type": "t", "tenant": "b", "payload": {}, "queue": "q", "priority": 0,
+  "max_attempts": 2, "version": 1}"""
+SCHEDULE = """{"name": "new", "every": "1 hour", "type": "t", "tenant": "b", "hash": "1"}"""
+# The arguments with which each function is called. %(name)s stands for a value of the site.
+CALLS: dict[str, tuple[str, ...]] = {
+    "enqueue": ("'t', tenant => 'b'", "'t', limit_keys => '{tenant:b}'", "'t', depends_on => '{%(waiting)s}'"),
+    "enqueue_many": (f"'[{NEW_JOB}]'",),
+    "enqueue_from": ("'pg_temp.given'",),
+    "_enqueue_rows": (
+        f"ARRAY[jsonb_populate_record(NULL::watchbill.new_job, '{NEW_JOB}')], false, true, false, NULL, NULL",
+    ),
+    "_enqueue_plain": (
+        "'t', '{}', 'q', 0::smallint, 'b', 10::smallint, NULL, 1, '%(new)s', NULL, NULL",
+    ),
+    "_enqueue_plain_many": (
+        """'t', 'q', 0::smallint, 'b', 10::smallint, NULL, 1, NULL, NULL, '{%(new)s}', '{"{}"}'""",
+    ),
+    "ensure_limits": ("""'app', '[{"name": "mine", "max": 1}]', '[{"name": "slow", "max": 1}]'""",),
+    **dict.fromkeys(
+        ("job_by_id", "job_attempts", "ancestors", "dependency_graph", "_read_job_ending", "why_job", "_job_seq"),
+        ("'%(done)s'", "'%(child)s'", "'%(running)s'"),
+    ),
+    "job_list": ("", "tenant => 'b'", "ids => '{%(done)s,%(waiting)s}'"),
+    "dead_groups": ("", "tenant => 'b'"),
+    "stats": ("",),
+    "_describe_job_wait": ("0, NULL, false, 'default', 'type_b', 0",),
+    "cancel": ("'%(waiting)s'", "'%(running)s'", "'%(running)s', force => true"),
+    "_cancel_job": ("'%(waiting)s', NULL, false", "'%(running)s', NULL, true"),
+    "reschedule": ("'%(waiting)s', '2031-01-01'", "'%(done)s'"),
+    "release": ("'%(running)s'",),
+    "_release_job": ("'%(running)s'",),
+    "reschedule_many": ("'{succeeded,dead,queued,failed}'", "'{succeeded}', tenant => 'b'", "'{dead}', ids => '{%(dead)s}'"),  # noqa: E501
+    "purge": ("'{succeeded,dead}'", "'{succeeded}', tenant => 'b'", "'{dead}', ids => '{%(dead)s}'"),
+    "pause": ("'default'", "type => 'type_b'"),
+    "resume": ("'stopped'",),
+    "drain": ("'node'",),
+    "set_limit": ("'shared', 9", "'tenant:b', 9", "'queue:default', 9"),
+    "clear_limit": ("'changed'", "'tenant:b'", "'queue:slow'"),
+    "set_tenant": ("""'b', '{"unfinished": 1}'""", """'a', '{"unfinished": 1}'"""),
+    "tenant_list": ("", "'b'"),
+    "heartbeat_load": ("",),
+    "erase_tenant": ("'b'", "'a'"),
+    "preview_erasure": ("'b'",),
+    "limit_list": ("",),
+    "limit_keys": ("'shared'",),
+    "limit_holders": ("'shared'",),
+    "queue_rules": ("",),
+    "preview_retention": ("",),
+    "register": ("'mine'", "'node', take_over => true"),
+    "extend_node": ("""%(epoch)s, '{"t": 1}', '{q}'""",),
+    "heartbeat": ("%(epoch)s", """%(epoch)s, '[{"id": "%(running)s", "fence": %(fence)s, "age": 1}]'"""),
+    "stop_requests": ("%(epoch)s", "%(epoch)s, '{%(running)s}', '{%(fence)s}'"),
+    "declare_limits": ("""%(epoch)s, '[{"name": "new", "max": 1, "hash": "1"}]'""",),
+    "declare_queues": ("""%(epoch)s, '[{"name": "new", "max": 1, "hash": "1"}]'""",),
+    "leave": ("%(epoch)s",),
+    "release_unknown": ("%(epoch)s, '{}'", "%(silent)s, '{}'"),
+    "claim": ("%(epoch)s, max => 9", "%(epoch)s, max => 9, for_tenant => 'b'"),
+    "_claim_for_session": ("%(epoch)s, 'default', 9", "%(epoch)s, 'default', 9, NULL, 'b'"),
+    "settle": (
+        "%(epoch)s, '{%(running)s}', '{%(fence)s}'", "%(epoch)s, '{}', '{}', closed => '{%(fence)s,%(stale_fence)s}'",
+    ),
+    "complete": ("'%(running)s', %(fence)s",),
+    "_set_artifacts": ("'{%(running)s}', '{%(fence)s}', '{x}'",),
+    "fail": ("'%(running)s', %(fence)s",),
+    "guard": ("'%(running)s', %(fence)s",),
+    "locked_jobs": ("'{%(running)s}'",),
+    "unblock": ("", "'{%(child)s}'"),
+    "promote": ("",),
+    "reclaim": ("'{%(silent)s}', '{0}'", ""),
+    "_declare_lost": ("'{%(silent)s}', '{0}'",),
+    "expire_node": ("%(epoch)s, 0", "%(silent)s, 0"),
+    "expire_unsupported": ("'1 second'",),
+    "unpark": ("'{shared:x}'",),
+    "sweep_limits": ("",),
+    "refresh_quotas": ("true",),
+    "unpark_paused": ("",),
+    "sweep_claims": ("'1 second'",),
+    "sweep_dependencies": ("",),
+    "_survey": ("%(epoch)s, '{default}'",),
+    "lock_acquire": ("'free'", "'shop'"),
+    "_acquire_lock": (
+        "'free', '1 minute', 'me', NULL, NULL, false", "'shop', '1 minute', 'me', NULL, NULL, true",
+        "'leader/g', NULL, 'me', %(epoch)s, NULL, false",
+    ),
+    "lock_renew": ("'shop', %(lock)s, '1 hour'",),
+    "lock_release": ("'shop'", "'shop', %(lock)s", "'leader/g'"),
+    "lock_check": ("'shop', %(lock)s", "'leader/g', %(term)s"),
+    "elect": ("%(epoch)s, '{other}'",),
+    "_withdraw_candidate": ("%(epoch)s",),
+    "prune_locks": ("'1 hour'",),
+    "_lock_end": ("%(epoch)s, NULL",),
+    "declare_group": ("'mine'", "'g', min_nodes => 3"),
+    "remove_group": ("'empty'",),
+    "join_group": ("%(epoch)s, 'empty'",),
+    "leave_group": ("%(epoch)s, 'g'",),
+    "rebalance": ("'g', %(term)s, %(epoch)s",),
+    "pass_tokens": ("%(epoch)s, 'g'",),
+    "request_rebalance": ("'g'",),
+    "member_state": ("%(epoch)s, 'g'",),
+    "pin": ("""'g', '[{"key": "k", "pattern": "node"}]'""",),
+    "clear_pins": ("'g'",),
+    "pin_list": ("'g'",),
+    "claim_items": ("%(epoch)s, 'g', '{new}'",),
+    "check_item": ("'g', 'item', %(item_fence)s",),
+    "finish_items": ("'g', '{item}', '{%(item_fence)s}'",),
+    "item_audit": ("'g'",),
+    "incomplete_items": ("'g'",),
+    "prune_items": ("'1 hour'",),
+    "_forget_rebalances": ("'{%(rebalance)s}'",),
+    "route_queue": ("'fresh', 'g'",),
+    "group_list": ("",),
+    "token_owners": ("'g'",),
+    "token_ranges": ("'g'",),
+    "rebalance_list": ("'g'",),
+    "make_partitions": ("9",),
+    "_make_slot_partitions": ("9",),
+    "prune_history": ("'attempts', '1 hour'",),
+    "prune_audit": ("'1 hour'",),
+    "prune_nodes": ("'1 hour'",),
+    "_delete_ended_nodes": ("'{%(ended)s}'",),
+    "prune_keys": ("",),
+    "prune_slots": ("'1 hour'",),
+    "add_schedule": ("'nightly_b', '@daily', 't', tenant => 'b'", "'new', '@daily', 't', tenant => 'b'"),
+    "add_schedule_from": (f"'{SCHEDULE}'::jsonb - 'hash'",),
+    "_store_schedule": (f"'{SCHEDULE}'::jsonb - 'hash', NULL",),
+    "update_schedule": ("""'nightly_b', '{"description": "x"}', 'b'""",),
+    "_change_schedule": ("""'nightly_b', '{"description": "x"}', 'b', NULL""",),
+    "declare_schedules": (f"%(epoch)s, '[{SCHEDULE}]'", """%(epoch)s, '[{"name": "x", "type": "t", "hash": "1"}]'"""),
+    "_store_declared_schedules": (
+        f"%(epoch)s, '[{SCHEDULE}]', NULL", """%(epoch)s, '[{"name": "x", "type": "t", "hash": "1"}]', NULL""",
+    ),
+    **dict.fromkeys(("remove_schedule", "disable_schedule", "enable_schedule", "run_schedule"), ("'nightly_b', 'b'",)),
+    **dict.fromkeys(("schedule_by_name", "slot_list", "why_schedule"), ("'nightly_b', 'b'",)),
+    "schedule_list": ("", "'b'"),
+    "schedule_metrics": ("'nightly_b', tenant => 'b'",),
+    "preview_schedule": ("'nightly_b', tenant => 'b'",),
+    "preview_schedule_from": (f"'{SCHEDULE}'::jsonb - 'hash'",),
+    "schedule_stats": ("",),
+    "_count_schedule_slots": ("%(schedule)s",),
+    "_count_failed_attempts": ("%(schedule)s",),
+    "_find_orphans": ("'{%(schedule)s}'",),
+    "_is_schedule_changed": ("(SELECT s FROM watchbill.schedules s WHERE s.id = %(schedule)s)",),
+    "tick": ("", "for_tenant => 'b'"),
+    "start_cluster": ("%(epoch)s",),
+    "_has_stale_declaration": ("%(epoch)s",),
+    "_release_orphans": ("",),
+    "_add_chain_end": ("'%(running)s', '{%(waiting)s}', '{%(waiting)s}'",),
+}  # fmt: skip
+# What tenants share: a bound role may not call these, whatever they would change.
+REFUSED = {
+    "pause", "resume", "drain", "set_limit", "clear_limit", "set_tenant", "erase_tenant", "preview_erasure", "register",
+    "extend_node", "heartbeat", "declare_limits", "declare_queues", "leave", "release_unknown", "claim",
+    "_claim_for_session", "settle", "unblock", "promote", "reclaim", "_declare_lost", "expire_node",
+    "expire_unsupported", "unpark", "sweep_limits", "refresh_quotas", "unpark_paused", "sweep_claims",
+    "sweep_dependencies", "lock_acquire", "_acquire_lock", "lock_renew", "lock_release", "lock_check", "elect",
+    "_withdraw_candidate", "prune_locks", "declare_group", "remove_group", "join_group", "leave_group", "rebalance",
+    "pass_tokens", "request_rebalance", "pin", "clear_pins", "claim_items", "check_item", "finish_items", "prune_items",
+    "_forget_rebalances", "route_queue", "make_partitions", "_make_slot_partitions", "prune_history", "prune_audit",
+    "prune_nodes", "_delete_ended_nodes", "prune_keys", "prune_slots", "declare_schedules", "_store_declared_schedules",
+    "start_cluster", "_release_orphans",
+}  # fmt: skip
+# They change nothing; guard() and locked_jobs() lock jobs.
+READ = {
+    "_count_failed_attempts", "_count_schedule_slots", "_describe_job_wait", "_find_orphans", "_has_stale_declaration",
+    "_is_schedule_changed", "_job_seq", "_lock_end", "_read_job_ending", "_survey", "ancestors", "dead_groups",
+    "dependency_graph", "group_list", "guard", "heartbeat_load", "incomplete_items", "item_audit", "job_attempts",
+    "job_by_id", "job_list", "limit_holders", "limit_keys", "limit_list", "locked_jobs", "member_state", "pin_list",
+    "preview_retention", "preview_schedule", "preview_schedule_from", "queue_rules", "rebalance_list",
+    "schedule_by_name", "schedule_list", "schedule_metrics", "schedule_stats", "slot_list", "stats", "stop_requests",
+    "tenant_list", "token_owners", "token_ranges", "why_job", "why_schedule",
+}  # fmt: skip
+INVALID_CALLS = ("42601", "42703", "42883", "42P01", "42725", "42804", "22023", "22P02", "23502")
+
+# A site in which every chore finds something to do: each statement makes something of tenant `b`, or that is shared.
+BUILD = f"""
+CREATE FUNCTION pg_temp.past() RETURNS timestamptz LANGUAGE sql AS $$ SELECT clock_timestamp() - interval '40 days' $$;
+CREATE TEMP TABLE site (name text, value text);
+CREATE FUNCTION pg_temp.keep(name text, value anyelement) RETURNS void LANGUAGE sql
+AS $$ INSERT INTO pg_temp.site VALUES (name, value) $$;
+CREATE FUNCTION pg_temp.make(queue text DEFAULT 'default', more jsonb DEFAULT '{{}}') RETURNS uuid LANGUAGE sql
+AS $$ SELECT e.id FROM watchbill.enqueue_many(jsonb_build_array(
+  '{{"type": "type_b", "tenant": "b", "payload": {{"word": "{SECRET}"}}}}'
+  || jsonb_build_object('queue', queue) || more)) e $$;
+CREATE FUNCTION pg_temp.find(name text) RETURNS bigint LANGUAGE sql
+AS $$ SELECT s.value::bigint FROM pg_temp.site s WHERE s.name = find.name $$;
+SELECT watchbill.ensure_limits('app', '[{{"name": "shared", "max": 1}}]', '[{{"name": "slow", "max": 1}}]'),
+  watchbill.set_limit('changed', 2), watchbill.set_limit('queue:slow', 2), watchbill.pause('stopped'),
+  watchbill.set_tenant('b', '{{"unfinished": 1000, "running": 100}}');
+SELECT pg_temp.keep('epoch', watchbill.register('node', app => 'app', lease => '1 hour'));
+SELECT pg_temp.keep('silent', watchbill.register('silent', app => 'app', now => pg_temp.past()));
+SELECT pg_temp.keep('ended', watchbill.register('ended', now => pg_temp.past()));
+SELECT watchbill.leave(value::bigint, now => pg_temp.past()) FROM site WHERE name = 'ended';
+
+SELECT pg_temp.keep('done', pg_temp.make('one')), pg_temp.keep('dead', pg_temp.make('one'));
+DO $$
+DECLARE j record;
+BEGIN
+  FOR j IN SELECT * FROM watchbill.claim(pg_temp.find('epoch'), '{{one}}', 2) LOOP
+    IF j.id::text = (SELECT value FROM site WHERE name = 'done') THEN
+      PERFORM watchbill.complete(j.id, j.fence, '"{SECRET}"');
+    ELSE
+      PERFORM watchbill.fail(j.id, j.fence, '{{"message": "{SECRET}"}}', retryable => false);
+    END IF;
+  END LOOP;
+END $$;
+SELECT pg_temp.keep('running', pg_temp.make('two', '{{"limit_keys": ["shared:x"]}}'));
+SELECT pg_temp.keep('fence', c.fence) FROM watchbill.claim(pg_temp.find('epoch'), '{{two}}') c;
+SELECT watchbill.cancel(value::uuid) FROM site WHERE name = 'running';
+SELECT pg_temp.make('three');
+SELECT FROM watchbill.claim(pg_temp.find('silent'), '{{three}}', now => pg_temp.past());
+INSERT INTO watchbill.claims (fence, epoch, job_ids, at)
+SELECT 99, value::bigint, ARRAY[gen_random_uuid()], pg_temp.past() FROM site WHERE name = 'epoch';
+SELECT pg_temp.keep('stale_fence', 99);
+SELECT pg_temp.keep('waiting', pg_temp.make()), pg_temp.keep('new', watchbill.uuid7());
+SELECT pg_temp.keep('child', pg_temp.make('default', jsonb_build_object('depends_on', ARRAY[value]))) FROM site
+WHERE name = 'waiting';
+SELECT pg_temp.make('ended', jsonb_build_object('depends_on', ARRAY[value])) FROM site WHERE name = 'waiting';
+SELECT watchbill.enqueue('type_b', tenant => 'b', queue => 'late', delay => '1 minute', now => pg_temp.past());
+SELECT watchbill.enqueue('type_b', tenant => 'b', queue => 'keyed', idempotency_key => 'k',
+  idempotency_window => '1 hour', now => pg_temp.past());
+UPDATE watchbill.jobs SET wait = 'parked', wait_key = 'free:x', limit_keys = '{{free:x}}'
+WHERE id = pg_temp.make('four');
+UPDATE watchbill.jobs SET wait = 'parked', wait_key = 'shared:x', limit_keys = '{{shared:x}}'
+WHERE id = pg_temp.make('four');
+UPDATE watchbill.jobs SET wait = 'paused', wait_key = 'gone:type_b' WHERE id = pg_temp.make('gone');
+SELECT watchbill.add_schedule('nightly_b', '@hourly', 'type_b', payload => '{{"word": "{SECRET}"}}', tenant => 'b',
+  now => pg_temp.past());
+SELECT pg_temp.keep('schedule', id) FROM watchbill.schedules;
+SELECT watchbill.add_schedule('held_b', '@hourly', 'type_b', tenant => 'b', now => pg_temp.past());
+UPDATE watchbill.timers t SET held_slot = next_run, next_run = NULL FROM watchbill.schedules s
+WHERE s.id = t.schedule_id AND s.name = 'held_b';
+INSERT INTO watchbill.audit (at, actor, action, subject, tenant)
+VALUES (pg_temp.past(), 'x', 'x', 'x', 'b'), (pg_temp.past(), 'x', 'x', 'x', NULL);
+
+SELECT pg_temp.keep('lock', watchbill.lock_acquire('shop', '1 hour'));
+SELECT watchbill.lock_acquire('old', now => pg_temp.past());
+SELECT watchbill.lock_release('old', now => pg_temp.past());
+SELECT watchbill.declare_group('g', 10), watchbill.declare_group('empty', 10);
+SELECT watchbill.join_group(value::bigint, 'g') FROM site WHERE name = 'epoch';
+SELECT pg_temp.keep('term', e.term) FROM site s, watchbill.elect(s.value::bigint, '{{g}}') e WHERE s.name = 'epoch';
+SELECT FROM site s, watchbill.rebalance('g', pg_temp.find('term'), s.value::bigint)
+WHERE s.name = 'epoch';
+SELECT watchbill.pin('g', '[{{"key": "k", "pattern": "node"}}]');
+SELECT pg_temp.keep('item_fence', i.fence) FROM site s, watchbill.claim_items(s.value::bigint, 'g', '{{item}}') i
+WHERE s.name = 'epoch';
+SELECT pg_temp.keep('rebalance', id) FROM watchbill.rebalances LIMIT 1;
+"""
+
+
+# What is equal for every caller, whoever needs it first: texts that are stored once and referred to.
+SHARED_TEXTS = {"compiled_patterns", "policies", "zones"}
+ROWS_OF_A = {  # by a column of the table
+    "tenant": "x.tenant IS DISTINCT FROM 'a'",
+    "schedule_id": "x.schedule_id NOT IN (SELECT s.id FROM watchbill.schedules s WHERE s.tenant = 'a')",
+}
+
+
+class Site:
+    """An installation with row security. A session of the superuser calls functions as other roles."""
+
+    def __init__(self, logins: Logins) -> None:
+        self.logins = logins
+        self.session = psycopg.connect(logins.owner_url, autocommit=True)
+        self.session.execute(BUILD.encode())
+        self.values: dict[str, str] = dict(self.session.execute("SELECT name, value FROM pg_temp.site").fetchall())
+        self.ids = {self.values[name] for name in ("done", "dead", "running", "waiting", "child")}
+        self.session.execute("CREATE TEMP TABLE given OF watchbill.new_job")
+        self.session.execute(
+            "INSERT INTO pg_temp.given (type, tenant) VALUES ('t', 'b'); GRANT SELECT ON given TO PUBLIC"
+        )
+        tables = self.session.execute("""
+            SELECT c.relname, array_agg(a.attname::text) FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+            WHERE c.relnamespace = 'watchbill'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+            GROUP BY 1 ORDER BY 1""").fetchall()
+        self.digest = " UNION ALL ".join(
+            f"(SELECT '{name}', md5(string_agg(x::text, '|' ORDER BY x::text)) FROM watchbill.{name} x WHERE {which})"
+            for name, columns in tables
+            if name not in SHARED_TEXTS
+            for which in [next((text for column, text in ROWS_OF_A.items() if column in columns), "true")]
+        ).encode()
+        self.before = self.read()
+        # PostgreSQL lets them change nothing.
+        stable = """
+            SELECT p.proname FROM pg_proc p
+            WHERE p.pronamespace = 'watchbill'::regnamespace GROUP BY 1 HAVING bool_and(p.provolatile <> 'v')"""
+        self.stable = {name for (name,) in self.session.execute(stable).fetchall()}
+
+    def read(self) -> dict[str, Any]:
+        found: dict[str, Any] = dict(self.session.execute(self.digest).fetchall())
+        partitions = "SELECT count(*)::text FROM pg_class WHERE relnamespace = 'watchbill'::regnamespace"
+        return found | {"partitions": self.session.execute(partitions.encode()).fetchall()}
+
+    def call(self, name: str, arguments: str, role: str | None) -> tuple[str, list[str]]:
+        """What the call returns or raises, and the tables that it changes; undone afterwards."""
+        begin = "BEGIN; SET LOCAL watchbill.tenant = 'a';" if role else "BEGIN;"
+        if role:
+            begin += f'SET LOCAL SESSION AUTHORIZATION "{self.logins.database}_{role}"'
+        self.session.execute(begin.encode())
+        try:
+            answer = repr(self.session.execute(f"SELECT * FROM watchbill.{name}({arguments})".encode()).fetchall())
+            self.session.execute("RESET SESSION AUTHORIZATION")
+            after = self.before if name in self.stable else self.read()
+            return answer, [table for table, digest in after.items() if digest != self.before[table]]
+        except psycopg.Error as error:
+            if error.sqlstate in INVALID_CALLS:
+                raise
+            return f"{error.sqlstate} {error}", []
+        finally:
+            self.session.execute("ROLLBACK")
+
+
+@pytest.fixture(scope="module")
+def site(server: Server) -> Iterator[Site]:
+    url = server.url(server.create_database(template(server)))
+    with make_logins(server, url) as logins:
+        for kind in ROLE_KINDS:
+            logins.add(f"bound_{kind}", kind)
+            role = sql.Literal(f"{logins.database}_bound_{kind}")
+            logins.run(
+                sql.SQL("INSERT INTO watchbill.tenant_roles VALUES (quote_ident({})::regrole, 'a')").format(role)
+            )
+        enable_tenants(url, "watchbill")
+        made = Site(logins)
+        with made.session:
+            yield made
+
+
+def test_every_function_that_a_role_may_call_is_called_here() -> None:
+    callable_ones = {name for name, right in STATED.items() if right.roles}
+    missing = callable_ones - CALLS.keys() - COMPUTE_VALUES
+    assert not missing, (
+        f"Give arguments for {sorted(missing)} in CALLS: those of another tenant, and of what tenants share. A bound"
+        " role must be refused, or the effect must stay in its tenant. A function that only computes a value stands in"
+        " COMPUTE_VALUES."
+    )
+    assert CALLS.keys() | COMPUTE_VALUES == callable_ones
+
+
+def test_each_call_would_change_something_or_is_known_to_read(site: Site) -> None:
+    """A role that sees all tenants calls them. Otherwise the next test would prove nothing about a new function."""
+    idle = {
+        name
+        for name, arguments in CALLS.items()
+        if not any(site.call(name, given % site.values, None)[1] for given in arguments)
+    }
+    assert idle - REFUSED == READ
+
+
+@pytest.mark.parametrize("kind", ROLE_KINDS)
+def test_bound_role_changes_and_learns_nothing_outside_its_tenant(site: Site, kind: str) -> None:
+    faults = []
+    for name, arguments in CALLS.items():
+        for given in arguments if kind in STATED[name].roles else ():
+            text = given % site.values
+            answer, changed = site.call(name, text, f"bound_{kind}")
+            told = [word for word in (SECRET, "type_b", *site.ids) if word in answer and word not in text]
+            if changed or told or (name in REFUSED and not answer.startswith(("WB013", "42501"))):
+                faults.append(f"{name}({text}) changes {changed}, tells {told}: {answer[:200]}")
+    assert not faults, "\n".join(faults)
