@@ -62,6 +62,21 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     (flow(), "WB003", "jobs of a chain must be a JSON array of at least one"),
     (flow({"type": None}), "WB003", "jobs of a chain must be .* each with a type"),
     ({"type": "watchbill.flow", "payload": {}}, "WB003", "jobs of a chain must be"),
+    (flow({}, {"colour": "red"}), "WB003", "position 1 of its chain: 'colour' is not a field of a job"),
+    (flow({"priority": "high"}), "WB003", 'position 0 of its chain: invalid input syntax for type integer: "high"'),
+    (flow({"priority": 40000}), "WB003", "position 0 of its chain: priority must be between -32768 and 32767"),
+    (flow({"max_attempts": 0}), "WB003", "position 0 of its chain: max_attempts must be between 1 and 32767"),
+    (flow({"payload": [1]}), "WB003", "position 0 of its chain: payload must be a JSON object"),
+    (flow({"retry": {"kind": "magic"}}), "WB003", "position 0 of its chain: retry policy .* is invalid"),
+    (flow({"timeout": "soon"}), "WB003", "position 0 of its chain: invalid input syntax for type interval"),
+    (flow({"run_at": "2200-13-01"}), "WB003", "position 0 of its chain: date/time field value out of range"),
+    (flow({"limit_keys": "crm"}), "WB003", "position 0 of its chain: .*limit_keys must be an array of texts"),
+    (flow({"limit_keys": ["crm:{who}"]}), "WB003", "position 0 of its chain: .*limit_keys"),
+    (flow({"ordered_by": "{who}"}), "WB003", "position 0 of its chain: .*ordered_by"),
+    (flow({"route_by": "{who}"}), "WB003", "position 0 of its chain: .*route_by"),
+    (flow({"unique_by": "{who}"}), "WB003", "position 0 of its chain: .*unique_by"),
+    (flow({"run_if": "never"}), "WB003", "position 0 of its chain: run_if must be"),
+    (flow({}, {"depends_on": ["x"]}), "WB003", 'position 1 of its chain: invalid input syntax for type uuid: "x"'),
 ]  # fmt: skip
 
 

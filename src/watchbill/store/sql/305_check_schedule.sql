@@ -114,7 +114,7 @@ BEGIN
 END $$;
 
 -- Raises if the jobs of a scheduled chain could not be enqueued.
-CREATE OR REPLACE FUNCTION _check_scheduled_chain(name text, payload jsonb)
+CREATE OR REPLACE FUNCTION _check_scheduled_chain(name text, payload jsonb, tenant text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -148,8 +148,53 @@ BEGIN
       'to run SQL, give a schedule a command');
   END IF;
   -- Checks with ids that are made up for this check only.
+  jobs := _resolve_positions(jobs, 'epoch');
+  PERFORM _refuse_schedule(name, format('position %s of its chain: %s', e.position, e.error))
+  FROM (
+    SELECT s.n - 1 AS position, _find_step_error(s.step, tenant) AS error
+    FROM jsonb_array_elements(jobs) WITH ORDINALITY s(step, n)
+    ORDER BY s.n) e
+  WHERE e.error IS NOT NULL;
   PERFORM _check_no_cycle(ARRAY(
-    SELECT j FROM jsonb_populate_recordset(NULL::new_job, _resolve_positions(jobs, 'epoch')) j));
+    SELECT j FROM jsonb_populate_recordset(NULL::new_job, jobs) j));
+END $$;
+
+-- Returns what is invalid in a step of a scheduled chain, an object with arguments of enqueue();
+-- NULL if nothing is. Does not ask whether its limits are declared, because the code that declares
+-- them may start later.
+CREATE OR REPLACE FUNCTION _find_step_error(step jsonb, tenant text)
+RETURNS text
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+  job new_job := jsonb_populate_record(
+    NULL::new_job,
+    '{"payload": {}, "queue": "default", "priority": 0, "max_attempts": 10, "version": 1}');
+  unknown_name text := (
+    SELECT min(k)
+    FROM jsonb_object_keys(step) k
+    WHERE NOT to_jsonb(job) ? k);
+BEGIN
+  IF unknown_name IS NOT NULL THEN
+    RETURN format('%L is not a field of a job', unknown_name);
+  END IF;
+  PERFORM _check_limit_keys(jsonb_build_array(step));
+  job := jsonb_populate_record(job, (
+    SELECT jsonb_object_agg(f.key, f.value) FROM jsonb_each(step) f WHERE f.value <> 'null'));
+  job.tenant := _find_step_error.tenant;
+  PERFORM _policy_id(job.retry);
+  PERFORM _render_key(o.format, job.payload, job.tenant, job.type, o.name)
+  FROM (
+    VALUES
+      ('ordered_by', job.ordered_by), ('route_by', job.route_by), ('unique_by', job.unique_by))
+    AS o(name, format)
+  WHERE o.format IS NOT NULL;
+  PERFORM _render_key(f, job.payload, job.tenant, job.type, 'limit_keys')
+  FROM unnest(job.limit_keys) f;
+  RETURN _job_error(job, 100000, _newest_id_prefix(_clock()));
+EXCEPTION WHEN data_exception OR SQLSTATE 'WB003' THEN
+  RETURN SQLERRM;
 END $$;
 
 -- Checks every row of schedules before it is written, and compiles its pattern. This is a trigger
@@ -192,7 +237,7 @@ BEGIN
   END IF;
   IF NEW.type = 'watchbill.flow'
     AND (is_new OR (NEW.type, NEW.payload) IS DISTINCT FROM (OLD.type, OLD.payload)) THEN
-    PERFORM _check_scheduled_chain(NEW.name, NEW.payload);
+    PERFORM _check_scheduled_chain(NEW.name, NEW.payload, NEW.tenant);
   END IF;
   IF NOT is_new AND NEW.id <> OLD.id THEN
     PERFORM _refuse_schedule(NEW.name, 'its id cannot be changed');
