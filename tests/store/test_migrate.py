@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from watchbill.errors import SchemaError
 from watchbill.postgres.migrate import Patience, Source, Status, apply_functions, migrate, status
 from watchbill.postgres.migration_plan import make_advisory_key
 from watchbill.postgres.parameter_names import find_parameter_names
+from watchbill.store.install import install
 
 QUICK = Patience(lock_timeout=0.05, tries=3, pause=0)
 
@@ -249,6 +251,22 @@ def test_a_migration_that_was_edited_after_it_ran_is_refused(database: str, tmp_
     migrate(database, "watchbill", source_of(tmp_path, TABLE))
     with pytest.raises(SchemaError, match=r'0001_step.sql was changed after it was applied to schema "watchbill"'):
         migrate(database, "watchbill", source_of(tmp_path, TABLE + "\n", COLUMN))
+
+
+def test_a_schema_of_an_earlier_state_of_the_same_version_is_refused_with_what_to_do(schema_database: str) -> None:
+    source = Source.of_package("watchbill.store")
+    with psycopg.connect(schema_database, autocommit=True) as connection:
+        connection.execute("UPDATE watchbill.schema_version SET checksum = 'earlier' WHERE version = 1")
+        connection.execute("UPDATE watchbill.schema_functions SET checksum = 'earlier'")
+        with pytest.raises(SchemaError) as at_start:
+            status(schema_database, "watchbill", source).ensure_usable()
+        with pytest.raises(SchemaError) as at_migration:
+            install(schema_database)
+        assert str(at_start.value) == str(at_migration.value)
+        assert at_start.value.hint is not None
+        (advice,) = re.findall(r"`(DROP .*?)`", at_start.value.hint)
+        connection.execute(advice.encode())
+    assert install(schema_database).verdict == "ready"
 
 
 # Locks.

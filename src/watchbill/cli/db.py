@@ -10,7 +10,7 @@ from watchbill.cli.output import AsJson, command_group, print_facts, print_json,
 from watchbill.cli.roles import app as roles
 from watchbill.cli.row_security import app as row_security
 from watchbill.cli.screen import print_script, say
-from watchbill.errors import name_commands, name_quoted_commands
+from watchbill.errors import SchemaError, name_commands, name_quoted_commands
 
 if TYPE_CHECKING:
     from watchbill.postgres.address import Address
@@ -144,6 +144,12 @@ def _print_status(found: Status, address: Address) -> None:
         print_table(("version", "name", "applied", "by Watchbill"), rows)
     for migration in found.pending:
         say(f"missing: {migration.name}")
+    if found.verdict == "too old":
+        try:
+            found.ensure_unchanged()
+        except SchemaError as error:
+            say(str(error))
+            return
     if _EXIT_CODES[found.verdict]:
         hint = "Install a newer Watchbill." if found.verdict == "too new" else "Run `watchbill db migrate`."
         say(name_commands(hint))

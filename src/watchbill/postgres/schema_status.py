@@ -95,6 +95,7 @@ class Status:
                 hint=f"Install Watchbill {self.applied[-1].watchbill_version} or newer.",
             )
         if self.verdict == "too old":
+            self.ensure_unchanged()
             lacks = f"is at version {self.version} of {known}" if self.pending else "has functions of another release"
             raise SchemaError(
                 f'Schema "{self.schema}" is too old for Watchbill {watchbill}: it {lacks}.',
@@ -107,9 +108,14 @@ class Status:
         known = {migration.version: migration for migration in self.source.migrations}
         for row in self.applied:
             if row.version in known and known[row.version].checksum != row.checksum:
+                schema = sql.Identifier(self.schema).as_string(None)
                 raise SchemaError(
-                    f'Migration {known[row.version].name} was changed after it was applied to schema "{self.schema}".',
-                    hint="Restore the file and add a new migration. In development: drop the schema with its data.",
+                    f'Migration {known[row.version].name} was changed after it was applied to schema "{self.schema}", '
+                    f"on {row.applied_at:%Y-%m-%d}.",
+                    hint="If you have changed the file, restore it, and add a new migration. Otherwise an earlier "
+                    f"state of Watchbill {row.watchbill_version} made the schema, and it cannot be upgraded: let that "
+                    f"program finish its jobs, then run `DROP SCHEMA {schema} CASCADE` in psql, which deletes jobs, "
+                    "schedules and history, and `watchbill db migrate`.",
                 )
 
 
