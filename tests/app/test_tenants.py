@@ -136,6 +136,8 @@ def test_commands_of_a_producer_act_for_the_tenant_of_their_option(tmp_path: Pat
     done = command.here("jobs", "enqueue", "send", "--tenant", "acme")
     assert (done.returncode, done.stderr) == (0, "No live node handles send; the job waits for one that does.\n")
     assert done.stdout.strip() in command.here("jobs", "--tenant", "acme").stdout
-    assert command.here("jobs").stderr.startswith("There are no jobs.")
+    assert command.here("jobs").stderr.endswith(
+        "acts for no tenant. Name one with --tenant, or in the address of the database.\n"
+    )
     assert command.here("jobs", "--tenant", "blue").stdout == ""
     assert tenants(logins) == ["acme"]

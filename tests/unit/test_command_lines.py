@@ -29,6 +29,6 @@ def test_worker_without_the_right_to_register_says_what_it_needs(capsys: pytest.
     with pytest.raises(SystemExit):
         _exit_with(refused)
     assert capsys.readouterr().err == (
-        "Error: PostgreSQL refused: permission denied for function register.\n"
-        "Use a role with this privilege, or grant it.\n"
+        "Error: This needs the role worker; this login does not have it (permission denied for function register).\n"
+        "Use a login with that role, or let an owner run `watchbill db roles grant LOGIN worker`.\n"
     )

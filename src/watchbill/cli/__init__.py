@@ -174,7 +174,10 @@ def _explain_driver_error(error: Exception) -> WatchbillError | None:
     if isinstance(error, errors.UndefinedTable | errors.UndefinedFunction | errors.InvalidSchemaName):
         return SchemaError(f"The schema is incomplete: {message}.", hint="Run `watchbill db status`.")
     if isinstance(error, errors.InsufficientPrivilege):
-        return SchemaError(f"PostgreSQL refused: {message}.", hint="Use a role with this privilege, or grant it.")
+        from watchbill.store.refusals import role_refusal
+
+        refused = SchemaError(f"PostgreSQL refused: {message}.", hint="Use a role with this privilege, or grant it.")
+        return role_refusal(message) or refused
     if isinstance(error, psycopg.OperationalError):
         return NoDatabase(f"The database connection was lost: {message}.", hint="Try again, or run `watchbill doctor`.")
     return WatchbillError(f"PostgreSQL refused: {message}.", hint="--debug shows the traceback.")

@@ -178,8 +178,10 @@ def list_(
     options: GlobalOptions = ctx.obj
     found_after = None if after is None else find_job(options, after)
     wanted = JobFilter(state=read_states(state), type=type, queue=queue, tenant=tenant, after=found_after, limit=limit)
+    found = options.run(job_operations.find(wanted))
+    empty = _NO_JOBS if wanted == JobFilter(limit=limit) else "No job matches."
     print_records(
-        options.run(job_operations.find(wanted)),
+        found,
         ("id", "state", "attempt", "type", "queue", "waits", "run at", Wrapped("error")),
         lambda j: (
             j.id,
@@ -192,7 +194,7 @@ def list_(
             show_error(j.error),
         ),
         as_json=as_json,
-        empty=_NO_JOBS if wanted == JobFilter(limit=limit) else "No job matches.",
+        empty=empty if found else options.explain_empty(empty),
     )
 
 

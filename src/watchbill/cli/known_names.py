@@ -10,17 +10,16 @@ from watchbill.cli.discovery import find_app_or_none
 from watchbill.cli.output import GlobalOptions, Usage
 from watchbill.cli.screen import say
 from watchbill.client import job_operations
+from watchbill.store.refusals import RoleRefused
 
 
 def check_names(app: App, reference: str | None, type: str, queue: str) -> None:
     """Refuses a type or a queue that seems to be misspelt. If the role may not read what live nodes serve, as with the
     role of a producer, only the App's own tasks are compared."""
-    from psycopg import errors
-
     try:
         _check_type(app, reference, type)
         _check_queue(app, reference, queue)
-    except errors.InsufficientPrivilege:
+    except RoleRefused:
         if reference is not None and type not in app.tasks:
             say(f"{reference} has no task {type}. {_suggest_similar_name(type, app.tasks)}".rstrip(), err=True)
 

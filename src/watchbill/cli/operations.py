@@ -117,7 +117,7 @@ def list_queues(ctx: typer.Context, as_json: AsJson = False) -> None:
     if as_json:
         print_json(_make_data(counts, pauses) | {"rules": [asdict(rule) for rule in rules]})
         return
-    _print_queues(counts, pauses)
+    _print_queues(counts, pauses, ctx.obj.explain_empty)
     for rule in rules:
         say(f"queue {rule.name}: {_describe_rule(rule)}")
 
@@ -165,7 +165,7 @@ def _describe_rule(rule: QueueRule) -> str:
     return "; ".join(parts) or "no limit"
 
 
-def _print_queues(counts: list[QueueCount], pauses: list[Pause]) -> None:
+def _print_queues(counts: list[QueueCount], pauses: list[Pause], explain_empty: Callable[[str], str]) -> None:
     by_queue: dict[str, dict[str, list[QueueCount]]] = defaultdict(lambda: defaultdict(list))
     for count in counts:
         by_queue[count.queue][count.column].append(count)
@@ -181,7 +181,7 @@ def _print_queues(counts: list[QueueCount], pauses: list[Pause]) -> None:
     if rows:
         print_table(("queue", *columns, "oldest", Wrapped("paused by")), rows)
     else:
-        say("There are no jobs, and none has finished in the last hour.", err=True)
+        say(explain_empty("There are no jobs, and none has finished in the last hour."), err=True)
     for pause in pauses:
         if pause.type:
             say(f"paused: {describe_pause(pause)}")
@@ -280,7 +280,7 @@ def show_stats(ctx: typer.Context, as_json: AsJson = False) -> None:
     if as_json:
         print_json(_make_data(counts, pauses) | {"schedules": asdict(schedules)})
         return
-    _print_queues(counts, pauses)
+    _print_queues(counts, pauses, ctx.obj.explain_empty)
     say(_summarize_schedules(schedules))
 
 

@@ -87,6 +87,15 @@ class GlobalOptions:
         with Client(url, schema=settings.schema, pool_size=1, timeout=settings.client_timeout) as client:
             return client.run(operation)
 
+    def explain_empty(self, empty: str) -> str:
+        """Returns what to say of an empty list: `empty`, unless this login would see nothing anyway."""
+        from watchbill.client import job_operations
+
+        caller = self.run(job_operations.describe_blind_caller())
+        if caller is None:
+            return empty
+        return f"Nothing is shown: {caller}. Name one with --tenant, or in the address of the database."
+
 
 _DEFAULT_COMMANDS = ("list", "status", "show", "leader")
 

@@ -64,6 +64,7 @@ def list_(
     if as_json:
         print_json([asdict(s) | {"health": _read_health(s, metrics).health} for s in found])
         return
+    empty = "There are no schedules. To add one: watchbill schedules add NAME '0 9 * * *' --task TYPE"
     print_records(
         found,
         ("name", "when", "runs", "next", "last", "outcome", "jobs", "health", "status"),
@@ -79,7 +80,7 @@ def list_(
             _show_status(s),
         ),
         as_json=False,
-        empty="There are no schedules. To add one: watchbill schedules add NAME '0 9 * * *' --task TYPE",
+        empty=empty if found else ctx.obj.explain_empty(empty),
     )
 
 

@@ -26,7 +26,7 @@ from watchbill.client.operations import Copy, Operation, Rows, Statement, Step, 
 from watchbill.client.text_statements import as_text, read_rows
 from watchbill.errors import SchemaError
 from watchbill.store.queries import Queries
-from watchbill.store.refusals import Invalid, WrongDatabase, refusal, schema_missing
+from watchbill.store.refusals import Invalid, WrongDatabase, refusal, role_refusal, schema_missing
 
 R = TypeVar("R")
 
@@ -323,6 +323,10 @@ def _translate(error: Exception, schema: str) -> Exception | None:
             )
         if refused := refusal(state, message, hint, detail):
             return refused
+        if (
+            state == "42501"
+        ):  # no right on a function; in a failed transaction the server does not say who the caller is
+            return role_refusal(message)
     return None
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import math
 import os
 import threading
@@ -22,7 +23,7 @@ from psycopg.pq.abc import PGresult
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 import watchbill.postgres.arrays  # noqa: F401  (registers adapters, which connections copy when they open)
-from watchbill.client.operations import Copy, Operation, Rows, Step, adrive, drive, installation
+from watchbill.client.operations import Copy, Operation, Rows, Statement, Step, adrive, drive, installation
 from watchbill.errors import NoDatabase, WatchbillError
 from watchbill.model.tenant import acting_tenant
 from watchbill.postgres.connect import AsyncConnection, AsyncPool, Connection, startup_parameters
@@ -192,7 +193,7 @@ class Client:
                 with own.transaction():
                     return drive(operation, execute, own, self.queries)
             except psycopg.Error as error:  # of BEGIN and COMMIT too
-                raise translate(error, self.queries.schema) from error
+                raise translate(error, self.queries.schema, describe_caller(error, own, self.queries)) from error
 
     def run_with_resend(self, make: Callable[[bool], Operation[R]], *, in_transaction: bool = False) -> R:
         """Runs what `make(False)` returns, and `make(True)` again after each lost reply. `make(True)` must do nothing
@@ -278,7 +279,8 @@ class AsyncClient:
                 async with own.transaction():
                     return await adrive(operation, aexecute, own, self.queries)
             except psycopg.Error as error:
-                raise translate(error, self.queries.schema) from error
+                caller = await adescribe_caller(error, own, self.queries)
+                raise translate(error, self.queries.schema, caller) from error
 
     async def run_with_resend(self, make: Callable[[bool], Operation[R]], *, in_transaction: bool = False) -> R:
         run_once = self.run_in_transaction if in_transaction else self.run
@@ -342,14 +344,33 @@ def run(operation: Operation[R], connection: Connection, queries: Queries) -> R:
     try:
         return drive(operation, execute, connection, queries)
     except psycopg.Error as error:
-        raise translate(error, queries.schema) from error
+        raise translate(error, queries.schema, describe_caller(error, connection, queries)) from error
 
 
 async def arun(operation: Operation[R], connection: AsyncConnection, queries: Queries) -> R:
     try:
         return await adrive(operation, aexecute, connection, queries)
     except psycopg.Error as error:
-        raise translate(error, queries.schema) from error
+        raise translate(error, queries.schema, await adescribe_caller(error, connection, queries)) from error
+
+
+def describe_caller(error: psycopg.Error, connection: Connection, queries: Queries) -> str | None:
+    """Returns who the caller of a refused statement is; None after other errors, or if the server does not say."""
+    if not isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return None
+    with contextlib.suppress(psycopg.Error):
+        ((caller,),) = execute(connection, Statement("describe_caller"), queries)
+        return str(caller)
+    return None
+
+
+async def adescribe_caller(error: psycopg.Error, connection: AsyncConnection, queries: Queries) -> str | None:
+    if not isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return None
+    with contextlib.suppress(psycopg.Error):
+        ((caller,),) = await aexecute(connection, Statement("describe_caller"), queries)
+        return str(caller)
+    return None
 
 
 # Sent together with a statement, in one round trip: until the next Sync both are one transaction, even in autocommit

@@ -244,6 +244,12 @@ def find_by_prefix(lowest: UUID, highest: UUID, limit: int) -> Operation[list[Jo
     return [JobMatch(*row) for row in rows]
 
 
+def describe_blind_caller() -> Operation[str | None]:
+    """Who the caller is, if it sees no rows because it acts for no tenant; otherwise None."""
+    ((caller,),) = yield Statement("describe_blind_caller")
+    return None if caller is None else str(caller)
+
+
 def handled_types() -> Operation[list[str]]:
     """The types of tasks that live nodes handle."""
     return [name for (name,) in (yield Statement("node_types"))]

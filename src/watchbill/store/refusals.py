@@ -51,6 +51,10 @@ class TenantRefused(Invalid):
     """This session may not see or write rows of that tenant."""
 
 
+class RoleRefused(Invalid):
+    """The role of this login may not do this."""
+
+
 class QuotaExceeded(WatchbillError):
     """A quota of the tenant is full, so nothing was enqueued.
 
@@ -115,8 +119,33 @@ def refusal(state: str | None, text: str, hint: str | None, detail: str | None =
     return error
 
 
-def translate(error: psycopg.Error, schema: str) -> Exception:
-    """Returns a WatchbillError if the cause of a driver's error is known, and otherwise the error itself."""
+_DENIED = re.compile(r"permission denied for (function|table|view|sequence|schema) (\w+)")
+
+
+def role_refusal(text: str, caller: str | None = None) -> RoleRefused | None:
+    """Returns the exception for PostgreSQL's own refusal, which names only an object: says which role may use it, and
+    who the caller is, if that is known. None if the object is not one of Watchbill's."""
+    from importlib.resources import files
+
+    from watchbill.postgres.rights import ROLE_KINDS, Rights
+
+    found = _DENIED.match(text)
+    if found is None:
+        return None
+    rights = Rights.read(files("watchbill.store") / "rights.txt")
+    stated = rights.functions if found[1] == "function" else rights.relations
+    kinds = {kind for right in stated if right.name == found[2] for kind in right.roles}
+    names = [kind for kind in ROLE_KINDS if kind in kinds or found[1] == "schema"] or ["owner"]
+    needed = ", ".join(names[:-1]) + " or " * (len(names) > 1) + names[-1]
+    return RoleRefused(
+        f"This needs the role {needed}; {caller or 'this login does not have it'} ({text}).",
+        hint=f"Use a login with that role, or let an owner run `watchbill db roles grant LOGIN {names[-1]}`.",
+    )
+
+
+def translate(error: psycopg.Error, schema: str, caller: str | None = None) -> Exception:
+    """Returns a WatchbillError if the cause of a driver's error is known, and otherwise the error itself. `caller` says
+    who has sent the statement, if that is known."""
     import psycopg
 
     text = error.diag.message_primary or str(error)
@@ -126,6 +155,8 @@ def translate(error: psycopg.Error, schema: str) -> Exception:
         error, (psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedTable)
     ):
         return SchemaError(f"Schema {schema!r} is missing or too old: {text}.", hint="Run `watchbill db migrate`.")
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return role_refusal(text, caller) or error
     if isinstance(error, psycopg.DataError):  # such as an id that is not a UUID, or a number that is too large
         return Invalid(f"An argument is invalid: {text}.")
     if isinstance(error, psycopg.errors.ProgramLimitExceeded):  # such as a key that does not fit into an index

@@ -83,6 +83,12 @@ SELECT set_config('watchbill.tenant', %s, true)
 -- name: installation
 SELECT id::text FROM {schema}.installation
 
+-- name: describe_caller
+SELECT {schema}._describe_caller()
+
+-- name: describe_blind_caller
+SELECT {schema}._describe_blind_caller()
+
 -- name: incoming
 -- COPY needs a table to write to. This temporary table is dropped when the transaction ends.
 CREATE TEMP TABLE watchbill_incoming OF {schema}.new_job ON COMMIT DROP

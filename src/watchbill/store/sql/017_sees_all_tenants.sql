@@ -15,9 +15,9 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF NOT sees_all_tenants() THEN
-    RAISE EXCEPTION 'tenant % is invalid here: this role may not act for all tenants',
-      quote_nullable(tenant)
+    RAISE EXCEPTION 'tenant % is invalid here: %, and may not act for all tenants',
+      quote_nullable(tenant), _describe_caller()
       USING ERRCODE = 'insufficient_privilege',
-        HINT = 'use an operator role that is not bound to a tenant';
+        HINT = 'this needs an operator that is not bound to a tenant';
   END IF;
 END $$;

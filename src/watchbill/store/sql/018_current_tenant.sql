@@ -59,8 +59,7 @@ LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-  RAISE EXCEPTION 'tenant % is invalid here: this session acts for %',
-    quote_nullable(tenant), coalesce('tenant ' || quote_literal(current_tenant()), 'no tenant')
+  RAISE EXCEPTION 'tenant % is invalid here: %', quote_nullable(tenant), _describe_caller()
     USING ERRCODE = 'WB013',
       HINT = 'set it for the transaction: SELECT set_config(''watchbill.tenant'', ''NAME'', true)';
 END $$;
@@ -89,8 +88,7 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF NOT _acts_for_all_tenants() THEN
-    RAISE EXCEPTION '% is for all tenants: this session acts for %',
-      verb, coalesce('tenant ' || quote_literal(current_tenant()), 'no tenant')
-      USING ERRCODE = 'WB013', HINT = 'use a role that is not bound to a tenant';
+    RAISE EXCEPTION '% is for all tenants: %', verb, _describe_caller()
+      USING ERRCODE = 'WB013', HINT = 'this needs an operator that is not bound to a tenant';
   END IF;
 END $$;
