@@ -14,6 +14,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.role_logins import make_logins
+from tests.servers import Server
 from tests.waiting import until
 
 HERE = Path(__file__).parents[2] / "examples" / "psql_worker"
@@ -59,27 +61,29 @@ def _working(url: str, handler: Path) -> Iterator[None]:
 
 
 def test_psql_worker_completes_retries_and_fails_jobs(
-    schema_database: str, connection: psycopg.Connection[Any]
+    server: Server, schema_database: str, connection: psycopg.Connection[Any]
 ) -> None:
+    """As a login that is a worker and nothing else."""
     for name in ("ann", "bob", ""):
         payload = f'{{"name": "{name}"}}' if name else "{}"
         connection.execute("SELECT watchbill.enqueue('greet', %s, queue => 'shell')", (payload,))
     connection.execute("SELECT watchbill.enqueue('paint', queue => 'shell')")
-    with _working(schema_database, HERE / "handler.sh"):
-        _wait(connection, "SELECT count(*) = 3 FROM watchbill.attempt")
-        (node,) = connection.execute("SELECT types, queues FROM watchbill.node").fetchall()
-        assert node == (["greet", "slow"], ["shell"])
-        _wait(connection, "SELECT waits = 'unsupported' FROM watchbill.job WHERE type = 'paint'")
-        _wait(connection, "SELECT n > 0 FROM watchbill.beats")
-    rows = connection.execute("SELECT state, result, error->>'message' FROM watchbill.job ORDER BY seq").fetchall()
-    assert rows == [
-        ("succeeded", "hello ann", None),
-        ("failed", None, "exit code 75: bob is not at home"),
-        ("dead", None, "no name in the payload"),
-        ("queued", None, None),
-    ]
-    assert connection.execute("SELECT state FROM watchbill.nodes").fetchall() == [("left",)]
-    assert connection.execute("SELECT count(*) FROM watchbill.claims").fetchall() == [(0,)]
+    with make_logins(server, schema_database) as logins:
+        with _working(logins.url("worker"), HERE / "handler.sh"):
+            _wait(connection, "SELECT count(*) = 3 FROM watchbill.attempt")
+            (node,) = connection.execute("SELECT types, queues FROM watchbill.node").fetchall()
+            assert node == (["greet", "slow"], ["shell"])
+            _wait(connection, "SELECT waits = 'unsupported' FROM watchbill.job WHERE type = 'paint'")
+            _wait(connection, "SELECT n > 0 FROM watchbill.beats")
+        rows = connection.execute("SELECT state, result, error->>'message' FROM watchbill.job ORDER BY seq").fetchall()
+        assert rows == [
+            ("succeeded", "hello ann", None),
+            ("failed", None, "exit code 75: bob is not at home"),
+            ("dead", None, "no name in the payload"),
+            ("queued", None, None),
+        ]
+        assert connection.execute("SELECT state FROM watchbill.nodes").fetchall() == [("left",)]
+        assert connection.execute("SELECT count(*) FROM watchbill.claims").fetchall() == [(0,)]
 
 
 def test_psql_worker_enforces_timeouts(

@@ -581,6 +581,38 @@ def test_very_many_bindings_are_read_from_their_table(spare: Logins) -> None:
             assert session.execute("SELECT tenant FROM watchbill.caller_scope").fetchall() == [("tenant 7",)]
 
 
+def test_bound_worker_claims_and_ticks_for_its_tenant_only(spare: Logins) -> None:
+    """`roles grant` refuses to bind a worker, because nodes are shared; a row in tenant_roles can."""
+    worker = f"{spare.database}_worker"
+    with spare.connect("worker") as session:
+        [(epoch,)] = session.execute("SELECT watchbill.register('bound')").fetchall()
+        for tenant in ("a", "b"):
+            session.execute("SELECT watchbill.enqueue('t', tenant => %s)", (tenant,))
+            session.execute(
+                "SELECT watchbill.add_schedule('due', at => now() - interval '1 s', type => 't', tenant => %s)",
+                (tenant,),
+            )
+    bind = sql.SQL("INSERT INTO watchbill.tenant_roles SELECT {}::regrole, unnest({}::text[])")
+    try:
+        spare.run(bind.format(sql.Literal(worker), sql.Literal(["b"])))
+        with spare.connect("worker") as session:
+            assert session.execute("SELECT fired FROM watchbill.tick()").fetchall() == [(1,)]
+            claim = "SELECT tenant FROM watchbill.claim(%s, max => 9)"
+            assert session.execute(claim, (epoch,)).fetchall() == [("b",), ("b",)]
+            assert session.execute(claim, (epoch,)).fetchall() == []
+        spare.run(bind.format(sql.Literal(worker), sql.Literal(["c"])))
+        with spare.connect("worker") as session:
+            for call in ("claim(%(epoch)s)", "tick()"):
+                with pytest.raises(psycopg.Error, match="is a worker, bound to b, c"):
+                    session.execute(f"SELECT watchbill.{call}".encode(), {"epoch": epoch})
+    finally:
+        spare.run(sql.SQL("TRUNCATE watchbill.tenant_roles"))
+    with spare.connect("worker") as session:
+        assert session.execute("SELECT tenant FROM watchbill.claim(%s, max => 9)", (epoch,)).fetchall() == [("a",)]
+        session.execute("SELECT watchbill.remove_schedule('due', %s)", ("a",))
+        session.execute("SELECT watchbill.remove_schedule('due', %s)", ("b",))
+
+
 def test_role_that_a_session_switches_to_counts_beside_its_own(site: Site) -> None:
     group = sql.Identifier(f"{site.logins.prefix}_producer")
     with site.session("bound_producer", "b") as session:
