@@ -422,6 +422,21 @@ async def test_each_loss_of_a_job_counts_so_that_one_that_kills_its_worker_ends(
 
 
 @covers("Maintenance Tasks / Reclaim Abandoned Jobs")
+async def test_a_job_that_was_reclaimed_is_held_alone(store: PgJobStore, psql: Psql) -> None:
+    """If it kills its worker again, no other job is lost with it."""
+    suspect = await store.enqueue({}, JobSpec("send", max_retries=10))
+    await claim_one(store, "worker-1")
+    psql.pass_time("61 seconds")
+    assert await store.reclaim_expired() == 1
+    psql.pass_time("10 seconds")
+    others = {await store.enqueue({}, SEND) for _ in range(3)}
+    assert [job.id for job in await store.claim_ready("worker-2", 10)] == [suspect]
+    assert await store.claim_ready("worker-2", 10) == [], "nothing beside it"
+    assert {job.id for job in await store.claim_ready("worker-3", 10)} == others
+    await store.mark_succeeded(suspect)
+
+
+@covers("Maintenance Tasks / Reclaim Abandoned Jobs")
 async def test_only_workers_of_job_stores_are_reclaimed(store: PgJobStore, psql: Psql) -> None:
     psql("SELECT watchbill.register('native', '1 second')")
     psql.pass_time("1 minute")

@@ -8,8 +8,12 @@ A worker id is a node of Watchbill, whose lease is the store's lease time-out: c
 all jobs of the worker. A worker that has lost a job cannot end it any more: `mark_succeeded` and `mark_failed` raise
 StaleFence.
 
-Ends of jobs are stored in groups: ends that are reported while a statement runs wait for the next statement. Each call
+The engine decides which jobs a worker gets (`claim`) and what the end of an attempt means (`settle`). What remains here
+is the way to these functions. The README has one call per job, and a commit for each would cost most of the time. So
+ends of jobs are stored in groups: ends that are reported while a statement runs wait for the next statement. Each call
 returns when its own end is committed. An end that is reported while no statement runs is stored at once, by its caller.
+The worker of Watchbill groups its ends too (`worker/settling.py`), but as a node with a loop, handlers and limits of
+its own, which a job store does not have.
 """
 
 from __future__ import annotations
@@ -45,7 +49,6 @@ __all__ = ["ClaimedJob", "FailureKind", "JobSpec", "PgJobStore", "QueueStats"]
 R = TypeVar("R")
 APP = "seesaw"  # the app of all nodes of this facade; reclaim_expired() reclaims the jobs of these nodes only
 DEFAULT_LEASE_MS = 60_000
-QUARANTINE_SECONDS = 1.0  # an idle worker asks once in this time for a job that was lost with its last worker
 MAX_ENDS_PER_STATEMENT = 1000
 RETRY = Retry(max_attempts=3, base=2.0, factor=2.0, cap=3600.0, jitter=0.0)
 _NAME_TAKEN = "WB002"
@@ -103,7 +106,6 @@ class _Worker:
     """A worker id that is registered as a node."""
 
     epoch: int
-    next_quarantine: float = 0.0  # when it may ask for a quarantined job again, on the monotonic clock
     held: dict[int, int] = field(default_factory=dict)  # fence -> how many of its jobs have not ended
 
 
@@ -184,24 +186,16 @@ class PgJobStore:
     # -- methods for workers: claim jobs, and report how they ended
 
     async def claim_ready(self, worker_id: str, limit: int) -> list[ClaimedJob]:
-        """Claims up to `limit` jobs that are due, the highest priority first, and renews the worker's lease."""
+        """Claims up to `limit` jobs that are due, the highest priority first, and renews the worker's lease. A job that
+        was reclaimed is claimed alone, by a worker that holds nothing else."""
         worker = await self._find_worker(worker_id)
         try:
-            rows = await self._claim(worker, limit)
+            rows = await self._run(_claim(worker.epoch, self.queue, limit))
         except NodeLost:
             del self._workers[worker_id]  # the worker was lost, and others have its jobs; it registers as a new node
             worker = await self._find_worker(worker_id)
-            rows = await self._claim(worker, limit)
+            rows = await self._run(_claim(worker.epoch, self.queue, limit))
         return [self._make_claimed_job(worker, row) for row in rows]
-
-    async def _claim(self, worker: _Worker, limit: int) -> Rows:
-        """Claims jobs. A job that was lost with its last worker is claimed alone, by a worker that has no other job, so
-        that no other job is lost with it."""
-        if not worker.held and time.monotonic() >= worker.next_quarantine:
-            worker.next_quarantine = time.monotonic() + QUARANTINE_SECONDS
-            if rows := await self._run(_claim(worker.epoch, self.queue, 1, alone=True)):
-                return rows
-        return await self._run(_claim(worker.epoch, self.queue, limit, alone=False))
 
     def _make_claimed_job(self, worker: _Worker, row: tuple[Any, ...]) -> ClaimedJob:
         job_id, fence, job_type, payload, version, attempt, meta = row
@@ -432,8 +426,8 @@ def _register_node(name: str, worker_id: str, lease: float, queue: str) -> Opera
     return int(epoch)
 
 
-def _claim(epoch: int, queue: str, limit: int, *, alone: bool) -> Operation[Rows]:
-    return (yield Statement("seesaw_claim", {"epoch": epoch, "queue": queue, "limit": limit, "alone": alone}))
+def _claim(epoch: int, queue: str, limit: int) -> Operation[Rows]:
+    return (yield Statement("seesaw_claim", {"epoch": epoch, "queue": queue, "limit": limit}))
 
 
 def _send_heartbeat(epoch: int) -> Operation[None]:

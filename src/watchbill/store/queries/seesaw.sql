@@ -7,16 +7,12 @@ SELECT {schema}.register(
   host => %s::text, pid => %s::int, watchbill_version => %s::text, queues => %s::text[])
 
 -- name: seesaw_claim
--- The terms `0 * b.beat` and `0 * p.promoted` make PostgreSQL call heartbeat(), promote() and
--- claim() in this order.
+-- The term `0 * b.beat` makes PostgreSQL call heartbeat() first.
 SELECT c.id, c.fence, c.type, c.payload, c.version, c.attempt, c.meta
 FROM (
   SELECT coalesce(cardinality({schema}.heartbeat(%(epoch)s::bigint)), 0) AS beat) b
-CROSS JOIN LATERAL (
-  SELECT ({schema}.promote(0 * b.beat + 1000) IS NULL)::int AS promoted) p
-CROSS JOIN LATERAL {schema}.claim(
-  %(epoch)s::bigint + 0 * p.promoted, ARRAY[%(queue)s::text], %(limit)s::int, %(limit)s::int,
-  %(alone)s::boolean) c
+CROSS JOIN LATERAL {schema}._claim_for_session(
+  %(epoch)s::bigint + 0 * b.beat, %(queue)s::text, %(limit)s::int) c
 ORDER BY c.priority DESC, c.run_at, c.id
 
 -- name: seesaw_beat

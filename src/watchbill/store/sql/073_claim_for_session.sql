@@ -1,6 +1,6 @@
--- Claims for a worker that is a session of psql, and so has no loop that asks for jobs in
--- quarantine now and then: takes such a job first if the worker holds nothing, and nothing beside
--- it. Otherwise as claim().
+-- Claims for a worker of a facade, which is a session of psql or a program of its own and so has no
+-- loop that asks for jobs in quarantine now and then: takes such a job first if the worker holds
+-- nothing, and nothing beside it. Otherwise as claim(), with the columns that facades need.
 CREATE OR REPLACE FUNCTION _claim_for_session(
   node_epoch bigint,
   queue text,
@@ -8,7 +8,17 @@ CREATE OR REPLACE FUNCTION _claim_for_session(
   without text[] DEFAULT NULL,
   for_tenant text DEFAULT NULL
 )
-RETURNS TABLE (id uuid, fence bigint)
+RETURNS TABLE (
+  id uuid,
+  fence bigint,
+  type text,
+  payload jsonb,
+  priority smallint,
+  run_at timestamptz,
+  attempt smallint,
+  version int,
+  meta jsonb
+)
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
@@ -23,16 +33,17 @@ DECLARE
 BEGIN
   IF 2 = ANY (held_classes) THEN RETURN; END IF;
   PERFORM promote();
-  IF held_classes = '{}' THEN
+  IF held_classes = '{}' AND _claim_for_session.max > 0 THEN
     RETURN QUERY
-      SELECT c.id, c.fence
+      SELECT
+        c.id, c.fence, c.type, c.payload, c.priority, c.run_at, c.attempt, c.version, c.meta
       FROM claim(
         node_epoch, ARRAY[_claim_for_session.queue], 1, 1, alone => true,
         for_tenant => _claim_for_session.for_tenant) c;
     IF FOUND THEN RETURN; END IF;
   END IF;
   RETURN QUERY
-    SELECT c.id, c.fence
+    SELECT c.id, c.fence, c.type, c.payload, c.priority, c.run_at, c.attempt, c.version, c.meta
     FROM claim(
       node_epoch, ARRAY[_claim_for_session.queue], _claim_for_session.max,
       _claim_for_session.max, without => _claim_for_session.without,
