@@ -99,6 +99,22 @@ def test_the_quota_of_payload_bytes_counts_the_payloads_of_unfinished_jobs(db: D
         enqueue(db, payload={"text": "x" * 600})
 
 
+@pytest.mark.parametrize("is_counted", [True, False], ids=["counted", "new"])
+def test_a_clock_that_is_set_back_does_not_stop_the_quota_per_minute(db: Db, is_counted: bool) -> None:
+    """Nodes count every few seconds; the count forgets the enqueues of the future."""
+    set_quotas(db, per_minute=1)
+    enqueue(db)
+    if is_counted:
+        refresh(db)
+    db.change("UPDATE {schema}.quota_seconds SET second = second + interval '1 day'")
+    db.change("UPDATE {schema}.quota_changes SET at = at + interval '1 day'")
+    with full("per_minute"):
+        enqueue(db)
+    refresh(db)
+    enqueue(db)
+    assert db.count("quota_seconds") == 0
+
+
 def test_the_quota_per_minute_says_when_it_has_room_again(db: Db) -> None:
     set_quotas(db, per_minute=3)
     db.call("enqueue_many", jobs=[{"type": "task", "tenant": "acme"}] * 2)

@@ -41,7 +41,8 @@ BEGIN
 END $$;
 
 -- Counts the unfinished jobs, and deletes the rows of quota_changes that this count includes. One
--- statement does both, because both must read the same snapshot.
+-- statement does both, because both must read the same snapshot. Forgets enqueues of the future: if
+-- the clock was set back, they would fill the quota per minute until the clock has caught up.
 CREATE OR REPLACE FUNCTION _count_quota_usage(t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -64,6 +65,7 @@ BEGIN
       SELECT c.tenant, date_trunc('second', c.at), sum(c.jobs)
       FROM change c
       WHERE c.at > t - interval '1 minute'
+        AND c.at <= t + interval '1 minute'
       GROUP BY 1, 2
       ON CONFLICT (tenant, second) DO UPDATE SET jobs = o.jobs + EXCLUDED.jobs),
     usage AS (
@@ -79,7 +81,9 @@ BEGIN
   SET counted_at = EXCLUDED.counted_at,
     unfinished = EXCLUDED.unfinished,
     payload_bytes = EXCLUDED.payload_bytes;
-  DELETE FROM quota_seconds s WHERE s.second <= t - interval '2 minutes';
+  DELETE FROM quota_seconds s
+  WHERE s.second <= t - interval '2 minutes'
+    OR s.second > t + interval '1 minute';
   DELETE FROM quota_usage u WHERE u.tenant <> ALL (names);
 END $$;
 
