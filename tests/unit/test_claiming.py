@@ -167,7 +167,9 @@ def test_without_the_servers_time_a_position_is_the_last_job() -> None:
 # -- requests
 
 KINDS: dict[str, Any] = {"a": "async", "t": "thread", "p": "process"}
-HANDLERS: Any = {name: SimpleNamespace(type=name, kind=kind, batch=None) for name, kind in KINDS.items()}
+HANDLERS: Any = {
+    name: SimpleNamespace(type=name, kind=kind, slot_kind=kind, batch=None) for name, kind in KINDS.items()
+}
 
 
 def counts(free: int = 9, waiting: int = 0, unsettled: int = 0, rate: float = 0.0, **by_kind: int) -> SlotCounts:
