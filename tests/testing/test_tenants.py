@@ -56,3 +56,12 @@ def test_handler_acts_for_the_tenant_of_its_job(watchbill: Watchbill) -> None:
     lead.using(tenant="blue").enqueue()
     watchbill.drain()
     assert [job.tenant for job in watchbill.jobs()] == ["blue", "blue"]
+
+
+def test_advance_fires_the_schedules_of_all_tenants(watchbill: Watchbill) -> None:
+    """As the nodes do in production, for which no tenant is set."""
+    for tenant in ("blue", "green"):
+        with watchbill.tenant(tenant):
+            app.schedules.add("nightly", "@daily", task=follow)
+    watchbill.advance(days=1)
+    assert sorted(job.tenant for job in watchbill.jobs()) == ["blue", "green"]
