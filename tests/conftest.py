@@ -15,9 +15,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.servers import Server, find_servers
 from watchbill.postgres.embedded import Binaries
+
+# A busy machine must not fail a property test.
+settings.register_profile("watchbill", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("watchbill")
 
 BINARIES = find_servers()
 _EVERY_SERVER = Path(__file__).parent / "store"
