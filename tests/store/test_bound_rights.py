@@ -37,7 +37,12 @@ NEW_JOB = """{"id": "%(new)s", "type": "t", "tenant": "b", "payload": {}, "queue
 SCHEDULE = """{"name": "new", "every": "1 hour", "type": "t", "tenant": "b", "hash": "1"}"""
 # The arguments with which each function is called. %(name)s stands for a value of the site.
 CALLS: dict[str, tuple[str, ...]] = {
-    "enqueue": ("'t', tenant => 'b'", "'t', limit_keys => '{tenant:b}'", "'t', depends_on => '{%(waiting)s}'"),
+    "enqueue": (
+        "'t', tenant => 'b'", "'t', limit_keys => '{tenant:b}'", "'t', depends_on => '{%(waiting)s}'",
+        """'t', '{"x": 1}', queue => 'fresh', route_by => '{x}', token_group => 'g'""",
+        """'t', '{"x": 1}', runs_on => '{"new": "label"}'""", """'t', '{"x": 1}', ordered_by => '{x}'""",
+        """'t', '{"x": 1}', queue => 'slow', limit_keys => '{"shared:{x}"}'""", "'t', id => '%(waiting)s'",
+    ),
     "enqueue_many": (f"'[{NEW_JOB}]'",),
     "enqueue_from": ("'pg_temp.given'",),
     "_enqueue_rows": (
@@ -79,6 +84,8 @@ CALLS: dict[str, tuple[str, ...]] = {
     "limit_keys": ("'shared'",),
     "limit_holders": ("'shared'",),
     "queue_rules": ("",),
+    "_describe_caller": ("",),
+    "_describe_blind_caller": ("",),
     "preview_retention": ("",),
     "register": ("'mine'", "'node', take_over => true"),
     "extend_node": ("""%(epoch)s, '{"t": 1}', '{q}'""",),
@@ -183,7 +190,7 @@ CALLS: dict[str, tuple[str, ...]] = {
 # What tenants share: a bound role may not call these, whatever they would change.
 REFUSED = {
     "pause", "resume", "drain", "set_limit", "clear_limit", "set_tenant", "erase_tenant", "preview_erasure", "register",
-    "extend_node", "heartbeat", "declare_limits", "declare_queues", "leave", "release_unknown", "claim",
+    "extend_node", "heartbeat", "declare_limits", "declare_queues", "leave", "release_unknown",
     "_claim_for_session", "settle", "unblock", "promote", "reclaim", "_declare_lost", "expire_node",
     "expire_unsupported", "unpark", "sweep_limits", "refresh_quotas", "unpark_paused", "sweep_claims",
     "sweep_dependencies", "lock_acquire", "_acquire_lock", "lock_renew", "lock_release", "lock_check", "elect",
@@ -195,7 +202,8 @@ REFUSED = {
 }  # fmt: skip
 # They change nothing; guard() and locked_jobs() lock jobs.
 READ = {
-    "_count_failed_attempts", "_count_schedule_slots", "_describe_job_wait", "_find_orphans", "_has_stale_declaration",
+    "_count_failed_attempts", "_count_schedule_slots", "_describe_blind_caller", "_describe_caller",
+    "_describe_job_wait", "_find_orphans", "_has_stale_declaration",
     "_is_schedule_changed", "_job_seq", "_lock_end", "_read_job_ending", "_survey", "ancestors", "dead_groups",
     "dependency_graph", "group_list", "guard", "heartbeat_load", "incomplete_items", "item_audit", "job_attempts",
     "job_by_id", "job_list", "limit_holders", "limit_keys", "limit_list", "locked_jobs", "member_state", "pin_list",
@@ -282,7 +290,7 @@ SELECT pg_temp.keep('rebalance', id) FROM watchbill.rebalances LIMIT 1;
 
 
 # What is equal for every caller, whoever needs it first: texts that are stored once and referred to.
-SHARED_TEXTS = {"compiled_patterns", "policies", "zones"}
+SHARED_TEXTS = {"compiled_patterns", "label_sets", "policies", "zones"}
 ROWS_OF_A = {  # by a column of the table
     "tenant": "x.tenant IS DISTINCT FROM 'a'",
     "schedule_id": "x.schedule_id NOT IN (SELECT s.id FROM watchbill.schedules s WHERE s.tenant = 'a')",
@@ -320,7 +328,7 @@ class Site:
         self.stable = {name for (name,) in self.session.execute(stable).fetchall()}
 
     def read(self) -> dict[str, Any]:
-        found: dict[str, Any] = dict(self.session.execute(self.digest).fetchall())
+        found: dict[str, Any] = dict(self.session.execute(self.digest, prepare=True).fetchall())
         partitions = "SELECT count(*)::text FROM pg_class WHERE relnamespace = 'watchbill'::regnamespace"
         return found | {"partitions": self.session.execute(partitions.encode()).fetchall()}
 

@@ -152,7 +152,7 @@ def test_no_way_leads_a_command_of_a_role_of_a_tenant_to_a_worker(logins: Logins
             declare = (
                 "SELECT watchbill.declare_schedules(watchbill.register('w', app => 'x'), jsonb_build_array(%s::jsonb))"
             )
-            with pytest.raises(psycopg.Error, match="may not write"):
+            with pytest.raises(psycopg.Error, match="register is for all tenants"):
                 session.execute(declare, (FIELDS,))
     assert read_commands(logins) == before
 

@@ -238,6 +238,14 @@ def test_verbs_with_a_given_clock_store_no_server_time(odd_db: Db) -> None:
         assert odd_db.execute(query, (T0.replace(year=2030),)) == [], (table, column)
 
 
+def test_time_that_is_not_given_costs_no_call(db: Db) -> None:
+    plan = db.execute(
+        "EXPLAIN (VERBOSE, COSTS OFF) SELECT watchbill._clock(x.now) FROM (VALUES (NULL::timestamptz)) x(now)"
+    )
+    assert "clock_timestamp()" in str(plan)
+    assert "_clock(" not in str(plan)
+
+
 def test_clock_offset_applies_only_to_a_test_schema(server: Server) -> None:
     name = server.create_database()
     migrate(server.url(name), "watchbill", SOURCE)

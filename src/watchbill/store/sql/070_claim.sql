@@ -90,7 +90,6 @@ DECLARE
   is_copy boolean;
   f bigint;
 BEGIN
-  IF _may_be_bound() THEN PERFORM _check_shared_change('claim'); END IF;
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     PERFORM _check_isolation('claim');
   END IF;
