@@ -12,6 +12,7 @@ FILTER, TAKE, REFRESH = "018_quota_filter.sql", "048_take_quota.sql", "049_refre
 SET, ERASE, SKIP = "150_set_tenant.sql", "152_erase_tenant.sql", "314_skip_over_quota.sql"
 PLAIN, FLOW = "061_enqueue_plain.sql", "069_job_flow.sql"
 CHECK_SCHEDULE = "305_check_schedule.sql"
+PICK_FOR_TENANT = "072_pick_for_tenant.sql"
 
 MUTANTS_OF_TENANTS: list[Mutant] = [
     # What a tenant uses.
@@ -88,6 +89,13 @@ MUTANTS_OF_TENANTS: list[Mutant] = [
     Mutant("erasure: a stored payload of its own", ERASE, "WHEN position(''/'' || x.id || ''-'' IN x.meta->>''stored'') > 0 THEN", "WHEN true THEN", "erasure"),
     Mutant("erasure: slots of removed schedules", ERASE, "PERFORM _delete_traces_of_jobs(found_ids, schedule_ids, slot_times);", "NULL;", "erasure"),
     Mutant("erasure: enqueues are accepted afterwards", ERASE, "DELETE FROM erasures x WHERE x.tenant = e.tenant;", "", "erasure"),
+    # Sessions that act for a tenant.
+    Mutant("acting: a claim asks", "070_claim.sql", "_acting_tenant(claim.for_tenant),", "NULL,", "tenant_sessions"),
+    Mutant("acting: a tick asks", TICK, "acting text := _acting_tenant(for_tenant);", "acting text;", "tenant_sessions"),
+    Mutant("acting: the place is stored", PICK_FOR_TENANT, "PERFORM _store_tenant_scan(place, is_at_end);", "NULL;", "tenant_sessions"),
+    Mutant("acting: the order of classes", PICK_FOR_TENANT, "OR (-r.priority, r.run_at, r.id) <= (-l.priority, l.run_at, l.id))),", "OR true)),", "tenant_sessions"),
+    Mutant("acting: others are counted", PICK_FOR_TENANT, "others_read := others_read + found.others;", "", "tenant_sessions"),
+    Mutant("acting: the top again", PICK_FOR_TENANT, "ELSIF began_at_top OR cardinality(tids) > 0 THEN", "ELSIF true THEN", "tenant_sessions"),
     # Ids that a job of another tenant has.
     Mutant("taken id: one job", ENQUEUE, "IF answer.seq IS NULL THEN PERFORM _refuse_taken_id(n.type, n.id); END IF;", "", "tenants"),
     Mutant("taken id: a bulk", INSERT_JOBS, "WHERE seqs[x.ordinality] IS NULL LIMIT 1;", "WHERE false LIMIT 1;", "tenants"),

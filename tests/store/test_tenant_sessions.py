@@ -45,6 +45,16 @@ def test_a_claim_takes_the_jobs_of_the_sessions_tenant_in_their_order(db: Db) ->
     assert len(db.claim(epoch)) == 4
 
 
+def test_a_job_with_one_attempt_does_not_overtake_one_behind_a_job_of_others(db: Db) -> None:
+    epoch, session = db.node(), session_of(db, "b")
+    db.enqueue(tenant="a")
+    jobs = []
+    for max_attempts in (2, 1):
+        db.tick(1)
+        jobs.append(db.enqueue(tenant="b", max_attempts=max_attempts))
+    assert [claimed(session, epoch, 1)[0] for _ in jobs] == jobs
+
+
 @pytest.mark.parametrize("lanes", ["share", "route"])
 def test_a_claim_of_a_queue_with_lanes_takes_those_of_the_tenant(db: Db, lanes: str) -> None:
     epoch, session = db.node(), session_of(db, "b")
