@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 
 from tests.store.harness import Db, new_id, refused
@@ -112,6 +113,13 @@ def test_invalid_jobs_are_refused_with_a_message(db: Db, given: dict[str, Any], 
     with refused("WB003", words):
         db.call("enqueue_many", jobs=[{"type": "t"}, {"type": "t"} | given])
     assert db.count("jobs") == 0
+
+
+def test_numbers_out_of_range_are_refused_in_a_new_session(db: Db) -> None:
+    """The first calls of a session have plans for their very values, for which PostgreSQL casts them early."""
+    for name, value in [("priority", 99999), ("priority", -99999), ("max_attempts", 99999), ("max_attempts", -99999)]:
+        with psycopg.connect(db.url) as connection, refused("WB003", f"{name} must be between"):
+            connection.execute(f"SELECT watchbill.enqueue('t', {name} => {value})".encode())
 
 
 def test_largest_and_smallest_values_are_accepted(db: Db) -> None:

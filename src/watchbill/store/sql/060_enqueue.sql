@@ -59,9 +59,11 @@ BEGIN
     id, run_at, created_at, policy, version, priority, max_attempts, queue, type, tenant,
     created_by, payload, meta)
   SELECT
-    new_id, t, t, policy_id, enqueue.version, enqueue.priority,
-    enqueue.max_attempts, enqueue.queue, enqueue.type, enqueue.tenant, enqueue.created_by,
-    enqueue.payload, enqueue.meta
+    new_id, t, t, policy_id, enqueue.version,
+    -- PostgreSQL may cast these before it checks them, and would fail with an error of its own.
+    least(greatest(enqueue.priority, -32768), 32767),
+    least(greatest(enqueue.max_attempts, 0), 32767),
+    enqueue.queue, enqueue.type, enqueue.tenant, enqueue.created_by, enqueue.payload, enqueue.meta
   WHERE policy_id IS NOT NULL
     AND num_nonnulls(
       enqueue.run_at, enqueue.delay, enqueue.timeout, enqueue.idempotency_key,
