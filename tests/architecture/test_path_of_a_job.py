@@ -110,7 +110,7 @@ def test_a_reader_follows_one_job_through_few_python_files(schema_database: str)
 def test_a_reader_follows_one_job_through_few_sql_files(schema_database: str) -> None:
     by_function = {
         name: str(file.relative_to(PACKAGE))
-        for file in sorted(PACKAGE.glob("store/sql/*.sql"))
+        for file in sorted(PACKAGE.glob("store/sql/*/*.sql"))
         for name in re.findall(r"CREATE OR REPLACE FUNCTION (\w+)", file.read_text())
     }
     known = queries("watchbill")

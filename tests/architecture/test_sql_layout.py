@@ -26,7 +26,7 @@ def test_every_file_is_laid_out_alike(file: Path) -> None:
 
 def test_a_file_is_named_after_every_public_function(schema_database: str) -> None:
     made_in: dict[str, set[str]] = {}
-    for file in (PACKAGE / "store" / "sql").glob("*.sql"):
+    for file in (PACKAGE / "store" / "sql").rglob("*.sql"):
         for name in re.findall(r"CREATE OR REPLACE FUNCTION (\w+)", file.read_text()):
             made_in.setdefault(name, set()).add(file.name)
     with psycopg.connect(schema_database) as connection:
@@ -39,15 +39,15 @@ def test_a_file_is_named_after_every_public_function(schema_database: str) -> No
 
 
 def test_the_lock_class_of_python_is_the_one_of_sql() -> None:
-    """Elsewhere the functions of 012_lock_classes.sql stand for the numbers."""
-    classes = (PACKAGE / "store" / "sql" / "012_lock_classes.sql").read_text()
+    """Elsewhere the functions of foundation/lock_classes.sql stand for the numbers."""
+    classes = (PACKAGE / "store" / "sql" / "foundation" / "lock_classes.sql").read_text()
     in_sql = dict(re.findall(r"FUNCTION _lock_class_(\w+)\(\).*?RETURN (\d+);", classes, re.DOTALL))
     assert in_sql.keys() == {"wakeup", "partitions", "declarations", "turns"}
     files = [*PACKAGE.rglob("*.py"), *FILES]
     found = [
         number
         for file in files
-        if file.name != "012_lock_classes.sql"
+        if file.name != "lock_classes.sql"
         for number in re.findall(r"\d+", file.read_text())
         if number in in_sql.values()
     ]

@@ -48,26 +48,30 @@ def test_no_interleaving_of_thousands_breaks_a_promise(db: Db) -> None:
 
 PLANTED = {
     "tokens change their owner without a hand-over": (
-        "440_rebalance.sql",
+        "cluster/rebalance.sql",
         "n.epoch IS NULL AND x.token <> ALL (busy) AS is_free",
         "true AS is_free",
     ),
     "tokens are passed on that memory still counts": (
-        "441_pass_tokens.sql",
+        "cluster/pass_tokens.sql",
         "IF pass_tokens.version = g.version OR pass_tokens.version IS NULL THEN",
         "IF true THEN",
     ),
     "tokens are passed on without being asked for in time": (
-        "440_rebalance.sql",
+        "cluster/rebalance.sql",
         "AND x.asked_at <= t - g.handover_timeout",
         "AND x.asked_at <= t",
     ),
     "a dead member keeps its place": (
-        "432_join_group.sql",
+        "cluster/join_group.sql",
         "JOIN nodes n ON n.epoch = m.epoch AND n.state = 'active'",
         "JOIN nodes n ON n.epoch = m.epoch",
     ),
-    "a stale fence is accepted": ("461_check_item.sql", "AND i.fence = check_item.fence\n    AND i.state = 'held'", ""),
+    "a stale fence is accepted": (
+        "cluster/check_item.sql",
+        "AND i.fence = check_item.fence\n    AND i.state = 'held'",
+        "",
+    ),
 }
 
 

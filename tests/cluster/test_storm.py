@@ -73,7 +73,7 @@ JOBS_STORM = Plan(0, rounds=5, members=0, workers=4, patience=20)
 PLANTED = {
     # Nor does the server end the transaction of a process that is frozen, which would hide the fault.
     "a stale fence is accepted": Planted(
-        "461_check_item.sql",
+        "cluster/check_item.sql",
         """BEGIN PERFORM FROM item_claims i
            WHERE i.token_group = check_item.token_group AND i.scope = coalesce(check_item.scope, '')
              AND i.key = check_item.key AND i.fence = check_item.fence AND i.state = 'held' FOR SHARE;
@@ -83,26 +83,26 @@ PLANTED = {
         ("an old fence was accepted", "work was overwritten"),
     ),
     "tokens change their owner without a hand-over": Planted(
-        "440_rebalance.sql",
+        "cluster/rebalance.sql",
         "n.epoch IS NULL AND x.token <> ALL (busy) AS is_free",
         "true AS is_free",
         ("without a hand-over",),
     ),
     "a grant has no new fence": Planted(
-        "440_rebalance.sql",
+        "cluster/rebalance.sql",
         "fence = CASE WHEN h.is_free THEN grant_fence ELSE x.fence END,",
         "",
         ("without a new fence",),
     ),
     "members that have died keep their tokens": Planted(
-        "432_join_group.sql",
+        "cluster/join_group.sql",
         "JOIN nodes n ON n.epoch = m.epoch AND n.state = 'active'",
         "JOIN nodes n ON n.epoch = m.epoch",
         ("tokens are stranded",),
     ),
     # It is slow as well, so that the leader can want more tokens before.
     "members pass on tokens that they still count": Planted(
-        "441_pass_tokens.sql",
+        "cluster/pass_tokens.sql",
         """g token_groups := _lock_group(pass_tokens.token_group);
            passed int := 0;
            BEGIN
@@ -120,28 +120,28 @@ PLANTED = {
         Plan(0, rounds=8, members=4, burst=(6, 10), patience=20),
     ),
     "members count tokens that they have to pass on": Planted(
-        "445_member_state.sql",
+        "cluster/member_state.sql",
         "AND x.epoch = member_state.epoch AND x.next IS NULL);",
         "AND x.epoch = member_state.epoch);",
         ("said that it owns",),
     ),
     # It is slow as well, so that another node can be elected before it writes.
     "an old leader plans": Planted(
-        "440_rebalance.sql",
+        "cluster/rebalance.sql",
         "g := _lock_group(rebalance.token_group); PERFORM _check_term(g.name, rebalance.term);",
         "PERFORM pg_sleep(3); g := _lock_group(rebalance.token_group);",
         ("planned while another one led",),
         Plan(0, rounds=8, members=4, lease=1.0, patience=20),
     ),
     "tokens do not wait for the jobs of their owner": Planted(
-        "440_rebalance.sql",
+        "cluster/rebalance.sql",
         "AND x.token <> ALL (busy);",
         ";",
         ("where its key did not belong",),
         JOBS_STORM,
     ),
     "workers claim jobs of tokens that they do not own": Planted(
-        "074_pick_lanes.sql",
+        "claim/pick_lanes.sql",
         "AND k.epoch = _pick_own_lanes.epoch AND",
         "AND",
         ("where its key did not belong",),

@@ -58,6 +58,6 @@ def test_every_public_function_is_described(schema_database: str) -> None:
 
 
 def test_every_error_code_is_listed() -> None:
-    sources = Path(__file__).parents[2].joinpath("src/watchbill/store/sql").glob("*.sql")
+    sources = Path(__file__).parents[2].joinpath("src/watchbill/store/sql").rglob("*.sql")
     raised = {code for file in sources for code in re.findall(r"WB\d{3}", file.read_text())}
     assert raised == set(re.findall(r"WB\d{3}", PAGE.read_text()))

@@ -59,7 +59,7 @@ def at(text: str) -> datetime:
 
 
 class CompiledPart(NamedTuple):
-    """What a part without @every and modifier allows, in the masks that 205_cron_layout.sql describes."""
+    """What a part without @every and modifier allows, in the masks that cron/cron_layout.sql describes."""
 
     times: tuple[int, int, int]  # seconds, minutes, hours
     months: int

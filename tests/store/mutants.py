@@ -42,50 +42,58 @@ def _anywhere(original: str) -> re.Pattern[str]:
     return re.compile(r"\s*".join(re.escape(character) for character in original if not character.isspace()))
 
 
-FENCES = "022_fences.sql"
-REGISTER = "050_register.sql"
-HEARTBEAT = "051_heartbeat.sql"
-STOP_REQUESTS = "052_stop_requests.sql"
-DRAIN = "053_drain.sql"
-RELEASE_CLAIMS = "054_release_claims.sql"
-RELEASE_UNKNOWN = "055_release_unknown.sql"
-LEAVE = "056_leave.sql"
-ENQUEUE = "060_enqueue.sql"
-INSERT_JOBS = "064_insert_jobs.sql"
-UNIQUE_JOBS = "076_unique_jobs.sql"
-DEPENDENCIES = "065_dependencies.sql"
-DEPENDENCY_ENDINGS = "066_dependency_endings.sql"
-UNBLOCK = "067_unblock.sql"
-SWEEP_DEPENDENCIES = "068_sweep_dependencies.sql"
-CLAIM = "070_claim.sql"
-PICK = "071_pick.sql"
-PROMOTE = "075_promote.sql"
-SETTLE = "080_settle.sql"
-SETTLE_EACH = "081_settle_each.sql"
-FINISH_REQUEUE = "082_finish_requeue.sql"
-FAIL = "085_fail.sql"
-GUARD = "086_guard.sql"
-RECLAIM = "090_reclaim.sql"
-EXPIRE_NODE = "091_expire_node.sql"
-MARK_NODE_LOST = "092_mark_node_lost.sql"
-EXPIRE_UNSUPPORTED = "093_expire_unsupported.sql"
-SWEEP_CLAIMS = "094_sweep_claims.sql"
-CANCEL = "100_cancel.sql"
-RESCHEDULE = "102_reschedule.sql"
-RELEASE = "104_release.sql"
-UNPARK_PAUSED = "107_unpark_paused.sql"
-MAKE_PARTITIONS = "110_make_partitions.sql"
-PRUNE_HISTORY = "131_prune_history.sql"
-PRUNE_AUDIT = "132_prune_audit.sql"
-PRUNE_NODES = "133_prune_nodes.sql"
-PRUNE_KEYS = "134_prune_keys.sql"
-RESCHEDULE_MANY = "128_reschedule_many.sql"
-PURGE = "129_purge.sql"
-SCHEDULE_ERRORS, CHECK_SCHEDULE, SET_TIMER = "304_schedule_errors.sql", "305_check_schedule.sql", "306_set_timer.sql"
-RUN_SCHEDULE, EXECUTE_SCHEDULE = "326_run_schedule.sql", "361_execute_schedule.sql"
-TICK, CANCEL_RUNS, CLOSE_SLOTS = "310_tick.sql", "312_cancel_runs.sql", "313_close_slots.sql"
-ORPHANS, DECLARE, START_CLUSTER = "315_orphans.sql", "330_declare_schedules.sql", "331_start_cluster.sql"
-EXECUTE, HAND_OVER = "360_execute_due.sql", "365_hand_over_slot.sql"
+FENCES = "foundation/fences.sql"
+REGISTER = "nodes/register.sql"
+HEARTBEAT = "nodes/heartbeat.sql"
+STOP_REQUESTS = "nodes/stop_requests.sql"
+DRAIN = "nodes/drain.sql"
+RELEASE_CLAIMS = "nodes/release_claims.sql"
+RELEASE_UNKNOWN = "nodes/release_unknown.sql"
+LEAVE = "nodes/leave.sql"
+ENQUEUE = "jobs/enqueue.sql"
+INSERT_JOBS = "jobs/insert_jobs.sql"
+UNIQUE_JOBS = "jobs/unique_jobs.sql"
+DEPENDENCIES = "jobs/dependencies.sql"
+DEPENDENCY_ENDINGS = "jobs/dependency_endings.sql"
+UNBLOCK = "jobs/unblock.sql"
+SWEEP_DEPENDENCIES = "upkeep/sweep_dependencies.sql"
+CLAIM = "claim/claim.sql"
+PICK = "claim/pick.sql"
+PROMOTE = "claim/promote.sql"
+SETTLE = "jobs/settle.sql"
+SETTLE_EACH = "jobs/settle_each.sql"
+FINISH_REQUEUE = "jobs/finish_requeue.sql"
+FAIL = "jobs/fail.sql"
+GUARD = "jobs/guard.sql"
+RECLAIM = "nodes/reclaim.sql"
+EXPIRE_NODE = "nodes/expire_node.sql"
+MARK_NODE_LOST = "nodes/mark_node_lost.sql"
+EXPIRE_UNSUPPORTED = "nodes/expire_unsupported.sql"
+SWEEP_CLAIMS = "upkeep/sweep_claims.sql"
+CANCEL = "jobs/cancel.sql"
+RESCHEDULE = "jobs/reschedule.sql"
+RELEASE = "jobs/release.sql"
+UNPARK_PAUSED = "jobs/unpark_paused.sql"
+MAKE_PARTITIONS = "tenants/make_partitions.sql"
+PRUNE_HISTORY = "upkeep/prune_history.sql"
+PRUNE_AUDIT = "upkeep/prune_audit.sql"
+PRUNE_NODES = "upkeep/prune_nodes.sql"
+PRUNE_KEYS = "upkeep/prune_keys.sql"
+RESCHEDULE_MANY = "upkeep/reschedule_many.sql"
+PURGE = "upkeep/purge.sql"
+SCHEDULE_ERRORS, CHECK_SCHEDULE, SET_TIMER = (
+    "schedules/schedule_errors.sql",
+    "schedules/check_schedule.sql",
+    "schedules/set_timer.sql",
+)
+RUN_SCHEDULE, EXECUTE_SCHEDULE = "schedules/run_schedule.sql", "schedules/execute_schedule.sql"
+TICK, CANCEL_RUNS, CLOSE_SLOTS = "schedules/tick.sql", "schedules/cancel_runs.sql", "schedules/close_slots.sql"
+ORPHANS, DECLARE, START_CLUSTER = (
+    "schedules/orphans.sql",
+    "schedules/declare_schedules.sql",
+    "schedules/start_cluster.sql",
+)
+EXECUTE, HAND_OVER = "schedules/execute_due.sql", "schedules/hand_over_slot.sql"
 
 READY = "j.class = _pick.class AND j.lane = _pick.lane AND j.wait IS NULL AND j.fence = 0 AND (_pick.without IS NULL OR j.type <> ALL (_pick.without)) ORDER BY j.priority DESC, j.run_at, j.id LIMIT _pick.max FOR UPDATE SKIP LOCKED"
 FIRST_JOBS = (
@@ -394,13 +402,13 @@ MUTANTS: list[Mutant] = [
 ]  # fmt: skip
 
 EQUIVALENT: list[tuple[Mutant, str]] = [
-    (Mutant("limits: jobs with a rate into free slots", "073_limits.sql", "AND (x.class <> 1 OR x.rank <= _pass_limits.free)", "", ""),
+    (Mutant("limits: jobs with a rate into free slots", "flow/limits.sql", "AND (x.class <> 1 OR x.rank <= _pass_limits.free)", "", ""),
         "all pickers take jobs of class 1 into free slots only; the check is for pickers to come"),
-    (Mutant("limits: jobs without keys take slots", "073_limits.sql", "judged[i.job] - i.job + row_number()", "row_number()", ""),
+    (Mutant("limits: jobs without keys take slots", "flow/limits.sql", "judged[i.job] - i.job + row_number()", "row_number()", ""),
         "as above"),
-    (Mutant("release: the request", "402_lock_release.sql", "request = NULL,", "", ""),
+    (Mutant("release: the request", "cluster/lock_release.sql", "request = NULL,", "", ""),
         "a grant under an old request also asks whether the lock is held, and a released one is not"),
-    (Mutant("leaders: that have resigned", "410_elect.sql", "AND l.holder IS NOT NULL AND l.epoch IS NOT NULL AND _lock_end", "AND _lock_end", ""),
+    (Mutant("leaders: that have resigned", "cluster/elect.sql", "AND l.holder IS NOT NULL AND l.epoch IS NOT NULL AND _lock_end", "AND _lock_end", ""),
         "a lock without a holder has no end, and only nodes can hold the locks of leaders"),
     (Mutant("unique: replacements take turns", UNIQUE_JOBS, "AND x.key = new_key FOR UPDATE;", "AND x.key = new_key;", ""),
         "without it two calls deadlock only if both share the lock of the job before one of them changes it"),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from tests.store.mutants import Mutant
 
-REBALANCE, PASS_TOKENS, JOIN = "440_rebalance.sql", "441_pass_tokens.sql", "432_join_group.sql"
+REBALANCE, PASS_TOKENS, JOIN = "cluster/rebalance.sql", "cluster/pass_tokens.sql", "cluster/join_group.sql"
 TOKENS, DECLARE, LEAVE_GROUP, REMOVE, MEMBER_STATE = (
-    "430_tokens.sql", "431_declare_group.sql", "433_leave_group.sql", "434_remove_group.sql", "445_member_state.sql",
+    "cluster/tokens.sql", "cluster/declare_group.sql", "cluster/leave_group.sql", "cluster/remove_group.sql",
+    "cluster/member_state.sql",
 )  # fmt: skip
-CLAIM_ITEMS, CHECK_ITEM, FINISH_ITEMS = "460_claim_items.sql", "461_check_item.sql", "462_finish_items.sql"
+CLAIM_ITEMS, CHECK_ITEM, FINISH_ITEMS = "cluster/claim_items.sql", "cluster/check_item.sql", "cluster/finish_items.sql"
 
 MUTANTS_OF_THE_CLUSTER = [
     Mutant("rebalance: the term", REBALANCE, "PERFORM _check_term(g.name, rebalance.term);", "", "tokens"),

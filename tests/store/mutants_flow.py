@@ -15,11 +15,11 @@ from tests.store.mutants import (
     Mutant,
 )
 
-LIMITS = "073_limits.sql"
-RATES = "073_rates.sql"
-UNPARK = "076_unpark.sql"
-SWEEP_LIMITS = "077_sweep_limits.sql"
-PICK_LANES = "074_pick_lanes.sql"
+LIMITS = "flow/limits.sql"
+RATES = "flow/rates.sql"
+UNPARK = "flow/unpark.sql"
+SWEEP_LIMITS = "upkeep/sweep_limits.sql"
+PICK_LANES = "claim/pick_lanes.sql"
 
 MUTANTS_OF_FLOW_CONTROL: list[Mutant] = [
     Mutant("claim: limits are asked", CLAIM, "IF is_limited OR cardinality(passed) > wanted THEN", "IF false THEN", "limits"),
@@ -43,9 +43,9 @@ MUTANTS_OF_FLOW_CONTROL: list[Mutant] = [
     Mutant("routes: taken", PICK_LANES, "AND j.class = _pick_own_lanes.class AND j.lane = l.lane AND j.wait IS NULL AND j.fence = 0", "AND j.class = _pick_own_lanes.class AND j.lane = l.lane AND j.wait IS NULL", "lanes"),
     Mutant("routes: one limited job of each lane", PICK_LANES, "IF each > 1 AND true = ANY (more.limited) THEN", "IF false THEN", "lanes"),
     Mutant("routes: more jobs of few lanes", PICK_LANES, "NOT has_more OR cardinality(tids)", "true OR cardinality(tids)", "lanes"),
-    Mutant("routes: a cursor for each node", "071_lane_cursors.sql", "RETURN 'route:' || epoch || ':';", "RETURN 'route:0:';", "lanes"),
-    Mutant("routes: the cursor of a node that has left", "056_leave.sql", "PERFORM _forget_route_cursors(leave.epoch);", "", "lanes"),
-    Mutant("routes: the cursor of a lost node", "092_mark_node_lost.sql", "PERFORM _forget_route_cursors(node_epoch);", "", "lanes"),
+    Mutant("routes: a cursor for each node", "flow/lane_cursors.sql", "RETURN 'route:' || epoch || ':';", "RETURN 'route:0:';", "lanes"),
+    Mutant("routes: the cursor of a node that has left", "nodes/leave.sql", "PERFORM _forget_route_cursors(leave.epoch);", "", "lanes"),
+    Mutant("routes: the cursor of a lost node", "nodes/mark_node_lost.sql", "PERFORM _forget_route_cursors(node_epoch);", "", "lanes"),
     Mutant("labels: all of a set", PICK, "WHERE s.labels <@ _find_label_lanes.labels", "", "lanes"),
     Mutant("quarantined: lane", PICK, "AND _owns_lane(_pick_quarantined.epoch, q.queue, j.lane)", "", "lanes"),
     Mutant("pick_unsupported_elsewhere: lane", PICK, "AND _owns_lane(_pick_jobs_others_do_not_support.epoch, j.queue, j.lane)", "", "lanes"),

@@ -6,9 +6,9 @@ from __future__ import annotations
 from tests.store.mutants import LEAVE, MARK_NODE_LOST, REGISTER, Mutant
 
 ACQUIRE, RENEW, RELEASE_LOCK, CHECK = (
-    "400_lock_acquire.sql", "401_lock_renew.sql", "402_lock_release.sql", "403_lock_check.sql",
+    "cluster/lock_acquire.sql", "cluster/lock_renew.sql", "cluster/lock_release.sql", "cluster/lock_check.sql",
 )  # fmt: skip
-PRUNE_LOCKS, ELECT, CHECK_TERM = "405_prune_locks.sql", "410_elect.sql", "411_check_term.sql"
+PRUNE_LOCKS, ELECT, CHECK_TERM = "upkeep/prune_locks.sql", "cluster/elect.sql", "cluster/check_term.sql"
 
 MUTANTS_OF_LOCKS: list[Mutant] = [
     Mutant("acquire: expiry", ACQUIRE, "OR _lock_end(x.epoch, x.expires_at) <= t", "OR true", "locks"),

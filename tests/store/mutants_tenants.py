@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from tests.store.mutants import ENQUEUE, INSERT_JOBS, RESCHEDULE, RUN_SCHEDULE, TICK, Mutant
 
-FILTER, TAKE, REFRESH = "018_quota_filter.sql", "048_take_quota.sql", "049_refresh_quotas.sql"
-SET, ERASE, SKIP = "150_set_tenant.sql", "152_erase_tenant.sql", "314_skip_over_quota.sql"
-PLAIN, FLOW = "061_enqueue_plain.sql", "069_job_flow.sql"
-CHECK_SCHEDULE = "305_check_schedule.sql"
-PICK_FOR_TENANT = "072_pick_for_tenant.sql"
+FILTER, TAKE, REFRESH = "tenants/quota_filter.sql", "flow/take_quota.sql", "flow/refresh_quotas.sql"
+SET, ERASE, SKIP = "flow/set_tenant.sql", "upkeep/erase_tenant.sql", "schedules/skip_over_quota.sql"
+PLAIN, FLOW = "jobs/enqueue_plain.sql", "jobs/job_flow.sql"
+CHECK_SCHEDULE = "schedules/check_schedule.sql"
+PICK_FOR_TENANT = "claim/pick_for_tenant.sql"
 
 MUTANTS_OF_TENANTS: list[Mutant] = [
     # What a tenant uses.
@@ -65,11 +65,11 @@ MUTANTS_OF_TENANTS: list[Mutant] = [
     Mutant("quota: its limit ends with it", SET, "PERFORM clear_limit('tenant:' || set_tenant.tenant, set_tenant.now);", "NULL;", "quotas"),
     Mutant("quota: names that exist", SET, "WHERE q.key NOT IN ('running', 'unfinished', 'payload_bytes', 'per_minute', 'heartbeats') OR CASE", "WHERE CASE", "quotas"),
     # What tenants share.
-    Mutant("shared: a living node", "091_expire_node.sql", "PERFORM _check_shared_change('expire_node');", "", "bound_rights"),
-    Mutant("shared: a lock", "402_lock_release.sql", "PERFORM _check_shared_change('lock_release');", "", "bound_rights"),
-    Mutant("shared: a lock is not held", "403_lock_check.sql", "PERFORM _check_shared_change('lock_check');", "", "bound_rights"),
-    Mutant("shared: claims", "080_settle.sql", "IF _may_be_bound() THEN PERFORM _check_shared_change('settle'); END IF;", "", "bound_rights"),
-    Mutant("shared: the clock", "010_now.sql", "ELSE _check_given_time(now) END", "ELSE now END", "rights"),
+    Mutant("shared: a living node", "nodes/expire_node.sql", "PERFORM _check_shared_change('expire_node');", "", "bound_rights"),
+    Mutant("shared: a lock", "cluster/lock_release.sql", "PERFORM _check_shared_change('lock_release');", "", "bound_rights"),
+    Mutant("shared: a lock is not held", "cluster/lock_check.sql", "PERFORM _check_shared_change('lock_check');", "", "bound_rights"),
+    Mutant("shared: claims", "jobs/settle.sql", "IF _may_be_bound() THEN PERFORM _check_shared_change('settle'); END IF;", "", "bound_rights"),
+    Mutant("shared: the clock", "foundation/now.sql", "ELSE _check_given_time(now) END", "ELSE now END", "rights"),
     # SQL commands.
     Mutant("command: not by a bound role", CHECK_SCHEDULE, "ELSIF NOT sees_all_tenants() THEN", "ELSIF false THEN", "sql_commands"),
     Mutant("command: not enabled by a bound role", CHECK_SCHEDULE, "SELECT new.enabled AND NOT old.enabled OR", "SELECT", "sql_commands"),
@@ -90,7 +90,7 @@ MUTANTS_OF_TENANTS: list[Mutant] = [
     Mutant("erasure: slots of removed schedules", ERASE, "PERFORM _delete_traces_of_jobs(found_ids, schedule_ids, slot_times);", "NULL;", "erasure"),
     Mutant("erasure: enqueues are accepted afterwards", ERASE, "DELETE FROM erasures x WHERE x.tenant = e.tenant;", "", "erasure"),
     # Sessions that act for a tenant.
-    Mutant("acting: a claim asks", "070_claim.sql", "_acting_tenant(claim.for_tenant),", "NULL,", "tenant_sessions"),
+    Mutant("acting: a claim asks", "claim/claim.sql", "_acting_tenant(claim.for_tenant),", "NULL,", "tenant_sessions"),
     Mutant("acting: a tick asks", TICK, "acting text := _acting_tenant(for_tenant);", "acting text;", "tenant_sessions"),
     Mutant("acting: the place is stored", PICK_FOR_TENANT, "PERFORM _store_tenant_scan(place, is_at_end);", "NULL;", "tenant_sessions"),
     Mutant("acting: the order of classes", PICK_FOR_TENANT, "OR (-r.priority, r.run_at, r.id) <= (-l.priority, l.run_at, l.id))),", "OR true)),", "tenant_sessions"),

@@ -1,6 +1,6 @@
 """Divides tokens among owners with the fewest moves.
 
-The leader's rebalance does the same in SQL (store/sql/440_rebalance.sql), where the rows are; tests compare the two.
+The leader's rebalance does the same in SQL (store/sql/cluster/rebalance.sql), where the rows are. Tests compare both.
 
 Each owner gets an equal share, rounded down or up. How many owners round up is given by the total, so only the choice
 of these owners is free. A token has to move if its owner is gone or has more than its share. An owner that has more

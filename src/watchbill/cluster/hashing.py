@@ -1,4 +1,4 @@
-"""The token of a key. SQL computes the same numbers in `_token_of` (store/sql/430_tokens.sql)."""
+"""The token of a key. SQL computes the same numbers in `_token_of` (store/sql/cluster/tokens.sql)."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Wakeups:
         self.stop.set()
 
     def handle_note(self, note: str) -> None:
-        """Sets the event that belongs to the text of a notification. `store/sql/030_wake.sql` lists these texts.
+        """Sets the event that belongs to the text of a notification. `store/sql/foundation/wake.sql` lists these texts.
 
         Every role of the database may send a notification. So it never gives an order: it only names the part of the
         node that should read the database again.

@@ -1,3 +1,4 @@
+-- after: enqueue
 -- Lists the jobs that had to end before this job: its parents at depth 1, in the order of
 -- depends_on, the parents of these at depth 2, and so on. A job that is no longer stored has no
 -- type and no state.

@@ -39,8 +39,8 @@ RETURN CASE field
   ELSE '{}'::text[]
 END;
 
--- Parses the fields of a part and returns the 27 numbers that 205_cron_layout.sql describes.
--- 220_parse_cron.sql explains the arguments.
+-- Parses the fields of a part and returns the 27 numbers that cron/cron_layout.sql describes.
+-- cron/parse_cron.sql explains the arguments.
 CREATE OR REPLACE FUNCTION _cron_parse_fields(
   p text,
   n int,

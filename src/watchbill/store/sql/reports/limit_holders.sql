@@ -1,3 +1,4 @@
+-- after: limit_list
 -- The jobs that hold keys of a limit, the longest first: its state, the node that runs it, and
 -- since when. A job that does not run keeps an ordered key: it is dead, or waits for its next
 -- attempt. Jobs that row security hides are left out: a key contains what their payload says.

@@ -1,3 +1,4 @@
+-- after: views
 -- Lists the attempts of one job, in the order of its runs.
 CREATE OR REPLACE FUNCTION job_attempts(id uuid)
 RETURNS SETOF attempt

@@ -1,3 +1,4 @@
+-- after: rebalance
 -- Returns what a member of a group has to know: the rules of the group, the tokens that the member
 -- owns, the pins, and whether the leader has work. Locks and writes nothing.
 --   seen_version, seen_pins   the versions of the tokens and pins that the caller has; the result

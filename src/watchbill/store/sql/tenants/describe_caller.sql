@@ -1,3 +1,4 @@
+-- after: current_tenant
 -- Says who the caller is, for the errors of refused calls: its role, which kinds of work that role
 -- does, and for which tenants. A caller learns only about itself.
 CREATE OR REPLACE FUNCTION _describe_caller()

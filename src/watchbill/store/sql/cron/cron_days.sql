@@ -1,3 +1,4 @@
+-- after: cron_layout
 -- Finds the days of a month that a schedule names, as a mask with bit 0 for the 1st.
 --
 -- Days are counted from 0000-03-01, a Wednesday, so that a leap day is the last day of its year:

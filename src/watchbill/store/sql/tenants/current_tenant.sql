@@ -1,3 +1,4 @@
+-- after: sees_all_tenants
 -- Returns the tenant for which the caller acts, from the setting watchbill.tenant; NULL if it acts
 -- for no tenant. A role that is bound to tenants can act only for these. If it is bound to one
 -- tenant, the setting may be empty.

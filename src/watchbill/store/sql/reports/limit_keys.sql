@@ -1,3 +1,4 @@
+-- after: limit_list
 -- The keys of a limit that jobs hold or wait for: how many, since when the longest, and when the
 -- rate allows the next start. `kept`: so many of the holders do not run. They keep an ordered key,
 -- because they are dead or wait for their next attempt. At most `max` keys. With row security only

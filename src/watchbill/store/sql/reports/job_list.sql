@@ -1,3 +1,4 @@
+-- after: views
 -- Lists jobs, newest first, starting after the job `after`. `states` may contain states and words
 -- of the column `waits`, such as paused; a job matches if it has one of them. PostgreSQL plans the
 -- query at each call, to read only the partitions of these states. Finds running jobs through

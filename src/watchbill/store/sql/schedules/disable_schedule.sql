@@ -1,3 +1,4 @@
+-- after: enable_schedule
 CREATE OR REPLACE FUNCTION disable_schedule(
   name text,
   tenant text DEFAULT _session_tenant(),

@@ -1,5 +1,5 @@
 -- Finds the last instant of a schedule that is earlier than a given one. This file mirrors
--- 235_next_run.sql, which explains wall times and readings.
+-- cron/next_run.sql, which explains wall times and readings.
 
 -- Returns the last instant of the part at b that is earlier than t. It is one large function,
 -- because it runs for every slot and calls are slow.

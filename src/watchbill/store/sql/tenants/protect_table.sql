@@ -1,3 +1,4 @@
+-- after: current_tenant
 -- Row security limits each caller to the rows of its tenant. While it is off it costs nothing,
 -- because no table has a policy. `watchbill db tenants enable` protects every table that
 -- _list_tenant_tables() names. From then on the functions that make partitions protect each new

@@ -1,3 +1,4 @@
+-- after: current_tenant, protect_table
 -- Makes the partitions of the history for the next days. CREATE and ATTACH do not lock the parent
 -- against settle(). A day that has rows in the default partition gets no partition, because moving
 -- the rows would block every settle(). ATTACH locks the default partition against readers. So while

@@ -192,7 +192,7 @@ BEGIN
   RAISE EXCEPTION 'job of type % is invalid: %', quote_nullable(type), why USING ERRCODE = 'WB003';
 END $$;
 
--- Whether the job must be unique: see 076_unique_jobs.sql.
+-- Whether the job must be unique: see jobs/unique_jobs.sql.
 CREATE OR REPLACE FUNCTION _is_unique(n new_job)
 RETURNS boolean
 LANGUAGE sql STABLE

@@ -5,7 +5,7 @@
 --    0  by the clock: each wall time once, a skipped one at the clock change
 --    1  by elapsed time: skipped wall times have no instant, repeated ones have two
 --   -1  not at all: `t` and the result are wall times
--- Days are counted from 0000-03-01 (230_cron_days.sql). 205_cron_layout.sql explains the large
+-- Days are counted from 0000-03-01 (cron/cron_days.sql). cron/cron_layout.sql explains the large
 -- numbers.
 
 -- Returns the first instant later than t: of the part of the pattern that begins at c[b], or of the

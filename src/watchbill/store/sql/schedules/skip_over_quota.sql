@@ -1,3 +1,4 @@
+-- after: tick
 -- Skips slots whose job would exceed a quota of its tenant. The slots are recorded with the reason,
 -- and the next slot fires if the quota has room again. Once a tenant is refused, its later slots of
 -- this tick are skipped too, so that no job waits for a job that was not made.

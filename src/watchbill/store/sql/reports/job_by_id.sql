@@ -1,3 +1,4 @@
+-- after: views
 -- Returns one job. Reads only the table in which the job is, through its index.
 CREATE OR REPLACE FUNCTION job_by_id(id uuid)
 RETURNS SETOF job
