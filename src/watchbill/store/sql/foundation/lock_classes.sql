@@ -3,7 +3,7 @@
 -- read as a number. The key is mostly the oid of a table. The functions are STABLE, because
 -- PostgreSQL does not inline them if they are IMMUTABLE.
 
--- The wakeup lock: a sleeping worker holds it and producers share it, as foundation/wake.sql explains.
+-- The wakeup lock: a sleeping worker holds it and producers share it: see wake.sql.
 CREATE OR REPLACE FUNCTION _lock_class_wakeup()
 RETURNS int
 LANGUAGE sql STABLE

@@ -1,6 +1,6 @@
 -- Stores one job. An id is used once: if a job has it, finished or not, that job is returned.
 -- `id_is_new`: the caller has made the id for this call, so this need not be checked. Shares the
--- wakeup lock (foundation/wake.sql) until the transaction ends. Waits for another transaction that uses
+-- wakeup lock (wake.sql) until the transaction ends. Waits for another transaction that uses
 -- the same idempotency key, or as jobs/unique_jobs.sql says the same unique key.
 CREATE OR REPLACE FUNCTION enqueue(
   type text,

@@ -1,6 +1,6 @@
 -- Stores a job of the common kind and returns its sequence number: enqueue() for Python's clients,
 -- which send little else. The id is new, the job has several attempts and can run at once, and the
--- client has checked the values and the size of the payload. Shares the wakeup lock (foundation/wake.sql)
+-- client has checked the values and the size of the payload. Shares the wakeup lock (wake.sql)
 -- until the transaction ends.
 --
 -- A third less work than enqueue(). It has fewer arguments and checks, and no SET search_path,
