@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pytest
 
-from watchbill import App, ThreadTimeoutWarning
+from watchbill import App, Connection, ThreadTimeoutWarning
 
 
 @dataclass
@@ -109,6 +109,13 @@ def test_time_out_of_a_thread_warns_at_the_declaration() -> None:
         App().task(timeout="5m")(work)
     [warning] = caught
     assert (warning.filename, warning.lineno) == (__file__, work.__code__.co_firstlineno)
+
+
+def test_transactional_task_cannot_run_in_another_process() -> None:
+    def charge(connection: Connection, order: int) -> None: ...
+
+    with pytest.raises(TypeError, match="charge: a connection cannot be given to another process"):
+        App().task(executor="process")(charge)
 
 
 @pytest.mark.parametrize("executor", ["thread", "process"])

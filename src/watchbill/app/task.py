@@ -124,6 +124,10 @@ class Task(Generic[P, R]):
         if self.kind == "thread" and executor is None and options.timeout is not None:
             _warn_of_timeout(function, self.type)
         self.transactional = takes_connection(function)
+        if self.transactional and self.kind == "process":
+            raise TypeError(
+                f"task {self.type}: a connection cannot be given to another process; leave out executor='process'"
+            )
         self.needs = find_needs(function, self.type, self.kind)
         self.batch, self.max_per_node = batch, max_per_node
         signature = Signature if batch is None else BatchSignature
