@@ -112,6 +112,20 @@ def spare(server: Server, spare_logins: Callable[[Server], Logins]) -> Logins:
 # -- what tenants and roles see
 
 
+def test_counts_of_pruned_slots_are_those_of_the_own_tenant(site: Site) -> None:
+    with psycopg.connect(site.logins.owner_url) as owner:
+        ((schedule,),) = owner.execute("SELECT id FROM watchbill.schedules WHERE tenant = 'b'").fetchall()
+        counts = "SELECT failures FROM watchbill._count_schedule_slots(%s)"
+        owner.execute("INSERT INTO watchbill.pruned_slot_counts VALUES (%s, 7, 7, 0, 0)", (schedule,))
+        owner.commit()
+        assert owner.execute(counts, (schedule,)).fetchall() == [(7,)]
+        try:
+            with site.session("bound_reader") as session:
+                assert session.execute(counts, (schedule,)).fetchall() == [(0,)]
+        finally:
+            owner.execute("DELETE FROM watchbill.pruned_slot_counts WHERE schedule_id = %s", (schedule,))
+
+
 @pytest.mark.parametrize("role", HOSTILE)
 def test_no_relation_shows_a_row_of_another_tenant(site: Site, role: str) -> None:
     with site.session(role, HOSTILE[role]) as session:

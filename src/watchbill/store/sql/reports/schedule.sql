@@ -48,8 +48,10 @@ BEGIN
     WHERE s.schedule_id = schedule_id
       AND s.outcome <> 'succeeded') s
   FULL JOIN (
-    SELECT *
+    SELECT y.*
     FROM pruned_slot_counts y
+    -- Row security filters schedules, and not the table of counts.
+    JOIN schedules x ON x.id = y.schedule_id
     WHERE y.schedule_id = schedule_id) y
     ON y.schedule_id = s.schedule_id;
   last_outcome := (
