@@ -74,9 +74,9 @@ MUTANTS_OF_TENANTS: list[Mutant] = [
     Mutant("command: not by a bound role", CHECK_SCHEDULE, "ELSIF NOT sees_all_tenants() THEN", "ELSIF false THEN", "sql_commands"),
     Mutant("command: not enabled by a bound role", CHECK_SCHEDULE, "SELECT new.enabled AND NOT old.enabled OR", "SELECT", "sql_commands"),
     Mutant("command: no other change", CHECK_SCHEDULE, "OR to_jsonb(new) - '{enabled,updated_at}'::text[] <> to_jsonb(old) - '{enabled,updated_at}'::text[]", "", "sql_commands"),
-    Mutant("command: only what is enabled", CHECK_SCHEDULE, "AND s.enabled AND s.command IS NOT NULL", "AND s.command IS NOT NULL", "sql_commands"),
-    Mutant("command: not started by hand", RUN_SCHEDULE, "IF s.command IS NOT NULL THEN PERFORM _check_command_start(s.id, NULL); END IF;", "", "sql_commands"),
-    Mutant("command: not queued again", RESCHEDULE, "PERFORM _check_command_start(j.schedule_id, j.payload);", "NULL;", "sql_commands"),
+    Mutant("command: only what is enabled", CHECK_SCHEDULE, "AND (s.enabled AND s.command IS NOT NULL", "AND (s.command IS NOT NULL", "sql_commands"),
+    Mutant("command: not started by hand", RUN_SCHEDULE, "IF s.command IS NOT NULL THEN PERFORM _check_command_start(s, NULL); END IF;", "", "sql_commands"),
+    Mutant("command: not queued again", RESCHEDULE, "PERFORM _check_command_start((SELECT s FROM schedules s WHERE s.id = j.schedule_id), j.payload);", "NULL;", "sql_commands"),
     # Erasure.
     Mutant("erasure: by those who see all tenants", ERASE, "PERFORM _check_sees_all_tenants(erase_tenant.tenant);", "", "erasure"),
     Mutant("erasure: enqueues ask", FILTER, " UNION SELECT e.tenant FROM erasures e);", ");", "erasure"),

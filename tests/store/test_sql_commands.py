@@ -4,6 +4,7 @@ and return what it reads as the result of a job."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,12 @@ PLAIN_SQL = (
     "UPDATE watchbill.schedules SET name = 'x' WHERE name = 'left'",
     "UPDATE watchbill.schedules SET role = current_user WHERE name = 'left'",
     "UPDATE watchbill.schedules SET tenant = 'b' WHERE name = 'left'",
+    # The app that owns a schedule may make it a SQL command.
+    "INSERT INTO watchbill.schedules (tenant, name, type, owner) VALUES ('a', 'x', 't', 'app')",
+    "UPDATE watchbill.schedules SET owner = 'app' WHERE name = 'plain'",
+    "UPDATE watchbill.schedules SET hash = '1' WHERE name = 'plain'",
+    "UPDATE watchbill.schedules SET superseded_hashes = '{1}' WHERE name = 'plain'",
+    "UPDATE watchbill.schedules SET declared_definition = '{}' WHERE name = 'plain'",
     """MERGE INTO watchbill.schedules s USING (VALUES (1)) v ON s.name = 'plain'
        WHEN MATCHED THEN UPDATE SET type = NULL, command = 'SELECT 1'""",
 )
@@ -114,6 +121,11 @@ def find_refusal(session: psycopg.Connection[Any], statement: str) -> psycopg.Er
     except psycopg.Error as error:
         return error
     return None
+
+
+def wait_for_lock(observer: psycopg.Connection[Any], waiter: psycopg.Connection[Any]) -> None:
+    while not observer.execute("SELECT pg_blocking_pids(%s) <> '{}'", (waiter.info.backend_pid,)).fetchall()[0][0]:
+        pass
 
 
 def read_commands(logins: Logins) -> list[Any]:
@@ -164,6 +176,45 @@ def test_bound_operator_stops_commands_of_its_tenant_and_writes_other_schedules(
         assert session.execute("SELECT watchbill.remove_schedule('left')").fetchall() == [(True,)]
         session.execute("SELECT watchbill.add_schedule('own', '@daily', type => 'task')")
         session.execute("UPDATE watchbill.schedules SET pattern = '@hourly' WHERE name = 'plain'")
+
+
+def test_payload_is_refused_if_the_schedule_becomes_a_command_while_the_run_waits(logins: Logins) -> None:
+    """The caller's payload would be the command."""
+    with logins.connect("operator") as operator, open_session(logins, "bound") as caller, ThreadPoolExecutor() as pool:
+        operator.execute("SELECT watchbill.add_schedule('turning', '@yearly', type => 'task', tenant => 'a')")
+        try:
+            with operator.transaction():
+                # The new pattern locks the timer.
+                change = '{"type": null, "command": "SELECT 2", "pattern": "@monthly"}'
+                operator.execute("SELECT watchbill.update_schedule('turning', %s, 'a')", (change,))
+                run = "SELECT watchbill.run_schedule('turning', payload => '{\"command\": \"SELECT stolen\"}')"
+                running = pool.submit(find_refusal, caller, run)
+                wait_for_lock(operator, caller)
+            refused = running.result()
+            assert "has no task" in str(refused)
+        finally:
+            operator.execute("SELECT watchbill.remove_schedule('turning', 'a')")
+    assert "stolen" not in str(read_commands(logins))
+
+
+def test_payload_is_not_executed_if_the_command_becomes_a_task_while_the_run_waits(logins: Logins) -> None:
+    with (
+        psycopg.connect(logins.owner_url, autocommit=True) as owner,
+        open_session(logins, "bound") as bound,
+        logins.connect("operator") as operator,
+        ThreadPoolExecutor() as pool,
+    ):
+        operator.execute("SELECT watchbill.add_schedule('turning', '@yearly', command => 'SELECT 1', tenant => 'a')")
+        try:
+            with bound.transaction():
+                change = '{"command": null, "type": "t", "payload": {"command": "stolen"}, "pattern": "@monthly"}'
+                bound.execute("SELECT watchbill.update_schedule('turning', %s)", (change,))
+                running = pool.submit(find_refusal, owner, "SELECT watchbill.execute_schedule('turning', 'a')")
+                wait_for_lock(operator, owner)
+            refused = running.result()
+            assert "has no SQL command" in str(refused)
+        finally:
+            operator.execute("SELECT watchbill.remove_schedule('turning', 'a')")
 
 
 def test_doctor_finds_commands_that_a_role_of_a_tenant_wrote_earlier(

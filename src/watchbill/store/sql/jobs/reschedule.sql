@@ -54,7 +54,8 @@ BEGIN
   END IF;
   IF old_state IS NOT NULL THEN
     IF j.type = 'watchbill.sql' THEN
-      PERFORM _check_command_start(j.schedule_id, j.payload);
+      PERFORM _check_command_start(
+        (SELECT s FROM schedules s WHERE s.id = j.schedule_id), j.payload);
     END IF;
     PERFORM _audit(
       'reschedule', 'job ' || reschedule.id, j.tenant,

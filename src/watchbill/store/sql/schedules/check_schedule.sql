@@ -93,23 +93,43 @@ $$;
 
 -- Raises if the caller may not start a SQL command again that was written earlier. A role that does
 -- not act for all tenants may start only what those who do have left as it is: the command of a
--- schedule that is enabled. `job_payload` is that of an earlier job of the schedule.
-CREATE OR REPLACE FUNCTION _check_command_start(schedule_id bigint, job_payload jsonb)
+-- schedule that is enabled. `job_payload` is that of an earlier job of the schedule; `s` is NULL if
+-- the schedule was removed since.
+CREATE OR REPLACE FUNCTION _check_command_start(s schedules, job_payload jsonb)
 RETURNS void
 LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-  IF NOT _acts_for_all_tenants() AND NOT EXISTS (
-    SELECT
-    FROM schedules s
-    WHERE s.id = _check_command_start.schedule_id
-      AND s.enabled
+  IF NOT _acts_for_all_tenants()
+    AND (s.enabled
       AND s.command IS NOT NULL
-      AND _make_schedule_payload(s) = coalesce(job_payload, _make_schedule_payload(s))) THEN
+      AND _make_schedule_payload(s) = coalesce(job_payload, _make_schedule_payload(s)))
+      IS NOT TRUE THEN
     RAISE EXCEPTION 'role % may not run this SQL command: no enabled schedule has it',
       quote_literal(_caller())
       USING ERRCODE = 'WB013', HINT = 'an operator that is not bound to a tenant may';
+  END IF;
+END $$;
+
+-- Raises if the caller may not write what only code declares: which app owns a schedule, and what
+-- the app has declared. A role that does not act for all tenants could otherwise give its schedule
+-- to an app, which would then make it a SQL command.
+CREATE OR REPLACE FUNCTION _check_declaration_writer(old schedules, new schedules)
+RETURNS void
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  IF (new.owner, new.hash, new.superseded_hashes, new.declared_definition)
+      IS DISTINCT FROM
+        (old.owner, old.hash, coalesce(old.superseded_hashes, '{}'), old.declared_definition)
+    AND NOT _acts_for_all_tenants() THEN
+    PERFORM _refuse_schedule(
+      new.name,
+      format('role %L may not write owner, hash, superseded_hashes or declared_definition',
+        _caller()),
+      'an app writes them when it declares its schedules');
   END IF;
 END $$;
 
@@ -235,6 +255,7 @@ BEGIN
   IF NEW.command IS NOT NULL AND (is_new OR _is_more_than_disabled(OLD, NEW)) THEN
     PERFORM _check_command_writer(NEW.name);
   END IF;
+  PERFORM _check_declaration_writer(OLD, NEW);
   IF NEW.type = 'watchbill.flow'
     AND (is_new OR (NEW.type, NEW.payload) IS DISTINCT FROM (OLD.type, OLD.payload)) THEN
     PERFORM _check_scheduled_chain(NEW.name, NEW.payload, NEW.tenant);

@@ -84,7 +84,7 @@ BEGIN
   UPDATE nodes n SET declared_at = coalesce(n.declared_at, t) WHERE n.epoch = node.epoch;
   PERFORM _release_orphans();
   IF starts THEN
-    PERFORM _run_schedule_outside_slots(s, 'start', NULL, t)
+    PERFORM _run_schedule_outside_slots(_lock_schedule_to_run(s, t), 'start', NULL, t)
     FROM _find_on_start_schedules(node.epoch) s;
   ELSIF starts IS NULL AND EXISTS (SELECT FROM _find_on_start_schedules(node.epoch)) THEN
     -- Asks all live nodes for a heartbeat, so that start_cluster() can decide whether the cluster

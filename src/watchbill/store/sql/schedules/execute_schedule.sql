@@ -2,7 +2,7 @@
 -- disabled. (run_schedule() enqueues a job for a worker instead.) The job and its row in `slots`
 -- look as if run_schedule() had made them. Returns no row if there is no such schedule. `path` is
 -- the search_path of the command. Raises WB011 if `overlap` is `skip` and a job of the schedule has
--- not ended.
+-- not ended. Locks the timer.
 CREATE OR REPLACE FUNCTION execute_schedule(
   name text,
   tenant text DEFAULT _session_tenant(),
@@ -27,12 +27,9 @@ DECLARE
   job uuid;
   j jobs;
 BEGIN
-  SELECT *
-  INTO s
-  FROM schedules x
-  WHERE x.tenant = tenant
-    AND x.name = name;
-  IF NOT FOUND THEN RETURN; END IF;
+  s := _lock_schedule_to_run(
+    (SELECT x.id FROM schedules x WHERE x.tenant = tenant AND x.name = name), t);
+  IF s.id IS NULL THEN RETURN; END IF;
   IF s.command IS NULL THEN
     RAISE EXCEPTION 'schedule % has no SQL command', quote_literal(s.name)
       USING ERRCODE = 'WB003', HINT = 'run_schedule() makes a job that a worker runs';
@@ -40,7 +37,7 @@ BEGIN
     RAISE EXCEPTION 'overlap % is invalid: it must be allow or skip', quote_nullable(overlap)
       USING ERRCODE = 'WB003', HINT = 'a command that runs now cannot wait for another';
   END IF;
-  job := _run_schedule_outside_slots(s.id, 'hand', NULL, t, overlap);
+  job := _run_schedule_outside_slots(s, 'hand', NULL, t, overlap);
   SELECT * INTO j FROM jobs x WHERE x.id = job;
   PERFORM _audit(
     'execute_schedule', 'schedule ' || name, tenant, jsonb_build_object('job', job), t);

@@ -1,7 +1,8 @@
 -- Makes a job of a schedule now, in addition to its slots. Returns the id of the job; NULL if the
 -- schedule does not exist or makes no jobs. `overlap` says what to do while an earlier job of the
 -- schedule has not ended: `allow` runs the new job beside it, `skip` raises WB011, `queue` lets the
--- new job wait for it, and `cancel_previous` cancels it first.
+-- new job wait for it, and `cancel_previous` cancels it first. Locks the timer; all checks are of
+-- the schedule as it is after that.
 CREATE OR REPLACE FUNCTION run_schedule(
   name text,
   tenant text DEFAULT _session_tenant(),
@@ -19,40 +20,70 @@ DECLARE
   s schedules;
   job uuid;
 BEGIN
-  SELECT *
-  INTO s
-  FROM schedules x
-  WHERE x.tenant = tenant
-    AND x.name = name;
-  IF NOT FOUND THEN RETURN NULL; END IF;
-  IF jsonb_typeof(payload) <> 'object'
-    OR payload IS NOT NULL
-      AND coalesce(s.type, 'watchbill.flow') = 'watchbill.flow' THEN
-    RAISE EXCEPTION 'payload is invalid: %', CASE
-      WHEN s.type IS NULL
-        THEN format('schedule %L has no task to take it', s.name)
-      WHEN s.type = 'watchbill.flow'
-        THEN format('schedule %L starts a chain, whose steps have their own payloads', s.name)
-      ELSE 'it must be a JSON object, one key per parameter'
-    END USING ERRCODE = 'WB003';
-  END IF;
   IF overlap NOT IN ('allow', 'skip', 'queue', 'cancel_previous') THEN
     RAISE EXCEPTION 'overlap % is invalid: it must be allow, skip, queue or cancel_previous',
         quote_nullable(overlap)
       USING ERRCODE = 'WB003';
   END IF;
-  IF s.command IS NOT NULL THEN PERFORM _check_command_start(s.id, NULL); END IF;
-  job := _run_schedule_outside_slots(s.id, 'hand', payload, t, overlap);
+  s := _lock_schedule_to_run(
+    (SELECT x.id FROM schedules x WHERE x.tenant = tenant AND x.name = name), t);
+  IF s.id IS NULL THEN RETURN NULL; END IF;
+  PERFORM _check_given_payload(s, payload);
+  IF s.command IS NOT NULL THEN PERFORM _check_command_start(s, NULL); END IF;
+  job := _run_schedule_outside_slots(s, 'hand', payload, t, overlap);
   PERFORM _audit(
     'run_schedule', 'schedule ' || name, tenant, jsonb_build_object('job', job), t);
   RETURN job;
 END $$;
 
+-- Counts a run of a schedule, and returns the schedule as it is after that; NULL if it is gone.
+-- Locks the timer, as every writer of `slots` does, so the caller sees every job that a tick has
+-- made. The lock can take long, and the schedule may change meanwhile: a check of an earlier read
+-- would be of another schedule than the one that runs.
+CREATE OR REPLACE FUNCTION _lock_schedule_to_run(schedule_id bigint, t timestamptz)
+RETURNS schedules
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_variable
+DECLARE
+  s schedules;
+BEGIN
+  UPDATE timers x
+  SET runs = x.runs + 1, last_run = t
+  WHERE x.schedule_id = schedule_id;
+  SELECT * INTO s FROM schedules x WHERE x.id = schedule_id;
+  RETURN s;
+END $$;
+
+-- Raises if a schedule cannot take the payload of a run by hand. Only a task takes one: as the
+-- payload of a SQL command, it would be the command that a worker runs.
+CREATE OR REPLACE FUNCTION _check_given_payload(s schedules, payload jsonb)
+RETURNS void
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+  IF payload IS NULL THEN
+    RETURN;
+  ELSIF s.type IS NULL
+    OR s.command IS NOT NULL
+    OR starts_with(s.type, 'watchbill.')
+    OR jsonb_typeof(payload) <> 'object' THEN
+    RAISE EXCEPTION 'payload is invalid: %', CASE
+      WHEN s.type = 'watchbill.flow'
+        THEN format('schedule %L starts a chain, whose steps have their own payloads', s.name)
+      WHEN jsonb_typeof(payload) <> 'object'
+        THEN 'it must be a JSON object, one key per parameter'
+      ELSE format('schedule %L has no task to take it', s.name)
+    END USING ERRCODE = 'WB003';
+  END IF;
+END $$;
+
 -- Makes a job of a schedule outside its slots. The row in `slots` has the time at which the job was
--- made. Locks the timer first, as every writer of `slots` does, so it sees every job that a tick
--- has made.
+-- made. _lock_schedule_to_run() has returned the schedule, and so holds the lock of its timer.
 CREATE OR REPLACE FUNCTION _run_schedule_outside_slots(
-  schedule_id bigint,
+  s schedules,
   kind text,
   payload jsonb,
   t timestamptz,
@@ -65,7 +96,6 @@ SET timezone = 'UTC'
 AS $$
 #variable_conflict use_variable
 DECLARE
-  s schedules;
   job uuid;
   instant timestamptz := t;
   -- The earlier jobs of the schedule that have not ended, the last one first; NULL if `overlap`
@@ -73,16 +103,12 @@ DECLARE
   unfinished uuid[];
   refusal text; -- by a quota of the tenant
 BEGIN
-  UPDATE timers x
-  SET runs = x.runs + 1, last_run = t
-  WHERE x.schedule_id = schedule_id;
-  SELECT * INTO s FROM schedules x WHERE x.id = schedule_id;
-  IF NOT FOUND THEN RETURN NULL; END IF;
+  IF s.id IS NULL THEN RETURN NULL; END IF;
   IF overlap <> 'allow' AND num_nonnulls(s.type, s.command) > 0 THEN
     unfinished := (
       SELECT array_agg(o.job_id ORDER BY o.fired_at DESC, o.slot DESC)
       FROM slots o
-      WHERE o.schedule_id = schedule_id
+      WHERE o.schedule_id = s.id
         AND o.outcome IS NULL
         AND o.job_id IS NOT NULL);
   END IF;
@@ -115,7 +141,7 @@ BEGIN
     instant := instant + interval '1 microsecond';
   END LOOP;
   IF refusal IS NOT NULL THEN
-    UPDATE timers x SET runs = x.runs - 1 WHERE x.schedule_id = schedule_id;
+    UPDATE timers x SET runs = x.runs - 1 WHERE x.schedule_id = s.id;
   END IF;
   IF job IS NOT NULL THEN
     INSERT INTO jobs (

@@ -39,7 +39,7 @@ BEGIN
   END IF;
   is_start := _has_started_cluster(node);
   IF is_start THEN
-    PERFORM _run_schedule_outside_slots(m, 'start', NULL, t)
+    PERFORM _run_schedule_outside_slots(_lock_schedule_to_run(m, t), 'start', NULL, t)
     FROM unnest(on_start) m;
   END IF;
   RETURN is_start;
