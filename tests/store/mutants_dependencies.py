@@ -22,7 +22,7 @@ MUTANTS_OF_DEPENDENCIES: list[Mutant] = [Mutant(f"dependencies: {name}", file, o
     ("a parent whose key is known", DEPENDENCIES, "coalesce(p.actual, w.parent) AS parent", "w.parent AS parent"),
     ("circles", DEPENDENCIES, "PERFORM _check_no_cycle(new_jobs);", ""),
     ("unknown parents", DEPENDENCIES, "PERFORM _check_parents(parents, tenants, types);", ""),
-    ("other tenants", DEPENDENCIES, "WHERE p.tenant IS DISTINCT FROM x.tenant LIMIT 1;", "WHERE p.tenant IS NULL LIMIT 1;"),
+    ("other tenants", DEPENDENCIES, "WHERE j.id = x.parent AND j.tenant = x.tenant", "WHERE j.id = x.parent"),
     ("parents are asked", DEPENDENCIES, "IF cardinality(to_watch || skipped) > 0 THEN", "IF false THEN"),
     ("parents that have succeeded", DEPENDENCIES, "  PERFORM _queue_or_cancel_children(ready, t);\n", ""),
     ("only a success is taken at its word", DEPENDENCIES, " AND f.state = 'succeeded' LIMIT 1) f),", " LIMIT 1) f),"),

@@ -1,7 +1,24 @@
 -- after: enqueue
+-- Returns the tenant of the job that an id names, of the unfinished one if jobs of two tenants have
+-- the id. Returns NULL if there is no such job.
+CREATE OR REPLACE FUNCTION _job_tenant(id uuid)
+RETURNS text
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+  SELECT coalesce(
+    (SELECT j.tenant FROM jobs j WHERE j.id = _job_tenant.id),
+    (
+      SELECT f.tenant
+      FROM finished_jobs f
+      WHERE f.id = _job_tenant.id
+        AND f.finished_at >= _history_start(_job_tenant.id)
+      LIMIT 1))
+$$;
+
 -- Lists the jobs that had to end before this job: its parents at depth 1, in the order of
 -- depends_on, the parents of these at depth 2, and so on. A job that is no longer stored has no
--- type and no state.
+-- type and no state; nor has one of another tenant, whose id a job of this tenant had.
 CREATE OR REPLACE FUNCTION ancestors(
   id uuid,
   types text[] DEFAULT NULL,
@@ -13,11 +30,12 @@ SET search_path FROM CURRENT
 SET jit = off
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
-  WITH RECURSIVE up(id, depth) AS (
+  WITH RECURSIVE own AS MATERIALIZED (SELECT _job_tenant(ancestors.id) AS tenant),
+    up(id, depth) AS (
       SELECT d.parent, 1
-      FROM dependencies d
-      WHERE d.child = ancestors.id
-        AND _job_seq(ancestors.id) IS NOT NULL
+      FROM own
+      JOIN dependencies d ON d.child = ancestors.id
+      WHERE own.tenant IS NOT NULL
       UNION
       SELECT d.parent, up.depth + 1
       FROM up
@@ -25,19 +43,22 @@ AS $$
       WHERE up.depth < coalesce(deepest, 1000000)),
     nearest AS (SELECT up.id, min(up.depth) AS depth FROM up GROUP BY 1)
   SELECT n.id, n.depth, p.type, p.state, p.result, p.error
-  FROM nearest n
+  FROM own
+  CROSS JOIN nearest n
   LEFT JOIN dependencies d ON d.child = ancestors.id AND d.parent = n.id
   LEFT JOIN LATERAL (
     SELECT f.type, f.state, f.result, f.error
     FROM finished_jobs f
     WHERE f.id = n.id
+      AND f.tenant = own.tenant
       AND f.finished_at >= _history_start(n.id)
     UNION ALL
     SELECT
       j.type,
       _job_state(j.fence, j.wait, j.failed), NULL, NULL
     FROM jobs j
-    WHERE j.id = n.id) p ON true
+    WHERE j.id = n.id
+      AND j.tenant = own.tenant) p ON true
   WHERE ancestors.types IS NULL
     OR p.type = ANY (ancestors.types)
   ORDER BY n.depth, d.place, n.id

@@ -76,16 +76,18 @@ BEGIN
     AND j.fence = 0
     AND j.wait IS DISTINCT FROM 'blocked';
   UPDATE jobs j SET awaited = true WHERE j.id = ANY (new_parents) AND NOT j.awaited;
-  PERFORM _insert_dependencies(children, parents, places, rules, new_parents, t);
+  PERFORM _insert_dependencies(children, parents, places, rules, tenants, new_parents, t);
 END $$;
 
--- Stores dependencies. This transaction has inserted the blocked children and the awaited parents
--- in `new_parents`; unblock() marks the other parents as awaited.
+-- Stores dependencies; `tenants` are those of the children. This transaction has inserted the
+-- blocked children and the awaited parents in `new_parents`; unblock() marks the other parents as
+-- awaited.
 CREATE OR REPLACE FUNCTION _insert_dependencies(
   children uuid[],
   parents uuid[],
   places int[],
   rules text[],
+  tenants text[],
   new_parents uuid[],
   t timestamptz
 )
@@ -100,16 +102,17 @@ DECLARE
   skipped uuid[];
 BEGIN
   WITH other_parents AS MATERIALIZED (
-      SELECT DISTINCT p AS id FROM unnest(parents) p
-      EXCEPT
-      SELECT unnest(new_parents)),
+      SELECT DISTINCT p.id, p.tenant
+      FROM unnest(parents, tenants) p(id, tenant)
+      WHERE p.id NOT IN (SELECT unnest(new_parents))),
     succeeded AS MATERIALIZED (
-      SELECT x.id
+      SELECT x.id, x.tenant
       FROM other_parents x
       CROSS JOIN LATERAL (
         SELECT
         FROM finished_jobs f
         WHERE f.id = x.id
+          AND f.tenant = x.tenant
           AND f.finished_at >= _history_start(x.id)
           AND f.state = 'succeeded'
         LIMIT 1) f),
@@ -117,8 +120,8 @@ BEGIN
       INSERT INTO dependencies (child, parent, place, run_if, outcome)
       SELECT
         d.child, d.parent, d.place, d.rule, CASE WHEN s.id IS NOT NULL THEN 'succeeded' END
-      FROM unnest(children, parents, places, rules) d(child, parent, place, rule)
-      LEFT JOIN succeeded s ON s.id = d.parent
+      FROM unnest(children, parents, places, rules, tenants) d(child, parent, place, rule, tenant)
+      LEFT JOIN succeeded s ON s.id = d.parent AND s.tenant = d.tenant
       RETURNING child, run_if, outcome),
     decidable AS (
       SELECT a.child, a.run_if
@@ -126,7 +129,10 @@ BEGIN
       GROUP BY 1, 2
       HAVING bool_and(a.outcome IS NOT NULL))
   SELECT
-    ARRAY(SELECT x.id FROM other_parents x WHERE x.id NOT IN (SELECT s.id FROM succeeded s)),
+    ARRAY(
+      SELECT DISTINCT x.id
+      FROM other_parents x
+      WHERE (x.id, x.tenant) NOT IN (SELECT s.id, s.tenant FROM succeeded s)),
     ARRAY(SELECT d.child FROM decidable d WHERE d.run_if <> 'any_failed'),
     ARRAY(SELECT d.child FROM decidable d WHERE d.run_if = 'any_failed')
   INTO to_watch, ready, skipped;
@@ -158,14 +164,15 @@ BEGIN
       'never enqueued, not committed yet, no longer kept, or of another tenant', x.parent))
   FROM unnest(parents, tenants, types) x(parent, tenant, type)
   LEFT JOIN LATERAL (
-    SELECT j.tenant FROM jobs j WHERE j.id = x.parent
+    SELECT j.tenant FROM jobs j WHERE j.id = x.parent AND j.tenant = x.tenant
     UNION ALL
     SELECT f.tenant
     FROM finished_jobs f
     WHERE f.id = x.parent
+      AND f.tenant = x.tenant
       AND f.finished_at >= _history_start(x.parent)
     LIMIT 1) p ON true
-  WHERE p.tenant IS DISTINCT FROM x.tenant
+  WHERE p.tenant IS NULL
   LIMIT 1;
 END $$;
 

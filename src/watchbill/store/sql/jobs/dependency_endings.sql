@@ -1,6 +1,13 @@
 -- Records the outcome of parents, in the transaction that ends them. Returns the children to check.
+-- `tenants` are those of parents that ended earlier: a job of another tenant may have their ids, so
+-- only children of these tenants wait for them.
 -- Wakes sleeping nodes, because a user of psql may not call unblock() next.
-CREATE OR REPLACE FUNCTION _record_parent_endings(ids uuid[], outcomes text[], t timestamptz)
+CREATE OR REPLACE FUNCTION _record_parent_endings(
+  ids uuid[],
+  outcomes text[],
+  t timestamptz,
+  tenants text[] DEFAULT NULL
+)
 RETURNS uuid[]
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -14,9 +21,12 @@ BEGIN
   WITH u AS (
       UPDATE dependencies d
       SET outcome = p.outcome
-      FROM unnest(ids, outcomes) p(id, outcome)
+      FROM unnest(ids, outcomes, tenants) p(id, outcome, tenant)
       WHERE d.parent = p.id
         AND d.outcome IS NULL
+        AND (
+          p.tenant IS NULL
+          OR (SELECT j.tenant = p.tenant FROM jobs j WHERE j.id = d.child))
       RETURNING d.child, d.outcome),
     i AS (
       INSERT INTO dependency_checks (id, what, failed, at)

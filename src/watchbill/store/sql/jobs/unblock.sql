@@ -124,14 +124,15 @@ DECLARE
     FOR NO KEY UPDATE SKIP LOCKED);
   ended uuid[];
   outcomes text[];
+  tenants text[];
   purged uuid[];
 BEGIN
   UPDATE jobs j SET awaited = true WHERE j.id = ANY (unfinished) AND NOT j.awaited;
-  SELECT array_agg(f.id), array_agg(_dependency_outcome(f.state, f.error))
-  INTO ended, outcomes
+  SELECT array_agg(f.id), array_agg(_dependency_outcome(f.state, f.error)), array_agg(f.tenant)
+  INTO ended, outcomes, tenants
   FROM unnest(parents) x(id)
   CROSS JOIN LATERAL (
-    SELECT f.id, f.state, f.error
+    SELECT f.id, f.state, f.error, f.tenant
     FROM finished_jobs f
     WHERE f.id = x.id
       AND f.finished_at >= _history_start(x.id)
@@ -151,6 +152,6 @@ BEGIN
   WHERE u.ctid = ANY (to_watch)
     AND (u.id = ANY (unfinished) OR u.id = ANY (ended));
   RETURN CASE
-      WHEN cardinality(ended) > 0 THEN _record_parent_endings(ended, outcomes, t)
+      WHEN cardinality(ended) > 0 THEN _record_parent_endings(ended, outcomes, t, tenants)
     END;
 END $$;

@@ -298,6 +298,7 @@ DECLARE
   made uuid[];
   children uuid[];
   parents uuid[];
+  tenants text[];
   unfinished uuid[];
   next_due timestamptz;
   has_fair_queue boolean := EXISTS (SELECT FROM queues q WHERE q.lanes = 'share');
@@ -357,18 +358,19 @@ BEGIN
     count(*) FILTER (WHERE w.outcome = 'skipped'),
     (SELECT array_agg(b.job_id ORDER BY b.job_id) FROM blocked b),
     (SELECT array_agg(b.previous ORDER BY b.job_id) FROM blocked b),
+    (SELECT array_agg(b.tenant ORDER BY b.job_id) FROM blocked b),
     (SELECT array_agg(DISTINCT u) FROM blocked b, unnest(b.unfinished) u),
     coalesce(
       jsonb_agg(_make_slot_event('schedule_fired', w.schedule_id, w.slot, NULL) ORDER BY w.slot)
         FILTER (WHERE w.outcome = 'fired'),
       '[]')
-  INTO made, queues, next_due, missed, skipped, children, parents, unfinished, events
+  INTO made, queues, next_due, missed, skipped, children, parents, tenants, unfinished, events
   FROM written w;
   fired := cardinality(made);
   PERFORM _wake_workers(q) FROM unnest(queues) q;
   PERFORM _wake_promoters(next_due, t);
   IF children IS NOT NULL THEN
-    PERFORM _block_jobs_behind_parents(children, parents, made, t);
+    PERFORM _block_jobs_behind_parents(children, parents, tenants, made, t);
   END IF;
   IF unfinished IS NOT NULL THEN
     events := events || (
@@ -414,6 +416,7 @@ $$;
 CREATE OR REPLACE FUNCTION _block_jobs_behind_parents(
   children uuid[],
   parents uuid[],
+  tenants text[],
   made uuid[],
   t timestamptz
 )
@@ -431,7 +434,7 @@ BEGIN
     children, parents,
     array_fill(1, ARRAY[cardinality(children)]),
     array_fill('all_finished'::text, ARRAY[cardinality(children)]),
-    new_parents, t);
+    tenants, new_parents, t);
 END $$;
 
 -- Marks slots whose deadline has passed as overdue, and returns their events; with `acting`, those
