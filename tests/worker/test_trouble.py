@@ -96,6 +96,49 @@ async def test_an_unknown_type_is_logged_once_with_the_type_that_was_meant(
     assert any("type mail.send, version 7" in line and "knows version 1 of it" in line for line in told)
 
 
+async def test_a_line_break_in_an_unknown_type_starts_no_second_line_in_the_log(
+    bench: Workbench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.sql("SELECT watchbill.enqueue(E'a\\n12:00:00 ERROR watchbill: forged')")
+    async with bench.working():
+        await bench.until(lambda: bench.sql("SELECT 1 FROM watchbill.jobs WHERE wait = 'unsupported'"))
+    (told,) = [record.getMessage() for record in caplog.records if "Cannot run jobs of type" in record.getMessage()]
+    assert "a\\n12:00:00 ERROR watchbill: forged" in told
+    assert "\n" not in told
+
+
+# -- rows that no enqueue would store
+
+
+async def test_a_row_with_values_that_enqueue_refuses_fails_only_its_own_job(bench: Workbench) -> None:
+    @bench.app.task(type="suspended")
+    async def suspended(n: int) -> str:
+        await asyncio.sleep(0.001)  # so that the event loop waits with the job's timer
+        return "ran"
+
+    @bench.app.task(type="threaded")
+    def threaded(n: int) -> str:
+        return "ran"
+
+    @bench.app.task(type="batched", batch=watchbill.Batch(size=2, wait=0))
+    async def batched(n: list[int]) -> str:
+        await asyncio.sleep(0)
+        return "ran"
+
+    timeouts = [f"timeout = '{value}'" for value in ("NaN", "Infinity", "-Infinity", "-1e9", "1e30")]
+    others = ["version = -5", "max_attempts = -5", "meta = '[1]'", "run_at = '-infinity'", "payload = '[1]'"]
+    for name in ("suspended", "threaded", "batched"):
+        for change in (*timeouts, *others):
+            ((job_id,),) = bench.sql("SELECT id FROM watchbill.enqueue(%s, '{\"n\": 1}')", name)
+            bench.sql(f"UPDATE watchbill.jobs SET {change} WHERE id = %s", job_id)
+    async with bench.working():
+        await bench.until(lambda: not bench.sql("SELECT 1 FROM watchbill.jobs"))
+        jobs = [await task.aenqueue(1) for task in (suspended, threaded)]
+        assert [await job.aresult(timeout=60) for job in jobs] == ["ran", "ran"]
+    refused = bench.sql("SELECT state FROM watchbill.finished_jobs WHERE error->>'type' = 'BadTimeout'")
+    assert refused == [("dead",)] * 15
+
+
 async def test_a_lost_job_whose_payload_does_not_fit_does_not_stop_other_jobs(bench: Workbench) -> None:
     @bench.app.task(type="t")
     async def numeric(a: int) -> int:

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from watchbill.model.batch import Batch
 from watchbill.model.retry import Retry
+from watchbill.telemetry.printable import printable
 
 if TYPE_CHECKING:
     from watchbill.client.operations import Operation
@@ -29,6 +30,10 @@ STORED = b'\x01{"$stored"'
 
 class BadPayload(ValueError):
     """The payload does not match the task's parameters; another attempt would fail as well."""
+
+
+class BadTimeout(ValueError):
+    """The job has a time-out that no attempt can have."""
 
 
 class BadResult(ValueError):
@@ -101,5 +106,5 @@ class UnsupportedTypes:
             reason = "This worker has no such task."
         logger.warning(
             "Cannot run jobs of type %s, version %d, such as %s; they wait for a node that can. %s",
-            type, version, job_id, reason,
+            printable(type), version, job_id, reason,
         )  # fmt: skip

@@ -20,7 +20,7 @@ from watchbill.model.signals import Permanent, RetryAfter, Skip, Snooze
 from watchbill.payloads import PayloadGone
 from watchbill.telemetry.context import log_fields
 from watchbill.telemetry.events import Events, emit_canceled, emit_unblocked
-from watchbill.worker.handlers import BadPayload, BadResult, NotStarted
+from watchbill.worker.handlers import BadPayload, BadResult, BadTimeout, NotStarted
 from watchbill.worker.run import Claimed, Outcome, Run
 
 logger = logging.getLogger("watchbill.worker")
@@ -31,7 +31,8 @@ TRACEBACK_LIMIT = 16_000  # characters of a traceback that are stored: its end
 NOT_STARTED_DELAY_SECONDS = 2.0
 STOPPED_MESSAGE = "the node stopped while the job ran, and the job has one attempt only"
 _PACKAGE = str(Path(__file__).parents[1])
-_PERMANENT = (Permanent, BadPayload, BadResult, PayloadGone)  # not retried, because another attempt would end the same
+# Not retried, because another attempt would end the same.
+_PERMANENT = (Permanent, BadPayload, BadResult, BadTimeout, PayloadGone)
 
 
 def choose_outcome(run: Run, error: BaseException) -> Outcome:
@@ -186,7 +187,7 @@ def _log_failure(run: Run, error: dict[str, Any], *, is_dead: bool) -> None:
     if not is_dead:
         count = (run.type, run.attempt, run.max_attempts)
         jobs_logger.warning("%s has failed, attempt %d of %d: %s", *count, reason.splitlines()[0], extra=extra)
-    elif run.raised is not None and not isinstance(run.raised, BadPayload):  # BadPayload has no useful traceback
+    elif run.raised is not None and not isinstance(run.raised, (BadPayload, BadTimeout)):  # no useful traceback
         exc_info = (type(run.raised), run.raised, strip_own_frames(run.raised))
         jobs_logger.error("%s is dead: %s", run.type, reason, exc_info=exc_info, extra=extra)
     else:  # the job ran in a child process, which sends the traceback as text

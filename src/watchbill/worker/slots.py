@@ -28,7 +28,7 @@ from watchbill.worker.claiming import Claiming, SlotCounts
 from watchbill.worker.collecting import Collector, Entry, is_late, list_rows
 from watchbill.worker.config import NodeConfig
 from watchbill.worker.endings import Ending
-from watchbill.worker.handlers import Handlers, Kind, SlotKind, UnsupportedTypes
+from watchbill.worker.handlers import BadTimeout, Handlers, Kind, SlotKind, UnsupportedTypes
 from watchbill.worker.notifications import Wakeups, wait_for
 from watchbill.worker.run import Claimed, Outcome, Run
 from watchbill.worker.settling import Settler
@@ -42,7 +42,7 @@ STOP_AGAIN_SECONDS = 1.0
 CHILD_START_SECONDS = 60.0  # how long a child process may take to import a handler, beyond the time-out of its job
 WATCH_INTERVAL_SECONDS = 0.25
 RATE_WINDOW_SECONDS = 0.02
-
+LONGEST_TIMEOUT_SECONDS = 366 * 86_400.0  # enqueue() stores at most a year
 
 _TRANSACTIONAL: tuple[tuple[SlotKind, SlotKind], ...] = (
     ("async", "async transactional"),
@@ -175,6 +175,8 @@ class Slots:
             if handler is None or row.version > handler.version:
                 self._unsupported_types.log_once(row.type, row.version, UUID(bytes=row.id))
                 self._end_unstarted(row, Outcome("unsupported"))
+            elif row.timeout is not None and not 0 < row.timeout <= LONGEST_TIMEOUT_SECONDS:
+                self._fail_unstarted(Run(row, handler, now))
             elif handler.batch is None and handler.max_per_node is None:
                 self._waiting[handler.slot_kind].append((row, handler, now))
                 self.waiting += 1
@@ -224,10 +226,18 @@ class Slots:
             self._claiming.end_quarantine()
         self.stop_all_runs("released")
 
-    def _end_unstarted(self, row: Claimed, outcome: Outcome) -> None:
+    def _fail_unstarted(self, run: Run) -> None:
+        """Fails a job whose time-out no timer can have, such as NaN: it would end the event loop. enqueue() refuses it,
+        but anybody who may write to the table can store it."""
+        fail(run, BadTimeout(f"its time-out is {run.timeout:g} s; it must be more than 0 and at most a year"))
+        assert run.outcome is not None
+        self._end_unstarted(run.claimed, run.outcome, run)
+
+    def _end_unstarted(self, row: Claimed, outcome: Outcome, run: Run | None = None) -> None:
+        """With `run`, the outcome is logged and reported to observers once it is stored."""
         if self._claiming.quarantined is row:
             self._claiming.end_quarantine()
-        self._settler.add_ending(Ending(row, outcome))
+        self._settler.add_ending(Ending(row, outcome, run=run))
         self._wakeups.progress.set()
 
     # -- start
