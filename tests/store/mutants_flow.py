@@ -71,6 +71,8 @@ MUTANTS_OF_FLOW_CONTROL: list[Mutant] = [
     Mutant("limits: discarded", LIMITS, "l.when_full = 'discard')", "false)", "limits"),
     Mutant("limits: replaced", LIMITS, "l.when_full = 'replace')", "false)", "limits"),
     Mutant("limits: a newer holder is not replaced", LIMITS, "AND x.seq > j.seq)", "AND false)", "limits"),
+    Mutant("limits: only jobs of the same tenant are replaced", LIMITS, "AND x.wait_key = k.key AND x.tenant = j.tenant)", "AND x.wait_key = k.key)", "limits"),
+    Mutant("limits: only a job of the same tenant is stopped", LIMITS, "AND x.tenant = w.tenant ORDER", "ORDER", "limits"),
     Mutant("limits: the holder is asked to stop", LIMITS, "PERFORM _request_stop(s, replaced, t) FROM unnest(stopping) s;", "", "limits"),
     Mutant("limits: the lane served last", LIMITS, "WHERE s.key = x.key AND s.lane_cursor IS DISTINCT FROM coalesce(x.lane, s.lane_cursor, 0);", "WHERE false;", "lanes"),
     Mutant("rates: the step", RATES, "/ (count - burst))", "/ count)", "rates"),

@@ -502,6 +502,26 @@ def test_the_newest_job_replaces_the_others(db: Db) -> None:
     db.assert_sound()
 
 
+def test_a_job_replaces_and_stops_none_of_another_tenant(db: Db) -> None:
+    epoch = db.node()
+    declare_limit(db, "api", 1, when_full="replace")
+    running = enqueue(db, API, tenant="b")
+    held = db.claim_one(epoch)
+    foreign = enqueue(db, API, tenant="a")
+    assert db.claim(epoch) == []
+    db.expect(running, state="running", canceling=False)
+    waiting = enqueue(db, API, tenant="b")
+    assert db.claim(epoch) == []
+    db.expect(running, state="running", canceling=True)
+    newer = enqueue(db, API, tenant="a")
+    assert db.claim(epoch) == []
+    db.expect(foreign, state="canceled")
+    assert waits(db, waiting, newer) == [("parked", API)] * 2
+    db.settle(epoch, End(held, "canceled"))
+    assert ids(db.claim(epoch)) == [waiting]
+    db.assert_sound()
+
+
 def test_a_retry_does_not_replace_a_newer_job(db: Db) -> None:
     epoch = db.node()
     declare_limit(db, "api", 1, when_full="replace")

@@ -384,8 +384,9 @@ BEGIN
 END $$;
 
 -- Keeps only the newest of the jobs that wait for each of these keys, and asks the oldest job that
--- holds the key to stop, if it is older. Cancels the others. Skips jobs that are locked: the
--- transaction that has locked them ends or moves them.
+-- holds the key to stop, if it is older. Cancels the others. All this within each tenant: a job
+-- never replaces or stops one of another tenant, whose text it may have as its key. Skips jobs that
+-- are locked: the transaction that has locked them ends or moves them.
 CREATE OR REPLACE FUNCTION _replace_waiting_jobs(keys text[], t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -405,27 +406,37 @@ BEGIN
       FROM unnest(keys) k(key)
       JOIN jobs j ON j.wait = 'parked' AND j.wait_key = k.key
       WHERE j.seq < (
-          SELECT max(x.seq) FROM jobs x WHERE x.wait = 'parked' AND x.wait_key = k.key)
+          SELECT max(x.seq)
+          FROM jobs x
+          WHERE x.wait = 'parked'
+            AND x.wait_key = k.key
+            AND x.tenant = j.tenant)
         OR EXISTS (
           SELECT
           FROM holds h
           JOIN jobs x ON x.id = h.job_id
           WHERE h.key = k.key
+            AND x.tenant = j.tenant
             AND x.seq > j.seq)
       FOR UPDATE OF j SKIP LOCKED),
     NULL, t) e;
   stopping := ARRAY(
     SELECT j.id
-    FROM unnest(keys) k(key)
-    CROSS JOIN LATERAL (
-      SELECT h.job_id
-      FROM holds h
-      JOIN jobs x ON x.id = h.job_id
-      WHERE h.key = k.key
-        AND EXISTS (SELECT FROM jobs w WHERE w.wait = 'parked' AND w.wait_key = k.key)
-      ORDER BY x.seq
-      LIMIT 1) o
-    JOIN jobs j ON j.id = o.job_id AND j.fence <> 0 AND NOT j.canceling
+    FROM jobs j
+    WHERE j.id = ANY (ARRAY(
+        SELECT o.job_id
+        FROM unnest(keys) k(key)
+        JOIN jobs w ON w.wait = 'parked' AND w.wait_key = k.key
+        CROSS JOIN LATERAL (
+          SELECT h.job_id
+          FROM holds h
+          JOIN jobs x ON x.id = h.job_id
+          WHERE h.key = k.key
+            AND x.tenant = w.tenant
+          ORDER BY x.seq
+          LIMIT 1) o))
+      AND j.fence <> 0
+      AND NOT j.canceling
     FOR NO KEY UPDATE OF j SKIP LOCKED);
   PERFORM _request_stop(s, replaced, t) FROM unnest(stopping) s;
 END $$;
