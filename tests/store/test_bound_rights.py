@@ -399,3 +399,26 @@ def test_bound_role_changes_and_learns_nothing_outside_its_tenant(site: Site, ki
             if changed or told or (name in REFUSED and not answer.startswith(("WB013", "42501"))):
                 faults.append(f"{name}({text}) changes {changed}, tells {told}: {answer[:200]}")
     assert not faults, "\n".join(faults)
+
+
+def test_bound_operator_does_not_choose_the_id_of_a_schedule(site: Site) -> None:
+    """Slots follow the id: it would read those of a removed schedule of another tenant, and cancel their jobs."""
+    session = site.session
+    session.execute("BEGIN")
+    try:
+        session.execute("SELECT watchbill.run_schedule('nightly_b', 'b'), watchbill.remove_schedule('nightly_b', 'b')")
+        session.execute(
+            f"""SET LOCAL watchbill.tenant = 'a';
+            SET LOCAL SESSION AUTHORIZATION "{site.logins.database}_bound_operator";
+            INSERT INTO watchbill.schedules (id, tenant, name, type)
+            VALUES ({site.values["schedule"]}, 'a', 'x', 't'), (1000000, 'a', 'y', 't')""".encode()
+        )
+        added = session.execute("SELECT watchbill.add_schedule('z', '@daily', type => 't')").fetchall()
+        ids: dict[str, int] = dict(session.execute("SELECT name, id FROM watchbill.schedules").fetchall())
+        assert int(site.values["schedule"]) < ids["x"] < ids["y"] < ids["z"] < 1000000
+        assert added == [(ids["z"],)]
+        assert session.execute("SELECT count(*) FROM watchbill.slot").fetchall() == [(0,)]
+        with pytest.raises(psycopg.Error, match="its id cannot be changed"):
+            session.execute(f"UPDATE watchbill.schedules SET id = {site.values['schedule']} WHERE name = 'x'".encode())
+    finally:
+        session.execute("ROLLBACK")

@@ -20,8 +20,7 @@ BEGIN
   IF EXISTS (SELECT FROM schedules x WHERE x.tenant = s.tenant AND x.name = s.name) THEN
     PERFORM _refuse_taken_schedule_name(s.name);
   END IF;
-  s.id := nextval('schedule_seq');
-  INSERT INTO schedules SELECT s.*;
+  INSERT INTO schedules SELECT s.* RETURNING schedules.id INTO s.id;
   PERFORM _audit(
     'add_schedule', 'schedule ' || s.name, s.tenant, definition, s.created_at);
   RETURN s.id;

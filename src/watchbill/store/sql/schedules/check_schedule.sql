@@ -228,6 +228,12 @@ DECLARE
   is_new boolean := TG_OP = 'INSERT';
 BEGIN
   IF is_new THEN
+    -- Slots and jobs refer to a schedule by its id alone. So only the owner, who restores a dump,
+    -- chooses one: an id that was in use before would show the slots of a removed schedule.
+    IF NEW.id IS NULL OR NOT pg_has_role(
+      _caller(), (SELECT c.relowner FROM pg_class c WHERE c.oid = TG_RELID), 'USAGE') THEN
+      NEW.id := nextval('schedule_seq');
+    END IF;
     NEW.created_at := coalesce(NEW.created_at, _clock());
     NEW.updated_at := coalesce(NEW.updated_at, NEW.created_at);
   -- update_schedule() and similar functions set updated_at. An UPDATE that users write may leave it

@@ -134,7 +134,6 @@ BEGIN
     RETURN;
   END IF;
   outcome := 'created';
-  s.id := nextval('schedule_seq');
   s.owner := node.app;
   s.created_by := coalesce(definition->>'created_by', node.app);
   INSERT INTO schedules
