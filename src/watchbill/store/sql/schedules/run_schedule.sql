@@ -159,7 +159,7 @@ BEGIN
     IF unfinished IS NULL THEN
       PERFORM _wake_workers(s.queue);
     ELSE
-      PERFORM _block_jobs_behind_parents(ARRAY[job], unfinished[:1], '{}', t);
+      PERFORM _block_jobs_behind_parents(ARRAY[job], unfinished[:1], ARRAY[s.tenant], '{}', t);
     END IF;
     IF unfinished IS NOT NULL AND overlap = 'cancel_previous' THEN
       PERFORM _cancel_schedule_jobs(unfinished, 'the schedule was run by hand', t);
