@@ -26,7 +26,10 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"every": "0.5 s"}, "WB003", "every must be between a second"),
     ({"every": "1 month"}, "WB003", "every must not have months"),
     ({"every": "bla"}, "WB003", "every: invalid input syntax for type interval"),
-    ({"at": "infinity"}, "WB003", "at must be a finite time"),
+    ({"at": "infinity"}, "WB003", "at must be between 0001-01-02 and 9999-12-30"),
+    ({"at": "4000-01-01 BC"}, "WB003", "at must be between 0001-01-02 and 9999-12-30"),
+    ({"start": "0001-01-01 00:00Z"}, "WB003", "start must be between 0001-01-02 and 9999-12-30"),
+    ({"end": "10000-01-01"}, "WB003", "end must be between 0001-01-02 and 9999-12-30"),
     ({"start": str(at(12)), "end": str(at(11))}, "WB003", "end .* must not be before start"),
     ({"at": str(at(12)), "end": str(at(11))}, "WB003", "at .* must not be after end"),
     ({"max_runs": 0}, "WB003", "max_runs must be 1 or more"),
@@ -151,6 +154,29 @@ def test_plain_sql_on_schedules_takes_effect_like_the_verbs(db: Db) -> None:
     db.change("DELETE FROM {schema}.schedules")
     assert db.row("tick").next_at is None
     assert len(slots(db)) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["created_at = '-infinity'", "created_at = '0001-01-01 BC'", "updated_at = 'infinity'"],
+)
+def test_plain_sql_cannot_write_a_time_that_clients_cannot_read(db: Db, change: str) -> None:
+    """Otherwise no client can list the schedules, or read the events of a tick."""
+    add(db, every="1 hour")
+    with refused("WB003", f"{change[:10]} must be between 0001-01-02 and 9999-12-30"):
+        db.change(f"UPDATE {{schema}}.schedules SET {change}")
+
+
+def test_plain_sql_cannot_write_a_declaration_that_is_not_an_object(db: Db) -> None:
+    add(db)
+    with refused("WB003", "declared_definition must be a JSON object"):
+        db.change("UPDATE {schema}.schedules SET declared_definition = '5'")
+
+
+def test_schedule_has_no_slot_after_the_last_time_that_clients_can_read(db: Db) -> None:
+    add(db, every="36500 days", start="9999-01-01", created_by="x")
+    db.change("UPDATE {schema}.schedules SET updated_at = '9999-06-01', every = '36499 days'")
+    assert [row.next_run for row in db.call("schedule_list")] == [None]
 
 
 def test_insert_without_created_at_uses_the_clock(db: Db) -> None:

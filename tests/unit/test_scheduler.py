@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from watchbill.scheduler.scheduler import ANY_TIME_SECONDS, RECENT_SECONDS, Scheduler
+from watchbill.scheduler.scheduler import ANY_TIME_SECONDS, RECENT_SECONDS, Scheduler, emit_tick_events
 from watchbill.store.node_connection import NodeConnection
 from watchbill.telemetry.events import Events
 
@@ -84,3 +84,15 @@ def test_new_connection_makes_the_next_tick_scan_everything(scheduler: Scheduler
     pauses = [asyncio.run(scheduler.run()) for _ in range(3)]
     assert connection.looks == [ANY_TIME_SECONDS, RECENT_SECONDS, ANY_TIME_SECONDS, RECENT_SECONDS]
     assert [pause == 0.0 for pause in pauses] == [True, False, False], "at once, when it is seen to be another one"
+
+
+def test_event_with_a_time_that_python_cannot_hold_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    events, seen = Events(), []
+    events.on("schedule_fired", lambda **what: seen.append(what["schedule"]))
+    emit_tick_events(
+        events,
+        """[{"event": "schedule_fired", "schedule": "old", "tenant": "a", "slot": "4000-01-01T00:00:00+00:00 BC"},
+            {"event": "schedule_fired", "schedule": "fine", "tenant": "b", "slot": "2026-01-01T00:00:00+00:00"}]""",
+    )
+    assert seen == ["fine"]
+    assert "schedule_fired of schedule old of tenant a is skipped" in caplog.text

@@ -117,8 +117,14 @@ def emit_tick_events(events: Events, answer: str) -> None:
             logger.warning(
                 "Schedule %(schedule)s is overdue: the job of slot %(slot)s has not ended by %(due_by)s", event
             )
-        for key in event.keys() & {"slot", "due_by"}:
-            event[key] = datetime.fromisoformat(event[key])
+        try:
+            for key in event.keys() & {"slot", "due_by"}:
+                event[key] = datetime.fromisoformat(event[key])
+        except ValueError as error:
+            # A schedule of one tenant must not stop the scheduler of all.
+            message = "The event %s of schedule %s of tenant %s is skipped: %s. Give the schedule other times."
+            logger.warning(message, name, event["schedule"], event["tenant"], error)
+            continue
         events.emit(name, **event)
 
 

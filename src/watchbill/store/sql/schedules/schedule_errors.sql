@@ -15,6 +15,12 @@ BEGIN
     USING ERRCODE = 'WB003', HINT = hint;
 END $$;
 
+-- Says whether clients can read a time in every time zone. Python's times have the years 1 to 9999.
+CREATE OR REPLACE FUNCTION _is_readable_time(t timestamptz)
+RETURNS boolean
+LANGUAGE sql IMMUTABLE
+RETURN t >= '0001-01-02 00:00Z'::timestamptz AND t < '9999-12-31 00:00Z'::timestamptz;
+
 -- Returns what is invalid in a schedule; NULL if nothing is.
 CREATE OR REPLACE FUNCTION _find_schedule_error(s schedules)
 RETURNS text
@@ -38,12 +44,18 @@ AS $$
       THEN 'every must not have months, which differ in length: use a pattern'
     WHEN s.every NOT BETWEEN interval '1 second' AND interval '36500 days'
       THEN 'every must be between a second and 36500 days'
-    WHEN NOT isfinite(s.at)
-      THEN 'at must be a finite time'
-    WHEN NOT isfinite(s.start)
-      THEN 'start must be a finite time'
-    WHEN NOT isfinite(s."end")
-      THEN 'end must be a finite time'
+    WHEN NOT _is_readable_time(s.at)
+      THEN 'at must be between 0001-01-02 and 9999-12-30'
+    WHEN NOT _is_readable_time(s.start)
+      THEN 'start must be between 0001-01-02 and 9999-12-30'
+    WHEN NOT _is_readable_time(s."end")
+      THEN 'end must be between 0001-01-02 and 9999-12-30'
+    WHEN NOT _is_readable_time(s.created_at)
+      THEN 'created_at must be between 0001-01-02 and 9999-12-30'
+    WHEN NOT _is_readable_time(s.updated_at)
+      THEN 'updated_at must be between 0001-01-02 and 9999-12-30'
+    WHEN jsonb_typeof(s.declared_definition) <> 'object'
+      THEN 'declared_definition must be a JSON object'
     WHEN s."end" < s.start
       THEN format('end (%s) must not be before start (%s)', s."end", s.start)
     WHEN s.at < s.start

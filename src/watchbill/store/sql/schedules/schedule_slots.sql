@@ -55,7 +55,7 @@ DECLARE
     s.pattern_id, s.every, coalesce(s.start, s.created_at), s.at,
     greatest(after, s.start - interval '1 microsecond'));
 BEGIN
-  RETURN CASE WHEN slot <= coalesce(s."end", 'infinity') THEN slot END;
+  RETURN CASE WHEN slot <= coalesce(s."end", slot) AND _is_readable_time(slot) THEN slot END;
 END $$;
 
 -- Decides which of the due slots, from `first` on, run and which are missed. Several slots are due
