@@ -32,6 +32,12 @@ def call(session: psycopg.Connection[Any], statement: str, **values: Any) -> Any
     return rows[0][0] if rows else None
 
 
+def look(site: Site, statement: str, **values: Any) -> Any:
+    """Reads as the superuser, who sees every row."""
+    with psycopg.connect(site.logins.owner_url, autocommit=True) as owner:
+        return call(owner, statement, **values)
+
+
 def finish_job_of_b(site: Site, settle: str, options: str = "") -> UUID:
     """Runs a job of tenant b; `settle` ends it."""
     with site.session("worker") as worker:
@@ -94,3 +100,32 @@ def test_child_waits_for_the_job_of_its_own_tenant(site: Site) -> None:
         with pytest.raises(psycopg.Error, match="which is unknown"):
             call(worker, enqueue, tenant="c", parent=job)
     cancel_taker(site, job)
+
+
+def test_purge_deletes_nothing_of_another_tenant_through_a_taken_id(site: Site) -> None:
+    job = finish_job_of_b(site, COMPLETE, ", idempotency_key => 'purged'")
+    take_id(site, job)
+    cancel_taker(site, job)
+    rows = "array_agg(tenant ORDER BY tenant) FROM watchbill.finished_jobs WHERE id = %(id)s"
+    keys = "array_agg(tenant) FROM watchbill.idempotency WHERE job_id = %(id)s"
+    assert look(site, rows, id=job) == ["a", "b"]
+    with site.session("operator") as operator:
+        states = "'{canceled,succeeded}'"
+        assert call(operator, f"watchbill.purge({states}, tenant => 'a', ids => ARRAY[%(id)s])", id=job) == 1
+    assert look(site, rows, id=job) == ["b"]
+    assert look(site, keys, id=job) == ["b"]
+
+
+def test_purge_frees_no_ordered_key_of_another_tenant_through_a_taken_id(site: Site) -> None:
+    with psycopg.connect(site.logins.owner_url) as owner:
+        owner.execute("INSERT INTO watchbill.limits (name, when_dead) VALUES ('order:t', 'pause')")
+    job = finish_job_of_b(site, BURY, ", ordered_by => '{tenant}'")
+    take_id(site, job)
+    cancel_taker(site, job)
+    holders = "array_agg(job_id) FROM watchbill.holds WHERE key = 'order:t:b'"
+    with site.session("bound_operator") as bound, site.session("operator") as operator:
+        assert look(site, holders) == [job]
+        assert call(bound, "watchbill.purge('{canceled}', tenant => 'a', ids => ARRAY[%(id)s])", id=job) == 1
+        assert look(site, holders) == [job]
+        assert call(operator, "watchbill.purge('{dead}', tenant => 'b', ids => ARRAY[%(id)s])", id=job) == 1
+        assert look(site, holders) is None

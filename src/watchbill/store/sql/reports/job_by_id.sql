@@ -19,6 +19,28 @@ BEGIN
   END IF;
 END $$;
 
+-- Returns the job with this id and this sequence number, as job_by_id(). Jobs of two tenants may
+-- have the same id, but no two jobs have the same number.
+CREATE OR REPLACE FUNCTION _job_by_seq(id uuid, seq bigint)
+RETURNS SETOF job
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+#variable_conflict use_column
+BEGIN
+  IF EXISTS (SELECT FROM jobs j WHERE j.id = _job_by_seq.id AND j.seq = _job_by_seq.seq) THEN
+    RETURN QUERY SELECT * FROM job v WHERE v.id = _job_by_seq.id AND v.finished_at IS NULL;
+  ELSE
+    RETURN QUERY
+      SELECT *
+      FROM job v
+      WHERE v.id = _job_by_seq.id
+        AND v.seq = _job_by_seq.seq
+        AND v.finished_at >= _history_start(_job_by_seq.id);
+  END IF;
+END $$;
+
 -- Returns how a job ended; no row if the job is unfinished.
 CREATE OR REPLACE FUNCTION _read_job_ending(id uuid)
 RETURNS TABLE (state text, result jsonb, error jsonb)

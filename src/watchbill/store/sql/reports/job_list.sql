@@ -1,4 +1,4 @@
--- after: views
+-- after: job_by_id
 -- Lists jobs, newest first, starting after the job `after`. `states` may contain states and words
 -- of the column `waits`, such as paused; a job matches if it has one of them. PostgreSQL plans the
 -- query at each call, to read only the partitions of these states. Finds running jobs through
@@ -40,7 +40,7 @@ BEGIN
     SELECT v.*
     FROM (
       (
-        SELECT j.id
+        SELECT j.id, j.seq
         FROM jobs j
         WHERE waiting
           AND j.id < below
@@ -53,7 +53,7 @@ BEGIN
         LIMIT max)
       UNION ALL
       (
-        SELECT j.id
+        SELECT j.id, j.seq
         FROM claims c
         CROSS JOIN unnest(c.job_ids) held(id)
         JOIN jobs j ON j.id = held.id AND j.fence = c.fence
@@ -69,7 +69,7 @@ BEGIN
         LIMIT max)
       UNION ALL
       (
-        SELECT j.id
+        SELECT j.id, j.seq
         FROM jobs j
         WHERE NOT waiting
           AND wanted && '{failed,retrying}'
@@ -85,7 +85,7 @@ BEGIN
         LIMIT max)
       UNION ALL
       (
-        SELECT f.id
+        SELECT f.id, f.seq
         FROM finished_jobs f
         WHERE f.id < below
           AND f.state = ANY (wanted)
@@ -101,7 +101,7 @@ BEGIN
         ORDER BY f.id DESC
         LIMIT max)
       ORDER BY 1 DESC
-      LIMIT max) page(id), job_by_id(page.id) v
+      LIMIT max) page(id, seq), _job_by_seq(page.id, page.seq) v
     ORDER BY v.id DESC;
 END $$;
 

@@ -167,6 +167,7 @@ DECLARE
   first_tid tid := format('(%s,0)', e.block);
   end_tid tid := format('(%s,0)', e.block + blocks);
   found_ids uuid[];
+  order_keys text[];
   schedule_ids bigint[];
   slot_times timestamptz[];
 BEGIN
@@ -186,12 +187,12 @@ BEGIN
         RETURNING %s)
       SELECT
         count(*), array_agg(d.stored) FILTER (WHERE d.stored IS NOT NULL), array_agg(d.id),
-        array_agg(d.schedule_id), array_agg(d.slot)
+        array_agg(d.order_key), array_agg(d.schedule_id), array_agg(d.slot)
       FROM d',
       name,
       CASE parent
         WHEN 'finished_jobs' THEN
-          'x.id, x.schedule_id, coalesce(x.slot, x.created_at) AS slot,
+          'x.id, x.order_key, x.schedule_id, coalesce(x.slot, x.created_at) AS slot,
           -- The payload store has the payload of the job under this key, and deletes it. The id of
           -- the job must be in the key: a producer can write any text into meta.
           CASE
@@ -199,13 +200,13 @@ BEGIN
               THEN x.meta->>''stored''
           END AS stored'
         ELSE
-          'NULL::uuid AS id, NULL::bigint AS schedule_id, NULL::timestamptz AS slot,
-          NULL AS stored'
+          'NULL::uuid AS id, NULL AS order_key, NULL::bigint AS schedule_id,
+          NULL::timestamptz AS slot, NULL AS stored'
       END)
-    INTO deleted, stored, found_ids, schedule_ids, slot_times
+    INTO deleted, stored, found_ids, order_keys, schedule_ids, slot_times
     USING first_tid, end_tid, e.tenant;
   IF parent = 'finished_jobs' AND deleted > 0 THEN
-    PERFORM _delete_traces_of_jobs(found_ids, schedule_ids, slot_times);
+    PERFORM _delete_traces_of_jobs(found_ids, order_keys, schedule_ids, slot_times);
   END IF;
   UPDATE erasures x
   SET block = e.block + blocks,
@@ -254,6 +255,7 @@ $$;
 -- earlier, their progress, their stop requests, their ordered keys and their dependencies.
 CREATE OR REPLACE FUNCTION _delete_traces_of_jobs(
   ids uuid[],
+  order_keys text[],
   schedule_ids bigint[],
   slots timestamptz[]
 )
@@ -270,7 +272,7 @@ BEGIN
     AND s.job_id = x.id;
   DELETE FROM runs r WHERE r.job_id = ANY (ids);
   DELETE FROM cancels c WHERE c.job_id = ANY (ids);
-  PERFORM _free_keys_of_deleted_jobs(ids);
+  PERFORM _free_keys_of_deleted_jobs(ids, order_keys);
   DELETE FROM dependencies d
   WHERE d.ctid = ANY (ARRAY(
     SELECT x.ctid FROM dependencies x WHERE x.child = ANY (ids) FOR UPDATE SKIP LOCKED));

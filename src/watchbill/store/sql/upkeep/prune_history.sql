@@ -46,7 +46,7 @@ BEGIN
         WHERE ctid = ANY (ARRAY(
           SELECT i.ctid
           FROM %I f
-          JOIN idempotency i ON i.job_id = f.id
+          JOIN idempotency i ON i.job_id = f.id AND i.tenant = f.tenant
           WHERE f.idempotency_key IS NOT NULL
             AND i.expires_at IS NULL
           LIMIT $1))',
@@ -111,6 +111,7 @@ AS $$
 DECLARE
   deleted bigint;
   ids uuid[];
+  order_keys text[];
   statement text := CASE parent
     WHEN 'attempts' THEN
       'WITH d AS (
@@ -122,7 +123,7 @@ DECLARE
           LIMIT $2
           FOR UPDATE SKIP LOCKED))
         RETURNING 1)
-      SELECT count(*), NULL::uuid[] FROM d'
+      SELECT count(*), NULL::uuid[], NULL::text[] FROM d'
     ELSE
       'WITH d AS (
         DELETE FROM %1$I
@@ -132,18 +133,23 @@ DECLARE
           WHERE f.finished_at < $1
           LIMIT $2
           FOR UPDATE SKIP LOCKED))
-        RETURNING id, idempotency_key, order_key),
+        RETURNING id, tenant, idempotency_key, order_key),
       k AS (
         DELETE FROM idempotency i
         USING d
         WHERE i.job_id = d.id
+          AND i.tenant = d.tenant
           AND d.idempotency_key IS NOT NULL
           AND i.expires_at IS NULL)
-      SELECT count(*), array_agg(d.id) FILTER (WHERE d.order_key IS NOT NULL) FROM d'
+      SELECT
+        count(*),
+        array_agg(d.id) FILTER (WHERE d.order_key IS NOT NULL),
+        array_agg(d.order_key) FILTER (WHERE d.order_key IS NOT NULL)
+      FROM d'
   END;
 BEGIN
-  EXECUTE format(statement, parent || '_default') INTO deleted, ids USING before, max;
-  PERFORM _free_keys_of_deleted_jobs(ids);
+  EXECUTE format(statement, parent || '_default') INTO deleted, ids, order_keys USING before, max;
+  PERFORM _free_keys_of_deleted_jobs(ids, order_keys);
   RETURN deleted;
 END $$;
 
@@ -157,14 +163,15 @@ SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
   ids uuid[];
+  order_keys text[];
 BEGIN
   EXECUTE format(
-      'SELECT array_agg(f.id)
+      'SELECT array_agg(f.id), array_agg(f.order_key)
       FROM holds h
       JOIN %I f ON f.id = h.job_id
       WHERE h.key >= ''order:''
         AND h.key < ''order;''',
       day)
-    INTO ids;
-  PERFORM _free_keys_of_deleted_jobs(ids);
+    INTO ids, order_keys;
+  PERFORM _free_keys_of_deleted_jobs(ids, order_keys);
 END $$;

@@ -23,6 +23,8 @@ AS $$
 DECLARE
   t timestamptz := _clock(purge.now);
   chosen uuid[];
+  tenants text[];
+  order_keys text[];
 BEGIN
   IF NOT states <@ '{succeeded,dead,canceled}'::text[] THEN
     RAISE EXCEPTION 'only finished jobs can be purged'
@@ -32,21 +34,33 @@ BEGIN
     RAISE EXCEPTION 'purge needs states'
       USING ERRCODE = 'WB003', HINT = 'give some of succeeded, dead, canceled';
   END IF;
-  chosen := ARRAY(
-    SELECT l.id
-    FROM job_list(
-      states, purge.type, purge.queue, purge.tenant, NULL, message, max, purge.ids, created_after,
-      created_before, finished_after, finished_before) l);
-  chosen := ARRAY(
-    SELECT f.id
+  -- Jobs of two tenants may have the same id, so that an id alone does not name a job.
+  SELECT array_agg(l.id), array_agg(l.tenant)
+  INTO chosen, tenants
+  FROM job_list(
+    states, purge.type, purge.queue, purge.tenant, NULL, message, max, purge.ids, created_after,
+    created_before, finished_after, finished_before) l;
+  SELECT
+    coalesce(array_agg(l.id), '{}'), coalesce(array_agg(l.tenant), '{}'), array_agg(l.order_key)
+  INTO chosen, tenants, order_keys
+  FROM (
+    SELECT f.id, f.tenant, f.order_key
     FROM finished_jobs f
     WHERE f.id = ANY (chosen)
+      AND (f.id, f.tenant) IN (SELECT * FROM unnest(chosen, tenants))
       AND f.state = ANY (states)
-    FOR UPDATE SKIP LOCKED);
-  DELETE FROM finished_jobs f WHERE f.id = ANY (chosen);
-  DELETE FROM attempts a WHERE a.job_id = ANY (chosen);
-  DELETE FROM idempotency i WHERE i.job_id = ANY (chosen);
-  PERFORM _free_keys_of_deleted_jobs(chosen);
+    FOR UPDATE SKIP LOCKED) l;
+  DELETE FROM finished_jobs f
+  WHERE f.id = ANY (chosen)
+    AND (f.id, f.tenant) IN (SELECT * FROM unnest(chosen, tenants))
+    AND f.state = ANY (states);
+  DELETE FROM attempts a
+  WHERE a.job_id = ANY (chosen)
+    AND (a.job_id, a.tenant) IN (SELECT * FROM unnest(chosen, tenants));
+  DELETE FROM idempotency i
+  WHERE i.job_id = ANY (chosen)
+    AND (i.job_id, i.tenant) IN (SELECT * FROM unnest(chosen, tenants));
+  PERFORM _free_keys_of_deleted_jobs(chosen, order_keys);
   DELETE FROM dependencies d
   WHERE d.ctid = ANY (ARRAY(
     SELECT x.ctid FROM dependencies x WHERE x.child = ANY (chosen) FOR UPDATE SKIP LOCKED));
@@ -65,8 +79,9 @@ BEGIN
 END $$;
 
 -- Frees the ordered keys that these dead jobs keep, because they are deleted, and asks the nodes to
--- make the next jobs of these keys ready after the commit. Locks the rows of holds.
-CREATE OR REPLACE FUNCTION _free_keys_of_deleted_jobs(ids uuid[])
+-- make the next jobs of these keys ready after the commit. A job of another tenant that has such an
+-- id keeps its own key. Locks the rows of holds.
+CREATE OR REPLACE FUNCTION _free_keys_of_deleted_jobs(ids uuid[], order_keys text[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -80,7 +95,7 @@ BEGIN
     DELETE FROM holds h
     WHERE h.key >= 'order:'
       AND h.key < 'order;'
-      AND h.job_id = ANY (ids)
+      AND (h.job_id, h.key) IN (SELECT * FROM unnest(ids, order_keys))
     RETURNING h.key)
   SELECT array_agg(d.key) INTO freed FROM d;
   PERFORM _announce_freed(freed);
