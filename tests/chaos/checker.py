@@ -258,7 +258,7 @@ def attempts_are_counted(case: Case) -> Iterator[str]:
     spent = 0
     for row in case.attempts:
         spent += row["outcome"] in SPENT
-        if row["attempt"] != spent:
+        if row["attempt"] != spent + (row["outcome"] == "lost"):  # a lost run spends none, and says which it was
             yield f"run {row['run']} says attempt {row['attempt']}, and {spent} were spent"
     if case.end is None:
         return

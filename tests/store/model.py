@@ -121,8 +121,12 @@ class Model:
         starting = min(free, max)
         prefetched = itertools.takewhile(lambda job: job.max_attempts > 1, ready[starting:ahead])
         picked = [*ready[:starting], *prefetched]
-        places = min(free, max - len(picked))
-        return picked + self._known_to(node, queues, alone=False)[: places if places > 0 else 0]
+        known = self._known_to(node, queues, alone=False)
+        places = starting - len(picked)
+        if places <= 0:  # all slots are taken, so these are claimed ahead
+            known = [job for job in known if job.max_attempts > 1]
+            places = min(starting, max - len(picked))
+        return picked + known[: places if places > 0 else 0]
 
     def _pick_quarantined_job(self, node: Node, queues: list[str]) -> list[Job]:
         ready = [job for queue in queues for job in self._in_order(queue, None, alone=True)]
