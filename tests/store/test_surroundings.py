@@ -216,7 +216,7 @@ def test_every_function_that_reads_the_clock_takes_now(db: Db) -> None:
     # uuid7 takes the time under another name, and the trigger finds it in the row when a verb has put it there.
     # _execute_sql_job measures how long a command takes. The short ways of enqueue send jobs with a given time to it.
     short_ways = {"_enqueue_plain", "_enqueue_plain_many"}
-    expected = {"_clock", "now", "uuid7", "_check_schedule", "_execute_sql_job"}
+    expected = {"_clock", "now", "uuid7", "_check_schedule", "_find_step_error", "_execute_sql_job"}
     assert {row.proname for row in rows} - short_ways == expected
     rows = db.execute("""
         SELECT p.proname FROM pg_proc p WHERE p.pronamespace = 'watchbill'::regnamespace

@@ -5,7 +5,8 @@ CREATE OR REPLACE FUNCTION pin_list(
   key text DEFAULT NULL,
   created_by text DEFAULT NULL,
   max int DEFAULT 10000,
-  after text DEFAULT NULL
+  after text DEFAULT NULL,
+  now timestamptz DEFAULT NULL
 )
 RETURNS TABLE (
   key text,
@@ -42,7 +43,7 @@ AS $$
     FROM pins x
     WHERE x.token_group = pin_list.token_group
       AND x.state = 'active'
-      AND (x.expires_at IS NULL OR x.expires_at > _clock())
+      AND (x.expires_at IS NULL OR x.expires_at > _clock(pin_list.now))
       AND (pin_list.key IS NULL OR x.key = pin_list.key)
       AND (pin_list.created_by IS NULL OR x.created_by = pin_list.created_by)
       AND (pin_list.after IS NULL OR x.key > pin_list.after)
