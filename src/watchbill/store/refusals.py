@@ -54,6 +54,8 @@ class TenantRefused(Invalid):
 class RoleRefused(Invalid):
     """The role of this login may not do this."""
 
+    exit_code = 3
+
 
 class QuotaExceeded(WatchbillError):
     """A quota of the tenant is full, so nothing was enqueued.
