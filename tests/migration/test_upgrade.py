@@ -101,22 +101,28 @@ class Load:
         except Exception as error:  # noqa: BLE001 - a test asserts that there was none
             self.errors.append(error)
 
+    def _execute(self, connection: psycopg.Connection[Any], statement: LiteralString, *arguments: object) -> list[Any]:
+        """Repeats a statement that was under way when the functions changed: one that it calls may be gone then."""
+        try:
+            return connection.execute(statement, arguments).fetchall()
+        except psycopg.errors.UndefinedFunction:
+            return connection.execute(statement, arguments).fetchall()
+
     def _produce(self, connection: psycopg.Connection[Any]) -> Iterator[None]:
         while True:
             self.room.acquire()
-            row = connection.execute("SELECT id FROM watchbill.enqueue('load', '{}', queue => 'load')").fetchone()
-            assert row is not None
-            self.enqueued.append(row[0])
+            ((job,),) = self._execute(connection, "SELECT id FROM watchbill.enqueue('load', '{}', queue => 'load')")
+            self.enqueued.append(job)
             yield
 
     def _consume(self, connection: psycopg.Connection[Any]) -> Iterator[None]:
         ((epoch,),) = connection.execute("SELECT watchbill.register('load', types => '{\"load\": 1}')").fetchall()
         while True:
             claim = "SELECT id, fence FROM watchbill.claim(%s, '{load}', 10, 10)"
-            held = connection.execute(claim, (epoch,)).fetchall()
+            held = self._execute(connection, claim, epoch)
             ids, fences = [job for job, _ in held], [fence for _, fence in held]
             settle = "SELECT id, state FROM watchbill.settle(%s, %s, %s)"
-            assert connection.execute(settle, (epoch, ids, fences)).fetchall() == []  # names what did not succeed
+            assert self._execute(connection, settle, epoch, ids, fences) == []  # names what did not succeed
             self.succeeded.extend(ids)
             for _ in held:
                 self.room.release()
