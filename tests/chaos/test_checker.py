@@ -45,8 +45,8 @@ class Story:
             if started:
                 self._handler(name, run, fence, outcome, began, ended)
             row: Row = {
-                "job_id": name, "run": run, "attempt": spent, "fence": fence, "outcome": outcome,
-                "epoch": epoch, "error": {"type": "ValueError"},
+                "job_id": name, "run": run, "attempt": spent + (outcome == "lost"), "fence": fence,
+                "outcome": outcome, "epoch": epoch, "error": {"type": "ValueError"},
                 "ended_at": self.now(),
                 "started_at": began if started and outcome != "lost" else None,
             }  # fmt: skip

@@ -561,7 +561,10 @@ def test_a_run_by_hand_is_refused_and_a_run_on_start_is_recorded_as_skipped(db: 
     schedule = db.value("add_schedule", name="n", pattern="@daily", type="task", tenant="acme")
     with full("unfinished"):
         db.call("run_schedule", name="n", tenant="acme")
-    db.execute("SELECT watchbill._run_schedule_outside_slots(%s, 'start', NULL, %s)", (schedule, db.now))
+    db.execute(
+        "SELECT watchbill._run_schedule_outside_slots(watchbill._lock_schedule_to_run(%s, %s), 'start', NULL, %s)",
+        (schedule, db.now, db.now),
+    )
     (slot,) = db.rows("slots")
     assert (slot.kind, slot.outcome, slot.job_id) == ("start", "skipped", None)
     assert "is full" in slot.reason
