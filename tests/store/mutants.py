@@ -355,7 +355,7 @@ MUTANTS: list[Mutant] = [
     Mutant("tick: missed slots count", TICK, "slots_left := greatest(1, slots_left - missed_count);", "", "tick"),
     Mutant("tick: always a slot", TICK, "slots_left := greatest(1, slots_left - missed_count);", "slots_left := slots_left - missed_count;", "tick"),
     Mutant("tick: overdue once", TICK, "WHERE s.due_by <= t AND s.due_by IS NOT NULL AND s.overdue_at IS NULL AND", "WHERE s.due_by <= t AND", "tick"),
-    Mutant("tick: cancels without waiting", CANCEL_RUNS, "SET search_path FROM CURRENT SET lock_timeout = '100ms' AS", "SET search_path FROM CURRENT SET lock_timeout = '1min' AS", "tick"),
+    Mutant("tick: cancels without waiting", CANCEL_RUNS, "SET lock_timeout = '100ms' AS", "SET lock_timeout = '1min' AS", "tick"),
     Mutant("cancel_runs: a chain's end", CANCEL_RUNS, "UPDATE jobs j SET canceling = true WHERE j.id = ANY (chains);", "", "flow_slots"),
     Mutant("cancel_runs: a chain", CANCEL_RUNS, "    wanted := wanted || _lock_jobs_briefly(ARRAY(SELECT d.parent", "    PERFORM _lock_jobs_briefly(ARRAY(SELECT d.parent", "flow_slots"),
     Mutant("queue_behind: what is as new", TICK, "UPDATE jobs j SET awaited = true WHERE j.id = ANY (new_parents);", "", "schedules tick"),

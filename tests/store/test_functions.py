@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
+
 import psycopg
+import pytest
+
+from watchbill.errors import SchemaError
+from watchbill.postgres.function_settings import FunctionSettings
+
+SETTINGS = FunctionSettings.read(files("watchbill.store") / "settings.txt")
 
 UNPINNED = """
     SELECT p.oid FROM pg_proc p
@@ -34,3 +42,24 @@ def test_functions_without_search_path_are_not_used_in_return_bodies(schema_data
     """
     with psycopg.connect(schema_database) as connection:
         assert connection.execute(query.encode()).fetchall() == []
+
+
+def test_every_function_has_the_planner_settings_of_the_list(schema_database: str) -> None:
+    """CREATE OR REPLACE takes settings away, so the migrator applies the list each time."""
+    query = """
+        SELECT p.proname, array_agg(s.setting) FROM pg_proc p CROSS JOIN LATERAL unnest(p.proconfig) s(setting)
+        WHERE p.pronamespace = 'watchbill'::regnamespace AND s.setting ~ '^(plan_cache_mode|jit|enable_\\w+)='
+        GROUP BY p.oid, p.proname
+    """
+    with psycopg.connect(schema_database) as connection:
+        rows = connection.execute(query.encode()).fetchall()
+    found = {name: dict(one.split("=") for one in settings) for name, settings in rows}
+    assert found == SETTINGS.functions
+    assert len(found) > 60
+
+
+def test_list_of_settings_refuses_a_function_that_does_not_exist() -> None:
+    with pytest.raises(SchemaError, match="no file makes: gone"):
+        FunctionSettings((), {"gone": {"jit": "off"}, "claim": {"jit": "off"}}).ensure_known(
+            ["CREATE OR REPLACE FUNCTION claim("]
+        )

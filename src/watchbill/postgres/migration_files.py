@@ -7,8 +7,8 @@ may say:
     -- oldest_compatible: 7     programs that know migration 7 can use the schema after this one (else: as before)
 
 Function files are every `*.sql` of the functions directory; they are re-applied as a whole, so they use CREATE OR
-REPLACE. No file names the schema: all run with search_path set to it, and every function has
-`SET search_path FROM CURRENT`. A package with a `rights.txt` states there who may call them: see rights.py.
+REPLACE. No file names the schema: all run with search_path set to it. A package states in `settings.txt` with which
+settings functions run (see function_settings.py), and in `rights.txt` who may call them (see rights.py).
 
 Function files lie in rooms: folders, which `rooms.txt` in the functions directory lists in the order in which they are
 applied. Inside a room files are applied in the order of their names, unless the first line of one says which others
@@ -29,6 +29,7 @@ from typing import Self
 
 from watchbill._version import __version__
 from watchbill.errors import SchemaError
+from watchbill.postgres.function_settings import FunctionSettings
 from watchbill.postgres.rights import Rights
 
 _FILE_NAME = re.compile(r"(?P<version>\d{4})_(?P<name>[a-z0-9_]+)\.sql")
@@ -73,11 +74,16 @@ class Source:
 
     @classmethod
     def of_package(cls, package: str) -> Self:
-        """Reads `migrations/`, `sql/` and `rights.txt` inside an importable package."""
+        """Reads `migrations/`, `sql/`, `settings.txt` and `rights.txt` inside an importable package."""
         root = files(package)
-        rights = SqlFile("rights.txt", Rights.read(root / "rights.txt").as_sql())
         source = cls.of_directories(root / "migrations", root / "sql")
-        return replace(source, functions=(*source.functions, rights))
+        settings = FunctionSettings.read(root / "settings.txt")
+        settings.ensure_known(file.text for file in source.functions)
+        after = (
+            SqlFile("settings.txt", settings.as_sql()),
+            SqlFile("rights.txt", Rights.read(root / "rights.txt").as_sql()),
+        )
+        return replace(source, functions=(*source.functions, *after))
 
     @classmethod
     def of_directories(cls, migrations: Traversable, functions: Traversable) -> Self:

@@ -48,10 +48,6 @@ RETURNS TABLE (
   turn int
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -296,7 +292,6 @@ CREATE OR REPLACE FUNCTION _pick(
   OUT limited boolean[]
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -411,7 +406,6 @@ END;
 CREATE OR REPLACE FUNCTION _hold_keys(tids tid[], limited boolean[], limited_queues text[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   INSERT INTO holds (key, job_id)
@@ -460,7 +454,6 @@ RETURNS TABLE (
   turn int
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN

@@ -20,7 +20,6 @@ RETURNS TABLE (
   meta jsonb
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE

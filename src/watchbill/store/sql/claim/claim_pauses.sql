@@ -2,7 +2,6 @@
 CREATE OR REPLACE FUNCTION _unpaused_queues(queues text[])
 RETURNS text[]
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT coalesce(array_agg(q.queue ORDER BY q.n), '{}')
   FROM unnest(queues) WITH ORDINALITY q(queue, n)
@@ -14,7 +13,6 @@ $$;
 CREATE OR REPLACE FUNCTION _set_paused_jobs_aside(tids tid[])
 RETURNS int[]
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   paused tid[] := ARRAY(

@@ -5,7 +5,6 @@
 CREATE OR REPLACE FUNCTION _find_label_lanes(labels jsonb)
 RETURNS int[]
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT 0 || ARRAY(
     SELECT s.lane FROM label_sets s WHERE s.labels <@ _find_label_lanes.labels ORDER BY s.lane)
@@ -34,7 +33,6 @@ CREATE OR REPLACE FUNCTION _pick_by_queue(
   OUT is_busy boolean
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -111,7 +109,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _make_states_of_queues(declared_queues text[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -127,7 +124,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _count_queue_places(queue text, max int)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -148,7 +144,6 @@ CREATE OR REPLACE FUNCTION _find_queues_with_places(
   OUT is_busy boolean
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -177,7 +172,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _find_queue_places(tids tid[], limited_queues text[])
 RETURNS int[]
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -210,7 +204,6 @@ CREATE OR REPLACE FUNCTION _list_first_jobs(
 )
 RETURNS TABLE (tid tid, priority smallint, run_at timestamptz, id uuid)
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -284,7 +277,6 @@ CREATE OR REPLACE FUNCTION _pick_merged(
   OUT has_left_one boolean
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -368,7 +360,6 @@ CREATE OR REPLACE FUNCTION _pick_quarantined(
   OUT limited boolean[]
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -397,7 +388,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _owns_lane(epoch bigint, queue text, lane int)
 RETURNS boolean
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT NOT EXISTS (
       SELECT FROM queues q WHERE q.name = _owns_lane.queue AND q.lanes = 'route')
@@ -427,7 +417,6 @@ CREATE OR REPLACE FUNCTION _pick_jobs_others_do_not_support(
   OUT limited boolean[]
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN

@@ -24,7 +24,6 @@ CREATE OR REPLACE FUNCTION _pick_for_tenant(
   OUT is_busy boolean
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -77,7 +76,6 @@ CREATE OR REPLACE FUNCTION _pick_from_shared_queue(
   OUT others_read int
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -173,7 +171,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _store_tenant_scan(place tenant_scans, is_at_end boolean)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -198,7 +195,6 @@ CREATE OR REPLACE FUNCTION _find_ready_lanes(
 )
 RETURNS int[]
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -247,7 +243,6 @@ CREATE OR REPLACE FUNCTION _read_for_tenant(
   OUT last_id uuid
 )
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -318,7 +313,6 @@ CREATE OR REPLACE FUNCTION _lock_for_tenant(
   OUT limited boolean[]
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -347,5 +341,4 @@ END $$;
 CREATE OR REPLACE FUNCTION _forget_tenant_scans(epoch bigint)
 RETURNS void
 LANGUAGE sql VOLATILE
-SET search_path FROM CURRENT
 AS $$ DELETE FROM tenant_scans s WHERE s.epoch = _forget_tenant_scans.epoch $$;

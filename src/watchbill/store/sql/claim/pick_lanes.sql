@@ -6,7 +6,6 @@
 CREATE OR REPLACE FUNCTION _find_share_lanes(queue text, after int, max int)
 RETURNS int[]
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -70,7 +69,6 @@ CREATE OR REPLACE FUNCTION _find_share_heads(
   OUT heads tid[]
 )
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -150,7 +148,6 @@ CREATE OR REPLACE FUNCTION _pick_fair(
   OUT cursor int
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -241,7 +238,6 @@ CREATE OR REPLACE FUNCTION _pick_own_lanes(
   OUT has_more boolean
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -349,7 +345,6 @@ CREATE OR REPLACE FUNCTION _pick_turns(
   OUT cursor int
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -448,7 +443,6 @@ CREATE OR REPLACE FUNCTION _pick_routed(
   OUT cursor int
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE

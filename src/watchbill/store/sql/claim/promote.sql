@@ -10,9 +10,6 @@ CREATE OR REPLACE FUNCTION promote(
 )
 RETURNS timestamptz
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off
 AS $$
 #variable_conflict use_column
 DECLARE

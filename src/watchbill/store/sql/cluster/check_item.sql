@@ -8,7 +8,6 @@ CREATE OR REPLACE FUNCTION check_item(
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN

@@ -4,7 +4,6 @@
 CREATE OR REPLACE FUNCTION _check_term(group_name text, term bigint)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   PERFORM lock_check('leader/' || _check_term.group_name, _check_term.term);

@@ -13,8 +13,6 @@ CREATE OR REPLACE FUNCTION claim_items(
 )
 RETURNS TABLE (key text, fence bigint, refused text, node text)
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -8,7 +8,6 @@ CREATE OR REPLACE FUNCTION clear_pins(
 )
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -36,7 +35,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _drop_alternatives(group_name text, keys text[], ranks int[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN

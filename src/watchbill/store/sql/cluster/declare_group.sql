@@ -11,7 +11,6 @@ CREATE OR REPLACE FUNCTION declare_group(
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -56,7 +55,6 @@ CREATE OR REPLACE FUNCTION _check_group_options(
 )
 RETURNS void
 LANGUAGE plpgsql IMMUTABLE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF coalesce(length(name), 0) NOT BETWEEN 1 AND 200 THEN
@@ -82,7 +80,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _refuse_change_of_used_group(g token_groups, total int, hash text)
 RETURNS void
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF cardinality(_living_members(g.name)) > 0

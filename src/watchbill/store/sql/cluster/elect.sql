@@ -21,7 +21,6 @@ RETURNS TABLE (
   turn_in float8 -- without a leader: seconds until it is this node's turn
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -70,7 +69,6 @@ RETURNS TABLE (
   turn_in float8
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -98,7 +96,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _find_leader_turn(group_name text, epoch bigint, t timestamptz)
 RETURNS timestamptz
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -122,7 +119,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _withdraw_candidate(epoch bigint, now timestamptz DEFAULT NULL)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   PERFORM _check_shared_change('_withdraw_candidate');
@@ -134,7 +130,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _end_candidacies(epoch bigint, now timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN

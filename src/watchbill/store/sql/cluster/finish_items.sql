@@ -10,7 +10,6 @@ CREATE OR REPLACE FUNCTION finish_items(
 )
 RETURNS text[]
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -7,7 +7,6 @@ CREATE OR REPLACE FUNCTION join_group(
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -27,7 +26,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _lock_living_node(epoch bigint)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -46,7 +44,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _living_members(token_group text)
 RETURNS bigint[]
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT ARRAY(
     SELECT m.epoch
@@ -61,7 +58,6 @@ $$;
 CREATE OR REPLACE FUNCTION _eligible_members(token_group text)
 RETURNS bigint[]
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT ARRAY(
     SELECT m.epoch

@@ -20,7 +20,6 @@ CREATE OR REPLACE FUNCTION lock_acquire(
 )
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   RETURN (
@@ -47,7 +46,6 @@ CREATE OR REPLACE FUNCTION _acquire_lock(
 )
 RETURNS TABLE (fence bigint, held_by text, expires_in float8)
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -143,13 +141,11 @@ RETURN CASE
 CREATE OR REPLACE FUNCTION _name_lock_channel()
 RETURNS text
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$ SELECT 'watchbill_locks_' || 'locks'::regclass::oid $$;
 
 CREATE OR REPLACE FUNCTION _refuse_ttl(ttl interval)
 RETURNS void
 LANGUAGE plpgsql IMMUTABLE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   RAISE EXCEPTION 'a ttl of % is invalid', coalesce(ttl::text, 'NULL')

@@ -5,7 +5,6 @@
 CREATE OR REPLACE FUNCTION lock_check(name text, fence bigint)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN

@@ -9,7 +9,6 @@ CREATE OR REPLACE FUNCTION lock_release(
 )
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -37,7 +36,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _free_lock(name text, now timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE

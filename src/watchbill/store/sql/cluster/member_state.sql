@@ -27,8 +27,6 @@ RETURNS TABLE (
   needs_leader text
 )
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
-SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -80,7 +78,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _find_leader_work(g token_groups, t timestamptz)
 RETURNS text
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT coalesce(
     (

@@ -10,7 +10,6 @@ CREATE OR REPLACE FUNCTION pass_tokens(
 )
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE

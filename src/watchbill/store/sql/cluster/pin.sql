@@ -15,8 +15,6 @@ CREATE OR REPLACE FUNCTION pin(
 )
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -65,7 +63,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _check_pins(wanted jsonb, expires_in interval)
 RETURNS void
 LANGUAGE plpgsql IMMUTABLE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   invalid jsonb;
@@ -97,7 +94,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _make_pin_tokens(g token_groups, keys text[])
 RETURNS int[]
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -132,9 +128,6 @@ CREATE OR REPLACE FUNCTION _move_keys(
 )
 RETURNS text[]
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -183,7 +176,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _note_pins(g token_groups, action text, subject text, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN

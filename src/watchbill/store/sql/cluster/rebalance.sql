@@ -11,7 +11,6 @@ CREATE OR REPLACE FUNCTION rebalance(
 )
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -70,7 +69,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _read_node_names(epochs bigint[])
 RETURNS text[]
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT ARRAY(
     SELECT n.name
@@ -83,7 +81,6 @@ $$;
 CREATE OR REPLACE FUNCTION _find_rebalance_reason(g token_groups, eligible bigint[])
 RETURNS text
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT CASE
       WHEN g.planned_members IS NULL THEN
@@ -106,8 +103,7 @@ $$;
 CREATE OR REPLACE FUNCTION _plan_tokens(g token_groups, owners bigint[], t timestamptz)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET work_mem = '64MB' SET jit = off
+SET work_mem = '64MB'
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -224,8 +220,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _plan_pins(g token_groups, owners bigint[], t timestamptz)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -290,8 +284,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _grant_tokens_of_dead(group_name text, t timestamptz)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -326,7 +318,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _tokens_with_jobs(group_name text, epochs bigint[])
 RETURNS int[]
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT ARRAY(
     SELECT DISTINCT j.lane - 1
@@ -341,7 +332,6 @@ $$;
 CREATE OR REPLACE FUNCTION _tokens_with_items(group_name text, epochs bigint[])
 RETURNS int[]
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT ARRAY(
     SELECT DISTINCT i.token
@@ -357,8 +347,6 @@ $$;
 CREATE OR REPLACE FUNCTION _take_overdue_tokens(g token_groups, t timestamptz)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -399,7 +387,6 @@ CREATE OR REPLACE FUNCTION _release_lanes(
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -423,8 +410,6 @@ CREATE OR REPLACE FUNCTION _pass_free_tokens(
 )
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE

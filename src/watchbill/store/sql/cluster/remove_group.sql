@@ -5,7 +5,6 @@
 CREATE OR REPLACE FUNCTION remove_group(name text, now timestamptz DEFAULT NULL)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 SET lock_timeout = '2s'
 AS $$
 #variable_conflict use_column

@@ -2,7 +2,6 @@
 CREATE OR REPLACE FUNCTION request_rebalance(token_group text, now timestamptz DEFAULT NULL)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE

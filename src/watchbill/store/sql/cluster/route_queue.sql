@@ -4,8 +4,6 @@
 CREATE OR REPLACE FUNCTION route_queue(queue text, token_group text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -11,7 +11,6 @@ RETURN (get_byte(digest, place)::bigint << 24) + (get_byte(digest, place + 1) <<
 CREATE OR REPLACE FUNCTION _token_of(key text, total int, hash text)
 RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-SET search_path FROM CURRENT
 AS $$
   SELECT CASE _token_of.hash
       WHEN 'md5' THEN
@@ -31,7 +30,6 @@ $$;
 CREATE OR REPLACE FUNCTION _route_lane(token_group text, route_key text)
 RETURNS int
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -54,7 +52,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _raise_no_group(name text)
 RETURNS void
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   RAISE EXCEPTION 'token group % is invalid: it does not exist',
@@ -66,7 +63,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _check_key_sizes(name text, given text[])
 RETURNS void
 LANGUAGE plpgsql IMMUTABLE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   size int := (SELECT max(octet_length(x)) FROM unnest(given) x);
@@ -82,7 +78,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _lock_group(name text)
 RETURNS token_groups
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -98,7 +93,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _wake_members()
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   PERFORM pg_notify(_wake_channel(), 'tokens');
@@ -108,7 +102,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _wake_fellow_members(epoch bigint)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN

@@ -11,8 +11,6 @@
 CREATE OR REPLACE FUNCTION _update_pins(g token_groups, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -71,8 +69,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _settle_moved_keys(g token_groups, oldest xid8)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE

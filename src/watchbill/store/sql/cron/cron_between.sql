@@ -2,7 +2,7 @@
 CREATE OR REPLACE FUNCTION cron_between(cron cron, start timestamptz, "end" timestamptz)
 RETURNS SETOF timestamptz
 LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT AS $$
+AS $$
 DECLARE
   t bigint := _cron_round_up_to_seconds(start);
   stop bigint := _cron_round_up_to_seconds("end");

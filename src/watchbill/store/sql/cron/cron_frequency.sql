@@ -4,7 +4,8 @@
 CREATE OR REPLACE FUNCTION _cron_describe_frequency(cron cron)
 RETURNS text
 LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT AS $$
+SET search_path FROM CURRENT
+AS $$
 DECLARE
   runs bigint[] := '{}';
   words text[] := '{}';

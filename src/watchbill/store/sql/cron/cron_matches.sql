@@ -2,7 +2,7 @@
 CREATE OR REPLACE FUNCTION cron_matches(cron cron, at timestamptz)
 RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT AS $$
+AS $$
 DECLARE
   t bigint := _cron_to_seconds(at);
   bounds bigint[];

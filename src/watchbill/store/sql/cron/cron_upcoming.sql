@@ -2,7 +2,7 @@
 CREATE OR REPLACE FUNCTION cron_upcoming(cron cron, n int, after timestamptz)
 RETURNS SETOF timestamptz
 LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT AS $$
+AS $$
 DECLARE
   t bigint := _cron_to_seconds(after);
 BEGIN

@@ -29,7 +29,7 @@ CREATE OR REPLACE FUNCTION cron_window(
   cron cron, after timestamptz, OUT trigger timestamptz, OUT "end" timestamptz
 )
 LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT AS $$
+AS $$
 DECLARE
   t bigint := _cron_to_seconds(after);
   bounds bigint[] := _cron_find_time_bounds(cron);
@@ -49,7 +49,8 @@ END $$;
 CREATE OR REPLACE FUNCTION _cron_measure_window(cron cron, after timestamptz)
 RETURNS interval
 LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT AS $$
+SET search_path FROM CURRENT
+AS $$
 BEGIN
   RETURN (SELECT w."end" - w.trigger FROM cron_window(cron, after) w);
 END $$;

@@ -46,7 +46,7 @@ END $$;
 CREATE OR REPLACE FUNCTION _suggest_zone(name text)
 RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT AS $$
+AS $$
 DECLARE
   names text COLLATE "C" := ' UTC ' || array_to_string(_list_zone_names(), ' ') || ' ';
   wanted text COLLATE "C" := lower(name COLLATE "C");
@@ -75,7 +75,7 @@ END;
 CREATE OR REPLACE FUNCTION _find_zone_segment(zone int, t bigint)
 RETURNS bigint[]
 LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT AS $$
+AS $$
 BEGIN
   IF zone < 0 THEN
     RETURN ARRAY[-4611686018427387904, 4611686018427387904, -100000 - zone, -4611686018427387904];
@@ -87,7 +87,7 @@ END $$;
 CREATE OR REPLACE FUNCTION _read_zone_segment(zone int, t bigint)
 RETURNS bigint[]
 LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT AS $$
+AS $$
 DECLARE
   z zones;
   i int;
@@ -104,7 +104,7 @@ END $$;
 CREATE OR REPLACE FUNCTION _find_wall_time_instant(zone int, wall bigint)
 RETURNS bigint
 LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT AS $$
+AS $$
 BEGIN
   IF zone < 0 THEN RETURN wall + 100000 + zone; END IF;
   RETURN coalesce(_find_near_wall_time_instant(zone, wall), _read_wall_time_instant(zone, wall));
@@ -114,7 +114,7 @@ END $$;
 CREATE OR REPLACE FUNCTION _read_wall_time_instant(zone int, wall bigint)
 RETURNS bigint
 LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT AS $$
+AS $$
 DECLARE
   z zones;
   i int;
@@ -132,7 +132,7 @@ END $$;
 CREATE OR REPLACE FUNCTION _find_second_wall_time_instant(zone int, wall bigint)
 RETURNS bigint
 LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT AS $$
+AS $$
 DECLARE
   segment bigint[];
 BEGIN
@@ -147,7 +147,7 @@ END $$;
 CREATE OR REPLACE FUNCTION _refuse_missing_zone(zone int)
 RETURNS void
 LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT AS $$
+AS $$
 BEGIN
   RAISE EXCEPTION 'the table zones has no zone with number %', zone USING
     ERRCODE = 'WB003',

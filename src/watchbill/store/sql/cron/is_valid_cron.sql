@@ -3,7 +3,7 @@
 CREATE OR REPLACE FUNCTION is_valid_cron(pattern text, tz text DEFAULT 'UTC')
 RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE STRICT
-SET search_path FROM CURRENT AS $$
+AS $$
 BEGIN
   RETURN _cron_names_a_day(parse_cron(pattern, tz));
 EXCEPTION WHEN SQLSTATE 'WB010' THEN
@@ -15,7 +15,8 @@ END $$;
 CREATE OR REPLACE FUNCTION _cron_names_a_day(c cron)
 RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE STRICT
-SET search_path FROM CURRENT AS $$
+SET search_path FROM CURRENT
+AS $$
 BEGIN
   RETURN (
     SELECT bool_or(
@@ -29,7 +30,7 @@ END $$;
 CREATE OR REPLACE FUNCTION _check_cron_names_a_day(pattern text, c cron)
 RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE STRICT
-SET search_path FROM CURRENT AS $$
+AS $$
 BEGIN
   IF NOT _cron_names_a_day(c) THEN
     PERFORM _cron_refuse_pattern(pattern, 0, 'pattern', 'it names no day that the calendar has');

@@ -16,7 +16,7 @@
 CREATE OR REPLACE FUNCTION _find_next_instant(c bigint[], b int, t bigint, reading int)
 RETURNS bigint
 LANGUAGE plpgsql STABLE PARALLEL SAFE
-SET search_path FROM CURRENT AS $$
+AS $$
 DECLARE
   -- A result later than this may be past the year 9999 in one of the zones, and must be checked.
   latest bigint := 4611686018427387904;

@@ -16,7 +16,7 @@ CREATE OR REPLACE FUNCTION parse_cron(
 )
 RETURNS cron
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT AS $$
+AS $$
 DECLARE
   -- Keeps one character more than is allowed, so that a pattern that is too long is noticed. Uses
   -- the collation "C", because the collation of a column may ignore case.

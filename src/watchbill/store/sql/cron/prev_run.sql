@@ -217,7 +217,7 @@ END $$;
 CREATE OR REPLACE FUNCTION prev_run(cron cron, before timestamptz)
 RETURNS timestamptz
 LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT AS $$
+AS $$
 DECLARE
   t bigint := _cron_round_up_to_seconds(before);
   at bigint;

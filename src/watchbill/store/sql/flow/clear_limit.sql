@@ -5,7 +5,6 @@
 CREATE OR REPLACE FUNCTION clear_limit(name text, now timestamptz DEFAULT NULL)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF starts_with(clear_limit.name, 'tenant:') THEN
@@ -19,7 +18,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _clear_limit_at(name text, t timestamptz)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -70,7 +68,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _is_limit_changed(rule limits)
 RETURNS boolean
 LANGUAGE sql IMMUTABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT (d.max, d.count, d.per, d.burst, coalesce(d.when_full, 'wait'),
       coalesce(d.when_dead, 'continue'))
@@ -85,7 +82,6 @@ $$;
 CREATE OR REPLACE FUNCTION _is_limit_abandoned(rule limits)
 RETURNS boolean
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT NOT _is_limit_changed(rule)
     AND EXISTS (
@@ -104,7 +100,6 @@ $$;
 CREATE OR REPLACE FUNCTION _free_ordered_key(key text, t timestamptz)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN

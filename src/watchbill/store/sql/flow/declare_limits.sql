@@ -9,7 +9,6 @@ CREATE OR REPLACE FUNCTION declare_limits(
 )
 RETURNS TABLE (name text, outcome text)
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -52,7 +51,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _lock_declaring_node(epoch bigint)
 RETURNS nodes
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   node nodes;
@@ -77,7 +75,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _check_limit_declarations(what text, given jsonb)
 RETURNS void
 LANGUAGE plpgsql IMMUTABLE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF jsonb_typeof(given) <> 'array'
@@ -105,7 +102,6 @@ CREATE OR REPLACE FUNCTION _decide_declaration_outcome(
 )
 RETURNS text
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT CASE
       WHEN declared = given THEN 'unchanged'
@@ -133,7 +129,6 @@ CREATE OR REPLACE FUNCTION _list_superseded_versions(
 )
 RETURNS jsonb[]
 LANGUAGE sql IMMUTABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT coalesce(
     (array_remove(superseded, given) || declared)[greatest(1, cardinality(superseded) - 18):], '{}')
@@ -149,7 +144,6 @@ CREATE OR REPLACE FUNCTION _record_limit_declaration(
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   INSERT INTO flow_declarations (kind, name, epoch, definition)
@@ -164,7 +158,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _has_stale_limit_declaration(epoch bigint)
 RETURNS boolean
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT EXISTS (
     SELECT
@@ -189,7 +182,6 @@ $$;
 CREATE OR REPLACE FUNCTION _write_limit(rule limits, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   rule.when_full := coalesce(rule.when_full, 'wait');
@@ -219,7 +211,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _advance_arrivals(rule limits, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -238,7 +229,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _unpark_jobs_of_limit(name text, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   found text[] := ARRAY(SELECT s.key FROM limit_states s WHERE s.name = _unpark_jobs_of_limit.name);
@@ -249,7 +239,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _check_limit(rule limits)
 RETURNS void
 LANGUAGE plpgsql IMMUTABLE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   is_kind boolean := rule.name ~ '^(task|tenant|order):.';

@@ -10,7 +10,6 @@ CREATE OR REPLACE FUNCTION declare_queues(
 )
 RETURNS TABLE (name text, outcome text)
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -71,7 +70,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _write_queue_shares(queue text, given jsonb)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   INSERT INTO shares (queue, lane, share, weight)
@@ -83,7 +81,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _check_queue(name text, definition jsonb)
 RETURNS void
 LANGUAGE plpgsql IMMUTABLE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF length(name) NOT BETWEEN 1 AND 100 THEN

@@ -6,7 +6,6 @@
 CREATE OR REPLACE FUNCTION ensure_limits(app text, limits jsonb, queues jsonb)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   rule limits;

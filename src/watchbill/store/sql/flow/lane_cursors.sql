@@ -13,7 +13,6 @@ RETURN 'route:' || epoch || ':';
 CREATE OR REPLACE FUNCTION _forget_route_cursors(epoch bigint)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   prefix text := _make_route_prefix(_forget_route_cursors.epoch);
@@ -32,7 +31,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _read_lane_cursor(cursor_key text)
 RETURNS int
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT coalesce((
     SELECT s.lane_cursor
@@ -45,7 +43,6 @@ $$;
 CREATE OR REPLACE FUNCTION _write_lane_cursor(cursor_key text, lane int)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN

@@ -10,7 +10,6 @@ RETURN greatest(('x' || left(md5(share), 8))::bit(32)::int & 2147483647, 1);
 CREATE OR REPLACE FUNCTION _make_label_lane(labels jsonb)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -35,7 +34,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _find_slot_lane(queue text, payload jsonb, tenant text, type text)
 RETURNS int
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN

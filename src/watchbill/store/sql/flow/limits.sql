@@ -5,7 +5,6 @@
 CREATE OR REPLACE FUNCTION _make_limit_states(keys text[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -23,7 +22,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _try_to_make_limit_states(keys text[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 SET lock_timeout = '1ms'
 AS $$
 BEGIN
@@ -48,9 +46,6 @@ CREATE OR REPLACE FUNCTION _count_places(
   OUT steps bigint[]
 )
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -146,7 +141,6 @@ CREATE OR REPLACE FUNCTION _pass_limits(
   OUT is_busy boolean
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -339,7 +333,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _set_full_jobs_aside(tids tid[], keys text[], t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -375,7 +368,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _announce_if_waiting(freed text[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   PERFORM _announce_freed(array_agg(k.key))
@@ -390,7 +382,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _replace_waiting_jobs(keys text[], t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -34,7 +34,6 @@ RETURN t + burst * step * interval '1 microsecond';
 CREATE OR REPLACE FUNCTION _count_starts(keys text[], starts int[], t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -10,7 +10,6 @@ CREATE OR REPLACE FUNCTION refresh_quotas(
 )
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -46,8 +45,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _count_quota_usage(t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -94,7 +91,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _add_missing_tenant_keys(max int)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -144,7 +140,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _add_tenant_key(limit_keys text[], tenant text)
 RETURNS text[]
 LANGUAGE sql IMMUTABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT array_agg(k.key ORDER BY k.key)
   FROM (

@@ -14,7 +14,6 @@ CREATE OR REPLACE FUNCTION set_limit(
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -68,7 +67,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _set_queue_limit(queue text, max int, has_others boolean)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN

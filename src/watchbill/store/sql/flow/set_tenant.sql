@@ -14,7 +14,6 @@ CREATE OR REPLACE FUNCTION set_tenant(
 )
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -76,7 +75,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _lock_quotas()
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   PERFORM FROM quota_refresh FOR UPDATE;
@@ -87,7 +85,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _check_tenant_quotas(tenant text, quotas jsonb)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   wrong record;

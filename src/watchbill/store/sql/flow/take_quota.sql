@@ -16,8 +16,6 @@ CREATE OR REPLACE FUNCTION _read_quota_usage(
   OUT total_payload_bytes bigint
 )
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
-SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -68,7 +66,6 @@ CREATE OR REPLACE FUNCTION _take_quota(
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -108,7 +105,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _find_quota_free_time(tenant text, room bigint, t timestamptz)
 RETURNS timestamptz
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -145,7 +141,6 @@ CREATE OR REPLACE FUNCTION _refuse_quota(
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   message text := format(
@@ -176,7 +171,6 @@ RETURN pg_column_size(payload)::bigint;
 CREATE OR REPLACE FUNCTION _quota_keys(limit_keys text[], tenant text)
 RETURNS text[]
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN

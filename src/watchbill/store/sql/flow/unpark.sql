@@ -5,7 +5,6 @@
 CREATE OR REPLACE FUNCTION unpark(keys text[], now timestamptz DEFAULT NULL)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   PERFORM _check_shared_change('unpark');
@@ -15,7 +14,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _unpark_keys(keys text[], t timestamptz)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   PERFORM _check_isolation('unpark');
@@ -32,10 +30,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _lock_limit_states(keys text[])
 RETURNS text[]
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 BEGIN
   RETURN ARRAY(
@@ -47,7 +41,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _unpark_freed(freed text[], t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   -- The end of a run does not change when a rate allows the next start.
@@ -75,7 +68,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _unpark_places(freed text[], t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   PERFORM _unpark(array_agg(f.key), array_agg(f.number), t)
@@ -93,7 +85,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _unpark_completed(ids uuid[], freed text[], t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -120,7 +111,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _announce_freed(freed text[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF freed IS NULL THEN RETURN; END IF;
@@ -141,10 +131,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _unpark(keys text[], numbers int[], t timestamptz)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -240,7 +226,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _unpark_turns(keys text[], numbers int[], cursors int[])
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -322,7 +307,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _make_ready(tids tid[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN

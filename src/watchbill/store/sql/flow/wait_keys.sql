@@ -16,10 +16,6 @@ RETURN jsonb_build_array(queue, type, version)::text;
 CREATE OR REPLACE FUNCTION _find_wait_keys(reason text)
 RETURNS TABLE (key text, queue text, type text, version int)
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_sort = off
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -50,7 +46,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _find_route_lane(queue text, route_key text, lane int)
 RETURNS int
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN

@@ -10,7 +10,6 @@ CREATE OR REPLACE FUNCTION _audit(
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   INSERT INTO audit (at, actor, action, subject, tenant, detail)

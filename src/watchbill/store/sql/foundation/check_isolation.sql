@@ -3,7 +3,6 @@
 CREATE OR REPLACE FUNCTION _check_isolation(verb text)
 RETURNS void
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN

@@ -34,7 +34,6 @@ RETURN (SELECT _make_fence(i.generation) FROM installation i);
 CREATE OR REPLACE FUNCTION _adopt_database()
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   known int;

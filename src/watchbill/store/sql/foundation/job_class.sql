@@ -20,7 +20,6 @@ RETURN 'order:' || replace(replace(type, '%', '%25'), ':', '%3A');
 CREATE OR REPLACE FUNCTION _job_class(max_attempts smallint, limit_keys text[])
 RETURNS smallint
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT CASE
       WHEN _job_class.max_attempts = 1 THEN 1

@@ -34,7 +34,6 @@ RETURN 1466004582;
 CREATE OR REPLACE FUNCTION _take_lock(class int, key int)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 SET lock_timeout = '2s'
 AS $$
 BEGIN
@@ -50,7 +49,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _find_lock_holder(class int, key int)
 RETURNS text
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT coalesce(min(format('process %s (role %s, application %L, transaction since %s)',
     a.pid, a.usename, a.application_name, coalesce(a.xact_start::text, 'an unknown time'))),

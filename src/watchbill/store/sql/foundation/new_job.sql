@@ -46,7 +46,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _is_positive_interval(text text)
 RETURNS boolean
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   RETURN text::interval > interval '0' AND text::interval <= interval '100 years';
@@ -186,7 +185,6 @@ RETURN int8send(((date_part('epoch', t) + 3600) * 65536000)::bigint);
 CREATE OR REPLACE FUNCTION _refuse_job(type text, why text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   RAISE EXCEPTION 'job of type % is invalid: %', quote_nullable(type), why USING ERRCODE = 'WB003';
@@ -204,7 +202,6 @@ RETURN num_nonnulls(
 CREATE OR REPLACE FUNCTION _unique_key(n new_job)
 RETURNS text
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF n.unique_by IS NULL THEN RETURN md5(n.payload::text); END IF;

@@ -5,7 +5,6 @@
 CREATE OR REPLACE FUNCTION _check_given_time(t timestamptz)
 RETURNS timestamptz
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF NOT pg_has_role(

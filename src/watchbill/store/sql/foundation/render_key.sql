@@ -11,7 +11,6 @@ CREATE OR REPLACE FUNCTION _render_key(
 )
 RETURNS text
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   rendered text := '';

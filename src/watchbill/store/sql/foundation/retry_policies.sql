@@ -3,7 +3,6 @@
 CREATE OR REPLACE FUNCTION _policy_id(retry jsonb)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   policy_id int;
@@ -18,7 +17,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _add_retry_policy(retry jsonb)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   policy_id int;
@@ -64,7 +62,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _backoff_seconds(p policies, attempt int)
 RETURNS float8
 LANGUAGE sql VOLATILE
-SET search_path FROM CURRENT
 AS $$
   SELECT w * (1 - p.jitter * random())
   FROM (

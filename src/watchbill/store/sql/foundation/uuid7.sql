@@ -2,7 +2,6 @@
 CREATE OR REPLACE FUNCTION uuid7(at timestamptz DEFAULT NULL)
 RETURNS uuid
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   us bigint := (extract(epoch FROM coalesce(uuid7.at, _clock())) * 1000000)::bigint;

@@ -12,19 +12,16 @@
 CREATE OR REPLACE FUNCTION _wake_lock_key()
 RETURNS int
 LANGUAGE sql STABLE PARALLEL SAFE
-SET search_path FROM CURRENT
 AS $$ SELECT 'jobs'::regclass::oid::int $$;
 
 CREATE OR REPLACE FUNCTION _wake_channel()
 RETURNS text
 LANGUAGE sql STABLE PARALLEL SAFE
-SET search_path FROM CURRENT
 AS $$ SELECT 'watchbill_' || 'jobs'::regclass::oid $$;
 
 CREATE OR REPLACE FUNCTION _wake_workers(queue text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF NOT pg_try_advisory_xact_lock_shared(_lock_class_wakeup(), 'jobs'::regclass::oid::int) THEN
@@ -38,7 +35,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _wake_promoters(due timestamptz, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF due < t + interval '15 seconds' THEN
@@ -52,7 +48,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _wake_unblockers()
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF NOT pg_try_advisory_xact_lock_shared(_lock_class_wakeup(), _wake_lock_key()) THEN
@@ -65,7 +60,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _has_sleeping_worker()
 RETURNS boolean
 LANGUAGE sql VOLATILE
-SET search_path FROM CURRENT
 AS $$
   SELECT EXISTS (
     SELECT

@@ -4,7 +4,6 @@
 CREATE OR REPLACE FUNCTION _job_tenant(id uuid)
 RETURNS text
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT coalesce(
     (SELECT j.tenant FROM jobs j WHERE j.id = _job_tenant.id),
@@ -26,9 +25,6 @@ CREATE OR REPLACE FUNCTION ancestors(
 )
 RETURNS TABLE (id uuid, depth int, type text, state text, result jsonb, error jsonb)
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
-SET jit = off
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
   WITH RECURSIVE own AS MATERIALIZED (SELECT _job_tenant(ancestors.id) AS tenant),
     up(id, depth) AS (

@@ -10,7 +10,6 @@ CREATE OR REPLACE FUNCTION cancel(
 )
 RETURNS text
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   RETURN (SELECT c.state FROM _cancel_job(cancel.id, cancel.reason, cancel.force, cancel.now) c);
@@ -27,7 +26,6 @@ CREATE OR REPLACE FUNCTION _cancel_job(
   OUT ended boolean
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   SELECT c.state, c.ended
@@ -46,7 +44,6 @@ CREATE OR REPLACE FUNCTION _cancel_job_at(
   OUT ended boolean
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -90,7 +87,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _request_stop(job_id uuid, reason text, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE

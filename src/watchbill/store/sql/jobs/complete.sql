@@ -11,7 +11,6 @@ CREATE OR REPLACE FUNCTION complete(
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF complete.artifact_ref IS NOT NULL THEN

@@ -30,8 +30,6 @@ CREATE OR REPLACE FUNCTION _add_dependencies(
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -93,8 +91,6 @@ CREATE OR REPLACE FUNCTION _insert_dependencies(
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET jit = off
 AS $$
 DECLARE
   to_watch uuid[];
@@ -154,8 +150,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _check_parents(parents uuid[], tenants text[], types text[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET jit = off
 AS $$
 BEGIN
   PERFORM _refuse_job(
@@ -181,8 +175,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _check_no_cycle(new_jobs new_job[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET jit = off
 AS $$
 DECLARE
   children int[];
@@ -219,7 +211,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _find_cycle(children int[], parents int[], nodes int)
 RETURNS int[]
 LANGUAGE plpgsql IMMUTABLE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   -- Per node: how many others it waits for, and its first edge.

@@ -10,10 +10,6 @@ CREATE OR REPLACE FUNCTION _record_parent_endings(
 )
 RETURNS uuid[]
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
   children uuid[];
@@ -53,9 +49,6 @@ RETURN CASE
 CREATE OR REPLACE FUNCTION _dependency_verdicts(children uuid[])
 RETURNS TABLE (child uuid, verdict text, error jsonb)
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -112,7 +105,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _queue_or_cancel_children(children uuid[], t timestamptz)
 RETURNS TABLE (id uuid, state text)
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -39,7 +39,6 @@ CREATE OR REPLACE FUNCTION enqueue(
 )
 RETURNS enqueued_job
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -126,7 +125,6 @@ CREATE OR REPLACE FUNCTION _enqueue_checked(
 )
 RETURNS enqueued_job
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -212,7 +210,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _job_seq(id uuid)
 RETURNS bigint
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT coalesce(
     (SELECT j.seq FROM jobs j WHERE j.id = _job_seq.id),
@@ -229,7 +226,6 @@ $$;
 CREATE OR REPLACE FUNCTION _refuse_taken_id(type text, id uuid)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   PERFORM _refuse_job(
@@ -242,7 +238,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _undo_insert_if_finished(job_id uuid, new_seq bigint)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -273,7 +268,6 @@ CREATE OR REPLACE FUNCTION _reserve_key(
   OUT payload_differs boolean
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE

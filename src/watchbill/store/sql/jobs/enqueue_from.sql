@@ -12,7 +12,6 @@ CREATE OR REPLACE FUNCTION enqueue_from(
 )
 RETURNS TABLE (id uuid, seq bigint, created boolean, payload_differs boolean)
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -52,7 +51,6 @@ CREATE OR REPLACE FUNCTION _enqueue_rows(
 )
 RETURNS TABLE (id uuid, seq bigint, created boolean, payload_differs boolean)
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   RETURN QUERY

@@ -10,7 +10,6 @@ CREATE OR REPLACE FUNCTION enqueue_many(
 )
 RETURNS TABLE (id uuid, seq bigint, created boolean, payload_differs boolean)
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -64,7 +63,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _check_limit_keys(jobs jsonb)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   PERFORM _refuse_job(
@@ -84,7 +82,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _resolve_positions(jobs jsonb, t timestamptz)
 RETURNS jsonb
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   ids text[] := ARRAY(

@@ -97,8 +97,6 @@ CREATE OR REPLACE FUNCTION _enqueue_plain_many(
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -11,7 +11,6 @@ CREATE OR REPLACE FUNCTION fail(
 )
 RETURNS text
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   e jsonb := CASE jsonb_typeof(fail.error)

@@ -9,10 +9,6 @@ CREATE OR REPLACE FUNCTION _finish_jobs(
   OUT freed text[]
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -101,7 +97,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _has_queue_limits()
 RETURNS boolean
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT EXISTS (SELECT FROM limit_states s WHERE s.key >= 'queue:' AND s.key < 'queue;')
 $$;
@@ -110,7 +105,6 @@ $$;
 CREATE OR REPLACE FUNCTION _pauses_when_dead(type text)
 RETURNS boolean
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT EXISTS (
     SELECT
@@ -123,7 +117,6 @@ $$;
 CREATE OR REPLACE FUNCTION _cancel_error(id uuid, state text)
 RETURNS jsonb
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT CASE
       WHEN _cancel_error.state = 'canceled' THEN jsonb_build_object(
@@ -139,10 +132,6 @@ $$;
 CREATE OR REPLACE FUNCTION _requeue_jobs(endings ending[], epoch bigint, t timestamptz)
 RETURNS text[]
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -218,10 +207,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _release_holds(ids uuid[])
 RETURNS text[]
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE

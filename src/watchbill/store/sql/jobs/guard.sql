@@ -4,7 +4,6 @@
 CREATE OR REPLACE FUNCTION guard(id uuid, fence bigint)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -22,7 +21,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _refuse_stale_fence(id uuid, fence bigint)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   RAISE EXCEPTION 'job % is no longer claimed under fence %', id, fence

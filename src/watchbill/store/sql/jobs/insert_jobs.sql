@@ -11,8 +11,6 @@ CREATE OR REPLACE FUNCTION _insert_jobs(
 )
 RETURNS TABLE (id uuid, seq bigint, created boolean, payload_differs boolean)
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -138,7 +136,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _find_replaced_parents(new_jobs new_job[], ids uuid[])
 RETURNS TABLE (job new_job, earlier_job uuid, parents uuid[])
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   WITH n AS MATERIALIZED (
     SELECT x AS job, ids[row_number() OVER ()] AS actual FROM unnest(new_jobs) x)
@@ -179,7 +176,6 @@ RETURNS TABLE (
   flow_wait_key text
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -220,7 +216,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _wake_for_new_jobs(new_jobs new_job[], t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   PERFORM _wake_workers(q.queue)
@@ -247,9 +242,6 @@ CREATE OR REPLACE FUNCTION _insert_unless_stored(
 )
 RETURNS TABLE (id uuid, seq bigint, created boolean, payload_differs boolean)
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET jit = off
-SET enable_seqscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -309,7 +301,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _policy_ids(new_jobs new_job[])
 RETURNS TABLE (retry jsonb, policy int)
 LANGUAGE sql VOLATILE
-SET search_path FROM CURRENT
 AS $$
   SELECT r.retry, _policy_id(r.retry)
   FROM (SELECT DISTINCT x.retry FROM unnest(new_jobs) x WHERE x.retry IS NOT NULL) r
@@ -327,7 +318,6 @@ CREATE OR REPLACE FUNCTION _insert_jobs_one_by_one(
 )
 RETURNS TABLE (id uuid, seq bigint, created boolean, payload_differs boolean)
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN

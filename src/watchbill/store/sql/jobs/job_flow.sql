@@ -9,7 +9,6 @@ CREATE OR REPLACE FUNCTION _job_flow(
   OUT route_key text
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 DECLARE

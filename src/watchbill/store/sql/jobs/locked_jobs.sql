@@ -3,10 +3,6 @@
 CREATE OR REPLACE FUNCTION locked_jobs(ids uuid[])
 RETURNS SETOF uuid
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
   free uuid[] := ARRAY(

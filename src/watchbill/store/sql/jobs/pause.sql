@@ -8,7 +8,6 @@ CREATE OR REPLACE FUNCTION pause(
 )
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -3,7 +3,6 @@
 CREATE OR REPLACE FUNCTION release(id uuid, now timestamptz DEFAULT NULL)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   RETURN (SELECT r.released FROM _release_job(release.id, release.now) r);
@@ -18,7 +17,6 @@ CREATE OR REPLACE FUNCTION _release_job(
   OUT ended boolean
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE

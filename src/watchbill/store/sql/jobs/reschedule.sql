@@ -7,7 +7,6 @@ CREATE OR REPLACE FUNCTION reschedule(
 )
 RETURNS text
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -69,7 +68,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _requeue_finished_job(job_id uuid, due timestamptz, t timestamptz)
 RETURNS text
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -90,7 +88,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _find_requeued_lane(queue text, route_key text, lane int)
 RETURNS int
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -112,7 +109,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _reinsert_finished_job(f finished_jobs, run_at timestamptz, wait text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF f.state = 'succeeded' AND f.outcome IS NULL THEN
@@ -149,9 +145,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _block_children_again(parent uuid, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE

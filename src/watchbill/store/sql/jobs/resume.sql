@@ -7,7 +7,6 @@ CREATE OR REPLACE FUNCTION resume(
 )
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -3,7 +3,6 @@
 CREATE OR REPLACE FUNCTION _set_artifacts(ids uuid[], fences bigint[], refs text[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   UPDATE jobs j

@@ -28,11 +28,7 @@ CREATE OR REPLACE FUNCTION settle(
 )
 RETURNS TABLE (id uuid, state text, run_at timestamptz)
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 SET lock_timeout = '2s'
-SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -15,10 +15,6 @@ CREATE OR REPLACE FUNCTION _settle_each(
 )
 RETURNS TABLE (id uuid, state text, run_at timestamptz)
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -85,7 +81,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _check_outcomes(outcomes text[])
 RETURNS void
 LANGUAGE plpgsql IMMUTABLE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   known text[] := '{succeeded,skipped,failed,timed_out,canceled,snoozed,released,unsupported}';
@@ -114,7 +109,6 @@ CREATE OR REPLACE FUNCTION _settle_one(
 )
 RETURNS text
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE

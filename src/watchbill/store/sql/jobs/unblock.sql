@@ -12,11 +12,6 @@ CREATE OR REPLACE FUNCTION unblock(
 )
 RETURNS TABLE (id uuid, state text)
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
-SET enable_sort = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -103,10 +98,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _mark_parents_awaited(to_watch tid[], t timestamptz)
 RETURNS uuid[]
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
   -- Sorted against deadlocks: two transactions may record the same parents.

@@ -10,7 +10,6 @@
 CREATE OR REPLACE FUNCTION _reserve_unique(n new_job, t timestamptz)
 RETURNS uuid
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -65,7 +64,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _has_unique_key(u uniques, t timestamptz)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF u.until = 'time' THEN RETURN u.expires_at > t; END IF;
@@ -79,7 +77,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _resolve_duplicate(n new_job, earlier_job uuid, t timestamptz)
 RETURNS enqueued_job
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -101,7 +98,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _refuse_duplicate(n new_job, earlier_job uuid)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -133,7 +129,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _replace_job(n new_job, earlier_job uuid, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -199,7 +194,6 @@ CREATE OR REPLACE FUNCTION _replace_dependencies(
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN

@@ -3,7 +3,6 @@
 CREATE OR REPLACE FUNCTION unpark_paused(now timestamptz DEFAULT NULL)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -36,7 +35,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _find_unpaused_keys()
 RETURNS TABLE (key text)
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT k.key
   FROM _find_wait_keys('paused') k

@@ -3,7 +3,6 @@
 CREATE OR REPLACE FUNCTION drain(name text, now timestamptz DEFAULT NULL)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -11,10 +11,6 @@ CREATE OR REPLACE FUNCTION expire_unsupported(
 )
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -54,7 +50,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _find_grace_start(grace interval, t timestamptz)
 RETURNS timestamptz
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   WITH lives AS (
       SELECT
@@ -78,7 +73,6 @@ $$;
 CREATE OR REPLACE FUNCTION _find_unhandled_keys()
 RETURNS TABLE (key text, queue text, last_handled_at timestamptz, met_at timestamptz)
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT
     k.key,
@@ -105,7 +99,6 @@ $$;
 CREATE OR REPLACE FUNCTION _end_node_types(node_epoch bigint, at timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN

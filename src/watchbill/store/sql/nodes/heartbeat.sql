@@ -10,7 +10,6 @@ CREATE OR REPLACE FUNCTION heartbeat(
 )
 RETURNS uuid[]
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -33,7 +32,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _record_runs(epoch bigint, running jsonb, now timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN

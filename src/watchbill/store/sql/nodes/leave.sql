@@ -3,7 +3,6 @@
 CREATE OR REPLACE FUNCTION leave(epoch bigint, now timestamptz DEFAULT NULL)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -3,7 +3,6 @@
 CREATE OR REPLACE FUNCTION _mark_node_lost(node_epoch bigint, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE

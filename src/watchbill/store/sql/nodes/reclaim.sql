@@ -12,9 +12,6 @@ CREATE OR REPLACE FUNCTION reclaim(
 )
 RETURNS TABLE (id uuid, epoch bigint, state text)
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -70,9 +67,6 @@ CREATE OR REPLACE FUNCTION _declare_lost(
 )
 RETURNS SETOF bigint
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -100,7 +94,6 @@ CREATE OR REPLACE FUNCTION _reclaim_jobs_one_by_one(
   OUT freed text[]
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -140,9 +133,6 @@ CREATE OR REPLACE FUNCTION _reclaim_jobs(
   OUT freed text[]
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -19,7 +19,6 @@ CREATE OR REPLACE FUNCTION register(
 )
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -81,7 +80,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _take_over_name(name text, instance uuid, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -106,7 +104,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _check_node_types(types jsonb)
 RETURNS void
 LANGUAGE plpgsql IMMUTABLE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF jsonb_typeof(types) <> 'object'

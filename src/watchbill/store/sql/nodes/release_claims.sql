@@ -4,7 +4,6 @@
 CREATE OR REPLACE FUNCTION _release_claims(fences bigint[], t timestamptz)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   released int;
@@ -25,9 +24,6 @@ CREATE OR REPLACE FUNCTION _release_claimed_jobs(
   OUT freed text[]
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
   ids uuid[];
@@ -57,7 +53,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _finish_canceled_jobs(fences bigint[], t timestamptz)
 RETURNS text[]
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   RETURN (
@@ -80,9 +75,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _delete_ended_claims(fences bigint[])
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
   deleted int;

@@ -7,7 +7,6 @@ CREATE OR REPLACE FUNCTION release_unknown(
 )
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN

@@ -8,8 +8,6 @@ CREATE OR REPLACE FUNCTION stop_requests(
 )
 RETURNS TABLE (id uuid, fence bigint)
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
   SELECT c.job_id, c.fence
   FROM cancels c

@@ -9,7 +9,6 @@ RETURNS TABLE (
   example uuid
 )
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT
     f.type, coalesce(f.error->>'message', ''), count(*), min(f.finished_at), max(f.finished_at),

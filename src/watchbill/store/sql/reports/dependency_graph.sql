@@ -3,7 +3,6 @@
 CREATE OR REPLACE FUNCTION dependency_graph(id uuid, max int DEFAULT 1000)
 RETURNS SETOF uuid
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE

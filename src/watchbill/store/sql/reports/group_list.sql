@@ -22,8 +22,6 @@ RETURNS TABLE (
   waits_for text
 )
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
-SET jit = off
 AS $$
   SELECT
     g.name, g.total, g.hash, g.min_nodes, g.handover_timeout, g.version, l.leader, l.term,

@@ -9,7 +9,6 @@ CREATE OR REPLACE FUNCTION heartbeat_load(
 )
 RETURNS TABLE (tenant text, running bigint, expected_per_minute numeric, nodes_per_minute numeric)
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE

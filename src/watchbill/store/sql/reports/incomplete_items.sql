@@ -9,7 +9,6 @@ CREATE OR REPLACE FUNCTION incomplete_items(
 )
 RETURNS TABLE (key text, node text, fence bigint, claimed_at timestamptz, is_held boolean)
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT
     i.key, i.node, i.fence, i.claimed_at,

@@ -14,7 +14,6 @@ RETURNS TABLE (
   ended_at timestamptz
 )
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT i.key, i.node, i.fence, i.state, i.claimed_at, i.ended_at
   FROM item_claims i

@@ -3,8 +3,6 @@
 CREATE OR REPLACE FUNCTION job_attempts(id uuid)
 RETURNS SETOF attempt
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
   SELECT *
   FROM attempt a

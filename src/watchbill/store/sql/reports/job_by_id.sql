@@ -3,8 +3,6 @@
 CREATE OR REPLACE FUNCTION job_by_id(id uuid)
 RETURNS SETOF job
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -24,8 +22,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _job_by_seq(id uuid, seq bigint)
 RETURNS SETOF job
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -45,7 +41,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _read_job_ending(id uuid)
 RETURNS TABLE (state text, result jsonb, error jsonb)
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT f.state, f.result, f.error
   FROM finished_jobs f

@@ -21,9 +21,6 @@ CREATE OR REPLACE FUNCTION job_list(
 )
 RETURNS SETOF job
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_custom_plan SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -108,7 +105,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _read_last_error_message(id uuid, ended_at timestamptz)
 RETURNS text
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT a.error->>'message'
   FROM attempts a

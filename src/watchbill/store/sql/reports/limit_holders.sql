@@ -12,7 +12,6 @@ RETURNS TABLE (
   since timestamptz
 )
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT
     h.key,

@@ -14,7 +14,6 @@ RETURNS TABLE (
   next_at timestamptz
 )
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT k.key, h.n, h.kept, h.since, w.n, w.since, s.next_at
   FROM (

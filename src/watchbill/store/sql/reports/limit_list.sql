@@ -4,7 +4,6 @@
 CREATE OR REPLACE FUNCTION _limit_key_range(name text)
 RETURNS TABLE (exact text, low text, high text)
 LANGUAGE sql IMMUTABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT
     (p.prefix || name) COLLATE "C",
@@ -34,7 +33,6 @@ RETURNS TABLE (
   waiters bigint
 )
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT
     l.name, l.max, l.count, l.per, l.burst, l.when_full, l.when_dead, l.owner,

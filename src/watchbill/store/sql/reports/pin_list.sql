@@ -20,7 +20,6 @@ RETURNS TABLE (
   expires_at timestamptz
 )
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT
     p.key, p.token, p.patterns, n.name,

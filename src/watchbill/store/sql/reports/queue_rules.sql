@@ -13,7 +13,6 @@ RETURNS TABLE (
   owner text
 )
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT
     q.name, q.max,

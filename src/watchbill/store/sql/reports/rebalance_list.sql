@@ -2,7 +2,6 @@
 CREATE OR REPLACE FUNCTION rebalance_list(token_group text, max int DEFAULT 100)
 RETURNS SETOF rebalances
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT r.*
   FROM rebalances r

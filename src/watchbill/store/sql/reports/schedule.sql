@@ -16,10 +16,6 @@ CREATE OR REPLACE FUNCTION _count_schedule_slots(
   OUT overdue timestamptz
 )
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan
-SET jit = off
-SET enable_seqscan = off
 AS $$
 #variable_conflict use_variable
 DECLARE

@@ -9,9 +9,6 @@ CREATE OR REPLACE FUNCTION schedule_list(
 )
 RETURNS SETOF schedule
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_custom_plan
-SET jit = off
 AS $$
 #variable_conflict use_variable
 BEGIN

@@ -19,10 +19,6 @@ RETURNS TABLE (
   health text
 )
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_custom_plan
-SET jit = off
-SET enable_seqscan = off
 AS $$
 #variable_conflict use_variable
 DECLARE

@@ -13,9 +13,6 @@ CREATE OR REPLACE FUNCTION schedule_stats(
   OUT capped boolean
 )
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_custom_plan
-SET jit = off
 AS $$
 DECLARE
   t timestamptz := _clock(now);

@@ -24,10 +24,6 @@ CREATE OR REPLACE FUNCTION slot_list(
 )
 RETURNS SETOF slot
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_custom_plan
-SET jit = off
-SET enable_seqscan = off
 AS $$
 #variable_conflict use_variable
 BEGIN

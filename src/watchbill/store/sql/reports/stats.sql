@@ -18,7 +18,6 @@ RETURNS TABLE (
   estimated boolean
 )
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -98,7 +97,6 @@ RETURN CASE
 CREATE OR REPLACE FUNCTION _list_paused_queues()
 RETURNS TABLE (queue text, wait text)
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT p.queue, 'paused' FROM pauses p WHERE p.type IS NULL
 $$;
@@ -127,9 +125,6 @@ RETURNS TABLE (
   estimated boolean
 )
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET plan_cache_mode = force_custom_plan SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -184,8 +179,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _list_ready_queues()
 RETURNS SETOF text
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
-SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
   WITH RECURSIVE q AS (
     (
@@ -218,7 +211,6 @@ RETURNS TABLE (
   estimated boolean
 )
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE

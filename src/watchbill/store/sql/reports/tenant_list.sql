@@ -20,8 +20,6 @@ RETURNS TABLE (
   erasing_since timestamptz
 )
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
-SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE

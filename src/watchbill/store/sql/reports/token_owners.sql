@@ -9,8 +9,6 @@ RETURNS TABLE (
   arriving int
 )
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
-SET jit = off
 AS $$
   SELECT
     n.name,

@@ -2,8 +2,6 @@
 CREATE OR REPLACE FUNCTION token_ranges(token_group text)
 RETURNS TABLE (first int, last int, owner text, next text)
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
-SET jit = off
 AS $$
   SELECT min(y.token), max(y.token), n.name, m.name
   FROM (

@@ -4,7 +4,6 @@
 CREATE OR REPLACE FUNCTION why_job(id uuid, now timestamptz DEFAULT NULL)
 RETURNS TABLE (cause text, reason text, until timestamptz)
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -140,7 +139,6 @@ RETURN CASE
 CREATE OR REPLACE FUNCTION _explain_blocked_job(id uuid)
 RETURNS text
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT CASE count(*)
       WHEN 0 THEN 'the jobs that it waits for have ended; a node unblocks it soon'
@@ -172,7 +170,6 @@ RETURN format(
 CREATE OR REPLACE FUNCTION _explain_unowned_key(queue text, lane int, route_key text)
 RETURNS text
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT CASE
       WHEN n.epoch IS NULL AND EXISTS (
@@ -201,7 +198,6 @@ $$;
 CREATE OR REPLACE FUNCTION _explain_unsupported_type(type text, version int)
 RETURNS text
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT CASE
       WHEN max(x.version) >= _explain_unsupported_type.version THEN NULL
@@ -223,7 +219,6 @@ $$;
 CREATE OR REPLACE FUNCTION _explain_limit_wait(key text)
 RETURNS text
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   WITH held AS (
     SELECT h.job_id

@@ -8,7 +8,6 @@ CREATE OR REPLACE FUNCTION why_schedule(
 )
 RETURNS TABLE (fires boolean, reason text, next_run timestamptz)
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 DECLARE

@@ -5,7 +5,6 @@
 CREATE OR REPLACE FUNCTION _apply_rights(rights jsonb)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   home regnamespace := (
@@ -56,7 +55,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _list_revocations(home regnamespace, grantee oid)
 RETURNS SETOF text
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT DISTINCT format(
     'REVOKE ALL ON %s %s FROM %s',

@@ -3,7 +3,6 @@
 CREATE OR REPLACE FUNCTION _list_tenant_tables()
 RETURNS TABLE (relation regclass, by_schedule boolean, is_protected boolean)
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT
     c.oid::regclass,
@@ -30,7 +29,6 @@ $$;
 CREATE OR REPLACE FUNCTION _unprotect_table(relation regclass)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   EXECUTE format(
@@ -43,7 +41,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _set_view_security_barriers(value boolean)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   name text;
@@ -57,7 +54,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _protect_new_tables()
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF NOT _has_row_security() THEN RETURN; END IF;

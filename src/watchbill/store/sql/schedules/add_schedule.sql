@@ -38,7 +38,6 @@ CREATE OR REPLACE FUNCTION add_schedule(
 )
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   given jsonb := jsonb_build_object(

@@ -1,7 +1,6 @@
 CREATE OR REPLACE FUNCTION add_schedule_from(definition jsonb, now timestamptz DEFAULT NULL)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   PERFORM _check_command_of_caller(definition);
@@ -12,7 +11,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _store_schedule(definition jsonb, now timestamptz)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   s schedules := _build_schedule(definition, _clock(now));
@@ -32,7 +30,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _refuse_taken_schedule_name(name text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   RAISE EXCEPTION 'schedule % exists already', quote_literal(name)

@@ -4,7 +4,6 @@
 CREATE OR REPLACE FUNCTION _cancel_schedule_jobs(ids uuid[], reason text, t timestamptz)
 RETURNS uuid[]
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   wanted uuid[];
@@ -34,7 +33,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _lock_jobs_briefly(ids uuid[])
 RETURNS uuid[]
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 SET lock_timeout = '100ms'
 AS $$
 DECLARE

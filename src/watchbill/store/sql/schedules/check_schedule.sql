@@ -7,7 +7,6 @@
 CREATE OR REPLACE FUNCTION _check_sql_command(name text, command text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 SET check_function_bodies = on
 AS $$
 DECLARE
@@ -41,7 +40,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _check_command_of_caller(definition jsonb)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF definition->>'command' IS NOT NULL
@@ -56,7 +54,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _may_write_sql_commands()
 RETURNS void
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$ $$;
 
 -- Raises unless the caller may write a schedule with a SQL command. Workers run commands with their
@@ -64,7 +61,6 @@ AS $$ $$;
 CREATE OR REPLACE FUNCTION _check_command_writer(name text)
 RETURNS void
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF NOT has_function_privilege(_caller(), '_may_write_sql_commands()', 'EXECUTE') THEN
@@ -84,7 +80,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _is_more_than_disabled(old schedules, new schedules)
 RETURNS boolean
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT new.enabled AND NOT old.enabled
     OR to_jsonb(new) - '{enabled,updated_at}'::text[]
@@ -98,7 +93,6 @@ $$;
 CREATE OR REPLACE FUNCTION _check_command_start(s schedules, job_payload jsonb)
 RETURNS void
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF NOT _acts_for_all_tenants()
@@ -118,7 +112,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _check_declaration_writer(old schedules, new schedules)
 RETURNS void
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF (new.owner, new.hash, new.superseded_hashes, new.declared_definition)
@@ -137,7 +130,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _check_scheduled_chain(name text, payload jsonb, tenant text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   jobs jsonb := payload->'jobs';
@@ -185,7 +177,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _find_step_error(step jsonb, tenant text)
 RETURNS text
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   job new_job := jsonb_populate_record(
@@ -222,7 +213,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _check_schedule()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   is_new boolean := TG_OP = 'INSERT';
@@ -278,7 +268,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _check_schedule_command()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF (TG_OP = 'INSERT' OR NEW.command IS DISTINCT FROM OLD.command)

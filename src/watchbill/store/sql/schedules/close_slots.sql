@@ -2,12 +2,6 @@
 CREATE OR REPLACE FUNCTION _close_slots(ids uuid[], t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan
-SET jit = off
-SET enable_seqscan = off
-SET enable_hashjoin = off
-SET enable_mergejoin = off
 AS $$
 BEGIN
   UPDATE slots s
@@ -40,7 +34,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _reopen_slot(schedule_id bigint, slot timestamptz, job_id uuid)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN

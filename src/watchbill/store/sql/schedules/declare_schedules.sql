@@ -8,7 +8,6 @@ CREATE OR REPLACE FUNCTION declare_schedules(
 )
 RETURNS TABLE (name text, id bigint, outcome text)
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -29,7 +28,6 @@ CREATE OR REPLACE FUNCTION _store_declared_schedules(
 )
 RETURNS TABLE (name text, id bigint, outcome text)
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -102,7 +100,6 @@ CREATE OR REPLACE FUNCTION _declare_schedule(
   OUT outcome text
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   given text := definition->>'hash';
@@ -152,7 +149,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _is_schedule_superseded(s schedules, hash text, epoch bigint)
 RETURNS boolean
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT EXISTS (
     SELECT
@@ -171,7 +167,6 @@ $$;
 CREATE OR REPLACE FUNCTION _has_stale_declaration(epoch bigint)
 RETURNS boolean
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT EXISTS (
     SELECT

@@ -6,5 +6,4 @@ CREATE OR REPLACE FUNCTION disable_schedule(
 )
 RETURNS boolean
 LANGUAGE sql VOLATILE
-SET search_path FROM CURRENT
 AS $$ SELECT _set_schedule_enabled(name, tenant, false, now) $$;

@@ -6,7 +6,6 @@ CREATE OR REPLACE FUNCTION _set_schedule_enabled(
 )
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 DECLARE
@@ -30,5 +29,4 @@ CREATE OR REPLACE FUNCTION enable_schedule(
 )
 RETURNS boolean
 LANGUAGE sql VOLATILE
-SET search_path FROM CURRENT
 AS $$ SELECT _set_schedule_enabled(name, tenant, true, now) $$;

@@ -18,7 +18,6 @@ RETURNS TABLE (
   error text
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   t timestamptz := _clock(now);
@@ -62,7 +61,6 @@ CREATE OR REPLACE FUNCTION _execute_sql_job(
   OUT error text
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   began timestamptz := clock_timestamp();
@@ -101,7 +99,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _execute_sql_command(command text, role text, search_path text)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   own_role text := current_setting('role');
@@ -129,7 +126,6 @@ CREATE OR REPLACE FUNCTION _settle_unclaimed_job(
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 DECLARE

@@ -18,7 +18,6 @@ RETURNS TABLE (
   error text
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 DECLARE

@@ -4,10 +4,6 @@
 CREATE OR REPLACE FUNCTION _count_failed_attempts(schedule_id bigint)
 RETURNS bigint
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan
-SET jit = off
-SET enable_seqscan = off
 AS $$
 #variable_conflict use_variable
 BEGIN
@@ -38,7 +34,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _count_failed_runs(job_id uuid, run int, since timestamptz)
 RETURNS bigint
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 BEGIN

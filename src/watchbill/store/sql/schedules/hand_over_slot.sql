@@ -10,7 +10,6 @@ CREATE OR REPLACE FUNCTION _hand_over_slot(
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 DECLARE
@@ -55,7 +54,6 @@ CREATE OR REPLACE FUNCTION _add_chain_end(
 )
 RETURNS uuid
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 DECLARE

@@ -6,7 +6,6 @@ CREATE OR REPLACE FUNCTION _make_slot_partitions(
 )
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 SET lock_timeout = '2s'
 AS $$
 DECLARE

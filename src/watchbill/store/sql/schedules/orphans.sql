@@ -3,7 +3,6 @@
 CREATE OR REPLACE FUNCTION _find_orphans(ids bigint[])
 RETURNS bigint[]
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT coalesce(array_agg(s.id), '{}')
   FROM schedules s
@@ -29,7 +28,6 @@ $$;
 CREATE OR REPLACE FUNCTION _stop_orphans(ids bigint[])
 RETURNS bigint[]
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   orphaned bigint[];
@@ -54,7 +52,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _release_orphans()
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   ids bigint[] := ARRAY(

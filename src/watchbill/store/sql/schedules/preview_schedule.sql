@@ -7,7 +7,6 @@ CREATE OR REPLACE FUNCTION preview_schedule(
 )
 RETURNS SETOF timestamptz
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 DECLARE
@@ -27,7 +26,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _preview_slots(s schedules, n int, after timestamptz, runs_left int)
 RETURNS SETOF timestamptz
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   slot timestamptz := _find_next_slot(s, after);

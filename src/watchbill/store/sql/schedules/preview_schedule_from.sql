@@ -7,7 +7,6 @@ CREATE OR REPLACE FUNCTION preview_schedule_from(
 )
 RETURNS SETOF timestamptz
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   s schedules := _build_schedule(definition, _clock(now));

@@ -5,7 +5,6 @@ CREATE OR REPLACE FUNCTION remove_schedule(
 )
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 DECLARE

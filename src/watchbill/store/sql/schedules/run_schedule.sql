@@ -12,7 +12,6 @@ CREATE OR REPLACE FUNCTION run_schedule(
 )
 RETURNS uuid
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 DECLARE
@@ -43,7 +42,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _lock_schedule_to_run(schedule_id bigint, t timestamptz)
 RETURNS schedules
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 DECLARE
@@ -61,7 +59,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _check_given_payload(s schedules, payload jsonb)
 RETURNS void
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF payload IS NULL THEN
@@ -91,7 +88,6 @@ CREATE OR REPLACE FUNCTION _run_schedule_outside_slots(
 )
 RETURNS uuid
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 SET timezone = 'UTC'
 AS $$
 #variable_conflict use_variable

@@ -3,7 +3,6 @@
 CREATE OR REPLACE FUNCTION _apply_schedule_definition(base schedules, definition jsonb)
 RETURNS schedules
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   known text[] := '{tenant,name,pattern,every,at,tz,dst,start,end,max_runs,jitter,type,payload,'
@@ -60,7 +59,6 @@ RETURN jsonb_build_object(
 CREATE OR REPLACE FUNCTION _build_schedule(definition jsonb, t timestamptz)
 RETURNS schedules
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   s schedules := jsonb_populate_record(NULL::schedules, _list_schedule_defaults());
@@ -78,7 +76,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _write_schedule(s schedules)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   UPDATE schedules x
@@ -133,7 +130,6 @@ RETURN to_jsonb(s)
 CREATE OR REPLACE FUNCTION _is_schedule_changed(s schedules)
 RETURNS boolean
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT s.declared_definition IS NOT NULL
     AND EXISTS (

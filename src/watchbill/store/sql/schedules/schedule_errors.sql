@@ -2,7 +2,6 @@
 CREATE OR REPLACE FUNCTION _refuse_schedule(name text, why text, hint text DEFAULT NULL)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF why IS NULL THEN
@@ -25,7 +24,6 @@ RETURN t >= '0001-01-02 00:00Z'::timestamptz AND t < '9999-12-31 00:00Z'::timest
 CREATE OR REPLACE FUNCTION _find_schedule_error(s schedules)
 RETURNS text
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT CASE
     WHEN coalesce(s.name, '') = '' OR length(s.name) > 200

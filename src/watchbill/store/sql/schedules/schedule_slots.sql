@@ -9,7 +9,6 @@ CREATE OR REPLACE FUNCTION _find_slot_after(
 )
 RETURNS timestamptz
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF pattern_id IS NOT NULL THEN
@@ -34,7 +33,6 @@ CREATE OR REPLACE FUNCTION _find_slot_before(
 )
 RETURNS timestamptz
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF pattern_id IS NOT NULL THEN
@@ -48,7 +46,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _find_next_slot(s schedules, after timestamptz)
 RETURNS timestamptz
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   slot timestamptz := _find_slot_after(
@@ -79,7 +76,6 @@ CREATE OR REPLACE FUNCTION _classify_due_slots(
   OUT next timestamptz
 )
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   stop timestamptz := least(t, "end");
@@ -142,7 +138,6 @@ CREATE OR REPLACE FUNCTION _list_slots_by_stepping(
 )
 RETURNS timestamptz[]
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   parsed cron := (SELECT r.cron FROM compiled_patterns r WHERE r.id = pattern_id);

@@ -4,7 +4,6 @@
 CREATE OR REPLACE FUNCTION _set_next_slot(schedule_id bigint, slot timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 DECLARE

@@ -4,7 +4,6 @@
 CREATE OR REPLACE FUNCTION _set_timer()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 SET timezone = 'UTC'
 AS $$
 DECLARE
@@ -86,7 +85,6 @@ FOR EACH ROW EXECUTE FUNCTION _set_timer();
 CREATE OR REPLACE FUNCTION _wake_schedulers()
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   PERFORM pg_notify(_wake_channel(), 'schedules');
@@ -97,7 +95,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _recompute_timers(now timestamptz DEFAULT NULL)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   t timestamptz := _clock(now);

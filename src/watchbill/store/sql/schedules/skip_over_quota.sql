@@ -5,7 +5,6 @@
 CREATE OR REPLACE FUNCTION _skip_slots_over_quota(firings firing[])
 RETURNS firing[]
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   n int;
@@ -38,7 +37,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _try_to_take_quota(tenant text, payload jsonb)
 RETURNS jsonb
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   reason text;

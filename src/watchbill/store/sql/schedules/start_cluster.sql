@@ -5,7 +5,6 @@
 CREATE OR REPLACE FUNCTION start_cluster(epoch bigint, now timestamptz DEFAULT NULL)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 DECLARE
@@ -50,7 +49,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _find_on_start_schedules(epoch bigint)
 RETURNS SETOF bigint
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT s.id
   FROM declarations d
@@ -71,7 +69,6 @@ CREATE OR REPLACE FUNCTION _find_first_registration(
   OUT epoch bigint
 )
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT
     min(n.started_at), min(n.declared_at), min(n.epoch) FILTER (WHERE n.declared_at IS NOT NULL)
@@ -85,7 +82,6 @@ $$;
 CREATE OR REPLACE FUNCTION _has_started_cluster(node nodes)
 RETURNS boolean
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT CASE WHEN bool_or(x.lived) THEN false WHEN count(*) = 0 THEN true END
   FROM (

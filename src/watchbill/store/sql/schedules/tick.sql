@@ -54,10 +54,6 @@ CREATE OR REPLACE FUNCTION tick(
   OUT events jsonb
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan
-SET jit = off
-SET enable_seqscan = off
 AS $$
 DECLARE
   -- Reads the clock into a variable, because an index condition cannot call a volatile function.
@@ -104,7 +100,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _lock_due_timers(max int, since timestamptz, t timestamptz)
 RETURNS bigint[]
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   RETURN _stop_orphans(ARRAY(
@@ -123,7 +118,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _decide_firings(ids bigint[], max int, t timestamptz)
 RETURNS firing[]
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 SET timezone = 'UTC'
 AS $$
 DECLARE
@@ -216,7 +210,6 @@ RETURNS TABLE (
   next timestamptz
 )
 LANGUAGE plpgsql STABLE ROWS 10
-SET search_path FROM CURRENT
 SET timezone = 'UTC'
 AS $$
 #variable_conflict use_column
@@ -290,7 +283,6 @@ CREATE OR REPLACE FUNCTION _write_firings(
   OUT events jsonb
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 SET timezone = 'UTC'
 AS $$
 DECLARE
@@ -403,7 +395,6 @@ CREATE OR REPLACE FUNCTION _make_slot_event(
 )
 RETURNS jsonb
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT jsonb_strip_nulls(jsonb_build_object(
     'event', event, 'schedule', s.name, 'tenant', s.tenant, 'slot', slot, 'due_by', due_by))
@@ -422,7 +413,6 @@ CREATE OR REPLACE FUNCTION _block_jobs_behind_parents(
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   -- Uses INTERSECT, because the planner expects a join of two arrays to be small, and would choose
@@ -442,7 +432,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _mark_overdue_slots(max int, acting text, t timestamptz)
 RETURNS jsonb
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   events jsonb;

@@ -5,7 +5,6 @@
 CREATE OR REPLACE FUNCTION _lock_due_timers_of_tenant(acting text, max int, t timestamptz)
 RETURNS bigint[]
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   RETURN _stop_orphans(ARRAY(
@@ -23,7 +22,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _find_next_tick_of_tenant(acting text)
 RETURNS timestamptz
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   RETURN least(

@@ -8,7 +8,6 @@ CREATE OR REPLACE FUNCTION update_schedule(
 )
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   PERFORM _check_command_of_caller(jsonb_build_object('name', name) || changes);
@@ -24,7 +23,6 @@ CREATE OR REPLACE FUNCTION _change_schedule(
 )
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 DECLARE

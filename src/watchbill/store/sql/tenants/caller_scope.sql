@@ -6,7 +6,6 @@
 CREATE OR REPLACE FUNCTION _may_see_all_tenants()
 RETURNS void
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$ $$;
 
 -- The right to execute this function marks a role that the table tenant_roles binds to tenants; a
@@ -15,7 +14,6 @@ AS $$ $$;
 CREATE OR REPLACE FUNCTION _is_bound_to_tenants()
 RETURNS void
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$ $$;
 
 -- Hashes the binding of a role to a tenant, for the body of _is_role_binding(). Contains the
@@ -36,7 +34,6 @@ RETURN md5(concat_ws(E'\x1f', role, name, acting, tenant));
 CREATE OR REPLACE FUNCTION _write_role_bindings()
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   most_bindings int := 1000;
@@ -73,7 +70,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _read_visible_tenant()
 RETURNS text
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   wanted text := nullif(current_setting('watchbill.tenant', true), '');
@@ -136,7 +132,6 @@ CREATE OR REPLACE VIEW caller_scope AS SELECT _find_visible_tenant() AS tenant;
 CREATE OR REPLACE FUNCTION _mark_bound_roles()
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   statement text;
@@ -166,7 +161,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _mark_changed_roles()
 RETURNS trigger
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   PERFORM _mark_bound_roles();

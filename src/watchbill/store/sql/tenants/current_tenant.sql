@@ -5,7 +5,6 @@
 CREATE OR REPLACE FUNCTION current_tenant()
 RETURNS text
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT CASE s.tenant
       WHEN '' THEN nullif(current_setting('watchbill.tenant', true), '')
@@ -19,7 +18,6 @@ $$;
 CREATE OR REPLACE FUNCTION _read_acting_tenant(wanted text)
 RETURNS text
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   acting text := current_tenant();
@@ -57,7 +55,6 @@ RETURN CASE
 CREATE OR REPLACE FUNCTION _refuse_tenant(tenant text)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   RAISE EXCEPTION 'tenant % is invalid here: %', quote_nullable(tenant), _describe_caller()
@@ -69,7 +66,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _has_row_security()
 RETURNS boolean
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$ SELECT c.relrowsecurity FROM pg_class c WHERE c.oid = 'jobs'::regclass $$;
 
 -- Says whether the caller may see and change what all tenants share. While row security is off
@@ -77,7 +73,6 @@ AS $$ SELECT c.relrowsecurity FROM pg_class c WHERE c.oid = 'jobs'::regclass $$;
 CREATE OR REPLACE FUNCTION _acts_for_all_tenants()
 RETURNS boolean
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$ SELECT NOT _has_row_security() OR sees_all_tenants() $$;
 
 -- Raises unless the caller may change what all tenants share. An operator that is bound to a tenant
@@ -85,7 +80,6 @@ AS $$ SELECT NOT _has_row_security() OR sees_all_tenants() $$;
 CREATE OR REPLACE FUNCTION _check_shared_change(verb text)
 RETURNS void
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF NOT _acts_for_all_tenants() THEN

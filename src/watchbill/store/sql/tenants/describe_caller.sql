@@ -4,7 +4,6 @@
 CREATE OR REPLACE FUNCTION _describe_caller()
 RETURNS text
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   kinds text[] := ARRAY(
@@ -44,7 +43,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _describe_blind_caller()
 RETURNS text
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT _describe_caller() FROM caller_scope s WHERE s.tenant IS NULL AND _has_row_security()
 $$;

@@ -11,7 +11,6 @@ CREATE OR REPLACE FUNCTION make_partitions(
 )
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 SET lock_timeout = '2s'
 AS $$
 DECLARE
@@ -50,7 +49,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _check_history_table(parent text)
 RETURNS void
 LANGUAGE plpgsql IMMUTABLE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF parent IN ('finished_succeeded', 'finished_otherwise', 'attempts') THEN RETURN; END IF;

@@ -9,7 +9,6 @@
 CREATE OR REPLACE FUNCTION _sees_tenant(tenant text)
 RETURNS boolean
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT NOT _has_row_security()
     OR sees_all_tenants()
@@ -21,7 +20,6 @@ $$;
 CREATE OR REPLACE FUNCTION _protect_table(relation regclass, by_schedule boolean)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   visible text := CASE
@@ -48,7 +46,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _protect_partition(parent regclass, partition regclass)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF (SELECT c.relrowsecurity FROM pg_class c WHERE c.oid = parent) THEN

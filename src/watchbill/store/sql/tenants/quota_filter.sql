@@ -10,7 +10,6 @@
 CREATE OR REPLACE FUNCTION _write_quota_filter()
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   names text[] := ARRAY(SELECT t.tenant FROM tenants t UNION SELECT e.tenant FROM erasures e);

@@ -3,7 +3,6 @@
 CREATE OR REPLACE FUNCTION sees_all_tenants()
 RETURNS boolean
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$ SELECT coalesce(s.tenant = '', false) FROM caller_scope s $$;
 
 -- Raises unless the caller may act for all tenants. A role that is bound to tenants must not change
@@ -11,7 +10,6 @@ AS $$ SELECT coalesce(s.tenant = '', false) FROM caller_scope s $$;
 CREATE OR REPLACE FUNCTION _check_sees_all_tenants(tenant text)
 RETURNS void
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF NOT sees_all_tenants() THEN

@@ -4,7 +4,6 @@
 CREATE OR REPLACE FUNCTION _delete_slot(schedule_id bigint, slot timestamptz, job_id uuid)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
 BEGIN

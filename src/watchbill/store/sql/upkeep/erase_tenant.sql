@@ -22,7 +22,6 @@ CREATE OR REPLACE FUNCTION erase_tenant(
   OUT is_done boolean
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -60,7 +59,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _start_erasure(tenant text, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -93,8 +91,6 @@ CREATE OR REPLACE FUNCTION _erase_jobs(
   OUT waiting text
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -158,7 +154,6 @@ CREATE OR REPLACE FUNCTION _erase_history(
   OUT stored text[]
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -221,7 +216,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _advance_erasure_to_next_table(e erasures)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -240,7 +234,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _list_history_tables()
 RETURNS TABLE (parent text, name text)
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT x.parent, c.relname COLLATE "C"
   FROM unnest('{attempts,finished_jobs}'::text[]) x(parent)
@@ -261,7 +254,6 @@ CREATE OR REPLACE FUNCTION _delete_traces_of_jobs(
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -283,7 +275,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _erase_schedules_and_keys(tenant text, max int)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -344,7 +335,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _end_erasure(e erasures, t timestamptz)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE

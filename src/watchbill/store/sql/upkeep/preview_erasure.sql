@@ -3,7 +3,6 @@
 CREATE OR REPLACE FUNCTION preview_erasure(tenant text)
 RETURNS TABLE (what text, row_count bigint)
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN

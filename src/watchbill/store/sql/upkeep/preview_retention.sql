@@ -9,7 +9,6 @@ CREATE OR REPLACE FUNCTION preview_retention(
 )
 RETURNS TABLE (what text, action text, row_count bigint, bytes bigint)
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   t timestamptz := _clock(preview_retention.now);

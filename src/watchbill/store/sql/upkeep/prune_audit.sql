@@ -6,7 +6,6 @@ CREATE OR REPLACE FUNCTION prune_audit(
 )
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   oldest timestamptz := _retention_start(keep, prune_audit.now);

@@ -17,7 +17,6 @@ CREATE OR REPLACE FUNCTION prune_history(
   OUT locked text
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 SET lock_timeout = '50ms'
 AS $$
 DECLARE
@@ -76,7 +75,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _retention_start(keep interval, now timestamptz)
 RETURNS timestamptz
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   IF keep IS NULL OR keep < interval '1 hour' THEN
@@ -90,7 +88,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _list_expired_days(parent text, before timestamptz)
 RETURNS TABLE (name text, partition regclass)
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT
 AS $$
   SELECT c.relname, c.oid::regclass
   FROM pg_inherits i
@@ -106,7 +103,6 @@ $$;
 CREATE OR REPLACE FUNCTION _prune_default_partition(parent text, before timestamptz, max int)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   deleted bigint;
@@ -158,8 +154,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _free_keys_of_day(day text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
   ids uuid[];

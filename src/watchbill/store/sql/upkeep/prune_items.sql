@@ -7,7 +7,6 @@ CREATE OR REPLACE FUNCTION prune_items(
 )
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -39,7 +38,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _forget_rebalances(ids bigint[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   PERFORM _check_shared_change('_forget_rebalances');

@@ -3,7 +3,6 @@
 CREATE OR REPLACE FUNCTION prune_keys(max int DEFAULT 5000, now timestamptz DEFAULT NULL)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   t timestamptz := _clock(prune_keys.now);

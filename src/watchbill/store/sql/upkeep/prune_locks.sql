@@ -7,7 +7,6 @@ CREATE OR REPLACE FUNCTION prune_locks(
 )
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   oldest timestamptz := _clock(prune_locks.now) - keep;

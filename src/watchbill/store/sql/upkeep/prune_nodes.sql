@@ -8,7 +8,6 @@ CREATE OR REPLACE FUNCTION prune_nodes(
 )
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 DECLARE
   oldest timestamptz := _retention_start(keep, prune_nodes.now);
@@ -43,7 +42,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _delete_ended_nodes(epochs bigint[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 BEGIN
   PERFORM _check_shared_change('_delete_ended_nodes');

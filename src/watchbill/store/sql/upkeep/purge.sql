@@ -17,7 +17,6 @@ CREATE OR REPLACE FUNCTION purge(
 )
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -84,7 +83,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _free_keys_of_deleted_jobs(ids uuid[], order_keys text[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE

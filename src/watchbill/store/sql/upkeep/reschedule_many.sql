@@ -18,7 +18,6 @@ CREATE OR REPLACE FUNCTION reschedule_many(
 )
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -42,10 +42,6 @@ RETURNS TABLE (
   turns_in float8[]
 )
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -107,7 +103,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _has_ready_job(epoch bigint, queues text[])
 RETURNS boolean
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN

@@ -6,7 +6,6 @@ CREATE OR REPLACE FUNCTION sweep_claims(
 )
 RETURNS int
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN

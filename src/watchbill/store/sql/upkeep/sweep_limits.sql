@@ -10,11 +10,6 @@ CREATE OR REPLACE FUNCTION sweep_limits(
 )
 RETURNS text
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
-SET enable_sort = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -75,7 +70,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _find_jobs_in_wrong_lanes(max int)
 RETURNS tid[]
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -100,7 +94,6 @@ END $$;
 CREATE OR REPLACE FUNCTION _clear_lanes(max int)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
