@@ -32,7 +32,7 @@ POINTS_UP = {
     ("_replace_waiting_jobs", "_request_stop"): "a limit may stop the job that holds it for a newer one",
     ("_find_route_lane", "_route_lane"): "the lane of a routed job is that of its token",
     ("_job_flow", "_route_lane"): "the lane of a routed job is that of its token",
-    ("reschedule", "_check_command_start"): "a bound role must not run a SQL command again",
+    ("_reschedule_job", "_check_command_start"): "a bound role must not run a SQL command again",
     ("_reinsert_finished_job", "_reopen_slot"): "a job that runs again opens its slot again",
     ("leave", "_end_candidacies"): "a node that ends leads nothing any more",
     ("leave", "_wake_fellow_members"): "other members take over its tokens",

@@ -20,6 +20,9 @@ HASHES = {
     "0009_tenants.sql": "54ace9ec35a8582bbded3506df93a6bd8dd2076b7831f8d506dd05ddc604ae27",
     "0010_uniques.sql": "fe12a93e2a33495a9af103c753b561df230d58503a915044ad0e73242580f2d3",
     "0011_quotas.sql": "fd9224a7d334389a71569abcaf53293411406d9ec9ebe5305d6cdeb41898c5d0",
+    "0012_handled_types.sql": "ee473ff9c61906b9735a35f1bd2ea3e50bb71eff358a67415ad9476860e42667",
+    "0013_failed_attempts.sql": "a0687ad643dcacf2301918e0800fc15ed03d3feb77a8adc8a0410dd583833a34",
+    "0014_tenant_scans.sql": "251aeef95c05c903a7c084e58d3d95282a44da069c933824ec8fdf50ab416627",
 }
 
 

@@ -140,6 +140,7 @@ class Upgrade:
     jobs_before: list[dict[str, Any]]
     jobs_after: list[dict[str, Any]]
     states_of_load: dict[UUID, str]
+    tenants: Counter[tuple[str, str]]  # of dependencies and of their children
     facades: dict[str, set[UUID]]  # the jobs that each one shows
 
 
@@ -150,7 +151,9 @@ def upgrade(server: Server) -> Iterator[Upgrade]:
             table: [name for name in names if name not in CHANGED.get(table, ())]
             for table, names in read_columns(reader).items()
         }
-        before, jobs_before, load = read_rows(reader, columns), read_jobs(reader), Load(schema.url)
+        load = Load(schema.url)
+        load.enqueued += enqueue_chain(reader, "acme")
+        before, jobs_before = read_rows(reader, columns), read_jobs(reader)
         with load.running():
             load.make_progress()
             install(schema.url)
@@ -158,7 +161,23 @@ def upgrade(server: Server) -> Iterator[Upgrade]:
         states = {job["id"]: job["state"] for job in read_jobs(reader, "load")}
         facades = {name: {job for (job,) in reader.execute(query)} for name, query in FACADES.items()}
         after, jobs_after = read_rows(reader, columns), read_jobs(reader)
-        yield Upgrade(schema, load, before, after, jobs_before, jobs_after, states, facades)
+        tenants = Counter(
+            reader.execute(
+                "SELECT d.tenant, j.tenant FROM watchbill.dependencies d JOIN watchbill.job j ON j.id = d.child"
+            )
+        )
+        yield Upgrade(schema, load, before, after, jobs_before, jobs_after, states, tenants, facades)
+
+
+def enqueue_chain(connection: psycopg.Connection[Any], tenant: str) -> list[UUID]:
+    """The dump has jobs that wait for others in the default tenant only."""
+    enqueue = (
+        "SELECT id FROM watchbill.enqueue('load', queue => 'chain', tenant => %(tenant)s, depends_on => %(parents)s)"
+    )
+    jobs: list[UUID] = []
+    for _ in range(2):
+        jobs += [row[0] for row in connection.execute(enqueue, {"tenant": tenant, "parents": jobs[-1:] or None})]
+    return jobs
 
 
 def read_jobs(reader: psycopg.Connection[Any], type: str | None = None) -> list[dict[str, Any]]:
@@ -202,6 +221,10 @@ def test_upgraded_schema_equals_a_new_one(upgrade: Upgrade, schema_database: str
     assert {name: upgraded[name] ^ new[name] for name in SHAPES} == {name: set() for name in SHAPES}
 
 
+def test_dependencies_have_the_tenant_of_their_jobs(upgrade: Upgrade) -> None:
+    assert upgrade.tenants.keys() == {("default", "default"), ("acme", "acme")}
+
+
 def test_facades_show_the_jobs_of_the_dump(upgrade: Upgrade) -> None:
     """Those of the tenant for which the session acts."""
     shown = {job["id"] for job in upgrade.jobs_before if job["tenant"] == "default"}
@@ -221,7 +244,7 @@ def test_jobs_of_the_dump_and_of_the_load_run_after_the_upgrade(upgrade: Upgrade
     kinds = {job["id"]: job["payload"]["kind"] for job in upgrade.jobs_after}
     expected = {job: ENDED.get(kind, "succeeded") for job, kind in kinds.items() if kind not in STAY}
     expected |= dict.fromkeys(upgrade.load.enqueued, "succeeded")
-    queues = ("load", *{job["queue"] for job in upgrade.jobs_after})
+    queues = ("load", "chain", *{job["queue"] for job in upgrade.jobs_after})
     with psycopg.connect(upgrade.schema.superuser_url, autocommit=True) as reader:
 
         def find_others() -> list[dict[str, Any]]:

@@ -87,7 +87,7 @@ MUTANTS_OF_TENANTS: list[Mutant] = [
     Mutant("erasure: force", ERASE, "AND (j.fence = 0 OR _erase_jobs.force)", "AND j.fence = 0", "erasure"),
     Mutant("erasure: transactions that have not noticed", ERASE, "AND pg_snapshot_xmin(pg_current_snapshot()) < e.unnoticed_before THEN", "AND false THEN", "erasure"),
     Mutant("erasure: a stored payload of its own", ERASE, "WHEN position(''/'' || x.id || ''-'' IN x.meta->>''stored'') > 0 THEN", "WHEN true THEN", "erasure"),
-    Mutant("erasure: slots of removed schedules", ERASE, "PERFORM _delete_traces_of_jobs(found_ids, order_keys, schedule_ids, slot_times);", "NULL;", "erasure"),
+    Mutant("erasure: slots of removed schedules", ERASE, "PERFORM _delete_traces_of_jobs(e.tenant, found_ids, order_keys, schedule_ids, slot_times);", "NULL;", "erasure"),
     Mutant("erasure: enqueues are accepted afterwards", ERASE, "DELETE FROM erasures x WHERE x.tenant = e.tenant;", "", "erasure"),
     # Sessions that act for a tenant.
     Mutant("acting: a claim asks", "claim/claim.sql", "_acting_tenant(claim.for_tenant),", "NULL,", "tenant_sessions"),

@@ -5,12 +5,18 @@ Row security hides finished jobs of other tenants from a producer, so it can giv
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import product
 from typing import Any
 from uuid import UUID
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from tests.servers import Server
 from tests.store.tenant_site import Site, open_sites
@@ -129,3 +135,141 @@ def test_purge_frees_no_ordered_key_of_another_tenant_through_a_taken_id(site: S
         assert look(site, holders) == [job]
         assert call(operator, "watchbill.purge('{dead}', tenant => 'b', ids => ARRAY[%(id)s])", id=job) == 1
         assert look(site, holders) is None
+
+
+def test_reschedule_means_the_first_of_two_finished_jobs(site: Site) -> None:
+    job = finish_job_of_b(site, BURY)
+    take_id(site, job)
+    many = "watchbill.reschedule_many('{dead}', tenant => 'b', ids => ARRAY[%(id)s])"
+    rows = "array_agg(tenant) FROM watchbill.jobs WHERE id = %(id)s"
+    with site.session("operator") as operator, site.session("producer", "b") as producer_of_b:
+        assert call(operator, many, id=job) == 0
+        with pytest.raises(psycopg.Error, match="another job has the id"):
+            call(producer_of_b, "watchbill.reschedule(%(id)s)", id=job)
+        cancel_taker(site, job)
+        assert call(operator, "tenant FROM watchbill.job_by_id(%(id)s)", id=job) == "b"
+        assert call(operator, "watchbill.reschedule(%(id)s)", id=job) == "dead"
+        assert look(site, rows, id=job) == ["b"]
+        call(operator, "watchbill.cancel(%(id)s)", id=job)
+        assert call(operator, many.replace("dead", "canceled"), id=job) == 1
+        assert look(site, rows, id=job) == ["b"]
+        call(operator, "watchbill.cancel(%(id)s)", id=job)
+
+
+# -- every function that takes the id of a job
+
+# What is called with the id that jobs of two tenants have.
+CALLS = {
+    "ancestors": "watchbill.ancestors(%(id)s)",
+    "cancel": "watchbill.cancel(%(id)s)",
+    "complete": "watchbill.complete(%(id)s, %(fence)s, '{}')",
+    "dependency_graph": "array_agg(g) FROM watchbill.dependency_graph(%(id)s) g",
+    "enqueue": "id FROM watchbill.enqueue('t', id => %(id)s, depends_on => ARRAY[%(other)s], tenant => 'a')",
+    "fail": "watchbill.fail(%(id)s, %(fence)s, '{}', false)",
+    "guard": "watchbill.guard(%(id)s, %(fence)s)",
+    "job_attempts": "array_agg(x) FROM watchbill.job_attempts(%(id)s) x",
+    "job_by_id": "array_agg(x) FROM watchbill.job_by_id(%(id)s) x",
+    "job_list": "array_agg(x) FROM watchbill.job_list(ids => ARRAY[%(id)s], tenant => 'a') x",
+    "locked_jobs": "array_agg(x) FROM watchbill.locked_jobs(ARRAY[%(id)s]) x",
+    "purge": "watchbill.purge('{succeeded,dead,canceled}', ids => ARRAY[%(id)s], tenant => 'a')",
+    "release": "watchbill.release(%(id)s)",
+    "reschedule": "watchbill.reschedule(%(id)s)",
+    "reschedule_many": "watchbill.reschedule_many('{queued,dead,canceled}', ids => ARRAY[%(id)s], tenant => 'a')",
+    "settle": "count(*) FROM watchbill.settle(%(epoch)s, ARRAY[%(id)s], ARRAY[%(fence)s])",
+    "stop_requests": "count(*) FROM watchbill.stop_requests(%(epoch)s, ARRAY[%(id)s])",
+    "unblock": "count(*) FROM watchbill.unblock(ARRAY[%(id)s, %(other)s])",
+    "why_job": "array_agg(x) FROM watchbill.why_job(%(id)s) x",
+}
+OTHER_IDS = {"claim", "lock_acquire", "register", "sweep_dependencies"}
+ROWS_OF_B = " UNION ALL ".join(
+    f"SELECT x::text FROM watchbill.{table} x WHERE {rows}"
+    for table, rows in {
+        **dict.fromkeys(("jobs", "finished_jobs", "attempts", "idempotency"), "x.tenant = 'b'"),
+        "dependencies": "x.child = ANY (%(ids)s) OR x.parent = ANY (%(ids)s)",
+    }.items()
+)
+
+
+@dataclass
+class Twins:
+    """A dead job of tenant b and one of tenant a with its id. Each has a parent and a child."""
+
+    id: UUID
+    other: UUID  # the parent of the taker
+    child: UUID  # of the taker
+    fence: int
+    relatives: list[UUID]  # the parent and the child of the job of b
+
+
+def make_twins(site: Site, state: str) -> Twins:
+    enqueue = (
+        "id FROM watchbill.enqueue('t', '{}', tenant => %(tenant)s, queue => %(queue)s, id => %(id)s,"
+        " depends_on => %(parents)s, run_if => %(run_if)s)"
+    )
+    claim = "fence FROM watchbill.claim(%(epoch)s, ARRAY[%(queue)s], 1)"
+    with site.session("worker") as worker, site.session("bound_producer") as producer:
+
+        def add(
+            session: psycopg.Connection[Any], tenant: str, queue: str, *parents: UUID, id: UUID | None = None
+        ) -> Any:
+            run_if = "all_finished" if parents else None
+            return call(session, enqueue, tenant=tenant, queue=queue, parents=list(parents), run_if=run_if, id=id)
+
+        def start(queue: str) -> int:
+            while worker.execute("SELECT FROM watchbill.unblock()").fetchall():
+                pass
+            return int(call(worker, claim, epoch=site.epoch, queue=queue))
+
+        parent = add(worker, "b", "twins")
+        job = add(worker, "b", "twins", parent)
+        call(worker, COMPLETE, id=parent, fence=start("twins"))
+        call(worker, BURY, id=job, fence=start("twins"))
+        child = add(worker, "b", "nowhere", job)
+        while worker.execute("SELECT FROM watchbill.unblock()").fetchall():
+            pass
+        other = add(producer, "a", "twins")
+        call(worker, "watchbill.complete(%(id)s, %(fence)s, '{}')", id=other, fence=start("twins"))
+        add(producer, "a", "twins", other, id=job)
+        own_child = add(producer, "a", "nowhere", job)
+        fence = start("twins") if state != "queued" else 1
+        if state == "dead":
+            call(worker, "watchbill.fail(%(id)s, %(fence)s, '{}', false)", id=job, fence=fence)
+    return Twins(job, other, own_child, fence, [parent, child])
+
+
+def test_every_public_function_with_the_id_of_a_job_is_called_here() -> None:
+    found = {
+        function.splitlines()[0]
+        for function in files("watchbill.store").joinpath("public_functions.txt").read_text().split("\n\n")
+        if re.search(r"^  \w+ uuid", function, re.MULTILINE)
+    }
+    assert found - OTHER_IDS == set(CALLS)
+
+
+@pytest.mark.parametrize("state", ["queued", "running", "dead"])
+def test_no_function_takes_a_job_of_another_tenant_for_one_with_its_id(site: Site, state: str) -> None:
+    twins = make_twins(site, state)
+    roles = ["bound_producer", "bound_reader", "bound_operator"]
+    if state != "dead":  # a role that sees both jobs means the unfinished one
+        roles += ["operator", "worker"]
+    values = {"id": twins.id, "other": twins.other, "fence": twins.fence, "epoch": site.epoch}
+    faults = []
+    with psycopg.connect(site.logins.owner_url, autocommit=True) as session:
+        before = session.execute(ROWS_OF_B.encode(), {"ids": twins.relatives}).fetchall()
+        for role, (name, statement) in product(roles, CALLS.items()):
+            login = sql.Identifier(f"{site.logins.database}_{role}").as_string(None)
+            with session.transaction(force_rollback=True):
+                try:
+                    with session.transaction():
+                        session.execute(f"SET LOCAL SESSION AUTHORIZATION {login}".encode())
+                        answer = str(session.execute(f"SELECT {statement}".encode(), values).fetchall())
+                        session.execute("RESET SESSION AUTHORIZATION")
+                except psycopg.Error as error:
+                    answer = str(error)
+                after = session.execute(ROWS_OF_B.encode(), {"ids": twins.relatives}).fetchall()
+                secrets = ["secret of b", *map(str, twins.relatives)]
+                if Counter(after) != Counter(before) or any(secret in answer for secret in secrets):
+                    faults.append((role, name, answer, [row for row in after if row not in before]))
+    with site.session("operator") as operator:
+        call(operator, "watchbill.cancel(%(id)s, force => true)", id=twins.id)
+    assert faults == []

@@ -231,10 +231,10 @@ def dependency_graph(job_id: UUID, *, largest: int = MAX_GRAPH_JOBS) -> Operatio
     """A job with everything it depends on and everything that depends on it, directly or not."""
     job_id = check_id(job_id)
     members = [row[0] for row in (yield Statement("dependency_graph", (job_id, largest), (UUID,)))]
-    jobs = [GraphJob(*row) for row in (yield Statement("relatives", (members,), GraphJob))]
+    jobs = [GraphJob(*row) for row in (yield Statement("relatives", {"ids": members}, GraphJob))]
     if not jobs:
         yield from get(job_id)  # raises NoSuchJob
-    dependencies = [Dependency(*row) for row in (yield Statement("dependencies", (members, members), Dependency))]
+    dependencies = [Dependency(*row) for row in (yield Statement("dependencies", {"ids": members}, Dependency))]
     return DependencyGraph(jobs, dependencies, len(members) < largest)
 
 

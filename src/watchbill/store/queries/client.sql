@@ -207,22 +207,26 @@ SELECT id, depth, type, state, result, error
 FROM {schema}.ancestors(%s::uuid, %s::text[], %s::int)
 
 -- name: neighbours
+-- Jobs of two tenants may have one id, but jobs that wait for each other have one tenant.
+WITH own AS MATERIALIZED (SELECT tenant FROM {schema}.job_by_id(%(id)s::uuid))
 SELECT n.relation, n.id, n.run_if, j.type, j.state
 FROM (
   (
-    SELECT 'waits for' AS relation, d.parent AS id, d.run_if
+    SELECT 'waits for' AS relation, d.parent AS id, d.run_if, d.tenant
     FROM {schema}.dependencies d
     WHERE d.child = %(id)s::uuid
+      AND d.tenant = (SELECT own.tenant FROM own)
     ORDER BY d.place
     LIMIT %(most)s::int)
   UNION ALL
   (
-    SELECT 'then', d.child, d.run_if
+    SELECT 'then', d.child, d.run_if, d.tenant
     FROM {schema}.dependencies d
     WHERE d.parent = %(id)s::uuid
+      AND d.tenant = (SELECT own.tenant FROM own)
     ORDER BY d.child
     LIMIT %(most)s::int)) n
-LEFT JOIN LATERAL {schema}.job_by_id(n.id) j ON true
+LEFT JOIN LATERAL {schema}.job_by_id(n.id) j ON j.tenant = n.tenant
 
 -- name: dependency_graph
 SELECT f FROM {schema}.dependency_graph(%s::uuid, %s::int) f
@@ -230,15 +234,18 @@ SELECT f FROM {schema}.dependency_graph(%s::uuid, %s::int) f
 -- name: relatives
 SELECT
   j.id, j.type, j.state, j.attempt, j.max_attempts, j.run_at, j.started_at, j.finished_at, j.error
-FROM unnest(%s::uuid[]) x(id)
+FROM unnest(%(ids)s::uuid[]) x(id)
 CROSS JOIN LATERAL {schema}.job_by_id(x.id) j
+-- The first one is the job whose relatives these are.
+WHERE j.tenant = (SELECT r.tenant FROM {schema}.job_by_id((%(ids)s::uuid[])[1]) r)
 ORDER BY j.seq
 
 -- name: dependencies
 SELECT child, parent, place, run_if, outcome
 FROM {schema}.dependencies
-WHERE child = ANY (%s::uuid[])
-  AND parent = ANY (%s::uuid[])
+WHERE child = ANY (%(ids)s::uuid[])
+  AND parent = ANY (%(ids)s::uuid[])
+  AND tenant = (SELECT r.tenant FROM {schema}.job_by_id((%(ids)s::uuid[])[1]) r)
 ORDER BY child, place
 
 -- name: jobs_by_prefix

@@ -70,7 +70,12 @@ FROM {schema}.settle(
 -- After a lost reply: which of these runs were settled, and which jobs wait for them.
 WITH ended AS MATERIALIZED (
   SELECT i.id, i.fence FROM unnest(%s::uuid[], %s::bigint[]) i(id, fence))
-SELECT f.id, ARRAY(SELECT d.child FROM {schema}.dependencies d WHERE d.parent = f.id LIMIT 1000)
+SELECT f.id, ARRAY(
+    SELECT d.child
+    FROM {schema}.dependencies d
+    WHERE d.parent = f.id
+      AND d.tenant = f.tenant
+    LIMIT 1000)
 FROM ended i
 JOIN {schema}.finished_jobs f ON f.id = i.id AND f.fence = i.fence
 WHERE f.finished_at >= clock_timestamp() - interval '1 hour'

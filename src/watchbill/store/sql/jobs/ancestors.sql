@@ -1,23 +1,7 @@
--- after: enqueue
--- Returns the tenant of the job that an id names, of the unfinished one if jobs of two tenants have
--- the id. Returns NULL if there is no such job.
-CREATE OR REPLACE FUNCTION _job_tenant(id uuid)
-RETURNS text
-LANGUAGE sql STABLE
-AS $$
-  SELECT coalesce(
-    (SELECT j.tenant FROM jobs j WHERE j.id = _job_tenant.id),
-    (
-      SELECT f.tenant
-      FROM finished_jobs f
-      WHERE f.id = _job_tenant.id
-        AND f.finished_at >= _history_start(_job_tenant.id)
-      LIMIT 1))
-$$;
-
+-- after: named_job
 -- Lists the jobs that had to end before this job: its parents at depth 1, in the order of
 -- depends_on, the parents of these at depth 2, and so on. A job that is no longer stored has no
--- type and no state; nor has one of another tenant, whose id a job of this tenant had.
+-- type and no state.
 CREATE OR REPLACE FUNCTION ancestors(
   id uuid,
   types text[] DEFAULT NULL,
@@ -26,22 +10,23 @@ CREATE OR REPLACE FUNCTION ancestors(
 RETURNS TABLE (id uuid, depth int, type text, state text, result jsonb, error jsonb)
 LANGUAGE sql STABLE
 AS $$
-  WITH RECURSIVE own AS MATERIALIZED (SELECT _job_tenant(ancestors.id) AS tenant),
+  WITH RECURSIVE own AS MATERIALIZED (SELECT (_named_job(ancestors.id)).tenant),
     up(id, depth) AS (
       SELECT d.parent, 1
       FROM own
-      JOIN dependencies d ON d.child = ancestors.id
-      WHERE own.tenant IS NOT NULL
+      JOIN dependencies d ON d.child = ancestors.id AND d.tenant = own.tenant
       UNION
       SELECT d.parent, up.depth + 1
-      FROM up
-      JOIN dependencies d ON d.child = up.id
+      FROM own
+      CROSS JOIN up
+      JOIN dependencies d ON d.child = up.id AND d.tenant = own.tenant
       WHERE up.depth < coalesce(deepest, 1000000)),
     nearest AS (SELECT up.id, min(up.depth) AS depth FROM up GROUP BY 1)
   SELECT n.id, n.depth, p.type, p.state, p.result, p.error
   FROM own
   CROSS JOIN nearest n
-  LEFT JOIN dependencies d ON d.child = ancestors.id AND d.parent = n.id
+  LEFT JOIN dependencies d
+    ON d.child = ancestors.id AND d.parent = n.id AND d.tenant = own.tenant
   LEFT JOIN LATERAL (
     SELECT f.type, f.state, f.result, f.error
     FROM finished_jobs f

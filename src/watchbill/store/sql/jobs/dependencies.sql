@@ -58,7 +58,12 @@ BEGIN
       LEFT JOIN known p ON p.id = w.parent
       WHERE k.actual = k.id
         AND k.fresh IS NOT FALSE
-        AND (SELECT true FROM dependencies e WHERE e.child = k.id LIMIT 1) IS NULL
+        AND (
+          SELECT true
+          FROM dependencies e
+          WHERE e.child = k.id
+            AND e.tenant = k.tenant
+          LIMIT 1) IS NULL
       GROUP BY 1, 2, 4, 5, 6)
   SELECT
     array_agg(d.child), array_agg(d.parent), array_agg(d.place),
@@ -77,9 +82,9 @@ BEGIN
   PERFORM _insert_dependencies(children, parents, places, rules, tenants, new_parents, t);
 END $$;
 
--- Stores dependencies; `tenants` are those of the children. This transaction has inserted the
--- blocked children and the awaited parents in `new_parents`; unblock() marks the other parents as
--- awaited.
+-- Stores dependencies; `tenants` are those of the children, and so of their parents. This
+-- transaction has inserted the blocked children and the awaited parents in `new_parents`; unblock()
+-- marks the other parents as awaited.
 CREATE OR REPLACE FUNCTION _insert_dependencies(
   children uuid[],
   parents uuid[],
@@ -95,6 +100,7 @@ AS $$
 DECLARE
   to_watch uuid[];
   ready uuid[];
+  tenants_of_ready text[];
   skipped uuid[];
 BEGIN
   WITH other_parents AS MATERIALIZED (
@@ -113,25 +119,27 @@ BEGIN
           AND f.state = 'succeeded'
         LIMIT 1) f),
     added AS (
-      INSERT INTO dependencies (child, parent, place, run_if, outcome)
+      INSERT INTO dependencies (child, parent, place, run_if, outcome, tenant)
       SELECT
-        d.child, d.parent, d.place, d.rule, CASE WHEN s.id IS NOT NULL THEN 'succeeded' END
+        d.child, d.parent, d.place, d.rule, CASE WHEN s.id IS NOT NULL THEN 'succeeded' END,
+        d.tenant
       FROM unnest(children, parents, places, rules, tenants) d(child, parent, place, rule, tenant)
       LEFT JOIN succeeded s ON s.id = d.parent AND s.tenant = d.tenant
-      RETURNING child, run_if, outcome),
+      RETURNING child, run_if, outcome, tenant),
     decidable AS (
-      SELECT a.child, a.run_if
+      SELECT a.child, a.run_if, a.tenant
       FROM added a
-      GROUP BY 1, 2
+      GROUP BY 1, 2, 3
       HAVING bool_and(a.outcome IS NOT NULL))
   SELECT
     ARRAY(
       SELECT DISTINCT x.id
       FROM other_parents x
       WHERE (x.id, x.tenant) NOT IN (SELECT s.id, s.tenant FROM succeeded s)),
-    ARRAY(SELECT d.child FROM decidable d WHERE d.run_if <> 'any_failed'),
+    ARRAY(SELECT d.child FROM decidable d WHERE d.run_if <> 'any_failed' ORDER BY 1),
+    ARRAY(SELECT d.tenant FROM decidable d WHERE d.run_if <> 'any_failed' ORDER BY d.child),
     ARRAY(SELECT d.child FROM decidable d WHERE d.run_if = 'any_failed')
-  INTO to_watch, ready, skipped;
+  INTO to_watch, ready, tenants_of_ready, skipped;
   IF cardinality(to_watch || skipped) > 0 THEN
     -- Skipped children are not canceled here but after the commit, by a node that calls unblock():
     -- it emits an event for each job that it has canceled.
@@ -141,7 +149,7 @@ BEGIN
     SELECT x, 'child', t FROM unnest(skipped) x;
     PERFORM _wake_unblockers();
   END IF;
-  PERFORM _queue_or_cancel_children(ready, t);
+  PERFORM _queue_or_cancel_children(ready, tenants_of_ready, t);
 END $$;
 
 -- Raises if a parent is unknown or belongs to another tenant, with the same words: a worker

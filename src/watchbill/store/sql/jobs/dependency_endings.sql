@@ -1,12 +1,11 @@
 -- Records the outcome of parents, in the transaction that ends them. Returns the children to check.
--- `tenants` are those of parents that ended earlier: a job of another tenant may have their ids, so
--- only children of these tenants wait for them.
+-- `tenants` are those of the parents: a job of another tenant may have the same id.
 -- Wakes sleeping nodes, because a user of psql may not call unblock() next.
 CREATE OR REPLACE FUNCTION _record_parent_endings(
   ids uuid[],
+  tenants text[],
   outcomes text[],
-  t timestamptz,
-  tenants text[] DEFAULT NULL
+  t timestamptz
 )
 RETURNS uuid[]
 LANGUAGE plpgsql VOLATILE
@@ -17,12 +16,10 @@ BEGIN
   WITH u AS (
       UPDATE dependencies d
       SET outcome = p.outcome
-      FROM unnest(ids, outcomes, tenants) p(id, outcome, tenant)
+      FROM unnest(ids, tenants, outcomes) p(id, tenant, outcome)
       WHERE d.parent = p.id
+        AND d.tenant = p.tenant
         AND d.outcome IS NULL
-        AND (
-          p.tenant IS NULL
-          OR (SELECT j.tenant = p.tenant FROM jobs j WHERE j.id = d.child))
       RETURNING d.child, d.outcome),
     i AS (
       INSERT INTO dependency_checks (id, what, failed, at)
@@ -46,7 +43,8 @@ RETURN CASE
   END;
 
 -- Whether blocked jobs become ready or canceled, or stay blocked, by the outcomes of their parents.
-CREATE OR REPLACE FUNCTION _dependency_verdicts(children uuid[])
+-- `tenants` are those of the children.
+CREATE OR REPLACE FUNCTION _dependency_verdicts(children uuid[], tenants text[])
 RETURNS TABLE (child uuid, verdict text, error jsonb)
 LANGUAGE plpgsql STABLE
 AS $$
@@ -95,14 +93,18 @@ BEGIN
           bool_or(d.outcome IS NULL) AS open,
           (array_agg(d.parent ORDER BY d.place) FILTER (WHERE d.outcome = 'failed'))[1] AS failed,
           (array_agg(d.parent ORDER BY d.place) FILTER (WHERE d.outcome = 'skipped'))[1] AS skipped
-        FROM dependencies d
-        WHERE d.child = ANY (children)
+        FROM unnest(children, tenants) c(id, tenant)
+        JOIN dependencies d ON d.child = c.id AND d.tenant = c.tenant
         GROUP BY 1, 2) s) v;
 END $$;
 
 -- Queues or cancels children by their verdicts. The caller has locked them in an earlier statement,
 -- so this one does not read outcomes that _block_children_again() has reset.
-CREATE OR REPLACE FUNCTION _queue_or_cancel_children(children uuid[], t timestamptz)
+CREATE OR REPLACE FUNCTION _queue_or_cancel_children(
+  children uuid[],
+  tenants text[],
+  t timestamptz
+)
 RETURNS TABLE (id uuid, state text)
 LANGUAGE plpgsql VOLATILE
 AS $$
@@ -119,7 +121,7 @@ BEGIN
     array_agg(ROW(v.child, 0, 'canceled', 'canceled', NULL, NULL, NULL, v.error)::ending)
       FILTER (WHERE v.verdict = 'canceled')
   INTO ready, endings
-  FROM _dependency_verdicts(children) v;
+  FROM _dependency_verdicts(children, tenants) v;
   IF ready IS NOT NULL THEN
     WITH u AS (
       UPDATE jobs j

@@ -14,6 +14,7 @@ AS $$
 DECLARE
   scheduled uuid[];
   parents uuid[];
+  tenants text[]; -- of the parents
   outcomes text[];
   has_queue_limits boolean := _has_queue_limits();
 BEGIN
@@ -76,6 +77,7 @@ BEGIN
   SELECT
     array_agg(d.id) FILTER (WHERE d.schedule_id IS NOT NULL),
     array_agg(d.id) FILTER (WHERE d.awaited),
+    array_agg(d.tenant) FILTER (WHERE d.awaited),
     array_agg(_dependency_outcome(d.state, d.error)) FILTER (WHERE d.awaited),
     -- Returns all limit keys of the jobs, not only those that were held: a job that held none may
     -- have been the first of its ordered key, or the next to start, and so kept others waiting.
@@ -85,11 +87,11 @@ BEGIN
         SELECT k.key FROM k
         UNION ALL
         SELECT r.key FROM r WHERE starts_with(r.key, 'queue:')) x)
-  INTO scheduled, parents, outcomes, freed
+  INTO scheduled, parents, tenants, outcomes, freed
   FROM d;
   IF scheduled IS NOT NULL THEN PERFORM _close_slots(scheduled, t); END IF;
   IF parents IS NOT NULL THEN
-    children := _record_parent_endings(parents, outcomes, t);
+    children := _record_parent_endings(parents, tenants, outcomes, t);
   END IF;
 END $$;
 

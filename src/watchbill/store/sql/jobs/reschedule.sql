@@ -8,10 +8,24 @@ CREATE OR REPLACE FUNCTION reschedule(
 RETURNS text
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
+BEGIN
+  RETURN _reschedule_job(id, (_named_job(id)).seq, run_at, _clock(now));
+END $$;
+
+-- Reschedules the job with this id and this sequence number, as reschedule() does.
+CREATE OR REPLACE FUNCTION _reschedule_job(
+  id uuid,
+  seq bigint,
+  run_at timestamptz,
+  t timestamptz
+)
+RETURNS text
+LANGUAGE plpgsql VOLATILE
+AS $$
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(reschedule.now);
-  due timestamptz := coalesce(reschedule.run_at, t);
+  due timestamptz := coalesce(run_at, t);
   j jobs;
   old_state text;
 BEGIN
@@ -19,15 +33,15 @@ BEGIN
     RAISE EXCEPTION 'run_at % is invalid', due
       USING ERRCODE = 'WB003', HINT = 'give a finite time in the years 1 to 9999';
   END IF;
-  SELECT * INTO j FROM jobs x WHERE x.id = reschedule.id FOR UPDATE;
+  SELECT * INTO j FROM jobs x WHERE x.id = id AND x.seq = seq FOR UPDATE;
   IF NOT FOUND THEN
-    old_state := _requeue_finished_job(reschedule.id, due, t);
+    old_state := _requeue_finished_job(id, seq, due, t);
     -- Now the job is in `jobs` again: this call has inserted it, or another call that this one has
     -- waited for.
-    SELECT * INTO j FROM jobs x WHERE x.id = reschedule.id FOR UPDATE;
+    SELECT * INTO j FROM jobs x WHERE x.id = id AND x.seq = seq FOR UPDATE;
   END IF;
   IF old_state IS NULL AND j.fence <> 0 THEN
-    RAISE EXCEPTION 'job % is running', reschedule.id
+    RAISE EXCEPTION 'job % is running', id
       USING ERRCODE = 'WB008', HINT = 'cancel or release it first';
   ELSIF old_state IS NULL AND j.fence = 0 THEN
     old_state := _job_state(j.fence, j.wait, j.failed);
@@ -49,7 +63,7 @@ BEGIN
       wait_key = CASE
         WHEN x.wait = 'paused' OR due <= t AND x.wait IN ('parked', 'unsupported') THEN x.wait_key
       END
-    WHERE x.id = reschedule.id;
+    WHERE x.id = id;
   END IF;
   IF old_state IS NOT NULL THEN
     IF j.type = 'watchbill.sql' THEN
@@ -57,7 +71,7 @@ BEGIN
         (SELECT s FROM schedules s WHERE s.id = j.schedule_id), j.payload);
     END IF;
     PERFORM _audit(
-      'reschedule', 'job ' || reschedule.id, j.tenant,
+      'reschedule', 'job ' || id, j.tenant,
       jsonb_build_object('from', old_state, 'run_at', due), t);
     IF due > t THEN PERFORM _wake_promoters(due, t); ELSE PERFORM _wake_workers(''); END IF;
   END IF;
@@ -65,21 +79,27 @@ BEGIN
 END $$;
 
 -- Queues a finished job again and returns its old state.
-CREATE OR REPLACE FUNCTION _requeue_finished_job(job_id uuid, due timestamptz, t timestamptz)
+CREATE OR REPLACE FUNCTION _requeue_finished_job(
+  id uuid,
+  seq bigint,
+  due timestamptz,
+  t timestamptz
+)
 RETURNS text
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   f finished_jobs;
 BEGIN
   DELETE FROM finished_jobs x
-  WHERE x.id = job_id
-    AND x.finished_at >= _history_start(job_id)
+  WHERE x.id = id
+    AND x.seq = seq
+    AND x.finished_at >= _history_start(id)
   RETURNING * INTO f;
   IF NOT FOUND THEN RETURN NULL; END IF;
   PERFORM _reinsert_finished_job(f, due, CASE WHEN due > t THEN 'delayed' END);
-  PERFORM _block_children_again(f.id, t);
+  PERFORM _block_children_again(f.id, f.tenant, t);
   RETURN f.state;
 END $$;
 
@@ -104,8 +124,8 @@ BEGIN
     _find_requeued_lane.queue, _find_requeued_lane.route_key, _find_requeued_lane.lane);
 END $$;
 
--- Moves a finished job back into `jobs`. If it had succeeded, adds a row to attempts: for a
--- finished job the success is only in finished_jobs.
+-- Moves a finished job back into `jobs`. Raises if a job of another tenant has taken its id. If it
+-- had succeeded, adds a row to attempts: for a finished job the success is only in finished_jobs.
 CREATE OR REPLACE FUNCTION _reinsert_finished_job(f finished_jobs, run_at timestamptz, wait text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -126,13 +146,18 @@ BEGIN
     f.id, f.seq, _reinsert_finished_job.run_at, f.created_at,
     _find_requeued_lane(f.queue, f.route_key, f.lane), f.run, f.policy, f.timeout,
     f.version, f.priority, f.max_attempts, _job_class(f.max_attempts, f.limit_keys),
-    EXISTS (SELECT FROM dependencies d WHERE d.parent = f.id), _reinsert_finished_job.wait, f.queue,
-    f.type, f.tenant, f.idempotency_key, f.route_key,
+    EXISTS (SELECT FROM dependencies d WHERE d.parent = f.id AND d.tenant = f.tenant),
+    _reinsert_finished_job.wait, f.queue, f.type, f.tenant, f.idempotency_key, f.route_key,
     CASE
       WHEN _may_have_quota(f.tenant) THEN _quota_keys(f.limit_keys, f.tenant)
       ELSE f.limit_keys
     END,
-    f.order_key, f.schedule_id, f.slot, f.finished_at, f.created_by, f.payload, f.meta);
+    f.order_key, f.schedule_id, f.slot, f.finished_at, f.created_by, f.payload, f.meta)
+  ON CONFLICT (id) DO NOTHING;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'another job has the id %', f.id
+      USING ERRCODE = 'WB008', HINT = 'try again when that job has ended';
+  END IF;
   IF f.schedule_id IS NOT NULL THEN
     PERFORM _reopen_slot(f.schedule_id, coalesce(f.slot, f.created_at), f.id);
   END IF;
@@ -141,14 +166,14 @@ END $$;
 -- Makes the children of a finished job wait for it again, because it runs again. Children that were
 -- canceled because of this job are blocked again, and so are their own children. The job that ends
 -- a scheduled chain (watchbill.flow_end) waits again even if it is running or has ended. Locks the
--- children.
-CREATE OR REPLACE FUNCTION _block_children_again(parent uuid, t timestamptz)
+-- children, which belong to the tenant of the job.
+CREATE OR REPLACE FUNCTION _block_children_again(parent uuid, tenant text, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  parents uuid[] := ARRAY[_block_children_again.parent];
+  parents uuid[] := ARRAY[parent];
   children uuid[];
   waiting uuid[];
   ended uuid[];
@@ -159,12 +184,14 @@ BEGIN
       SELECT DISTINCT d.child
       FROM dependencies d
       WHERE d.parent = ANY (parents)
+        AND d.tenant = tenant
         AND d.outcome IS NOT NULL);
     EXIT WHEN cardinality(children) = 0;
     waiting := ARRAY(
       SELECT j.id
       FROM jobs j
       WHERE j.id = ANY (children)
+        AND j.tenant = tenant
         AND (j.wait = 'blocked' AND j.fence = 0 OR j.type = 'watchbill.flow_end')
       ORDER BY j.id
       FOR UPDATE);
@@ -179,6 +206,7 @@ BEGIN
         SELECT c.id
         FROM finished_jobs c
         WHERE c.id = x.id
+          AND c.tenant = tenant
           AND c.finished_at >= _history_start(x.id)
           AND (
             c.state = 'canceled' AND c.error->>'kind' IN ('dependency', 'skipped')
@@ -186,12 +214,14 @@ BEGIN
     UPDATE dependencies d
     SET outcome = NULL
     WHERE d.parent = ANY (parents)
+      AND d.tenant = tenant
       AND d.child = ANY (waiting || ended);
     parents := '{}';
     FOR f IN
       DELETE FROM finished_jobs x
-      USING _dependency_verdicts(ended) v
+      USING _dependency_verdicts(ended, array_fill(tenant, ARRAY[cardinality(ended)])) v
       WHERE x.id = v.child
+        AND x.tenant = tenant
         AND v.verdict = 'blocked'
         AND x.finished_at >= _history_start(x.id)
       RETURNING x.*

@@ -38,6 +38,7 @@ DECLARE
   stopping uuid[];
   scheduled uuid[];
   parents uuid[];
+  tenants text[]; -- of the parents
   -- The jobs that may hold limit keys, and the keys of each as an array literal, because an array
   -- of arrays cannot have rows of different lengths.
   holders uuid[];
@@ -81,9 +82,10 @@ BEGIN
       array_agg(d.id) FILTER (WHERE d.canceling),
       array_agg(d.id) FILTER (WHERE d.schedule_id IS NOT NULL),
       array_agg(d.id) FILTER (WHERE d.awaited),
+      array_agg(d.tenant) FILTER (WHERE d.awaited),
       array_agg(d.id) FILTER (WHERE k.keys IS NOT NULL),
       array_agg(k.keys::text) FILTER (WHERE k.keys IS NOT NULL)
-    INTO got, stopping, scheduled, parents, holders, held
+    INTO got, stopping, scheduled, parents, tenants, holders, held
     FROM d
     CROSS JOIN LATERAL (
       SELECT
@@ -118,7 +120,7 @@ BEGIN
       RETURN QUERY
         SELECT c, 'blocked', NULL::timestamptz
         FROM unnest(_record_parent_endings(
-          parents, array_fill('succeeded'::text, ARRAY[cardinality(parents)]), t)) c;
+          parents, tenants, array_fill('succeeded'::text, ARRAY[cardinality(parents)]), t)) c;
     END IF;
     IF coalesce(cardinality(got), 0) < cardinality(ids) THEN
       unsettled := ARRAY(SELECT x FROM unnest(ids) x WHERE x <> ALL (coalesce(got, '{}')));

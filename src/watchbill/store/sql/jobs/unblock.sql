@@ -25,6 +25,7 @@ DECLARE
   any_failed boolean[];
   decidable uuid[];
   locked uuid[];
+  tenants text[];
 BEGIN
   IF _may_be_bound() THEN PERFORM _check_shared_change('unblock'); END IF;
   PERFORM _check_isolation('unblock');
@@ -68,24 +69,32 @@ BEGIN
       GROUP BY 1) c
     JOIN jobs j ON j.id = c.id AND j.wait = 'blocked' AND j.fence = 0
     WHERE c.any_failed
-      AND (SELECT d.run_if FROM dependencies d WHERE d.child = c.id LIMIT 1) <> 'all_finished'
+      AND (
+        SELECT d.run_if
+        FROM dependencies d
+        WHERE d.child = c.id
+          AND d.tenant = j.tenant
+        LIMIT 1) <> 'all_finished'
       OR (
         SELECT true
         FROM dependencies d
         WHERE d.child = c.id
+          AND d.tenant = j.tenant
           AND d.outcome IS NULL
         ORDER BY d.place DESC
         LIMIT 1) IS NULL);
   IF cardinality(decidable) > 0 THEN
-    locked := ARRAY(
-      SELECT j.id
+    SELECT coalesce(array_agg(l.id), '{}'), coalesce(array_agg(l.tenant), '{}')
+    INTO locked, tenants
+    FROM (
+      SELECT j.id, j.tenant
       FROM jobs j
       WHERE j.id = ANY (decidable)
         AND j.wait = 'blocked'
         AND j.fence = 0
       ORDER BY j.id
-      FOR UPDATE SKIP LOCKED);
-    RETURN QUERY SELECT d.id, d.state FROM _queue_or_cancel_children(locked, t) d;
+      FOR UPDATE SKIP LOCKED) l;
+    RETURN QUERY SELECT d.id, d.state FROM _queue_or_cancel_children(locked, tenants, t) d;
   END IF;
   DELETE FROM dependency_checks u
   WHERE u.ctid = ANY (tids)
@@ -117,6 +126,7 @@ DECLARE
   outcomes text[];
   tenants text[];
   purged uuid[];
+  tenants_of_purged text[];
 BEGIN
   UPDATE jobs j SET awaited = true WHERE j.id = ANY (unfinished) AND NOT j.awaited;
   SELECT array_agg(f.id), array_agg(_dependency_outcome(f.state, f.error)), array_agg(f.tenant)
@@ -128,21 +138,27 @@ BEGIN
     WHERE f.id = x.id
       AND f.finished_at >= _history_start(x.id)
     FOR KEY SHARE SKIP LOCKED) f;
-  purged := ARRAY(
-    SELECT x.id
-    FROM unnest(parents) x(id)
-    WHERE NOT EXISTS (SELECT FROM jobs j WHERE j.id = x.id)
-      AND NOT EXISTS (
-        SELECT
-        FROM finished_jobs f
-        WHERE f.id = x.id
-          AND f.finished_at >= _history_start(x.id)));
+  SELECT coalesce(array_agg(x.id), '{}'), array_agg(x.tenant)
+  INTO purged, tenants_of_purged
+  FROM (
+    SELECT DISTINCT d.parent AS id, d.tenant
+    FROM dependencies d
+    WHERE d.parent = ANY (parents)
+      AND d.outcome IS NULL) x
+  WHERE NOT EXISTS (SELECT FROM jobs j WHERE j.id = x.id AND j.tenant = x.tenant)
+    AND NOT EXISTS (
+      SELECT
+      FROM finished_jobs f
+      WHERE f.id = x.id
+        AND f.tenant = x.tenant
+        AND f.finished_at >= _history_start(x.id));
   ended := ended || purged;
+  tenants := tenants || tenants_of_purged;
   outcomes := outcomes || array_fill('failed'::text, ARRAY[cardinality(purged)]);
   DELETE FROM dependency_checks u
   WHERE u.ctid = ANY (to_watch)
     AND (u.id = ANY (unfinished) OR u.id = ANY (ended));
   RETURN CASE
-      WHEN cardinality(ended) > 0 THEN _record_parent_endings(ended, outcomes, t, tenants)
+      WHEN cardinality(ended) > 0 THEN _record_parent_endings(ended, tenants, outcomes, t)
     END;
 END $$;

@@ -205,7 +205,7 @@ BEGIN
   FROM unnest(parents) p
   WHERE p = earlier_job
     OR EXISTS (SELECT FROM ancestors(p) a WHERE a.id = earlier_job);
-  DELETE FROM dependencies d WHERE d.child = earlier_job;
+  DELETE FROM dependencies d WHERE d.child = earlier_job AND d.tenant = n.tenant;
   n.id := earlier_job;
   n.depends_on := parents;
   PERFORM _add_dependencies(ARRAY[n], ARRAY[earlier_job], ARRAY[true], t);

@@ -1,5 +1,5 @@
 -- after: views
--- Lists the attempts of one job, in the order of its runs.
+-- Lists the attempts of the job that _named_job() finds, in the order of its runs.
 CREATE OR REPLACE FUNCTION job_attempts(id uuid)
 RETURNS SETOF attempt
 LANGUAGE sql STABLE
@@ -8,5 +8,6 @@ AS $$
   FROM attempt a
   WHERE a.job_id = job_attempts.id
     AND a.ended_at >= _history_start(job_attempts.id)
+    AND a.tenant = (SELECT n.tenant FROM _named_job(job_attempts.id) n)
   ORDER BY a.run
 $$;

@@ -1,5 +1,5 @@
 -- after: views
--- Returns one job. Reads only the table in which the job is, through its index.
+-- Returns the job that _named_job() finds. Reads only the table in which it is, through its index.
 CREATE OR REPLACE FUNCTION job_by_id(id uuid)
 RETURNS SETOF job
 LANGUAGE plpgsql STABLE
@@ -13,7 +13,9 @@ BEGIN
       SELECT *
       FROM job v
       WHERE v.id = job_by_id.id
-        AND v.finished_at >= _history_start(job_by_id.id);
+        AND v.finished_at >= _history_start(job_by_id.id)
+      ORDER BY v.seq
+      LIMIT 1;
   END IF;
 END $$;
 
@@ -37,7 +39,8 @@ BEGIN
   END IF;
 END $$;
 
--- Returns how a job ended; no row if the job is unfinished.
+-- Returns how a job ended; no row if the job is unfinished. If jobs of two tenants have the id,
+-- this is the first one, whose id the other has taken.
 CREATE OR REPLACE FUNCTION _read_job_ending(id uuid)
 RETURNS TABLE (state text, result jsonb, error jsonb)
 LANGUAGE sql STABLE
@@ -46,5 +49,6 @@ AS $$
   FROM finished_jobs f
   WHERE f.id = _read_job_ending.id
     AND f.finished_at >= _history_start(_read_job_ending.id)
+  ORDER BY f.seq
   LIMIT 1
 $$;

@@ -149,12 +149,16 @@ AS $$
         CASE WHEN count(*) > 5 THEN format(' and %s more', count(*) - 5) ELSE '' END)
     END
   FROM (
-    SELECT x.parent, x.place, row_number() OVER (ORDER BY x.place) AS number
-    FROM dependencies x
-    WHERE x.child = _explain_blocked_job.id
+    SELECT x.parent, x.place, x.tenant, row_number() OVER (ORDER BY x.place) AS number
+    FROM jobs j
+    JOIN dependencies x ON x.child = j.id AND x.tenant = j.tenant
+    WHERE j.id = _explain_blocked_job.id
       AND x.outcome IS NULL) d
   LEFT JOIN LATERAL (
-    SELECT v.type, v.state FROM job_by_id(d.parent) v WHERE d.number <= 5) p ON true
+    SELECT v.type, v.state
+    FROM job_by_id(d.parent) v
+    WHERE d.number <= 5
+      AND v.tenant = d.tenant) p ON true
 $$;
 
 CREATE OR REPLACE FUNCTION _describe_pause(p pauses)

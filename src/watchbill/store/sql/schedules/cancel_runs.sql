@@ -18,7 +18,11 @@ BEGIN
   IF chains IS NOT NULL THEN
     UPDATE jobs j SET canceling = true WHERE j.id = ANY (chains);
     wanted := wanted || _lock_jobs_briefly(ARRAY(
-      SELECT d.parent FROM dependencies d WHERE d.child = ANY (chains)));
+      SELECT d.parent
+      FROM jobs c
+      JOIN dependencies d ON d.child = c.id AND d.tenant = c.tenant
+      JOIN jobs p ON p.id = d.parent AND p.tenant = d.tenant
+      WHERE c.id = ANY (chains)));
   END IF;
   RETURN ARRAY(
     SELECT f

@@ -30,6 +30,7 @@ BEGIN
   SET parent = successor
   FROM jobs c
   WHERE d.parent = j.id
+    AND d.tenant = j.tenant
     AND c.id = d.child
     AND c.schedule_id = j.schedule_id;
   IF FOUND THEN

@@ -201,7 +201,7 @@ BEGIN
     INTO deleted, stored, found_ids, order_keys, schedule_ids, slot_times
     USING first_tid, end_tid, e.tenant;
   IF parent = 'finished_jobs' AND deleted > 0 THEN
-    PERFORM _delete_traces_of_jobs(found_ids, order_keys, schedule_ids, slot_times);
+    PERFORM _delete_traces_of_jobs(e.tenant, found_ids, order_keys, schedule_ids, slot_times);
   END IF;
   UPDATE erasures x
   SET block = e.block + blocks,
@@ -244,9 +244,11 @@ AS $$
   SELECT 'audit', 'audit'
 $$;
 
--- Deletes what other tables say about these jobs: their slots, even of schedules that were removed
--- earlier, their progress, their stop requests, their ordered keys and their dependencies.
+-- Deletes what other tables say about these jobs of a tenant: their slots, even of schedules that
+-- were removed earlier, their progress, their stop requests, their ordered keys and their
+-- dependencies.
 CREATE OR REPLACE FUNCTION _delete_traces_of_jobs(
+  tenant text,
   ids uuid[],
   order_keys text[],
   schedule_ids bigint[],
@@ -267,7 +269,11 @@ BEGIN
   PERFORM _free_keys_of_deleted_jobs(ids, order_keys);
   DELETE FROM dependencies d
   WHERE d.ctid = ANY (ARRAY(
-    SELECT x.ctid FROM dependencies x WHERE x.child = ANY (ids) FOR UPDATE SKIP LOCKED));
+    SELECT x.ctid
+    FROM dependencies x
+    WHERE x.child = ANY (ids)
+      AND x.tenant = _delete_traces_of_jobs.tenant
+    FOR UPDATE SKIP LOCKED));
 END $$;
 
 -- Deletes up to `max` slots, schedules, idempotency keys or unique keys of a tenant; returns how

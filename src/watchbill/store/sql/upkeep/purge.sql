@@ -62,7 +62,11 @@ BEGIN
   PERFORM _free_keys_of_deleted_jobs(chosen, order_keys);
   DELETE FROM dependencies d
   WHERE d.ctid = ANY (ARRAY(
-    SELECT x.ctid FROM dependencies x WHERE x.child = ANY (chosen) FOR UPDATE SKIP LOCKED));
+    SELECT x.ctid
+    FROM dependencies x
+    WHERE x.child = ANY (chosen)
+      AND (x.child, x.tenant) IN (SELECT * FROM unnest(chosen, tenants))
+    FOR UPDATE SKIP LOCKED));
   IF cardinality(chosen) > 0 THEN
     PERFORM _audit(
       'purge', cardinality(chosen) || ' jobs', purge.tenant,

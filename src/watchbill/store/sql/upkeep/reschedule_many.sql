@@ -49,12 +49,11 @@ BEGIN
           l.run_at = reschedule_many.run_at
           OR reschedule_many.run_at IS NULL AND l.run_at <= t);
       BEGIN
-        IF reschedule(l.id, coalesce(reschedule_many.run_at, t), reschedule_many.now)
-          IS NOT NULL THEN
+        IF _reschedule_job(l.id, l.seq, reschedule_many.run_at, t) IS NOT NULL THEN
           n := n + 1;
         END IF;
-      -- A node has claimed the job meanwhile, or the caller may not run its SQL command again. So
-      -- the job stays as it is.
+      -- A node has claimed the job meanwhile, another job has taken its id, or the caller may not
+      -- run its SQL command again. So the job stays as it is.
       EXCEPTION WHEN SQLSTATE 'WB008' OR SQLSTATE 'WB013' THEN NULL;
       END;
       IF n >= max THEN RETURN n; END IF;

@@ -14,19 +14,22 @@ DECLARE
     ORDER BY d.child
     LIMIT max);
   last uuid := checked[cardinality(checked)];
-  gone uuid[] := ARRAY(
-    SELECT x.child
+  -- Rows, because jobs of two tenants may have the id of a child.
+  gone tid[] := ARRAY(
+    SELECT d.ctid
     FROM (SELECT DISTINCT l FROM unnest(checked) l) x(child)
-    WHERE NOT EXISTS (SELECT FROM jobs j WHERE j.id = x.child)
+    JOIN dependencies d ON d.child = x.child
+    WHERE NOT EXISTS (SELECT FROM jobs j WHERE j.id = d.child AND j.tenant = d.tenant)
       AND NOT EXISTS (
         SELECT
         FROM finished_jobs f
-        WHERE f.id = x.child
-          AND f.finished_at >= _history_start(x.child)));
+        WHERE f.id = d.child
+          AND f.tenant = d.tenant
+          AND f.finished_at >= _history_start(d.child)));
 BEGIN
   PERFORM _check_shared_change('sweep_dependencies');
   DELETE FROM dependencies d
   WHERE d.ctid = ANY (ARRAY(
-    SELECT g.ctid FROM dependencies g WHERE g.child = ANY (gone) FOR UPDATE SKIP LOCKED));
+    SELECT g.ctid FROM dependencies g WHERE g.ctid = ANY (gone) FOR UPDATE SKIP LOCKED));
   RETURN CASE WHEN cardinality(checked) = max THEN last END;
 END $$;
