@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from tests.store.harness import Db, new_id, refused
+from tests.store.security_checks import STATED
 
 
 def test_enqueue_stores_the_given_options(db: Db) -> None:
@@ -63,6 +66,8 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"type": ""}, "type must be a text of 1 to 200 characters"),
     ({"type": None}, "job of type NULL is invalid: type must be"),
     ({"type": "x" * 201}, "type must be"),
+    ({"type": "x" * 8000}, "type must be"),
+    ({"type": "watchbill.sql"}, "only schedules make jobs whose type begins with watchbill"),
     ({"queue": ""}, "job of type 't' is invalid: queue must be a text of 1 to 100 characters"),
     ({"queue": None}, "queue must be"),
     ({"queue": "x" * 101}, "queue must be"),
@@ -71,8 +76,10 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"priority": 32768}, "priority must be between -32768 and 32767"),
     ({"priority": -32769}, "priority must be"),
     ({"max_attempts": 0}, "max_attempts must be between 1 and 32767"),
+    ({"max_attempts": -5}, "max_attempts must be"),
     ({"max_attempts": 32768}, "max_attempts must be"),
     ({"version": 0}, "version must be 1 or more"),
+    ({"version": -5}, "version must be"),
     ({"run_at": "2040-01-01", "delay": "1 s"}, "give run_at or delay, not both"),
     ({"run_at": "infinity"}, "run_at must be a finite time"),
     ({"run_at": "-infinity"}, "run_at must be a finite time"),
@@ -81,6 +88,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"delay": "-1 s"}, "delay must be between 0 and 100 years"),
     ({"delay": "101 years"}, "delay must be between"),
     ({"timeout": "0 s"}, "timeout must be more than 0 and at most a year"),
+    ({"timeout": "-1 s"}, "timeout must be"),
     ({"timeout": "2 years"}, "timeout must be"),
     ({"idempotency_window": "1 h"}, "idempotency_window needs an idempotency_key"),
     ({"idempotency_key": "k", "idempotency_window": "0 s"}, "idempotency_window must be more than 0"),
@@ -104,15 +112,98 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+SECONDS = {"0 s": 0, "2 years": 2 * 365 * 86400, "-1 s": -1}
+OF_SHORT_WAYS = {"type", "payload", "queue", "priority", "tenant", "max_attempts", "timeout", "version", "meta"}
+DEFAULTS: dict[str, Any] = {
+    "type": "t", "payload": {}, "queue": "q", "priority": 0, "tenant": "default", "max_attempts": 10, "timeout": None,
+    "version": 1, "created_by": None, "meta": None,
+}  # fmt: skip
+
+
+def real_id() -> UUID:
+    return new_id(datetime.now(UTC))  # these functions read the clock of the database
+
+
+def enqueue_rows(db: Db, given: dict[str, Any]) -> None:
+    row = {name: value for name, value in DEFAULTS.items() if value is not None} | {"id": str(real_id())} | given
+    db.execute(
+        "SELECT * FROM watchbill._enqueue_rows("
+        "ARRAY[jsonb_populate_record(NULL::watchbill.new_job, %s)], false, true, false, 100000, NULL)",
+        (Jsonb(row),),
+    )
+
+
+def enqueue_from_rows(db: Db, given: dict[str, Any]) -> None:
+    columns = {"type": "t"} | {name: Jsonb(v) if isinstance(v, (dict, list)) else v for name, v in given.items()}
+    columns |= {name: Jsonb(given[name]) for name in ("payload", "meta") if name in given}
+    incoming(db, [tuple(columns.values())], ", ".join(columns))
+    db.call("enqueue_from", source="incoming")
+
+
+def enqueue_plain(db: Db, given: dict[str, Any]) -> None:
+    db.call("_enqueue_plain", **(DEFAULTS | {"id": real_id()} | given))
+
+
+def enqueue_plain_many(db: Db, given: dict[str, Any]) -> None:
+    shared = DEFAULTS | given
+    payload = shared.pop("payload")
+    db.call("_enqueue_plain_many", **shared, ids=[real_id(), real_id()], payloads=[{}, payload])
+
+
+WAYS: dict[str, Callable[[Db, dict[str, Any]], Any]] = {
+    "enqueue": lambda db, given: db.send(**({"type": "t"} | given)),
+    "enqueue_many": lambda db, given: db.call("enqueue_many", jobs=[{"type": "t"}, {"type": "t"} | given]),
+    "enqueue_from": enqueue_from_rows,
+    "_enqueue_rows": enqueue_rows,
+    "_enqueue_plain": enqueue_plain,
+    "_enqueue_plain_many": enqueue_plain_many,
+}
+SHORT_WAYS = ("_enqueue_plain", "_enqueue_plain_many")
+
+
+def find_ways(given: dict[str, Any]) -> list[str]:
+    """Those that can express the arguments."""
+    if "max_payload" in given:
+        return ["enqueue"]
+    ways = ["enqueue", "_enqueue_rows"]
+    if None not in given.values():  # these read null as "not given"
+        ways += ["enqueue_many", "enqueue_from"]
+    is_small = max(given.get("priority", 0), -given.get("priority", 0), given.get("max_attempts", 0)) <= 32767
+    # They leave the size of the payload to the client.
+    if is_small and given.keys() <= OF_SHORT_WAYS and len(str(given.get("payload"))) < 1000:
+        ways += SHORT_WAYS
+    return ways
+
+
+def test_every_function_with_which_producers_enqueue_is_tried_here() -> None:
+    assert {name for name, right in STATED.items() if "enqueue" in name and "producer" in right.roles} == set(WAYS)
+
+
 @pytest.mark.parametrize(("given", "words"), REFUSALS, ids=lambda value: str(value)[:40])
 def test_invalid_jobs_are_refused_with_a_message(db: Db, given: dict[str, Any], words: str) -> None:
-    with refused("WB003", words):
-        db.send(**({"type": "t"} | given))
-    if given.get("payload", 1) is None or "max_payload" in given or None in given.values():
-        return  # a bulk reads null as "not given", and has one limit for all
-    with refused("WB003", words):
-        db.call("enqueue_many", jobs=[{"type": "t"}, {"type": "t"} | given])
+    for way in find_ways(given):
+        wrong = dict(given)
+        if way in SHORT_WAYS and "timeout" in given:
+            wrong["timeout"] = SECONDS[given["timeout"]]
+        with refused("WB003", words):
+            WAYS[way](db, wrong)
     assert db.count("jobs") == 0
+
+
+@pytest.mark.parametrize("seconds", ["NaN", "Infinity", "-Infinity", "-1", "3e38", "31104002"])
+def test_the_short_ways_refuse_seconds_that_no_timeout_has(db: Db, seconds: str) -> None:
+    for way in SHORT_WAYS:
+        with refused("WB003", "timeout must be more than 0 and at most a year"):
+            WAYS[way](db, {"timeout": seconds})
+    assert db.count("jobs") == 0
+
+
+def test_the_short_ways_take_the_largest_and_smallest_values(db: Db) -> None:
+    largest = {"type": "x" * 200, "queue": "q" * 100, "tenant": "t" * 200, "max_attempts": 32767, "version": 2**31 - 1}
+    for given in (largest | {"timeout": 31104000}, {"max_attempts": 1, "timeout": 1e-6, "meta": {}}):
+        WAYS["_enqueue_plain"](db, given)
+        WAYS["_enqueue_plain_many"](db, given)
+    assert sorted(row.class_ for row in db.execute("SELECT class AS class_ FROM watchbill.jobs")) == [0, 0, 0, 1, 1, 1]
 
 
 def test_numbers_out_of_range_are_refused_in_a_new_session(db: Db) -> None:

@@ -246,12 +246,12 @@ def test_objects_of_the_caller_replace_none_in_a_function_without_a_fixed_search
                     f"CREATE FUNCTION pg_temp.{name}({arguments}) RETURNS {result} LANGUAGE plpgsql AS"
                     " $$ BEGIN PERFORM pg_temp.spy(); RETURN NULL; END $$".encode()
                 )
-        for kind in ("bytea", "text", "timestamptz"):
+        for kind in ("bytea", "text", "timestamptz", "jsonb", "real", "smallint", "int"):
             session.execute(
                 f"CREATE FUNCTION pg_temp.compare_{kind}({kind}, {kind}) RETURNS boolean LANGUAGE sql"
                 " RETURN pg_temp.spy()".encode()
             )
-            for operator in "<", "=", ">":
+            for operator in "<", "=", ">", "<=", "<>", "@>", "||":
                 session.execute(
                     f"CREATE OPERATOR pg_temp.{operator}"
                     f" (LEFTARG = {kind}, RIGHTARG = {kind}, FUNCTION = pg_temp.compare_{kind})".encode()

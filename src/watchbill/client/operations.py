@@ -169,7 +169,7 @@ def _names_tenant(job: NewJob) -> bool:
 
 
 def _is_plain(job: NewJob) -> bool:
-    """Whether the SQL function _enqueue_plain can store the job: it takes only what most jobs have, without checks."""
+    """Whether the SQL function _enqueue_plain can store the job by itself: it leaves others to enqueue()."""
     return (
         (job.run_at, job.delay, job.retry, job.idempotency_key, job.idempotency_window) == _NO_OPTIONS
         and job[_FIRST_RARE:] == _NO_RARE_OPTIONS
