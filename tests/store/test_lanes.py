@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, LiteralString
 from uuid import UUID
 
@@ -285,13 +286,26 @@ def test_the_cursor_of_a_node_ends_with_it(db: Db, end: str) -> None:
         enqueue(db, queue="routed", lane=lane)
     assert db.claim(epoch, queues=["routed"])
     assert db.claim(other, queues=["routed"])
-    keys = [f"route:{node}:routed" for node in (epoch, other)]
-    assert [row.key for row in db.rows("limit_states")] == keys
+    assert [row.epoch for row in db.rows("lane_cursors")] == [epoch, other]
     if end == "leaves":
         db.call("leave", epoch=epoch)
     else:
         db.change("SELECT {schema}._mark_node_lost(%s, %s)", epoch, db.now)
-    assert [row.key for row in db.rows("limit_states")] == keys[1:]
+    assert [row.epoch for row in db.rows("lane_cursors")] == [other]
+
+
+def test_pruning_deletes_a_cursor_that_was_written_after_the_end_of_its_node(db: Db) -> None:
+    epoch = db.node()
+    db.change("INSERT INTO {schema}.lane_cursors VALUES (0, 'fair', 5), (%s, 'routed', 5), (-7, 'routed', 5)", epoch)
+    db.value("prune_nodes", keep=timedelta(days=1))
+    assert [row.epoch for row in db.rows("lane_cursors")] == [0, epoch]
+
+
+def test_sweeping_deletes_the_cursors_of_older_schemas(db: Db) -> None:
+    """Up to schema 15 the states of limits had them."""
+    db.change("INSERT INTO {schema}.limit_states (key, name, lane_cursor) VALUES ('turn:fair', 'turn:fair', 5)")
+    db.value("sweep_limits")
+    assert db.rows("limit_states") == []
 
 
 def test_a_routed_claim_takes_one_limited_job_of_each_lane(db: Db) -> None:

@@ -42,7 +42,7 @@ DECLARE
   wanted int := _pick_by_queue.max;
   slots int := least(_pick_by_queue.free, _pick_by_queue.max);
   lanes int[];
-  cursor_key text;
+  cursor_epoch bigint;
   cursor int;
   more record;
 BEGIN
@@ -65,11 +65,8 @@ BEGIN
       CONTINUE WHEN declared.max IS NULL OR declared.max <= 0;
     END IF;
     IF declared.lanes IN ('share', 'route') THEN
-      cursor_key := CASE
-          WHEN declared.lanes = 'share' THEN 'turn:' || queue_name
-          ELSE _make_route_prefix(_pick_by_queue.epoch) || queue_name
-        END;
-      cursor := _read_lane_cursor(cursor_key);
+      cursor_epoch := CASE declared.lanes WHEN 'share' THEN 0 ELSE _pick_by_queue.epoch END;
+      cursor := _read_lane_cursor(queue_name, cursor_epoch);
       -- Also the lanes of the node's labels: a job in them has no share and no token.
       lanes := array_remove(node_lanes, 0);
       IF declared.lanes = 'share' THEN
@@ -84,7 +81,7 @@ BEGIN
           least(wanted, declared.max), least(slots, declared.max), without) p;
       END IF;
       IF more.cursor >= 0 AND more.cursor <> cursor THEN
-        PERFORM _write_lane_cursor(cursor_key, more.cursor);
+        PERFORM _write_lane_cursor(queue_name, cursor_epoch, more.cursor);
       END IF;
     ELSE
       SELECT

@@ -33,7 +33,10 @@ BEGIN
     FROM handled_types h
     WHERE h.at < _retention_start(keep, prune_nodes.now)
     FOR UPDATE SKIP LOCKED));
-  -- The last claim of a lost node may have written its place after the node's end.
+  -- The last claim of a lost node may have written its places after the node's end.
+  DELETE FROM lane_cursors c
+  WHERE c.epoch <> 0
+    AND NOT EXISTS (SELECT FROM nodes n WHERE n.epoch = c.epoch);
   DELETE FROM tenant_scans s WHERE NOT EXISTS (SELECT FROM nodes n WHERE n.epoch = s.epoch);
   RETURN deleted;
 END $$;

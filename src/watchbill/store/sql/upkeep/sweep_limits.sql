@@ -47,9 +47,6 @@ BEGIN
     WHERE x.key > sweep_limits.after
       -- A claim that began before this call reads an older clock, and must not find a new state.
       AND coalesce(x.arrival, '-infinity') <= t - interval '1 minute'
-      -- These have the cursors of queues with lanes.
-      AND NOT starts_with(x.key, 'turn:')
-      AND NOT starts_with(x.key, 'route:')
       -- The state of a queue stays: the end of a run reads it to learn whether jobs hold places.
       AND NOT EXISTS (
         SELECT
