@@ -11,6 +11,9 @@ import psycopg
 import pytest
 
 from tests.acceptance.command import Watchbill
+from watchbill.cli.arguments import find_job
+from watchbill.cli.output import GlobalOptions
+from watchbill.client import job_operations
 from watchbill.store.queries import queries
 
 NOBODY = "01900000-0000-7000-8000-000000000000"
@@ -113,7 +116,7 @@ def test_waiting_jobs_are_ready_scheduled_or_retrying(watchbill: Watchbill) -> N
     enqueue(watchbill, "t")
     enqueue(watchbill, "t", "--delay", "3600")
     words = [line.split() for line in watchbill.here("jobs").stdout.splitlines()]
-    place = words[0].index("waits")
+    place = words[0].index("state")
     assert [line[place] for line in words[1:]] == ["scheduled", "ready", "retrying"]
     [_, counted] = [line.split() for line in watchbill.here("queues").stdout.splitlines()]
     assert counted[:4] == ["default", "1", "1", "1"]
@@ -129,13 +132,13 @@ def test_list_show_queues_and_filter_use_the_same_word_for_a_paused_queue(watchb
     paused, ready = enqueue(watchbill, "t", "--queue", "mail"), enqueue(watchbill, "t")
     watchbill.here("queues", "pause", "mail")
     assert [line.split()[:4] for line in watchbill.here("jobs").stdout.splitlines()[1:]] == [
-        [ready, "queued", "0/10", "t"],
-        [paused, "queued", "0/10", "t"],
+        [ready, "ready", "0/10", "t"],
+        [paused, "paused", "0/10", "t"],
     ]
     rows = json.loads(watchbill.here("jobs", "--json").stdout)
     assert [(row["id"], row["waits"]) for row in rows] == [(ready, "ready"), (paused, "paused")]
     shown = dict(line.split(maxsplit=1) for line in watchbill.here("jobs", "show", paused).stdout.splitlines())
-    assert shown["waits"] == "paused"
+    assert shown["state"] == "queued: paused"
     assert "wait" not in shown
     for word, job in (("paused", paused), ("ready", ready)):
         assert [row["id"] for row in json.loads(watchbill.here("jobs", "--state", word, "--json").stdout)] == [job]
@@ -150,7 +153,7 @@ def test_list_and_show_use_the_same_word_for_a_retrying_job(watchbill: Watchbill
     sql(watchbill, "UPDATE watchbill.jobs SET failed = true")
     assert " retrying " in watchbill.here("jobs").stdout
     shown = watchbill.here("jobs", "show", job).stdout
-    assert re.search(r"^waits +retrying$", shown, re.MULTILINE)
+    assert re.search(r"^state +failed: retrying for 20", shown, re.MULTILINE)
     assert not re.search(r"delayed", shown)
 
 
@@ -219,6 +222,40 @@ def test_beginnings_of_ids_are_found_through_indexes(watchbill: Watchbill) -> No
     assert "Seq Scan on jobs" not in plan
 
 
+def test_short_ids_are_unique_among_waiting_and_finished_jobs(watchbill: Watchbill) -> None:
+    same_instant = [
+        UUID(f"01a00000-0000-7{middle}-8000-{last:012x}") for middle, last in (("000", 1), ("000", 2), ("001", 3))
+    ]
+    alone = UUID("01a00000-0001-7000-8000-000000000001")
+    for job in (*same_instant, alone):
+        sql(watchbill, "SELECT watchbill.enqueue('t', id => %s)", job)
+    watchbill.here("jobs", "cancel", str(same_instant[0]))
+    options = GlobalOptions(watchbill.environ["WATCHBILL_DATABASE_URL"], "watchbill")
+    short = options.run(job_operations.shorten_ids([*same_instant[1:], alone]))
+    assert short == {
+        same_instant[1]: str(same_instant[1]),
+        same_instant[2]: "01a00000-0000-7001",
+        alone: "01a00000-0001",
+    }
+    for job, beginning in short.items():
+        assert find_job(options, beginning) == job
+
+
+def test_enqueue_takes_attempts_timeout_and_parents(watchbill: Watchbill) -> None:
+    first = enqueue(watchbill, "t")
+    second = enqueue(watchbill, "t", "--max-attempts", "3", "--timeout", "90s", "--depends-on", first)
+    shown = json.loads(watchbill.here("jobs", "show", second, "--json").stdout)
+    assert (shown["max_attempts"], shown["timeout"], shown["state"]) == (3, 90.0, "blocked")
+    assert [each["id"] for each in shown["dependencies"]] == [first]
+
+
+def test_show_begins_with_state_wait_and_run_time(watchbill: Watchbill) -> None:
+    job = enqueue(watchbill, "t")
+    run(watchbill, "succeeded")
+    names = re.findall(r"^\w+", watchbill.here("jobs", "show", job).stdout, re.MULTILINE)
+    assert names[:4] == ["id", "state", "waited", "ran"]
+
+
 def test_states_may_be_given_together(watchbill: Watchbill) -> None:
     jobs = [enqueue(watchbill, "t") for _ in range(3)]
     run(watchbill, "succeeded")
@@ -230,7 +267,7 @@ def test_states_may_be_given_together(watchbill: Watchbill) -> None:
 
 def test_attempts_count_the_one_that_runs(watchbill: Watchbill) -> None:
     first, second = enqueue(watchbill, "t"), enqueue(watchbill, "t")
-    assert "queued  0/10" in watchbill.here("jobs").stdout
+    assert "ready  0/10" in watchbill.here("jobs").stdout
     sql(watchbill, "SELECT watchbill.claim(watchbill.register('clerk'))")
     assert "running  1/10" in watchbill.here("jobs", "--state", "running").stdout
     watchbill.here("jobs", "cancel", second)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
 from tests.acceptance.command import Watchbill
-from watchbill.cli import _COMMANDS, _MODULES, _move_global_options_first
+from watchbill.cli import _COMMANDS, _MODULES, _Commands, _move_global_options_first
 
 
 def test_watchbill_without_arguments_lists_commands_by_purpose(watchbill: Watchbill) -> None:
@@ -28,6 +31,20 @@ def test_every_command_has_help(watchbill: Watchbill, name: str) -> None:
     answer = watchbill(name, "--help")
     assert answer.returncode == 0
     assert f"Usage: watchbill {name} " in answer.stdout
+
+
+def test_help_shows_values_by_name_and_whole_sentences() -> None:
+    def list_pages(command: Any, path: str) -> Iterator[str]:
+        with command.make_context(path, [], resilient_parsing=True, max_content_width=100) as context:
+            yield command.get_help(context)
+        for name, child in getattr(command, "commands", {}).items():
+            yield from list_pages(child, f"{path} {name}")
+
+    pages = [page for name in _MODULES for page in list_pages(_Commands().get_command(None, name), name)]
+    assert len(pages) > 80
+    for page in pages:
+        assert not re.search(r"<\w|\.\.\.$", page.partition("\n")[2], re.MULTILINE), page
+        assert max(map(len, page.splitlines())) <= 100, page
 
 
 @pytest.mark.parametrize("words", [("dbb",), ("db", "migrat"), ("db", "--nothing"), ("version", "more"), ("--schema",)])

@@ -28,7 +28,8 @@ def waits(child: int, *parents: int) -> list[Dependency]:
 
 
 def drawn(jobs: list[GraphJob], dependencies: list[Dependency], marked: int = 1) -> list[str]:
-    lines = [click.unstyle(line) for line in draw_tree(DependencyGraph(jobs, dependencies, True), UUID(int=marked))]
+    graph, ids = DependencyGraph(jobs, dependencies, True), {job.id: str(job.id) for job in jobs}
+    lines = [click.unstyle(line) for line in draw_tree(graph, UUID(int=marked), ids)]
     return [" ".join(line.replace("00000000-0000-0000-0000-0000000000", "#").split()) for line in lines]
 
 

@@ -6,7 +6,7 @@ import click
 import pytest
 
 from watchbill.cli.screen import Painted
-from watchbill.cli.table import Wrapped, draw_table
+from watchbill.cli.table import LongName, Wrapped, draw_table
 
 ID = "01a1e26d-1beb-7012-8f3b-1a2b3c4d5e6f"
 COLUMNS = ("id", "state", "attempt", "type", "queue", "run at", Wrapped("error"))
@@ -40,6 +40,16 @@ def test_narrow_terminals_move_the_last_columns_below() -> None:
     assert lines[0].split() == ["id", "state", "attempt", "type"][: len(lines[0].split())]
     assert lines[1].startswith("  ")
     assert "error" in lines[1]
+
+
+def test_long_names_are_broken_before_columns_move_below() -> None:
+    columns = ("id", LongName("type"), LongName("queue"), Wrapped("error"))
+    rows: list[tuple[str, ...]] = [(ID[:13], "billing.invoices.send_monthly_statement", "statements-eu", ERROR)]
+    lines = draw(70, columns, rows)
+    assert lines[0].split() == ["id", "type", "queue", "error"]
+    assert max(map(len, lines)) <= 70
+    name = "".join(line[15:].split("  ")[0] for line in lines[2:] if line[15:16].strip())
+    assert name == "billing.invoices.send_monthly_statement"
 
 
 def test_names_wider_than_the_terminal_are_still_whole() -> None:

@@ -16,9 +16,9 @@ from difflib import get_close_matches
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
 
-from watchbill.cli.output import MARKUP, GlobalOptions
+from watchbill.cli.help import CommandGroup, first_sentence
+from watchbill.cli.output import GlobalOptions
 from watchbill.cli.screen import Painted, paint, say_lines
 from watchbill.errors import NoDatabase, SchemaError, WatchbillError
 from watchbill.telemetry.printable import printable_lines
@@ -45,11 +45,11 @@ _COMMANDS = {
     "Try": {"cron": "cron:app"},
     "Set up": {"db": "db:app", "doctor": "doctor:doctor", "version": "doctor:version"},
 }
-_MODULES = {name: (panel, module) for panel, commands in _COMMANDS.items() for name, module in commands.items()}
+_MODULES = {name: module for commands in _COMMANDS.values() for name, module in commands.items()}
 _GLOBAL_WITH_VALUE = ("--database-url", "--schema")
 
 
-class _Commands(TyperGroup):
+class _Commands(CommandGroup):
     """Knows the names of all commands, and imports only the one that is used."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -58,10 +58,10 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in _MODULES:
             return None
-        panel, place = _MODULES[cmd_name]
+        place = _MODULES[cmd_name]
         module, _, attribute = place.partition(":")
         command: Any = typer.main.get_command(getattr(importlib.import_module(f"watchbill.cli.{module}"), attribute))
-        command.name, command.rich_help_panel = cmd_name, panel
+        command.name = cmd_name
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -74,17 +74,16 @@ class _Commands(TyperGroup):
             raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Formats the list of commands for a pipe. On a terminal, Typer draws it with Rich instead."""
-        for panel, names in _COMMANDS.items():
-            with formatter.section(panel):
-                formatter.write_dl([(name, self.get_command(ctx, name).get_short_help_str(80)) for name in names])
+        for heading, names in _COMMANDS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, first_sentence(self.get_command(ctx, name))) for name in names])
 
 
 _app = typer.Typer(
     cls=_Commands,
-    rich_markup_mode=MARKUP,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
 

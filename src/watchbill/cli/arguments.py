@@ -16,6 +16,7 @@ import typer
 
 from watchbill.cli.discovery import find_app_or_none, hide_output
 from watchbill.cli.output import GlobalOptions, Usage
+from watchbill.model.ids import id_range
 from watchbill.model.states import STATES, WAITS, State, Waits
 from watchbill.model.tenant import acting_tenant
 
@@ -180,4 +181,4 @@ def find_id_range(text: str) -> tuple[UUID, UUID]:
     if len(digits) > 32 or not set(digits) <= set(string.hexdigits):
         hint = "Copy it from `watchbill jobs`; its first characters are enough if no other job has the same."
         raise Usage(f"The job id {text!r} is invalid.", hint=hint)
-    return UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
+    return id_range(digits)

@@ -10,9 +10,9 @@ from itertools import islice
 from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
-from typer.core import TyperCommand
 
-from watchbill.cli.output import Usage, command_group, print_json
+from watchbill.cli.help import Command, command_group
+from watchbill.cli.output import Usage, print_json
 from watchbill.cli.screen import Painted, paint, say, say_lines
 from watchbill.cron import Cron, InvalidPattern
 from watchbill.cron.compiler import check_schedule
@@ -24,12 +24,15 @@ app = command_group("Try patterns: next, prev, between, explain, check, preview.
 
 Pattern = Annotated[str, typer.Argument(help="A pattern, in quotes: '0 9 * * MON-FRI'.")]
 ZoneName = Annotated[str, typer.Option("--tz", help="The time zone of the schedule.")]
-Dst = Annotated[Literal["default", "skip", "once", "both"], typer.Option(help="What happens when the clocks change.")]
+Dst = Annotated[
+    Literal["default", "skip", "once", "both"],
+    typer.Option(metavar="default|skip|once|both", help="What happens when the clocks change."),
+]
 Count = Annotated[int, typer.Option("-n", "--count", min=1, max=100_000, help="How many.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print a JSON list of instants in UTC.")]
 
 
-class TakesPattern(TyperCommand):
+class TakesPattern(Command):
     """A command that explains why it got too many arguments: the pattern was not quoted."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

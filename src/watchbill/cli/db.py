@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from watchbill.cli.output import AsJson, command_group, print_facts, print_json, print_table
+from watchbill.cli.help import command_group
+from watchbill.cli.output import AsJson, print_facts, print_json, print_table
 from watchbill.cli.roles import app as roles
 from watchbill.cli.row_security import app as row_security
 from watchbill.cli.screen import print_script, say

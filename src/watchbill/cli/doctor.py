@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from watchbill import __version__
-from watchbill.cli.output import AsJson, command_group, print_json
+from watchbill.cli.help import command_group
+from watchbill.cli.output import AsJson, print_json
 from watchbill.cli.screen import is_terminal, paint, say
 from watchbill.errors import name_commands, name_quoted_commands
 

@@ -11,7 +11,8 @@ from typing import Annotated
 import orjson
 import typer
 
-from watchbill.cli.output import AsJson, Usage, command_group, pluralize, print_json, print_records
+from watchbill.cli.help import command_group
+from watchbill.cli.output import AsJson, Usage, pluralize, print_json, print_records
 from watchbill.cli.screen import Painted, is_terminal, paint, say
 from watchbill.cli.table import Wrapped
 from watchbill.client import cluster_operations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import asdict, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +21,7 @@ from watchbill.cli.arguments import (
     RunAt,
     StateNames,
     act_for_tenant,
+    complete_job,
     complete_queue,
     complete_type,
     find_job,
@@ -28,28 +29,33 @@ from watchbill.cli.arguments import (
     read_states,
 )
 from watchbill.cli.discovery import find_app_or_none
+from watchbill.cli.help import command_group
 from watchbill.cli.known_names import check_names
 from watchbill.cli.output import (
     AsJson,
     GlobalOptions,
     Usage,
-    command_group,
+    format_elapsed,
+    format_local_time,
     print_facts,
     print_json,
     print_records,
     print_table,
     show_json,
 )
-from watchbill.cli.screen import STATE_COLOURS, Painted, paint, say
-from watchbill.cli.table import Wrapped
+from watchbill.cli.screen import STATE_COLOURS, Painted, paint, say, say_wrapped
+from watchbill.cli.table import LongName, Wrapped
 from watchbill.cli.tree import draw_tree
 from watchbill.client import job_operations
 from watchbill.model.job import JobFilter, JobRecord
+from watchbill.model.states import FINISHED
 from watchbill.model.unique import Unique
 from watchbill.telemetry.printable import printable_lines
 
 app = command_group("Enqueue, list, show, cancel, retry and release jobs. Without a command: list.")
 
+# What `show` does not print, because nearly every job has it.
+_USUAL = [("priority", 0), ("version", 1), ("lost", 0), ("canceling", False)]
 _NO_JOBS = "There are no jobs. To enqueue one: watchbill jobs enqueue TYPE"
 
 
@@ -64,6 +70,16 @@ def enqueue(
     run_at: RunAt = None,
     key: Annotated[str | None, typer.Option(help="An idempotency key.")] = None,
     tenant: Annotated[str | None, typer.Option(help="The tenant.", callback=act_for_tenant)] = None,
+    max_attempts: Annotated[
+        int | None, typer.Option(min=1, metavar="NUMBER", help="How often it is tried; 1 is at most once.")
+    ] = None,
+    timeout: Annotated[str | None, typer.Option(metavar="DURATION", help="How long a run may take.")] = None,
+    depends_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID", help="A job that must succeed first; may be given again.", autocompletion=complete_job
+        ),
+    ] = None,
     limit_key: Annotated[
         list[str] | None, typer.Option(metavar="FORMAT", help="A key of a limit: crm-api, account:{account}.")
     ] = None,
@@ -94,6 +110,8 @@ def enqueue(
     """Enqueue a job by its type. If the App is found here, its task checks the payload and adds its own options."""
     given: dict[str, Any] = {
         "queue": queue, "priority": priority, "delay": delay, "idempotency_key": key, "tenant": tenant,
+        "retry": max_attempts, "timeout": timeout,
+        "depends_on": [find_job(ctx.obj, each) for each in depends_on or ()] or None,
         "limit_keys": limit_key or None, "ordered_by": ordered_by, "route_by": route_by,
         "runs_on": None if runs_on is None else read_json_object(runs_on),
         "unique": _read_unique(unique_by, unique_until, on_duplicate),
@@ -180,16 +198,16 @@ def list_(
     wanted = JobFilter(state=read_states(state), type=type, queue=queue, tenant=tenant, after=found_after, limit=limit)
     found = options.run(job_operations.find(wanted))
     empty = _NO_JOBS if wanted == JobFilter(limit=limit) else "No job matches."
+    short = {} if as_json else options.shorten_ids([job.id for job in found])
     print_records(
         found,
-        ("id", "state", "attempt", "type", "queue", "waits", "run at", Wrapped("error")),
+        ("id", "state", "attempt", LongName("type"), LongName("queue"), "run at", Wrapped("error")),
         lambda j: (
-            j.id,
-            j.state,
+            short[j.id],
+            j.waits or j.state,
             _show_attempt(j),
             j.type,
             j.queue,
-            j.waits,
             j.run_at,
             show_error(j.error),
         ),
@@ -207,21 +225,25 @@ def show(ctx: typer.Context, id: JobId, as_json: AsJson = False) -> None:
         lists = {"attempts": [asdict(attempt) for attempt in attempts], "dependencies": [asdict(each) for each in near]}
         print_json(asdict(job) | {"schedule": job.schedule} | lists)
         return
-    facts = asdict(job) | {"schedule": job.schedule, "schedule_id": None, "attempt": _show_attempt(job)}
-    del facts["max_attempts"], facts["wait"]  # not printed, because `attempt` and `waits` contain the same
+    first = {"id": job.id, "state": _describe_state(job), "waited": _show_wait(job), "ran": _show_run(job)}
+    facts = first | asdict(job) | first | {"schedule": job.schedule, "attempt": _show_attempt(job)}
+    for name in ("seq", "max_attempts", "wait", "waits", "schedule_id", "updated_at"):  # shown otherwise, or of no use
+        del facts[name]
     facts["error"] = _format_error(job.error) if job.error else None
-    print_facts({name: _format_value(value) for name, value in facts.items() if value is not None})
+    shown = {name: value for name, value in facts.items() if value is not None and (name, value) not in _USUAL}
+    print_facts({name: _format_value(value) for name, value in shown.items()})
     if attempts:
         say("")
         print_table(
-            ("run", "attempt", "outcome", "started", "ended", "node", Wrapped("error")),
+            ("run", "attempt", "outcome", "started", "ended", LongName("node"), Wrapped("error")),
             [(a.run, a.attempt, a.outcome, a.started_at, a.ended_at, a.holder, show_error(a.error)) for a in attempts],
         )
     if near:
         say("")
+        short = ctx.obj.shorten_ids([each.id for each in near])
         print_table(
-            ("", "job", "type", "state", "if"),
-            [(each.relation, each.id, each.type, each.state, each.run_if.replace("_", " ")) for each in near],
+            ("", "job", LongName("type"), "state", "if"),
+            [(each.relation, short[each.id], each.type, each.state, each.run_if.replace("_", " ")) for each in near],
         )
 
 
@@ -233,7 +255,7 @@ def why(ctx: typer.Context, id: JobId, as_json: AsJson = False) -> None:
         print_json([asdict(reason) for reason in reasons])
         return
     for reason in reasons:
-        say(reason.reason)
+        say_wrapped(reason.reason, indent="")
 
 
 @app.command()
@@ -244,7 +266,7 @@ def tree(ctx: typer.Context, id: JobId, as_json: AsJson = False) -> None:
     if as_json:
         print_json(asdict(graph))
         return
-    for line in draw_tree(graph, job):
+    for line in draw_tree(graph, job, ctx.obj.shorten_ids([each.id for each in graph.jobs])):
         say(line)
     if not graph.complete:
         say(f"... only the nearest {len(graph.jobs):,} jobs are shown")
@@ -326,6 +348,28 @@ def _format_error(error: dict[str, Any]) -> Painted:
 def _show_attempt(job: JobRecord) -> str:
     """Returns a text such as 2/5. Counts the attempt that runs now too, which the database counts only at its end."""
     return f"{job.attempt + (job.state == 'running')}/{job.max_attempts}"
+
+
+def _describe_state(job: JobRecord) -> str:
+    """Returns the state, and what the job waits for: `queued: scheduled for 12:00:41`."""
+    if job.waits is None:
+        return job.state
+    return f"{job.state}: {job.waits}" + (
+        f" for {format_local_time(job.run_at)}" if job.run_at > datetime.now(UTC) else ""
+    )
+
+
+def _show_wait(job: JobRecord) -> str | None:
+    """Returns how long the job waited after it was due, until it started or ended or until now."""
+    seconds = ((job.started_at or job.finished_at or datetime.now(UTC)) - job.run_at).total_seconds()
+    return None if seconds < 0 and job.started_at is None else format_elapsed(max(seconds, 0))
+
+
+def _show_run(job: JobRecord) -> str | None:
+    """Returns how long the last run took, or takes until now."""
+    if job.started_at is None or job.state not in (*FINISHED, "running"):
+        return None
+    return format_elapsed(((job.finished_at or datetime.now(UTC)) - job.started_at).total_seconds())
 
 
 def _format_value(value: object) -> object:

@@ -8,8 +8,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from watchbill.cli.output import AsJson, Usage, command_group, print_json, print_records, print_table, show_age
+from watchbill.cli.help import command_group
+from watchbill.cli.output import AsJson, Usage, print_json, print_records, print_table, show_age
 from watchbill.cli.screen import say
+from watchbill.cli.table import LongName
 from watchbill.client import limit_operations
 from watchbill.model.durations import seconds, show_duration
 from watchbill.model.limit_records import LimitRecord
@@ -29,7 +31,17 @@ def list_limits(ctx: typer.Context, as_json: AsJson = False) -> None:
     keep an ordered key, are counted as kept."""
     print_records(
         ctx.obj.run(limit_operations.limits()),
-        ("name", "max", "rate", "running", "kept", "waiting", "when full", "changed", "declared by"),
+        (
+            LongName("name"),
+            "max",
+            "rate",
+            "running",
+            "kept",
+            "waiting",
+            "when full",
+            "changed",
+            LongName("declared by"),
+        ),
         lambda limit: (
             limit.name,
             limit.max,
@@ -60,7 +72,7 @@ def show(ctx: typer.Context, name: Name, limit: Most = 50, as_json: AsJson = Fal
     if rule is not None:
         say(f"{name}: {describe_rule(rule)}")
     if keys:
-        columns = ("key", "running", "kept", "longest", "waiting", "oldest", "next start")
+        columns = (LongName("key"), "running", "kept", "longest", "waiting", "oldest", "next start")
         rows = [
             (_show_key(key.key), key.holders - key.kept, key.kept or "", show_age(key.held_since),
              _show_waiters(key.waiters), show_age(key.waiting_since), key.next_at)
@@ -68,9 +80,13 @@ def show(ctx: typer.Context, name: Name, limit: Most = 50, as_json: AsJson = Fal
         ]  # fmt: skip
         print_table(columns, rows)
     if holders:
+        short = ctx.obj.shorten_ids([each.job_id for each in holders])
         print_table(
-            ("key", "job", "type", "state", "node", "since"),
-            [(_show_key(each.key), each.job_id, each.type, each.state, each.node, each.since) for each in holders],
+            (LongName("key"), "job", LongName("type"), "state", LongName("node"), "since"),
+            [
+                (_show_key(each.key), short[each.job_id], each.type, each.state, each.node, each.since)
+                for each in holders
+            ],
         )
 
 
@@ -83,10 +99,12 @@ def set_(
     per: Annotated[str | None, typer.Option(help="The window of a rate, such as 1m.")] = None,
     burst: Annotated[int | None, typer.Option(min=1, help="How many of them may start at once.")] = None,
     when_full: Annotated[
-        Literal["wait", "discard", "replace"] | None, typer.Option(help="What a job does that finds its key full.")
+        Literal["wait", "discard", "replace"] | None,
+        typer.Option(metavar="wait|discard|replace", help="What a job does that finds its key full."),
     ] = None,
     when_dead: Annotated[
-        Literal["continue", "pause"] | None, typer.Option(help="Of order:TYPE: whether a dead job keeps its key.")
+        Literal["continue", "pause"] | None,
+        typer.Option(metavar="continue|pause", help="Of order:TYPE: whether a dead job keeps its key."),
     ] = None,
 ) -> None:
     """Change a limit, or make one, for all nodes. The change stands until the code declares something else.

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from watchbill.cli.arguments import complete_lock
-from watchbill.cli.output import AsJson, command_group, print_json, print_records
+from watchbill.cli.help import command_group
+from watchbill.cli.output import AsJson, print_json, print_records
 from watchbill.cli.screen import say
 from watchbill.client import lock_operations
 from watchbill.model.lock import LockRecord

@@ -19,12 +19,12 @@ from watchbill.cli.arguments import (
     complete_queue,
     complete_type,
 )
+from watchbill.cli.help import command_group
 from watchbill.cli.jobs import list_ as list_jobs
 from watchbill.cli.known_names import check_used
 from watchbill.cli.output import (
     AsJson,
     Usage,
-    command_group,
     format_local_time,
     pluralize,
     print_json,
@@ -33,7 +33,7 @@ from watchbill.cli.output import (
     show_age,
 )
 from watchbill.cli.screen import is_terminal, say
-from watchbill.cli.table import Wrapped
+from watchbill.cli.table import LongName, Wrapped
 from watchbill.client import job_operations, limit_operations, schedule_operations
 from watchbill.model.job import JobFilter, Pause, QueueCount
 from watchbill.model.limit_records import QueueRule
@@ -68,10 +68,12 @@ def list_dead(
 @dead.command()
 def groups(ctx: typer.Context, type: OnlyType = None, tenant: OnlyTenant = None, as_json: AsJson = False) -> None:
     """Group dead jobs by type and error message."""
+    found = ctx.obj.run(job_operations.dead_groups(type=type, tenant=tenant))
+    short = {} if as_json else ctx.obj.shorten_ids([group.example for group in found])
     print_records(
-        ctx.obj.run(job_operations.dead_groups(type=type, tenant=tenant)),
-        ("count", "type", "last", "example", Wrapped("message")),
-        lambda g: (g.count, g.type, g.last, g.example, (g.message or "").partition("\n")[0]),
+        found,
+        ("count", LongName("type"), "last", "example", Wrapped("message")),
+        lambda g: (g.count, g.type, g.last, short[g.example], (g.message or "").partition("\n")[0]),
         as_json=as_json,
         empty="No job is dead.",
     )
@@ -179,7 +181,7 @@ def _print_queues(counts: list[QueueCount], pauses: list[Pause], explain_empty: 
         for name, found in sorted(by_queue.items())
     ]
     if rows:
-        print_table(("queue", *columns, "oldest", Wrapped("paused by")), rows)
+        print_table((LongName("queue"), *columns, "oldest", Wrapped("paused by")), rows)
     else:
         say(explain_empty("There are no jobs, and none has finished in the last hour."), err=True)
     for pause in pauses:
@@ -219,16 +221,15 @@ def list_nodes(
     print_records(
         ctx.obj.run(job_operations.nodes(gone=gone)),
         (
-            "name",
-            "app",
+            LongName("name"),
+            LongName("app"),
             "state",
             "claimed",
             "capacity",
             "processed",
             "last beat",
             "started",
-            "epoch",
-            "leads",
+            LongName("leads"),
             Wrapped("labels"),
             Wrapped("queues"),
         ),
@@ -241,7 +242,6 @@ def list_nodes(
             n.processed,
             _show_ago(n.heartbeat_at),
             _show_ago(n.started_at),
-            n.epoch,
             ", ".join(n.leads),
             ", ".join(f"{name}={value}" for name, value in n.labels.items()),
             ", ".join(n.queues or ()),

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from uuid import UUID
 
 import typer
-from typer.core import TyperGroup
 
-from watchbill.cli.screen import Painted, is_terminal, paint, say, say_lines
+from watchbill.cli.screen import Painted, is_terminal, paint, say, say_lines, wrap_text
 from watchbill.cli.table import print_columns
 from watchbill.errors import WatchbillError, name_commands
 from watchbill.model.durations import show_duration
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from watchbill.settings import Settings
 
 R = TypeVar("R")
-MARKUP: Literal["rich"] | None = "rich" if is_terminal() else None
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -87,6 +86,14 @@ class GlobalOptions:
         with Client(url, schema=settings.schema, pool_size=1, timeout=settings.client_timeout) as client:
             return client.run(operation)
 
+    def shorten_ids(self, ids: Collection[UUID]) -> Mapping[UUID, str]:
+        """Returns what a person has to type of each job's id. A pipe gets whole ids, because scripts keep them."""
+        if not is_terminal() or not ids:
+            return {each: str(each) for each in ids}
+        from watchbill.client import job_operations
+
+        return self.run(job_operations.shorten_ids(ids))
+
     def explain_empty(self, empty: str) -> str:
         """Returns what to say of an empty list: `empty`, unless this login would see nothing anyway."""
         from watchbill.client import job_operations
@@ -95,28 +102,6 @@ class GlobalOptions:
         if caller is None:
             return empty
         return f"Nothing is shown: {caller}. Name one with --tenant, or in the address of the database."
-
-
-_DEFAULT_COMMANDS = ("list", "status", "show", "leader")
-
-
-class CommandGroup(TyperGroup):
-    """A group of commands. If no command is given, as in `watchbill jobs --json`, it runs the one that lists or
-    shows."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        default = next((name for name in _DEFAULT_COMMANDS if name in self.commands), None)
-        has_command = bool(args) and (not args[0].startswith("-") or args[0] in ("-h", "--help"))
-        if default and not has_command and not ctx.resilient_parsing:  # resilient_parsing is set for shell completion
-            args = [default, *args]
-        return super().parse_args(ctx, args)
-
-
-def command_group(meaning: str | None = None) -> typer.Typer:
-    """Returns a Typer for a command or a group of commands, with the configuration that all groups have."""
-    return typer.Typer(
-        cls=CommandGroup, help=meaning, rich_markup_mode=MARKUP, add_completion=False, pretty_exceptions_enable=False
-    )
 
 
 def pluralize(number: int, noun: str) -> str:
@@ -179,10 +164,10 @@ def _as_json(value: object) -> object:
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
-    """Prints a name and a value per line. Only a Painted value may have several lines."""
+    """Prints a name and a value per line; a long value is wrapped between words. A Painted value keeps its lines."""
     width = max(map(len, facts))
     for name, value in facts.items():
-        first, *more = value.splitlines() if isinstance(value, Painted) else [str(value)]
+        first, *more = value.splitlines() if isinstance(value, Painted) else wrap_text(str(value), taken=width + 2)
         say(paint(name.ljust(width), bold=True), "  ", first)
         for line in more:
             say(" " * (width + 2), line)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from watchbill.cli.output import AsJson, command_group, print_json, print_table
+from watchbill.cli.help import command_group
+from watchbill.cli.output import AsJson, print_json, print_table
 from watchbill.cli.screen import say, say_lines
 from watchbill.model.durations import show_duration
 

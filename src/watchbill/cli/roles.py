@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from watchbill.cli.output import AsJson, Usage, command_group, print_json, print_table
+from watchbill.cli.help import command_group
+from watchbill.cli.output import AsJson, Usage, print_json, print_table
 from watchbill.cli.screen import say
 
 app = command_group("Make roles for workers, producers, operators and readers, and show who has them.")

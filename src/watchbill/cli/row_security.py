@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from watchbill.cli.output import AsJson, command_group, pluralize, print_json
+from watchbill.cli.help import command_group
+from watchbill.cli.output import AsJson, pluralize, print_json
 from watchbill.cli.screen import say
 
 app = command_group("Let the database keep the rows of tenants apart. Without a command: status.")

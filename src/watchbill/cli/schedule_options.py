@@ -46,7 +46,7 @@ def _make_parameter(name: str, field: ScheduleField) -> inspect.Parameter:
     kind = Literal[field.choices] if field.choices else _TYPES.get(field.kind, str)
     option = typer.Option(
         *([field.flag] if field.flag else []),
-        metavar=field.metavar or _METAVARS.get(field.kind),
+        metavar=field.metavar or "|".join(field.choices or ()) or _METAVARS.get(field.kind),
         min=1 if field.kind in ("count", "retry") else None,
         help=field.help,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta, tzinfo
 from getpass import getuser
@@ -16,12 +16,12 @@ from watchbill.cli import schedule_options
 from watchbill.cli.arguments import OnlyTenant, act_for_tenant, complete_schedule
 from watchbill.cli.cron import Count, print_instants, read_instant
 from watchbill.cli.discovery import find_app_or_none
+from watchbill.cli.help import command_group
 from watchbill.cli.jobs import read_json_object
 from watchbill.cli.output import (
     AsJson,
     GlobalOptions,
     Usage,
-    command_group,
     format_zone_time,
     print_facts,
     print_json,
@@ -30,7 +30,7 @@ from watchbill.cli.output import (
     show_json,
 )
 from watchbill.cli.screen import paint, say
-from watchbill.cli.table import Wrapped
+from watchbill.cli.table import LongName, Wrapped
 from watchbill.client import schedule_operations
 from watchbill.cron import Cron
 from watchbill.errors import name_commands
@@ -67,7 +67,7 @@ def list_(
     empty = "There are no schedules. To add one: watchbill schedules add NAME '0 9 * * *' --task TYPE"
     print_records(
         found,
-        ("name", "when", "runs", "next", "last", "outcome", "jobs", "health", "status"),
+        (LongName("name"), LongName("when"), LongName("runs"), "next", "last", "outcome", "jobs", LongName("remarks")),
         lambda s: (
             _show_name(s),
             _show_timing(s),
@@ -76,8 +76,7 @@ def list_(
             _show_time(s, s.last_run),
             s.last_outcome,
             s.runs,
-            _show_health(_read_health(s, metrics)),
-            _show_status(s),
+            _show_remarks(s, _read_health(s, metrics)),
         ),
         as_json=False,
         empty=empty if found else ctx.obj.explain_empty(empty),
@@ -97,7 +96,7 @@ def show(ctx: typer.Context, name: Name, tenant: Tenant = "default", as_json: As
     )
     if slots:
         say("")
-        _print_history(found, slots)
+        _print_history(ctx.obj, found, slots)
 
 
 @app.command()
@@ -229,7 +228,7 @@ def history(
     if as_json:
         print_json([asdict(slot) for slot in found])
     elif found:
-        _print_history(ctx.obj.run(schedule_operations.get(name, tenant)), found)
+        _print_history(ctx.obj, ctx.obj.run(schedule_operations.get(name, tenant)), found)
     else:
         say(f"{name} has not fired yet" if outcome is None else f"no slot of {name} is {outcome}")
 
@@ -319,13 +318,14 @@ def _print_schedule(found: ScheduleRecord, differences: list[tuple[str, Any, Any
     print_facts(facts)
 
 
-def _print_history(found: ScheduleRecord, slots: Iterable[SlotRecord]) -> None:
+def _print_history(options: GlobalOptions, found: ScheduleRecord, slots: Sequence[SlotRecord]) -> None:
+    short = options.shorten_ids([s.job_id for s in slots if s.job_id])
     rows = [
-        (_show_slot(found, s), s.outcome or "not ended", _show_time(found, s.started_at), s.duration, s.job_id, s.node,
-         _show_remark(found, s))
+        (_show_slot(found, s), s.outcome or "not ended", _show_time(found, s.started_at), s.duration,
+         s.job_id and short[s.job_id], s.node, _show_remark(found, s))
         for s in slots
     ]  # fmt: skip
-    print_table(("slot", "outcome", "started", "took", "job", "node", Wrapped("remark")), rows)
+    print_table(("slot", "outcome", "started", "took", "job", LongName("node"), Wrapped("remark")), rows)
 
 
 def _print_reasons(found: ScheduleRecord, reasons: list[Reason]) -> None:
@@ -378,6 +378,12 @@ def _read_health(found: ScheduleRecord, metrics: dict[tuple[str, str], ScheduleM
     """Returns how the latest runs of a schedule went; without runs, if the schedule was removed meanwhile."""
     nothing = ScheduleMetrics(0, None, None, None, None, None, "unknown")
     return metrics.get((found.name, found.tenant), nothing)
+
+
+def _show_remarks(found: ScheduleRecord, metrics: ScheduleMetrics) -> str:
+    """Returns what is not as usual: a status other than ok, and runs that fail."""
+    words = [] if (status := _show_status(found)) == "ok" else [status]
+    return ", ".join(words if metrics.health in ("healthy", "unknown") else [*words, _show_health(metrics)])
 
 
 def _show_health(found: ScheduleMetrics) -> str:

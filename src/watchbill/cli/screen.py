@@ -37,12 +37,20 @@ def say(*parts: str, err: bool = False) -> None:
     typer.echo("".join(part if isinstance(part, Painted) else printable(part) for part in parts), err=err)
 
 
-def say_wrapped(text: str) -> None:
+def say_wrapped(text: str, indent: str = "  ") -> None:
     """Prints a text on one line, or on several lines if the terminal is too narrow, broken between words."""
-    width = shutil.get_terminal_size().columns if is_terminal() else sys.maxsize
-    lines = textwrap.wrap(printable(text), width, initial_indent="  ", subsequent_indent="    ",
+    typer.echo("\n".join(wrap_text(printable(text), indent=indent, more=f"{indent}  ")))
+
+
+def wrap_text(text: str, *, taken: int = 0, indent: str = "", more: str = "") -> list[str]:
+    """Breaks a text between words, for a terminal of which so many columns are taken: its first line is indented by
+    `indent`, the others by `more`. A pipe gets one line."""
+    if not is_terminal():
+        return [f"{indent}{text}"]
+    width = max(shutil.get_terminal_size().columns - taken, 20)
+    lines = textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=more,
         break_long_words=False, break_on_hyphens=False)  # fmt: skip
-    typer.echo("\n".join(lines))
+    return lines or [indent]
 
 
 def say_lines(text: str, *, err: bool = False) -> None:

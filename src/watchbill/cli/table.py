@@ -1,8 +1,9 @@
 """Draws tables for terminals of any width and for pipes.
 
-Ids, names, states and numbers are always printed whole, so that they can be copied. Only columns that are declared with
-`Wrapped`, such as an error, become narrower: their text is wrapped, and cut after a few lines. If the other columns
-together are still too wide, the last columns move to a second line below each row:
+Ids, states and numbers stay on one line, so that they can be copied. Columns that are declared with `Wrapped`, such as
+an error, become narrower first: their text is wrapped between words, and cut after a few lines. Then those declared
+with `LongName` do: a long name is broken after a dot, a dash or the like, and never cut. If the columns together are
+still too wide, the last ones move to a second line below each row:
 
     id                                    state   attempt  type
       queue     run at    error
@@ -26,13 +27,20 @@ from watchbill.cli.screen import STATE_COLOURS, Painted, is_terminal, paint, say
 _GAPS = ("  ", " ")  # the space between columns; the narrow one is used only if all columns then fit into one line
 _INDENT = "  "  # before the columns that stand on the second line of a row
 _MIN_WRAPPED_WIDTH = 24
+_MIN_NAME_WIDTH = 12
 _MAX_WRAPPED_LINES = 3
 _COLOURED = ("state", "outcome", "status")
 _NUMBER = re.compile(r"(≈ )?[\d,]*")
+_NAME_PART = re.compile(r"[^\s._:/,-]*[\s._:/,-]*")
 
 
 class Wrapped(str):
     """The name of a column whose text may be wrapped and cut on a terminal."""
+
+
+class LongName(str):
+    """The name of a column whose texts are names, such as the types of jobs. On a terminal that is too narrow, a long
+    one stands on several lines."""
 
 
 def print_columns(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
@@ -80,34 +88,43 @@ class _Table:
             yield from self._draw_row(row)
 
     def _arrange_columns(self) -> list[list[_Place]]:
-        """Puts as many columns on each line as fit. Wrapped columns get the rest of the width of their line."""
+        """Puts all columns on one line if their least widths fit, otherwise as many on each line as fit. Columns that
+        were made narrower get the rest of the width of their line, names first."""
+        least = [self._least_width(column) for column in range(len(self._columns))]
+        is_one_line = sum(least) + len(self._gap) * (len(least) - 1) <= self._width
         lines: list[list[_Place]] = [[]]
         left = self._width
         for column, natural in enumerate(self._natural):
-            needed = min(natural, _MIN_WRAPPED_WIDTH) if self._is_wrapped(column) else natural
+            needed = least[column] if is_one_line or self._is(Wrapped, column) else natural
             if lines[-1] and needed > left:
                 lines.append([])
                 left = self._width - len(_INDENT)
             lines[-1].append(_Place(column, needed))
             left -= needed + len(self._gap)
         return [
-            self._widen_wrapped_columns(line, self._width - len(_INDENT) * bool(number))
-            for number, line in enumerate(lines)
+            self._widen_columns(line, self._width - len(_INDENT) * bool(number)) for number, line in enumerate(lines)
         ]
 
-    def _widen_wrapped_columns(self, line: list[_Place], width: int) -> list[_Place]:
-        left, widened = width - self._measure_line(line), []
-        for place in line:
+    def _least_width(self, column: int) -> int:
+        least = _MIN_WRAPPED_WIDTH if self._is(Wrapped, column) else _MIN_NAME_WIDTH
+        is_narrowed = self._is(Wrapped, column) or self._is(LongName, column)
+        return (
+            min(self._natural[column], max(least, len(self._columns[column]))) if is_narrowed else self._natural[column]
+        )
+
+    def _widen_columns(self, line: list[_Place], width: int) -> list[_Place]:
+        left, widened = width - self._measure_line(line), dict[int, _Place]()
+        for place in sorted(line, key=lambda place: self._is(Wrapped, place.column)):
             more = max(0, min(self._natural[place.column] - place.width, left))
             left -= more
-            widened.append(_Place(place.column, place.width + more))
-        return widened
+            widened[place.column] = _Place(place.column, place.width + more)
+        return [widened[place.column] for place in line]
 
     def _measure_line(self, line: list[_Place]) -> int:
         return sum(place.width for place in line) + len(self._gap) * (len(line) - 1)
 
-    def _is_wrapped(self, column: int) -> bool:
-        return isinstance(self._columns[column], Wrapped)
+    def _is(self, kind: type[str], column: int) -> bool:
+        return isinstance(self._columns[column], kind)
 
     def _draw_row(self, row: Sequence[str]) -> Iterator[Painted]:
         for number, line in enumerate(self._lines):
@@ -119,7 +136,9 @@ class _Table:
                 yield Painted((_INDENT * bool(number) + drawn).rstrip())
 
     def _split_text(self, text: str, place: _Place) -> list[str]:
-        if not self._is_wrapped(place.column):
+        if self._is(LongName, place.column):
+            return _split_name(text, place.width)
+        if not self._is(Wrapped, place.column):
             return [text]
         return textwrap.wrap(text, place.width, max_lines=_MAX_WRAPPED_LINES, placeholder=" …") or [""]
 
@@ -129,6 +148,18 @@ class _Table:
             return padding + text
         colour = STATE_COLOURS.get(text) if self._columns[place.column] in _COLOURED else None
         return (paint(text, colour) if colour else text) + padding
+
+
+def _split_name(name: str, width: int) -> list[str]:
+    """Splits a name into lines of this width, after a dot, a dash or the like where there is one."""
+    lines = [""]
+    for part in _NAME_PART.findall(name):
+        if lines[-1] and _measure_width(lines[-1] + part.rstrip()) > width:
+            lines.append("")
+        lines[-1] += part
+        while _measure_width(lines[-1].rstrip()) > width:
+            lines[-1:] = [lines[-1][:width], lines[-1][width:]]
+    return [line.rstrip() for line in lines]
 
 
 def _measure_width(text: str) -> int:

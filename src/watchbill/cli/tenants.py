@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from watchbill.cli.output import AsJson, Usage, command_group, pluralize, print_json, print_records, print_table
+from watchbill.cli.help import command_group
+from watchbill.cli.output import AsJson, Usage, pluralize, print_json, print_records, print_table
 from watchbill.cli.screen import say
 from watchbill.client import tenant_operations
 from watchbill.client.tenant_operations import Erasure

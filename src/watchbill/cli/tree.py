@@ -6,7 +6,7 @@ as ten thousand that one job waits for, share a line that counts them by state."
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -27,9 +27,10 @@ class _Line(NamedTuple):
     remarks: str = ""
 
 
-def draw_tree(graph: DependencyGraph, marked: UUID) -> Iterator[Painted]:
-    """Yields the lines of the tree. `marked` is the job that was asked for, which is highlighted."""
-    lines = list(_Tree(graph, marked).make_lines())
+def draw_tree(graph: DependencyGraph, marked: UUID, ids: Mapping[UUID, str]) -> Iterator[Painted]:
+    """Yields the lines of the tree, with ids as they are given. `marked` is the job that was asked for, which is
+    highlighted."""
+    lines = list(_Tree(graph, marked, ids).make_lines())
     width = max(len(line.branch) + len(line.text) for line in lines)
     for line in lines:
         state = paint(line.state.ljust(9), STATE_COLOURS.get(line.state.split()[-1]))
@@ -38,9 +39,9 @@ def draw_tree(graph: DependencyGraph, marked: UUID) -> Iterator[Painted]:
 
 
 class _Tree:
-    def __init__(self, graph: DependencyGraph, marked: UUID) -> None:
+    def __init__(self, graph: DependencyGraph, marked: UUID, ids: Mapping[UUID, str]) -> None:
         self._jobs = {job.id: job for job in graph.jobs}
-        self._marked = marked
+        self._marked, self._ids = marked, ids
         self._parents: dict[UUID, list[UUID]] = defaultdict(list)
         self._children: dict[UUID, list[UUID]] = defaultdict(list)
         self._run_if: dict[UUID, str] = {}
@@ -94,7 +95,10 @@ class _Tree:
             )
         mark = " <" if first.id == self._marked else ""
         return _Line(
-            branch, f"{printable(first.type)}  {first.id}{mark}", first.state, "  ".join(self._list_remarks(first))
+            branch,
+            f"{printable(first.type)}  {self._ids[first.id]}{mark}",
+            first.state,
+            "  ".join(self._list_remarks(first)),
         )
 
     def _list_remarks(self, job: GraphJob) -> Iterator[str]:

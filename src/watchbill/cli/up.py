@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from watchbill.cli.discovery import BrokenApp, find_app, hide_output
-from watchbill.cli.output import GlobalOptions, command_group
+from watchbill.cli.help import command_group
+from watchbill.cli.output import GlobalOptions
 from watchbill.cli.screen import say, say_lines, say_wrapped
 from watchbill.cli.supervisor import UP_COMMAND, Supervisor
 from watchbill.errors import EmbeddedError

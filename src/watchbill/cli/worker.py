@@ -17,8 +17,8 @@ import typer
 
 from watchbill.cli import supervisor
 from watchbill.cli.discovery import find_app
+from watchbill.cli.help import command_group
 from watchbill.cli.lines import JobLines
-from watchbill.cli.output import command_group
 
 if TYPE_CHECKING:
     from watchbill.node import Node

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,7 @@ import orjson
 from watchbill.client.operations import Operation, Statement
 from watchbill.errors import WatchbillError
 from watchbill.model.dependency_graph import AdjacentJob, Dependency, DependencyGraph, EarlierJob, GraphJob
-from watchbill.model.ids import read_id
+from watchbill.model.ids import id_range, read_id
 from watchbill.model.job import (
     AttemptRecord,
     DeadGroup,
@@ -30,6 +30,7 @@ from watchbill.store.refusals import Invalid
 Ending = tuple[str, Any, dict[str, Any] | None]  # state, result, error
 MAX_GRAPH_JOBS = 10_000
 MAX_ADJACENT_JOBS = 20  # in each direction
+_INSTANT_LENGTH = 13  # of an id as text: the millisecond at which it was made
 DEAD_JOBS_PER_STATEMENT = 1000  # few, so that no lock is held for long
 
 
@@ -242,6 +243,22 @@ def find_by_prefix(lowest: UUID, highest: UUID, limit: int) -> Operation[list[Jo
     """The first jobs whose ids lie between two ids: a prefix of an id is such a range."""
     rows = yield Statement("jobs_by_prefix", {"lowest": lowest, "highest": highest, "limit": limit})
     return [JobMatch(*row) for row in rows]
+
+
+def shorten_ids(ids: Collection[UUID]) -> Operation[dict[UUID, str]]:
+    """The shortest beginning of each id that no other job's id has, and at least the instant at which it was made."""
+    bounds = [id_range(str(each)[:_INSTANT_LENGTH]) for each in ids]
+    lowest, highest = [low for low, _ in bounds], [high for _, high in bounds]
+    rows = yield Statement("ids_nearby", {"ids": list(ids), "lowest": lowest, "highest": highest})
+    lengths = dict.fromkeys(ids, _INSTANT_LENGTH)
+    for job_id, nearby in rows:
+        lengths[job_id] = max(lengths[job_id], _count_common(str(job_id), str(nearby)) + 1)
+    return {job_id: str(job_id)[:length] for job_id, length in lengths.items()}
+
+
+def _count_common(one: str, other: str) -> int:
+    """Returns how many characters two different texts have in common at their beginning."""
+    return next(place for place, (a, b) in enumerate(zip(one, other, strict=True)) if a != b)
 
 
 def describe_blind_caller() -> Operation[str | None]:

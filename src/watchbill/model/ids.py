@@ -42,6 +42,12 @@ def new_id() -> UUID:
     return UUID(int=_maker.make(1)[0])
 
 
+def id_range(beginning: str) -> tuple[UUID, UUID]:
+    """Returns the lowest and the highest id that begin with these hexadecimal digits."""
+    digits = beginning.replace("-", "")
+    return UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
+
+
 def read_id(given: object) -> UUID | None:
     """Returns the id that is given as a UUID or as its text; None for anything else."""
     try:

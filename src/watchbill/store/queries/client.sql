@@ -271,6 +271,45 @@ FROM (
 CROSS JOIN LATERAL {schema}.job_by_id(found.id) j
 ORDER BY j.id
 
+-- name: ids_nearby
+-- For each id the nearest ids below and above it, between the bounds given with it.
+SELECT given.id, nearby.id
+FROM unnest(%(ids)s::uuid[], %(lowest)s::uuid[], %(highest)s::uuid[]) given(id, lowest, highest)
+CROSS JOIN LATERAL (
+  (
+    SELECT j.id
+    FROM {schema}.jobs j
+    WHERE j.id >= given.lowest
+      AND j.id < given.id
+    ORDER BY j.id DESC
+    LIMIT 1)
+  UNION ALL
+  (
+    SELECT j.id
+    FROM {schema}.jobs j
+    WHERE j.id > given.id
+      AND j.id <= given.highest
+    ORDER BY j.id
+    LIMIT 1)
+  UNION ALL
+  (
+    SELECT f.id
+    FROM {schema}.finished_jobs f
+    WHERE f.id >= given.lowest
+      AND f.id < given.id
+      AND f.finished_at >= {schema}._history_start(given.lowest)
+    ORDER BY f.id DESC
+    LIMIT 1)
+  UNION ALL
+  (
+    SELECT f.id
+    FROM {schema}.finished_jobs f
+    WHERE f.id > given.id
+      AND f.id <= given.highest
+      AND f.finished_at >= {schema}._history_start(given.lowest)
+    ORDER BY f.id
+    LIMIT 1)) nearby
+
 -- name: served_queues
 -- Returns one row per queue that an active node serves. A row with NULL stands for a node that has
 -- not said which queues it serves.
