@@ -64,8 +64,10 @@ class Server:
             connection.execute(statement)
 
     def create_database(self, template: str = "template0") -> str:
+        """Copies files, which takes half as long as the default strategy: that writes every page to the WAL as well."""
         name = f"test_{next(self._numbers)}"
-        self.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template)))
+        create = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy")
+        self.execute(create.format(sql.Identifier(name), sql.Identifier(template)))
         return name
 
     def drop_database(self, name: str) -> None:

@@ -172,8 +172,7 @@ class _Runner:
 
     def _lock_and_choose_step(self, connection: Connection) -> Step | None:
         _take_schema_lock(connection, self.schema)
-        steps = plan_migration(read_status(connection, self.schema, self.source), self.patience)
-        return steps[0] if steps else None
+        return next(plan_migration(read_status(connection, self.schema, self.source), self.patience), None)
 
 
 def _take_schema_lock(connection: Connection, schema: str) -> None:

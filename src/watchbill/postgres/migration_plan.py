@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 
@@ -42,19 +43,23 @@ class Step:
     in_transaction: bool = True
 
 
-def plan_migration(status: Status, patience: Patience = DEFAULT_PATIENCE) -> list[Step]:
-    """Returns the missing steps, in order: none if the schema is up to date, or newer than this program."""
+def plan_migration(status: Status, patience: Patience = DEFAULT_PATIENCE) -> Iterator[Step]:
+    """Yields the missing steps, in order: none if the schema is up to date, or newer than this program. Each is made
+    when it is asked for, because the migrator asks for one at a time, and the functions take long to read."""
     schema, source = status.schema, status.source
     status.ensure_unchanged()
     if status.version > source.newest:
-        return []
-    steps = [] if status.has_tables else [_make_tables_step(status, patience)]
-    steps += [_make_migration_step(schema, migration, source, patience) for migration in status.pending]
-    if status.functions_outdated:
-        functions = make_functions_step(schema, source, patience)
-        joins = bool(status.pending) and steps[-1].in_transaction
-        steps[-1:] = [_join_steps(steps[-1], functions)] if joins else [*steps[-1:], functions]
-    return steps
+        return
+    if not status.has_tables:
+        yield _make_tables_step(status, patience)
+    joins = status.functions_outdated and bool(status.pending) and status.pending[-1].in_transaction
+    for migration in status.pending:
+        step = _make_migration_step(schema, migration, source, patience)
+        if joins and migration is status.pending[-1]:
+            step = _join_steps(step, make_functions_step(schema, source, patience))
+        yield step
+    if status.functions_outdated and not joins:
+        yield make_functions_step(schema, source, patience)
 
 
 def plan_sql(status: Status, *, then: str = "") -> str:
