@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from keyword import iskeyword
 from typing import Any, LiteralString, NamedTuple, Self, TypeAlias
 from uuid import UUID
@@ -32,7 +32,7 @@ LEASE = timedelta(seconds=30)
 CENTURY = 3_155_760_000.0  # in seconds
 NOBODY = UUID("00000000-0000-7000-8000-000000000000")
 
-Statement: TypeAlias = LiteralString | sql.Composed
+Statement: TypeAlias = LiteralString | bytes | sql.Composed
 
 _counter = itertools.count(1)
 
@@ -45,7 +45,7 @@ def new_id(at: datetime) -> UUID:
 
 class Argument(NamedTuple):
     name: str
-    type: str
+    type: LiteralString
 
 
 class End(NamedTuple):
@@ -222,18 +222,13 @@ class Db(Session):
 
     # How a function is called.
 
-    def statement(self, function: str, arguments: dict[str, Any]) -> tuple[sql.Composed, dict[str, Any]]:
+    def statement(self, function: str, arguments: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
         types = dict(self.signature(function))
         given = {name.rstrip("_"): value for name, value in arguments.items()}
         if "now" in types:
             given.setdefault("now", self.now)
-        named = sql.SQL(", ").join(
-            sql.SQL("{} => {}::{}").format(sql.Identifier(name), sql.Placeholder(name), sql.SQL(types[name]))
-            for name in given
-        )
-        place = sql.Identifier(self.schema, function)
         values = {name: _adapted(value, types[name]) for name, value in given.items()}
-        return sql.SQL("SELECT * FROM {}({})").format(place, named), values
+        return _write_call(self.schema, function, tuple((name, types[name]) for name in given)), values
 
     def signature(self, function: str) -> tuple[Argument, ...]:
         if not self._signatures:
@@ -291,8 +286,8 @@ class Db(Session):
             wait, wait, id,
         )  # fmt: skip
 
-    def _in_schema(self, text: LiteralString) -> sql.Composed:
-        return sql.SQL(text).format(schema=sql.Identifier(self.schema))
+    def _in_schema(self, text: LiteralString) -> bytes:
+        return _write_for_schema(self.schema, text)
 
     # Several steps that come together in many tests.
 
@@ -322,13 +317,34 @@ class Db(Session):
         self.connection.execute(self._in_schema(_WIPE))
 
 
+@cache
+def _write_call(schema: str, function: str, arguments: tuple[tuple[str, LiteralString], ...]) -> bytes:
+    named = sql.SQL(", ").join(
+        sql.SQL("{} => {}::{}").format(sql.Identifier(name), sql.Placeholder(name), sql.SQL(type_name))
+        for name, type_name in arguments
+    )
+    return sql.SQL("SELECT * FROM {}({})").format(sql.Identifier(schema, function), named).as_bytes(None)
+
+
+@cache
+def _write_for_schema(schema: str, text: LiteralString) -> bytes:
+    return sql.SQL(text).format(schema=sql.Identifier(schema)).as_bytes(None)
+
+
 def _row_factory(cursor: psycopg.Cursor[Any]) -> RowMaker[Any]:
     """Named tuples. The column `class` of jobs is `class_`, because the name is a keyword of Python."""
     if cursor.description is None:
         return namedtuple_row(cursor)
-    names = [f"{column.name}_" if iskeyword(column.name) else column.name for column in cursor.description]
+    return _make_row_maker(tuple(column.name for column in cursor.description))
+
+
+@cache
+def _make_row_maker(columns: tuple[str, ...]) -> RowMaker[Any]:
+    """Kept, because to make a class takes longer than most statements."""
+    names = [f"{name}_" if iskeyword(name) else name for name in columns]
     row: Any = namedtuple("Row", names, rename=True)  # type: ignore[misc]  # noqa: PYI024 - known only now
-    return row._make
+    make: RowMaker[Any] = row._make
+    return make
 
 
 def settlement(epoch: int, *ends: End) -> dict[str, Any]:

@@ -97,7 +97,7 @@ class Actor(Member):
         self.session.call("promote", now=self.now)
 
     def some_job(self, table: str) -> list[Any]:
-        found = self.session.execute(f"SELECT id FROM watchbill.{table} LIMIT 50".encode())  # type: ignore[arg-type]
+        found = self.session.execute(f"SELECT id FROM watchbill.{table} LIMIT 50".encode())
         return [self.random.choice(found)] if found else []
 
 
