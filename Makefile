@@ -11,6 +11,10 @@ STAMP := $(VENV)/.installed
 PROCESSES = $(shell $(BIN)/python -c 'import os; print(min(8, (os.cpu_count() or 1) + 1))')
 PYTEST = $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal
 
+# Tests start hundreds of Python processes. With this variable, which images of containers set, each would compile all
+# modules, and each pytest among them would rewrite the assertions of Watchbill, before it starts.
+unexport PYTHONDONTWRITEBYTECODE
+
 NEEDS_PYTHON := Watchbill needs Python 3.11 or newer with venv (Debian: apt-get install python3 python3-venv)
 
 help:  ## list the targets
