@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -24,32 +24,32 @@ IDLE_SESSIONS = """
 @pytest.fixture
 def bench(schema_database: str) -> Iterator[Workbench]:
     workbench = Workbench(schema_database, lease=LEASE)
-    workbench.sql("CREATE TABLE effects (n int)")
+    workbench.sql("CREATE TABLE effects (name text)")
     yield workbench
     workbench.app.close()
 
 
 def leave_idle(connection: Connection) -> None:
-    connection.execute("INSERT INTO effects VALUES (1)")
+    connection.execute("INSERT INTO effects VALUES ('leave_idle')")
     time.sleep(IDLE_SECONDS)
 
 
 def pause_in_copy(connection: Connection) -> None:
     with connection.cursor().copy("COPY effects FROM STDIN") as copy:
         time.sleep(IDLE_SECONDS)
-        copy.write_row([1])
+        copy.write_row(["pause_in_copy"])
 
 
 def pause_in_stream(connection: Connection) -> None:
     for (number,) in connection.cursor().stream("SELECT generate_series(1, 2)"):
         time.sleep(SHORT_PAUSE_SECONDS)
         assert number in (1, 2)
-    connection.execute("INSERT INTO effects VALUES (1)")
+    connection.execute("INSERT INTO effects VALUES ('pause_in_stream')")
 
 
 def pause_in_pipeline(connection: Connection) -> None:
     with connection.pipeline():
-        connection.execute("INSERT INTO effects VALUES (1)")
+        connection.execute("INSERT INTO effects VALUES ('pause_in_pipeline')")
         time.sleep(2 * SHORT_PAUSE_SECONDS)
 
 
@@ -58,33 +58,24 @@ def be_busy(connection: Connection) -> None:
     until = time.monotonic() + IDLE_SECONDS
     while time.monotonic() < until:
         assert connection.execute("SELECT 7").fetchall() == [(7,)]
-    connection.execute("INSERT INTO effects VALUES (1)")
+    connection.execute("INSERT INTO effects VALUES ('be_busy')")
 
 
-@pytest.mark.parametrize("use", [leave_idle, pause_in_copy, pause_in_stream, pause_in_pipeline, be_busy])
-async def test_transaction_stays_open_while_its_handler_runs(
-    bench: Workbench, use: Callable[[Connection], None]
-) -> None:
-    @bench.app.task(retry=Retry(max_attempts=1))
-    def work(connection: Connection) -> None:
-        use(connection)
+async def test_transaction_stays_open_while_its_handler_runs(bench: Workbench) -> None:
+    """All at the same time, each in a transaction of its own, since each takes longer than several leases."""
 
-    job = await work.aenqueue()
-    await bench.work_off()
-    assert (await job.aget()).state == "succeeded"
-    assert bench.sql("SELECT n FROM effects") == [(1,)]
-
-
-async def test_transaction_stays_open_while_its_handler_awaits(bench: Workbench) -> None:
-    @bench.app.task(retry=Retry(max_attempts=1))
-    async def work(connection: AsyncConnection) -> None:
-        await connection.execute("INSERT INTO effects VALUES (1)")
+    @bench.app.task(type="await", retry=Retry(max_attempts=1))
+    async def await_idle(connection: AsyncConnection) -> None:
+        await connection.execute("INSERT INTO effects VALUES ('await')")
         await asyncio.sleep(IDLE_SECONDS)
 
-    job = await work.aenqueue()
+    jobs = {"await": await await_idle.aenqueue()}
+    for use in (leave_idle, pause_in_copy, pause_in_stream, pause_in_pipeline, be_busy):
+        task = bench.app.task(type=use.__name__, retry=Retry(max_attempts=1))(use)
+        jobs[use.__name__] = await task.aenqueue()
     await bench.work_off()
-    assert (await job.aget()).state == "succeeded"
-    assert bench.sql("SELECT n FROM effects") == [(1,)]
+    assert {name: (await job.aget()).state for name, job in jobs.items()} == dict.fromkeys(jobs, "succeeded")
+    assert sorted(bench.sql("SELECT name FROM effects")) == sorted((name,) for name in jobs)
 
 
 async def test_transaction_of_a_handler_that_does_not_stop_is_ended(bench: Workbench) -> None:
@@ -93,7 +84,7 @@ async def test_transaction_of_a_handler_that_does_not_stop_is_ended(bench: Workb
 
     @bench.app.task(retry=Retry(max_attempts=1), timeout=0.5, executor="thread")
     def work(connection: Connection) -> None:
-        connection.execute("INSERT INTO effects VALUES (1)")
+        connection.execute("INSERT INTO effects VALUES ('work')")
         go_on.wait(60)
 
     job = await work.aenqueue()
@@ -103,7 +94,7 @@ async def test_transaction_of_a_handler_that_does_not_stop_is_ended(bench: Workb
         go_on.set()
         await bench.until(lambda: bench.sql("SELECT 1 FROM watchbill.finished_jobs WHERE id = %s", job.id))
     assert (await job.aget()).state == "dead"
-    assert bench.sql("SELECT n FROM effects") == []
+    assert bench.sql("SELECT name FROM effects") == []
 
 
 async def test_transaction_of_a_process_that_does_nothing_is_ended(bench: Workbench) -> None:
@@ -111,7 +102,7 @@ async def test_transaction_of_a_process_that_does_nothing_is_ended(bench: Workbe
 
     @bench.app.task(retry=Retry(max_attempts=1))
     async def freeze(connection: AsyncConnection) -> None:
-        await connection.execute("INSERT INTO effects VALUES (1)")
+        await connection.execute("INSERT INTO effects VALUES ('work')")
         until = time.monotonic() + 60
         while bench.sql(IDLE_SESSIONS) and time.monotonic() < until:
             time.sleep(0.01)  # noqa: ASYNC251  (as if the process were frozen)
@@ -119,4 +110,4 @@ async def test_transaction_of_a_process_that_does_nothing_is_ended(bench: Workbe
     job = await freeze.aenqueue()
     await bench.work_off()
     assert (await job.aget()).state == "dead"
-    assert bench.sql("SELECT n FROM effects") == []
+    assert bench.sql("SELECT name FROM effects") == []
