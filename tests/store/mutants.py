@@ -320,7 +320,7 @@ MUTANTS: list[Mutant] = [
     Mutant("finish_canceled: fence", RELEASE_CLAIMS, "ON j.id = x.id AND j.fence = c.fence WHERE c.fence = ANY (fences) AND", "ON j.id = x.id WHERE c.fence = ANY (fences) AND", "nodes operate"),
     Mutant("unpark: still paused", UNPARK_PAUSED, "WHERE p.type = k.type\n        AND (p.queue IS NULL OR p.queue = k.queue)", "WHERE false", "pause"),
     # Lists and partitions.
-    Mutant("reschedule_many: claimed meanwhile", RESCHEDULE_MANY, "EXCEPTION WHEN SQLSTATE 'WB008' OR SQLSTATE 'WB013' THEN NULL; ", "EXCEPTION WHEN SQLSTATE 'WB013' THEN NULL; ", "lists"),
+    Mutant("reschedule_many: claimed meanwhile", RESCHEDULE_MANY, "EXCEPTION WHEN SQLSTATE 'WB008' OR SQLSTATE 'WB013' THEN NULL;", "EXCEPTION WHEN SQLSTATE 'WB013' THEN NULL;", "lists"),
     Mutant("reschedule_many: running", RESCHEDULE_MANY, "IF 'running' = ANY (states) THEN", "IF false THEN", "lists"),
     Mutant("purge: finished only", PURGE, "IF NOT states <@ '{succeeded,dead,canceled}'::text[] THEN", "IF false THEN", "lists"),
     Mutant("purge: ordered keys", PURGE, "PERFORM _free_keys_of_deleted_jobs(chosen, order_keys);", "", "order"),

@@ -99,6 +99,18 @@ def test_the_quota_of_payload_bytes_counts_the_payloads_of_unfinished_jobs(db: D
         enqueue(db, payload={"text": "x" * 600})
 
 
+def test_a_job_that_replaces_another_counts_by_the_growth_of_its_payload(db: Db) -> None:
+    set_quotas(db, unfinished=1, payload_bytes=1000)
+    unique = {"unique_by": "all", "on_duplicate": "replace"}
+    first = enqueue(db, payload={"text": "x" * 100}, **unique)
+    assert enqueue(db, payload={"text": "x" * 700}, **unique) == first
+    with full("payload_bytes"):
+        enqueue(db, payload={"text": "x" * 1500}, **unique)
+    enqueue(db, payload={"text": "x" * 10}, **unique)
+    refresh(db)
+    assert usage(db).unfinished == 1
+
+
 @pytest.mark.parametrize("is_counted", [True, False], ids=["counted", "new"])
 def test_a_clock_that_is_set_back_does_not_stop_the_quota_per_minute(db: Db, is_counted: bool) -> None:
     """Nodes count every few seconds; the count forgets the enqueues of the future."""

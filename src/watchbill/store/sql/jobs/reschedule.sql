@@ -78,7 +78,8 @@ BEGIN
   RETURN old_state;
 END $$;
 
--- Queues a finished job again and returns its old state.
+-- Queues a finished job again and returns its old state. For the quotas of its tenant this is a new
+-- job, unless the caller acts for all tenants.
 CREATE OR REPLACE FUNCTION _requeue_finished_job(
   id uuid,
   seq bigint,
@@ -98,6 +99,9 @@ BEGIN
     AND x.finished_at >= _history_start(id)
   RETURNING * INTO f;
   IF NOT FOUND THEN RETURN NULL; END IF;
+  IF _may_have_quota(f.tenant) AND NOT _acts_for_all_tenants() THEN
+    PERFORM _take_quota(f.tenant, 1, _payload_size(f.payload));
+  END IF;
   PERFORM _reinsert_finished_job(f, due, CASE WHEN due > t THEN 'delayed' END);
   PERFORM _block_children_again(f.id, f.tenant, t);
   RETURN f.state;

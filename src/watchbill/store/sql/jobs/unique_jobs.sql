@@ -135,7 +135,14 @@ DECLARE
   due timestamptz;
   old_keys text[];
   new_keys text[];
+  growth bigint;
 BEGIN
+  IF _may_have_quota(n.tenant) THEN
+    -- There is no new job, so only a larger payload counts.
+    growth := _payload_size(n.payload)
+      - (SELECT _payload_size(j.payload) FROM jobs j WHERE j.id = earlier_job AND j.fence = 0);
+    IF growth > 0 THEN PERFORM _take_quota(n.tenant, 0, growth); END IF;
+  END IF;
   UPDATE jobs j
   SET run_at = d.due,
     policy = CASE WHEN n.retry IS NULL THEN 1 ELSE _policy_id(n.retry) END,

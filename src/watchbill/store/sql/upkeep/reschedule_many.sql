@@ -54,7 +54,12 @@ BEGIN
         END IF;
       -- A node has claimed the job meanwhile, another job has taken its id, or the caller may not
       -- run its SQL command again. So the job stays as it is.
-      EXCEPTION WHEN SQLSTATE 'WB008' OR SQLSTATE 'WB013' THEN NULL;
+      EXCEPTION
+        WHEN SQLSTATE 'WB008' OR SQLSTATE 'WB013' THEN NULL;
+        -- A quota of the tenant is full. The next call says so.
+        WHEN SQLSTATE 'WB015' THEN
+          IF n = 0 THEN RAISE; END IF;
+          RETURN n;
       END;
       IF n >= max THEN RETURN n; END IF;
     END LOOP;
