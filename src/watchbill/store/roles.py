@@ -94,6 +94,7 @@ def grant_role(
             _set_default_tenant(connection, schema, role, report)
         if kind is not None:
             _change_membership(connection, schema, "GRANT {} TO {}", role, kind)
+        _refuse_bound_worker(connection, schema, role)
 
     _run_or_explain_refusal(url, schema, grant_under_lock)
 
@@ -111,6 +112,16 @@ def revoke_role(
             _set_default_tenant(connection, schema, role, report)
 
     _run_or_explain_refusal(url, schema, revoke_under_lock)
+
+
+def _refuse_bound_worker(connection: Connection, schema: str, role: str) -> None:
+    """Raises if a role is bound to a tenant and also acts for all tenants, whichever was granted first."""
+    rows = connection.execute(queries(schema)["unbound_groups_of_role"].encode(), (list(_FOR_ALL_TENANTS), role))
+    for (group,) in rows.fetchall():
+        raise SchemaError(
+            f"Role {role} is a member of {group} and bound to a tenant: a role of that group acts for all tenants.",
+            hint="Use a role of its own for each, or revoke one of the two first: watchbill db roles revoke.",
+        )
 
 
 def _set_default_tenant(connection: Connection, schema: str, role: str, report: Report) -> None:

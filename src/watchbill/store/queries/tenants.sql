@@ -31,6 +31,17 @@ WHERE r.oid = b.role
   AND r.rolname = %s
   AND b.tenant = %s
 
+-- name: unbound_groups_of_role
+-- The groups of these kinds to which a role belongs, although it is bound to a tenant.
+SELECT g.rolname
+FROM {schema}.installation i
+CROSS JOIN unnest(%s::text[]) kind
+JOIN pg_roles g ON g.rolname = i.role_prefix || '_' || kind
+JOIN pg_roles r ON r.rolname = %s AND NOT r.rolsuper
+WHERE pg_has_role(r.oid, g.oid, 'MEMBER')
+  AND EXISTS (SELECT FROM {schema}.tenant_roles b WHERE b.role = r.oid)
+ORDER BY 1
+
 -- name: default_tenant_of_role
 SELECT substr(c.setting, length('watchbill.tenant=') + 1)
 FROM pg_db_role_setting s
