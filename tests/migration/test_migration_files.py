@@ -23,6 +23,8 @@ HASHES = {
     "0012_handled_types.sql": "ee473ff9c61906b9735a35f1bd2ea3e50bb71eff358a67415ad9476860e42667",
     "0013_failed_attempts.sql": "a0687ad643dcacf2301918e0800fc15ed03d3feb77a8adc8a0410dd583833a34",
     "0014_tenant_scans.sql": "251aeef95c05c903a7c084e58d3d95282a44da069c933824ec8fdf50ab416627",
+    "0015_dependency_tenants.sql": "d51e453383c29ec223ecb196be4c1d5ed1066ebd3e1b43aa93bea83e699679b7",
+    "0017_schedule_ids.sql": "d12455fc94f510f9e4bafa889b2586584b82ba4b935e7d94518052616b3c05a5",
 }
 
 

@@ -422,3 +422,45 @@ def test_bound_operator_does_not_choose_the_id_of_a_schedule(site: Site) -> None
             session.execute(f"UPDATE watchbill.schedules SET id = {site.values['schedule']} WHERE name = 'x'".encode())
     finally:
         session.execute("ROLLBACK")
+
+
+def test_bound_operator_names_no_other_writer_of_a_schedule(site: Site) -> None:
+    """doctor looks for commands that bound roles have written."""
+    session, login = site.session, f"{site.logins.database}_bound_operator"
+    session.execute("BEGIN")
+    try:
+        session.execute(
+            f"""SET LOCAL watchbill.tenant = 'a';
+            SET LOCAL SESSION AUTHORIZATION "{login}";
+            INSERT INTO watchbill.schedules (tenant, name, type, created_by) VALUES ('a', 'x', 't', 'root');
+            SELECT watchbill.add_schedule('y', '@daily', type => 't', created_by => 'root');
+            UPDATE watchbill.schedules SET created_by = 'root' WHERE name = 'x';
+            SELECT watchbill.update_schedule('y', '{{"created_by": "root"}}');""".encode()
+        )
+        written = session.execute("SELECT name, created_by FROM watchbill.schedules WHERE name IN ('x', 'y')")
+        assert dict(written.fetchall()) == {"x": login, "y": login}
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="schedule_seq"):
+            session.execute("SELECT nextval('watchbill.schedule_seq')")
+    finally:
+        session.execute("ROLLBACK")
+
+
+def test_bound_producer_fills_no_quota_by_running_jobs_again(site: Site) -> None:
+    session = site.session
+    session.execute("BEGIN")
+    try:
+        added = session.execute("SELECT id FROM watchbill.enqueue('t', tenant => 'a')").fetchall()
+        session.execute("SELECT watchbill.cancel(%s)", added[0])
+        used = "(SELECT count(*) FROM watchbill.jobs WHERE tenant = 'a')"
+        session.execute(
+            f"SELECT watchbill.set_tenant('a', jsonb_build_object('unfinished', {used}));"
+            "SELECT watchbill.refresh_quotas(at_once => true)".encode()
+        )
+        session.execute(
+            f"""SET LOCAL watchbill.tenant = 'a';
+            SET LOCAL SESSION AUTHORIZATION "{site.logins.database}_bound_producer" """.encode()
+        )
+        with pytest.raises(psycopg.Error, match="the quota unfinished of tenant 'a' is full"):
+            session.execute("SELECT watchbill.reschedule(%s)", added[0])
+    finally:
+        session.execute("ROLLBACK")

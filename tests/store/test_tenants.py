@@ -164,7 +164,7 @@ def test_no_sequence_or_statistic_tells_of_another_tenant(site: Site, role: str)
     sequences = "SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'watchbill'::regnamespace AND c.relkind = 'S'"
     statistics = (
         "SELECT s.sequencename, s.last_value::text FROM pg_sequences s WHERE s.schemaname = 'watchbill'"
-        " AND s.last_value IS NOT NULL AND s.sequencename <> 'schedule_seq'"
+        " AND s.last_value IS NOT NULL"
         " UNION ALL SELECT s.tablename, s::text FROM pg_stats s WHERE s.schemaname = 'watchbill'"
         f" AND s::text ~ 'type_b|queue_b|{SECRET}'"
     )
@@ -453,6 +453,11 @@ def test_doctor_finds_bindings_that_do_not_hold(spare: Logins, tmp_path: Path) -
     assert "Row security is on" in says()
     with pytest.raises(SchemaError, match="works as worker cannot be bound"):
         grant_role(spare.owner_url, "watchbill", worker, "worker", ["a"])
+    with pytest.raises(SchemaError, match=f"Role {worker} is a member of .*_worker and bound to a tenant"):
+        grant_role(spare.owner_url, "watchbill", worker, None, ["a"])
+    with pytest.raises(SchemaError, match=f"Role {reader} is a member of .*_worker and bound to a tenant"):
+        grant_role(spare.owner_url, "watchbill", reader, "worker")
+    assert "Row security is on" in says()
     spare.run(sql.SQL("INSERT INTO watchbill.tenant_roles VALUES ({}, 'a')").format(sql.Literal(worker)))
     assert f"{worker} may work for all tenants" in says()
 

@@ -231,6 +231,10 @@ BEGIN
   ELSIF NEW.updated_at IS NOT DISTINCT FROM OLD.updated_at THEN
     NEW.updated_at := _clock();
   END IF;
+  -- doctor looks for what bound roles have written, so such a role cannot name another writer.
+  IF _may_be_bound() AND NOT _acts_for_all_tenants() THEN
+    NEW.created_by := CASE WHEN is_new THEN _caller() ELSE OLD.created_by END;
+  END IF;
   NEW.overlap := coalesce(
     NEW.overlap, CASE NEW.missed WHEN 'catch_up' THEN 'queue' ELSE 'skip' END);
   PERFORM _refuse_schedule(NEW.name, _find_schedule_error(NEW));
