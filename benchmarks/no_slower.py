@@ -4,7 +4,7 @@ Both trees work in turns on one server, each on a database of its own, in slices
 figures say more than the clock on a machine that does other things:
 
 - CPU time per job, of the sessions in the server and of the worker or producer. Of the ratios of neighboring slices the
-  median counts. It must be between 0.97 and 1.03, or lower.
+  median counts. It must be between 0.97 and 1.03, or lower. `server` and `client` are the ratios of its two parts.
 - counted work per job, over the whole run: transactions, entries written to indexes, bytes of WAL. WAL may grow by 1 %,
   the others not at all. What depends on how a worker divides its work into batches varies by a few percent.
 
@@ -111,9 +111,14 @@ class Figures:
 
     jobs: int = 0
     cpu: list[float] = field(default_factory=list)  # microseconds per job, of each slice
+    server_cpu: list[float] = field(default_factory=list)  # of it, what the sessions in the server used
     wal: int = 0
     index_entries: int = 0
     transactions: int = 0
+
+    def list_client_cpu(self) -> list[float]:
+        """What the worker or producer used."""
+        return [cpu - server for cpu, server in zip(self.cpu, self.server_cpu, strict=True)]
 
 
 @dataclass
@@ -202,11 +207,10 @@ def enqueue(side: Side, jobs: int) -> Iterator[Slice]:
         send(producer, "singly", 200)  # connects, and prepares its statements
 
         def enqueue_slice(number: int) -> None:
-            counter, before = Counter(side, watcher), side.server_cpu(watcher) + process_cpu(producer.pid)
+            counter, server, client = Counter(side, watcher), side.server_cpu(watcher), process_cpu(producer.pid)
             send(producer, "singly", jobs)
-            after = side.server_cpu(watcher) + process_cpu(producer.pid)
+            record(side, jobs, side.server_cpu(watcher) - server, process_cpu(producer.pid) - client)
             counter.add_wal()
-            record(side, jobs, after - before)
 
         try:
             yield enqueue_slice
@@ -228,12 +232,11 @@ def drain(side: Side, jobs: int) -> Iterator[Slice]:
             send(producer, "at_once", jobs)
             watcher.execute("VACUUM ANALYZE watchbill.jobs")
             watcher.execute("CHECKPOINT")
-            counter, before = Counter(side, watcher), side.server_cpu(watcher) + process_cpu(worker.pid)
+            counter, server, client = Counter(side, watcher), side.server_cpu(watcher), process_cpu(worker.pid)
             worker.send_signal(signal.SIGCONT)
             wait_until(watcher, NO_JOBS)
-            after = side.server_cpu(watcher) + process_cpu(worker.pid)
+            record(side, jobs, side.server_cpu(watcher) - server, process_cpu(worker.pid) - client)
             counter.add_wal()
-            record(side, jobs, after - before)
 
         try:
             yield drain_slice
@@ -258,9 +261,8 @@ def tick(side: Side, jobs: int) -> Iterator[Slice]:
             counter, before = Counter(side, watcher), process_cpu(pid)
             for _ in range(0, jobs, SCHEDULES_OF_A_TICK):
                 scheduler.execute("SELECT watchbill.tick(%s)", (SCHEDULES_OF_A_TICK,))
-            after = process_cpu(pid)
+            record(side, jobs, process_cpu(pid) - before)
             counter.add_wal()
-            record(side, jobs, after - before)
 
         yield tick_slice
 
@@ -318,9 +320,10 @@ def wait_until(watcher: psycopg.Connection[Any], query: LiteralString) -> None:
         time.sleep(0.02)
 
 
-def record(side: Side, jobs: int, cpu: float) -> None:
+def record(side: Side, jobs: int, server: float, client: float = 0) -> None:
     side.figures.jobs += jobs
-    side.figures.cpu.append(cpu / jobs * 1e6)
+    side.figures.cpu.append((server + client) / jobs * 1e6)
+    side.figures.server_cpu.append(server / jobs * 1e6)
 
 
 def compare(path: str, sides: list[Side], slices: int, jobs: int) -> tuple[Figures, Figures]:
@@ -355,8 +358,12 @@ def prepare(side: Side, path: str) -> None:
 
 def describe(path: str, base: Figures, head: Figures) -> tuple[str, bool]:
     """A line of the table, and whether the path is no slower."""
-    ratios = sorted(after / before for before, after in zip(base.cpu, head.cpu, strict=True))
+    ratios = divide_slices(head.cpu, base.cpu)
     cpu, low, high = statistics.median(ratios), ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
+    server, client = (
+        statistics.median(divide_slices(*(part(figures) for figures in (head, base))))
+        for part in (lambda figures: figures.server_cpu, Figures.list_client_cpu)
+    )
     wal, entries, transactions = (
         divide(getattr(head, name), getattr(base, name)) for name in ("wal", "index_entries", "transactions")
     )
@@ -366,13 +373,18 @@ def describe(path: str, base: Figures, head: Figures) -> tuple[str, bool]:
     good = cpu <= LARGEST_RATIO and wal <= LARGEST_WAL_RATIO and max(entries, transactions) <= largest_count
     line = (
         f"{path:12} {statistics.median(base.cpu):8.1f} {statistics.median(head.cpu):8.1f} "
-        f"{cpu:7.3f} ({low:.2f}..{high:.2f}) {wal:8.3f} {entries:8.3f} {transactions:8.3f}  "
+        f"{cpu:7.3f} ({low:.2f}..{high:.2f}) {server:7.3f} {client:7.3f} "
+        f"{wal:8.3f} {entries:8.3f} {transactions:8.3f}  "
         f"{'ok' if good else 'SLOWER'}"
     )
     return line, good
 
 
-def divide(after: int, before: int) -> float:
+def divide_slices(after: list[float], before: list[float]) -> list[float]:
+    return sorted(divide(new, old) for new, old in zip(after, before, strict=True))
+
+
+def divide(after: float, before: float) -> float:
     return after / before if before else 1.0
 
 
@@ -405,7 +417,10 @@ def main() -> None:
                 Side(name, root, server, Path(folder, f"{name}-program"), row_security=options.row_security)
                 for name, root in (("before", tree), ("now", ROOT))
             ]
-            print(f"{'':12} {'CPU us per job':^17} {'ratio (quartiles)':^22} {'WAL':>6} {'indexes':>9} {'trans.':>8}")
+            print(
+                f"{'':12} {'CPU us per job':^17} {'ratio (quartiles)':^20} {'server':>7} {'client':>7} "
+                f"{'WAL':>8} {'indexes':>8} {'trans.':>8}"
+            )
             for path in paths:
                 jobs = options.jobs or JOBS.get(path, 20_000)
                 line, good = describe(path, *compare(path, sides, options.slices, jobs))
