@@ -1,8 +1,9 @@
 """One attempt at a job: decode the payload, call the handler, encode the result, turn an exception into an Outcome.
 
 Every way to run a handler uses this file: `attempt` blocks, in a thread or in a child process; `attempt_on_loop` is the
-same as a coroutine. Neither raises: `run.result` and `run.outcome` say how the attempt ended. `slots.py` itself runs
-the coroutine up to its first suspension, and `Suspended` is the rest of the coroutine after that."""
+same as a coroutine. The caller gives each of them a context of its own, in which `current_job()` finds the run. Neither
+raises: `run.result` and `run.outcome` say how the attempt ended. `slots.py` itself runs the coroutine up to its first
+suspension, and `Suspended` is the rest of the coroutine after that."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import contextvars
 from collections.abc import Generator
 from typing import Any
 
+from watchbill.telemetry.context import current
 from watchbill.worker import forks
 from watchbill.worker.batch_run import BatchRun
 from watchbill.worker.handlers import STORED
@@ -20,6 +22,7 @@ from watchbill.worker.transactions import Transactions
 
 
 def attempt(run: Run, transactions: Transactions | None = None) -> None:
+    current.set(run)
     try:
         if isinstance(run, BatchRun) and run.has_stored_payload:
             run.fetch_payloads()
@@ -37,6 +40,7 @@ def attempt(run: Run, transactions: Transactions | None = None) -> None:
 
 
 async def attempt_on_loop(run: Run, transactions: Transactions) -> None:
+    current.set(run)
     try:
         if isinstance(run, BatchRun) and run.has_stored_payload:
             await asyncio.to_thread(run.fetch_payloads)

@@ -87,7 +87,6 @@ class Child:
             )
         self._run = run
         self._stop_if_requested(run)
-        current.set(run)
         self._send_message(number, "started")
         attempt(run)
         self._run = None

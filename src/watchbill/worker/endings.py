@@ -57,9 +57,10 @@ class EndingBatch:
 
     def count_bytes(self) -> int:
         """Returns how many bytes the results and errors of the batch have."""
-        results = [result for _, _, result, _ in self.succeeded] + [ending.outcome.result for ending in self.endings]
-        errors = [ending.error for ending in self.endings]
-        return sum(len(value) for value in (*results, *errors) if value is not None)
+        results = [result for _, _, result, _ in self.succeeded if result is not None]
+        for ending in self.endings:
+            results += [value for value in (ending.outcome.result, ending.error) if value is not None]
+        return sum(map(len, results))
 
     def split_off(self, ids: set[bytes]) -> EndingBatch:
         """Moves these jobs into a batch of their own, which closes no claim."""

@@ -24,6 +24,7 @@ Kind = Literal["async", "thread", "process"]
 # Handler slots are counted by these kinds. Transactional handlers are also counted apart, because each of them needs a
 # connection of the worker.
 SlotKind = Literal["async", "thread", "process", "async transactional", "thread transactional"]
+TRANSACTIONAL_KINDS: dict[Kind, SlotKind] = {"async": "async transactional", "thread": "thread transactional"}
 # A payload that begins with these bytes is a reference to the payload store. The first byte is the version of jsonb.
 STORED = b'\x01{"$stored"'
 
@@ -76,8 +77,7 @@ class Handler:
     slot_kind: SlotKind = field(init=False)
 
     def __post_init__(self) -> None:
-        kinds: dict[Kind, SlotKind] = {"async": "async transactional", "thread": "thread transactional"}
-        object.__setattr__(self, "slot_kind", kinds.get(self.kind, self.kind) if self.transactional else self.kind)
+        object.__setattr__(self, "slot_kind", TRANSACTIONAL_KINDS[self.kind] if self.transactional else self.kind)
 
 
 Handlers = Mapping[str, Handler]

@@ -19,7 +19,7 @@ from collections import deque
 from typing import Protocol
 from uuid import UUID
 
-from watchbill.telemetry.context import current, log_fields
+from watchbill.telemetry.context import log_fields
 from watchbill.telemetry.events import Events
 from watchbill.worker import forks
 from watchbill.worker.attempt import Suspended, attempt_on_loop, fail
@@ -28,7 +28,7 @@ from watchbill.worker.claiming import Claiming, SlotCounts
 from watchbill.worker.collecting import Collector, Entry, is_late, list_rows
 from watchbill.worker.config import NodeConfig
 from watchbill.worker.endings import Ending
-from watchbill.worker.handlers import BadTimeout, Handlers, Kind, SlotKind, UnsupportedTypes
+from watchbill.worker.handlers import TRANSACTIONAL_KINDS, BadTimeout, Handlers, Kind, SlotKind, UnsupportedTypes
 from watchbill.worker.notifications import Wakeups, wait_for
 from watchbill.worker.run import Claimed, Outcome, Run
 from watchbill.worker.settling import Settler
@@ -43,12 +43,6 @@ CHILD_START_SECONDS = 60.0  # how long a child process may take to import a hand
 WATCH_INTERVAL_SECONDS = 0.25
 RATE_WINDOW_SECONDS = 0.02
 LONGEST_TIMEOUT_SECONDS = 366 * 86_400.0  # enqueue() stores at most a year
-
-_TRANSACTIONAL: tuple[tuple[SlotKind, SlotKind], ...] = (
-    ("async", "async transactional"),
-    ("thread", "thread transactional"),
-)
-_OFF_LOOP: tuple[SlotKind, ...] = ("thread", "thread transactional", "process")
 
 
 class Executor(Protocol):
@@ -87,7 +81,7 @@ class Rate:
 
 def _count_slots_by_kind(config: NodeConfig) -> dict[SlotKind, int]:
     slots: dict[SlotKind, int] = dict(config.capacity.by_kind.items())
-    return slots | {transactional: min(config.pool_size, slots[kind]) for kind, transactional in _TRANSACTIONAL}
+    return slots | {own: min(config.pool_size, slots[kind]) for kind, own in TRANSACTIONAL_KINDS.items()}
 
 
 class Slots:
@@ -104,6 +98,9 @@ class Slots:
         wakeups: Wakeups,
     ) -> None:
         self._handlers, self._claiming, self._settler, self._events = handlers, claiming, settler, events
+        # These lists are kept, because a look into the dict would cost every run time.
+        self._start_observers = events.observers["job_started"]
+        self._success_observers = events.observers["job_completed"]
         self._transactions, self._wakeups, self._stuck_after = transactions, wakeups, config.stuck_after
         self._retry_delay = config.retry_delay
         self._capacity, self._most = _count_slots_by_kind(config), config.capacity.total
@@ -141,7 +138,7 @@ class Slots:
         free_by_kind = {
             kind: self._capacity[kind] - busy - len(self._waiting[kind]) for kind, busy in self._busy.items()
         }
-        for kind, transactional in _TRANSACTIONAL:
+        for kind, transactional in TRANSACTIONAL_KINDS.items():
             free_by_kind[transactional] = min(free_by_kind[transactional], free_by_kind[kind])
         free, unsettled = max(0, self._total - len(self.runs)), self._settler.waiting
         counts = SlotCounts(free, self.waiting, free_by_kind, unsettled, self._rate.per_second)
@@ -243,31 +240,35 @@ class Slots:
     # -- start
 
     def _start_jobs(self) -> None:
-        for kind in _OFF_LOOP:
-            while self._may_start(kind):
-                run = self._begin_run(kind)
-                self._start_timer(run)
-                self.executors[run.handler.kind].submit(run)
-        if self._driver is None and self._choose_async_kind() is not None:
+        while self._may_start("thread"):
+            self._submit_run("thread")
+        while self._may_start_transactional("thread"):
+            self._submit_run("thread transactional")
+        while self._may_start("process"):
+            self._submit_run("process")
+        if self._driver is None and (self._may_start("async") or self._may_start_transactional("async")):
             self._driver = self._loop.create_task(self._drive_handlers())
             self._driver.add_done_callback(self._replace_failed_driver)
 
     def _may_start(self, kind: SlotKind) -> bool:
         waiting, collector = self._waiting[kind], self._collector
-        if not waiting or self._busy[kind] >= self._capacity[kind] or len(self.runs) >= self._total:
-            return False
-        handler = waiting[0][1]
-        if self._busy[handler.kind] >= self._capacity[handler.kind]:
-            return False
-        return not (collector.is_used and collector.awaits_claim(waiting[0]))
+        is_free = bool(waiting) and self._busy[kind] < self._capacity[kind] and len(self.runs) < self._total
+        return is_free and not (collector.is_used and collector.awaits_claim(waiting[0]))
 
-    def _choose_async_kind(self) -> SlotKind | None:
-        """Returns the kind of the next job to start on the event loop: of two that may start, the one that has waited
+    def _may_start_transactional(self, kind: Kind) -> bool:
+        return self._busy[kind] < self._capacity[kind] and self._may_start(TRANSACTIONAL_KINDS[kind])
+
+    def _submit_run(self, kind: SlotKind) -> None:
+        run = self._begin_run(kind)
+        self._start_timer(run)
+        self.executors[run.handler.kind].submit(run)
+
+    def _choose_async_kind(self) -> SlotKind:
+        """Returns which kind of job is the next on the event loop: of two that may start, the one that has waited
         longer."""
-        transactional = self._waiting["async transactional"]
-        if not transactional or not self._may_start("async transactional"):
-            return "async" if self._may_start("async") else None
-        plain = self._waiting["async"]
+        plain, transactional = self._waiting["async"], self._waiting["async transactional"]
+        if not self._may_start_transactional("async"):
+            return "async"
         is_first = not plain or transactional[0][2] < plain[0][2] or not self._may_start("async")
         return "async transactional" if is_first else "async"
 
@@ -279,13 +280,12 @@ class Slots:
         else:
             run = Run(row, handler, time.monotonic())
         self.waiting -= 1
-        run.context = context = contextvars.copy_context()
-        context.run(current.set, run)
+        run.context = contextvars.copy_context()
         self.runs.add(run)
         self._busy[kind] += 1
-        if handler.slot_kind != handler.kind:
+        if handler.transactional:
             self._busy[handler.kind] += 1
-        if self._events.observers.get("job_started"):
+        if self._start_observers:
             for each in run.batch:
                 self._events.emit("job_started", job=each)
         return run
@@ -314,8 +314,11 @@ class Slots:
         """Runs waiting `async def` handlers until one suspends; see the head of this file."""
         task = asyncio.current_task()
         assert task is not None
-        until = time.monotonic() + TURN_SECONDS
-        while (kind := self._choose_async_kind()) is not None and not task.cancelling():
+        until, transactional = time.monotonic() + TURN_SECONDS, self._waiting["async transactional"]
+        while not task.cancelling():
+            kind = self._choose_async_kind() if transactional else "async"
+            if not self._may_start(kind):
+                break
             self._driven = run = self._begin_run(kind)
             coroutine = attempt_on_loop(run, self._transactions)
             assert run.context is not None
@@ -366,13 +369,16 @@ class Slots:
         if run.stopping == "timed_out" and run.outcome is None:
             fail(run, TimeoutError(f"ended {run.age - (run.timeout or 0):.3f} s after its time-out"))
         self._free_handler_slot(run)
-        for each in run.members if isinstance(run, BatchRun) else (run,):
-            self._settle_run(each)
+        if isinstance(run, BatchRun):
+            for each in run.members:
+                self._settle_run(each)
+        else:
+            self._settle_run(run)
         self._wakeups.progress.set()
 
     def _settle_run(self, run: Run) -> None:
         if run.outcome is None:
-            is_reported = self.reports_all_successes or self._events.observers.get("job_completed")
+            is_reported = self.reports_all_successes or self._success_observers
             if is_reported:
                 run.seconds = run.age
             self._settler.add_success(run.claimed, run.started, run.result, run if is_reported else None)
@@ -388,7 +394,7 @@ class Slots:
         if run.timer is not None:
             run.timer.cancel()
         self._busy[handler.slot_kind] -= 1
-        if handler.slot_kind != handler.kind:
+        if handler.transactional:
             self._busy[handler.kind] -= 1
         count = len(run.members) if isinstance(run, BatchRun) else 1
         self.finished += count
