@@ -9,20 +9,20 @@ CREATE OR REPLACE FUNCTION check_item(
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 BEGIN
   PERFORM _check_shared_change('check_item');
   PERFORM
   FROM item_claims i
-  WHERE i.token_group = check_item.token_group
-    AND i.scope = coalesce(check_item.scope, '')
-    AND i.key = check_item.key
-    AND i.fence = check_item.fence
+  WHERE i.token_group = token_group
+    AND i.scope = coalesce(scope, '')
+    AND i.key = key
+    AND i.fence = fence
     AND i.state = 'held'
   FOR SHARE;
   IF NOT FOUND THEN
     RAISE EXCEPTION 'item % is not held under fence % any more',
-      quote_literal(check_item.key), check_item.fence
+      quote_literal(key), fence
       USING ERRCODE = 'WB007', HINT = 'roll back: another node may own it now';
   END IF;
 END $$;

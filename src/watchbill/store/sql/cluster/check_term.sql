@@ -6,5 +6,5 @@ RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
-  PERFORM lock_check('leader/' || _check_term.group_name, _check_term.term);
+  PERFORM lock_check('leader/' || group_name, term);
 END $$;

@@ -9,10 +9,10 @@ CREATE OR REPLACE FUNCTION clear_pins(
 RETURNS int
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(clear_pins.now);
-  g token_groups := _lock_group(clear_pins.token_group);
+  t timestamptz := _clock(now);
+  g token_groups := _lock_group(token_group);
   cleared int;
 BEGIN
   PERFORM _check_shared_change('clear_pins');
@@ -21,8 +21,8 @@ BEGIN
       FROM pins p
       WHERE p.token_group = g.name
         AND p.state = 'active'
-        AND (clear_pins.key IS NULL OR p.key = clear_pins.key)
-        AND (clear_pins.created_by IS NULL OR p.created_by = clear_pins.created_by)),
+        AND (key IS NULL OR p.key = key)
+        AND (created_by IS NULL OR p.created_by = created_by)),
     gone AS (SELECT _drop_alternatives(g.name, array_agg(c.key), array_agg(c.rank)) FROM chosen c)
   SELECT count(DISTINCT c.key) INTO cleared FROM chosen c, gone;
   IF cleared > 0 THEN
@@ -36,7 +36,6 @@ CREATE OR REPLACE FUNCTION _drop_alternatives(group_name text, keys text[], rank
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 BEGIN
   UPDATE pins p
   SET state = 'clearing'

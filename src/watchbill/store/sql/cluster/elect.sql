@@ -22,40 +22,40 @@ RETURNS TABLE (
 )
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(elect.now);
+  t timestamptz := _clock(now);
   node nodes;
 BEGIN
   PERFORM _check_shared_change('elect');
   SELECT n.* INTO node
   FROM nodes n
-  WHERE n.epoch = elect.epoch
+  WHERE n.epoch = epoch
     AND n.state IN ('active', 'draining')
   FOR KEY SHARE;
   IF NOT FOUND THEN
-    RAISE EXCEPTION 'the node with epoch % is lost', elect.epoch
+    RAISE EXCEPTION 'the node with epoch % is lost', epoch
       USING ERRCODE = 'WB001', HINT = 'register again; another node may lead its groups';
   END IF;
   IF node.state = 'active' THEN
     INSERT INTO candidates (epoch, group_name)
-    SELECT elect.epoch, g
-    FROM unnest(elect.groups) g
+    SELECT epoch, g
+    FROM unnest(groups) g
     ON CONFLICT DO NOTHING;
     -- Makes the locks of new groups; released_at is the time since which a group has no leader.
     -- Makes and locks them in the order of their names, so that two nodes cannot wait for each
     -- other.
     INSERT INTO locks (name, released_at)
     SELECT DISTINCT 'leader/' || g, t
-    FROM unnest(elect.groups) g
+    FROM unnest(groups) g
     WHERE NOT EXISTS (SELECT FROM locks l WHERE l.name = 'leader/' || g)
     ORDER BY 1
     ON CONFLICT DO NOTHING;
-    PERFORM _acquire_lock('leader/' || g.name, NULL, node.name, elect.epoch, NULL, false, elect.now)
-    FROM (SELECT DISTINCT x.name FROM unnest(elect.groups) x(name) ORDER BY x.name) g
+    PERFORM _acquire_lock('leader/' || g.name, NULL, node.name, epoch, NULL, false, now)
+    FROM (SELECT DISTINCT x.name FROM unnest(groups) x(name) ORDER BY x.name) g
     WHERE _find_leader_turn(g.name, node.epoch, t) <= t;
   END IF;
-  RETURN QUERY SELECT * FROM _list_leaders(elect.epoch, elect.groups, t);
+  RETURN QUERY SELECT * FROM _list_leaders(epoch, groups, t);
 END $$;
 
 -- Lists the leader of each of these groups, or, if `groups` is NULL, of all groups for which the
@@ -70,7 +70,7 @@ RETURNS TABLE (
 )
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 BEGIN
   RETURN QUERY
     SELECT
@@ -79,12 +79,12 @@ BEGIN
       CASE
         WHEN l.name IS NULL THEN
           extract(
-            epoch FROM greatest(_find_leader_turn(g.name, _list_leaders.epoch, t), t) - t)::float8
+            epoch FROM greatest(_find_leader_turn(g.name, epoch, t), t) - t)::float8
       END
-    FROM unnest(coalesce(_list_leaders.groups, ARRAY(
+    FROM unnest(coalesce(groups, ARRAY(
       SELECT c.group_name
       FROM candidates c
-      WHERE c.epoch = _list_leaders.epoch))) g(name)
+      WHERE c.epoch = epoch))) g(name)
     LEFT JOIN locks l
       ON l.name = 'leader/' || g.name AND l.holder IS NOT NULL AND l.epoch IS NOT NULL
         AND _lock_end(l.epoch, l.expires_at) > t;
@@ -97,21 +97,21 @@ CREATE OR REPLACE FUNCTION _find_leader_turn(group_name text, epoch bigint, t ti
 RETURNS timestamptz
 LANGUAGE plpgsql STABLE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   patience interval := (
     SELECT max(n.lease) / 2
     FROM candidates c
     JOIN nodes n ON n.epoch = c.epoch AND n.state = 'active'
     JOIN beats b ON b.epoch = c.epoch AND b.at > t - n.lease / 2
-    WHERE c.group_name = _find_leader_turn.group_name
-      AND c.epoch < _find_leader_turn.epoch);
+    WHERE c.group_name = group_name
+      AND c.epoch < epoch);
 BEGIN
   IF patience IS NULL THEN RETURN '-infinity'; END IF;
   RETURN patience + coalesce((
     SELECT CASE WHEN l.holder IS NULL THEN l.released_at ELSE _lock_end(l.epoch, l.expires_at) END
     FROM locks l
-    WHERE l.name = 'leader/' || _find_leader_turn.group_name), t);
+    WHERE l.name = 'leader/' || group_name), t);
 END $$;
 
 -- Ends the candidacies of a node that drains, and frees its leaderships. Its row still says that it
@@ -122,7 +122,7 @@ LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
   PERFORM _check_shared_change('_withdraw_candidate');
-  PERFORM _end_candidacies(_withdraw_candidate.epoch, _clock(_withdraw_candidate.now));
+  PERFORM _end_candidacies(epoch, _clock(now));
 END $$;
 
 -- Ends the candidacies of a node, and frees its leaderships. Skips locks whose rows are locked: a
@@ -131,14 +131,14 @@ CREATE OR REPLACE FUNCTION _end_candidacies(epoch bigint, now timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 BEGIN
-  DELETE FROM candidates c WHERE c.epoch = _end_candidacies.epoch;
-  PERFORM _free_lock(held.name, _end_candidacies.now)
+  DELETE FROM candidates c WHERE c.epoch = epoch;
+  PERFORM _free_lock(held.name, now)
   FROM (
     SELECT l.name
     FROM locks l
-    WHERE l.epoch = _end_candidacies.epoch
+    WHERE l.epoch = epoch
     ORDER BY l.name
     FOR NO KEY UPDATE SKIP LOCKED) held;
 END $$;

@@ -11,26 +11,26 @@ CREATE OR REPLACE FUNCTION finish_items(
 RETURNS text[]
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(finish_items.now);
+  t timestamptz := _clock(now);
   ended text[];
 BEGIN
   PERFORM _check_shared_change('finish_items');
   PERFORM
   FROM item_claims i
-  WHERE i.token_group = finish_items.token_group
-    AND i.scope = coalesce(finish_items.scope, '')
-    AND i.key = ANY (finish_items.keys)
+  WHERE i.token_group = token_group
+    AND i.scope = coalesce(scope, '')
+    AND i.key = ANY (keys)
   ORDER BY i.key
   FOR UPDATE;
   WITH done AS (
     UPDATE item_claims i
-    SET state = CASE WHEN finish_items.released THEN 'released' ELSE 'finished' END,
+    SET state = CASE WHEN released THEN 'released' ELSE 'finished' END,
       ended_at = t
-    FROM unnest(finish_items.keys, finish_items.fences) k(key, fence)
-    WHERE i.token_group = finish_items.token_group
-      AND i.scope = coalesce(finish_items.scope, '')
+    FROM unnest(keys, fences) k(key, fence)
+    WHERE i.token_group = token_group
+      AND i.scope = coalesce(scope, '')
       AND i.key = k.key
       AND i.fence = k.fence
       AND i.state = 'held'
@@ -40,12 +40,12 @@ BEGIN
   IF EXISTS (
     SELECT
     FROM tokens x
-    WHERE x.token_group = finish_items.token_group
+    WHERE x.token_group = token_group
       AND x.next IS NOT NULL) THEN
     PERFORM _wake_members();
   END IF;
   RETURN ARRAY(
     SELECT k.key
-    FROM unnest(finish_items.keys) k(key)
+    FROM unnest(keys) k(key)
     WHERE k.key <> ALL (coalesce(ended, '{}')));
 END $$;

@@ -27,15 +27,15 @@ CREATE OR REPLACE FUNCTION _lock_living_node(epoch bigint)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 BEGIN
   PERFORM
   FROM nodes n
-  WHERE n.epoch = _lock_living_node.epoch
+  WHERE n.epoch = epoch
     AND n.state IN ('active', 'draining')
   FOR KEY SHARE;
   IF NOT FOUND THEN
-    RAISE EXCEPTION 'the node with epoch % is lost', _lock_living_node.epoch
+    RAISE EXCEPTION 'the node with epoch % is lost', epoch
       USING ERRCODE = 'WB001', HINT = 'register again; other nodes own its tokens';
   END IF;
 END $$;

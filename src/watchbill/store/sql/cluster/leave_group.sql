@@ -8,26 +8,26 @@ CREATE OR REPLACE FUNCTION leave_group(
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   has_tokens boolean;
 BEGIN
   PERFORM _check_shared_change('leave_group');
-  PERFORM _lock_group(leave_group.token_group);
+  PERFORM _lock_group(token_group);
   has_tokens := EXISTS (
     SELECT
     FROM tokens x
-    WHERE x.token_group = leave_group.token_group
-      AND x.epoch = leave_group.epoch);
+    WHERE x.token_group = token_group
+      AND x.epoch = epoch);
   IF has_tokens THEN
     UPDATE members m
     SET is_leaving = true
-    WHERE m.token_group = leave_group.token_group
-      AND m.epoch = leave_group.epoch;
+    WHERE m.token_group = token_group
+      AND m.epoch = epoch;
   ELSE
     DELETE FROM members m
-    WHERE m.token_group = leave_group.token_group
-      AND m.epoch = leave_group.epoch;
+    WHERE m.token_group = token_group
+      AND m.epoch = epoch;
   END IF;
   PERFORM _wake_members();
   RETURN has_tokens;

@@ -25,9 +25,9 @@ BEGIN
   RETURN (
     SELECT a.fence
     FROM _acquire_lock(
-      lock_acquire.name, lock_acquire.ttl,
-      coalesce(lock_acquire.holder, session_user || '/' || pg_backend_pid()), NULL,
-      lock_acquire.request, false, lock_acquire.now) a);
+      name, ttl,
+      coalesce(holder, session_user || '/' || pg_backend_pid()), NULL,
+      request, false, now) a);
 END $$;
 
 -- Does what lock_acquire() does. With an epoch, and without a ttl, the lock lasts as long as that
@@ -47,34 +47,34 @@ CREATE OR REPLACE FUNCTION _acquire_lock(
 RETURNS TABLE (fence bigint, held_by text, expires_in float8)
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(_acquire_lock.now);
+  t timestamptz := _clock(now);
 BEGIN
   PERFORM _check_shared_change('lock_acquire');
   -- Checks the arguments here and not in functions, because a call of a function takes as long as
   -- finding the row.
-  IF (length(_acquire_lock.name) BETWEEN 1 AND 200) IS NOT TRUE THEN
+  IF (length(name) BETWEEN 1 AND 200) IS NOT TRUE THEN
     RAISE EXCEPTION 'a lock name of % characters is invalid',
-      coalesce(length(_acquire_lock.name), 0)
+      coalesce(length(name), 0)
       USING ERRCODE = 'WB003', HINT = 'give a name of 1 to 200 characters';
-  ELSIF _acquire_lock.epoch IS NULL AND starts_with(_acquire_lock.name, 'leader/') THEN
+  ELSIF epoch IS NULL AND starts_with(name, 'leader/') THEN
     RAISE EXCEPTION 'lock name % is invalid: leader/ is the prefix of the locks of leaders',
-      quote_literal(_acquire_lock.name)
+      quote_literal(name)
       USING ERRCODE = 'WB003', HINT = 'give another name; elect() acquires these locks for nodes';
-  ELSIF _acquire_lock.epoch IS NULL
-      AND (_acquire_lock.ttl BETWEEN interval '1 second' AND interval '1 day') IS NOT TRUE THEN
-    PERFORM _refuse_ttl(_acquire_lock.ttl);
+  ELSIF epoch IS NULL
+      AND (ttl BETWEEN interval '1 second' AND interval '1 day') IS NOT TRUE THEN
+    PERFORM _refuse_ttl(ttl);
   END IF;
   LOOP
     UPDATE locks l
     SET fence = CASE
-        WHEN l.request = _acquire_lock.request AND l.holder IS NOT NULL THEN l.fence
+        WHEN l.request = request AND l.holder IS NOT NULL THEN l.fence
         ELSE _make_fence(_adopt_database())
       END,
       holder = _acquire_lock.holder,
       epoch = _acquire_lock.epoch,
-      expires_at = t + _acquire_lock.ttl,
+      expires_at = t + ttl,
       request = _acquire_lock.request,
       acquired_at = t
     -- If another caller holds the lock, its row is not locked here, so that a try in a long
@@ -82,9 +82,9 @@ BEGIN
     WHERE l.name = (
       SELECT x.name
       FROM locks x
-      WHERE x.name = _acquire_lock.name
+      WHERE x.name = name
         AND (x.holder IS NULL
-          OR x.request = _acquire_lock.request
+          OR x.request = request
           OR _lock_end(x.epoch, x.expires_at) <= t)
       FOR UPDATE SKIP LOCKED)
     RETURNING l.fence INTO fence;
@@ -94,20 +94,20 @@ BEGIN
     END IF;
     -- Stops if the row exists, because an INSERT would wait for a transaction that has changed the
     -- row.
-    EXIT WHEN EXISTS (SELECT FROM locks l WHERE l.name = _acquire_lock.name);
+    EXIT WHEN EXISTS (SELECT FROM locks l WHERE l.name = name);
     -- For the first grant of this name, inserts the row, and draws the fence in the next round of
     -- the loop, as for every other grant.
     INSERT INTO locks (name, released_at)
-    VALUES (_acquire_lock.name, t)
+    VALUES (name, t)
     ON CONFLICT DO NOTHING;
   END LOOP;
-  IF _acquire_lock.waits THEN
+  IF waits THEN
     UPDATE locks l
     SET awaited = true
     WHERE l.name = (
       SELECT x.name
       FROM locks x
-      WHERE x.name = _acquire_lock.name
+      WHERE x.name = name
         AND x.holder IS NOT NULL
         AND NOT x.awaited
       FOR NO KEY UPDATE SKIP LOCKED);
@@ -117,7 +117,7 @@ BEGIN
       NULL::bigint, l.holder,
       extract(epoch FROM _lock_end(l.epoch, l.expires_at) - t)::float8
     FROM locks l
-    WHERE l.name = _acquire_lock.name
+    WHERE l.name = name
       AND l.holder IS NOT NULL
       AND _lock_end(l.epoch, l.expires_at) > t;
 END $$;

@@ -6,18 +6,18 @@ CREATE OR REPLACE FUNCTION lock_check(name text, fence bigint)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 BEGIN
   PERFORM _check_shared_change('lock_check');
   PERFORM
   FROM locks l
-  WHERE l.name = lock_check.name
-    AND l.fence = lock_check.fence
+  WHERE l.name = name
+    AND l.fence = fence
     AND l.holder IS NOT NULL
   FOR KEY SHARE;
   IF NOT FOUND THEN
     RAISE EXCEPTION 'lock % is no longer held under fence %',
-      quote_literal(lock_check.name), lock_check.fence
+      quote_literal(name), fence
       USING ERRCODE = 'WB012',
         HINT = 'it expired and another caller acquired it, or it was released: roll back';
   END IF;

@@ -10,21 +10,21 @@ CREATE OR REPLACE FUNCTION lock_release(
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(lock_release.now);
+  t timestamptz := _clock(now);
   held locks;
 BEGIN
   PERFORM _check_shared_change('lock_release');
   SELECT l.* INTO held
   FROM locks l
-  WHERE l.name = lock_release.name
-    AND l.fence = coalesce(lock_release.fence, l.fence)
+  WHERE l.name = name
+    AND l.fence = coalesce(fence, l.fence)
     AND l.holder IS NOT NULL
   FOR NO KEY UPDATE;
   IF NOT FOUND THEN RETURN false; END IF;
   PERFORM _free_lock(held.name, t);
-  IF lock_release.fence IS NULL THEN
+  IF fence IS NULL THEN
     PERFORM _audit(
       'lock_release', 'lock ' || held.name, NULL,
       jsonb_build_object('holder', held.holder, 'fence', held.fence), t);
@@ -37,19 +37,19 @@ CREATE OR REPLACE FUNCTION _free_lock(name text, now timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   was_awaited boolean;
 BEGIN
   UPDATE locks l
-  SET holder = NULL, epoch = NULL, expires_at = NULL, request = NULL, released_at = _free_lock.now
-  WHERE l.name = _free_lock.name
+  SET holder = NULL, epoch = NULL, expires_at = NULL, request = NULL, released_at = now
+  WHERE l.name = name
   RETURNING l.awaited INTO was_awaited;
   IF was_awaited THEN
-    UPDATE locks l SET awaited = false WHERE l.name = _free_lock.name;
-    PERFORM pg_notify(_name_lock_channel(), _free_lock.name);
+    UPDATE locks l SET awaited = false WHERE l.name = name;
+    PERFORM pg_notify(_name_lock_channel(), name);
   END IF;
-  IF starts_with(_free_lock.name, 'leader/') THEN
+  IF starts_with(name, 'leader/') THEN
     PERFORM pg_notify(_wake_channel(), 'leader');
   END IF;
 END $$;

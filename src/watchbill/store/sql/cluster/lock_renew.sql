@@ -9,18 +9,18 @@ CREATE OR REPLACE FUNCTION lock_renew(
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(lock_renew.now);
+  t timestamptz := _clock(now);
 BEGIN
   PERFORM _check_shared_change('lock_renew');
-  IF (lock_renew.ttl BETWEEN interval '1 second' AND interval '1 day') IS NOT TRUE THEN
-    PERFORM _refuse_ttl(lock_renew.ttl);
+  IF (ttl BETWEEN interval '1 second' AND interval '1 day') IS NOT TRUE THEN
+    PERFORM _refuse_ttl(ttl);
   END IF;
   UPDATE locks l
-  SET expires_at = t + lock_renew.ttl
-  WHERE l.name = lock_renew.name
-    AND l.fence = lock_renew.fence
+  SET expires_at = t + ttl
+  WHERE l.name = name
+    AND l.fence = fence
     AND l.holder IS NOT NULL
     AND l.epoch IS NULL;
   RETURN FOUND;

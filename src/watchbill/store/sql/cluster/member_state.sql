@@ -28,41 +28,41 @@ RETURNS TABLE (
 )
 LANGUAGE plpgsql STABLE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(member_state.now);
+  t timestamptz := _clock(now);
   g token_groups;
 BEGIN
-  SELECT * INTO g FROM token_groups x WHERE x.name = member_state.token_group;
-  IF NOT FOUND THEN PERFORM _raise_no_group(member_state.token_group); END IF;
+  SELECT * INTO g FROM token_groups x WHERE x.name = token_group;
+  IF NOT FOUND THEN PERFORM _raise_no_group(token_group); END IF;
   total := g.total;
   hash := g.hash;
   handover_timeout := g.handover_timeout;
   version := g.version;
   pins_version := g.pins_version;
-  is_member := member_state.epoch = ANY (_living_members(g.name));
+  is_member := epoch = ANY (_living_members(g.name));
   is_assigned := is_member
-    AND coalesce(member_state.epoch = ANY (g.planned_members), false)
+    AND coalesce(epoch = ANY (g.planned_members), false)
     AND NOT EXISTS (
       SELECT
       FROM tokens x
       WHERE x.token_group = g.name
-        AND x.next = member_state.epoch);
+        AND x.next = epoch);
   moving := (
     SELECT count(*)
     FROM tokens x
     WHERE x.token_group = g.name
-      AND x.epoch = member_state.epoch
+      AND x.epoch = epoch
       AND x.next IS NOT NULL);
-  IF g.version <> member_state.seen_version THEN
+  IF g.version <> seen_version THEN
     tokens := ARRAY(
       SELECT x.token
       FROM tokens x
       WHERE x.token_group = g.name
-        AND x.epoch = member_state.epoch
+        AND x.epoch = epoch
         AND x.next IS NULL);
   END IF;
-  IF g.pins_version <> member_state.seen_pins THEN
+  IF g.pins_version <> seen_pins THEN
     SELECT coalesce(array_agg(p.key), '{}'), coalesce(array_agg(p.token), '{}')
     INTO pin_keys, pin_tokens
     FROM pins p

@@ -11,21 +11,21 @@ CREATE OR REPLACE FUNCTION pass_tokens(
 RETURNS int
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(pass_tokens.now);
-  g token_groups := _lock_group(pass_tokens.token_group);
+  t timestamptz := _clock(now);
+  g token_groups := _lock_group(token_group);
   passed int := 0;
 BEGIN
   PERFORM _check_shared_change('pass_tokens');
   PERFORM
   FROM nodes n
-  WHERE n.epoch = pass_tokens.epoch
+  WHERE n.epoch = epoch
     AND n.state IN ('active', 'draining')
   FOR UPDATE;
-  IF NOT FOUND THEN PERFORM _lock_living_node(pass_tokens.epoch); END IF;
-  IF pass_tokens.version = g.version OR pass_tokens.version IS NULL THEN
-    passed := _pass_free_tokens(g.name, pass_tokens.epoch, NULL, t);
+  IF NOT FOUND THEN PERFORM _lock_living_node(epoch); END IF;
+  IF version = g.version OR version IS NULL THEN
+    passed := _pass_free_tokens(g.name, epoch, NULL, t);
   END IF;
   IF passed > 0 THEN
     UPDATE token_groups x SET version = x.version + 1 WHERE x.name = g.name;
@@ -35,7 +35,7 @@ BEGIN
   RETURN (
     SELECT count(*)
     FROM tokens x
-    WHERE x.token_group = pass_tokens.token_group
-      AND x.epoch = pass_tokens.epoch
+    WHERE x.token_group = token_group
+      AND x.epoch = epoch
       AND x.next IS NOT NULL);
 END $$;

@@ -16,23 +16,22 @@ CREATE OR REPLACE FUNCTION pin(
 RETURNS int
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
-  t timestamptz := _clock(pin.now);
+  t timestamptz := _clock(now);
   creator text := coalesce(
-    pin.created_by, nullif(current_setting('watchbill.actor', true), ''), session_user);
+    created_by, nullif(current_setting('watchbill.actor', true), ''), session_user);
   g token_groups;
   keys text[];
   pin_tokens int[];
   last_ranks int[];
 BEGIN
   PERFORM _check_shared_change('pin');
-  PERFORM _check_pins(pin.wanted, pin.expires_in);
-  g := _lock_group(pin.token_group);
-  keys := ARRAY(SELECT DISTINCT w->>'key' FROM jsonb_array_elements(pin.wanted) w ORDER BY 1);
+  PERFORM _check_pins(wanted, expires_in);
+  g := _lock_group(token_group);
+  keys := ARRAY(SELECT DISTINCT w->>'key' FROM jsonb_array_elements(wanted) w ORDER BY 1);
   pin_tokens := _make_pin_tokens(g, keys);
   last_ranks := ARRAY(
-    SELECT CASE WHEN pin.append THEN coalesce(max(p.rank) FILTER (WHERE p.state = 'active'), 0)
+    SELECT CASE WHEN append THEN coalesce(max(p.rank) FILTER (WHERE p.state = 'active'), 0)
       ELSE 0 END
     FROM unnest(keys) WITH ORDINALITY k(key, place)
     LEFT JOIN pins p ON p.token_group = g.name AND p.key = k.key
@@ -41,13 +40,13 @@ BEGIN
   DELETE FROM pins p
   WHERE p.token_group = g.name
     AND p.key = ANY (keys)
-    AND (NOT pin.append OR p.state <> 'active');
+    AND (NOT append OR p.state <> 'active');
   INSERT INTO pins (
     token_group, key, rank, token, pattern, labels, reason, created_by, created_at, expires_at)
   SELECT
     g.name, k.key, k.last_rank + row_number() OVER (PARTITION BY k.key ORDER BY e.place), k.token,
-    e.w->>'pattern', nullif(e.w->'labels', 'null'), e.w->>'reason', creator, t, t + pin.expires_in
-  FROM jsonb_array_elements(pin.wanted) WITH ORDINALITY e(w, place)
+    e.w->>'pattern', nullif(e.w->'labels', 'null'), e.w->>'reason', creator, t, t + expires_in
+  FROM jsonb_array_elements(wanted) WITH ORDINALITY e(w, place)
   JOIN unnest(keys, pin_tokens, last_ranks) k(key, token, last_rank) ON k.key = e.w->>'key';
   PERFORM _move_keys(
     g.name, keys,
@@ -95,7 +94,6 @@ CREATE OR REPLACE FUNCTION _make_pin_tokens(g token_groups, keys text[])
 RETURNS int[]
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
   known int[] := ARRAY(
     SELECT (SELECT p.token FROM pins p WHERE p.token_group = g.name AND p.key = k.key LIMIT 1)
@@ -129,7 +127,6 @@ CREATE OR REPLACE FUNCTION _move_keys(
 RETURNS text[]
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 BEGIN
   WITH found AS MATERIALIZED (
     SELECT j.ctid AS tid, k.target
@@ -177,7 +174,6 @@ CREATE OR REPLACE FUNCTION _note_pins(g token_groups, action text, subject text,
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 BEGIN
   UPDATE token_groups x
   SET pins_version = x.pins_version + 1, version = x.version + 1

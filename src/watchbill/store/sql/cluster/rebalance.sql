@@ -12,10 +12,10 @@ CREATE OR REPLACE FUNCTION rebalance(
 RETURNS int
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   began timestamptz := clock_timestamp();
-  t timestamptz := _clock(rebalance.now);
+  t timestamptz := _clock(now);
   g token_groups;
   before bigint[];
   after bigint[];
@@ -25,8 +25,8 @@ DECLARE
   granted int := 0;
 BEGIN
   PERFORM _check_shared_change('rebalance');
-  g := _lock_group(rebalance.token_group);
-  PERFORM _check_term(g.name, rebalance.term);
+  g := _lock_group(token_group);
+  PERFORM _check_term(g.name, term);
   PERFORM _update_pins(g, t);
   SELECT * INTO g FROM token_groups x WHERE x.name = g.name;
   before := coalesce(g.planned_members, '{}');
@@ -50,7 +50,7 @@ BEGIN
     INSERT INTO rebalances (
       token_group, at, reason, leader, nodes_before, nodes_after, moved, version, duration)
     VALUES (
-      g.name, t, reason, (SELECT n.name FROM nodes n WHERE n.epoch = rebalance.epoch),
+      g.name, t, reason, (SELECT n.name FROM nodes n WHERE n.epoch = epoch),
       _read_node_names(before), _read_node_names(after), moved, g.version + 1,
       clock_timestamp() - began);
   END IF;
@@ -105,7 +105,6 @@ RETURNS int
 LANGUAGE plpgsql VOLATILE
 SET work_mem = '64MB'
 AS $$
-#variable_conflict use_column
 DECLARE
   moved int;
   grant_fence bigint := _next_fence();
@@ -221,7 +220,6 @@ CREATE OR REPLACE FUNCTION _plan_pins(g token_groups, owners bigint[], t timesta
 RETURNS int
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
   moved int;
 BEGIN
@@ -285,7 +283,6 @@ CREATE OR REPLACE FUNCTION _grant_tokens_of_dead(group_name text, t timestamptz)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
   granted int;
   grant_fence bigint;
@@ -348,7 +345,6 @@ CREATE OR REPLACE FUNCTION _take_overdue_tokens(g token_groups, t timestamptz)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
   taken int := 0;
   owner bigint;
@@ -388,7 +384,7 @@ CREATE OR REPLACE FUNCTION _release_lanes(
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 BEGIN
   PERFORM _release_job(j.id, t)
   FROM (
@@ -397,7 +393,7 @@ BEGIN
     CROSS JOIN LATERAL unnest(c.job_ids) x(id)
     JOIN jobs j ON j.id = x.id AND j.fence = c.fence AND j.lane - 1 = ANY (tokens)
     JOIN queues q ON q.name = j.queue AND q.token_group = group_name
-    WHERE c.epoch = _release_lanes.owner
+    WHERE c.epoch = owner
     FOR UPDATE OF j SKIP LOCKED) j;
 END $$;
 
@@ -411,7 +407,6 @@ CREATE OR REPLACE FUNCTION _pass_free_tokens(
 RETURNS int
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
   passed int;
   grant_fence bigint := _next_fence();

@@ -7,15 +7,14 @@ RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET lock_timeout = '2s'
 AS $$
-#variable_conflict use_column
 DECLARE
-  t timestamptz := _clock(remove_group.now);
+  t timestamptz := _clock(now);
   g token_groups;
   members text[];
   queue text;
 BEGIN
   PERFORM _check_shared_change('remove_group');
-  g := _lock_group(remove_group.name);
+  g := _lock_group(name);
   members := _read_node_names(_living_members(g.name));
   IF cardinality(members) > 0 THEN
     RAISE EXCEPTION 'group % has members: %',

@@ -3,14 +3,12 @@ CREATE OR REPLACE FUNCTION request_rebalance(token_group text, now timestamptz D
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
-  t timestamptz := _clock(request_rebalance.now);
+  t timestamptz := _clock(now);
 BEGIN
   PERFORM _check_shared_change('request_rebalance');
-  PERFORM _lock_group(request_rebalance.token_group);
-  UPDATE token_groups g SET planned_members = NULL WHERE g.name = request_rebalance.token_group;
-  PERFORM _audit(
-    'request_rebalance', 'group ' || request_rebalance.token_group, NULL, NULL, t);
+  PERFORM _lock_group(token_group);
+  UPDATE token_groups g SET planned_members = NULL WHERE g.name = token_group;
+  PERFORM _audit('request_rebalance', 'group ' || token_group, NULL, NULL, t);
   PERFORM _wake_members();
 END $$;

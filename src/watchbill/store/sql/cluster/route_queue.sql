@@ -5,23 +5,23 @@ CREATE OR REPLACE FUNCTION route_queue(queue text, token_group text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   known queues;
 BEGIN
   PERFORM _check_shared_change('route_queue');
-  SELECT * INTO known FROM queues q WHERE q.name = route_queue.queue;
-  IF known.token_group = route_queue.token_group THEN RETURN; END IF;
-  PERFORM _lock_group(route_queue.token_group);
+  SELECT * INTO known FROM queues q WHERE q.name = queue;
+  IF known.token_group = token_group THEN RETURN; END IF;
+  PERFORM _lock_group(token_group);
   INSERT INTO queues AS q (name, lanes, token_group)
-  VALUES (route_queue.queue, 'route', route_queue.token_group)
+  VALUES (queue, 'route', token_group)
   ON CONFLICT (name) DO UPDATE
   SET lanes = 'route', token_group = EXCLUDED.token_group
   WHERE q.lanes = 'none';
-  SELECT * INTO known FROM queues q WHERE q.name = route_queue.queue;
-  IF known.token_group IS DISTINCT FROM route_queue.token_group THEN
+  SELECT * INTO known FROM queues q WHERE q.name = queue;
+  IF known.token_group IS DISTINCT FROM token_group THEN
     RAISE EXCEPTION 'queue % cannot be routed by group %: %',
-      quote_literal(route_queue.queue), quote_literal(route_queue.token_group),
+      quote_literal(queue), quote_literal(token_group),
       CASE known.lanes
         WHEN 'share' THEN 'it is a fair queue'
         ELSE 'it is routed by group ' || quote_literal(known.token_group)
@@ -29,11 +29,11 @@ BEGIN
       USING ERRCODE = 'WB003', HINT = 'use another queue';
   END IF;
   UPDATE jobs j
-  SET lane = _route_lane(route_queue.token_group, j.route_key)
-  WHERE j.queue = route_queue.queue
+  SET lane = _route_lane(token_group, j.route_key)
+  WHERE j.queue = queue
     AND j.wait IS NULL
     AND j.route_key IS NOT NULL
     AND j.lane = 0;
-  UPDATE token_groups g SET planned_members = NULL WHERE g.name = route_queue.token_group;
+  UPDATE token_groups g SET planned_members = NULL WHERE g.name = token_group;
   PERFORM _wake_members();
 END $$;

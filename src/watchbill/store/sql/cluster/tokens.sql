@@ -31,22 +31,21 @@ CREATE OR REPLACE FUNCTION _route_lane(token_group text, route_key text)
 RETURNS int
 LANGUAGE plpgsql STABLE
 AS $$
-#variable_conflict use_column
 DECLARE
   g token_groups;
   pin int;
 BEGIN
-  SELECT * INTO g FROM token_groups x WHERE x.name = _route_lane.token_group;
-  IF NOT FOUND THEN PERFORM _raise_no_group(_route_lane.token_group); END IF;
+  SELECT * INTO g FROM token_groups x WHERE x.name = token_group;
+  IF NOT FOUND THEN PERFORM _raise_no_group(token_group); END IF;
   IF g.pins_version > 0 THEN
     SELECT p.token INTO pin
     FROM pins p
     WHERE p.token_group = g.name
-      AND p.key = _route_lane.route_key
+      AND p.key = route_key
       AND p.state <> 'ending'
     LIMIT 1;
   END IF;
-  RETURN 1 + coalesce(pin, _token_of(_route_lane.route_key, g.total, g.hash));
+  RETURN 1 + coalesce(pin, _token_of(route_key, g.total, g.hash));
 END $$;
 
 CREATE OR REPLACE FUNCTION _raise_no_group(name text)
@@ -79,13 +78,13 @@ CREATE OR REPLACE FUNCTION _lock_group(name text)
 RETURNS token_groups
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   g token_groups;
 BEGIN
   PERFORM _check_isolation('a change of a token group');
-  SELECT * INTO g FROM token_groups x WHERE x.name = _lock_group.name FOR UPDATE;
-  IF NOT FOUND THEN PERFORM _raise_no_group(_lock_group.name); END IF;
+  SELECT * INTO g FROM token_groups x WHERE x.name = name FOR UPDATE;
+  IF NOT FOUND THEN PERFORM _raise_no_group(name); END IF;
   RETURN g;
 END $$;
 
@@ -103,9 +102,9 @@ CREATE OR REPLACE FUNCTION _wake_fellow_members(epoch bigint)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 BEGIN
-  IF EXISTS (SELECT FROM members m WHERE m.epoch = _wake_fellow_members.epoch) THEN
+  IF EXISTS (SELECT FROM members m WHERE m.epoch = epoch) THEN
     PERFORM _wake_members();
   END IF;
 END $$;

@@ -12,7 +12,6 @@ CREATE OR REPLACE FUNCTION _update_pins(g token_groups, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
   oldest xid8 := pg_snapshot_xmin(pg_current_snapshot());
   expired_keys text[];
@@ -70,7 +69,6 @@ CREATE OR REPLACE FUNCTION _settle_moved_keys(g token_groups, oldest xid8)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
   has_queues boolean := EXISTS (SELECT FROM queues q WHERE q.token_group = g.name);
   keys text[];

@@ -14,7 +14,7 @@ AS $$
 BEGIN
   INSERT INTO audit (at, actor, action, subject, tenant, detail)
   VALUES (
-    _audit.t,
+    t,
     coalesce(nullif(current_setting('watchbill.actor', true), ''), session_user),
-    _audit.action, _audit.subject, _audit.tenant, _audit.detail);
+    action, subject, tenant, detail);
 END $$;

@@ -19,32 +19,32 @@ DECLARE
 BEGIN
   FOR part IN
     SELECT m[1]
-    FROM regexp_matches(_render_key.format, '(\{\{|\}\}|\{[^{}]*\}|[^{}]+|[{}])', 'g') m
+    FROM regexp_matches(format, '(\{\{|\}\}|\{[^{}]*\}|[^{}]+|[{}])', 'g') m
   LOOP
     IF part IN ('{', '}') THEN
       PERFORM _refuse_job(
-        _render_key.type,
+        type,
         pg_catalog.format('%s=%L has a single brace: write {{ or }} for a brace', option,
-          _render_key.format));
+          format));
     END IF;
     name := trim(BOTH '{}' FROM part);
     rendered := rendered || CASE
         WHEN part IN ('{{', '}}') THEN left(part, 1)
         WHEN NOT starts_with(part, '{') THEN part
-        WHEN name = 'tenant' THEN _render_key.tenant
-        WHEN _render_key.payload ? name THEN coalesce(_render_key.payload->>name, 'null')
+        WHEN name = 'tenant' THEN tenant
+        WHEN payload ? name THEN coalesce(payload->>name, 'null')
       END;
     IF rendered IS NULL THEN
       IF or_else IS NOT NULL THEN RETURN or_else; END IF;
       PERFORM _refuse_job(
-        _render_key.type,
+        type,
         pg_catalog.format('%s=%L needs the parameter %L, which the payload lacks', option,
-          _render_key.format, name));
+          format, name));
     END IF;
   END LOOP;
   IF octet_length(rendered) > 1000 THEN
     PERFORM _refuse_job(
-      _render_key.type,
+      type,
       pg_catalog.format('%s makes a key of %s bytes, the limit is 1000', option,
         octet_length(rendered)));
   END IF;

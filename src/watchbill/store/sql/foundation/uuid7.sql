@@ -4,7 +4,7 @@ RETURNS uuid
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
-  us bigint := (extract(epoch FROM coalesce(uuid7.at, _clock())) * 1000000)::bigint;
+  us bigint := (extract(epoch FROM coalesce(at, _clock())) * 1000000)::bigint;
 BEGIN
   RETURN lpad(to_hex(us / 1000), 12, '0')
     || '7'

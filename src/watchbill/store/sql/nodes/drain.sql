@@ -4,15 +4,15 @@ CREATE OR REPLACE FUNCTION drain(name text, now timestamptz DEFAULT NULL)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(drain.now);
+  t timestamptz := _clock(now);
 BEGIN
   PERFORM _check_shared_change('drain');
-  PERFORM FROM nodes n WHERE n.name = drain.name AND n.state = 'active' FOR UPDATE;
-  UPDATE nodes n SET state = 'draining' WHERE n.name = drain.name AND n.state = 'active';
+  PERFORM FROM nodes n WHERE n.name = name AND n.state = 'active' FOR UPDATE;
+  UPDATE nodes n SET state = 'draining' WHERE n.name = name AND n.state = 'active';
   IF NOT FOUND THEN RETURN false; END IF;
-  PERFORM _audit('drain', 'node ' || drain.name, NULL, NULL, t);
+  PERFORM _audit('drain', 'node ' || name, NULL, NULL, t);
   -- Wakes the node, because its next claim reports that it is draining.
   PERFORM pg_notify(_wake_channel(), '');
   RETURN true;

@@ -9,19 +9,19 @@ CREATE OR REPLACE FUNCTION expire_node(
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(expire_node.now);
+  t timestamptz := _clock(now);
 BEGIN
   PERFORM _check_shared_change('expire_node');
   PERFORM _check_isolation('expire_node');
   PERFORM
   FROM beats b
   JOIN nodes nd ON nd.epoch = b.epoch
-  WHERE b.epoch = expire_node.epoch
-    AND b.n = expire_node.beat
+  WHERE b.epoch = epoch
+    AND b.n = beat
   FOR UPDATE OF b, nd SKIP LOCKED;
   IF NOT FOUND THEN RETURN false; END IF;
-  PERFORM _mark_node_lost(expire_node.epoch, t);
+  PERFORM _mark_node_lost(epoch, t);
   RETURN true;
 END $$;

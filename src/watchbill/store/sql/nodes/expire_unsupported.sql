@@ -12,10 +12,10 @@ CREATE OR REPLACE FUNCTION expire_unsupported(
 RETURNS int
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(expire_unsupported.now);
-  grace_start timestamptz := _find_grace_start(expire_unsupported.grace, t);
+  t timestamptz := _clock(now);
+  grace_start timestamptz := _find_grace_start(grace, t);
   endings ending[];
 BEGIN
   PERFORM _check_shared_change('expire_unsupported');
@@ -36,7 +36,7 @@ BEGIN
     FROM _find_unhandled_keys() k
     JOIN jobs j ON j.wait = 'unsupported' AND j.wait_key = k.key
     WHERE coalesce(k.last_handled_at, greatest(j.run_at, k.met_at)) <= grace_start
-      AND (expire_unsupported.queue IS NULL OR k.queue = expire_unsupported.queue)
+      AND (queue IS NULL OR k.queue = queue)
       AND j.fence = 0
     LIMIT max
     FOR UPDATE OF j SKIP LOCKED);
@@ -100,7 +100,7 @@ CREATE OR REPLACE FUNCTION _end_node_types(node_epoch bigint, at timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 BEGIN
   DELETE FROM handled_types
   WHERE ctid = ANY (ARRAY(
@@ -108,13 +108,13 @@ BEGIN
     FROM node_types nt
     JOIN handled_types h ON h.type = nt.type AND h.version = nt.version
     WHERE nt.epoch = node_epoch
-      AND h.at <= _end_node_types.at
+      AND h.at <= at
     FOR UPDATE OF h SKIP LOCKED));
   WITH ended AS (
     DELETE FROM node_types nt
     WHERE nt.epoch = node_epoch
     RETURNING nt.type, nt.version)
   INSERT INTO handled_types (type, version, at)
-  SELECT e.type, e.version, _end_node_types.at
+  SELECT e.type, e.version, at
   FROM ended e;
 END $$;

@@ -11,29 +11,29 @@ CREATE OR REPLACE FUNCTION heartbeat(
 RETURNS uuid[]
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(heartbeat.now);
+  t timestamptz := _clock(now);
 BEGIN
   IF _may_be_bound() THEN PERFORM _check_shared_change('heartbeat'); END IF;
   UPDATE beats b
-  SET at = t, n = b.n + 1, processed = coalesce(heartbeat.processed, b.processed)
-  WHERE b.epoch = heartbeat.epoch;
+  SET at = t, n = b.n + 1, processed = coalesce(processed, b.processed)
+  WHERE b.epoch = epoch;
   IF NOT FOUND THEN
-    RAISE EXCEPTION 'the node with epoch % is lost', heartbeat.epoch
+    RAISE EXCEPTION 'the node with epoch % is lost', epoch
       USING ERRCODE = 'WB001', HINT = 'register again; other nodes run its jobs';
   END IF;
-  IF heartbeat.running IS NOT NULL THEN
-    PERFORM _record_runs(heartbeat.epoch, heartbeat.running, t);
+  IF running IS NOT NULL THEN
+    PERFORM _record_runs(epoch, running, t);
   END IF;
-  RETURN ARRAY(SELECT s.id FROM stop_requests(heartbeat.epoch) s);
+  RETURN ARRAY(SELECT s.id FROM stop_requests(epoch) s);
 END $$;
 
 CREATE OR REPLACE FUNCTION _record_runs(epoch bigint, running jsonb, now timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 BEGIN
   IF EXISTS (
     SELECT
@@ -49,7 +49,7 @@ BEGIN
         HINT = 'give an array of objects, as in [{"id": "...", "fence": 7, "age": 12.5}]';
   END IF;
   DELETE FROM runs r
-  WHERE r.epoch = _record_runs.epoch
+  WHERE r.epoch = epoch
     AND NOT EXISTS (
       SELECT
       FROM jsonb_to_recordset(running) AS x(id uuid, fence bigint)
@@ -59,8 +59,8 @@ BEGIN
   -- beat of a frozen node must not overwrite the row of the node that has the job now.
   INSERT INTO runs AS r (job_id, fence, epoch, started_at, seen_at, progress)
   SELECT DISTINCT ON (x.id)
-    x.id, x.fence, _record_runs.epoch, _started_at(_record_runs.now, coalesce(x.age, 0)),
-    _record_runs.now, x.progress
+    x.id, x.fence, epoch, _started_at(now, coalesce(x.age, 0)),
+    now, x.progress
   FROM jsonb_to_recordset(running) AS x(id uuid, fence bigint, age float8, progress jsonb)
   ORDER BY x.id, x.fence DESC
   ON CONFLICT (job_id) DO UPDATE

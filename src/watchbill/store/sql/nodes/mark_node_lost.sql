@@ -4,7 +4,6 @@ CREATE OR REPLACE FUNCTION _mark_node_lost(node_epoch bigint, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
   last_beat_at timestamptz := least((SELECT b.at FROM beats b WHERE b.epoch = node_epoch), t);
 BEGIN

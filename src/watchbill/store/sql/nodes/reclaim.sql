@@ -13,9 +13,8 @@ CREATE OR REPLACE FUNCTION reclaim(
 RETURNS TABLE (id uuid, epoch bigint, state text)
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
-  t timestamptz := _clock(reclaim.now);
+  t timestamptz := _clock(now);
   node_epoch bigint;
   node_state text;
   node_fences bigint[];
@@ -25,7 +24,7 @@ DECLARE
 BEGIN
   PERFORM _check_shared_change('reclaim');
   PERFORM _check_isolation('reclaim');
-  PERFORM _declare_lost(reclaim.epochs, reclaim.beats_seen, reclaim.now);
+  PERFORM _declare_lost(epochs, beats_seen, now);
   FOR node_epoch, node_state, node_fences IN
     SELECT nd.epoch, nd.state, held.fences
     FROM (SELECT c.epoch, array_agg(c.fence) AS fences FROM claims c GROUP BY 1) held
@@ -68,9 +67,8 @@ CREATE OR REPLACE FUNCTION _declare_lost(
 RETURNS SETOF bigint
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
-  t timestamptz := _clock(_declare_lost.now);
+  t timestamptz := _clock(now);
   lost bigint[];
 BEGIN
   PERFORM _check_shared_change('_declare_lost');
@@ -95,7 +93,6 @@ CREATE OR REPLACE FUNCTION _reclaim_jobs_one_by_one(
 )
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
   one uuid;
   reclaimed record;
@@ -134,7 +131,6 @@ CREATE OR REPLACE FUNCTION _reclaim_jobs(
 )
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
   due timestamptz;
   requeued uuid[];

@@ -81,21 +81,20 @@ CREATE OR REPLACE FUNCTION _take_over_name(name text, instance uuid, t timestamp
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   old bigint;
 BEGIN
   SELECT nd.epoch INTO old
   FROM nodes nd
   JOIN beats b ON b.epoch = nd.epoch
-  WHERE nd.name = _take_over_name.name
+  WHERE nd.name = name
     AND nd.state IN ('active', 'draining')
-    AND nd.instance IS DISTINCT FROM _take_over_name.instance
+    AND nd.instance IS DISTINCT FROM instance
   FOR UPDATE OF b, nd;
   IF NOT FOUND THEN RETURN; END IF;
   PERFORM _mark_node_lost(old, t);
-  PERFORM _audit(
-    'take_over', 'node ' || _take_over_name.name, NULL, jsonb_build_object('epoch', old), t);
+  PERFORM _audit('take_over', 'node ' || name, NULL, jsonb_build_object('epoch', old), t);
   -- The old node learns of its loss from its next heartbeat.
   PERFORM pg_notify(_wake_channel(), 'beat');
 END $$;

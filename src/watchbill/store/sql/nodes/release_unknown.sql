@@ -8,15 +8,15 @@ CREATE OR REPLACE FUNCTION release_unknown(
 RETURNS int
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 BEGIN
   PERFORM _check_shared_change('release_unknown');
-  PERFORM FROM nodes n WHERE n.epoch = release_unknown.epoch FOR UPDATE;
+  PERFORM FROM nodes n WHERE n.epoch = epoch FOR UPDATE;
   RETURN _release_claims(
     ARRAY(
       SELECT c.fence
       FROM claims c
-      WHERE c.epoch = release_unknown.epoch
-        AND c.fence <> ALL (release_unknown.known)),
-    _clock(release_unknown.now));
+      WHERE c.epoch = epoch
+        AND c.fence <> ALL (known)),
+    _clock(now));
 END $$;

@@ -44,8 +44,7 @@ AS $$
       WHEN l.leader IS NULL THEN 'it has no leader'
       WHEN o.moving > 0 THEN format('%s tokens are being handed over', o.moving)
       WHEN o.owned < g.total THEN format('%s tokens have no owner', g.total - o.owned)
-      WHEN p.pins_without_match > 0 THEN format(
-        '%s pins match no node', p.pins_without_match)
+      WHEN p.pins_without_match > 0 THEN format('%s pins match no node', p.pins_without_match)
     END
   FROM token_groups g
   CROSS JOIN LATERAL (

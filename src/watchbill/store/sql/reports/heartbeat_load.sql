@@ -10,12 +10,11 @@ CREATE OR REPLACE FUNCTION heartbeat_load(
 RETURNS TABLE (tenant text, running bigint, expected_per_minute numeric, nodes_per_minute numeric)
 LANGUAGE plpgsql STABLE
 AS $$
-#variable_conflict use_column
 DECLARE
-  t timestamptz := _clock(heartbeat_load.now);
+  t timestamptz := _clock(now);
 BEGIN
-  IF heartbeat_load.heartbeat_interval <= interval '0' THEN
-    RAISE EXCEPTION 'heartbeat_interval % is invalid', heartbeat_load.heartbeat_interval
+  IF heartbeat_interval <= interval '0' THEN
+    RAISE EXCEPTION 'heartbeat_interval % is invalid', heartbeat_interval
       USING ERRCODE = 'WB003', HINT = 'give the time between two heartbeats, such as 30 s';
   END IF;
   RETURN QUERY
@@ -23,7 +22,7 @@ BEGIN
       SELECT
         j.tenant,
         n.epoch,
-        60 / extract(epoch FROM coalesce(heartbeat_load.heartbeat_interval, n.lease / 3)) AS beats,
+        60 / extract(epoch FROM coalesce(heartbeat_interval, n.lease / 3)) AS beats,
         180 / extract(epoch FROM n.lease) AS node_beats
       FROM claims c
       JOIN nodes n ON n.epoch = c.epoch

@@ -22,13 +22,13 @@ CREATE OR REPLACE FUNCTION job_list(
 RETURNS SETOF job
 LANGUAGE plpgsql STABLE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   wanted text[] := CASE
       WHEN cardinality(states) > 0 THEN states
       ELSE '{blocked,queued,running,failed,succeeded,dead,canceled}'
     END;
-  below uuid := coalesce(job_list.after, 'ffffffff-ffff-ffff-ffff-ffffffffffff');
+  below uuid := coalesce(after, 'ffffffff-ffff-ffff-ffff-ffffffffffff');
   waiting boolean := wanted
     && '{blocked,queued,ready,scheduled,paused,unsupported,limited,unmatched}';
   unfinished boolean := num_nonnulls(finished_after, finished_before) = 0;
@@ -41,7 +41,7 @@ BEGIN
         FROM jobs j
         WHERE waiting
           AND j.id < below
-          AND _is_matching_job(j, wanted, job_list.type, job_list.queue, job_list.tenant, message)
+          AND _is_matching_job(j, wanted, type, queue, tenant, message)
           AND unfinished
           AND (ids IS NULL OR j.id = ANY (ids))
           AND (created_after IS NULL OR j.created_at >= created_after)
@@ -57,7 +57,7 @@ BEGIN
         WHERE NOT waiting
           AND 'running' = ANY (wanted)
           AND j.id < below
-          AND _is_matching_job(j, wanted, job_list.type, job_list.queue, job_list.tenant, message)
+          AND _is_matching_job(j, wanted, type, queue, tenant, message)
           AND unfinished
           AND (ids IS NULL OR j.id = ANY (ids))
           AND (created_after IS NULL OR j.created_at >= created_after)
@@ -73,7 +73,7 @@ BEGIN
           AND j.failed
           AND j.fence = 0
           AND j.id < below
-          AND _is_matching_job(j, wanted, job_list.type, job_list.queue, job_list.tenant, message)
+          AND _is_matching_job(j, wanted, type, queue, tenant, message)
           AND unfinished
           AND (ids IS NULL OR j.id = ANY (ids))
           AND (created_after IS NULL OR j.created_at >= created_after)
@@ -86,9 +86,9 @@ BEGIN
         FROM finished_jobs f
         WHERE f.id < below
           AND f.state = ANY (wanted)
-          AND (job_list.type IS NULL OR f.type = job_list.type)
-          AND (job_list.queue IS NULL OR f.queue = job_list.queue)
-          AND (job_list.tenant IS NULL OR f.tenant = job_list.tenant)
+          AND (type IS NULL OR f.type = type)
+          AND (queue IS NULL OR f.queue = queue)
+          AND (tenant IS NULL OR f.tenant = tenant)
           AND (message IS NULL OR f.error->>'message' = message)
           AND (ids IS NULL OR f.id = ANY (ids))
           AND (created_after IS NULL OR f.created_at >= created_after)

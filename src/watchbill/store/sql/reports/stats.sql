@@ -19,12 +19,11 @@ RETURNS TABLE (
 )
 LANGUAGE plpgsql STABLE
 AS $$
-#variable_conflict use_column
 DECLARE
-  t timestamptz := _clock(stats.now);
-  first timestamptz := coalesce(t - stats.since, '-infinity');
+  t timestamptz := _clock(now);
+  first timestamptz := coalesce(t - since, '-infinity');
 BEGIN
-  IF (SELECT count(*) FROM (SELECT FROM jobs LIMIT stats.cap + 1) x) <= stats.cap THEN
+  IF (SELECT count(*) FROM (SELECT FROM jobs LIMIT cap + 1) x) <= cap THEN
     RETURN QUERY
       SELECT
         x.queue,
@@ -64,7 +63,7 @@ BEGIN
       SELECT
       FROM finished_jobs f
       WHERE f.finished_at > first
-      LIMIT stats.cap + 1) x) <= stats.cap THEN
+      LIMIT cap + 1) x) <= cap THEN
     RETURN QUERY
       SELECT f.queue, f.state, NULL, count(*), min(f.finished_at), false
       FROM finished_jobs f
@@ -212,7 +211,6 @@ RETURNS TABLE (
 )
 LANGUAGE plpgsql STABLE
 AS $$
-#variable_conflict use_column
 DECLARE
   percent real := _compute_sample_percent(ARRAY(
     SELECT p.relid

@@ -21,28 +21,28 @@ RETURNS TABLE (
 )
 LANGUAGE plpgsql STABLE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(tenant_list.now);
+  t timestamptz := _clock(now);
 BEGIN
   RETURN QUERY
     WITH job AS MATERIALIZED (
         SELECT j.tenant, count(*) AS unfinished, sum(_payload_size(j.payload)) AS payload_bytes
         FROM jobs j
-        WHERE tenant_list.name IS NULL OR j.tenant = tenant_list.name
+        WHERE name IS NULL OR j.tenant = name
         GROUP BY 1),
       schedule AS MATERIALIZED (
         SELECT s.tenant, count(*) AS schedules
         FROM schedules s
-        WHERE tenant_list.name IS NULL OR s.tenant = tenant_list.name
+        WHERE name IS NULL OR s.tenant = name
         GROUP BY 1),
       role AS MATERIALIZED (
         SELECT b.tenant, array_agg(b.role::text ORDER BY b.role::text) AS roles
         FROM tenant_roles b
-        WHERE (tenant_list.name IS NULL OR b.tenant = tenant_list.name)
+        WHERE (name IS NULL OR b.tenant = name)
           AND _sees_tenant(b.tenant)
         GROUP BY 1),
-      load AS MATERIALIZED (SELECT * FROM heartbeat_load(NULL, tenant_list.now)),
+      load AS MATERIALIZED (SELECT * FROM heartbeat_load(NULL, now)),
       listed AS (
         SELECT x.tenant FROM job x
         UNION
@@ -69,6 +69,6 @@ BEGIN
     LEFT JOIN load h ON h.tenant = n.tenant
     LEFT JOIN tenants q ON q.tenant = n.tenant
     LEFT JOIN erasures e ON e.tenant = n.tenant
-    WHERE tenant_list.name IS NULL OR n.tenant = tenant_list.name
+    WHERE name IS NULL OR n.tenant = name
     ORDER BY 1;
 END $$;

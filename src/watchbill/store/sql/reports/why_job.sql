@@ -5,12 +5,11 @@ CREATE OR REPLACE FUNCTION why_job(id uuid, now timestamptz DEFAULT NULL)
 RETURNS TABLE (cause text, reason text, until timestamptz)
 LANGUAGE plpgsql STABLE
 AS $$
-#variable_conflict use_column
 DECLARE
-  t timestamptz := _clock(why_job.now);
+  t timestamptz := _clock(now);
   j record;
 BEGIN
-  SELECT * INTO j FROM job_by_id(why_job.id);
+  SELECT * INTO j FROM job_by_id(id);
   IF NOT FOUND THEN RETURN; END IF;
   IF j.finished_at IS NOT NULL THEN
     RETURN QUERY
