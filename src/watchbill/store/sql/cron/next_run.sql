@@ -84,16 +84,11 @@ BEGIN
       IF (_cron_part_months(c, b) >> month) & 1 = 1
         AND (_cron_part_years_index(c, b) = 0 OR _cron_part_has_year(c, b, year + month / 10))
       THEN
-        length := CASE
-          WHEN month < 11 THEN (153 * month + 155) / 5 - (153 * month + 2) / 5
-          ELSE 365 * year + 365 + (year + 1) / 4 - (year + 1) / 100 + (year + 1) / 400 - first
-        END;
+        length := _find_month_length(year, month, first);
         days := CASE
           WHEN _cron_part_has_special_days(c, b) THEN _cron_find_month_days(c, b, first, length)
-          WHEN _cron_part_takes_either_day(c, b)
-            THEN _cron_part_month_days(c, b) | (_cron_part_weekdays(c, b) >> (first + 3) % 7)
-          ELSE _cron_part_month_days(c, b) & (_cron_part_weekdays(c, b) >> (first + 3) % 7)
-        END & ((1::bigint << length) - 1);
+          ELSE _find_plain_month_days(c, b, first, length)
+        END;
         IF tries = 0 THEN
           EXIT WHEN second < _cron_part_last_time(c, b) AND (days >> day) & 1 = 1;
           days := (days >> day + 1) << day + 1;
