@@ -96,6 +96,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "leave": ("%(epoch)s",),
     "release_unknown": ("%(epoch)s, '{}'", "%(silent)s, '{}'"),
     "claim": ("%(epoch)s, max => 9", "%(epoch)s, max => 9, for_tenant => 'b'"),
+    "_renew_facade_worker": ("'jcron', 'w', 1",),
     "_claim_for_session": ("%(epoch)s, 'default', 9", "%(epoch)s, 'default', 9, NULL, 'b'"),
     "settle": (
         "%(epoch)s, '{%(running)s}', '{%(fence)s}'", "%(epoch)s, '{}', '{}', closed => '{%(fence)s,%(stale_fence)s}'",
@@ -190,7 +191,7 @@ CALLS: dict[str, tuple[str, ...]] = {
 # What tenants share: a bound role may not call these, whatever they would change.
 REFUSED = {
     "pause", "resume", "drain", "set_limit", "clear_limit", "set_tenant", "erase_tenant", "preview_erasure", "register",
-    "extend_node", "heartbeat", "declare_limits", "declare_queues", "leave", "release_unknown",
+    "extend_node", "heartbeat", "declare_limits", "declare_queues", "leave", "release_unknown", "_renew_facade_worker",
     "_claim_for_session", "settle", "unblock", "promote", "reclaim", "_declare_lost", "expire_node",
     "expire_unsupported", "unpark", "sweep_limits", "refresh_quotas", "unpark_paused", "sweep_claims",
     "sweep_dependencies", "lock_acquire", "_acquire_lock", "lock_renew", "lock_release", "lock_check", "elect",

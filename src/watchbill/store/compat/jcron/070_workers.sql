@@ -16,36 +16,14 @@ FROM nodes n
 LEFT JOIN beats b ON b.epoch = n.epoch
 ORDER BY regexp_replace(n.name, '@jcron$', ''), n.name LIKE '%@jcron' DESC, n.epoch DESC;
 
--- Renews the lease of a worker and returns its epoch. Registers the worker if it is new or was
--- lost. The name of its node ends with @jcron, so that other nodes can have the id of the worker as
--- their name.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_beat(
   p_worker_id varchar,
   p_processed int DEFAULT 0
 )
 RETURNS bigint
-LANGUAGE plpgsql VOLATILE
+LANGUAGE sql VOLATILE
 SET search_path FROM CURRENT
-AS $$
-DECLARE
-  node_name text := nullif(p_worker_id, '') || '@jcron';
-  living record;
-BEGIN
-  SELECT n.epoch, b.processed
-  INTO living
-  FROM nodes n
-  JOIN beats b ON b.epoch = n.epoch
-  WHERE n.name = node_name
-    AND n.state IN ('active', 'draining')
-    AND n.app = 'jcron';
-  IF FOUND THEN
-    PERFORM heartbeat(living.epoch, processed => living.processed + p_processed);
-    RETURN living.epoch;
-  END IF;
-  RETURN register(
-    node_name, interval '5 minutes', 'jcron', '{"jcron.job": 1}',
-    host => coalesce(host(inet_client_addr()), 'local'), queues => '{jcron}');
-END $$;
+AS $$ SELECT _renew_facade_worker('jcron', p_worker_id, p_processed, '{"jcron.job": 1}') $$;
 
 CREATE OR REPLACE FUNCTION @facade@.@prefix@update_heartbeat(p_worker_id varchar)
 RETURNS void

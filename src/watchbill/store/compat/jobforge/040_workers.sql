@@ -1,30 +1,8 @@
--- Renews the lease of a worker, five minutes, and returns its epoch. Registers the worker if it is
--- new or was lost. The name of its node ends with @jobforge, so that other nodes can have the id of
--- the worker as their name.
 CREATE OR REPLACE FUNCTION @facade@.@prefix@_beat(p_worker_id text, p_processed int DEFAULT 0)
 RETURNS bigint
-LANGUAGE plpgsql VOLATILE
+LANGUAGE sql VOLATILE
 SET search_path FROM CURRENT
-AS $$
-DECLARE
-  node_name text := nullif(p_worker_id, '') || '@jobforge';
-  living record;
-BEGIN
-  SELECT n.epoch, b.processed
-  INTO living
-  FROM nodes n
-  JOIN beats b ON b.epoch = n.epoch
-  WHERE n.name = node_name
-    AND n.state IN ('active', 'draining')
-    AND n.app = 'jobforge';
-  IF FOUND THEN
-    PERFORM heartbeat(living.epoch, processed => living.processed + p_processed);
-    RETURN living.epoch;
-  END IF;
-  RETURN register(
-    node_name, interval '5 minutes', 'jobforge',
-    host => coalesce(host(inet_client_addr()), 'local'), queues => '{jobforge}');
-END $$;
+AS $$ SELECT _renew_facade_worker('jobforge', p_worker_id, p_processed) $$;
 
 -- Returns the fence of a job that a worker holds, and for how many seconds it has held the job;
 -- raises if it does not hold it, or if the session acts for another tenant than that of the job.
