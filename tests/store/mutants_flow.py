@@ -46,7 +46,7 @@ MUTANTS_OF_FLOW_CONTROL: list[Mutant] = [
     Mutant("routes: a cursor for each node", PICK, "WHEN 'share' THEN 0 ELSE _pick_by_queue.epoch END", "WHEN 'share' THEN 0 ELSE 0 END", "lanes"),
     Mutant("routes: a cursor that was written late", "upkeep/prune_nodes.sql", "WHERE c.epoch <> 0 AND NOT EXISTS (SELECT FROM nodes n WHERE n.epoch = c.epoch);", "WHERE false;", "lanes"),
     Mutant("turns: the cursor of all nodes stays", "upkeep/prune_nodes.sql", "WHERE c.epoch <> 0 AND", "WHERE", "lanes"),
-    Mutant("routes: the cursor of a node that has left", "nodes/leave.sql", "PERFORM _forget_route_cursors(leave.epoch);", "", "lanes"),
+    Mutant("routes: the cursor of a node that has left", "nodes/leave.sql", "PERFORM _forget_route_cursors(epoch);", "", "lanes"),
     Mutant("routes: the cursor of a lost node", "nodes/mark_node_lost.sql", "PERFORM _forget_route_cursors(node_epoch);", "", "lanes"),
     Mutant("labels: all of a set", PICK, "WHERE s.labels <@ _find_label_lanes.labels", "", "lanes"),
     Mutant("quarantined: lane", PICK, "AND _owns_lane(_pick_quarantined.epoch, q.queue, j.lane)", "", "lanes"),

@@ -208,8 +208,8 @@ RETURN CASE
     ) & 1 = 1
 END;
 
--- Returns how many days a month has that begins on day `first`. PostgreSQL inlines this function and
--- the next one, so that they cost the search for an instant no call.
+-- Returns how many days a month has that begins on day `first`. PostgreSQL inlines this function
+-- and the next one, so that they cost the search for an instant no call.
 CREATE OR REPLACE FUNCTION _find_month_length(year int, month int, first int)
 RETURNS int
 LANGUAGE sql IMMUTABLE

@@ -1,7 +1,7 @@
 -- Renews the lease, five minutes, of a worker of a facade, counts the jobs that it has processed,
 -- and returns its epoch. Registers the worker if it is new or was lost. The name of its node ends
--- with @ and the facade, so that other nodes can have the id of the worker as their name. Locks what
--- heartbeat() or register() locks.
+-- with @ and the facade, so that other nodes can have the id of the worker as their name. Locks
+-- what heartbeat() or register() locks.
 CREATE OR REPLACE FUNCTION _renew_facade_worker(
   facade text, worker_id text, processed int, types jsonb DEFAULT '{}'
 )

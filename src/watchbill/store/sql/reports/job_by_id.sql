@@ -4,16 +4,16 @@ CREATE OR REPLACE FUNCTION job_by_id(id uuid)
 RETURNS SETOF job
 LANGUAGE plpgsql STABLE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 BEGIN
-  IF EXISTS (SELECT FROM jobs j WHERE j.id = job_by_id.id) THEN
-    RETURN QUERY SELECT * FROM job v WHERE v.id = job_by_id.id AND v.finished_at IS NULL;
+  IF EXISTS (SELECT FROM jobs j WHERE j.id = id) THEN
+    RETURN QUERY SELECT * FROM job v WHERE v.id = id AND v.finished_at IS NULL;
   ELSE
     RETURN QUERY
       SELECT *
       FROM job v
-      WHERE v.id = job_by_id.id
-        AND v.finished_at >= _history_start(job_by_id.id)
+      WHERE v.id = id
+        AND v.finished_at >= _history_start(id)
       ORDER BY v.seq
       LIMIT 1;
   END IF;
@@ -25,17 +25,17 @@ CREATE OR REPLACE FUNCTION _job_by_seq(id uuid, seq bigint)
 RETURNS SETOF job
 LANGUAGE plpgsql STABLE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 BEGIN
-  IF EXISTS (SELECT FROM jobs j WHERE j.id = _job_by_seq.id AND j.seq = _job_by_seq.seq) THEN
-    RETURN QUERY SELECT * FROM job v WHERE v.id = _job_by_seq.id AND v.finished_at IS NULL;
+  IF EXISTS (SELECT FROM jobs j WHERE j.id = id AND j.seq = seq) THEN
+    RETURN QUERY SELECT * FROM job v WHERE v.id = id AND v.finished_at IS NULL;
   ELSE
     RETURN QUERY
       SELECT *
       FROM job v
-      WHERE v.id = _job_by_seq.id
-        AND v.seq = _job_by_seq.seq
-        AND v.finished_at >= _history_start(_job_by_seq.id);
+      WHERE v.id = id
+        AND v.seq = seq
+        AND v.finished_at >= _history_start(id);
   END IF;
 END $$;
 
