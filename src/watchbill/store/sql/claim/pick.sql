@@ -77,8 +77,8 @@ BEGIN
       ELSE
         SELECT p.*, false AS has_left_one INTO more
         FROM _pick_routed(
-          queue_name, declared.token_group, _pick_by_queue.epoch, cursor, lanes,
-          least(wanted, declared.max), least(slots, declared.max), without) p;
+          declared, _pick_by_queue.epoch, cursor, lanes, least(wanted, declared.max),
+          least(slots, declared.max), without) p;
       END IF;
       IF more.cursor >= 0 AND more.cursor <> cursor THEN
         PERFORM _write_lane_cursor(queue_name, cursor_epoch, more.cursor);
