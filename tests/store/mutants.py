@@ -219,7 +219,7 @@ MUTANTS: list[Mutant] = [
     Mutant("promote: due", PROMOTE, "d.run_at <= t AND ", "", "claim"),
     Mutant("promote: delayed", PROMOTE, "FROM jobs d WHERE d.wait = 'delayed' AND", "FROM jobs d WHERE d.wait IS NOT NULL AND", "claim state_machine"),
     Mutant("promote: locked rows", PROMOTE, "LIMIT max FOR UPDATE SKIP LOCKED));", "LIMIT max FOR UPDATE));", "claim"),
-    Mutant("promote: locked rows are not the next", PROMOTE, "IF n < max AND next_due <= t THEN", "IF false THEN", "claim"),
+    Mutant("promote: locked rows are not the next", PROMOTE, "IF NOT is_full AND next_due <= t THEN", "IF false THEN", "claim"),
     # The end of a run.
     Mutant("settle: isolation", SETTLE, "PERFORM _check_isolation('settle');", "", "claim"),
     Mutant("settle: fence", SETTLE, "WHERE j.id = i.id AND j.fence = i.fence AND i.fence <> 0\n", "WHERE j.id = i.id\n", "settle"),

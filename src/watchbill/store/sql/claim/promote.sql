@@ -11,13 +11,10 @@ CREATE OR REPLACE FUNCTION promote(
 RETURNS timestamptz
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
   -- A variable, because an index condition cannot call a volatile function.
-  t timestamptz := _clock(promote.now);
+  t timestamptz := _clock(now);
   n int;
-  next_due timestamptz;
-  next_start timestamptz;
 BEGIN
   IF _may_be_bound() THEN PERFORM _check_shared_change('promote'); END IF;
   PERFORM _check_isolation('promote');
@@ -28,29 +25,12 @@ BEGIN
     FROM jobs d
     WHERE d.wait = 'delayed'
       AND d.run_at <= t
-      AND d.run_at >= promote.since
+      AND d.run_at >= since
     ORDER BY d.run_at
     LIMIT max
     FOR UPDATE SKIP LOCKED));
   GET DIAGNOSTICS n = ROW_COUNT;
   IF n > 0 THEN PERFORM _wake_workers(''); END IF;
-  next_due := (
-    SELECT j.run_at
-    FROM jobs j
-    WHERE j.wait = 'delayed'
-      AND j.run_at >= promote.since
-    ORDER BY j.run_at
-    LIMIT 1);
-  -- A due job that is left was locked: the caller would call again at once.
-  IF n < max AND next_due <= t THEN
-    next_due := least(t + interval '1 second', (
-      SELECT j.run_at
-      FROM jobs j
-      WHERE j.wait = 'delayed'
-        AND j.run_at > t
-      ORDER BY j.run_at
-      LIMIT 1));
-  END IF;
   IF EXISTS (SELECT FROM limit_states s WHERE s.next_at <= t) THEN
     PERFORM _unpark(
       ARRAY(
@@ -62,7 +42,44 @@ BEGIN
         FOR UPDATE SKIP LOCKED),
       NULL, t);
   END IF;
-  next_start := coalesce(
+  RETURN least(_find_next_delayed(since, n = max, t), _find_next_start(t));
+END $$;
+
+-- When the next delayed job is due. `is_full`: promote() has made as many jobs ready as it may, so
+-- it may have left some that are due. Otherwise a due job that is left was locked, and the caller
+-- would call again at once: it waits for a second.
+CREATE OR REPLACE FUNCTION _find_next_delayed(since timestamptz, is_full boolean, t timestamptz)
+RETURNS timestamptz
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+  next_due timestamptz := (
+    SELECT j.run_at
+    FROM jobs j
+    WHERE j.wait = 'delayed'
+      AND j.run_at >= since
+    ORDER BY j.run_at
+    LIMIT 1);
+BEGIN
+  IF NOT is_full AND next_due <= t THEN
+    next_due := least(t + interval '1 second', (
+      SELECT j.run_at
+      FROM jobs j
+      WHERE j.wait = 'delayed'
+        AND j.run_at > t
+      ORDER BY j.run_at
+      LIMIT 1));
+  END IF;
+  RETURN next_due;
+END $$;
+
+-- When the next start of a rate is due, put off a little if others follow soon.
+CREATE OR REPLACE FUNCTION _find_next_start(t timestamptz)
+RETURNS timestamptz
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+  RETURN coalesce(
     (
       SELECT min(greatest(s.next_at, t + least(
         interval '200 milliseconds',
@@ -71,5 +88,4 @@ BEGIN
       LEFT JOIN limits l ON l.name = s.name
       WHERE s.next_at <= t + interval '200 milliseconds'),
     (SELECT min(s.next_at) FROM limit_states s WHERE s.next_at IS NOT NULL));
-  RETURN least(next_due, next_start);
 END $$;

@@ -7,11 +7,11 @@ RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
-  IF starts_with(clear_limit.name, 'tenant:') THEN
-    PERFORM _check_sees_all_tenants(substr(clear_limit.name, 8));
+  IF starts_with(name, 'tenant:') THEN
+    PERFORM _check_sees_all_tenants(substr(name, 8));
   END IF;
   PERFORM _check_shared_change('clear_limit');
-  RETURN _clear_limit_at(clear_limit.name, _clock(clear_limit.now));
+  RETURN _clear_limit_at(name, _clock(now));
 END $$;
 
 -- Clears a limit at the time `t`, for a caller that may change what tenants share.
@@ -19,33 +19,33 @@ CREATE OR REPLACE FUNCTION _clear_limit_at(name text, t timestamptz)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   rule limits;
   is_changed boolean := true;
 BEGIN
-  IF starts_with(_clear_limit_at.name, 'queue:') THEN
+  IF starts_with(name, 'queue:') THEN
     UPDATE queues q
     SET max = (q.declared->>'max')::int
-    WHERE q.name = substr(_clear_limit_at.name, 7)
+    WHERE q.name = substr(name, 7)
       AND q.max IS DISTINCT FROM (q.declared->>'max')::int;
     is_changed := FOUND;
     -- An operator has made it.
     DELETE FROM queues q
-    WHERE q.name = substr(_clear_limit_at.name, 7)
+    WHERE q.name = substr(name, 7)
       AND q.declared IS NULL
       AND q.lanes = 'none';
-    PERFORM _wake_workers(substr(_clear_limit_at.name, 7));
-  ELSIF _clear_limit_at.name ~ '^order:.+:' THEN
-    is_changed := _free_ordered_key(_clear_limit_at.name, t);
+    PERFORM _wake_workers(substr(name, 7));
+  ELSIF name ~ '^order:.+:' THEN
+    is_changed := _free_ordered_key(name, t);
   ELSE
-    SELECT * INTO rule FROM limits l WHERE l.name = _clear_limit_at.name FOR UPDATE;
+    SELECT * INTO rule FROM limits l WHERE l.name = name FOR UPDATE;
     IF NOT FOUND THEN
-      RAISE EXCEPTION 'limit % is invalid: it was not declared', quote_literal(_clear_limit_at.name)
+      RAISE EXCEPTION 'limit % is invalid: it was not declared', quote_literal(name)
         USING ERRCODE = 'WB003', HINT = 'limit_list() has the limits';
     ELSIF rule.declared IS NULL OR _is_limit_abandoned(rule) THEN
-      DELETE FROM limits l WHERE l.name = _clear_limit_at.name;
-      PERFORM _unpark_jobs_of_limit(_clear_limit_at.name, t);
+      DELETE FROM limits l WHERE l.name = name;
+      PERFORM _unpark_jobs_of_limit(name, t);
     ELSIF NOT _is_limit_changed(rule) THEN
       is_changed := false;
     ELSE
@@ -59,7 +59,7 @@ BEGIN
     END IF;
   END IF;
   IF is_changed THEN
-    PERFORM _audit('clear_limit', 'limit ' || _clear_limit_at.name, NULL, NULL, t);
+    PERFORM _audit('clear_limit', 'limit ' || name, NULL, NULL, t);
   END IF;
   RETURN is_changed;
 END $$;
@@ -101,13 +101,13 @@ CREATE OR REPLACE FUNCTION _free_ordered_key(key text, t timestamptz)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 BEGIN
-  PERFORM FROM limit_states s WHERE s.key = _free_ordered_key.key FOR UPDATE;
+  PERFORM FROM limit_states s WHERE s.key = key FOR UPDATE;
   DELETE FROM holds h
-  WHERE h.key = _free_ordered_key.key
+  WHERE h.key = key
     AND NOT EXISTS (SELECT FROM jobs j WHERE j.id = h.job_id);
   IF NOT FOUND THEN RETURN false; END IF;
-  PERFORM _unpark_keys(ARRAY[_free_ordered_key.key], t);
+  PERFORM _unpark_keys(ARRAY[key], t);
   RETURN true;
 END $$;

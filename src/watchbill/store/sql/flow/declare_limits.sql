@@ -10,23 +10,23 @@ CREATE OR REPLACE FUNCTION declare_limits(
 RETURNS TABLE (name text, outcome text)
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(declare_limits.now);
-  node nodes := _lock_declaring_node(declare_limits.epoch);
+  t timestamptz := _clock(now);
+  node nodes := _lock_declaring_node(epoch);
   definition jsonb;
   old limits;
 BEGIN
   PERFORM _check_shared_change('declare_limits');
-  PERFORM _check_limit_declarations('limits', declare_limits.limits);
+  PERFORM _check_limit_declarations('limits', limits);
   FOR definition IN
     SELECT d
-    FROM jsonb_array_elements(declare_limits.limits) d
+    FROM jsonb_array_elements(limits) d
     ORDER BY d->>'name' COLLATE "C"
   LOOP
     name := definition->>'name';
     definition := definition - 'name';
-    SELECT * INTO old FROM limits l WHERE l.name = declare_limits.name FOR UPDATE;
+    SELECT * INTO old FROM limits l WHERE l.name = name FOR UPDATE;
     outcome := CASE
       WHEN old.name IS NULL THEN 'created'
       ELSE _decide_declaration_outcome(
@@ -52,17 +52,18 @@ CREATE OR REPLACE FUNCTION _lock_declaring_node(epoch bigint)
 RETURNS nodes
 LANGUAGE plpgsql VOLATILE
 AS $$
+#variable_conflict use_variable
 DECLARE
   node nodes;
 BEGIN
   SELECT *
   INTO node
   FROM nodes n
-  WHERE n.epoch = _lock_declaring_node.epoch
+  WHERE n.epoch = epoch
     AND n.state IN ('active', 'draining')
   FOR NO KEY UPDATE;
   IF NOT FOUND THEN
-    RAISE EXCEPTION 'the node with epoch % is lost', _lock_declaring_node.epoch
+    RAISE EXCEPTION 'the node with epoch % is lost', epoch
       USING ERRCODE = 'WB001', HINT = 'register again before you declare limits or queues';
   ELSIF node.app IS NULL THEN
     RAISE EXCEPTION 'node % has no app, and a declaration needs an owner', node.name
@@ -147,7 +148,7 @@ LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
   INSERT INTO flow_declarations (kind, name, epoch, definition)
-  VALUES (_record_limit_declaration.kind, _record_limit_declaration.name, node.epoch, definition)
+  VALUES (kind, name, node.epoch, definition)
   ON CONFLICT ON CONSTRAINT flow_declarations_pkey
     DO UPDATE SET definition = EXCLUDED.definition;
 END $$;
@@ -212,7 +213,6 @@ CREATE OR REPLACE FUNCTION _advance_arrivals(rule limits, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
   latest timestamptz := _latest_arrival(
     rule.burst, _rate_step(rule.count, rule.per, rule.burst), t);
@@ -230,8 +230,9 @@ CREATE OR REPLACE FUNCTION _unpark_jobs_of_limit(name text, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
+#variable_conflict use_variable
 DECLARE
-  found text[] := ARRAY(SELECT s.key FROM limit_states s WHERE s.name = _unpark_jobs_of_limit.name);
+  found text[] := ARRAY(SELECT s.key FROM limit_states s WHERE s.name = name);
 BEGIN
   IF cardinality(found) > 0 THEN PERFORM _unpark_keys(found, t); END IF;
 END $$;

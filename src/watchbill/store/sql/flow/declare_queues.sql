@@ -11,24 +11,24 @@ CREATE OR REPLACE FUNCTION declare_queues(
 RETURNS TABLE (name text, outcome text)
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  node nodes := _lock_declaring_node(declare_queues.epoch);
+  node nodes := _lock_declaring_node(epoch);
   definition jsonb;
   old queues;
   new_lanes text;
 BEGIN
   PERFORM _check_shared_change('declare_queues');
-  PERFORM _check_limit_declarations('queues', declare_queues.queues);
+  PERFORM _check_limit_declarations('queues', queues);
   FOR definition IN
     SELECT d
-    FROM jsonb_array_elements(declare_queues.queues) d
+    FROM jsonb_array_elements(queues) d
     ORDER BY d->>'name' COLLATE "C"
   LOOP
     name := definition->>'name';
     definition := definition - 'name';
     PERFORM _check_queue(name, definition);
-    SELECT * INTO old FROM queues q WHERE q.name = declare_queues.name FOR UPDATE;
+    SELECT * INTO old FROM queues q WHERE q.name = name FOR UPDATE;
     outcome := CASE
       WHEN old.name IS NULL THEN 'created'
       WHEN old.owner IS NULL AND old.lanes = 'route' THEN 'foreign'
@@ -39,7 +39,7 @@ BEGIN
     IF outcome IN ('created', 'updated')
       AND (new_lanes <> coalesce(old.lanes, 'none')
         OR definition->>'fair_by' IS DISTINCT FROM old.fair_by)
-      AND EXISTS (SELECT FROM jobs j WHERE j.queue = declare_queues.name) THEN
+      AND EXISTS (SELECT FROM jobs j WHERE j.queue = name) THEN
       outcome := 'refused';
     END IF;
     IF outcome IN ('created', 'updated') THEN
@@ -55,7 +55,7 @@ BEGIN
         owner = EXCLUDED.owner,
         declared = EXCLUDED.declared,
         superseded = EXCLUDED.superseded;
-      DELETE FROM shares s WHERE s.queue = declare_queues.name;
+      DELETE FROM shares s WHERE s.queue = name;
       IF definition ? 'shares' THEN
         PERFORM _write_queue_shares(name, definition->'shares');
       END IF;
@@ -73,7 +73,7 @@ LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
   INSERT INTO shares (queue, lane, share, weight)
-  SELECT _write_queue_shares.queue, _make_share_lane(s.key), s.key, s.value::int
+  SELECT queue, _make_share_lane(s.key), s.key, s.value::int
   FROM jsonb_each_text(given) s
   WHERE s.value::int <> 1;
 END $$;

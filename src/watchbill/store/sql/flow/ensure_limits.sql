@@ -12,15 +12,15 @@ DECLARE
   definition jsonb;
 BEGIN
   IF NOT _acts_for_all_tenants() THEN RETURN; END IF;
-  PERFORM _check_limit_declarations('limits', ensure_limits.limits);
-  PERFORM _check_limit_declarations('queues', ensure_limits.queues);
+  PERFORM _check_limit_declarations('limits', limits);
+  PERFORM _check_limit_declarations('queues', queues);
   FOR rule IN
     SELECT r.*
-    FROM jsonb_array_elements(ensure_limits.limits) d
+    FROM jsonb_array_elements(limits) d
     CROSS JOIN LATERAL jsonb_populate_record(
       NULL::limits,
       d || jsonb_build_object(
-        'owner', ensure_limits.app, 'declared', d - 'name', 'superseded', '[]'::jsonb,
+        'owner', app, 'declared', d - 'name', 'superseded', '[]'::jsonb,
         'when_full', coalesce(d->>'when_full', 'wait'),
         'when_dead', coalesce(d->>'when_dead', 'continue'))) r
     ORDER BY r.name
@@ -31,10 +31,10 @@ BEGIN
     END IF;
     INSERT INTO limits SELECT rule.* ON CONFLICT DO NOTHING;
   END LOOP;
-  PERFORM _check_queue(d->>'name', d - 'name') FROM jsonb_array_elements(ensure_limits.queues) d;
+  PERFORM _check_queue(d->>'name', d - 'name') FROM jsonb_array_elements(queues) d;
   FOR definition IN
     SELECT d
-    FROM jsonb_array_elements(ensure_limits.queues) d
+    FROM jsonb_array_elements(queues) d
     WHERE NOT EXISTS (SELECT FROM queues q WHERE q.name = d->>'name')
     ORDER BY d->>'name' COLLATE "C"
   LOOP
@@ -44,7 +44,7 @@ BEGIN
     INSERT INTO queues (name, lanes, fair_by, max, owner, declared)
     VALUES (
       definition->>'name', CASE WHEN definition ? 'fair_by' THEN 'share' ELSE 'none' END,
-      definition->>'fair_by', (definition->>'max')::int, ensure_limits.app, definition - 'name')
+      definition->>'fair_by', (definition->>'max')::int, app, definition - 'name')
     ON CONFLICT DO NOTHING;
     IF FOUND AND definition ? 'shares' THEN
       PERFORM _write_queue_shares(definition->>'name', definition->'shares');

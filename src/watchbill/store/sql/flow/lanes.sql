@@ -35,14 +35,11 @@ CREATE OR REPLACE FUNCTION _find_slot_lane(queue text, payload jsonb, tenant tex
 RETURNS int
 LANGUAGE plpgsql STABLE
 AS $$
-#variable_conflict use_column
 BEGIN
   RETURN coalesce((
-    SELECT _make_share_lane(_render_key(
-      q.fair_by, _find_slot_lane.payload, _find_slot_lane.tenant, _find_slot_lane.type,
-      'fair_by', ''))
+    SELECT _make_share_lane(_render_key(q.fair_by, payload, tenant, type, 'fair_by', ''))
     FROM queues q
-    WHERE q.name = _find_slot_lane.queue
+    WHERE q.name = queue
       AND q.lanes = 'share'), 0);
 EXCEPTION WHEN SQLSTATE 'WB003' THEN
   RETURN 0;

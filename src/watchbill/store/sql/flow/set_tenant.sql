@@ -15,21 +15,21 @@ CREATE OR REPLACE FUNCTION set_tenant(
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(set_tenant.now);
+  t timestamptz := _clock(now);
   old_row tenants;
   new_row tenants;
-  max_running int := (SELECT l.max FROM limits l WHERE l.name = 'tenant:' || set_tenant.tenant);
+  max_running int := (SELECT l.max FROM limits l WHERE l.name = 'tenant:' || tenant);
   was_filtered boolean;
 BEGIN
   PERFORM _check_isolation('set_tenant');
-  PERFORM _check_tenant_quotas(set_tenant.tenant, quotas);
+  PERFORM _check_tenant_quotas(tenant, quotas);
   PERFORM _lock_quotas();
-  SELECT * INTO old_row FROM tenants x WHERE x.tenant = set_tenant.tenant;
+  SELECT * INTO old_row FROM tenants x WHERE x.tenant = tenant;
   was_filtered := FOUND;
   new_row := old_row;
-  new_row.tenant := set_tenant.tenant;
+  new_row.tenant := tenant;
   new_row.limits_running := coalesce(old_row.limits_running, false);
   new_row.may_lack_keys := coalesce(old_row.may_lack_keys, false);
   IF quotas ? 'unfinished' THEN new_row.max_unfinished := quotas->>'unfinished'; END IF;
@@ -47,23 +47,20 @@ BEGIN
       AND NOT (quotas ? 'running' AND max_running IS DISTINCT FROM (quotas->>'running')::int) THEN
     RETURN false;
   END IF;
-  DELETE FROM tenants x WHERE x.tenant = set_tenant.tenant;
+  DELETE FROM tenants x WHERE x.tenant = tenant;
   IF new_row.limits_running OR num_nonnulls(
     new_row.max_unfinished, new_row.max_payload_bytes, new_row.max_per_minute,
     new_row.heartbeat_budget) > 0 THEN
     INSERT INTO tenants SELECT new_row.*;
   END IF;
-  IF was_filtered IS DISTINCT FROM EXISTS (
-    SELECT FROM tenants x WHERE x.tenant = set_tenant.tenant) THEN
+  IF was_filtered IS DISTINCT FROM EXISTS (SELECT FROM tenants x WHERE x.tenant = tenant) THEN
     PERFORM _write_quota_filter();
   END IF;
-  PERFORM _audit(
-    'set_tenant', 'tenant ' || set_tenant.tenant, set_tenant.tenant, quotas, t);
+  PERFORM _audit('set_tenant', 'tenant ' || tenant, tenant, quotas, t);
   IF new_row.limits_running AND quotas ? 'running' THEN
-    PERFORM set_limit(
-      'tenant:' || set_tenant.tenant, max => (quotas->>'running')::int, now => set_tenant.now);
+    PERFORM set_limit('tenant:' || tenant, max => (quotas->>'running')::int, now => now);
   ELSIF old_row.limits_running AND NOT new_row.limits_running AND max_running IS NOT NULL THEN
-    PERFORM clear_limit('tenant:' || set_tenant.tenant, set_tenant.now);
+    PERFORM clear_limit('tenant:' || tenant, now);
   END IF;
   IF quotas ?| '{unfinished,payload_bytes}' THEN PERFORM _count_quota_usage(_clock()); END IF;
   RETURN true;

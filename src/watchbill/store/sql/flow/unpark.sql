@@ -8,7 +8,7 @@ LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
   PERFORM _check_shared_change('unpark');
-  RETURN _unpark_keys(unpark.keys, _clock(unpark.now));
+  RETURN _unpark_keys(keys, _clock(now));
 END $$;
 
 CREATE OR REPLACE FUNCTION _unpark_keys(keys text[], t timestamptz)
@@ -20,9 +20,9 @@ BEGIN
   -- Jobs of a bulk may be parked on a key that no claim has met.
   PERFORM _make_limit_states(ARRAY(
     SELECT k
-    FROM unnest(_unpark_keys.keys) k
+    FROM unnest(keys) k
     WHERE EXISTS (SELECT FROM jobs j WHERE j.wait = 'parked' AND j.wait_key = k)));
-  RETURN _unpark(_lock_limit_states(_unpark_keys.keys), NULL, t);
+  RETURN _unpark(_lock_limit_states(keys), NULL, t);
 END $$;
 
 -- Locks the states of keys in the order of the keys, so that two calls do not deadlock. Returns
@@ -86,7 +86,6 @@ CREATE OR REPLACE FUNCTION _unpark_completed(ids uuid[], freed text[], t timesta
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
   keys text[] := ARRAY(
     SELECT DISTINCT k.key
@@ -132,16 +131,8 @@ CREATE OR REPLACE FUNCTION _unpark(keys text[], numbers int[], t timestamptz)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
-  -- Keys with a place, how many jobs to make ready, and the lane that was served last, if any.
-  open_keys text[];
-  open_numbers int[];
-  cursors int[];
-  heads uuid[];
-  rated text[];
-  unlimited text[];
-  tids tid[];
+  found record;
   ready int := 0;
 BEGIN
   IF NOT EXISTS (SELECT FROM jobs j WHERE j.wait = 'parked' AND j.wait_key = ANY (keys)) THEN
@@ -151,6 +142,41 @@ BEGIN
     END IF;
     RETURN 0;
   END IF;
+  SELECT * INTO found FROM _find_open_keys(keys, numbers, t);
+  IF found.heads IS NOT NULL THEN ready := _unpark_heads(found.heads); END IF;
+  IF found.open_keys IS NOT NULL THEN
+    ready := ready + _unpark_next(found.open_keys, found.open_numbers);
+  END IF;
+  IF found.rated IS NOT NULL THEN
+    PERFORM _count_starts(found.rated, array_fill(0, ARRAY[cardinality(found.rated)]), t);
+  END IF;
+  IF ready > 0 THEN
+    PERFORM _wake_workers('');
+    PERFORM pg_notify(_wake_channel(), 'unpark ' || k)
+    FROM unnest(found.unlimited) k
+    WHERE (SELECT true FROM jobs j WHERE j.wait = 'parked' AND j.wait_key = k LIMIT 1);
+  END IF;
+  RETURN ready;
+END $$;
+
+-- Which of the keys have a place, and for how many jobs. Each result is NULL if there are none.
+--   heads       of ordered keys with a place, the job that may start
+--   rated       keys with a rate, with a place or not
+--   unlimited   keys of which any number may start
+CREATE OR REPLACE FUNCTION _find_open_keys(
+  keys text[],
+  numbers int[],
+  t timestamptz,
+  OUT open_keys text[],
+  OUT open_numbers int[],
+  OUT heads uuid[],
+  OUT rated text[],
+  OUT unlimited text[]
+)
+LANGUAGE plpgsql STABLE
+AS $$
+#variable_conflict use_variable
+BEGIN
   SELECT
     array_agg(p.key) FILTER (WHERE p.places > 0 AND NOT p.is_ordered),
     array_agg(p.places) FILTER (WHERE p.places > 0 AND NOT p.is_ordered),
@@ -172,67 +198,68 @@ BEGIN
     FROM _count_places(keys, t) c
     CROSS JOIN LATERAL unnest(keys, numbers, c.places, c.is_ordered, c.heads, c.steps)
       k(key, number, places, is_ordered, head, step)) p;
-  IF heads IS NOT NULL THEN
-    tids := ARRAY(
+END $$;
+
+-- Makes the first jobs of ordered keys ready.
+CREATE OR REPLACE FUNCTION _unpark_heads(heads uuid[])
+RETURNS int
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+  tids tid[] := ARRAY(
+    SELECT j.ctid
+    FROM jobs j
+    WHERE j.id = ANY (heads)
+      AND j.wait = 'parked'
+      AND j.wait_key = j.order_key
+      AND j.fence = 0
+    FOR UPDATE SKIP LOCKED);
+BEGIN
+  PERFORM _make_ready(tids);
+  RETURN cardinality(tids);
+END $$;
+
+-- Makes the next jobs of these keys ready, so many of each key. A key has a cursor if its jobs are
+-- in lanes; then these take turns.
+CREATE OR REPLACE FUNCTION _unpark_next(keys text[], numbers int[])
+RETURNS int
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+  cursors int[] := ARRAY(
+    SELECT (SELECT s.lane_cursor FROM limit_states s WHERE s.key = k.key)
+    FROM unnest(keys) k(key));
+  tids tid[] := ARRAY(
+    SELECT w.ctid
+    FROM unnest(keys, numbers, cursors) k(key, number, cursor)
+    CROSS JOIN LATERAL (
       SELECT j.ctid
       FROM jobs j
-      WHERE j.id = ANY (heads)
-        AND j.wait = 'parked'
-        AND j.wait_key = j.order_key
-        AND j.fence = 0
-      FOR UPDATE SKIP LOCKED);
-    PERFORM _make_ready(tids);
-    ready := cardinality(tids);
-  END IF;
-  IF open_keys IS NOT NULL THEN
-    cursors := ARRAY(
-      SELECT (SELECT s.lane_cursor FROM limit_states s WHERE s.key = k.key)
-      FROM unnest(open_keys) k(key));
-    tids := ARRAY(
-      SELECT w.ctid
-      FROM unnest(open_keys, open_numbers, cursors) k(key, number, cursor)
-      CROSS JOIN LATERAL (
-        SELECT j.ctid
-        FROM jobs j
-        WHERE j.wait = 'parked'
-          AND j.wait_key = k.key
-        ORDER BY j.lane, j.priority DESC, j.run_at, j.id
-        LIMIT k.number
-        FOR UPDATE SKIP LOCKED) w
-      WHERE k.cursor IS NULL);
-    PERFORM _make_ready(tids);
-    ready := ready + cardinality(tids);
-    SELECT array_agg(k.key), array_agg(k.number), array_agg(k.cursor)
-    INTO open_keys, open_numbers, cursors
-    FROM unnest(open_keys, open_numbers, cursors) k(key, number, cursor)
-    WHERE k.cursor IS NOT NULL;
-    ready := ready + _unpark_turns(open_keys, open_numbers, cursors);
-  END IF;
-  IF rated IS NOT NULL THEN
-    PERFORM _count_starts(rated, array_fill(0, ARRAY[cardinality(rated)]), t);
-  END IF;
-  IF ready > 0 THEN
-    PERFORM _wake_workers('');
-    PERFORM pg_notify(_wake_channel(), 'unpark ' || k)
-    FROM unnest(unlimited) k
-    WHERE (SELECT true FROM jobs j WHERE j.wait = 'parked' AND j.wait_key = k LIMIT 1);
-  END IF;
-  RETURN ready;
+      WHERE j.wait = 'parked'
+        AND j.wait_key = k.key
+      ORDER BY j.lane, j.priority DESC, j.run_at, j.id
+      LIMIT k.number
+      FOR UPDATE SKIP LOCKED) w
+    WHERE k.cursor IS NULL);
+BEGIN
+  PERFORM _make_ready(tids);
+  RETURN cardinality(tids) + (
+    SELECT _unpark_turns(array_agg(k.key), array_agg(k.number), array_agg(k.cursor))
+    FROM unnest(keys, numbers, cursors) k(key, number, cursor)
+    WHERE k.cursor IS NOT NULL);
 END $$;
 
 -- Makes jobs ready that are parked because of these limit keys, so many of each key. If the jobs of
 -- a key are of several lanes, the lanes take turns, beginning behind the lane that was served last
--- (`cursors`, one lane for each key).
+-- (`cursors`, one lane for each key): it takes one job of each such key, and repeats.
 CREATE OR REPLACE FUNCTION _unpark_turns(keys text[], numbers int[], cursors int[])
 RETURNS int
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
   ready int := 0;
   picked record;
 BEGIN
-  -- Repeats only for keys whose jobs are of several lanes.
   WHILE cardinality(keys) > 0 LOOP
     SELECT
       coalesce(array_agg(p.ctid), '{}') AS tids,
@@ -248,43 +275,25 @@ BEGIN
         SELECT
           x.*,
           x.number > 1 AND (
-            SELECT j.lane
+            SELECT min(j.lane) < max(j.lane)
             FROM jobs j
             WHERE j.wait = 'parked'
-              AND j.wait_key = x.key
-            ORDER BY j.lane
-            LIMIT 1) <> (
-            SELECT j.lane
-            FROM jobs j
-            WHERE j.wait = 'parked'
-              AND j.wait_key = x.key
-            ORDER BY j.lane DESC
-            LIMIT 1) AS has_turns
-        FROM unnest(keys, numbers, cursors) x(key, number, cursor)) k
+              AND j.wait_key = x.key) AS has_turns
+        FROM unnest(keys, numbers, cursors) x(key, number, cursor)
+        OFFSET 0) k
       CROSS JOIN LATERAL (
-        SELECT *
-        FROM (
-          SELECT a.*
-          FROM (
-            SELECT j.ctid, j.lane
-            FROM jobs j
-            WHERE j.wait = 'parked'
-              AND j.wait_key = k.key
-              AND j.lane > k.cursor
-            ORDER BY j.lane, j.priority DESC, j.run_at, j.id
-            LIMIT CASE WHEN k.has_turns THEN 1 ELSE k.number END
-            FOR UPDATE SKIP LOCKED) a
-          UNION ALL
-          SELECT b.*
-          FROM (
-            SELECT j.ctid, j.lane
-            FROM jobs j
-            WHERE j.wait = 'parked'
-              AND j.wait_key = k.key
-              AND j.lane <= k.cursor
-            ORDER BY j.lane, j.priority DESC, j.run_at, j.id
-            LIMIT CASE WHEN k.has_turns THEN 1 ELSE k.number END
-            FOR UPDATE SKIP LOCKED) b) c
+        SELECT y.ctid, y.lane
+        FROM (VALUES (k.cursor, 2147483647), (-2147483648, k.cursor)) part(lower, last)
+        CROSS JOIN LATERAL (
+          SELECT j.ctid, j.lane
+          FROM jobs j
+          WHERE j.wait = 'parked'
+            AND j.wait_key = k.key
+            AND j.lane > part.lower
+            AND j.lane <= part.last
+          ORDER BY j.lane, j.priority DESC, j.run_at, j.id
+          LIMIT CASE WHEN k.has_turns THEN 1 ELSE k.number END
+          FOR UPDATE SKIP LOCKED) y
         LIMIT CASE WHEN k.has_turns THEN 1 ELSE k.number END) w) p;
     PERFORM _make_ready(picked.tids);
     UPDATE limit_states s
@@ -308,7 +317,6 @@ CREATE OR REPLACE FUNCTION _make_ready(tids tid[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 BEGIN
   UPDATE jobs j
   SET wait = NULL, wait_key = NULL, lane = _find_ready_lane(j.queue, j.route_key, j.lane)

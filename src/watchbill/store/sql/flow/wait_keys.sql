@@ -47,13 +47,12 @@ CREATE OR REPLACE FUNCTION _find_route_lane(queue text, route_key text, lane int
 RETURNS int
 LANGUAGE plpgsql STABLE
 AS $$
-#variable_conflict use_column
 BEGIN
   RETURN coalesce((
-    SELECT _route_lane(q.token_group, _find_route_lane.route_key)
+    SELECT _route_lane(q.token_group, route_key)
     FROM queues q
-    WHERE q.name = _find_route_lane.queue
-      AND q.lanes = 'route'), _find_route_lane.lane);
+    WHERE q.name = queue
+      AND q.lanes = 'route'), lane);
 END $$;
 
 -- Returns the lane of a job that becomes ready. The lane of a routed job may have changed while the

@@ -11,12 +11,11 @@ CREATE OR REPLACE FUNCTION sweep_limits(
 RETURNS text
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
-  t timestamptz := _clock(sweep_limits.now);
+  t timestamptz := _clock(now);
   waiting text[] := ARRAY(
     WITH RECURSIVE k AS (
-      SELECT sweep_limits.after COLLATE "C" AS key
+      SELECT after COLLATE "C" AS key
       UNION ALL
       SELECT n.wait_key
       FROM k
@@ -27,11 +26,11 @@ DECLARE
           AND j.wait_key > k.key
         ORDER BY j.wait_key
         LIMIT 1) n)
-    SELECT k.key FROM k OFFSET 1 LIMIT sweep_limits.max);
+    SELECT k.key FROM k OFFSET 1 LIMIT max);
 BEGIN
   PERFORM _check_shared_change('sweep_limits');
   PERFORM _check_isolation('sweep_limits');
-  PERFORM _clear_lanes(sweep_limits.max);
+  PERFORM _clear_lanes(max);
   PERFORM _make_limit_states(waiting);
   PERFORM _unpark(
     ARRAY(
@@ -44,7 +43,7 @@ BEGIN
   WHERE s.ctid = ANY (ARRAY(
     SELECT x.ctid
     FROM limit_states x
-    WHERE x.key > sweep_limits.after
+    WHERE x.key > after
       -- A claim that began before this call reads an older clock, and must not find a new state.
       AND coalesce(x.arrival, '-infinity') <= t - interval '1 minute'
       -- The state of a queue stays: the end of a run reads it to learn whether jobs hold places.
@@ -57,9 +56,9 @@ BEGIN
       AND NOT EXISTS (SELECT FROM holds h WHERE h.key = x.key)
       AND NOT EXISTS (SELECT FROM jobs j WHERE j.wait = 'parked' AND j.wait_key = x.key)
     ORDER BY x.key
-    LIMIT sweep_limits.max
+    LIMIT max
     FOR UPDATE SKIP LOCKED));
-  RETURN waiting[sweep_limits.max];
+  RETURN waiting[max];
 END $$;
 
 -- Ready jobs of plain queues in a lane of a share or a token, which no claim reads: their enqueue
@@ -68,7 +67,7 @@ CREATE OR REPLACE FUNCTION _find_jobs_in_wrong_lanes(max int)
 RETURNS tid[]
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 BEGIN
   RETURN ARRAY(
     SELECT x.ctid
@@ -82,9 +81,9 @@ BEGIN
         AND j.lane > 0
         AND j.wait IS NULL
         AND j.fence = 0
-      LIMIT _find_jobs_in_wrong_lanes.max) x
+      LIMIT max) x
     WHERE q.lanes = 'none'
-    LIMIT _find_jobs_in_wrong_lanes.max);
+    LIMIT max);
 END $$;
 
 -- Gives jobs of plain queues the lane that all nodes read. Locks them; skips those that are locked.
@@ -92,9 +91,8 @@ CREATE OR REPLACE FUNCTION _clear_lanes(max int)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
-  tids tid[] := _find_jobs_in_wrong_lanes(_clear_lanes.max);
+  tids tid[] := _find_jobs_in_wrong_lanes(max);
 BEGIN
   IF cardinality(tids) = 0 THEN RETURN; END IF;
   UPDATE jobs j
