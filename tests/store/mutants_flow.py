@@ -106,7 +106,7 @@ MUTANTS_OF_FLOW_CONTROL: list[Mutant] = [
     Mutant("sweep: lanes of plain queues", SWEEP_LIMITS, "PERFORM _clear_lanes(max);", "", "job_flow"),
     Mutant("sweep: only plain queues", SWEEP_LIMITS, "WHERE q.lanes = 'none' LIMIT", "LIMIT", "job_flow lanes"),
     Mutant("unpark: turns of a limit without a maximum", UNPARK, "FROM unnest(found.unlimited) k", "FROM unnest('{}'::text[]) k", "limits"),
-    Mutant("unpark: announced before a claim parks", UNPARK, "FROM (SELECT DISTINCT x FROM unnest(freed) x) k(key) WHERE NOT starts_with(k.key, 'queue:');", "FROM (SELECT DISTINCT x FROM unnest(freed) x) k(key) WHERE EXISTS (SELECT FROM jobs j WHERE j.wait = 'parked' AND j.wait_key = k.key);", "limits"),
+    Mutant("unpark: announced before a claim parks", UNPARK, "FROM (SELECT DISTINCT x FROM unnest(freed) x) k(key) WHERE NOT _is_queue_key(k.key);", "FROM (SELECT DISTINCT x FROM unnest(freed) x) k(key) WHERE EXISTS (SELECT FROM jobs j WHERE j.wait = 'parked' AND j.wait_key = k.key);", "limits"),
     Mutant("claim: waits for another one of a limited queue", CLAIM, "IF cardinality(tids) = 0 AND is_busy THEN", "IF false THEN", "limits"),
     Mutant("sweep: rates of older claims", SWEEP_LIMITS, "<= t - interval '1 minute'", "<= t", "rates"),
     Mutant("ends: settle releases holds", SETTLE, "WHERE x.key = k.key AND x.job_id = h.id LIMIT 1", "WHERE false LIMIT 1", "limits"),

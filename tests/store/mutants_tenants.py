@@ -62,7 +62,7 @@ MUTANTS_OF_TENANTS: list[Mutant] = [
     # Setting.
     Mutant("quota: set by those who see all tenants", SET, "PERFORM _check_sees_all_tenants(tenant);", "", "erasure"),
     Mutant("quota: counted at once", SET, "PERFORM _count_quota_usage(_clock());", "NULL;", "quotas"),
-    Mutant("quota: its limit ends with it", SET, "PERFORM clear_limit('tenant:' || tenant, now);", "NULL;", "quotas"),
+    Mutant("quota: its limit ends with it", SET, "PERFORM clear_limit(_tenant_key(tenant), now);", "NULL;", "quotas"),
     Mutant("quota: names that exist", SET, "WHERE q.key NOT IN ('running', 'unfinished', 'payload_bytes', 'per_minute', 'heartbeats') OR CASE", "WHERE CASE", "quotas"),
     # What tenants share.
     Mutant("shared: a living node", "nodes/expire_node.sql", "PERFORM _check_shared_change('expire_node');", "", "bound_rights"),

@@ -7,8 +7,8 @@ RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
-  IF starts_with(name, 'tenant:') THEN
-    PERFORM _check_sees_all_tenants(substr(name, 8));
+  IF _is_tenant_key(name) THEN
+    PERFORM _check_sees_all_tenants(_key_tenant(name));
   END IF;
   PERFORM _check_shared_change('clear_limit');
   RETURN _clear_limit_at(name, _clock(now));
@@ -24,18 +24,18 @@ DECLARE
   rule limits;
   is_changed boolean := true;
 BEGIN
-  IF starts_with(name, 'queue:') THEN
+  IF _is_queue_key(name) THEN
     UPDATE queues q
     SET max = (q.declared->>'max')::int
-    WHERE q.name = substr(name, 7)
+    WHERE q.name = _key_queue(name)
       AND q.max IS DISTINCT FROM (q.declared->>'max')::int;
     is_changed := FOUND;
     -- An operator has made it.
     DELETE FROM queues q
-    WHERE q.name = substr(name, 7)
+    WHERE q.name = _key_queue(name)
       AND q.declared IS NULL
       AND q.lanes = 'none';
-    PERFORM _wake_workers(substr(name, 7));
+    PERFORM _wake_workers(_key_queue(name));
   ELSIF name ~ '^order:.+:' THEN
     is_changed := _free_ordered_key(name, t);
   ELSE

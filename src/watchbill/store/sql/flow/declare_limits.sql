@@ -284,11 +284,11 @@ BEGIN
     RAISE EXCEPTION 'limit % is invalid: when_full is %, but it has no max',
       quote_literal(rule.name), rule.when_full
       USING ERRCODE = 'WB003', HINT = 'give max, or let jobs wait';
-  ELSIF starts_with(rule.name, 'order:') AND num_nonnulls(rule.max, rule.count) > 0 THEN
+  ELSIF _is_order_key(rule.name) AND num_nonnulls(rule.max, rule.count) > 0 THEN
     RAISE EXCEPTION 'limit % is invalid: jobs of an ordered key run one at a time',
       quote_literal(rule.name)
       USING ERRCODE = 'WB003', HINT = 'give when_dead only';
-  ELSIF num_nonnulls(rule.max, rule.count) = 0 AND NOT starts_with(rule.name, 'order:') THEN
+  ELSIF num_nonnulls(rule.max, rule.count) = 0 AND NOT _is_order_key(rule.name) THEN
     RAISE EXCEPTION 'limit % is invalid: it has neither a max nor a rate', quote_literal(rule.name)
       USING ERRCODE = 'WB003', HINT = 'give max, or count and per';
   END IF;

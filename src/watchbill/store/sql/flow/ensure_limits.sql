@@ -26,8 +26,8 @@ BEGIN
     ORDER BY r.name
   LOOP
     PERFORM _check_limit(rule);
-    IF starts_with(rule.name, 'tenant:') AND NOT _sees_tenant(substr(rule.name, 8)) THEN
-      PERFORM _refuse_tenant(substr(rule.name, 8));
+    IF _is_tenant_key(rule.name) AND NOT _sees_tenant(_key_tenant(rule.name)) THEN
+      PERFORM _refuse_tenant(_key_tenant(rule.name));
     END IF;
     INSERT INTO limits SELECT rule.* ON CONFLICT DO NOTHING;
   END LOOP;

@@ -27,8 +27,8 @@ BEGIN
     RAISE EXCEPTION 'set_limit needs something to change'
       USING ERRCODE = 'WB003', HINT = 'give max, or count and per, for example';
   END IF;
-  IF starts_with(name, 'tenant:') THEN
-    PERFORM _check_sees_all_tenants(substr(name, 8));
+  IF _is_tenant_key(name) THEN
+    PERFORM _check_sees_all_tenants(_key_tenant(name));
   END IF;
   PERFORM _check_shared_change('set_limit');
   PERFORM _audit(
@@ -37,12 +37,12 @@ BEGIN
       'max', max, 'count', count, 'per', per, 'burst', burst, 'when_full', when_full,
       'when_dead', when_dead)),
     t);
-  IF starts_with(name, 'queue:') THEN
+  IF _is_queue_key(name) THEN
     PERFORM _set_queue_limit(
-      substr(name, 7), max, num_nonnulls(count, per, burst, when_full, when_dead) > 0);
+      _key_queue(name), max, num_nonnulls(count, per, burst, when_full, when_dead) > 0);
     RETURN;
   END IF;
-  IF when_dead IS NOT NULL AND NOT starts_with(name, 'order:') THEN
+  IF when_dead IS NOT NULL AND NOT _is_order_key(name) THEN
     RAISE EXCEPTION 'limit % is invalid: only ordered keys have when_dead', quote_literal(name)
       USING ERRCODE = 'WB003', HINT = 'give order:TYPE, with %3A for a colon in the type';
   END IF;
@@ -65,7 +65,7 @@ AS $$
 BEGIN
   IF max IS NULL OR has_others THEN
     RAISE EXCEPTION 'limit % is invalid: a queue has a max, and nothing else',
-      quote_literal('queue:' || queue)
+      quote_literal(_queue_key(queue))
       USING ERRCODE = 'WB003', HINT = 'give max only';
   END IF;
   PERFORM _check_queue(queue, jsonb_build_object('max', max));

@@ -20,7 +20,7 @@ DECLARE
   t timestamptz := _clock(now);
   old_row tenants;
   new_row tenants;
-  max_running int := (SELECT l.max FROM limits l WHERE l.name = 'tenant:' || tenant);
+  max_running int := (SELECT l.max FROM limits l WHERE l.name = _tenant_key(tenant));
   was_filtered boolean;
 BEGIN
   PERFORM _check_isolation('set_tenant');
@@ -58,9 +58,9 @@ BEGIN
   END IF;
   PERFORM _audit('set_tenant', 'tenant ' || tenant, tenant, quotas, t);
   IF new_row.limits_running AND quotas ? 'running' THEN
-    PERFORM set_limit('tenant:' || tenant, max => (quotas->>'running')::int, now => now);
+    PERFORM set_limit(_tenant_key(tenant), max => (quotas->>'running')::int, now => now);
   ELSIF old_row.limits_running AND NOT new_row.limits_running AND max_running IS NOT NULL THEN
-    PERFORM clear_limit('tenant:' || tenant, now);
+    PERFORM clear_limit(_tenant_key(tenant), now);
   END IF;
   IF quotas ?| '{unfinished,payload_bytes}' THEN PERFORM _count_quota_usage(_clock()); END IF;
   RETURN true;

@@ -57,10 +57,10 @@ BEGIN
   END IF;
   IF freed IS NULL THEN RETURN; END IF;
   PERFORM _lock_limit_states(
-    ARRAY(SELECT x FROM unnest(freed) x WHERE NOT starts_with(x, 'queue:')));
+    ARRAY(SELECT x FROM unnest(freed) x WHERE NOT _is_queue_key(x)));
   PERFORM _unpark_places(freed, t);
-  PERFORM _wake_workers(substr(q.key, 7))
-  FROM (SELECT DISTINCT x FROM unnest(freed) x WHERE starts_with(x, 'queue:')) q(key);
+  PERFORM _wake_workers(_key_queue(q.key))
+  FROM (SELECT DISTINCT x FROM unnest(freed) x WHERE _is_queue_key(x)) q(key);
 END $$;
 
 -- Makes as many parked jobs of each key ready as it is named in `freed`. The caller has locked the
@@ -74,7 +74,7 @@ BEGIN
   FROM (
     SELECT x.key, count(*)::int AS number
     FROM unnest(freed) x(key)
-    WHERE NOT starts_with(x.key, 'queue:')
+    WHERE NOT _is_queue_key(x.key)
     GROUP BY 1) f;
 END $$;
 
@@ -99,7 +99,7 @@ DECLARE
       JOIN finished_jobs f ON f.id = x.id AND f.finished_at >= _history_start(x.id)) j
     CROSS JOIN LATERAL unnest(j.limit_keys) k(key));
   locked text[] := _lock_limit_states(
-    keys || ARRAY(SELECT x FROM unnest(freed) x WHERE NOT starts_with(x, 'queue:')));
+    keys || ARRAY(SELECT x FROM unnest(freed) x WHERE NOT _is_queue_key(x)));
 BEGIN
   PERFORM _unpark(ARRAY(SELECT x FROM unnest(locked) x WHERE x = ANY (keys)), NULL, t);
 END $$;
@@ -115,10 +115,10 @@ BEGIN
   IF freed IS NULL THEN RETURN; END IF;
   PERFORM pg_notify(_wake_channel(), 'unpark ' || k.key)
   FROM (SELECT DISTINCT x FROM unnest(freed) x) k(key)
-  WHERE NOT starts_with(k.key, 'queue:');
-  PERFORM _wake_workers(substr(k.key, 7))
+  WHERE NOT _is_queue_key(k.key);
+  PERFORM _wake_workers(_key_queue(k.key))
   FROM (SELECT DISTINCT x FROM unnest(freed) x) k(key)
-  WHERE starts_with(k.key, 'queue:');
+  WHERE _is_queue_key(k.key);
 END $$;
 
 -- Makes parked jobs of these keys ready, as many as may start now, and with `numbers` of each key

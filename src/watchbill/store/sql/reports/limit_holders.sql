@@ -26,7 +26,7 @@ AS $$
   LEFT JOIN claims c ON c.fence = j.fence
   LEFT JOIN nodes n ON n.epoch = c.epoch
   WHERE (j.id IS NOT NULL OR _acts_for_all_tenants() OR _job_seq(h.job_id) IS NOT NULL)
-    AND (NOT starts_with(h.key, 'tenant:') OR _sees_tenant(substr(h.key, 8)))
+    AND (NOT _is_tenant_key(h.key) OR _sees_tenant(_key_tenant(h.key)))
   ORDER BY c.at NULLS FIRST, h.key, h.job_id
   LIMIT limit_holders.max
 $$;

@@ -35,7 +35,7 @@ AS $$
   CROSS JOIN LATERAL (
     SELECT
       count(*) AS n,
-      count(*) FILTER (WHERE starts_with(x.key, 'order:') AND coalesce(j.fence, 0) = 0) AS kept,
+      count(*) FILTER (WHERE _is_order_key(x.key) AND coalesce(j.fence, 0) = 0) AS kept,
       min(c.at) AS since
     FROM holds x
     LEFT JOIN jobs j ON j.id = x.job_id
@@ -50,6 +50,6 @@ AS $$
         AND j.wait_key = k.key
       LIMIT 10000) x) w
   WHERE (h.n > 0 OR w.n > 0 OR s.next_at IS NOT NULL)
-    AND (NOT starts_with(k.key, 'tenant:') OR _sees_tenant(substr(k.key, 8)))
+    AND (NOT _is_tenant_key(k.key) OR _sees_tenant(_key_tenant(k.key)))
   ORDER BY 1
 $$;

@@ -53,17 +53,17 @@ AS $$
     SELECT
       count(*) AS holders,
       count(*) FILTER (
-        WHERE starts_with(l.name, 'order:')
+        WHERE _is_order_key(l.name)
           AND NOT EXISTS (SELECT FROM jobs j WHERE j.id = x.job_id AND j.fence <> 0)) AS kept
     FROM _limit_key_range(l.name) r
     JOIN holds x ON x.key = r.exact OR (x.key >= r.low AND x.key < r.high)) h
-  WHERE NOT starts_with(l.name, 'tenant:')
-    OR _sees_tenant(substr(l.name, 8))
+  WHERE NOT _is_tenant_key(l.name)
+    OR _sees_tenant(_key_tenant(l.name))
   UNION ALL
   SELECT
-    'queue:' || q.name, q.max, NULL, NULL, NULL, NULL, NULL, q.owner,
+    _queue_key(q.name), q.max, NULL, NULL, NULL, NULL, NULL, q.owner,
     q.max IS DISTINCT FROM (q.declared->>'max')::int,
-    (SELECT count(*) FROM holds h WHERE h.key = 'queue:' || q.name),
+    (SELECT count(*) FROM holds h WHERE h.key = _queue_key(q.name)),
     0,
     NULL
   FROM queues q

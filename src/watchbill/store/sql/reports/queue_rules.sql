@@ -17,7 +17,7 @@ AS $$
   SELECT
     q.name, q.max,
     CASE
-      WHEN q.max IS NOT NULL THEN (SELECT count(*) FROM holds h WHERE h.key = 'queue:' || q.name)
+      WHEN q.max IS NOT NULL THEN (SELECT count(*) FROM holds h WHERE h.key = _queue_key(q.name))
     END,
     q.fair_by,
     (

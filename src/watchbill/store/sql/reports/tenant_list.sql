@@ -55,7 +55,7 @@ BEGIN
         SELECT x.tenant FROM erasures x)
     SELECT
       n.tenant, coalesce(h.running, 0),
-      (SELECT l.max FROM limits l WHERE l.name = 'tenant:' || n.tenant),
+      (SELECT l.max FROM limits l WHERE l.name = _tenant_key(n.tenant)),
       coalesce(j.unfinished, 0), q.max_unfinished, coalesce(j.payload_bytes, 0)::bigint,
       q.max_payload_bytes,
       CASE WHEN q.tenant IS NOT NULL THEN (_read_quota_usage(n.tenant, _clock())).enqueued END,

@@ -344,7 +344,7 @@ LANGUAGE plpgsql VOLATILE
 AS $$
 #variable_conflict use_column
 DECLARE
-  limit_key text := 'tenant:' || e.tenant;
+  limit_key text := _tenant_key(e.tenant);
 BEGIN
   IF EXISTS (SELECT FROM jobs j WHERE j.tenant = e.tenant) THEN
     UPDATE erasures x SET step = 'jobs', relation = NULL, block = 0 WHERE x.tenant = e.tenant;

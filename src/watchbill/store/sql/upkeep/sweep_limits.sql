@@ -50,8 +50,8 @@ BEGIN
       AND NOT EXISTS (
         SELECT
         FROM queues q
-        WHERE q.name = substr(x.key, 7)
-          AND starts_with(x.key, 'queue:')
+        WHERE q.name = _key_queue(x.key)
+          AND _is_queue_key(x.key)
           AND q.max IS NOT NULL)
       AND NOT EXISTS (SELECT FROM holds h WHERE h.key = x.key)
       AND NOT EXISTS (SELECT FROM jobs j WHERE j.wait = 'parked' AND j.wait_key = x.key)
