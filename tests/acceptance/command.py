@@ -40,13 +40,13 @@ class Watchbill:
         }
         return {**inherited, **self.environ, **variables}
 
-    def here(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def here(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """The same in this process, where it takes a hundredth of the time: for commands that only ask and print."""
         from watchbill.cli import main
 
         out, err, code = io.StringIO(), io.StringIO(), 0
         with (
-            patch.dict(os.environ, self.environment(), clear=True),
+            patch.dict(os.environ, self.environment(**variables), clear=True),
             patch.object(sys, "argv", ["watchbill", *words]),
             patch.object(sys, "path", [*sys.path]),
             chdir(self.directory),

@@ -26,12 +26,12 @@ def test_migrate_creates_the_schema_and_prints_each_step(watchbill: Watchbill, d
     assert first == "schema watchbill"
     assert last.startswith("Schema watchbill is at version ")
     assert last.endswith(": ready.")
-    assert watchbill("db", "migrate", "--database-url", database).stdout.splitlines() == [last]
+    assert watchbill.here("db", "migrate", "--database-url", database).stdout.splitlines() == [last]
 
 
 def test_db_without_a_verb_prints_the_status(watchbill: Watchbill, schema_database: str) -> None:
-    bare = watchbill("db", WATCHBILL_DATABASE_URL=schema_database)
-    assert bare.stdout == watchbill("db", "status", WATCHBILL_DATABASE_URL=schema_database).stdout
+    bare = watchbill.here("db", WATCHBILL_DATABASE_URL=schema_database)
+    assert bare.stdout == watchbill.here("db", "status", WATCHBILL_DATABASE_URL=schema_database).stdout
     assert bare.returncode == 0
     assert "(from WATCHBILL_DATABASE_URL)" in bare.stdout
     assert ": ready" in bare.stdout
@@ -46,7 +46,7 @@ def test_status_exits_with_3_if_the_schema_is_missing(watchbill: Watchbill, data
 
 def test_status_exits_with_1_if_the_schema_is_too_old(watchbill: Watchbill, schema_database: str) -> None:
     run_sql(schema_database, "UPDATE watchbill.schema_functions SET checksum = 'other'")
-    answer = watchbill("db", "status", "--database-url", schema_database)
+    answer = watchbill.here("db", "status", "--database-url", schema_database)
     assert answer.returncode == 1
     assert "too old" in answer.stdout
     assert "functions  outdated" in answer.stdout
@@ -55,16 +55,16 @@ def test_status_exits_with_1_if_the_schema_is_too_old(watchbill: Watchbill, sche
 def test_status_exits_with_1_if_the_schema_is_too_new(watchbill: Watchbill, schema_database: str) -> None:
     columns = "version, oldest_compatible, name, watchbill_version, checksum"
     run_sql(schema_database, f"INSERT INTO watchbill.schema_version ({columns}) VALUES (9999, 9999, 'x', '99.0', 'x')")
-    answer = watchbill("db", "status", "--database-url", schema_database)
+    answer = watchbill.here("db", "status", "--database-url", schema_database)
     assert answer.returncode == 1
     assert "9999" in answer.stdout
     assert "too new" in answer.stdout
     assert "Install a newer Watchbill." in answer.stdout
-    assert "too new" in watchbill("db", "migrate", "--database-url", schema_database).stdout
+    assert "too new" in watchbill.here("db", "migrate", "--database-url", schema_database).stdout
 
 
 def test_status_prints_json(watchbill: Watchbill, schema_database: str) -> None:
-    answer = watchbill("db", "status", "--json", "--database-url", schema_database)
+    answer = watchbill.here("db", "status", "--json", "--database-url", schema_database)
     found = json.loads(answer.stdout)
     assert (found["schema"], found["verdict"], found["pending"]) == ("watchbill", "ready", [])
     assert found["applied"][0]["name"] == "0001_jobs.sql"
@@ -72,39 +72,39 @@ def test_status_prints_json(watchbill: Watchbill, schema_database: str) -> None:
 
 def test_each_schema_name_is_a_separate_installation(watchbill: Watchbill, schema_database: str) -> None:
     address = {"DATABASE_URL": schema_database}
-    assert watchbill("db", "status", "--schema", "second", **address).returncode == 3
-    assert watchbill("db", "migrate", "--schema=second", **address).returncode == 0
-    assert watchbill("--schema", "second", "db", "status", **address).returncode == 0
+    assert watchbill.here("db", "status", "--schema", "second", **address).returncode == 3
+    assert watchbill.here("db", "migrate", "--schema=second", **address).returncode == 0
+    assert watchbill.here("--schema", "second", "db", "status", **address).returncode == 0
 
 
 def test_psql_runs_the_script_that_db_sql_prints(watchbill: Watchbill, server: Server, database: str) -> None:
-    script = watchbill("db", "sql", "--database-url", database).stdout
+    script = watchbill.here("db", "sql", "--database-url", database).stdout
     psql = [str(server.binaries.directory / "psql"), "-X", "-q", database]
     assert subprocess.run(psql, input=script, text=True, check=False, capture_output=True).returncode == 0
-    assert watchbill("db", "status", "--database-url", database).returncode == 0
-    assert watchbill("db", "sql", "--database-url", database).stdout.endswith("-- Nothing to do.\n")
+    assert watchbill.here("db", "status", "--database-url", database).returncode == 0
+    assert watchbill.here("db", "sql", "--database-url", database).stdout.endswith("-- Nothing to do.\n")
 
 
 def test_db_sql_all_needs_no_database(watchbill: Watchbill) -> None:
-    answer = watchbill("db", "sql", "--all", "--schema", "mine")
+    answer = watchbill.here("db", "sql", "--all", "--schema", "mine")
     assert answer.returncode == 0
     assert 'CREATE SCHEMA "mine"' in answer.stdout
 
 
 def test_migrate_connects_to_listen_url(watchbill: Watchbill, database: str) -> None:
     nowhere = "postgresql://kai@127.0.0.1:1/x"
-    assert watchbill("db", "migrate", "--database-url", nowhere, WATCHBILL_LISTEN_URL=database).returncode == 0
-    assert "(from WATCHBILL_LISTEN_URL)" in watchbill("db", WATCHBILL_LISTEN_URL=database).stdout
+    assert watchbill.here("db", "migrate", "--database-url", nowhere, WATCHBILL_LISTEN_URL=database).returncode == 0
+    assert "(from WATCHBILL_LISTEN_URL)" in watchbill.here("db", WATCHBILL_LISTEN_URL=database).stdout
 
 
 def test_adopt_skips_fences_of_the_old_server(watchbill: Watchbill, schema_database: str) -> None:
     with psycopg.connect(schema_database) as connection:
         before = connection.execute("SELECT watchbill._next_fence()").fetchall()
-        answer = watchbill("db", "adopt", "--database-url", schema_database)
+        answer = watchbill.here("db", "adopt", "--database-url", schema_database)
         after = connection.execute("SELECT watchbill._next_fence()").fetchall()
     assert answer.stdout.startswith("Schema watchbill continues here as generation ")
     assert after[0][0] - before[0][0] >= 2**40
-    assert watchbill("db", "adopt", "--schema", "nothing", "--database-url", schema_database).returncode == 3
+    assert watchbill.here("db", "adopt", "--schema", "nothing", "--database-url", schema_database).returncode == 3
 
 
 # When it cannot.
@@ -130,13 +130,13 @@ def test_unreachable_server_prints_one_message(watchbill: Watchbill) -> None:
 
 
 def test_unknown_database_prints_one_message(watchbill: Watchbill, server: Server) -> None:
-    answer = watchbill("db", "--database-url", server.url("nowhere"))
+    answer = watchbill.here("db", "--database-url", server.url("nowhere"))
     assert_one_message(answer, 3, 'database "nowhere" does not exist')
 
 
 @pytest.mark.parametrize("url", ["postgres//kai:secret@h/x", "postgresql://kai:100%secret@h/x", "secret"])
 def test_malformed_address_is_not_printed(watchbill: Watchbill, url: str) -> None:
-    answer = watchbill("db", "--database-url", url)
+    answer = watchbill.here("db", "--database-url", url)
     assert_one_message(answer, 3, "The database URL is invalid", "percent-encode")
     assert "secret" not in answer.stderr
 
@@ -151,31 +151,31 @@ def test_debug_option_prints_the_traceback(watchbill: Watchbill) -> None:
 def test_role_without_rights_prints_one_message(watchbill: Watchbill, server: Server, schema_database: str) -> None:
     run_sql(schema_database, "CREATE ROLE stranger LOGIN")
     try:
-        answer = watchbill("db", "--database-url", schema_database.replace("postgres@", "stranger@"))
+        answer = watchbill.here("db", "--database-url", schema_database.replace("postgres@", "stranger@"))
         assert_one_message(answer, 3, "permission denied for schema watchbill")
     finally:
         run_sql(schema_database, "DROP ROLE stranger")
 
 
 def test_invalid_setting_prints_one_message(watchbill: Watchbill) -> None:
-    answer = watchbill("db", WATCHBILL_SCHEMA="Weird-Name")
+    answer = watchbill.here("db", WATCHBILL_SCHEMA="Weird-Name")
     assert_one_message(answer, 2, "Setting schema='Weird-Name' is invalid (in WATCHBILL_SCHEMA).", "Allowed for schema")
 
 
 def test_settings_in_two_files_print_one_message(watchbill: Watchbill) -> None:
     (watchbill.directory / "watchbill.toml").write_text("")
     (watchbill.directory / "pyproject.toml").write_text("[tool.watchbill]")
-    assert_one_message(watchbill("db"), 2, "There are settings in two files")
+    assert_one_message(watchbill.here("db"), 2, "There are settings in two files")
 
 
 def test_invalid_settings_file_prints_one_message(watchbill: Watchbill) -> None:
     (watchbill.directory / "watchbill.toml").write_bytes(b"\xff")
-    assert_one_message(watchbill("db"), 2, "watchbill.toml is not valid TOML")
+    assert_one_message(watchbill.here("db"), 2, "watchbill.toml is not valid TOML")
 
 
 def test_settings_file_address_wins_over_database_url(watchbill: Watchbill, schema_database: str) -> None:
     (watchbill.directory / "watchbill.toml").write_text(f'database_url = "{schema_database}"')
-    answer = watchbill("db", DATABASE_URL="postgresql://127.0.0.1:1/other")
+    answer = watchbill.here("db", DATABASE_URL="postgresql://127.0.0.1:1/other")
     assert answer.returncode == 0
     assert f"(from {watchbill.directory / 'watchbill.toml'}:1)" in answer.stdout
 
@@ -201,7 +201,7 @@ def test_ctrl_c_exits_with_130_and_changes_nothing(watchbill: Watchbill, databas
                 process.kill()  # or the end of this block would wait for it
     assert process.returncode == 130
     assert "Traceback" not in said
-    assert watchbill("db", "--database-url", database).returncode == 3
+    assert watchbill.here("db", "--database-url", database).returncode == 3
 
 
 @pytest.mark.parametrize("columns", ["x text", "version int", "version int, oldest_compatible int"])

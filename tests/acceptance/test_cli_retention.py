@@ -39,7 +39,7 @@ def test_dry_run_shows_what_would_go_and_removes_nothing(watchbill: Watchbill, o
     assert "audit" in answer.stdout
     assert answer.stdout.splitlines()[-1].startswith("The settings: keep_succeeded = 30d, ")
     assert count(old_database, "finished_jobs") == 1
-    rows = json.loads(watchbill("retention", "run", "--dry-run", "--json", "--database-url", old_database).stdout)
+    rows = json.loads(watchbill.here("retention", "run", "--dry-run", "--json", "--database-url", old_database).stdout)
     assert [(row["what"], row["action"]) for row in rows] == [
         ("finished_succeeded_20200505", "drop"), ("audit", "delete"),
     ]  # fmt: skip
@@ -54,27 +54,27 @@ def test_run_removes_what_is_too_old_and_says_so(watchbill: Watchbill, old_datab
         "The settings: keep_succeeded = 30d, keep_otherwise = 90d, keep_audit = 400d, slot_retention = 90d.",
     ]
     assert [count(old_database, table) for table in ("finished_jobs", "audit", "idempotency")] == [0, 0, 0]
-    again = watchbill("retention", "run", "--database-url", old_database)
+    again = watchbill.here("retention", "run", "--database-url", old_database)
     assert again.stdout.startswith("Nothing is older than the settings keep.\nThe settings: keep_succeeded = 30d, ")
 
 
 def test_run_counts_unique_keys_with_idempotency_keys(watchbill: Watchbill, schema_database: str) -> None:
     with psycopg.connect(schema_database, autocommit=True) as connection:
         connection.execute("SELECT watchbill.enqueue('t', unique_until => '1 s', now => '2020-05-05')")
-    answer = watchbill("retention", "run", "--database-url", schema_database)
+    answer = watchbill.here("retention", "run", "--database-url", schema_database)
     assert answer.stdout.splitlines()[0] == "Retention has removed 1 idempotency and unique keys that were over"
 
 
 def test_run_obeys_the_settings(watchbill: Watchbill, old_database: str) -> None:
     kept = {"WATCHBILL_KEEP_SUCCEEDED": "36500d", "WATCHBILL_KEEP_AUDIT": "36500d"}
-    watchbill("retention", "run", "--database-url", old_database, **kept)
+    watchbill.here("retention", "run", "--database-url", old_database, **kept)
     assert count(old_database, "finished_jobs") == 1
 
 
 def test_run_exits_with_1_if_a_reader_holds_the_history(watchbill: Watchbill, old_database: str) -> None:
     with psycopg.connect(old_database) as reader:
         reader.execute("SELECT FROM watchbill.finished_succeeded")
-        answer = watchbill("retention", "run", "--database-url", old_database)
+        answer = watchbill.here("retention", "run", "--database-url", old_database)
     assert answer.returncode == 1
     assert "because a transaction reads it" in answer.stdout
     assert count(old_database, "finished_jobs") == 1

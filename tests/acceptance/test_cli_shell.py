@@ -28,7 +28,7 @@ def test_watchbill_without_arguments_lists_commands_by_purpose(watchbill: Watchb
 
 @pytest.mark.parametrize("name", list(_MODULES))
 def test_every_command_has_help(watchbill: Watchbill, name: str) -> None:
-    answer = watchbill(name, "--help")
+    answer = watchbill.here(name, "--help")
     assert answer.returncode == 0
     assert f"Usage: watchbill {name} " in answer.stdout
 
@@ -49,7 +49,7 @@ def test_help_shows_values_by_name_and_whole_sentences() -> None:
 
 @pytest.mark.parametrize("words", [("dbb",), ("db", "migrat"), ("db", "--nothing"), ("version", "more"), ("--schema",)])
 def test_wrong_usage_exits_with_2(watchbill: Watchbill, words: tuple[str, ...]) -> None:
-    answer = watchbill(*words)
+    answer = watchbill.here(*words)
     assert answer.returncode == 2
     assert "Traceback" not in answer.stderr
 
@@ -58,8 +58,8 @@ def test_version_command_prints_the_version(watchbill: Watchbill) -> None:
     from watchbill import __version__
 
     assert watchbill("version").stdout.startswith(f"Watchbill {__version__} (Python 3.")
-    assert json.loads(watchbill("version", "--json").stdout)["watchbill"] == __version__
-    assert watchbill("--version").stdout == watchbill("version").stdout
+    assert json.loads(watchbill.here("version", "--json").stdout)["watchbill"] == __version__
+    assert watchbill.here("--version").stdout == watchbill.here("version").stdout
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("job", "jobs"), ("schedule", "schedules"), ("work", "worker")])
@@ -87,7 +87,7 @@ def test_completion_knows_states_queues_types_schedules_nodes_and_ids(tmp_path: 
     def complete(*words: str) -> list[str]:
         typed = " ".join(("watchbill", *words))
         asked = {"_WATCHBILL_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(words))}
-        return watchbill(**asked).stdout.split()
+        return watchbill.here(**asked).stdout.split()
 
     assert complete("jobs", "list", "--state", "s") == ["succeeded", "scheduled"]
     assert complete("jobs", "list", "--state", "queued,ru") == ["queued,running"]
