@@ -9,22 +9,32 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg import sql
 
 import watchbill
 from tests.acceptance.command import Watchbill
 from tests.role_logins import Logins, make_logins
 from tests.servers import Server
+from tests.store.conftest import template
 from watchbill.store.refusals import TenantRefused
 from watchbill.store.tenants import enable_tenants
 
 request_tenant: ContextVar[str | None] = ContextVar("request_tenant", default=None)
 
 
-@pytest.fixture
-def logins(server: Server, schema_database: str) -> Iterator[Logins]:
-    with make_logins(server, schema_database) as made:
-        enable_tenants(schema_database, "watchbill")
+@pytest.fixture(scope="module")
+def protected(server: Server) -> Iterator[Logins]:
+    """Roles and row security take a second to make, and no test changes them."""
+    url = server.url(server.create_database(template(server)))
+    with make_logins(server, url) as made:
+        enable_tenants(url, "watchbill")
         yield made
+
+
+@pytest.fixture
+def logins(protected: Logins) -> Logins:
+    protected.run(sql.SQL("TRUNCATE watchbill.jobs"))
+    return protected
 
 
 @pytest.fixture
