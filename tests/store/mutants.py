@@ -300,7 +300,7 @@ MUTANTS: list[Mutant] = [
     Mutant("end_node_types: does not wait", EXPIRE_UNSUPPORTED, "FOR UPDATE OF h SKIP LOCKED", "FOR UPDATE OF h", "unsupported"),
     Mutant("expire: locked rows", EXPIRE_UNSUPPORTED, "LIMIT max FOR UPDATE OF j SKIP LOCKED", "LIMIT max", "unsupported"),
     Mutant("expire: types are listed again", EXPIRE_UNSUPPORTED, "SELECT DISTINCT k.type, k.version, t FROM _find_wait_keys('unsupported') k", "SELECT DISTINCT k.type, k.version, t FROM _find_wait_keys('none') k", "unsupported"),
-    Mutant("sweep: age", SWEEP_CLAIMS, " WHERE c.at < _clock(sweep_claims.now) - older", "", "settle"),
+    Mutant("sweep: age", SWEEP_CLAIMS, " WHERE c.at < _clock(now) - older", "", "settle"),
     # Operators.
     Mutant("cancel: force waits first", CANCEL, "WHERE x.id = job_id FOR UPDATE; ", "WHERE x.id = job_id FOR NO KEY UPDATE; ", "complete"),
     Mutant("cancel: lock", CANCEL, "WHERE x.id = job_id FOR NO KEY UPDATE; ", "WHERE x.id = job_id; ", "cancel"),

@@ -193,7 +193,7 @@ BEGIN
   PERFORM _check_limit_keys(jsonb_build_array(step));
   job := jsonb_populate_record(job, (
     SELECT jsonb_object_agg(f.key, f.value) FROM jsonb_each(step) f WHERE f.value <> 'null'));
-  job.tenant := _find_step_error.tenant;
+  job.tenant := tenant;
   PERFORM _policy_id(job.retry);
   PERFORM _render_key(o.format, job.payload, job.tenant, job.type, o.name)
   FROM (

@@ -35,7 +35,7 @@ CREATE OR REPLACE FUNCTION _reopen_slot(schedule_id bigint, slot timestamptz, jo
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 BEGIN
   UPDATE slots s
   SET job_id = _reopen_slot.job_id,
@@ -49,14 +49,14 @@ BEGIN
     started_at = (
       SELECT s.started_at
       FROM jobs j
-      WHERE j.id = _reopen_slot.job_id
+      WHERE j.id = job_id
         AND j.type = 'watchbill.flow_end')
-  WHERE s.schedule_id = _reopen_slot.schedule_id
-    AND s.slot = _reopen_slot.slot
+  WHERE s.schedule_id = schedule_id
+    AND s.slot = slot
     AND (
-      s.job_id = _reopen_slot.job_id
+      s.job_id = job_id
       OR s.outcome IS NOT NULL
         AND s.job_id IS NOT NULL
         AND EXISTS (
-          SELECT FROM jobs j WHERE j.id = _reopen_slot.job_id AND j.type = 'watchbill.flow'));
+          SELECT FROM jobs j WHERE j.id = job_id AND j.type = 'watchbill.flow'));
 END $$;

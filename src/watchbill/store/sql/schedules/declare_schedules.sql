@@ -9,14 +9,13 @@ CREATE OR REPLACE FUNCTION declare_schedules(
 RETURNS TABLE (name text, id bigint, outcome text)
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 BEGIN
   PERFORM _check_command_of_caller(d)
-  FROM jsonb_path_query(declare_schedules.schedules, '$[*] ? (@.type() == "object")') d;
+  FROM jsonb_path_query(schedules, '$[*] ? (@.type() == "object")') d;
   RETURN QUERY
     SELECT s.name, s.id, s.outcome
     FROM _store_declared_schedules(
-      declare_schedules.epoch, declare_schedules.schedules, declare_schedules.now) s;
+      epoch, schedules, now) s;
 END $$;
 
 -- Writes the declared schedules. Runs with the rights of the owner. Locks the node FOR NO KEY

@@ -24,9 +24,9 @@ DECLARE
   acting text := _acting_tenant(tenant);
   j jobs;
 BEGIN
-  PERFORM tick(max, now => execute_due.now, for_tenant => acting);
-  PERFORM promote(max, now => execute_due.now);
-  PERFORM unblock(max => max, now => execute_due.now);
+  PERFORM tick(max, now => now, for_tenant => acting);
+  PERFORM promote(max, now => now);
+  PERFORM unblock(max => max, now => now);
   FOR j IN
     SELECT x.*
     FROM slots l

@@ -90,7 +90,6 @@ RETURNS uuid
 LANGUAGE plpgsql VOLATILE
 SET timezone = 'UTC'
 AS $$
-#variable_conflict use_variable
 DECLARE
   job uuid;
   instant timestamptz := t;

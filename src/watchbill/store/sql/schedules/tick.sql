@@ -212,7 +212,6 @@ RETURNS TABLE (
 LANGUAGE plpgsql STABLE ROWS 10
 SET timezone = 'UTC'
 AS $$
-#variable_conflict use_column
 DECLARE
   rule record;
   slots_left int := max;

@@ -14,7 +14,7 @@ LANGUAGE plpgsql VOLATILE
 SET lock_timeout = '2s'
 AS $$
 DECLARE
-  today date := (_clock(make_partitions.now) AT TIME ZONE 'UTC')::date;
+  today date := (_clock(now) AT TIME ZONE 'UTC')::date;
   -- This format gives the same bounds whatever TimeZone and DateStyle are.
   bounds text := 'YYYY-MM-DD 00:00:00+00';
   parent text;

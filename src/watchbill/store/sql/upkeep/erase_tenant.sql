@@ -23,19 +23,19 @@ CREATE OR REPLACE FUNCTION erase_tenant(
 )
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(erase_tenant.now);
+  t timestamptz := _clock(now);
   e erasures;
 BEGIN
   PERFORM _check_isolation('erase_tenant');
-  PERFORM _check_sees_all_tenants(erase_tenant.tenant);
+  PERFORM _check_sees_all_tenants(tenant);
   deleted := 0;
   is_done := false;
-  SELECT * INTO e FROM erasures x WHERE x.tenant = erase_tenant.tenant FOR UPDATE;
+  SELECT * INTO e FROM erasures x WHERE x.tenant = tenant FOR UPDATE;
   IF NOT FOUND THEN
     step := 'start';
-    PERFORM _start_erasure(erase_tenant.tenant, t);
+    PERFORM _start_erasure(tenant, t);
     RETURN;
   END IF;
   step := e.step;
@@ -44,11 +44,11 @@ BEGIN
     SET unnoticed_before = pg_snapshot_xmax(pg_current_snapshot())
     WHERE x.tenant = e.tenant;
   ELSIF e.step = 'jobs' THEN
-    SELECT * INTO deleted, waiting FROM _erase_jobs(e, erase_tenant.force, erase_tenant.max, t);
+    SELECT * INTO deleted, waiting FROM _erase_jobs(e, force, max, t);
   ELSIF e.step = 'history' THEN
-    SELECT * INTO deleted, stored FROM _erase_history(e, greatest(1, erase_tenant.max / 5));
+    SELECT * INTO deleted, stored FROM _erase_history(e, greatest(1, max / 5));
   ELSE
-    deleted := _erase_schedules_and_keys(e.tenant, erase_tenant.max);
+    deleted := _erase_schedules_and_keys(e.tenant, max);
     IF deleted = 0 THEN
       is_done := _end_erasure(e, t);
     END IF;
@@ -60,24 +60,24 @@ CREATE OR REPLACE FUNCTION _start_erasure(tenant text, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 BEGIN
-  IF coalesce(_start_erasure.tenant, '') = '' THEN
-    RAISE EXCEPTION 'tenant % is invalid', quote_nullable(_start_erasure.tenant)
+  IF coalesce(tenant, '') = '' THEN
+    RAISE EXCEPTION 'tenant % is invalid', quote_nullable(tenant)
       USING ERRCODE = 'WB003', HINT = 'give the name of a tenant';
   END IF;
   PERFORM _lock_quotas();
   INSERT INTO erasures (tenant, started_at)
-  VALUES (_start_erasure.tenant, t)
+  VALUES (tenant, t)
   ON CONFLICT DO NOTHING;
   PERFORM _write_quota_filter();
   UPDATE schedules s
   SET enabled = false
-  WHERE s.tenant = _start_erasure.tenant
+  WHERE s.tenant = tenant
     AND s.enabled;
   -- This audit row names no tenant in its column `tenant`, because the erasure deletes the audit
   -- rows of the tenant.
-  PERFORM _audit('erase_tenant', 'tenant ' || _start_erasure.tenant, NULL, '{"started": true}', t);
+  PERFORM _audit('erase_tenant', 'tenant ' || tenant, NULL, '{"started": true}', t);
 END $$;
 
 -- Cancels the next jobs of a tenant. `ended` counts the jobs that have ended. Sequential scans are
@@ -92,7 +92,6 @@ CREATE OR REPLACE FUNCTION _erase_jobs(
 )
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
   reason text := 'the tenant is erased';
   found_ids uuid[] := ARRAY(
@@ -101,7 +100,7 @@ DECLARE
     WHERE j.id > coalesce(e.last_id, '00000000-0000-0000-0000-000000000000')
       AND j.tenant = e.tenant
     ORDER BY j.id
-    LIMIT _erase_jobs.max);
+    LIMIT max);
   endings ending[];
 BEGIN
   endings := ARRAY(
@@ -110,7 +109,7 @@ BEGIN
       jsonb_build_object('kind', 'canceled', 'message', reason))::ending
     FROM jobs j
     WHERE j.id = ANY (found_ids)
-      AND (j.fence = 0 OR _erase_jobs.force)
+      AND (j.fence = 0 OR force)
     FOR UPDATE SKIP LOCKED);
   ended := cardinality(endings);
   IF ended > 0 THEN PERFORM _announce_freed(f.freed) FROM _finish_jobs(endings, NULL, t) f; END IF;
@@ -155,7 +154,7 @@ CREATE OR REPLACE FUNCTION _erase_history(
 )
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   parent text;
   name text;
@@ -205,7 +204,7 @@ BEGIN
   END IF;
   UPDATE erasures x
   SET block = e.block + blocks,
-    deleted = _add_to_count(x.deleted, parent, _erase_history.deleted)
+    deleted = _add_to_count(x.deleted, parent, deleted)
   WHERE x.tenant = e.tenant;
   IF e.block + blocks >= pg_relation_size(name::regclass) / current_setting('block_size')::int THEN
     PERFORM _advance_erasure_to_next_table(e);
@@ -217,7 +216,6 @@ CREATE OR REPLACE FUNCTION _advance_erasure_to_next_table(e erasures)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
   next_table text := (
     SELECT min(h.name) FROM _list_history_tables() h WHERE h.name > coalesce(e.relation, ''));
@@ -257,10 +255,10 @@ CREATE OR REPLACE FUNCTION _delete_traces_of_jobs(
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 BEGIN
   DELETE FROM slots s
-  USING unnest(ids, schedule_ids, _delete_traces_of_jobs.slots) x(id, schedule_id, slot)
+  USING unnest(ids, schedule_ids, slots) x(id, schedule_id, slot)
   WHERE s.schedule_id = x.schedule_id
     AND s.slot = x.slot
     AND s.job_id = x.id;
@@ -272,7 +270,7 @@ BEGIN
     SELECT x.ctid
     FROM dependencies x
     WHERE x.child = ANY (ids)
-      AND x.tenant = _delete_traces_of_jobs.tenant
+      AND x.tenant = tenant
     FOR UPDATE SKIP LOCKED));
 END $$;
 
@@ -282,7 +280,7 @@ CREATE OR REPLACE FUNCTION _erase_schedules_and_keys(tenant text, max int)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   kind text := 'slots';
   number bigint;
@@ -292,8 +290,8 @@ BEGIN
     SELECT x.schedule_id, x.slot, x.kind
     FROM schedules c
     JOIN slots x ON x.schedule_id = c.id
-    WHERE c.tenant = _erase_schedules_and_keys.tenant
-    LIMIT _erase_schedules_and_keys.max) d
+    WHERE c.tenant = tenant
+    LIMIT max) d
   WHERE s.schedule_id = d.schedule_id
     AND s.slot = d.slot
     AND s.kind = d.kind;
@@ -304,8 +302,8 @@ BEGIN
     WHERE s.id = ANY (ARRAY(
       SELECT c.id
       FROM schedules c
-      WHERE c.tenant = _erase_schedules_and_keys.tenant
-      LIMIT _erase_schedules_and_keys.max));
+      WHERE c.tenant = tenant
+      LIMIT max));
     GET DIAGNOSTICS number = ROW_COUNT;
   END IF;
   IF number = 0 THEN
@@ -314,8 +312,8 @@ BEGIN
     WHERE i.ctid = ANY (ARRAY(
       SELECT x.ctid
       FROM idempotency x
-      WHERE x.tenant = _erase_schedules_and_keys.tenant
-      LIMIT _erase_schedules_and_keys.max
+      WHERE x.tenant = tenant
+      LIMIT max
       FOR UPDATE));
     GET DIAGNOSTICS number = ROW_COUNT;
   END IF;
@@ -325,14 +323,14 @@ BEGIN
     WHERE u.ctid = ANY (ARRAY(
       SELECT x.ctid
       FROM uniques x
-      WHERE x.tenant = _erase_schedules_and_keys.tenant
-      LIMIT _erase_schedules_and_keys.max
+      WHERE x.tenant = tenant
+      LIMIT max
       FOR UPDATE));
     GET DIAGNOSTICS number = ROW_COUNT;
   END IF;
   UPDATE erasures x
   SET deleted = _add_to_count(x.deleted, kind, number)
-  WHERE x.tenant = _erase_schedules_and_keys.tenant;
+  WHERE x.tenant = tenant;
   RETURN number;
 END $$;
 
@@ -342,7 +340,6 @@ CREATE OR REPLACE FUNCTION _end_erasure(e erasures, t timestamptz)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
   limit_key text := _tenant_key(e.tenant);
 BEGIN

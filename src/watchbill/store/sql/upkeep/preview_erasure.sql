@@ -4,35 +4,35 @@ CREATE OR REPLACE FUNCTION preview_erasure(tenant text)
 RETURNS TABLE (what text, row_count bigint)
 LANGUAGE plpgsql STABLE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 BEGIN
-  PERFORM _check_sees_all_tenants(preview_erasure.tenant);
+  PERFORM _check_sees_all_tenants(tenant);
   RETURN QUERY
     SELECT c.what, c.row_count
     FROM (
-      SELECT 'jobs', count(*) FROM jobs x WHERE x.tenant = preview_erasure.tenant
+      SELECT 'jobs', count(*) FROM jobs x WHERE x.tenant = tenant
       UNION ALL
       SELECT 'finished_jobs', count(*)
       FROM finished_jobs x
-      WHERE x.tenant = preview_erasure.tenant
+      WHERE x.tenant = tenant
       UNION ALL
-      SELECT 'attempts', count(*) FROM attempts x WHERE x.tenant = preview_erasure.tenant
+      SELECT 'attempts', count(*) FROM attempts x WHERE x.tenant = tenant
       UNION ALL
-      SELECT 'schedules', count(*) FROM schedules x WHERE x.tenant = preview_erasure.tenant
+      SELECT 'schedules', count(*) FROM schedules x WHERE x.tenant = tenant
       UNION ALL
       SELECT 'slots', count(*)
       FROM slots x
       JOIN schedules s ON s.id = x.schedule_id
-      WHERE s.tenant = preview_erasure.tenant
+      WHERE s.tenant = tenant
       UNION ALL
-      SELECT 'idempotency', count(*) FROM idempotency x WHERE x.tenant = preview_erasure.tenant
+      SELECT 'idempotency', count(*) FROM idempotency x WHERE x.tenant = tenant
       UNION ALL
-      SELECT 'uniques', count(*) FROM uniques x WHERE x.tenant = preview_erasure.tenant
+      SELECT 'uniques', count(*) FROM uniques x WHERE x.tenant = tenant
       UNION ALL
-      SELECT 'audit', count(*) FROM audit x WHERE x.tenant = preview_erasure.tenant
+      SELECT 'audit', count(*) FROM audit x WHERE x.tenant = tenant
       UNION ALL
       SELECT 'quotas', count(*)
       FROM tenants x
-      WHERE x.tenant = preview_erasure.tenant) c(what, row_count)
+      WHERE x.tenant = tenant) c(what, row_count)
     WHERE c.row_count > 0;
 END $$;

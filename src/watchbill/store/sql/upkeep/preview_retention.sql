@@ -11,7 +11,7 @@ RETURNS TABLE (what text, action text, row_count bigint, bytes bigint)
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-  t timestamptz := _clock(preview_retention.now);
+  t timestamptz := _clock(now);
   keep_attempts interval := greatest(keep_succeeded, keep_otherwise);
 BEGIN
   RETURN QUERY

@@ -8,7 +8,7 @@ RETURNS int
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
-  oldest timestamptz := _retention_start(keep, prune_audit.now);
+  oldest timestamptz := _retention_start(keep, now);
   deleted int;
 BEGIN
   PERFORM _check_shared_change('prune_audit');

@@ -8,9 +8,8 @@ CREATE OR REPLACE FUNCTION prune_items(
 RETURNS int
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
-  oldest timestamptz := _retention_start(keep, prune_items.now);
+  oldest timestamptz := _retention_start(keep, now);
   deleted int;
   deleted_rebalances int;
 BEGIN

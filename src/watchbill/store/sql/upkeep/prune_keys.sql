@@ -5,7 +5,7 @@ RETURNS int
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
-  t timestamptz := _clock(prune_keys.now);
+  t timestamptz := _clock(now);
   deleted int;
   deleted_uniques int;
 BEGIN

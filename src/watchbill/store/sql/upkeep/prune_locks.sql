@@ -9,7 +9,7 @@ RETURNS int
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
-  oldest timestamptz := _clock(prune_locks.now) - keep;
+  oldest timestamptz := _clock(now) - keep;
   deleted int;
 BEGIN
   PERFORM _check_shared_change('prune_locks');

@@ -10,7 +10,7 @@ RETURNS int
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
-  oldest timestamptz := _retention_start(keep, prune_nodes.now);
+  oldest timestamptz := _retention_start(keep, now);
   deleted int;
 BEGIN
   PERFORM _check_shared_change('prune_nodes');
@@ -31,7 +31,7 @@ BEGIN
   WHERE ctid = ANY (ARRAY(
     SELECT h.ctid
     FROM handled_types h
-    WHERE h.at < _retention_start(keep, prune_nodes.now)
+    WHERE h.at < _retention_start(keep, now)
     FOR UPDATE SKIP LOCKED));
   -- The last claim of a lost node may have written its places after the node's end.
   DELETE FROM lane_cursors c

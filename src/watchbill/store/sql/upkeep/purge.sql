@@ -18,9 +18,8 @@ CREATE OR REPLACE FUNCTION purge(
 RETURNS int
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
-  t timestamptz := _clock(purge.now);
+  t timestamptz := _clock(now);
   chosen uuid[];
   tenants text[];
   order_keys text[];
@@ -37,7 +36,7 @@ BEGIN
   SELECT array_agg(l.id), array_agg(l.tenant)
   INTO chosen, tenants
   FROM job_list(
-    states, purge.type, purge.queue, purge.tenant, NULL, message, max, purge.ids, created_after,
+    states, type, queue, tenant, NULL, message, max, ids, created_after,
     created_before, finished_after, finished_before) l;
   SELECT
     coalesce(array_agg(l.id), '{}'), coalesce(array_agg(l.tenant), '{}'), array_agg(l.order_key)
@@ -69,9 +68,9 @@ BEGIN
     FOR UPDATE SKIP LOCKED));
   IF cardinality(chosen) > 0 THEN
     PERFORM _audit(
-      'purge', cardinality(chosen) || ' jobs', purge.tenant,
+      'purge', cardinality(chosen) || ' jobs', tenant,
       jsonb_build_object(
-        'states', states, 'type', purge.type, 'queue', purge.queue,
+        'states', states, 'type', type, 'queue', queue,
         'message', message)
       || jsonb_strip_nulls(jsonb_build_object(
         'created_after', created_after, 'created_before', created_before,
@@ -88,7 +87,6 @@ CREATE OR REPLACE FUNCTION _free_keys_of_deleted_jobs(ids uuid[], order_keys tex
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
   freed text[];
 BEGIN

@@ -19,9 +19,8 @@ CREATE OR REPLACE FUNCTION reschedule_many(
 RETURNS int
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
-  t timestamptz := _clock(reschedule_many.now);
+  t timestamptz := _clock(now);
   last_id uuid;
   l record;
   n int := 0;
@@ -39,17 +38,17 @@ BEGIN
     FOR l IN
       SELECT *
       FROM job_list(
-        states, reschedule_many.type, reschedule_many.queue,
-        reschedule_many.tenant, last_id, message, max, ids, created_after, created_before,
+        states, type, queue,
+        tenant, last_id, message, max, ids, created_after, created_before,
         finished_after, finished_before)
     LOOP
       last_id := l.id;
       CONTINUE WHEN l.state IN ('blocked', 'queued')
         AND (
-          l.run_at = reschedule_many.run_at
-          OR reschedule_many.run_at IS NULL AND l.run_at <= t);
+          l.run_at = run_at
+          OR run_at IS NULL AND l.run_at <= t);
       BEGIN
-        IF _reschedule_job(l.id, l.seq, reschedule_many.run_at, t) IS NOT NULL THEN
+        IF _reschedule_job(l.id, l.seq, run_at, t) IS NOT NULL THEN
           n := n + 1;
         END IF;
       -- A node has claimed the job meanwhile, another job has taken its id, or the caller may not

@@ -43,9 +43,9 @@ RETURNS TABLE (
 )
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(_survey.now);
+  t timestamptz := _clock(now);
   stopped bigint[] := ARRAY(SELECT x.schedule_id FROM timers x WHERE x.held_slot IS NOT NULL);
 BEGIN
   SELECT
@@ -55,7 +55,7 @@ BEGIN
   FROM beats b
   JOIN nodes n USING (epoch);
   SELECT
-    ARRAY(SELECT c.fence FROM claims c WHERE c.epoch = _survey.epoch),
+    ARRAY(SELECT c.fence FROM claims c WHERE c.epoch = epoch),
     EXISTS (
       SELECT
       FROM (SELECT DISTINCT c.epoch FROM claims c) held
@@ -66,12 +66,12 @@ BEGIN
         SELECT j.run_at
         FROM jobs j
         WHERE j.wait = 'delayed'
-          AND j.run_at >= _survey.since
+          AND j.run_at >= since
         ORDER BY j.run_at
         LIMIT 1),
       (SELECT min(s.next_at) FROM limit_states s WHERE s.next_at IS NOT NULL)) - t)::float8,
-    EXISTS (SELECT FROM dependency_checks u WHERE u.at >= _survey.since),
-    _has_stale_declaration(_survey.epoch),
+    EXISTS (SELECT FROM dependency_checks u WHERE u.at >= since),
+    _has_stale_declaration(epoch),
     EXISTS (SELECT FROM _find_unpaused_keys()),
     cardinality(stopped) > 0 AND cardinality(_find_orphans(stopped)) < cardinality(stopped),
     EXISTS (SELECT FROM unsupported_types)
@@ -89,9 +89,9 @@ BEGIN
     array_agg(l.group_name), array_agg(l.leader), array_agg(l.term), array_agg(l.expires_in),
     array_agg(l.turn_in)
   INTO groups, leaders, terms, leaders_expire_in, turns_in
-  FROM _list_leaders(_survey.epoch, NULL, t) l;
+  FROM _list_leaders(epoch, NULL, t) l;
   IF looks_for_jobs THEN
-    has_ready_job := _has_ready_job(_survey.epoch, _unpaused_queues(queues));
+    has_ready_job := _has_ready_job(epoch, _unpaused_queues(queues));
     has_sleeping_worker := _has_sleeping_worker();
   END IF;
   RETURN NEXT;
@@ -104,7 +104,7 @@ CREATE OR REPLACE FUNCTION _has_ready_job(epoch bigint, queues text[])
 RETURNS boolean
 LANGUAGE plpgsql STABLE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 BEGIN
   RETURN EXISTS (
     SELECT
@@ -122,7 +122,7 @@ BEGIN
         SELECT
         FROM unsupported_types u
         JOIN node_types n
-          ON n.epoch = _has_ready_job.epoch AND n.type = u.type AND n.version >= u.version
+          ON n.epoch = epoch AND n.type = u.type AND n.version >= u.version
         JOIN jobs j
           ON j.wait = 'unsupported' AND j.fence = 0
             AND j.wait_key = _unsupported_key(q.queue, u.type, u.version)

@@ -7,11 +7,10 @@ CREATE OR REPLACE FUNCTION sweep_claims(
 RETURNS int
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 BEGIN
   PERFORM _check_shared_change('sweep_claims');
   RETURN _delete_ended_claims(ARRAY(
     SELECT c.fence
     FROM claims c
-    WHERE c.at < _clock(sweep_claims.now) - older));
+    WHERE c.at < _clock(now) - older));
 END $$;

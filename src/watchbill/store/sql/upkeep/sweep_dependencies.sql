@@ -4,13 +4,12 @@ CREATE OR REPLACE FUNCTION sweep_dependencies(after uuid DEFAULT NULL, max int D
 RETURNS uuid
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
   checked uuid[] := ARRAY(
     SELECT d.child
     FROM dependencies d
-    WHERE sweep_dependencies.after IS NULL
-      OR d.child > sweep_dependencies.after
+    WHERE after IS NULL
+      OR d.child > after
     ORDER BY d.child
     LIMIT max);
   last uuid := checked[cardinality(checked)];
