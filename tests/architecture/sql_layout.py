@@ -47,7 +47,7 @@ def complaints(text: str) -> Iterator[tuple[int, str]]:
         if found := _LOWER_CASE.search(line):
             yield number, f"{found[0].strip()!r} is a keyword: write it in upper case"
         if _HEADER.search(line):
-            yield number, "LANGUAGE and AS of a function stand on lines of their own"
+            yield number, "LANGUAGE and AS of a function stand on a line of their own"
         if crowded := _crowded(line, following):
             yield number, f"has several clauses ({', '.join(crowded)}): give each a line of its own"
 

@@ -7,8 +7,7 @@ CREATE OR REPLACE FUNCTION check_item(
   scope text DEFAULT ''
 )
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 BEGIN
   PERFORM _check_shared_change('check_item');

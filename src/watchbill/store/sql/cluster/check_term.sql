@@ -3,8 +3,7 @@
 -- first, in the same transaction. Locks the row of the lock FOR KEY SHARE, as lock_check() does.
 CREATE OR REPLACE FUNCTION _check_term(group_name text, term bigint)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   PERFORM lock_check('leader/' || group_name, term);
 END $$;

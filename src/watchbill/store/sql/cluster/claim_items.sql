@@ -12,8 +12,7 @@ CREATE OR REPLACE FUNCTION claim_items(
   now timestamptz DEFAULT NULL
 )
 RETURNS TABLE (key text, fence bigint, refused text, node text)
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
   t timestamptz := _clock(claim_items.now);

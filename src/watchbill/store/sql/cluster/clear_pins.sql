@@ -7,8 +7,7 @@ CREATE OR REPLACE FUNCTION clear_pins(
   now timestamptz DEFAULT NULL
 )
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);
@@ -34,8 +33,7 @@ END $$;
 -- Removes alternatives of pins. The last one of a key stays, as a pin that ends.
 CREATE OR REPLACE FUNCTION _drop_alternatives(group_name text, keys text[], ranks int[])
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   UPDATE pins p
   SET state = 'clearing'

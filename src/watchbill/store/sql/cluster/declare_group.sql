@@ -10,8 +10,7 @@ CREATE OR REPLACE FUNCTION declare_group(
   now timestamptz DEFAULT NULL
 )
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
   t timestamptz := _clock(declare_group.now);
@@ -54,8 +53,7 @@ CREATE OR REPLACE FUNCTION _check_group_options(
   name text, total int, hash text, min_nodes int, handover_timeout interval
 )
 RETURNS void
-LANGUAGE plpgsql IMMUTABLE
-AS $$
+LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
   IF coalesce(length(name), 0) NOT BETWEEN 1 AND 200 THEN
     RAISE EXCEPTION 'a group name of % characters is invalid', coalesce(length(name), 0)
@@ -79,8 +77,7 @@ END $$;
 -- members, or jobs in its queues.
 CREATE OR REPLACE FUNCTION _refuse_change_of_used_group(g token_groups, total int, hash text)
 RETURNS void
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
   IF cardinality(_living_members(g.name)) > 0
       OR EXISTS (

@@ -20,8 +20,7 @@ RETURNS TABLE (
   expires_in float8, -- seconds until the leader's lease ends, if no heartbeat renews it
   turn_in float8 -- without a leader: seconds until it is this node's turn
 )
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);
@@ -68,8 +67,7 @@ RETURNS TABLE (
   expires_in float8,
   turn_in float8
 )
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 BEGIN
   RETURN QUERY
@@ -95,8 +93,7 @@ END $$;
 -- Then that older candidate has half of its lease to acquire it first.
 CREATE OR REPLACE FUNCTION _find_leader_turn(group_name text, epoch bigint, t timestamptz)
 RETURNS timestamptz
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
 DECLARE
   patience interval := (
@@ -118,8 +115,7 @@ END $$;
 -- is active, so younger candidates would wait for it otherwise.
 CREATE OR REPLACE FUNCTION _withdraw_candidate(epoch bigint, now timestamptz DEFAULT NULL)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   PERFORM _check_shared_change('_withdraw_candidate');
   PERFORM _end_candidacies(epoch, _clock(now));
@@ -129,8 +125,7 @@ END $$;
 -- lock whose node sends no heartbeat becomes free anyway.
 CREATE OR REPLACE FUNCTION _end_candidacies(epoch bigint, now timestamptz)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 BEGIN
   DELETE FROM candidates c WHERE c.epoch = epoch;

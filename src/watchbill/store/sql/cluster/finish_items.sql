@@ -9,8 +9,7 @@ CREATE OR REPLACE FUNCTION finish_items(
   now timestamptz DEFAULT NULL
 )
 RETURNS text[]
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);

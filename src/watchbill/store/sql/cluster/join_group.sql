@@ -6,8 +6,7 @@ CREATE OR REPLACE FUNCTION join_group(
   now timestamptz DEFAULT NULL
 )
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
   t timestamptz := _clock(join_group.now);
@@ -25,8 +24,7 @@ END $$;
 -- ends and none of its tokens is passed on. Raises if the node has ended.
 CREATE OR REPLACE FUNCTION _lock_living_node(epoch bigint)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 BEGIN
   PERFORM
@@ -43,8 +41,7 @@ END $$;
 -- The epochs of the members that are alive, in order.
 CREATE OR REPLACE FUNCTION _living_members(token_group text)
 RETURNS bigint[]
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT ARRAY(
     SELECT m.epoch
     FROM members m
@@ -57,8 +54,7 @@ $$;
 -- the group: the owner of a token takes the jobs of its lane in each of these.
 CREATE OR REPLACE FUNCTION _eligible_members(token_group text)
 RETURNS bigint[]
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT ARRAY(
     SELECT m.epoch
     FROM members m

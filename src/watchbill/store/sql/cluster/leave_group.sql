@@ -6,8 +6,7 @@ CREATE OR REPLACE FUNCTION leave_group(
   now timestamptz DEFAULT NULL
 )
 RETURNS boolean
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   has_tokens boolean;

@@ -19,8 +19,7 @@ CREATE OR REPLACE FUNCTION lock_acquire(
   now timestamptz DEFAULT NULL
 )
 RETURNS bigint
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   RETURN (
     SELECT a.fence
@@ -45,8 +44,7 @@ CREATE OR REPLACE FUNCTION _acquire_lock(
   now timestamptz DEFAULT NULL
 )
 RETURNS TABLE (fence bigint, held_by text, expires_in float8)
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);
@@ -145,8 +143,7 @@ AS $$ SELECT 'watchbill_locks_' || 'locks'::regclass::oid $$;
 
 CREATE OR REPLACE FUNCTION _refuse_ttl(ttl interval)
 RETURNS void
-LANGUAGE plpgsql IMMUTABLE
-AS $$
+LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
   RAISE EXCEPTION 'a ttl of % is invalid', coalesce(ttl::text, 'NULL')
     USING ERRCODE = 'WB003',

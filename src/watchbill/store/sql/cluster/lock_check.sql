@@ -4,8 +4,7 @@
 -- wait.
 CREATE OR REPLACE FUNCTION lock_check(name text, fence bigint)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 BEGIN
   PERFORM _check_shared_change('lock_check');

@@ -8,8 +8,7 @@ CREATE OR REPLACE FUNCTION lock_release(
   now timestamptz DEFAULT NULL
 )
 RETURNS boolean
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);
@@ -35,8 +34,7 @@ END $$;
 -- Frees a lock whose row the caller has locked, and notifies the callers that wait for the lock.
 CREATE OR REPLACE FUNCTION _free_lock(name text, now timestamptz)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   was_awaited boolean;

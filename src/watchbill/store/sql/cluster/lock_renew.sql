@@ -7,8 +7,7 @@ CREATE OR REPLACE FUNCTION lock_renew(
   now timestamptz DEFAULT NULL
 )
 RETURNS boolean
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);

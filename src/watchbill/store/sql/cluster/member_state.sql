@@ -26,8 +26,7 @@ RETURNS TABLE (
   -- Why the leader has work; NULL: it has none.
   needs_leader text
 )
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);
@@ -77,8 +76,7 @@ END $$;
 -- Why rebalance() would write something; NULL: it would not. It may name work that has to wait.
 CREATE OR REPLACE FUNCTION _find_leader_work(g token_groups, t timestamptz)
 RETURNS text
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT coalesce(
     (
       SELECT _find_rebalance_reason(g, e.members)

@@ -14,8 +14,7 @@ CREATE OR REPLACE FUNCTION pin(
   now timestamptz DEFAULT NULL
 )
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   t timestamptz := _clock(now);
   creator text := coalesce(
@@ -61,8 +60,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION _check_pins(wanted jsonb, expires_in interval)
 RETURNS void
-LANGUAGE plpgsql IMMUTABLE
-AS $$
+LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
   invalid jsonb;
 BEGIN
@@ -92,8 +90,7 @@ END $$;
 -- belongs to the owner of the key's own token. The caller has locked the group.
 CREATE OR REPLACE FUNCTION _make_pin_tokens(g token_groups, keys text[])
 RETURNS int[]
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   known int[] := ARRAY(
     SELECT (SELECT p.token FROM pins p WHERE p.token_group = g.name AND p.key = k.key LIMIT 1)
@@ -125,8 +122,7 @@ CREATE OR REPLACE FUNCTION _move_keys(
   group_name text, keys text[], sources int[], targets int[]
 )
 RETURNS text[]
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   WITH found AS MATERIALIZED (
     SELECT j.ctid AS tid, k.target
@@ -172,8 +168,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION _note_pins(g token_groups, action text, subject text, t timestamptz)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   UPDATE token_groups x
   SET pins_version = x.pins_version + 1, version = x.version + 1

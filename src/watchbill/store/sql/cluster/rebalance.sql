@@ -10,8 +10,7 @@ CREATE OR REPLACE FUNCTION rebalance(
   now timestamptz DEFAULT NULL
 )
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   began timestamptz := clock_timestamp();
@@ -68,8 +67,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION _read_node_names(epochs bigint[])
 RETURNS text[]
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT ARRAY(
     SELECT n.name
     FROM nodes n
@@ -80,8 +78,7 @@ $$;
 -- Why a plan is needed; NULL: it is not.
 CREATE OR REPLACE FUNCTION _find_rebalance_reason(g token_groups, eligible bigint[])
 RETURNS text
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT CASE
       WHEN g.planned_members IS NULL THEN
         CASE
@@ -218,8 +215,7 @@ END $$;
 -- with its tokens looks cheap, and reads all of them for each of them.
 CREATE OR REPLACE FUNCTION _plan_pins(g token_groups, owners bigint[], t timestamptz)
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   moved int;
 BEGIN
@@ -281,8 +277,7 @@ END $$;
 -- The caller has locked the group.
 CREATE OR REPLACE FUNCTION _grant_tokens_of_dead(group_name text, t timestamptz)
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   granted int;
   grant_fence bigint;
@@ -314,8 +309,7 @@ END $$;
 -- The tokens in whose lanes these nodes have claimed jobs.
 CREATE OR REPLACE FUNCTION _tokens_with_jobs(group_name text, epochs bigint[])
 RETURNS int[]
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT ARRAY(
     SELECT DISTINCT j.lane - 1
     FROM claims c
@@ -328,8 +322,7 @@ $$;
 -- The tokens of items that these nodes hold.
 CREATE OR REPLACE FUNCTION _tokens_with_items(group_name text, epochs bigint[])
 RETURNS int[]
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT ARRAY(
     SELECT DISTINCT i.token
     FROM item_claims i
@@ -343,8 +336,7 @@ $$;
 -- Leaves out tokens whose jobs or items somebody has locked. The caller has locked the group.
 CREATE OR REPLACE FUNCTION _take_overdue_tokens(g token_groups, t timestamptz)
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   taken int := 0;
   owner bigint;
@@ -382,8 +374,7 @@ CREATE OR REPLACE FUNCTION _release_lanes(
   group_name text, owner bigint, tokens int[], t timestamptz
 )
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 BEGIN
   PERFORM _release_job(j.id, t)
@@ -405,8 +396,7 @@ CREATE OR REPLACE FUNCTION _pass_free_tokens(
   group_name text, owner bigint, chosen int[], t timestamptz
 )
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   passed int;
   grant_fence bigint := _next_fence();

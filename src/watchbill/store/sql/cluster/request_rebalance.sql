@@ -1,8 +1,7 @@
 -- Asks the leader of a group to divide its tokens again. Locks the row of the group.
 CREATE OR REPLACE FUNCTION request_rebalance(token_group text, now timestamptz DEFAULT NULL)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   t timestamptz := _clock(now);
 BEGIN

@@ -3,8 +3,7 @@
 -- of the group and the queue, and waiting jobs.
 CREATE OR REPLACE FUNCTION route_queue(queue text, token_group text)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   known queues;

@@ -10,8 +10,7 @@ RETURN (get_byte(digest, place)::bigint << 24) + (get_byte(digest, place + 1) <<
 -- bigint. watchbill.cluster.hashing computes the same in Python.
 CREATE OR REPLACE FUNCTION _token_of(key text, total int, hash text)
 RETURNS int
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $$
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE _token_of.hash
       WHEN 'md5' THEN
         (((((((_four_bytes(d, 0) % total) << 32) + _four_bytes(d, 4)) % total << 32)
@@ -29,8 +28,7 @@ $$;
 -- The lane of the jobs of a key: that of its pin, or else that of its token.
 CREATE OR REPLACE FUNCTION _route_lane(token_group text, route_key text)
 RETURNS int
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
   g token_groups;
   pin int;
@@ -50,8 +48,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION _raise_no_group(name text)
 RETURNS void
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
   RAISE EXCEPTION 'token group % is invalid: it does not exist',
     coalesce(quote_literal(name), 'NULL')
@@ -61,8 +58,7 @@ END $$;
 -- Refuses a key or a scope that would not fit into an index. route_by has the same limit.
 CREATE OR REPLACE FUNCTION _check_key_sizes(name text, given text[])
 RETURNS void
-LANGUAGE plpgsql IMMUTABLE
-AS $$
+LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
   size int := (SELECT max(octet_length(x)) FROM unnest(given) x);
 BEGIN
@@ -76,8 +72,7 @@ END $$;
 -- tokens or pins do this first, so that they run one after the other.
 CREATE OR REPLACE FUNCTION _lock_group(name text)
 RETURNS token_groups
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   g token_groups;
@@ -91,8 +86,7 @@ END $$;
 -- Wakes the members of all groups, so that they read what has changed.
 CREATE OR REPLACE FUNCTION _wake_members()
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   PERFORM pg_notify(_wake_channel(), 'tokens');
 END $$;
@@ -100,8 +94,7 @@ END $$;
 -- Wakes the members of the groups of a node that has ended.
 CREATE OR REPLACE FUNCTION _wake_fellow_members(epoch bigint)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 BEGIN
   IF EXISTS (SELECT FROM members m WHERE m.epoch = epoch) THEN

@@ -10,8 +10,7 @@
 -- found by their keys, or looked up for each pin.
 CREATE OR REPLACE FUNCTION _update_pins(g token_groups, t timestamptz)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   oldest xid8 := pg_snapshot_xmin(pg_current_snapshot());
   expired_keys text[];
@@ -67,8 +66,7 @@ END $$;
 -- that was open at the change has ended; `oldest` is the oldest open one.
 CREATE OR REPLACE FUNCTION _settle_moved_keys(g token_groups, oldest xid8)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   has_queues boolean := EXISTS (SELECT FROM queues q WHERE q.token_group = g.name);
   keys text[];

@@ -1,8 +1,7 @@
 -- Returns the instants of a schedule from `start` up to, but not including, "end".
 CREATE OR REPLACE FUNCTION cron_between(cron cron, start timestamptz, "end" timestamptz)
 RETURNS SETOF timestamptz
-LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-AS $$
+LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   t bigint := _cron_round_up_to_seconds(start);
   stop bigint := _cron_round_up_to_seconds("end");

@@ -1,8 +1,7 @@
 -- Says whether a schedule fires at exactly this instant.
 CREATE OR REPLACE FUNCTION cron_matches(cron cron, at timestamptz)
 RETURNS boolean
-LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-AS $$
+LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   t bigint := _cron_to_seconds(at);
   bounds bigint[];

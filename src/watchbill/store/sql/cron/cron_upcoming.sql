@@ -1,8 +1,7 @@
 -- Returns the next n instants of a schedule; fewer if the schedule has no more.
 CREATE OR REPLACE FUNCTION cron_upcoming(cron cron, n int, after timestamptz)
 RETURNS SETOF timestamptz
-LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-AS $$
+LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   t bigint := _cron_to_seconds(after);
 BEGIN

@@ -28,8 +28,7 @@ END $$;
 CREATE OR REPLACE FUNCTION cron_window(
   cron cron, after timestamptz, OUT trigger timestamptz, OUT "end" timestamptz
 )
-LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-AS $$
+LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   t bigint := _cron_to_seconds(after);
   bounds bigint[] := _cron_find_time_bounds(cron);

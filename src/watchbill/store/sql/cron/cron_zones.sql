@@ -45,8 +45,7 @@ END $$;
 -- slow.
 CREATE OR REPLACE FUNCTION _suggest_zone(name text)
 RETURNS text
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
-AS $$
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   names text COLLATE "C" := ' UTC ' || array_to_string(_list_zone_names(), ' ') || ' ';
   wanted text COLLATE "C" := lower(name COLLATE "C");
@@ -74,8 +73,7 @@ END;
 -- Returns the segment of a zone that contains the instant t.
 CREATE OR REPLACE FUNCTION _find_zone_segment(zone int, t bigint)
 RETURNS bigint[]
-LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-AS $$
+LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE AS $$
 BEGIN
   IF zone < 0 THEN
     RETURN ARRAY[-4611686018427387904, 4611686018427387904, -100000 - zone, -4611686018427387904];
@@ -86,8 +84,7 @@ END $$;
 -- Reads the segment that contains the instant t from the table zones, which covers every year.
 CREATE OR REPLACE FUNCTION _read_zone_segment(zone int, t bigint)
 RETURNS bigint[]
-LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-AS $$
+LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   z zones;
   i int;
@@ -103,8 +100,7 @@ END $$;
 -- Returns the first instant at which the zone's clock shows this wall time or a later one.
 CREATE OR REPLACE FUNCTION _find_wall_time_instant(zone int, wall bigint)
 RETURNS bigint
-LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-AS $$
+LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE AS $$
 BEGIN
   IF zone < 0 THEN RETURN wall + 100000 + zone; END IF;
   RETURN coalesce(_find_near_wall_time_instant(zone, wall), _read_wall_time_instant(zone, wall));
@@ -113,8 +109,7 @@ END $$;
 -- Computes what _find_wall_time_instant() returns from the table zones, which covers every year.
 CREATE OR REPLACE FUNCTION _read_wall_time_instant(zone int, wall bigint)
 RETURNS bigint
-LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-AS $$
+LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   z zones;
   i int;
@@ -131,8 +126,7 @@ END $$;
 -- NULL if the clock shows it only once.
 CREATE OR REPLACE FUNCTION _find_second_wall_time_instant(zone int, wall bigint)
 RETURNS bigint
-LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-AS $$
+LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   segment bigint[];
 BEGIN
@@ -146,8 +140,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION _refuse_missing_zone(zone int)
 RETURNS void
-LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-AS $$
+LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE AS $$
 BEGIN
   RAISE EXCEPTION 'the table zones has no zone with number %', zone USING
     ERRCODE = 'WB003',

@@ -2,8 +2,7 @@
 -- parse_cron() raises an error with the reason if they are not valid.
 CREATE OR REPLACE FUNCTION is_valid_cron(pattern text, tz text DEFAULT 'UTC')
 RETURNS boolean
-LANGUAGE plpgsql IMMUTABLE STRICT
-AS $$
+LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 BEGIN
   RETURN _cron_names_a_day(parse_cron(pattern, tz));
 EXCEPTION WHEN SQLSTATE 'WB010' THEN
@@ -29,8 +28,7 @@ END $$;
 -- Returns true for a pattern that names a day, and raises an error for any other.
 CREATE OR REPLACE FUNCTION _check_cron_names_a_day(pattern text, c cron)
 RETURNS boolean
-LANGUAGE plpgsql IMMUTABLE STRICT
-AS $$
+LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 BEGIN
   IF NOT _cron_names_a_day(c) THEN
     PERFORM _cron_refuse_pattern(pattern, 0, 'pattern', 'it names no day that the calendar has');

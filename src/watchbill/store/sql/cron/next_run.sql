@@ -15,8 +15,7 @@
 -- It is not STRICT, because PostgreSQL would not inline the functions of the schema jcron then.
 CREATE OR REPLACE FUNCTION _find_next_instant(c bigint[], b int, t bigint, reading int)
 RETURNS bigint
-LANGUAGE plpgsql STABLE PARALLEL SAFE
-AS $$
+LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
 DECLARE
   -- A result later than this may be past the year 9999 in one of the zones, and must be checked.
   latest bigint := 4611686018427387904;

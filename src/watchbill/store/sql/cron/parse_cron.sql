@@ -15,8 +15,7 @@ CREATE OR REPLACE FUNCTION parse_cron(
   anchor timestamptz DEFAULT '1970-01-01 00:00:00+00'
 )
 RETURNS cron
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
-AS $$
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   -- Keeps one character more than is allowed, so that a pattern that is too long is noticed. Uses
   -- the collation "C", because the collation of a column may ignore case.
@@ -168,8 +167,7 @@ BEGIN
   IF found[2] > 0 THEN weeks := _cron_parse_weeks(p, n, words, found[2]); END IF;
   IF found[3] > 0 THEN
     word := words[found[3]];
-    modifier := coalesce(
-      _parse_simple_modifier(word), _cron_parse_modifier(p, n, words, found[3]));
+    modifier := coalesce(_parse_simple_modifier(word), _cron_parse_modifier(p, n, words, found[3]));
   END IF;
   IF lo <= hi THEN
     IF words[lo] LIKE '@%' THEN
@@ -387,8 +385,7 @@ BEGIN
   IF steps ~ '[0-9]{10}' THEN
     found := string_to_array(steps, ',');
     FOR i IN 1 .. cardinality(found) BY 2 LOOP
-      found[i] := least(
-        most[found[i + 1]::int], ('0' || left(ltrim(found[i], '0'), 16))::bigint);
+      found[i] := least(most[found[i + 1]::int], ('0' || left(ltrim(found[i], '0'), 16))::bigint);
     END LOOP;
     steps := array_to_string(found, ',');
   END IF;

@@ -211,8 +211,7 @@ END $$;
 -- Returns the last instant of a schedule that is earlier than `before`; NULL if there is none.
 CREATE OR REPLACE FUNCTION prev_run(cron cron, before timestamptz)
 RETURNS timestamptz
-LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-AS $$
+LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE AS $$
 DECLARE
   t bigint := _cron_round_up_to_seconds(before);
   at bigint;

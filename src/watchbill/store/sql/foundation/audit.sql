@@ -9,8 +9,7 @@ CREATE OR REPLACE FUNCTION _audit(
   t timestamptz
 )
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   INSERT INTO audit (at, actor, action, subject, tenant, detail)
   VALUES (

@@ -2,8 +2,7 @@
 -- committed before it.
 CREATE OR REPLACE FUNCTION _check_isolation(verb text)
 RETURNS void
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION '% needs READ COMMITTED, this transaction is %',

@@ -33,8 +33,7 @@ RETURN (SELECT _make_fence(i.generation) FROM installation i);
 -- tables issued. Returns the generation. claim() makes the same comparison itself.
 CREATE OR REPLACE FUNCTION _adopt_database()
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   known int;
   is_copy boolean;

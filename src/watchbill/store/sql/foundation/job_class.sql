@@ -4,8 +4,7 @@
 -- rate is not prefetched.
 CREATE OR REPLACE FUNCTION _job_class(max_attempts smallint, limit_keys text[])
 RETURNS smallint
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT CASE
       WHEN _job_class.max_attempts = 1 THEN 1
       WHEN _job_class.limit_keys IS NULL THEN 0

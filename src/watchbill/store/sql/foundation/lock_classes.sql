@@ -48,8 +48,7 @@ END $$;
 -- transaction only to the session's own role and to monitoring roles.
 CREATE OR REPLACE FUNCTION _find_lock_holder(class int, key int)
 RETURNS text
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT coalesce(min(format('process %s (role %s, application %L, transaction since %s)',
     a.pid, a.usename, a.application_name, coalesce(a.xact_start::text, 'an unknown time'))),
     'a session that has ended since')

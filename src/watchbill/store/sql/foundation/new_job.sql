@@ -45,8 +45,7 @@ END $$;
 -- Whether a text is a duration of more than 0 and at most 100 years.
 CREATE OR REPLACE FUNCTION _is_positive_interval(text text)
 RETURNS boolean
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
   RETURN text::interval > interval '0' AND text::interval <= interval '100 years';
 EXCEPTION WHEN data_exception THEN
@@ -184,8 +183,7 @@ RETURN int8send(((date_part('epoch', t) + 3600) * 65536000)::bigint);
 
 CREATE OR REPLACE FUNCTION _refuse_job(type text, why text)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   RAISE EXCEPTION 'job of type % is invalid: %', quote_nullable(type), why USING ERRCODE = 'WB003';
 END $$;
@@ -201,8 +199,7 @@ RETURN num_nonnulls(
 -- which.
 CREATE OR REPLACE FUNCTION _unique_key(n new_job)
 RETURNS text
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
   IF n.unique_by IS NULL THEN RETURN md5(n.payload::text); END IF;
   RETURN _render_key(n.unique_by, n.payload, n.tenant, n.type, 'unique_by');

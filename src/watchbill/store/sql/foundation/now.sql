@@ -4,8 +4,7 @@
 -- Returns a time that a caller has given, and raises if that is not the owner of the schema.
 CREATE OR REPLACE FUNCTION _check_given_time(t timestamptz)
 RETURNS timestamptz
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
   IF NOT pg_has_role(
     _caller(), (SELECT c.relowner FROM pg_class c WHERE c.oid = 'installation'::regclass), 'USAGE')

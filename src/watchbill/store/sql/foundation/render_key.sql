@@ -10,8 +10,7 @@ CREATE OR REPLACE FUNCTION _render_key(
   or_else text DEFAULT NULL
 )
 RETURNS text
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
   rendered text := '';
   part text;

@@ -2,8 +2,7 @@
 -- as {"kind": "exponential", "base": 10, "factor": 3, "cap": 21600, "jitter": 0.2}.
 CREATE OR REPLACE FUNCTION _policy_id(retry jsonb)
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   policy_id int;
 BEGIN
@@ -16,8 +15,7 @@ END $$;
 -- clause would start a subtransaction there for every job.
 CREATE OR REPLACE FUNCTION _add_retry_policy(retry jsonb)
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   policy_id int;
   k text;
@@ -61,8 +59,7 @@ END $$;
 -- that the power does not overflow.
 CREATE OR REPLACE FUNCTION _backoff_seconds(p policies, attempt int)
 RETURNS float8
-LANGUAGE sql VOLATILE
-AS $$
+LANGUAGE sql VOLATILE AS $$
   SELECT w * (1 - p.jitter * random())
   FROM (
     SELECT least(p.cap, CASE p.kind

@@ -1,8 +1,7 @@
 -- Makes a UUIDv7 from a time, in milliseconds and microseconds, and random bits.
 CREATE OR REPLACE FUNCTION uuid7(at timestamptz DEFAULT NULL)
 RETURNS uuid
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   us bigint := (extract(epoch FROM coalesce(at, _clock())) * 1000000)::bigint;
 BEGIN

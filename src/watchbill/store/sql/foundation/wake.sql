@@ -21,8 +21,7 @@ AS $$ SELECT 'watchbill_' || 'jobs'::regclass::oid $$;
 
 CREATE OR REPLACE FUNCTION _wake_workers(queue text)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   IF NOT pg_try_advisory_xact_lock_shared(_lock_class_wakeup(), 'jobs'::regclass::oid::int) THEN
     PERFORM pg_notify('watchbill_' || 'jobs'::regclass::oid, 'ready ' || queue);
@@ -34,8 +33,7 @@ END $$;
 -- delayed job is due. settle() does not call this, because the worker itself promotes the job then.
 CREATE OR REPLACE FUNCTION _wake_promoters(due timestamptz, t timestamptz)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   IF due < t + interval '15 seconds' THEN
     PERFORM pg_notify(
@@ -47,8 +45,7 @@ END $$;
 -- does not sleep checks them once a second anyway.
 CREATE OR REPLACE FUNCTION _wake_unblockers()
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   IF NOT pg_try_advisory_xact_lock_shared(_lock_class_wakeup(), _wake_lock_key()) THEN
     PERFORM pg_notify(_wake_channel(), 'unblock');
@@ -59,8 +56,7 @@ END $$;
 -- count.
 CREATE OR REPLACE FUNCTION _has_sleeping_worker()
 RETURNS boolean
-LANGUAGE sql VOLATILE
-AS $$
+LANGUAGE sql VOLATILE AS $$
   SELECT EXISTS (
     SELECT
     FROM pg_locks l

@@ -2,8 +2,7 @@
 -- the node FOR UPDATE to wait for its claims; an UPDATE alone does not wait for their KEY SHARE.
 CREATE OR REPLACE FUNCTION drain(name text, now timestamptz DEFAULT NULL)
 RETURNS boolean
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);

@@ -10,8 +10,7 @@ CREATE OR REPLACE FUNCTION expire_unsupported(
   queue text DEFAULT NULL
 )
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);
@@ -49,8 +48,7 @@ END $$;
 -- lease ran out.
 CREATE OR REPLACE FUNCTION _find_grace_start(grace interval, t timestamptz)
 RETURNS timestamptz
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   WITH lives AS (
       SELECT
         lower(m.life) AS began,
@@ -72,8 +70,7 @@ $$;
 -- when the last node that handled it ended, and the time when a node first met it.
 CREATE OR REPLACE FUNCTION _find_unhandled_keys()
 RETURNS TABLE (key text, queue text, last_handled_at timestamptz, met_at timestamptz)
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT
     k.key,
     k.queue,
@@ -98,8 +95,7 @@ $$;
 -- that declare several nodes lost would otherwise deadlock.
 CREATE OR REPLACE FUNCTION _end_node_types(node_epoch bigint, at timestamptz)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 BEGIN
   DELETE FROM handled_types

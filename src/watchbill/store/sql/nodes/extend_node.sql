@@ -7,8 +7,7 @@ CREATE OR REPLACE FUNCTION extend_node(
   queues text[] DEFAULT '{}'
 )
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 BEGIN
   PERFORM _check_shared_change('extend_node');

@@ -9,8 +9,7 @@ CREATE OR REPLACE FUNCTION heartbeat(
   now timestamptz DEFAULT NULL
 )
 RETURNS uuid[]
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);
@@ -31,8 +30,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION _record_runs(epoch bigint, running jsonb, now timestamptz)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 BEGIN
   IF EXISTS (

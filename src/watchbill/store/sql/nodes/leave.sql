@@ -2,8 +2,7 @@
 -- row, as reclaim() does; another order could deadlock.
 CREATE OR REPLACE FUNCTION leave(epoch bigint, now timestamptz DEFAULT NULL)
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);

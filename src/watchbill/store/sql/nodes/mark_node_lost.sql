@@ -2,8 +2,7 @@
 -- locked the node's beat and the node, so the node has no claim that is not committed.
 CREATE OR REPLACE FUNCTION _mark_node_lost(node_epoch bigint, t timestamptz)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   last_beat_at timestamptz := least((SELECT b.at FROM beats b WHERE b.epoch = node_epoch), t);
 BEGIN

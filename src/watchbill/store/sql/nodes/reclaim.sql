@@ -11,8 +11,7 @@ CREATE OR REPLACE FUNCTION reclaim(
   now timestamptz DEFAULT NULL
 )
 RETURNS TABLE (id uuid, epoch bigint, state text)
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   t timestamptz := _clock(now);
   node_epoch bigint;
@@ -65,8 +64,7 @@ CREATE OR REPLACE FUNCTION _declare_lost(
   now timestamptz DEFAULT NULL
 )
 RETURNS SETOF bigint
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   t timestamptz := _clock(now);
   lost bigint[];
@@ -91,8 +89,7 @@ CREATE OR REPLACE FUNCTION _reclaim_jobs_one_by_one(
   OUT endings ending[],
   OUT freed text[]
 )
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   one uuid;
   reclaimed record;
@@ -129,8 +126,7 @@ CREATE OR REPLACE FUNCTION _reclaim_jobs(
   OUT endings ending[],
   OUT freed text[]
 )
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   due timestamptz;
   requeued uuid[];

@@ -18,8 +18,7 @@ CREATE OR REPLACE FUNCTION register(
   now timestamptz DEFAULT NULL
 )
 RETURNS bigint
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
   t timestamptz := _clock(register.now);
@@ -79,8 +78,7 @@ END $$;
 -- was sent again.
 CREATE OR REPLACE FUNCTION _take_over_name(name text, instance uuid, t timestamptz)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   old bigint;
@@ -102,8 +100,7 @@ END $$;
 -- Refuses types that are not an object of versions.
 CREATE OR REPLACE FUNCTION _check_node_types(types jsonb)
 RETURNS void
-LANGUAGE plpgsql IMMUTABLE
-AS $$
+LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
   IF jsonb_typeof(types) <> 'object'
       OR jsonb_path_exists(

@@ -3,8 +3,7 @@
 -- their limit keys.
 CREATE OR REPLACE FUNCTION _release_claims(fences bigint[], t timestamptz)
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   released int;
   freed text[];
@@ -23,8 +22,7 @@ CREATE OR REPLACE FUNCTION _release_claimed_jobs(
   OUT released int,
   OUT freed text[]
 )
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   ids uuid[];
 BEGIN
@@ -52,8 +50,7 @@ END $$;
 -- have a place now.
 CREATE OR REPLACE FUNCTION _finish_canceled_jobs(fences bigint[], t timestamptz)
 RETURNS text[]
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   RETURN (
     SELECT e.freed
@@ -74,8 +71,7 @@ END $$;
 -- for each other; sweep_claims() deletes them later.
 CREATE OR REPLACE FUNCTION _delete_ended_claims(fences bigint[])
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   deleted int;
 BEGIN

@@ -6,8 +6,7 @@ CREATE OR REPLACE FUNCTION release_unknown(
   now timestamptz DEFAULT NULL
 )
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 BEGIN
   PERFORM _check_shared_change('release_unknown');

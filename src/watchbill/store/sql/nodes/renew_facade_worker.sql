@@ -6,8 +6,7 @@ CREATE OR REPLACE FUNCTION _renew_facade_worker(
   facade text, worker_id text, processed int, types jsonb DEFAULT '{}'
 )
 RETURNS bigint
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   node_name text := nullif(worker_id, '') || '@' || facade;
   living record;

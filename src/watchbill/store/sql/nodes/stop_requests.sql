@@ -7,8 +7,7 @@ CREATE OR REPLACE FUNCTION stop_requests(
   fences bigint[] DEFAULT '{}'
 )
 RETURNS TABLE (id uuid, fence bigint)
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT c.job_id, c.fence
   FROM cancels c
   WHERE c.epoch = stop_requests.epoch

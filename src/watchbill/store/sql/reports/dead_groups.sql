@@ -8,8 +8,7 @@ RETURNS TABLE (
   last timestamptz,
   example uuid
 )
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT
     f.type, coalesce(f.error->>'message', ''), count(*), min(f.finished_at), max(f.finished_at),
     (array_agg(f.id ORDER BY f.finished_at DESC))[1]

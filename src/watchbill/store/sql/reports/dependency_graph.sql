@@ -2,8 +2,7 @@
 -- other jobs: the nearest first, at most `max`.
 CREATE OR REPLACE FUNCTION dependency_graph(id uuid, max int DEFAULT 1000)
 RETURNS SETOF uuid
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
 DECLARE
   members uuid[] := ARRAY[id];

@@ -21,8 +21,7 @@ RETURNS TABLE (
   pins_without_match int,
   waits_for text
 )
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT
     g.name, g.total, g.hash, g.min_nodes, g.handover_timeout, g.version, l.leader, l.term,
     _read_node_names(m.eligible),

@@ -8,8 +8,7 @@ CREATE OR REPLACE FUNCTION heartbeat_load(
   now timestamptz DEFAULT NULL
 )
 RETURNS TABLE (tenant text, running bigint, expected_per_minute numeric, nodes_per_minute numeric)
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
   t timestamptz := _clock(now);
 BEGIN

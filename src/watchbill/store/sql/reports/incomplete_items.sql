@@ -8,8 +8,7 @@ CREATE OR REPLACE FUNCTION incomplete_items(
   now timestamptz DEFAULT NULL
 )
 RETURNS TABLE (key text, node text, fence bigint, claimed_at timestamptz, is_held boolean)
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT
     i.key, i.node, i.fence, i.claimed_at,
     i.state = 'held' AND EXISTS (

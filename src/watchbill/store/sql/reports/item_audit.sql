@@ -13,8 +13,7 @@ RETURNS TABLE (
   claimed_at timestamptz,
   ended_at timestamptz
 )
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT i.key, i.node, i.fence, i.state, i.claimed_at, i.ended_at
   FROM item_claims i
   WHERE i.token_group = item_audit.token_group

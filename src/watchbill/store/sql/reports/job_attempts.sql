@@ -2,8 +2,7 @@
 -- Lists the attempts of the job that _named_job() finds, in the order of its runs.
 CREATE OR REPLACE FUNCTION job_attempts(id uuid)
 RETURNS SETOF attempt
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT *
   FROM attempt a
   WHERE a.job_id = job_attempts.id

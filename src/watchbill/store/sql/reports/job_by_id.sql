@@ -2,8 +2,7 @@
 -- Returns the job that _named_job() finds. Reads only the table in which it is, through its index.
 CREATE OR REPLACE FUNCTION job_by_id(id uuid)
 RETURNS SETOF job
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
 BEGIN
   IF EXISTS (SELECT FROM jobs j WHERE j.id = id) THEN
@@ -23,8 +22,7 @@ END $$;
 -- have the same id, but no two jobs have the same number.
 CREATE OR REPLACE FUNCTION _job_by_seq(id uuid, seq bigint)
 RETURNS SETOF job
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
 BEGIN
   IF EXISTS (SELECT FROM jobs j WHERE j.id = id AND j.seq = seq) THEN
@@ -43,8 +41,7 @@ END $$;
 -- this is the first one, whose id the other has taken.
 CREATE OR REPLACE FUNCTION _read_job_ending(id uuid)
 RETURNS TABLE (state text, result jsonb, error jsonb)
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT f.state, f.result, f.error
   FROM finished_jobs f
   WHERE f.id = _read_job_ending.id

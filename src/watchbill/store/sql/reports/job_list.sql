@@ -20,8 +20,7 @@ CREATE OR REPLACE FUNCTION job_list(
   finished_before timestamptz DEFAULT NULL
 )
 RETURNS SETOF job
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
 DECLARE
   wanted text[] := CASE
@@ -104,8 +103,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION _read_last_error_message(id uuid, ended_at timestamptz)
 RETURNS text
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT a.error->>'message'
   FROM attempts a
   WHERE a.job_id = _read_last_error_message.id

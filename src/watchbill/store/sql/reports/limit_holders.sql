@@ -11,8 +11,7 @@ RETURNS TABLE (
   node text,
   since timestamptz
 )
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT
     h.key,
     h.job_id,

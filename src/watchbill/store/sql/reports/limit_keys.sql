@@ -13,8 +13,7 @@ RETURNS TABLE (
   waiting_since timestamptz,
   next_at timestamptz
 )
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT k.key, h.n, h.kept, h.since, w.n, w.since, s.next_at
   FROM (
     SELECT u.key

@@ -3,8 +3,7 @@
 -- type `a`.
 CREATE OR REPLACE FUNCTION _limit_key_range(name text)
 RETURNS TABLE (exact text, low text, high text)
-LANGUAGE sql IMMUTABLE
-AS $$
+LANGUAGE sql IMMUTABLE AS $$
   SELECT
     (p.prefix || name) COLLATE "C",
     (p.prefix || name || ':') COLLATE "C",
@@ -32,8 +31,7 @@ RETURNS TABLE (
   kept bigint,
   waiters bigint
 )
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT
     l.name, l.max, l.count, l.per, l.burst, l.when_full, l.when_dead, l.owner,
     coalesce(_is_limit_changed(l), true),

@@ -19,8 +19,7 @@ RETURNS TABLE (
   created_at timestamptz,
   expires_at timestamptz
 )
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT
     p.key, p.token, p.patterns, n.name,
     EXISTS (

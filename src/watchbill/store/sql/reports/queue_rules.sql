@@ -12,8 +12,7 @@ RETURNS TABLE (
   token_group text,
   owner text
 )
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT
     q.name, q.max,
     CASE

@@ -15,8 +15,7 @@ CREATE OR REPLACE FUNCTION _count_schedule_slots(
   OUT last_error_at timestamptz,
   OUT overdue timestamptz
 )
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
 DECLARE
   retrying uuid;

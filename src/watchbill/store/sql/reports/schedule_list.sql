@@ -8,8 +8,7 @@ CREATE OR REPLACE FUNCTION schedule_list(
   max int DEFAULT 50
 )
 RETURNS SETOF schedule
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
 BEGIN
   -- Selects the ids first, so that the other columns of the view are computed only for the

@@ -18,8 +18,7 @@ RETURNS TABLE (
   p95 interval,
   health text
 )
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
 DECLARE
   schedule_id bigint := (

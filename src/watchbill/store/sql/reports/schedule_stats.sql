@@ -12,8 +12,7 @@ CREATE OR REPLACE FUNCTION schedule_stats(
   OUT next_run timestamptz,
   OUT capped boolean
 )
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
   t timestamptz := _clock(now);
 BEGIN

@@ -23,8 +23,7 @@ CREATE OR REPLACE FUNCTION slot_list(
   outcome text DEFAULT NULL
 )
 RETURNS SETOF slot
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
 BEGIN
   RETURN QUERY

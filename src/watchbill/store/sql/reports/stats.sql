@@ -17,8 +17,7 @@ RETURNS TABLE (
   oldest timestamptz,
   estimated boolean
 )
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
   t timestamptz := _clock(now);
   first timestamptz := coalesce(t - since, '-infinity');
@@ -95,8 +94,7 @@ RETURN CASE
 -- for.
 CREATE OR REPLACE FUNCTION _list_paused_queues()
 RETURNS TABLE (queue text, wait text)
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT p.queue, 'paused' FROM pauses p WHERE p.type IS NULL
 $$;
 
@@ -123,8 +121,7 @@ RETURNS TABLE (
   oldest timestamptz,
   estimated boolean
 )
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 DECLARE
   percent real := _compute_sample_percent(ARRAY['jobs'::regclass]);
@@ -177,8 +174,7 @@ END $$;
 -- Lists the queues that have ready jobs. Reads one index entry per queue, however many jobs wait.
 CREATE OR REPLACE FUNCTION _list_ready_queues()
 RETURNS SETOF text
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   WITH RECURSIVE q AS (
     (
       SELECT j.queue
@@ -209,8 +205,7 @@ RETURNS TABLE (
   oldest timestamptz,
   estimated boolean
 )
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
   percent real := _compute_sample_percent(ARRAY(
     SELECT p.relid

@@ -19,8 +19,7 @@ RETURNS TABLE (
   roles text[],
   erasing_since timestamptz
 )
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);

@@ -8,8 +8,7 @@ RETURNS TABLE (
   leaving int, -- of these, on their way to another node
   arriving int
 )
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT
     n.name,
     n.epoch,

@@ -1,8 +1,7 @@
 -- The tokens of a group as runs of neighbours with one owner; NULL: no living owner.
 CREATE OR REPLACE FUNCTION token_ranges(token_group text)
 RETURNS TABLE (first int, last int, owner text, next text)
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT min(y.token), max(y.token), n.name, m.name
   FROM (
     SELECT

@@ -3,8 +3,7 @@
 -- handler slot. Returns no row if there is no such job.
 CREATE OR REPLACE FUNCTION why_job(id uuid, now timestamptz DEFAULT NULL)
 RETURNS TABLE (cause text, reason text, until timestamptz)
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
   t timestamptz := _clock(now);
   j record;
@@ -137,8 +136,7 @@ RETURN CASE
 -- Says which jobs a blocked job waits for: names the first five, and counts the others.
 CREATE OR REPLACE FUNCTION _explain_blocked_job(id uuid)
 RETURNS text
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT CASE count(*)
       WHEN 0 THEN 'the jobs that it waits for have ended; a node unblocks it soon'
       ELSE format(
@@ -172,8 +170,7 @@ RETURN format(
 -- key's token moves to another node, the job waits for the end of that hand-over.
 CREATE OR REPLACE FUNCTION _explain_unowned_key(queue text, lane int, route_key text)
 RETURNS text
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT CASE
       WHEN n.epoch IS NULL AND EXISTS (
         SELECT
@@ -200,8 +197,7 @@ $$;
 -- Says that no live node handles the type in this version; NULL if one does.
 CREATE OR REPLACE FUNCTION _explain_unsupported_type(type text, version int)
 RETURNS text
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT CASE
       WHEN max(x.version) >= _explain_unsupported_type.version THEN NULL
       WHEN max(x.version) IS NULL THEN
@@ -221,8 +217,7 @@ $$;
 -- named limits have in the database.
 CREATE OR REPLACE FUNCTION _explain_limit_wait(key text)
 RETURNS text
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   WITH held AS (
     SELECT h.job_id
     FROM holds h

@@ -7,8 +7,7 @@ CREATE OR REPLACE FUNCTION why_schedule(
   now timestamptz DEFAULT NULL
 )
 RETURNS TABLE (fires boolean, reason text, next_run timestamptz)
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);

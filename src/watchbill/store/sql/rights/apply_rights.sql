@@ -4,8 +4,7 @@
 -- `watchbill db roles` call this.
 CREATE OR REPLACE FUNCTION _apply_rights(rights jsonb)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   home regnamespace := (
     SELECT c.relnamespace FROM pg_class c WHERE c.oid = 'jobs'::regclass);
@@ -54,8 +53,7 @@ END $$;
 -- Returns the statements that take all rights in the schema from a role.
 CREATE OR REPLACE FUNCTION _list_revocations(home regnamespace, grantee oid)
 RETURNS SETOF text
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT DISTINCT format(
     'REVOKE ALL ON %s %s FROM %s',
     CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, c.oid::regclass, grantee::regrole)

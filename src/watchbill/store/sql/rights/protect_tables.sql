@@ -2,8 +2,7 @@
 -- have no column `tenant`, and belong to the tenant of their schedule.
 CREATE OR REPLACE FUNCTION _list_tenant_tables()
 RETURNS TABLE (relation regclass, by_schedule boolean, is_protected boolean)
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT
     c.oid::regclass,
     s.relid IS NOT NULL,
@@ -28,8 +27,7 @@ $$;
 -- Removes from a table what _protect_table() has added.
 CREATE OR REPLACE FUNCTION _unprotect_table(relation regclass)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   EXECUTE format(
     'ALTER TABLE %s NO FORCE ROW LEVEL SECURITY, DISABLE ROW LEVEL SECURITY', relation);
@@ -40,8 +38,7 @@ END $$;
 -- condition of the reader's query on rows that the view does not show, and so reveal them.
 CREATE OR REPLACE FUNCTION _set_view_security_barriers(value boolean)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   name text;
 BEGIN
@@ -53,8 +50,7 @@ END $$;
 -- Protects the tables that a migration has made while row security is on.
 CREATE OR REPLACE FUNCTION _protect_new_tables()
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   IF NOT _has_row_security() THEN RETURN; END IF;
   PERFORM _protect_table(t.relation, t.by_schedule)

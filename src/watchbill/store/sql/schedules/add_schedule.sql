@@ -37,8 +37,7 @@ CREATE OR REPLACE FUNCTION add_schedule(
   now timestamptz DEFAULT NULL
 )
 RETURNS bigint
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   given jsonb := jsonb_build_object(
     'name', name, 'pattern', pattern, 'type', type, 'payload', payload, 'command', command,

@@ -3,8 +3,7 @@
 -- Returns the jobs that have ended.
 CREATE OR REPLACE FUNCTION _cancel_schedule_jobs(ids uuid[], reason text, t timestamptz)
 RETURNS uuid[]
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   wanted uuid[];
   chains uuid[];

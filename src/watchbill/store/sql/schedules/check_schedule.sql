@@ -20,8 +20,7 @@ BEGIN
   EXCEPTION
     WHEN syntax_error THEN
       GET STACKED DIAGNOSTICS message = MESSAGE_TEXT;
-      PERFORM _refuse_schedule(
-        name, 'its command does not parse: ' || message, left(command, 200));
+      PERFORM _refuse_schedule(name, 'its command does not parse: ' || message, left(command, 200));
     WHEN OTHERS THEN NULL;
   END;
   IF btrim(command, E' \t\r\n;') = '' THEN
@@ -39,8 +38,7 @@ END $$;
 -- rights of the owner stores it. For a caller that is the owner, the trigger makes this check.
 CREATE OR REPLACE FUNCTION _check_command_of_caller(definition jsonb)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   IF definition->>'command' IS NOT NULL
     AND NOT pg_has_role((
@@ -60,8 +58,7 @@ AS $$ $$;
 -- own rights and so for all tenants. So a role that is bound to a tenant may not write one.
 CREATE OR REPLACE FUNCTION _check_command_writer(name text)
 RETURNS void
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
   IF NOT has_function_privilege(_caller(), '_may_write_sql_commands()', 'EXECUTE') THEN
     PERFORM _refuse_schedule(
@@ -79,8 +76,7 @@ END $$;
 -- Says whether an update changes more of a schedule than to disable it.
 CREATE OR REPLACE FUNCTION _is_more_than_disabled(old schedules, new schedules)
 RETURNS boolean
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT new.enabled AND NOT old.enabled
     OR to_jsonb(new) - '{enabled,updated_at}'::text[]
       <> to_jsonb(old) - '{enabled,updated_at}'::text[]
@@ -92,8 +88,7 @@ $$;
 -- the schedule was removed since.
 CREATE OR REPLACE FUNCTION _check_command_start(s schedules, job_payload jsonb)
 RETURNS void
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
   IF NOT _acts_for_all_tenants()
     AND (s.enabled
@@ -111,8 +106,7 @@ END $$;
 -- to an app, which would then make it a SQL command.
 CREATE OR REPLACE FUNCTION _check_declaration_writer(old schedules, new schedules)
 RETURNS void
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
   IF (new.owner, new.hash, new.superseded_hashes, new.declared_definition)
       IS DISTINCT FROM
@@ -129,8 +123,7 @@ END $$;
 -- Raises if the jobs of a scheduled chain could not be enqueued.
 CREATE OR REPLACE FUNCTION _check_scheduled_chain(name text, payload jsonb, tenant text)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   jobs jsonb := payload->'jobs';
   wrong jsonb;
@@ -176,8 +169,7 @@ END $$;
 -- them may start later.
 CREATE OR REPLACE FUNCTION _find_step_error(step jsonb, tenant text)
 RETURNS text
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   job new_job := jsonb_populate_record(
     NULL::new_job,
@@ -212,8 +204,7 @@ END $$;
 -- function.
 CREATE OR REPLACE FUNCTION _check_schedule()
 RETURNS trigger
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   is_new boolean := TG_OP = 'INSERT';
 BEGIN
@@ -271,8 +262,7 @@ END $$;
 -- checked the command of its caller before.
 CREATE OR REPLACE FUNCTION _check_schedule_command()
 RETURNS trigger
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   IF (TG_OP = 'INSERT' OR NEW.command IS DISTINCT FROM OLD.command)
     AND pg_has_role(_caller(), current_user, 'USAGE') THEN

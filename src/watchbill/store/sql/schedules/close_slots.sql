@@ -1,8 +1,7 @@
 -- Writes the outcomes of slots whose jobs this transaction has moved to the history.
 CREATE OR REPLACE FUNCTION _close_slots(ids uuid[], t timestamptz)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   UPDATE slots s
   SET outcome = CASE f.state
@@ -33,8 +32,7 @@ END $$;
 -- chain, unless the chain is running.
 CREATE OR REPLACE FUNCTION _reopen_slot(schedule_id bigint, slot timestamptz, job_id uuid)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 BEGIN
   UPDATE slots s

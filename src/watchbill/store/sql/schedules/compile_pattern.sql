@@ -6,8 +6,7 @@ CREATE OR REPLACE FUNCTION _compile_pattern(
   anchor timestamptz
 )
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   -- Only @every depends on the anchor. Schedules with any other pattern share one compiled row.

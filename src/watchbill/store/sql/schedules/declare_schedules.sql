@@ -7,15 +7,13 @@ CREATE OR REPLACE FUNCTION declare_schedules(
   now timestamptz DEFAULT NULL
 )
 RETURNS TABLE (name text, id bigint, outcome text)
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   PERFORM _check_command_of_caller(d)
   FROM jsonb_path_query(schedules, '$[*] ? (@.type() == "object")') d;
   RETURN QUERY
     SELECT s.name, s.id, s.outcome
-    FROM _store_declared_schedules(
-      epoch, schedules, now) s;
+    FROM _store_declared_schedules(epoch, schedules, now) s;
 END $$;
 
 -- Writes the declared schedules. Runs with the rights of the owner. Locks the node FOR NO KEY
@@ -26,8 +24,7 @@ CREATE OR REPLACE FUNCTION _store_declared_schedules(
   now timestamptz
 )
 RETURNS TABLE (name text, id bigint, outcome text)
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
   t timestamptz := _clock(_store_declared_schedules.now);
@@ -58,8 +55,7 @@ BEGIN
     RAISE EXCEPTION 'node % has no app, and a declaration needs an owner', node.name
       USING ERRCODE = 'WB003', HINT = 'register it with app => ...';
   END IF;
-  PERFORM _take_lock(
-    _lock_class_declarations(), hashtext('schedules'::regclass::oid || node.app));
+  PERFORM _take_lock(_lock_class_declarations(), hashtext('schedules'::regclass::oid || node.app));
   starts := CASE
     WHEN (_find_first_registration(node)).declared_at IS NOT NULL THEN false
     ELSE _has_started_cluster(node)
@@ -98,8 +94,7 @@ CREATE OR REPLACE FUNCTION _declare_schedule(
   OUT id bigint,
   OUT outcome text
 )
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   given text := definition->>'hash';
   s schedules := _build_schedule(definition - 'hash', t);
@@ -147,8 +142,7 @@ END $$;
 -- the latest version; superseded_hashes are the earlier versions, in order.
 CREATE OR REPLACE FUNCTION _is_schedule_superseded(s schedules, hash text, epoch bigint)
 RETURNS boolean
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT EXISTS (
     SELECT
     FROM declarations d
@@ -165,8 +159,7 @@ $$;
 -- newer nodes have ended.
 CREATE OR REPLACE FUNCTION _has_stale_declaration(epoch bigint)
 RETURNS boolean
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT EXISTS (
     SELECT
     FROM declarations d

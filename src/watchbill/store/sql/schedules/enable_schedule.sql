@@ -5,8 +5,7 @@ CREATE OR REPLACE FUNCTION _set_schedule_enabled(
   now timestamptz
 )
 RETURNS boolean
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);

@@ -17,8 +17,7 @@ RETURNS TABLE (
   duration interval,
   error text
 )
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   t timestamptz := _clock(now);
   acting text := _acting_tenant(tenant);
@@ -60,8 +59,7 @@ CREATE OR REPLACE FUNCTION _execute_sql_job(
   OUT duration interval,
   OUT error text
 )
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   began timestamptz := clock_timestamp();
   affected bigint;
@@ -98,8 +96,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION _execute_sql_command(command text, role text, search_path text)
 RETURNS bigint
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   own_role text := current_setting('role');
   affected bigint;
@@ -125,8 +122,7 @@ CREATE OR REPLACE FUNCTION _settle_unclaimed_job(
   t timestamptz
 )
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   e ending := (

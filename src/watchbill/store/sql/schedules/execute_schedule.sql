@@ -17,8 +17,7 @@ RETURNS TABLE (
   duration interval,
   error text
 )
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);

@@ -3,8 +3,7 @@
 -- with a failure, these are all failures of the schedule. A facade asks for it.
 CREATE OR REPLACE FUNCTION _count_failed_attempts(schedule_id bigint)
 RETURNS bigint
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
 BEGIN
   RETURN
@@ -33,8 +32,7 @@ END $$;
 -- partition of attempts is read.
 CREATE OR REPLACE FUNCTION _count_failed_runs(job_id uuid, run int, since timestamptz)
 RETURNS bigint
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
 BEGIN
   RETURN (

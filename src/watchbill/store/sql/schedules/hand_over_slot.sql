@@ -9,8 +9,7 @@ CREATE OR REPLACE FUNCTION _hand_over_slot(
   t timestamptz
 )
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   j jobs;
@@ -54,8 +53,7 @@ CREATE OR REPLACE FUNCTION _add_chain_end(
   now timestamptz DEFAULT NULL
 )
 RETURNS uuid
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);

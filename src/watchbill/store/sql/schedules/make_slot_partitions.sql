@@ -9,8 +9,7 @@ LANGUAGE plpgsql VOLATILE
 SET lock_timeout = '2s'
 AS $$
 DECLARE
-  this date := date_trunc(
-    'month', _clock(now) AT TIME ZONE 'UTC')::date;
+  this date := date_trunc('month', _clock(now) AT TIME ZONE 'UTC')::date;
   -- This format gives the same bounds whatever TimeZone and DateStyle are.
   bounds text := 'YYYY-MM-DD 00:00:00+00';
   month date;

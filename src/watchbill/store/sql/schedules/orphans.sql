@@ -2,8 +2,7 @@
 -- nodes which have declared schedules, and none of these nodes declares this one.
 CREATE OR REPLACE FUNCTION _find_orphans(ids bigint[])
 RETURNS bigint[]
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT coalesce(array_agg(s.id), '{}')
   FROM schedules s
   WHERE s.id = ANY (ids)
@@ -27,8 +26,7 @@ $$;
 -- locked the timers.
 CREATE OR REPLACE FUNCTION _stop_orphans(ids bigint[])
 RETURNS bigint[]
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   orphaned bigint[];
 BEGIN
@@ -51,8 +49,7 @@ END $$;
 -- since then are missed. Locks stopped timers FOR UPDATE SKIP LOCKED.
 CREATE OR REPLACE FUNCTION _release_orphans()
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   ids bigint[] := ARRAY(
     SELECT x.schedule_id FROM timers x WHERE x.held_slot IS NOT NULL FOR UPDATE SKIP LOCKED);

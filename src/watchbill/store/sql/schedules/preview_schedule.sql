@@ -6,8 +6,7 @@ CREATE OR REPLACE FUNCTION preview_schedule(
   now timestamptz DEFAULT NULL
 )
 RETURNS SETOF timestamptz
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);
@@ -25,8 +24,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION _preview_slots(s schedules, n int, after timestamptz, runs_left int)
 RETURNS SETOF timestamptz
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
   slot timestamptz := _find_next_slot(s, after);
 BEGIN

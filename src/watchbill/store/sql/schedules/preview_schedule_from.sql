@@ -6,8 +6,7 @@ CREATE OR REPLACE FUNCTION preview_schedule_from(
   now timestamptz DEFAULT NULL
 )
 RETURNS SETOF timestamptz
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   s schedules := _build_schedule(definition, _clock(now));
 BEGIN

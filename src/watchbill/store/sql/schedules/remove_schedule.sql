@@ -4,8 +4,7 @@ CREATE OR REPLACE FUNCTION remove_schedule(
   now timestamptz DEFAULT NULL
 )
 RETURNS boolean
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);

@@ -11,8 +11,7 @@ CREATE OR REPLACE FUNCTION run_schedule(
   now timestamptz DEFAULT NULL
 )
 RETURNS uuid
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);
@@ -30,8 +29,7 @@ BEGIN
   PERFORM _check_given_payload(s, payload);
   IF s.command IS NOT NULL THEN PERFORM _check_command_start(s, NULL); END IF;
   job := _run_schedule_outside_slots(s, 'hand', payload, t, overlap);
-  PERFORM _audit(
-    'run_schedule', 'schedule ' || name, tenant, jsonb_build_object('job', job), t);
+  PERFORM _audit('run_schedule', 'schedule ' || name, tenant, jsonb_build_object('job', job), t);
   RETURN job;
 END $$;
 
@@ -41,8 +39,7 @@ END $$;
 -- would be of another schedule than the one that runs.
 CREATE OR REPLACE FUNCTION _lock_schedule_to_run(schedule_id bigint, t timestamptz)
 RETURNS schedules
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   s schedules;
@@ -58,8 +55,7 @@ END $$;
 -- payload of a SQL command, it would be the command that a worker runs.
 CREATE OR REPLACE FUNCTION _check_given_payload(s schedules, payload jsonb)
 RETURNS void
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
   IF payload IS NULL THEN
     RETURN;

@@ -2,8 +2,7 @@
 -- the default.
 CREATE OR REPLACE FUNCTION _apply_schedule_definition(base schedules, definition jsonb)
 RETURNS schedules
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   known text[] := '{tenant,name,pattern,every,at,tz,dst,start,end,max_runs,jitter,type,payload,'
     'version,command,role,queue,priority,max_attempts,retry,timeout,missed,catch_up,grace,'
@@ -58,8 +57,7 @@ RETURN jsonb_build_object(
 -- Makes a row of schedules from a definition, without storing it.
 CREATE OR REPLACE FUNCTION _build_schedule(definition jsonb, t timestamptz)
 RETURNS schedules
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   s schedules := jsonb_populate_record(NULL::schedules, _list_schedule_defaults());
 BEGIN
@@ -75,8 +73,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION _write_schedule(s schedules)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   UPDATE schedules x
   SET tenant = s.tenant,
@@ -129,8 +126,7 @@ RETURN to_jsonb(s)
 -- Says whether an operator has changed what the code declares.
 CREATE OR REPLACE FUNCTION _is_schedule_changed(s schedules)
 RETURNS boolean
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT s.declared_definition IS NOT NULL
     AND EXISTS (
       SELECT

@@ -1,8 +1,7 @@
 -- Raises an error about a schedule, unless `why` is NULL.
 CREATE OR REPLACE FUNCTION _refuse_schedule(name text, why text, hint text DEFAULT NULL)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   IF why IS NULL THEN
     RETURN;
@@ -23,8 +22,7 @@ RETURN t >= '0001-01-02 00:00Z'::timestamptz AND t < '9999-12-31 00:00Z'::timest
 -- Returns what is invalid in a schedule; NULL if nothing is.
 CREATE OR REPLACE FUNCTION _find_schedule_error(s schedules)
 RETURNS text
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT CASE
     WHEN coalesce(s.name, '') = '' OR length(s.name) > 200
       THEN 'name must be a text of 1 to 200 characters'

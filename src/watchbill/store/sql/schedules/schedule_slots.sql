@@ -8,8 +8,7 @@ CREATE OR REPLACE FUNCTION _find_slot_after(
   after timestamptz
 )
 RETURNS timestamptz
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
   IF pattern_id IS NOT NULL THEN
     RETURN (SELECT next_run(r.cron, after) FROM compiled_patterns r WHERE r.id = pattern_id);
@@ -32,8 +31,7 @@ CREATE OR REPLACE FUNCTION _find_slot_before(
   before timestamptz
 )
 RETURNS timestamptz
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
   IF pattern_id IS NOT NULL THEN
     RETURN (SELECT prev_run(r.cron, before) FROM compiled_patterns r WHERE r.id = pattern_id);
@@ -45,8 +43,7 @@ END $$;
 -- the end of the schedule.
 CREATE OR REPLACE FUNCTION _find_next_slot(s schedules, after timestamptz)
 RETURNS timestamptz
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
   slot timestamptz := _find_slot_after(
     s.pattern_id, s.every, coalesce(s.start, s.created_at), s.at,
@@ -75,8 +72,7 @@ CREATE OR REPLACE FUNCTION _classify_due_slots(
   OUT last timestamptz,
   OUT next timestamptz
 )
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
   stop timestamptz := least(t, "end");
   oldest timestamptz := coalesce(
@@ -137,8 +133,7 @@ CREATE OR REPLACE FUNCTION _list_slots_by_stepping(
   stop timestamptz
 )
 RETURNS timestamptz[]
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
   parsed cron := (SELECT r.cron FROM compiled_patterns r WHERE r.id = pattern_id);
   slots timestamptz[] := ARRAY[first];

@@ -3,8 +3,7 @@
 -- timer FOR UPDATE.
 CREATE OR REPLACE FUNCTION _set_next_slot(schedule_id bigint, slot timestamptz)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   timer timers;

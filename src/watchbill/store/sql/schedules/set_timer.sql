@@ -84,8 +84,7 @@ FOR EACH ROW EXECUTE FUNCTION _set_timer();
 -- transaction only once, however many rows it writes.
 CREATE OR REPLACE FUNCTION _wake_schedulers()
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   PERFORM pg_notify(_wake_channel(), 'schedules');
 END $$;
@@ -94,8 +93,7 @@ END $$;
 -- FOR UPDATE.
 CREATE OR REPLACE FUNCTION _recompute_timers(now timestamptz DEFAULT NULL)
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   t timestamptz := _clock(now);
   n int;

@@ -4,8 +4,7 @@
 -- this tick are skipped too, so that no job waits for a job that was not made.
 CREATE OR REPLACE FUNCTION _skip_slots_over_quota(firings firing[])
 RETURNS firing[]
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   n int;
   f firing;
@@ -36,8 +35,7 @@ END $$;
 -- the name of the tenant instead of raising.
 CREATE OR REPLACE FUNCTION _try_to_take_quota(tenant text, payload jsonb)
 RETURNS jsonb
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   reason text;
 BEGIN

@@ -4,8 +4,7 @@
 -- known yet: call again. Takes the advisory lock of declare_schedules().
 CREATE OR REPLACE FUNCTION start_cluster(epoch bigint, now timestamptz DEFAULT NULL)
 RETURNS boolean
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);
@@ -26,8 +25,7 @@ BEGIN
   ELSIF on_start = '{}' THEN
     RETURN false;
   END IF;
-  PERFORM _take_lock(
-    _lock_class_declarations(), hashtext('schedules'::regclass::oid || node.app));
+  PERFORM _take_lock(_lock_class_declarations(), hashtext('schedules'::regclass::oid || node.app));
   IF EXISTS (
     SELECT
     FROM slots s
@@ -48,8 +46,7 @@ END $$;
 -- acts for a tenant, those of this tenant.
 CREATE OR REPLACE FUNCTION _find_on_start_schedules(epoch bigint)
 RETURNS SETOF bigint
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT s.id
   FROM declarations d
   JOIN schedules s ON s.id = d.schedule_id
@@ -68,8 +65,7 @@ CREATE OR REPLACE FUNCTION _find_first_registration(
   OUT declared_at timestamptz,
   OUT epoch bigint
 )
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT
     min(n.started_at), min(n.declared_at), min(n.epoch) FILTER (WHERE n.declared_at IS NOT NULL)
   FROM nodes n
@@ -81,8 +77,7 @@ $$;
 -- another process has neither sent a beat since then nor been declared lost.
 CREATE OR REPLACE FUNCTION _has_started_cluster(node nodes)
 RETURNS boolean
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT CASE WHEN bool_or(x.lived) THEN false WHEN count(*) = 0 THEN true END
   FROM (
     SELECT o.state IN ('left', 'lost') OR b.at >= me.at AS lived
@@ -96,7 +91,5 @@ AS $$
         SELECT
         FROM _find_first_registration(o) c
         WHERE c.declared_at IS NOT NULL
-          AND (
-            me.declared_at IS NULL
-            OR (c.declared_at, c.epoch) < (me.declared_at, me.epoch)))) x
+          AND (me.declared_at IS NULL OR (c.declared_at, c.epoch) < (me.declared_at, me.epoch)))) x
 $$;

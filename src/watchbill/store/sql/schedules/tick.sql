@@ -53,8 +53,7 @@ CREATE OR REPLACE FUNCTION tick(
   OUT next_at timestamptz,
   OUT events jsonb
 )
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   -- Reads the clock into a variable, because an index condition cannot call a volatile function.
   t timestamptz := _clock(now);
@@ -99,8 +98,7 @@ END $$;
 -- Stops orphans among them.
 CREATE OR REPLACE FUNCTION _lock_due_timers(max int, since timestamptz, t timestamptz)
 RETURNS bigint[]
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   RETURN _stop_orphans(ARRAY(
     SELECT x.schedule_id
@@ -393,8 +391,7 @@ CREATE OR REPLACE FUNCTION _make_slot_event(
   due_by timestamptz
 )
 RETURNS jsonb
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT jsonb_strip_nulls(jsonb_build_object(
     'event', event, 'schedule', s.name, 'tenant', s.tenant, 'slot', slot, 'due_by', due_by))
   FROM schedules s
@@ -411,8 +408,7 @@ CREATE OR REPLACE FUNCTION _block_jobs_behind_parents(
   t timestamptz
 )
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   -- Uses INTERSECT, because the planner expects a join of two arrays to be small, and would choose
   -- a nested loop.
@@ -430,8 +426,7 @@ END $$;
 -- of this tenant. Locks the slots FOR UPDATE SKIP LOCKED.
 CREATE OR REPLACE FUNCTION _mark_overdue_slots(max int, acting text, t timestamptz)
 RETURNS jsonb
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   events jsonb;
 BEGIN

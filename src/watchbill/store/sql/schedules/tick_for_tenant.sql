@@ -4,8 +4,7 @@
 -- As _lock_due_timers(), for the schedules of one tenant. Reads all of them, and none of others.
 CREATE OR REPLACE FUNCTION _lock_due_timers_of_tenant(acting text, max int, t timestamptz)
 RETURNS bigint[]
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   RETURN _stop_orphans(ARRAY(
     SELECT x.schedule_id
@@ -21,8 +20,7 @@ END $$;
 -- When the next schedule of a tenant fires, or its next slot becomes overdue.
 CREATE OR REPLACE FUNCTION _find_next_tick_of_tenant(acting text)
 RETURNS timestamptz
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
   RETURN least(
     (

@@ -7,8 +7,7 @@ CREATE OR REPLACE FUNCTION update_schedule(
   now timestamptz DEFAULT NULL
 )
 RETURNS boolean
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   PERFORM _check_command_of_caller(jsonb_build_object('name', name) || changes);
   RETURN _change_schedule(name, changes, tenant, now);
@@ -22,8 +21,7 @@ CREATE OR REPLACE FUNCTION _change_schedule(
   now timestamptz
 )
 RETURNS boolean
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);

@@ -33,8 +33,7 @@ RETURN md5(concat_ws(E'\x1f', role, name, acting, tenant));
 -- no claim asks who is bound where no role is.
 CREATE OR REPLACE FUNCTION _write_role_bindings()
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   most_bindings int := 1000;
   hashes jsonb;
@@ -69,8 +68,7 @@ END $$;
 -- ROLE.
 CREATE OR REPLACE FUNCTION _read_visible_tenant()
 RETURNS text
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
   wanted text := nullif(current_setting('watchbill.tenant', true), '');
   login oid := to_regrole(quote_ident(session_user));
@@ -131,8 +129,7 @@ CREATE OR REPLACE VIEW caller_scope AS SELECT _find_visible_tenant() AS tenant;
 -- bindings into _is_role_binding().
 CREATE OR REPLACE FUNCTION _mark_bound_roles()
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   statement text;
 BEGIN
@@ -160,8 +157,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION _mark_changed_roles()
 RETURNS trigger
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   PERFORM _mark_bound_roles();
   RETURN NULL;

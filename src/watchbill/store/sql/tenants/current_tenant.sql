@@ -4,8 +4,7 @@
 -- tenant, the setting may be empty.
 CREATE OR REPLACE FUNCTION current_tenant()
 RETURNS text
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT CASE s.tenant
       WHEN '' THEN nullif(current_setting('watchbill.tenant', true), '')
       ELSE s.tenant
@@ -17,8 +16,7 @@ $$;
 -- or if its role is bound to tenants and the session names none of them.
 CREATE OR REPLACE FUNCTION _read_acting_tenant(wanted text)
 RETURNS text
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
   acting text := current_tenant();
 BEGIN
@@ -54,8 +52,7 @@ RETURN CASE
 -- security call this last, after all other conditions were false.
 CREATE OR REPLACE FUNCTION _refuse_tenant(tenant text)
 RETURNS boolean
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   RAISE EXCEPTION 'tenant % is invalid here: %', quote_nullable(tenant), _describe_caller()
     USING ERRCODE = 'WB013',
@@ -79,8 +76,7 @@ AS $$ SELECT NOT _has_row_security() OR sees_all_tenants() $$;
 -- may not.
 CREATE OR REPLACE FUNCTION _check_shared_change(verb text)
 RETURNS void
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
   IF NOT _acts_for_all_tenants() THEN
     RAISE EXCEPTION '% is for all tenants: %', verb, _describe_caller()

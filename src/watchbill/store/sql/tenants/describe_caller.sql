@@ -3,8 +3,7 @@
 -- does, and for which tenants. A caller learns only about itself.
 CREATE OR REPLACE FUNCTION _describe_caller()
 RETURNS text
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
   kinds text[] := ARRAY(
     SELECT CASE WHEN k.kind IN ('owner', 'operator') THEN 'an ' ELSE 'a ' END || k.kind
@@ -42,7 +41,6 @@ END $$;
 -- As _describe_caller(), if the caller sees no rows because it acts for no tenant; otherwise NULL.
 CREATE OR REPLACE FUNCTION _describe_blind_caller()
 RETURNS text
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT _describe_caller() FROM caller_scope s WHERE s.tenant IS NULL AND _has_row_security()
 $$;

@@ -48,8 +48,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION _check_history_table(parent text)
 RETURNS void
-LANGUAGE plpgsql IMMUTABLE
-AS $$
+LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
   IF parent IN ('finished_succeeded', 'finished_otherwise', 'attempts') THEN RETURN; END IF;
   RAISE EXCEPTION 'parent % is invalid', coalesce(quote_literal(parent), 'NULL')

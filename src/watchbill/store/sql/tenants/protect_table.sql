@@ -8,8 +8,7 @@
 -- security.
 CREATE OR REPLACE FUNCTION _sees_tenant(tenant text)
 RETURNS boolean
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT NOT _has_row_security()
     OR sees_all_tenants()
     OR coalesce(_sees_tenant.tenant = current_tenant(), false)
@@ -19,8 +18,7 @@ $$;
 -- on the owner, because most functions run as the owner. Locks the table IN ACCESS EXCLUSIVE MODE.
 CREATE OR REPLACE FUNCTION _protect_table(relation regclass, by_schedule boolean)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   visible text := CASE
       WHEN by_schedule THEN '(SELECT _find_visible_tenant()) = ''''
@@ -45,8 +43,7 @@ END $$;
 -- the parent's policy when a partition is read by its own name.
 CREATE OR REPLACE FUNCTION _protect_partition(parent regclass, partition regclass)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   IF (SELECT c.relrowsecurity FROM pg_class c WHERE c.oid = parent) THEN
     PERFORM _protect_table(partition, parent = 'slots'::regclass);

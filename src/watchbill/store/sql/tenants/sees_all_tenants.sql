@@ -9,8 +9,7 @@ AS $$ SELECT coalesce(s.tenant = '', false) FROM caller_scope s $$;
 -- the quotas of its tenants.
 CREATE OR REPLACE FUNCTION _check_sees_all_tenants(tenant text)
 RETURNS void
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
   IF NOT sees_all_tenants() THEN
     RAISE EXCEPTION 'tenant % is invalid here: %, and may not act for all tenants',

@@ -3,8 +3,7 @@
 -- change.
 CREATE OR REPLACE FUNCTION _delete_slot(schedule_id bigint, slot timestamptz, job_id uuid)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 BEGIN
   WITH deleted AS (

@@ -21,8 +21,7 @@ CREATE OR REPLACE FUNCTION erase_tenant(
   OUT stored text[],
   OUT is_done boolean
 )
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);
@@ -58,8 +57,7 @@ END $$;
 -- Marks a tenant as being erased, which refuses its enqueues from now on, and stops its schedules.
 CREATE OR REPLACE FUNCTION _start_erasure(tenant text, t timestamptz)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 BEGIN
   IF coalesce(tenant, '') = '' THEN
@@ -90,8 +88,7 @@ CREATE OR REPLACE FUNCTION _erase_jobs(
   OUT ended bigint,
   OUT waiting text
 )
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   reason text := 'the tenant is erased';
   found_ids uuid[] := ARRAY(
@@ -152,8 +149,7 @@ CREATE OR REPLACE FUNCTION _erase_history(
   OUT deleted bigint,
   OUT stored text[]
 )
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   parent text;
@@ -214,8 +210,7 @@ END $$;
 -- Moves an erasure on to the next table of the history, or to the step after the history.
 CREATE OR REPLACE FUNCTION _advance_erasure_to_next_table(e erasures)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   next_table text := (
     SELECT min(h.name) FROM _list_history_tables() h WHERE h.name > coalesce(e.relation, ''));
@@ -231,8 +226,7 @@ END $$;
 -- partition.
 CREATE OR REPLACE FUNCTION _list_history_tables()
 RETURNS TABLE (parent text, name text)
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT x.parent, c.relname COLLATE "C"
   FROM unnest('{attempts,finished_jobs}'::text[]) x(parent)
   CROSS JOIN LATERAL pg_partition_tree(x.parent::regclass) p
@@ -253,8 +247,7 @@ CREATE OR REPLACE FUNCTION _delete_traces_of_jobs(
   slots timestamptz[]
 )
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 BEGIN
   DELETE FROM slots s
@@ -278,8 +271,7 @@ END $$;
 -- many.
 CREATE OR REPLACE FUNCTION _erase_schedules_and_keys(tenant text, max int)
 RETURNS bigint
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   kind text := 'slots';
@@ -338,8 +330,7 @@ END $$;
 -- because an operator has queued one again. Returns whether the erasure has ended.
 CREATE OR REPLACE FUNCTION _end_erasure(e erasures, t timestamptz)
 RETURNS boolean
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   limit_key text := _tenant_key(e.tenant);
 BEGIN

@@ -2,8 +2,7 @@
 -- take minutes.
 CREATE OR REPLACE FUNCTION preview_erasure(tenant text)
 RETURNS TABLE (what text, row_count bigint)
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
 BEGIN
   PERFORM _check_sees_all_tenants(tenant);

@@ -8,8 +8,7 @@ CREATE OR REPLACE FUNCTION preview_retention(
   now timestamptz DEFAULT NULL
 )
 RETURNS TABLE (what text, action text, row_count bigint, bytes bigint)
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
   t timestamptz := _clock(now);
   keep_attempts interval := greatest(keep_succeeded, keep_otherwise);

@@ -5,8 +5,7 @@ CREATE OR REPLACE FUNCTION prune_audit(
   now timestamptz DEFAULT NULL
 )
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   oldest timestamptz := _retention_start(keep, now);
   deleted int;

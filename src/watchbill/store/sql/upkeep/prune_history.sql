@@ -74,8 +74,7 @@ END $$;
 -- Returns the instant before which rows are too old to be kept.
 CREATE OR REPLACE FUNCTION _retention_start(keep interval, now timestamptz)
 RETURNS timestamptz
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   IF keep IS NULL OR keep < interval '1 hour' THEN
     RAISE EXCEPTION 'keep % is invalid', coalesce(keep::text, 'NULL')
@@ -87,8 +86,7 @@ END $$;
 -- Lists the partitions of days that ended before an instant.
 CREATE OR REPLACE FUNCTION _list_expired_days(parent text, before timestamptz)
 RETURNS TABLE (name text, partition regclass)
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT c.relname, c.oid::regclass
   FROM pg_inherits i
   JOIN pg_class c ON c.oid = i.inhrelid
@@ -102,8 +100,7 @@ $$;
 -- their own. Deletes the idempotency keys of these jobs as well, and frees their ordered keys.
 CREATE OR REPLACE FUNCTION _prune_default_partition(parent text, before timestamptz, max int)
 RETURNS bigint
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   deleted bigint;
   ids uuid[];
@@ -153,8 +150,7 @@ END $$;
 -- they are few. The caller has locked the parent of the partition.
 CREATE OR REPLACE FUNCTION _free_keys_of_day(day text)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   ids uuid[];
   order_keys text[];

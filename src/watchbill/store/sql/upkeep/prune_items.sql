@@ -6,8 +6,7 @@ CREATE OR REPLACE FUNCTION prune_items(
   now timestamptz DEFAULT NULL
 )
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   oldest timestamptz := _retention_start(keep, now);
   deleted int;
@@ -36,8 +35,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION _forget_rebalances(ids bigint[])
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   PERFORM _check_shared_change('_forget_rebalances');
   DELETE FROM rebalances r WHERE r.id = ANY (ids);

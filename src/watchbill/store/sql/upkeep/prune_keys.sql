@@ -2,8 +2,7 @@
 -- has any more. Returns how many. An idempotency key without a window is deleted with its job.
 CREATE OR REPLACE FUNCTION prune_keys(max int DEFAULT 5000, now timestamptz DEFAULT NULL)
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   t timestamptz := _clock(now);
   deleted int;

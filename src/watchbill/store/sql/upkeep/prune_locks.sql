@@ -6,8 +6,7 @@ CREATE OR REPLACE FUNCTION prune_locks(
   now timestamptz DEFAULT NULL
 )
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   oldest timestamptz := _clock(now) - keep;
   deleted int;

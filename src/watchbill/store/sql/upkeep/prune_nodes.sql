@@ -7,8 +7,7 @@ CREATE OR REPLACE FUNCTION prune_nodes(
   now timestamptz DEFAULT NULL
 )
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   oldest timestamptz := _retention_start(keep, now);
   deleted int;
@@ -44,8 +43,7 @@ END $$;
 -- Deletes these nodes if they have left or are lost, and none of their jobs waits to be reclaimed.
 CREATE OR REPLACE FUNCTION _delete_ended_nodes(epochs bigint[])
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   PERFORM _check_shared_change('_delete_ended_nodes');
   WITH gone AS (

@@ -10,8 +10,7 @@ SET lock_timeout = '2s'
 AS $$
 DECLARE
   -- The first month whose slots are kept.
-  first_month timestamp := date_trunc(
-    'month', (_clock(now) - keep) AT TIME ZONE 'UTC');
+  first_month timestamp := date_trunc('month', (_clock(now) - keep) AT TIME ZONE 'UTC');
   add_counts text := $q$
     INSERT INTO pruned_slot_counts AS y (
       schedule_id, failures, unsuccessful, skips, missed, failed_attempts)

@@ -16,8 +16,7 @@ CREATE OR REPLACE FUNCTION purge(
   now timestamptz DEFAULT NULL
 )
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   t timestamptz := _clock(now);
   chosen uuid[];
@@ -69,9 +68,7 @@ BEGIN
   IF cardinality(chosen) > 0 THEN
     PERFORM _audit(
       'purge', cardinality(chosen) || ' jobs', tenant,
-      jsonb_build_object(
-        'states', states, 'type', type, 'queue', queue,
-        'message', message)
+      jsonb_build_object('states', states, 'type', type, 'queue', queue, 'message', message)
       || jsonb_strip_nulls(jsonb_build_object(
         'created_after', created_after, 'created_before', created_before,
         'finished_after', finished_after, 'finished_before', finished_before)),
@@ -85,8 +82,7 @@ END $$;
 -- id keeps its own key. Locks the rows of holds.
 CREATE OR REPLACE FUNCTION _free_keys_of_deleted_jobs(ids uuid[], order_keys text[])
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   freed text[];
 BEGIN

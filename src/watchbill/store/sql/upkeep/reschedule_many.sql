@@ -17,8 +17,7 @@ CREATE OR REPLACE FUNCTION reschedule_many(
   now timestamptz DEFAULT NULL
 )
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   t timestamptz := _clock(now);
   last_id uuid;
@@ -44,9 +43,7 @@ BEGIN
     LOOP
       last_id := l.id;
       CONTINUE WHEN l.state IN ('blocked', 'queued')
-        AND (
-          l.run_at = run_at
-          OR run_at IS NULL AND l.run_at <= t);
+        AND (l.run_at = run_at OR run_at IS NULL AND l.run_at <= t);
       BEGIN
         IF _reschedule_job(l.id, l.seq, run_at, t) IS NOT NULL THEN
           n := n + 1;

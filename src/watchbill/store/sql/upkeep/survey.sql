@@ -41,8 +41,7 @@ RETURNS TABLE (
   leaders_expire_in float8[],
   turns_in float8[]
 )
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);
@@ -102,8 +101,7 @@ END $$;
 -- calls it.
 CREATE OR REPLACE FUNCTION _has_ready_job(epoch bigint, queues text[])
 RETURNS boolean
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
 BEGIN
   RETURN EXISTS (

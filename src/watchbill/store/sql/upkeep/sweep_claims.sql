@@ -5,8 +5,7 @@ CREATE OR REPLACE FUNCTION sweep_claims(
   now timestamptz DEFAULT NULL
 )
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   PERFORM _check_shared_change('sweep_claims');
   RETURN _delete_ended_claims(ARRAY(

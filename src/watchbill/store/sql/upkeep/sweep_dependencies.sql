@@ -2,8 +2,7 @@
 -- the last child that it checked, NULL at the end of the table. Skips locked rows.
 CREATE OR REPLACE FUNCTION sweep_dependencies(after uuid DEFAULT NULL, max int DEFAULT 1000)
 RETURNS uuid
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   checked uuid[] := ARRAY(
     SELECT d.child

@@ -9,8 +9,7 @@ CREATE OR REPLACE FUNCTION sweep_limits(
   now timestamptz DEFAULT NULL
 )
 RETURNS text
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   t timestamptz := _clock(now);
   waiting text[] := ARRAY(
@@ -65,8 +64,7 @@ END $$;
 -- committed after the queue was declared plain, or they have waited until now.
 CREATE OR REPLACE FUNCTION _find_jobs_in_wrong_lanes(max int)
 RETURNS tid[]
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 BEGIN
   RETURN ARRAY(
@@ -89,8 +87,7 @@ END $$;
 -- Gives jobs of plain queues the lane that all nodes read. Locks them; skips those that are locked.
 CREATE OR REPLACE FUNCTION _clear_lanes(max int)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   tids tid[] := _find_jobs_in_wrong_lanes(max);
 BEGIN
