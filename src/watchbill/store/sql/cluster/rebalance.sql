@@ -114,44 +114,10 @@ DECLARE
       JOIN nodes n ON n.epoch = c.epoch AND n.state IN ('left', 'lost')));
 BEGIN
   IF NOT EXISTS (SELECT FROM tokens x WHERE x.token_group = g.name AND x.token < g.total) THEN
-    INSERT INTO tokens (token_group, token, epoch, fence)
-    SELECT g.name, s.token, o.epoch, grant_fence
-    FROM unnest(owners) WITH ORDINALITY o(epoch, place)
-    CROSS JOIN LATERAL generate_series(
-      ((o.place - 1) * g.total / cardinality(owners))::int,
-      (o.place * g.total / cardinality(owners))::int - 1) s(token);
-    GET DIAGNOSTICS moved = ROW_COUNT;
-    RETURN moved;
+    RETURN _grant_first_tokens(g, owners, grant_fence);
   END IF;
-  WITH held AS (
-      SELECT y.owner, sum(y.count)::int AS count
-      FROM (
-        SELECT x.epoch AS owner, count(*) AS count
-        FROM tokens x
-        WHERE x.token_group = g.name
-          AND x.next IS NULL
-          AND x.token < g.total
-        GROUP BY x.epoch
-        UNION ALL
-        SELECT x.next, count(*)
-        FROM tokens x
-        WHERE x.token_group = g.name
-          AND x.next IS NOT NULL
-          AND x.token < g.total
-        GROUP BY x.next) y
-      GROUP BY y.owner),
-    balance AS (
-      SELECT
-        coalesce(o.epoch, h.owner) AS owner,
-        coalesce(h.count, 0) - CASE
-          WHEN o.epoch IS NULL THEN 0
-          ELSE g.total / cardinality(owners) + (
-            row_number() OVER (
-              ORDER BY o.epoch IS NULL, coalesce(h.count, 0) DESC, o.epoch)
-            <= g.total % cardinality(owners))::int
-        END AS surplus
-      FROM unnest(owners) o(epoch)
-      FULL JOIN held h ON h.owner = o.epoch),
+  WITH balance AS MATERIALIZED (
+      SELECT * FROM _count_surplus_tokens(g, owners)),
     homeless AS MATERIALIZED (
       SELECT
         b.owner, x.token, x.place,
@@ -204,6 +170,62 @@ BEGIN
   WHERE x.ctid = h.place;
   GET DIAGNOSTICS moved = ROW_COUNT;
   RETURN moved;
+END $$;
+
+-- Gives a new group its tokens: each owner gets as many neighbors as every other, give or take one.
+CREATE OR REPLACE FUNCTION _grant_first_tokens(
+  g token_groups, owners bigint[], grant_fence bigint
+)
+RETURNS int
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+  granted int;
+BEGIN
+  INSERT INTO tokens (token_group, token, epoch, fence)
+  SELECT g.name, s.token, o.epoch, grant_fence
+  FROM unnest(owners) WITH ORDINALITY o(epoch, place)
+  CROSS JOIN LATERAL generate_series(
+    ((o.place - 1) * g.total / cardinality(owners))::int,
+    (o.place * g.total / cardinality(owners))::int - 1) s(token);
+  GET DIAGNOSTICS granted = ROW_COUNT;
+  RETURN granted;
+END $$;
+
+-- Counts how many tokens each node has too many, below 0: too few. A node that is not one of
+-- `owners` should have none; those who have most now get one more where the division leaves a rest.
+CREATE OR REPLACE FUNCTION _count_surplus_tokens(g token_groups, owners bigint[])
+RETURNS TABLE (owner bigint, surplus int)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN QUERY
+  WITH held AS (
+    SELECT y.owner, sum(y.count)::int AS count
+    FROM (
+      SELECT x.epoch AS owner, count(*) AS count
+      FROM tokens x
+      WHERE x.token_group = g.name
+        AND x.next IS NULL
+        AND x.token < g.total
+      GROUP BY x.epoch
+      UNION ALL
+      SELECT x.next, count(*)
+      FROM tokens x
+      WHERE x.token_group = g.name
+        AND x.next IS NOT NULL
+        AND x.token < g.total
+      GROUP BY x.next) y
+    GROUP BY y.owner)
+  SELECT
+    coalesce(o.epoch, h.owner) AS owner,
+    coalesce(h.count, 0) - CASE
+      WHEN o.epoch IS NULL THEN 0
+      ELSE g.total / cardinality(owners) + (
+        row_number() OVER (
+          ORDER BY o.epoch IS NULL, coalesce(h.count, 0) DESC, o.epoch)
+        <= g.total % cardinality(owners))::int
+    END AS surplus
+  FROM unnest(owners) o(epoch)
+  FULL JOIN held h ON h.owner = o.epoch;
 END $$;
 
 -- Gives each pin to a member that matches its first alternative that any member matches. Among

@@ -1,3 +1,4 @@
+-- after: views
 -- Says why a job does not run: lists every cause that holds, the deciding one first. `until` is
 -- when the cause ends by itself, if that is known. A job without such a cause only waits for a free
 -- handler slot. Returns no row if there is no such job.
@@ -6,7 +7,7 @@ RETURNS TABLE (cause text, reason text, until timestamptz)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
   t timestamptz := _clock(now);
-  j record;
+  j job;
 BEGIN
   SELECT * INTO j FROM job_by_id(id);
   IF NOT FOUND THEN RETURN; END IF;
@@ -27,8 +28,31 @@ BEGIN
     RETURN;
   END IF;
   RETURN QUERY
-  SELECT c.cause, c.reason, c.until
-  FROM (
+    SELECT o.cause, o.reason, o.until
+    FROM _list_job_obstacles(j, t) o
+    WHERE o.reason IS NOT NULL
+    ORDER BY o.rank, o.reason;
+  IF NOT FOUND THEN
+    RETURN QUERY
+      SELECT
+        'ready',
+        format(
+          'nothing keeps it: it is due since %s, and starts when a node has a free handler slot',
+          date_trunc('second', j.run_at))
+          || CASE
+            WHEN j.quarantined THEN '; its last node was lost, so nothing else starts beside it'
+            ELSE ''
+          END,
+        NULL::timestamptz;
+  END IF;
+END $$;
+
+-- Lists what may keep an unfinished job from running; where `reason` is NULL, it does not.
+CREATE OR REPLACE FUNCTION _list_job_obstacles(j job, t timestamptz)
+RETURNS TABLE (rank int, cause text, reason text, until timestamptz)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN QUERY
     SELECT 1, 'blocked', _explain_blocked_job(j.id), NULL::timestamptz
     WHERE j.wait = 'blocked'
     UNION ALL
@@ -93,23 +117,7 @@ BEGIN
     FROM jobs x
     LEFT JOIN limit_states s ON s.key = x.wait_key
     WHERE x.id = j.id
-      AND x.wait = 'parked'
-  ) c(rank, cause, reason, until)
-  WHERE c.reason IS NOT NULL
-  ORDER BY c.rank, c.reason;
-  IF NOT FOUND THEN
-    RETURN QUERY
-      SELECT
-        'ready',
-        format(
-          'nothing keeps it: it is due since %s, and starts when a node has a free handler slot',
-          date_trunc('second', j.run_at))
-          || CASE
-            WHEN j.quarantined THEN '; its last node was lost, so nothing else starts beside it'
-            ELSE ''
-          END,
-        NULL::timestamptz;
-  END IF;
+      AND x.wait = 'parked';
 END $$;
 
 CREATE OR REPLACE FUNCTION _explain_running_job(
