@@ -1,4 +1,4 @@
-"""`app.enqueue("typo")` warns, once per type, if neither the App nor a live node knows the type."""
+"""`app.enqueue("typo")` warns, once per type, if neither the App nor a live node knows the type; so does a pause."""
 
 from __future__ import annotations
 
@@ -101,3 +101,23 @@ def test_a_job_in_the_callers_transaction_is_not_checked(
     assert warnings(caplog) == []
     app.enqueue("reprot")
     assert len(warnings(caplog)) == 1
+
+
+def test_pause_of_a_queue_or_type_that_nothing_uses_warns_and_suggests_the_right_one(
+    app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    app.enqueue("report", queue="mail")
+    assert app.queues.pause("mial")
+    assert app.queues.pause(type="reprot")
+    assert warnings(caplog) == [
+        "Paused queue mial, which no node, job, schedule or task uses. Did you mean mail?",
+        "Paused type reprot, which no node, job, schedule or task uses. Did you mean report?",
+    ]
+
+
+def test_pause_of_what_is_in_use_does_not_warn(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    app.enqueue("report", queue="mail")
+    assert app.queues.pause("mail")
+    assert app.queues.pause("default", type="report")
+    assert app.queues.resume("mail")
+    assert warnings(caplog) == []

@@ -121,7 +121,8 @@ class App(Registry, Generic[State]):
         self._name = name or _calling_module()
         self.producer.flow_rules, self.producer.app_name = self.flow_rules, self._name
         self.producer.tenant_from = tenant_from
-        self.jobs, self.queues, self.limits = Jobs(self.producer), Queues(self.producer), Limits(self.producer)
+        self.jobs, self.limits = Jobs(self.producer), Limits(self.producer)
+        self.queues = Queues(self.producer, self.queue_names, self.tasks)
         self.tenants = Tenants(self.producer)
         self.cluster = Cluster(self.producer, self._make_member)
         _apps[self] = None

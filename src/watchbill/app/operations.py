@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -15,6 +16,7 @@ from uuid import UUID
 from watchbill.app.groups import Group, MakeMember
 from watchbill.app.json_round_trip import shorten
 from watchbill.app.producer import JobProducer
+from watchbill.app.unknown_types import warn_of_unused_pause
 from watchbill.client import cluster_operations, job_operations, limit_operations, lock_operations
 from watchbill.client.operations import Operation
 from watchbill.cluster.options import GroupOptions
@@ -116,8 +118,10 @@ class Jobs:
 class Queues:
     """Counts the jobs of each queue, and pauses and resumes queues and types."""
 
-    def __init__(self, producer: JobProducer) -> None:
-        self._producer = producer
+    def __init__(
+        self, producer: JobProducer, queue_names: Callable[[], Collection[str]], tasks: Collection[str]
+    ) -> None:
+        self._producer, self._queue_names, self._tasks = producer, queue_names, tasks
 
     def stats(self, *, connection: Any = None) -> list[QueueCount]:
         """How many jobs there are by queue and state, and how long the oldest has waited."""
@@ -130,12 +134,26 @@ class Queues:
         self, queue: str | None = None, *, type: str | None = None, reason: str | None = None, connection: Any = None
     ) -> bool:
         """Starts no job of a queue, a type, or a type in a queue, until `resume`. False if it was paused already."""
-        return self._producer.run(job_operations.pause(queue=queue, type=type, reason=reason), connection)
+        return self._producer.run(self._pause(queue, type, reason), connection)
 
     async def apause(
         self, queue: str | None = None, *, type: str | None = None, reason: str | None = None, connection: Any = None
     ) -> bool:
-        return await self._producer.arun(job_operations.pause(queue=queue, type=type, reason=reason), connection)
+        return await self._producer.arun(self._pause(queue, type, reason), connection)
+
+    def _pause(self, queue: str | None, type: str | None, reason: str | None) -> Operation[bool]:
+        """Asks the database who uses a name only if this App does not, and before the pause itself uses it."""
+        queues, types = set(self._queue_names()), set(self._tasks)
+        if queue is not None and queue not in queues:
+            queues |= yield from job_operations.known_queues()
+        if type is not None and type not in types:
+            types |= yield from job_operations.known_types()
+        is_new = yield from job_operations.pause(queue=queue, type=type, reason=reason)
+        if queue is not None:
+            warn_of_unused_pause("queue", queue, queues)
+        if type is not None:
+            warn_of_unused_pause("type", type, types)
+        return is_new
 
     def resume(self, queue: str | None = None, *, type: str | None = None, connection: Any = None) -> bool:
         """Ends a pause; False if there was none."""

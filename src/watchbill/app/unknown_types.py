@@ -1,9 +1,10 @@
-"""Warns once about each type that an App enqueues and nothing seems to know: it is probably misspelt."""
+"""Warns about names that nothing seems to know, because they are probably misspelt: once about each type that an App
+enqueues, and about queues and types that it pauses."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -58,9 +59,19 @@ class UnknownTypes:
         )
 
 
+def warn_of_unused_pause(kind: str, name: str, used: Collection[str]) -> None:
+    """Warns that a queue or type was paused that is not among those in use."""
+    if name not in used:
+        near = get_close_matches(name, used, n=1)
+        _tell(
+            f"Paused {kind} {name}, which no node, job, schedule or task uses."
+            f"{f' Did you mean {near[0]}?' if near else ''}"
+        )
+
+
 def _tell(message: str) -> None:
-    """Logs the message. If the program has not configured logging, writes it to stderr, with the line that enqueues.
-    A Python warning could become an exception, but the job is stored."""
+    """Logs the message. If the program has not configured logging, writes it to stderr, with the line that calls. A
+    Python warning could become an exception, but the change is stored."""
     if _is_logged():
         logger.warning("%s", message)
     elif logging.lastResort is not None:
