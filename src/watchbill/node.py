@@ -105,10 +105,12 @@ class Node:
         try:
             await self._worker.run()
         finally:
-            await cancel_all(tasks)
-            await notifications.close()
-            for each in connections:
-                await each.close()
+            try:
+                await cancel_all(tasks)
+            finally:  # another cancellation may end the wait for the tasks; closing waits for nothing
+                await notifications.close()
+                for each in connections:
+                    await each.close()
 
     def _new_connection(self, purpose: str) -> NodeConnection:
         config = self.config

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.worker.conftest import Workbench
+from watchbill.postgres.connect import AsyncConnection, _opened
 
 
 def stop_loop() -> None:
@@ -88,3 +89,17 @@ async def test_a_canceled_node_releases_its_jobs(bench: Workbench) -> None:
     running.cancel()
     await asyncio.wait([running])
     assert bench.sql("SELECT fence, lost, attempt FROM watchbill.jobs WHERE id = %s", job.id) == [(0, 0, 0)]
+
+
+async def test_a_node_that_is_canceled_while_it_ends_leaves_no_connection_open(bench: Workbench) -> None:
+    """Whatever ends it, a stopped event loop or an impatient program: a connection that nothing closes is reported much
+    later, when it is deleted."""
+    node = bench.node()
+    running = asyncio.create_task(node.run())
+    await bench.until(lambda: node._worker and node.worker.registered.is_set())
+    before = {connection for connection in list(_opened) if isinstance(connection, AsyncConnection)}
+    assert before
+    while not running.done():
+        running.cancel()
+        await asyncio.sleep(0)
+    assert [connection for connection in before if not connection.closed] == []

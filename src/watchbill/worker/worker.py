@@ -136,6 +136,7 @@ class Worker:
                 if await self._register_with_retries(deadline):
                     await self._run_registered()
         finally:
+            await self.settler.close()
             await self._connection.close()
 
     async def _run_registered(self) -> None:
@@ -397,7 +398,6 @@ class Worker:
             message = "Could not deregister; this node's jobs are reclaimed when its lease expires in %g s: %s"
             logger.warning(message, self._config.lease, error)
         own_instances.discard(self._instance.bytes)
-        await self.settler.close()
         await self._transactions.close()
         self._events.emit("node_stopped", name=self._config.name, epoch=self.epoch)
 
