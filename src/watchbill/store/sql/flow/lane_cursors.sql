@@ -5,14 +5,13 @@
 
 CREATE OR REPLACE FUNCTION _read_lane_cursor(queue text, epoch bigint)
 RETURNS int
-LANGUAGE sql STABLE
+LANGUAGE plpgsql STABLE
 AS $$
-  SELECT coalesce((
-    SELECT c.lane
-    FROM lane_cursors c
-    WHERE c.epoch = _read_lane_cursor.epoch
-      AND c.queue = _read_lane_cursor.queue), 0)
-$$;
+#variable_conflict use_variable
+BEGIN
+  RETURN coalesce(
+    (SELECT c.lane FROM lane_cursors c WHERE c.epoch = epoch AND c.queue = queue), 0);
+END $$;
 
 -- Stores which lane was served last. Skips the write if another claim is about to write: the two
 -- claims have then served the same lanes.

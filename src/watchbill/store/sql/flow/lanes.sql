@@ -11,17 +11,15 @@ CREATE OR REPLACE FUNCTION _make_label_lane(labels jsonb)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   found_lane int;
-  free_lane int := -_make_share_lane(_make_label_lane.labels::text);
+  free_lane int := -_make_share_lane(labels::text);
 BEGIN
   LOOP
-    SELECT s.lane INTO found_lane FROM label_sets s WHERE s.labels = _make_label_lane.labels;
+    SELECT s.lane INTO found_lane FROM label_sets s WHERE s.labels = labels;
     IF FOUND THEN RETURN found_lane; END IF;
-    INSERT INTO label_sets (lane, labels)
-    VALUES (free_lane, _make_label_lane.labels)
-    ON CONFLICT DO NOTHING;
+    INSERT INTO label_sets (lane, labels) VALUES (free_lane, labels) ON CONFLICT DO NOTHING;
     IF FOUND THEN RETURN free_lane; END IF;
     -- Another transaction has stored the same set meanwhile, or another set has this lane.
     free_lane := CASE WHEN free_lane = -2147483647 THEN -1 ELSE free_lane - 1 END;

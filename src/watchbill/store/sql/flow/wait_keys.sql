@@ -17,7 +17,6 @@ CREATE OR REPLACE FUNCTION _find_wait_keys(reason text)
 RETURNS TABLE (key text, queue text, type text, version int)
 LANGUAGE plpgsql STABLE
 AS $$
-#variable_conflict use_column
 BEGIN
   RETURN QUERY
     WITH RECURSIVE keys AS (
