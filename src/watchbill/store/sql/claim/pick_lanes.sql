@@ -3,8 +3,7 @@
 -- Whether a queue has ready jobs of class 1, which are not claimed ahead. Few queues have.
 CREATE OR REPLACE FUNCTION _has_class_1(queue text)
 RETURNS boolean
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
 BEGIN
   RETURN EXISTS (
@@ -29,8 +28,7 @@ CREATE OR REPLACE FUNCTION _find_heads(
   OUT lanes int[],
   OUT heads tid[]
 )
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
 BEGIN
   WITH RECURSIVE turn AS (
@@ -89,8 +87,7 @@ CREATE OR REPLACE FUNCTION _find_share_heads(
   OUT lanes int[],
   OUT heads tid[]
 )
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
 DECLARE
   more record;
@@ -106,8 +103,7 @@ END $$;
 -- Different lanes in the order of their turns: first those behind `after`.
 CREATE OR REPLACE FUNCTION _sort_lanes(lanes int[], after int)
 RETURNS int[]
-LANGUAGE sql IMMUTABLE
-AS $$
+LANGUAGE sql IMMUTABLE AS $$
   SELECT ARRAY(
     SELECT l.lane FROM unnest(lanes) l(lane) GROUP BY l.lane ORDER BY l.lane <= after, l.lane)
 $$;
@@ -127,8 +123,7 @@ CREATE OR REPLACE FUNCTION _pick_fair(
   OUT limited boolean[],
   OUT cursor int
 )
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   has_class_1 boolean := _has_class_1(queue);
@@ -175,8 +170,7 @@ CREATE OR REPLACE FUNCTION _pick_heads(
   OUT limited boolean[],
   OUT lanes int[]
 )
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 BEGIN
   SELECT
@@ -214,8 +208,7 @@ CREATE OR REPLACE FUNCTION _pick_turns(
   OUT limited boolean[],
   OUT cursor int
 )
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   classes smallint[] := CASE WHEN free > 0 AND _has_class_1(queue) THEN '{0,1}' ELSE '{0}' END;
@@ -268,8 +261,7 @@ END $$;
 -- The weights of these lanes of a queue, in their order. Few queues have weights other than 1.
 CREATE OR REPLACE FUNCTION _read_weights(queue text, lanes int[])
 RETURNS int[]
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
 BEGIN
   IF NOT EXISTS (SELECT FROM shares s WHERE s.queue = queue) THEN
@@ -299,8 +291,7 @@ CREATE OR REPLACE FUNCTION _pick_routed(
   OUT limited boolean[],
   OUT cursor int
 )
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   has_class_1 boolean := _has_class_1(rule.name);
@@ -351,8 +342,7 @@ CREATE OR REPLACE FUNCTION _pick_own_lanes(
   OUT lanes int[],
   OUT has_more boolean
 )
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   reached int;
@@ -402,8 +392,7 @@ CREATE OR REPLACE FUNCTION _find_own_lanes(
   max int
 )
 RETURNS int[]
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
 BEGIN
   RETURN CASE WHEN first = 0 THEN ARRAY[0] ELSE '{}' END || ARRAY(
@@ -430,8 +419,7 @@ CREATE OR REPLACE FUNCTION _pick_from_lanes(
   OUT limited boolean[],
   OUT lanes int[]
 )
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 BEGIN
   -- One scan finds out that none has a job faster than a look into each.

@@ -9,8 +9,7 @@ CREATE OR REPLACE FUNCTION promote(
   now timestamptz DEFAULT NULL
 )
 RETURNS timestamptz
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   -- A variable, because an index condition cannot call a volatile function.
   t timestamptz := _clock(now);
@@ -50,8 +49,7 @@ END $$;
 -- would call again at once: it waits for a second.
 CREATE OR REPLACE FUNCTION _find_next_delayed(since timestamptz, is_full boolean, t timestamptz)
 RETURNS timestamptz
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
   next_due timestamptz := (
     SELECT j.run_at
@@ -76,8 +74,7 @@ END $$;
 -- When the next start of a rate is due, put off a little if others follow soon.
 CREATE OR REPLACE FUNCTION _find_next_start(t timestamptz)
 RETURNS timestamptz
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
   RETURN coalesce(
     (

@@ -4,8 +4,7 @@
 -- keeps, frees the key, so that the next job runs. Locks the limit, then the states of its keys.
 CREATE OR REPLACE FUNCTION clear_limit(name text, now timestamptz DEFAULT NULL)
 RETURNS boolean
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   IF _is_tenant_key(name) THEN
     PERFORM _check_sees_all_tenants(_key_tenant(name));
@@ -17,8 +16,7 @@ END $$;
 -- Clears a limit at the time `t`, for a caller that may change what tenants share.
 CREATE OR REPLACE FUNCTION _clear_limit_at(name text, t timestamptz)
 RETURNS boolean
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   rule limits;
@@ -67,8 +65,7 @@ END $$;
 -- Says whether an operator has changed what the code declares.
 CREATE OR REPLACE FUNCTION _is_limit_changed(rule limits)
 RETURNS boolean
-LANGUAGE sql IMMUTABLE
-AS $$
+LANGUAGE sql IMMUTABLE AS $$
   SELECT (d.max, d.count, d.per, d.burst, coalesce(d.when_full, 'wait'),
       coalesce(d.when_dead, 'continue'))
     IS DISTINCT FROM (rule.max, rule.count, rule.per, rule.burst, rule.when_full, rule.when_dead)
@@ -81,8 +78,7 @@ $$;
 -- operator has changed is undone first, because the nodes of the owner may just be stopped.
 CREATE OR REPLACE FUNCTION _is_limit_abandoned(rule limits)
 RETURNS boolean
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT NOT _is_limit_changed(rule)
     AND EXISTS (
       SELECT FROM nodes n WHERE n.state IN ('active', 'draining') AND n.app IS NOT NULL)
@@ -99,8 +95,7 @@ $$;
 -- Takes an ordered key from a dead job that keeps it. Locks the state of the key.
 CREATE OR REPLACE FUNCTION _free_ordered_key(key text, t timestamptz)
 RETURNS boolean
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 BEGIN
   PERFORM FROM limit_states s WHERE s.key = key FOR UPDATE;

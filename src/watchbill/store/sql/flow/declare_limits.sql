@@ -8,8 +8,7 @@ CREATE OR REPLACE FUNCTION declare_limits(
   now timestamptz DEFAULT NULL
 )
 RETURNS TABLE (name text, outcome text)
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);
@@ -50,8 +49,7 @@ END $$;
 -- FOR NO KEY UPDATE, then takes an advisory lock per app.
 CREATE OR REPLACE FUNCTION _lock_declaring_node(epoch bigint)
 RETURNS nodes
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   node nodes;
@@ -75,8 +73,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION _check_limit_declarations(what text, given jsonb)
 RETURNS void
-LANGUAGE plpgsql IMMUTABLE
-AS $$
+LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
   IF jsonb_typeof(given) <> 'array'
     OR EXISTS (
@@ -102,8 +99,7 @@ CREATE OR REPLACE FUNCTION _decide_declaration_outcome(
   superseded jsonb[]
 )
 RETURNS text
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT CASE
       WHEN declared = given THEN 'unchanged'
       WHEN owner IS DISTINCT FROM node.app THEN 'foreign'
@@ -129,8 +125,7 @@ CREATE OR REPLACE FUNCTION _list_superseded_versions(
   given jsonb
 )
 RETURNS jsonb[]
-LANGUAGE sql IMMUTABLE
-AS $$
+LANGUAGE sql IMMUTABLE AS $$
   SELECT coalesce(
     (array_remove(superseded, given) || declared)[greatest(1, cardinality(superseded) - 18):], '{}')
 $$;
@@ -144,8 +139,7 @@ CREATE OR REPLACE FUNCTION _record_limit_declaration(
   definition jsonb
 )
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   INSERT INTO flow_declarations (kind, name, epoch, definition)
   VALUES (kind, name, node.epoch, definition)
@@ -158,8 +152,7 @@ END $$;
 -- declares a later version than this node does, because the newer nodes have ended.
 CREATE OR REPLACE FUNCTION _has_stale_limit_declaration(epoch bigint)
 RETURNS boolean
-LANGUAGE sql STABLE
-AS $$
+LANGUAGE sql STABLE AS $$
   SELECT EXISTS (
     SELECT
     FROM flow_declarations d
@@ -182,8 +175,7 @@ $$;
 -- of its keys.
 CREATE OR REPLACE FUNCTION _write_limit(rule limits, t timestamptz)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   rule.when_full := coalesce(rule.when_full, 'wait');
   rule.when_dead := coalesce(rule.when_dead, 'continue');
@@ -211,8 +203,7 @@ END $$;
 -- step away at most. Locks the states of the keys.
 CREATE OR REPLACE FUNCTION _advance_arrivals(rule limits, t timestamptz)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   latest timestamptz := _latest_arrival(
     rule.burst, _rate_step(rule.count, rule.per, rule.burst), t);
@@ -228,8 +219,7 @@ END $$;
 -- Makes jobs ready that wait for a limit, as many as the limit allows now.
 CREATE OR REPLACE FUNCTION _unpark_jobs_of_limit(name text, t timestamptz)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   found text[] := ARRAY(SELECT s.key FROM limit_states s WHERE s.name = name);
@@ -239,8 +229,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION _check_limit(rule limits)
 RETURNS void
-LANGUAGE plpgsql IMMUTABLE
-AS $$
+LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
   is_kind boolean := rule.name ~ '^(task|tenant|order):.';
 BEGIN

@@ -9,8 +9,7 @@ CREATE OR REPLACE FUNCTION declare_queues(
   now timestamptz DEFAULT NULL
 )
 RETURNS TABLE (name text, outcome text)
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   node nodes := _lock_declaring_node(epoch);
@@ -69,8 +68,7 @@ END $$;
 -- Stores the shares of a queue whose weight is not 1. `given` is an object of share and weight.
 CREATE OR REPLACE FUNCTION _write_queue_shares(queue text, given jsonb)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   INSERT INTO shares (queue, lane, share, weight)
   SELECT queue, _make_share_lane(s.key), s.key, s.value::int
@@ -80,8 +78,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION _check_queue(name text, definition jsonb)
 RETURNS void
-LANGUAGE plpgsql IMMUTABLE
-AS $$
+LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
   IF length(name) NOT BETWEEN 1 AND 100 THEN
     RAISE EXCEPTION 'queue % is invalid', quote_literal(name)

@@ -5,8 +5,7 @@
 -- and the nodes declare them.
 CREATE OR REPLACE FUNCTION ensure_limits(app text, limits jsonb, queues jsonb)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   rule limits;
   definition jsonb;

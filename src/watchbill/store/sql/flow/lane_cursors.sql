@@ -5,8 +5,7 @@
 
 CREATE OR REPLACE FUNCTION _read_lane_cursor(queue text, epoch bigint)
 RETURNS int
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
 BEGIN
   RETURN coalesce(
@@ -17,8 +16,7 @@ END $$;
 -- claims have then served the same lanes.
 CREATE OR REPLACE FUNCTION _write_lane_cursor(queue text, epoch bigint, served_lane int)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 BEGIN
   IF NOT pg_try_advisory_xact_lock(_lock_class_turns(), hashtext(epoch || ':' || queue)) THEN
@@ -33,8 +31,7 @@ END $$;
 -- prune_nodes() does that.
 CREATE OR REPLACE FUNCTION _forget_route_cursors(epoch bigint)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 BEGIN
   DELETE FROM lane_cursors c

@@ -9,8 +9,7 @@ RETURN greatest(('x' || left(md5(share), 8))::bit(32)::int & 2147483647, 1);
 -- it is new, and waits for another transaction that stores the same set.
 CREATE OR REPLACE FUNCTION _make_label_lane(labels jsonb)
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   found_lane int;
@@ -31,8 +30,7 @@ END $$;
 -- job gets lane 0.
 CREATE OR REPLACE FUNCTION _find_slot_lane(queue text, payload jsonb, tenant text, type text)
 RETURNS int
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
   RETURN coalesce((
     SELECT _make_share_lane(_render_key(q.fair_by, payload, tenant, type, 'fair_by', ''))

@@ -13,8 +13,7 @@ CREATE OR REPLACE FUNCTION set_limit(
   now timestamptz DEFAULT NULL
 )
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);
@@ -60,8 +59,7 @@ END $$;
 -- Sets how many jobs of a queue may run at once. Locks the queue.
 CREATE OR REPLACE FUNCTION _set_queue_limit(queue text, max int, has_others boolean)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   IF max IS NULL OR has_others THEN
     RAISE EXCEPTION 'limit % is invalid: a queue has a max, and nothing else',

@@ -13,8 +13,7 @@ CREATE OR REPLACE FUNCTION set_tenant(
   now timestamptz DEFAULT NULL
 )
 RETURNS boolean
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   t timestamptz := _clock(now);
@@ -71,8 +70,7 @@ END $$;
 -- after the other, and each sees what the last one has committed. Enqueues do not wait for it.
 CREATE OR REPLACE FUNCTION _lock_quotas()
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   PERFORM FROM quota_refresh FOR UPDATE;
   LOCK TABLE tenants IN SHARE ROW EXCLUSIVE MODE;
@@ -81,8 +79,7 @@ END $$;
 -- Raises if the quotas are invalid, or if the caller may not see all tenants.
 CREATE OR REPLACE FUNCTION _check_tenant_quotas(tenant text, quotas jsonb)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   wrong record;
 BEGIN

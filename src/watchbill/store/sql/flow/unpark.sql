@@ -4,8 +4,7 @@
 -- Returns how many jobs it made ready.
 CREATE OR REPLACE FUNCTION unpark(keys text[], now timestamptz DEFAULT NULL)
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   PERFORM _check_shared_change('unpark');
   RETURN _unpark_keys(keys, _clock(now));
@@ -13,8 +12,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION _unpark_keys(keys text[], t timestamptz)
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   PERFORM _check_isolation('unpark');
   -- Jobs of a bulk may be parked on a key that no claim has met.
@@ -29,8 +27,7 @@ END $$;
 -- those that have a state.
 CREATE OR REPLACE FUNCTION _lock_limit_states(keys text[])
 RETURNS text[]
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   RETURN ARRAY(
     SELECT s.key FROM limit_states s WHERE s.key = ANY (keys) ORDER BY s.key FOR UPDATE);
@@ -40,8 +37,7 @@ END $$;
 -- key. Makes at most as many jobs of a key ready. Wakes workers for the places of queues.
 CREATE OR REPLACE FUNCTION _unpark_freed(freed text[], t timestamptz)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   -- The end of a run does not change when a rate allows the next start.
   IF EXISTS (SELECT FROM limits l WHERE l.count IS NOT NULL AND l.max IS NULL) THEN
@@ -67,8 +63,7 @@ END $$;
 -- states of the keys.
 CREATE OR REPLACE FUNCTION _unpark_places(freed text[], t timestamptz)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   PERFORM _unpark(array_agg(f.key), array_agg(f.number), t)
   FROM (
@@ -84,8 +79,7 @@ END $$;
 -- are left to _unpark_freed().
 CREATE OR REPLACE FUNCTION _unpark_completed(ids uuid[], freed text[], t timestamptz)
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   keys text[] := ARRAY(
     SELECT DISTINCT k.key
@@ -109,8 +103,7 @@ END $$;
 -- park one, because it still sees the job that has ended.
 CREATE OR REPLACE FUNCTION _announce_freed(freed text[])
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   IF freed IS NULL THEN RETURN; END IF;
   PERFORM pg_notify(_wake_channel(), 'unpark ' || k.key)
@@ -129,8 +122,7 @@ END $$;
 -- and skips those that are locked.
 CREATE OR REPLACE FUNCTION _unpark(keys text[], numbers int[], t timestamptz)
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   found record;
   ready int := 0;
@@ -173,8 +165,7 @@ CREATE OR REPLACE FUNCTION _find_open_keys(
   OUT rated text[],
   OUT unlimited text[]
 )
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_variable
 BEGIN
   SELECT
@@ -203,8 +194,7 @@ END $$;
 -- Makes the first jobs of ordered keys ready.
 CREATE OR REPLACE FUNCTION _unpark_heads(heads uuid[])
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   tids tid[] := ARRAY(
     SELECT j.ctid
@@ -223,8 +213,7 @@ END $$;
 -- in lanes; then these take turns.
 CREATE OR REPLACE FUNCTION _unpark_next(keys text[], numbers int[])
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   cursors int[] := ARRAY(
     SELECT (SELECT s.lane_cursor FROM limit_states s WHERE s.key = k.key)
@@ -254,8 +243,7 @@ END $$;
 -- (`cursors`, one lane for each key): it takes one job of each such key, and repeats.
 CREATE OR REPLACE FUNCTION _unpark_turns(keys text[], numbers int[], cursors int[])
 RETURNS int
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   ready int := 0;
   picked record;
@@ -315,8 +303,7 @@ END $$;
 -- if that is of the future now, the clock was set back. The caller has locked them.
 CREATE OR REPLACE FUNCTION _make_ready(tids tid[])
 RETURNS void
-LANGUAGE plpgsql VOLATILE
-AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   UPDATE jobs j
   SET wait = NULL, wait_key = NULL, lane = _find_ready_lane(j.queue, j.route_key, j.lane)

@@ -15,8 +15,7 @@ RETURN jsonb_build_array(queue, type, version)::text;
 -- version of one of its jobs. Reads one index entry per key, however many jobs wait.
 CREATE OR REPLACE FUNCTION _find_wait_keys(reason text)
 RETURNS TABLE (key text, queue text, type text, version int)
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
   RETURN QUERY
     WITH RECURSIVE keys AS (
@@ -44,8 +43,7 @@ END $$;
 -- A pin, or another number of tokens, changes the lane of a route key.
 CREATE OR REPLACE FUNCTION _find_route_lane(queue text, route_key text, lane int)
 RETURNS int
-LANGUAGE plpgsql STABLE
-AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
   RETURN coalesce((
     SELECT _route_lane(q.token_group, route_key)
