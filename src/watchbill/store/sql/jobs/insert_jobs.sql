@@ -1,5 +1,6 @@
--- Stores many jobs. Jobs of the common kind (_is_plain_job) need one INSERT; the others are checked
--- further, and inserted one by one if they have idempotency or unique keys, or may have a quota.
+-- Stores many jobs and returns a row for each, in their order. `plain` jobs are of the common kind
+-- (_is_plain_job) and need no flow control. Locks nothing, unless jobs may be stored already or have
+-- keys (_insert_with_care).
 CREATE OR REPLACE FUNCTION _insert_jobs(
   new_jobs new_job[],
   resend boolean,
@@ -9,39 +10,32 @@ CREATE OR REPLACE FUNCTION _insert_jobs(
   t timestamptz,
   builtin boolean DEFAULT false
 )
-RETURNS TABLE (id uuid, seq bigint, created boolean, payload_differs boolean)
+RETURNS SETOF enqueued_job
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   horizon text := _newest_id_prefix(t);
   newest uuid := rpad(replace(horizon, '-', ''), 32, '0');
   plain boolean;
-  has_lanes boolean;
   has_quota boolean;
-  has_keys boolean;
+  has_lanes boolean;
+  has_keys boolean := false;
   awaited uuid[];
-  ids uuid[];
-  seqs bigint[];
-  created_ones boolean[];
-  differing boolean[];
 BEGIN
   SELECT
     bool_and(
       coalesce(_is_plain_job(n, max_payload), false)
       AND n.id < newest
       AND get_byte(uuid_send(n.id), 6) >> 4 = 7),
-    EXISTS (SELECT FROM queues q WHERE q.lanes <> 'none'),
-    EXISTS (SELECT FROM unnest(new_jobs) q WHERE _may_have_quota(q.tenant))
-  INTO plain, has_lanes, has_quota
-  FROM unnest(new_jobs) n;
-  IF has_lanes THEN
-    has_lanes := EXISTS (
+    bool_or(_may_have_quota(n.tenant)),
+    EXISTS (
       SELECT
-      FROM unnest(new_jobs) n
-      JOIN queues q ON q.name = n.queue
-      WHERE q.lanes <> 'none');
-  END IF;
+      FROM queues q
+      WHERE q.lanes <> 'none'
+        AND q.name = ANY (ARRAY(SELECT x.queue FROM unnest(new_jobs) x)))
+  INTO plain, has_quota, has_lanes
+  FROM unnest(new_jobs) n;
   IF NOT plain THEN
     PERFORM _refuse_job(x.type, x.fault)
     FROM (
@@ -50,63 +44,21 @@ BEGIN
     WHERE x.fault IS NOT NULL
     LIMIT 1;
     awaited := ARRAY(SELECT unnest(x.depends_on) FROM unnest(new_jobs) x);
+    has_keys := EXISTS (
+      SELECT FROM unnest(new_jobs) x WHERE x.idempotency_key IS NOT NULL OR _is_unique(x));
   END IF;
-  has_keys := NOT plain AND EXISTS (
-    SELECT FROM unnest(new_jobs) x WHERE x.idempotency_key IS NOT NULL OR _is_unique(x));
+  plain := plain AND NOT has_quota AND NOT has_lanes;
   IF resend OR NOT ids_are_new OR has_keys THEN
-    PERFORM _refuse_job(min(x.type), format('id %s must not be given to two jobs', x.id))
-    FROM unnest(new_jobs) x
-    GROUP BY x.id
-    HAVING count(*) > 1;
-    IF has_keys OR has_quota THEN
-      SELECT array_agg(i.id), array_agg(i.seq), array_agg(i.created), array_agg(i.payload_differs)
-      INTO ids, seqs, created_ones, differing
-      FROM _insert_jobs_one_by_one(new_jobs, resend, ids_are_new, strict, t) i;
-    ELSE
-      SELECT array_agg(i.id), array_agg(i.seq), array_agg(i.created), array_agg(i.payload_differs)
-      INTO ids, seqs, created_ones, differing
-      FROM _insert_unless_stored(new_jobs, plain AND NOT has_lanes, resend, t) i;
-      PERFORM _wake_for_new_jobs(new_jobs, t);
-    END IF;
-    IF cardinality(awaited) > 0 THEN
-      PERFORM _add_dependencies(new_jobs, ids, CASE WHEN NOT resend THEN created_ones END, t);
-      PERFORM _replace_dependencies(x.job, x.earlier_job, x.parents, t)
-      FROM _find_replaced_parents(new_jobs, ids) x;
-    END IF;
-    RETURN QUERY SELECT * FROM unnest(ids, seqs, created_ones, differing);
-    RETURN;
-  END IF;
-  IF has_quota THEN
-    PERFORM _take_quota(q.tenant, q.jobs, q.payload_bytes)
-    FROM (
-      SELECT x.tenant, count(*) AS jobs, sum(_payload_size(x.payload))::bigint AS payload_bytes
-      FROM unnest(new_jobs) x
-      WHERE _may_have_quota(x.tenant)
-      GROUP BY 1
-      ORDER BY 1) q;
-  END IF;
-  IF plain AND NOT has_lanes AND NOT has_quota THEN
     RETURN QUERY
-      WITH p AS MATERIALIZED (SELECT * FROM _policy_ids(new_jobs))
-      INSERT INTO jobs (
-        id, run_at, created_at, policy, version, priority, max_attempts, class, queue, type,
-        tenant, created_by, payload, meta)
-      SELECT
-        x.id, t, t,
-        CASE
-          WHEN x.retry IS NULL THEN 1
-          ELSE (SELECT p.policy FROM p WHERE p.retry = x.retry)
-        END,
-        x.version, x.priority, x.max_attempts, CASE WHEN x.max_attempts = 1 THEN 1 ELSE 0 END,
-        x.queue, x.type, x.tenant, x.created_by, x.payload, x.meta
-      FROM unnest(new_jobs) x
-      RETURNING id, seq, true, false;
-    PERFORM _wake_workers(q.queue) FROM (SELECT DISTINCT x.queue FROM unnest(new_jobs) x) q;
+      SELECT *
+      FROM _insert_with_care(
+        new_jobs, plain, has_keys OR has_quota, resend, ids_are_new, strict, t);
     RETURN;
   END IF;
+  IF has_quota THEN PERFORM _take_quotas(new_jobs); END IF;
   RETURN QUERY
     WITH p AS MATERIALIZED (SELECT * FROM _policy_ids(new_jobs))
-    INSERT INTO jobs (
+    INSERT INTO jobs AS j (
       id, run_at, created_at, policy, timeout, version, priority, max_attempts, class, lane,
       limit_keys, order_key, route_key, awaited, wait, wait_key, queue, type, tenant, created_by,
       payload, meta)
@@ -116,19 +68,76 @@ BEGIN
         WHEN x.retry IS NULL THEN 1
         ELSE (SELECT p.policy FROM p WHERE p.retry = x.retry)
       END,
-      extract(epoch FROM x.timeout), x.version, x.priority, x.max_attempts, x.flow_class,
-      x.flow_lane, x.flow_keys, x.flow_order, x.flow_route, x.id IN (SELECT unnest(awaited)),
-      x.flow_wait, x.flow_wait_key,
+      extract(epoch FROM x.timeout), x.version, x.priority, x.max_attempts,
+      coalesce(x.flow_class, CASE WHEN x.max_attempts = 1 THEN 1 ELSE 0 END),
+      coalesce(x.flow_lane, 0), x.flow_keys, x.flow_order, x.flow_route,
+      x.id IN (SELECT unnest(awaited)), x.flow_wait, x.flow_wait_key,
       x.queue, x.type, x.tenant, x.created_by, x.payload, x.meta
     FROM
-      ROWS FROM (unnest(new_jobs), _plan_flow(new_jobs, t)) x
-    RETURNING id, seq, true, false;
+      ROWS FROM (unnest(new_jobs), _plan_flow(CASE WHEN NOT plain THEN new_jobs END, t)) x
+    RETURNING j.id, j.seq, true, false;
   PERFORM _wake_for_new_jobs(new_jobs, t);
   IF cardinality(awaited) > 0 THEN
     PERFORM _add_dependencies(
       new_jobs, ARRAY(SELECT x.id FROM unnest(new_jobs) x),
       array_fill(true, ARRAY[cardinality(new_jobs)]), t);
   END IF;
+END $$;
+
+-- Stores jobs that may be stored already, or have idempotency or unique keys. `one_by_one`: a job
+-- has such a key, or may have a quota. Locks the keys, and the jobs that it waits for or replaces.
+CREATE OR REPLACE FUNCTION _insert_with_care(
+  new_jobs new_job[],
+  plain boolean,
+  one_by_one boolean,
+  resend boolean,
+  ids_are_new boolean,
+  strict boolean,
+  t timestamptz
+)
+RETURNS SETOF enqueued_job
+LANGUAGE plpgsql VOLATILE
+AS $$
+#variable_conflict use_variable
+DECLARE
+  answers enqueued_job[];
+  ids uuid[];
+BEGIN
+  PERFORM _refuse_job(min(x.type), format('id %s must not be given to two jobs', x.id))
+  FROM unnest(new_jobs) x
+  GROUP BY x.id
+  HAVING count(*) > 1;
+  IF one_by_one THEN
+    answers := ARRAY(
+      SELECT i FROM _insert_jobs_one_by_one(new_jobs, resend, ids_are_new, strict, t) i);
+  ELSE
+    answers := ARRAY(SELECT i FROM _insert_unless_stored(new_jobs, plain, resend, t) i);
+    PERFORM _wake_for_new_jobs(new_jobs, t);
+  END IF;
+  IF EXISTS (SELECT FROM unnest(new_jobs) x WHERE cardinality(x.depends_on) > 0) THEN
+    ids := ARRAY(SELECT a.id FROM unnest(answers) a);
+    PERFORM _add_dependencies(
+      new_jobs, ids,
+      CASE WHEN NOT resend THEN ARRAY(SELECT a.created FROM unnest(answers) a) END, t);
+    PERFORM _replace_dependencies(x.job, x.earlier_job, x.parents, t)
+    FROM _find_replaced_parents(new_jobs, ids) x;
+  END IF;
+  RETURN QUERY SELECT * FROM unnest(answers);
+END $$;
+
+-- Counts new jobs against the quotas of their tenants, in the order of their names.
+CREATE OR REPLACE FUNCTION _take_quotas(new_jobs new_job[])
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+  PERFORM _take_quota(q.tenant, q.jobs, q.payload_bytes)
+  FROM (
+    SELECT x.tenant, count(*) AS jobs, sum(_payload_size(x.payload))::bigint AS payload_bytes
+    FROM unnest(new_jobs) x
+    WHERE _may_have_quota(x.tenant)
+    GROUP BY 1
+    ORDER BY 1) q;
 END $$;
 
 -- Jobs that have replaced an earlier one, with the parents that they name: `ids` are the ids of the
@@ -158,7 +167,7 @@ AS $$
 $$;
 
 -- The columns of new jobs that say how they may run, as _job_flow(), and what they wait for. One
--- row per job, in their order.
+-- row per job, in their order; none for NULL.
 --
 -- If a bulk has more jobs of a key than the key has places, the others are parked at once: a claim
 -- need not read them to find out that the key is full. Each of the jobs that stay ready makes
@@ -177,8 +186,8 @@ RETURNS TABLE (
 )
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 BEGIN
+  IF new_jobs IS NULL THEN RETURN; END IF;
   RETURN QUERY
     SELECT
       y.class, y.lane, y.limit_keys, y.order_key, y.route_key,
@@ -228,7 +237,8 @@ BEGIN
   FROM (
     SELECT coalesce(n.run_at, t + n.delay) AS due
     FROM unnest(new_jobs) n) x
-  WHERE x.due > t;
+  WHERE x.due > t
+  HAVING count(*) > 0;
 END $$;
 
 -- Inserts jobs whose ids may be stored already. `is_plain`: none has options of flow control. A job
@@ -240,10 +250,10 @@ CREATE OR REPLACE FUNCTION _insert_unless_stored(
   resend boolean,
   t timestamptz
 )
-RETURNS TABLE (id uuid, seq bigint, created boolean, payload_differs boolean)
+RETURNS SETOF enqueued_job
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   stored uuid[];
   seqs bigint[];
@@ -316,10 +326,9 @@ CREATE OR REPLACE FUNCTION _insert_jobs_one_by_one(
   strict boolean,
   t timestamptz
 )
-RETURNS TABLE (id uuid, seq bigint, created boolean, payload_differs boolean)
+RETURNS SETOF enqueued_job
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 BEGIN
   IF EXISTS (
     SELECT FROM unnest(new_jobs) x WHERE x.idempotency_key IS NOT NULL AND _is_unique(x)) THEN
@@ -353,7 +362,5 @@ BEGIN
           s.place,
           _enqueue_checked(s.job, ids_are_new AND NOT resend, resend, strict, NULL, t) AS answer
         FROM sorted s)
-    SELECT (d.answer).id, (d.answer).seq, (d.answer).created, (d.answer).payload_differs
-    FROM done d
-    ORDER BY d.place;
+    SELECT (d.answer).* FROM done d ORDER BY d.place;
 END $$;
