@@ -25,8 +25,7 @@ _FILE_OF_A_ROOM = re.compile(rf"\b(?:{'|'.join(ROOMS)})/\w+\.sql\b|(?<![\w/])\d{
 
 # (caller, called): why the call points up.
 POINTS_UP = {
-    ("_finish_jobs", "_close_slots"): "the end of a job closes its slot in the same transaction",
-    ("settle", "_close_slots"): "the end of a job closes its slot in the same transaction",
+    ("_report_endings", "_close_slots"): "the end of a job closes its slot in the same transaction",
     ("_set_full_jobs_aside", "_finish_jobs"): "a limit may end the jobs that find it full",
     ("_replace_waiting_jobs", "_finish_jobs"): "a limit may keep only the newest job that waits",
     ("_replace_waiting_jobs", "_request_stop"): "a limit may stop the job that holds it for a newer one",

@@ -225,7 +225,7 @@ MUTANTS: list[Mutant] = [
     Mutant("settle: fence", SETTLE, "WHERE j.id = i.id AND j.fence = i.fence AND i.fence <> 0\n", "WHERE j.id = i.id\n", "settle"),
     Mutant("settle: fence 0", SETTLE, "WHERE j.id = i.id AND j.fence = i.fence AND i.fence <> 0\n", "WHERE j.id = i.id AND j.fence = i.fence\n", "settle"),
     Mutant("settle: stop requests are forgotten", SETTLE, "DELETE FROM cancels c WHERE c.job_id = ANY (stopping);", "NULL;", "cancel"),
-    Mutant("settle: only own claims are closed", SETTLE, " AND c.epoch = settle.epoch;", ";", "settle"),
+    Mutant("settle: only own claims are closed", SETTLE, " AND c.epoch = epoch;", ";", "settle"),
     Mutant("settle_each: fence", SETTLE_EACH, "ON j.id = i.id AND j.fence = i.fence AND i.fence <> 0 FOR UPDATE OF j", "ON j.id = i.id FOR UPDATE OF j", "settle complete"),
     Mutant("settle_each: fence 0", SETTLE_EACH, " AND i.fence <> 0 FOR UPDATE OF j", " FOR UPDATE OF j", "settle complete"),
     Mutant("settle_each: lock", SETTLE_EACH, " AND i.fence <> 0 FOR UPDATE OF j", " AND i.fence <> 0", "cancel settle"),

@@ -27,8 +27,8 @@ MUTANTS_OF_DEPENDENCIES: list[Mutant] = [Mutant(f"dependencies: {name}", file, o
     ("parents that have succeeded", DEPENDENCIES, "  PERFORM _queue_or_cancel_children(ready, tenants_of_ready, t);\n", ""),
     ("only a success is taken at its word", DEPENDENCIES, " AND f.state = 'succeeded' LIMIT 1) f),", " LIMIT 1) f),"),
     # The end of a parent.
-    ("the quick settle tells", SETTLE, "    IF parents IS NOT NULL THEN\n", "    IF false THEN\n"),
-    ("every other end tells", FINISH_REQUEUE, "IF parents IS NOT NULL THEN children :=", "IF false THEN children :="),
+    ("the quick settle tells", SETTLE, "IF num_nonnulls(scheduled, parents) > 0 THEN RETURN", "IF scheduled IS NOT NULL THEN RETURN"),
+    ("every other end tells", FINISH_REQUEUE, "IF num_nonnulls(scheduled, parents) > 0 THEN children", "IF scheduled IS NOT NULL THEN children"),
     ("only what is open is written", DEPENDENCY_ENDINGS, "AND d.tenant = p.tenant AND d.outcome IS NULL\n", "AND d.tenant = p.tenant\n"),
     ("a failure is marked", DEPENDENCY_ENDINGS, "bool_or(u.outcome = 'failed'), t", "false, t"),
     ("the bell", DEPENDENCY_ENDINGS, "IF children IS NOT NULL THEN PERFORM _wake_unblockers(); END IF;", ""),

@@ -89,10 +89,28 @@ BEGIN
         SELECT r.key FROM r WHERE starts_with(r.key, 'queue:')) x)
   INTO scheduled, parents, tenants, outcomes, freed
   FROM d;
-  IF scheduled IS NOT NULL THEN PERFORM _close_slots(scheduled, t); END IF;
-  IF parents IS NOT NULL THEN
-    children := _record_parent_endings(parents, tenants, outcomes, t);
+  IF num_nonnulls(scheduled, parents) > 0 THEN
+    children := _report_endings(scheduled, parents, tenants, outcomes, t);
   END IF;
+END $$;
+
+-- Closes the slots of the jobs in `scheduled`, which have ended. Records the outcomes of those in
+-- `parents`, of these tenants, and returns the jobs that wait for them.
+CREATE OR REPLACE FUNCTION _report_endings(
+  scheduled uuid[],
+  parents uuid[],
+  tenants text[],
+  outcomes text[],
+  t timestamptz
+)
+RETURNS uuid[]
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+  IF scheduled IS NOT NULL THEN PERFORM _close_slots(scheduled, t); END IF;
+  RETURN CASE
+      WHEN parents IS NOT NULL THEN _record_parent_endings(parents, tenants, outcomes, t)
+    END;
 END $$;
 
 -- Says whether any queue has a limit. Only then a running job may hold the key of its queue.

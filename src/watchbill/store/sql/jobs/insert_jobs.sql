@@ -1,6 +1,6 @@
 -- Stores many jobs and returns a row for each, in their order. `plain` jobs are of the common kind
--- (_is_plain_job) and need no flow control. Locks nothing, unless jobs may be stored already or have
--- keys (_insert_with_care).
+-- (_is_plain_job) and need no flow control. Locks nothing, unless jobs may be stored already or
+-- have keys (_insert_with_care).
 CREATE OR REPLACE FUNCTION _insert_jobs(
   new_jobs new_job[],
   resend boolean,

@@ -30,9 +30,9 @@ RETURNS TABLE (id uuid, state text, run_at timestamptz)
 LANGUAGE plpgsql VOLATILE
 SET lock_timeout = '2s'
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(settle.now);
+  t timestamptz := _clock(now);
   got uuid[];
   unsettled uuid[];
   stopping uuid[];
@@ -50,8 +50,7 @@ BEGIN
   IF outcomes IS NOT NULL THEN
     RETURN QUERY
       SELECT *
-      FROM _settle_each(
-        settle.epoch, ids, fences, outcomes, ages, settle.delays, results, errors, t, true);
+      FROM _settle_each(epoch, ids, fences, outcomes, ages, delays, results, errors, t, true);
   ELSE
     WITH d AS (
         DELETE FROM jobs j
@@ -71,7 +70,7 @@ BEGIN
           type, tenant, idempotency_key, route_key, limit_keys, order_key, created_by, payload,
           meta, result)
         SELECT
-          d.id, d.seq, d.run_at, d.created_at, _started_at(t, d.age), t, d.fence, settle.epoch,
+          d.id, d.seq, d.run_at, d.created_at, _started_at(t, d.age), t, d.fence, epoch,
           d.schedule_id, d.slot, d.lane, d.run, d.policy, d.timeout, d.version, d.priority,
           d.attempt + 1, d.max_attempts, 0, 'succeeded', d.queue, d.type, d.tenant,
           d.idempotency_key, d.route_key, d.limit_keys, d.order_key, d.created_by, d.payload,
@@ -96,31 +95,17 @@ BEGIN
             THEN d.limit_keys || ('queue:' || d.queue)
           ELSE d.limit_keys
         END AS keys) k;
-    -- Deletes the holds in a statement of its own, because most batches hold no key and need not
-    -- run it.
-    IF holders IS NOT NULL THEN
-      WITH r AS (
-        DELETE FROM holds o
-        WHERE o.ctid = ANY (ARRAY(
-          SELECT x.ctid
-          FROM unnest(holders, held) h(id, keys)
-          CROSS JOIN LATERAL unnest(h.keys::text[]) k(key)
-          -- LIMIT makes every plan look up the holds one by one, instead of reading all holds for
-          -- each job.
-          CROSS JOIN LATERAL (
-            SELECT x.ctid FROM holds x WHERE x.key = k.key AND x.job_id = h.id LIMIT 1) x))
-        RETURNING o.key)
-      SELECT array_agg(r.key) INTO freed FROM r;
-    END IF;
-    IF scheduled IS NOT NULL THEN PERFORM _close_slots(scheduled, t); END IF;
+    -- Most batches hold no key, and have no stop request, slot or child: they run none of these.
+    IF holders IS NOT NULL THEN freed := _delete_holds(holders, held); END IF;
     IF stopping IS NOT NULL THEN
       DELETE FROM cancels c WHERE c.job_id = ANY (stopping);
     END IF;
-    IF parents IS NOT NULL THEN
+    IF num_nonnulls(scheduled, parents) > 0 THEN
       RETURN QUERY
         SELECT c, 'blocked', NULL::timestamptz
-        FROM unnest(_record_parent_endings(
-          parents, tenants, array_fill('succeeded'::text, ARRAY[cardinality(parents)]), t)) c;
+        FROM unnest(_report_endings(
+          scheduled, parents, tenants,
+          array_fill('succeeded'::text, ARRAY[coalesce(cardinality(parents), 0)]), t)) c;
     END IF;
     IF coalesce(cardinality(got), 0) < cardinality(ids) THEN
       unsettled := ARRAY(SELECT x FROM unnest(ids) x WHERE x <> ALL (coalesce(got, '{}')));
@@ -130,6 +115,31 @@ BEGIN
     IF freed IS NOT NULL THEN PERFORM _unpark_freed(freed, t); END IF;
   END IF;
   IF closed IS NOT NULL THEN
-    DELETE FROM claims c WHERE c.fence = ANY (closed) AND c.epoch = settle.epoch;
+    DELETE FROM claims c WHERE c.fence = ANY (closed) AND c.epoch = epoch;
   END IF;
+END $$;
+
+-- Deletes what ended jobs hold: of each job the limit keys in `keys`, an array literal. Returns a
+-- key once for each place that is free now.
+CREATE OR REPLACE FUNCTION _delete_holds(ids uuid[], keys text[])
+RETURNS text[]
+LANGUAGE plpgsql VOLATILE
+AS $$
+#variable_conflict use_variable
+DECLARE
+  freed text[];
+BEGIN
+  WITH r AS (
+    DELETE FROM holds o
+    WHERE o.ctid = ANY (ARRAY(
+      SELECT x.ctid
+      FROM unnest(ids, keys) h(id, keys)
+      CROSS JOIN LATERAL unnest(h.keys::text[]) k(key)
+      -- LIMIT makes every plan look up the holds one by one, instead of reading all holds for each
+      -- job.
+      CROSS JOIN LATERAL (
+        SELECT x.ctid FROM holds x WHERE x.key = k.key AND x.job_id = h.id LIMIT 1) x))
+    RETURNING o.key)
+  SELECT array_agg(r.key) INTO freed FROM r;
+  RETURN freed;
 END $$;
