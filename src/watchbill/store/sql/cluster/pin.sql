@@ -118,9 +118,7 @@ END $$;
 -- Gives the jobs and held items of these keys other tokens. Both tokens of a key have the same
 -- owner, so that nothing changes hands here. Leaves out rows that are locked, and returns the keys
 -- that have such rows. Jobs that cannot be taken now get their lane when they can.
-CREATE OR REPLACE FUNCTION _move_keys(
-  group_name text, keys text[], sources int[], targets int[]
-)
+CREATE OR REPLACE FUNCTION _move_keys(group_name text, keys text[], sources int[], targets int[])
 RETURNS text[]
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN

@@ -173,9 +173,7 @@ BEGIN
 END $$;
 
 -- Gives a new group its tokens: each owner gets as many neighbors as every other, give or take one.
-CREATE OR REPLACE FUNCTION _grant_first_tokens(
-  g token_groups, owners bigint[], grant_fence bigint
-)
+CREATE OR REPLACE FUNCTION _grant_first_tokens(g token_groups, owners bigint[], grant_fence bigint)
 RETURNS int
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE

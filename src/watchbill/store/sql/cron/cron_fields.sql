@@ -184,12 +184,7 @@ END;
 
 -- Returns the mask of a field, whose text is one item or a comma-separated list of items.
 CREATE OR REPLACE FUNCTION _cron_parse_field_list(
-  word text,
-  field int,
-  p text,
-  n int,
-  w int,
-  skip int
+  word text, field int, p text, n int, w int, skip int
 )
 RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$

@@ -109,14 +109,7 @@ END $$;
 -- Parses a part. Returns its 27 numbers, then its modifier and its years. Takes the zone, the weeks
 -- and the modifier off both ends of its words; the remaining words are the fields.
 CREATE OR REPLACE FUNCTION _cron_parse_part(
-  p text,
-  n int,
-  words text[],
-  count int,
-  tail int,
-  own int,
-  dst text,
-  anchor bigint
+  p text, n int, words text[], count int, tail int, own int, dst text, anchor bigint
 )
 RETURNS bigint[]
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$

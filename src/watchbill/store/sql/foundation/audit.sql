@@ -2,11 +2,7 @@
 -- session's user. Every session can set watchbill.actor to any name, so the column login_role
 -- records the session's user as well.
 CREATE OR REPLACE FUNCTION _audit(
-  action text,
-  subject text,
-  tenant text,
-  detail jsonb,
-  t timestamptz
+  action text, subject text, tenant text, detail jsonb, t timestamptz
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$

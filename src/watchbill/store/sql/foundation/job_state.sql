@@ -27,12 +27,7 @@ RETURN lane < 0 AND NOT EXISTS (
 -- A job counts as paused as soon as its queue or type is paused, even if no claim has marked it
 -- yet.
 CREATE OR REPLACE FUNCTION _describe_job_wait(
-  fence bigint,
-  wait text,
-  failed boolean,
-  queue text,
-  type text,
-  lane int
+  fence bigint, wait text, failed boolean, queue text, type text, lane int
 )
 RETURNS text
 LANGUAGE sql STABLE PARALLEL SAFE

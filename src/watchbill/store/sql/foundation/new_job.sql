@@ -55,10 +55,7 @@ END $$;
 -- What is invalid in a job; NULL if nothing is. A UUIDv7 from `horizon` on is of the future. A type
 -- of Watchbill's own is valid only with `builtin`: every worker runs the SQL in such a job.
 CREATE OR REPLACE FUNCTION _job_error(
-  n new_job,
-  max_payload int,
-  horizon text,
-  builtin boolean DEFAULT false
+  n new_job, max_payload int, horizon text, builtin boolean DEFAULT false
 )
 RETURNS text
 LANGUAGE sql STABLE

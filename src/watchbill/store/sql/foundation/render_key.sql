@@ -2,12 +2,7 @@
 -- the tenant of a job; {{ and }} become single braces. If the payload lacks a parameter, returns
 -- `or_else`, or raises if `or_else` is NULL. `option` names the format in the error.
 CREATE OR REPLACE FUNCTION _render_key(
-  format text,
-  payload jsonb,
-  tenant text,
-  type text,
-  option text,
-  or_else text DEFAULT NULL
+  format text, payload jsonb, tenant text, type text, option text, or_else text DEFAULT NULL
 )
 RETURNS text
 LANGUAGE plpgsql STABLE AS $$

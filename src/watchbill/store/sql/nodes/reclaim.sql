@@ -59,9 +59,7 @@ END $$;
 -- Declares those of these nodes lost that have sent no heartbeat since `beats_seen`, and returns
 -- their epochs. This is the first step of reclaim(); a node calls it to log which nodes are lost.
 CREATE OR REPLACE FUNCTION _declare_lost(
-  epochs bigint[],
-  beats_seen bigint[],
-  now timestamptz DEFAULT NULL
+  epochs bigint[], beats_seen bigint[], now timestamptz DEFAULT NULL
 )
 RETURNS SETOF bigint
 LANGUAGE plpgsql VOLATILE AS $$
@@ -84,10 +82,7 @@ END $$;
 -- Reclaims the jobs of a node one by one, after an error with all of them: a user's trigger may
 -- refuse one job. That job stays in its claim for the next call.
 CREATE OR REPLACE FUNCTION _reclaim_jobs_one_by_one(
-  node_epoch bigint,
-  t timestamptz,
-  OUT endings ending[],
-  OUT freed text[]
+  node_epoch bigint, t timestamptz, OUT endings ending[], OUT freed text[]
 )
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -120,11 +115,7 @@ END $$;
 -- that, or else when it was claimed. Returns the limit keys that are `freed`; the caller frees them
 -- and deletes the claims.
 CREATE OR REPLACE FUNCTION _reclaim_jobs(
-  node_epoch bigint,
-  t timestamptz,
-  one uuid,
-  OUT endings ending[],
-  OUT freed text[]
+  node_epoch bigint, t timestamptz, one uuid, OUT endings ending[], OUT freed text[]
 )
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE

@@ -17,10 +17,7 @@ END $$;
 -- Releases jobs as _release_claims() does, but leaves the claims and the limit keys that are
 -- `freed` to the caller. settle() locks claims last, so the caller must unpark the keys first.
 CREATE OR REPLACE FUNCTION _release_claimed_jobs(
-  fences bigint[],
-  t timestamptz,
-  OUT released int,
-  OUT freed text[]
+  fences bigint[], t timestamptz, OUT released int, OUT freed text[]
 )
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE

@@ -113,12 +113,7 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 CREATE OR REPLACE FUNCTION _is_matching_job(
-  j jobs,
-  states text[],
-  type text,
-  queue text,
-  tenant text,
-  message text
+  j jobs, states text[], type text, queue text, tenant text, message text
 )
 RETURNS boolean
 LANGUAGE sql STABLE

@@ -76,11 +76,7 @@ END $$;
 -- Returns what jobs of this state, queue and lane wait for, in the words of stats(). `pause` is the
 -- word that _list_paused_queues() gives for the queue; NULL if the queue is not paused.
 CREATE OR REPLACE FUNCTION _describe_stats_wait(
-  state text,
-  wait text,
-  pause text,
-  queue text,
-  lane int
+  state text, wait text, pause text, queue text, lane int
 )
 RETURNS text
 LANGUAGE sql STABLE

@@ -121,10 +121,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION _explain_running_job(
-  id uuid,
-  holder text,
-  claimed_at timestamptz,
-  started_at timestamptz
+  id uuid, holder text, claimed_at timestamptz, started_at timestamptz
 )
 RETURNS text
 LANGUAGE sql STABLE

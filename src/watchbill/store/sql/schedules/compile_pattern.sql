@@ -1,10 +1,5 @@
 -- Returns the id of a compiled pattern. Compiles and stores the pattern if it is new.
-CREATE OR REPLACE FUNCTION _compile_pattern(
-  pattern text,
-  tz text,
-  dst text,
-  anchor timestamptz
-)
+CREATE OR REPLACE FUNCTION _compile_pattern(pattern text, tz text, dst text, anchor timestamptz)
 RETURNS int
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable

@@ -18,11 +18,7 @@ END $$;
 
 -- Writes the declared schedules. Runs with the rights of the owner. Locks the node FOR NO KEY
 -- UPDATE, then takes an advisory lock per app.
-CREATE OR REPLACE FUNCTION _store_declared_schedules(
-  epoch bigint,
-  schedules jsonb,
-  now timestamptz
-)
+CREATE OR REPLACE FUNCTION _store_declared_schedules(epoch bigint, schedules jsonb, now timestamptz)
 RETURNS TABLE (name text, id bigint, outcome text)
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
@@ -88,11 +84,7 @@ END $$;
 
 -- Writes one declared schedule. Locks the schedule FOR UPDATE.
 CREATE OR REPLACE FUNCTION _declare_schedule(
-  node nodes,
-  definition jsonb,
-  t timestamptz,
-  OUT id bigint,
-  OUT outcome text
+  node nodes, definition jsonb, t timestamptz, OUT id bigint, OUT outcome text
 )
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE

@@ -1,8 +1,5 @@
 CREATE OR REPLACE FUNCTION _set_schedule_enabled(
-  name text,
-  tenant text,
-  value boolean,
-  now timestamptz
+  name text, tenant text, value boolean, now timestamptz
 )
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$

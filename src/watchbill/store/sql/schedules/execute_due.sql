@@ -52,12 +52,7 @@ END $$;
 -- statement_timeout before it calls a function, so a time-out of the job can only be reported after
 -- the run. The caller has locked the job.
 CREATE OR REPLACE FUNCTION _execute_sql_job(
-  j jobs,
-  path text,
-  t timestamptz,
-  OUT outcome text,
-  OUT duration interval,
-  OUT error text
+  j jobs, path text, t timestamptz, OUT outcome text, OUT duration interval, OUT error text
 )
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -114,12 +109,7 @@ END $$;
 
 -- Ends the run of a job that no node has claimed. The caller has locked the job.
 CREATE OR REPLACE FUNCTION _settle_unclaimed_job(
-  id uuid,
-  outcome text,
-  age float8,
-  result jsonb,
-  error jsonb,
-  t timestamptz
+  id uuid, outcome text, age float8, result jsonb, error jsonb, t timestamptz
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$

@@ -3,11 +3,7 @@
 -- waits for all steps. Jobs of later slots that wait for the first job now wait for the successor.
 -- Locks the timer FOR NO KEY UPDATE, as a tick does before it makes jobs wait for the job of a
 -- slot.
-CREATE OR REPLACE FUNCTION _hand_over_slot(
-  id uuid,
-  successor uuid,
-  t timestamptz
-)
+CREATE OR REPLACE FUNCTION _hand_over_slot(id uuid, successor uuid, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
@@ -47,10 +43,7 @@ END $$;
 -- Makes the job that waits for all steps of a scheduled chain, and hands the slot of the job `id`
 -- over to it. `ends` are the last steps of the chain.
 CREATE OR REPLACE FUNCTION _add_chain_end(
-  id uuid,
-  steps uuid[],
-  ends uuid[],
-  now timestamptz DEFAULT NULL
+  id uuid, steps uuid[], ends uuid[], now timestamptz DEFAULT NULL
 )
 RETURNS uuid
 LANGUAGE plpgsql VOLATILE AS $$

@@ -1,9 +1,6 @@
 -- Makes the partitions of slots for this month and the next months. Takes an advisory lock, because
 -- two concurrent calls would choose the same names.
-CREATE OR REPLACE FUNCTION _make_slot_partitions(
-  months int DEFAULT 2,
-  now timestamptz DEFAULT NULL
-)
+CREATE OR REPLACE FUNCTION _make_slot_partitions(months int DEFAULT 2, now timestamptz DEFAULT NULL)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
 SET lock_timeout = '2s'

@@ -76,11 +76,7 @@ END $$;
 -- Makes a job of a schedule outside its slots. The row in `slots` has the time at which the job was
 -- made. _lock_schedule_to_run() has returned the schedule, and so holds the lock of its timer.
 CREATE OR REPLACE FUNCTION _run_schedule_outside_slots(
-  s schedules,
-  kind text,
-  payload jsonb,
-  t timestamptz,
-  overlap text DEFAULT 'allow'
+  s schedules, kind text, payload jsonb, t timestamptz, overlap text DEFAULT 'allow'
 )
 RETURNS uuid
 LANGUAGE plpgsql VOLATILE

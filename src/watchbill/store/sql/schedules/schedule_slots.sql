@@ -1,11 +1,7 @@
 -- Returns the first slot later than `after`, of a pattern, an interval or a single time `at`.
 -- Intervals are counted from `anchor`.
 CREATE OR REPLACE FUNCTION _find_slot_after(
-  pattern_id int,
-  every interval,
-  anchor timestamptz,
-  at timestamptz,
-  after timestamptz
+  pattern_id int, every interval, anchor timestamptz, at timestamptz, after timestamptz
 )
 RETURNS timestamptz
 LANGUAGE plpgsql STABLE AS $$
@@ -25,10 +21,7 @@ END $$;
 -- Returns the last slot earlier than `before`. Works for intervals and for patterns without a
 -- modifier only.
 CREATE OR REPLACE FUNCTION _find_slot_before(
-  pattern_id int,
-  every interval,
-  anchor timestamptz,
-  before timestamptz
+  pattern_id int, every interval, anchor timestamptz, before timestamptz
 )
 RETURNS timestamptz
 LANGUAGE plpgsql STABLE AS $$
@@ -128,9 +121,7 @@ END $$;
 -- computed from the one before. Stops after 10,000 slots: all of these are missed, and the next
 -- tick continues.
 CREATE OR REPLACE FUNCTION _list_slots_by_stepping(
-  pattern_id int,
-  first timestamptz,
-  stop timestamptz
+  pattern_id int, first timestamptz, stop timestamptz
 )
 RETURNS timestamptz[]
 LANGUAGE plpgsql STABLE AS $$
@@ -151,9 +142,7 @@ END $$;
 -- always the same for a slot. It is not IMMUTABLE, because extract() is not, and PostgreSQL would
 -- not inline it.
 CREATE OR REPLACE FUNCTION _compute_slot_jitter(
-  jitter interval,
-  schedule_id bigint,
-  slot timestamptz
+  jitter interval, schedule_id bigint, slot timestamptz
 )
 RETURNS interval
 LANGUAGE sql STABLE

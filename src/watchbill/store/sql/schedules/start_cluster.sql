@@ -60,10 +60,7 @@ $$;
 -- Returns when the process of a node first registered, and when it first declared its schedules. A
 -- process that registers again after a loss keeps its `instance`.
 CREATE OR REPLACE FUNCTION _find_first_registration(
-  node nodes,
-  OUT at timestamptz,
-  OUT declared_at timestamptz,
-  OUT epoch bigint
+  node nodes, OUT at timestamptz, OUT declared_at timestamptz, OUT epoch bigint
 )
 LANGUAGE sql STABLE AS $$
   SELECT

@@ -272,12 +272,7 @@ END $$;
 -- Writes the slots, jobs and timers that _decide_firings() decided. The caller has locked the
 -- timers.
 CREATE OR REPLACE FUNCTION _write_firings(
-  firings firing[],
-  t timestamptz,
-  OUT fired int,
-  OUT missed int,
-  OUT skipped int,
-  OUT events jsonb
+  firings firing[], t timestamptz, OUT fired int, OUT missed int, OUT skipped int, OUT events jsonb
 )
 LANGUAGE plpgsql VOLATILE
 SET timezone = 'UTC'
@@ -385,10 +380,7 @@ RETURN CASE WHEN capped THEN 'at least this many; ' ELSE '' END
 
 -- Makes the event that tells listeners (`@app.on`) what has become of a slot.
 CREATE OR REPLACE FUNCTION _make_slot_event(
-  event text,
-  schedule_id bigint,
-  slot timestamptz,
-  due_by timestamptz
+  event text, schedule_id bigint, slot timestamptz, due_by timestamptz
 )
 RETURNS jsonb
 LANGUAGE sql STABLE AS $$
@@ -401,11 +393,7 @@ $$;
 -- Makes each child wait until its parent has ended, with any outcome. `made` are the jobs of this
 -- tick, which may contain parents.
 CREATE OR REPLACE FUNCTION _block_jobs_behind_parents(
-  children uuid[],
-  parents uuid[],
-  tenants text[],
-  made uuid[],
-  t timestamptz
+  children uuid[], parents uuid[], tenants text[], made uuid[], t timestamptz
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$

@@ -14,12 +14,7 @@ BEGIN
 END $$;
 
 -- Changes a schedule. Runs with the rights of the owner.
-CREATE OR REPLACE FUNCTION _change_schedule(
-  name text,
-  changes jsonb,
-  tenant text,
-  now timestamptz
-)
+CREATE OR REPLACE FUNCTION _change_schedule(name text, changes jsonb, tenant text, now timestamptz)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable

@@ -81,12 +81,7 @@ END $$;
 -- Cancels the next jobs of a tenant. `ended` counts the jobs that have ended. Sequential scans are
 -- off, so that this reads the index from the id at which the last call stopped.
 CREATE OR REPLACE FUNCTION _erase_jobs(
-  e erasures,
-  force boolean,
-  max int,
-  t timestamptz,
-  OUT ended bigint,
-  OUT waiting text
+  e erasures, force boolean, max int, t timestamptz, OUT ended bigint, OUT waiting text
 )
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -144,10 +139,7 @@ END $$;
 -- Deletes the rows of a tenant in the next `blocks` blocks of the history. There is no index by
 -- tenant, so each table is read once from start to end.
 CREATE OR REPLACE FUNCTION _erase_history(
-  e erasures,
-  blocks int,
-  OUT deleted bigint,
-  OUT stored text[]
+  e erasures, blocks int, OUT deleted bigint, OUT stored text[]
 )
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
@@ -240,11 +232,7 @@ $$;
 -- were removed earlier, their progress, their stop requests, their ordered keys and their
 -- dependencies.
 CREATE OR REPLACE FUNCTION _delete_traces_of_jobs(
-  tenant text,
-  ids uuid[],
-  order_keys text[],
-  schedule_ids bigint[],
-  slots timestamptz[]
+  tenant text, ids uuid[], order_keys text[], schedule_ids bigint[], slots timestamptz[]
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
