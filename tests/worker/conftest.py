@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,8 @@ class Workbench:
     def __init__(self, url: str, **settings: Any) -> None:
         self.app = App(url, drain_timeout=5, poll_interval=0.01, poll_max_interval=0.05, **settings)
         self.url = url
+        self._kept: psycopg.Connection[Any] | None = None
+        self._waiting_thread: int | None = None
 
     def node(self, **changes: Any) -> Node:
         node = self.app.make_node()
@@ -47,16 +50,36 @@ class Workbench:
                 await running
 
     def sql(self, query: str, *params: Any) -> list[tuple[Any, ...]]:
+        if self._waiting_thread == threading.get_ident():
+            with suppress(psycopg.OperationalError):  # the test may cut it; a new connection decides
+                self._kept = self._kept or psycopg.connect(self.url, autocommit=True)
+                return _fetch(self._kept, query, params)
+            self._close_kept()
         with psycopg.connect(self.url, autocommit=True) as connection:
-            cursor = connection.execute(query.encode(), params)
-            return cursor.fetchall() if cursor.description else []
+            return _fetch(connection, query, params)
 
     async def until(self, what: Callable[[], Any]) -> Any:
-        """Asks again and again, without a guess at how long it takes."""
-        async with asyncio.timeout(PATIENCE):
-            while not (answer := what()):  # noqa: ASYNC110  (what it waits for is in the database)
-                await asyncio.sleep(0.005)
+        """Asks again and again, without a guess at how long it takes; on one connection, since a new one each time
+        would keep a processor busy."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while not (answer := what()):
+                    self._waiting_thread = threading.get_ident()
+                    await asyncio.sleep(0.005)
+        finally:
+            self._waiting_thread = None
+            self._close_kept()
         return answer
+
+    def _close_kept(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+
+def _fetch(connection: psycopg.Connection[Any], query: str, params: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    cursor = connection.execute(query.encode(), params)
+    return cursor.fetchall() if cursor.description else []
 
 
 @pytest.fixture
