@@ -35,7 +35,7 @@ MUTANTS_OF_DEPENDENCIES: list[Mutant] = [Mutant(f"dependencies: {name}", file, o
     ("a skip is not a failure", DEPENDENCY_ENDINGS, "WHEN state = 'canceled' AND error->>'kind' = 'skipped' THEN 'skipped' ", ""),
     # The look.
     ("isolation", UNBLOCK, "PERFORM _check_isolation('unblock');", ""),
-    ("not its own transaction's", UNBLOCK, "WHERE u.at >= unblock.since AND u.by IS DISTINCT FROM self\n", "WHERE u.at >= unblock.since\n"),
+    ("not its own transaction's", UNBLOCK, "WHERE u.at >= since AND u.by IS DISTINCT FROM self\n", "WHERE u.at >= since\n"),
     ("rows that another looks at", UNBLOCK, "ORDER BY u.at LIMIT max FOR UPDATE SKIP LOCKED) x;", "ORDER BY u.at LIMIT max FOR UPDATE) x;"),
     ("what is still open", DEPENDENCY_ENDINGS, "WHEN s.open THEN 'blocked' WHEN s.skipped IS NOT NULL", "WHEN s.skipped IS NOT NULL"),
     ("what fails at once", UNBLOCK, "WHERE c.any_failed AND (SELECT", "WHERE false AND (SELECT"),

@@ -11,9 +11,9 @@ CREATE OR REPLACE FUNCTION refresh_quotas(
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(refresh_quotas.now);
+  t timestamptz := _clock(now);
   begun timestamptz := clock_timestamp();
   last quota_refresh;
   has_keyless boolean;
@@ -46,7 +46,7 @@ CREATE OR REPLACE FUNCTION _count_quota_usage(t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   names text[] := ARRAY(SELECT x.tenant FROM tenants x);
   counted text[] := ARRAY(
@@ -92,7 +92,7 @@ CREATE OR REPLACE FUNCTION _add_missing_tenant_keys(max int)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   names text[] := ARRAY(
     SELECT x.tenant FROM tenants x WHERE x.limits_running AND x.may_lack_keys);
@@ -109,7 +109,7 @@ BEGIN
     FROM jobs j
     WHERE j.tenant = ANY (names)
       AND coalesce(NOT j.limit_keys @> ARRAY['tenant:' || j.tenant], true)
-    LIMIT _add_missing_tenant_keys.max);
+    LIMIT max);
   IF cardinality(found_jobs) = 0 THEN
     UPDATE tenants x
     SET may_lack_keys = false, keyless_before = NULL

@@ -17,7 +17,7 @@ CREATE OR REPLACE FUNCTION _read_quota_usage(
 )
 LANGUAGE plpgsql STABLE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   own xid8 := coalesce(pg_current_xact_id_if_assigned(), '0'::xid8);
   counted_at timestamptz;
@@ -25,10 +25,10 @@ DECLARE
 BEGIN
   SELECT u.counted_at, u.unfinished, u.payload_bytes INTO counted_at, unfinished, payload_bytes
   FROM quota_usage u
-  WHERE u.tenant = _read_quota_usage.tenant;
+  WHERE u.tenant = tenant;
   SELECT c.n, c.total_jobs, c.total_payload_bytes INTO n, total_jobs, total_payload_bytes
   FROM quota_changes c
-  WHERE c.tenant = _read_quota_usage.tenant
+  WHERE c.tenant = tenant
     AND c.by = own
   ORDER BY c.n DESC
   LIMIT 1;
@@ -40,7 +40,7 @@ BEGIN
   FROM (
     SELECT x.*
     FROM quota_changes x
-    WHERE x.tenant = _read_quota_usage.tenant
+    WHERE x.tenant = tenant
       AND x.by <> own
     LIMIT CASE WHEN counted_at > t - interval '10 seconds' THEN 200 END) c;
   n := coalesce(n, 0);
@@ -51,7 +51,7 @@ BEGIN
   enqueued := total_jobs + others.recent + (
     SELECT coalesce(sum(s.jobs), 0)
     FROM quota_seconds s
-    WHERE s.tenant = _read_quota_usage.tenant
+    WHERE s.tenant = tenant
       AND s.second > t - interval '61 seconds');
 END $$;
 
@@ -67,37 +67,34 @@ CREATE OR REPLACE FUNCTION _take_quota(
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(_take_quota.now);
+  t timestamptz := _clock(now);
   q tenants;
   used record;
 BEGIN
-  IF EXISTS (SELECT FROM erasures e WHERE e.tenant = _take_quota.tenant) THEN
-    RAISE EXCEPTION 'tenant % is being erased', quote_literal(_take_quota.tenant)
+  IF EXISTS (SELECT FROM erasures e WHERE e.tenant = tenant) THEN
+    RAISE EXCEPTION 'tenant % is being erased', quote_literal(tenant)
       USING ERRCODE = 'WB008', HINT = 'enqueue for it when erase_tenant() has ended';
   END IF;
-  SELECT * INTO q FROM tenants x WHERE x.tenant = _take_quota.tenant;
+  SELECT * INTO q FROM tenants x WHERE x.tenant = tenant;
   IF num_nonnulls(q.max_unfinished, q.max_payload_bytes, q.max_per_minute) = 0 THEN RETURN; END IF;
-  SELECT * INTO used FROM _read_quota_usage(_take_quota.tenant, t);
+  SELECT * INTO used FROM _read_quota_usage(tenant, t);
   IF used.unfinished + jobs > q.max_unfinished THEN
+    PERFORM _refuse_quota(tenant, 'unfinished', q.max_unfinished, used.unfinished, jobs, NULL);
+  ELSIF used.payload_bytes + payload_bytes > q.max_payload_bytes THEN
     PERFORM _refuse_quota(
-      _take_quota.tenant, 'unfinished', q.max_unfinished, used.unfinished, jobs, NULL);
-  ELSIF used.payload_bytes + _take_quota.payload_bytes > q.max_payload_bytes THEN
-    PERFORM _refuse_quota(
-      _take_quota.tenant, 'payload_bytes', q.max_payload_bytes, used.payload_bytes,
-      _take_quota.payload_bytes, NULL);
+      tenant, 'payload_bytes', q.max_payload_bytes, used.payload_bytes, payload_bytes, NULL);
   ELSIF used.enqueued + jobs > q.max_per_minute THEN
     PERFORM _refuse_quota(
-      _take_quota.tenant, 'per_minute', q.max_per_minute, used.enqueued, jobs,
-      _find_quota_free_time(
-        _take_quota.tenant, q.max_per_minute - jobs - used.total_jobs, t));
+      tenant, 'per_minute', q.max_per_minute, used.enqueued, jobs,
+      _find_quota_free_time(tenant, q.max_per_minute - jobs - used.total_jobs, t));
   END IF;
   INSERT INTO quota_changes (
     tenant, by, n, at, jobs, payload_bytes, total_jobs, total_payload_bytes)
   VALUES (
-    _take_quota.tenant, pg_current_xact_id(), used.n + 1, t, jobs, _take_quota.payload_bytes,
-    used.total_jobs + jobs, used.total_payload_bytes + _take_quota.payload_bytes);
+    tenant, pg_current_xact_id(), used.n + 1, t, jobs, payload_bytes, used.total_jobs + jobs,
+    used.total_payload_bytes + payload_bytes);
 END $$;
 
 -- Returns the time at which other transactions will have enqueued at most `room` jobs in the minute
@@ -106,7 +103,7 @@ CREATE OR REPLACE FUNCTION _find_quota_free_time(tenant text, room bigint, t tim
 RETURNS timestamptz
 LANGUAGE plpgsql STABLE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 BEGIN
   IF room < 0 THEN RETURN NULL; END IF;
   RETURN (
@@ -118,12 +115,12 @@ BEGIN
         FROM (
           SELECT s.second, s.jobs
           FROM quota_seconds s
-          WHERE s.tenant = _find_quota_free_time.tenant
+          WHERE s.tenant = tenant
             AND s.second > t - interval '61 seconds'
           UNION ALL
           SELECT date_trunc('second', c.at), c.jobs
           FROM quota_changes c
-          WHERE c.tenant = _find_quota_free_time.tenant
+          WHERE c.tenant = tenant
             AND c.by IS DISTINCT FROM pg_current_xact_id_if_assigned()
             AND c.at > t - interval '1 minute') m
         GROUP BY 1) e) x
@@ -172,10 +169,10 @@ CREATE OR REPLACE FUNCTION _quota_keys(limit_keys text[], tenant text)
 RETURNS text[]
 LANGUAGE plpgsql STABLE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 BEGIN
-  IF EXISTS (SELECT FROM tenants x WHERE x.tenant = _quota_keys.tenant AND x.limits_running) THEN
-    RETURN _add_tenant_key(limit_keys, _quota_keys.tenant);
+  IF EXISTS (SELECT FROM tenants x WHERE x.tenant = tenant AND x.limits_running) THEN
+    RETURN _add_tenant_key(limit_keys, tenant);
   END IF;
   RETURN limit_keys;
 END $$;

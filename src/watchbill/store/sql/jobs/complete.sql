@@ -13,11 +13,8 @@ RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
-  IF complete.artifact_ref IS NOT NULL THEN
-    PERFORM _set_artifacts(
-      ARRAY[complete.id], ARRAY[complete.fence], ARRAY[complete.artifact_ref]);
+  IF artifact_ref IS NOT NULL THEN
+    PERFORM _set_artifacts(ARRAY[id], ARRAY[fence], ARRAY[artifact_ref]);
   END IF;
-  PERFORM _settle_one(
-    complete.id, complete.fence, 'succeeded', complete.age, NULL, complete.result, NULL,
-    complete.now);
+  PERFORM _settle_one(id, fence, 'succeeded', age, NULL, result, NULL, now);
 END $$;

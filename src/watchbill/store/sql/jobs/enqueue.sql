@@ -40,17 +40,17 @@ CREATE OR REPLACE FUNCTION enqueue(
 RETURNS enqueued_job
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(enqueue.now);
-  new_id uuid := coalesce(enqueue.id, uuid7(t));
+  t timestamptz := _clock(now);
+  new_id uuid := coalesce(id, uuid7(t));
   answer enqueued_job;
   is_lock_shared boolean;
   policy_id int := 1;
 BEGIN
-  IF enqueue.retry IS NOT NULL THEN
+  IF retry IS NOT NULL THEN
     -- NULL if the policy is new.
-    SELECT min(p.id) INTO policy_id FROM policies p WHERE p.definition = enqueue.retry;
+    SELECT min(p.id) INTO policy_id FROM policies p WHERE p.definition = retry;
   END IF;
   -- A valid job of the common kind takes this one statement. Each transaction has to prepare every
   -- expression anew, so the check has few of them and refuses some jobs that are valid.
@@ -58,38 +58,37 @@ BEGIN
     id, run_at, created_at, policy, version, priority, max_attempts, queue, type, tenant,
     created_by, payload, meta)
   SELECT
-    new_id, t, t, policy_id, enqueue.version,
+    new_id, t, t, policy_id, version,
     -- PostgreSQL may cast these before it checks them, and would fail with an error of its own.
-    least(greatest(enqueue.priority, -32768), 32767),
-    least(greatest(enqueue.max_attempts, 0), 32767),
-    enqueue.queue, enqueue.type, enqueue.tenant, enqueue.created_by, enqueue.payload, enqueue.meta
+    least(greatest(priority, -32768), 32767),
+    least(greatest(max_attempts, 0), 32767),
+    queue, type, tenant, created_by, payload, meta
   WHERE policy_id IS NOT NULL
     AND num_nonnulls(
-      enqueue.run_at, enqueue.delay, enqueue.timeout, enqueue.idempotency_key,
-      enqueue.idempotency_window, enqueue.depends_on, enqueue.run_if, enqueue.limit_keys,
-      enqueue.ordered_by, enqueue.route_by, enqueue.runs_on, enqueue.unique_by,
-      enqueue.unique_until, enqueue.on_duplicate, enqueue.debounce_wait, enqueue.debounce_max) = 0
-    AND NOT EXISTS (SELECT FROM queues q WHERE q.name = enqueue.queue AND q.lanes <> 'none')
-    AND NOT _may_have_quota(enqueue.tenant)
+      run_at, delay, timeout, idempotency_key, idempotency_window, depends_on, run_if, limit_keys,
+      ordered_by, route_by, runs_on, unique_by, unique_until, on_duplicate, debounce_wait,
+      debounce_max) = 0
+    AND NOT EXISTS (SELECT FROM queues q WHERE q.name = queue AND q.lanes <> 'none')
+    AND NOT _may_have_quota(tenant)
     AND (
-      enqueue.id IS NULL
-      OR enqueue.id_is_new
-      AND NOT enqueue.resend
-      AND uuid_send(enqueue.id) < _newest_id_bytes(t))
-    AND '' <> ALL (ARRAY[enqueue.type, enqueue.queue, enqueue.tenant])
-    AND octet_length(enqueue.type || enqueue.tenant) <= 200
-    AND octet_length(enqueue.queue) <= 100
-    AND NOT starts_with(enqueue.type, 'watchbill.')
-    AND enqueue.priority BETWEEN -32768 AND 32767
-    AND enqueue.max_attempts BETWEEN 2 AND 32767
-    AND enqueue.version >= 1
+      id IS NULL
+      OR id_is_new
+      AND NOT resend
+      AND uuid_send(id) < _newest_id_bytes(t))
+    AND '' <> ALL (ARRAY[type, queue, tenant])
+    AND octet_length(type || tenant) <= 200
+    AND octet_length(queue) <= 100
+    AND NOT starts_with(type, 'watchbill.')
+    AND priority BETWEEN -32768 AND 32767
+    AND max_attempts BETWEEN 2 AND 32767
+    AND version >= 1
     -- Only an object contains the empty object.
-    AND enqueue.payload @> '{}'
-    AND coalesce(enqueue.meta, '{}') @> '{}'
+    AND payload @> '{}'
+    AND coalesce(meta, '{}') @> '{}'
     AND (
-      enqueue.max_payload IS NULL
-      OR pg_column_compression(enqueue.payload) IS NULL
-      AND pg_column_size(enqueue.payload) <= enqueue.max_payload)
+      max_payload IS NULL
+      OR pg_column_compression(payload) IS NULL
+      AND pg_column_size(payload) <= max_payload)
   -- As _wake_workers(), without the cost of a call. No column of j: row security would check the
   -- row once more.
   RETURNING
@@ -100,17 +99,13 @@ BEGIN
   IF answer.id IS NULL THEN
     RETURN _enqueue_checked(
       ROW(
-        new_id, enqueue.type, enqueue.payload, enqueue.queue,
-        enqueue.priority, enqueue.run_at, enqueue.delay, enqueue.tenant, enqueue.max_attempts,
-        enqueue.retry, enqueue.timeout, enqueue.version, enqueue.idempotency_key,
-        enqueue.idempotency_window, enqueue.created_by, enqueue.meta, enqueue.depends_on,
-        enqueue.run_if, enqueue.limit_keys, enqueue.ordered_by, enqueue.route_by,
-        enqueue.token_group, enqueue.runs_on, enqueue.unique_by, enqueue.unique_until,
-        enqueue.on_duplicate, enqueue.debounce_wait, enqueue.debounce_max)::new_job,
-      enqueue.id IS NULL OR enqueue.id_is_new AND NOT enqueue.resend,
-      enqueue.resend, enqueue.strict, enqueue.max_payload, t);
+        new_id, type, payload, queue, priority, run_at, delay, tenant, max_attempts, retry,
+        timeout, version, idempotency_key, idempotency_window, created_by, meta, depends_on,
+        run_if, limit_keys, ordered_by, route_by, token_group, runs_on, unique_by, unique_until,
+        on_duplicate, debounce_wait, debounce_max)::new_job,
+      id IS NULL OR id_is_new AND NOT resend, resend, strict, max_payload, t);
   END IF;
-  PERFORM pg_notify('watchbill_' || 'jobs'::regclass::oid, 'ready ' || enqueue.queue);
+  PERFORM pg_notify('watchbill_' || 'jobs'::regclass::oid, 'ready ' || queue);
   RETURN answer;
 END $$;
 
@@ -126,7 +121,7 @@ CREATE OR REPLACE FUNCTION _enqueue_checked(
 RETURNS enqueued_job
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   due timestamptz;
   fault text := _job_error(n, max_payload, _newest_id_prefix(t));
@@ -228,8 +223,7 @@ RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
-  PERFORM _refuse_job(
-    _refuse_taken_id.type, format('id %s is taken; let enqueue make the id', _refuse_taken_id.id));
+  PERFORM _refuse_job(type, format('id %s is taken; let enqueue make the id', id));
 END $$;
 
 -- Deletes the new row of a job that has finished already, and returns the job's sequence number. A
@@ -239,7 +233,7 @@ CREATE OR REPLACE FUNCTION _undo_insert_if_finished(job_id uuid, new_seq bigint)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   first_seq bigint;
 BEGIN
@@ -261,7 +255,7 @@ CREATE OR REPLACE FUNCTION _reserve_key(
   key text,
   id uuid,
   payload jsonb,
-  expires_at timestamptz,
+  expiry timestamptz,
   t timestamptz,
   OUT job_id uuid,
   OUT created boolean,
@@ -269,43 +263,41 @@ CREATE OR REPLACE FUNCTION _reserve_key(
 )
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  hash uuid := md5(_reserve_key.payload::text)::uuid;
+  hash uuid := md5(payload::text)::uuid;
   k idempotency;
 BEGIN
-  job_id := _reserve_key.id;
+  job_id := id;
   payload_differs := false;
   LOOP
     INSERT INTO idempotency (tenant, type, key, job_id, payload_hash, expires_at, created_at)
-    VALUES (
-      _reserve_key.tenant, _reserve_key.type, _reserve_key.key,
-      _reserve_key.id, hash, _reserve_key.expires_at, t)
+    VALUES (tenant, type, key, id, hash, expiry, t)
     ON CONFLICT DO NOTHING;
     created := FOUND;
     IF created THEN RETURN; END IF;
     SELECT * INTO k
     FROM idempotency i
-    WHERE i.tenant = _reserve_key.tenant
-      AND i.type = _reserve_key.type
-      AND i.key = _reserve_key.key
+    WHERE i.tenant = tenant
+      AND i.type = type
+      AND i.key = key
     FOR UPDATE;
     -- Not found: purge() deleted the row while the INSERT waited.
     EXIT WHEN FOUND;
   END LOOP;
-  IF k.job_id = _reserve_key.id THEN
+  IF k.job_id = id THEN
     -- The same job is sent again.
     created := true;
   ELSIF k.expires_at <= t
       OR k.expires_at IS NULL AND _job_seq(k.job_id) IS NULL THEN
     UPDATE idempotency i
-    SET job_id = _reserve_key.id,
+    SET job_id = id,
       payload_hash = hash,
-      expires_at = _reserve_key.expires_at,
+      expires_at = expiry,
       created_at = t
-    WHERE i.tenant = _reserve_key.tenant
-      AND i.type = _reserve_key.type
-      AND i.key = _reserve_key.key;
+    WHERE i.tenant = tenant
+      AND i.type = type
+      AND i.key = key;
     created := true;
   ELSE
     job_id := k.job_id;

@@ -13,9 +13,9 @@ CREATE OR REPLACE FUNCTION enqueue_from(
 RETURNS TABLE (id uuid, seq bigint, created boolean, payload_differs boolean)
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(enqueue_from.now);
+  t timestamptz := _clock(now);
   new_jobs new_job[];
   with_ids boolean;
 BEGIN
@@ -29,13 +29,13 @@ BEGIN
       n.run_if, n.limit_keys, n.ordered_by, n.route_by, n.token_group, n.runs_on, n.unique_by,
       n.unique_until, n.on_duplicate, n.debounce_wait, n.debounce_max)::new_job
     FROM %1$s n),
-    EXISTS (SELECT FROM %1$s n WHERE n.id IS NOT NULL)', enqueue_from.source)
+    EXISTS (SELECT FROM %1$s n WHERE n.id IS NOT NULL)', source)
   INTO new_jobs, with_ids
   USING t;
   RETURN QUERY
     SELECT *
     FROM _enqueue_rows(
-      new_jobs, resend, ids_are_new OR NOT with_ids, strict, max_payload, enqueue_from.now) i
+      new_jobs, resend, ids_are_new OR NOT with_ids, strict, max_payload, now) i
     WHERE NOT i.created;
 END $$;
 

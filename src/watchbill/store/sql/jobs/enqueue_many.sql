@@ -11,18 +11,18 @@ CREATE OR REPLACE FUNCTION enqueue_many(
 RETURNS TABLE (id uuid, seq bigint, created boolean, payload_differs boolean)
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(enqueue_many.now);
+  t timestamptz := _clock(now);
   unknown_name text;
   depending boolean;
   with_ids boolean;
   with_limits boolean;
   new_jobs new_job[];
 BEGIN
-  IF jsonb_typeof(enqueue_many.jobs) <> 'array'
+  IF jsonb_typeof(jobs) <> 'array'
       OR jsonb_path_exists(
-        enqueue_many.jobs, 'strict $[*] ? (@.type() != "object")', silent => true) THEN
+        jobs, 'strict $[*] ? (@.type() != "object")', silent => true) THEN
     RAISE EXCEPTION 'jobs is invalid: it must be a JSON array of objects'
       USING ERRCODE = 'WB003';
   END IF;
@@ -36,13 +36,13 @@ BEGIN
     bool_or(k = 'id'),
     bool_or(k = 'limit_keys')
   INTO unknown_name, depending, with_ids, with_limits
-  FROM jsonb_array_elements(enqueue_many.jobs) o(job), jsonb_object_keys(o.job) k;
+  FROM jsonb_array_elements(jobs) o(job), jsonb_object_keys(o.job) k;
   IF unknown_name IS NOT NULL THEN
     RAISE EXCEPTION 'job field % is invalid', quote_literal(unknown_name)
       USING ERRCODE = 'WB003', HINT = 'the fields are the arguments of enqueue';
   END IF;
-  IF with_limits THEN PERFORM _check_limit_keys(enqueue_many.jobs); END IF;
-  IF depending THEN jobs := _resolve_positions(enqueue_many.jobs, t); END IF;
+  IF with_limits THEN PERFORM _check_limit_keys(jobs); END IF;
+  IF depending THEN jobs := _resolve_positions(jobs, t); END IF;
   new_jobs := ARRAY(
     SELECT ROW(
       coalesce(n.id, uuid7(t + n.ordinality * interval '1 microsecond')),
@@ -52,7 +52,7 @@ BEGIN
       n.created_by, n.meta, n.depends_on, n.run_if, n.limit_keys, n.ordered_by, n.route_by,
       n.token_group, n.runs_on, n.unique_by, n.unique_until, n.on_duplicate, n.debounce_wait,
       n.debounce_max)::new_job
-    FROM jsonb_populate_recordset(NULL::new_job, enqueue_many.jobs) WITH ORDINALITY n);
+    FROM jsonb_populate_recordset(NULL::new_job, jobs) WITH ORDINALITY n);
   RETURN QUERY
     SELECT *
     FROM _insert_jobs(
@@ -64,13 +64,14 @@ CREATE OR REPLACE FUNCTION _check_limit_keys(jobs jsonb)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
+#variable_conflict use_variable
 BEGIN
   PERFORM _refuse_job(
     o.job->>'type',
     format(
       'limit_keys must be an array of texts, such as ["crm-api"], and is %s at position %s of this '
       'call', left((o.job->'limit_keys')::text, 100), o.n - 1))
-  FROM jsonb_array_elements(_check_limit_keys.jobs) WITH ORDINALITY o(job, n)
+  FROM jsonb_array_elements(jobs) WITH ORDINALITY o(job, n)
   WHERE jsonb_typeof(o.job->'limit_keys') NOT IN ('array', 'null')
     OR jsonb_path_exists(o.job, 'strict $.limit_keys[*] ? (@.type() != "string")', silent => true)
   ORDER BY o.n
@@ -83,11 +84,12 @@ CREATE OR REPLACE FUNCTION _resolve_positions(jobs jsonb, t timestamptz)
 RETURNS jsonb
 LANGUAGE plpgsql VOLATILE
 AS $$
+#variable_conflict use_variable
 DECLARE
   ids text[] := ARRAY(
     SELECT coalesce(
       o.job->>'id', uuid7(t + o.n * interval '1 microsecond')::text)
-    FROM jsonb_array_elements(_resolve_positions.jobs) WITH ORDINALITY o(job, n)
+    FROM jsonb_array_elements(jobs) WITH ORDINALITY o(job, n)
     ORDER BY o.n);
 BEGIN
   PERFORM _refuse_job(
@@ -111,7 +113,7 @@ BEGIN
             p::numeric <> trunc(p::numeric)
             OR p::numeric NOT BETWEEN 0 AND cardinality(ids) - 1)
         LIMIT 1) AS wrong
-    FROM jsonb_array_elements(_resolve_positions.jobs) o(job)) x
+    FROM jsonb_array_elements(jobs) o(job)) x
   WHERE jsonb_typeof(x.job->'depends_on') NOT IN ('array', 'null')
     OR x.wrong IS NOT NULL
   LIMIT 1;
@@ -127,5 +129,5 @@ BEGIN
           FROM jsonb_array_elements(o.job->'depends_on') WITH ORDINALITY p(it, n)))
         ELSE '{}'
       END ORDER BY o.n)
-    FROM jsonb_array_elements(_resolve_positions.jobs) WITH ORDINALITY o(job, n));
+    FROM jsonb_array_elements(jobs) WITH ORDINALITY o(job, n));
 END $$;

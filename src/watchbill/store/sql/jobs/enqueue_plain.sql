@@ -26,7 +26,7 @@ BEGIN
     RETURNS bigint
     LANGUAGE plpgsql VOLATILE
     AS $body$
-    #variable_conflict use_column
+    #variable_conflict use_variable
     DECLARE
       t pg_catalog.timestamptz := %1$I._clock();
       new_seq bigint;
@@ -36,32 +36,28 @@ BEGIN
         id, run_at, created_at, timeout, version, priority, max_attempts, queue, type, tenant,
         created_by, payload, meta)
       SELECT
-        _enqueue_plain.id, t, t, _enqueue_plain.timeout, _enqueue_plain.version,
-        _enqueue_plain.priority, _enqueue_plain.max_attempts, _enqueue_plain.queue,
-        _enqueue_plain.type, _enqueue_plain.tenant, _enqueue_plain.created_by,
-        _enqueue_plain.payload, _enqueue_plain.meta
-      WHERE pg_catalog.uuid_send(_enqueue_plain.id)
-        OPERATOR(pg_catalog.<) %1$I._newest_id_bytes(t)
-        AND NOT pg_catalog.starts_with(_enqueue_plain.type, 'watchbill.')
-        AND '' OPERATOR(pg_catalog.<>) ALL (
-          ARRAY[_enqueue_plain.type, _enqueue_plain.queue, _enqueue_plain.tenant])
+        id, t, t, timeout, version, priority, max_attempts, queue, type, tenant, created_by,
+        payload, meta
+      WHERE pg_catalog.uuid_send(id) OPERATOR(pg_catalog.<) %1$I._newest_id_bytes(t)
+        AND NOT pg_catalog.starts_with(type, 'watchbill.')
+        AND '' OPERATOR(pg_catalog.<>) ALL (ARRAY[type, queue, tenant])
         AND pg_catalog.octet_length(
-          _enqueue_plain.type OPERATOR(pg_catalog.||) _enqueue_plain.queue
-          OPERATOR(pg_catalog.||) _enqueue_plain.tenant) OPERATOR(pg_catalog.<=) 100
-        AND _enqueue_plain.max_attempts OPERATOR(pg_catalog.>) 1
-        AND _enqueue_plain.version OPERATOR(pg_catalog.>) 0
+          type OPERATOR(pg_catalog.||) queue OPERATOR(pg_catalog.||) tenant)
+          OPERATOR(pg_catalog.<=) 100
+        AND max_attempts OPERATOR(pg_catalog.>) 1
+        AND version OPERATOR(pg_catalog.>) 0
         -- Only an object contains the empty object.
-        AND _enqueue_plain.payload OPERATOR(pg_catalog.@>) '{}'
-        AND coalesce(_enqueue_plain.meta, '{}') OPERATOR(pg_catalog.@>) '{}'
+        AND payload OPERATOR(pg_catalog.@>) '{}'
+        AND coalesce(meta, '{}') OPERATOR(pg_catalog.@>) '{}'
         -- NaN is greater than every number. The bound is the year of interval.
-        AND coalesce(_enqueue_plain.timeout, '1') OPERATOR(pg_catalog.>) '0'
-        AND coalesce(_enqueue_plain.timeout, '1') OPERATOR(pg_catalog.<=) '31104000'
+        AND coalesce(timeout, '1') OPERATOR(pg_catalog.>) '0'
+        AND coalesce(timeout, '1') OPERATOR(pg_catalog.<=) '31104000'
         AND NOT EXISTS (
           SELECT
           FROM %1$I.queues q
-          WHERE q.name OPERATOR(pg_catalog.=) _enqueue_plain.queue
+          WHERE q.name OPERATOR(pg_catalog.=) queue
             AND q.lanes OPERATOR(pg_catalog.<>) 'none')
-        AND NOT %1$I._may_have_quota(_enqueue_plain.tenant)
+        AND NOT %1$I._may_have_quota(tenant)
       -- currval(), because j.seq would make row security check the row once more.
       RETURNING
         pg_catalog.currval(%3$L::pg_catalog.regclass),
@@ -73,17 +69,13 @@ BEGIN
         RETURN (
           SELECT e.seq
           FROM %1$I.enqueue(
-            _enqueue_plain.type, _enqueue_plain.payload, _enqueue_plain.queue,
-            _enqueue_plain.priority, tenant => _enqueue_plain.tenant,
-            max_attempts => _enqueue_plain.max_attempts,
-            timeout => %1$I._timeout_interval(_enqueue_plain.timeout),
-            version => _enqueue_plain.version, id => _enqueue_plain.id,
-            created_by => _enqueue_plain.created_by, meta => _enqueue_plain.meta,
-            max_payload => NULL, id_is_new => true) e);
+            type, payload, queue, priority, tenant => tenant, max_attempts => max_attempts,
+            timeout => %1$I._timeout_interval(timeout), version => version, id => id,
+            created_by => created_by, meta => meta, max_payload => NULL, id_is_new => true) e);
       END IF;
       PERFORM pg_catalog.pg_notify(
         pg_catalog.concat('watchbill_', %2$L::pg_catalog.regclass::pg_catalog.oid),
-        pg_catalog.concat('ready ', _enqueue_plain.queue));
+        pg_catalog.concat('ready ', queue));
       RETURN new_seq;
     END $body$
   $format$, current_schema(), format('%I.jobs', current_schema()),
@@ -119,7 +111,7 @@ CREATE OR REPLACE FUNCTION _enqueue_plain_many(
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   t timestamptz := _clock();
   newest bytea := _newest_id_bytes(t);
@@ -127,18 +119,17 @@ DECLARE
 BEGIN
   SELECT
     bool_and(coalesce(uuid_send(x.id) < newest AND x.payload @> '{}', false))
-    AND NOT starts_with(_enqueue_plain_many.type, 'watchbill.')
-    AND length(_enqueue_plain_many.type) BETWEEN 1 AND 200
-    AND length(_enqueue_plain_many.queue) BETWEEN 1 AND 100
-    AND length(_enqueue_plain_many.tenant) BETWEEN 1 AND 200
-    AND _enqueue_plain_many.max_attempts > 1
-    AND _enqueue_plain_many.version > 0
-    AND coalesce(_enqueue_plain_many.meta, '{}') @> '{}'
-    AND coalesce(_enqueue_plain_many.timeout, '1') > '0'
-    AND coalesce(_enqueue_plain_many.timeout, '1') <= '31104000'
-    AND NOT EXISTS (
-      SELECT FROM queues q WHERE q.name = _enqueue_plain_many.queue AND q.lanes <> 'none')
-    AND NOT _may_have_quota(_enqueue_plain_many.tenant)
+    AND NOT starts_with(type, 'watchbill.')
+    AND length(type) BETWEEN 1 AND 200
+    AND length(queue) BETWEEN 1 AND 100
+    AND length(tenant) BETWEEN 1 AND 200
+    AND max_attempts > 1
+    AND version > 0
+    AND coalesce(meta, '{}') @> '{}'
+    AND coalesce(timeout, '1') > '0'
+    AND coalesce(timeout, '1') <= '31104000'
+    AND NOT EXISTS (SELECT FROM queues q WHERE q.name = queue AND q.lanes <> 'none')
+    AND NOT _may_have_quota(tenant)
   INTO plain
   FROM unnest(ids, payloads) x(id, payload);
   IF resend OR plain IS NOT TRUE THEN
@@ -146,12 +137,9 @@ BEGIN
     FROM _insert_jobs(
       ARRAY(
         SELECT jsonb_populate_record(NULL::new_job, jsonb_build_object(
-          'id', x.id, 'type', _enqueue_plain_many.type, 'payload', x.payload,
-          'queue', _enqueue_plain_many.queue, 'priority', _enqueue_plain_many.priority,
-          'tenant', _enqueue_plain_many.tenant, 'max_attempts', _enqueue_plain_many.max_attempts,
-          'timeout', _timeout_interval(_enqueue_plain_many.timeout),
-          'version', _enqueue_plain_many.version, 'created_by', _enqueue_plain_many.created_by,
-          'meta', _enqueue_plain_many.meta))
+          'id', x.id, 'type', type, 'payload', x.payload, 'queue', queue, 'priority', priority,
+          'tenant', tenant, 'max_attempts', max_attempts, 'timeout', _timeout_interval(timeout),
+          'version', version, 'created_by', created_by, 'meta', meta))
         FROM unnest(ids, payloads) x(id, payload)),
       resend, NOT resend, false, NULL, t);
     RETURN;
@@ -160,10 +148,8 @@ BEGIN
     id, run_at, created_at, timeout, version, priority, max_attempts, queue, type, tenant,
     created_by, payload, meta)
   SELECT
-    x.id, t, t, _enqueue_plain_many.timeout, _enqueue_plain_many.version,
-    _enqueue_plain_many.priority, _enqueue_plain_many.max_attempts, _enqueue_plain_many.queue,
-    _enqueue_plain_many.type, _enqueue_plain_many.tenant, _enqueue_plain_many.created_by,
-    x.payload, _enqueue_plain_many.meta
+    x.id, t, t, timeout, version, priority, max_attempts, queue, type, tenant, created_by,
+    x.payload, meta
   FROM unnest(ids, payloads) x(id, payload);
-  PERFORM _wake_workers(_enqueue_plain_many.queue);
+  PERFORM _wake_workers(queue);
 END $$;

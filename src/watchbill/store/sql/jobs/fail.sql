@@ -13,13 +13,12 @@ RETURNS text
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
-  e jsonb := CASE jsonb_typeof(fail.error)
-      WHEN 'object' THEN fail.error
-      ELSE jsonb_build_object('message', fail.error #>> '{}')
+  e jsonb := CASE jsonb_typeof(error)
+      WHEN 'object' THEN error
+      ELSE jsonb_build_object('message', error #>> '{}')
     END;
 BEGIN
   RETURN _settle_one(
-    fail.id, fail.fence, 'failed', fail.age, fail.delay, NULL,
-    CASE WHEN fail.retryable IS NOT FALSE THEN e ELSE e || '{"kind": "permanent"}' END,
-    fail.now);
+    id, fence, 'failed', age, delay, NULL,
+    CASE WHEN retryable IS NOT FALSE THEN e ELSE e || '{"kind": "permanent"}' END, now);
 END $$;

@@ -10,7 +10,7 @@ CREATE OR REPLACE FUNCTION _finish_jobs(
 )
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   scheduled uuid[];
   parents uuid[];
@@ -42,7 +42,7 @@ BEGIN
         payload, meta, result, error)
       SELECT
         d.id, d.seq, d.run_at, d.created_at, _started_at(t, d.age), t, nullif(d.fence, 0),
-        _finish_jobs.epoch, d.schedule_id, d.slot, d.lane, d.run, d.policy, d.timeout, d.version,
+        epoch, d.schedule_id, d.slot, d.lane, d.run, d.policy, d.timeout, d.version,
         d.priority, d.spent, d.max_attempts, d.losses, d.state,
         CASE WHEN d.outcome IN ('skipped', 'failed', 'timed_out', 'lost') THEN d.outcome END,
         d.queue, d.type, d.tenant, d.idempotency_key, d.route_key, d.limit_keys, d.order_key,
@@ -53,7 +53,7 @@ BEGIN
         job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, queue, type, tenant,
         error)
       SELECT
-        d.id, d.run, d.spent + (d.outcome = 'lost')::int, d.fence, _finish_jobs.epoch, d.outcome,
+        d.id, d.run, d.spent + (d.outcome = 'lost')::int, d.fence, epoch, d.outcome,
         _started_at(t, d.age), t, d.queue, d.type, d.tenant, d.error
       FROM d
       WHERE d.outcome IN ('skipped', 'failed', 'timed_out', 'lost')
@@ -153,7 +153,7 @@ CREATE OR REPLACE FUNCTION _requeue_jobs(endings ending[], epoch bigint, t times
 RETURNS text[]
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   at_once boolean;
   ids uuid[];
@@ -212,7 +212,7 @@ BEGIN
         job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, queue, type, tenant,
         error)
       SELECT
-        u.id, u.run, u.attempt, u.fence, _requeue_jobs.epoch, u.outcome, _started_at(t, u.age), t,
+        u.id, u.run, u.attempt, u.fence, epoch, u.outcome, _started_at(t, u.age), t,
         u.queue, u.type, u.tenant, u.error
       FROM u
       WHERE u.outcome IN ('failed', 'timed_out')
@@ -228,7 +228,7 @@ CREATE OR REPLACE FUNCTION _release_holds(ids uuid[])
 RETURNS text[]
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   has_queue_limits boolean := _has_queue_limits();
   freed text[];

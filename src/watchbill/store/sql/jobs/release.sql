@@ -5,7 +5,7 @@ RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
-  RETURN (SELECT r.released FROM _release_job(release.id, release.now) r);
+  RETURN (SELECT r.released FROM _release_job(id, now) r);
 END $$;
 
 -- Releases a job as release() does. `ended` is true if the job had a stop request and so has ended
@@ -18,9 +18,9 @@ CREATE OR REPLACE FUNCTION _release_job(
 )
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(_release_job.now);
+  t timestamptz := _clock(now);
   j jobs;
 BEGIN
   SELECT * INTO j FROM jobs x WHERE x.id = job_id AND x.fence <> 0 FOR UPDATE;

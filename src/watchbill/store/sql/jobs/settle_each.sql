@@ -16,7 +16,7 @@ CREATE OR REPLACE FUNCTION _settle_each(
 RETURNS TABLE (id uuid, state text, run_at timestamptz)
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   endings ending[];
   children uuid[];
@@ -27,7 +27,7 @@ BEGIN
     RAISE EXCEPTION 'outcomes is invalid: % outcomes for % jobs',
       cardinality(outcomes), cardinality(ids)
       USING ERRCODE = 'WB003', HINT = 'give one outcome per job';
-  ELSIF EXISTS (SELECT FROM unnest(_settle_each.delays) d WHERE d > interval '100 years') THEN
+  ELSIF EXISTS (SELECT FROM unnest(delays) d WHERE d > interval '100 years') THEN
     RAISE EXCEPTION 'delays is invalid: a delay must be at most 100 years'
       USING ERRCODE = 'WB003';
   END IF;
@@ -50,13 +50,13 @@ BEGIN
       CASE WHEN i.delay < interval '0' THEN interval '0' ELSE i.delay END,
       i.result,
       i.error)::ending
-    FROM unnest(ids, fences, outcomes, ages, _settle_each.delays, results, errors)
+    FROM unnest(ids, fences, outcomes, ages, delays, results, errors)
       i(id, fence, outcome, age, delay, result, error)
     JOIN jobs j ON j.id = i.id AND j.fence = i.fence AND i.fence <> 0
     FOR UPDATE OF j);
   SELECT f.children, f.freed INTO children, freed
-  FROM _finish_jobs(endings, _settle_each.epoch, t) f;
-  freed := freed || _requeue_jobs(endings, _settle_each.epoch, t);
+  FROM _finish_jobs(endings, epoch, t) f;
+  freed := freed || _requeue_jobs(endings, epoch, t);
   IF locks_keys THEN
     IF cardinality(endings) < cardinality(ids) THEN
       PERFORM _unpark_completed(
@@ -110,9 +110,9 @@ CREATE OR REPLACE FUNCTION _settle_one(
 RETURNS text
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(_settle_one.now);
+  t timestamptz := _clock(now);
   s text;
   due timestamptz;
 BEGIN

@@ -13,9 +13,9 @@ CREATE OR REPLACE FUNCTION unblock(
 RETURNS TABLE (id uuid, state text)
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(unblock.now);
+  t timestamptz := _clock(now);
   -- Skips checks that this transaction has written: other sessions do not see them yet.
   self xid8 := pg_current_xact_id_if_assigned();
   tids tid[];
@@ -39,7 +39,7 @@ BEGIN
     FROM (
       SELECT u.ctid AS tid, u.id, u.what, u.failed
       FROM dependency_checks u
-      WHERE u.at >= unblock.since
+      WHERE u.at >= since
         AND u.by IS DISTINCT FROM self
       ORDER BY u.at
       LIMIT max

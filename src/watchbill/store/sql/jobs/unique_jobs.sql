@@ -11,7 +11,7 @@ CREATE OR REPLACE FUNCTION _reserve_unique(n new_job, t timestamptz)
 RETURNS uuid
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   new_key text := _unique_key(n);
   rule text := CASE
@@ -78,7 +78,7 @@ CREATE OR REPLACE FUNCTION _resolve_duplicate(n new_job, earlier_job uuid, t tim
 RETURNS enqueued_job
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 BEGIN
   IF n.on_duplicate = 'reject' THEN
     PERFORM _refuse_duplicate(n, earlier_job);
@@ -99,7 +99,7 @@ CREATE OR REPLACE FUNCTION _refuse_duplicate(n new_job, earlier_job uuid)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   rule text;
 BEGIN
@@ -130,7 +130,7 @@ CREATE OR REPLACE FUNCTION _replace_job(n new_job, earlier_job uuid, t timestamp
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   due timestamptz;
   old_keys text[];
@@ -202,7 +202,7 @@ CREATE OR REPLACE FUNCTION _replace_dependencies(
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 BEGIN
   PERFORM FROM jobs j WHERE j.id = earlier_job AND j.fence = 0 FOR UPDATE;
   IF NOT FOUND THEN RETURN; END IF;
