@@ -42,15 +42,15 @@ HOLD_INVARIANTS: dict[str, LiteralString] = {
 STRANDED: LiteralString = """
     SELECT DISTINCT j.wait_key
     FROM watchbill.jobs j
-    CROSS JOIN LATERAL watchbill._count_places(ARRAY[j.wait_key], %s) p
+    CROSS JOIN LATERAL unnest(watchbill._count_places(ARRAY[j.wait_key], '{}', %s)) p
     WHERE j.wait = 'parked'
-      AND p.places[1] > (
+      AND p.places > (
         SELECT count(*)
         FROM watchbill.jobs r
         WHERE r.fence = 0
           AND r.wait IS DISTINCT FROM 'parked'
           AND j.wait_key = ANY (r.limit_keys))
-      AND (NOT p.is_ordered[1] OR p.heads[1] = j.id)"""
+      AND (NOT p.is_ordered OR p.head = j.id)"""
 """Keys with a free place, for which a job is parked and no other is about to take the place."""
 
 

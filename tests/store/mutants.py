@@ -59,6 +59,8 @@ UNBLOCK = "jobs/unblock.sql"
 SWEEP_DEPENDENCIES = "upkeep/sweep_dependencies.sql"
 CLAIM = "claim/claim.sql"
 PICK = "claim/pick.sql"
+PICK_BY_QUEUE = "claim/pick_by_queue.sql"
+PICK_ALONE = "claim/pick_alone.sql"
 PROMOTE = "claim/promote.sql"
 SETTLE = "jobs/settle.sql"
 SETTLE_EACH = "jobs/settle_each.sql"
@@ -95,16 +97,12 @@ ORPHANS, DECLARE, START_CLUSTER = (
 )
 EXECUTE, HAND_OVER = "schedules/execute_due.sql", "schedules/hand_over_slot.sql"
 
-READY = "j.class = _pick.class AND j.lane = _pick.lane AND j.wait IS NULL AND j.fence = 0 AND (_pick.without IS NULL OR j.type <> ALL (_pick.without)) ORDER BY j.priority DESC, j.run_at, j.id LIMIT _pick.max FOR UPDATE SKIP LOCKED"
-FIRST_JOBS = (
-    "AND j.class = _list_first_jobs.class AND j.lane = _list_first_jobs.lane AND j.wait IS NULL AND j.fence = 0 AND"
-)
-ABOVE = "AND (j.run_at, j.id) > (s.at, s.id) AND j.wait IS NULL AND j.fence = 0 ORDER BY j.run_at, j.id LIMIT _pick.max"
-BETWEEN = "AND j.priority > s.above AND j.wait IS NULL AND j.fence = 0 ORDER BY j.priority DESC, j.run_at, j.id LIMIT _pick.max"
+TO_LOCK, TO_LIST = "LIMIT max FOR UPDATE SKIP LOCKED)", "LIMIT max)"
+ABOVE = "AND (j.run_at, j.id) > (s.run_at, s.id) AND j.wait IS NULL AND j.fence = 0 ORDER BY j.run_at, j.id "
+BETWEEN = "AND j.class = class AND j.lane = lane AND j.priority < s.below AND j.priority > s.above AND j.wait IS NULL AND j.fence = 0 AND (without IS NULL OR j.type <> ALL (without)) ORDER BY j.priority DESC, j.run_at, j.id "
+READY, FIRST_JOBS, ABOVE = BETWEEN + TO_LOCK, BETWEEN + TO_LIST, ABOVE + TO_LOCK
 QUARANTINED = "AND j.class = 2 AND j.wait IS NULL AND j.fence = 0 AND ("
-UNSUPPORTED = (
-    "AND j.wait_key = k.wait_key AND (j.class = 2) = _pick_jobs_others_do_not_support.is_quarantine AND j.fence = 0"
-)
+UNSUPPORTED = "AND j.wait_key = k.wait_key AND (j.class = 2) = rules.alone AND j.fence = 0"
 
 MUTANTS: list[Mutant] = [
     # Nodes.
@@ -170,51 +168,49 @@ MUTANTS: list[Mutant] = [
     # Claiming.
     Mutant("claim: isolation", CLAIM, "THEN PERFORM _check_isolation('claim'); END IF;", "THEN END IF;", "claim"),
     Mutant("claim: the node is active", CLAIM, "IF node_state IS DISTINCT FROM 'active' THEN", "IF false THEN", "claim"),
-    Mutant("claim: the node's row is locked", CLAIM, "AND n.assignment = node_assignment FOR KEY SHARE OF n SKIP LOCKED;", "AND n.assignment = node_assignment;", "nodes loss"),
+    Mutant("claim: the node's row is locked", CLAIM, "AND n.assignment = rules.assignment FOR KEY SHARE OF n SKIP LOCKED;", "AND n.assignment = rules.assignment;", "nodes loss"),
     Mutant("claim: a lost node takes nothing", CLAIM, "AND n.state = 'active' AND n.assignment", "AND n.assignment", "loss"),
-    Mutant("claim: waits for no loss", CLAIM, "node_assignment FOR KEY SHARE OF n SKIP LOCKED;", "node_assignment FOR KEY SHARE OF n;", "loss"),
+    Mutant("claim: waits for no loss", CLAIM, "rules.assignment FOR KEY SHARE OF n SKIP LOCKED;", "rules.assignment FOR KEY SHARE OF n;", "loss"),
     Mutant("claim: a draining node", CLAIM, "IF node_state IS DISTINCT FROM 'active' THEN", "IF coalesce(node_state, '') NOT IN ('active', 'draining') THEN", "nodes"),
     Mutant("claim: a lost node", CLAIM, "IF node_state IS DISTINCT FROM 'active' THEN", "IF coalesce(node_state, '') NOT IN ('active', 'lost') THEN", "claim loss"),
     Mutant("claim: a node that has left", CLAIM, "IF node_state IS DISTINCT FROM 'active' THEN", "IF coalesce(node_state, '') NOT IN ('active', 'left') THEN", "nodes"),
     Mutant("claim: an unknown node", CLAIM, "IF node_state IS DISTINCT FROM 'active' THEN", "IF node_state <> 'active' THEN", "claim"),
     Mutant("claim: pauses are locked", CLAIM, "PERFORM FROM pauses FOR KEY SHARE SKIP LOCKED;", "", "pause"),
     Mutant("claim: waits for no resume", CLAIM, "FROM pauses FOR KEY SHARE SKIP LOCKED;", "FROM pauses FOR KEY SHARE;", "pause"),
-    Mutant("claim: paused queues", CLAIM, "open_queues := _unpaused_queues(claim.queues);", "", "pause"),
-    Mutant("claim: paused types", CLAIM, "types_paused := EXISTS (SELECT FROM pauses p WHERE p.type IS NOT NULL);", "", "pause"),
-    Mutant("claim: jobs set aside do not hide others", CLAIM, "ELSE greatest(wanted, 1000) END", "ELSE wanted END", "limits"),
-    Mutant("pick: taken", CLAIM, READY, READY.replace(" AND j.fence = 0", ""), "claim"),
-    Mutant("pick: waiting", CLAIM, READY, READY.replace("j.wait IS NULL AND ", ""), "claim"),
-    Mutant("pick: class", CLAIM, READY, READY.replace("j.class = _pick.class AND ", ""), "claim"),
-    Mutant("pick: lane", CLAIM, READY, READY.replace("j.lane = _pick.lane AND ", ""), "lanes"),
-    Mutant("pick: left out types", CLAIM, READY, READY.replace("AND (_pick.without IS NULL OR j.type <> ALL (_pick.without)) ", ""), "claim"),
-    Mutant("pick: locked rows", CLAIM, READY, READY.replace(" FOR UPDATE SKIP LOCKED", ""), "claim"),
-    Mutant("pick: waits", CLAIM, READY, READY.replace(" SKIP LOCKED", ""), "claim"),
-    Mutant("pick: taken, above", CLAIM, ABOVE, ABOVE.replace(" AND j.fence = 0", ""), "claim"),
-    Mutant("pick: waiting, above", CLAIM, ABOVE, ABOVE.replace("AND j.wait IS NULL ", ""), "claim"),
-    Mutant("pick: taken, between", CLAIM, BETWEEN, BETWEEN.replace(" AND j.fence = 0", ""), "claim"),
-    Mutant("pick: waiting, between", CLAIM, BETWEEN, BETWEEN.replace("AND j.wait IS NULL ", ""), "claim"),
-    Mutant("scan_ranges: not later than 250 ms ago", CLAIM, "SELECT f.priority AS floor, least(f.at, latest) AS at,", "SELECT f.priority AS floor, f.at AS at,", "claim"),
-    Mutant("scan_ranges: in order", CLAIM, "ORDER BY q.n, coalesce(s.floor, s.above) DESC, s.floor NULLS FIRST;", "ORDER BY q.n;", "claim"),
+    Mutant("claim: paused queues", CLAIM, "rules.queues := _unpaused_queues(queues);", "", "pause"),
+    Mutant("claim: paused types", CLAIM, "rules.has_paused_types := EXISTS (SELECT FROM pauses p WHERE p.type IS NOT NULL);", "", "pause"),
+    Mutant("claim: jobs set aside do not hide others", PICK, "ELSE greatest(rules.max, 1000) END", "ELSE rules.max END", "limits"),
+    Mutant("pick: taken", PICK, READY, READY.replace(" AND j.fence = 0", ""), "claim"),
+    Mutant("pick: waiting", PICK, READY, READY.replace("AND j.wait IS NULL ", ""), "claim"),
+    Mutant("pick: class", PICK, READY, READY.replace("AND j.class = class ", ""), "claim"),
+    Mutant("pick: lane", PICK, READY, READY.replace("AND j.lane = lane ", ""), "lanes"),
+    Mutant("pick: left out types", PICK, READY, READY.replace("AND (without IS NULL OR j.type <> ALL (without)) ", ""), "claim"),
+    Mutant("pick: locked rows", PICK, READY, READY.replace(" FOR UPDATE SKIP LOCKED", ""), "claim"),
+    Mutant("pick: waits", PICK, READY, READY.replace(" SKIP LOCKED", ""), "claim"),
+    Mutant("pick: taken, above", PICK, ABOVE, ABOVE.replace(" AND j.fence = 0", ""), "claim"),
+    Mutant("pick: waiting, above", PICK, ABOVE, ABOVE.replace("AND j.wait IS NULL ", ""), "claim"),
+    Mutant("scan_ranges: not later than 250 ms ago", PICK, "SELECT f.priority AS floor, least(f.run_at, latest) AS run_at,", "SELECT f.priority AS floor, f.run_at AS run_at,", "claim"),
+    Mutant("scan_ranges: in order", PICK, "ORDER BY q.n, coalesce(s.floor, s.above) DESC, s.floor NULLS FIRST;", "ORDER BY q.n;", "claim"),
     Mutant("first jobs: taken", PICK, FIRST_JOBS, FIRST_JOBS.replace(" AND j.fence = 0", ""), "claim"),
     Mutant("first jobs: waiting", PICK, FIRST_JOBS, FIRST_JOBS.replace("AND j.wait IS NULL ", ""), "claim"),
-    Mutant("pick_merged: free slots", PICK, "first int := least(free, _pick_merged.max);", "first int := _pick_merged.max;", "claim"),
-    Mutant("pick_merged: picked", PICK, "WHERE h.tid <> ALL (tids) ORDER BY", "ORDER BY", "claim"),
-    Mutant("pick_merged: order", PICK, "(-x.priority, x.run_at, x.id) < (-boundary.priority, boundary.run_at, boundary.id)", "true", "claim"),
-    Mutant("pick_by_queue: later queues", PICK, "IF more.has_left_one THEN wanted := least(wanted, slots); END IF;", "", "claim"),
-    Mutant("pick_by_queue: slots are used up", PICK, "slots := greatest(0, slots - cardinality(more.tids));", "", "claim state_machine"),
-    Mutant("quarantined: taken", PICK, QUARANTINED, QUARANTINED.replace(" AND j.fence = 0", ""), "claim"),
-    Mutant("quarantined: waiting", PICK, QUARANTINED, QUARANTINED.replace("AND j.wait IS NULL ", ""), "claim state_machine"),
-    Mutant("quarantined: class", PICK, QUARANTINED, QUARANTINED.replace("AND j.class = 2 ", ""), "claim"),
-    Mutant("pick_unsupported_elsewhere: left out", PICK, "coalesce(_pick_jobs_others_do_not_support.without, '{}')", "'{}'", "unsupported"),
-    Mutant("pick_unsupported_elsewhere: taken", PICK, UNSUPPORTED, UNSUPPORTED.replace(" AND j.fence = 0", ""), "unsupported"),
-    Mutant("pick_unsupported_elsewhere: key", PICK, UNSUPPORTED, UNSUPPORTED.replace("AND j.wait_key = k.wait_key ", ""), "unsupported"),
-    Mutant("pick_unsupported_elsewhere: quarantine", PICK, UNSUPPORTED, UNSUPPORTED.replace("AND (j.class = 2) = _pick_jobs_others_do_not_support.is_quarantine ", ""), "unsupported"),
-    Mutant("pick_unsupported_elsewhere: one attempt, counted", PICK, "AND j.fence = 0 AND (j.class <> 1 OR into_slots) AND (acting IS NULL OR j.tenant = acting) AND (j.lane = ANY (label_lanes) OR j.lane > 0 AND _owns_lane(n.epoch", "AND j.fence = 0 AND (acting IS NULL OR j.tenant = acting) AND (j.lane = ANY (label_lanes) OR j.lane > 0 AND _owns_lane(n.epoch", "unsupported"),
-    Mutant("pick_unsupported_elsewhere: one attempt, picked", PICK, UNSUPPORTED + " AND (j.class <> 1 OR into_slots)", UNSUPPORTED, "unsupported"),
-    Mutant("pick_unsupported_elsewhere: own types", PICK, "n.epoch = _pick_jobs_others_do_not_support.epoch AND n.type = u.type AND", "n.type = u.type AND", "unsupported"),
-    Mutant("pick_unsupported_elsewhere: version", PICK, " AND n.version >= u.version\n", "\n", "unsupported"),
-    Mutant("claim: run grows", CLAIM, "SET fence = f, run = j.run + 1", "SET fence = f", "claim"),
-    Mutant("claim: the claim is recorded", CLAIM, "SELECT f, claim.epoch, array_agg(u.id), t FROM u)", "SELECT f, claim.epoch, array_agg(u.id), t FROM u HAVING false)", "claim"),
+    Mutant("pick_merged: free slots", PICK_BY_QUEUE, "first int := least(free, max);", "first int := max;", "claim"),
+    Mutant("pick_merged: picked", PICK_BY_QUEUE, "WHERE h.tid <> ALL (ARRAY(SELECT p.tid FROM unnest(jobs) p)) ORDER BY", "ORDER BY", "claim"),
+    Mutant("pick_merged: order", PICK_BY_QUEUE, "(-x.priority, x.run_at, x.id) < (-boundary.priority, boundary.run_at, boundary.id)", "true", "claim"),
+    Mutant("pick_by_queue: later queues", PICK_BY_QUEUE, "IF has_left_one THEN wanted := least(wanted, slots); END IF;", "", "claim"),
+    Mutant("pick_by_queue: slots are used up", PICK_BY_QUEUE, "slots := greatest(0, slots - cardinality(more));", "", "claim state_machine"),
+    Mutant("quarantined: taken", PICK_ALONE, QUARANTINED, QUARANTINED.replace(" AND j.fence = 0", ""), "claim"),
+    Mutant("quarantined: waiting", PICK_ALONE, QUARANTINED, QUARANTINED.replace("AND j.wait IS NULL ", ""), "claim state_machine"),
+    Mutant("quarantined: class", PICK_ALONE, QUARANTINED, QUARANTINED.replace("AND j.class = 2 ", ""), "claim"),
+    Mutant("pick_unsupported_elsewhere: left out", PICK_ALONE, "coalesce(rules.without, '{}')", "'{}'", "unsupported"),
+    Mutant("pick_unsupported_elsewhere: taken", PICK_ALONE, UNSUPPORTED, UNSUPPORTED.replace(" AND j.fence = 0", ""), "unsupported"),
+    Mutant("pick_unsupported_elsewhere: key", PICK_ALONE, UNSUPPORTED, UNSUPPORTED.replace("AND j.wait_key = k.wait_key ", ""), "unsupported"),
+    Mutant("pick_unsupported_elsewhere: quarantine", PICK_ALONE, UNSUPPORTED, UNSUPPORTED.replace("AND (j.class = 2) = rules.alone ", ""), "unsupported"),
+    Mutant("pick_unsupported_elsewhere: one attempt, counted", PICK_ALONE, "AND j.fence = 0 AND (j.class <> 1 OR into_slots) AND (rules.tenant IS NULL OR j.tenant = rules.tenant) AND (j.lane = ANY (rules.lanes) OR j.lane > 0 AND _owns_lane(n.epoch", "AND j.fence = 0 AND (rules.tenant IS NULL OR j.tenant = rules.tenant) AND (j.lane = ANY (rules.lanes) OR j.lane > 0 AND _owns_lane(n.epoch", "unsupported"),
+    Mutant("pick_unsupported_elsewhere: one attempt, picked", PICK_ALONE, UNSUPPORTED + " AND (j.class <> 1 OR into_slots)", UNSUPPORTED, "unsupported"),
+    Mutant("pick_unsupported_elsewhere: own types", PICK_ALONE, "n.epoch = rules.epoch AND n.type = u.type AND", "n.type = u.type AND", "unsupported"),
+    Mutant("pick_unsupported_elsewhere: version", PICK_ALONE, " AND n.version >= u.version\n", "\n", "unsupported"),
+    Mutant("claim: run grows", CLAIM, "SET fence = f, run = j.run + 1 WHERE j.ctid = ANY", "SET fence = f WHERE j.ctid = ANY", "claim"),
+    Mutant("claim: the claim is recorded", CLAIM, "SELECT f, rules.epoch, array_agg(u.id), t FROM u)", "SELECT f, rules.epoch, array_agg(u.id), t FROM u HAVING false)", "claim"),
     Mutant("promote: isolation", PROMOTE, "PERFORM _check_isolation('promote');", "", "claim"),
     Mutant("promote: due", PROMOTE, "d.run_at <= t AND ", "", "claim"),
     Mutant("promote: delayed", PROMOTE, "FROM jobs d WHERE d.wait = 'delayed' AND", "FROM jobs d WHERE d.wait IS NOT NULL AND", "claim state_machine"),
@@ -402,9 +398,9 @@ MUTANTS: list[Mutant] = [
 ]  # fmt: skip
 
 EQUIVALENT: list[tuple[Mutant, str]] = [
-    (Mutant("limits: jobs with a rate into free slots", "flow/limits.sql", "AND (x.class <> 1 OR x.rank <= _pass_limits.free)", "", ""),
+    (Mutant("limits: jobs with a rate into free slots", "flow/limits.sql", "AND (x.class <> 1 OR x.rank <= free)", "", ""),
         "all pickers take jobs of class 1 into free slots only; the check is for pickers to come"),
-    (Mutant("limits: jobs without keys take slots", "flow/limits.sql", "judged[i.job] - i.job + row_number()", "row_number()", ""),
+    (Mutant("limits: jobs without keys take slots", "flow/limits.sql", "min(d.position) - d.job + row_number()", "row_number()", ""),
         "as above"),
     (Mutant("release: the request", "cluster/lock_release.sql", "request = NULL,", "", ""),
         "a grant under an old request also asks whether the lock is held, and a released one is not"),

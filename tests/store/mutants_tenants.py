@@ -90,7 +90,7 @@ MUTANTS_OF_TENANTS: list[Mutant] = [
     Mutant("erasure: slots of removed schedules", ERASE, "PERFORM _delete_traces_of_jobs(e.tenant, found_ids, order_keys, schedule_ids, slot_times);", "NULL;", "erasure"),
     Mutant("erasure: enqueues are accepted afterwards", ERASE, "DELETE FROM erasures x WHERE x.tenant = e.tenant;", "", "erasure"),
     # Sessions that act for a tenant.
-    Mutant("acting: a claim asks", "claim/claim.sql", "_acting_tenant(claim.for_tenant),", "NULL,", "tenant_sessions"),
+    Mutant("acting: a claim asks", "claim/claim.sql", "_acting_tenant(for_tenant),", "NULL,", "tenant_sessions"),
     Mutant("acting: a tick asks", TICK, "acting text := _acting_tenant(for_tenant);", "acting text;", "tenant_sessions"),
     Mutant("acting: the place is stored", PICK_FOR_TENANT, "PERFORM _store_tenant_scan(place, is_at_end);", "NULL;", "tenant_sessions"),
     Mutant("acting: the order of classes", PICK_FOR_TENANT, "OR (-r.priority, r.run_at, r.id) <= (-l.priority, l.run_at, l.id))),", "OR true)),", "tenant_sessions"),

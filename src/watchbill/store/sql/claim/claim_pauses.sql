@@ -9,16 +9,17 @@ AS $$
 $$;
 
 -- Sets the picked jobs aside whose type is paused, so that later claims do not read them. Returns
--- the positions of the others in the array.
-CREATE OR REPLACE FUNCTION _set_paused_jobs_aside(tids tid[])
-RETURNS int[]
+-- the others.
+CREATE OR REPLACE FUNCTION _set_paused_jobs_aside(jobs picked_job[])
+RETURNS picked_job[]
 LANGUAGE plpgsql VOLATILE
 AS $$
+#variable_conflict use_variable
 DECLARE
   paused tid[] := ARRAY(
     SELECT j.ctid
     FROM jobs j
-    WHERE j.ctid = ANY (tids)
+    WHERE j.ctid = ANY (ARRAY(SELECT p.tid FROM unnest(jobs) p))
       AND EXISTS (
         SELECT
         FROM pauses p
@@ -28,9 +29,5 @@ BEGIN
   UPDATE jobs j
   SET wait = 'paused', wait_key = _paused_key(j.queue, j.type)
   WHERE j.ctid = ANY (paused);
-  RETURN ARRAY(
-    SELECT x.place
-    FROM unnest(tids) WITH ORDINALITY x(tid, place)
-    WHERE x.tid <> ALL (paused)
-    ORDER BY x.place);
+  RETURN ARRAY(SELECT p FROM unnest(jobs) p WHERE p.tid <> ALL (paused));
 END $$;

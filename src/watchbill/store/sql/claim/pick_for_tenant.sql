@@ -4,58 +4,45 @@
 -- position. A tenant with a queue of its own reads no more than an ordinary claim does. These
 -- functions need the settings of claim(), and lock what they return without waiting for locks.
 
--- Picks up to `max` jobs of a tenant from these queues, or with `alone` one job in quarantine.
--- Takes no more jobs of a queue with a limit than it has places. Reads about `others_left` jobs of
--- others at most, and returns how many it may still read. Each queue gets an equal part of them,
--- and what the queues before it have left.
-CREATE OR REPLACE FUNCTION _pick_for_tenant(
-  acting text,
-  epoch bigint,
-  queues text[],
-  declared_queues text[],
-  node_lanes int[],
-  alone boolean,
-  max int,
-  without text[],
-  INOUT others_left int,
-  OUT tids tid[],
-  OUT limited boolean[],
-  OUT limited_queues text[],
-  OUT is_busy boolean
-)
+-- Picks up to `max` jobs of the tenant, or one job in quarantine. Takes no more jobs of a queue
+-- with a limit than it has places. Reads about 800 jobs of others at most; each queue gets an equal
+-- part of them, and what the queues before it have left. With those that one look at all lanes may
+-- read beyond that, it is 1,000.
+CREATE OR REPLACE FUNCTION _pick_for_tenant(rules claim_rules, max int)
+RETURNS pick
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
+  picked pick;
   open_queues text[];
-  classes smallint[] := CASE WHEN alone THEN '{2}' ELSE '{0,1}' END;
-  number int := CASE WHEN alone THEN 1 ELSE _pick_for_tenant.max END;
+  classes smallint[] := CASE WHEN rules.alone THEN '{2}' ELSE '{0,1}' END;
+  number int := CASE WHEN rules.alone THEN 1 ELSE max END;
+  others_left int := 800;
   more record;
-  passed int[];
 BEGIN
-  tids := '{}';
-  limited := '{}';
-  SELECT * INTO open_queues, limited_queues, is_busy
-  FROM _find_queues_with_places(_pick_for_tenant.queues, declared_queues);
+  picked.jobs := '{}';
+  SELECT * INTO open_queues, picked.limited_queues, picked.is_busy
+  FROM _find_queues_with_places(rules.queues, rules.declared_queues);
   FOR n IN 1..cardinality(open_queues) LOOP
-    EXIT WHEN cardinality(tids) >= number OR others_left <= 0;
+    EXIT WHEN cardinality(picked.jobs) >= number OR others_left <= 0;
     SELECT * INTO more
     FROM _pick_from_shared_queue(
-      acting, _pick_for_tenant.epoch, open_queues[n], node_lanes, classes,
-      number - cardinality(tids), _pick_for_tenant.without,
+      rules.tenant, rules.epoch, open_queues[n], rules.lanes, classes,
+      number - cardinality(picked.jobs), rules.without,
       greatest(1, others_left / (cardinality(open_queues) - n + 1)));
-    tids := tids || more.tids;
-    limited := limited || more.limited;
+    picked.jobs := picked.jobs || ARRAY(
+      SELECT ROW(p.tid, 0, p.is_limited)::picked_job
+      FROM unnest(more.tids, more.limited) p(tid, is_limited));
     others_left := others_left - more.others_read;
   END LOOP;
-  IF alone AND cardinality(tids) = 0 THEN
-    SELECT p.tids, p.limited INTO tids, limited
-    FROM _pick_jobs_others_do_not_support(
-      _pick_for_tenant.epoch, open_queues, node_lanes, 1, true, NULL, true, acting) p;
+  IF rules.alone AND cardinality(picked.jobs) = 0 THEN
+    picked.jobs := _pick_jobs_others_do_not_support(rules, open_queues, 1, true);
   END IF;
-  passed := _find_queue_places(tids, limited_queues);
-  limited := ARRAY(SELECT limited[p] FROM unnest(passed) p);
-  tids := ARRAY(SELECT tids[p] FROM unnest(passed) p);
+  IF cardinality(picked.limited_queues) > 0 THEN
+    picked.jobs := _keep_jobs_with_places(picked.jobs);
+  END IF;
+  RETURN picked;
 END $$;
 
 -- Picks jobs of a tenant from one queue, in the order of priority, run_at and id, over all lanes

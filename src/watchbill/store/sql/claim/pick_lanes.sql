@@ -118,9 +118,7 @@ CREATE OR REPLACE FUNCTION _pick_fair(
   max int,
   free int,
   without text[],
-  OUT tids tid[],
-  OUT turns int[],
-  OUT limited boolean[],
+  OUT jobs picked_job[],
   OUT cursor int
 )
 LANGUAGE plpgsql VOLATILE AS $$
@@ -142,21 +140,21 @@ BEGIN
       lanes := _sort_lanes(
         lanes || (SELECT h.lanes FROM _find_share_heads(queue, 1, after, max) h), after);
     END IF;
-    SELECT * INTO tids, turns, limited, cursor
+    SELECT * INTO jobs, cursor
     FROM _pick_turns(queue, label_lanes || lanes[:max], max, free, without);
     RETURN;
   END IF;
-  SELECT * INTO tids, limited, picked_lanes FROM _pick_heads(queue, after, heads);
+  SELECT * INTO jobs, picked_lanes FROM _pick_heads(queue, after, heads);
   -- Other claims have taken some of them meanwhile.
-  IF cardinality(tids) < max THEN
+  IF cardinality(jobs) < max THEN
     SELECT * INTO more
     FROM _pick_turns(
       queue, ARRAY(SELECT unnest(lanes) EXCEPT SELECT unnest(picked_lanes)),
-      max - cardinality(tids), free, NULL);
-    tids := tids || more.tids;
-    limited := limited || more.limited;
+      max - cardinality(jobs), free, NULL);
+    -- All are taken as the first turn, because almost every lane gives one job.
+    jobs := jobs || ARRAY(
+      SELECT ROW(p.tid, 0, p.is_limited)::picked_job FROM unnest(more.jobs) p);
   END IF;
-  turns := array_fill(0, ARRAY[cardinality(tids)]);
   cursor := lanes[max];
 END $$;
 
@@ -166,17 +164,16 @@ CREATE OR REPLACE FUNCTION _pick_heads(
   queue text,
   after int,
   heads tid[],
-  OUT tids tid[],
-  OUT limited boolean[],
+  OUT jobs picked_job[],
   OUT lanes int[]
 )
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 BEGIN
   SELECT
-    coalesce(array_agg(x.ctid), '{}'), coalesce(array_agg(x.is_limited), '{}'),
+    coalesce(array_agg(ROW(x.ctid, 0, x.is_limited)::picked_job), '{}'),
     coalesce(array_agg(x.lane), '{}')
-  INTO tids, limited, lanes
+  INTO jobs, lanes
   FROM (
     SELECT y.*
     FROM (
@@ -195,7 +192,7 @@ BEGIN
 END $$;
 
 -- Picks jobs of these lanes of a queue in turns: `weight` jobs of each lane, then the next ones of
--- each. `turns` says in which round each job was picked, and `cursor` is the lane of the last one.
+-- each. `turn` says in which round a job was picked, and `cursor` is the lane of the last one.
 -- Jobs of class 1 are picked only into free slots.
 CREATE OR REPLACE FUNCTION _pick_turns(
   queue text,
@@ -203,9 +200,7 @@ CREATE OR REPLACE FUNCTION _pick_turns(
   max int,
   free int,
   without text[],
-  OUT tids tid[],
-  OUT turns int[],
-  OUT limited boolean[],
+  OUT jobs picked_job[],
   OUT cursor int
 )
 LANGUAGE plpgsql VOLATILE AS $$
@@ -248,11 +243,10 @@ BEGIN
         row_number() OVER (ORDER BY r.turn, r.n, r.priority DESC, r.run_at, r.id) AS place
       FROM ranked r)
   SELECT
-    coalesce(array_agg(p.ctid ORDER BY p.place), '{}'),
-    coalesce(array_agg(p.turn::int ORDER BY p.place), '{}'),
-    coalesce(array_agg(p.is_limited ORDER BY p.place), '{}'),
+    coalesce(
+      array_agg(ROW(p.ctid, p.turn, p.is_limited)::picked_job ORDER BY p.place), '{}'),
     (array_agg(p.lane ORDER BY p.place DESC))[1]
-  INTO tids, turns, limited, cursor
+  INTO jobs, cursor
   FROM placed p
   WHERE p.place <= max
     AND (p.class = 0 OR p.place <= free);
@@ -286,26 +280,24 @@ CREATE OR REPLACE FUNCTION _pick_routed(
   max int,
   free int,
   without text[],
-  OUT tids tid[],
-  OUT turns int[],
-  OUT limited boolean[],
+  OUT jobs picked_job[],
   OUT cursor int
 )
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
   has_class_1 boolean := _has_class_1(rule.name);
+  is_limited boolean;
   lanes int[];
   has_more boolean;
 BEGIN
-  SELECT * INTO tids, limited, lanes, has_more
+  SELECT * INTO jobs, is_limited, lanes, has_more
   FROM _pick_own_lanes(rule.name, 0, rule.token_group, epoch, after, max, without);
   IF NOT has_class_1
     AND cardinality(label_lanes) = 0
     AND (
       NOT has_more
-      OR cardinality(tids) >= max / CASE WHEN true = ANY (limited) THEN 4 ELSE 1 END) THEN
-    turns := array_fill(0, ARRAY[cardinality(tids)]);
+      OR cardinality(jobs) >= max / CASE WHEN is_limited THEN 4 ELSE 1 END) THEN
     cursor := lanes[cardinality(lanes)];
     RETURN;
   END IF;
@@ -315,7 +307,7 @@ BEGIN
       FROM _pick_own_lanes(rule.name, 1, rule.token_group, epoch, after, max, without) p);
   END IF;
   -- Our own locks do not stop us: this picks those jobs again, and others with them.
-  SELECT * INTO tids, turns, limited, cursor
+  SELECT * INTO jobs, cursor
   FROM _pick_turns(rule.name, _sort_lanes(lanes, after) || label_lanes, max, free, without);
 END $$;
 
@@ -337,8 +329,8 @@ CREATE OR REPLACE FUNCTION _pick_own_lanes(
   after int,
   max int,
   without text[],
-  OUT tids tid[],
-  OUT limited boolean[],
+  OUT jobs picked_job[],
+  OUT is_limited boolean,
   OUT lanes int[],
   OUT has_more boolean
 )
@@ -353,11 +345,11 @@ DECLARE
   each int := 4;
   more record;
 BEGIN
-  tids := '{}';
-  limited := '{}';
+  jobs := '{}';
+  is_limited := false;
   lanes := '{}';
   FOR reached, last IN VALUES (after, 2147483647), (-1, after) LOOP
-    WHILE cardinality(tids) < max LOOP
+    WHILE cardinality(jobs) < max LOOP
       occupied := (_find_heads(queue, class, reached, last, 1)).lanes[1];
       EXIT WHEN occupied IS NULL;
       looks := CASE
@@ -368,13 +360,13 @@ BEGIN
       EXIT WHEN cardinality(own_lanes) = 0;
       SELECT * INTO more
       FROM _pick_from_lanes(
-        queue, class, own_lanes, each, max - cardinality(tids), without);
-      IF each > 1 AND true = ANY (more.limited) THEN
+        queue, class, own_lanes, each, max - cardinality(jobs), without);
+      IF each > 1 AND more.is_limited THEN
         each := 1;
         CONTINUE;
       END IF;
-      tids := tids || more.tids;
-      limited := limited || more.limited;
+      jobs := jobs || more.jobs;
+      is_limited := is_limited OR coalesce(more.is_limited, false);
       lanes := lanes || more.lanes;
       reached := own_lanes[cardinality(own_lanes)];
     END LOOP;
@@ -415,8 +407,8 @@ CREATE OR REPLACE FUNCTION _pick_from_lanes(
   each int,
   max int,
   without text[],
-  OUT tids tid[],
-  OUT limited boolean[],
+  OUT jobs picked_job[],
+  OUT is_limited boolean,
   OUT lanes int[]
 )
 LANGUAGE plpgsql VOLATILE AS $$
@@ -433,7 +425,9 @@ BEGIN
       AND j.fence = 0) THEN
     RETURN;
   END IF;
-  SELECT array_agg(y.ctid), array_agg(y.is_limited), array_agg(y.lane) INTO tids, limited, lanes
+  SELECT
+    array_agg(ROW(y.ctid, 0, y.is_limited)::picked_job), bool_or(y.is_limited), array_agg(y.lane)
+  INTO jobs, is_limited, lanes
   FROM (
     SELECT x.*, l.lane
     FROM unnest(own_lanes) l(lane)

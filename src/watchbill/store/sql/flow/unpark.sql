@@ -180,15 +180,14 @@ BEGIN
       k.key, k.is_ordered, k.head, k.step,
       k.places = 2147483647 AND numbers IS NULL AS is_unlimited,
       CASE
-        WHEN numbers IS NOT NULL THEN least(k.places, k.number)
+        WHEN numbers IS NOT NULL THEN least(k.places, numbers[k.n])
         WHEN k.places = 2147483647 THEN 1000
         -- All in this call: a ready job holds no place until it is claimed. So a second call would
         -- find the same places free, and make too many jobs ready.
         ELSE least(k.places, 10000)
       END AS places
-    FROM _count_places(keys, t) c
-    CROSS JOIN LATERAL unnest(keys, numbers, c.places, c.is_ordered, c.heads, c.steps)
-      k(key, number, places, is_ordered, head, step)) p;
+    FROM unnest(_count_places(keys, '{}', t)) WITH ORDINALITY
+      k(places, step, is_locked, is_ordered, key, head, burst, n)) p;
 END $$;
 
 -- Makes the first jobs of ordered keys ready.
