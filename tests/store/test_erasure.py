@@ -158,6 +158,22 @@ def test_running_jobs_are_asked_to_stop_and_waited_for(db: Db) -> None:
     assert left(db) == {}
 
 
+def test_progress_and_stop_request_of_another_tenants_job_with_the_same_id_stay(db: Db) -> None:
+    """With row security, a producer can give a job the id of a finished job of another tenant."""
+    node = db.node()
+    db.enqueue(tenant="acme")
+    db.run(node, "succeeded")
+    taken = db.enqueue(tenant="other")
+    (job,) = db.claim(node)
+    db.call("heartbeat", epoch=node, running=[{"id": str(taken), "fence": job.fence, "progress": {"done": 5}}])
+    db.call("cancel", id=taken)
+    db.change("UPDATE {schema}.finished_jobs SET id = %s", taken)
+    erase(db)
+    assert left(db) == {}
+    assert [run.progress for run in db.rows("runs")] == [{"done": 5}]
+    assert [request.job_id for request in db.rows("cancels")] == [taken]
+
+
 def test_force_ends_running_jobs_and_their_results_are_rejected(db: Db) -> None:
     node = db.node()
     db.enqueue(tenant="acme")

@@ -137,6 +137,23 @@ def test_purge_frees_no_ordered_key_of_another_tenant_through_a_taken_id(site: S
         assert look(site, holders) is None
 
 
+@pytest.mark.parametrize(("first_end", "second_end"), [(COMPLETE, BURY), (BURY, COMPLETE)], ids=["complete", "bury"])
+def test_the_number_of_a_finished_id_is_that_of_the_first_job(site: Site, first_end: str, second_end: str) -> None:
+    """The worker sees both jobs with the id, whichever partition it reads first."""
+    job = finish_job_of_b(site, first_end)
+    with site.session("bound_producer") as producer, site.session("worker") as worker:
+        call(producer, "id FROM watchbill.enqueue('taker', id => %(id)s, queue => 'takers')", id=job)
+        fence = call(worker, "fence FROM watchbill.claim(%(epoch)s, '{takers}', 1)", epoch=site.epoch)
+        call(worker, second_end, id=job, fence=fence)
+        rows = "array_agg(seq ORDER BY seq) FROM watchbill.finished_jobs WHERE id = %(id)s"
+        first, _ = look(site, rows, id=job)
+        assert call(worker, "watchbill._job_seq(%(id)s)", id=job) == first
+        assert call(worker, "seq FROM watchbill.enqueue('t', tenant => 'b', id => %(id)s)", id=job) == first
+    with site.session("operator") as operator:
+        first_state = "succeeded" if first_end == COMPLETE else "dead"
+        assert call(operator, "watchbill.cancel(%(id)s)", id=job) == first_state
+
+
 def test_reschedule_means_the_first_of_two_finished_jobs(site: Site) -> None:
     job = finish_job_of_b(site, BURY)
     take_id(site, job)

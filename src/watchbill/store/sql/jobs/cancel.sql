@@ -62,6 +62,7 @@ BEGIN
       FROM finished_jobs f
       WHERE f.id = job_id
         AND f.finished_at >= _history_start(job_id)
+      ORDER BY f.seq
       LIMIT 1);
     RETURN;
   END IF;

@@ -201,21 +201,6 @@ BEGIN
   RETURN answer;
 END $$;
 
--- The sequence number of a job, finished or not; NULL if there is no such job.
-CREATE OR REPLACE FUNCTION _job_seq(id uuid)
-RETURNS bigint
-LANGUAGE sql STABLE
-AS $$
-  SELECT coalesce(
-    (SELECT j.seq FROM jobs j WHERE j.id = _job_seq.id),
-    (
-      SELECT f.seq
-      FROM finished_jobs f
-      WHERE f.id = _job_seq.id
-        AND f.finished_at >= _history_start(_job_seq.id)
-      LIMIT 1))
-$$;
-
 -- Raises the error of an id that a job has which the caller does not see. It says nothing of that
 -- job.
 CREATE OR REPLACE FUNCTION _refuse_taken_id(type text, id uuid)
@@ -241,6 +226,7 @@ BEGIN
   FROM finished_jobs f
   WHERE f.id = job_id
     AND f.finished_at >= _history_start(job_id)
+  ORDER BY f.seq
   LIMIT 1;
   IF first_seq IS NULL THEN RETURN new_seq; END IF;
   DELETE FROM jobs j WHERE j.id = job_id AND j.seq = new_seq;

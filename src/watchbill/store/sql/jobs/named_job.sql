@@ -17,3 +17,9 @@ BEGIN
   ORDER BY f.seq
   LIMIT 1;
 END $$;
+
+-- The sequence number of the job that _named_job() finds; NULL if there is no such job.
+CREATE OR REPLACE FUNCTION _job_seq(id uuid)
+RETURNS bigint
+LANGUAGE sql STABLE
+AS $$ SELECT n.seq FROM _named_job(_job_seq.id) n $$;

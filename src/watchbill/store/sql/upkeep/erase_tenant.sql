@@ -230,7 +230,8 @@ $$;
 
 -- Deletes what other tables say about these jobs of a tenant: their slots, even of schedules that
 -- were removed earlier, their progress, their stop requests, their ordered keys and their
--- dependencies.
+-- dependencies. An unfinished job with such an id is of another tenant, and keeps its progress and
+-- its stop request.
 CREATE OR REPLACE FUNCTION _delete_traces_of_jobs(
   tenant text, ids uuid[], order_keys text[], schedule_ids bigint[], slots timestamptz[]
 )
@@ -243,8 +244,12 @@ BEGIN
   WHERE s.schedule_id = x.schedule_id
     AND s.slot = x.slot
     AND s.job_id = x.id;
-  DELETE FROM runs r WHERE r.job_id = ANY (ids);
-  DELETE FROM cancels c WHERE c.job_id = ANY (ids);
+  DELETE FROM runs r
+  WHERE r.job_id = ANY (ids)
+    AND NOT EXISTS (SELECT FROM jobs j WHERE j.id = r.job_id);
+  DELETE FROM cancels c
+  WHERE c.job_id = ANY (ids)
+    AND NOT EXISTS (SELECT FROM jobs j WHERE j.id = c.job_id);
   PERFORM _free_keys_of_deleted_jobs(ids, order_keys);
   DELETE FROM dependencies d
   WHERE d.ctid = ANY (ARRAY(
