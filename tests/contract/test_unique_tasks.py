@@ -185,7 +185,7 @@ def test_unknown_limit_is_refused(app: App) -> None:
     [
         (lambda: Unique(by=7), "give a format such as '{account}', or a function"),  # type: ignore[arg-type]
         (lambda: Unique(until="soon"), "give 'started', 'finished', or seconds"),
-        (lambda: Unique(until=0), "at most a year"),
+        (lambda: Unique(until=0), "at most 365 days"),
         (lambda: Unique(on_duplicate="drop"), "give 'keep', 'replace' or 'reject'"),  # type: ignore[arg-type]
         (lambda: Unique(on_duplicate="replace", until="finished"), "until must be 'started'"),
         (lambda: Debounce(wait="soon"), r"Debounce\(wait='soon'\) is invalid"),

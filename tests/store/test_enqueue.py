@@ -87,9 +87,11 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"run_at": "4000-01-01 BC"}, "run_at must be"),
     ({"delay": "-1 s"}, "delay must be between 0 and 100 years"),
     ({"delay": "101 years"}, "delay must be between"),
-    ({"timeout": "0 s"}, "timeout must be more than 0 and at most a year"),
+    ({"timeout": "0 s"}, "timeout must be more than 0 and at most 365 days"),
     ({"timeout": "-1 s"}, "timeout must be"),
     ({"timeout": "2 years"}, "timeout must be"),
+    ({"timeout": "365 days 2 s"}, "timeout must be more than 0 and at most 365 days"),
+    ({"timeout": "1 year"}, "timeout must be more than 0 and at most 365 days"),  # 365.25 days in seconds
     ({"idempotency_window": "1 h"}, "idempotency_window needs an idempotency_key"),
     ({"idempotency_key": "k", "idempotency_window": "0 s"}, "idempotency_window must be more than 0"),
     ({"idempotency_key": "k", "idempotency_window": "290000 years"}, "idempotency_window must be"),
@@ -112,7 +114,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-SECONDS = {"0 s": 0, "2 years": 2 * 365 * 86400, "-1 s": -1}
+SECONDS = {"0 s": 0, "2 years": 2 * 365 * 86400, "-1 s": -1, "365 days 2 s": 31536002, "1 year": 31557600}
 OF_SHORT_WAYS = {"type", "payload", "queue", "priority", "tenant", "max_attempts", "timeout", "version", "meta"}
 DEFAULTS: dict[str, Any] = {
     "type": "t", "payload": {}, "queue": "q", "priority": 0, "tenant": "default", "max_attempts": 10, "timeout": None,
@@ -190,17 +192,17 @@ def test_invalid_jobs_are_refused_with_a_message(db: Db, given: dict[str, Any], 
     assert db.count("jobs") == 0
 
 
-@pytest.mark.parametrize("seconds", ["NaN", "Infinity", "-Infinity", "-1", "3e38", "31104002"])
+@pytest.mark.parametrize("seconds", ["NaN", "Infinity", "-Infinity", "-1", "3e38", "31536002"])
 def test_the_short_ways_refuse_seconds_that_no_timeout_has(db: Db, seconds: str) -> None:
     for way in SHORT_WAYS:
-        with refused("WB003", "timeout must be more than 0 and at most a year"):
+        with refused("WB003", "timeout must be more than 0 and at most 365 days"):
             WAYS[way](db, {"timeout": seconds})
     assert db.count("jobs") == 0
 
 
 def test_the_short_ways_take_the_largest_and_smallest_values(db: Db) -> None:
     largest = {"type": "x" * 200, "queue": "q" * 100, "tenant": "t" * 200, "max_attempts": 32767, "version": 2**31 - 1}
-    for given in (largest | {"timeout": 31104000}, {"max_attempts": 1, "timeout": 1e-6, "meta": {}}):
+    for given in (largest | {"timeout": 31536000}, {"max_attempts": 1, "timeout": 1e-6, "meta": {}}):
         WAYS["_enqueue_plain"](db, given)
         WAYS["_enqueue_plain_many"](db, given)
     assert sorted(row.class_ for row in db.execute("SELECT class AS class_ FROM watchbill.jobs")) == [0, 0, 0, 1, 1, 1]
@@ -216,9 +218,10 @@ def test_numbers_out_of_range_are_refused_in_a_new_session(db: Db) -> None:
 def test_largest_and_smallest_values_are_accepted(db: Db) -> None:
     db.enqueue("x" * 200, queue="q" * 100, tenant="t" * 200, priority=32767, max_attempts=32767, version=2**31 - 1)
     db.enqueue(priority=-32768, max_attempts=1, idempotency_key="k" * 500, idempotency_window="100 years")
-    db.enqueue(delay="100 years", timeout="1 year")
+    db.enqueue(delay="100 years", timeout="365 days")
+    db.enqueue(debounce_wait="365 days")
     db.enqueue(payload={"x": "y" * 200_000}, max_payload=None)
-    assert db.count("jobs") == 4
+    assert db.count("jobs") == 5
 
 
 def test_id_more_than_an_hour_in_the_future_is_refused(db: Db) -> None:

@@ -37,8 +37,10 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"missed": "never"}, "WB003", "missed must be skip, once or catch_up, not 'never'"),
     ({"overlap": "never"}, "WB003", "overlap must be skip, queue, cancel_previous or allow, not 'never'"),
     ({"jitter": "-1 s"}, "WB003", "jitter must be between 0"),
+    ({"jitter": "1 year"}, "WB003", "jitter must be between 0 and 365 days"),
     ({"grace": "-1 s"}, "WB003", "grace must be between 0"),
     ({"deadline": "0 s"}, "WB003", "deadline must be more than 0"),
+    ({"deadline": "366 days"}, "WB003", "deadline must be more than 0 and at most 365 days"),
     ({"priority": 40000}, "WB003", "priority must be between"),
     ({"timeout": "0 s"}, "WB003", "timeout must be more than 0"),
     ({"max_attempts": 0}, "WB003", "max_attempts must be between"),
@@ -171,6 +173,10 @@ def test_plain_sql_cannot_write_a_declaration_that_is_not_an_object(db: Db) -> N
     add(db)
     with refused("WB003", "declared_definition must be a JSON object"):
         db.change("UPDATE {schema}.schedules SET declared_definition = '5'")
+
+
+def test_a_year_of_jitter_and_deadline_is_accepted(db: Db) -> None:
+    add(db, jitter="365 days", deadline="365 days", timeout="365 days")
 
 
 def test_schedule_has_no_slot_after_the_last_time_that_clients_can_read(db: Db) -> None:

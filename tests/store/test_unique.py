@@ -249,6 +249,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"unique_by": "{x}", "payload": {"x": "y" * 1001}}, "unique_by makes a key of 1001 bytes, the limit is 1000"),
     ({"debounce_max": "1 s"}, "debounce_max needs debounce_wait"),
     ({"debounce_wait": "0 s"}, "debounce_wait must be more than 0"),
+    ({"debounce_wait": "366 days"}, "debounce_wait must be more than 0 and at most 365 days"),
     ({"debounce_wait": "2 s", "debounce_max": "1 s"}, "debounce_max must be at least debounce_wait"),
     ({"debounce_wait": "2 s", "delay": "1 s"}, "debounce_wait excludes run_at, delay, unique_until and on_duplicate"),
     ({"debounce_wait": "2 s", "ordered_by": "x"}, "ordered_by and debounce_wait exclude each other"),

@@ -133,8 +133,8 @@ def test_chosen_executor_ends_the_warning(executor: Literal["thread", "process"]
         ({"queue": ""}, r"@app.task\(queue=''\) is invalid: give a text of 1 to 100 characters"),
         ({"queue": "q" * 101}, "is invalid: give a text of 1 to 100 characters"),
         ({"priority": 40_000}, r"priority=40000 is invalid: give a number between -32,768 and 32,767"),
-        ({"timeout": 0}, r"@app.task\(timeout=0.0\) is invalid: give more than 0 s and at most a year"),
-        ({"timeout": "400d"}, "is invalid: give more than 0 s and at most a year"),
+        ({"timeout": 0}, r"@app.task\(timeout=0.0\) is invalid: give more than 0 s and at most 365 days"),
+        ({"timeout": "400d"}, "is invalid: give more than 0 s and at most 365 days"),
     ],
 )
 def test_option_that_the_database_would_refuse_is_refused_at_the_declaration(options: Any, what: str) -> None:

@@ -197,7 +197,7 @@ def refuse_impossible(options: JobOptions) -> None:
     timeout = options.timeout
     refused = {
         "queue": (1 <= len(options.queue) <= MAX_QUEUE_LENGTH, f"a text of 1 to {MAX_QUEUE_LENGTH} characters"),
-        "timeout": (timeout is None or 0 < timeout <= LONGEST_TIMEOUT_SECONDS, "more than 0 s and at most a year"),
+        "timeout": (timeout is None or 0 < timeout <= LONGEST_TIMEOUT_SECONDS, "more than 0 s and at most 365 days"),
     }
     for name, (fits, words) in refused.items():
         if not fits:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TypeAlias
 
 Duration: TypeAlias = int | float | timedelta | str
-LONGEST_TIMEOUT_SECONDS = 360 * 86_400.0  # 360 days, which PostgreSQL counts as a year
+LONGEST_TIMEOUT_SECONDS = 365 * 86_400.0  # as _is_over_a_year() in the database
 DURATION_WORDS = "seconds, a timedelta, or a text such as 500ms, 30s, 5m, 1h30m or 2d"
 
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}

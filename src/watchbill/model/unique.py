@@ -102,4 +102,4 @@ def _check_duration(name: str, option: str, value: Duration, words: str) -> None
     except ValueError:
         is_valid = False
     if not is_valid:
-        raise ValueError(f"{name}({option}={value!r}) is invalid: give {words}, at most a year")
+        raise ValueError(f"{name}({option}={value!r}) is invalid: give {words}, at most 365 days")

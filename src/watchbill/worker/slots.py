@@ -19,6 +19,7 @@ from collections import deque
 from typing import Protocol
 from uuid import UUID
 
+from watchbill.model.durations import LONGEST_TIMEOUT_SECONDS
 from watchbill.telemetry.context import log_fields
 from watchbill.telemetry.events import Events
 from watchbill.worker import forks
@@ -42,7 +43,6 @@ STOP_AGAIN_SECONDS = 1.0
 CHILD_START_SECONDS = 60.0  # how long a child process may take to import a handler, beyond the time-out of its job
 WATCH_INTERVAL_SECONDS = 0.25
 RATE_WINDOW_SECONDS = 0.02
-LONGEST_TIMEOUT_SECONDS = 366 * 86_400.0  # enqueue() stores at most a year
 
 
 class Executor(Protocol):
@@ -226,7 +226,7 @@ class Slots:
     def _fail_unstarted(self, run: Run) -> None:
         """Fails a job whose time-out no timer can have, such as NaN: it would end the event loop. enqueue() refuses it,
         but anybody who may write to the table can store it."""
-        fail(run, BadTimeout(f"its time-out is {run.timeout:g} s; it must be more than 0 and at most a year"))
+        fail(run, BadTimeout(f"its time-out is {run.timeout:g} s; it must be more than 0 and at most 365 days"))
         assert run.outcome is not None
         self._end_unstarted(run.claimed, run.outcome, run)
 

@@ -52,6 +52,14 @@ EXCEPTION WHEN data_exception THEN
   RETURN false;
 END $$;
 
+-- Whether a duration is longer than a year, which is 365 days here. By its seconds, with which jobs
+-- are stored: PostgreSQL counts the interval '1 year' as 360 days where it compares, and as 365.25
+-- days where it extracts seconds.
+CREATE OR REPLACE FUNCTION _is_over_a_year(duration interval)
+RETURNS boolean
+LANGUAGE sql IMMUTABLE
+RETURN date_part('epoch', duration) > 31536000;
+
 -- What is invalid in a job; NULL if nothing is. A UUIDv7 from `horizon` on is of the future. A type
 -- of Watchbill's own is valid only with `builtin`: every worker runs the SQL in such a job.
 CREATE OR REPLACE FUNCTION _job_error(
@@ -80,8 +88,8 @@ RETURN CASE
       'run_at must be a finite time in the years 1 to 9999'
     WHEN (n).delay < interval '0' OR (n).delay > interval '100 years' THEN
       'delay must be between 0 and 100 years'
-    WHEN (n).timeout <= interval '0' OR (n).timeout > interval '1 year' THEN
-      'timeout must be more than 0 and at most a year'
+    WHEN (n).timeout <= interval '0' OR _is_over_a_year((n).timeout) THEN
+      'timeout must be more than 0 and at most 365 days'
     WHEN (n).idempotency_window IS NOT NULL AND (n).idempotency_key IS NULL THEN
       'idempotency_window needs an idempotency_key'
     WHEN (n).idempotency_window <= interval '0'
@@ -114,8 +122,8 @@ RETURN CASE
       'on_duplicate=replace needs unique_until=started: only a job that waits can be replaced'
     WHEN (n).debounce_max IS NOT NULL AND (n).debounce_wait IS NULL THEN
       'debounce_max needs debounce_wait'
-    WHEN (n).debounce_wait <= interval '0' OR (n).debounce_wait > interval '1 year' THEN
-      'debounce_wait must be more than 0 and at most a year'
+    WHEN (n).debounce_wait <= interval '0' OR _is_over_a_year((n).debounce_wait) THEN
+      'debounce_wait must be more than 0 and at most 365 days'
     WHEN (n).debounce_max < (n).debounce_wait OR (n).debounce_max > interval '100 years' THEN
       'debounce_max must be at least debounce_wait and at most 100 years'
     WHEN (n).debounce_wait IS NOT NULL

@@ -49,9 +49,9 @@ BEGIN
         -- Only an object contains the empty object.
         AND payload OPERATOR(pg_catalog.@>) '{}'
         AND coalesce(meta, '{}') OPERATOR(pg_catalog.@>) '{}'
-        -- NaN is greater than every number. The bound is the year of interval.
+        -- NaN is greater than every number. The bound is that of _is_over_a_year().
         AND coalesce(timeout, '1') OPERATOR(pg_catalog.>) '0'
-        AND coalesce(timeout, '1') OPERATOR(pg_catalog.<=) '31104000'
+        AND coalesce(timeout, '1') OPERATOR(pg_catalog.<=) '31536000'
         AND NOT EXISTS (
           SELECT
           FROM %1$I.queues q
@@ -127,7 +127,7 @@ BEGIN
     AND version > 0
     AND coalesce(meta, '{}') @> '{}'
     AND coalesce(timeout, '1') > '0'
-    AND coalesce(timeout, '1') <= '31104000'
+    AND coalesce(timeout, '1') <= '31536000'
     AND NOT EXISTS (SELECT FROM queues q WHERE q.name = queue AND q.lanes <> 'none')
     AND NOT _may_have_quota(tenant)
   INTO plain

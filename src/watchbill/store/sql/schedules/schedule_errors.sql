@@ -62,12 +62,12 @@ LANGUAGE sql STABLE AS $$
       THEN 'max_runs must be 1 or more'
     WHEN s.catch_up NOT BETWEEN 1 AND 10000
       THEN 'catch_up must be between 1 and 10000'
-    WHEN s.jitter NOT BETWEEN interval '0' AND interval '1 year'
-      THEN 'jitter must be between 0 and a year'
+    WHEN s.jitter < interval '0' OR _is_over_a_year(s.jitter)
+      THEN 'jitter must be between 0 and 365 days'
     WHEN s.grace NOT BETWEEN interval '0' AND interval '100 years'
       THEN 'grace must be between 0 and 100 years'
-    WHEN s.deadline <= interval '0' OR s.deadline > interval '1 year'
-      THEN 'deadline must be more than 0 and at most a year'
+    WHEN s.deadline <= interval '0' OR _is_over_a_year(s.deadline)
+      THEN 'deadline must be more than 0 and at most 365 days'
     WHEN array_position(s.tags, NULL) IS NOT NULL OR '' = ANY (s.tags)
       THEN 'tags must be texts that are not empty'
     WHEN jsonb_typeof(s.context) <> 'object'
