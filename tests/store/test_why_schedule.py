@@ -78,9 +78,9 @@ def why(db: Db, *names: str) -> list[Any]:
     for stage in ("before", "after"):
         for name in names:
             getattr(CAUSES[name], stage)(db)
+    db.now = at(12)
     if "no node" not in names:
         db.node(types={"task": 1})
-    db.now = at(12)
     return db.call("why_schedule", name="s")
 
 
@@ -109,16 +109,28 @@ def test_why_schedule_lists_the_decisive_cause_first(db: Db, first: str, second:
 
 def test_why_schedule_says_when_it_fires_next(db: Db) -> None:
     add(db)
-    db.node(types={"task": 1})
+    node = db.node(types={"task": 1})
     [row] = db.call("why_schedule", name="s")
     assert (row.fires, row.reason, row.next_run) == (True, "it is due at 2031-03-14 10:00:00 UTC, in 00:33:07", at(10))
     db.now = at(10)
+    db.call("heartbeat", epoch=node)
     [row] = db.call("why_schedule", name="s")
     assert (row.reason, row.next_run) == ("it is due since 2031-03-14 10:00:00 UTC", at(10))
     db.now = at(10, 2)
+    db.call("heartbeat", epoch=node)
     [row] = db.call("why_schedule", name="s")
     assert row.reason.endswith(", but no scheduler fired it: is a node running?")
     assert db.call("why_schedule", name="other") == []
+
+
+def test_why_schedule_takes_a_node_without_beats_for_dead(db: Db) -> None:
+    """All nodes were killed, and none is left that declares the others lost."""
+    add(db)
+    node = db.node(types={"task": 1})
+    db.tick(3600)
+    assert [row.reason for row in db.call("why_schedule", name="s")] == ["no node is alive that could fire it"]
+    db.call("heartbeat", epoch=node)
+    assert [row.fires for row in db.call("why_schedule", name="s")] == [True]
 
 
 def test_why_schedule_shows_instants_in_the_zone_of_the_schedule(db: Db) -> None:
@@ -139,8 +151,8 @@ def test_why_schedule_shows_instants_in_the_zone_of_the_schedule(db: Db) -> None
 )
 def test_why_schedule_mentions_an_unfinished_run(db: Db, overlap: str, said: str | None) -> None:
     add(db, overlap=overlap)
-    db.node(types={"task": 1})
     tick_at(db, at(10))
+    db.node(types={"task": 1})
     due, *others = db.call("why_schedule", name="s")
     assert (due.fires, due.next_run) == (True, at(11))
     assert [row.reason.rsplit(": ")[-1] for row in others] == ([said] if said else [])
@@ -148,11 +160,13 @@ def test_why_schedule_mentions_an_unfinished_run(db: Db, overlap: str, said: str
 
 def test_why_schedule_counts_skipped_slots(db: Db) -> None:
     add(db)
-    db.node(types={"task": 1})
+    node = db.node(types={"task": 1})
     for hour in (10, 11):
         tick_at(db, at(hour))
+    db.call("heartbeat", epoch=node)
     assert db.call("why_schedule", name="s")[0].reason.endswith(" is queued, and 1 slot was skipped since")
     tick_at(db, at(12))
+    db.call("heartbeat", epoch=node)
     assert db.call("why_schedule", name="s")[0].reason.endswith(" is queued, and 2 slots were skipped since")
 
 

@@ -104,7 +104,14 @@ BEGIN
         WHEN on_start THEN 'it runs when the cluster starts, and at no other time'
         ELSE 'its pattern has no later slot'
       END),
-    (9, NOT EXISTS (SELECT FROM nodes n WHERE n.state = 'active'),
+    -- Looks at beats too: if all nodes were killed, none is left that declares the others lost.
+    (9,
+      NOT EXISTS (
+        SELECT
+        FROM nodes n
+        JOIN beats b USING (epoch)
+        WHERE n.state = 'active'
+          AND b.at + n.lease > t),
       'no node is alive that could fire it'),
     (9, skipped > 0 AND s.overlap = 'skip',
       format(
