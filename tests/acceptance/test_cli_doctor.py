@@ -402,6 +402,32 @@ def test_doctor_notes_orphaned_schedules_and_overdue_runs(schema_database: str, 
     assert "watchbill schedules history NAME" in finding.hint
 
 
+def test_doctor_reports_schedules_that_an_earlier_version_stored_without_checks(
+    schema_database: str, tmp_path: Path
+) -> None:
+    chain = """'{"jobs": [{"type": "t", "colour": "red"}], "ends": [0]}'"""
+    run_sql(
+        schema_database,
+        "SELECT watchbill.add_schedule(name, '@yearly', 't') FROM unnest('{slow,chain,good}'::text[]) name",
+        "ALTER TABLE watchbill.schedules DISABLE TRIGGER USER",
+        "UPDATE watchbill.schedules SET deadline = '2 years' WHERE name = 'slow'",
+        f"UPDATE watchbill.schedules SET type = 'watchbill.flow', payload = {chain} WHERE name = 'chain'",
+        "ALTER TABLE watchbill.schedules ENABLE TRIGGER USER",
+    )
+    says = (
+        "Of 3: schedule 'slow' is invalid: deadline must be more than 0 and at most 365 days; "
+        "schedule 'chain' is invalid: position 0 of its chain: 'colour' is not a field of a job."
+    )
+    hint = "watchbill schedules update NAME"
+    assert_only(look(tmp_path, database_url=schema_database), "schedules", says, hint)
+    run_sql(
+        schema_database,
+        "SELECT watchbill.update_schedule('slow', '{\"deadline\": \"1 hour\"}')",
+        "SELECT watchbill.remove_schedule('chain')",
+    )
+    assert_well(look(tmp_path, database_url=schema_database))
+
+
 # Claims.
 
 

@@ -178,6 +178,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "preview_schedule": ("'nightly_b', tenant => 'b'",),
     "preview_schedule_from": (f"'{SCHEDULE}'::jsonb - 'hash'",),
     "schedule_stats": ("",),
+    "_list_invalid_schedules": ("5",),
     "_count_schedule_slots": ("%(schedule)s",),
     "_count_failed_attempts": ("%(schedule)s",),
     "_find_orphans": ("'{%(schedule)s}'",),
@@ -204,7 +205,7 @@ REFUSED = {
 # They change nothing; guard() and locked_jobs() lock jobs.
 READ = {
     "_count_failed_attempts", "_count_schedule_slots", "_describe_blind_caller", "_describe_caller",
-    "_describe_job_wait", "_find_orphans", "_has_stale_declaration",
+    "_describe_job_wait", "_find_orphans", "_has_stale_declaration", "_list_invalid_schedules",
     "_is_schedule_changed", "_job_seq", "_lock_end", "_read_job_ending", "_survey", "ancestors", "dead_groups",
     "dependency_graph", "group_list", "guard", "heartbeat_load", "incomplete_items", "item_audit", "job_attempts",
     "job_by_id", "job_list", "limit_holders", "limit_keys", "limit_list", "locked_jobs", "member_state", "pin_list",

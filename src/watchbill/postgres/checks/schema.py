@@ -234,6 +234,7 @@ _ORPHANED = """
         {schema}._find_orphans(ARRAY(SELECT o.id FROM {schema}.schedules o WHERE o.owner IS NOT NULL AND o.enabled)))
     ORDER BY s.name LIMIT %s
 """
+_INVALID = "SELECT i.error FROM {schema}._list_invalid_schedules(%s) i"
 _OVERDUE = "SELECT o.name::text FROM {schema}.overdue o GROUP BY 1 ORDER BY min(o.due_by) LIMIT %s"
 
 
@@ -246,10 +247,12 @@ def check_schedules(target: Target) -> Finding:
     if not number:
         return Finding("schedules", "ok", "There are none.")
     total = f"{number:,}{'+' if capped else ''}"
-    if late or orphaned or overdue:
-        faults, hints = zip(*_find_schedule_faults(target, late, orphaned, overdue), strict=True)
+    invalid = _list_invalid_schedules(target)
+    if late or orphaned or overdue or invalid:
+        pairs = [*_find_schedule_faults(target, late, orphaned, overdue), *_describe_invalid_schedules(invalid)]
+        faults, hints = zip(*pairs, strict=True)
         says = f"Of {total}: {'; '.join(faults)}."
-        return Finding("schedules", "wrong" if late else "note", says, "\n".join(hints))
+        return Finding("schedules", "wrong" if late or invalid else "note", says, "\n".join(hints))
     coming = "none is due any more" if next_run is None else f"the next is due at {next_run:%Y-%m-%d %H:%M:%S %Z}"
     return Finding("schedules", "ok", f"{total}; {coming}.")
 
@@ -269,6 +272,26 @@ def _find_schedule_faults(target: Target, late: int, orphaned: int, overdue: int
         says = f"{runs} past the deadline ({_read_names(target, _OVERDUE)})"
         faults.append((says, "See what happened: watchbill schedules history NAME."))
     return faults
+
+
+def _list_invalid_schedules(target: Target) -> list[str]:
+    """Returns errors of schedules that were stored before the checks that refuse them existed."""
+    name = sql.SQL("{}._list_invalid_schedules(int)").format(sql.Identifier(target.settings.schema)).as_string(None)
+    if target.is_standby or not target.query("SELECT WHERE to_regprocedure(%s) IS NOT NULL", name):
+        return []
+    return [error for (error,) in target.query_schema(_INVALID, _MAX_NAMES + 1)]
+
+
+def _describe_invalid_schedules(errors: list[str]) -> list[tuple[str, str]]:
+    """Returns a pair of what is wrong and a hint, as _find_schedule_faults(); none without errors."""
+    if not errors:
+        return []
+    shown = "; ".join(errors[:_MAX_NAMES] + ["..."] * (len(errors) > _MAX_NAMES))
+    hint = (
+        "An earlier version accepted invalid schedules. Correct each one (watchbill schedules update NAME, or the code "
+        "that declares it), or remove it (watchbill schedules remove NAME)."
+    )
+    return [(shown, hint)]
 
 
 def _make_late_hint(target: Target) -> str:
