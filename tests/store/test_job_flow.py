@@ -154,6 +154,17 @@ def test_two_sets_of_labels_never_share_a_lane(db: Db) -> None:
     assert row(db, db.enqueue(runs_on={"a": 1})).lane == taken - 1
 
 
+def test_sets_of_labels_are_bounded(db: Db) -> None:
+    db.change("INSERT INTO {schema}.label_sets SELECT -n, jsonb_build_object('n', n) FROM generate_series(1, 9999) n")
+    db.enqueue(runs_on={"gpu": "yes"})
+    with refused("WB003", "jobs have asked for 10000 sets of labels already"):
+        db.enqueue(runs_on={"gpu": "no"})
+    with refused("WB003", "sets of labels already"):
+        db.call("enqueue_many", jobs=[{"type": "task", "runs_on": {"gpu": "no"}}])
+    db.enqueue(runs_on={"gpu": "yes"})
+    assert db.count("label_sets") == 10000
+
+
 @pytest.mark.parametrize("by_hand", [False, True])
 def test_job_of_a_schedule_has_the_lane_of_its_share(db: Db, by_hand: bool) -> None:
     db.change("INSERT INTO {schema}.queues (name, lanes, fair_by) VALUES ('fair', 'share', '{{account}}')")

@@ -289,6 +289,21 @@ def test_producer_of_a_tenant_declares_nothing_that_tenants_share(site: Site) ->
             session.execute("SELECT watchbill.enqueue('t', limit_keys => '{mine}')")
 
 
+def test_producer_of_a_tenant_leaves_sets_of_labels_to_others(site: Site) -> None:
+    fill = "INSERT INTO watchbill.label_sets SELECT -n, jsonb_build_object('n', n) FROM generate_series(1, %s) n"
+    enqueue = "SELECT watchbill.enqueue('t', runs_on => %s, queue => 'nowhere', tenant => 'a')"
+    with psycopg.connect(site.logins.owner_url, autocommit=True) as owner:
+        ((number,),) = owner.execute("SELECT count(*) FROM watchbill.label_sets").fetchall()
+        owner.execute(fill, (1000 - number,))
+        with site.session("bound_producer") as producer, site.session("worker") as worker:
+            with pytest.raises(psycopg.Error, match="jobs have asked for 1000 sets of labels already"):
+                producer.execute(enqueue, ('{"disk": "new"}',))
+            worker.execute(enqueue, ('{"disk": "new"}',))
+            producer.execute(enqueue, ('{"disk": "new"}',))
+        owner.execute("DELETE FROM watchbill.jobs WHERE queue = 'nowhere' AND tenant = 'a'")
+        owner.execute("DELETE FROM watchbill.label_sets")
+
+
 def test_bound_operator_changes_nothing_that_tenants_share(site: Site) -> None:
     with site.session("bound_operator", "a") as session:
         for call in (

@@ -5,6 +5,24 @@ RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN greatest(('x' || left(md5(share), 8))::bit(32)::int & 2147483647, 1);
 
+-- Raises if there are too many sets of labels for one more. Every claim reads them all, and a set
+-- stays: a finished job that is rescheduled needs it again. A caller that acts for one tenant may
+-- only use the first tenth of them, and so cannot keep those who act for all from adding sets.
+CREATE OR REPLACE FUNCTION _check_label_set_count(labels jsonb)
+RETURNS void
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  most int := CASE WHEN _acts_for_all_tenants() THEN 10000 ELSE 1000 END;
+BEGIN
+  IF (SELECT count(*) FROM label_sets) >= most THEN
+    RAISE EXCEPTION 'runs_on % is refused: jobs have asked for % sets of labels already',
+      left(labels::text, 200), most
+      USING ERRCODE = 'WB003',
+        HINT = 'ask for labels that nodes have, not for values that differ from job to job; sets '
+          'that exist can still be used';
+  END IF;
+END $$;
+
 -- Returns the lane of jobs that only nodes with these labels may run. Stores the set of labels if
 -- it is new, and waits for another transaction that stores the same set.
 CREATE OR REPLACE FUNCTION _make_label_lane(labels jsonb)
@@ -18,6 +36,7 @@ BEGIN
   LOOP
     SELECT s.lane INTO found_lane FROM label_sets s WHERE s.labels = labels;
     IF FOUND THEN RETURN found_lane; END IF;
+    PERFORM _check_label_set_count(labels);
     INSERT INTO label_sets (lane, labels) VALUES (free_lane, labels) ON CONFLICT DO NOTHING;
     IF FOUND THEN RETURN free_lane; END IF;
     -- Another transaction has stored the same set meanwhile, or another set has this lane.
