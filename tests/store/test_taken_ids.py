@@ -290,3 +290,45 @@ def test_no_function_takes_a_job_of_another_tenant_for_one_with_its_id(site: Sit
     with site.session("operator") as operator:
         call(operator, "watchbill.cancel(%(id)s, force => true)", id=twins.id)
     assert faults == []
+
+
+def test_unique_key_names_no_job_of_another_type(site: Site) -> None:
+    """A producer gave a job the id of a SQL command, replaced it by its unique key, and so wrote the command."""
+    with site.session("operator") as operator:
+        add = "watchbill.add_schedule('nightly', '@yearly', command => 'SELECT 1', tenant => 'a')"
+        call(operator, add)
+    with site.session("bound_producer") as producer:
+        job = call(producer, "watchbill.run_schedule('nightly', 'a')")
+        for is_new in ("true", "false", "NULL"):
+            taken = f"watchbill.enqueue('t', id => %(id)s, id_is_new => {is_new}, unique_by => 'mine')"
+            with pytest.raises(psycopg.Error, match="is taken"):
+                call(producer, taken, id=job)
+        replace = """id FROM watchbill.enqueue('t', '{"command": "SELECT 2"}', unique_by => 'mine',
+            on_duplicate => 'replace')"""
+        assert call(producer, replace) != job
+    assert look(site, "payload->>'command' FROM watchbill.jobs WHERE id = %(id)s", id=job) == "SELECT 1"
+
+
+@pytest.mark.parametrize("until", ["started", "finished"])
+def test_unique_key_names_no_job_of_another_tenant(site: Site, until: str) -> None:
+    options = f", unique_by => 'bob {until}', unique_until => '{until}'"
+    job = finish_job_of_b(site, COMPLETE, options)
+    take_id(site, job)
+    with site.session("worker") as worker:
+        payload = """'{"word": "secret of b"}'"""
+        again = f"id FROM watchbill.enqueue('t', {payload}, tenant => 'b', queue => 'b_later' {options})"
+        new = call(worker, again)
+    assert new != job
+    assert look(site, "payload->>'word' FROM watchbill.jobs WHERE id = %(id)s", id=job) is None
+    assert look(site, "tenant FROM watchbill.jobs WHERE id = %(id)s", id=new) == "b"
+
+
+def test_job_is_not_taken_for_a_finished_one_of_another_tenant(site: Site) -> None:
+    """A role that sees all tenants sends a job of b whose id a finished job of a has."""
+    with site.session("bound_producer") as producer:
+        job = call(producer, "id FROM watchbill.enqueue('t', queue => 'nowhere')")
+        assert call(producer, "watchbill.cancel(%(id)s)", id=job) == "canceled"
+    with site.session("worker") as worker:
+        send = "created FROM watchbill.enqueue('t', id => %(id)s, tenant => 'b', queue => 'nowhere')"
+        assert call(worker, send, id=job)
+        assert call(worker, "watchbill.cancel(%(id)s)", id=job) == "canceled"

@@ -103,7 +103,7 @@ BEGIN
         timeout, version, idempotency_key, idempotency_window, created_by, meta, depends_on,
         run_if, limit_keys, ordered_by, route_by, token_group, runs_on, unique_by, unique_until,
         on_duplicate, debounce_wait, debounce_max)::new_job,
-      id IS NULL OR id_is_new AND NOT resend, resend, strict, max_payload, t);
+      (id IS NULL OR id_is_new AND NOT resend) IS TRUE, resend IS TRUE, strict, max_payload, t);
   END IF;
   PERFORM pg_notify('watchbill_' || 'jobs'::regclass::oid, 'ready ' || queue);
   RETURN answer;
@@ -145,14 +145,14 @@ BEGIN
         USING ERRCODE = 'WB004';
     END IF;
     IF NOT answer.created THEN
-      answer.seq := _job_seq(answer.id);
+      answer.seq := _own_job_seq(answer.id, n.tenant, n.type);
       RETURN answer;
     END IF;
   END IF;
   IF _is_unique(n) THEN
     -- A job that is sent again may have started since, and lost its key to another.
     IF NOT is_new THEN
-      answer.seq := _job_seq(n.id);
+      answer.seq := _own_job_seq(n.id, n.tenant, n.type);
       answer.created := resend;
       IF answer.seq IS NOT NULL THEN RETURN answer; END IF;
       answer.created := true;
@@ -161,7 +161,7 @@ BEGIN
     IF earlier_job IS NOT NULL THEN RETURN _resolve_duplicate(n, earlier_job, t); END IF;
   END IF;
   -- A job that is sent again has been counted.
-  IF _may_have_quota(n.tenant) AND (is_new OR _job_seq(n.id) IS NULL) THEN
+  IF _may_have_quota(n.tenant) AND (is_new OR _own_job_seq(n.id, n.tenant, n.type) IS NULL) THEN
     PERFORM _take_quota(n.tenant, 1, _payload_size(n.payload));
   END IF;
   INSERT INTO jobs AS j (
@@ -180,16 +180,18 @@ BEGIN
   is_stored := answer.seq IS NOT NULL;
   IF NOT is_stored THEN
     -- The job is stored already, and unfinished.
-    answer.seq := _job_seq(n.id);
+    answer.seq := _own_job_seq(n.id, n.tenant, n.type);
     answer.created := resend;
-    -- Row security hides it: it is of another tenant.
-    IF answer.seq IS NULL THEN PERFORM _refuse_taken_id(n.type, n.id); END IF;
   ELSIF NOT is_new THEN
     -- The job may have finished.
-    first_seq := _undo_insert_if_finished(n.id, answer.seq);
-    is_stored := first_seq = answer.seq;
+    first_seq := _undo_insert_if_finished(n, answer.seq);
+    is_stored := first_seq IS NOT DISTINCT FROM answer.seq;
     answer.created := resend OR is_stored;
     answer.seq := first_seq;
+  END IF;
+  -- Another job has the id: one of another tenant or type, or any that exists where none should.
+  IF answer.seq IS NULL OR is_new AND NOT is_stored THEN
+    PERFORM _refuse_taken_id(n.type, n.id);
   END IF;
   IF cardinality(n.depends_on) > 0 THEN
     IF is_stored THEN PERFORM _add_dependencies(ARRAY[n], ARRAY[n.id], ARRAY[true], t); END IF;
@@ -199,6 +201,28 @@ BEGIN
     PERFORM _wake_workers(n.queue);
   END IF;
   RETURN answer;
+END $$;
+
+-- The sequence number of the job of this tenant and type that has the id; NULL if there is none. A
+-- job of another tenant or type with the same id is another job: it is never taken for one that is
+-- sent again, or that has a key.
+CREATE OR REPLACE FUNCTION _own_job_seq(id uuid, tenant text, type text)
+RETURNS bigint
+LANGUAGE plpgsql STABLE
+AS $$
+#variable_conflict use_variable
+BEGIN
+  RETURN coalesce(
+    (SELECT j.seq FROM jobs j WHERE j.id = id AND j.tenant = tenant AND j.type = type),
+    (
+      SELECT f.seq
+      FROM finished_jobs f
+      WHERE f.id = id
+        AND f.tenant = tenant
+        AND f.type = type
+        AND f.finished_at >= _history_start(id)
+      ORDER BY f.seq
+      LIMIT 1));
 END $$;
 
 -- Raises the error of an id that a job has which the caller does not see. It says nothing of that
@@ -211,26 +235,24 @@ BEGIN
   PERFORM _refuse_job(type, format('id %s is taken; let enqueue make the id', id));
 END $$;
 
--- Deletes the new row of a job that has finished already, and returns the job's sequence number. A
--- job that is sent again, after a lost reply, may have run. The INSERT waited for the settle() that
--- moved the job, but only a later statement sees it in the history.
-CREATE OR REPLACE FUNCTION _undo_insert_if_finished(job_id uuid, new_seq bigint)
+-- Deletes the new row of a job that has finished already, and returns the job's sequence number, or
+-- NULL if the finished job has another type. A job that is sent again, after a lost reply, may have
+-- run. The INSERT waited for the settle() that moved the job, but only a later statement sees it in
+-- the history.
+CREATE OR REPLACE FUNCTION _undo_insert_if_finished(n new_job, new_seq bigint)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 AS $$
 #variable_conflict use_variable
-DECLARE
-  first_seq bigint;
 BEGIN
-  SELECT f.seq INTO first_seq
+  PERFORM
   FROM finished_jobs f
-  WHERE f.id = job_id
-    AND f.finished_at >= _history_start(job_id)
-  ORDER BY f.seq
-  LIMIT 1;
-  IF first_seq IS NULL THEN RETURN new_seq; END IF;
-  DELETE FROM jobs j WHERE j.id = job_id AND j.seq = new_seq;
-  RETURN first_seq;
+  WHERE f.id = n.id
+    AND f.tenant = n.tenant
+    AND f.finished_at >= _history_start(n.id);
+  IF NOT FOUND THEN RETURN new_seq; END IF;
+  DELETE FROM jobs j WHERE j.id = n.id AND j.seq = new_seq;
+  RETURN _own_job_seq(n.id, n.tenant, n.type);
 END $$;
 
 -- Reserves an idempotency key for a job, or returns the job that has it. Locks the row of the key,
@@ -275,7 +297,7 @@ BEGIN
     -- The same job is sent again.
     created := true;
   ELSIF k.expires_at <= t
-      OR k.expires_at IS NULL AND _job_seq(k.job_id) IS NULL THEN
+      OR k.expires_at IS NULL AND _own_job_seq(k.job_id, tenant, type) IS NULL THEN
     UPDATE idempotency i
     SET job_id = id,
       payload_hash = hash,

@@ -286,6 +286,7 @@ BEGIN
   finished := ARRAY(
     SELECT f.id
     FROM finished_jobs f
+    JOIN unnest(new_jobs) x ON x.id = f.id AND x.tenant = f.tenant
     WHERE f.id = ANY (stored)
       AND f.finished_at >= (SELECT min(_history_start(x)) FROM unnest(stored) x));
   IF cardinality(stored) = cardinality(new_jobs) AND cardinality(finished) = 0 THEN
@@ -293,8 +294,8 @@ BEGIN
     RETURN;
   END IF;
   DELETE FROM jobs j WHERE j.id = ANY (finished);
-  seqs := ARRAY(SELECT _job_seq(x.id) FROM unnest(new_jobs) x);
-  -- Row security hides it: it is of another tenant.
+  seqs := ARRAY(SELECT _own_job_seq(x.id, x.tenant, x.type) FROM unnest(new_jobs) x);
+  -- A job of another tenant or type has the id.
   PERFORM _refuse_taken_id(x.type, x.id)
   FROM unnest(new_jobs) WITH ORDINALITY x
   WHERE seqs[x.ordinality] IS NULL
@@ -360,7 +361,8 @@ BEGIN
       done AS MATERIALIZED (
         SELECT
           s.place,
-          _enqueue_checked(s.job, ids_are_new AND NOT resend, resend, strict, NULL, t) AS answer
+          _enqueue_checked(
+            s.job, (ids_are_new AND NOT resend) IS TRUE, resend IS TRUE, strict, NULL, t) AS answer
         FROM sorted s)
     SELECT (d.answer).* FROM done d ORDER BY d.place;
 END $$;

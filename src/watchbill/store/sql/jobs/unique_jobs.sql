@@ -67,8 +67,17 @@ LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
   IF u.until = 'time' THEN RETURN u.expires_at > t; END IF;
-  IF u.until = 'finished' THEN RETURN EXISTS (SELECT FROM jobs j WHERE j.id = u.job_id); END IF;
-  PERFORM FROM jobs j WHERE j.id = u.job_id AND j.fence = 0 FOR SHARE;
+  IF u.until = 'finished' THEN
+    RETURN EXISTS (
+      SELECT FROM jobs j WHERE j.id = u.job_id AND j.tenant = u.tenant AND j.type = u.type);
+  END IF;
+  PERFORM
+  FROM jobs j
+  WHERE j.id = u.job_id
+    AND j.tenant = u.tenant
+    AND j.type = u.type
+    AND j.fence = 0
+  FOR SHARE;
   RETURN FOUND;
 END $$;
 
@@ -91,7 +100,8 @@ BEGIN
     AND i.type = n.type
     AND i.key = n.idempotency_key
     AND i.job_id = n.id;
-  RETURN ROW(earlier_job, _job_seq(earlier_job), false, false)::enqueued_job;
+  RETURN ROW(
+    earlier_job, _own_job_seq(earlier_job, n.tenant, n.type), false, false)::enqueued_job;
 END $$;
 
 -- Raises the error that an earlier job has the unique key of a new one, and says until when.
@@ -173,6 +183,8 @@ BEGIN
     FROM jobs e
     WHERE e.id = earlier_job) d
   WHERE j.id = earlier_job
+    AND j.tenant = n.tenant
+    AND j.type = n.type
     AND j.fence = 0
   RETURNING j.run_at, d.limit_keys, coalesce(j.limit_keys, '{}') INTO due, old_keys, new_keys;
   IF old_keys IS NOT NULL THEN

@@ -24,7 +24,8 @@ BEGIN
     FROM uniques u
     WHERE CASE u.until
         WHEN 'time' THEN u.expires_at <= t
-        ELSE NOT EXISTS (SELECT FROM jobs j WHERE j.id = u.job_id)
+        ELSE NOT EXISTS (
+          SELECT FROM jobs j WHERE j.id = u.job_id AND j.tenant = u.tenant AND j.type = u.type)
       END
     LIMIT max - deleted
     FOR UPDATE SKIP LOCKED));
