@@ -159,11 +159,11 @@ MUTANTS: list[Mutant] = [
     Mutant("unique: dependencies of a replacement", UNIQUE_JOBS, "IF cardinality(n.depends_on) > 0 THEN PERFORM _replace_dependencies", "IF false THEN PERFORM _replace_dependencies", "unique"),
     Mutant("unique: a replacement that waits for itself", UNIQUE_JOBS, "WHERE p = earlier_job OR EXISTS (SELECT FROM ancestors(p) a WHERE a.id = earlier_job);", "WHERE p = earlier_job;", "unique"),
     Mutant("unique: a waiting job is locked", UNIQUE_JOBS, "AND j.fence = 0 FOR SHARE;", "AND j.fence = 0;", "unique"),
-    Mutant("unique: a started job has lost its key", UNIQUE_JOBS, "WHERE j.id = u.job_id AND j.fence = 0 FOR SHARE;", "WHERE j.id = u.job_id FOR SHARE;", "unique"),
+    Mutant("unique: a started job has lost its key", UNIQUE_JOBS, "AND j.type = u.type AND j.fence = 0 FOR SHARE;", "AND j.type = u.type FOR SHARE;", "unique"),
     Mutant("unique: our own key", UNIQUE_JOBS, "IF u.job_id = n.id THEN RETURN NULL; END IF;", "", "unique"),
     Mutant("unique: taken over meanwhile", UNIQUE_JOBS, "AND x.key = new_key AND x.job_id = u.job_id;", "AND x.key = new_key;", "unique"),
     Mutant("unique: the time", UNIQUE_JOBS, "IF u.until = 'time' THEN RETURN u.expires_at > t; END IF;", "", "unique"),
-    Mutant("unique: until finished", UNIQUE_JOBS, "IF u.until = 'finished' THEN RETURN EXISTS (SELECT FROM jobs j WHERE j.id = u.job_id); END IF;", "", "unique"),
+    Mutant("unique: until finished", UNIQUE_JOBS, "IF u.until = 'finished' THEN", "IF false THEN", "unique"),
     Mutant("unique: sent again", ENQUEUE, "IF answer.seq IS NOT NULL THEN RETURN answer; END IF; answer.created := true;", "answer.created := true;", "unique"),
     # Claiming.
     Mutant("claim: isolation", CLAIM, "THEN PERFORM _check_isolation('claim'); END IF;", "THEN END IF;", "claim"),

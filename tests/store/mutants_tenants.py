@@ -35,8 +35,8 @@ MUTANTS_OF_TENANTS: list[Mutant] = [
     Mutant("quota: enqueue asks", ENQUEUE, "AND NOT _may_have_quota(tenant)", "", "quotas"),
     Mutant("quota: the short way of enqueue asks", PLAIN, "AND NOT %1$I._may_have_quota(tenant)", "", "quotas"),
     Mutant("quota: the short way of a bulk asks", PLAIN, "AND NOT _may_have_quota(tenant)", "", "quotas"),
-    Mutant("quota: a checked job", ENQUEUE, "IF _may_have_quota(n.tenant) AND (is_new OR _job_seq(n.id) IS NULL) THEN", "IF false THEN", "quotas"),
-    Mutant("quota: a job that is sent again", ENQUEUE, "IF _may_have_quota(n.tenant) AND (is_new OR _job_seq(n.id) IS NULL) THEN", "IF _may_have_quota(n.tenant) THEN", "quotas"),
+    Mutant("quota: a checked job", ENQUEUE, "IF _may_have_quota(n.tenant) AND (is_new OR _own_job_seq(n.id, n.tenant, n.type) IS NULL) THEN", "IF false THEN", "quotas"),
+    Mutant("quota: a job that is sent again", ENQUEUE, "IF _may_have_quota(n.tenant) AND (is_new OR _own_job_seq(n.id, n.tenant, n.type) IS NULL) THEN", "IF _may_have_quota(n.tenant) THEN", "quotas"),
     Mutant("quota: a bulk", INSERT_JOBS, "IF has_quota THEN PERFORM _take_quotas(new_jobs); END IF;", "", "quotas"),
     Mutant("quota: a bulk with given ids", INSERT_JOBS, "plain, has_keys OR has_quota, resend", "plain, has_keys, resend", "quotas"),
     Mutant("quota: a slot", SKIP, "IF refused ? f.tenant THEN f.outcome", "IF false THEN f.outcome", "quotas"),
@@ -97,6 +97,6 @@ MUTANTS_OF_TENANTS: list[Mutant] = [
     Mutant("acting: others are counted", PICK_FOR_TENANT, "others_read := others_read + found.others;", "", "tenant_sessions"),
     Mutant("acting: the top again", PICK_FOR_TENANT, "ELSIF began_at_top OR cardinality(tids) > 0 THEN", "ELSIF true THEN", "tenant_sessions"),
     # Ids that a job of another tenant has.
-    Mutant("taken id: one job", ENQUEUE, "IF answer.seq IS NULL THEN PERFORM _refuse_taken_id(n.type, n.id); END IF;", "", "tenants"),
+    Mutant("taken id: one job", ENQUEUE, "IF answer.seq IS NULL OR is_new AND NOT is_stored THEN PERFORM _refuse_taken_id(n.type, n.id); END IF;", "", "tenants"),
     Mutant("taken id: a bulk", INSERT_JOBS, "WHERE seqs[x.ordinality] IS NULL LIMIT 1;", "WHERE false LIMIT 1;", "tenants"),
 ]  # fmt: skip
