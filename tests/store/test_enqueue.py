@@ -111,11 +111,16 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"delay": "-8000 years"}, "delay must be between 0 and 100 years"),
     ({"meta": 5}, "meta must be a JSON object"),
     ({"meta": [1]}, "meta must be a JSON object"),
+    ({"meta": {"x": "y" * 1_000_000}}, "meta must have at most 1000000 bytes as text"),
+    ({"created_by": "x" * 501}, "created_by must have at most 500 characters"),
+    ({"limit_keys": ["k"] * 101}, "limit_keys must have at most 100 keys"),
 ]
 
 
 SECONDS = {"0 s": 0, "2 years": 2 * 365 * 86400, "-1 s": -1, "365 days 2 s": 31536002, "1 year": 31557600}
-OF_SHORT_WAYS = {"type", "payload", "queue", "priority", "tenant", "max_attempts", "timeout", "version", "meta"}
+OF_SHORT_WAYS = {
+    "type", "payload", "queue", "priority", "tenant", "max_attempts", "timeout", "version", "created_by", "meta",
+}  # fmt: skip
 DEFAULTS: dict[str, Any] = {
     "type": "t", "payload": {}, "queue": "q", "priority": 0, "tenant": "default", "max_attempts": 10, "timeout": None,
     "version": 1, "created_by": None, "meta": None,
@@ -136,7 +141,7 @@ def enqueue_rows(db: Db, given: dict[str, Any]) -> None:
 
 
 def enqueue_from_rows(db: Db, given: dict[str, Any]) -> None:
-    columns = {"type": "t"} | {name: Jsonb(v) if isinstance(v, (dict, list)) else v for name, v in given.items()}
+    columns = {"type": "t"} | {name: Jsonb(v) if isinstance(v, dict) else v for name, v in given.items()}
     columns |= {name: Jsonb(given[name]) for name in ("payload", "meta") if name in given}
     incoming(db, [tuple(columns.values())], ", ".join(columns))
     db.call("enqueue_from", source="incoming")
@@ -190,6 +195,29 @@ def test_invalid_jobs_are_refused_with_a_message(db: Db, given: dict[str, Any], 
         with refused("WB003", words):
             WAYS[way](db, wrong)
     assert db.count("jobs") == 0
+
+
+# 13 kB in the database, which a claim would have to send as 105 MB of digits.
+LONG = "(SELECT jsonb_build_object('x', jsonb_agg(1e131071)) FROM generate_series(1, 800))"
+LONG_WAYS = [
+    f"enqueue('t', {LONG}, max_payload => NULL)",
+    f"_enqueue_plain('t', {LONG}, 'q', 0::smallint, 'a', 10::smallint, NULL, 1, watchbill.uuid7(), NULL, NULL)",
+    "_enqueue_plain_many('t', 'q', 0::smallint, 'a', 10::smallint, NULL, 1, NULL, NULL, ARRAY[watchbill.uuid7()], "
+    f"ARRAY[{LONG}])",
+]
+
+
+def test_no_caller_can_store_a_payload_that_is_too_long_to_send(db: Db) -> None:
+    for call in LONG_WAYS:
+        with refused("WB003", "the payload must have at most 100000000 bytes as text"):
+            db.execute(f"SELECT watchbill.{call}")
+    assert db.count("jobs") == 0
+
+
+def test_no_limit_for_the_payload_is_a_hundred_megabytes(db: Db) -> None:
+    payload = "jsonb_build_object('x', repeat('y', 100000000))"
+    with refused("WB003", "the payload has 1000000.. bytes, the limit is 100000000"):
+        db.execute(f"SELECT watchbill.enqueue('t', {payload}, max_payload => NULL)")
 
 
 @pytest.mark.parametrize("seconds", ["NaN", "Infinity", "-Infinity", "-1", "3e38", "31536002"])

@@ -47,6 +47,9 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"retry": {"kind": "magic"}}, "WB003", "retry policy .* is invalid"),
     ({"payload": [1]}, "WB003", "payload must be a JSON object"),
     ({"context": "x"}, "WB003", "context must be a JSON object"),
+    ({"context": {"x": "y" * 16000}}, "WB003", "context must have at most 16000 bytes as text"),
+    ({"description": "x" * 4001}, "WB003", "description must have at most 4000 characters"),
+    ({"created_by": "x" * 501}, "WB003", "created_by must have at most 500 characters"),
     ({"tags": [""]}, "WB003", "tags must be texts"),
     ({"command": "SELECT 1"}, "WB003", "give a type or a command, not both"),
     ({"type": None, "command": "SELEC 1"}, "WB003", 'its command does not parse: syntax error at or near "SELEC"'),
@@ -85,7 +88,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("rule", "sqlstate", "message"), BAD, ids=[str(rule) for rule, *_ in BAD])
+@pytest.mark.parametrize(("rule", "sqlstate", "message"), BAD, ids=[str(rule)[:100] for rule, *_ in BAD])
 def test_invalid_schedule_is_refused_and_changes_nothing(
     db: Db, rule: dict[str, Any], sqlstate: str, message: str
 ) -> None:

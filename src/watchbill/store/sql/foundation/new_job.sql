@@ -60,8 +60,17 @@ RETURNS boolean
 LANGUAGE sql IMMUTABLE
 RETURN date_part('epoch', duration) > 31536000;
 
--- What is invalid in a job; NULL if nothing is. A UUIDv7 from `horizon` on is of the future. A type
--- of Watchbill's own is valid only with `builtin`: every worker runs the SQL in such a job.
+-- Whether a JSON value is so small that its text has far less than 100 MB. A text can be thousands
+-- of times longer than its value: 1e131071 takes 16 bytes, and 131072 as text.
+CREATE OR REPLACE FUNCTION _is_small(value jsonb)
+RETURNS boolean
+LANGUAGE sql STABLE
+RETURN pg_column_compression(value) IS NULL AND pg_column_size(value) <= 8000;
+
+-- What is invalid in a job; NULL if nothing is. A claim sends payload and meta, and one that cannot
+-- be sent would stop its queue, so these have limits that no caller can lift. A UUIDv7 from
+-- `horizon` on is of the future. A type of Watchbill's own is valid only with `builtin`: every
+-- worker runs the SQL in such a job.
 CREATE OR REPLACE FUNCTION _job_error(
   n new_job, max_payload int, horizon text, builtin boolean DEFAULT false
 )
@@ -108,6 +117,8 @@ RETURN CASE
       'depends_on must name jobs by their ids'
     WHEN array_position((n).limit_keys, NULL) IS NOT NULL OR '' = ANY ((n).limit_keys) THEN
       'limit_keys must be texts that are not empty'
+    WHEN cardinality((n).limit_keys) > 100 THEN
+      'limit_keys must have at most 100 keys'
     WHEN (n).ordered_by IS NOT NULL AND (n).priority <> 0 THEN
       'ordered_by and priority exclude each other: an ordered key keeps the order of enqueue'
     WHEN (n).ordered_by IS NOT NULL AND (n).debounce_wait IS NOT NULL THEN
@@ -137,9 +148,16 @@ RETURN CASE
     WHEN jsonb_typeof((n).meta) <> 'object' THEN
       'meta must be a JSON object'
     -- || decompresses a payload that a table has compressed.
-    WHEN max_payload IS NOT NULL AND pg_column_size((n).payload || '{}') > max_payload THEN
+    WHEN pg_column_size((n).payload || '{}') > least(max_payload, 100000000) THEN
       format('the payload has %s bytes, the limit is %s: store it elsewhere and send a reference',
-        pg_column_size((n).payload || '{}'), max_payload)
+        pg_column_size((n).payload || '{}'), least(max_payload, 100000000))
+    WHEN NOT _is_small((n).payload) AND octet_length((n).payload::text) > 100000000 THEN
+      'the payload must have at most 100000000 bytes as text: store it elsewhere and send a '
+      'reference'
+    WHEN octet_length((n).meta::text) > 1000000 THEN
+      'meta must have at most 1000000 bytes as text'
+    WHEN length((n).created_by) > 500 THEN
+      'created_by must have at most 500 characters'
     WHEN (n).id::text >= horizon AND substr((n).id::text, 15, 1) = '7' THEN
       'the time in the id must be at most an hour ahead of the database''s clock'
   END;
@@ -167,10 +185,9 @@ RETURN length((n).type) BETWEEN 1 AND 200
       (n).on_duplicate, (n).debounce_wait, (n).debounce_max) = 0
     AND jsonb_typeof((n).payload) = 'object'
     AND coalesce(jsonb_typeof((n).meta), 'object') = 'object'
-    AND (
-      max_payload IS NULL
-      OR pg_column_compression((n).payload) IS NULL
-      AND pg_column_size((n).payload) <= max_payload);
+    AND _is_small((n).payload)
+    AND (max_payload IS NULL OR pg_column_size((n).payload) <= max_payload)
+    AND octet_length(concat((n).meta, (n).created_by)) <= 500;
 
 -- The first digits of a UUIDv7 of an hour after `t`.
 CREATE OR REPLACE FUNCTION _newest_id_prefix(t timestamptz)

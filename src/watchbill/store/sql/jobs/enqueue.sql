@@ -85,10 +85,9 @@ BEGIN
     -- Only an object contains the empty object.
     AND payload @> '{}'
     AND coalesce(meta, '{}') @> '{}'
-    AND (
-      max_payload IS NULL
-      OR pg_column_compression(payload) IS NULL
-      AND pg_column_size(payload) <= max_payload)
+    AND pg_column_compression(payload) IS NULL
+    AND pg_column_size(payload) <= least(max_payload, 8000)
+    AND octet_length(concat(meta, created_by)) <= 500
   -- As _wake_workers(), without the cost of a call. No column of j: row security would check the
   -- row once more.
   RETURNING

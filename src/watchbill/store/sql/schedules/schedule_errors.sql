@@ -72,6 +72,13 @@ LANGUAGE sql STABLE AS $$
       THEN 'tags must be texts that are not empty'
     WHEN jsonb_typeof(s.context) <> 'object'
       THEN 'context must be a JSON object'
+    -- A tick holds the contexts of a thousand slots at once.
+    WHEN octet_length(s.context::text) > 16000
+      THEN 'context must have at most 16000 bytes as text'
+    WHEN length(s.description) > 4000
+      THEN 'description must have at most 4000 characters'
+    WHEN length(s.created_by) > 500
+      THEN 'created_by must have at most 500 characters'
     WHEN s.role IS NOT NULL AND s.command IS NULL
       THEN 'a role needs a command'
     WHEN s.role IS NOT NULL AND to_regrole(quote_ident(s.role)) IS NULL
