@@ -202,8 +202,10 @@ LONG = "(SELECT jsonb_build_object('x', jsonb_agg(1e131071)) FROM generate_serie
 LONG_WAYS = [
     f"enqueue('t', {LONG}, max_payload => NULL)",
     f"_enqueue_plain('t', {LONG}, 'q', 0::smallint, 'a', 10::smallint, NULL, 1, watchbill.uuid7(), NULL, NULL)",
-    "_enqueue_plain_many('t', 'q', 0::smallint, 'a', 10::smallint, NULL, 1, NULL, NULL, ARRAY[watchbill.uuid7()], "
-    f"ARRAY[{LONG}])",
+    (
+        "_enqueue_plain_many('t', 'q', 0::smallint, 'a', 10::smallint, NULL, 1, NULL, NULL, ARRAY[watchbill.uuid7()], "
+        f"ARRAY[{LONG}])"
+    ),
 ]
 
 
