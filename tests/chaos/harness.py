@@ -45,6 +45,12 @@ SHELL_QUEUE = "shell"
 NO_DATABASE = 3
 SETTINGS = {"drain_timeout": "5", "poll_interval": "50ms", "poll_max_interval": "500ms", "concurrency": "4"}
 
+# Ordered keys whose dead job pauses them, until an operator frees them.
+PAUSED_KEYS = """
+    SELECT h.key, h.job_id
+    FROM watchbill.holds h
+    WHERE h.key LIKE 'order:strict:%' AND NOT EXISTS (SELECT FROM watchbill.jobs j WHERE j.id = h.job_id)"""
+
 
 def seed_of_environment() -> int:
     """CHAOS_SEED repeats a run, as far as the machine's own pace lets it."""
@@ -347,10 +353,8 @@ class Chaos:
         return "nothing"
 
     def _paused_keys(self) -> list[tuple[Any, ...]]:
-        query = """SELECT h.key, h.job_id FROM watchbill.holds h
-            WHERE h.key LIKE 'order:strict:%%' AND NOT EXISTS (SELECT FROM watchbill.jobs j WHERE j.id = h.job_id)"""
         try:
-            return self.server.sql(query)
+            return self.server.sql(PAUSED_KEYS)
         except psycopg.OperationalError:
             return []
 
@@ -417,11 +421,12 @@ class Chaos:
 
     def _is_drained(self) -> bool:
         self._replace_the_dead()
+        # Counted before keys are freed: a job that dies after that pauses its key.
+        left = self._ask("SELECT (SELECT count(*) FROM watchbill.jobs) + (SELECT count(*) FROM watchbill.claims)")
         for (job_id,) in self.server.sql("SELECT id FROM watchbill.jobs WHERE type = 'long' AND NOT canceling"):
             self.journal.write("cancel", id=job_id, answer=self._ask("SELECT watchbill.cancel(%s)", job_id))
         for key, _ in self._paused_keys():
             self._clear(key)
-        left = self._ask("SELECT (SELECT count(*) FROM watchbill.jobs) + (SELECT count(*) FROM watchbill.claims)")
         nodes = self.server.sql("SELECT n.pid FROM watchbill.nodes n JOIN watchbill.beats b USING (epoch)")
         return left == 0 and all(Path(f"/proc/{pid}").exists() for (pid,) in nodes)
 

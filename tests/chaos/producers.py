@@ -155,11 +155,19 @@ class Producer(threading.Thread):
     def stop(self) -> None:
         self._over.set()
 
+    def send(self, job: NewJob) -> None:
+        """A job of the caller's choice, before the others."""
+        self._tell(job, 0.0)
+        self._send(job)
+
+    def _send(self, job: NewJob) -> None:
+        self._until_acknowledged([job], lambda resend: [self._client.run(operations.enqueue(job, resend=resend))])
+
     # -- ways to enqueue; each returns how many jobs it was about
 
     def _enqueue(self) -> int:
         (job,) = self._draw(1)
-        self._until_acknowledged([job], lambda resend: [self._client.run(operations.enqueue(job, resend=resend))])
+        self._send(job)
         return 1
 
     def _enqueue_many(self) -> int:
@@ -263,6 +271,10 @@ class Producer(threading.Thread):
                 told = {"id": job.id, "answer": answer.id, "created": answer.created, "asked": asked}
                 self._journal.write("acknowledged", **told, change=changes[-1] if changes else None)
             return
+
+
+def job_that_dies_and_pauses_its_key() -> NewJob:
+    return flow_tasks.strict.using(id=new_id()).new_job(orjson.dumps({"key": 0, "failures": 3, "seconds": 0.0}))
 
 
 def external_job(journal: Journal, queue: str) -> NewJob:

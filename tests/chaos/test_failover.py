@@ -12,16 +12,15 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 
 from tests.chaos import journal
 from tests.chaos.checker import check
-from tests.chaos.harness import SETTINGS, seed_of_environment
+from tests.chaos.harness import PAUSED_KEYS, SETTINGS, seed_of_environment
 from tests.chaos.history import History
-from tests.chaos.producers import Producer
+from tests.chaos.producers import Producer, job_that_dies_and_pauses_its_key
 from tests.chaos.server import ChaosServer
 from tests.chaos.workers import Workers
 from tests.servers import _place, find_servers
@@ -112,6 +111,7 @@ def test_failover_to_the_standby_loses_no_job(
     running = [workers.start(url), workers.start(url, "--processes", "2")]
     producer = Producer(url, journal.Journal(tmp_path), seed_of_environment(), JOBS, pace=0.02)
     until(lambda: primary.sql("SELECT count(*) FROM watchbill.nodes") == [(3,)])
+    producer.send(job_that_dies_and_pauses_its_key())
     producer.start()
     until(lambda: _ends(tmp_path) > JOBS / 4)
     primary.stop(signal.SIGQUIT)
@@ -134,12 +134,17 @@ def _ends(directory: Path) -> int:
     return sum(record["what"] == "end" for record in journal.read(directory))
 
 
-def _left(url: str, records: journal.Journal) -> Any:
-    """What only ends when it is canceled is canceled."""
+def _left(url: str, records: journal.Journal) -> int:
+    """What only ends when it is canceled is canceled, and keys that a dead job pauses are freed."""
     with psycopg.connect(url, autocommit=True) as connection:
+        # Counted before keys are freed: a job that dies after that pauses its key.
+        left = connection.execute("SELECT FROM watchbill.jobs UNION ALL SELECT FROM watchbill.claims").rowcount
         for (job,) in connection.execute(
             "SELECT id FROM watchbill.jobs WHERE type = 'long' AND NOT canceling"
         ).fetchall():
             ((answer,),) = connection.execute("SELECT watchbill.cancel(%s)", (job,)).fetchall()
             records.write("cancel", id=job, answer=answer)
-        return connection.execute("SELECT FROM watchbill.jobs UNION ALL SELECT FROM watchbill.claims").rowcount
+        for key, _ in connection.execute(PAUSED_KEYS).fetchall():
+            records.write("clear", key=key)
+            connection.execute("SELECT watchbill.clear_limit(%s)", (key,))
+        return left
