@@ -9,8 +9,9 @@
 --   without   types to skip, because the node cannot run more of them now; starts at the top and
 --             takes nothing ahead
 --   for_tenant  take jobs of this tenant only. A session that acts for a tenant always does. It
---             takes nothing ahead and reads at most 1,000 jobs of others; the next claim of the
---             node goes on from there (claim/pick_for_tenant.sql)
+--             takes nothing ahead and reads at most 1,000 jobs of others in a round, of which there
+--             are several only if no job that it picked may start. The next round, and the next
+--             claim of the node, go on from there (claim/pick_for_tenant.sql)
 -- Locks the jobs, then the states of their limit keys, then the row of the node FOR KEY SHARE.
 -- reclaim() locks that row FOR UPDATE, so no claim commits after its node was declared lost. Waits
 -- for none of them. A claim that finds nothing locks and writes nothing. The settings make every

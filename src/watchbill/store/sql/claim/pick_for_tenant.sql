@@ -1,8 +1,9 @@
 -- How claim() picks jobs in a session that acts for a tenant: in a queue that several tenants use,
--- the tenant's jobs wait among those of others, and no index finds them. So a claim reads a bounded
--- number of jobs of others, and the next claim of the node goes on from there: tenant_scans has the
--- position. A tenant with a queue of its own reads no more than an ordinary claim does. These
--- functions need the settings of claim(), and lock what they return without waiting for locks.
+-- the tenant's jobs wait among those of others, and no index finds them. So each round of a claim
+-- reads a bounded number of jobs of others, and the next one of the node goes on from there:
+-- tenant_scans has the position. A tenant with a queue of its own reads no more than an ordinary
+-- claim does. These functions need the settings of claim(), and lock what they return without
+-- waiting for locks.
 
 -- Picks up to `max` jobs of the tenant, or one job in quarantine. Takes no more jobs of a queue
 -- with a limit than it has places. Reads about 800 jobs of others at most; each queue gets an equal
