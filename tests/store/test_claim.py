@@ -97,6 +97,13 @@ def test_claim_orders_one_attempt_jobs_like_others(db: Db) -> None:
     assert {row.id for row in db.claim(epoch, 4)} == set(jobs[4:])
 
 
+def test_a_waiting_job_takes_no_place_from_a_one_attempt_job(db: Db) -> None:
+    epoch = db.node()
+    db.enqueue(priority=9, delay=timedelta(hours=1))
+    job = db.enqueue(max_attempts=1)
+    assert db.claim_one(epoch, free=1).id == job
+
+
 def test_claim_after_scan_positions_orders_one_attempt_jobs_alike(db: Db) -> None:
     epoch = db.node()
     jobs = [db.enqueue(priority=9, run_at=db.after(n - 100), max_attempts=1 if n % 2 else 5) for n in range(6)]

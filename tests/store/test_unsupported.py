@@ -139,6 +139,19 @@ def test_unsupported_job_keeps_its_quarantine(db: Db) -> None:
     assert [row.id for row in db.claim(expert, alone=True)] == [job]
 
 
+def test_claim_of_an_unsupported_type_skips_a_job_in_quarantine(db: Db) -> None:
+    lost, stranger, expert = db.node(), db.node(), db.node(types={"t": 1})
+    db.enqueue("t", priority=9)
+    db.claim(lost)
+    db.lose(lost)
+    db.value("heartbeat", epoch=stranger), db.value("heartbeat", epoch=expert)
+    db.make_ready()
+    meet(db, stranger, alone=True)
+    job = db.enqueue("t")
+    meet(db, stranger)
+    assert [row.id for row in db.claim(expert, 1)] == [job]
+
+
 @pytest.mark.parametrize(
     ("outcome", "state", "wait"),
     [("failed", "failed", "delayed"), ("snoozed", "queued", None), ("released", "queued", None)],
