@@ -21,7 +21,6 @@ RETURNS TABLE (
 )
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
   held_classes smallint[] := ARRAY(
     SELECT j.class
@@ -32,19 +31,15 @@ DECLARE
 BEGIN
   IF 2 = ANY (held_classes) THEN RETURN; END IF;
   PERFORM promote();
-  IF held_classes = '{}' AND _claim_for_session.max > 0 THEN
+  IF held_classes = '{}' AND max > 0 THEN
     RETURN QUERY
       SELECT
         c.id, c.fence, c.type, c.payload, c.priority, c.run_at, c.attempt, c.version, c.meta
-      FROM claim(
-        node_epoch, ARRAY[_claim_for_session.queue], 1, 1, alone => true,
-        for_tenant => _claim_for_session.for_tenant) c;
+      FROM claim(node_epoch, ARRAY[queue], 1, 1, alone => true, for_tenant => for_tenant) c;
     IF FOUND THEN RETURN; END IF;
   END IF;
   RETURN QUERY
     SELECT c.id, c.fence, c.type, c.payload, c.priority, c.run_at, c.attempt, c.version, c.meta
     FROM claim(
-      node_epoch, ARRAY[_claim_for_session.queue], _claim_for_session.max,
-      _claim_for_session.max, without => _claim_for_session.without,
-      for_tenant => _claim_for_session.for_tenant) c;
+      node_epoch, ARRAY[queue], max, max, without => without, for_tenant => for_tenant) c;
 END $$;

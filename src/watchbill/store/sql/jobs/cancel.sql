@@ -12,7 +12,7 @@ RETURNS text
 LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
-  RETURN (SELECT c.state FROM _cancel_job(cancel.id, cancel.reason, cancel.force, cancel.now) c);
+  RETURN (SELECT c.state FROM _cancel_job(id, reason, force, now) c);
 END $$;
 
 -- Cancels a job as cancel() does. `ended` says whether this call has ended the job, so that the
@@ -45,7 +45,6 @@ CREATE OR REPLACE FUNCTION _cancel_job_at(
 )
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
   j jobs;
   node_epoch bigint;

@@ -108,7 +108,6 @@ CREATE OR REPLACE FUNCTION _queue_or_cancel_children(
 RETURNS TABLE (id uuid, state text)
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
   ready uuid[];
   endings ending[];

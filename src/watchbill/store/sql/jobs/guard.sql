@@ -5,17 +5,15 @@ CREATE OR REPLACE FUNCTION guard(id uuid, fence bigint)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 BEGIN
   PERFORM
   FROM jobs j
-  WHERE j.id = guard.id
-    AND j.fence = guard.fence
+  WHERE j.id = id
+    AND j.fence = fence
     AND j.fence <> 0
   FOR KEY SHARE;
-  IF NOT FOUND THEN
-    PERFORM _refuse_stale_fence(guard.id, guard.fence);
-  END IF;
+  IF NOT FOUND THEN PERFORM _refuse_stale_fence(id, fence); END IF;
 END $$;
 
 CREATE OR REPLACE FUNCTION _refuse_stale_fence(id uuid, fence bigint)

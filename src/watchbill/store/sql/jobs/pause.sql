@@ -9,24 +9,23 @@ CREATE OR REPLACE FUNCTION pause(
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
-  t timestamptz := _clock(pause.now);
+  t timestamptz := _clock(now);
 BEGIN
   PERFORM _check_shared_change('pause');
-  IF pause.queue IS NULL AND pause.type IS NULL THEN
+  IF queue IS NULL AND type IS NULL THEN
     RAISE EXCEPTION 'pause needs a queue or a type'
       USING ERRCODE = 'WB003', HINT = 'give a queue, a type or both';
-  ELSIF length(pause.queue) NOT BETWEEN 1 AND 100 OR length(pause.type) NOT BETWEEN 1 AND 200 THEN
+  ELSIF length(queue) NOT BETWEEN 1 AND 100 OR length(type) NOT BETWEEN 1 AND 200 THEN
     RAISE EXCEPTION 'queue or type is invalid'
       USING ERRCODE = 'WB003', HINT = 'a queue has 1 to 100 characters, a type 1 to 200';
   END IF;
   INSERT INTO pauses (queue, type, reason, by, at)
-  VALUES (pause.queue, pause.type, pause.reason, session_user, t)
+  VALUES (queue, type, reason, session_user, t)
   ON CONFLICT DO NOTHING;
   IF NOT FOUND THEN RETURN false; END IF;
   PERFORM _audit(
-    'pause', concat_ws(' ', 'queue ' || pause.queue, 'type ' || pause.type), NULL,
-    jsonb_build_object('reason', pause.reason), t);
+    'pause', concat_ws(' ', 'queue ' || queue, 'type ' || type), NULL,
+    jsonb_build_object('reason', reason), t);
   RETURN true;
 END $$;

@@ -8,7 +8,6 @@ CREATE OR REPLACE FUNCTION reschedule(
 RETURNS text
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_variable
 BEGIN
   RETURN _reschedule_job(id, (_named_job(id)).seq, run_at, _clock(now));
 END $$;
@@ -113,19 +112,17 @@ CREATE OR REPLACE FUNCTION _find_requeued_lane(queue text, route_key text, lane 
 RETURNS int
 LANGUAGE plpgsql STABLE
 AS $$
-#variable_conflict use_column
 BEGIN
-  IF _find_requeued_lane.lane > 0 AND NOT EXISTS (
+  IF lane > 0 AND NOT EXISTS (
     SELECT
     FROM queues q
-    WHERE q.name = _find_requeued_lane.queue
+    WHERE q.name = queue
       AND (
         q.lanes = 'share'
-        OR q.lanes = 'route' AND _find_requeued_lane.route_key IS NOT NULL)) THEN
+        OR q.lanes = 'route' AND route_key IS NOT NULL)) THEN
     RETURN 0;
   END IF;
-  RETURN _find_ready_lane(
-    _find_requeued_lane.queue, _find_requeued_lane.route_key, _find_requeued_lane.lane);
+  RETURN _find_ready_lane(queue, route_key, lane);
 END $$;
 
 -- Moves a finished job back into `jobs`. Raises if a job of another tenant has taken its id. If it
@@ -147,11 +144,11 @@ BEGIN
     class, awaited, wait, queue, type, tenant, idempotency_key, route_key, limit_keys, order_key,
     schedule_id, slot, ended_at, created_by, payload, meta)
   VALUES (
-    f.id, f.seq, _reinsert_finished_job.run_at, f.created_at,
+    f.id, f.seq, run_at, f.created_at,
     _find_requeued_lane(f.queue, f.route_key, f.lane), f.run, f.policy, f.timeout,
     f.version, f.priority, f.max_attempts, _job_class(f.max_attempts, f.limit_keys),
     EXISTS (SELECT FROM dependencies d WHERE d.parent = f.id AND d.tenant = f.tenant),
-    _reinsert_finished_job.wait, f.queue, f.type, f.tenant, f.idempotency_key, f.route_key,
+    wait, f.queue, f.type, f.tenant, f.idempotency_key, f.route_key,
     CASE
       WHEN _may_have_quota(f.tenant) THEN _quota_keys(f.limit_keys, f.tenant)
       ELSE f.limit_keys

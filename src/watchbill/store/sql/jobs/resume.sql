@@ -8,18 +8,17 @@ CREATE OR REPLACE FUNCTION resume(
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-  t timestamptz := _clock(resume.now);
+  t timestamptz := _clock(now);
 BEGIN
   PERFORM _check_shared_change('resume');
   DELETE FROM pauses p
-  WHERE p.queue IS NOT DISTINCT FROM resume.queue
-    AND p.type IS NOT DISTINCT FROM resume.type;
+  WHERE p.queue IS NOT DISTINCT FROM queue
+    AND p.type IS NOT DISTINCT FROM type;
   IF NOT FOUND THEN RETURN false; END IF;
-  PERFORM _audit(
-    'resume', concat_ws(' ', 'queue ' || resume.queue, 'type ' || resume.type), NULL, NULL, t);
-  PERFORM unpark_paused(resume.now);
-  PERFORM _wake_workers(coalesce(resume.queue, ''));
+  PERFORM _audit('resume', concat_ws(' ', 'queue ' || queue, 'type ' || type), NULL, NULL, t);
+  PERFORM unpark_paused(now);
+  PERFORM _wake_workers(coalesce(queue, ''));
   RETURN true;
 END $$;

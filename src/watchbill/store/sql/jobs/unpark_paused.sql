@@ -4,9 +4,8 @@ CREATE OR REPLACE FUNCTION unpark_paused(now timestamptz DEFAULT NULL)
 RETURNS int
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 DECLARE
-  t timestamptz := _clock(unpark_paused.now);
+  t timestamptz := _clock(now);
   n int;
   at_once boolean;
   due timestamptz;
