@@ -13,7 +13,6 @@ CREATE OR REPLACE FUNCTION _pick_for_tenant(rules claim_rules, max int)
 RETURNS pick
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_variable
 DECLARE
   picked pick;
   open_queues text[];
@@ -29,12 +28,9 @@ BEGIN
     EXIT WHEN cardinality(picked.jobs) >= number OR others_left <= 0;
     SELECT * INTO more
     FROM _pick_from_shared_queue(
-      rules.tenant, rules.epoch, open_queues[n], rules.lanes, classes,
-      number - cardinality(picked.jobs), rules.without,
+      rules, open_queues[n], classes, number - cardinality(picked.jobs),
       greatest(1, others_left / (cardinality(open_queues) - n + 1)));
-    picked.jobs := picked.jobs || ARRAY(
-      SELECT ROW(p.tid, 0, p.is_limited)::picked_job
-      FROM unnest(more.tids, more.limited) p(tid, is_limited));
+    picked.jobs := picked.jobs || more.jobs;
     others_left := others_left - more.others_read;
   END LOOP;
   IF rules.alone AND cardinality(picked.jobs) = 0 THEN
@@ -51,107 +47,100 @@ END $$;
 -- last call of the node has stopped. A call that comes to the end of the queue and has found
 -- nothing begins again at the top.
 CREATE OR REPLACE FUNCTION _pick_from_shared_queue(
-  acting text,
-  epoch bigint,
-  queue text,
-  node_lanes int[],
-  classes smallint[],
-  max int,
-  without text[],
-  most_others int,
-  OUT tids tid[],
-  OUT limited boolean[],
-  OUT others_read int
+  rules claim_rules, queue text, classes smallint[], max int, most_others int,
+  OUT jobs picked_job[], OUT others_read int
 )
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   lanes_at_once int := 100;
-  top int := -2147483648;
+  top tenant_scans := (rules.epoch, rules.tenant, queue, -2147483648, NULL, NULL, NULL);
   place tenant_scans;
   is_stored boolean;
   began_at_top boolean;
   is_at_end boolean := false;
   ready_lanes int[];
   own_lanes int[];
-  -- How many jobs to read of each lane and class: few at first, because they may all be the
-  -- tenant's own.
-  each int := _pick_from_shared_queue.max;
-  streams int;
-  -- Whether these lanes have more jobs than it has read.
-  is_cut boolean;
-  found record;
   more record;
 BEGIN
-  tids := '{}';
-  limited := '{}';
+  jobs := '{}';
   others_read := 0;
   SELECT * INTO place
   FROM tenant_scans s
-  WHERE s.epoch = _pick_from_shared_queue.epoch
-    AND s.tenant = acting
-    AND s.queue = _pick_from_shared_queue.queue;
+  WHERE s.epoch = rules.epoch
+    AND s.tenant = rules.tenant
+    AND s.queue = queue;
   is_stored := FOUND;
   began_at_top := NOT is_stored;
-  place.lane := coalesce(place.lane, top);
+  IF began_at_top THEN place := top; END IF;
   LOOP
-    ready_lanes := _find_ready_lanes(
-      _pick_from_shared_queue.queue, classes, place.lane, lanes_at_once);
+    ready_lanes := _find_ready_lanes(queue, classes, place.lane, lanes_at_once);
     own_lanes := ARRAY(
       SELECT l.lane
       FROM unnest(ready_lanes) l(lane)
-      WHERE l.lane = ANY (node_lanes)
-        OR l.lane > 0
-        AND _owns_lane(_pick_from_shared_queue.epoch, _pick_from_shared_queue.queue, l.lane));
-    streams := cardinality(own_lanes) * cardinality(classes);
-    is_cut := streams > 0;
-    WHILE is_cut AND others_read < most_others LOOP
-      each := least(each, greatest(1, (most_others - others_read) / streams));
-      SELECT * INTO found
-      FROM _read_for_tenant(
-        acting, _pick_from_shared_queue.queue, own_lanes, classes, each, without, place.priority,
-        place.run_at, place.job_id);
-      others_read := others_read + found.others;
-      SELECT * INTO more
-      FROM _lock_for_tenant(
-        acting, _pick_from_shared_queue.queue, classes, found.tids,
-        _pick_from_shared_queue.max - cardinality(tids));
-      tids := tids || more.tids;
-      limited := limited || more.limited;
-      is_cut := found.last_id IS NOT NULL;
-      EXIT WHEN cardinality(tids) >= _pick_from_shared_queue.max OR NOT is_cut;
-      place.priority := found.last_priority;
-      place.run_at := found.last_run_at;
-      place.job_id := found.last_id;
-      each := each * 4;
-    END LOOP;
-    EXIT WHEN cardinality(tids) >= _pick_from_shared_queue.max OR is_cut;
+      WHERE l.lane = ANY (rules.lanes)
+        OR l.lane > 0 AND _owns_lane(rules.epoch, queue, l.lane));
+    SELECT * INTO more
+    FROM _pick_from_shared_lanes(
+      place, own_lanes, classes, max - cardinality(jobs), most_others - others_read, rules.without);
+    jobs := jobs || more.jobs;
+    others_read := others_read + more.others_read;
+    place := more.reached;
+    EXIT WHEN cardinality(jobs) >= max OR more.is_cut;
     -- These lanes are read to their ends.
-    place.priority := NULL;
-    place.run_at := NULL;
-    place.job_id := NULL;
-    each := _pick_from_shared_queue.max;
     IF cardinality(ready_lanes) = lanes_at_once THEN
+      place := top;
       place.lane := ready_lanes[lanes_at_once];
       -- The look for lanes has read one job of each.
       others_read := others_read + lanes_at_once;
       EXIT WHEN others_read >= most_others;
-    ELSIF began_at_top OR cardinality(tids) > 0 THEN
+    ELSIF began_at_top OR cardinality(jobs) > 0 THEN
       is_at_end := true;
       EXIT;
     ELSE
-      place.lane := top;
+      place := top;
       began_at_top := true;
     END IF;
   END LOOP;
   -- A claim that has found enough from the top on need not remember where it was.
-  IF is_stored OR NOT is_at_end AND cardinality(tids) < _pick_from_shared_queue.max THEN
-    place.epoch := _pick_from_shared_queue.epoch;
-    place.tenant := acting;
-    place.queue := _pick_from_shared_queue.queue;
+  IF is_stored OR NOT is_at_end AND cardinality(jobs) < max THEN
     PERFORM _store_tenant_scan(place, is_at_end);
   END IF;
+END $$;
+
+-- Picks jobs of a tenant from these lanes of a queue, from the given place on. `reached`: the place
+-- of the last job that it has read. `is_cut`: the lanes have more jobs than it has read.
+CREATE OR REPLACE FUNCTION _pick_from_shared_lanes(
+  place tenant_scans, lanes int[], classes smallint[], max int, most_others int, without text[],
+  OUT jobs picked_job[], OUT others_read int, OUT reached tenant_scans, OUT is_cut boolean
+)
+LANGUAGE plpgsql VOLATILE
+AS $$
+#variable_conflict use_variable
+DECLARE
+  streams int := cardinality(lanes) * cardinality(classes);
+  -- How many jobs to read of each lane and class: few at first, because they may all be the
+  -- tenant's own.
+  each int := max;
+  found record;
+BEGIN
+  jobs := '{}';
+  others_read := 0;
+  reached := place;
+  is_cut := streams > 0;
+  WHILE is_cut AND others_read < most_others LOOP
+    each := least(each, greatest(1, (most_others - others_read) / streams));
+    SELECT * INTO found FROM _read_for_tenant(reached, lanes, classes, each, without);
+    others_read := others_read + found.others;
+    jobs := jobs || _lock_for_tenant(reached, classes, found.tids, max - cardinality(jobs));
+    is_cut := found.last_id IS NOT NULL;
+    EXIT WHEN cardinality(jobs) >= max OR NOT is_cut;
+    reached.priority := found.last_priority;
+    reached.run_at := found.last_run_at;
+    reached.job_id := found.last_id;
+    each := each * 4;
+  END LOOP;
 END $$;
 
 -- Stores where the next claim goes on, or that it begins at the top. Skips the write if another
@@ -160,7 +149,6 @@ CREATE OR REPLACE FUNCTION _store_tenant_scan(place tenant_scans, is_at_end bool
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 BEGIN
   IF NOT pg_try_advisory_xact_lock(
     _lock_class_turns(), hashtext(format('%s:%s:%s', place.epoch, place.tenant, place.queue))) THEN
@@ -175,28 +163,23 @@ END $$;
 
 -- Lists the lanes above `after` that have ready jobs of these classes, at most `max`. Reads one
 -- index entry per lane and class.
-CREATE OR REPLACE FUNCTION _find_ready_lanes(
-  queue text,
-  classes smallint[],
-  after int,
-  max int
-)
+CREATE OR REPLACE FUNCTION _find_ready_lanes(queue text, classes smallint[], after int, max int)
 RETURNS int[]
 LANGUAGE plpgsql STABLE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
   lanes int[] := '{}';
   reached int := after;
 BEGIN
-  WHILE cardinality(lanes) < _find_ready_lanes.max LOOP
+  WHILE cardinality(lanes) < max LOOP
     reached := (
       SELECT min(x.lane)
       FROM unnest(classes) c(class)
       CROSS JOIN LATERAL (
         SELECT j.lane
         FROM jobs j
-        WHERE j.queue = _find_ready_lanes.queue
+        WHERE j.queue = queue
           AND j.class = c.class
           AND j.lane > reached
           AND j.wait IS NULL
@@ -215,29 +198,17 @@ END $$;
 -- jobs that come after the last job read of any such lane, and returns the first of these last jobs
 -- as the place where to go on; NULL if all lanes have been read to their ends. Locks nothing.
 CREATE OR REPLACE FUNCTION _read_for_tenant(
-  acting text,
-  queue text,
-  lanes int[],
-  classes smallint[],
-  each int,
-  without text[],
-  after_priority smallint,
-  after_run_at timestamptz,
-  after_id uuid,
-  OUT tids tid[],
-  OUT others int,
-  OUT last_priority smallint,
-  OUT last_run_at timestamptz,
-  OUT last_id uuid
+  after tenant_scans, lanes int[], classes smallint[], each int, without text[], OUT tids tid[],
+  OUT others int, OUT last_priority smallint, OUT last_run_at timestamptz, OUT last_id uuid
 )
 LANGUAGE plpgsql STABLE
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 BEGIN
   WITH jobs_read AS MATERIALIZED (
       SELECT
         x.ctid, x.priority, x.run_at, x.id,
-        x.tenant = acting AND (without IS NULL OR x.type <> ALL (without)) AS is_own,
+        x.tenant = after.tenant AND (without IS NULL OR x.type <> ALL (without)) AS is_own,
         row_number() OVER (
           PARTITION BY l.lane, c.class
           ORDER BY x.priority DESC, x.run_at, x.id) AS place
@@ -247,11 +218,11 @@ BEGIN
         (
           SELECT j.ctid, j.priority, j.run_at, j.id, j.tenant, j.type
           FROM jobs j
-          WHERE j.queue = _read_for_tenant.queue
+          WHERE j.queue = after.queue
             AND j.class = c.class
             AND j.lane = l.lane
-            AND j.priority = after_priority
-            AND (j.run_at, j.id) > (after_run_at, after_id)
+            AND j.priority = after.priority
+            AND (j.run_at, j.id) > (after.run_at, after.job_id)
             AND j.wait IS NULL
             AND j.fence = 0
           ORDER BY j.run_at, j.id
@@ -260,10 +231,10 @@ BEGIN
         (
           SELECT j.ctid, j.priority, j.run_at, j.id, j.tenant, j.type
           FROM jobs j
-          WHERE j.queue = _read_for_tenant.queue
+          WHERE j.queue = after.queue
             AND j.class = c.class
             AND j.lane = l.lane
-            AND j.priority < coalesce(after_priority::int, 32768)
+            AND j.priority < coalesce(after.priority::int, 32768)
             AND j.wait IS NULL
             AND j.fence = 0
           ORDER BY j.priority DESC, j.run_at, j.id
@@ -290,24 +261,16 @@ BEGIN
   LEFT JOIN last_read l ON true;
 END $$;
 
--- Locks the first `max` of these jobs that are still ready and belong to the tenant.
+-- Locks the first `max` of these jobs that are still ready and belong to the tenant of `place`.
 CREATE OR REPLACE FUNCTION _lock_for_tenant(
-  acting text,
-  queue text,
-  classes smallint[],
-  candidates tid[],
-  max int,
-  OUT tids tid[],
-  OUT limited boolean[]
+  place tenant_scans, classes smallint[], candidates tid[], max int
 )
+RETURNS picked_job[]
 LANGUAGE plpgsql VOLATILE
 AS $$
-#variable_conflict use_column
 BEGIN
-  SELECT coalesce(array_agg(y.ctid), '{}'), coalesce(array_agg(y.is_limited), '{}')
-  INTO tids, limited
-  FROM (
-    SELECT x.ctid, x.is_limited
+  RETURN ARRAY(
+    SELECT ROW(x.ctid, 0, x.is_limited)::picked_job
     FROM unnest(candidates) p(tid)
     CROSS JOIN LATERAL (
       SELECT
@@ -317,12 +280,12 @@ BEGIN
       -- Keeps the conditions outside: a plan for an empty table would read the index for them.
       OFFSET 0
       FOR UPDATE SKIP LOCKED) x
-    WHERE x.queue = _lock_for_tenant.queue
+    WHERE x.queue = place.queue
       AND x.class = ANY (classes)
-      AND x.tenant = acting
+      AND x.tenant = place.tenant
       AND x.wait IS NULL
       AND x.fence = 0
-    LIMIT _lock_for_tenant.max) y;
+    LIMIT max);
 END $$;
 
 -- Deletes the places of a node that has ended.
