@@ -158,7 +158,7 @@ def test_a_claim_without_a_tenant_calls_nothing_but_its_steps(db: Db) -> None:
         SELECT p.proname, pg_stat_get_xact_function_calls(p.oid) AS n FROM pg_proc p
         WHERE p.pronamespace = 'watchbill'::regnamespace AND pg_stat_get_xact_function_calls(p.oid) > 0""")
     session.commit()
-    steps = ("claim", "_read_claim_rules", "_pick_jobs", "_pick", "_take_jobs")
+    steps = ("claim", "_read_claim_rules", "_pick_in_rounds", "_pick_jobs", "_pick", "_lock_node_and_make_fence")
     assert {row.proname: row.n for row in calls} == dict.fromkeys(steps, 1)
 
 

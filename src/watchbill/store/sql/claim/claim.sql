@@ -55,6 +55,8 @@ DECLARE
   t timestamptz := _clock(now);
   rules claim_rules;
   picked pick;
+  tids tid[];
+  f bigint;
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     PERFORM _check_isolation('claim');
@@ -75,32 +77,36 @@ BEGIN
       FROM unnest(floor_queues, floor_priorities, floor_times, floor_ids)
         f(queue, priority, run_at, id));
   END IF;
-  -- Another round follows if no picked job may start, because its type is paused or its limit is
-  -- reached, or if another claim is busy with the same queue or limit.
-  FOR round IN 1..10 LOOP
-    picked := _pick_jobs(rules, round, t);
-    IF cardinality(picked.jobs) = 0 AND picked.is_busy THEN
-      -- Another claim takes jobs of a queue with a limit, and ends soon. This one must not find
-      -- nothing, because its worker would sleep.
-      PERFORM pg_sleep(0.001 * round);
-      CONTINUE;
-    END IF;
-    EXIT WHEN cardinality(picked.jobs) = 0
-      OR round = 1 AND NOT picked.is_limited AND NOT rules.has_paused_types;
-    IF rules.has_paused_types THEN picked.jobs := _set_paused_jobs_aside(picked.jobs); END IF;
-    picked := _pass_limits(picked, rules.max, coalesce(rules.slots, rules.max), round = 1, t);
-    -- A node without a free slot can start no job, so another round would be of no use to it.
-    EXIT WHEN cardinality(picked.jobs) > 0 OR rules.slots = 0;
-    -- Jobs whose rate was declared after they were enqueued are in class 1 now.
-    rules.has_once := true;
-    -- The other transaction with the state of the key ends soon.
-    IF picked.is_busy THEN PERFORM pg_sleep(0.001 * round); END IF;
-    -- Perhaps there is a job behind those that were set aside: a worker must not sleep now.
-    IF round = 10 THEN PERFORM pg_notify(_wake_channel(), 'ready '); END IF;
-  END LOOP;
-  IF cardinality(picked.jobs) > 0 THEN
-    RETURN QUERY SELECT * FROM _take_jobs(rules, picked, t);
+  picked := _pick_in_rounds(rules, t);
+  IF cardinality(picked.jobs) = 0 THEN RETURN; END IF;
+  f := _lock_node_and_make_fence(rules);
+  -- NULL: another transaction changes the node's state. The next claim reports it.
+  IF f IS NULL THEN RETURN; END IF;
+  IF picked.is_limited OR cardinality(picked.limited_queues) > 0 THEN
+    PERFORM _hold_keys(picked);
   END IF;
+  IF cardinality(rules.declared_queues) > 0
+    AND EXISTS (SELECT FROM unnest(picked.jobs) p WHERE p.turn > 0) THEN
+    RETURN QUERY SELECT * FROM _take_in_turns(rules.epoch, f, picked.jobs, t);
+    RETURN;
+  END IF;
+  tids := ARRAY(SELECT p.tid FROM unnest(picked.jobs) p);
+  -- Here and not in a function of its own, which would copy each job once more.
+  RETURN QUERY
+    WITH u AS (
+        UPDATE jobs j
+        SET fence = f, run = j.run + 1
+        WHERE j.ctid = ANY (tids)
+        RETURNING
+          j.id, j.type, j.payload, j.queue, j.tenant, j.priority, j.run_at, j.run, j.attempt,
+          j.max_attempts, j.version, j.timeout, j.meta, j.limit_keys),
+      c AS (
+        INSERT INTO claims (fence, epoch, job_ids, at)
+        SELECT f, rules.epoch, array_agg(u.id), t FROM u)
+    SELECT
+      u.id, f, u.type, u.payload, u.queue, u.tenant, u.priority, u.run_at, u.run, u.attempt,
+      u.max_attempts, u.version, u.timeout, u.meta, u.limit_keys, 0
+    FROM u;
 END $$;
 
 -- Reads what a claim of these queues has to mind. One statement looks for all rare cases, because
@@ -164,19 +170,52 @@ BEGIN
   RETURN rules;
 END $$;
 
--- Takes picked jobs for the node. Locks the row of the node and then makes the fence, so that the
--- fences of a job only grow: the jobs are locked already. The caller has locked the states of the
--- limit keys.
-CREATE OR REPLACE FUNCTION _take_jobs(rules claim_rules, picked pick, t timestamptz)
-RETURNS SETOF claimed_job
+-- Picks the jobs that a claim takes: those that are ready, without those whose type is paused or
+-- whose limit is reached. Locks them and the states of their keys.
+CREATE OR REPLACE FUNCTION _pick_in_rounds(rules claim_rules, t timestamptz)
+RETURNS pick
+LANGUAGE plpgsql VOLATILE
+AS $$
+#variable_conflict use_variable
+DECLARE
+  picked pick;
+BEGIN
+  -- Another round follows if no picked job may start, because its type is paused or its limit is
+  -- reached, or if another claim is busy with the same queue or limit.
+  FOR round IN 1..10 LOOP
+    picked := _pick_jobs(rules, round, t);
+    IF cardinality(picked.jobs) = 0 AND picked.is_busy THEN
+      -- Another claim takes jobs of a queue with a limit, and ends soon. This one must not find
+      -- nothing, because its worker would sleep.
+      PERFORM pg_sleep(0.001 * round);
+      CONTINUE;
+    END IF;
+    EXIT WHEN cardinality(picked.jobs) = 0
+      OR round = 1 AND NOT picked.is_limited AND NOT rules.has_paused_types;
+    IF rules.has_paused_types THEN picked.jobs := _set_paused_jobs_aside(picked.jobs); END IF;
+    picked := _pass_limits(picked, rules.max, coalesce(rules.slots, rules.max), round = 1, t);
+    -- A node without a free slot can start no job, so another round would be of no use to it.
+    EXIT WHEN cardinality(picked.jobs) > 0 OR rules.slots = 0;
+    -- Jobs whose rate was declared after they were enqueued are in class 1 now.
+    rules.has_once := true;
+    -- The other transaction with the state of the key ends soon.
+    IF picked.is_busy THEN PERFORM pg_sleep(0.001 * round); END IF;
+    -- Perhaps there is a job behind those that were set aside: a worker must not sleep now.
+    IF round = 10 THEN PERFORM pg_notify(_wake_channel(), 'ready '); END IF;
+  END LOOP;
+  RETURN picked;
+END $$;
+
+-- Locks the row of the node and then makes the fence of a claim, so that the fences of a job only
+-- grow: the jobs are locked already. NULL if the node is no longer as the claim has read it.
+CREATE OR REPLACE FUNCTION _lock_node_and_make_fence(rules claim_rules)
+RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 AS $$
 #variable_conflict use_variable
 DECLARE
   generation int;
   is_copy boolean;
-  f bigint;
-  tids tid[] := ARRAY(SELECT p.tid FROM unnest(picked.jobs) p);
 BEGIN
   SELECT
     i.generation,
@@ -190,36 +229,12 @@ BEGIN
     AND n.state = 'active'
     AND n.assignment = rules.assignment
   FOR KEY SHARE OF n SKIP LOCKED;
-  -- Not found: another transaction changes the node's state. The next claim reports it.
-  IF NOT FOUND THEN RETURN; END IF;
+  IF NOT FOUND THEN RETURN NULL; END IF;
   IF is_copy THEN generation := _adopt_database(); END IF;
-  f := _make_fence(generation);
-  IF picked.is_limited OR cardinality(picked.limited_queues) > 0 THEN
-    PERFORM _hold_keys(picked);
-  END IF;
-  IF cardinality(rules.declared_queues) > 0
-    AND EXISTS (SELECT FROM unnest(picked.jobs) p WHERE p.turn > 0) THEN
-    RETURN QUERY SELECT * FROM _take_in_turns(rules.epoch, f, picked.jobs, t);
-    RETURN;
-  END IF;
-  RETURN QUERY
-    WITH u AS (
-        UPDATE jobs j
-        SET fence = f, run = j.run + 1
-        WHERE j.ctid = ANY (tids)
-        RETURNING
-          j.id, j.type, j.payload, j.queue, j.tenant, j.priority, j.run_at, j.run, j.attempt,
-          j.max_attempts, j.version, j.timeout, j.meta, j.limit_keys),
-      c AS (
-        INSERT INTO claims (fence, epoch, job_ids, at)
-        SELECT f, rules.epoch, array_agg(u.id), t FROM u)
-    SELECT
-      u.id, f, u.type, u.payload, u.queue, u.tenant, u.priority, u.run_at, u.run, u.attempt,
-      u.max_attempts, u.version, u.timeout, u.meta, u.limit_keys, 0
-    FROM u;
+  RETURN _make_fence(generation);
 END $$;
 
--- As the last statement of _take_jobs(), with the turn of each job: for fair and routed queues.
+-- As the last statement of claim(), with the turn of each job: for fair and routed queues.
 CREATE OR REPLACE FUNCTION _take_in_turns(
   epoch bigint,
   f bigint,
