@@ -49,7 +49,7 @@ MUTANTS_OF_TENANTS: list[Mutant] = [
     Mutant("quota: running, a run by hand", RUN_SCHEDULE, "CASE WHEN _may_have_quota(s.tenant) THEN _quota_keys(NULL, s.tenant) END,", "NULL,", "quotas"),
     Mutant("quota: running, a job that runs again", RESCHEDULE, "WHEN _may_have_quota(f.tenant) THEN _quota_keys(f.limit_keys, f.tenant) ELSE f.limit_keys", "WHEN false THEN NULL ELSE f.limit_keys", "quotas"),
     Mutant("quota: running, only with such a quota", TAKE, "AND x.limits_running) THEN", ") THEN", "quotas"),
-    Mutant("quota: the limit of another tenant", FLOW, "AND k <> 'tenant:' || n.tenant) THEN", "AND false) THEN", "quotas"),
+    Mutant("quota: the limit of another tenant", FLOW, "AND k <> _tenant_key(n.tenant)) THEN", "AND false) THEN", "quotas"),
     Mutant("quota: jobs from before", SET, "new_row.may_lack_keys := true;", "", "quotas"),
     Mutant("quota: jobs from before that run", REFRESH, "AND j.fence <> 0 ON CONFLICT DO NOTHING;", "AND false ON CONFLICT DO NOTHING;", "quotas"),
     Mutant("quota: jobs of transactions from before", REFRESH, "AND x.keyless_before <= pg_snapshot_xmin(running);", ";", "quotas"),

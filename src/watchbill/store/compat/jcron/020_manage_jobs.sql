@@ -67,7 +67,6 @@ RETURNS TABLE (job_id int, job_name varchar, pattern varchar, next_run timestamp
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
-#variable_conflict use_column
 DECLARE
   t timestamptz := _clock();
 BEGIN

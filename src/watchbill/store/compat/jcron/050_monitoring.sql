@@ -13,7 +13,6 @@ RETURNS TABLE (
 LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
 AS $$
-#variable_conflict use_column
 DECLARE
   t timestamptz := _clock();
 BEGIN

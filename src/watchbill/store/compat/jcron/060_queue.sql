@@ -94,7 +94,6 @@ CREATE OR REPLACE FUNCTION @facade@.@prefix@_jcron_held_job(
 LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
 AS $$
-#variable_conflict use_column
 DECLARE
   held_by bigint[] := ARRAY(
     SELECT n.epoch

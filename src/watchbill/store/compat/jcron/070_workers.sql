@@ -95,7 +95,6 @@ RETURNS TABLE (id int, name varchar, cron_pattern varchar)
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
-#variable_conflict use_column
 DECLARE
   t timestamptz := _clock();
 BEGIN

@@ -15,7 +15,6 @@ CREATE OR REPLACE FUNCTION @facade@.@prefix@_held_job(
 LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
 AS $$
-#variable_conflict use_column
 DECLARE
   held bigint := (
     SELECT j.fence

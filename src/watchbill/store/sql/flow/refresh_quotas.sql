@@ -108,7 +108,7 @@ BEGIN
     SELECT j.id
     FROM jobs j
     WHERE j.tenant = ANY (names)
-      AND coalesce(NOT j.limit_keys @> ARRAY['tenant:' || j.tenant], true)
+      AND coalesce(NOT j.limit_keys @> ARRAY[_tenant_key(j.tenant)], true)
     LIMIT max);
   IF cardinality(found_jobs) = 0 THEN
     UPDATE tenants x
@@ -125,10 +125,10 @@ BEGIN
   UPDATE jobs j
   SET limit_keys = _add_tenant_key(j.limit_keys, j.tenant)
   WHERE j.id = ANY (found_jobs);
-  PERFORM _make_limit_states(ARRAY(SELECT 'tenant:' || n FROM unnest(names) n));
-  PERFORM _lock_limit_states(ARRAY(SELECT 'tenant:' || n FROM unnest(names) n));
+  PERFORM _make_limit_states(ARRAY(SELECT _tenant_key(n) FROM unnest(names) n));
+  PERFORM _lock_limit_states(ARRAY(SELECT _tenant_key(n) FROM unnest(names) n));
   INSERT INTO holds (key, job_id)
-  SELECT 'tenant:' || j.tenant, j.id
+  SELECT _tenant_key(j.tenant), j.id
   FROM jobs j
   WHERE j.id = ANY (found_jobs)
     AND j.fence <> 0
@@ -145,5 +145,5 @@ AS $$
   FROM (
     SELECT x COLLATE "C" FROM unnest(limit_keys) x
     UNION
-    SELECT 'tenant:' || tenant) k(key)
+    SELECT _tenant_key(tenant)) k(key)
 $$;

@@ -70,7 +70,7 @@ BEGIN
       USING (
         SELECT k.id, k.key FROM k
         UNION ALL
-        SELECT d.id, 'queue:' || d.queue FROM d WHERE has_queue_limits) x
+        SELECT d.id, _queue_key(d.queue) FROM d WHERE has_queue_limits) x
       WHERE o.key = x.key
         AND o.job_id = x.id
       RETURNING o.key)
@@ -86,7 +86,7 @@ BEGIN
       FROM (
         SELECT k.key FROM k
         UNION ALL
-        SELECT r.key FROM r WHERE starts_with(r.key, 'queue:')) x)
+        SELECT r.key FROM r WHERE _is_queue_key(r.key)) x)
   INTO scheduled, parents, tenants, outcomes, freed
   FROM d;
   IF num_nonnulls(scheduled, parents) > 0 THEN
@@ -239,7 +239,7 @@ BEGIN
       SELECT j.id, k.key
       FROM jobs j
       CROSS JOIN LATERAL unnest(
-        j.limit_keys || CASE WHEN has_queue_limits THEN 'queue:' || j.queue END) k(key)
+        j.limit_keys || CASE WHEN has_queue_limits THEN _queue_key(j.queue) END) k(key)
       WHERE j.id = ANY (ids)
         AND k.key IS DISTINCT FROM j.order_key) x
     WHERE h.key = x.key

@@ -35,8 +35,8 @@ BEGIN
     IF EXISTS (
       SELECT
       FROM unnest(limit_keys) k
-      WHERE starts_with(k, 'tenant:')
-        AND k <> 'tenant:' || n.tenant) THEN
+      WHERE _is_tenant_key(k)
+        AND k <> _tenant_key(n.tenant)) THEN
       PERFORM _refuse_job(
         n.type, format('limit_keys may name tenant:%s, and no other tenant', n.tenant));
     ELSIF undeclared ~ '^key:(queue|order):' THEN
