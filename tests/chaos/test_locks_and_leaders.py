@@ -165,7 +165,7 @@ def test_a_frozen_holder_is_refused_after_another_one_got_the_lock(stage: Stage)
 
 
 def test_without_the_fence_check_a_frozen_holder_would_do_harm(stage: Stage) -> None:
-    stage.take_out("AND l.fence = lock_check.fence")
+    stage.take_out("AND l.fence = fence")
     first = freeze_the_holder(stage)
     before = stage.writes_of(first)
     first.thaw()

@@ -24,7 +24,9 @@ HASHES = {
     "0013_failed_attempts.sql": "a0687ad643dcacf2301918e0800fc15ed03d3feb77a8adc8a0410dd583833a34",
     "0014_tenant_scans.sql": "251aeef95c05c903a7c084e58d3d95282a44da069c933824ec8fdf50ab416627",
     "0015_dependency_tenants.sql": "d51e453383c29ec223ecb196be4c1d5ed1066ebd3e1b43aa93bea83e699679b7",
+    "0016_lane_cursors.sql": "cf0c0dedf54e7d4e2cb56bd74c1d9d6ff83461aafbd4331dc7852f3f9dff9b4d",
     "0017_schedule_ids.sql": "d12455fc94f510f9e4bafa889b2586584b82ba4b935e7d94518052616b3c05a5",
+    "0018_freed_keys.sql": "412eac80aec262c42d4f4263477fcf2836f809e55cf6db09f7268b85f0b5c21b",
 }
 
 

@@ -444,7 +444,7 @@ _WIPE: LiteralString = """
     DELETE FROM {schema}.pauses; DELETE FROM {schema}.idempotency;
     DELETE FROM {schema}.dependencies; DELETE FROM {schema}.dependency_checks;
     DELETE FROM {schema}.limits; DELETE FROM {schema}.limit_states; DELETE FROM {schema}.holds;
-    DELETE FROM {schema}.tenant_scans; DELETE FROM {schema}.lane_cursors;
+    DELETE FROM {schema}.tenant_scans; DELETE FROM {schema}.lane_cursors; DELETE FROM {schema}.freed_keys;
     DELETE FROM {schema}.queues; DELETE FROM {schema}.shares; DELETE FROM {schema}.label_sets;
     DELETE FROM {schema}.flow_declarations; DELETE FROM {schema}.tokens;
     DELETE FROM {schema}.audit; DELETE FROM {schema}.policies WHERE id > 1;

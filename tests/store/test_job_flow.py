@@ -237,7 +237,7 @@ def test_parked_jobs_of_a_bulk_follow_one_that_does_not_succeed(db: Db, first: s
     made = [each.id for each in db.call("enqueue_many", jobs=[{"type": "t", "limit_keys": ["account:7"]}] * 2)]
     if first == "canceled":
         db.call("cancel", id=made[0])
-        db.value("unpark", keys=["key:account:7"])  # nodes are asked for it
+        db.call("promote")  # as a node that is woken
     else:
         db.run(epoch, "failed")
     assert db.claim_one(epoch).id == made[1]

@@ -99,6 +99,17 @@ def test_the_quota_of_payload_bytes_counts_the_payloads_of_unfinished_jobs(db: D
         enqueue(db, payload={"text": "x" * 600})
 
 
+def test_the_quota_of_payload_bytes_counts_meta_too(db: Db) -> None:
+    set_quotas(db, payload_bytes=1000)
+    enqueue(db, meta={"text": "x" * 600})
+    with full("payload_bytes"):
+        enqueue(db, meta={"text": "x" * 600})
+    refresh(db)
+    assert 600 < usage(db).payload_bytes < 1000
+    with full("payload_bytes"):
+        db.call("enqueue_many", jobs=[{"type": "t", "tenant": "acme", "meta": {"text": "x" * 600}}])
+
+
 def test_a_job_that_replaces_another_counts_by_the_growth_of_its_payload(db: Db) -> None:
     set_quotas(db, unfinished=1, payload_bytes=1000)
     unique = {"unique_by": "all", "on_duplicate": "replace"}

@@ -122,9 +122,16 @@ def test_purge_deletes_nothing_of_another_tenant_through_a_taken_id(site: Site) 
     assert look(site, keys, id=job) == ["b"]
 
 
-def test_purge_frees_no_ordered_key_of_another_tenant_through_a_taken_id(site: Site) -> None:
+def keep_order_of_dead_jobs(site: Site) -> None:
+    """Lets dead jobs of the type `t` keep their ordered keys."""
     with psycopg.connect(site.logins.owner_url) as owner:
-        owner.execute("INSERT INTO watchbill.limits (name, when_dead) VALUES ('order:t', 'pause')")
+        owner.execute(
+            "INSERT INTO watchbill.limits (name, when_dead) VALUES ('order:t', 'pause') ON CONFLICT DO NOTHING"
+        )
+
+
+def test_purge_frees_no_ordered_key_of_another_tenant_through_a_taken_id(site: Site) -> None:
+    keep_order_of_dead_jobs(site)
     job = finish_job_of_b(site, BURY, ", ordered_by => '{tenant}'")
     take_id(site, job)
     cancel_taker(site, job)
@@ -135,6 +142,22 @@ def test_purge_frees_no_ordered_key_of_another_tenant_through_a_taken_id(site: S
         assert look(site, holders) == [job]
         assert call(operator, "watchbill.purge('{dead}', tenant => 'b', ids => ARRAY[%(id)s])", id=job) == 1
         assert look(site, holders) is None
+
+
+@pytest.mark.parametrize("is_new", ["true", "false"])
+@pytest.mark.parametrize("how", ["one", "many"])
+def test_no_job_takes_the_id_of_a_dead_one_that_keeps_the_same_ordered_key(site: Site, how: str, is_new: str) -> None:
+    """The end of the new job would let go of the key that the dead job of another tenant keeps."""
+    keep_order_of_dead_jobs(site)
+    job = finish_job_of_b(site, BURY, ", ordered_by => '7'")
+    enqueue = f"watchbill.enqueue('t', id => %(id)s, id_is_new => {is_new}, ordered_by => '7')"
+    many = f"""watchbill.enqueue_many(
+        jsonb_build_array(jsonb_build_object('type', 't', 'id', %(id)s::uuid, 'ordered_by', '7')),
+        ids_are_new => {is_new})"""
+    with site.session("bound_producer") as producer, pytest.raises(psycopg.Error, match="is taken"):
+        call(producer, enqueue if how == "one" else many, id=job)
+    with site.session("operator") as operator:
+        assert call(operator, "watchbill.purge('{dead}', tenant => 'b', ids => ARRAY[%(id)s])", id=job) == 1
 
 
 @pytest.mark.parametrize(("first_end", "second_end"), [(COMPLETE, BURY), (BURY, COMPLETE)], ids=["complete", "bury"])

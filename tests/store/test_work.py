@@ -105,7 +105,7 @@ def every_verb(db: Db) -> dict[str, Work]:
         "reschedule": work(db, "reschedule", id=kept),
         "reschedule of a finished one": work(db, "reschedule", id=done),
         "enqueue": work(db, "enqueue", type="t"),
-        "enqueue again": work(db, "enqueue", type="t", id=done, resend=True),
+        "enqueue again": work(db, "enqueue", type="task", id=done, resend=True),
         "enqueue with a key": work(db, "enqueue", type="task", idempotency_key=f"k{epoch}"),
         "enqueue_many": work(db, "enqueue_many", jobs=[{"type": "t"}] * BATCH),
         "job_by_id": work(db, "job_by_id", id=done),

@@ -26,14 +26,6 @@ class DueEvent(asyncio.Event):
 
     next_look = math.inf  # in seconds since 1970, on the database's clock
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.freed_keys: set[str] = set()  # limit keys for which jobs wait, and which have a place again
-
-    def note_freed(self, key: str) -> None:
-        self.freed_keys.add(key)
-        self.set()
-
     def note_due(self, due: str) -> None:
         """Takes the time of a notification, in seconds since 1970. A promoter that looks earlier anyway is not woken:
         producers may send many."""
@@ -86,9 +78,6 @@ class Promoter:
         # This look may not see a job that is announced while it runs. With infinity, every announcement is earlier than
         # the next look, and so wakes the promoter again.
         self.next_look = self._wakeup.next_look = math.inf
-        while keys := sorted(self._wakeup.freed_keys)[:BATCH]:
-            await self._connection.execute("unpark", (keys,))
-            self._wakeup.freed_keys.difference_update(keys)
         since = 1e9 if is_full else RECENT_SECONDS
         ((wait, server_time),) = await self._connection.execute("promote", (BATCH, since))
         if is_full:

@@ -39,9 +39,10 @@ JOB_FIELDS = (
     JobField("delay", "duration", "Run after this duration, on the database's clock.",
              flag="--delay"),
     JobField("tenant", "text", "The tenant that the job belongs to. Default: `default`.", flag="--tenant"),
-    JobField("max_attempts", "integer", option=False),
+    JobField("max_attempts", "integer", option=False, flag="--max-attempts"),
     JobField("retry", "retry", "A number of attempts, or a `Retry`. Default: the task's, or `Retry()`."),
-    JobField("timeout", "duration", "How long each attempt may take. Default: the task's, or none."),
+    JobField("timeout", "duration", "How long each attempt may take. Default: the task's, or none.",
+             flag="--timeout"),
     JobField("version", "integer", option=False),
     JobField("idempotency_key", "text", "If the tenant has a job of this type and key, that job is returned and no "
              "second one is made.", flag="--key"),
@@ -49,7 +50,7 @@ JOB_FIELDS = (
     JobField("created_by", "text", option=False),
     JobField("meta", "json", option=False),
     JobField("depends_on", "parents", "Jobs that must end first: jobs, calls of the same `enqueue_many`, ids, or a "
-             "list of them."),
+             "list of them.", flag="--depends-on"),
     JobField("run_if", "run_if", "Run if the jobs in `depends_on` are `all_succeeded` (default), `all_finished` or "
              "`any_failed`."),
     JobField("limit_keys", "formats", "Keys of declared limits, such as `crm-api` or `account:{account}`.",

@@ -110,7 +110,7 @@ class Wakeups:
         elif topic == "later":
             self.delayed.note_due(detail)
         elif topic == "unpark":
-            self.delayed.note_freed(detail)
+            self.delayed.set()
         elif topic == "awake":
             self.jobs.set()
         elif topic == "leader":
@@ -219,9 +219,9 @@ class Notifications(ABC):
 
 def _simplify_note(note: str) -> str:
     """Leaves the details of a notification out, so that equal ones are handled once. A `later` keeps its time, because
-    the earliest time counts, and an `unpark` keeps its key, because each key is freed by itself."""
+    the earliest time counts."""
     topic, _, detail = note.partition(" ")
-    return note if topic in ("later", "unpark") or not detail else f"{topic} any"
+    return note if topic == "later" or not detail else f"{topic} any"
 
 
 class Listener(Notifications):

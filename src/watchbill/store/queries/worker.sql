@@ -104,9 +104,6 @@ SELECT {schema}.refresh_quotas()
 -- name: sweep_limits
 SELECT {schema}.sweep_limits(%s::text)
 
--- name: unpark
-SELECT {schema}.unpark(%s::text[])
-
 -- name: promote
 -- Seconds until the next job is due, and the time of the database in seconds since 1970. `promote`
 -- is in the FROM clause, so that the time is read after it.

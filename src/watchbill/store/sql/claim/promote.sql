@@ -1,8 +1,8 @@
--- Makes delayed jobs ready that are due, and parked jobs whose rate allows the next start. Returns
--- when to call it again: when the next one is due, or in a second if it had to skip one that is
--- locked. Starts of rates wait for each other, a fifth of their step and a fifth of a second at
--- most: ten keys cost little more than one if one call and one claim serve them all. Locks the jobs
--- and the states of the keys. `since` is explained at unblock().
+-- Makes delayed jobs ready that are due, and parked jobs whose rate allows the next start or whose
+-- key is in freed_keys. Returns when to call it again: when the next one is due, or in a second if
+-- it had to skip one that is locked. Starts of rates wait for each other, a fifth of their step and
+-- a fifth of a second at most: ten keys cost little more than one if one call and one claim serve
+-- them all. Locks the states of the keys and the jobs. `since` is explained at unblock().
 CREATE OR REPLACE FUNCTION promote(
   max int DEFAULT 1000,
   since timestamptz DEFAULT '-infinity',
@@ -17,6 +17,7 @@ DECLARE
 BEGIN
   IF _may_be_bound() THEN PERFORM _check_shared_change('promote'); END IF;
   PERFORM _check_isolation('promote');
+  IF EXISTS (SELECT FROM freed_keys) THEN PERFORM _unpark_freed_keys(max, t); END IF;
   UPDATE jobs j
   SET wait = NULL, lane = _find_ready_lane(j.queue, j.route_key, j.lane)
   WHERE j.ctid = ANY (ARRAY(

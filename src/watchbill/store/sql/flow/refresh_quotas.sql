@@ -66,7 +66,8 @@ BEGIN
       GROUP BY 1, 2
       ON CONFLICT (tenant, second) DO UPDATE SET jobs = o.jobs + EXCLUDED.jobs),
     usage AS (
-      SELECT j.tenant, count(*) AS unfinished, sum(_payload_size(j.payload)) AS payload_bytes
+      SELECT
+        j.tenant, count(*) AS unfinished, sum(_payload_size(j.payload, j.meta)) AS payload_bytes
       FROM jobs j
       WHERE j.tenant = ANY (counted)
       GROUP BY 1)

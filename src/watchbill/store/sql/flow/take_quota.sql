@@ -157,11 +157,11 @@ BEGIN
       END;
 END $$;
 
--- Returns the bytes of a payload as quotas count them.
-CREATE OR REPLACE FUNCTION _payload_size(payload jsonb)
+-- Returns the bytes of a job's payload and meta as quotas count them.
+CREATE OR REPLACE FUNCTION _payload_size(payload jsonb, meta jsonb)
 RETURNS bigint
 LANGUAGE sql STABLE
-RETURN pg_column_size(payload)::bigint;
+RETURN pg_column_size(payload)::bigint + coalesce(pg_column_size(meta), 0);
 
 -- Adds the tenant's limit key to the limit keys of a job, if the tenant has a quota of running
 -- jobs.

@@ -98,20 +98,50 @@ BEGIN
   PERFORM _unpark(ARRAY(SELECT x FROM unnest(locked) x WHERE x = ANY (keys)), NULL, t);
 END $$;
 
--- For an operator's functions, whose transaction may stay open: locks no keys, and asks the nodes
--- to call unpark() after the commit. Also if no job waits for these keys: a claim may be about to
--- park one, because it still sees the job that has ended.
+-- For an operator's functions, whose transaction may stay open: locks no keys, and leaves them to
+-- promote() after the commit. Also if no job waits for these keys: a claim may be about to park
+-- one, because it still sees the job that has ended.
 CREATE OR REPLACE FUNCTION _announce_freed(freed text[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   IF freed IS NULL THEN RETURN; END IF;
-  PERFORM pg_notify(_wake_channel(), 'unpark ' || k.key)
-  FROM (SELECT DISTINCT x FROM unnest(freed) x) k(key)
-  WHERE NOT _is_queue_key(k.key);
+  PERFORM _ask_to_unpark(ARRAY(
+    SELECT DISTINCT x FROM unnest(freed) x WHERE NOT _is_queue_key(x)));
   PERFORM _wake_workers(_key_queue(k.key))
   FROM (SELECT DISTINCT x FROM unnest(freed) x) k(key)
   WHERE _is_queue_key(k.key);
+END $$;
+
+-- Leaves keys to the next promote(), and wakes a node to call it. The notification names no key:
+-- every role of the database hears it.
+CREATE OR REPLACE FUNCTION _ask_to_unpark(keys text[])
+RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+  IF cardinality(keys) = 0 THEN RETURN; END IF;
+  INSERT INTO freed_keys (key) SELECT unnest(keys);
+  PERFORM pg_notify(_wake_channel(), 'unpark');
+END $$;
+
+-- Makes parked jobs ready of the keys in freed_keys, at most so many keys, and asks for another
+-- call if there may be more. Waits for the states of the keys, so the caller must have locked
+-- nothing before.
+CREATE OR REPLACE FUNCTION _unpark_freed_keys(max int, t timestamptz)
+RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+  keys text[];
+BEGIN
+  WITH taken AS (
+    DELETE FROM freed_keys f
+    WHERE f.ctid = ANY (ARRAY(
+      SELECT x.ctid FROM freed_keys x LIMIT max FOR UPDATE SKIP LOCKED))
+    RETURNING f.key)
+  SELECT array_agg(taken.key) INTO keys FROM taken;
+  IF keys IS NULL THEN RETURN; END IF;
+  PERFORM _unpark_keys(keys, t);
+  IF cardinality(keys) = max THEN PERFORM pg_notify(_wake_channel(), 'unpark'); END IF;
 END $$;
 
 -- Makes parked jobs of these keys ready, as many as may start now, and with `numbers` of each key
@@ -144,9 +174,10 @@ BEGIN
   END IF;
   IF ready > 0 THEN
     PERFORM _wake_workers('');
-    PERFORM pg_notify(_wake_channel(), 'unpark ' || k)
-    FROM unnest(found.unlimited) k
-    WHERE (SELECT true FROM jobs j WHERE j.wait = 'parked' AND j.wait_key = k LIMIT 1);
+    PERFORM _ask_to_unpark(ARRAY(
+      SELECT k
+      FROM unnest(found.unlimited) k
+      WHERE (SELECT true FROM jobs j WHERE j.wait = 'parked' AND j.wait_key = k LIMIT 1)));
   END IF;
   RETURN ready;
 END $$;

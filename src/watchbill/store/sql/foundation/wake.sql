@@ -2,7 +2,7 @@
 -- lock until it commits; if it cannot get the lock, it sends a notification. A worker gets the lock
 -- only when the producers that share it have ended, so the worker does not miss their jobs.
 -- The notifications are: `ready QUEUE` for workers, and `awake` when the worker that held the lock
--- may not sleep again; `later TIME`, in seconds since 1970, and `unpark KEY` (call unpark) for
+-- may not sleep again; `later TIME`, in seconds since 1970, and `unpark` (call promote) for
 -- promoters; `schedules` for schedulers; `unblock` for nodes that check blocked jobs; `stop JOB`
 -- (call stop_requests) and `beat` (send a heartbeat); `leader` for candidates, when a group has
 -- lost its leader (call elect); `tokens` for members of token groups (call member_state).

@@ -161,7 +161,7 @@ BEGIN
   END IF;
   -- A job that is sent again has been counted.
   IF _may_have_quota(n.tenant) AND (is_new OR _own_job_seq(n.id, n.tenant, n.type) IS NULL) THEN
-    PERFORM _take_quota(n.tenant, 1, _payload_size(n.payload));
+    PERFORM _take_quota(n.tenant, 1, _payload_size(n.payload, n.meta));
   END IF;
   INSERT INTO jobs AS j (
     id, run_at, created_at, policy, timeout, version, priority, max_attempts, class, lane,
@@ -191,6 +191,9 @@ BEGIN
   -- Another job has the id: one of another tenant or type, or any that exists where none should.
   IF answer.seq IS NULL OR is_new AND NOT is_stored THEN
     PERFORM _refuse_taken_id(n.type, n.id);
+  END IF;
+  IF is_stored AND n.ordered_by IS NOT NULL THEN
+    PERFORM _refuse_ids_of_holders(ARRAY[n.id]);
   END IF;
   IF cardinality(n.depends_on) > 0 THEN
     IF is_stored THEN PERFORM _add_dependencies(ARRAY[n], ARRAY[n.id], ARRAY[true], t); END IF;
@@ -232,6 +235,20 @@ LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
   PERFORM _refuse_job(type, format('id %s is taken; let enqueue make the id', id));
+END $$;
+
+-- Raises if one of these new jobs has the id of a dead job that keeps the same ordered key: the end
+-- of the new job would let the key go.
+CREATE OR REPLACE FUNCTION _refuse_ids_of_holders(new_ids uuid[])
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+  PERFORM _refuse_taken_id(j.type, j.id)
+  FROM jobs j
+  JOIN holds h ON h.key = j.order_key AND h.job_id = j.id
+  WHERE j.id = ANY (new_ids)
+  LIMIT 1;
 END $$;
 
 -- Deletes the new row of a job that has finished already, and returns the job's sequence number, or

@@ -77,6 +77,10 @@ BEGIN
       ROWS FROM (unnest(new_jobs), _plan_flow(CASE WHEN NOT plain THEN new_jobs END, t)) x
     RETURNING j.id, j.seq, true, false;
   PERFORM _wake_for_new_jobs(new_jobs, t);
+  IF NOT plain THEN
+    PERFORM _refuse_ids_of_holders(ARRAY(
+      SELECT x.id FROM unnest(new_jobs) x WHERE x.ordered_by IS NOT NULL));
+  END IF;
   IF cardinality(awaited) > 0 THEN
     PERFORM _add_dependencies(
       new_jobs, ARRAY(SELECT x.id FROM unnest(new_jobs) x),
@@ -133,7 +137,8 @@ AS $$
 BEGIN
   PERFORM _take_quota(q.tenant, q.jobs, q.payload_bytes)
   FROM (
-    SELECT x.tenant, count(*) AS jobs, sum(_payload_size(x.payload))::bigint AS payload_bytes
+    SELECT
+      x.tenant, count(*) AS jobs, sum(_payload_size(x.payload, x.meta))::bigint AS payload_bytes
     FROM unnest(new_jobs) x
     WHERE _may_have_quota(x.tenant)
     GROUP BY 1
@@ -289,6 +294,14 @@ BEGIN
     JOIN unnest(new_jobs) x ON x.id = f.id AND x.tenant = f.tenant
     WHERE f.id = ANY (stored)
       AND f.finished_at >= (SELECT min(_history_start(x)) FROM unnest(stored) x));
+  IF NOT is_plain THEN
+    PERFORM _refuse_ids_of_holders(ARRAY(
+      SELECT x.id
+      FROM unnest(new_jobs) x
+      WHERE x.ordered_by IS NOT NULL
+        AND x.id = ANY (stored)
+        AND x.id <> ALL (finished)));
+  END IF;
   IF cardinality(stored) = cardinality(new_jobs) AND cardinality(finished) = 0 THEN
     RETURN QUERY SELECT i.id, i.seq, true, false FROM unnest(stored, seqs) i(id, seq);
     RETURN;

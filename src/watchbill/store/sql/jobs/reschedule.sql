@@ -77,8 +77,7 @@ BEGIN
   RETURN old_state;
 END $$;
 
--- Queues a finished job again and returns its old state. For the quotas of its tenant this is a new
--- job, unless the caller acts for all tenants.
+-- Queues a finished job again and returns its old state.
 CREATE OR REPLACE FUNCTION _requeue_finished_job(
   id uuid,
   seq bigint,
@@ -98,9 +97,6 @@ BEGIN
     AND x.finished_at >= _history_start(id)
   RETURNING * INTO f;
   IF NOT FOUND THEN RETURN NULL; END IF;
-  IF _may_have_quota(f.tenant) AND NOT _acts_for_all_tenants() THEN
-    PERFORM _take_quota(f.tenant, 1, _payload_size(f.payload));
-  END IF;
   PERFORM _reinsert_finished_job(f, due, CASE WHEN due > t THEN 'delayed' END);
   PERFORM _block_children_again(f.id, f.tenant, t);
   RETURN f.state;
@@ -125,13 +121,17 @@ BEGIN
   RETURN _find_ready_lane(queue, route_key, lane);
 END $$;
 
--- Moves a finished job back into `jobs`. Raises if a job of another tenant has taken its id. If it
--- had succeeded, adds a row to attempts: for a finished job the success is only in finished_jobs.
+-- Moves a finished job back into `jobs`. Raises if a job of another tenant has taken its id. For
+-- the quotas of its tenant this is a new job, unless the caller acts for all tenants. If it had
+-- succeeded, adds a row to attempts: for a finished job the success is only in finished_jobs.
 CREATE OR REPLACE FUNCTION _reinsert_finished_job(f finished_jobs, run_at timestamptz, wait text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
+  IF _may_have_quota(f.tenant) AND NOT _acts_for_all_tenants() THEN
+    PERFORM _take_quota(f.tenant, 1, _payload_size(f.payload, f.meta));
+  END IF;
   IF f.state = 'succeeded' AND f.outcome IS NULL THEN
     INSERT INTO attempts (
       job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, queue, type, tenant)

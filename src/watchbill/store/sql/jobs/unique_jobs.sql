@@ -149,8 +149,8 @@ DECLARE
 BEGIN
   IF _may_have_quota(n.tenant) THEN
     -- There is no new job, so only a larger payload counts.
-    growth := _payload_size(n.payload)
-      - (SELECT _payload_size(j.payload) FROM jobs j WHERE j.id = earlier_job AND j.fence = 0);
+    growth := _payload_size(n.payload, n.meta) - (
+      SELECT _payload_size(j.payload, j.meta) FROM jobs j WHERE j.id = earlier_job AND j.fence = 0);
     IF growth > 0 THEN PERFORM _take_quota(n.tenant, 0, growth); END IF;
   END IF;
   UPDATE jobs j

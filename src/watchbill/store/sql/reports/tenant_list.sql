@@ -26,7 +26,8 @@ DECLARE
 BEGIN
   RETURN QUERY
     WITH job AS MATERIALIZED (
-        SELECT j.tenant, count(*) AS unfinished, sum(_payload_size(j.payload)) AS payload_bytes
+        SELECT
+          j.tenant, count(*) AS unfinished, sum(_payload_size(j.payload, j.meta)) AS payload_bytes
         FROM jobs j
         WHERE name IS NULL OR j.tenant = name
         GROUP BY 1),

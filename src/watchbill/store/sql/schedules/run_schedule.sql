@@ -105,7 +105,8 @@ BEGIN
       -- other schedules that run at the start.
       refusal := _try_to_take_quota(s.tenant, _make_schedule_payload(s))->>s.tenant;
     ELSE
-      PERFORM _take_quota(s.tenant, 1, _payload_size(coalesce(payload, _make_schedule_payload(s))));
+      PERFORM _take_quota(
+        s.tenant, 1, _payload_size(coalesce(payload, _make_schedule_payload(s)), NULL));
     END IF;
   END IF;
   IF unfinished IS NOT NULL AND overlap = 'skip' THEN

@@ -39,7 +39,7 @@ LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   reason text;
 BEGIN
-  PERFORM _take_quota(tenant, 1, _payload_size(payload));
+  PERFORM _take_quota(tenant, 1, _payload_size(payload, NULL));
   RETURN '{}';
 EXCEPTION WHEN SQLSTATE 'WB015' OR SQLSTATE 'WB008' THEN
   GET STACKED DIAGNOSTICS reason = MESSAGE_TEXT;
