@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections.abc import Callable
 
 import pytest
 
 from tests.worker.conftest import Workbench
 from watchbill.postgres.connect import AsyncConnection, _opened
+from watchbill.worker.heartbeat import Heartbeat
 
 
 def stop_loop() -> None:
@@ -93,13 +95,19 @@ async def test_a_canceled_node_releases_its_jobs(bench: Workbench) -> None:
 
 async def test_a_node_that_is_canceled_while_it_ends_leaves_no_connection_open(bench: Workbench) -> None:
     """Whatever ends it, a stopped event loop or an impatient program: a connection that nothing closes is reported much
-    later, when it is deleted."""
+    later, when it is deleted. So is a heartbeat that goes on, with a connection of its own."""
+    earlier = threading.enumerate()
     node = bench.node()
     running = asyncio.create_task(node.run())
     await bench.until(lambda: node._worker and node.worker.registered.is_set())
     before = {connection for connection in list(_opened) if isinstance(connection, AsyncConnection)}
+    beating = [thread for thread in threading.enumerate() if isinstance(thread, Heartbeat) and thread not in earlier]
     assert before
+    assert beating
     while not running.done():
         running.cancel()
         await asyncio.sleep(0)
     assert [connection for connection in before if not connection.closed] == []
+    for thread in beating:
+        await asyncio.to_thread(thread.join, 30)
+    assert [thread.name for thread in beating if thread.is_alive()] == []

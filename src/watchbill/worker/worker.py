@@ -159,8 +159,10 @@ class Worker:
         finally:
             for task in tasks:
                 task.remove_done_callback(self._stop_after_failure)
-            await cancel_all(tasks)
-            await self._leave_cluster()
+            try:
+                await cancel_all(tasks)
+            finally:  # also if the wait itself is canceled: the heartbeat would go on in its thread
+                await self._leave_cluster()
         if self._failure is not None:
             raise self._failure
 
@@ -385,8 +387,8 @@ class Worker:
         if self._heartbeat is not None:
             self._heartbeat.stop()
         self._threads.close()
-        await self._processes.close()
         try:
+            await self._processes.close()
             if self._is_aborted and self.settler.known_fences:
                 raise WatchbillError("this worker was ended from inside, perhaps by one of its jobs")
             if self.settler.has_unsettled_single_attempt or any(run.max_attempts == 1 for run in self.slots.runs):
@@ -397,8 +399,9 @@ class Worker:
         except (WatchbillError, TimeoutError, asyncio.CancelledError) as error:
             message = "Could not deregister; this node's jobs are reclaimed when its lease expires in %g s: %s"
             logger.warning(message, self._config.lease, error)
-        own_instances.discard(self._instance.bytes)
-        await self._transactions.close()
+        finally:
+            own_instances.discard(self._instance.bytes)
+            await self._transactions.close()
         self._events.emit("node_stopped", name=self._config.name, epoch=self.epoch)
 
     async def _deregister(self) -> None:
