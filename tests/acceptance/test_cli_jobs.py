@@ -158,17 +158,35 @@ def test_list_and_show_use_the_same_word_for_a_retrying_job(watchbill: Watchbill
 
 
 def test_why_says_what_keeps_a_job_and_the_deciding_cause_first(watchbill: Watchbill) -> None:
-    job = enqueue(watchbill, "t", "--delay", "1h")
+    job = enqueue(watchbill, "t", "--delay", "2h")
     watchbill.here("queues", "pause", "default", "--reason", "rain")
-    first, second, third = watchbill.here("jobs", "why", job[:20]).stdout.splitlines()
-    assert first.startswith("it is due at ")
-    assert re.fullmatch(r"queue default is paused by postgres since .*: rain", second)
-    assert third == "no node is alive"
-    rows = json.loads(watchbill.here("jobs", "why", job, "--json").stdout)
-    assert [row["cause"] for row in rows] == ["delayed", "paused", "no_node"]
+    told = watchbill.here("jobs", "why", job[:20])
+    first, retry, second, resume, third, start = told.stdout.splitlines()
+    assert first.startswith("It is due at ")
+    assert retry == f"    watchbill jobs retry {job}"
+    assert re.fullmatch(r"Then: queue default is paused by postgres since .*: rain", second)
+    assert resume == "    watchbill queues resume default"
+    assert third == "Then: no node is alive"
+    assert start == "    watchbill worker"
+    assert told.returncode == 1  # a person must act
+    data = json.loads(watchbill.here("jobs", "why", job, "--json").stdout)
+    assert [cause["cause"] for cause in data["causes"]] == ["delayed", "paused", "no_node"]
+    assert (data["id"], data["state"], data["decisive"], data["before"]) == (job, "queued", "delayed", None)
+
+
+def test_why_exits_with_0_if_a_job_needs_no_help_and_watches_until_it_has_ended(watchbill: Watchbill) -> None:
+    job = enqueue(watchbill, "t")
+    watchbill.here("jobs", "cancel", job)
+    told = watchbill.here("jobs", "why", job, "--watch")
+    assert told.returncode == 0
+    assert told.stdout.startswith("It is canceled, since ")
+
+
+def test_why_tells_of_a_job_that_does_not_exist_where_it_has_looked(watchbill: Watchbill) -> None:
     missing = watchbill.here("jobs", "why", NOBODY)
     assert missing.returncode == 1
     assert "There is no job" in missing.stderr
+    assert "in schema watchbill of database" in missing.stderr
 
 
 def test_show_prints_the_error_of_a_canceled_job_as_words(watchbill: Watchbill) -> None:

@@ -80,11 +80,15 @@ def test_operator_finds_out_why_three_jobs_do_not_run_and_mends_them(shop: Watch
         letter = say(shop, "jobs", "enqueue", "mail.send", '{"to": "Bob"}', "--queue", "letters", "--unchecked").strip()
         until(lambda: read(shop, "jobs", "show", misspelt)["wait"] == "unsupported", PATIENCE)
 
-        why = {job: say(shop, "jobs", "why", job) for job in (bill, misspelt, letter)}
-        assert why[bill].startswith("queue billing is paused by ")
-        assert why[bill].rstrip().endswith(": invoices are wrong")
-        assert why[misspelt] == "no live node handles its type mial.send\n"
-        assert why[letter] == "no live node serves its queue letters\n"
+        why = {job: shop.here("jobs", "why", job) for job in (bill, misspelt, letter)}
+        assert {told.returncode for told in why.values()} == {1}
+        lines = {job: told.stdout.splitlines() for job, told in why.items()}
+        assert lines[bill][0].startswith("Queue billing is paused by ")
+        assert lines[bill][0].endswith(": invoices are wrong")
+        assert lines[bill][1] == "    watchbill queues resume billing"
+        assert lines[misspelt][0] == "No live node handles its type mial.send"
+        assert lines[letter][0].startswith("No live node serves its queue letters; live nodes serve ")
+        assert lines[letter][1] == "    watchbill worker --queues letters"
         queues = say(shop, "queues")
         assert "invoices are wrong" in queues
         doctor = shop.here("doctor")

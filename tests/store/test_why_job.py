@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.store.flow import declare_limit, enqueue
+from tests.store.flow import declare_limit, declare_queue, enqueue
 from tests.store.harness import Db, End
 
 HOUR = timedelta(hours=1)
@@ -27,8 +27,15 @@ def only(db: Db, job: UUID) -> tuple[str, str]:
     return found
 
 
-def test_a_job_that_does_not_exist_has_no_reason(db: Db) -> None:
-    assert why(db, db.new_id()) == []
+def test_a_job_that_does_not_exist_is_not_found_in_this_database(db: Db) -> None:
+    missing = db.new_id()
+    cause, reason = only(db, missing)
+    assert cause == "not_found"
+    assert reason.startswith(f"there is no job {missing} in schema watchbill of database ")
+    assert reason.endswith("; a transaction that has not committed yet may have enqueued it")
+    db.tick(86401)
+    said = "; its id was made at 2031-03-14 09:26:53+00, so it may have ended and been removed since"
+    assert only(db, missing)[1].endswith(said)
 
 
 def test_a_ready_job_waits_for_a_free_handler_only(db: Db) -> None:
@@ -43,8 +50,8 @@ def test_a_job_whose_node_was_lost_says_that_it_starts_alone(db: Db) -> None:
     db.make_ready()
     db.node()
     cause, reason = only(db, job)
-    assert cause == "ready"
-    assert reason.endswith("; its last node was lost, so nothing else starts beside it")
+    assert cause == "quarantined"
+    assert reason.startswith("its last node was lost, so it starts on a node that runs nothing else")
 
 
 def test_a_job_whose_labels_no_live_node_has_names_them(db: Db) -> None:
@@ -84,7 +91,7 @@ def test_a_finished_job_says_how_and_when_it_ended(db: Db, outcome: str) -> None
         error = {"kind": "permanent", "message": "no such card"}
         end = ("succeeded", None) if outcome == "succeeded" else ("failed", error)
         db.settle(epoch, End(db.claim_one(epoch), end[0], error=end[1]))
-    message = {"succeeded": "", "dead": ": no such card", "canceled": ": not needed"}[outcome]
+    message = {"succeeded": "", "dead": ": no such card", "canceled": ", by postgres: not needed"}[outcome]
     assert only(db, job) == ("finished", f"it is {outcome}, since 2031-03-14 09:26:53+00{message}")
 
 
@@ -110,7 +117,8 @@ def test_a_blocked_job_names_the_jobs_that_it_waits_for(db: Db) -> None:
     cause, reason = only(db, child.id)
     assert cause == "blocked"
     named = ", ".join(f"job {parents[n]} (parent-{n}, queued)" for n in range(5))
-    assert reason == f"it waits for {named} and 2 more"
+    first = "The first: it is due at 2031-03-14 10:26:53+00, in 01:00:00"
+    assert reason == f"it waits for {named} and 2 more. {first}"
 
 
 def test_a_delayed_job_says_when_it_is_due(db: Db) -> None:
@@ -155,15 +163,16 @@ def test_a_pause_of_another_queue_or_type_is_no_reason(db: Db) -> None:
 
 
 def test_without_a_live_node_nothing_runs(db: Db) -> None:
-    db.call("leave", epoch=db.node(types={"task": 1}))
-    assert only(db, db.enqueue()) == ("no_node", "no node is alive")
+    db.call("leave", epoch=db.node("mule", types={"task": 1}))
+    said = "no node is alive; the last one was mule, which left at 2031-03-14 09:26:53+00"
+    assert only(db, db.enqueue()) == ("no_node", said)
 
 
 def test_a_queue_that_no_live_node_serves_is_named(db: Db) -> None:
     db.node(types={"task": 1}, queues=["mail"])
-    assert only(db, db.enqueue()) == ("unserved", "no live node serves its queue default")
+    assert only(db, db.enqueue()) == ("unserved", "no live node serves its queue default; live nodes serve mail")
     db.node(types={"task": 1})  # it has not said which queues it serves
-    assert causes(db, db.enqueue()) == ["ready"]
+    assert causes(db, db.enqueue(queue="reports")) == ["ready"]
 
 
 def test_a_type_that_no_live_node_handles_is_named(db: Db) -> None:
@@ -187,7 +196,8 @@ def test_a_job_that_waits_for_a_limit_names_its_key(db: Db) -> None:
     db.node()
     job = db.enqueue()
     db.change("UPDATE {schema}.jobs SET wait = 'parked', wait_key = 'key:crm-api'")
-    assert only(db, job) == ("limited", "it waits for the limit crm-api")
+    said = "it was set aside for the limit crm-api, which has room now; a node makes it ready within ten seconds"
+    assert only(db, job) == ("limited", said)
     db.value("set_limit", name="crm-api", max=0)
     db.change("UPDATE {schema}.jobs SET wait = 'parked', wait_key = 'key:crm-api'")
     assert only(db, job) == ("limited", "it waits for the limit crm-api, which is 0, so that no job of it starts")
@@ -208,10 +218,8 @@ def test_a_job_behind_a_dead_one_says_who_keeps_its_key(db: Db) -> None:
     first, second = (enqueue(db, order="7", max_attempts=1) for _ in range(2))
     db.settle(epoch, End(db.claim_one(epoch), "failed", error={"kind": "permanent", "message": "no"}))
     assert db.claim(epoch) == []
-    reason = (
-        f"it waits for the limit order:task:7, which the dead job {first} keeps; retry that job, or clear the limit"
-    )
-    assert only(db, second) == ("limited", reason)
+    kept = f"which the dead job {first} keeps; retry that job, or clear the limit"
+    assert only(db, second) == ("ordered", f"it waits for the ordered key order:task:7, {kept}")
 
 
 def test_a_job_under_a_rate_says_when_the_next_one_may_start(db: Db) -> None:
@@ -222,7 +230,7 @@ def test_a_job_under_a_rate_says_when_the_next_one_may_start(db: Db) -> None:
     db.settle(epoch, End(held, "succeeded"))
     (waiting,) = {*jobs} - {held.id}
     (row,) = db.call("why_job", id=waiting)
-    assert (row.cause, row.until is None) == ("limited", False)
+    assert (row.cause, row.until is None) == ("rate", False)
 
 
 def test_all_causes_are_told_and_the_deciding_one_is_first(db: Db) -> None:
@@ -230,4 +238,62 @@ def test_all_causes_are_told_and_the_deciding_one_is_first(db: Db) -> None:
     job = db.enqueue(delay=HOUR)
     db.call("pause", queue="default")
     db.call("pause", type="task")
-    assert causes(db, job) == ["delayed", "paused", "paused", "unserved", "unsupported"]
+    assert causes(db, job) == ["paused", "paused", "unserved", "unsupported", "delayed"]
+    later = db.enqueue(delay=2 * HOUR)
+    assert causes(db, later) == ["delayed", "paused", "paused", "unserved", "unsupported"]
+
+
+# -- Answers that were wrong: in all of these it said that nothing keeps the job.
+
+
+def test_one_node_must_meet_all_requirements(db: Db) -> None:
+    db.node("a", types={"other": 1}, queues=["default"])
+    db.node("b", types={"task": 1}, queues=["mail"])
+    assert only(db, db.enqueue()) == (
+        "unsupported",
+        "no live node that serves its queue default handles its type task; node b does, and serves mail",
+    )
+
+
+def test_a_queue_that_has_reached_its_limit_keeps_its_jobs(db: Db) -> None:
+    epoch = db.node(types={"task": 1})
+    declare_queue(db, "default", max=1)
+    first, second = db.enqueue(), db.enqueue()
+    (held,) = db.claim(epoch)
+    assert db.claim(epoch) == []  # no claim parks a job for the limit of its queue
+    (waiting,) = {first, second} - {held.id}
+    assert why(db, waiting)[0] == ("limited", f"queue default may run 1 job at once, and job {held.id} (running) does")
+
+
+def test_an_earlier_job_of_an_ordered_key_keeps_a_job_that_no_claim_has_parked(db: Db) -> None:
+    db.node(types={"task": 1})
+    first = enqueue(db, order="7", delay=HOUR)
+    second = enqueue(db, order="7")
+    said = f"job {first} (queued) comes before it in the ordered key order:task:7, and is due at 2031-03-14 10:26:53+00"
+    assert why(db, second)[0] == ("ordered", said)
+
+
+def test_a_full_limit_keeps_a_job_that_no_claim_has_parked(db: Db) -> None:
+    epoch = db.node(types={"task": 1})
+    declare_limit(db, "crm-api", 1)
+    enqueue(db, "key:crm-api")
+    held = db.claim_one(epoch)
+    late = enqueue(db, "key:crm-api")
+    assert why(db, late)[0] == ("limited", f"it waits for the limit crm-api, which job {held.id} (running) holds")
+
+
+def test_silent_nodes_are_not_alive_though_still_called_active(db: Db) -> None:
+    db.node("mule", types={"task": 1})
+    job = db.enqueue()
+    db.tick(60)
+    said = "no node is alive; the last one was mule, whose last beat was at 2031-03-14 09:26:53+00"
+    assert why(db, job)[0] == ("no_node", said)
+
+
+def test_a_job_that_a_silent_node_holds_is_not_called_running(db: Db) -> None:
+    epoch, job = db.node("mule"), db.enqueue()
+    db.claim_one(epoch)
+    db.tick(60)
+    cause, reason = only(db, job)
+    assert cause == "silent"
+    assert reason.startswith("node mule holds it, and has been silent since 2031-03-14 09:26:53+00")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any
+from uuid import UUID
 
 import typer
 
@@ -43,11 +46,12 @@ from watchbill.cli.output import (
     print_table,
     show_json,
 )
-from watchbill.cli.screen import STATE_COLOURS, Painted, paint, say, say_wrapped
+from watchbill.cli.reasons import find_number_before, is_over, needs_action, print_reasons
+from watchbill.cli.screen import STATE_COLOURS, Painted, paint, say
 from watchbill.cli.table import LongName, Wrapped
 from watchbill.cli.tree import draw_tree
 from watchbill.client import job_operations
-from watchbill.model.job import JobFilter, JobRecord
+from watchbill.model.job import JobFilter, JobReason, JobRecord
 from watchbill.model.states import FINISHED
 from watchbill.model.unique import Unique
 from watchbill.telemetry.printable import printable_lines
@@ -56,6 +60,7 @@ app = command_group("Enqueue, list, show, cancel, retry and release jobs. Withou
 
 # What `show` does not print, because nearly every job has it.
 _USUAL = [("priority", 0), ("version", 1), ("lost", 0), ("canceling", False)]
+_WATCH_SECONDS = 1.0
 _NO_JOBS = "There are no jobs. To enqueue one: watchbill jobs enqueue TYPE"
 
 
@@ -248,14 +253,36 @@ def show(ctx: typer.Context, id: JobId, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def why(ctx: typer.Context, id: JobId, as_json: AsJson = False) -> None:
-    """Say why a job does not run: every cause, the deciding one first."""
-    reasons = ctx.obj.run(job_operations.why(find_job(ctx.obj, id)))
+def why(
+    ctx: typer.Context,
+    id: JobId,
+    watch: Annotated[bool, typer.Option("--watch", help="Say it again when it changes, until the job runs.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say why a job does not run, the deciding cause first, and what helps. Exits with 1 if a person must act."""
+    job = find_job(ctx.obj, id)
+    reasons = _tell_reasons(ctx.obj, job, as_json=as_json)
+    while watch and not is_over(reasons):
+        time.sleep(_WATCH_SECONDS)
+        reasons = _tell_reasons(ctx.obj, job, as_json=as_json, known=reasons)
+    raise typer.Exit(1 if needs_action(reasons) else 0)
+
+
+def _tell_reasons(
+    options: GlobalOptions, job: UUID, *, as_json: bool, known: Sequence[JobReason] = ()
+) -> list[JobReason]:
+    """Prints why the job does not run, unless the causes are the same as before."""
+    reasons = options.run(job_operations.why(job))
+    if [reason.cause for reason in reasons] == [reason.cause for reason in known]:
+        return reasons
     if as_json:
-        print_json([asdict(reason) for reason in reasons])
-        return
-    for reason in reasons:
-        say_wrapped(reason.reason, indent="")
+        state = options.run(job_operations.get(job)).state
+        causes = [asdict(reason) for reason in reasons]
+        place = {"before": find_number_before(reasons), "at": datetime.now(UTC)}
+        print_json({"id": job, "state": state, "decisive": reasons[0].cause, "causes": causes} | place)
+    else:
+        print_reasons(reasons)
+    return reasons
 
 
 @app.command()

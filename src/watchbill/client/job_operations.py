@@ -37,11 +37,9 @@ DEAD_JOBS_PER_STATEMENT = 1000  # few, so that no lock is held for long
 class NoSuchJob(WatchbillError):
     """There is no job with this id."""
 
-    def __init__(self, which: UUID | str) -> None:
-        super().__init__(
-            f"There is no job {which}.",
-            hint="If a transaction has enqueued it and not committed yet, only that transaction sees it.",
-        )
+    def __init__(self, which: UUID | str, why: str | None = None) -> None:
+        hint = why or "If a transaction has enqueued it and not committed yet, only that transaction sees it."
+        super().__init__(f"There is no job {which}.", hint=hint)
 
 
 def check_id(given: object) -> UUID:
@@ -106,9 +104,10 @@ def why(job_id: UUID) -> Operation[list[JobReason]]:
     """Why a job does not run: every cause that holds, the deciding one first."""
     job_id = check_id(job_id)
     rows = yield Statement("why_job", (job_id,), JobReason)
-    if not rows:
-        raise NoSuchJob(job_id)
-    return [JobReason(*row) for row in rows]
+    reasons = [JobReason(*row) for row in rows]
+    if reasons[0].cause == "not_found":
+        raise NoSuchJob(job_id, reasons[0].reason)
+    return reasons
 
 
 def attempts(job_id: UUID) -> Operation[list[AttemptRecord]]:

@@ -173,12 +173,18 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class JobReason:
-    """Why a job does not run. `cause` is one of finished, running, blocked, delayed, paused, no_node, unserved,
-    unsupported, limited and ready; `until` is when the cause ends by itself, if that is known."""
+    """A cause why a job does not run, such as `paused`, with a sentence. Of several causes the lowest `rank` decides.
+    `until` is when it ends by itself, and `since` when it began, if that is known. `needs_action` says that it does not
+    end before a person acts, and `way_out` has the commands that help."""
 
     cause: str
     reason: str
     until: datetime | None
+    rank: int
+    needs_action: bool
+    since: datetime | None
+    way_out: list[str]
+    detail: dict[str, Any]
 
 
 class JobMatch(NamedTuple):

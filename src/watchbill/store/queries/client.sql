@@ -141,7 +141,8 @@ FROM {schema}.job_list(
 SELECT state, result, error FROM {schema}._read_job_ending(%s::uuid)
 
 -- name: why_job
-SELECT cause, reason, until FROM {schema}.why_job(%s::uuid)
+SELECT cause, reason, until, rank, needs_action, since, way_out, detail
+FROM {schema}.why_job(%s::uuid)
 
 -- name: attempts
 SELECT job_id, run, attempt, outcome, holder, started_at, ended_at, error
