@@ -454,5 +454,5 @@ _WIPE: LiteralString = """
     DELETE FROM {schema}.members; DELETE FROM {schema}.pins; DELETE FROM {schema}.item_claims;
     DELETE FROM {schema}.rebalances; DELETE FROM {schema}.limits; DELETE FROM {schema}.limit_states;
     DELETE FROM {schema}.holds; DELETE FROM {schema}.shares; DELETE FROM {schema}.label_sets;
-    DELETE FROM {schema}.uniques
+    DELETE FROM {schema}.uniques; DELETE FROM {schema}.erasures
 """

@@ -37,9 +37,9 @@ BEGIN
     IF NOT FOUND THEN RETURN QUERY SELECT * FROM _explain_missing_job(id, t); END IF;
     RETURN;
   END IF;
-  RETURN QUERY SELECT * FROM _explain_erasure(j.tenant);
   IF j.fence <> 0 THEN
     RETURN QUERY SELECT * FROM _explain_held_job(j, t);
+    RETURN QUERY SELECT * FROM _explain_erasure(j.tenant);
   ELSE
     RETURN QUERY SELECT * FROM _explain_waiting_job(j, depth, t);
   END IF;
@@ -51,6 +51,8 @@ RETURNS SETOF job_cause
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
   causes job_cause[] := ARRAY(
+    SELECT c FROM _explain_erasure(j.tenant) c
+    UNION ALL
     SELECT c FROM _explain_blocked_job(j, depth, t) c
     UNION ALL
     SELECT c FROM _explain_delay(j, t) c

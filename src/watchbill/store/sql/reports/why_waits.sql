@@ -131,7 +131,7 @@ BEGIN
         NULL::timestamptz,
         j.run_at,
         true,
-        'watchbill doctor' || retry,
+        ARRAY['watchbill doctor'] || retry,
         '{}'::jsonb;
   END IF;
 END $$;
