@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -31,8 +30,7 @@ from watchbill.telemetry.events import Events
 from watchbill.worker.builtin import make_builtin_handlers
 from watchbill.worker.config import NodeConfig
 from watchbill.worker.handlers import Handlers
-from watchbill.worker.listener_hub import HubClient
-from watchbill.worker.notifications import Listener, Notifications, Wakeups
+from watchbill.worker.notifications import Listener, Wakeups
 from watchbill.worker.worker import Worker, WorkerChores, cancel_all
 
 
@@ -62,7 +60,6 @@ class Node:
         self._groups, self._lease = list(memberships), Lease() if lease is None else lease
         self._memberships: Memberships | None = None
         self._queries = queries(config.schema)
-        self.hub_socket: socket.socket | None = None  # leads to the supervisor, if that listens for several processes
         self._worker: Worker | None = None
         self._worker_lock = threading.Lock()  # a thread may declare a task while another starts the worker
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -80,7 +77,8 @@ class Node:
             self._new_connection(purpose) for purpose in ("chores", "scheduler", "upkeep")
         ]
         wakeups = Wakeups()
-        notifications = self._make_notifications(wakeups)
+        listen_url = config.listen_url or config.url
+        notifications = Listener(wakeups, listen_url, self._queries, direct=config.listen_url is not None)
         is_listening = lambda: notifications.is_listening  # noqa: E731
         poll = config.poll_max_interval
         with self._worker_lock:
@@ -117,14 +115,8 @@ class Node:
         timeout, prepare = config.statement_timeout, config.prepare
         return NodeConnection(config.url, self._queries, purpose=purpose, timeout=timeout, prepare=prepare)
 
-    def _make_notifications(self, wakeups: Wakeups) -> Notifications:
-        url, is_direct = self.config.listen_url or self.config.url, self.config.listen_url is not None
-        if self.hub_socket is not None:
-            return HubClient(wakeups, self.hub_socket, url, self.config.schema, direct=is_direct)
-        return Listener(wakeups, url, self._queries, direct=is_direct)
-
     def _start_chores(
-        self, chores: WorkerChores, connection: NodeConnection, upkeep: NodeConnection, notifications: Notifications
+        self, chores: WorkerChores, connection: NodeConnection, upkeep: NodeConnection, notifications: Listener
     ) -> list[asyncio.Task[None]]:
         wakeups = notifications.wakeups
         reclaimer = Reclaimer(connection, self._events)

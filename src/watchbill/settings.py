@@ -98,9 +98,9 @@ Binaries = Annotated[str, BeforeValidator(_check_binaries)]
 _URL = "postgresql://user:password@host:5432/database, or libpq's key=value form"
 _BOOLEAN = "true or false"
 _WHOLE_NUMBER = "a whole number from 1"
-# Connections for claims, settlements, the heartbeat, chores, the scheduler, upkeep, and for a SQL command that cannot
-# run in a transaction. The connection that listens is not counted here, because all worker processes share one.
-OWN_CONNECTIONS = 7
+# Connections for claims, settlements, the heartbeat, notifications, chores, the scheduler, upkeep, and for a SQL
+# command that cannot run in a transaction.
+OWN_CONNECTIONS = 8
 POOLS = 4  # for calls and for transactional handlers, and of each one for threads and one for the event loop
 _CENTURY = 36_500 * 86_400
 _KEEP = "from 1h to 36500d"
@@ -256,13 +256,13 @@ class Settings:
 
     @property
     def connections_per_process(self) -> int:
-        """The most connections that one worker process has, without the one that listens."""
+        """The most connections that one worker process has."""
         return OWN_CONNECTIONS + POOLS * self.pool_size
 
     @property
     def worker_connections(self) -> int:
-        """The most connections that a worker has. One of them listens, for all its processes."""
-        return self.connections_per_process * self.processes + 1
+        """The most connections that a worker has in all its processes."""
+        return self.connections_per_process * self.processes
 
     @classmethod
     def load(

@@ -147,7 +147,7 @@ def test_doctor_reports_clock_skew(schema_database: str, tmp_path: Path) -> None
 
 def test_doctor_reports_too_few_connections(schema_database: str, tmp_path: Path) -> None:
     findings = look(tmp_path, database_url=schema_database, pool_size=1000, processes=2)
-    told = "up to 8015 connections: one to listen, and 7 of its own and 4 pools of 1000 in each of 2 processes. Only"
+    told = "up to 8016 connections: 8 of its own and 4 pools of 1000 in each of 2 processes. Only"
     assert_only(findings, "connections", told, "Lower pool_size")
     run_sql(schema_database, f"ALTER DATABASE {name_of(schema_database)} CONNECTION LIMIT 5")
     findings = look(tmp_path, database_url=schema_database)

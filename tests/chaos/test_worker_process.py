@@ -284,14 +284,14 @@ def test_once_option_exits_when_the_queue_is_empty(ward: Ward) -> None:
     assert ward.nodes() == ["left"]
 
 
-def test_processes_share_one_listen_connection(ward: Ward) -> None:
+def test_each_process_is_woken_by_notifications(ward: Ward) -> None:
     """Each of the jobs wakes them by the bell: nobody looks by himself within this test."""
     supervisor = ward.start("--processes", "2", poll_interval="1000", poll_max_interval="1000")
     until(lambda: ward.nodes() == ["active", "active"])
     for _ in range(5):
         until(lambda: ward.sql(PORTERS) == [(1,)])
         ward.until_state(ward.enqueue("nothing"))
-    assert ward.sql(LISTENERS) == [(1,)]
+    assert ward.sql(LISTENERS) == [(2,)]
     supervisor.signal(signal.SIGTERM)
     assert supervisor.process.wait(60) == 0, supervisor.text()
     assert ward.nodes() == ["left", "left"]

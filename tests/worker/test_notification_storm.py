@@ -13,10 +13,9 @@ from psycopg import sql
 
 from tests.servers import Server
 from tests.worker.conftest import Workbench
-from tests.worker.test_listener_hub import LISTENERS, connected
+from tests.worker.test_listening import LISTENERS, is_listening, listening
 from watchbill.store.queries import queries
 from watchbill.worker import notifications
-from watchbill.worker.listener_hub import ListenerHub
 
 FLOOD = "SELECT pg_notify(%s, 'ready ' || n) FROM generate_series(0, %s) n"
 
@@ -59,21 +58,20 @@ async def test_a_worker_that_gets_too_many_notifications_polls_for_a_while(
             assert await (await task.aenqueue()).aresult(timeout=60) == "ran"
 
 
-async def test_workers_of_one_supervisor_poll_when_it_gets_too_many_notifications(
+async def test_several_workers_poll_when_they_get_too_many_notifications(
     bench: Workbench, stranger: psycopg.Connection, channel: str
 ) -> None:
+    """Those that do not hold the wakeup lock as well: each of them listens."""
+
     @bench.app.task
     async def task() -> str:
         return "ran"
 
-    hub = ListenerHub()
-    try:
-        async with connected(bench, hub) as node:
-            await bench.until(lambda: node._worker is not None and node.worker.notifications.is_locked)
-            await bench.until(lambda: flood(stranger, channel) and not bench.sql(LISTENERS))
-            assert await (await task.aenqueue()).aresult(timeout=60) == "ran"
-    finally:
-        hub.close()
+    async with listening(bench, name="a", queues=("a",)) as a, listening(bench, name="b", queues=("b",)) as b:
+        await bench.until(lambda: is_listening(a) and is_listening(b))
+        await bench.until(lambda: flood(stranger, channel) and not bench.sql(LISTENERS))
+        for queue in "ab":
+            assert await (await task.using(queue=queue).aenqueue()).aresult(timeout=60) == "ran"
 
 
 async def test_a_note_with_a_late_time_does_not_hide_one_with_an_early_time(bench: Workbench) -> None:

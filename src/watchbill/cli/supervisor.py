@@ -11,24 +11,18 @@ from __future__ import annotations
 import math
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from watchbill.cli.screen import say
-
-if TYPE_CHECKING:
-    from watchbill.worker.listener_hub import ListenerHub
 
 AT_ONCE = signal.SIGINT  # the signal that makes a child end without waiting for running jobs
 UP_COMMAND = "_WATCHBILL_UP_COMMAND"  # `watchbill up` sets this: how to call `watchbill` from another terminal
 PARENT = "_WATCHBILL_SUPERVISOR_PID"
 _NUMBER = "_WATCHBILL_CHILD_NUMBER"  # the number of this child; set only if there are several children
-_HUB_SOCKET = "_WATCHBILL_HUB_SOCKET"  # the descriptor of the child's socket to the listener hub
 RECYCLED = 75  # the exit code of a worker that reached its limit of jobs or memory
 _USAGE, _NO_DATABASE, _BROKEN_APP = 2, 3, 4  # exit codes of a worker that cannot start, and should not be restarted
 _IGNORED_DIRECTORIES = {"node_modules", "__pycache__", "venv"}
@@ -39,7 +33,7 @@ class _ChildSlot:
     number: int
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
-    starts: int = 0
+    has_worked: bool = False  # a child in this slot has ended for another reason than that it could not start
     failures: int = 0
     start_at: float = 0.0
     reloading: bool = False
@@ -55,7 +49,6 @@ class Supervisor:
     count: int = 1
     environment: dict[str, str] = field(default_factory=dict)
     watched: Path | None = None  # children are restarted when a Python file below this directory changes
-    listener_hub: ListenerHub | None = None  # receives notifications for all children
     each_second: Callable[[], None] = lambda: None
     _signals: int = 0
     _code: int = 0
@@ -80,7 +73,7 @@ class Supervisor:
     def _check_child(self, slot: _ChildSlot) -> None:
         if slot.process is None:
             if not self._signals and not slot.done and time.monotonic() >= slot.start_at:
-                slot.process, slot.started, slot.starts = self._start_child(slot), time.monotonic(), slot.starts + 1
+                slot.process, slot.started = self._start_child(slot), time.monotonic()
                 slot.refused = 0
                 if self._signals:  # a signal came while the child was started, so _forward_signal did not reach it
                     slot.process.terminate()
@@ -95,21 +88,18 @@ class Supervisor:
         _forward_signal."""
         number = {_NUMBER: str(slot.number)} if self.count > 1 else {}
         environment = os.environ | self.environment | {PARENT: str(os.getpid())} | number
-        if self.listener_hub is None:
-            return subprocess.Popen(self.command, env=environment, start_new_session=True)
-        with self.listener_hub.connect_child() as hub_socket:
-            descriptor = hub_socket.fileno()
-            environment[_HUB_SOCKET] = str(descriptor)
-            return subprocess.Popen(self.command, env=environment, start_new_session=True, pass_fds=[descriptor])
+        return subprocess.Popen(self.command, env=environment, start_new_session=True)
 
     def _handle_exit(self, slot: _ChildSlot, code: int) -> None:
+        could_not_start = code in (_USAGE, _NO_DATABASE, _BROKEN_APP) and not slot.has_worked
+        slot.has_worked = not could_not_start
         if self._signals:
             self._code = self._code or (max(code, 0) if code != RECYCLED else 0)
         elif slot.reloading or code == RECYCLED:
             slot.reloading, slot.failures = False, 0
         elif code == 0:
             slot.done = True
-        elif code in (_USAGE, _NO_DATABASE, _BROKEN_APP) and not self._has_worked(slot):
+        elif could_not_start:
             # This child starts again in a second. But if no child can start, the supervisor ends: see _has_ended.
             slot.refused, slot.start_at = code, time.monotonic() + 1.0
         elif code == _BROKEN_APP and self.watched is not None:
@@ -120,9 +110,6 @@ class Supervisor:
             slot.failures = 1 if lived > 60 else slot.failures + 1
             slot.start_at = time.monotonic() + min(30.0, 0.5 * 2**slot.failures)
             say(f"A worker ended with code {code}; restarting it in {slot.start_at - time.monotonic():.1f} s", err=True)
-
-    def _has_worked(self, slot: _ChildSlot) -> bool:
-        return slot.starts > 1 if self.listener_hub is None else self.listener_hub.has_listener
 
     def _has_ended(self, slots: list[_ChildSlot]) -> bool:
         return all(slot.process is None and (slot.done or slot.refused or self._signals) for slot in slots)
@@ -183,17 +170,6 @@ def add_child_number(name: str | None) -> str | None:
     name."""
     number = os.environ.get(_NUMBER)
     return name if name is None or number is None else f"{name}/{number}"
-
-
-def take_hub_socket() -> socket.socket | None:
-    """Returns this child's socket to the listener hub of its supervisor, and makes sure that programs that this child
-    starts do not inherit the socket."""
-    descriptor = os.environ.pop(_HUB_SOCKET, None)
-    if descriptor is None:
-        return None
-    hub_socket = socket.socket(fileno=int(descriptor))
-    hub_socket.set_inheritable(False)
-    return hub_socket
 
 
 def is_child() -> bool:

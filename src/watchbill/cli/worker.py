@@ -78,7 +78,6 @@ def worker(
     from watchbill.cli.worker_start import print_next_command, print_schedules, print_start
 
     node = found.make_node(once=once, scheduler=scheduler, take_over=take_over)
-    node.hub_socket = supervisor.take_hub_socket()
     print_start(found, reference, node.config, address, status)
     if not lines:
         raise typer.Exit(_run_node(node, Limits(max_jobs, max_memory)))
@@ -94,17 +93,7 @@ def worker(
 def _run_supervisor(settings: Settings, *, reload: bool) -> int:
     command = [sys.executable, "-m", "watchbill.cli", *sys.argv[1:]]
     watched = Path.cwd() if reload else None
-    if settings.processes == 1 or os.name == "nt":  # on Windows a child cannot inherit a socket
-        return supervisor.Supervisor(command, count=settings.processes, watched=watched).run()
-    from watchbill.telemetry.logs import configure
-    from watchbill.worker.listener_hub import ListenerHub
-
-    configure(settings.log_level, settings.log_format)
-    listener_hub = ListenerHub()
-    try:
-        return supervisor.Supervisor(command, settings.processes, watched=watched, listener_hub=listener_hub).run()
-    finally:
-        listener_hub.close()
+    return supervisor.Supervisor(command, count=settings.processes, watched=watched).run()
 
 
 @dataclass

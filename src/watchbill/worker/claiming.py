@@ -38,7 +38,7 @@ from watchbill.worker.claim_request import Key, Position, Request, encode_positi
 from watchbill.worker.config import NodeConfig
 from watchbill.worker.handlers import Handlers, SlotKind
 from watchbill.worker.key_window import KeyWindow
-from watchbill.worker.notifications import Notifications, wait_for
+from watchbill.worker.notifications import Listener, wait_for
 from watchbill.worker.queue_turns import QueueTurns
 from watchbill.worker.run import Claimed
 from watchbill.worker.settling import Settler
@@ -295,7 +295,7 @@ class Claimer:
         claiming: Claiming,
         slots: ClaimedJobs,
         settler: Settler,
-        notifications: Notifications,
+        notifications: Listener,
         config: NodeConfig,
         last_chores: Sequence[Promoter | Unblocker] = (),
     ) -> None:

@@ -21,8 +21,7 @@ import contextlib
 import logging
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from uuid import UUID
 
 import psycopg
@@ -133,30 +132,35 @@ async def wait_for(event: asyncio.Event, seconds: float) -> None:
             await event.wait()
 
 
-class Notifications(ABC):
-    """What a worker needs in order to sleep, whether it listens itself or a supervisor listens for it."""
+def _simplify_note(note: str) -> str:
+    """Leaves the details of a notification out, so that equal ones are handled once. A `later` keeps its time, because
+    the earliest time counts."""
+    topic, _, detail = note.partition(" ")
+    return note if topic == "later" or not detail else f"{topic} any"
 
-    def __init__(self, wakeups: Wakeups) -> None:
+
+class Listener:
+    """Receives notifications on a LISTEN connection of this process, so that its worker can sleep."""
+
+    def __init__(self, wakeups: Wakeups, url: str, queries: Queries, *, direct: bool = False) -> None:
+        """If `direct` is set, the address leads to the server itself; otherwise `open` checks for a pooler."""
         self.wakeups = wakeups
         self.is_unavailable = False  # the address leads to a pooler, through which LISTEN never works
         self.is_locked = False  # this worker holds the wakeup lock, so that producers send notifications
-        self._flooded_until = (
-            0.0  # does not listen until then, on the monotonic clock, because of too many notifications
-        )
         self.vain_wakeups = 0  # how often in a row the worker was woken without finding a job
+        # Does not listen until then, on the monotonic clock, because of too many notifications.
+        self._flooded_until = 0.0
+        self._url, self._queries, self._direct = url, queries, direct
+        self._find_sleeper = queries["has_sleeping_worker"]
+        self._connection: AsyncConnection | None = None
+        self._lock = (LOCK_CLASS, 0)
+        self._watched: int | None = None  # file descriptor that the loop reads; a broken connection does not know it
+        self._window, self._notes = 0, 0  # the current window of time, and how many notes came in it
 
-    @property
-    @abstractmethod
-    def is_listening(self) -> bool: ...
-
-    @abstractmethod
-    async def open(self) -> None:
-        """Starts to listen. `keep_open` calls this again after the connection was lost."""
-
-    async def keep_open(self, condition: Callable[[], bool] = lambda: True) -> None:
-        """Opens the LISTEN connection, and opens it again whenever it is lost, as long as `condition` holds."""
+    async def keep_open(self) -> None:
+        """Opens the LISTEN connection, and opens it again whenever it is lost."""
         outage = Outage("The LISTEN connection", "new jobs are found by polling")
-        while not self.is_unavailable and condition():
+        while not self.is_unavailable:
             if not self.is_listening:
                 try:
                     await self.open()
@@ -167,77 +171,8 @@ class Notifications(ABC):
                     outage.note_answer()
             await asyncio.sleep(RECONNECT_SECONDS)
 
-    @abstractmethod
-    async def lock_for_sleep(self) -> bool:
-        """Tries to take the wakeup lock: while a worker holds it, every producer sends a NOTIFY. Returns whether this
-        worker holds the lock now."""
-
-    @abstractmethod
-    async def has_sleeper(self) -> bool:
-        """Whether the wakeup lock is held by another worker, and not just by a producer that is about to commit."""
-
-    @abstractmethod
-    async def unlock(self) -> None:
-        """Releases the wakeup lock, if this worker holds it: producers need not send a NOTIFY to a worker that runs."""
-
-    @abstractmethod
-    async def close(self) -> None: ...
-
-    async def wait_for_jobs(self, seconds: float) -> bool:
-        """Waits until a job may be ready, or the time is up. Returns whether a job may be ready. Pauses for a moment
-        after too many wakeups in a row without a job."""
-        began = time.monotonic()
-        await wait_for(self.wakeups.jobs, min(seconds, FLOOD_POLL_SECONDS) if self.is_flooded else seconds)
-        is_woken = self.wakeups.jobs.is_set()
-        self.vain_wakeups = 0 if time.monotonic() - began > QUIET_SECONDS else self.vain_wakeups + 1
-        if self.vain_wakeups > MOST_USELESS_WAKEUPS:
-            await wait_for(self.wakeups.draining, USELESS_WAKEUP_PAUSE_SECONDS)
-        self.wakeups.jobs.clear()
-        return is_woken
-
-    def handle_note(self, note: str) -> None:
-        self.wakeups.handle_note(note)
-
-    @property
-    def is_flooded(self) -> bool:
-        """Whether too many notifications came, so that this worker does not listen and polls for a while."""
-        return time.monotonic() < self._flooded_until
-
-    def handle_flood(self) -> None:
-        self._flooded_until = time.monotonic() + FLOOD_PAUSE_SECONDS
-
-    def handle_opened(self) -> None:
-        """Wakes all parts of the node, to look for what they were not told while there was no LISTEN connection."""
-        self.wakeups.schedules.set()
-        self.handle_lost()
-
-    def handle_lost(self) -> None:
-        """Wakes the parts of the node that wait for notifications: none will come now, so that they must poll."""
-        for event in (self.wakeups.jobs, self.wakeups.delayed, self.wakeups.dependents, self.wakeups.tokens):
-            event.set()
-
-
-def _simplify_note(note: str) -> str:
-    """Leaves the details of a notification out, so that equal ones are handled once. A `later` keeps its time, because
-    the earliest time counts."""
-    topic, _, detail = note.partition(" ")
-    return note if topic == "later" or not detail else f"{topic} any"
-
-
-class Listener(Notifications):
-    """Receives notifications on a LISTEN connection of this process."""
-
-    def __init__(self, wakeups: Wakeups, url: str, queries: Queries, *, direct: bool = False) -> None:
-        """If `direct` is set, the address leads to the server itself; otherwise `open` checks for a pooler."""
-        super().__init__(wakeups)
-        self._url, self._queries, self._direct = url, queries, direct
-        self._find_sleeper = queries["has_sleeping_worker"]
-        self._connection: AsyncConnection | None = None
-        self._lock = (LOCK_CLASS, 0)
-        self._watched: int | None = None  # file descriptor that the loop reads; a broken connection does not know it
-        self._window, self._notes = 0, 0  # the current window of time, and how many notes came in it
-
     async def open(self) -> None:
+        """Starts to listen. `keep_open` calls this again after the connection was lost."""
         if self.is_flooded:
             return
         connection = await AsyncConnection.connect(
@@ -308,7 +243,7 @@ class Listener(Notifications):
                 MOST_NOTES, NOTE_WINDOW_SECONDS, sender, FLOOD_PAUSE_SECONDS,
             )  # fmt: skip
         for note in {_simplify_note(note) for note in notes}:
-            self.handle_note(note)
+            self.wakeups.handle_note(note)
 
     def _close_if_flooded(self) -> bool:
         if self._connection is None or not self.is_flooded:
@@ -328,15 +263,19 @@ class Listener(Notifications):
         self.handle_lost()
 
     async def lock_for_sleep(self) -> bool:
+        """Tries to take the wakeup lock: while a worker holds it, every producer sends a NOTIFY. Returns whether this
+        worker holds the lock now."""
         if self._connection is None or self.is_locked:
             return self.is_locked
         self.is_locked = await self._execute_query("SELECT pg_try_advisory_lock(%s, %s)", self._lock) is True
         return self.is_locked
 
     async def has_sleeper(self) -> bool:
+        """Whether the wakeup lock is held by another worker, and not just by a producer that is about to commit."""
         return self._connection is None or await self._execute_query(self._find_sleeper) is not False
 
     async def unlock(self) -> None:
+        """Releases the wakeup lock, if this worker holds it: producers need not send a NOTIFY to a worker that runs."""
         if self._connection is not None and self.is_locked:
             self.is_locked = False
             await self._execute_query("SELECT pg_advisory_unlock(%s, %s)", self._lock)
@@ -355,6 +294,36 @@ class Listener(Notifications):
             return None
         self._watch_socket()
         return row[0] if row and not self._close_if_flooded() else None
+
+    async def wait_for_jobs(self, seconds: float) -> bool:
+        """Waits until a job may be ready, or the time is up. Returns whether a job may be ready. Pauses for a moment
+        after too many wakeups in a row without a job."""
+        began = time.monotonic()
+        await wait_for(self.wakeups.jobs, min(seconds, FLOOD_POLL_SECONDS) if self.is_flooded else seconds)
+        is_woken = self.wakeups.jobs.is_set()
+        self.vain_wakeups = 0 if time.monotonic() - began > QUIET_SECONDS else self.vain_wakeups + 1
+        if self.vain_wakeups > MOST_USELESS_WAKEUPS:
+            await wait_for(self.wakeups.draining, USELESS_WAKEUP_PAUSE_SECONDS)
+        self.wakeups.jobs.clear()
+        return is_woken
+
+    @property
+    def is_flooded(self) -> bool:
+        """Whether too many notifications came, so that this worker does not listen and polls for a while."""
+        return time.monotonic() < self._flooded_until
+
+    def handle_flood(self) -> None:
+        self._flooded_until = time.monotonic() + FLOOD_PAUSE_SECONDS
+
+    def handle_opened(self) -> None:
+        """Wakes all parts of the node, to look for what they were not told while there was no LISTEN connection."""
+        self.wakeups.schedules.set()
+        self.handle_lost()
+
+    def handle_lost(self) -> None:
+        """Wakes the parts of the node that wait for notifications: none will come now, so that they must poll."""
+        for event in (self.wakeups.jobs, self.wakeups.delayed, self.wakeups.dependents, self.wakeups.tokens):
+            event.set()
 
     async def close(self) -> None:
         self._unwatch_socket()

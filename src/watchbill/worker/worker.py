@@ -37,7 +37,7 @@ from watchbill.worker.claiming import Claimer, Claiming
 from watchbill.worker.config import NodeConfig
 from watchbill.worker.handlers import Handlers
 from watchbill.worker.heartbeat import EXIT_STUCK, Heartbeat
-from watchbill.worker.notifications import Notifications, wait_for
+from watchbill.worker.notifications import Listener, wait_for
 from watchbill.worker.outcomes import OutcomeReporter
 from watchbill.worker.processes import Processes
 from watchbill.worker.settling import Settler
@@ -75,7 +75,7 @@ class Worker:
         queries: Queries,
         handlers: Handlers,
         events: Events,
-        notifications: Notifications,
+        notifications: Listener,
         chores: WorkerChores | None = None,
         lease: Lease | None = None,
     ) -> None:

@@ -210,8 +210,8 @@ def check_connections(target: Target) -> Finding:
     needed = settings.worker_connections
     processes = f" in each of {settings.processes} processes" if settings.processes > 1 else ""
     says = (
-        f"A worker has up to {needed} connections: one to listen, and {OWN_CONNECTIONS} of its own and {POOLS} pools "
-        f"of {settings.pool_size}{processes}"
+        f"A worker has up to {needed} connections: {OWN_CONNECTIONS} of its own and {POOLS} pools of "
+        f"{settings.pool_size}{processes}"
     )
     if target.is_pooled:
         return Finding("connections", "ok", f"{says}. The pooler decides how many reach the server.")
