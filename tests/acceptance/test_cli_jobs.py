@@ -437,3 +437,20 @@ def test_invalid_commands_print_one_clear_message(watchbill: Watchbill, words: l
     done = watchbill.here(*words)
     said = done.stdout + done.stderr
     assert (done.returncode, says in said, "Traceback" in said) == (code, True, False), said
+
+
+def test_why_of_a_queue_a_type_and_a_tenant_counts_causes(watchbill: Watchbill) -> None:
+    first, second = enqueue(watchbill, "t"), enqueue(watchbill, "t")
+    enqueue(watchbill, "u", "--delay", "2h")
+    watchbill.here("queues", "pause", "default", "--reason", "rain")
+    told = watchbill.here("queues", "why", "default")
+    assert told.returncode == 1
+    said = rf"^2 +paused +({first}|{second}) +queue default is paused by .*: rain$"
+    assert re.search(said, told.stdout, re.MULTILINE)
+    assert "    watchbill queues resume default" in told.stdout.splitlines()
+    rows = json.loads(watchbill.here("types", "why", "u", "--json").stdout)
+    assert [(row["cause"], row["jobs"], row["is_estimate"]) for row in rows] == [("delayed", 1, False)]
+    rows = json.loads(watchbill.here("tenants", "why", "default", "--json").stdout)
+    assert {row["cause"]: row["jobs"] for row in rows} == {"paused": 2, "delayed": 1}
+    empty = watchbill.here("queues", "why", "mail")
+    assert (empty.returncode, empty.stderr) == (0, "It has no unfinished jobs.\n")

@@ -61,6 +61,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     ),
     "job_list": ("", "tenant => 'b'", "ids => '{%(done)s,%(waiting)s}'"),
     "dead_groups": ("", "tenant => 'b'"),
+    "why_jobs": ("", "tenant => 'b'", "'default'"),
     "stats": ("",),
     "_describe_job_wait": ("0, NULL, false, 'default', 'type_b', 0",),
     "cancel": ("'%(waiting)s'", "'%(running)s'", "'%(running)s', force => true"),
@@ -211,7 +212,7 @@ READ = {
     "job_by_id", "job_list", "limit_holders", "limit_keys", "limit_list", "locked_jobs", "member_state", "pin_list",
     "preview_retention", "preview_schedule", "preview_schedule_from", "queue_rules", "rebalance_list",
     "schedule_by_name", "schedule_list", "schedule_metrics", "schedule_stats", "slot_list", "stats", "stop_requests",
-    "tenant_list", "token_owners", "token_ranges", "why_job", "why_schedule",
+    "tenant_list", "token_owners", "token_ranges", "why_job", "why_jobs", "why_schedule",
 }  # fmt: skip
 INVALID_CALLS = ("42601", "42703", "42883", "42P01", "42725", "42804", "22023", "22P02", "23502")
 

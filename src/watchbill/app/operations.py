@@ -25,6 +25,7 @@ from watchbill.model.dependency_graph import DependencyGraph
 from watchbill.model.durations import Duration, seconds
 from watchbill.model.job import (
     AttemptRecord,
+    CauseCount,
     JobConditions,
     JobFilter,
     JobReason,
@@ -69,6 +70,27 @@ class Jobs:
 
     async def awhy(self, id: UUID, *, connection: Any = None) -> builtins.list[JobReason]:
         return await self._producer.arun(job_operations.why(id), connection)
+
+    def causes(
+        self,
+        *,
+        queue: str | None = None,
+        type: str | None = None,
+        tenant: str | None = None,
+        connection: Any = None,
+    ) -> builtins.list[CauseCount]:
+        """Why the jobs of a queue, a type or a tenant do not run, with counts, the most frequent cause first."""
+        return self._producer.run(job_operations.count_causes(queue=queue, type=type, tenant=tenant), connection)
+
+    async def acauses(
+        self,
+        *,
+        queue: str | None = None,
+        type: str | None = None,
+        tenant: str | None = None,
+        connection: Any = None,
+    ) -> builtins.list[CauseCount]:
+        return await self._producer.arun(job_operations.count_causes(queue=queue, type=type, tenant=tenant), connection)
 
     def attempts(self, id: UUID, *, connection: Any = None) -> builtins.list[AttemptRecord]:
         """The attempts so far, except a first one that succeeded."""

@@ -31,6 +31,7 @@ _COMMANDS = {
         "schedules": "schedules:app",
         "dead": "operations:dead",
         "queues": "operations:queues",
+        "types": "job_types:app",
         "nodes": "operations:nodes",
         "limits": "limits:app",
         "tenants": "tenants:app",

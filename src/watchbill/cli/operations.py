@@ -32,6 +32,7 @@ from watchbill.cli.output import (
     print_table,
     show_age,
 )
+from watchbill.cli.reasons import tell_causes
 from watchbill.cli.screen import is_terminal, say
 from watchbill.cli.table import LongName, Wrapped
 from watchbill.client import job_operations, limit_operations, schedule_operations
@@ -122,6 +123,16 @@ def list_queues(ctx: typer.Context, as_json: AsJson = False) -> None:
     _print_queues(counts, pauses, ctx.obj.explain_empty)
     for rule in rules:
         say(f"queue {rule.name}: {_describe_rule(rule)}")
+
+
+@queues.command("why")
+def why_queue(
+    ctx: typer.Context,
+    queue: Annotated[str, typer.Argument(help="The queue.", autocompletion=complete_queue)],
+    as_json: AsJson = False,
+) -> None:
+    """Count why jobs of a queue do not run, with an example each. Exits with 1 if a person must act."""
+    tell_causes(ctx.obj, queue=queue, as_json=as_json)
 
 
 @queues.command()

@@ -9,6 +9,7 @@ import typer
 
 from watchbill.cli.help import command_group
 from watchbill.cli.output import AsJson, Usage, pluralize, print_json, print_records, print_table
+from watchbill.cli.reasons import tell_causes
 from watchbill.cli.screen import say
 from watchbill.client import tenant_operations
 from watchbill.client.tenant_operations import Erasure
@@ -39,6 +40,12 @@ def list_tenants(ctx: typer.Context, as_json: AsJson = False) -> None:
         as_json=as_json,
         empty="There are no tenants with jobs, schedules or quotas. To limit one: watchbill tenants set",
     )
+
+
+@app.command()
+def why(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
+    """Count why jobs of a tenant do not run, with an example each. Exits with 1 if a person must act."""
+    tell_causes(ctx.obj, tenant=name, as_json=as_json)
 
 
 @app.command()

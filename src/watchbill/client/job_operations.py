@@ -16,6 +16,7 @@ from watchbill.model.dependency_graph import AdjacentJob, Dependency, Dependency
 from watchbill.model.ids import id_range, read_id
 from watchbill.model.job import (
     AttemptRecord,
+    CauseCount,
     DeadGroup,
     JobFilter,
     JobMatch,
@@ -108,6 +109,14 @@ def why(job_id: UUID) -> Operation[list[JobReason]]:
     if reasons[0].cause == "not_found":
         raise NoSuchJob(job_id, reasons[0].reason)
     return reasons
+
+
+def count_causes(
+    *, queue: str | None = None, type: str | None = None, tenant: str | None = None
+) -> Operation[list[CauseCount]]:
+    """Why the jobs of a queue, a type or a tenant do not run, the most frequent cause first."""
+    rows = yield Statement("why_jobs", (queue, type, tenant), CauseCount)
+    return [CauseCount(*row) for row in rows]
 
 
 def attempts(job_id: UUID) -> Operation[list[AttemptRecord]]:

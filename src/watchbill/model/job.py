@@ -187,6 +187,20 @@ class JobReason:
     detail: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class CauseCount:
+    """How many jobs wait because of a cause, with one of them and why it waits. `is_estimate`: they were counted in a
+    sample of the jobs."""
+
+    cause: str
+    jobs: int
+    is_estimate: bool
+    needs_action: bool
+    example: UUID
+    reason: str
+    way_out: list[str]
+
+
 class JobMatch(NamedTuple):
     """A job that was found by the beginning of its id."""
 

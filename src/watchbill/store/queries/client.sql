@@ -144,6 +144,10 @@ SELECT state, result, error FROM {schema}._read_job_ending(%s::uuid)
 SELECT cause, reason, until, rank, needs_action, since, way_out, detail
 FROM {schema}.why_job(%s::uuid)
 
+-- name: why_jobs
+SELECT cause, jobs, is_estimate, needs_action, example, reason, way_out
+FROM {schema}.why_jobs(%s::text, %s::text, %s::text)
+
 -- name: attempts
 SELECT job_id, run, attempt, outcome, holder, started_at, ended_at, error
 FROM {schema}.job_attempts(%(id)s::uuid)
