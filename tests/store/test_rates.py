@@ -54,6 +54,29 @@ def test_a_burst_starts_at_once_and_the_rest_step_by_step(db: Db) -> None:
     assert db.value("promote") is None
 
 
+@pytest.mark.parametrize("is_promoted", [True, False], ids=["promoted", "not promoted"])
+def test_a_place_that_comes_while_another_is_offered_is_not_forgotten(db: Db, is_promoted: bool) -> None:
+    """Two at once. One place is free, and a job is made ready for it. Before it is claimed, the second place comes."""
+    epoch = db.node()
+    declare_limit(db, "api", rate=(10, 60, 2))
+    for _ in range(5):
+        enqueue(db, API, is_rated=True)
+    assert len(db.claim(epoch)) == 2
+    db.tick(7.5)
+    db.value("promote")
+    db.tick(100)
+    if is_promoted:
+        db.value("promote")
+    assert db.claim(epoch) != []
+    db.value("promote")
+    assert len(db.claim(epoch)) == (0 if is_promoted else 1)
+    assert waits(db, *(row.id for row in db.rows("jobs") if not row.fence)) == [("parked", API)]
+    db.tick(7.5)
+    db.value("promote")
+    assert len(db.claim(epoch)) == 1
+    assert db.value("promote") is None
+
+
 def test_sweep_keeps_the_rate_of_a_claim_that_began_before_it(db: Db) -> None:
     """A claim may have read the clock long before it comes to the states of keys, on a busy machine."""
     epoch = db.node()

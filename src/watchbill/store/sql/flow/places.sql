@@ -145,10 +145,7 @@ BEGIN
       k.burst)::key_place
     FROM unnest(counted) k
     LEFT JOIN LATERAL (
-      SELECT
-        k.burst - least(
-          k.burst,
-          ceil(greatest(0, extract(epoch FROM s.arrival - t) * 1000000) / k.step))::int AS starts
+      SELECT k.burst - _taken_places(s.arrival, k.burst, k.step, t) AS starts
       FROM limit_states s
       WHERE s.key = k.key
         AND k.step > 0

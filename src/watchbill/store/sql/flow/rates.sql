@@ -26,11 +26,21 @@ RETURNS timestamptz
 LANGUAGE sql STABLE
 RETURN t + burst * step * interval '1 microsecond';
 
+-- How many starts of a burst are used up, at the time `t`.
+CREATE OR REPLACE FUNCTION _taken_places(
+  arrival timestamptz, burst int, step bigint, t timestamptz
+)
+RETURNS int
+LANGUAGE sql STABLE
+RETURN least(burst, ceil(greatest(0, extract(epoch FROM arrival - t) * 1000000) / step));
+
 -- Counts so many starts of keys with a rate. Then says when the rates allow the next of the jobs
--- that are parked on these keys, and tells the promoters. The caller has locked the states. If an
--- arrival is later than the rule allows, the clock was set back, and the arrival is set back too;
--- not if it is only later by some seconds, because a claim may read the clock long before it comes
--- here.
+-- that are parked on these keys, and tells the promoters. The places that are free now are those of
+-- jobs that were made ready before, so the next is the first place that is not free yet. A call of
+-- promote() that is due makes jobs ready for places that came since, and a claim does not put it
+-- off. The caller has locked the states. If an arrival is later than the rule allows, the clock was
+-- set back, and the arrival is set back too; not if it is only later by some seconds, because a
+-- claim may read the clock long before it comes here.
 CREATE OR REPLACE FUNCTION _count_starts(keys text[], starts int[], t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -47,9 +57,10 @@ BEGIN
         k.key,
         a.arrival,
         CASE
-          WHEN n.next_start > t
-            AND EXISTS (SELECT FROM jobs j WHERE j.wait = 'parked' AND j.wait_key = k.key)
-            THEN n.next_start
+          WHEN NOT EXISTS (SELECT FROM jobs j WHERE j.wait = 'parked' AND j.wait_key = k.key)
+            THEN NULL
+          WHEN k.starts > 0 AND o.next_at <= t THEN o.next_at
+          WHEN p.taken > 0 THEN a.arrival - (p.taken - 1) * r.step * interval '1 microsecond'
         END AS next_at
       FROM unnest(keys, starts) k(key, starts)
       JOIN limits l ON l.name = _limit_name(k.key)
@@ -64,8 +75,8 @@ BEGIN
           END + k.starts * r.step * interval '1 microsecond' AS arrival
         OFFSET 0) a
       CROSS JOIN LATERAL (
-        SELECT a.arrival - (l.burst - 1) * r.step * interval '1 microsecond' AS next_start
-        OFFSET 0) n) x
+        SELECT _taken_places(a.arrival, l.burst, r.step, t) AS taken
+        OFFSET 0) p) x
     WHERE s.key = x.key
       AND (s.arrival, s.next_at) IS DISTINCT FROM (x.arrival, x.next_at)
     RETURNING s.next_at)
