@@ -107,6 +107,10 @@ class Load:
             return connection.execute(statement, arguments).fetchall()
         except psycopg.errors.UndefinedFunction:
             return connection.execute(statement, arguments).fetchall()
+        except psycopg.errors.InternalError_ as error:
+            if not str(error).startswith("cache lookup failed for function"):  # it went while it was running
+                raise
+            return connection.execute(statement, arguments).fetchall()
 
     def _produce(self, connection: psycopg.Connection[Any]) -> Iterator[None]:
         while True:

@@ -68,5 +68,6 @@ def test_a_large_table_is_sampled_and_a_rare_queue_found_by_its_index(db: Db) ->
     assert row.is_estimate
     assert 24_000 < row.jobs < 36_000
     db.enqueue(queue="rare")
-    rows = db.call("why_jobs", queue="rare")
-    assert [(row.cause, row.jobs) for row in rows] == [("unserved", 1)]
+    (row,) = db.call("why_jobs", queue="rare")
+    assert (row.cause, row.is_estimate) == ("unserved", True)
+    assert 1 <= row.jobs < 20  # one job of the index, or a multiple if the sample has its page
