@@ -467,3 +467,31 @@ def test_bound_producer_fills_no_quota_by_running_jobs_again(site: Site) -> None
             session.execute("SELECT watchbill.reschedule(%s)", added[0])
     finally:
         session.execute("ROLLBACK")
+
+
+@pytest.mark.parametrize(
+    ("verb", "left"), [("reschedule_many", [("queued", "a"), ("dead", "b")]), ("purge", [("dead", "b")])]
+)
+def test_bound_operator_acts_on_many_jobs_without_naming_its_tenant(
+    site: Site, verb: str, left: list[tuple[str, str]]
+) -> None:
+    session = site.session
+    session.execute("BEGIN")
+    try:
+        added = session.execute("SELECT id FROM watchbill.enqueue('t', tenant => 'a', queue => 'five')").fetchall()
+        session.execute(
+            f"""SELECT watchbill.fail(c.id, c.fence, '{{}}', retryable => false)
+            FROM watchbill.claim({site.values["epoch"]}, '{{five}}') c;
+            SET LOCAL SESSION AUTHORIZATION "{site.logins.database}_bound_operator" """.encode()
+        )
+        assert session.execute(f"SELECT watchbill.{verb}('{{dead}}')".encode()).fetchall() == [(1,)]
+        session.execute("RESET SESSION AUTHORIZATION")
+        ids = [str(added[0][0]), site.values["dead"]]
+        found = session.execute(
+            "SELECT state, tenant FROM watchbill.job WHERE id = ANY (%s::uuid[]) ORDER BY 2", (ids,)
+        )
+        assert found.fetchall() == left
+        noted = session.execute("SELECT tenant FROM watchbill.audit ORDER BY at DESC LIMIT 1").fetchall()
+        assert noted == [("a",)]
+    finally:
+        session.execute("ROLLBACK")

@@ -67,7 +67,8 @@ BEGIN
     FOR UPDATE SKIP LOCKED));
   IF cardinality(chosen) > 0 THEN
     PERFORM _audit(
-      'purge', cardinality(chosen) || ' jobs', tenant,
+      'purge', cardinality(chosen) || ' jobs',
+      coalesce(tenant, CASE WHEN NOT _acts_for_all_tenants() THEN current_tenant() END),
       jsonb_build_object('states', states, 'type', type, 'queue', queue, 'message', message)
       || jsonb_strip_nulls(jsonb_build_object(
         'created_after', created_after, 'created_before', created_before,
