@@ -193,6 +193,23 @@ def test_pins_expire(group: Group) -> None:
     assert group.db.rows("pins") == []
 
 
+def test_a_pin_keeps_its_key_when_its_first_alternative_has_expired(group: Group) -> None:
+    a, b = group.join("a"), group.join("big-1")
+    group.rebalance(a)
+    key = group.key_of(0)
+    pin(group, key, "gpu-%", expires_in=timedelta(days=1))
+    pin(group, key, "big-%", append=True)
+    settle(group, a, b)
+    assert group.state(a).pin_keys == [key]
+    group.db.now += timedelta(days=1)
+    for node in (a, b):
+        group.db.call("heartbeat", epoch=node)
+    settle(group, a, b)
+    assert [row.rank for row in group.db.rows("pins")] == [2]
+    assert group.state(a).pin_keys == [key]
+    assert owner_of(group, key) == b
+
+
 def test_a_held_item_keeps_a_new_pin_with_its_owner(group: Group) -> None:
     a, b = group.join("a"), group.join("gpu-1")
     group.rebalance(a)

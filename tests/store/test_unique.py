@@ -172,6 +172,21 @@ def test_replace_starts_the_attempts_of_a_failed_job_anew(db: Db) -> None:
     db.expect(first.id, state="queued", attempt=0, payload={"account": 7, "n": 2})
 
 
+@pytest.mark.parametrize("until", ["finished", "1 h"])
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_replace_is_refused_if_the_job_of_the_key_no_longer_waits(db: Db, until: str, has_ended: bool) -> None:
+    """The code has changed: the earlier job was enqueued with a longer rule. Its new arguments must not be lost."""
+    epoch, first = db.node(), sync(db, unique_until=until)
+    held = db.claim_one(epoch)
+    if has_ended:
+        db.settle(epoch, End(held))
+    if has_ended and until == "finished":
+        assert sync(db, extra={"n": 2}, on_duplicate="replace").created
+        return
+    with refused("WB014", f"job {first.id} has the unique key '7'"):
+        sync(db, extra={"n": 2}, on_duplicate="replace")
+
+
 def test_replaced_job_stays_blocked(db: Db) -> None:
     parent = db.enqueue("parent")
     child = sync(db, depends_on=[parent])

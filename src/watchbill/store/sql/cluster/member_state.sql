@@ -62,12 +62,14 @@ BEGIN
         AND x.next IS NULL);
   END IF;
   IF g.pins_version <> seen_pins THEN
-    SELECT coalesce(array_agg(p.key), '{}'), coalesce(array_agg(p.token), '{}')
+    -- All alternatives of a key have the same token, and any of them may be gone.
+    SELECT coalesce(array_agg(x.key), '{}'), coalesce(array_agg(x.token), '{}')
     INTO pin_keys, pin_tokens
-    FROM pins p
-    WHERE p.token_group = g.name
-      AND p.state <> 'ending'
-      AND p.rank = 1;
+    FROM (
+      SELECT DISTINCT p.key, p.token
+      FROM pins p
+      WHERE p.token_group = g.name
+        AND p.state <> 'ending') x;
   END IF;
   needs_leader := _find_leader_work(g, t);
   RETURN NEXT;

@@ -153,7 +153,7 @@ BEGIN
         WHEN wanted > max OR quota = 'per_minute' AND frees_at IS NULL THEN
           'it never has room for that many: enqueue fewer in one transaction'
         WHEN quota = 'per_minute' THEN format('it has room again at %s', frees_at)
-        ELSE 'it has room when jobs of this tenant have ended; they are counted every ten seconds'
+        ELSE 'it has room when jobs of this tenant have ended; they are counted every few seconds'
       END;
 END $$;
 

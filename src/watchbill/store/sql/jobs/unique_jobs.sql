@@ -134,8 +134,9 @@ END $$;
 -- Gives a waiting job the arguments and options of a new one; it keeps its id and its place in the
 -- order of enqueue. A debounced job is due after its wait, and at most debounce_max after it was
 -- made. A job that is tried again lets go of an ordered key that the new one does not have. If the
--- new one depends on other jobs, the waiting job depends on these, and no longer on its own. The
--- caller has locked the key of the job; this waits for transactions that share the job.
+-- new one depends on other jobs, the waiting job depends on these, and no longer on its own. Raises
+-- if the earlier job no longer waits. The caller has locked the key of the job; this waits for
+-- transactions that share the job.
 CREATE OR REPLACE FUNCTION _replace_job(n new_job, earlier_job uuid, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -187,6 +188,8 @@ BEGIN
     AND j.type = n.type
     AND j.fence = 0
   RETURNING j.run_at, d.limit_keys, coalesce(j.limit_keys, '{}') INTO due, old_keys, new_keys;
+  -- The earlier job was enqueued with a rule by which it keeps the key when it no longer waits.
+  IF NOT FOUND THEN PERFORM _refuse_duplicate(n, earlier_job); END IF;
   IF old_keys IS NOT NULL THEN
     DELETE FROM holds h
     WHERE h.job_id = earlier_job
