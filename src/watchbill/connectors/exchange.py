@@ -1,0 +1,286 @@
+"""One exchange: sends a request, follows redirects, and reads an answer that may be hostile.
+
+The whole exchange has a deadline, and the answer has bounds: on the wire, in headers, and after decompression. Every
+host gets only what it may have: secrets go to the hosts of their endpoint, and to no other host after a redirect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeAlias
+
+import httpcore2
+
+from watchbill.connectors.guard import GuardedBackend, Refused, Resolve, Rules, Target, read_redirect, resolve
+
+Headers: TypeAlias = tuple[tuple[str, str], ...]
+
+CONNECT_SECONDS = 5.0
+MOST_HEADERS, MOST_HEADER_BYTES = 200, 65_536
+MOST_POOLS = 500  # those that were not used for longest are closed
+IDLE_SECONDS = 30.0
+MOST_WIRE_BYTES = 4_194_304  # of one answer, with its headers, as they arrive
+_PRIVATE = frozenset({"authorization", "cookie", "proxy-authorization"})  # never sent on to another origin
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_KEEPS_METHOD = frozenset({307, 308})
+_MORE_BODY = {"content-length", "content-type", "content-encoding"}
+
+
+class NoAnswer(Exception):
+    """There is no answer. `was_sent`: the server may have received the request and acted on it."""
+
+    def __init__(self, message: str, *, was_sent: bool) -> None:
+        super().__init__(message)
+        self.was_sent = was_sent
+
+
+class TooLarge(Exception):
+    """The answer is larger than the request allows."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """`secrets` are headers that only the hosts in `secret_hosts` get."""
+
+    method: str
+    target: Target
+    headers: Headers = ()
+    body: bytes = b""
+    secrets: Headers = ()
+    secret_hosts: frozenset[str] = frozenset()
+    timeout: float = 30.0
+    most_bytes: int = 1_048_576
+    truncate: bool = False
+    redirects: int = 0
+
+
+class Answer(NamedTuple):
+    """`body` has at most `most_bytes` of the request. `has_more`: the rest was not read."""
+
+    status: int
+    headers: Headers
+    body: bytes
+    has_more: bool
+    url: str
+    seconds: float
+
+    def find(self, name: str) -> str | None:
+        """The value of a header, by its name in lower case."""
+        return next((value for each, value in self.headers if each == name), None)
+
+
+class Sender:
+    """Sends requests on one event loop. Every pair of tenant and endpoint has connections of its own, so that no tenant
+    uses a connection that another has opened."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        *,
+        allow_http: bool = False,
+        tls: ssl.SSLContext | None = None,
+        proxy: str | None = None,
+        most_wire_bytes: int = MOST_WIRE_BYTES,
+        resolve: Resolve = resolve,
+    ) -> None:
+        self.allow_http = allow_http
+        self._rules, self._proxy, self._resolve = rules, proxy, resolve
+        self._tls = httpcore2.default_ssl_context(_trust_env=False) if tls is None else tls
+        self._most_wire_bytes = most_wire_bytes
+        self._pools: OrderedDict[tuple[str, str], httpcore2.AsyncConnectionPool] = OrderedDict()
+        _silence_debug_logs()
+
+    async def send(self, request: Request, *, tenant: str, endpoint: str = "") -> Answer:
+        """Returns the answer, whatever its status. Raises Refused, NoAnswer or TooLarge. Without an endpoint the
+        request never goes inward."""
+        began, progress = time.monotonic(), _Progress()
+        try:
+            with _sending():
+                async with asyncio.timeout(request.timeout):
+                    return await self._follow(request, tenant, endpoint, began, progress)
+        except TimeoutError:
+            message = f"no complete answer from {request.target.origin} within {request.timeout:g} s"
+            raise NoAnswer(message, was_sent=progress.was_sent) from None
+        except (
+            httpcore2.NetworkError,
+            httpcore2.TimeoutException,
+            httpcore2.ProtocolError,
+            httpcore2.ProxyError,
+        ) as error:
+            message = f"{request.target.origin}: {str(error) or type(error).__name__}"
+            raise NoAnswer(message, was_sent=progress.was_sent) from None
+
+    async def aclose(self) -> None:
+        pools, self._pools = list(self._pools.values()), OrderedDict()
+        for pool in pools:
+            await pool.aclose()
+
+    async def _follow(self, request: Request, tenant: str, endpoint: str, began: float, progress: _Progress) -> Answer:
+        pool = await self._find_pool(tenant, endpoint)
+        for _ in range(request.redirects + 1):
+            answer = await self._exchange(pool, request, began, progress)
+            location = answer.find("location")
+            if answer.status not in _REDIRECTS or location is None or request.redirects == 0:
+                return answer
+            request = self._redirect(request, answer.status, location)
+        raise TooLarge(
+            f"the answer is more than {request.redirects} redirects; the last leads to {request.target.origin}"
+        )
+
+    def _redirect(self, request: Request, status: int, location: str) -> Request:
+        target = read_redirect(request.target, location, allow_http=self.allow_http)
+        headers = request.headers
+        if target.origin != request.target.origin:
+            headers = tuple(each for each in headers if each[0].lower() not in _PRIVATE)
+        if status in _KEEPS_METHOD or request.method in ("GET", "HEAD"):
+            return replace(request, target=target, headers=headers)
+        headers = tuple(each for each in headers if each[0].lower() not in _MORE_BODY)
+        return replace(request, method="GET", body=b"", target=target, headers=headers)
+
+    async def _find_pool(self, tenant: str, endpoint: str) -> httpcore2.AsyncConnectionPool:
+        key = (tenant, endpoint)
+        if (pool := self._pools.get(key)) is None:
+            pool = self._pools[key] = self._make_pool(may_go_inward=bool(endpoint))
+            while len(self._pools) > MOST_POOLS and (idle := self._find_idle(key)) is not None:
+                await self._pools.pop(idle).aclose()
+        self._pools.move_to_end(key)
+        return pool
+
+    def _find_idle(self, wanted: tuple[str, str]) -> tuple[str, str] | None:
+        """The pool that was not used for longest, and has no request under way now."""
+        for key, pool in self._pools.items():
+            if key != wanted and all(each.is_idle() for each in pool.connections):
+                return key
+        return None
+
+    def _make_pool(self, *, may_go_inward: bool) -> httpcore2.AsyncConnectionPool:
+        options: dict[str, Any] = {
+            "ssl_context": self._tls, "max_connections": None, "max_keepalive_connections": 20,
+            "keepalive_expiry": IDLE_SECONDS,
+        }  # fmt: skip
+        if self._proxy is not None:  # the proxy resolves names, so the guard cannot judge addresses
+            return httpcore2.AsyncHTTPProxy(self._proxy, **options)
+        backend = GuardedBackend(
+            self._rules, may_go_inward=may_go_inward, most_bytes=self._most_wire_bytes, resolve=self._resolve
+        )
+        return httpcore2.AsyncConnectionPool(network_backend=backend, **options)
+
+    async def _exchange(
+        self, pool: httpcore2.AsyncConnectionPool, request: Request, began: float, progress: _Progress
+    ) -> Answer:
+        target = request.target
+        if self._proxy is not None:
+            self._refuse_before_proxy(target)
+        may_have_secrets = target.host in request.secret_hosts
+        secret_names = {name.lower() for name, _ in request.secrets}
+        headers = [("host", target.origin.partition("://")[2]), ("accept-encoding", "gzip, deflate")]
+        headers += [each for each in request.headers if each[0].lower() not in secret_names]
+        headers += request.secrets if may_have_secrets else ()
+        if request.body or request.method in ("POST", "PUT", "PATCH"):
+            headers.append(("content-length", str(len(request.body))))
+        timeouts = {"connect": CONNECT_SECONDS, "read": None, "write": None, "pool": None}
+        async with pool.stream(
+            request.method.encode("ascii"),
+            httpcore2.URL(
+                scheme=target.scheme.encode(), host=target.host.encode(), port=target.port, target=target.path.encode()
+            ),
+            headers=[(name.encode("ascii"), value.encode("latin-1")) for name, value in headers],
+            content=request.body or None,
+            extensions={"timeout": timeouts, "trace": progress.note},
+        ) as response:
+            received = _read_headers(response.headers)
+            body, has_more = await _read_body(response, received, request)
+        return Answer(response.status, received, body, has_more, target.url, time.monotonic() - began)
+
+    def _refuse_before_proxy(self, target: Target) -> None:
+        """With a proxy only the hosts of `connector_deny`, and addresses that are written as numbers, can be judged."""
+        if (why := self._rules.judge_text(target.host, target.port)) is not None:
+            raise Refused(why)
+
+
+class _Progress:
+    """Notes whether a request has been sent, at least in part."""
+
+    def __init__(self) -> None:
+        self.was_sent = False
+
+    async def note(self, event: str, info: object) -> None:
+        if event.endswith("send_request_headers.started"):
+            self.was_sent = True
+
+
+def _read_headers(raw: list[tuple[bytes, bytes]]) -> Headers:
+    if len(raw) > MOST_HEADERS or sum(len(name) + len(value) for name, value in raw) > MOST_HEADER_BYTES:
+        raise TooLarge(f"the answer has more than {MOST_HEADERS} headers, or {MOST_HEADER_BYTES:,} bytes of headers")
+    return tuple((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in raw)
+
+
+async def _read_body(response: httpcore2.Response, headers: Headers, request: Request) -> tuple[bytes, bool]:
+    most, parts, size = request.most_bytes, list[bytes](), 0
+    decode = _make_decoder(dict(headers).get("content-encoding", "identity"))
+    async for chunk in response.aiter_stream():
+        await asyncio.sleep(0)  # an answer in a million small chunks must not hold the event loop
+        part = decode(chunk, most - size + 1)
+        parts.append(part)
+        size += len(part)
+        if size > most:
+            if request.truncate:
+                return b"".join(parts)[:most], True
+            raise TooLarge(f"the answer has more than {most:,} bytes (max_response)")
+    return b"".join(parts), False
+
+
+def _make_decoder(encoding: str) -> Callable[[bytes, int], bytes]:
+    """Returns a function that decodes the next chunk into at most so many bytes."""
+    match encoding.strip().lower():
+        case "identity" | "":
+            return lambda chunk, most: chunk[:most]
+        case "gzip" | "x-gzip":
+            return _decompress(zlib.decompressobj(wbits=31))
+        case "deflate":
+            return _decompress(zlib.decompressobj())
+        case other:
+            raise TooLarge(f"the answer is encoded as {other[:50]!r}; gzip and deflate are understood")
+
+
+def _decompress(decompressor: Any) -> Callable[[bytes, int], bytes]:
+    def decode(chunk: bytes, most: int) -> bytes:
+        try:
+            return bytes(decompressor.decompress(decompressor.unconsumed_tail + chunk, most))
+        except zlib.error as error:
+            raise httpcore2.RemoteProtocolError(f"the answer cannot be decompressed: {error}") from None
+
+    return decode
+
+
+_is_sending: ContextVar[bool] = ContextVar("watchbill_connector_is_sending", default=False)
+
+
+@contextmanager
+def _sending() -> Iterator[None]:
+    token = _is_sending.set(True)
+    try:
+        yield
+    finally:
+        _is_sending.reset(token)
+
+
+def _silence_debug_logs() -> None:
+    """Keeps httpcore2 from logging our exchanges: the headers of an answer may repeat a secret."""
+    for name in ("connection", "http11", "http2", "proxy"):
+        logger = logging.getLogger(f"httpcore2.{name}")
+        if _is_foreign not in logger.filters:
+            logger.addFilter(_is_foreign)
+
+
+def _is_foreign(record: logging.LogRecord) -> bool:
+    return not _is_sending.get()

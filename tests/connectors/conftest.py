@@ -1,0 +1,77 @@
+"""`bench` is a worker in the test's own process whose connectors may reach the servers of the test. After each test it
+searches the whole database and all logs, down to debug, for the secrets that were planted."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import inspect
+import logging
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from tests.worker.conftest import Workbench
+
+TOKEN = "planted/token+of=the;crm"
+PASSWORD = 'planted"pass\\word'
+SIGNING_BYTES = {"OLD": b"planted-old-signing-key!", "NEW": b"planted-new-signing-key!"}
+SIGNING = {name: f"whsec_{base64.b64encode(raw).decode()}" for name, raw in SIGNING_BYTES.items()}
+
+
+def list_planted() -> list[str]:
+    """Every form in which a planted secret must be seen nowhere."""
+    forms = []
+    for secret in (TOKEN, PASSWORD, f"user:{PASSWORD}", *SIGNING.values()):
+        forms += [secret, quote(secret, safe=""), base64.b64encode(secret.encode()).decode().rstrip("=")]
+    return forms
+
+
+@pytest.fixture
+def bench(
+    schema_database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Workbench]:
+    for name, secret in {"TOKEN": TOKEN, "PASSWORD": PASSWORD, **SIGNING}.items():
+        monkeypatch.setenv(f"WATCHBILL_SECRET_{name}", secret)
+    caplog.set_level(logging.DEBUG)
+    workbench = Workbench(schema_database)
+    yield workbench
+    workbench.app.close()
+    seen = _dump(schema_database) + caplog.text + "".join(str(each.__dict__) for each in caplog.records)
+    for form in list_planted():
+        assert form not in seen, f"a planted secret is visible: {seen[seen.index(form) - 200 :][:300]}"
+
+
+def _dump(url: str) -> str:
+    """The text of every row of the schema."""
+    parts = []
+    with psycopg.connect(url, autocommit=True) as connection:
+        tables = connection.execute(
+            "SELECT relname FROM pg_class WHERE relnamespace = 'watchbill'::regnamespace AND relkind = 'r'"
+        ).fetchall()
+        for (table,) in tables:
+            query = sql.SQL("SELECT t::text FROM watchbill.{} t").format(sql.Identifier(table))
+            parts += [row[0] for row in connection.execute(query)]
+    return "\n".join(parts)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs `async def` tests, and closes the app's connections on the loop that opened them."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    workbench: Any = pyfuncitem.funcargs["bench"]
+
+    async def run() -> None:
+        try:
+            await pyfuncitem.obj(**arguments)
+        finally:
+            await workbench.app.aclose()
+
+    asyncio.run(run())
+    return True
