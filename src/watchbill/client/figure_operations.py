@@ -1,0 +1,25 @@
+"""Operations that read figures, and have them counted again."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from watchbill.client.operations import Operation, Statement
+from watchbill.model.figures import FailureGroup, Figure, Sample
+
+
+def figures(dimension: str = "all", grain: str = "hour", *, since: datetime | None = None) -> Operation[list[Figure]]:
+    return [Figure(*row) for row in (yield Statement("figures", (dimension, grain, since)))]
+
+
+def samples(dimension: str = "all", *, since: datetime | None = None) -> Operation[list[Sample]]:
+    return [Sample(*row) for row in (yield Statement("samples", (dimension, since)))]
+
+
+def failures(*, since: datetime | None = None, limit: int = 100) -> Operation[list[FailureGroup]]:
+    return [FailureGroup(*row) for row in (yield Statement("failures", (since, limit)))]
+
+
+def rebuild(since: datetime) -> Operation[datetime]:
+    rows: list[tuple[datetime]] = yield Statement("rebuild_figures", (since,))
+    return rows[0][0]
