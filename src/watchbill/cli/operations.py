@@ -18,7 +18,10 @@ from watchbill.cli.arguments import (
     complete_node,
     complete_queue,
     complete_type,
+    read_since,
 )
+from watchbill.cli.bulk import DryRun, Rate, Yes, change_all
+from watchbill.cli.filters import Where, read_where
 from watchbill.cli.help import command_group
 from watchbill.cli.jobs import list_ as list_jobs
 from watchbill.cli.known_names import check_used
@@ -35,8 +38,10 @@ from watchbill.cli.output import (
 from watchbill.cli.reasons import tell_causes
 from watchbill.cli.screen import is_terminal, say
 from watchbill.cli.table import LongName, Wrapped
-from watchbill.client import job_operations, limit_operations, schedule_operations
-from watchbill.model.job import JobFilter, Pause, QueueCount
+from watchbill.client import figure_operations, job_operations, limit_operations, schedule_operations
+from watchbill.model.bulk_operation import OperationKind
+from watchbill.model.figures import DIMENSIONS, GRAINS, OUTCOMES, sum_by_name
+from watchbill.model.job import Pause, QueueCount
 from watchbill.model.limit_records import QueueRule
 from watchbill.model.schedule import ScheduleStats
 from watchbill.model.states import WAITS
@@ -44,12 +49,14 @@ from watchbill.model.states import WAITS
 dead = command_group("List, group, retry and purge dead jobs. Without a command: list.")
 queues = command_group("List, pause and resume queues and types. Without a command: list.")
 nodes = command_group("List and drain nodes. Without a command: list.")
-stats = command_group()
+stats = command_group(
+    "Count jobs now, and what has ended by minute, hour, day, queue or type. Without a command: show."
+)
 
 Limit = Annotated[int, typer.Option(min=1, help="At most this many.")]
 
 # The columns of `queues list`. A terminal shows only those that have jobs. `unsupported`: no node handles the type.
-_COLUMNS = (*WAITS, "running", "blocked", "succeeded", "dead", "canceled")
+_COLUMNS = (*WAITS, "running", "suspended", "blocked", "succeeded", "dead", "canceled")
 
 
 @dead.command("list")
@@ -68,7 +75,7 @@ def list_dead(
 
 @dead.command()
 def groups(ctx: typer.Context, type: OnlyType = None, tenant: OnlyTenant = None, as_json: AsJson = False) -> None:
-    """Group dead jobs by type and error message."""
+    """Group dead jobs by type and error. Messages that differ in numbers, ids and quoted texts count as one."""
     found = ctx.obj.run(job_operations.dead_groups(type=type, tenant=tenant))
     short = {} if as_json else ctx.obj.shorten_ids([group.example for group in found])
     print_records(
@@ -80,30 +87,26 @@ def groups(ctx: typer.Context, type: OnlyType = None, tenant: OnlyTenant = None,
     )
 
 
-def _add_dead_command(name: str, meaning: str, result: str, act: Callable[[JobFilter], Any]) -> None:
-    @dead.command(name, help=meaning)
+def _add_dead_command(kind: OperationKind, meaning: str) -> None:
+    @dead.command(kind, help=meaning)
     def command(
         ctx: typer.Context,
         type: OnlyType = None,
         queue: OnlyQueue = None,
         tenant: OnlyTenant = None,
         message: Annotated[str | None, typer.Option(help="Only jobs with exactly this error message.")] = None,
-        limit: Limit = 1_000_000,
-        dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show how many.")] = False,
-        yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+        where: Where = None,
+        limit: Annotated[int | None, typer.Option(min=1, help="At most this many.")] = None,
+        rate: Rate = None,
+        dry_run: DryRun = False,
+        yes: Yes = False,
     ) -> None:
-        wanted = JobFilter(type=type, queue=queue, tenant=tenant, message=message, limit=limit)
-        count = ctx.obj.run(job_operations.count_dead(wanted))
-        if dry_run or not count:
-            say(f"{pluralize(count, 'dead job')} {'matches' if count == 1 else 'match'}")
-            return
-        if not yes:
-            typer.confirm(f"{name.capitalize()} {pluralize(count, 'dead job')}?", abort=True)
-        say(f"{pluralize(ctx.obj.run(act(wanted)), 'job')} {result}")
+        wanted = read_where(where, state="dead", type=type, queue=queue, tenant=tenant, message=message)
+        change_all(ctx.obj, kind, wanted, text=where, rate=rate, most=limit, dry_run=dry_run, yes=yes)
 
 
-_add_dead_command("retry", "Run dead jobs again, with fresh attempts.", "queued again", job_operations.retry_dead)
-_add_dead_command("purge", "Delete dead jobs with their attempts.", "deleted", job_operations.purge_dead)
+_add_dead_command("retry", "Run dead jobs again, with fresh attempts.")
+_add_dead_command("purge", "Delete dead jobs with their attempts.")
 
 Queue = Annotated[str | None, typer.Argument(help="The queue.", autocompletion=complete_queue)]
 Type = Annotated[
@@ -283,9 +286,20 @@ def _show_ago(moment: datetime | None) -> str:
     return f"{age} ago" if (age := show_age(moment)) else ""
 
 
-@stats.command("stats")
-def show_stats(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Count jobs by queue, and schedules. `≈` marks an estimate."""
+By = Annotated[
+    str | None, typer.Option(help="What has ended instead, by minute, hour, day, queue, type or tenant.", metavar="BY")
+]
+Since = Annotated[str | None, typer.Option(help="Since when: an instant, or how long ago, such as 2h.")]
+
+
+@stats.command("show")
+def show_stats(ctx: typer.Context, by: By = None, since: Since = None, as_json: AsJson = False) -> None:
+    """Count jobs by queue, and schedules. `≈` marks an estimate. With `--by`: what has ended."""
+    if by is not None:
+        _print_figures(ctx, by, since, as_json=as_json)
+        return
+    if since is not None:
+        raise Usage("--since needs --by.", hint="For example: watchbill stats --by hour --since 2d")
     counts, pauses = ctx.obj.run(job_operations.stats()), ctx.obj.run(job_operations.pauses())
     schedules = ctx.obj.run(schedule_operations.stats())
     if as_json:
@@ -293,6 +307,48 @@ def show_stats(ctx: typer.Context, as_json: AsJson = False) -> None:
         return
     _print_queues(counts, pauses, ctx.obj.explain_empty)
     say(_summarize_schedules(schedules))
+
+
+def _print_figures(ctx: typer.Context, by: str, since: str | None, *, as_json: bool) -> None:
+    """Prints what has ended, over time or by name. Figures that are not counted from history yet have a mark."""
+    if by not in (*GRAINS, *DIMENSIONS):
+        words = ", ".join((*GRAINS, *DIMENSIONS))
+        raise Usage(f"--by {by} is invalid.", hint=f"It is one of {words}.")
+    grain, dimension = (by, "all") if by in GRAINS else ("hour", by)
+    found = ctx.obj.run(figure_operations.figures(dimension, grain, since=None if since is None else read_since(since)))
+    if by in DIMENSIONS:
+        found = sum_by_name(found)
+    print_records(
+        found,
+        ("from" if by in GRAINS else LongName(by), *OUTCOMES, "mean run", "mean wait", "counted"),
+        lambda f: (
+            f.at if by in GRAINS else f.name,
+            *(f"{number:,}" if (number := getattr(f, name)) else "" for name in OUTCOMES),
+            _show_mean(f.run_seconds, f.runs),
+            _show_mean(f.wait_seconds, f.runs),
+            "" if f.is_counted else "not yet",
+        ),
+        as_json=as_json,
+        empty="Nothing has ended in this time, as far as nodes have reported.",
+    )
+
+
+def _show_mean(seconds: float, runs: int) -> str:
+    return f"{seconds / runs:.3f} s" if runs else ""
+
+
+@stats.command("rebuild")
+def rebuild_stats(
+    ctx: typer.Context,
+    since: Annotated[str, typer.Option(help="Since when: an instant of the last 89 days, or how long ago.")],
+    as_json: AsJson = False,
+) -> None:
+    """Count the hours since then again from history. A node does it, within minutes."""
+    first = ctx.obj.run(figure_operations.rebuild(read_since(since)))
+    if as_json:
+        print_json({"since": first})
+    else:
+        say(f"counting again from {format_local_time(first)} on")
 
 
 def _summarize_schedules(found: ScheduleStats) -> str:
