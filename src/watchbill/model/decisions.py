@@ -6,11 +6,11 @@ from watchbill.model.durations import Duration
 from watchbill.model.retry import delay_seconds
 
 
-class Signal(Exception):
+class Decision(Exception):
     """The base class of the exceptions with which a handler skips, snoozes, retries or gives up its job."""
 
 
-class Skip(Signal):
+class Skip(Decision):
     """A handler raises this if there is nothing to do: the job succeeds, and its attempt is recorded as skipped, with
     the reason. `result` is the result of the job, in place of what the handler would have returned."""
 
@@ -20,7 +20,7 @@ class Skip(Signal):
         self.result = result
 
 
-class Snooze(Signal):
+class Snooze(Decision):
     """A handler raises this to run again after `delay`. It costs no attempt."""
 
     def __init__(self, delay: Duration) -> None:
@@ -28,11 +28,11 @@ class Snooze(Signal):
         self.delay = delay_seconds(delay)
 
 
-class Permanent(Signal):
+class Permanent(Decision):
     """A handler raises this if a retry cannot help: the job is dead at once."""
 
 
-class RetryAfter(Signal):
+class RetryAfter(Decision):
     """A handler raises this if the attempt failed and the next one should start after `delay`, whatever the retry
     policy says."""
 

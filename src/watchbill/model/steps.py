@@ -1,0 +1,69 @@
+"""Steps of a job: what is stored of them, and the errors that they raise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from watchbill.errors import WatchbillError
+
+StepKind = Literal["run", "sleep", "value"]
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """A stored step of a job."""
+
+    name: str
+    kind: str  # run, sleep or value
+    state: str  # done, failed or waiting
+    run: int  # which run of the job has stored it
+    tries: int
+    started_at: datetime | None
+    ended_at: datetime | None
+    wake_at: datetime | None
+    result: Any
+    error: dict[str, Any] | None
+
+
+class StepError(WatchbillError):
+    """Another attempt at the job would end the same: if such an error leaves the handler, the job is dead."""
+
+    is_permanent = True
+
+
+class StepFailed(StepError):
+    """The function of a step has raised an error. In the run in which that happens, `__cause__` has the error. If it
+    leaves the handler then, the attempt has failed, and the next one runs the step again. If the handler catches it and
+    begins another step, the failure is stored, and each later run raises it again."""
+
+    def __init__(self, step: str, error: dict[str, Any], *, is_stored: bool) -> None:
+        self.step, self.error, self.is_permanent = step, error, is_stored
+        what = f"{error.get('type', 'error')}: {error.get('message', 'unknown')}"
+        super().__init__(f"Step {step} has failed: {what}", hint=error.get("traceback") if is_stored else None)
+
+
+class StepMismatch(StepError):
+    """The code does not fit to what an earlier run of the job has stored, so the job does not go on."""
+
+
+class StepNotStored(StepError):
+    """The result of a step cannot be stored."""
+
+
+class WaitOutsideHandler(StepError):
+    """A wait was called in another asyncio task than the handler itself."""
+
+
+class SuspensionSwallowed(StepError):
+    """The handler has caught the exception with which a step leaves it, and has returned."""
+
+
+class Unwind(BaseException):
+    """A step raises this to leave the handler: the job sleeps, its node ends, or the node has lost the job. It is not
+    an Exception, so that `except Exception` does not catch it. `outcome` is how the run ends."""
+
+    def __init__(self, outcome: Literal["suspended", "released"], why: str) -> None:
+        super().__init__(why)
+        self.outcome = outcome

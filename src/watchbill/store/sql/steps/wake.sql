@@ -1,0 +1,40 @@
+-- Ends the sleeps of a suspended job now, and makes the job ready. Returns how many it has ended;
+-- NULL if the job is not suspended. Locks the job.
+CREATE OR REPLACE FUNCTION wake(id uuid, now timestamptz DEFAULT NULL)
+RETURNS int
+LANGUAGE plpgsql VOLATILE
+AS $$
+#variable_conflict use_variable
+DECLARE
+  t timestamptz := _clock(now);
+  j jobs;
+  number int;
+BEGIN
+  SELECT * INTO j FROM jobs x WHERE x.id = id FOR UPDATE;
+  IF NOT FOUND OR j.fence <> 0 OR NOT _is_suspended(j.wait, j.wait_key) THEN RETURN NULL; END IF;
+  UPDATE steps s
+  SET wake_at = t
+  WHERE s.job_id = j.id
+    AND s.tenant = j.tenant
+    AND s.ended_at IS NULL
+    AND s.wake_at > t;
+  GET DIAGNOSTICS number = ROW_COUNT;
+  PERFORM _make_suspended_ready(j, t);
+  PERFORM _audit('wake', 'job ' || id, j.tenant, NULL, t);
+  RETURN number;
+END $$;
+
+-- Makes a suspended job ready. The caller has locked it.
+CREATE OR REPLACE FUNCTION _make_suspended_ready(j jobs, t timestamptz)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+  UPDATE jobs x
+  SET wait = NULL,
+    wait_key = NULL,
+    run_at = t,
+    lane = _find_ready_lane(x.queue, x.route_key, x.lane)
+  WHERE x.id = j.id;
+  PERFORM _wake_workers(j.queue);
+END $$;
