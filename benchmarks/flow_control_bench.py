@@ -222,8 +222,8 @@ _RATED_JOBS = """
     CROSS JOIN LATERAL (SELECT 'key:api:' || n %% 100 AS key) k"""
 
 _MOMENTS = """
-    INSERT INTO watchbill.limit_states (key, name, arrival, next_at)
-    SELECT 'key:api:' || n, 'api', m.at, m.at
+    INSERT INTO watchbill.limit_states (key, name, next_at)
+    SELECT 'key:api:' || n, 'api', m.at
     FROM generate_series(0, 99) n
     CROSS JOIN LATERAL (SELECT %s + n %% %s * interval '1 second' / %s) m(at)"""
 
@@ -232,7 +232,7 @@ def make_rated_keys(session: Session, waiting: int, moments: int) -> datetime:
     """100 keys with waiting jobs, which may start one job a second each, from the returned time on. The keys start
     their jobs at so many moments of a second."""
     connection = session.connection
-    connection.execute("SELECT watchbill.set_limit('api', count => 2, per => '1 s', burst => 1)")
+    connection.execute("""SELECT watchbill.set_limit('api', rates => '[{"count": 2, "per": 1, "evenly": true}]')""")
     connection.execute(_RATED_JOBS, (waiting,))
     connection.execute("VACUUM ANALYZE watchbill.jobs")
     connection.execute("CHECKPOINT")

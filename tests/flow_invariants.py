@@ -54,18 +54,17 @@ STRANDED: LiteralString = """
 """Keys with a free place, for which a job is parked and no other is about to take the place."""
 
 
-def find_excess(times: Sequence[int], *, count: int, per: int, burst: int, step: int) -> tuple[int, int, int] | None:
+def find_excess(times: Sequence[int], *, count: int, per: int, step: int | None = None) -> tuple[int, int, int] | None:
     """The first starts in a row that a rate does not allow, among those of one key, in microseconds: how many, within
-    which time, from when on. No window of `per`, both ends included, has more than `count`. Of n starts in a row the
-    last comes no earlier than n - burst steps, less a grace, after the first: a start that is late by half a step, and
-    at most by a second, does not put off the next one. For a `count` of more than 1."""
-    first, ordered, grace = 0, sorted(times), min(step // 2, 1_000_000)
+    which time, from when on. No window (t - per, t] has more than `count`. If starts are a `step` apart, the last of n
+    in a row comes no earlier than n - 1 steps, less a grace, after the first: a start that is late by half a step, and
+    at most by a second, does not put off the next one."""
+    ordered = sorted(times)
     for last, at in enumerate(ordered):
-        if last >= count and at - ordered[last - count] <= per:
+        if last >= count and at - ordered[last - count] < per:
             return count + 1, at - ordered[last - count], ordered[last - count]
-        number, took = last - first + 1, at - ordered[first]
-        if took < (number - burst) * step - grace:
-            return number, took, ordered[first]
-        if number * step <= took + step:  # from this one on, more starts fit into less time
-            first = last
+        for first in range(max(0, last - count), last if step else 0):
+            took = at - ordered[first]
+            if step and took < (last - first) * step - min(step // 2, 1_000_000):
+                return last - first + 1, took, ordered[first]
     return None

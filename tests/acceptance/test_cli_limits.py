@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 
 import psycopg
 import pytest
@@ -33,13 +34,18 @@ def test_limits_are_listed_and_changed(watchbill: Watchbill, declared: str) -> N
         ("crm-api", 10, None, True),
         ("queue:sync", 20, "shop", False),
     ]
-    options = ("--max", "3", "--count", "100", "--per", "1m", "--burst", "10")
+    options = ("--max", "3", "--rate", "100/1d", "--rate", "10/1m")
     assert run(watchbill, declared, "limits", "set", "account", *options) == (
-        0, "account: at most 3 at once; 100 per 1m, burst 10; changed by an operator",
+        0, "account: at most 3 at once; 10 per 1m and 100 per 1d; changed by an operator",
     )  # fmt: skip
-    assert "100 per 1m, burst 10" in run(watchbill, declared, "limits", "list")[1]
-    assert run(watchbill, declared, "limits", "set", "once", "--count", "1", "--per", "1m") == (
-        0, "once: 1 per 1m, burst 1; changed by an operator",
+    assert "10 per 1m and 100 per 1d" in run(watchbill, declared, "limits", "list")[1]
+    assert run(watchbill, declared, "limits", "set", "once", "--rate", "2/1m", "--evenly") == (
+        0, "once: 2 per 1m, evenly; changed by an operator",
+    )  # fmt: skip
+    (once,) = (each for each in json.loads(run(watchbill, declared, "limits", "--json")[1]) if each["name"] == "once")
+    assert once["rates"] == [{"count": 2, "per": 60.0, "evenly": True}]
+    assert run(watchbill, declared, "limits", "set", "account", "--rate", "none") == (
+        0, "account: at most 3 at once; changed by an operator",
     )  # fmt: skip
     assert run(watchbill, declared, "limits", "clear", "account", "--yes") == (0, "account cleared")
     assert run(watchbill, declared, "limits", "clear", "account", "--yes") == (
@@ -99,6 +105,22 @@ def test_a_limit_shows_its_keys_and_holders(watchbill: Watchbill, declared: str)
     assert run(watchbill, declared, "limits", "show", "acount") == (1, "there is no limit acount")
 
 
+def test_a_limit_with_a_rate_names_the_next_start(watchbill: Watchbill, declared: str) -> None:
+    """Also while no job waits for it."""
+    with psycopg.connect(declared, autocommit=True) as connection:
+        connection.execute("SET search_path = watchbill")
+        connection.execute("""SELECT set_limit('mail', rates => '[{"count": 1, "per": "1 hour"}]')""")
+        connection.execute("SELECT register('here', '1 hour')")
+        connection.execute("SELECT enqueue('sync', limit_keys => '{mail}')")
+        connection.execute("SELECT count(*) FROM nodes, claim(epoch, '{default}')")
+        ((at,),) = connection.execute("SELECT at + interval '1 hour' FROM claims").fetchall()
+    found = json.loads(run(watchbill, declared, "limits", "show", "mail", "--json")[1])
+    assert datetime.fromisoformat(found["keys"][0]["next_at"]) == at
+    shown = run(watchbill, declared, "limits", "show", "mail")[1].splitlines()
+    assert shown[0] == "mail: 1 per 1h; changed by an operator"
+    assert shown[1].split()[-2:] == ["next", "start"]
+
+
 def test_a_dead_job_that_keeps_an_ordered_key_is_shown_as_dead(watchbill: Watchbill, declared: str) -> None:
     with psycopg.connect(declared, autocommit=True) as connection:
         connection.execute("SET search_path = watchbill")
@@ -118,12 +140,12 @@ def test_a_dead_job_that_keeps_an_ordered_key_is_shown_as_dead(watchbill: Watchb
 
 def test_wrong_limits_are_refused_with_a_hint(watchbill: Watchbill, declared: str) -> None:
     code, said = run(watchbill, declared, "limits", "set", "account")
-    assert (code, "There is nothing to change" in said, "--count and --per" in said) == (2, True, True)
-    code, said = run(watchbill, declared, "limits", "set", "account", "--count", "5")
-    assert code != 0
-    assert "Limit 'account' is invalid: count is 5, per is missing" in said
-    code, said = run(watchbill, declared, "limits", "set", "account", "--count", "5", "--per", "soon")
-    assert (code, "'soon' is not a duration" in said) == (2, True)
+    assert (code, "There is nothing to change" in said, "--max, --rate" in said) == (2, True, True)
+    for rate in ("5", "5/soon", "0/1m", "ten/1m", "5/2000d"):
+        code, said = run(watchbill, declared, "limits", "set", "account", "--rate", rate)
+        assert (code, f"--rate {rate} is invalid" in said, "such as 10/1m" in said) == (2, True, True)
+    code, said = run(watchbill, declared, "limits", "set", "account", "--max", "5", "--evenly")
+    assert (code, "Give --rate" in said) == (2, True)
     assert run(watchbill, declared, "limits", "clear", "account", "--dry-run") == (0, "account: at most 1 at once")
 
 

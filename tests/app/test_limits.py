@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 
 import psycopg
 import pytest
 
 from watchbill import App, Batch, Limit, Queue, Rate, Unique
+from watchbill.model.limit_records import RateRecord
 
 
 @pytest.fixture
@@ -84,10 +86,17 @@ def test_an_operator_shows_sets_and_clears_limits(app: App) -> None:
     sync.enqueue(7)
     (declared,) = app.limits.list()
     assert (declared.name, declared.max, declared.owner, declared.changed) == ("account", 0, "shop", False)
-    changed = app.limits.set("account", max=3, count=100, per="1m", burst=5)
+    changed = app.limits.set("account", max=3, rates=[Rate(10, per="1m"), Rate(100, per="1d", evenly=True)])
     assert changed is not None
-    assert (changed.max, changed.count, changed.per, changed.burst) == (3, 100, timedelta(minutes=1), 5)
+    assert changed.max == 3
+    assert changed.rates == [
+        RateRecord(10, timedelta(minutes=1), evenly=False), RateRecord(100, timedelta(days=1), evenly=True),
+    ]  # fmt: skip
     assert changed.changed
+    assert app.limits.set("account", rates=[]) == replace(changed, rates=[])
+    with pytest.raises(ValueError, match="is invalid for limit 'account': give only count, per and evenly"):
+        app.limits.set("account", rates=[Rate(5, per=1, name="crm")])
+    app.limits.set("account", rates=[Rate(10, per="1m"), Rate(100, per="1d", evenly=True)])
     found = app.limits.show("account")
     assert found is not None
     assert (found.limit, found.keys, found.holders) == (changed, [], [])

@@ -104,8 +104,8 @@ def _named(runs: list[Held]) -> str:
 
 
 def rates_hold(history: History) -> Found:
-    """No window of `per` has more than `count` claims of a key. And of any n claims in a row, the last comes no earlier
-    than n - burst steps, less a grace, after the first. A rate counts claims, on the database's clock."""
+    """No window of `per` has more than `count` claims of a key, and claims that are to be spaced are. A rate counts
+    claims, on the database's clock."""
     claims: dict[tuple[str, Rating], list[int]] = defaultdict(list)
     for sent, promise in _stored(history):
         for rate in promise.rates:
@@ -113,7 +113,7 @@ def rates_hold(history: History) -> Found:
             claims[rate.key.format(**sent.arguments), rate] += at
     for (key, rate), times in claims.items():
         per = round(rate.per * 1_000_000)
-        excess = find_excess(times, count=rate.count, per=per, burst=rate.burst, step=rate.step)
+        excess = find_excess(times, count=rate.count, per=per, step=rate.step)
         if excess is not None:
             yield key, "{} claims within {} microseconds, from {} on".format(*excess)
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.chaos.checker import check
 from tests.chaos.history import Change, Claim, History, LimitChange, Row, Sent
-from tests.chaos.promises import BATCH_SIZE, CALLS, PROMISES
+from tests.chaos.promises import BATCH_SIZE, CALLS, MANY_CALLS, PROMISES, VISITS
 from tests.chaos.test_checker import BEGAN, LOST_EPOCH, Story
 
 START = BEGAN.timestamp()
@@ -52,6 +52,8 @@ def history() -> History:
     story.task("queued", "fair", "succeeded", account=2, seconds=0)
     for n in range(CALLS.count + 1):
         story.task(f"call-{n}", "rated", "succeeded")
+    for n in range(3):
+        story.task(f"visit-{n}", "rated_limited", "succeeded", account=1, seconds=0)
     story.task("first", "ordered", "failed", "succeeded", key=1, failures=1, seconds=0)
     story.task("second", "ordered", "failed", "failed", "failed", key=1, failures=3, seconds=0)
     story.task("third", "ordered", "succeeded", key=1, failures=0, seconds=0)
@@ -137,32 +139,38 @@ def _run_four_of_a_queue(h: History) -> None:
         h.tables["finished_jobs"].append(_end(h, "queued") | {"id": name})
 
 
-def _exceed_a_rate_by_one(h: History) -> None:
-    """The burst and one more after each step, then one that is early by the whole grace, and then by more."""
-    first, step = h.claims["call-0"][0].at, CALLS.step / 1_000_000
-    late = [0.0] * CALLS.burst + [n * step for n in range(1, CALLS.count - CALLS.burst + 1)]
-    for n, seconds in enumerate(late):
-        h.claims[f"call-{n}"][0] = replace(h.claims[f"call-{n}"][0], at=first + seconds)
-    assert check(h) == [], "so much is allowed"
-    name, grace = f"call-{CALLS.count - 1}", step / 2
-    h.claims[name][0] = replace(h.claims[name][0], at=h.claims[name][0].at - grace + 2e-6)
+def _start_before_the_step(h: History) -> None:
+    """After a start that was late by the whole grace, one that is early by more."""
+    assert VISITS.step is not None
+    first, step = h.claims["visit-0"][0].at, VISITS.step / 1_000_000
+    for n, seconds in enumerate((0.0, 1.5 * step, 2 * step + 2e-6)):
+        h.claims[f"visit-{n}"][0] = replace(h.claims[f"visit-{n}"][0], at=first + seconds)
     assert check(h) == [], "a start before it was late"
-    h.claims[name][0] = replace(h.claims[name][0], at=h.claims[name][0].at - 4e-6)
+    h.claims["visit-2"][0] = replace(h.claims["visit-2"][0], at=first + 2 * step - 4e-6)
 
 
 def _exceed_the_window_of_a_rate(h: History) -> None:
-    """One claim more than `count` in a window of `per`, evenly spaced, the last at its very end."""
+    """`count` claims at once, and one more a little before the end of the window."""
     claims = [replace(h.claims["call-0"][0], fence=n + 1) for n in range(CALLS.count + 1)]
-    first = claims[0].at
-    h.claims["call-0"] = [replace(each, at=first + n * CALLS.per / CALLS.count) for n, each in enumerate(claims)]
-    for n in range(1, CALLS.count):
+    for n in range(1, CALLS.count + 1):
         h.claims.pop(f"call-{n}", None)
+    h.claims["call-0"] = [*claims[:-1], replace(claims[-1], at=claims[0].at + CALLS.per + 2e-6)]
+    assert check(h) == [], "so much is allowed"
+    h.claims["call-0"][-1] = replace(claims[-1], at=claims[0].at + CALLS.per - 4e-6)
+
+
+def _exceed_the_longer_window_of_two(h: History) -> None:
+    """As many as it allows in each of the shorter windows, and one too many in the longer one."""
+    _exceed_the_window_of_a_rate(h)
+    first = h.claims["call-0"][0]
+    times = [first.at + n // CALLS.count * CALLS.per * 1.5 for n in range(MANY_CALLS.count + 1)]
+    h.claims["call-0"] = [replace(first, fence=n + 1, at=at) for n, at in enumerate(times)]
 
 
 def _count_no_retries(h: History) -> None:
     """More claims of one job than the rate allows."""
     claim = h.claims["call-0"][0]
-    h.claims["call-0"] = [replace(claim, fence=claim.fence - n) for n in range(CALLS.burst + 1)]
+    h.claims["call-0"] = [replace(claim, fence=claim.fence - n) for n in range(CALLS.count + 1)]
 
 
 def _overtake_a_failed_job(h: History) -> None:
@@ -271,7 +279,8 @@ def _leave_a_job_parked(h: History) -> None:
 PLANTED: list[tuple[Callable[[History], Any], str, str]] = [
     (_run_two_of_an_account, "limits_hold", "account:1"),
     (_run_four_of_a_queue, "limits_hold", "queue:fair"),
-    (_exceed_a_rate_by_one, "rates_hold", "calls"),
+    (_start_before_the_step, "rates_hold", "visits:1"),
+    (_exceed_the_longer_window_of_two, "rates_hold", "calls"),
     (_exceed_the_window_of_a_rate, "rates_hold", "calls"),
     (_count_no_retries, "rates_hold", "calls"),
     (_overtake_a_failed_job, "keys_keep_their_order", "second"),

@@ -17,7 +17,8 @@ asyncio.run(app.make_node(once=True).run())
 """
 _LIMITS = (
     """
-jobs = [sync.enqueue(7), lookup.enqueue("x"), rebuild.enqueue("docs"), deploy.enqueue("shop", "c0ffee")]
+jobs = [sync.enqueue(7), lookup.enqueue("x"), send.enqueue("a@example.org"), import_orders.enqueue(1)]
+jobs += [rebuild.enqueue("docs"), deploy.enqueue("shop", "c0ffee")]
 """
     + _RUN
 )
@@ -39,9 +40,14 @@ for account in (1, 1, 1, 7, 7, 7, 2):
 )
 
 
+def read_tasks(page: str) -> str:
+    """The blocks that declare tasks."""
+    return "\n".join(block for block in blocks(f"howto/{page}.md") if "@app.task" in block)
+
+
 @pytest.mark.parametrize(("page", "program"), [("limits", _LIMITS), ("ordered", _ORDERED), ("fairness", _FAIR)])
 def test_flow_control_guide_program_runs(schema_database: str, tmp_path: Path, page: str, program: str) -> None:
-    tasks = blocks(f"howto/{page}.md")[0]
+    tasks = read_tasks(page)
     said = run_program(tasks + program, tmp_path, {"DATABASE_URL": schema_database})
     with psycopg.connect(schema_database) as connection:
         states = connection.execute("SELECT DISTINCT state FROM watchbill.job").fetchall()
@@ -63,7 +69,7 @@ for _ in range(3):
 
 def test_limits_guide_replaces_and_discards_jobs(schema_database: str, tmp_path: Path) -> None:
     """One claim meets all of them: the first of each key starts, and is asked to stop for the newest deployment."""
-    program = blocks("howto/limits.md")[0] + _WHEN_FULL
+    program = read_tasks("limits") + _WHEN_FULL
     run_program(program, tmp_path, {"DATABASE_URL": schema_database}, name="tasks.py")
     query = "SELECT payload->>'commit', state, error->>'message' FROM watchbill.job WHERE type = %s ORDER BY seq"
     with psycopg.connect(schema_database) as connection:
@@ -75,10 +81,9 @@ def test_limits_guide_replaces_and_discards_jobs(schema_database: str, tmp_path:
 
 
 def test_limits_guide_programs_of_operators_and_producers_run(schema_database: str, tmp_path: Path) -> None:
-    tasks, operator, producer = blocks("howto/limits.md")
-    said = run_program(
-        "\n".join((tasks, "sync.enqueue(7)", operator, producer)), tmp_path, {"DATABASE_URL": schema_database}
-    )
+    *_, operator, producer = blocks("howto/limits.md")
+    program = "\n".join((read_tasks("limits"), "sync.enqueue(7)", operator, producer))
+    said = run_program(program, tmp_path, {"DATABASE_URL": schema_database})
     assert "crm-api 0 0" in said
     with psycopg.connect(schema_database) as connection:
         found = connection.execute("SELECT limit_keys FROM watchbill.jobs ORDER BY seq").fetchall()
@@ -90,15 +95,18 @@ def test_limits_guide_programs_of_operators_and_producers_run(schema_database: s
 
 def test_rate_arithmetic_is_that_of_the_database(schema_database: str) -> None:
     text = (DOCS / "howto/limits.md").read_text()
-    (count, burst, step) = re.findall(r"60 s / \((\d+) - (\d+)\) = ([\d.]+) s", text)[0]
+    ((count, step),) = re.findall(r"60 s / \((\d+) - 1\) = ([\d.]+) s", text)
     with psycopg.connect(schema_database) as connection:
-        given = (int(count), int(burst))
-        ((found,),) = connection.execute("SELECT watchbill._rate_step(%s, '1 minute', %s)", given).fetchall()
-    assert f"{found / 1e6:.3f}" == step
+        ((found,),) = connection.execute(
+            """SELECT span FROM watchbill._read_windows(
+                 ARRAY[ROW(%s, interval '1 minute', true)::watchbill.rate], NULL)""",
+            (int(count),),
+        ).fetchall()
+    assert f"{found.total_seconds():.3f}" == step
 
 
 def test_refused_combinations_are_those_of_the_code() -> None:
     """Each row of the table that a declaration can show is an error there (tests/unit/test_flow_control.py)."""
     table = (DOCS / "howto/limits.md").read_text().partition("## What cannot be combined")[2]
-    for words in ("`batch`", "`priority`", "`Debounce`", "`burst`", "fair queue"):
+    for words in ("`batch`", "`priority`", "`Debounce`", "two rates", "fair queue"):
         assert words in table

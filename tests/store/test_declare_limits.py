@@ -22,7 +22,8 @@ def limits(db: Db) -> dict[str, Any]:
     return {row.name: row for row in db.call("limit_list")}
 
 
-API = {"name": "crm-api", "max": 10, "count": 100, "per": "60 seconds", "burst": 10}
+API = {"name": "crm-api", "max": 10, "rates": [{"count": 100, "per": "60 seconds"}]}
+MINUTE = {"count": 100, "per": 60, "evenly": False}
 
 
 def test_a_declared_limit_is_written_once(db: Db) -> None:
@@ -30,7 +31,7 @@ def test_a_declared_limit_is_written_once(db: Db) -> None:
     assert declare(db, epoch, API, {"name": "task:mail", "max": 1}) == ["created", "created"]
     assert declare(db, epoch, API) == ["unchanged"]
     found = limits(db)["crm-api"]
-    assert (found.max, found.count, found.per.total_seconds(), found.burst) == (10, 100, 60, 10)
+    assert (found.max, found.rates) == (10, [MINUTE])
     assert (found.when_full, found.owner, found.changed) == ("wait", "shop", False)
     assert (found.holders, found.waiters) == (0, 0)
 
@@ -47,11 +48,28 @@ def test_an_operators_change_stands_until_the_code_changes(db: Db) -> None:
 
 def test_clear_restores_what_the_code_declares(db: Db) -> None:
     declare(db, db.node(app="shop"), API)
-    db.call("set_limit", name="crm-api", max=2, burst=5)
+    db.call("set_limit", name="crm-api", max=2, rates=[MINUTE | {"evenly": True}])
+    assert limits(db)["crm-api"].rates == [MINUTE | {"evenly": True}]
     assert db.value("clear_limit", name="crm-api") is True
     found = limits(db)["crm-api"]
-    assert (found.max, found.burst, found.changed, found.owner) == (10, 10, False, "shop")
+    assert (found.max, found.rates, found.changed, found.owner) == (10, [MINUTE], False, "shop")
     assert db.value("clear_limit", name="crm-api") is False
+
+
+def test_a_program_of_an_earlier_release_declares_a_rate_that_spaces_its_starts(db: Db) -> None:
+    """During a rolling upgrade. The newer declaration stands."""
+    old = {"name": "crm-api", "max": 10, "count": 100, "per": 60.0, "burst": 10}
+    assert declare(db, db.node(app="shop"), old) == ["created"]
+    found = limits(db)["crm-api"]
+    assert (found.max, found.rates, found.changed) == (10, [MINUTE | {"evenly": True}], False)
+    assert declare(db, db.node(app="shop"), API) == ["updated"]
+    assert declare(db, db.node(app="shop"), old) == ["superseded"]
+    assert limits(db)["crm-api"].rates == [MINUTE]
+
+
+def test_a_window_of_a_day_has_24_hours_in_every_time_zone(db: Db) -> None:
+    db.value("set_limit", name="api", rates=[{"count": 5, "per": "1 day"}])
+    assert db.execute("SELECT (rates[1]).per::text FROM watchbill.limits") == [("24:00:00",)]
 
 
 def test_a_limit_of_an_operator_is_removed_when_it_is_cleared(db: Db) -> None:
@@ -123,19 +141,25 @@ def test_another_app_may_declare_the_same_limit_only_alike(db: Db) -> None:
     [
         ({"name": "a:b", "max": 1}, "limit 'a:b' is invalid"),
         ({"name": "a", "max": -1}, "limit 'a' is invalid: max is -1"),
-        ({"name": "a", "count": 5}, "limit 'a' is invalid: count is 5, per is missing"),
-        ({"name": "a", "count": 5, "per": "60 seconds", "burst": 5}, "burst is 5"),
-        ({"name": "a", "count": 0, "per": "60 seconds"}, "limit 'a' is invalid: count is 0"),
-        ({"name": "a", "count": 1, "per": "60 seconds", "burst": 2}, "burst is 2"),
-        ({"name": "a", "count": 5, "per": "10 years"}, "per is 10 years"),
+        ({"name": "a", "rates": [{"count": 5}]}, "limit 'a' is invalid: rates is"),
+        ({"name": "a", "rates": [{"per": 60}]}, "limit 'a' is invalid: rates is"),
+        ({"name": "a", "rates": [{"count": 0, "per": 60}]}, '"count": 0'),
+        ({"name": "a", "rates": [{"count": 5, "per": 0}]}, '"per": 0'),
+        ({"name": "a", "rates": [{"count": 5, "per": "10 years"}]}, '"count": 5'),
+        ({"name": "a", "rates": [{"count": 5, "per": 60}, {"count": 9, "per": "1 minute"}]}, '"count": 9'),
+        ({"name": "a", "rates": [{"count": 5, "per": "soon"}]}, '"per": "soon"'),
+        ({"name": "a", "rates": [{"count": 5, "per": 60, "burst": 2}]}, '"burst": 2'),
+        ({"name": "a", "rates": {"count": 5, "per": 60}}, '"count": 5'),
+        ({"name": "a", "rates": [5]}, r"rates is \[5\]"),
+        ({"name": "a", "rates": []}, "neither a max nor a rate"),
         ({"name": "a" * 2000, "max": 1}, "limit with a name of 2000 characters is invalid"),
         ({"name": "a", "max": 1, "when_full": "panic"}, "when_full is panic"),
         (
-            {"name": "a", "count": 5, "per": "60 seconds", "when_full": "discard"},
+            {"name": "a", "rates": [{"count": 5, "per": 60}], "when_full": "discard"},
             "when_full is discard, but it has no max",
         ),
+        ({"name": "order:mail", "rates": [{"count": 5, "per": 60}]}, "jobs of an ordered key run one at a time"),
         ({"name": "order:mail", "max": 2}, "jobs of an ordered key run one at a time"),
-        ({"name": "a", "burst": 2}, "count is missing"),
         ({"name": "task", "max": 1}, "limit 'task' is invalid"),
         ({"name": "order:a:b", "when_dead": "pause"}, "it names a key"),
         ({"name": "a", "when_full": "wait"}, "neither a max nor a rate"),
@@ -174,7 +198,7 @@ def test_a_queue_has_a_limit_that_an_operator_can_change(db: Db) -> None:
     assert db.value("clear_limit", name="queue:sync") is True
     assert limits(db)["queue:sync"].max == 20
     with refused("WB003", "a queue has a max, and nothing else"):
-        db.call("set_limit", name="queue:sync", count=5, per="1 minute")
+        db.call("set_limit", name="queue:sync", rates=[{"count": 5, "per": "1 minute"}])
 
 
 def test_a_queue_that_an_operator_has_limited_is_forgotten_when_it_is_cleared(db: Db) -> None:

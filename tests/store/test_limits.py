@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from psycopg import sql
 
 from tests.store.flow import assert_within_limits, declare_limit, declare_queue, enqueue, waits
 from tests.store.harness import Db, End, Session
@@ -17,6 +18,44 @@ API = "key:api"
 
 def ids(rows: list[Any]) -> list[UUID]:
     return sorted(row.id for row in rows)
+
+
+def test_claim_does_not_deadlock_with_unpark_that_makes_a_state(db: Db) -> None:
+    """The claim has locked `key:b`, and needs `key:c`; unpark() has made `key:c`, and will wait for `key:b`."""
+    epoch = db.node()
+    for name in "abc":
+        declare_limit(db, name, 5)
+    for key in ("key:a", "key:b"):
+        enqueue(db, key)
+    db.settle(epoch, *[End(row, "succeeded") for row in db.claim(epoch)])
+    parked, job = enqueue(db, "key:c"), enqueue(db, "key:b", "key:c")
+    db.change("UPDATE {schema}.jobs SET wait = 'parked', wait_key = 'key:c' WHERE id = %s", parked)
+    holder, unparking, claiming = db.session(), db.session(), db.session()
+    holder.begin()
+    holder.execute("SELECT FROM watchbill.limit_states WHERE key = 'key:a' FOR UPDATE")
+    made = unparking.start("unpark", keys=["key:a", "key:b", "key:c"]).blocked()
+    claimed = claiming.start("claim", epoch=epoch, max=9).stopped()
+    holder.commit()
+    assert made.value() == 1
+    rows = claimed.rows() + db.claim(epoch)
+    assert ids(rows) == sorted([parked, job])
+
+
+def test_claim_that_finds_a_queue_busy_wakes_a_worker(db: Db) -> None:
+    """Otherwise its worker would sleep until its next poll, although the jobs can start."""
+    epoch, holder, listener = db.node(), db.session(), db.session(db.url)
+    declare_queue(db, "narrow", max=5)
+    db.enqueue(queue="narrow")
+    db.enqueue(queue="narrow")
+    assert len(db.claim(epoch, 1, queues=["narrow"])) == 1
+    listener.execute(sql.SQL("LISTEN {}").format(sql.Identifier(db.value("_wake_channel"))))
+    holder.begin()
+    holder.execute("SELECT FROM watchbill.limit_states WHERE key = 'queue:narrow' FOR UPDATE")
+    assert db.claim(epoch, 1, queues=["narrow"]) == []
+    holder.commit()
+    heard = listener.connection.notifies(timeout=30, stop_after=1)
+    assert [note.payload for note in heard] == ["ready "]
+    assert len(db.claim(epoch, 1, queues=["narrow"])) == 1
 
 
 def test_claim_that_picks_again_takes_no_more_jobs_than_it_was_asked_for(db: Db) -> None:

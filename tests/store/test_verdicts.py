@@ -23,7 +23,7 @@ class Place(NamedTuple):
     places: int = ANY_NUMBER
     is_locked: bool = True
     head: int | None = None  # of an ordered key, the number of the job
-    step: int = 0
+    new_places: int | None = None  # of a rate
 
 
 def _id(job: int | None) -> str | None:
@@ -85,8 +85,8 @@ CASES: dict[str, tuple[list[Job], dict[str, Place], str, list[int]]] = {
     "only the head of an order": ([Job("o"), Job("o")], {"o": Place(1, head=2)}, "o+", [0]),
     "a head that was not picked": ([Job("o")], {"o": Place(1, head=9)}, "o", [1]),
     "an order that another job holds": ([Job("o")], {"o": Place(0, head=1)}, "o", [0]),
-    "a rate, of a job in class 1": ([Job("r", once=True)], {"r": Place(1, step=5)}, "+", [0]),
-    "a rate that the job did not know": ([Job("r")], {"r": Place(1, step=5)}, "-", [1]),
+    "a rate, of a job in class 1": ([Job("r", once=True)], {"r": Place(1, new_places=0)}, "+", [0]),
+    "a rate that the job did not know": ([Job("r")], {"r": Place(1, new_places=0)}, "-", [1]),
     "a job without keys": ([Job(""), Job("a")], {"a": FULL}, "+a", [0]),
 }
 

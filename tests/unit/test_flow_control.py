@@ -26,7 +26,8 @@ def test_the_limits_of_a_task_become_keys_and_rules() -> None:
         limits=[
             Limit(1, name="account", by="{account}"),
             Limit(10, name="crm-api"),
-            Rate(100, per="1m", name="crm-api", burst=10),
+            Rate(100, per="1d", name="crm-api", evenly=True),
+            Rate(10, per="1m", name="crm-api"),
             Limit(3),
             Limit(2, by="{tenant}"),
         ],
@@ -34,21 +35,28 @@ def test_the_limits_of_a_task_become_keys_and_rules() -> None:
     assert task.flow.limit_keys == ("account:{account}", "crm-api", "task:sync", "sync:{tenant}")
     assert app.flow_rules.limits == [
         {"name": "account", "max": 1},
-        {"name": "crm-api", "max": 10, "count": 100, "per": 60.0, "burst": 10},
+        {
+            "name": "crm-api",
+            "max": 10,
+            "rates": [{"count": 10, "per": 60.0}, {"count": 100, "per": 86_400.0, "evenly": True}],
+        },
         {"name": "sync", "max": 2},
         {"name": "task:sync", "max": 3},
     ]
 
 
-def test_a_rate_of_one_needs_no_burst() -> None:
-    assert Rate(1, per="1m").rule == {"count": 1, "per": 60.0, "burst": 1}
+def test_a_rate_has_no_burst_and_the_error_names_both_forms() -> None:
+    with pytest.raises(TypeError, match="has no option burst any more") as caught:
+        Rate(10, per="1m", burst=2)  # type: ignore[call-arg]
+    for form in ('Rate(10, per="1m")', 'Rate(10, per="1m", evenly=True)'):
+        assert form in str(caught.value)
 
 
 def test_tasks_share_a_limit_by_its_name() -> None:
     app = App()
     declare(app, limits=[Limit(10, name="crm-api")])
     declare(app, other, limits=[Limit(10, name="crm-api"), Rate(5, per=1, name="crm-api")])
-    assert app.flow_rules.limits == [{"name": "crm-api", "max": 10, "count": 5, "per": 1.0, "burst": 1}]
+    assert app.flow_rules.limits == [{"name": "crm-api", "max": 10, "rates": [{"count": 5, "per": 1.0}]}]
 
 
 @pytest.mark.parametrize(
@@ -76,6 +84,8 @@ def test_a_limit_is_for_every_value_or_for_none() -> None:
         ([Limit(1), Limit(2)], "limit 'task:sync' is declared twice, and differently"),
         ([Limit(1, by="{account}"), Limit(2, by="{tenant}")], "limit 'sync' is declared twice, and differently"),
         ([Limit(1, name="a", by="{account}"), Rate(5, per=1, name="a")], "is declared with by= and without"),
+        ([Rate(5, per="1m"), Rate(6, per=60)], "limit 'task:sync' is declared twice, and differently"),
+        ([Rate(5, per="1m"), Rate(5, per=60, evenly=True)], "limit 'task:sync' is declared twice, and differently"),
     ],
 )
 def test_the_limits_of_one_task_may_not_disagree_either(limits: list[Any], message: str) -> None:
@@ -184,8 +194,7 @@ def test_what_excludes_order_cannot_be_chosen_for_one_job_either(options: dict[s
         (lambda: Limit(1, by=""), r"Limit\(by=''\) is invalid: give a format"),
         (lambda: Rate(5, per=60, by=5), r"Rate\(by=5\) is invalid: give a format"),  # type: ignore[arg-type]
         (lambda: Rate(0, per=60), "it must be a whole number from 1 to 1,000,000,000"),
-        (lambda: Rate(1, per=60, burst=2), "burst must be less than count"),
-        (lambda: Rate(5, per=60, burst=5), "burst must be less than count"),
+        (lambda: Rate(5, per=60, evenly="yes"), "it must be True or False"),  # type: ignore[arg-type]
         (lambda: Rate(5, per="soon"), "'soon' is not a duration"),
         (lambda: Rate(5, per=0), "it must be more than 0"),
         (lambda: Queue("", limit=5), "a queue has 1 to 100 characters"),

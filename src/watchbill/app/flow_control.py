@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, NamedTuple
 
+from watchbill.model.durations import seconds
 from watchbill.model.key_format import check_key, escape
 from watchbill.model.limits import RESERVED_NAMES, By, KeyFunction, Limit, Rate
 from watchbill.model.queue import Queue
@@ -146,7 +147,8 @@ class FlowRules:
     """The limits and queues of one App or Tasks."""
 
     def __init__(self) -> None:
-        self._uses: dict[str, dict[type, LimitUse]] = {}  # by name of the limit: its Limit, its Rate, or both
+        # By name of the limit: its Limit under None, and its Rates under the lengths of their windows.
+        self._uses: dict[str, dict[float | None, LimitUse]] = {}
         self._others: dict[str, dict[str, Any]] = {}  # by name of the rule: those of ordered tasks
         self.queues: dict[str, tuple[Queue, str]] = {}  # by name: the queue, and where it is declared
         self.version = 0  # grows with each declaration
@@ -162,7 +164,7 @@ class FlowRules:
                         f"limit {use.name!r} is declared with by= and without: {other} and {use}; give one of them "
                         "another name"
                     )
-            same = known.setdefault(use.limit.__class__, use)
+            same = known.setdefault(seconds(use.limit.per) if isinstance(use.limit, Rate) else None, use)
             if same.limit.rule != use.limit.rule:
                 raise ValueError(
                     f"limit {use.name!r} is declared twice, and differently: {same} and {use}; make them equal, or "
@@ -183,10 +185,11 @@ class FlowRules:
     @property
     def limits(self) -> list[dict[str, Any]]:
         """The limits in the form that the SQL function declare_limits() takes."""
-        rules = [
-            {"name": name} | {key: value for use in uses.values() for key, value in use.limit.rule.items()}
-            for name, uses in self._uses.items()
-        ]
+        rules = []
+        for name, uses in self._uses.items():
+            limit = uses.get(None)
+            rates = [uses[per].limit.rule for per in sorted(per for per in uses if per is not None)]
+            rules.append({"name": name} | (limit.limit.rule if limit else {}) | ({"rates": rates} if rates else {}))
         return sorted([*rules, *self._others.values()], key=lambda rule: str(rule["name"]))
 
     @property

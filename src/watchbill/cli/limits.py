@@ -13,8 +13,9 @@ from watchbill.cli.output import AsJson, Usage, print_json, print_records, print
 from watchbill.cli.screen import say
 from watchbill.cli.table import LongName
 from watchbill.client import limit_operations
-from watchbill.model.durations import seconds, show_duration
+from watchbill.model.durations import show_duration
 from watchbill.model.limit_records import LimitRecord
+from watchbill.model.limits import Rate
 
 app = command_group("List, show, set and clear limits and rates. Without a command: list.")
 
@@ -45,7 +46,7 @@ def list_limits(ctx: typer.Context, as_json: AsJson = False) -> None:
         lambda limit: (
             limit.name,
             limit.max,
-            _show_rate(limit),
+            _show_rates(limit),
             limit.holders - limit.kept,
             limit.kept or "",
             _show_waiters(limit.waiters),
@@ -95,9 +96,14 @@ def set_(
     ctx: typer.Context,
     name: Name,
     max: Annotated[int | None, typer.Option("--max", min=0, help="How many jobs of a key run at once.")] = None,
-    count: Annotated[int | None, typer.Option(min=1, help="How many jobs start in --per.")] = None,
-    per: Annotated[str | None, typer.Option(help="The window of a rate, such as 1m.")] = None,
-    burst: Annotated[int | None, typer.Option(min=1, help="How many of them may start at once.")] = None,
+    rate: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COUNT/DURATION",
+            help="How many jobs start in a time, such as 10/1m; none removes all rates. Several: give it again.",
+        ),
+    ] = None,
+    evenly: Annotated[bool, typer.Option("--evenly", help="Space the starts of these rates.")] = False,
     when_full: Annotated[
         Literal["wait", "discard", "replace"] | None,
         typer.Option(metavar="wait|discard|replace", help="What a job does that finds its key full."),
@@ -110,18 +116,13 @@ def set_(
     """Change a limit, or make one, for all nodes. The change stands until the code declares something else.
 
     A limit that you make holds for jobs that have its key: a task that declares no limit gives its jobs none."""
-    if all(each is None for each in (max, count, per, burst, when_full, when_dead)):
-        raise Usage("There is nothing to change.", hint="Give --max, --count and --per, --when-full or --when-dead.")
-    try:
-        length = None if per is None else seconds(per)
-    except ValueError as error:
-        raise Usage(f"--per is invalid: {error}.", hint="Give a duration, such as 1m.") from None
+    if all(each is None for each in (max, rate, when_full, when_dead)):
+        raise Usage("There is nothing to change.", hint="Give --max, --rate, --when-full or --when-dead.")
+    rates = None if rate is None else [] if rate == ["none"] else [_read_rate(each, evenly=evenly) for each in rate]
+    if evenly and not rates:
+        raise Usage("--evenly says how a rate starts jobs, and there is none.", hint="Give --rate, such as 10/1m.")
     known = [each.name for each in ctx.obj.run(limit_operations.limits())]
-    rule = ctx.obj.run(
-        limit_operations.set_limit(
-            name, max=max, count=count, per=length, burst=burst, when_full=when_full, when_dead=when_dead
-        )
-    )
+    rule = ctx.obj.run(limit_operations.set_limit(name, max=max, rates=rates, when_full=when_full, when_dead=when_dead))
     say(f"{name}: {describe_rule(rule)}" if rule is not None else f"{name} changed")
     if name not in known:
         say(_describe_new_limit(name, known), err=True)
@@ -164,6 +165,17 @@ def clear(
     raise typer.Exit(0 if is_changed else 1)
 
 
+def _read_rate(text: str, *, evenly: bool) -> Rate:
+    count, _, per = text.partition("/")
+    try:
+        return Rate(int(count), per=per, evenly=evenly)
+    except ValueError:
+        raise Usage(
+            f"--rate {text} is invalid.",
+            hint="Give COUNT/DURATION, such as 10/1m: a whole number from 1 on, and at most 366 days.",
+        ) from None
+
+
 def _describe_new_limit(name: str, known: list[str]) -> str:
     """Says that a limit was made, in case its name is misspelt, and for which jobs it holds."""
     near = get_close_matches(name, known, n=1, cutoff=0.8)
@@ -179,10 +191,9 @@ def _show_key(key: str) -> str:
     return key.removeprefix("key:")
 
 
-def _show_rate(limit: LimitRecord) -> str:
-    if limit.per is None:
-        return ""
-    return f"{limit.count} per {show_duration(limit.per)}, burst {limit.burst}"
+def _show_rates(limit: LimitRecord) -> str:
+    shown = [f"{rate.count} per {show_duration(rate.per)}" + ", evenly" * rate.evenly for rate in limit.rates]
+    return " and ".join(shown)
 
 
 def _show_waiters(count: int | None) -> str:
@@ -193,7 +204,7 @@ def _show_waiters(count: int | None) -> str:
 
 def describe_rule(limit: LimitRecord) -> str:
     parts = [] if limit.max is None else [f"at most {limit.max} at once"]
-    parts += [_show_rate(limit)] if limit.per is not None else []
+    parts += [_show_rates(limit)] if limit.rates else []
     parts += [f"when full: {limit.when_full}"] if limit.when_full not in (None, "wait") else []
     parts += [f"when dead: {limit.when_dead}"] if limit.when_dead not in (None, "continue") else []
     parts += ["changed by an operator"] if limit.changed else []

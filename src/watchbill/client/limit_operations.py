@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
 from watchbill.client.operations import Operation, Statement
-from watchbill.model.limit_records import LimitDetails, LimitHolder, LimitKey, LimitRecord, QueueRule
+from watchbill.model.limit_records import LimitDetails, LimitHolder, LimitKey, LimitRecord, QueueRule, RateRecord
+from watchbill.model.limits import Rate
+
+_LIMIT_COLUMNS = (
+    str, int | None, list[dict[str, Any]] | None, str | None, str | None, str | None, bool, int, int, int | None,
+)  # fmt: skip
 
 
 def limits() -> Operation[list[LimitRecord]]:
-    rows = yield Statement("limits", (), LimitRecord)
-    return [LimitRecord(*row) for row in rows]
+    rows = yield Statement("limits", (), _LIMIT_COLUMNS)
+    return [LimitRecord(name, most, _read_rates(rates), *more) for name, most, rates, *more in rows]
+
+
+def _read_rates(rates: list[dict[str, Any]] | None) -> list[RateRecord]:
+    return [RateRecord(each["count"], timedelta(seconds=each["per"]), each["evenly"]) for each in rates or ()]
 
 
 def find(name: str) -> Operation[LimitRecord | None]:
@@ -30,14 +44,16 @@ def set_limit(
     name: str,
     *,
     max: int | None = None,
-    count: int | None = None,
-    per: float | None = None,
-    burst: int | None = None,
+    rates: Sequence[Rate] | None = None,
     when_full: str | None = None,
     when_dead: str | None = None,
 ) -> Operation[LimitRecord | None]:
-    """`per` is in seconds. Returns the limit as it is now."""
-    yield Statement("set_limit", (name, max, count, per, burst, when_full, when_dead), (str,))
+    """`rates` takes the place of all rates. Returns the limit as it is now."""
+    for rate in rates or ():
+        if rate.name not in (None, name) or rate.by is not None:
+            raise ValueError(f"{rate!r} is invalid for limit {name!r}: give only count, per and evenly")
+    given = None if rates is None else json.dumps([rate.rule for rate in rates])
+    yield Statement("set_limit", (name, max, given, when_full, when_dead), (str,))
     return (yield from find(name))
 
 

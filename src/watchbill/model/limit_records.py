@@ -9,6 +9,15 @@ from uuid import UUID
 
 
 @dataclass(frozen=True, slots=True)
+class RateRecord:
+    """A rate of a limit: at most `count` jobs start in any window of the length `per`; `evenly` spaces them."""
+
+    count: int
+    per: timedelta
+    evenly: bool
+
+
+@dataclass(frozen=True, slots=True)
 class LimitRecord:
     """A limit: its rule, and how many jobs hold it and wait for it. `changed`: an operator has changed what the code
     declares. `kept` says how many of the holders do not run. They keep ordered keys, because they are dead or wait for
@@ -16,9 +25,7 @@ class LimitRecord:
 
     name: str
     max: int | None
-    count: int | None
-    per: timedelta | None
-    burst: int | None
+    rates: list[RateRecord]
     when_full: str | None
     when_dead: str | None
     owner: str | None
@@ -30,8 +37,8 @@ class LimitRecord:
 
 @dataclass(frozen=True, slots=True)
 class LimitKey:
-    """A key of a limit that jobs hold or wait for. `kept` says how many of the holders do not run. `next_at` is when
-    the rate of the key allows the next start."""
+    """A key of a limit that jobs hold or wait for, or whose starts count for a rate. `kept` says how many of the
+    holders do not run. `next_at` is when the rates of the limit allow the next start, if not now."""
 
     key: str
     holders: int

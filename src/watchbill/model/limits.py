@@ -53,19 +53,19 @@ class Limit:
 @suggest_options
 @dataclass(frozen=True)
 class Rate:
-    """Never more than `count` jobs start in any window of the length `per`, in the whole installation; retries count.
-    Up to `burst` jobs may start at one moment: 1, or a number less than `count`. `name` and `by` mean the same as in
-    `Limit`. A Limit and a Rate may share a name, and then both hold."""
+    """Never more than `count` jobs start in any window of the length `per`, in the whole installation: with
+    `Rate(10, per="1m")` ten jobs may start at once, and the eleventh when the first start is a minute old. Retries
+    count. `evenly` spaces the starts. `name` and `by` mean the same as in `Limit`. A Limit and several Rates, each with
+    another `per`, may share a name, and then all hold."""
 
     count: int
     per: Duration
     name: str | None = None
-    burst: int = 1
     by: By | None = None
+    evenly: bool = False
 
     def __post_init__(self) -> None:
         _check_count("Rate", "count", self.count, least=1)
-        _check_count("Rate", "burst", self.burst, least=1)
         _check_name("Rate", self.name)
         check_by("Rate", self.by)
         try:
@@ -74,15 +74,12 @@ class Rate:
             raise ValueError(f"Rate(per={self.per!r}) is invalid: {error}") from None
         if not 0 < found <= LONGEST_PER_SECONDS:
             raise ValueError(f"Rate(per={self.per!r}) is invalid: it must be more than 0, and at most 366 days")
-        if self.burst > 1 and self.burst >= self.count:
-            raise ValueError(
-                f"Rate(count={self.count}, burst={self.burst}) is invalid: burst must be less than count, since a "
-                "burst and the starts that follow it fall into one window"
-            )
+        if type(self.evenly) is not bool:
+            raise ValueError(f"Rate(evenly={self.evenly!r}) is invalid: it must be True or False")
 
     @property
     def rule(self) -> dict[str, Any]:
-        return {"count": self.count, "per": seconds(self.per), "burst": self.burst}
+        return {"count": self.count, "per": seconds(self.per)} | ({"evenly": True} if self.evenly else {})
 
 
 def _check_count(call: str, name: str, value: object, *, least: int) -> None:

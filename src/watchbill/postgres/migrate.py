@@ -2,8 +2,9 @@
 
 How it runs. One step at a time: BEGIN, take the schema's advisory lock, read what has been applied, run the next step,
 record it, COMMIT. So a second migrator sees what the first one did, and a kill between any two statements leaves only
-complete steps. The function files are re-applied in the transaction of the last migration, so that no statement ever
-meets new tables with old functions; when that migration runs outside a transaction they follow as a separate step.
+complete steps. The function files follow as a step of their own: applying them takes seconds, and a migration that
+locks a table would hold it for so long. So between two steps old functions meet new tables, and each migration must
+leave the functions of the release before working.
 
 A migration outside a transaction cannot hold a transaction's lock itself, so a second connection holds it meanwhile.
 If it is killed, the next run repeats it from its first statement; `migration_files.py` says what that requires.
@@ -245,4 +246,7 @@ def _name_file_in_errors(file: SqlFile) -> Iterator[None]:
         hint = "Completed steps stay; correct the cause and run `watchbill db migrate` again."
         if isinstance(error, errors.InsufficientPrivilege):
             hint = "Run it as the schema's owner, or give a DBA the output of `watchbill db sql`."
-        raise SchemaError(f"{file.name}{line}: {error.diag.message_primary or error}", hint=hint) from error
+        message = str(error.diag.message_primary or error)
+        if isinstance(error, errors.DependentObjectsStillExist):  # only the detail says which
+            message += f": {'; '.join((error.diag.message_detail or '').splitlines())}"
+        raise SchemaError(f"{file.name}{line}: {message}", hint=hint) from error

@@ -102,7 +102,7 @@ BEGIN
       SELECT l.id
       FROM job_list(
         CASE
-          WHEN wanted = 'queued' THEN '{queued,blocked}'::text[]
+          WHEN wanted = 'queued' THEN '{queued,blocked,suspended}'::text[]
           WHEN wanted IS NOT NULL THEN ARRAY[wanted]
         END,
         type => p_filters->>'type', tenant => p_tenant_id, max => skipped + most) l

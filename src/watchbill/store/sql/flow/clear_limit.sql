@@ -48,8 +48,7 @@ BEGIN
       is_changed := false;
     ELSE
       PERFORM _write_limit(
-        jsonb_populate_record(
-          NULL::limits,
+        _read_limit_definition(
           rule.declared || jsonb_build_object(
             'name', rule.name, 'owner', rule.owner, 'declared', rule.declared, 'superseded',
             to_jsonb(rule.superseded))),
@@ -65,12 +64,13 @@ END $$;
 -- Says whether an operator has changed what the code declares.
 CREATE OR REPLACE FUNCTION _is_limit_changed(rule limits)
 RETURNS boolean
-LANGUAGE sql IMMUTABLE AS $$
-  SELECT (d.max, d.count, d.per, d.burst, coalesce(d.when_full, 'wait'),
-      coalesce(d.when_dead, 'continue'))
-    IS DISTINCT FROM (rule.max, rule.count, rule.per, rule.burst, rule.when_full, rule.when_dead)
-  FROM jsonb_populate_record(NULL::limits, rule.declared) d
-$$;
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+  d limits := _read_limit_definition(rule.declared);
+BEGIN
+  RETURN (d.max, d.rates, coalesce(d.when_full, 'wait'), coalesce(d.when_dead, 'continue'))
+    IS DISTINCT FROM (rule.max, rule.rates, rule.when_full, rule.when_dead);
+END $$;
 
 -- Says whether the code no longer declares a limit that it declared once: nodes run, and none of
 -- them declares it. While no node runs, that is not known. A node of another app counts only if

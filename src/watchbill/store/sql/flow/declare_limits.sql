@@ -1,5 +1,6 @@
 -- Writes the limits that a node's code declares. A node calls this after it has registered. Each
--- element of `limits` is an object with the columns of the table limits. What an operator has
+-- element of `limits` is an object with the columns of the table limits; `rates` is a list of
+-- objects with `count`, `per` (an interval, or seconds) and `evenly`. What an operator has
 -- changed stays until the code changes. During a rolling deploy an old node does not undo a newer
 -- declaration. Takes an advisory lock per app, and locks the limits.
 CREATE OR REPLACE FUNCTION declare_limits(
@@ -33,8 +34,7 @@ BEGIN
     END;
     IF outcome IN ('created', 'updated') THEN
       PERFORM _write_limit(
-        jsonb_populate_record(
-          NULL::limits,
+        _read_limit_definition(
           definition || jsonb_build_object(
             'name', name, 'owner', node.app, 'declared', definition, 'superseded',
             to_jsonb(_list_superseded_versions(old.superseded, old.declared, definition)))),
@@ -160,12 +160,16 @@ LANGUAGE sql STABLE AS $$
     LEFT JOIN (
       SELECT 'limit' AS kind, l.name, l.owner, l.declared, l.superseded FROM limits l
       UNION ALL
-      SELECT 'queue', q.name, q.owner, q.declared, q.superseded FROM queues q) r
+      SELECT 'queue', q.name, q.owner, q.declared, q.superseded FROM queues q
+      UNION ALL
+      SELECT
+        'endpoint', _endpoint_limit(e.tenant, e.name), e.owner, e.declared, e.superseded
+      FROM connector_endpoints e) r
       ON r.kind = d.kind AND r.name = d.name
     WHERE d.epoch = _has_stale_limit_declaration.epoch
       AND CASE
         -- A queue that was refused does not exist either.
-        WHEN r.name IS NULL THEN d.kind = 'limit'
+        WHEN r.name IS NULL THEN d.kind <> 'queue'
         ELSE _decide_declaration_outcome(
           n, d.kind, d.name, d.definition, r.owner, r.declared, r.superseded) = 'updated'
       END)
@@ -180,41 +184,71 @@ BEGIN
   rule.when_full := coalesce(rule.when_full, 'wait');
   rule.when_dead := coalesce(rule.when_dead, 'continue');
   rule.superseded := coalesce(rule.superseded, '{}');
-  IF rule.count IS NOT NULL THEN rule.burst := coalesce(rule.burst, 1); END IF;
   PERFORM _check_limit(rule);
   INSERT INTO limits
   SELECT rule.*
   ON CONFLICT (name) DO UPDATE
   SET
     max = EXCLUDED.max,
-    count = EXCLUDED.count,
-    per = EXCLUDED.per,
-    burst = EXCLUDED.burst,
+    rates = EXCLUDED.rates,
     when_full = EXCLUDED.when_full,
     when_dead = EXCLUDED.when_dead,
     owner = EXCLUDED.owner,
     declared = EXCLUDED.declared,
     superseded = EXCLUDED.superseded;
-  PERFORM _advance_arrivals(rule, t);
   PERFORM _unpark_jobs_of_limit(rule.name, t);
 END $$;
 
--- Lets keys start by a new rate from now on, also if the old one was slower: their next start is a
--- step away at most. Locks the states of the keys.
-CREATE OR REPLACE FUNCTION _advance_arrivals(rule limits, t timestamptz)
-RETURNS void
-LANGUAGE plpgsql VOLATILE AS $$
+-- Returns the limit that a declaration describes. Programs of earlier releases declare one rate by
+-- `count`, `per` and a `burst`.
+CREATE OR REPLACE FUNCTION _read_limit_definition(definition jsonb)
+RETURNS limits
+LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
-  latest timestamptz := _latest_arrival(
-    rule.burst, _rate_step(rule.count, rule.per, rule.burst), t);
+  rule limits := jsonb_populate_record(NULL::limits, definition - 'rates');
 BEGIN
-  IF rule.count IS NULL THEN RETURN; END IF;
-  PERFORM _lock_limit_states(ARRAY(SELECT s.key FROM limit_states s WHERE s.name = rule.name));
-  UPDATE limit_states s
-  SET arrival = latest
-  WHERE s.name = rule.name
-    AND s.arrival > latest;
+  rule.rates := _read_rates(rule.name, CASE
+      WHEN definition ? 'count' THEN jsonb_build_array(jsonb_build_object(
+        'count', definition->'count', 'per', definition->'per', 'evenly', true))
+      ELSE definition->'rates'
+    END);
+  RETURN rule;
 END $$;
+
+-- Returns a list of rates as values, the shortest window first; NULL: none. A window is measured in
+-- hours, not in days, which may have 23 or 25.
+CREATE OR REPLACE FUNCTION _read_rates(name text, given jsonb)
+RETURNS rate[]
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+  IF jsonb_typeof(given) <> 'array'
+    OR jsonb_path_exists(given, '$[*] ? (@.type() != "object")')
+    OR jsonb_path_exists(
+      given, '$[*].keyvalue() ? (@.key != "count" && @.key != "per" && @.key != "evenly")') THEN
+    RAISE data_exception;
+  END IF;
+  RETURN (
+    SELECT array_agg(
+        ROW(
+          r.count, make_interval(secs => extract(epoch FROM r.per)::float8),
+          coalesce(r.evenly, false))::rate
+        ORDER BY r.per)
+    FROM jsonb_populate_recordset(NULL::rate, given) r);
+EXCEPTION WHEN data_exception THEN
+  RAISE EXCEPTION 'limit % is invalid: rates is %', quote_literal(name), given
+    USING ERRCODE = 'WB003',
+      HINT = 'give a list such as [{"count": 10, "per": "1 minute"}], with "evenly": true for '
+        'starts that are spaced';
+END $$;
+
+-- Returns rates as they are given, with `per` in seconds.
+CREATE OR REPLACE FUNCTION _show_rates(rates rate[])
+RETURNS jsonb
+LANGUAGE sql IMMUTABLE AS $$
+  SELECT jsonb_agg(jsonb_build_object(
+    'count', r.count, 'per', extract(epoch FROM r.per), 'evenly', r.evenly))
+  FROM unnest(rates) r
+$$;
 
 -- Makes jobs ready that wait for a limit, as many as the limit allows now.
 CREATE OR REPLACE FUNCTION _unpark_jobs_of_limit(name text, t timestamptz)
@@ -225,6 +259,12 @@ DECLARE
   found text[] := ARRAY(SELECT s.key FROM limit_states s WHERE s.name = name);
 BEGIN
   IF cardinality(found) > 0 THEN PERFORM _unpark_keys(found, t); END IF;
+  -- promote() would look at them for ever.
+  UPDATE limit_states s
+  SET next_at = NULL
+  WHERE s.name = name
+    AND s.next_at IS NOT NULL
+    AND NOT EXISTS (SELECT FROM limits l WHERE l.name = name AND l.rates IS NOT NULL);
 END $$;
 
 CREATE OR REPLACE FUNCTION _check_limit(rule limits)
@@ -251,18 +291,16 @@ BEGIN
   ELSIF rule.max < 0 THEN
     RAISE EXCEPTION 'limit % is invalid: max is %', quote_literal(rule.name), rule.max
       USING ERRCODE = 'WB003', HINT = 'give how many jobs may run at once: 0 or more';
-  ELSIF num_nonnulls(rule.count, rule.per) = 1
-    OR (rule.burst IS NOT NULL AND rule.count IS NULL)
-    OR rule.per <= interval '0'
-    OR rule.per > interval '366 days'
-    OR rule.count < 1
-    OR rule.burst NOT BETWEEN 1 AND greatest(rule.count - 1, 1) THEN
-    RAISE EXCEPTION 'limit % is invalid: count is %, per is %, burst is %',
-      quote_literal(rule.name), coalesce(rule.count::text, 'missing'),
-      coalesce(rule.per::text, 'missing'), coalesce(rule.burst::text, 'missing')
+  ELSIF EXISTS (
+      SELECT
+      FROM unnest(rule.rates) r
+      WHERE (r.count >= 1 AND r.per > interval '0' AND r.per <= interval '366 days') IS NOT TRUE)
+    OR (SELECT count(DISTINCT r.per) < count(*) FROM unnest(rule.rates) r) THEN
+    RAISE EXCEPTION 'limit % is invalid: rates is %', quote_literal(rule.name),
+      _show_rates(rule.rates)
       USING ERRCODE = 'WB003',
-        HINT = 'a rate needs count (1 or more), per (more than 0, and at most 366 days) and burst '
-          '(1, or less than count)';
+        HINT = 'a rate needs count (1 or more) and per (more than 0, and at most 366 days), and '
+          'each of several rates needs another per';
   ELSIF rule.when_full NOT IN ('wait', 'discard', 'replace')
     OR rule.when_dead NOT IN ('continue', 'pause') THEN
     RAISE EXCEPTION 'limit % is invalid: when_full is %, when_dead is %',
@@ -273,12 +311,12 @@ BEGIN
     RAISE EXCEPTION 'limit % is invalid: when_full is %, but it has no max',
       quote_literal(rule.name), rule.when_full
       USING ERRCODE = 'WB003', HINT = 'give max, or let jobs wait';
-  ELSIF _is_order_key(rule.name) AND num_nonnulls(rule.max, rule.count) > 0 THEN
+  ELSIF _is_order_key(rule.name) AND num_nonnulls(rule.max, rule.rates) > 0 THEN
     RAISE EXCEPTION 'limit % is invalid: jobs of an ordered key run one at a time',
       quote_literal(rule.name)
       USING ERRCODE = 'WB003', HINT = 'give when_dead only';
-  ELSIF num_nonnulls(rule.max, rule.count) = 0 AND NOT _is_order_key(rule.name) THEN
+  ELSIF num_nonnulls(rule.max, rule.rates) = 0 AND NOT _is_order_key(rule.name) THEN
     RAISE EXCEPTION 'limit % is invalid: it has neither a max nor a rate', quote_literal(rule.name)
-      USING ERRCODE = 'WB003', HINT = 'give max, or count and per';
+      USING ERRCODE = 'WB003', HINT = 'give max, or rates';
   END IF;
 END $$;

@@ -16,8 +16,7 @@ BEGIN
   FOR rule IN
     SELECT r.*
     FROM jsonb_array_elements(limits) d
-    CROSS JOIN LATERAL jsonb_populate_record(
-      NULL::limits,
+    CROSS JOIN LATERAL _read_limit_definition(
       d || jsonb_build_object(
         'owner', app, 'declared', d - 'name', 'superseded', '[]'::jsonb,
         'when_full', coalesce(d->>'when_full', 'wait'),

@@ -43,7 +43,7 @@ BEGIN
     FROM (SELECT d.*, places[d.key] AS place FROM unnest(demands) d OFFSET 0) d
     WHERE d.rank > (d.place).places
       OR (d.place).is_ordered
-      OR (d.place).step > 0
+      OR (d.place).new_places IS NOT NULL
       OR d.class = 1
       OR d.lane <> 0) THEN
     RETURN picked;
@@ -123,7 +123,8 @@ DECLARE
         d.job,
         min(d.class) AS class,
         bool_and(d.may_start) AS may_start,
-        -- All jobs between two judged ones start.
+        -- The number of the job among those that start. Jobs without keys, which all start, are
+        -- not in `demands`: before this one there are `position - job` of them.
         min(d.position) - d.job
           + row_number() OVER (PARTITION BY bool_and(d.may_start) ORDER BY d.job) AS rank
       FROM (
@@ -131,7 +132,7 @@ DECLARE
           d.job, d.position, d.class,
           d.key > cardinality(places) OR (d.place).is_locked AND CASE
             WHEN (d.place).is_ordered THEN d.id = (d.place).head AND (d.place).places > 0
-            ELSE d.rank <= (d.place).places AND ((d.place).step = 0 OR d.class <> 0)
+            ELSE d.rank <= (d.place).places AND ((d.place).new_places IS NULL OR d.class <> 0)
           END AS may_start
         FROM (SELECT d.*, places[d.key] AS place FROM unnest(demands) d OFFSET 0) d) d
       GROUP BY d.job) x
@@ -174,7 +175,7 @@ LANGUAGE plpgsql VOLATILE
 AS $$
 #variable_conflict use_variable
 DECLARE
-  has_rates boolean := EXISTS (SELECT FROM unnest(places) k WHERE k.step > 0);
+  has_rates boolean := EXISTS (SELECT FROM unnest(places) k WHERE k.new_places IS NOT NULL);
   -- A key as often as it has a place that a job has not taken because of another key.
   moved_keys text[];
 BEGIN
@@ -189,7 +190,7 @@ BEGIN
         SELECT (jobs[d.position]).tid
         FROM unnest(demands) d
         WHERE (places[d.key]).is_locked
-          AND (places[d.key]).step > 0))
+          AND (places[d.key]).new_places IS NOT NULL))
       AND j.class = 0;
   END IF;
   PERFORM _set_full_jobs_aside(
@@ -200,8 +201,8 @@ BEGIN
   IF has_rates THEN
     PERFORM _count_starts(array_agg(k.key), array_agg(k.places - left_places[k.number]), t)
     FROM unnest(places) WITH ORDINALITY
-      k(places, step, is_locked, is_ordered, key, head, burst, number)
-    WHERE k.step > 0
+      k(places, new_places, is_locked, is_ordered, key, head, number)
+    WHERE k.new_places IS NOT NULL
       AND k.is_locked;
   END IF;
   -- Only jobs with several keys leave a place of another key unused.

@@ -32,7 +32,8 @@ END $$;
 
 -- Locks the states of keys, and makes those that do not exist. Returns the keys whose states
 -- another transaction has locked, and does not wait for it. It waits for one that makes such a
--- state, if it may.
+-- state, if it may; but not while it holds a state that the other may want: unpark() makes states
+-- and then waits for states.
 CREATE OR REPLACE FUNCTION _lock_keys(keys text[], may_wait boolean)
 RETURNS text[]
 LANGUAGE plpgsql VOLATILE
@@ -47,7 +48,7 @@ BEGIN
     IF cardinality(locked) = cardinality(keys) THEN RETURN '{}'; END IF;
     busy := ARRAY(SELECT k FROM unnest(keys) k EXCEPT SELECT unnest(locked));
     EXIT WHEN attempt = 2;
-    IF may_wait THEN
+    IF may_wait AND cardinality(locked) = 0 THEN
       PERFORM _make_limit_states(busy);
     ELSE
       PERFORM _try_to_make_limit_states(busy);
@@ -72,10 +73,10 @@ BEGIN
     coalesce(
       array_agg(
         ROW(
-          coalesce(k.max - k.held, 2147483647), k.step, k.is_locked, k.is_ordered, k.key, NULL,
-          k.burst)::key_place),
+          coalesce(k.max - k.held, 2147483647), k.new_places, k.is_locked, k.is_ordered, k.key,
+          NULL)::key_place),
       '{}'),
-    bool_or(k.is_ordered), bool_or(k.step > 0)
+    bool_or(k.is_ordered), bool_or(k.new_places IS NOT NULL)
   INTO counted, any_ordered, any_rate
   FROM (
     SELECT
@@ -84,8 +85,7 @@ BEGIN
       l.max,
       (SELECT count(*)::int FROM holds h WHERE h.key = k.key) AS held,
       _is_order_key(k.key) AS is_ordered,
-      CASE WHEN l.count IS NULL THEN 0 ELSE _rate_step(l.count, l.per, l.burst) END AS step,
-      l.burst
+      CASE WHEN l.rates IS NOT NULL THEN 0 END AS new_places
     FROM unnest(keys) WITH ORDINALITY k(key, number)
     -- LIMIT makes every plan look the keys up one by one, also one made when there were none.
     LEFT JOIN LATERAL (SELECT * FROM limits x WHERE x.name = _limit_name(k.key) LIMIT 1) l ON true
@@ -111,7 +111,7 @@ BEGIN
             AND h.job_id IS DISTINCT FROM head.id)
         ELSE k.places
       END,
-      k.step, k.is_locked, k.is_ordered, k.key, head.id, k.burst)::key_place
+      k.new_places, k.is_locked, k.is_ordered, k.key, head.id)::key_place
     FROM unnest(counted) k
     LEFT JOIN LATERAL (
       SELECT coalesce(
@@ -141,13 +141,16 @@ AS $$
 BEGIN
   RETURN ARRAY(
     SELECT ROW(
-      least(k.places, r.starts), k.step, k.is_locked, k.is_ordered, k.key, k.head,
-      k.burst)::key_place
+      least(k.places, r.free),
+      coalesce(r.free - r.offered, k.new_places),
+      k.is_locked, k.is_ordered, k.key, k.head)::key_place
     FROM unnest(counted) k
     LEFT JOIN LATERAL (
-      SELECT k.burst - _taken_places(s.arrival, k.burst, k.step, t) AS starts
+      SELECT f.free, s.offered
       FROM limit_states s
+      JOIN limits l ON l.name = s.name
+      CROSS JOIN LATERAL _count_free_starts(l.rates, s.windows, t) f
       WHERE s.key = k.key
-        AND k.step > 0
+        AND k.new_places IS NOT NULL
       LIMIT 1) r ON true);
 END $$;

@@ -5,9 +5,7 @@
 CREATE OR REPLACE FUNCTION set_limit(
   name text,
   max int DEFAULT NULL,
-  count int DEFAULT NULL,
-  per interval DEFAULT NULL,
-  burst int DEFAULT NULL,
+  rates jsonb DEFAULT NULL,
   when_full text DEFAULT NULL,
   when_dead text DEFAULT NULL,
   now timestamptz DEFAULT NULL
@@ -22,9 +20,9 @@ BEGIN
   IF name IS NULL THEN
     RAISE EXCEPTION 'set_limit needs the name of a limit'
       USING ERRCODE = 'WB003', HINT = 'limit_list() has the limits';
-  ELSIF num_nonnulls(max, count, per, burst, when_full, when_dead) = 0 THEN
+  ELSIF num_nonnulls(max, rates, when_full, when_dead) = 0 THEN
     RAISE EXCEPTION 'set_limit needs something to change'
-      USING ERRCODE = 'WB003', HINT = 'give max, or count and per, for example';
+      USING ERRCODE = 'WB003', HINT = 'give max, or rates, for example';
   END IF;
   IF _is_tenant_key(name) THEN
     PERFORM _check_sees_all_tenants(_key_tenant(name));
@@ -33,12 +31,11 @@ BEGIN
   PERFORM _audit(
     'set_limit', 'limit ' || name, NULL,
     jsonb_strip_nulls(jsonb_build_object(
-      'max', max, 'count', count, 'per', per, 'burst', burst, 'when_full', when_full,
-      'when_dead', when_dead)),
+      'max', max, 'rates', rates, 'when_full', when_full, 'when_dead', when_dead)),
     t);
   IF _is_queue_key(name) THEN
     PERFORM _set_queue_limit(
-      _key_queue(name), max, num_nonnulls(count, per, burst, when_full, when_dead) > 0);
+      _key_queue(name), max, num_nonnulls(rates, when_full, when_dead) > 0);
     RETURN;
   END IF;
   IF when_dead IS NOT NULL AND NOT _is_order_key(name) THEN
@@ -48,9 +45,7 @@ BEGIN
   SELECT * INTO rule FROM limits l WHERE l.name = name FOR UPDATE;
   rule.name := name;
   rule.max := coalesce(max, rule.max);
-  rule.count := coalesce(count, rule.count);
-  rule.per := coalesce(per, rule.per);
-  rule.burst := coalesce(burst, rule.burst);
+  IF rates IS NOT NULL THEN rule.rates := _read_rates(name, rates); END IF;
   rule.when_full := coalesce(when_full, rule.when_full);
   rule.when_dead := coalesce(when_dead, rule.when_dead);
   PERFORM _write_limit(rule, t);

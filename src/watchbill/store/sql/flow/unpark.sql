@@ -40,7 +40,7 @@ RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
   -- The end of a run does not change when a rate allows the next start.
-  IF EXISTS (SELECT FROM limits l WHERE l.count IS NOT NULL AND l.max IS NULL) THEN
+  IF EXISTS (SELECT FROM limits l WHERE l.rates IS NOT NULL AND l.max IS NULL) THEN
     freed := (
       SELECT array_agg(x.key)
       FROM unnest(freed) x(key)
@@ -48,7 +48,7 @@ BEGIN
         SELECT
         FROM limits l
         WHERE l.name = _limit_name(x.key)
-          AND l.count IS NOT NULL
+          AND l.rates IS NOT NULL
           AND l.max IS NULL));
   END IF;
   IF freed IS NULL THEN RETURN; END IF;
@@ -145,11 +145,11 @@ BEGIN
 END $$;
 
 -- Makes parked jobs of these keys ready, as many as may start now, and with `numbers` of each key
--- at most its number. Of a key without a limit it makes a thousand ready and asks the nodes for the
--- next call, so that a limit which an operator clears does not lead to a long transaction. If the
--- jobs of a key are of several lanes, they take turns. Of an ordered key only the first job is made
--- ready. The caller has locked the states of the keys in an earlier statement; this locks the jobs,
--- and skips those that are locked.
+-- at most its number, or one for each new place of its rates. Of a key without a limit it makes a
+-- thousand ready and asks the nodes for the next call, so that a limit which an operator clears
+-- does not lead to a long transaction. If the jobs of a key are of several lanes, they take turns.
+-- Of an ordered key only the first job is made ready. The caller has locked the states of the keys
+-- in an earlier statement; this locks the jobs, and skips those that are locked.
 CREATE OR REPLACE FUNCTION _unpark(keys text[], numbers int[], t timestamptz)
 RETURNS int
 LANGUAGE plpgsql VOLATILE AS $$
@@ -159,7 +159,7 @@ DECLARE
 BEGIN
   IF NOT EXISTS (SELECT FROM jobs j WHERE j.wait = 'parked' AND j.wait_key = ANY (keys)) THEN
     -- promote() calls again at this time otherwise.
-    IF numbers IS NULL THEN
+    IF numbers IS NULL OR 0 = ANY (numbers) THEN
       UPDATE limit_states s SET next_at = NULL WHERE s.key = ANY (keys) AND s.next_at IS NOT NULL;
     END IF;
     RETURN 0;
@@ -170,7 +170,8 @@ BEGIN
     ready := ready + _unpark_next(found.open_keys, found.open_numbers);
   END IF;
   IF found.rated IS NOT NULL THEN
-    PERFORM _count_starts(found.rated, array_fill(0, ARRAY[cardinality(found.rated)]), t);
+    PERFORM _count_starts(
+      found.rated, array_fill(NULL::int, ARRAY[cardinality(found.rated)]), t);
   END IF;
   IF ready > 0 THEN
     PERFORM _wake_workers('');
@@ -203,22 +204,22 @@ BEGIN
     array_agg(p.key) FILTER (WHERE p.places > 0 AND NOT p.is_ordered),
     array_agg(p.places) FILTER (WHERE p.places > 0 AND NOT p.is_ordered),
     array_agg(p.head) FILTER (WHERE p.places > 0 AND p.is_ordered),
-    array_agg(p.key) FILTER (WHERE p.step > 0),
+    array_agg(p.key) FILTER (WHERE p.new_places IS NOT NULL),
     array_agg(p.key) FILTER (WHERE p.is_unlimited)
   INTO open_keys, open_numbers, heads, rated, unlimited
   FROM (
     SELECT
-      k.key, k.is_ordered, k.head, k.step,
+      k.key, k.is_ordered, k.head, k.new_places,
       k.places = 2147483647 AND numbers IS NULL AS is_unlimited,
       CASE
-        WHEN numbers IS NOT NULL THEN least(k.places, numbers[k.n])
+        WHEN numbers IS NOT NULL THEN least(k.places, greatest(numbers[k.n], k.new_places), 10000)
         WHEN k.places = 2147483647 THEN 1000
         -- All in this call: a ready job holds no place until it is claimed. So a second call would
         -- find the same places free, and make too many jobs ready.
         ELSE least(k.places, 10000)
       END AS places
     FROM unnest(_count_places(keys, '{}', t)) WITH ORDINALITY
-      k(places, step, is_locked, is_ordered, key, head, burst, n)) p;
+      k(places, new_places, is_locked, is_ordered, key, head, n)) p;
 END $$;
 
 -- Makes the first jobs of ordered keys ready.

@@ -1,6 +1,6 @@
 -- The texts of limit keys, by kind: key:NAME and key:NAME:VALUE of a named limit, task:TYPE,
--- tenant:TENANT, order:TYPE:VALUE of an ordered key, queue:QUEUE of a queue with a maximum. All are
--- inlined where they are called.
+-- tenant:TENANT, order:TYPE:VALUE of an ordered key, queue:QUEUE of a queue with a maximum. All but
+-- those of endpoints are inlined where they are called.
 
 CREATE OR REPLACE FUNCTION _queue_key(queue text)
 RETURNS text
@@ -54,3 +54,25 @@ CREATE OR REPLACE FUNCTION _order_name(type text)
 RETURNS text
 LANGUAGE sql IMMUTABLE
 RETURN 'order:' || replace(replace(type, '%', '%25'), ':', '%3A');
+
+-- Replaces all bytes but letters, digits and ._~- of ASCII by %XX.
+CREATE OR REPLACE FUNCTION _percent_encode(given text)
+RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+  SELECT CASE
+      WHEN given ~ '^[A-Za-z0-9._~-]*$' THEN given
+      ELSE (
+        SELECT string_agg(
+          CASE
+            WHEN c ~ '[A-Za-z0-9._~-]' THEN c
+            ELSE upper(regexp_replace(encode(convert_to(c, 'UTF8'), 'hex'), '(..)', '%\1', 'g'))
+          END, '' ORDER BY p)
+        FROM regexp_split_to_table(given, '') WITH ORDINALITY s(c, p))
+    END
+$$;
+
+-- The name of the limit of an endpoint.
+CREATE OR REPLACE FUNCTION _endpoint_limit(tenant text, name text)
+RETURNS text
+LANGUAGE sql IMMUTABLE
+RETURN 'endpoint/' || _percent_encode(tenant) || '/' || _percent_encode(name);

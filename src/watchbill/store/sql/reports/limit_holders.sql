@@ -16,7 +16,7 @@ LANGUAGE sql STABLE AS $$
     h.key,
     h.job_id,
     j.type,
-    CASE WHEN j.id IS NULL THEN 'dead' ELSE _job_state(j.fence, j.wait, j.failed) END,
+    CASE WHEN j.id IS NULL THEN 'dead' ELSE _job_state(j.fence, j.wait, j.failed, j.wait_key) END,
     n.name,
     c.at
   FROM _limit_key_range(limit_holders.name) r

@@ -51,12 +51,19 @@ LANGUAGE plpgsql STABLE AS $$
 DECLARE
   rule limits;
   held int := (SELECT count(*) FROM holds h WHERE h.key = place.key);
-  next_at timestamptz := (SELECT s.next_at FROM limit_states s WHERE s.key = place.key);
+  next_at timestamptz;
   name text := _show_key(place.key);
   is_rate boolean;
 BEGIN
   SELECT * INTO rule FROM limits l WHERE l.name = _limit_name(place.key);
   is_rate := rule.max IS NULL OR held < rule.max;
+  IF is_rate THEN
+    SELECT f.at
+    INTO next_at
+    FROM limit_states s
+    CROSS JOIN LATERAL _find_free_time(rule.rates, s.windows, 1) f
+    WHERE s.key = place.key;
+  END IF;
   RETURN QUERY
     SELECT
       9,
@@ -70,7 +77,7 @@ BEGIN
           'it waits for the limit %s, which %s', name,
           _describe_holders(place.key, held, '{holds,hold}'))
       END,
-      CASE WHEN is_rate THEN next_at END,
+      next_at,
       NULL::timestamptz,
       coalesce(rule.max = 0, false),
       ARRAY[

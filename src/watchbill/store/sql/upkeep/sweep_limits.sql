@@ -1,4 +1,4 @@
--- Looks for jobs that are parked although their key has a place, behind the key `after`: the call
+-- Looks for jobs that are parked although their key has a place, after the key `after`: the call
 -- that should have made them ready was lost, or the job that was made ready is of a queue that no
 -- node serves. Returns the last key that it looked at, NULL at the end. Deletes the states of keys
 -- that are no longer used. Skips keys whose state is locked. Also lets claims find jobs whose lane
@@ -44,7 +44,7 @@ BEGIN
     FROM limit_states x
     WHERE x.key > after
       -- A claim that began before this call reads an older clock, and must not find a new state.
-      AND coalesce(x.arrival, '-infinity') <= t - interval '1 minute'
+      AND coalesce(x.counts_until, '-infinity') <= t - interval '1 minute'
       -- The state of a queue stays: the end of a run reads it to learn whether jobs hold places.
       AND NOT EXISTS (
         SELECT
