@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from watchbill.errors import WatchbillError
     from watchbill.model.batch import Batch, BatchFailed
     from watchbill.model.cluster import GroupRecord, PinRecord
+    from watchbill.model.decisions import Permanent, RetryAfter, Skip, Snooze
     from watchbill.model.job import JobFilter, JobRecord, NodeRecord
     from watchbill.model.limits import Limit, Rate
     from watchbill.model.queue import Queue
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
         ScheduleStats,
         SlotRecord,
     )
-    from watchbill.model.signals import Permanent, RetryAfter, Skip, Snooze
+    from watchbill.model.steps import StepError, StepFailed, StepMismatch, StepRecord
     from watchbill.model.tenant_record import ErasureRecord, TenantRecord
     from watchbill.model.unique import Debounce, Unique
     from watchbill.payloads import PayloadStore
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from watchbill.store.refusals import DuplicateJob, Invalid, LockLost, QuotaExceeded, StaleFence, WrongDatabase
     from watchbill.worker.dependencies import Depends
     from watchbill.worker.run import current_job
+    from watchbill.worker.steps import AsyncSteps, CurrentStep, Steps, current_step
 
 _MODULES = {
     "watchbill.app.application": ("App",),
@@ -76,7 +78,8 @@ _MODULES = {
         "ScheduleStats",
         "SlotRecord",
     ),
-    "watchbill.model.signals": ("Permanent", "RetryAfter", "Skip", "Snooze"),
+    "watchbill.model.decisions": ("Permanent", "RetryAfter", "Skip", "Snooze"),
+    "watchbill.model.steps": ("StepError", "StepFailed", "StepMismatch", "StepRecord"),
     "watchbill.model.tenant_record": ("ErasureRecord", "TenantRecord"),
     "watchbill.model.unique": ("Debounce", "Unique"),
     "watchbill.payloads": ("PayloadStore",),
@@ -85,17 +88,20 @@ _MODULES = {
     "watchbill.store.refusals": ("DuplicateJob", "Invalid", "LockLost", "QuotaExceeded", "StaleFence", "WrongDatabase"),
     "watchbill.worker.dependencies": ("Depends",),
     "watchbill.worker.run": ("current_job",),
+    "watchbill.worker.steps": ("AsyncSteps", "CurrentStep", "Steps", "current_step"),
 }
 
 __all__ = [
     "App",
     "AsyncClient",
     "AsyncConnection",
+    "AsyncSteps",
     "Batch",
     "BatchFailed",
     "Call",
     "Client",
     "Connection",
+    "CurrentStep",
     "Debounce",
     "Depends",
     "DuplicateJob",
@@ -141,6 +147,11 @@ __all__ = [
     "SlotRecord",
     "Snooze",
     "StaleFence",
+    "StepError",
+    "StepFailed",
+    "StepMismatch",
+    "StepRecord",
+    "Steps",
     "Task",
     "Tasks",
     "TenantRecord",
@@ -151,6 +162,7 @@ __all__ = [
     "__version__",
     "chain",
     "current_job",
+    "current_step",
     "group",
 ]
 

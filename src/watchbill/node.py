@@ -30,6 +30,7 @@ from watchbill.telemetry.events import Events
 from watchbill.worker.builtin import make_builtin_handlers
 from watchbill.worker.config import NodeConfig
 from watchbill.worker.handlers import Handlers
+from watchbill.worker.health import HealthServer, Vitals
 from watchbill.worker.notifications import Listener, Wakeups
 from watchbill.worker.worker import Worker, WorkerChores, cancel_all
 
@@ -64,6 +65,7 @@ class Node:
         self._worker_lock = threading.Lock()  # a thread may declare a task while another starts the worker
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_made = asyncio.Event()
+        self.health: HealthServer | None = None
         self._asked: Literal["", "drain", "stop"] = ""
 
     async def run(self) -> None:
@@ -96,16 +98,28 @@ class Node:
             self._worker = Worker(
                 self.config, self._queries, self._handlers, self._events, notifications, chores, self._lease
             )
+        vitals = Vitals(
+            self._worker.slots, self._worker.lease, self._worker.settler.tally, self._worker.registered,
+            wakeups.draining, stuck_after=config.stuck_after, capacity=config.capacity.total,
+        )  # fmt: skip
+        if config.health_port is not None:
+            health = HealthServer(config.health_host, config.health_port, vitals)
+            health.start()
+            self.health = health
         self._is_made.set()
         if self._asked:  # stop() or drain() was called before the worker existed
             (self._worker.stop if self._asked == "stop" else self._worker.drain)()
         tasks = self._start_chores(chores, connection, upkeep, notifications)
+        if self.health is not None:
+            tasks.append(asyncio.create_task(vitals.note_turns()))
         try:
             await self._worker.run()
         finally:
             try:
+                if self.health is not None:
+                    await asyncio.to_thread(self.health.stop)
                 await cancel_all(tasks)
-            finally:  # another cancellation may end the wait for the tasks; closing waits for nothing
+            finally:  # another cancellation may end these waits; closing waits for nothing
                 await notifications.close()
                 for each in connections:
                     await each.close()

@@ -24,6 +24,7 @@ from watchbill.errors import SettingsError
 from watchbill.model.durations import DURATION_WORDS, seconds
 
 TEST_VARIABLE = "WATCHBILL_TEST_DATABASE_URL"  # not a setting: watchbill.testing reads it
+FOR_ENDPOINTS = "WATCHBILL_SECRET_"  # begins variables to which endpoints of connectors refer
 
 # Kubernetes sets variables for every service in every pod. Those of a service named watchbill, or watchbill-db, are not
 # settings, and must not be reported as unknown settings.
@@ -52,6 +53,8 @@ def _read_labels(value: object) -> object:
     labels = sorted(tuple(part.strip() for part in pair) for pair in pairs)
     if any(len(label) < 2 or not all(label) for label in labels) or len({name for name, *_ in labels}) < len(labels):
         raise ValueError("a label has a name and a value, and each name occurs once")
+    if any(name == "node" for name, *_ in labels):
+        raise ValueError("the label node is reserved")
     return tuple(labels)
 
 
@@ -173,7 +176,7 @@ class Settings:
     labels: Labels = _make_setting(
         (),
         "Labels of this node, such as gpu=a100: what it has that others have not.",
-        "pairs such as gpu=a100, separated by commas, or a table",
+        "pairs such as gpu=a100, separated by commas, or a table; none named node, which is the node's name",
     )
     queues: Names = _make_setting(
         (),
@@ -212,6 +215,17 @@ class Settings:
     poll_multiplier: Annotated[float, BeforeValidator(_refuse_boolean)] = _make_setting(
         2.0, "The factor by which each such pause grows.", "a number from 1 to 100", ge=1, le=100
     )
+    health_host: str = _make_setting(
+        "127.0.0.1",
+        "The address at which a worker answers probes, if it has a health_port.",
+        "an address or a host name",
+    )
+    health_port: Count | None = _make_setting(
+        None,
+        "The port where a worker serves /health/live, /health/ready and /metrics; other processes take the next ones.",
+        "a whole number from 1 to 65535",
+        le=65_535,
+    )
     unknown_type_grace: Seconds = _make_duration_setting(
         86_400.0,
         "How long a job waits if no live node handles its type, from when it was last handled; then the job is dead.",
@@ -246,6 +260,28 @@ class Settings:
     )
     payload_store_above: Count = _make_setting(
         50_000, "Payloads of more bytes than this go to the payload store, if there is one.", _WHOLE_NUMBER
+    )
+    connector_allow: Names = _make_setting(
+        (),
+        "Private networks that endpoints of connectors may reach, and more ports than 443 and 80.",
+        "networks, each perhaps with a port, such as 10.0.0.0/8:8080, and *:PORT for a port everywhere outside",
+    )
+    connector_deny: Names = _make_setting(
+        (), "Hosts, with all names below them, and networks that connectors never reach.", "hosts and networks"
+    )
+    connector_proxy: str | None = _make_setting(
+        None,
+        "A proxy for all requests of connectors. It resolves names, so it must have the rules of the guard.",
+        "http://proxy.example:3128",
+        pattern=r"^https?://[^/]+/?$",
+        repr=False,
+    )
+    connector_secrets: Names = _make_setting(
+        ("env:WATCHBILL_SECRET_*", "file:/run/secrets/*"),
+        "Which references to secrets this worker resolves for endpoints. A * stands for a part of one name, and "
+        "{tenant} for the tenant of the endpoint.",
+        "references with *, separated by commas",
+        repr=False,
     )
     log_level: Literal["debug", "info", "warning", "error"] = _make_setting(
         "info", "The lowest level that is logged.", "debug, info, warning, error"
@@ -341,7 +377,9 @@ def _read_sources(
         yield _Value("database_url", environ["DATABASE_URL"], "DATABASE_URL")
     yield from _read_file(project or find_project())
     for variable, value in environ.items():
-        is_foreign = variable not in known and (variable == TEST_VARIABLE or _KUBERNETES_VARIABLE.fullmatch(variable))
+        is_foreign = variable not in known and (
+            variable == TEST_VARIABLE or variable.startswith(FOR_ENDPOINTS) or _KUBERNETES_VARIABLE.fullmatch(variable)
+        )
         if variable.startswith("WATCHBILL_") and value and not is_foreign:
             yield _Value(variable.removeprefix("WATCHBILL_").lower(), value, variable)
     for name, value in arguments.items():

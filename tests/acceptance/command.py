@@ -18,6 +18,7 @@ class Watchbill:
 
     directory: Path
     environ: dict[str, str] = field(default_factory=dict)
+    python: str = sys.executable
 
     def __call__(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -30,7 +31,7 @@ class Watchbill:
         )
 
     def command(self, *words: str) -> list[str]:
-        return [str(Path(sys.executable).parent / "watchbill"), *words]
+        return [str(Path(self.python).parent / "watchbill"), *words]
 
     def environment(self, **variables: str) -> dict[str, str]:
         inherited = {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
+from unittest.mock import patch
 from uuid import UUID
 
 import psycopg
@@ -88,12 +90,14 @@ def test_dead_jobs_are_listed_grouped_retried_and_purged(watchbill: Watchbill) -
         ("a", 2, "[red] luck"),
         ("b", 1, "[red] luck"),
     ]
-    assert watchbill.here("dead", "retry", "--type", "a", "--dry-run").stdout == "2 dead jobs match\n"
-    assert watchbill.here("dead", "retry", "--type", "a", "--limit", "1", "--yes").stdout.endswith(
-        "1 job queued again\n"
-    )
-    assert watchbill.here("dead", "purge", "--message", "[red] luck", "--yes").stdout.endswith("2 jobs deleted\n")
-    assert watchbill.here("dead", "purge", "--yes").stdout == "0 dead jobs match\n"
+    found = watchbill.here("dead", "retry", "--type", "a", "--dry-run").stdout.splitlines()
+    assert found[0].startswith("2 jobs match, enqueued from ")
+    assert found[1:] == ["  2  a"]
+    done = watchbill.here("dead", "retry", "--type", "a", "--limit", "1", "--yes")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "1 job queued again")
+    done = watchbill.here("dead", "purge", "--message", "[red] luck", "--yes")
+    assert done.stdout.splitlines()[-1] == "2 jobs deleted"
+    assert watchbill.here("dead", "purge", "--yes").stdout == "0 jobs match\n"
 
 
 def test_queues_are_counted_paused_and_resumed(watchbill: Watchbill) -> None:
@@ -454,3 +458,93 @@ def test_why_of_a_queue_a_type_and_a_tenant_counts_causes(watchbill: Watchbill) 
     assert {row["cause"]: row["jobs"] for row in rows} == {"paused": 2, "delayed": 1}
     empty = watchbill.here("queues", "why", "mail")
     assert (empty.returncode, empty.stderr) == (0, "It has no unfinished jobs.\n")
+
+
+def test_list_takes_a_filter(watchbill: Watchbill) -> None:
+    first = enqueue(watchbill, "mail.send", '{"user": {"id": 42}}', "--queue", "mail")
+    second = enqueue(watchbill, "mail.bounce", '{"user": {"id": "42"}}')
+    enqueue(watchbill, "other", '{"user": {"id": 7}}')
+    done = watchbill.here("jobs", "list", "--where", "type:mail.* payload.user.id:42")
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["id", second, first]
+    done = watchbill.here("jobs", "list", "--where", "payload.user.id:42", "--queue", "mail", "--json")
+    page = json.loads(done.stdout)
+    assert [job["id"] for job in page["jobs"]] == [first]
+    assert (page["next"], page["is_complete"]) == (None, True)
+    done = watchbill.here("jobs", "list", "--where", "mail", "--limit", "1")
+    assert second in done.stdout
+    assert f"--after {second}" in done.stderr
+    done = watchbill.here("jobs", "list", "--where", "mail", "--limit", "1", "--after", second)
+    assert first in done.stdout
+    assert watchbill.here("jobs", "list", "--where", "type:none").stderr == "No job matches.\n"
+
+
+def test_invalid_filter_names_the_column(watchbill: Watchbill) -> None:
+    done = watchbill.here("jobs", "list", "--where", "type:a state:faild")
+    assert done.returncode == 2
+    assert "invalid at column 14: there is no state 'faild'" in done.stderr
+    assert "               ^" in done.stderr
+
+
+def test_all_jobs_that_match_are_changed(watchbill: Watchbill) -> None:
+    first, second = enqueue(watchbill, "mail.send"), enqueue(watchbill, "mail.bounce")
+    other = enqueue(watchbill, "other")
+    changes = {
+        ("prioritize", "--priority", "4"): "2 jobs changed",
+        ("move", "--to", "mail"): "2 jobs moved",
+        ("cancel", "--reason", "twice"): "2 jobs canceled or asked to stop",
+        ("retry",): "0 jobs match",
+    }
+    for (verb, *more), said in changes.items():
+        done = watchbill.here("jobs", verb, "--where", "type:mail.*", "--yes", *more)
+        assert (done.returncode, done.stdout.splitlines()[-1]) == (0, said), done.stderr
+    jobs = {job: json.loads(watchbill.here("jobs", "show", job, "--json").stdout) for job in (first, second, other)}
+    assert [(jobs[job]["state"], jobs[job]["queue"], jobs[job]["priority"]) for job in jobs] == [
+        ("canceled", "mail", 4),
+        ("canceled", "mail", 4),
+        ("queued", "default", 0),
+    ]
+    operations = json.loads(watchbill.here("operations", "--json").stdout)
+    assert [(each["kind"], each["done"]) for each in operations] == [
+        ("cancel", 2), ("move_queue", 2), ("set_priority", 2),
+    ]  # fmt: skip
+    shown = watchbill.here("operations", "show", str(operations[0]["id"])).stdout
+    assert all(word in shown for word in ("cancel", "type:mail.*", "done"))
+
+
+def test_number_of_jobs_is_typed_before_a_purge(watchbill: Watchbill) -> None:
+    enqueue(watchbill, "send")
+    run(watchbill, "succeeded")
+    for typed, code in (("2\n", 2), ("y\n", 2), ("1\n", 0)):
+        with patch("sys.stdin", io.StringIO(typed)):
+            done = watchbill.here("jobs", "purge", "--where", "type:send")
+        assert done.returncode == code, done.stderr
+        assert "Purge 1 job? Type the number" in done.stdout
+    assert watchbill.here("jobs", "--json").stdout == "[]\n"
+
+
+def test_job_or_filter_is_asked_for(watchbill: Watchbill) -> None:
+    for words in ((), (NOBODY, "--where", "type:a")):
+        done = watchbill.here("jobs", "cancel", *words)
+        assert (done.returncode, "id of a job or a filter" in done.stderr) == (2, True)
+    done = watchbill.here("jobs", "cancel", "--where", "type:a", "--force")
+    assert (done.returncode, "--force is for one job" in done.stderr) == (2, True)
+    done = watchbill.here("jobs", "retry", "--where", "")
+    assert (done.returncode, "The filter is empty" in done.stderr) == (2, True)
+    done = watchbill.here("jobs", "retry", "--where", "type:a", "--rate", "fast")
+    assert (done.returncode, "The rate 'fast' is invalid" in done.stderr) == (2, True)
+
+
+def test_operation_is_paused_resumed_and_canceled(watchbill: Watchbill) -> None:
+    enqueue(watchbill, "send")
+    sql(
+        watchbill,
+        """SELECT watchbill.start_operation(
+        'cancel', '[{"field": "type", "operator": "=", "values": ["send"]}]')""",
+    )
+    ((number,),) = sql(watchbill, "SELECT id FROM watchbill.bulk_operations")
+    for verb, state in (("pause", "paused"), ("resume", "running"), ("cancel", "canceled")):
+        assert watchbill.here("operations", verb, str(number)).stdout == f"operation {number} is {state}\n"
+    done = watchbill.here("operations", "resume", str(number))
+    assert (done.returncode, done.stderr) == (1, f"operation {number} is canceled\n")
+    done = watchbill.here("operations", "show", "999")
+    assert (done.returncode, "There is no operation 999" in done.stderr) == (1, True)

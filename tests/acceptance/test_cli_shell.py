@@ -89,7 +89,7 @@ def test_completion_knows_states_queues_types_schedules_nodes_and_ids(tmp_path: 
         asked = {"_WATCHBILL_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(words))}
         return watchbill.here(**asked).stdout.split()
 
-    assert complete("jobs", "list", "--state", "s") == ["succeeded", "scheduled"]
+    assert complete("jobs", "list", "--state", "s") == ["suspended", "succeeded", "scheduled"]
     assert complete("jobs", "list", "--state", "queued,ru") == ["queued,running"]
     assert complete("jobs", "list", "--queue", "p") == ["post"]
     assert complete("queues", "pause", "p") == ["post"]

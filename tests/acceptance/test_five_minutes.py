@@ -26,16 +26,22 @@ COMMANDS = [shlex.split(line, comments=True) for line in re.findall(r"^\$ (.*)$"
 PATIENCE = 60
 
 
-@pytest.fixture
-def project() -> Iterator[Watchbill]:
+@contextmanager
+def new_project(python: str = sys.executable) -> Iterator[Watchbill]:
     """Open to all, as a home mostly is: a server started by root runs as another user, who must get in."""
     directory = Path(tempfile.mkdtemp(prefix="watchbill-five-"))
     directory.chmod(0o755)
     (directory / "pyproject.toml").touch()
     (directory / "tasks.py").write_text(TASKS)
-    yield Watchbill(directory)
+    yield Watchbill(directory, python=python)
     until(lambda: find_running_url(directory) is None)
     shutil.rmtree(directory)
+
+
+@pytest.fixture
+def project() -> Iterator[Watchbill]:
+    with new_project() as made:
+        yield made
 
 
 class Up:
@@ -75,13 +81,17 @@ def up(project: Watchbill, *words: str) -> Iterator[Up]:
 
 def python(project: Watchbill, code: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=project.directory, env=project.environment(), capture_output=True, text=True
+        [project.python, "-c", code], cwd=project.directory, env=project.environment(), capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
 def test_readme_quickstart_works(project: Watchbill) -> None:
+    walk_through_readme(project)
+
+
+def walk_through_readme(project: Watchbill) -> None:
     with up(project) as running:
         running.wait_for("node ")
         assert "PostgreSQL" in running.said

@@ -228,7 +228,7 @@ def test_a_schedule_starts_a_chain_once_per_slot(schema_database: str) -> None:
 
 
 def test_next_slot_cancels_the_whole_previous_chain(schema_database: str) -> None:
-    app, ran = App(schema_database, drain_timeout=0), list[str]()
+    app, ran = App(schema_database, drain_timeout=0, lease=1.5), list[str]()  # a heartbeat brings the request to stop
 
     @app.task(type="endless")
     async def endless() -> None:

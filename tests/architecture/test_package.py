@@ -1,10 +1,9 @@
-"""The package as others get it: what is in the wheel, what an import loads, which names are public."""
+"""The package as others get it: what an import loads, which names are public."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import watchbill
@@ -16,18 +15,6 @@ def loaded_by(statement: str) -> set[str]:
     program = f"import sys; {statement}; print(*sys.modules)"
     answer = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     return set(answer.stdout.split())
-
-
-def test_wheel_contains_every_file_of_the_package(tmp_path: Path) -> None:
-    """The .sql files above all: without them an installed Watchbill cannot migrate."""
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*build, "--wheel-dir", str(tmp_path), str(ROOT)], check=True, capture_output=True)
-    [wheel] = tmp_path.glob("*.whl")
-    packed = set(zipfile.ZipFile(wheel).namelist())
-    tracked = subprocess.run(["git", "ls-files", "src"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    expected = {name.removeprefix("src/") for name in tracked.split() if (ROOT / name).exists()}
-    assert {"watchbill/py.typed", "watchbill/store/migrations/0001_jobs.sql"} <= expected
-    assert expected - packed == set()
 
 
 def test_import_watchbill_loads_no_heavy_library() -> None:

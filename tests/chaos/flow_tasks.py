@@ -22,6 +22,7 @@ from tests.chaos.promises import (
     DEBOUNCE_MAX_SECONDS,
     DEBOUNCE_SECONDS,
     FAIR_QUEUE_LIMIT,
+    MANY_CALLS,
     ORDERED_ATTEMPTS,
     TASK_LIMIT,
     VISITS,
@@ -67,7 +68,11 @@ def limited_myself(seconds: float) -> None:
         job.complete(connection=connection)
 
 
-@tasks.task(type="rated", retry=PATIENT, limits=[Rate(CALLS.count, CALLS.per, name="calls", burst=CALLS.burst)])
+@tasks.task(
+    type="rated",
+    retry=PATIENT,
+    limits=[Rate(rate.count, rate.per, name="calls") for rate in (CALLS, MANY_CALLS)],
+)
 async def rated() -> None:
     with recorded():
         pass
@@ -78,7 +83,7 @@ async def rated() -> None:
     retry=PATIENT,
     limits=[
         Limit(1, name="visits", by="{account}"),
-        Rate(VISITS.count, VISITS.per, name="visits", by="{account}", burst=VISITS.burst),
+        Rate(VISITS.count, VISITS.per, name="visits", by="{account}", evenly=VISITS.evenly),
     ],
 )
 def rated_limited(account: int, seconds: float) -> None:

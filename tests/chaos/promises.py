@@ -21,21 +21,22 @@ DEBOUNCE_SECONDS, DEBOUNCE_MAX_SECONDS = 0.3, 1.0
 
 @dataclass(frozen=True)
 class Rating:
-    """Never more than `count` starts in any window of `per` seconds, `burst` of them at once."""
+    """Never more than `count` starts in any window of `per` seconds; `evenly`: a step apart."""
 
     key: str
     count: int
     per: float
-    burst: int
+    evenly: bool = False
 
     @property
-    def step(self) -> int:
-        """Microseconds between two starts once the burst is used up, rounded up: docs/howto/limits.md."""
-        return -int(-self.per * 1_000_000 // (self.count - self.burst))
+    def step(self) -> int | None:
+        """Microseconds between two starts that are spaced, rounded up: docs/howto/limits.md."""
+        return -int(-self.per * 1_000_000 // (self.count - 1)) if self.evenly else None
 
 
-CALLS = Rating("calls", count=20, per=2.0, burst=5)
-VISITS = Rating("visits:{account}", count=6, per=2.0, burst=2)
+CALLS = Rating("calls", count=20, per=2.0)
+MANY_CALLS = Rating("calls", count=100, per=20.0)
+VISITS = Rating("visits:{account}", count=6, per=2.0, evenly=True)
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ PROMISES: dict[str, Promise] = {
     "limited": Promise(limits=(ACCOUNT, API)),
     "limited_write": Promise(limits=(ACCOUNT, ("task:limited_write", TASK_LIMIT))),
     "limited_myself": Promise(limits=(API,)),
-    "rated": Promise(rates=(CALLS,)),
+    "rated": Promise(rates=(CALLS, MANY_CALLS)),
     "rated_limited": Promise(limits=(("visits:{account}", 1),), rates=(VISITS,)),
     "ordered": Promise(ordered_by="ordered:{key}"),
     "strict": Promise(ordered_by="strict:{key}", pauses_when_dead=True),

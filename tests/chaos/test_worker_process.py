@@ -502,3 +502,23 @@ def test_worker_waits_until_its_node_name_is_free(ward: Ward) -> None:
     assert ward.nodes() == ["active"]
     first.signal(signal.SIGTERM)
     until(lambda: ward.nodes() == ["left", "active"], patience=60)
+
+
+def test_hours_equal_history_after_every_node_was_killed(ward: Ward) -> None:
+    """What a killed process did not report is counted from history. Heartbeats are so far apart that nothing is."""
+    for name in ("a", "b"):
+        worker = ward.start("--name", name, lease="60")
+        jobs = [ward.enqueue("nothing") for _ in range(7)]
+        for job in jobs:
+            ward.until_state(job)
+        worker.kill()
+    (ended,) = ward.sql("SELECT count(*) FROM watchbill.attempt WHERE outcome = 'succeeded'")
+    assert ended == (14,)
+    assert ward.sql("SELECT coalesce(sum(succeeded), 0) FROM watchbill.figure_list()") == [(0,)]
+    next_hours = "date_trunc('hour', clock_timestamp(), 'UTC') + interval '1 hour' + make_interval(secs => %s)"
+    for seconds in range(1, 400):
+        ward.sql(f"SELECT watchbill._observe({next_hours})", seconds)
+        figures = ward.sql("SELECT sum(succeeded), bool_and(is_counted) FROM watchbill.figure_list()")
+        if figures == [(14, True)]:
+            break
+    assert figures == [(14, True)]

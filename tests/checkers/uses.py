@@ -244,6 +244,11 @@ def dependencies(earlier: Job[int]) -> None:
     send.using(run_if="sometimes")  # wrong
     send.using(depends_on="a")  # wrong
     chain(send)  # wrong
+    assert_type(send.bind("a").result, int)
+    assert_type(group(send.bind("a"), send.bind("b")).results, list[int])
+    area.bind(send.bind("a").result, height=2)
+    shout.bind(send.bind("a").result)  # wrong
+    shout.bind(group(shout.bind("a")).results)  # wrong
     assert_type(current_job().result_of(area), float)
     assert_type(current_job().results_of(send), list[int])
     current_job().result_of("area")  # wrong

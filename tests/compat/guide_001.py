@@ -93,6 +93,9 @@ class Flask(flask.Flask):
         return answer.status_code, answer.json
 
 
+TOKENS = 20  # of every group here: a group that has locks keeps its number of tokens
+
+
 class Surroundings:
     """`cn` is for functions that take one."""
 
@@ -101,7 +104,7 @@ class Surroundings:
         self.done: list[Any] = []  # ids of tasks, in the order in which they were processed
         self.seen: list[dict[str, Any]] = []  # one entry for each call of process_tasks
         self.during: Callable[[Job], object] = lambda _: None  # called by process_tasks
-        self.config = make_config(url, total_tokens=16)
+        self.config = make_config(url, total_tokens=TOKENS)
         self._stack = ExitStack()
         self._helper: Job | None = None
         self.names: dict[str, Any] = {"__name__": "guide", **self._reader_functions(), **self._reader_values()}
@@ -183,7 +186,7 @@ class Surroundings:
         """Returns the names of the functions that were called, and `exit` if the block has ended the program."""
         self.done.clear()
         self.seen.clear()
-        self.config.sync.__dict__["coordination"] = SimpleNamespace(total_tokens=16)
+        self.config.sync.__dict__["coordination"] = SimpleNamespace(total_tokens=TOKENS)
         place = f"<block {statement.block}>"
         known = dict(self.names)
         if "sync = Setting()" in statement.text:  # the block is the config module, and then a program that uses it

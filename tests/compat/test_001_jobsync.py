@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.compat.guide_001 import TABLES, Surroundings, make_config, make_database
+from tests.compat.guide_001 import TABLES, TOKENS, Surroundings, make_config, make_database
 from tests.compat.psql import Psql
 from tests.compat.walk import Document, Statement, covers, shows
 from tests.role_logins import make_logins
@@ -49,7 +49,6 @@ PATTERNS = "Task Processing Patterns / "
 HEALTH = "Health Monitoring / "
 QUERIES = "Database Queries / "
 BEST = "Best Practices / "
-TOKENS = 20
 
 db: Any = make_database()
 Enter = Callable[..., Job]

@@ -535,6 +535,21 @@ def test_the_facade_can_be_made_again_from_its_record(psql: Psql) -> None:
     assert status_of(psql, job) == "queued"
 
 
+def test_connector_configs_show_endpoints_and_a_request_runs(psql: Psql) -> None:
+    psql(
+        """SELECT watchbill.set_endpoint('crm', '{"base_url": "https://api.example.com", "max": 3,
+      "auth": {"kind": "bearer", "secret": "env:WATCHBILL_SECRET_CRM"}}', %s)""",
+        TENANT,
+    )
+    found = psql("SELECT tenant_id, name, connector_type, config->>'base_url', enabled FROM jobforge_connector_configs")
+    assert found == [(TENANT, "crm", "http", "https://api.example.com", True)]
+    for statement in ("UPDATE jobforge_connector_configs SET name = 'x'", "DELETE FROM jobforge_connector_configs"):
+        with pytest.raises(psycopg.Error, match="jobforge_connector_configs cannot be changed"):
+            psql(statement)
+    job = enqueue(psql, "connector.http.request")
+    assert psql.one("SELECT payload->>'receiver' FROM watchbill.jobs WHERE id = %s", job) == ""
+
+
 @covers("Disaster Recovery / Database Backup")
 def test_a_dump_of_the_relations_has_no_jobs_and_one_of_the_schemas_has(psql: Psql, server: Server) -> None:
     """The runbook's own command ends without an error, so a person learns of it only after a disaster."""

@@ -286,12 +286,13 @@ async def test_a_zombie_cannot_end_the_job_of_another_worker(store: PgJobStore, 
 
 
 async def test_a_worker_that_was_lost_claims_again(store: PgJobStore, psql: Psql) -> None:
-    await store.enqueue({}, SEND)
+    lost = await store.enqueue({}, SEND)
     await claim_one(store)
     psql.pass_time("61 seconds")
     assert await store.reclaim_expired() == 1
     other = await store.enqueue({}, SEND)
-    assert [job.id for job in await store.claim_ready("w", 1)] == [other]
+    [claimed] = await store.claim_ready("w", 1)
+    assert claimed.id in (lost, other)  # a lost job waits for a random moment, which may have passed
 
 
 async def test_two_processes_may_have_the_same_worker_id(store: PgJobStore, psql: Psql) -> None:

@@ -16,7 +16,8 @@ VIEWS = (
     "WHERE c.relkind = 'v' AND obj_description(c.oid) LIKE 'Watchbill''s facade %'"
 )
 THAT_LOCK = {
-    "scheduled_jobs", "job_queue", "job_locks", "jobforge_job_results", "sync_claim", "sync_audit", "sync_rebalance",
+    "scheduled_jobs", "job_queue", "job_locks", "jobforge_job_results", "jobforge_connector_configs", "sync_claim",
+    "sync_audit", "sync_rebalance",
 }  # fmt: skip
 THAT_REFUSE = {
     "jobforge_jobs": "jobforge_claim_jobs_in_place_of_for_update",

@@ -31,7 +31,7 @@ with app.node():
 
 
 def test_timeout_guide_program_stops_handlers(schema_database: str, tmp_path: Path) -> None:
-    tasks, program = blocks(PAGE)
+    tasks, _, program = blocks(PAGE)
     (tmp_path / "tasks.py").write_text(tasks)
     lines = run_program(program + _CANCEL_RUNNING, tmp_path, {"DATABASE_URL": schema_database}).splitlines()
     assert lines[:4] == ["fetch has cleaned up", "timed out after 0.5 s", "timed out after 0.5 s", "True"]
@@ -47,6 +47,13 @@ def test_timeout_guide_program_stops_handlers(schema_database: str, tmp_path: Pa
         ("tasks.fetch", "canceled"),
         ("tasks.import_rows", "canceled"),
     ]
+
+
+def test_timeout_guide_shows_when_jobs_expire(schema_database: str, tmp_path: Path) -> None:
+    _, codes, _ = blocks(PAGE)
+    short, long = run_program(codes, tmp_path, {"DATABASE_URL": schema_database}).splitlines()
+    assert short == "0:10:00"
+    assert " days, " in long
 
 
 def test_timeout_guide_names_the_defaults(tmp_path: Path) -> None:

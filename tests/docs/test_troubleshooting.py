@@ -14,7 +14,7 @@ from watchbill import App
 
 PAGE = "howto/troubleshooting.md"
 _TASKS = """
-from watchbill import App, Permanent, Rate
+from watchbill import App, Permanent, Rate, Steps
 
 app = App()
 
@@ -36,8 +36,13 @@ def mail() -> None: ...
 def report() -> None: ...
 
 
-@app.task(limits=[Rate(2, per="1h", burst=1)])
+@app.task(limits=[Rate(1, per="1h")])
 def invoice() -> None: ...
+
+
+@app.task
+def remind(steps: Steps) -> None:
+    steps.sleep("3d")
 
 
 def enqueue() -> None:
@@ -47,6 +52,7 @@ def enqueue() -> None:
     report.enqueue()
     invoice.enqueue()
     invoice.enqueue()
+    remind.enqueue()
     mail.enqueue()
     hello.using(runs_on={"gpu": "a100"}).enqueue("gpu")
     app.enqueue("tasks.helo", {"name": "ada"})
@@ -70,8 +76,8 @@ with app.node(queues=["default"]):
     hello.enqueue("ada").result(timeout=30)
     until = time.monotonic() + 30
     while time.monotonic() < until:
-        waits = {job.waits for job in app.jobs.list()}
-        if {"unsupported", "paused", "limited"} <= waits:
+        seen = {job.waits or job.state for job in app.jobs.list()}
+        if {"unsupported", "paused", "limited", "suspended"} <= seen:
             break
         time.sleep(0.05)
 """

@@ -430,10 +430,15 @@ class DjangoPsycopg2(Django):
         return Pool(self, lambda: self.connection, lambda taken: taken.close_if_unusable_or_obsolete(), lambda: None)
 
 
-def _django() -> Any:
+def set_up_django() -> None:
+    """Once per process, for all tests that use Django in it."""
     if not django.conf.settings.configured:
         django.conf.settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.postgresql"}})
         django.setup()
+
+
+def _django() -> Any:
+    set_up_django()
     return django.db.connections
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any, LiteralString
 from uuid import UUID
 
@@ -26,6 +27,8 @@ CHANGED: Columns = {
     "schema_functions": ["checksum", "applied_at", "watchbill_version", "signatures"],
     "facades": ["checksum", "installed_at"],
     "zones": ["id"],
+    "limits": ["count", "per", "burst"],
+    "limit_states": ["arrival"],
 }
 # How many jobs of each kind the dump has: fill_schema_0011.sql.
 KINDS = {
@@ -102,10 +105,12 @@ class Load:
             self.errors.append(error)
 
     def _execute(self, connection: psycopg.Connection[Any], statement: LiteralString, *arguments: object) -> list[Any]:
-        """Repeats a statement that was under way when the functions changed: one that it calls may be gone then."""
+        """Repeats a statement that was under way when the functions changed: one that it calls may be gone then.
+        Repeats also a settle that a lock of the migration has stopped: it has changed nothing, and a worker sends it
+        again."""
         try:
             return connection.execute(statement, arguments).fetchall()
-        except psycopg.errors.UndefinedFunction:
+        except (psycopg.errors.UndefinedFunction, psycopg.errors.LockNotAvailable):
             return connection.execute(statement, arguments).fetchall()
         except psycopg.errors.InternalError_ as error:
             if not str(error).startswith("cache lookup failed for function"):  # it went while it was running
@@ -146,6 +151,7 @@ class Upgrade:
     states_of_load: dict[UUID, str]
     tenants: Counter[tuple[str, str]]  # of dependencies and of their children
     facades: dict[str, set[UUID]]  # the jobs that each one shows
+    rates: dict[str, list[Any]]  # each with its last start and its next
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +163,7 @@ def upgrade(server: Server) -> Iterator[Upgrade]:
         }
         load = Load(schema.url)
         load.enqueued += enqueue_chain(reader, "acme")
+        start_with_a_rate(reader)
         before, jobs_before = read_rows(reader, columns), read_jobs(reader)
         with load.running():
             load.make_progress()
@@ -170,7 +177,24 @@ def upgrade(server: Server) -> Iterator[Upgrade]:
                 "SELECT d.tenant, j.tenant FROM watchbill.dependencies d JOIN watchbill.job j ON j.id = d.child"
             )
         )
-        yield Upgrade(schema, load, before, after, jobs_before, jobs_after, states, tenants, facades)
+        rates = {name: row for name, *row in reader.execute(RATES)}
+        yield Upgrade(schema, load, before, after, jobs_before, jobs_after, states, tenants, facades, rates)
+
+
+RATES = """
+    SELECT l.name, r.count, r.per::text, r.evenly, (s.windows[1]).totals, s.next_at IS NULL, f.at
+    FROM watchbill.limits l
+    CROSS JOIN unnest(l.rates) r
+    JOIN watchbill.limit_states s ON s.name = l.name
+    CROSS JOIN LATERAL watchbill._find_free_time(l.rates, s.windows, 1) f"""
+
+
+def start_with_a_rate(connection: psycopg.Connection[Any]) -> None:
+    """The dump has a rate of one a second only. This one allows three at once."""
+    connection.execute("SELECT watchbill.set_limit('calls', count => 11, per => '1 minute', burst => 3)")
+    connection.execute(
+        "INSERT INTO watchbill.limit_states (key, name, arrival) VALUES ('key:calls', 'calls', '2024-01-15 03:00:15Z')"
+    )
 
 
 def enqueue_chain(connection: psycopg.Connection[Any], tenant: str) -> list[UUID]:
@@ -227,6 +251,15 @@ def test_upgraded_schema_equals_a_new_one(upgrade: Upgrade, schema_database: str
 
 def test_dependencies_have_the_tenant_of_their_jobs(upgrade: Upgrade) -> None:
     assert upgrade.tenants.keys() == {("default", "default"), ("acme", "acme")}
+
+
+def test_rates_space_their_starts_and_know_the_last(upgrade: Upgrade) -> None:
+    """Eleven a minute, three at once, were a step of 7.5 s, and are now one of 6 s."""
+    at = datetime(2024, 1, 15, 3, tzinfo=UTC)
+    assert upgrade.rates == {
+        "mail": [1, "00:00:01", True, [0, 1], False, at + timedelta(seconds=6.147982)],
+        "calls": [11, "00:01:00", True, [0, 1], True, at + timedelta(seconds=13.5)],
+    }
 
 
 def test_facades_show_the_jobs_of_the_dump(upgrade: Upgrade) -> None:

@@ -10,13 +10,17 @@ from tests.store.harness import Db
 
 
 def declare_limit(db: Db, name: str, max: int | None = None, **more: Any) -> None:
-    """A rule; `rate=(count, seconds, burst)`."""
-    count, seconds, burst = more.pop("rate", None) or (None, None, None)
-    per = None if seconds is None else timedelta(seconds=seconds)
+    """A rule; `rates=[(count, seconds), ...]`, each `evenly` or not."""
+    rates = [(count, timedelta(seconds=per), more.get("evenly", False)) for count, per in more.get("rates", ())]
     db.change(
-        """INSERT INTO {schema}.limits (name, max, count, per, burst, when_full, when_dead)
-           VALUES (%s, %s, %s, %s, %s, %s, %s)""",
-        name, max, count, per, burst, more.get("when_full", "wait"), more.get("when_dead", "continue"),
+        """INSERT INTO {schema}.limits (name, max, rates, when_full, when_dead)
+           VALUES (
+             %s, %s,
+             (SELECT array_agg(ROW(r.count, r.per, r.evenly)::{schema}.rate)
+              FROM unnest(%s::int[], %s::interval[], %s::boolean[]) r(count, per, evenly)),
+             %s, %s)""",
+        name, max, *([list(each) for each in zip(*rates, strict=True)] or ([], [], [])),
+        more.get("when_full", "wait"), more.get("when_dead", "continue"),
     )  # fmt: skip
 
 

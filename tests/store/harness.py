@@ -309,8 +309,7 @@ class Db(Session):
 
     def assert_sound(self) -> None:
         """What holds between any two transactions."""
-        for rule, query in _ALWAYS.items():
-            assert self.execute(self._in_schema(query)) == [], rule
+        assert self.execute(self._in_schema(_BROKEN_RULES)) == []
 
     def wipe(self) -> None:
         self.forget()
@@ -423,7 +422,8 @@ _ALWAYS: dict[str, LiteralString] = {
           AND NOT EXISTS (SELECT FROM {schema}.unsupported_types u WHERE (u.type, u.version) = (j.type, j.version))""",
     "a job has a wait_key exactly while it waits for something that has one": """
         SELECT id FROM {schema}.jobs
-        WHERE (wait_key IS NOT NULL) <> (wait IS NOT NULL AND wait IN ('paused', 'parked', 'unsupported'))""",
+        WHERE (wait_key IS NOT NULL) <> (wait IS NOT NULL AND wait IN ('paused', 'parked', 'unsupported'))
+          AND NOT (wait = 'delayed' AND wait_key IS NOT NULL AND wait_key = 'steps')""",
     "a slot is open exactly while its job is": """
         SELECT s.job_id FROM {schema}.slots s LEFT JOIN {schema}.jobs j ON j.id = s.job_id
         WHERE s.job_id IS NOT NULL AND (s.outcome IS NULL) IS DISTINCT FROM (j.id IS NOT NULL)""",
@@ -436,7 +436,16 @@ _ALWAYS: dict[str, LiteralString] = {
     "a timer is ahead of what was dealt with": "SELECT schedule_id FROM {schema}.timers WHERE next_run <= last_slot",
 }
 
+# The broken rules, in one statement: it follows every test.
+_BROKEN_RULES: LiteralString = " UNION ALL ".join(
+    f"(SELECT $${rule}$$ AS rule, to_json(broken)::text AS found FROM ({query}) broken LIMIT 3)"
+    for rule, query in _ALWAYS.items()
+)
+
+# Deleted rows keep their pages, and of a table of 2,000 pages (16 MB) functions read a sample only: after a test with
+# many jobs the next one would see estimates.
 _WIPE: LiteralString = """
+    DO $do$ BEGIN IF pg_relation_size('{schema}.jobs') > 4000000 THEN TRUNCATE {schema}.jobs; END IF; END $do$;
     DELETE FROM {schema}.jobs; DELETE FROM {schema}.finished_jobs; DELETE FROM {schema}.attempts;
     DELETE FROM {schema}.claims; DELETE FROM {schema}.runs; DELETE FROM {schema}.cancels;
     DELETE FROM {schema}.nodes; DELETE FROM {schema}.beats; DELETE FROM {schema}.node_types;
@@ -445,6 +454,7 @@ _WIPE: LiteralString = """
     DELETE FROM {schema}.dependencies; DELETE FROM {schema}.dependency_checks;
     DELETE FROM {schema}.limits; DELETE FROM {schema}.limit_states; DELETE FROM {schema}.holds;
     DELETE FROM {schema}.tenant_scans; DELETE FROM {schema}.lane_cursors; DELETE FROM {schema}.freed_keys;
+    DELETE FROM {schema}.connector_endpoints;
     DELETE FROM {schema}.queues; DELETE FROM {schema}.shares; DELETE FROM {schema}.label_sets;
     DELETE FROM {schema}.flow_declarations; DELETE FROM {schema}.tokens;
     DELETE FROM {schema}.audit; DELETE FROM {schema}.policies WHERE id > 1;
@@ -454,5 +464,8 @@ _WIPE: LiteralString = """
     DELETE FROM {schema}.members; DELETE FROM {schema}.pins; DELETE FROM {schema}.item_claims;
     DELETE FROM {schema}.rebalances; DELETE FROM {schema}.limits; DELETE FROM {schema}.limit_states;
     DELETE FROM {schema}.holds; DELETE FROM {schema}.shares; DELETE FROM {schema}.label_sets;
-    DELETE FROM {schema}.uniques; DELETE FROM {schema}.erasures
+    DELETE FROM {schema}.uniques; DELETE FROM {schema}.erasures; DELETE FROM {schema}.steps;
+    DELETE FROM {schema}.node_counts; DELETE FROM {schema}.rollups; DELETE FROM {schema}.samples;
+    DELETE FROM {schema}.failure_groups; DELETE FROM {schema}.bulk_operations;
+    UPDATE {schema}.chore_marks SET due_at = '2000-01-01Z', last_at = NULL, until = NULL, unsettled_before = NULL
 """

@@ -35,6 +35,8 @@ class Job:
     alone: bool = False
     failed: bool = False
     canceling: bool = False
+    expires_at: datetime | None = None
+    once: bool = False  # it is not claimed ahead
     finished: str | None = None
     outcomes: list[str] = field(default_factory=list)
 
@@ -63,11 +65,17 @@ class Job:
     def end(self, state: str) -> None:
         self.finished, self.fence, self.canceling, self.wait = state, 0, False, None
         self.alone = self.failed = False
+        self.expires_at, self.once = None, self.max_attempts == 1
+
+    def has_expired(self, now: datetime) -> bool:
+        return not self.finished and not self.fence and self.expires_at is not None and self.expires_at <= now
 
     def put_off(self, until: datetime, now: datetime) -> None:
         self.run_at, self.wait = until, "delayed" if until > now else None
 
     def clear_losses(self) -> None:
+        if self.alone:
+            self.once = self.max_attempts == 1
         self.lost, self.alone = 0, False
 
 
@@ -95,8 +103,9 @@ class Model:
     # Claiming.
 
     def claim(self, node: Node, queues: list[str], max: int, free: int, alone: bool) -> list[Job]:
-        """Which jobs a claim takes; sets those of paused types aside that it meets. If it meets no others, it picks
-        again, and more than before."""
+        """Which jobs a claim takes; ends those that have expired, and sets those of paused types aside that it meets.
+        If it meets no others, it picks again, and more than before."""
+        self.end_expired_jobs()
         open_queues = [queue for queue in queues if (queue, None) not in self.pauses]
         for number in range(ROUNDS):
             picked = (
@@ -119,12 +128,12 @@ class Model:
     def _pick(self, node: Node, queues: list[str], max: int, free: int, *, ahead: int) -> list[Job]:
         ready = [job for queue in queues for job in self._in_order(queue, None, alone=False)]
         starting = min(free, max)
-        prefetched = itertools.takewhile(lambda job: job.max_attempts > 1, ready[starting:ahead])
+        prefetched = itertools.takewhile(lambda job: not job.once, ready[starting:ahead])
         picked = [*ready[:starting], *prefetched]
         known = self._known_to(node, queues, alone=False)
         places = starting - len(picked)
         if places <= 0:  # all slots are taken, so these are claimed ahead
-            known = [job for job in known if job.max_attempts > 1]
+            known = [job for job in known if not job.once]
             places = min(starting, max - len(picked))
         return picked + known[: places if places > 0 else 0]
 
@@ -158,6 +167,7 @@ class Model:
             job.outcomes.append(outcome)
         if spent or outcome == "snoozed" or age is not None:
             job.clear_losses()
+            job.expires_at = None
         job.attempt += spent
         if outcome in ("succeeded", "skipped"):
             job.end("succeeded")
@@ -202,7 +212,7 @@ class Model:
                 elif job.max_attempts == 1 or job.lost >= 3:
                     job.end("dead")
                 else:
-                    job.fence, job.failed, job.alone, job.wait = 0, True, True, "delayed"
+                    job.fence, job.failed, job.alone, job.wait, job.expires_at = 0, True, True, "delayed", None
                     job.run_at = (self.now, self.now + timedelta(seconds=2 ** (job.lost - 1)))
                 states[job.id] = job.state
         return states
@@ -243,7 +253,13 @@ class Model:
 
     # Chores.
 
+    def end_expired_jobs(self) -> None:
+        for job in self.jobs.values():
+            if job.has_expired(self.now):
+                job.end("canceled")
+
     def promote(self) -> None:
+        self.end_expired_jobs()
         for job in self.jobs.values():
             if job.wait == "delayed" and not job.fence and job.due <= self.now:
                 job.wait = None

@@ -55,7 +55,7 @@ MUTANTS_OF_DEPENDENCIES: list[Mutant] = [Mutant(f"dependencies: {name}", file, o
     ("a retry holds those who wait", RESCHEDULE, "ORDER BY j.id FOR UPDATE);", "ORDER BY j.id);"),
     ("only what was canceled for it", RESCHEDULE, " AND c.error->>'kind' IN ('dependency', 'skipped') OR", " OR"),
     ("only what would not be canceled again", RESCHEDULE, "AND x.tenant = tenant AND v.verdict = 'blocked' AND", "AND x.tenant = tenant AND"),
-    ("what has run", RESCHEDULE, "UPDATE dependencies d SET outcome = NULL WHERE d.parent = ANY (parents) AND d.tenant = tenant AND d.child = ANY (waiting || ended);", "UPDATE dependencies d SET outcome = NULL WHERE d.parent = ANY (parents) AND d.tenant = tenant AND d.child = ANY (waiting);"),
+    ("what has run", RESCHEDULE, "UPDATE dependencies d SET outcome = NULL, result = NULL WHERE d.parent = ANY (parents) AND d.tenant = tenant AND d.child = ANY (waiting || ended);", "UPDATE dependencies d SET outcome = NULL, result = NULL WHERE d.parent = ANY (parents) AND d.tenant = tenant AND d.child = ANY (waiting);"),
     ("purged with the child", PURGE, "DELETE FROM dependencies d WHERE d.ctid", "DELETE FROM dependencies d WHERE false AND d.ctid"),
     ("swept with the child", SWEEP_DEPENDENCIES, "WHERE NOT EXISTS (SELECT FROM jobs j WHERE j.id = d.child AND j.tenant = d.tenant)\n", "WHERE true\n"),
 ]]  # fmt: skip

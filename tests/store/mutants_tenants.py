@@ -94,7 +94,7 @@ MUTANTS_OF_TENANTS: list[Mutant] = [
     Mutant("acting: a tick asks", TICK, "acting text := _acting_tenant(for_tenant);", "acting text;", "tenant_sessions"),
     Mutant("acting: the place is stored", PICK_FOR_TENANT, "PERFORM _store_tenant_scan(place, is_at_end);", "NULL;", "tenant_sessions"),
     Mutant("acting: the order of classes", PICK_FOR_TENANT, "OR (-r.priority, r.run_at, r.id) <= (-l.priority, l.run_at, l.id))),", "OR true)),", "tenant_sessions"),
-    Mutant("acting: others are counted", PICK_FOR_TENANT, "others_read := others_read + found.others;", "", "tenant_sessions"),
+    Mutant("acting: others are counted", PICK_FOR_TENANT, "others_read := others_read + read.others;", "", "tenant_sessions"),
     Mutant("acting: the top again", PICK_FOR_TENANT, "ELSIF began_at_top OR cardinality(jobs) > 0 THEN", "ELSIF true THEN", "tenant_sessions"),
     # Ids that a job of another tenant has.
     Mutant("taken id: one job", ENQUEUE, "IF answer.seq IS NULL OR is_new AND NOT is_stored THEN PERFORM _refuse_taken_id(n.type, n.id); END IF;", "", "tenants"),

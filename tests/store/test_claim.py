@@ -471,6 +471,12 @@ def test_claim_orders_promoted_jobs_by_run_at(db: Db) -> None:
     assert order(db, epoch) == [early, late, now]
 
 
+def test_claim_refuses_a_negative_number_of_free_slots(db: Db) -> None:
+    epoch = db.node()
+    with refused("WB003", "free -1 is invalid"):
+        db.call("claim", epoch=epoch, max=1, free=-1)
+
+
 def test_claim_refuses_a_null_or_negative_max(db: Db) -> None:
     """NULL, an unset variable of some script, would be all there are."""
     epoch, job = db.node(), db.enqueue()

@@ -17,8 +17,7 @@ from tests.store.harness import T0, Db, End
 
 LATER = timedelta(hours=1)
 CHANGED_LIMITS = (1, 2, 4)  # between which operators change `api`
-PER, BURST, COUNT = 1_000_000, 2, 12  # a rate, in microseconds
-STEP = PER // (COUNT - BURST)
+PER, COUNT = 1_000_000, 12  # a rate, in microseconds
 
 # At the commit of each claim, when it still has the lock of the key. `api` may have been lowered meanwhile.
 OBSERVER = """
@@ -162,7 +161,7 @@ def prepare(db: Db, number: int) -> tuple[list[UUID], list[UUID]]:
     declare_limit(db, "api", 2)
     declare_limit(db, "account", 1)
     declare_limit(db, "task:task", 5)
-    declare_limit(db, "calls", None, rate=(COUNT, PER / 1_000_000, BURST))
+    declare_limit(db, "calls", rates=[(COUNT, PER / 1_000_000)])
     declare_queue(db, "narrow", max=2)
     declare_queue(db, "fair", lanes="share")
     kinds: list[dict[str, Any]] = [
@@ -200,7 +199,7 @@ def storm(db: Db, actors: int, actions: int, number: int) -> None:
     assert db.count("holds") == 0
     assert db.count("jobs") == 0
     times = [round((row.at - T0) / timedelta(microseconds=1)) for row in db.execute("SELECT at FROM rated_claims")]
-    assert find_excess(times, count=COUNT, per=PER, burst=BURST, step=STEP) is None
+    assert find_excess(times, count=COUNT, per=PER) is None
 
 
 def assert_sound(db: Db) -> None:

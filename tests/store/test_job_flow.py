@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.store.flow import declare_queue
+from tests.store.flow import declare_limit, declare_queue
 from tests.store.harness import Db, End, refused
 from watchbill.model import ids
 
@@ -15,7 +15,7 @@ from watchbill.model import ids
 @pytest.fixture(autouse=True)
 def limits(db: Db) -> None:
     db.change("INSERT INTO {schema}.limits (name, max) VALUES ('crm-api', 10), ('account', 1), ('task:mail.send', 5)")
-    db.change("INSERT INTO {schema}.limits (name, count, per, burst) VALUES ('rated', 10, '1 s', 1)")
+    declare_limit(db, "rated", rates=[(10, 1)])
 
 
 def row(db: Db, job: UUID) -> Any:
@@ -78,6 +78,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"ordered_by": "x", "priority": 1}, "ordered_by and priority exclude each other"),
     ({"route_by": "x", "runs_on": {"gpu": "yes"}}, "route_by and runs_on exclude each other"),
     ({"runs_on": [1]}, "runs_on must be a JSON object of labels"),
+    ({"runs_on": {"node": 1}}, "the label node in runs_on must be the name of a node, as a text"),
     ({"queue": "fair", "route_by": "x"}, "queue 'fair' is fair, so route_by and runs_on cannot be used in it"),
     ({"queue": "fair", "runs_on": {"gpu": "yes"}}, "queue 'fair' is fair"),
     (
@@ -149,9 +150,24 @@ def test_jobs_with_the_same_labels_share_a_lane(db: Db) -> None:
 
 
 def test_two_sets_of_labels_never_share_a_lane(db: Db) -> None:
-    taken = -db.value("_make_share_lane", share='{"a": 1}')
-    db.change("INSERT INTO {schema}.label_sets (lane, labels) VALUES (%s, '{{}}')", taken)
-    assert row(db, db.enqueue(runs_on={"a": 1})).lane == taken - 1
+    lanes = []
+    for labels in ({"a": 1}, {"a": 2}):
+        db.execute("SELECT setseed(0.5)")
+        lanes.append(row(db, db.enqueue(runs_on=labels)).lane)
+    assert lanes[0] != lanes[1]
+
+
+def test_no_job_waits_for_an_open_transaction_that_asks_for_the_same_labels(db: Db) -> None:
+    other = db.session()
+    other.begin()
+    db.configure(lock_timeout="5s")
+    first, second = other.enqueue(runs_on={"gpu": "new"}), db.enqueue(runs_on={"gpu": "new"})
+    other.commit()
+    third = db.enqueue(runs_on={"gpu": "new"})
+    lanes = {row(db, job).lane for job in (first, second, third)}
+    assert lanes == {entry.lane for entry in db.rows("label_sets")}
+    node = db.node(labels={"gpu": "new"})
+    assert {job.id for job in db.claim(node)} == {first, second, third}
 
 
 def test_sets_of_labels_are_bounded(db: Db) -> None:

@@ -369,6 +369,18 @@ def test_only_nodes_with_all_labels_take_a_job_that_asks_for_them(db: Db) -> Non
     assert [row.id for row in db.claim(both)] == [jobs[-2]]
 
 
+def test_a_node_is_named_by_the_label_node(db: Db) -> None:
+    """A worker with several processes is several nodes, and its name stands for all of them."""
+    pinned = db.enqueue(runs_on={"node": "gpu-1"})
+    also = db.enqueue(runs_on={"node": "gpu-1", "gpu": "a100"})
+    process = db.enqueue(runs_on={"node": "gpu-1/2"})
+    nodes = [db.node(name) for name in ("gpu-2", "gpu-11", "gpu-1/x", "gpu")]
+    assert [db.claim(epoch) for epoch in nodes] == [[], [], [], []]
+    assert [row.id for row in db.claim(db.node("gpu-1"))] == [pinned]
+    assert [row.id for row in db.claim(db.node("gpu-1/1", labels={"gpu": "a100"}))] == [also]
+    assert [row.id for row in db.claim(db.node("gpu-1/2"))] == [process]
+
+
 def test_label_lanes_are_merged_with_the_others_by_priority(db: Db) -> None:
     label_set(db, -1, '{"gpu": "a100"}')
     label_set(db, -2, '{"zone": "b"}')

@@ -102,6 +102,11 @@ def test_the_view_shows_labels_capacity_and_what_a_node_leads(db: Db) -> None:
     assert [row.leads for row in db.rows("node") if row.epoch == other] == [[]]
 
 
+def test_the_label_node_is_reserved(db: Db) -> None:
+    with refused("WB003", "the label node is reserved: it is the name of the node"):
+        db.node("a", labels={"node": "b"})
+
+
 def test_labels_that_are_not_an_object_are_refused(db: Db) -> None:
     with pytest.raises(psycopg.errors.CheckViolation):
         db.node("a", labels=[1])

@@ -108,6 +108,16 @@ def test_a_pin_can_ask_for_labels(group: Group) -> None:
     assert owner_of(group, "k") == b
 
 
+def test_a_pin_can_name_a_node_by_its_label(group: Group) -> None:
+    a, b = group.join("a"), group.join("b")
+    group.rebalance(a)
+    group.db.call("pin", token_group=GROUP, wanted=[{"key": "k", "labels": {"node": "b"}}])
+    settle(group, a, b)
+    assert owner_of(group, "k") == b
+    (row,) = group.db.call("pin_list", token_group=GROUP)
+    assert row.has_match
+
+
 def test_a_pin_without_a_match_has_no_owner_and_is_shown(group: Group) -> None:
     a = group.join("a")
     group.rebalance(a)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -30,8 +31,16 @@ ORDER BY 1, 2
 
 
 def psql(server: Server, database: str, script: str) -> subprocess.CompletedProcess[str]:
-    program = str(server.binaries.directory / "psql")
-    return subprocess.run([program, "-X", "-q", database], input=script, text=True, capture_output=True, check=False)
+    """Runs a script without the notices of DROP IF EXISTS: a migration drops functions of earlier releases."""
+    program, options = str(server.binaries.directory / "psql"), {"PGOPTIONS": "-c client_min_messages=warning"}
+    return subprocess.run(
+        [program, "-X", "-q", database],
+        input=script,
+        text=True,
+        capture_output=True,
+        check=False,
+        env=os.environ | options,
+    )
 
 
 def catalog(database: str) -> list[tuple[object, ...]]:

@@ -139,10 +139,12 @@ def test_no_function_with_the_rights_of_the_owner_takes_a_relation_or_runs_given
     of_the_owner = {
         "_erase_history",
         "_free_keys_of_day",
+        "_keep_results_of_day",
         "_make_slot_partitions",
         "_protect_table",
         "_prune_default_partition",
         "_write_quota_filter",
+        "job_page",
         "make_partitions",
         "prune_history",
         "prune_slots",
@@ -150,6 +152,7 @@ def test_no_function_with_the_rights_of_the_owner_takes_a_relation_or_runs_given
     of_callers = {
         "_apply_rights",
         "_check_sql_command",
+        "_create_type",
         "_execute_sql_command",
         "_mark_bound_roles",
         "_set_view_security_barriers",
@@ -452,7 +455,7 @@ VALUES = {
     "boolean": "false", "interval": "'1 day'", "jsonb": "'{}'", "regclass": "'pg_temp.jobs'",
 }  # fmt: skip
 IGNORE_THE_TIME = {"declare_queues", "leave_group"}
-NEED_A_ROW_TO_COMPARE_IT_WITH = {"group_list", "incomplete_items", "pin_list"}
+NEED_A_ROW_TO_COMPARE_IT_WITH = {"group_list", "incomplete_items", "limit_keys", "pin_list"}
 
 
 def test_only_the_owner_may_give_a_time(logins: Logins) -> None:

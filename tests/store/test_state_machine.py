@@ -23,7 +23,8 @@ Change: TypeAlias = tuple[str | None, str]
 QUEUES = ["one", "two"]
 OUTCOMES = ["succeeded", "skipped", "failed", "failed", "timed_out", "snoozed", "released", "unsupported", "canceled"]
 VISIBLE = """
-    SELECT id, state, wait, attempt, lost, run, run_at, quarantined, canceling, coalesce(fence, 0) AS fence
+    SELECT
+      id, state, wait, attempt, lost, run, run_at, quarantined, canceling, coalesce(fence, 0) AS fence, expires_at
     FROM watchbill.job"""
 
 any_of = st.integers(min_value=0, max_value=999)
@@ -61,7 +62,8 @@ ACTIONS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
     "leave": (1, {"index": any_of}),
     "abandon": (1, {"index": any_of, "forgotten": any_of}),
     "enqueue": (5, {"type": st.sampled_from("ab"), "queue": st.sampled_from(QUEUES), "priority": st.integers(-1, 1),
-        "max_attempts": st.sampled_from([1, 2, 5, 5]), "delay": st.sampled_from([0, 10]), "many": st.integers(1, 3)}),
+        "max_attempts": st.sampled_from([1, 2, 5, 5]), "delay": st.sampled_from([0, 10]), "many": st.integers(1, 3),
+        "expires_in": st.sampled_from([None, None, None, 10, 40])}),
     "claim": (14, {"index": any_of, "queues": st.permutations(QUEUES), "only": st.sampled_from([2, 2, 1]),
         "max": st.sampled_from([10, 3, 2, 1]), "free": st.sampled_from([10, 10, 2, 1, 0]), "alone": rarely}),
     "settle": (12, {"ends": st.lists(endings, min_size=1, max_size=4), "latest": mostly}),
@@ -175,12 +177,24 @@ class Machine(RuleBasedStateMachine):
 
     # The life of a job.
 
-    def enqueue(self, type: str, queue: str, priority: int, max_attempts: int, delay: int, many: int) -> None:
+    def enqueue(
+        self,
+        type: str,
+        queue: str,
+        priority: int,
+        max_attempts: int,
+        delay: int,
+        many: int,
+        expires_in: int | None = None,
+    ) -> None:
         retry = {"kind": "fixed", "base": RETRY.total_seconds(), "jitter": 0}
         given: dict[str, Any] = {"queue": queue, "priority": priority, "max_attempts": max_attempts}
         for _ in range(many):
-            sent = self.db.send(type, delay=timedelta(seconds=delay), retry=retry, **given)
+            expiry = {} if expires_in is None else {"expires_in": timedelta(seconds=expires_in)}
+            sent = self.db.send(type, delay=timedelta(seconds=delay), retry=retry, **given, **expiry)
             job = Job(sent.id, type, run_at=self.model.now, wait=None, **given)
+            job.once = max_attempts == 1 or expires_in is not None
+            job.expires_at = None if expires_in is None else self.db.after(expires_in)
             job.put_off(self.model.now + timedelta(seconds=delay), self.model.now)
             self.model.jobs[job.id] = job
 
@@ -271,6 +285,9 @@ class Machine(RuleBasedStateMachine):
         if job.fence:
             with refused("WB008", "is running"):
                 self.db.value("reschedule", id=job.id, run_at=run_at)
+        elif job.expires_at is not None and (run_at or self.model.now) > job.expires_at:
+            with refused("WB003", "it would expire"):
+                self.db.value("reschedule", id=job.id, run_at=run_at)
         else:
             assert self.db.value("reschedule", id=job.id, run_at=run_at) == self.model.reschedule(job, run_at)
 
@@ -291,6 +308,7 @@ class Machine(RuleBasedStateMachine):
     def promote(self) -> None:
         self.model.promote()
         due = [job.due for job in self.model.jobs.values() if job.wait == "delayed"]
+        due += [job.expires_at for job in self.model.jobs.values() if job.expires_at and not job.fence]
         assert self.db.value("promote") == min(due, default=None)
 
     def expire_unsupported(self, grace: int) -> None:
@@ -345,13 +363,15 @@ def _told(row: Any) -> tuple[Any, ...]:
     """What the view says; of a finished job only that which still means something."""
     if row.state in FINISHED:
         return (row.state, row.attempt, row.lost, row.run)
-    return (row.state, row.attempt, row.lost, row.run, row.wait, row.run_at, row.quarantined, row.canceling, row.fence)
+    first = (row.state, row.attempt, row.lost, row.run, row.wait, row.run_at, row.quarantined, row.canceling, row.fence)
+    return (*first, row.expires_at)
 
 
 def _meant(job: Job) -> tuple[Any, ...]:
     if job.finished:
         return (job.state, job.attempt, job.lost, job.run)
-    return (job.state, job.attempt, job.lost, job.run, job.wait, job.run_at, job.alone, job.canceling, job.fence)
+    first = (job.state, job.attempt, job.lost, job.run, job.wait, job.run_at, job.alone, job.canceling, job.fence)
+    return (*first, job.expires_at)
 
 
 BY_HAND: set[Change] = {("queued", "blocked"), ("failed", "blocked"), ("blocked", "failed")}

@@ -24,6 +24,7 @@ NOTHING = {
     "has_unsupported_job": False,
     "has_claim": False,
     "has_dependency": False,
+    "has_operation": False,
 }
 
 
@@ -178,5 +179,5 @@ def test_survey_reads_little_among_many_jobs(own_db: Db, crowd: str) -> None:
     CROWDS[crowd](db, epoch)
     db.execute("VACUUM watchbill.jobs")
     read = work(db, "_survey", epoch=epoch, queues=["default"])
-    assert read.scanned.keys() <= {"installation", "pauses", "unsupported_types"}
+    assert read.scanned.keys() <= {"installation", "pauses", "unsupported_types", "chore_marks"}
     assert sum(read.entries.values()) <= (1100 if crowd == "claimed" else 40), read

@@ -55,6 +55,8 @@ def finish_job_of_b(site: Site, settle: str, options: str = "") -> UUID:
 
 
 COMPLETE = """watchbill.complete(%(id)s, %(fence)s, '{"word": "secret of b"}')"""
+STORE_STEP = """count(*) FROM watchbill.save_steps(ARRAY[%(id)s], ARRAY[%(fence)s]::bigint[], '{step}', '{run}',
+    '{done}', '{1}', '{1}', '{1}', '{1}', results => ARRAY['"secret of b"'::jsonb])"""
 BURY = """watchbill.fail(%(id)s, %(fence)s, '{"message": "secret of b"}', false)"""
 
 
@@ -210,21 +212,29 @@ CALLS = {
     "job_attempts": "array_agg(x) FROM watchbill.job_attempts(%(id)s) x",
     "job_by_id": "array_agg(x) FROM watchbill.job_by_id(%(id)s) x",
     "job_list": "array_agg(x) FROM watchbill.job_list(ids => ARRAY[%(id)s], tenant => 'a') x",
+    "job_page": """array_agg(x) FROM watchbill.job_page(jsonb_build_array(
+        '{"field": "tenant", "operator": "=", "values": ["a"]}'::jsonb,
+        jsonb_build_object('field', 'id', 'operator', '=', 'values', ARRAY[ARRAY[%(id)s, %(id)s]]))) x""",
+    "job_steps": "array_agg(x) FROM watchbill.job_steps(%(id)s) x",
+    "load_steps": "array_agg(x) FROM watchbill.load_steps(ARRAY[%(id)s]) x",
     "locked_jobs": "array_agg(x) FROM watchbill.locked_jobs(ARRAY[%(id)s]) x",
     "purge": "watchbill.purge('{succeeded,dead,canceled}', ids => ARRAY[%(id)s], tenant => 'a')",
     "release": "watchbill.release(%(id)s)",
     "reschedule": "watchbill.reschedule(%(id)s)",
     "reschedule_many": "watchbill.reschedule_many('{queued,dead,canceled}', ids => ARRAY[%(id)s], tenant => 'a')",
+    "save_steps": """count(*) FROM watchbill.save_steps(ARRAY[%(id)s], ARRAY[%(fence)s],
+        '{step}', '{run}', '{done}', '{1}', '{1}', '{1}', '{1}')""",
     "settle": "count(*) FROM watchbill.settle(%(epoch)s, ARRAY[%(id)s], ARRAY[%(fence)s])",
     "stop_requests": "count(*) FROM watchbill.stop_requests(%(epoch)s, ARRAY[%(id)s])",
     "unblock": "count(*) FROM watchbill.unblock(ARRAY[%(id)s, %(other)s])",
+    "wake": "watchbill.wake(%(id)s)",
     "why_job": "array_agg(x) FROM watchbill.why_job(%(id)s) x",
 }
-OTHER_IDS = {"claim", "lock_acquire", "register", "sweep_dependencies"}
+OTHER_IDS = {"claim", "lock_acquire", "register", "sweep_dependencies", "sweep_steps"}
 ROWS_OF_B = " UNION ALL ".join(
     f"SELECT x::text FROM watchbill.{table} x WHERE {rows}"
     for table, rows in {
-        **dict.fromkeys(("jobs", "finished_jobs", "attempts", "idempotency"), "x.tenant = 'b'"),
+        **dict.fromkeys(("jobs", "finished_jobs", "attempts", "idempotency", "steps"), "x.tenant = 'b'"),
         "dependencies": "x.child = ANY (%(ids)s) OR x.parent = ANY (%(ids)s)",
     }.items()
 )
@@ -232,7 +242,7 @@ ROWS_OF_B = " UNION ALL ".join(
 
 @dataclass
 class Twins:
-    """A dead job of tenant b and one of tenant a with its id. Each has a parent and a child."""
+    """A dead job of tenant b, with a step, and one of tenant a with its id. Each has a parent and a child."""
 
     id: UUID
     other: UUID  # the parent of the taker
@@ -263,7 +273,9 @@ def make_twins(site: Site, state: str) -> Twins:
         parent = add(worker, "b", "twins")
         job = add(worker, "b", "twins", parent)
         call(worker, COMPLETE, id=parent, fence=start("twins"))
-        call(worker, BURY, id=job, fence=start("twins"))
+        fence = start("twins")
+        call(worker, STORE_STEP, id=job, fence=fence)
+        call(worker, BURY, id=job, fence=fence)
         child = add(worker, "b", "nowhere", job)
         while worker.execute("SELECT FROM watchbill.unblock()").fetchall():
             pass

@@ -40,7 +40,7 @@ VERBS = {
     "enqueue": 12, "enqueue_many": 6, "_enqueue_plain": 4, "_enqueue_plain_many": 2, "_enqueue_rows": 2, "cancel": 5,
     "_cancel_job": 2, "reschedule": 5, "job_by_id": 5, "job_list": 2, "why_job": 4, "job_attempts": 3, "ancestors": 4,
     "dependency_graph": 4, "_read_job_ending": 3, "add_schedule": 4, "update_schedule": 5, "run_schedule": 5,
-    "remove_schedule": 1, "slot_list": 3, "schedule_list": 2, "ensure_limits": 2,
+    "job_page": 2, "remove_schedule": 1, "slot_list": 3, "schedule_list": 2, "ensure_limits": 2,
 }  # fmt: skip
 OPTIONAL_SHARE = 0.12  # of the arguments that have a default
 DIGEST_EVERY = 2_000

@@ -17,6 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import errors, sql
+from psycopg.types.json import Jsonb
 
 from tests.pooler import run_pooler
 from tests.role_logins import Logins, make_logins
@@ -281,6 +282,23 @@ def test_keys_of_a_limit_and_their_holders_are_those_of_the_own_tenant(site: Sit
         assert len(session.execute("SELECT * FROM watchbill.limit_keys('shared')").fetchall()) == 4
 
 
+def test_totals_of_a_limit_count_the_jobs_of_the_own_tenant(site: Site) -> None:
+    """Each tenant has a job that runs and holds two keys of the limit."""
+    counts = "SELECT holders, kept, waiters FROM watchbill.limit_list() WHERE name = 'shared'"
+    with site.session("bound_reader", "a") as session:
+        assert session.execute(counts).fetchall() == [(2, 0, 0)]
+    with site.session("operator") as session:
+        assert session.execute(counts).fetchall() == [(4, 0, 0)]
+
+
+@pytest.mark.parametrize("role", HOSTILE)
+def test_dependencies_of_another_tenant_are_hidden(site: Site, role: str) -> None:
+    make_spy(site)
+    with site.session(role, HOSTILE[role]) as session:
+        seen = repr(session.execute("SELECT public.spy('watchbill.dependencies')").fetchall())
+        assert not [job for job in site.job_ids if str(job) in seen]
+
+
 def test_producer_of_a_tenant_declares_nothing_that_tenants_share(site: Site) -> None:
     call = """SELECT watchbill.ensure_limits('app', '[{"name": "mine", "max": 1}]', '[{"name": "slow", "max": 1}]')"""
     with site.session("producer", "a") as session:
@@ -524,6 +542,30 @@ def test_unbound_role_acts_for_every_tenant_again(spare: Logins) -> None:
             session.execute("SELECT watchbill.enqueue('t')")
         revoke_role(spare.owner_url, "watchbill", role, None, ["a", "b"])
         session.execute("SELECT watchbill.enqueue('t')")
+
+
+def test_children_that_run_again_with_their_parent_count_for_the_quota(spare: Logins) -> None:
+    """A parent and two children, canceled because of it: they are three jobs if the parent runs again."""
+    with spare.connect("producer") as producer, spare.connect("operator") as operator, spare.connect("worker") as node:
+        producer.execute("SELECT set_config('watchbill.tenant', 'family', false)")
+        enqueue = "SELECT id FROM watchbill.enqueue('t', depends_on => %s)"
+        ((parent,),) = producer.execute(enqueue, (None,)).fetchall()
+        for _ in range(2):
+            producer.execute(enqueue, ([parent],))
+        # In transactions of their own: unblock() leaves what its own transaction has written.
+        node.execute("SELECT watchbill.unblock()")
+        producer.execute("SELECT watchbill.cancel(%s)", (parent,))
+        node.execute("SELECT watchbill.unblock()")
+        assert operator.execute("SELECT count(*) FROM watchbill.jobs").fetchall() == [(0,)]
+        for room in (2, 3):
+            operator.execute("SELECT watchbill.set_tenant('family', %s)", (Jsonb({"unfinished": room}),))
+            operator.execute("SELECT watchbill.refresh_quotas(at_once => true)")
+            if room == 2:
+                with pytest.raises(psycopg.Error, match="the quota unfinished of tenant 'family' is full"):
+                    producer.execute("SELECT watchbill.reschedule(%s)", (parent,))
+            else:
+                producer.execute("SELECT watchbill.reschedule(%s)", (parent,))
+        assert operator.execute("SELECT count(*) FROM watchbill.jobs").fetchall() == [(3,)]
 
 
 def test_marks_of_bound_roles_follow_the_table(spare: Logins) -> None:

@@ -385,6 +385,16 @@ def test_declaring_a_group_again_changes_its_options(group: Group) -> None:
     assert (row.min_nodes, row.handover_timeout) == (3, timedelta(seconds=5))
 
 
+def test_another_number_of_tokens_is_refused_while_the_group_has_pins(group: Group) -> None:
+    """They name tokens, so that they would be lost."""
+    group.db.execute("""SELECT watchbill.pin('production', '[{"key": "k", "pattern": "a"}]')""")
+    with refused("WB003", r"group 'production' has 12 tokens \(md5\), not 24 \(md5\)"):
+        group.db.call("declare_group", name=GROUP, total=24)
+    assert group.db.count("pins") == 1
+    group.db.execute("SELECT watchbill.clear_pins('production')")
+    group.db.call("declare_group", name=GROUP, total=24)
+
+
 def test_another_number_of_tokens_is_refused_while_the_group_has_members(group: Group) -> None:
     a = group.join("a")
     group.rebalance(a)

@@ -63,6 +63,18 @@ def test_a_job_whose_labels_no_live_node_has_names_them(db: Db) -> None:
     assert only(db, job)[0] == "ready"
 
 
+def test_a_job_that_is_pinned_to_a_node_names_it(db: Db) -> None:
+    job, with_label = db.enqueue(runs_on={"node": "n 1"}), db.enqueue(runs_on={"node": "n 1", "gpu": "a100"})
+    db.node("other", types={"task": 1})
+    assert only(db, job) == ("unmatched", "no live node that serves its queue is named n 1")
+    (cause, *_) = db.call("why_job", id=with_label)
+    assert cause.reason == 'no live node that serves its queue is named n 1 and has the labels {"gpu": "a100"}'
+    assert cause.way_out == ["watchbill worker --label gpu=a100 --name 'n 1'"]
+    assert db.look(job).waits == "unmatched"
+    db.node("n 1", types={"task": 1})
+    assert only(db, job)[0] == db.look(job).waits == "ready"
+
+
 def test_a_routed_job_whose_key_has_no_owner_says_why(db: Db) -> None:
     db.call("declare_group", name="g", total=4)
     db.call("route_queue", queue="default", token_group="g")
@@ -224,13 +236,14 @@ def test_a_job_behind_a_dead_one_says_who_keeps_its_key(db: Db) -> None:
 
 def test_a_job_under_a_rate_says_when_the_next_one_may_start(db: Db) -> None:
     epoch = db.node()
-    declare_limit(db, "crm-api", rate=(2, 60, 1))
+    declare_limit(db, "crm-api", rates=[(1, 60)])
     jobs = [enqueue(db, "key:crm-api", is_rated=True) for _ in range(2)]
     (held,) = db.claim(epoch)
     db.settle(epoch, End(held, "succeeded"))
     (waiting,) = {*jobs} - {held.id}
     (row,) = db.call("why_job", id=waiting)
-    assert (row.cause, row.until is None) == ("rate", False)
+    assert (row.cause, row.until) == ("rate", db.after(60))
+    assert "the rate of the limit crm-api allows no start now; the next is at 2031-03-14" in row.reason
 
 
 def test_all_causes_are_told_and_the_deciding_one_is_first(db: Db) -> None:

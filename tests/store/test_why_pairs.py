@@ -44,7 +44,7 @@ class Site:
 
 
 def use_up_rate(site: Site) -> None:
-    declare_limit(site.db, "slow", rate=(1, 3600, 1))
+    declare_limit(site.db, "slow", rates=[(1, 3600)])
     enqueue(site.db, "key:slow", is_rated=True, queue="fast")
     helper = site.db.node()
     site.db.settle(helper, End(site.db.claim_one(helper, queues=["fast"])))

@@ -13,6 +13,7 @@ import pytest
 
 from watchbill import (
     App,
+    AsyncSteps,
     Batch,
     BatchFailed,
     Connection,
@@ -590,3 +591,22 @@ def test_the_limits_of_an_app_exist_in_each_test(watchbill: Watchbill, number: i
     """The tables are empty again in the second test, while the App is the same."""
     limited.enqueue()
     assert outcomes(watchbill.drain()) == [("succeeded", "succeeded")]
+
+
+def test_drain_runs_a_job_with_steps_through_its_sleep(watchbill: Watchbill) -> None:
+    app = App()
+    ran: list[str] = []
+
+    @app.task(type="remind")
+    async def remind(steps: AsyncSteps) -> str:
+        await steps.run(ran.append, "asked")
+        await steps.sleep("3d")
+        await steps.run(ran.append, "reminded")
+        return "done"
+
+    job = remind.enqueue()
+    watchbill.drain()
+    assert (ran, job.get().state) == (["asked"], "suspended")
+    watchbill.advance(days=3)
+    watchbill.drain()
+    assert (ran, job.result(timeout=0)) == (["asked", "reminded"], "done")

@@ -127,7 +127,7 @@ def counts(connection: psycopg.Connection) -> dict[str, int]:
     names = connection.execute(
         "SELECT relname::text FROM pg_class WHERE relnamespace = 'watchbill'::regnamespace AND relkind IN ('r', 'p')"
         " AND NOT relispartition AND relname <> ALL"
-        " ('{installation,policies,quota_refresh,schema_version,schema_functions,zones}')"
+        " ('{chore_marks,installation,policies,quota_refresh,schema_version,schema_functions,zones}')"
     ).fetchall()
     count = sql.SQL("SELECT count(*) FROM watchbill.{}")
     found = {name: connection.execute(count.format(sql.Identifier(name))).fetchone() or (0,) for (name,) in names}

@@ -22,7 +22,7 @@ def job(number: int, type: str = "task", state: str = "succeeded", seconds: floa
 
 def waits(child: int, *parents: int) -> list[Dependency]:
     return [
-        Dependency(UUID(int=child), UUID(int=parent), place, "all_succeeded", None)
+        Dependency(UUID(int=child), UUID(int=parent), place, "all_succeeded", None, None)
         for place, parent in enumerate(parents, 1)
     ]
 
@@ -45,6 +45,16 @@ def test_job_is_drawn_below_its_last_parent() -> None:
         "└─ c #03 dead 2.5 s no luck",
         "└─ d #04 blocked waits for 0 of 2",
     ]
+
+
+def test_job_that_takes_results_says_from_which_jobs() -> None:
+    takes = [
+        Dependency(UUID(int=3), UUID(int=1), 1, "all_succeeded", None, {"parts": 1, "first": None}),
+        Dependency(UUID(int=3), UUID(int=2), 2, "all_succeeded", None, {"parts": 2}),
+    ]
+    assert drawn([job(1, "a"), job(2, "b"), job(3, "c", seconds=0.01)], takes)[-1] == (
+        "└─ c #03 succeeded 10 ms parts from 2 jobs first from #01 after 2 jobs"
+    )
 
 
 def test_similar_jobs_are_drawn_as_one_line_with_a_count() -> None:

@@ -246,3 +246,8 @@ def test_labels_are_pairs_in_every_form(tmp_path: Path, given: object) -> None:
 def test_labels_without_a_name_or_a_value_are_refused(tmp_path: Path, given: object) -> None:
     with pytest.raises(SettingsError, match="labels"):
         Settings.load(project=tmp_path, environ={}, labels=given)
+
+
+def test_the_label_node_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="none named node, which is the node's name"):
+        Settings.load(project=tmp_path, environ={}, labels="node=gpu-1")

@@ -79,7 +79,7 @@ class Workbench:
 
 def _fetch(connection: psycopg.Connection[Any], query: str, params: tuple[Any, ...]) -> list[tuple[Any, ...]]:
     cursor = connection.execute(query.encode(), params)
-    return cursor.fetchall() if cursor.description else []
+    return [] if cursor.description is None else cursor.fetchall()  # a row without columns is a row too
 
 
 @pytest.fixture

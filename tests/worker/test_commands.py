@@ -91,6 +91,45 @@ async def test_a_worker_runs_no_command_that_no_schedule_has_made(bench: Workben
     assert bench.sql("SELECT to_regclass('public.taken')") == [(None,)]
 
 
+@pytest.mark.parametrize("by_worker", [True, False])
+async def test_a_job_runs_the_command_of_its_schedule_whatever_its_payload_says(
+    bench: Workbench, by_worker: bool
+) -> None:
+    schedule(bench, "SELECT 'own'")
+    bench.sql("SELECT watchbill.tick(), watchbill.promote()")
+    forged = bench.sql("UPDATE watchbill.jobs SET payload = %s RETURNING id", Jsonb({**COMMAND, "role": "nobody"}))
+    assert len(forged) == 1
+    if by_worker:
+        await bench.work_off()
+    else:
+        bench.sql("SELECT watchbill.execute_due()")
+    assert bench.sql("SELECT state FROM watchbill.finished_jobs") == [("succeeded",)]
+    assert bench.sql("SELECT to_regclass('public.taken')") == [(None,)]
+
+
+async def test_a_job_runs_a_command_that_was_repaired_since_it_was_made(bench: Workbench) -> None:
+    schedule(bench, "SELECT 1 / 0")
+    bench.sql("SELECT watchbill.tick(), watchbill.promote()")
+    bench.sql("""SELECT watchbill.update_schedule('s', '{"command": "SELECT 7"}')""")
+    await bench.work_off()
+    assert bench.sql("SELECT state, result->'rows' FROM watchbill.finished_jobs") == [("succeeded", [[7]])]
+
+
+@pytest.mark.parametrize("by_worker", [True, False])
+async def test_a_job_of_a_removed_schedule_runs_no_command(bench: Workbench, by_worker: bool) -> None:
+    schedule(bench, COMMAND["command"])
+    bench.sql("SELECT watchbill.tick(), watchbill.promote()")
+    bench.sql("SELECT watchbill.remove_schedule('s')")
+    if by_worker:
+        await bench.work_off()
+    else:
+        bench.sql("SELECT watchbill.execute_due()")
+    ((state, message),) = bench.sql("SELECT state, error->>'message' FROM watchbill.finished_jobs")
+    assert state == "dead"
+    assert "removed" in message
+    assert bench.sql("SELECT to_regclass('public.taken')") == [(None,)]
+
+
 def test_a_task_cannot_have_a_builtin_type(bench: Workbench) -> None:
     with pytest.raises(ValueError, match=r"type 'watchbill\.sql' is invalid"):
         bench.app.task(type="watchbill.sql")(lambda: None)

@@ -480,7 +480,7 @@ def test_blocking_handler_may_hold_the_loop_until_its_limit(
     config: Any = SimpleNamespace(url="", lease=30, heartbeat_interval=math.inf, stuck_after=300)
 
     async def make() -> heartbeat.Heartbeat:
-        return heartbeat.Heartbeat(config, nothing, 1, nothing, nothing, nothing)
+        return heartbeat.Heartbeat(config, nothing, 1, nothing, nothing, nothing, nothing)
 
     watch = asyncio.run(make())
     run: Any = SimpleNamespace(age=age, timeout=timeout)

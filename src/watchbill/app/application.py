@@ -27,6 +27,7 @@ from watchbill.app.unknown_types import UnknownTypes
 from watchbill.cluster.lease import Lease
 from watchbill.cluster.options import Membership
 from watchbill.cluster.ownership import Ownership
+from watchbill.model.endpoint import Endpoint, SecretResolver
 from watchbill.model.job import NewJob
 from watchbill.model.tenant import acting_for
 from watchbill.telemetry.events import Events, Observer
@@ -116,6 +117,8 @@ class App(Registry, Generic[State]):
         self.events = Events()
         self.producer = self._make_producer(propagate)
         self._leader_tasks: list[tuple[str, LeaderTask]] = []
+        self._endpoints: dict[tuple[str, str], Endpoint] = {}
+        self.secret_resolvers: dict[str, SecretResolver] = {}
         self._lifespan: Lifespan[State] | None = None
         self.state: State = None  # type: ignore[assignment]  # until a node enters the lifespan
         self._name = name or _calling_module()
@@ -214,6 +217,22 @@ class App(Registry, Generic[State]):
         finally:
             del overrides[function]
             overrides.update(before)
+
+    def endpoint(self, endpoint: Endpoint) -> None:
+        """Declares a server to which connectors send requests. A node that starts writes it to the database, if the
+        code has changed: `add_connectors`."""
+        if not isinstance(endpoint, Endpoint):
+            raise TypeError(f"app.endpoint({endpoint!r}) is invalid: give an Endpoint")
+        known = self._endpoints.setdefault((endpoint.tenant, endpoint.name), endpoint)
+        if known != endpoint:
+            raise ValueError(f"endpoint {endpoint.name!r} of tenant {endpoint.tenant!r} is declared twice, differently")
+        self._declare_to_nodes()
+
+    def secret_resolver(self, function: SecretResolver) -> SecretResolver:
+        """Registers a function that returns secrets for endpoints: `resolver:NAME/KEY` calls the function NAME with
+        KEY and the tenant of the endpoint. It may be async."""
+        self.secret_resolvers[function.__name__] = function
+        return function
 
     def on(self, event: str) -> Callable[[Observer], Observer]:
         """Registers an observer: `@app.on("job_died")`. It is called after commit, in the process that caused it."""
@@ -451,7 +470,12 @@ class App(Registry, Generic[State]):
         from watchbill.scheduler.declarer import Declared
 
         rules = self.flow_rules
-        return Declared(self.declared.as_json(), orjson.dumps(rules.limits), orjson.dumps(rules.queue_definitions))
+        return Declared(
+            self.declared.as_json(),
+            orjson.dumps(rules.limits),
+            orjson.dumps(rules.queue_definitions),
+            orjson.dumps([each.definition for each in self._endpoints.values()]),
+        )
 
     def withdraw_schedule(self, name: str, *, tenant: str = "default") -> None:
         """Takes back the declaration of a schedule: the nodes of this process no longer declare it. Does not delete the

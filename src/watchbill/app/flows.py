@@ -7,11 +7,12 @@ all of its jobs or none.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 from uuid import UUID
 
 import orjson
 
+from watchbill.app.bound_results import BoundResult
 from watchbill.app.job import Job
 from watchbill.app.job_options import JobOptionsDict, refuse_unsent, stored_id
 from watchbill.app.task import Call
@@ -35,6 +36,11 @@ class Flow(Generic[R]):
     def __repr__(self) -> str:
         return f"<Flow of {len(self.calls)} job{'' if len(self.calls) == 1 else 's'}>"
 
+    @property
+    def results(self) -> list[R]:
+        """The results of its last calls, as an argument of another call: `total.bind(parts=flow.results)`."""
+        return cast("list[R]", BoundResult(self.last_calls, is_list=True))
+
     def on_failure(self, alternative: Call[Any] | Flow[Any]) -> Flow[R]:
         """Adds an alternative that runs when this flow fails, and is skipped when it succeeds."""
         other = _to_flow(alternative).after(self.last_calls, "any_failed")
@@ -56,6 +62,12 @@ class Flow(Generic[R]):
             del each["id"]
             if job.depends_on:
                 each["depends_on"] = [places.get(parent, str(parent)) for parent in job.depends_on]
+            if job.results:
+                texts = {str(parent): place for parent, place in places.items()}
+                each["results"] = {
+                    name: [texts.get(one, one) for one in given] if isinstance(given, list) else texts.get(given, given)
+                    for name, given in job.results.items()
+                }
         return objects
 
     def after(self, parents: tuple[Call[Any], ...], run_if: RunIf | None = None) -> Flow[R]:
@@ -118,19 +130,41 @@ def make_new_jobs(calls: Sequence[Call[Any]]) -> Sequence[NewJob]:
     if not any(task.options.depends_on for task in tasks):
         return jobs
     ids: dict[int, list[UUID]] = {}
+    originals: dict[int, list[UUID]] = {}
     for call, job in zip(calls, jobs, strict=True):
         ids.setdefault(id(call), []).append(job.id)
-    return [_add_parents(call, job, ids) for call, job in zip(calls, jobs, strict=True)]
+        originals.setdefault(id(call.original or call), []).append(job.id)
+    found = [_add_parents(call, job, ids, originals) for call, job in zip(calls, jobs, strict=True)]
+    return [_add_results(call, job, ids, originals) for call, job in zip(calls, found, strict=True)]
 
 
-def _add_parents(call: Call[Any], job: NewJob, ids: dict[int, list[UUID]]) -> NewJob:
+def _add_parents(call: Call[Any], job: NewJob, ids: dict[int, list[UUID]], originals: dict[int, list[UUID]]) -> NewJob:
     found: list[UUID] = []
     for parent in call.task.options.depends_on:
         known = stored_id(parent)
-        if known is None and id(parent) not in ids:
+        if known is not None:
+            found.append(known)
+            continue
+        jobs = ids.get(id(parent)) or originals.get(id(parent))
+        if jobs is None:
             refuse_unsent([parent])
-        found += ids[id(parent)] if known is None else (known,)
-    return job._replace(depends_on=tuple(found)) if found else job
+        found += jobs or ()
+    return job._replace(depends_on=tuple(dict.fromkeys(found))) if found else job
+
+
+def _add_results(call: Call[Any], job: NewJob, ids: dict[int, list[UUID]], originals: dict[int, list[UUID]]) -> NewJob:
+    """Names the jobs whose results its parameters take."""
+    results: dict[str, Any] = {}
+    for name, source in call.bindings:
+        jobs = [ids.get(id(each)) or originals.get(id(each)) or [] for each in source.calls]
+        if any(len(found) != 1 for found in jobs):
+            raise ValueError(
+                f"{call.task.type}: {name} is {source!r}, which is not enqueued once in the same call; make each call "
+                "with a bind() of its own, and enqueue it together with those that take its result"
+            )
+        texts = [str(found[0]) for found in jobs]
+        results[name] = texts if source.is_list else texts[0]
+    return job._replace(results=results) if results else job
 
 
 def _to_flow(step: Any) -> Flow[Any]:
@@ -143,7 +177,7 @@ def _to_flow(step: Any) -> Flow[Any]:
 
 def _wait_for(call: Call[Any], parents: tuple[Any, ...], run_if: RunIf | None) -> Call[Any]:
     options: JobOptionsDict = {"depends_on": parents} if run_if is None else {"depends_on": parents, "run_if": run_if}
-    return Call(call.task.using(**options), call.payload)
+    return Call(call.task.using(**options), call.payload, call.bindings, call.original or call)
 
 
 def _refuse_empty(steps: tuple[Any, ...], name: str) -> None:

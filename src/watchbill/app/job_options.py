@@ -11,6 +11,8 @@ from types import UnionType
 from typing import Any, Protocol, TypeAlias, TypedDict
 from uuid import UUID
 
+import orjson
+
 from watchbill.errors import WatchbillError
 from watchbill.model.dependency_graph import RunIf
 from watchbill.model.durations import DURATION_WORDS, LONGEST_TIMEOUT_SECONDS, Duration, seconds
@@ -20,6 +22,7 @@ from watchbill.model.job_fields import JOB_OPTIONS, Kind
 from watchbill.model.option_names import refuse_unknown
 from watchbill.model.retry import Retry, as_retry
 from watchbill.model.unique import Debounce, KeyFormat, Unique, format_parameters
+from watchbill.model.webhook import Webhook
 
 LONGEST_INTERVAL_SECONDS = 1e10  # PostgreSQL has no longer interval
 MAX_QUEUE_LENGTH = 100
@@ -79,6 +82,8 @@ class JobOptions:
     group: str | None = None
     runs_on: dict[str, Any] | None = None
     unique: Unique | Debounce | None = None
+    expires: float | datetime | None = None
+    notify: Webhook | None = None
 
     def change(self, **options: Any) -> JobOptions:
         """Checks these options and returns a copy with them."""
@@ -87,6 +92,8 @@ class JobOptions:
             _check_option(name, value)
             if JOB_OPTIONS[name].kind == "duration" and value is not None:
                 options[name] = seconds(value)
+        if isinstance(options.get("expires"), Duration):
+            options["expires"] = seconds(options["expires"])
         if self.timeout is not None and options.get("timeout", self.timeout) is None:
             options["timeout"] = LONGEST_TIMEOUT_SECONDS  # a job without a timeout would get that of its task
         if "retry" in options:
@@ -123,6 +130,10 @@ class JobOptions:
         values |= {"id": UUID(int=0), "depends_on": stored_ids(self.depends_on), "token_group": self.group}
         if self.unique is not None:
             values |= self.unique.columns()
+        if self.expires is not None:
+            values["expires_at" if isinstance(self.expires, datetime) else "expires_in"] = self.expires
+        if self.notify is not None:
+            values["meta"] = orjson.dumps({"notify": self.notify.definition})
         job = NewJob(type="", payload=b"", **values)
         queue, version = NewJob._fields.index("queue"), NewJob._fields.index("version")
         return job[queue:version], job[version + 1 :]
@@ -151,6 +162,8 @@ class JobOptionsDict(TypedDict, total=False):
     group: str | None
     runs_on: dict[str, Any] | None
     unique: Unique | Debounce | None
+    expires: Duration | datetime | None
+    notify: Webhook | None
 
 
 # -- These functions check options.
@@ -167,6 +180,8 @@ _TYPES: dict[Kind, tuple[type | UnionType, str]] = {
     "formats": (list | tuple, "a list of formats such as 'account:{account}'"),
     "labels": (dict, "a dictionary of labels, which are texts, such as {'gpu': 'a100'}"),
     "unique": (Unique | Debounce, "a Unique or a Debounce"),
+    "expiry": (Duration | datetime, f"{DURATION_WORDS}, or an aware datetime"),
+    "webhook": (Webhook, "a Webhook, such as Webhook('crm')"),
 }
 
 
@@ -178,9 +193,10 @@ def _check_option(name: str, value: Any) -> None:
     fits = isinstance(value, wanted)  # not in the `if`: type checkers would take `value` for an object after it
     if not fits or (kind == "labels" and not _are_texts(value)):
         raise InvalidOption(f"{name}={value!r} is invalid: give {words}.")
-    if kind == "instant" and value.tzinfo is None:
+    if isinstance(value, datetime) and value.tzinfo is None:
         raise ValueError(f"{name}={value!r} has no time zone; give one, such as datetime.now(timezone.utc)")
-    if kind == "duration" and not abs(_read_seconds(name, value)) < LONGEST_INTERVAL_SECONDS:
+    has_duration = kind == "duration" or (kind == "expiry" and not isinstance(value, datetime))
+    if has_duration and not abs(_read_seconds(name, value)) < LONGEST_INTERVAL_SECONDS:
         raise InvalidOption(f"{name}={value!r} is invalid: give {words}, less than {LONGEST_INTERVAL_SECONDS:,.0f} s.")
     bound = 2**15 if name == "priority" else 2**31
     if kind == "integer" and not -bound <= value < bound:
@@ -197,6 +213,10 @@ def refuse_impossible(options: JobOptions) -> None:
     timeout = options.timeout
     refused = {
         "queue": (1 <= len(options.queue) <= MAX_QUEUE_LENGTH, f"a text of 1 to {MAX_QUEUE_LENGTH} characters"),
+        "expires": (
+            not isinstance(options.expires, datetime) and (options.expires is None or options.expires > 0),
+            "a duration of more than 0 s; a time can be given with using(expires=...)",
+        ),
         "timeout": (timeout is None or 0 < timeout <= LONGEST_TIMEOUT_SECONDS, "more than 0 s and at most 365 days"),
     }
     for name, (fits, words) in refused.items():

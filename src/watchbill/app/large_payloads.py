@@ -131,7 +131,11 @@ class LargePayloads:
 
     def fetch_reference(self, job: Run, payload: bytes) -> bytes:
         """Reads the payload of a run from the store; `payload` is the reference to it."""
-        return self.fetch(job.id, orjson.loads(payload)["$stored"], job.meta.get("stored"))
+        reference = orjson.loads(payload)
+        raw = self.fetch(job.id, reference["$stored"], job.meta.get("stored"))
+        if "$results" not in reference:  # of other jobs, which the database has written beside the reference
+            return raw
+        return orjson.dumps(orjson.loads(raw) | reference["$results"])
 
     def fetch(self, job_id: UUID, digest: str, key: str | None) -> bytes:
         """Reads the payload that a job refers to."""

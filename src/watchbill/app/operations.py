@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -35,13 +35,14 @@ from watchbill.model.job import (
     QueueCount,
 )
 from watchbill.model.limit_records import LimitDetails, LimitRecord
-from watchbill.model.limits import WhenDead, WhenFull
+from watchbill.model.limits import Rate, WhenDead, WhenFull
 from watchbill.model.lock import Leader, LockRecord
+from watchbill.model.steps import StepRecord
 from watchbill.store.refusals import Invalid
 
 
 class Jobs:
-    """Reads jobs, and cancels, retries or releases one."""
+    """Reads jobs and their steps, and cancels, retries, wakes or releases one."""
 
     def __init__(self, producer: JobProducer) -> None:
         self._producer = producer
@@ -98,6 +99,20 @@ class Jobs:
 
     async def aattempts(self, id: UUID, *, connection: Any = None) -> builtins.list[AttemptRecord]:
         return await self._producer.arun(job_operations.attempts(id), connection)
+
+    def steps(self, id: UUID, *, connection: Any = None) -> builtins.list[StepRecord]:
+        """The stored steps of the job, in the order in which they were stored."""
+        return self._producer.run(job_operations.steps(id), connection)
+
+    async def asteps(self, id: UUID, *, connection: Any = None) -> builtins.list[StepRecord]:
+        return await self._producer.arun(job_operations.steps(id), connection)
+
+    def wake(self, id: UUID, *, connection: Any = None) -> bool:
+        """Ends the sleep of a suspended job now. Returns False if the job is not suspended."""
+        return self._producer.run(job_operations.wake(id), connection)
+
+    async def awake(self, id: UUID, *, connection: Any = None) -> bool:
+        return await self._producer.arun(job_operations.wake(id), connection)
 
     def cancel(self, id: UUID, *, reason: str | None = None, force: bool = False, connection: Any = None) -> str:
         """Cancels a job and returns its state afterwards; `running`: it was asked to stop."""
@@ -217,19 +232,14 @@ class Limits:
         name: str,
         *,
         max: int | None = None,
-        count: int | None = None,
-        per: Duration | None = None,
-        burst: int | None = None,
+        rates: Sequence[Rate] | None = None,
         when_full: WhenFull | None = None,
         when_dead: WhenDead | None = None,
         connection: Any = None,
     ) -> LimitRecord | None:
-        """Changes what is given of a limit, or makes one. It stays until the code declares something else. Returns the
-        limit as it is now."""
-        length = None if per is None else seconds(per)
-        change = limit_operations.set_limit(
-            name, max=max, count=count, per=length, burst=burst, when_full=when_full, when_dead=when_dead
-        )
+        """Changes what is given of a limit, or makes one. `rates` takes the place of all its rates; an empty list
+        removes them. The change stays until the code declares something else. Returns the limit as it is now."""
+        change = limit_operations.set_limit(name, max=max, rates=rates, when_full=when_full, when_dead=when_dead)
         return self._producer.run(change, connection)
 
     async def aset(
@@ -237,17 +247,12 @@ class Limits:
         name: str,
         *,
         max: int | None = None,
-        count: int | None = None,
-        per: Duration | None = None,
-        burst: int | None = None,
+        rates: Sequence[Rate] | None = None,
         when_full: WhenFull | None = None,
         when_dead: WhenDead | None = None,
         connection: Any = None,
     ) -> LimitRecord | None:
-        length = None if per is None else seconds(per)
-        change = limit_operations.set_limit(
-            name, max=max, count=count, per=length, burst=burst, when_full=when_full, when_dead=when_dead
-        )
+        change = limit_operations.set_limit(name, max=max, rates=rates, when_full=when_full, when_dead=when_dead)
         return await self._producer.arun(change, connection)
 
     def clear(self, name: str, *, connection: Any = None) -> bool:

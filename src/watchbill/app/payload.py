@@ -7,6 +7,7 @@ run. A value that JSON or PostgreSQL cannot store is refused at enqueue, with th
 from __future__ import annotations
 
 import collections.abc
+import copy
 import inspect
 import re
 from collections.abc import Callable, Collection
@@ -118,6 +119,27 @@ class Signature:
     def _defaults_of(self, names: Collection[str]) -> dict[str, Any]:
         found = [self._signature.parameters[name] for name in names if name in self._signature.parameters]
         return {each.name: each.default for each in found if each.default is not each.empty}
+
+    def name_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by their names."""
+        return dict(self._bind(args, kwargs))
+
+    def without(self, names: Collection[str]) -> Signature:
+        """The same signature without some of its parameters."""
+        other = copy.copy(self)
+        for name in ("_adapter", "_validate", "_to_json", "_is_restored_exactly"):
+            other.__dict__.pop(name, None)
+        kept = [each for name, each in self._signature.parameters.items() if name not in names]
+        other.__dict__ |= {
+            "_hints": self._hints,
+            "_signature": self._signature.replace(parameters=kept),
+            "_names": [name for name in self._names if name not in names],
+            "names": [name for name in self.names if name not in names],
+        }
+        return other
+
+    def find_hint(self, name: str) -> Any:
+        return self._hints.get(name, Any)
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Binds the arguments as Python does; `encode` has a faster way for most calls."""

@@ -318,6 +318,8 @@ class JobProducer:
             timeout=task.options.timeout,
             retry=task.options.retry,
             transactional=task.transactional,
+            has_steps=task.has_steps,
+            max_result=runtime.settings.max_result,
             reference=f"{task.function.__module__}:{task.function.__qualname__}",
             make_reading_handler=runtime.large_payloads.make_reading_handler,
             fetch_payload=runtime.large_payloads.fetch_reference,

@@ -12,7 +12,7 @@ from watchbill.app.flow_control import AnyLimit, FlowRules, refuse_in_fair_queue
 from watchbill.app.job_options import JobOptions, refuse_impossible
 from watchbill.app.json_round_trip import shorten
 from watchbill.app.schedule_declarations import Declaration, Declarations
-from watchbill.app.task import Producer, Task, describe_place, takes_connection
+from watchbill.app.task import Producer, Task, describe_place, takes_connection, takes_steps
 from watchbill.model.batch import Batch
 from watchbill.model.durations import Duration
 from watchbill.model.key_format import check_format
@@ -25,6 +25,7 @@ from watchbill.model.unique import Debounce, Unique
 if TYPE_CHECKING:
     from watchbill.app.schedule_definition import Rule, Timing
     from watchbill.postgres.connect import AsyncConnection, Connection
+    from watchbill.worker.steps import AsyncSteps, Steps
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
@@ -67,6 +68,22 @@ class AsyncTransactionalTask(Task[P, R]):
         ) -> Coroutine[Any, Any, R]: ...
 
 
+class StepsTask(Task[P, R]):
+    """A task made from a `def` whose first parameter is a Steps."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, steps: Steps, /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+
+class AsyncStepsTask(Task[P, R]):
+    """A task made from an `async def` whose first parameter is an AsyncSteps."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, steps: AsyncSteps, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...
+
+
 class TaskDecorator:
     """What `@app.task(...)` with arguments returns."""
 
@@ -76,6 +93,12 @@ class TaskDecorator:
     ) -> AsyncTransactionalTask[P, S]: ...
     @overload
     def __call__(self, function: Callable[Concatenate[Connection, P], S], /) -> TransactionalTask[P, S]: ...
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[AsyncSteps, P], Awaitable[S]], /
+    ) -> AsyncStepsTask[P, S]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Steps, P], S], /) -> StepsTask[P, S]: ...
     @overload
     def __call__(self, function: Callable[P, Awaitable[S]], /) -> AsyncTask[P, S]: ...  # type: ignore[overload-overlap]
     @overload
@@ -140,6 +163,8 @@ def task_class(function: Callable[..., Any], batch: Batch | None) -> type[Task[.
         ) from None
     if batch is not None:
         return BatchTask
+    if takes_steps(function):
+        return AsyncStepsTask if inspect.iscoroutinefunction(function) else StepsTask
     if inspect.iscoroutinefunction(function):
         return AsyncTransactionalTask if takes_connection(function) else AsyncTask
     return TransactionalTask if takes_connection(function) else SyncTask
@@ -152,6 +177,7 @@ TASK_OPTIONS = {
     "priority": "-32768 to 32767; a higher number runs first. Default: 0.",
     "retry": "A number of attempts, or a `Retry`, which also says after which exceptions. Default: `Retry()`.",
     "timeout": "How long each attempt may take. Default: no limit.",
+    "expires": "Its jobs end as canceled if they have not started after this duration. Default: never.",
     "unique": "A `Unique` or `Debounce`: what happens if a job with the same key waits or runs.",
     "version": "The version of the payload, from 1. Raise it when the signature changes: `@task.upgrade`. Default: 1.",
     "aliases": "Older types of this task, whose jobs it runs too.",
@@ -161,7 +187,7 @@ TASK_OPTIONS = {
     "when_dead": "Of an ordered task whose job is dead: `continue` with the next one (default), or `pause` the key.",
     "route_by": "A format such as `{customer}`: jobs of one value run on the node that owns it. Needs `group`.",
     "group": "The token group whose members own the keys of `route_by`. A worker joins it.",
-    "runs_on": "Labels: only nodes that have all of them run its jobs.",
+    "runs_on": "Labels: only nodes that have all of them run its jobs. The label `node` is a node's name.",
     "max_per_node": "How many of its jobs run at once on one node; of a task with `batch`, how many batches.",
     "batch": "A `Batch`: the function takes a list, and one call runs many jobs.",
 }
@@ -185,6 +211,12 @@ class Registry:
     @overload
     def task(self, function: Callable[Concatenate[Connection, P], S], /) -> TransactionalTask[P, S]: ...
     @overload
+    def task(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[AsyncSteps, P], Awaitable[S]], /
+    ) -> AsyncStepsTask[P, S]: ...
+    @overload
+    def task(self, function: Callable[Concatenate[Steps, P], S], /) -> StepsTask[P, S]: ...
+    @overload
     def task(self, function: Callable[P, Awaitable[S]], /) -> AsyncTask[P, S]: ...  # type: ignore[overload-overlap]
     @overload
     def task(self, function: Callable[P, S], /) -> SyncTask[P, S]: ...
@@ -197,6 +229,7 @@ class Registry:
         priority: int = ...,
         retry: int | Retry = ...,
         timeout: Duration | None = ...,
+        expires: Duration | None = ...,
         unique: Unique | Debounce | None = ...,
         version: int = ...,
         aliases: Sequence[str] = ...,
@@ -219,6 +252,7 @@ class Registry:
         priority: int = ...,
         retry: int | Retry = ...,
         timeout: Duration | None = ...,
+        expires: Duration | None = ...,
         unique: Unique | Debounce | None = ...,
         version: int = ...,
         aliases: Sequence[str] = ...,

@@ -139,6 +139,7 @@ class Timing(TypedDict, total=False):
     priority: int
     retry: int | Retry | None
     timeout: Duration | None
+    expires: Duration | None
     missed: Missed
     catch_up: int | None
     overlap: Overlap
@@ -302,13 +303,15 @@ def _convert_known_task(name: str, task: Task[..., Any], payload: bytes, given: 
     """
     options, usual = task.options, JobOptions()
     if any(getattr(options, word) is not None for word in _OF_FLOW_CONTROL):
-        words = ("queue", "priority", "timeout", "retry")
+        words = ("queue", "priority", "timeout", "retry", "expires")
         changes: Any = {word: value for word, value in given.items() if word in words and value is not None}
         return _convert_flow(name, chain(Call(task.using(**changes), payload)))
     _refuse_options_of_one_job(name, task)
     found: Definition = {"type": task.type, "payload": orjson.loads(payload)}
     found["version"] = None if task.version == 1 else task.version
-    for word in ("queue", "priority", "timeout"):
+    if isinstance(options.expires, datetime):
+        raise invalid(name, f"{task.type} expires at a time", "Give a duration, which counts from each slot.")
+    for word in ("queue", "priority", "timeout", "expires"):
         if word not in given:
             value = getattr(options, word)
             found[word] = None if value == getattr(usual, word) else _to_json(word, value)

@@ -22,16 +22,18 @@ from typing import (
     Self,
     TypeVar,
     Unpack,
+    cast,
     get_type_hints,
 )
 
 import orjson
 
+from watchbill.app.bound_results import Binding, BoundResult, check_bindings, find_bindings
 from watchbill.app.flow_control import AnyLimit, make_flow, refuse_with_order
 from watchbill.app.job import Job, OperationRunner, ResultDecoder
 from watchbill.app.job_options import JobOptions, JobOptionsDict, refuse_other_exceptions
 from watchbill.app.key_formats import compute_keys
-from watchbill.app.payload import BatchSignature, Signature
+from watchbill.app.payload import BatchSignature, InvalidPayload, Signature
 from watchbill.errors import WatchbillError
 from watchbill.model.batch import Batch
 from watchbill.model.ids import new_id
@@ -89,9 +91,16 @@ class Call(NamedTuple, Generic[R]):
 
     task: Task[..., R]
     payload: bytes
+    bindings: tuple[Binding, ...] = ()  # which parameters take results of other calls
+    original: Call[Any] | None = None  # the call that this one, in a chain, is a copy of
 
     def new_job(self) -> NewJob:
-        return self.task.new_job(self.payload)
+        return self.task.new_job(self.payload, {name for name, _ in self.bindings})
+
+    @property
+    def result(self) -> R:
+        """The result that its job will have, as an argument of another call: `ship.bind(receipt=pay.result)`."""
+        return cast("R", BoundResult((self,), is_list=False))
 
 
 class Task(Generic[P, R]):
@@ -128,10 +137,15 @@ class Task(Generic[P, R]):
             raise TypeError(
                 f"task {self.type}: a connection cannot be given to another process; leave out executor='process'"
             )
+        steps_class = _find_steps_class(function)
+        self.has_steps = steps_class is not None
+        _check_steps(self.type, self.kind, batch, steps_class)
         self.needs = find_needs(function, self.type, self.kind)
         self.batch, self.max_per_node = batch, max_per_node
         signature = Signature if batch is None else BatchSignature
-        self._signature = signature(function, self.type, skip=int(self.transactional), dependencies=self.needs)
+        self._signature = signature(
+            function, self.type, skip=int(self.transactional or self.has_steps), dependencies=self.needs
+        )
         self._signature.check_types()
         self.flow = make_flow(
             self.type,
@@ -206,8 +220,38 @@ class Task(Generic[P, R]):
         return await self.producer.asend(job, self.options, self)
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """A call that is not sent yet, for enqueue_many, schedules and the like."""
-        return Call(self, self._signature.encode(args, kwargs, self._key_parameters))
+        """A call that is not sent yet, for enqueue_many, schedules and the like. An argument may be the result of
+        another call."""
+        try:
+            return Call(self, self._signature.encode(args, kwargs, self._key_parameters))
+        except InvalidPayload as error:  # results are looked for only now, because nearly no call has any
+            refusal = error
+        call = self._bind_results(args, kwargs)
+        if call is None:
+            raise refusal
+        return call
+
+    def _bind_results(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[R] | None:
+        """A call that waits for those whose results are among its arguments; None if none are."""
+        arguments = self._signature.name_arguments(args, kwargs)
+        bindings = find_bindings(arguments)
+        if not bindings:
+            return None
+        check_bindings(self, bindings)
+        names = {name for name, _ in bindings}
+        rest = {name: value for name, value in arguments.items() if name not in names}
+        payload = self._signature.without(names).encode((), rest, self._key_parameters)
+        parents = tuple(call for _, source in bindings for call in source.calls)
+        return Call(self.using(depends_on=(*self.options.depends_on, *parents)), payload, bindings)
+
+    def find_hint(self, name: str) -> Any:
+        """The annotation of a parameter, or of what it returns."""
+        return self._signature.find_hint(name)
+
+    @property
+    def result_free_parameters(self) -> frozenset[str] | None:
+        """The parameters that cannot take results, because keys are made of them; None means all of them."""
+        return self.options.key_parameters
 
     def upgrade(self, *, from_version: int) -> Callable[[Upgrade], Upgrade]:
         """Registers a function that turns a payload of this version into one of the next."""
@@ -243,9 +287,12 @@ class Task(Generic[P, R]):
         """The token group whose members own the keys of `route_by`."""
         return self.options.group
 
-    def new_job(self, payload: bytes) -> NewJob:
+    def new_job(self, payload: bytes, left_out: Collection[str] = ()) -> NewJob:
+        """A job with this payload, in which these parameters are still missing."""
         job = new_job(self.type, payload, self.version, self.options)
-        return compute_keys(job, self._signature.decode) if self.options.has_formats else job
+        if not self.options.has_formats:
+            return job
+        return compute_keys(job, (self._signature.without(left_out) if left_out else self._signature).decode)
 
     @property
     def makes_alike_jobs(self) -> bool:
@@ -362,3 +409,34 @@ def takes_connection(function: Callable[..., Any]) -> bool:
     from watchbill.worker.transactions import is_connection
 
     return is_connection(get_type_hints(function).get(first.name))
+
+
+def takes_steps(function: Callable[..., Any]) -> bool:
+    """Whether the first parameter is annotated as Steps or AsyncSteps; its annotation may be text."""
+    return _find_steps_class(function) is not None
+
+
+def _find_steps_class(function: Callable[..., Any]) -> type[Any] | None:
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    if first is None or first.annotation is first.empty:
+        return None
+    is_text = isinstance(first.annotation, str)
+    if "Steps" not in first.annotation if is_text else "watchbill.worker.steps" not in sys.modules:
+        return None  # the annotation cannot be a class of a module that was not imported
+    from watchbill.worker.steps import is_steps
+
+    found: type[Any] | None = get_type_hints(function).get(first.name)
+    return found if is_steps(found) else None
+
+
+def _check_steps(name: str, kind: Kind, batch: Batch | None, steps_class: type[Any] | None) -> None:
+    """Raises TypeError for a task with steps that could never run."""
+    if steps_class is None:
+        return
+    if batch is not None:
+        raise TypeError(f"task {name}: a task with steps runs one job at a time; leave out batch=, or the steps")
+    if kind == "process":
+        raise TypeError(f"task {name}: steps cannot be given to another process; leave out executor='process'")
+    wanted, what = ("AsyncSteps", "an async def") if kind == "async" else ("Steps", "a def")
+    if steps_class.__name__ != wanted:
+        raise TypeError(f"task {name}: the first parameter must be annotated {wanted}, because the task is {what}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import string
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
@@ -16,6 +16,7 @@ import typer
 
 from watchbill.cli.discovery import find_app_or_none, hide_output
 from watchbill.cli.output import GlobalOptions, Usage
+from watchbill.model.durations import seconds
 from watchbill.model.ids import id_range
 from watchbill.model.states import STATES, WAITS, State, Waits
 from watchbill.model.tenant import acting_tenant
@@ -100,6 +101,10 @@ complete_lock = _make_completion(_find_locks)
 JobId = Annotated[
     str, typer.Argument(metavar="ID", help="The job's id, or a unique beginning of it.", autocompletion=complete_job)
 ]
+OneJob = Annotated[
+    str | None,
+    typer.Argument(metavar="ID", help="The job's id, or a unique beginning of it.", autocompletion=complete_job),
+]
 AfterJob = Annotated[
     str | None, typer.Option(metavar="ID", help="Start after this job, for the next page.", autocompletion=complete_job)
 ]
@@ -147,6 +152,16 @@ def read_instant(text: str | None) -> datetime | None:
     except (OverflowError, ValueError):
         hint = "Write 2026-03-29, 2026-03-29T02:30 or 2026-03-29T02:30+01:00."
         raise Usage(f"The instant {text!r} is invalid.", hint=hint) from None
+
+
+def read_since(text: str) -> datetime:
+    """Reads an instant, or how long ago it was, such as `2h`."""
+    try:
+        return datetime.now().astimezone() - timedelta(seconds=seconds(text))
+    except (OverflowError, ValueError):
+        instant = read_instant(text)
+        assert instant is not None
+        return instant
 
 
 def find_job(options: GlobalOptions, text: str) -> UUID:

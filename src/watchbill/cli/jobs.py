@@ -1,11 +1,12 @@
-"""`watchbill jobs`: enqueue, list, show, cancel, retry and release jobs."""
+"""`watchbill jobs`: enqueue, list and show jobs, and change one of them or all that match a filter."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -18,6 +19,7 @@ from watchbill.app.job import Job, JobCanceled, JobFailed
 from watchbill.cli.arguments import (
     AfterJob,
     JobId,
+    OneJob,
     OnlyQueue,
     OnlyTenant,
     OnlyType,
@@ -31,7 +33,9 @@ from watchbill.cli.arguments import (
     read_instant,
     read_states,
 )
+from watchbill.cli.bulk import DryRun, Rate, Yes, change_all
 from watchbill.cli.discovery import find_app_or_none
+from watchbill.cli.filters import GivenWhere, Where, list_matches, read_where
 from watchbill.cli.help import command_group
 from watchbill.cli.known_names import check_names
 from watchbill.cli.output import (
@@ -53,10 +57,11 @@ from watchbill.cli.tree import draw_tree
 from watchbill.client import job_operations
 from watchbill.model.job import JobFilter, JobReason, JobRecord
 from watchbill.model.states import FINISHED
+from watchbill.model.steps import StepRecord
 from watchbill.model.unique import Unique
 from watchbill.telemetry.printable import printable_lines
 
-app = command_group("Enqueue, list, show, cancel, retry and release jobs. Without a command: list.")
+app = command_group("Enqueue, list, show and change jobs. Without a command: list.")
 
 # What `show` does not print, because nearly every job has it.
 _USUAL = [("priority", 0), ("version", 1), ("lost", 0), ("canceling", False)]
@@ -79,6 +84,10 @@ def enqueue(
         int | None, typer.Option(min=1, metavar="NUMBER", help="How often it is tried; 1 is at most once.")
     ] = None,
     timeout: Annotated[str | None, typer.Option(metavar="DURATION", help="How long a run may take.")] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION|TIME", help="Cancel it if it has not started by then: 10m, 2030-01-01T09:00Z."),
+    ] = None,
     depends_on: Annotated[
         list[str] | None,
         typer.Option(
@@ -115,7 +124,7 @@ def enqueue(
     """Enqueue a job by its type. If the App is found here, its task checks the payload and adds its own options."""
     given: dict[str, Any] = {
         "queue": queue, "priority": priority, "delay": delay, "idempotency_key": key, "tenant": tenant,
-        "retry": max_attempts, "timeout": timeout,
+        "retry": max_attempts, "timeout": timeout, "expires": None if expires is None else _read_expiry(expires),
         "depends_on": [find_job(ctx.obj, each) for each in depends_on or ()] or None,
         "limit_keys": limit_key or None, "ordered_by": ordered_by, "route_by": route_by,
         "runs_on": None if runs_on is None else read_json_object(runs_on),
@@ -143,6 +152,11 @@ def enqueue(
     elif ended:
         _print_outcome(ended)
     raise typer.Exit(0 if ended is None or ended.state == "succeeded" else 1)
+
+
+def _read_expiry(given: str) -> str | datetime | None:
+    """Reads a duration or an instant."""
+    return read_instant(given) if re.match(r"\d{4}-", given) else given
 
 
 def _read_unique(by: str | None, until: str | None, on_duplicate: str | None) -> Unique | None:
@@ -196,10 +210,15 @@ def list_(
     after: AfterJob = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 50,
     as_json: AsJson = False,
+    where: Where = None,
 ) -> None:
     """List jobs, newest first."""
     options: GlobalOptions = ctx.obj
     found_after = None if after is None else find_job(options, after)
+    if where is not None:
+        conditions = read_where(where, state=read_states(state), type=type, queue=queue, tenant=tenant)
+        list_matches(options, conditions, after=found_after, limit=limit, as_json=as_json)
+        return
     wanted = JobFilter(state=read_states(state), type=type, queue=queue, tenant=tenant, after=found_after, limit=limit)
     found = options.run(job_operations.find(wanted))
     empty = _NO_JOBS if wanted == JobFilter(limit=limit) else "No job matches."
@@ -253,6 +272,37 @@ def show(ctx: typer.Context, id: JobId, as_json: AsJson = False) -> None:
 
 
 @app.command()
+def steps(ctx: typer.Context, id: JobId, as_json: AsJson = False) -> None:
+    """List the steps that a job has stored, and those in which it waits."""
+    job = find_job(ctx.obj, id)
+    print_records(
+        ctx.obj.run(job_operations.steps(job)),
+        (LongName("step"), "state", "run", "ended", Wrapped("result")),
+        lambda s: (s.name, s.state, s.run, s.ended_at or s.wake_at, _show_step_end(s)),
+        as_json=as_json,
+        empty="The job has stored no steps.",
+    )
+
+
+def _show_step_end(step: StepRecord) -> str:
+    if step.error:
+        return show_error(step.error)
+    if step.result is None:
+        return f"waits until {format_local_time(step.wake_at)}" if step.state == "waiting" and step.wake_at else ""
+    return show_json(step.result)
+
+
+@app.command()
+def wake(ctx: typer.Context, id: JobId) -> None:
+    """End the sleep of a suspended job now."""
+    job = find_job(ctx.obj, id)
+    if not ctx.obj.run(job_operations.wake(job)):
+        say(f"{job} is not suspended", err=True)
+        raise typer.Exit(1)
+    say(f"{job} goes on")
+
+
+@app.command()
 def why(
     ctx: typer.Context,
     id: JobId,
@@ -302,14 +352,24 @@ def tree(ctx: typer.Context, id: JobId, as_json: AsJson = False) -> None:
 @app.command()
 def cancel(
     ctx: typer.Context,
-    id: JobId,
+    id: OneJob = None,
+    where: Where = None,
     reason: Annotated[str | None, typer.Option(help="Recorded with the job.")] = None,
     force: Annotated[
         bool, typer.Option("--force", help="End a running job at once; what its handler reports is ignored.")
     ] = False,
+    rate: Rate = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
 ) -> None:
-    """Cancel a job; a running one is asked to stop."""
-    job = find_job(ctx.obj, id)
+    """Cancel a job, or all jobs that match a filter; running ones are asked to stop."""
+    text = _choose_job_or_filter(id, where, {"--force": force})
+    if text is None:
+        arguments = {"reason": reason} if reason else {}
+        conditions = read_where(where)
+        change_all(ctx.obj, "cancel", conditions, text=where, arguments=arguments, rate=rate, dry_run=dry_run, yes=yes)
+        return
+    job = find_job(ctx.obj, text)
     state = ctx.obj.run(job_operations.cancel(job, reason=reason, force=force))
     result = {"canceled": "canceled", "running": "asked to stop"}.get(state, f"not canceled: it is {state} already")
     say(f"{job} {result}")
@@ -319,12 +379,20 @@ def cancel(
 @app.command()
 def retry(
     ctx: typer.Context,
-    id: JobId,
+    id: OneJob = None,
+    where: Where = None,
     run_at: RunAt = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether a succeeded job shall run again.")] = False,
+    rate: Rate = None,
+    dry_run: DryRun = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask, also if a job has succeeded.")] = False,
 ) -> None:
-    """Run a job again with fresh attempts, or a waiting job at another time."""
-    moment, job = read_instant(run_at), find_job(ctx.obj, id)
+    """Run a job again with fresh attempts, or a waiting job at another time; or all failed and dead jobs that match a
+    filter."""
+    text = _choose_job_or_filter(id, where, {"--run-at": run_at})
+    if text is None:
+        change_all(ctx.obj, "retry", read_where(where), text=where, rate=rate, dry_run=dry_run, yes=yes)
+        return
+    moment, job = read_instant(run_at), find_job(ctx.obj, text)
     if not yes and ctx.obj.run(job_operations.get(job)).state == "succeeded":
         typer.confirm(f"{job} has succeeded. Run it again?", abort=True)
     before = ctx.obj.run(job_operations.retry(job, run_at=moment))
@@ -332,13 +400,71 @@ def retry(
 
 
 @app.command()
-def release(ctx: typer.Context, id: JobId) -> None:
-    """Release a running job from its node and queue it again."""
-    job = find_job(ctx.obj, id)
+def release(
+    ctx: typer.Context,
+    id: OneJob = None,
+    where: Where = None,
+    rate: Rate = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Release a running job from its node and queue it again, or all running jobs that match a filter."""
+    text = _choose_job_or_filter(id, where, {})
+    if text is None:
+        change_all(ctx.obj, "release", read_where(where), text=where, rate=rate, dry_run=dry_run, yes=yes)
+        return
+    job = find_job(ctx.obj, text)
     if not ctx.obj.run(job_operations.release(job)):
         say(f"{job} is not running", err=True)
         raise typer.Exit(1)
     say(f"{job} queued again")
+
+
+@app.command()
+def purge(ctx: typer.Context, where: GivenWhere, rate: Rate = None, dry_run: DryRun = False, yes: Yes = False) -> None:
+    """Delete the finished jobs that match a filter, with their attempts."""
+    change_all(ctx.obj, "purge", read_where(where), text=where, rate=rate, dry_run=dry_run, yes=yes)
+
+
+@app.command()
+def move(
+    ctx: typer.Context,
+    where: GivenWhere,
+    to: Annotated[str, typer.Option(metavar="QUEUE", help="The new queue.", autocompletion=complete_queue)],
+    rate: Rate = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Move the waiting jobs that match a filter to another queue."""
+    change_all(
+        ctx.obj, "move_queue", read_where(where), text=where, arguments={"queue": to}, rate=rate, dry_run=dry_run,
+        yes=yes,
+    )  # fmt: skip
+
+
+@app.command()
+def prioritize(
+    ctx: typer.Context,
+    where: GivenWhere,
+    priority: Annotated[int, typer.Option(min=-32768, max=32767, help="The new priority. Higher runs first.")],
+    rate: Rate = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Give the waiting jobs that match a filter another priority."""
+    change_all(
+        ctx.obj, "set_priority", read_where(where), text=where, arguments={"priority": priority}, rate=rate,
+        dry_run=dry_run, yes=yes,
+    )  # fmt: skip
+
+
+def _choose_job_or_filter(id: str | None, where: str | None, only_for_one: Mapping[str, object]) -> str | None:
+    """Returns the id, or None if the command is for all jobs that match."""
+    if (id is None) == (where is None):
+        raise Usage("Give the id of a job or a filter.", hint="For many jobs: --where 'state:failed type:mail.*'.")
+    if where is not None and (given := [name for name, value in only_for_one.items() if value]):
+        raise Usage(f"{given[0]} is for one job.", hint="Give its id in place of --where.")
+    return id
 
 
 def read_json_object(text: str, what: str = "payload") -> dict[str, Any]:
@@ -379,6 +505,8 @@ def _show_attempt(job: JobRecord) -> str:
 
 def _describe_state(job: JobRecord) -> str:
     """Returns the state, and what the job waits for: `queued: scheduled for 12:00:41`."""
+    if job.state == "suspended":
+        return f"suspended until {format_local_time(job.run_at)}"
     if job.waits is None:
         return job.state
     return f"{job.state}: {job.waits}" + (

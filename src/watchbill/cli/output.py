@@ -19,6 +19,7 @@ from watchbill.telemetry.printable import printable
 
 if TYPE_CHECKING:
     from watchbill.app.application import App
+    from watchbill.client.client import Client
     from watchbill.client.operations import Operation
     from watchbill.postgres.address import Address
     from watchbill.settings import Settings
@@ -79,12 +80,16 @@ class GlobalOptions:
 
     def run(self, operation: Operation[R]) -> R:
         """Runs an operation of the client on the database of the App in this directory."""
+        with self.open_client() as client:
+            return client.run(operation)
+
+    def open_client(self) -> Client:
+        """Returns a client for the database of the App in this directory. The caller closes it."""
         from watchbill.client.client import Client
 
         settings = self.find_settings()
         url = self.find_address(settings).url
-        with Client(url, schema=settings.schema, pool_size=1, timeout=settings.client_timeout) as client:
-            return client.run(operation)
+        return Client(url, schema=settings.schema, pool_size=1, timeout=settings.client_timeout)
 
     def shorten_ids(self, ids: Collection[UUID]) -> Mapping[UUID, str]:
         """Returns what a person has to type of each job's id. A pipe gets whole ids, because scripts keep them."""

@@ -12,8 +12,8 @@ from watchbill.telemetry.printable import printable, printable_lines
 
 STATE_COLOURS = {
     "succeeded": "green", "skipped": "cyan", "running": "cyan", "failed": "yellow", "timed_out": "yellow",
-    "snoozed": "magenta", "released": "magenta", "canceled": "magenta", "blocked": "blue", "dead": "red",
-    "lost": "red", "active": "green", "draining": "yellow",
+    "snoozed": "magenta", "released": "magenta", "canceled": "magenta", "blocked": "blue", "suspended": "blue",
+    "dead": "red", "lost": "red", "active": "green", "draining": "yellow",
 }  # fmt: skip
 
 
@@ -35,6 +35,12 @@ def paint(text: str, colour: str | None = None, *, bold: bool | None = None, dim
 def say(*parts: str, err: bool = False) -> None:
     """Prints one line."""
     typer.echo("".join(part if isinstance(part, Painted) else printable(part) for part in parts), err=err)
+
+
+def show_progress(text: str = "") -> None:
+    """Writes a text in place of the last progress; an empty one removes it. A pipe gets nothing."""
+    if is_terminal():
+        typer.echo(f"\r\x1b[K{printable(text)}", nl=False)
 
 
 def say_wrapped(text: str, indent: str = "  ") -> None:

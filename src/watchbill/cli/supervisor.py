@@ -172,6 +172,12 @@ def add_child_number(name: str | None) -> str | None:
     return name if name is None or number is None else f"{name}/{number}"
 
 
+def add_child_port(port: int | None) -> int | None:
+    """Returns the port of this child: the first child has the port of the settings, the second the next one."""
+    number = os.environ.get(_NUMBER)
+    return port if port is None or number is None else port + int(number) - 1
+
+
 def is_child() -> bool:
     return PARENT in os.environ
 

@@ -45,11 +45,14 @@ class _Tree:
         self._parents: dict[UUID, list[UUID]] = defaultdict(list)
         self._children: dict[UUID, list[UUID]] = defaultdict(list)
         self._run_if: dict[UUID, str] = {}
+        self._taken: dict[UUID, dict[str, list[UUID]]] = defaultdict(dict)  # whose results its parameters take
         for each in graph.dependencies:
             if each.child in self._jobs and each.parent in self._jobs:
                 self._parents[each.child].append(each.parent)
                 self._children[each.parent].append(each.child)
                 self._run_if[each.child] = each.run_if
+                for name in each.arguments or ():
+                    self._taken[each.child].setdefault(name, []).append(each.parent)
         self._undrawn_parents = {job: len(self._parents[job]) for job in self._jobs}
 
     def make_lines(self) -> Iterator[_Line]:
@@ -106,6 +109,8 @@ class _Tree:
             yield format_elapsed(((job.finished_at or datetime.now(UTC)) - job.started_at).total_seconds())
         if (run_if := self._run_if.get(job.id, "all_succeeded")) != "all_succeeded":
             yield f"runs if {run_if.replace('_', ' ')}"
+        for name, givers in self._taken[job.id].items():
+            yield f"{printable(name)} from {self._ids[givers[0]] if len(givers) == 1 else f'{len(givers):,} jobs'}"
         parents = self._parents[job.id]
         if job.state == "blocked":
             yield f"waits for {sum(self._jobs[p].finished_at is None for p in parents):,} of {len(parents):,}"

@@ -71,6 +71,7 @@ def worker(
     configure(settings.log_level, settings.log_format)
     found, reference = find_app(settings.app)
     options["node_name"] = supervisor.add_child_number(settings.node_name)
+    options["health_port"] = supervisor.add_child_port(settings.health_port)
     settings = ctx.obj.load_settings(found, **options)
     address = ctx.obj.find_address(settings)
     found.use(replace(settings, database_url=address.url))

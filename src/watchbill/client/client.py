@@ -12,79 +12,27 @@ import math
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 from weakref import WeakSet
 
 import psycopg
 from psycopg.pq.abc import PGresult
+from psycopg.types.json import set_json_loads
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 import watchbill.postgres.arrays  # noqa: F401  (registers adapters, which connections copy when they open)
+from watchbill.client.loop_pools import LoopPools, OnConnect
 from watchbill.client.operations import Copy, Operation, Rows, Statement, Step, adrive, drive, installation
 from watchbill.errors import NoDatabase, WatchbillError
 from watchbill.model.tenant import acting_tenant
 from watchbill.postgres.connect import AsyncConnection, AsyncPool, Connection, startup_parameters
+from watchbill.postgres.readable_json import load_json
 from watchbill.store.queries import Queries, queries
-from watchbill.store.refusals import translate
+from watchbill.store.refusals import FunctionReplaced, is_function_replaced, translate
 
 TIMEOUT_SECONDS = 60.0  # the default of the setting client_timeout
-OnConnect = Callable[[AsyncConnection], Awaitable[None]]
-
-
-@dataclass
-class _LoopPool:
-    pool: AsyncPool | None = None
-    opening: asyncio.Lock = field(default_factory=asyncio.Lock)
-    connections: WeakSet[AsyncConnection] = field(default_factory=WeakSet)
-
-    async def remember(self, connection: AsyncConnection) -> None:
-        self.connections.add(connection)
-
-
-class LoopPools:
-    """One pool for each event loop. `open_pool(on_connect)` makes one that calls `on_connect` for each connection."""
-
-    def __init__(self, open_pool: Callable[[OnConnect], Awaitable[AsyncPool]]) -> None:
-        self._open_pool = open_pool
-        self._pools: dict[asyncio.AbstractEventLoop, _LoopPool] = {}
-        self._inherited: object = None  # kept for ever: garbage collection would close its connections
-        self._pid = os.getpid()
-
-    async def get_for_running_loop(self) -> AsyncPool:
-        own = self._get_loop_pool()
-        if own.pool is None:
-            async with own.opening:
-                if own.pool is None:
-                    own.pool = await self._open_pool(own.remember)
-        return own.pool
-
-    async def close(self) -> None:
-        """Closes the running loop's pool, and the connections of loops that have ended."""
-        own = self._get_loop_pool()
-        pool, own.pool = own.pool, None
-        if pool is not None:
-            await pool.close()
-        self._close_ended_loops()
-
-    def _get_loop_pool(self) -> _LoopPool:
-        if self._pid != os.getpid():
-            self._pools, self._inherited, self._pid = {}, self._pools, os.getpid()
-        loop = asyncio.get_running_loop()
-        if loop not in self._pools:
-            self._close_ended_loops()
-            self._pools[loop] = _LoopPool()
-        return self._pools[loop]
-
-    def _close_ended_loops(self) -> None:
-        """Closes the sockets of pools whose event loop has ended: the pools themselves cannot be closed without it."""
-        for loop in [loop for loop in self._pools if loop.is_closed()]:
-            for connection in self._pools.pop(loop).connections:
-                connection.pgconn.finish()
-
-
 R = TypeVar("R")
 
 
@@ -103,6 +51,7 @@ class ClientConnection(Connection):
         reply_timeout = more.pop("reply_timeout", TIMEOUT_SECONDS)
         connection = super().connect(conninfo, **(_limit_connect(conninfo, reply_timeout) | more))
         connection.reply_timeout = reply_timeout
+        set_json_loads(load_json, connection)
         return connection
 
     def wait(self, gen: Generator[Any, Any, R], *args: Any, **more: Any) -> R:
@@ -124,6 +73,7 @@ class AsyncClientConnection(AsyncConnection):
         reply_timeout = more.pop("reply_timeout", TIMEOUT_SECONDS)
         connection = await super().connect(conninfo, **(_limit_connect(conninfo, reply_timeout) | more))
         connection.reply_timeout = reply_timeout
+        set_json_loads(load_json, connection)
         return connection
 
     async def wait(self, gen: Generator[Any, Any, R], *args: Any, **more: Any) -> R:
@@ -203,6 +153,8 @@ class Client:
         for pause in _resend_pauses(self._pool_size):
             try:
                 return run_once(make(resend))
+            except FunctionReplaced:
+                continue
             except NoDatabase:
                 if time.monotonic() - began >= self._timeout:
                     raise
@@ -288,6 +240,8 @@ class AsyncClient:
         for pause in _resend_pauses(self._pool_size):
             try:
                 return await run_once(make(resend))
+            except FunctionReplaced:
+                continue
             except NoDatabase:
                 if time.monotonic() - began >= self._timeout:
                     raise
@@ -342,14 +296,14 @@ class AsyncClient:
 def run(operation: Operation[R], connection: Connection, queries: Queries) -> R:
     """Runs an operation on one of our own connections; the server's errors become ours."""
     try:
-        return drive(operation, execute, connection, queries)
+        return drive(operation, _execute_or_repeat, connection, queries)
     except psycopg.Error as error:
         raise translate(error, queries.schema, describe_caller(error, connection, queries)) from error
 
 
 async def arun(operation: Operation[R], connection: AsyncConnection, queries: Queries) -> R:
     try:
-        return await adrive(operation, aexecute, connection, queries)
+        return await adrive(operation, _aexecute_or_repeat, connection, queries)
     except psycopg.Error as error:
         raise translate(error, queries.schema, await adescribe_caller(error, connection, queries)) from error
 
@@ -378,6 +332,26 @@ async def adescribe_caller(error: psycopg.Error, connection: AsyncConnection, qu
 _SET_TENANT = "SELECT set_config('watchbill.tenant', %s, true)"
 # These pass the tenant as an argument, which sets it. It costs less than a second statement.
 _SETS_TENANT = frozenset({"enqueue", "enqueue_plain"})
+
+
+def _execute_or_repeat(connection: Connection, step: Step, queries: Queries) -> Rows:
+    """Repeats a statement that was under way when a migration replaced the functions: the server undid it, because it
+    is a transaction of its own."""
+    try:
+        return execute(connection, step, queries)
+    except (psycopg.errors.UndefinedFunction, psycopg.errors.InternalError_) as error:
+        if not is_function_replaced(error) or isinstance(step, Copy):
+            raise
+        return execute(connection, step, queries)
+
+
+async def _aexecute_or_repeat(connection: AsyncConnection, step: Step, queries: Queries) -> Rows:
+    try:
+        return await aexecute(connection, step, queries)
+    except (psycopg.errors.UndefinedFunction, psycopg.errors.InternalError_) as error:
+        if not is_function_replaced(error) or isinstance(step, Copy):
+            raise
+        return await aexecute(connection, step, queries)
 
 
 def execute(connection: Connection, step: Step, queries: Queries) -> Rows:

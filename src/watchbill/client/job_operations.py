@@ -26,13 +26,17 @@ from watchbill.model.job import (
     Pause,
     QueueCount,
 )
+from watchbill.model.job_page import JobPage, ListedJob
+from watchbill.model.steps import StepRecord
 from watchbill.store.refusals import Invalid
 
+_LISTED_NAMES = [field.name for field in fields(ListedJob)]
+_LISTED = len(_LISTED_NAMES)
 Ending = tuple[str, Any, dict[str, Any] | None]  # state, result, error
 MAX_GRAPH_JOBS = 10_000
 MAX_ADJACENT_JOBS = 20  # in each direction
 _INSTANT_LENGTH = 13  # of an id as text: the millisecond at which it was made
-DEAD_JOBS_PER_STATEMENT = 1000  # few, so that no lock is held for long
+MAX_SCANNED_JOBS = 20_000  # for one page
 
 
 class NoSuchJob(WatchbillError):
@@ -59,8 +63,12 @@ def set_artifact(job_id: UUID, fence: int, reference: str) -> Operation[None]:
     yield Statement("set_artifact", (str(job_id), fence, reference))
 
 
-def complete(job_id: UUID, fence: int, result: bytes | None, age: float) -> Operation[None]:
-    yield Statement("complete", (str(job_id), fence, None if result is None else result.decode(), age))
+def complete(
+    job_id: UUID, fence: int, result: bytes | None, age: float, lock_timeout: str | None = None
+) -> Operation[None]:
+    """`lock_timeout`: the setting for the rest of the transaction."""
+    raw = None if result is None else result.decode()
+    yield Statement("complete", (lock_timeout, str(job_id), fence, raw, age))
 
 
 def guard_many(jobs: Sequence[tuple[UUID, int]]) -> Operation[None]:
@@ -68,13 +76,15 @@ def guard_many(jobs: Sequence[tuple[UUID, int]]) -> Operation[None]:
     yield Statement("guard_many", (orjson.dumps([{"id": job_id, "fence": fence} for job_id, fence in jobs]).decode(),))
 
 
-def complete_many(jobs: Sequence[tuple[UUID, int, bytes | None, float]]) -> Operation[None]:
+def complete_many(
+    jobs: Sequence[tuple[UUID, int, bytes | None, float]], lock_timeout: str | None = None
+) -> Operation[None]:
     """`jobs` are ids, fences, results and ages. One JSON text, which every driver sends alike."""
     rows = [
         {"id": job_id, "fence": fence, "result": None if result is None else orjson.Fragment(result), "age": age}
         for job_id, fence, result, age in jobs
     ]
-    yield Statement("complete_many", (orjson.dumps(rows).decode(),))
+    yield Statement("complete_many", (lock_timeout, orjson.dumps(rows).decode()))
 
 
 def get(job_id: UUID) -> Operation[JobRecord]:
@@ -89,6 +99,15 @@ def find(wanted: JobFilter) -> Operation[list[JobRecord]]:
     params = {field.name: getattr(wanted, field.name) for field in fields(wanted)}
     rows = yield Statement("jobs", params | {"state": list(wanted.state)}, JobRecord)
     return [JobRecord(*row) for row in rows]
+
+
+def read_page(conditions: str, *, after: UUID | None = None, limit: int = 50) -> Operation[JobPage]:
+    """The next page of the jobs that match a filter, whose conditions are a JSON text. The page may have few jobs, or
+    none, although more match: it looks at a limited number of jobs."""
+    *rows, last = yield Statement("job_page", (conditions, after, MAX_SCANNED_JOBS, limit))
+    next_after, scanned, _ = last[_LISTED:]
+    reached = last[_LISTED_NAMES.index("created_at")]
+    return JobPage([ListedJob(*row[:_LISTED]) for row in rows], next_after, scanned, reached)
 
 
 def exists(job_id: UUID) -> Operation[bool]:
@@ -122,6 +141,20 @@ def count_causes(
 def attempts(job_id: UUID) -> Operation[list[AttemptRecord]]:
     rows = yield Statement("attempts", {"id": check_id(job_id)}, AttemptRecord)
     return [AttemptRecord(*row) for row in rows]
+
+
+def steps(job_id: UUID) -> Operation[list[StepRecord]]:
+    rows = yield Statement("job_steps", (check_id(job_id),), StepRecord)
+    return [StepRecord(*row) for row in rows]
+
+
+def wake(job_id: UUID) -> Operation[bool]:
+    """Ends the sleep of a suspended job. Returns False if the job is not suspended."""
+    job_id = check_id(job_id)
+    ((ended,),) = yield Statement("wake", (job_id,), (int | None,))
+    if ended is None and not (yield from exists(job_id)):
+        raise NoSuchJob(job_id)
+    return ended is not None
 
 
 def cancel(
@@ -191,35 +224,6 @@ def nodes(*, gone: bool = False) -> Operation[list[NodeRecord]]:
 
 def dead_groups(*, type: str | None = None, tenant: str | None = None) -> Operation[list[DeadGroup]]:
     return [DeadGroup(*row) for row in (yield Statement("dead_groups", (type, tenant)))]
-
-
-def retry_dead(wanted: JobFilter) -> Operation[int]:
-    return (yield from _change_dead_jobs("retry_dead", wanted))
-
-
-def purge_dead(wanted: JobFilter) -> Operation[int]:
-    return (yield from _change_dead_jobs("purge_dead", wanted))
-
-
-def count_dead(wanted: JobFilter) -> Operation[int]:
-    ((count,),) = yield Statement("count_dead", (*_dead_job_conditions(wanted), wanted.limit))
-    return int(count)
-
-
-def _change_dead_jobs(query: str, wanted: JobFilter) -> Operation[int]:
-    total = 0
-    while total < wanted.limit:
-        ((count,),) = yield Statement(
-            query, (*_dead_job_conditions(wanted), min(DEAD_JOBS_PER_STATEMENT, wanted.limit - total))
-        )
-        if not count:
-            break
-        total += count
-    return total
-
-
-def _dead_job_conditions(wanted: JobFilter) -> tuple[str | None, ...]:
-    return (wanted.type, wanted.queue, wanted.tenant, wanted.message)
 
 
 def ancestors(

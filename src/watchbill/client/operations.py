@@ -141,6 +141,9 @@ def enqueue(job: NewJob, resend: bool = False, *, new_ids: bool = False, strict:
             job.on_duplicate,
             job.debounce_wait,
             job.debounce_max,
+            job.expires_at,
+            job.expires_in,
+            None if job.results is None else _to_json(job.results),
         ),
     )
     return Enqueued._make(rows[0])
@@ -180,7 +183,8 @@ def _is_plain(job: NewJob) -> bool:
 
 
 _FIRST_UNIQUE = NewJob._fields.index("unique_by")
-_NOT_UNIQUE = (None,) * (len(NewJob._fields) - _FIRST_UNIQUE)
+_AFTER_UNIQUE = NewJob._fields.index("debounce_max") + 1
+_NOT_UNIQUE = (None,) * (_AFTER_UNIQUE - _FIRST_UNIQUE)
 _FIRST_RARE = NewJob._fields.index("depends_on")
 _NO_RARE_OPTIONS = (None,) * (len(NewJob._fields) - _FIRST_RARE)
 _NO_OPTIONS = (None,) * 5
@@ -287,7 +291,7 @@ def enqueue_here(
 def should_copy(jobs: Sequence[NewJob]) -> bool:
     """Whether to store the jobs with COPY. Not if a key may lead to an earlier job, since COPY's answers go by id."""
     return len(jobs) >= MIN_JOBS_TO_COPY and all(
-        job.idempotency_key is None and job[_FIRST_UNIQUE:] == _NOT_UNIQUE for job in jobs
+        job.idempotency_key is None and job[_FIRST_UNIQUE:_AFTER_UNIQUE] == _NOT_UNIQUE for job in jobs
     )
 
 

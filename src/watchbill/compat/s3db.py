@@ -30,10 +30,10 @@ from watchbill.client.operations import Operation, Statement
 from watchbill.client.schedule_operations import NoSuchSchedule
 from watchbill.compat.naming import Record, read_options
 from watchbill.errors import WatchbillError
+from watchbill.model.decisions import Skip
 from watchbill.model.job import JobFilter, JobRecord
 from watchbill.model.retry import Retry
 from watchbill.model.schedule import ScheduleFilter, ScheduleRecord, SlotOutcome, SlotRecord
-from watchbill.model.signals import Skip
 from watchbill.model.tenant import DEFAULT_TENANT
 from watchbill.worker.run import Run, current_job
 

@@ -18,8 +18,8 @@ from opentelemetry import propagate, trace
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
 
 from watchbill._version import __version__
+from watchbill.model.decisions import RetryAfter, Skip, Snooze
 from watchbill.model.job import Enqueued, NewJob
-from watchbill.model.signals import RetryAfter, Skip, Snooze
 from watchbill.worker.run import Run
 
 if TYPE_CHECKING:

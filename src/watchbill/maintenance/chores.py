@@ -15,10 +15,12 @@ from watchbill.store.node_connection import Busy, Disconnected, NodeConnection, 
 logger = logging.getLogger("watchbill.maintenance")
 
 HOUR = 3600.0
+OPERATIONS_SECONDS = 5.0  # how long the chore of bulk operations goes on at once
 RETRY_SECONDS = 10.0  # a periodic chore that has failed runs again after this time
 PAUSE_AFTER_ERROR_SECONDS = 5.0
 # A chore that notifications wake runs no more often than this, because any role of the database may send very many.
 LEAST_PERIOD_SECONDS = 0.02
+LEAST_OBSERVATION_PAUSE_SECONDS = 0.05
 
 
 async def repeat(
@@ -67,7 +69,7 @@ class PeriodicChores:
 
     def __init__(self, connection: NodeConnection, *, unknown_type_grace: float) -> None:
         self._connection = connection
-        self._swept_until: UUID | None = None
+        self._swept_until: dict[str, UUID | None] = {"sweep_dependencies": None, "sweep_steps": None}
         self._swept_key = ""
         expiry = min(60.0, max(1.0, unknown_type_grace / 4))
         self._chores = [
@@ -78,9 +80,12 @@ class PeriodicChores:
             Chore(10.0, "unpark_paused", needed_if="has_unpaused_job"),
             Chore(60.0, "sweep_claims", needed_if="has_claim"),
             Chore(60.0, "sweep_dependencies", needed_if="has_dependency"),
+            Chore(60.0, "sweep_steps", needed_if="has_step"),
             Chore(10.0, "sweep_limits", needed_if="has_parked_job"),
             Chore(5.0, "refresh_quotas", needed_if="has_quota"),
+            Chore(1.0, "run_operations", needed_if="has_operation"),
             Chore(10.0, "release_orphans", needed_if="has_freed_schedule"),
+            Chore(10.0, "observe", needed_if="has_due_observation"),
             Chore(HOUR, "make_slot_partitions"),
             Chore(HOUR, "prune_locks"),
         ]
@@ -112,21 +117,34 @@ class PeriodicChores:
             if time.monotonic() >= self._due[index] and self._is_needed(chore):
                 self._due[index] = time.monotonic() + min(interval, RETRY_SECONDS)
                 try:
-                    await self._run_query(query, chore.params)
+                    interval = await self._run_query(query, chore.params) or interval
                 except Refused as error:  # for example because another transaction held a lock for too long
                     logger.warning("The server refused the chore %s; retrying in %g s: %s", query, interval, error)
                 self._due[index] = time.monotonic() + interval
         return max(0.1, self._next_due() - time.monotonic())
 
-    async def _run_query(self, query: str, params: tuple[object, ...]) -> None:
-        if query == "sweep_dependencies":  # each call sweeps a part of the table, from where the last call ended
-            ((last,),) = await self._connection.execute(query, (self._swept_until,))
-            self._swept_until = None if last is None else UUID(bytes=last)
+    async def _run_query(self, query: str, params: tuple[object, ...]) -> float | None:
+        """Returns in how many seconds the chore wants to run again, if it knows."""
+        if query in self._swept_until:  # each call sweeps a part of the table, from where the last call ended
+            ((last,),) = await self._connection.execute(query, (self._swept_until[query],))
+            self._swept_until[query] = None if last is None else UUID(bytes=last)
         elif query == "sweep_limits":  # each call sweeps a part of the keys, from where the last call ended
             ((key,),) = await self._connection.execute(query, (self._swept_key,))
             self._swept_key = key or ""
         elif query == "refresh_quotas":
             while await self._connection.execute(query) == [(True,)]:
                 continue  # True means that some jobs still lack the limit key of their tenant
+        elif query == "observe":
+            ((pause,),) = await self._connection.execute(query)
+            return None if pause is None else max(pause, LEAST_OBSERVATION_PAUSE_SECONDS)
+        elif query == "run_operations":
+            await self._run_operations()
         else:
             await self._connection.execute(query, params)
+        return None
+
+    async def _run_operations(self) -> None:
+        """Does steps of bulk operations as long as there are any, but so that other chores get their turn."""
+        until = time.monotonic() + OPERATIONS_SECONDS
+        while time.monotonic() < until and await self._connection.execute("run_operations") == [(0.0,)]:
+            continue

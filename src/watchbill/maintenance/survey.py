@@ -42,13 +42,16 @@ class Findings(NamedTuple):
     has_unsupported_job: bool
     has_claim: bool
     has_dependency: bool
+    has_step: bool
     has_parked_job: bool
     has_quota: bool
+    has_due_observation: bool
     groups: list[str] | None
     leaders: list[int | None] | None
     terms: list[int | None] | None
     leaders_expire_in: list[float | None] | None
     turns_in: list[float | None] | None
+    has_operation: bool
 
 
 class SurveyWakeups(Protocol):

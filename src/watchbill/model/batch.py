@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from watchbill.model.decisions import Decision
 from watchbill.model.durations import Duration, seconds
 from watchbill.model.option_names import suggest_options
-from watchbill.model.signals import Signal
 
 LARGEST_BATCH = 10_000  # the most jobs that one call may run
 LONGEST_BATCH_WAIT_SECONDS = 60.0  # a job that waits on its node for others is not available to other nodes
@@ -42,7 +42,7 @@ class Batch:
         return seconds(self.wait)
 
 
-class BatchFailed(Signal):
+class BatchFailed(Decision):
     """A handler raises this if some jobs of the batch have failed: `errors` has an exception for each of them, by its
     index among the items. The other jobs succeed; `results` may have a result for each item, in order.
 

@@ -26,13 +26,15 @@ class EarlierJob:
 @dataclass(frozen=True, slots=True)
 class Dependency:
     """Job `child` waits for job `parent`. `outcome` is how the parent ended: succeeded, failed or skipped; None
-    before."""
+    before. `arguments` are the parameters of the child that take the parent's result, each with its position in a
+    list, or None."""
 
     child: UUID
     parent: UUID
     place: int
     run_if: RunIf
     outcome: str | None
+    arguments: dict[str, int | None] | None
 
 
 @dataclass(frozen=True, slots=True)

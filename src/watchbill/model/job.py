@@ -45,6 +45,9 @@ class NewJob(NamedTuple):
     on_duplicate: str | None = None
     debounce_wait: float | None = None
     debounce_max: float | None = None
+    expires_at: datetime | None = None
+    expires_in: float | None = None
+    results: dict[str, Any] | None = None
 
 
 class AlikeJobs(Sequence[NewJob]):
@@ -158,6 +161,7 @@ class JobRecord:
     updated_at: datetime
     schedule_id: int | None
     slot: datetime | None
+    expires_at: datetime | None
 
     @property
     def artifact_ref(self) -> str | None:
@@ -280,7 +284,8 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class DeadGroup:
-    """Dead jobs of one type with the same error message."""
+    """Dead jobs of one type with the same exception, whose messages differ in numbers, ids, quoted texts and addresses
+    only. `message` is that of `example`, the newest of them."""
 
     type: str
     message: str
@@ -288,6 +293,8 @@ class DeadGroup:
     first: datetime
     last: datetime
     example: UUID
+    exception: str | None
+    failure: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

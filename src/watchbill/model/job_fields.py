@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 Kind = Literal[
     "id", "text", "integer", "instant", "duration", "json", "retry", "flag", "parents", "run_if", "connection",
-    "format", "formats", "labels", "unique",
+    "format", "formats", "labels", "unique", "expiry", "webhook",
 ]  # fmt: skip
 
 
@@ -68,7 +68,14 @@ JOB_FIELDS = (
     JobField("on_duplicate", "text", option=False, flag="--on-duplicate"),
     JobField("debounce_wait", "duration", option=False),
     JobField("debounce_max", "duration", option=False),
+    JobField("expires_at", "instant", option=False),
+    JobField("expires_in", "duration", option=False),
+    JobField("results", "labels", option=False),
+    JobField("expires", "expiry", "The job ends as canceled if it has not started after this duration, or at this "
+             "aware datetime.", column=False, flag="--expires"),
     JobField("unique", "unique", "A `Unique` or `Debounce`: what happens if a job with the same key waits or runs.",
+             column=False),
+    JobField("notify", "webhook", "A `Webhook` of `watchbill.connectors`: a webhook is sent when the job has ended.",
              column=False),
     JobField("strict", "flag", "Raise an error, not a warning, if the key was used with another payload. In "
              "`enqueue_many`: for all.", column=False),

@@ -26,9 +26,18 @@ _SYNONYMS = {
 }  # fmt: skip
 
 
+# Options that a call had in an earlier release, and what to write now.
+_REMOVED = {
+    ("Rate", "burst"): 'With Rate(10, per="1m") ten jobs may start at once, and the eleventh when the first start is a '
+    'minute old. Rate(10, per="1m", evenly=True) spaces the starts.',
+}
+
+
 def refuse_unknown(call: str, given: Iterable[str], known: Sequence[str]) -> None:
     """Raises TypeError for the first name that is not an option of this call; it suggests the right one."""
     for name in given:
+        if name not in known and (call, name) in _REMOVED:
+            raise TypeError(f"{call}() has no option {name} any more. {_REMOVED[call, name]}")
         if name not in known:
             guesses = [*_SYNONYMS.get(name, ()), *get_close_matches(name, known, n=1)]
             guess = next((f" Did you mean {guess}?" for guess in guesses if guess in known), "")

@@ -43,6 +43,7 @@ class ScheduleRecord:
     max_attempts: int
     retry: dict[str, Any] | None
     timeout: timedelta | None
+    expires: timedelta | None
     missed: Missed
     catch_up: int
     grace: timedelta | None

@@ -46,6 +46,8 @@ SCHEDULE_FIELDS = (
     ScheduleField("retry", "retry", "How often a job of it is tried.", flag="--max-attempts",
                   columns=("max_attempts", "retry")),
     ScheduleField("timeout", "duration", "How long a job of it may run.", least=0.001),
+    ScheduleField("expires", "duration", "A job of it that has not started this long after its slot is canceled.",
+                  least=0.001),
     ScheduleField("missed", "choice", "What happens to slots at which no scheduler ran.", choices=get_args(Missed)),
     ScheduleField("catch_up", "count", "How many missed slots catch_up runs at most."),
     ScheduleField("grace", "duration", "How late a slot may still run."),

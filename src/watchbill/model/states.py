@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, get_args
 
-State = Literal["blocked", "queued", "running", "failed", "succeeded", "dead", "canceled"]
+State = Literal["blocked", "queued", "running", "suspended", "failed", "succeeded", "dead", "canceled"]
 # What a queued or failed job may wait for.
 Waits = Literal["ready", "scheduled", "retrying", "paused", "unsupported", "limited", "unmatched"]
 Outcome = Literal["succeeded", "skipped", "failed", "timed_out", "canceled", "snoozed", "released", "lost"]
@@ -35,9 +35,16 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition("complete", _make_set("running"), _make_set("succeeded"), ("job_completed",)),
     Transition("fail", _make_set("running"), _make_set("failed", "dead"), ("job_failed", "job_retry", "job_died")),
     Transition("snooze", _make_set("running"), _make_set("queued"), ("job_snoozed",)),
+    Transition("suspend", _make_set("running"), _make_set("suspended", "queued"), ("job_suspended",)),
+    Transition("wake", _make_set("suspended"), _make_set("queued"), ()),
     Transition("release", _make_set("running"), _make_set("queued"), ("job_released",)),
     Transition("reclaim", _make_set("running"), _make_set("failed", "dead"), ("job_reclaimed",)),
-    Transition("cancel", _make_set("blocked", "queued", "failed", "running"), _make_set("canceled"), ("job_canceled",)),
+    Transition(
+        "cancel",
+        _make_set("blocked", "queued", "failed", "suspended", "running"),
+        _make_set("canceled"),
+        ("job_canceled",),
+    ),
     Transition(
         "reschedule",
         _make_set("succeeded", "dead", "canceled", "failed", "queued"),

@@ -68,6 +68,10 @@ def int8s(values: Sequence[int]) -> _Packed:
     return _Int8s(_pack_header(20, len(values)) + b"".join([_INT8.pack(8, v) for v in values]))
 
 
+def nullable_int8s(values: Sequence[int | None]) -> _Packed:
+    return _Int8s(_pack_header(20, len(values)) + _join_int8s(values))
+
+
 def int2s(values: Sequence[int]) -> _Packed:
     return _Int2s(_pack_header(21, len(values)) + b"".join([_INT2.pack(2, v) for v in values]))
 
@@ -100,9 +104,13 @@ def intervals(values: Sequence[float | None]) -> _Packed:
     return _Intervals(_pack_header(1186, len(values)) + body)
 
 
-def times(values: Sequence[int]) -> _Packed:
+def times(values: Sequence[int | None]) -> _Packed:
     """Packs times that are given as microseconds since 2000, which is how `raw_cursor` returns them."""
-    return _Times(_pack_header(1184, len(values)) + b"".join([_INT8.pack(8, v) for v in values]))
+    return _Times(_pack_header(1184, len(values)) + _join_int8s(values))
+
+
+def _join_int8s(values: Sequence[int | None]) -> bytes:
+    return b"".join([_NULL if v is None else _INT8.pack(8, v) for v in values])
 
 
 def _pack_header(oid: int, length: int) -> bytes:

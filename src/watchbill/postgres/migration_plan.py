@@ -52,13 +52,9 @@ def plan_migration(status: Status, patience: Patience = DEFAULT_PATIENCE) -> Ite
         return
     if not status.has_tables:
         yield _make_tables_step(status, patience)
-    joins = status.functions_outdated and bool(status.pending) and status.pending[-1].in_transaction
     for migration in status.pending:
-        step = _make_migration_step(schema, migration, source, patience)
-        if joins and migration is status.pending[-1]:
-            step = _join_steps(step, make_functions_step(schema, source, patience))
-        yield step
-    if status.functions_outdated and not joins:
+        yield _make_migration_step(schema, migration, source, patience)
+    if status.functions_outdated:
         yield make_functions_step(schema, source, patience)
 
 
@@ -119,18 +115,13 @@ def make_functions_step(schema: str, source: Source, patience: Patience) -> Step
     )
 
 
-def _join_steps(migration: Step, functions: Step) -> Step:
-    middle = SqlFile("between", migration.after + functions.before)
-    files = (*migration.files, middle, *functions.files)
-    return Step(f"{migration.title} and functions", migration.before, files, functions.after)
-
-
 def _make_settings(schema: str, patience: Patience) -> str:
     act_as_owner = sql.SQL(read_sql("act_as_owner.sql")).format(schema=schema).as_string(None)
     return (
         f"{act_as_owner}SET LOCAL search_path = {_make_search_path(schema)};\n"
         f"SET LOCAL lock_timeout = {round(patience.lock_timeout * 1000)};\n"
         "SET LOCAL statement_timeout = 0;\n"
+        "SET LOCAL client_min_messages = warning;\n"  # no notice about a function that a new schema does not have yet
     )
 
 

@@ -1,6 +1,6 @@
-"""Sends the schedules, limits and queues that a node's code declares to the database: when the node starts, when the
-code declares more, and again when all nodes with a newer declaration are gone, so that after a rollback of a deployment
-the older declaration is in force again.
+"""Sends the schedules, limits, queues and endpoints that a node's code declares to the database: when the node starts,
+when the code declares more, and again when all nodes with a newer declaration are gone, so that after a rollback of a
+deployment the older declaration is in force again.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Declared(NamedTuple):
     schedules: bytes = b"[]"
     limits: bytes = b"[]"
     queues: bytes = b"[]"
+    endpoints: bytes = b"[]"
 
 
 class Declarer:
@@ -79,6 +80,9 @@ class Declarer:
             _log_outcomes("Limit", await self._connection.execute("declare_limits", (epoch, declared.limits.decode())))
         if declared.queues != b"[]":
             _log_outcomes("Queue", await self._connection.execute("declare_queues", (epoch, declared.queues.decode())))
+        if declared.endpoints != b"[]":
+            rows = await self._connection.execute("declare_endpoints", (epoch, declared.endpoints.decode()))
+            _log_outcomes("Endpoint", rows)
         _log_outcomes(
             "Schedule", await self._connection.execute("declare_schedules", (epoch, declared.schedules.decode()))
         )

@@ -75,6 +75,11 @@ class QuotaExceeded(WatchbillError):
         self.frees_at = None if found["frees_at"] is None else datetime.fromisoformat(found["frees_at"])
 
 
+class FunctionReplaced(SchemaError):
+    """A function that the statement calls is missing, or was replaced while it ran. The statement has changed
+    nothing."""
+
+
 class WrongDatabase(WatchbillError):
     """The given connection does not lead to the database of this App's jobs."""
 
@@ -153,9 +158,12 @@ def translate(error: psycopg.Error, schema: str, caller: str | None = None) -> E
     text = error.diag.message_primary or str(error)
     if refused := refusal(error.sqlstate, text, error.diag.message_hint, error.diag.message_detail):
         return refused
-    if isinstance(
-        error, (psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedTable)
-    ):
+    if is_function_replaced(error):
+        return FunctionReplaced(
+            f"Schema {schema!r} is missing or too old, or a migration has just replaced its functions: {text}.",
+            hint="Run `watchbill db migrate`. If it has just run, repeat the call, which has changed nothing.",
+        )
+    if isinstance(error, (psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedTable)):
         return SchemaError(f"Schema {schema!r} is missing or too old: {text}.", hint="Run `watchbill db migrate`.")
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         return role_refusal(text, caller) or error
@@ -166,6 +174,14 @@ def translate(error: psycopg.Error, schema: str, caller: str | None = None) -> E
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return NoDatabase(f"The database did not answer: {_capitalize(str(error).strip().splitlines()[0])}")
     return error
+
+
+def is_function_replaced(error: psycopg.Error) -> bool:
+    """Whether a statement called a function that a migration replaced while it ran; or one that does not exist."""
+    text = error.diag.message_primary or ""
+    return error.sqlstate == "42883" or (
+        error.sqlstate == "XX000" and text.startswith("cache lookup failed for function")
+    )
 
 
 def _make_sentence(text: str) -> str:

@@ -19,7 +19,7 @@ Observer = Callable[..., None]
 EVENTS = frozenset(
     {
         "job_enqueued", "job_unblocked", "job_started", "job_completed", "job_failed", "job_retry", "job_died",
-        "job_snoozed", "job_released", "job_reclaimed", "job_canceled",
+        "job_snoozed", "job_released", "job_suspended", "job_reclaimed", "job_canceled",
         "node_started", "node_lost", "node_stopped", "leader_elected", "leader_deposed", "rebalance",
         "scheduler_started", "scheduler_stopped", "schedule_fired", "schedule_overdue",
     }

@@ -29,7 +29,7 @@ from uuid import UUID
 from watchbill.app.application import App, living_apps
 from watchbill.client.operations import Operation, Statement
 from watchbill.errors import WatchbillError
-from watchbill.model.signals import RetryAfter
+from watchbill.model.decisions import RetryAfter
 from watchbill.store.node_connection import NodeConnection
 from watchbill.store.queries import queries
 from watchbill.telemetry.events import Events
@@ -43,6 +43,7 @@ from watchbill.worker.handlers import BadPayload, BadResult, Handlers
 from watchbill.worker.notifications import Listener, Wakeups
 from watchbill.worker.outcomes import OutcomeReporter
 from watchbill.worker.run import Claimed, Outcome, Run
+from watchbill.worker.steps import StepRunner
 from watchbill.worker.threads import Finish, Threads
 from watchbill.worker.transactions import Transactions
 from watchbill.worker.worker import Worker
@@ -170,7 +171,7 @@ class DrainWorker(Worker):
     def _new_threads(self) -> Threads:
         if self._calls is None:
             return super()._new_threads()
-        return CallersThread(self._calls, self.slots.finish_run, self._transactions)
+        return CallersThread(self._calls, self.slots.finish_run, self._transactions, self._steps)
 
     def _new_claimer(self, claiming: Claiming) -> Claimer:
         claimer = OneByOneClaimer(
@@ -219,8 +220,8 @@ class OneByOneClaimer(Claimer):
 class CallersThread(Threads):
     """Runs handlers in the thread that called drain(), one after the other."""
 
-    def __init__(self, calls: Calls, finish: Finish, transactions: Transactions) -> None:
-        super().__init__(1, finish, transactions)
+    def __init__(self, calls: Calls, finish: Finish, transactions: Transactions, steps: StepRunner) -> None:
+        super().__init__(1, finish, transactions, steps)
         self._calls = calls
 
     def submit(self, run: Run) -> None:

@@ -12,16 +12,18 @@ import contextvars
 from collections.abc import Generator
 from typing import Any
 
+from watchbill.model.steps import Unwind
 from watchbill.telemetry.context import current
 from watchbill.worker import forks
 from watchbill.worker.batch_run import BatchRun
 from watchbill.worker.handlers import STORED
 from watchbill.worker.outcomes import choose_outcome
 from watchbill.worker.run import Run
+from watchbill.worker.steps import StepRunner
 from watchbill.worker.transactions import Transactions
 
 
-def attempt(run: Run, transactions: Transactions | None = None) -> None:
+def attempt(run: Run, transactions: Transactions | None = None, steps: StepRunner | None = None) -> None:
     current.set(run)
     try:
         if isinstance(run, BatchRun) and run.has_stored_payload:
@@ -30,6 +32,8 @@ def attempt(run: Run, transactions: Transactions | None = None) -> None:
         if arguments is not None:
             if transactions is not None and run.handler.transactional:
                 value = transactions.call(run, arguments)
+            elif steps is not None and run.handler.has_steps:
+                value = steps.call(run, arguments)
             else:
                 value = run.handler.function(**arguments)
             _keep_result(run, value)
@@ -39,7 +43,7 @@ def attempt(run: Run, transactions: Transactions | None = None) -> None:
         forks.end_fork()
 
 
-async def attempt_on_loop(run: Run, transactions: Transactions) -> None:
+async def attempt_on_loop(run: Run, transactions: Transactions, steps: StepRunner) -> None:
     current.set(run)
     try:
         if isinstance(run, BatchRun) and run.has_stored_payload:
@@ -48,6 +52,8 @@ async def attempt_on_loop(run: Run, transactions: Transactions) -> None:
         if arguments is not None:
             if run.handler.transactional:
                 value = await transactions.acall(run, arguments)
+            elif run.handler.has_steps:
+                value = await steps.acall(run, arguments)
             else:
                 value = await run.handler.function(**arguments)
             _keep_result(run, value)
@@ -80,7 +86,8 @@ def fail(run: Run, error: BaseException) -> None:
     if isinstance(run, BatchRun):
         run.fail(error)
         return
-    run.raised, run.outcome = error, choose_outcome(run, error)
+    run.outcome = choose_outcome(run, error)
+    run.raised = None if isinstance(error, Unwind) else error
 
 
 class Suspended:
@@ -90,19 +97,21 @@ class Suspended:
     __slots__ = ("_context", "_coroutine", "_future")
 
     def __init__(self, coroutine: Any, future: Any, context: contextvars.Context) -> None:
+        if forks.is_fork:
+            forks.end_fork()
         self._coroutine, self._future, self._context = coroutine, future, context
 
     def __await__(self) -> Generator[Any, Any, Any]:
         coroutine, future, run = self._coroutine, self._future, self._context.run
         try:
             while True:
-                if forks.is_fork:
-                    forks.end_fork()
                 try:
                     value = yield future
                 except BaseException as error:  # noqa: BLE001  (such as a cancellation, which the handler must get)
                     future = run(coroutine.throw, error)
                 else:
                     future = run(coroutine.send, value)
+                if forks.is_fork:
+                    forks.end_fork()
         except StopIteration as stop:
             return stop.value

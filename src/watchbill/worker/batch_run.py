@@ -170,13 +170,14 @@ class BatchRun(Run):
 
         return job_operations.guard_many([(each.id, each.fence) for each in self.members])
 
-    def _make_completion_operation(self, result: Any) -> Operation[None]:
+    def _make_completion_operation(self, result: Any, lock_timeout: str | None = None) -> Operation[None]:
         """Makes the operation that completes all jobs of the batch that have not failed."""
         from watchbill.client import job_operations
 
         self.keep_result(result, is_strict=True)
         ended = [each for each in self.called if each.outcome is None]
-        return job_operations.complete_many([(each.id, each.fence, each.result, self.age) for each in ended])
+        jobs = [(each.id, each.fence, each.result, self.age) for each in ended]
+        return job_operations.complete_many(jobs, lock_timeout)
 
 
 def _fail_member(member: Run, error: BaseException) -> None:

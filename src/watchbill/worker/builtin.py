@@ -16,6 +16,7 @@ whole flow.
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -23,17 +24,21 @@ from uuid import UUID
 import orjson
 import psycopg
 
+from watchbill.model.decisions import Permanent
 from watchbill.model.dependency_graph import EarlierJob
 from watchbill.model.ids import new_id
 from watchbill.model.schedule import FLOW, FLOW_END
-from watchbill.model.signals import Permanent
 from watchbill.postgres.connect import AsyncConnection
 from watchbill.store.queries import queries
-from watchbill.worker.handlers import BadPayload, Handler
-from watchbill.worker.run import current_job
+from watchbill.worker.handlers import BadPayload, Handler, NotStarted
+from watchbill.worker.run import LOCK_TIMEOUT, current_job
 
 SQL_COMMAND = "watchbill.sql"
 BUILTIN_TYPES = (SQL_COMMAND, FLOW, FLOW_END)
+NO_COMMAND = (
+    "no schedule has made this job, or the schedule is removed or has no command now: to run a SQL command, write a"
+    " schedule"
+)
 MAX_RESULT_ROWS = 20  # rows of a command's answer that are kept as the job's result
 SERVER_TIMEOUT_MARGIN_SECONDS = 1.0  # the server's time-out comes this much after ours; it counts if this node dies
 
@@ -44,6 +49,7 @@ _SET_ROLE_AND_TIMEOUT = """
 _RESET_SESSION = """
   SET CONSTRAINTS ALL IMMEDIATE; CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ROLE; RESET ALL; UNLISTEN *;
   SELECT pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES"""
+_LIMIT_LOCK_WAITS = "SELECT set_config('lock_timeout', %s, true)"
 _LIMIT_IDLE_TIME = "SELECT set_config('idle_in_transaction_session_timeout', %s, true)"
 
 
@@ -66,7 +72,7 @@ def make_builtin_handlers(url: str, schema: str) -> dict[str, Handler]:
         )
 
     return {
-        SQL_COMMAND: make_handler(SQL_COMMAND, run_command, _decode_command),
+        SQL_COMMAND: make_handler(SQL_COMMAND, run_command, lambda payload, version: {}),
         FLOW: make_handler(FLOW, partial(_start_flow, schema), partial(_decode_flow, FLOW, "jobs")),
         FLOW_END: make_handler(FLOW_END, partial(_end_flow, schema), partial(_decode_flow, FLOW_END, "ends")),
     }
@@ -75,32 +81,24 @@ def make_builtin_handlers(url: str, schema: str) -> dict[str, Handler]:
 # -- handler of `watchbill.sql`: SQL commands of schedules
 
 
-def _decode_command(payload: bytes, version: int) -> dict[str, Any]:
-    given = orjson.loads(payload)
-    if not isinstance(given, dict) or not isinstance(given.get("command"), str):
-        raise BadPayload(f"{SQL_COMMAND}: the payload has no command")
-    return {"command": given["command"], "role": given.get("role")}
-
-
 async def _run_command(
     url: str,
     schema: str,
     outside_transactions: asyncio.Lock,
     connection: psycopg.AsyncConnection[Any],
-    command: str,
-    role: str | None,
 ) -> dict[str, Any]:
-    """Runs the SQL command of a schedule, and leaves the session as it was, because behind a pooler other programs use
-    the session next."""
+    """Runs the SQL command that the job's schedule has now, whatever the payload says. Leaves the session as it was,
+    because behind a pooler other programs use the session next."""
     job = current_job()
     limit = "0" if job.timeout is None else f"{int((job.timeout + SERVER_TIMEOUT_MARGIN_SECONDS) * 1000)}ms"
     begin = queries(schema)["begin_command"].encode()
     try:
         async with connection.transaction():  # a savepoint; rolled back if the command cannot run in a transaction
-            cursor = await connection.execute(begin, (job.id, role, limit))
-            ((is_scheduled, idle_limit, *_),) = await cursor.fetchall()
-            if not is_scheduled:
-                raise Permanent("no schedule has made this job: to run a SQL command, write a schedule")
+            cursor = await connection.execute(begin, (limit, job.id))
+            rows = await cursor.fetchall()
+            if not rows:
+                raise Permanent(NO_COMMAND)
+            ((command, role, idle_limit, *_),) = rows
             answer = await _execute_command(connection, command)
             await _reset_session(connection, idle_limit)
             return answer
@@ -153,12 +151,34 @@ async def _start_flow(
     schema: str, connection: psycopg.AsyncConnection[Any], jobs: list[dict[str, Any]], ends: list[int]
 ) -> dict[str, Any]:
     """Enqueues the jobs of a scheduled flow. Each job gets the metadata of the job that runs this handler: the name of
-    the schedule and the slot. `ends` are the indexes of the last jobs of the flow."""
+    the schedule and the slot. `ends` are the indexes of the last jobs of the flow. If another transaction keeps the
+    schedule locked, the flow starts later: a handler that waited would keep its connection from other jobs."""
+    try:
+        await connection.execute(_LIMIT_LOCK_WAITS, (LOCK_TIMEOUT,))
+        return await _add_flow_jobs(schema, connection, jobs, ends)
+    except psycopg.errors.LockNotAvailable as error:
+        raise NotStarted("another transaction keeps the schedule of this flow locked") from error
+
+
+async def _add_flow_jobs(
+    schema: str, connection: psycopg.AsyncConnection[Any], jobs: list[dict[str, Any]], ends: list[int]
+) -> dict[str, Any]:
     own, ids = current_job(), [str(new_id()) for _ in jobs]
     for job_id, job in zip(ids, jobs, strict=True):
         parents = [ids[place] if isinstance(place, int) else place for place in job.get("depends_on", ())]
         job |= {"id": job_id, "tenant": own.tenant, "meta": {**own.meta, **(job.get("meta") or {})}}
         job |= {"depends_on": parents} if parents else {}
+        if "results" in job:
+            job["results"] = {
+                name: [ids[one] if isinstance(one, int) else one for one in given]
+                if isinstance(given, list)
+                else ids[given]
+                if isinstance(given, int)
+                else given
+                for name, given in job["results"].items()
+            }
+        if "expires_in" in job and own.meta.get("slot") is not None:
+            job |= _count_expiry_from(own.meta["slot"], job.pop("expires_in"))
     new_jobs = orjson.dumps(jobs).decode()
     cursor = await connection.execute(queries(schema)["enqueue_many"].encode(), (new_jobs, False, True, False))
     ids = [str(row[0]) for row in await cursor.fetchall()]  # a unique job may have the id of an earlier job
@@ -166,6 +186,14 @@ async def _start_flow(
     cursor = await connection.execute(queries(schema)["add_flow_end"].encode(), (own.id, ids, last_steps))
     ((end,),) = await cursor.fetchall()
     return {"jobs": ids, "end": str(end)}
+
+
+def _count_expiry_from(slot: str, expires_in: str) -> dict[str, str]:
+    """When a job of a scheduled flow expires. A duration that was written in SQL counts from its enqueue."""
+    number, _, unit = expires_in.partition(" ")
+    if unit != "seconds":
+        return {"expires_in": expires_in}
+    return {"expires_at": (datetime.fromisoformat(slot) + timedelta(seconds=float(number))).isoformat()}
 
 
 async def _end_flow(schema: str, connection: psycopg.AsyncConnection[Any], ends: list[str]) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 from watchbill.settings import keep_parent_settings
 from watchbill.telemetry.context import current
 from watchbill.telemetry.logs import configure_like_parent
+from watchbill.worker import forks
 from watchbill.worker.attempt import attempt
 from watchbill.worker.batch_run import BatchRun
 from watchbill.worker.dependencies import close_all
@@ -41,7 +42,6 @@ class Child:
         self._stop_number = 0  # the number of the job that was last asked to stop
         self._stopped_members: set[tuple[int, int]] = set()  # number and place of jobs of a batch that were canceled
         self._sending = threading.Lock()
-        self._is_fork = False  # whether a handler has forked this process from the child
 
     def serve(self) -> None:
         threading.Thread(target=self._receive_requests, name="watchbill-parent", daemon=True).start()
@@ -49,8 +49,8 @@ class Child:
             with contextlib.suppress(BrokenPipeError):  # the parent has died; `_receive_requests` ends this loop
                 self._send_message(job[0], "began")
                 answer = self._run_job(*job)
-                if self._is_fork:  # this is a process that the handler forked and that returned from the handler
-                    os._exit(1)
+                if forks.is_fork:
+                    forks.end_fork()
                 self._send_message(job[0], *answer, measure_peak_memory())
 
     def _receive_requests(self) -> None:
@@ -106,15 +106,14 @@ class Child:
     def _send_message(self, *message: Any) -> None:
         data = pack_message(*message)
         with self._sending:  # threads that the handler has started may send progress at the same time
-            if not self._is_fork:
+            if not forks.is_fork:
                 self._channel.sendall(data)
 
-    def mark_as_fork(self) -> None:
-        """Stops a process that a handler has forked from answering, and closes its copy of the socket. Otherwise the
-        parent would not notice that this child has died."""
-        if not self._is_fork:
-            self._is_fork, self._sending = True, threading.Lock()
-            os.close(self._channel.detach())
+    def detach(self) -> None:
+        """Closes the socket in a process that a handler has forked. Otherwise the parent would not notice that this
+        child has died."""
+        self._sending = threading.Lock()  # another thread may have held the copy
+        os.close(self._channel.detach())
 
 
 class ReportingRun(Run):
@@ -167,8 +166,8 @@ def main() -> None:
     with socket.socket(fileno=int(sys.argv[1])) as channel:
         channel.set_inheritable(False)
         child = Child(channel)
-        os.register_at_fork(after_in_child=child.mark_as_fork)
-        child.serve()
+        with forks.guard_against_forks(child.detach):
+            child.serve()
         close_all()
 
 

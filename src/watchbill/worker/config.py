@@ -54,6 +54,8 @@ class NodeConfig:
     labels: dict[str, str] = field(default_factory=dict)
     takes_over: bool = False  # declare a living node with the same name lost, and take its name
     retry_delay: float | None = None  # the wait before every further attempt, whatever the jobs' policies say
+    health_host: str = "127.0.0.1"
+    health_port: int | None = None  # 0 means any free port
     watches_loop: bool = True  # end the process when a handler blocks the event loop for too long
 
     @property
@@ -104,6 +106,8 @@ def make_config(
         declared=declared,
         takes_over=takes_over,
         labels=dict(settings.labels),
+        health_host=settings.health_host,
+        health_port=settings.health_port,
         retry_delay=FAST_RETRY_SECONDS if settings.fast_retries else None,
     )
 

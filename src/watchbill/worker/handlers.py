@@ -42,7 +42,8 @@ class BadResult(ValueError):
 
 
 class NotStarted(Exception):
-    """The handler was not called, because no thread or no connection was available for it."""
+    """The handler was not called, because no thread or no connection was available for it; or what it has done was
+    rolled back, because another transaction keeps its job locked."""
 
 
 class OperationRunner(Protocol):
@@ -67,6 +68,8 @@ class Handler:
     retry: Retry = Retry()  # noqa: RUF009  (frozen) only its `on` and `not_on` count; a job has its own delays
     transactional: bool = False  # the first argument is a connection, whose commit completes the job
     closes_connection: bool = False  # the connection of a transactional task is closed after one job
+    has_steps: bool = False  # the first argument is a Steps or an AsyncSteps
+    max_result: int = 0  # bytes of the result of a step
     reference: str = ""  # module:name, where a child process finds the task
     app: OperationRunner | None = None  # for calls of current_job() that read the database
     # Makes a handler that first reads the payload from the payload store, for a job whose payload is there.

@@ -16,6 +16,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -33,6 +34,7 @@ from watchbill.worker.config import NodeConfig
 from watchbill.worker.notifications import Wakeups
 from watchbill.worker.run import Run, progress_as_json
 from watchbill.worker.slots import Slots
+from watchbill.worker.tally import Tally
 
 logger = logging.getLogger("watchbill.worker")
 
@@ -57,11 +59,18 @@ class Heartbeat(threading.Thread):
     """The thread that sends heartbeats for one epoch of a node. It also reads the running jobs of `slots`."""
 
     def __init__(
-        self, config: NodeConfig, queries: Queries, epoch: int, slots: Slots, wakeups: Wakeups, worker: Leaseholder
+        self,
+        config: NodeConfig,
+        queries: Queries,
+        epoch: int,
+        slots: Slots,
+        wakeups: Wakeups,
+        worker: Leaseholder,
+        tally: Tally,
     ) -> None:
         super().__init__(name="watchbill-heartbeat", daemon=True)
         self._config, self._queries, self._epoch, self._lease = config, queries, epoch, config.lease
-        self._slots, self._wakeups, self._worker = slots, wakeups, worker
+        self._slots, self._wakeups, self._worker, self._tally = slots, wakeups, worker, tally
         self._loop = asyncio.get_running_loop()
         self._connection: Connection | None = None
         self._is_over = threading.Event()
@@ -125,14 +134,20 @@ class Heartbeat(threading.Thread):
         return True
 
     def _send_heartbeat(self) -> None:
-        sent = now()
+        sent, asked, report = now(), time.monotonic(), self._tally.next_report()
         try:
-            self._execute_query("heartbeat", self._epoch, self._list_long_runs(), self._slots.finished)
+            beat = (self._epoch, self._list_long_runs(), self._slots.finished)
+            if report is None:
+                ((_, clock),) = self._execute_query("heartbeat", *beat)
+            else:
+                ((_, clock, _),) = self._execute_query("heartbeat_with_tally", *beat, self._epoch, *report)
+                self._tally.acknowledge(report)
+            self._tally.set_clock(clock, asked)
         except psycopg.Error as error:  # the server may refuse the progress of a run, which must not end the node
             if error.sqlstate in (None, LOST) or self._connection is None or self._connection.closed:
                 raise
             logger.warning(
-                "The server refused the list of running jobs; sending the heartbeat without it: %s", first_line(error)
+                "The server refused what the heartbeat reports; sending it without that: %s", first_line(error)
             )
             self._execute_query("heartbeat", self._epoch, None, self._slots.finished)
         self._worker.lease.renew(self._epoch, sent, self._lease)

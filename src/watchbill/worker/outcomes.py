@@ -15,8 +15,9 @@ from uuid import UUID
 
 import orjson
 
+from watchbill.model.decisions import Permanent, RetryAfter, Skip, Snooze
 from watchbill.model.retry import Retry, delay_seconds
-from watchbill.model.signals import Permanent, RetryAfter, Skip, Snooze
+from watchbill.model.steps import StepError, StepFailed, Unwind
 from watchbill.payloads import PayloadGone
 from watchbill.telemetry.context import log_fields
 from watchbill.telemetry.events import Events, emit_canceled, emit_unblocked
@@ -36,7 +37,10 @@ _PERMANENT = (Permanent, BadPayload, BadResult, BadTimeout, PayloadGone)
 
 
 def choose_outcome(run: Run, error: BaseException) -> Outcome:
-    """Returns the outcome that the exception stands for."""
+    """Returns the outcome that the exception stands for. The failure of a step that is not stored counts as the error
+    that its function has raised: the next attempt runs the step again."""
+    if isinstance(error, StepFailed) and not error.is_permanent and error.__cause__ is not None:
+        error = error.__cause__
     try:
         if run.stopping is not None:
             return choose_stopped_outcome(run, describe_error(error, "retryable"))
@@ -70,14 +74,16 @@ def _choose_skipped_outcome(run: Run, skip: Skip) -> Outcome:
 
 def _choose_outcome_of_error(retry: Retry, error: BaseException) -> Outcome:
     match error:
+        case Unwind():
+            return Outcome(error.outcome)
         case Snooze():
             return Outcome("snoozed", delay=delay_seconds(error.delay))
-        case NotStarted():  # a snooze, because a handler that was not called must not cost an attempt
+        case NotStarted():  # a snooze, because it must not cost an attempt
             return Outcome("snoozed", delay=NOT_STARTED_DELAY_SECONDS, error=describe_error(error, "retryable"))
         case RetryAfter():
             return Outcome("failed", delay=delay_seconds(error.delay), error=describe_error(error, "retryable"))
         case _:
-            if isinstance(error, _PERMANENT):
+            if isinstance(error, _PERMANENT) or (isinstance(error, StepError) and error.is_permanent):
                 return Outcome("failed", error=describe_error(error, "permanent"))
             described = describe_error(error, "retryable")
             return Outcome("failed", error=_mark_refused(described, retry.explain_refusal(error)))
@@ -159,7 +165,7 @@ class OutcomeReporter:
             _log_failure(run, outcome.error or {}, is_dead=is_dead)
             emit("job_failed", **what, error=outcome.error, final=is_dead)
             emit("job_died" if is_dead else "job_retry", **what, error=outcome.error)
-        elif outcome.name in ("snoozed", "released"):
+        elif outcome.name in ("snoozed", "released", "suspended"):
             emit(f"job_{outcome.name}", **what)
 
     def _report_completed(self, run: Run, outcome: str, result: bytes | None) -> None:

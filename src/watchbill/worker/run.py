@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+LOCK_TIMEOUT = "2s"  # for what a handler's transaction needs of the job; a lock kept longer is a transaction left open
 _EPOCH_2000 = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -70,7 +71,7 @@ class Claimed(NamedTuple):
 class Outcome:
     """How a run ended, if it did not simply succeed."""
 
-    name: str  # skipped, failed, timed_out, snoozed, canceled, released or unsupported
+    name: str  # skipped, failed, timed_out, snoozed, canceled, released, suspended or unsupported
     delay: float | None = None  # seconds until the next run
     error: dict[str, Any] | None = None
     result: bytes | None = None  # what a handler gave with `Skip`; a success has its result in the run
@@ -240,6 +241,14 @@ class Run:
     async def acomplete(self, result: Any = None, *, connection: Any) -> None:
         await self._arun_on_connection(connection, self._make_completion_operation(result), "complete")
 
+    def end_transaction(self, result: Any, connection: Any) -> None:
+        """Completes this job as the last statement of its handler's transaction. Raises LockNotAvailable if another
+        transaction keeps the job locked."""
+        self._run_on_connection(connection, self._make_completion_operation(result, LOCK_TIMEOUT), "complete")
+
+    async def aend_transaction(self, result: Any, connection: Any) -> None:
+        await self._arun_on_connection(connection, self._make_completion_operation(result, LOCK_TIMEOUT), "complete")
+
     def _refuse_without_transaction(self, connection: Any, *, asynchronous: bool) -> None:
         from watchbill.client import caller_connection
 
@@ -267,11 +276,11 @@ class Run:
 
         return job_operations.guard(self.id, self.fence)
 
-    def _make_completion_operation(self, result: Any) -> Operation[None]:
+    def _make_completion_operation(self, result: Any, lock_timeout: str | None = None) -> Operation[None]:
         from watchbill.client import job_operations
 
         raw = None if result is None else self.handler.encode_result(result)
-        return job_operations.complete(self.id, self.fence, raw, self.age)
+        return job_operations.complete(self.id, self.fence, raw, self.age, lock_timeout)
 
 
 def progress_as_json(progress: object) -> bytes:

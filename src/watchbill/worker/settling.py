@@ -34,6 +34,7 @@ from watchbill.worker.endings import Ending, EndingBatch
 from watchbill.worker.notifications import Wakeups, wait_for
 from watchbill.worker.outcomes import OutcomeReporter
 from watchbill.worker.run import Claimed, Outcome, Run
+from watchbill.worker.tally import Tally
 
 logger = logging.getLogger("watchbill.worker")
 
@@ -70,6 +71,7 @@ class Settler:
         self._open: dict[int, int] = {}  # fence -> jobs of that claim that have not ended yet
         self._dependents: list[bytes] = []  # jobs that wait for one that has ended
         self.epoch = 0
+        self.tally = Tally()
 
     @property
     def waiting(self) -> int:
@@ -217,6 +219,7 @@ class Settler:
             refused = await self._send_successes(batch)
             for job_id in refused:
                 self._reporter.report_refused(job_id)
+            self.tally.add_successes(batch.succeeded, refused)
             for claimed, _, _, run in batch.succeeded:
                 if run is not None and claimed.id not in refused:
                     self._reporter.report_success(run)
@@ -359,6 +362,7 @@ class Settler:
             if state is None:
                 self._reporter.report_refused(ending.claimed.id)
             else:
+                self.tally.add_ending(ending.claimed, ending.outcome.name, state, ending.started)
                 self._reporter.report_ending(ending.claimed, ending.run, ending.outcome, state)
 
     def _make_ending_params(self, endings: list[Ending], closed: list[int]) -> tuple[Any, ...]:

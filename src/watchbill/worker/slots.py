@@ -22,7 +22,6 @@ from uuid import UUID
 from watchbill.model.durations import LONGEST_TIMEOUT_SECONDS
 from watchbill.telemetry.context import log_fields
 from watchbill.telemetry.events import Events
-from watchbill.worker import forks
 from watchbill.worker.attempt import Suspended, attempt_on_loop, fail
 from watchbill.worker.batch_run import BatchRun, WaitingBatch
 from watchbill.worker.claiming import Claiming, SlotCounts
@@ -33,6 +32,7 @@ from watchbill.worker.handlers import TRANSACTIONAL_KINDS, BadTimeout, Handlers,
 from watchbill.worker.notifications import Wakeups, wait_for
 from watchbill.worker.run import Claimed, Outcome, Run
 from watchbill.worker.settling import Settler
+from watchbill.worker.steps import StepRunner
 from watchbill.worker.transactions import Transactions
 
 logger = logging.getLogger("watchbill.worker")
@@ -96,13 +96,14 @@ class Slots:
         events: Events,
         transactions: Transactions,
         wakeups: Wakeups,
+        steps: StepRunner,
     ) -> None:
         self._handlers, self._claiming, self._settler, self._events = handlers, claiming, settler, events
         # These lists are kept, because a look into the dict would cost every run time.
         self._start_observers = events.observers["job_started"]
         self._success_observers = events.observers["job_completed"]
         self._transactions, self._wakeups, self._stuck_after = transactions, wakeups, config.stuck_after
-        self._retry_delay = config.retry_delay
+        self._retry_delay, self._steps = config.retry_delay, steps
         self._capacity, self._most = _count_slots_by_kind(config), config.capacity.total
         self._total = self._count_usable_slots()
         self._loop = asyncio.get_running_loop()
@@ -320,7 +321,7 @@ class Slots:
             if not self._may_start(kind):
                 break
             self._driven = run = self._begin_run(kind)
-            coroutine = attempt_on_loop(run, self._transactions)
+            coroutine = attempt_on_loop(run, self._transactions, self._steps)
             assert run.context is not None
             try:
                 future = run.context.run(coroutine.send, None)
@@ -328,13 +329,12 @@ class Slots:
                 self._driven = None
                 self.finish_run(run)
             else:
-                if forks.is_fork:
-                    forks.end_fork()
+                rest = Suspended(coroutine, future, run.context)
                 self._driven = self._driver = None
                 self._start_jobs()
                 run.task = task
                 self._start_timer(run)
-                await Suspended(coroutine, future, run.context)
+                await rest
                 self.finish_run(run)
                 return
             if time.monotonic() > until:

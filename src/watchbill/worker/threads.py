@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from watchbill.worker.attempt import attempt, fail
 from watchbill.worker.handlers import NotStarted
 from watchbill.worker.run import Run
+from watchbill.worker.steps import StepRunner
 from watchbill.worker.transactions import Transactions
 
 logger = logging.getLogger("watchbill.worker")
@@ -24,8 +25,8 @@ class Threads:
     """At most `size` threads that run handlers. Python cannot stop a thread, so a handler keeps its handler slot until
     it returns."""
 
-    def __init__(self, size: int, finish: Finish, transactions: Transactions) -> None:
-        self._size, self._finish, self._transactions = size, finish, transactions
+    def __init__(self, size: int, finish: Finish, transactions: Transactions, steps: StepRunner) -> None:
+        self._size, self._finish, self._transactions, self._steps = size, finish, transactions, steps
         self._loop = asyncio.get_running_loop()
         self._todo: SimpleQueue[Run | None] = SimpleQueue()
         self._ended: deque[Run] = deque()
@@ -70,7 +71,7 @@ class Threads:
     def _run_handlers(self) -> None:
         while (run := self._todo.get()) is not None:
             assert run.context is not None
-            run.context.run(attempt, run, self._transactions)
+            run.context.run(attempt, run, self._transactions, self._steps)
             self._ended.append(run)
             if not self._is_loop_called:
                 self._is_loop_called = True

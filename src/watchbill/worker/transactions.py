@@ -33,6 +33,8 @@ from watchbill.worker.run import Run
 logger = logging.getLogger("watchbill.worker")
 
 _IDLE_LIMIT = "SELECT set_config('idle_in_transaction_session_timeout', %s, true)"
+# The handler's transaction is rolled back, as if it had not run, so that its connection is free for other jobs.
+LOCKED = "another transaction keeps the job locked that this one would complete"
 CONNECT_SECONDS = 10.0  # a transactional job that gets no connection within this time is not started
 
 
@@ -65,7 +67,10 @@ class Transactions:
                 value = _fail_some(run, error)
             finally:
                 self._keeper.remove(run)
-            run.complete(value, connection=connection)
+            try:
+                run.end_transaction(value, connection)
+            except psycopg.errors.LockNotAvailable as error:
+                raise NotStarted(LOCKED) from error
         return value
 
     async def acall(self, run: Run, arguments: dict[str, Any]) -> Any:
@@ -78,7 +83,10 @@ class Transactions:
                 value = _fail_some(run, error)
             finally:
                 self._keeper.remove(run)
-            await run.acomplete(value, connection=connection)
+            try:
+                await run.aend_transaction(value, connection)
+            except psycopg.errors.LockNotAvailable as error:
+                raise NotStarted(LOCKED) from error
         return value
 
     def _begin_transaction(self, transaction: ExitStack) -> Connection:

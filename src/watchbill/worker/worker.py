@@ -15,6 +15,7 @@ import socket
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -27,12 +28,14 @@ from watchbill.errors import NoDatabase, WatchbillError
 from watchbill.maintenance.promoter import Promoter
 from watchbill.maintenance.unblocker import Unblocker
 from watchbill.model.clock import boot_seconds
+from watchbill.postgres.connect import detach_inherited_connections
 from watchbill.scheduler.declarer import Declared, Declarer
 from watchbill.scheduler.scheduler import Scheduler
 from watchbill.store.node_connection import Disconnected, NameTaken, NodeConnection, NodeLost, Refused, is_outage
 from watchbill.store.queries import Queries
 from watchbill.telemetry.events import Events
 from watchbill.worker import forks
+from watchbill.worker.checkpoints import Checkpointer
 from watchbill.worker.claiming import Claimer, Claiming
 from watchbill.worker.config import NodeConfig
 from watchbill.worker.handlers import Handlers
@@ -43,6 +46,7 @@ from watchbill.worker.processes import Processes
 from watchbill.worker.settling import Settler
 from watchbill.worker.slots import Slots
 from watchbill.worker.stale_name import expire_if_dead, find_machine_id, own_instances
+from watchbill.worker.steps import StepRunner
 from watchbill.worker.threads import Threads
 from watchbill.worker.transactions import Transactions
 
@@ -82,15 +86,19 @@ class Worker:
         self._config, self._queries, self._handlers, self._events = config, queries, handlers, events
         self.notifications, self._wakeups, self._chores = notifications, notifications.wakeups, chores
         self._connection = self._new_connection("claims")
+        settlements = self._new_connection("settlements")
         self.settler = Settler(
-            self._new_connection("settlements"),
+            settlements,
             self._new_reporter(),
             self._wakeups,
             chores.promoter if chores else None,
         )
         self._transactions = Transactions(config.url, lease=config.lease, size=config.pool_size, prepare=config.prepare)
+        self._steps = StepRunner(Checkpointer(settlements), self._wakeups.draining.is_set)
         self._claiming = claiming = Claiming(config.queues, handlers)
-        self.slots = Slots(handlers, config, claiming, self.settler, events, self._transactions, self._wakeups)
+        self.slots = Slots(
+            handlers, config, claiming, self.settler, events, self._transactions, self._wakeups, self._steps
+        )
         self._threads = self._new_threads()
         self._processes = Processes(
             self.slots.finish_run,
@@ -121,7 +129,7 @@ class Worker:
         return OutcomeReporter(self._events)
 
     def _new_threads(self) -> Threads:
-        return Threads(self._config.capacity.by_kind["thread"], self.slots.finish_run, self._transactions)
+        return Threads(self._config.capacity.by_kind["thread"], self.slots.finish_run, self._transactions, self._steps)
 
     def _new_claimer(self, claiming: Claiming) -> Claimer:
         last = (self._chores.promoter, self._chores.unblocker) if self._chores else ()
@@ -132,7 +140,7 @@ class Worker:
     async def run(self) -> None:
         try:
             deadline = time.monotonic() + 2 * self._config.lease + NAME_PATIENCE_SECONDS
-            with forks.guard_against_forks():
+            with forks.guard_against_forks(partial(_detach_fork, asyncio.get_running_loop())):
                 if await self._register_with_retries(deadline):
                     await self._run_registered()
         finally:
@@ -302,7 +310,10 @@ class Worker:
             self._chores.elector.begin_epoch(epoch)
         self.lease.begin(epoch, sent, self._config.lease)
         self._wakeups.tokens.set()
-        self._heartbeat = Heartbeat(self._config, self._queries, epoch, self.slots, self._wakeups, self)
+        self.settler.tally.begin_epoch()
+        self._heartbeat = Heartbeat(
+            self._config, self._queries, epoch, self.slots, self._wakeups, self, self.settler.tally
+        )
         self._heartbeat.start()
         self.registered.set()
         self._events.emit("node_started", name=self._config.name, epoch=epoch)
@@ -401,15 +412,28 @@ class Worker:
             logger.warning(message, self._config.lease, error)
         finally:
             own_instances.discard(self._instance.bytes)
+            await self._steps.close()
             await self._transactions.close()
         self._events.emit("node_stopped", name=self._config.name, epoch=self.epoch)
 
     async def _deregister(self) -> None:
         """Tries twice, because the connection may have been lost while it was not used."""
         try:
-            await self._connection.execute("leave", (self.epoch,))
+            await self._report_and_leave()
         except Disconnected:
-            await self._connection.execute("leave", (self.epoch,))
+            await self._report_and_leave()
+
+    async def _report_and_leave(self) -> None:
+        if (report := self.settler.tally.next_report()) is not None:
+            await self._connection.execute("report_tally", (self.epoch, *report))
+        await self._connection.execute("leave", (self.epoch,))
+
+
+def _detach_fork(loop: asyncio.AbstractEventLoop) -> None:
+    """Called in a process that a handler has forked."""
+    detach_inherited_connections()
+    with contextlib.suppress(RuntimeError):  # the loop is closed, or belongs to a thread that a fork does not copy
+        loop.call_soon(forks.end_fork)  # an asyncio task of a handler may have forked
 
 
 async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:

@@ -187,7 +187,8 @@ class DjangoProducer(JobProducer):
         calls = flatten(calls)
         given = connection is not None or any(call.task.options.connection is not None for call in calls)
         if not given and configuration.find_alias() is not None:
-            return await sync_to_async(self.send_many)(calls)
+            send: Callable[[list[Call[R]]], list[Job[R]]] = self.send_many  # its type is lost otherwise
+            return await sync_to_async(send)(calls)
         return await super().asend_many(calls, connection=connection)
 
     def _store(self, jobs: Sequence[NewJob], connection: Any, rules: StoreRules, call: str) -> Sequence[Enqueued]:

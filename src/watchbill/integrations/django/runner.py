@@ -21,8 +21,8 @@ from django.utils.module_loading import import_string
 from watchbill.client import caller_connection
 from watchbill.client.operations import Operation, Statement
 from watchbill.integrations.django.application import app
+from watchbill.model.decisions import Permanent, Skip, Snooze
 from watchbill.model.job import AttemptRecord, JobRecord
-from watchbill.model.signals import Permanent, Skip, Snooze
 from watchbill.store.queries import queries
 from watchbill.worker.outcomes import describe_error
 from watchbill.worker.run import Run, current_job

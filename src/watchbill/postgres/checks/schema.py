@@ -216,7 +216,10 @@ def _make_unserved_hint(nodes: int, queues: list[str], has_unhandled_types: bool
     if has_unhandled_types:
         hints.append("Deploy code that has these tasks, or cancel the jobs: watchbill jobs --type TYPE lists them.")
     if has_unmatched_labels:
-        hints.append("Start a worker that has these labels and serves the queue: watchbill worker --label NAME=VALUE")
+        hints.append(
+            "Start a worker that has these labels and serves the queue: watchbill worker --label NAME=VALUE, "
+            "or --name NAME for the label node"
+        )
     return "\n".join(hints)
 
 

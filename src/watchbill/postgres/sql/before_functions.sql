@@ -1,6 +1,7 @@
 -- Drops functions whose parameters have other names in the files of this release, because CREATE OR
--- REPLACE cannot rename a parameter. A function on which a view or a trigger depends cannot be
--- dropped here; a migration has to do it.
+-- REPLACE cannot rename a parameter. A function that a view calls stays: if the files have it with
+-- other types, they make a new one, the view is replaced, and after_functions.sql drops the old
+-- one. If only names have changed, a migration has to drop the view.
 DO $$
 DECLARE
   names jsonb := {parameter_names};
@@ -15,7 +16,13 @@ BEGIN
     AND NOT EXISTS (
       SELECT
       FROM jsonb_array_elements(names -> p.proname) f(parameters)
-      WHERE f.parameters = to_jsonb(p.proargnames));
+      WHERE f.parameters = to_jsonb(p.proargnames))
+    AND NOT EXISTS (
+      SELECT
+      FROM pg_depend d
+      WHERE d.refclassid = 'pg_proc'::regclass
+        AND d.refobjid = p.oid
+        AND d.classid = 'pg_rewrite'::regclass);
   IF renamed IS NOT NULL THEN EXECUTE 'DROP ROUTINE ' || renamed; END IF;
 END $$;
 

@@ -13,7 +13,8 @@ FROM {schema}.enqueue(
   strict => %s::boolean, max_payload => NULL, limit_keys => %s::text[], ordered_by => %s::text,
   route_by => %s::text, token_group => %s::text, runs_on => %s::jsonb, unique_by => %s::text,
   unique_until => %s::text, on_duplicate => %s::text, debounce_wait => make_interval(secs => %s),
-  debounce_max => make_interval(secs => %s))
+  debounce_max => make_interval(secs => %s), expires_at => %s::timestamptz,
+  expires_in => make_interval(secs => %s), results => %s::jsonb)
 
 -- name: enqueue_plain
 SELECT {schema}._enqueue_plain(
@@ -51,7 +52,8 @@ WITH made AS MATERIALIZED (
     ordered_by => n.ordered_by, route_by => n.route_by, token_group => n.token_group,
     runs_on => n.runs_on, unique_by => n.unique_by, unique_until => n.unique_until,
     on_duplicate => n.on_duplicate, debounce_wait => n.debounce_wait,
-    debounce_max => n.debounce_max
+    debounce_max => n.debounce_max, expires_at => n.expires_at, expires_in => n.expires_in,
+    results => n.results
   ) AS job
   FROM {schema}.installation i,
     jsonb_populate_record(NULL::{schema}.new_job, %s::text::jsonb) n
@@ -100,7 +102,12 @@ COPY pg_temp.watchbill_incoming (
 FROM STDIN
 
 -- name: copy_incoming_whole
-COPY pg_temp.watchbill_incoming FROM STDIN
+COPY pg_temp.watchbill_incoming (
+  id, type, payload, queue, priority, run_at, delay, tenant, max_attempts, retry, timeout, version,
+  idempotency_key, idempotency_window, created_by, meta, depends_on, run_if, limit_keys, ordered_by,
+  route_by, token_group, runs_on, unique_by, unique_until, on_duplicate, debounce_wait,
+  debounce_max, expires_at, expires_in, results)
+FROM STDIN
 
 -- name: enqueue_incoming
 SELECT id::text, seq, created, payload_differs
@@ -116,7 +123,7 @@ SELECT
   id, seq, type, tenant, queue, priority, payload, version, state, waits, wait, attempt,
   max_attempts, run, lost, run_at, holder, claimed_at, lease_expires_at, started_at, finished_at,
   outcome, error, result, progress, canceling, timeout, idempotency_key, created_by, meta,
-  created_at, updated_at, schedule_id, slot
+  created_at, updated_at, schedule_id, slot, expires_at
 FROM {schema}.job_by_id(%s::uuid)
 
 -- name: job_as_text
@@ -131,10 +138,16 @@ SELECT
   id, seq, type, tenant, queue, priority, payload, version, state, waits, wait, attempt,
   max_attempts, run, lost, run_at, holder, claimed_at, lease_expires_at, started_at, finished_at,
   outcome, error, result, progress, canceling, timeout, idempotency_key, created_by, meta,
-  created_at, updated_at, schedule_id, slot
+  created_at, updated_at, schedule_id, slot, expires_at
 FROM {schema}.job_list(
   %(state)s::text[], %(type)s::text, %(queue)s::text, %(tenant)s::text, %(after)s::uuid,
   %(message)s::text, %(limit)s::int)
+
+-- name: job_page
+SELECT
+  id, seq, state, waits, type, queue, tenant, priority, attempt, max_attempts, run_at, created_at,
+  started_at, finished_at, node, error, next, scanned, is_complete
+FROM {schema}.job_page(%s::jsonb, %s::uuid, %s::int, %s::int)
 
 -- name: ending
 -- Returns how a job ended; no row while the job is unfinished.
@@ -152,6 +165,13 @@ FROM {schema}.why_jobs(%s::text, %s::text, %s::text)
 SELECT job_id, run, attempt, outcome, holder, started_at, ended_at, error
 FROM {schema}.job_attempts(%(id)s::uuid)
 ORDER BY run
+
+-- name: job_steps
+SELECT name, kind, state, run, tries, started_at, ended_at, wake_at, result, error
+FROM {schema}.job_steps(%s::uuid)
+
+-- name: wake
+SELECT {schema}.wake(%s::uuid)
 
 -- name: cancel
 SELECT state, ended FROM {schema}._cancel_job(%s::uuid, %s::text, %s::boolean)
@@ -191,21 +211,53 @@ LIMIT 1000
 -- name: drain
 SELECT {schema}.drain(%s::text)
 
+-- name: figures
+SELECT
+  at, name, succeeded, skipped, failed, timed_out, lost, snoozed, dead, canceled, run_seconds,
+  wait_seconds, is_counted
+FROM {schema}.figure_list(%s::text, %s::text, %s::timestamptz)
+
+-- name: samples
+SELECT
+  at, name, running, ready, scheduled, retrying, limited, paused, unsupported, unmatched, blocked,
+  oldest, is_estimate
+FROM {schema}.sample_list(%s::text, %s::timestamptz)
+
+-- name: failures
+SELECT failure, tenant, type, exception, message, example, first, last, attempts, dead
+FROM {schema}.failure_list(%s::timestamptz, max => %s::int)
+
+-- name: rebuild_figures
+SELECT {schema}.rebuild_figures(%s::timestamptz)
+
 -- name: dead_groups
-SELECT type, message, count, first, last, example
+SELECT type, message, count, first, last, example, exception, failure
 FROM {schema}.dead_groups(%s::text, %s::text)
 
--- name: retry_dead
-SELECT {schema}.reschedule_many(
-  ARRAY['dead'], %s::text, %s::text, %s::text, %s::text, %s::int)
+-- name: start_operation
+SELECT {schema}.start_operation(
+  %s::text, %s::jsonb, %s::text, %s::jsonb, %s::float8, %s::bigint, %s::text)
 
--- name: purge_dead
-SELECT {schema}.purge(ARRAY['dead'], %s::text, %s::text, %s::text, %s::text, %s::int)
+-- name: run_operation
+SELECT {schema}.run_operations(%s::bigint)
 
--- name: count_dead
-SELECT count(*)
-FROM {schema}.job_list(
-  ARRAY['dead'], %s::text, %s::text, %s::text, NULL, %s::text, %s::int)
+-- name: bulk_operations
+SELECT
+  id, kind, state, tenant, filter, arguments, rate, max_jobs, created_by, created_at, ended_at,
+  seen, done, skipped, failed, reasons, error
+FROM {schema}.bulk_operations
+WHERE id = coalesce(%s::bigint, id)
+ORDER BY id DESC
+LIMIT %s::int
+
+-- name: pause_operation
+SELECT {schema}.pause_operation(%s::bigint)
+
+-- name: resume_operation
+SELECT {schema}.resume_operation(%s::bigint)
+
+-- name: cancel_operation
+SELECT {schema}.cancel_operation(%s::bigint)
 
 -- name: ancestors
 SELECT id, depth, type, state, result, error
@@ -246,7 +298,7 @@ WHERE j.tenant = (SELECT r.tenant FROM {schema}.job_by_id((%(ids)s::uuid[])[1]) 
 ORDER BY j.seq
 
 -- name: dependencies
-SELECT child, parent, place, run_if, outcome
+SELECT child, parent, place, run_if, outcome, arguments
 FROM {schema}.dependencies
 WHERE child = ANY (%(ids)s::uuid[])
   AND parent = ANY (%(ids)s::uuid[])
@@ -348,7 +400,7 @@ SELECT {schema}.ensure_limits(%s::text, %s::jsonb, %s::jsonb)
 
 -- name: limits
 SELECT
-  name, max, count, per, burst, when_full, when_dead, owner, changed, holders, kept, waiters
+  name, max, rates, when_full, when_dead, owner, changed, holders, kept, waiters
 FROM {schema}.limit_list()
 
 -- name: limit_keys
@@ -360,8 +412,7 @@ SELECT key, job_id, type, state, node, since
 FROM {schema}.limit_holders(%s::text, %s::int)
 
 -- name: set_limit
-SELECT {schema}.set_limit(
-  %s::text, %s::int, %s::int, %s::float8 * interval '1 second', %s::int, %s::text, %s::text)::text
+SELECT {schema}.set_limit(%s::text, %s::int, %s::jsonb, %s::text, %s::text)::text
 
 -- name: clear_limit
 SELECT {schema}.clear_limit(%s::text)
@@ -385,3 +436,15 @@ SELECT step, deleted, waiting, stored, is_done FROM {schema}.erase_tenant(%s::te
 -- name: queue_rules
 SELECT name, max, running, fair_by, shares, token_group, owner
 FROM {schema}.queue_rules()
+
+-- name: endpoints
+SELECT
+  tenant, name, kind, base_url, headers, auth, hosts, timeout, max, failing_since, disabled_at,
+  disabled_reason, owner, changed, created_by, created_at, updated_at
+FROM {schema}.endpoint_list(%s::text, %s::text)
+
+-- name: set_endpoint
+SELECT {schema}.set_endpoint(%s::text, %s::jsonb, %s::text)
+
+-- name: remove_endpoint
+SELECT {schema}.remove_endpoint(%s::text, %s::text)

@@ -4,6 +4,9 @@
 SELECT fired, missed, skipped, extract(epoch FROM next_at - {schema}._clock())::float8, events::text
 FROM {schema}.tick(%s::int, {schema}._clock() - make_interval(secs => %s))
 
+-- name: declare_endpoints
+SELECT name, outcome FROM {schema}.declare_endpoints(%s::bigint, %s::jsonb)
+
 -- name: declare_limits
 SELECT name, outcome FROM {schema}.declare_limits(%s::bigint, %s::jsonb)
 
@@ -23,19 +26,15 @@ SELECT {schema}._has_stale_declaration(%s::bigint)
 SELECT {schema}._add_chain_end(%s::uuid, %s::uuid[], %s::uuid[])
 
 -- name: begin_command
--- Returns whether an open slot names this job. Sets the role and the time-out for the job's SQL
--- command.
+-- Returns the SQL command of the job and its role, no row if it may run none; and sets the role and
+-- the time-out for it.
 SELECT
-  EXISTS (
-    SELECT
-    FROM {schema}.jobs j
-    JOIN {schema}.slots s ON s.schedule_id = j.schedule_id AND s.job_id = j.id
-    WHERE j.id = %s::uuid
-      AND s.slot = coalesce(j.slot, j.created_at)
-      AND s.outcome IS NULL),
+  c.command,
+  c.role,
   current_setting('idle_in_transaction_session_timeout'),
-  set_config('role', coalesce(%s, current_setting('role')), true),
+  set_config('role', coalesce(c.role, current_setting('role')), true),
   set_config('statement_timeout', %s, true)
+FROM {schema}._find_job_command(%s::uuid) c
 
 -- name: release_orphans
 SELECT {schema}._release_orphans()

@@ -21,8 +21,8 @@ SELECT {schema}.run_schedule(%s::text, %s::text, %s::jsonb, %s::text)
 -- name: schedule
 SELECT
   id, tenant, name, status, pattern, every, at, tz, dst, start, "end", max_runs, jitter, type,
-  payload, version, command, role, queue, priority, max_attempts, retry, timeout, missed, catch_up,
-  grace, overlap, deadline, run_on_start, enabled, description, category, tags, context,
+  payload, version, command, role, queue, priority, max_attempts, retry, timeout, expires, missed,
+  catch_up, grace, overlap, deadline, run_on_start, enabled, description, category, tags, context,
   created_by, owner, hash, orphaned, differs_from_code, next_run, last_run, last_slot,
   last_outcome, last_error, last_error_at, runs, successes, failures, skips, missed_slots, running,
   failed_attempts, overdue, created_at, updated_at
@@ -31,8 +31,8 @@ FROM {schema}.schedule_by_name(%s::text, %s::text)
 -- name: schedules
 SELECT
   id, tenant, name, status, pattern, every, at, tz, dst, start, "end", max_runs, jitter, type,
-  payload, version, command, role, queue, priority, max_attempts, retry, timeout, missed, catch_up,
-  grace, overlap, deadline, run_on_start, enabled, description, category, tags, context,
+  payload, version, command, role, queue, priority, max_attempts, retry, timeout, expires, missed,
+  catch_up, grace, overlap, deadline, run_on_start, enabled, description, category, tags, context,
   created_by, owner, hash, orphaned, differs_from_code, next_run, last_run, last_slot,
   last_outcome, last_error, last_error_at, runs, successes, failures, skips, missed_slots, running,
   failed_attempts, overdue, created_at, updated_at

@@ -55,7 +55,7 @@ SELECT {schema}.purge(
 
 -- name: seesaw_stats
 SELECT
-  coalesce(sum(s.count) FILTER (WHERE s.state IN ('queued', 'blocked', 'failed')), 0),
+  coalesce(sum(s.count) FILTER (WHERE s.state IN ('queued', 'blocked', 'suspended', 'failed')), 0),
   coalesce(sum(s.count) FILTER (WHERE s.state = 'running'), 0),
   coalesce(sum(s.count) FILTER (WHERE s.state = 'succeeded'), 0),
   coalesce(sum(s.count) FILTER (WHERE s.state = 'canceled'), 0),

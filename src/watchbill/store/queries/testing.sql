@@ -63,7 +63,7 @@ SELECT
   id, seq, type, tenant, queue, priority, payload, version, state, waits, wait, attempt,
   max_attempts, run, lost, run_at, holder, claimed_at, lease_expires_at, started_at, finished_at,
   outcome, error, result, progress, canceling, timeout, idempotency_key, created_by, meta,
-  created_at, updated_at, schedule_id, slot
+  created_at, updated_at, schedule_id, slot, expires_at
 FROM {schema}.job
 ORDER BY seq
 

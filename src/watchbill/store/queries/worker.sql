@@ -12,7 +12,21 @@ SELECT {schema}.register(
 SELECT {schema}.extend_node(%s::bigint, %s::jsonb, %s::text[])
 
 -- name: heartbeat
-SELECT {schema}.heartbeat(%s::bigint, %s::jsonb, %s::bigint)
+SELECT
+  {schema}.heartbeat(%s::bigint, %s::jsonb, %s::bigint),
+  extract(epoch FROM {schema}._clock())::float8
+
+-- name: heartbeat_with_tally
+SELECT
+  {schema}.heartbeat(%s::bigint, %s::jsonb, %s::bigint),
+  extract(epoch FROM {schema}._clock())::float8,
+  {schema}._report_tally(%s::bigint, %s::bigint, %s::jsonb)
+
+-- name: report_tally
+SELECT {schema}._report_tally(%s::bigint, %s::bigint, %s::jsonb)
+
+-- name: observe
+SELECT {schema}._observe()
 
 -- name: stop_requests
 SELECT id, fence FROM {schema}.stop_requests(%s::bigint, %s::uuid[], %s::bigint[])
@@ -86,6 +100,20 @@ JOIN {schema}.attempts a ON a.job_id = i.id AND a.fence = i.fence
 WHERE a.ended_at >= clock_timestamp() - interval '1 hour'
   AND a.outcome IN ('failed', 'timed_out', 'snoozed')
 
+-- name: save_steps
+SELECT place
+FROM {schema}.save_steps(
+  %s::uuid[], %s::bigint[], %s::text[], %s::text[], %s::text[], %s::bigint[], %s::bigint[],
+  %s::bigint[], %s::bigint[], ages => %s::float8[], delays => %s::interval[],
+  wake_ats => %s::timestamptz[], results => %s::jsonb[], errors => %s::jsonb[])
+
+-- name: clock_of_steps
+SELECT {schema}._clock()
+
+-- name: load_steps
+SELECT id, name, kind, state, seq, version, tries, digest, remaining, result, error
+FROM {schema}.load_steps(%s::uuid[])
+
 -- name: locked_jobs
 SELECT k FROM {schema}.locked_jobs(%s::uuid[]) k
 
@@ -97,6 +125,9 @@ SELECT id, state FROM {schema}.unblock(since => {schema}._clock() - make_interva
 
 -- name: sweep_dependencies
 SELECT {schema}.sweep_dependencies(%s::uuid)
+
+-- name: sweep_steps
+SELECT {schema}.sweep_steps(%s::uuid)
 
 -- name: refresh_quotas
 SELECT {schema}.refresh_quotas()
@@ -116,8 +147,8 @@ FROM {schema}.promote(%s::int, {schema}._clock() - make_interval(secs => %s)) p(
 SELECT
   epochs, beats, leases, ages, fences, has_leftover_claim, next_delayed_in, has_dependency_check,
   has_ready_job, has_sleeping_worker, has_stale_declaration, has_unpaused_job, has_freed_schedule,
-  has_unsupported_job, has_claim, has_dependency, has_parked_job, has_quota, groups, leaders, terms,
-  leaders_expire_in, turns_in
+  has_unsupported_job, has_claim, has_dependency, has_step, has_parked_job, has_quota,
+  has_due_observation, groups, leaders, terms, leaders_expire_in, turns_in, has_operation
 FROM {schema}._survey(
   %s::bigint, %s::text[], {schema}._clock() - make_interval(secs => %s), %s::boolean)
 
@@ -151,6 +182,12 @@ SELECT {schema}.make_partitions(parents => ARRAY[%s])
 
 -- name: prune_history
 SELECT done, more, locked FROM {schema}.prune_history(%s, make_interval(secs => %s))
+
+-- name: run_operations
+SELECT {schema}.run_operations()
+
+-- name: prune_operations
+SELECT {schema}.prune_operations()
 
 -- name: prune_audit
 SELECT {schema}.prune_audit(make_interval(secs => %s))
@@ -206,7 +243,10 @@ SELECT {schema}._set_artifacts(
   ARRAY[%s::text::uuid], ARRAY[%s::bigint], ARRAY[%s::text])
 
 -- name: complete
-SELECT {schema}.complete(%s::text::uuid, %s::bigint, %s::text::jsonb, %s::float8)
+-- A lock_timeout is given if this is the last statement of the transaction.
+SELECT
+  set_config('lock_timeout', coalesce(%s::text, current_setting('lock_timeout')), true),
+  {schema}.complete(%s::text::uuid, %s::bigint, %s::text::jsonb, %s::float8)
 
 -- name: guard_many
 -- In the order of ids, so that two batches that share jobs cannot deadlock.
@@ -217,8 +257,17 @@ FROM (
   ORDER BY j.id) i
 
 -- name: complete_many
-SELECT {schema}.complete(i.id, i.fence, i.result, i.age)
+SELECT
+  set_config('lock_timeout', coalesce(%s::text, current_setting('lock_timeout')), true),
+  {schema}.complete(i.id, i.fence, i.result, i.age)
 FROM (
   SELECT *
   FROM jsonb_to_recordset(%s::text::jsonb) j(id uuid, fence bigint, result jsonb, age float8)
   ORDER BY j.id) i
+
+-- name: read_endpoint
+SELECT kind, base_url, headers, auth, hosts, timeout, is_failing, disabled_reason
+FROM {schema}._read_endpoint(%s::text, %s::text)
+
+-- name: report_endpoint
+SELECT {schema}._report_endpoint(%s::text, %s::text, %s::text)

@@ -92,7 +92,7 @@ BEGIN
   failed := j.state = 'failed';
   RETURN jsonb_build_object(
     'id', j.id, 'tenant_id', j.tenant, 'type', j.type, 'payload', j.payload,
-    'status', CASE j.state WHEN 'blocked' THEN 'queued' ELSE j.state END,
+    'status', CASE WHEN j.state IN ('blocked', 'suspended') THEN 'queued' ELSE j.state END,
     'attempts', j.attempt + running::int, 'max_attempts', j.max_attempts, 'run_at', j.run_at,
     'locked_at', CASE WHEN running THEN j.claimed_at END,
     'locked_by', CASE WHEN running THEN regexp_replace(j.holder, '@jobforge$', '') END,
@@ -115,7 +115,7 @@ BEGIN
     END,
     'created_at', j.created_at,
     'updated_at', CASE
-      WHEN j.state IN ('queued', 'blocked') THEN j.created_at
+      WHEN j.state IN ('queued', 'blocked', 'suspended') THEN j.created_at
       ELSE j.updated_at
     END);
 END $$;

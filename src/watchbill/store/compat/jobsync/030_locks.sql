@@ -8,7 +8,7 @@ SELECT DISTINCT ON (p.token_group, p.key)
   p.key AS task_id,
   CASE
     WHEN p.pattern IS NOT NULL THEN p.pattern
-    WHEN n.labels @> p.labels THEN n.name
+    WHEN _has_labels(n.name, n.labels, p.labels) THEN n.name
     ELSE p.labels::text
   END AS node_pattern,
   p.reason,
@@ -23,7 +23,7 @@ WHERE p.state = 'active'
   AND p.token_group = coalesce(nullif(current_setting('watchbill.site', true), ''), p.token_group)
 ORDER BY
   p.token_group, p.key,
-  coalesce(n.name LIKE p.pattern, n.labels @> p.labels, false) DESC,
+  coalesce(n.name LIKE p.pattern, _has_labels(n.name, n.labels, p.labels), false) DESC,
   p.rank;
 
 -- Clears the pin of a task, with all its alternatives. Locks the row of the token group.

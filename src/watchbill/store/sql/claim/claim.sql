@@ -1,8 +1,8 @@
 -- Takes up to `max` ready jobs of these queues for a node, in the order of the queues given, within
 -- each by priority, run_at, id; of a fair queue in turns. Returns them in no order; `turn` is the
 -- turn of a fair or routed queue, and jobs of an earlier turn start first.
---   free      how many jobs can start at once; jobs with one attempt or a rate are never taken
---             ahead of that, and neither are jobs that come after one of these
+--   free      how many jobs can start at once; NULL: `max`. Jobs of class 1, which have one attempt
+--             or a rate, are never taken ahead of that, and neither are jobs that come after one
 --   alone     take one job in quarantine, and no other
 --   floor_*   scan positions to start from, at most one per queue and priority; without them the
 --             scan starts at the top (docs/explanation/scan_positions.md)
@@ -12,10 +12,15 @@
 --             takes nothing ahead and reads at most 1,000 jobs of others in a round, of which there
 --             are several only if no job that it picked may start. The next round, and the next
 --             claim of the node, go on from there (claim/pick_for_tenant.sql)
--- Locks the jobs, then the states of their limit keys, then the row of the node FOR KEY SHARE.
--- reclaim() locks that row FOR UPDATE, so no claim commits after its node was declared lost. Waits
--- for none of them. A claim that finds nothing locks and writes nothing. The settings make every
--- plan use the indexes. docs/explanation/flow_control.md describes the steps.
+-- Locks, in this order, and skips what another transaction has locked:
+--   1. the pauses, if there are any
+--   2. of each queue with a limit the state of this limit, before jobs of the queue
+--   3. the jobs
+--   4. the states of their limit keys
+--   5. the row of the node FOR KEY SHARE. reclaim() locks it FOR UPDATE, so no claim commits after
+--      its node was declared lost
+-- It waits only for a transaction that makes one of these states for the first time. A claim that
+-- finds nothing writes nothing. docs/explanation/flow_control.md describes the steps.
 CREATE OR REPLACE FUNCTION claim(
   epoch bigint,
   queues text[] DEFAULT '{default}',
@@ -61,13 +66,13 @@ BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     PERFORM _check_isolation('claim');
   END IF;
-  IF coalesce(max, -1) < 0 THEN
-    RAISE EXCEPTION 'max % is invalid', coalesce(max::text, 'NULL')
-      USING ERRCODE = 'WB003', HINT = 'give how many jobs to take: 0 or more';
+  IF coalesce(max, -1) < 0 OR free < 0 THEN
+    RAISE EXCEPTION 'max % or free % is invalid', coalesce(max::text, 'NULL'), free
+      USING ERRCODE = 'WB003', HINT = 'give how many jobs to take, or can start at once: 0 or more';
   END IF;
-  rules := _read_claim_rules(epoch, queues, for_tenant);
-  rules.slots := least(free, max);
-  rules.max := CASE WHEN rules.tenant IS NULL THEN max ELSE coalesce(rules.slots, max) END;
+  rules := _read_claim_rules(epoch, queues, for_tenant, t);
+  rules.slots := least(free, max); -- ignores a NULL
+  rules.max := CASE WHEN rules.tenant IS NULL THEN max ELSE rules.slots END;
   rules.alone := alone IS TRUE;
   IF without IS NOT NULL AND NOT rules.alone THEN
     rules.without := without;
@@ -77,6 +82,8 @@ BEGIN
       FROM unnest(floor_queues, floor_priorities, floor_times, floor_ids)
         f(queue, priority, run_at, id));
   END IF;
+  -- Those that are left, because they were locked or too many, are found among the picked ones.
+  IF rules.has_expired_jobs THEN PERFORM _expire_jobs(1000, '-infinity', t); END IF;
   picked := _pick_in_rounds(rules, t);
   IF cardinality(picked.jobs) = 0 THEN RETURN; END IF;
   f := _lock_node_and_make_fence(rules);
@@ -111,7 +118,9 @@ END $$;
 
 -- Reads what a claim of these queues has to mind. One statement looks for all rare cases, because
 -- each statement delays every claim. Raises unless the node is active. Locks the pauses.
-CREATE OR REPLACE FUNCTION _read_claim_rules(epoch bigint, queues text[], for_tenant text)
+CREATE OR REPLACE FUNCTION _read_claim_rules(
+  epoch bigint, queues text[], for_tenant text, t timestamptz
+)
 RETURNS claim_rules
 LANGUAGE plpgsql VOLATILE
 AS $$
@@ -126,7 +135,7 @@ BEGIN
     n.assignment,
     _acting_tenant(for_tenant),
     CASE
-      WHEN EXISTS (SELECT FROM label_sets) THEN _find_label_lanes(n.labels)
+      WHEN EXISTS (SELECT FROM label_sets) THEN _find_label_lanes(n.name, n.labels)
       ELSE '{0}'
     END,
     ARRAY(
@@ -136,6 +145,7 @@ BEGIN
         AND (q.lanes <> 'none' OR q.max IS NOT NULL)),
     EXISTS (SELECT FROM pauses),
     EXISTS (SELECT FROM unsupported_types),
+    EXISTS (SELECT FROM jobs j WHERE j.expires_at <= t AND j.fence = 0),
     EXISTS (
       SELECT
       FROM unnest(queues) q(queue)
@@ -150,7 +160,7 @@ BEGIN
         LIMIT 1) x)
   INTO
     node_state, rules.assignment, rules.tenant, rules.lanes, rules.declared_queues, any_paused,
-    rules.has_unsupported_types, rules.has_once
+    rules.has_unsupported_types, rules.has_expired_jobs, rules.has_once
   FROM nodes n
   WHERE n.epoch = epoch;
   IF node_state IS DISTINCT FROM 'active' THEN
@@ -188,26 +198,33 @@ BEGIN
       -- Another claim takes jobs of a queue with a limit, and ends soon. This one must not find
       -- nothing, because its worker would sleep.
       PERFORM pg_sleep(0.001 * round);
+      IF round = 10 THEN PERFORM pg_notify(_wake_channel(), 'ready '); END IF;
       CONTINUE;
     END IF;
     EXIT WHEN cardinality(picked.jobs) = 0
-      OR round = 1 AND NOT picked.is_limited AND NOT rules.has_paused_types;
+      OR round = 1
+        AND NOT picked.is_limited
+        AND NOT rules.has_paused_types
+        AND NOT rules.has_expired_jobs;
+    IF rules.has_expired_jobs THEN
+      picked.jobs := _leave_out_expired_jobs(picked.jobs, t);
+    END IF;
     IF rules.has_paused_types THEN picked.jobs := _set_paused_jobs_aside(picked.jobs); END IF;
-    picked := _pass_limits(picked, rules.max, coalesce(rules.slots, rules.max), round = 1, t);
+    picked := _pass_limits(picked, rules.max, rules.slots, round = 1, t);
     -- A node without a free slot can start no job, so another round would be of no use to it.
     EXIT WHEN cardinality(picked.jobs) > 0 OR rules.slots = 0;
-    -- Jobs whose rate was declared after they were enqueued are in class 1 now.
+    -- _pass_limits() has moved jobs to class 1 if their rate was declared after they were enqueued.
     rules.has_once := true;
     -- The other transaction with the state of the key ends soon.
     IF picked.is_busy THEN PERFORM pg_sleep(0.001 * round); END IF;
-    -- Perhaps there is a job behind those that were set aside: a worker must not sleep now.
+    -- There may be a job after those that were set aside, so a worker must not sleep now.
     IF round = 10 THEN PERFORM pg_notify(_wake_channel(), 'ready '); END IF;
   END LOOP;
   RETURN picked;
 END $$;
 
--- Locks the row of the node and then makes the fence of a claim, so that the fences of a job only
--- grow: the jobs are locked already. NULL if the node is no longer as the claim has read it.
+-- Locks the row of the node and makes the fence of a claim. The caller has locked the jobs before,
+-- so the fences of a job only grow. NULL if the node is no longer as the claim has read it.
 CREATE OR REPLACE FUNCTION _lock_node_and_make_fence(rules claim_rules)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE

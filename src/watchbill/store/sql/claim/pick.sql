@@ -25,7 +25,7 @@ BEGIN
     picked.jobs := _pick(rules.queues, 0::smallint, 0, max, NULL, rules.floors, t);
   END IF;
   IF rules.has_unsupported_types
-    AND rules.alone IS NOT TRUE
+    AND NOT rules.alone
     AND cardinality(picked.jobs) < rules.max THEN
     picked := _add_jobs_others_do_not_support(rules, picked.jobs);
   END IF;
@@ -33,10 +33,10 @@ BEGIN
   RETURN picked;
 END $$;
 
--- Picks the first ready jobs of a class and a lane, from the scan positions (floors) on if there
--- are any. It then goes through the priorities of each queue from the highest on: a priority with a
--- floor starts there, the others at their beginning. Floors are at least 250 ms old, so that jobs
--- that commit or are promoted within that time are above them.
+-- Picks the first ready jobs of a class and a lane: queue by queue, each from its highest priority
+-- on. `floors` are places up to which an earlier claim has read a priority; such a priority is read
+-- from there on, so that the index entries of claimed jobs are not read again. A job may become
+-- visible a moment after its run_at, so a floor younger than 250 ms counts as one of that age.
 CREATE OR REPLACE FUNCTION _pick(
   queues text[],
   class smallint,
@@ -140,10 +140,10 @@ BEGIN
     LIMIT max;
 END $$;
 
--- The ranges of the ready index that a claim reads, in its order: from each floor on, and all
--- priorities between two floors; without floors, one range for each queue. BEGIN ATOMIC binds its
--- names when it is made, so it needs no search_path, and the planner can write it into the query
--- that calls it.
+-- The ranges of the ready index that a claim reads, in its order: one from each floor on, and one
+-- of the priorities between two floors, `below` one and `above` the other. Without floors, one
+-- for each queue. BEGIN ATOMIC binds its names when it is made, so it needs no search_path, and the
+-- planner can write it into the query that calls it.
 CREATE OR REPLACE FUNCTION _scan_ranges(
   queues text[],
   floors scan_floor[],

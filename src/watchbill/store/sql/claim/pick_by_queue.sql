@@ -13,8 +13,8 @@ DECLARE
   queue text;
   declared queues;
   -- How many more jobs can start at once, and how many more to take.
-  slots int := least(coalesce(rules.slots, max), max);
-  wanted int := CASE WHEN rules.without IS NULL THEN max ELSE coalesce(rules.slots, max) END;
+  slots int := least(rules.slots, max);
+  wanted int := CASE WHEN rules.without IS NULL THEN max ELSE rules.slots END;
   more picked_job[];
   has_left_one boolean;
 BEGIN
@@ -181,13 +181,17 @@ BEGIN
   RETURN jobs;
 END $$;
 
--- The lanes that a node with these labels takes from: 0, and those of sets that it has all of.
-CREATE OR REPLACE FUNCTION _find_label_lanes(node_labels jsonb)
+-- The lanes that a node with this name and these labels takes from: 0, and those of sets that it
+-- has all of.
+CREATE OR REPLACE FUNCTION _find_label_lanes(node_name text, node_labels jsonb)
 RETURNS int[]
 LANGUAGE sql STABLE
 AS $$
   SELECT 0 || ARRAY(
-    SELECT s.lane FROM label_sets s WHERE s.labels <@ node_labels ORDER BY s.lane)
+    SELECT s.lane
+    FROM label_sets s
+    WHERE _has_labels(node_name, node_labels, s.labels)
+    ORDER BY s.lane)
 $$;
 
 -- Makes the limit states of those of the queues that have a limit. Makes all at once: claims name

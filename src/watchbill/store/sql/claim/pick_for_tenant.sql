@@ -123,7 +123,7 @@ DECLARE
   -- How many jobs to read of each lane and class: few at first, because they may all be the
   -- tenant's own.
   each int := max;
-  found record;
+  read record;
 BEGIN
   jobs := '{}';
   others_read := 0;
@@ -131,14 +131,14 @@ BEGIN
   is_cut := streams > 0;
   WHILE is_cut AND others_read < most_others LOOP
     each := least(each, greatest(1, (most_others - others_read) / streams));
-    SELECT * INTO found FROM _read_for_tenant(reached, lanes, classes, each, without);
-    others_read := others_read + found.others;
-    jobs := jobs || _lock_for_tenant(reached, classes, found.tids, max - cardinality(jobs));
-    is_cut := found.last_id IS NOT NULL;
+    SELECT * INTO read FROM _read_for_tenant(reached, lanes, classes, each, without);
+    others_read := others_read + read.others;
+    jobs := jobs || _lock_for_tenant(reached, classes, read.tids, max - cardinality(jobs));
+    is_cut := read.last_id IS NOT NULL;
     EXIT WHEN cardinality(jobs) >= max OR NOT is_cut;
-    reached.priority := found.last_priority;
-    reached.run_at := found.last_run_at;
-    reached.job_id := found.last_id;
+    reached.priority := read.last_priority;
+    reached.run_at := read.last_run_at;
+    reached.job_id := read.last_id;
     each := each * 4;
   END LOOP;
 END $$;

@@ -76,7 +76,7 @@ BEGIN
   FROM (SELECT * FROM turn LIMIT max) x;
 END $$;
 
--- The lanes of a fair queue that have ready jobs of a class, from the one behind `after` on, then
+-- The lanes of a fair queue that have ready jobs of a class, from the one after `after` on, then
 -- round; at most `max`, with the first job of each. Lane 0 has the jobs without a share: their
 -- enqueue began before the queue became fair, or they were finished then and are run again.
 CREATE OR REPLACE FUNCTION _find_share_heads(
@@ -100,7 +100,7 @@ BEGIN
   END IF;
 END $$;
 
--- Different lanes in the order of their turns: first those behind `after`.
+-- Different lanes in the order of their turns: first those after `after`.
 CREATE OR REPLACE FUNCTION _sort_lanes(lanes int[], after int)
 RETURNS int[]
 LANGUAGE sql IMMUTABLE AS $$
@@ -145,7 +145,7 @@ BEGIN
     RETURN;
   END IF;
   SELECT * INTO jobs, picked_lanes FROM _pick_heads(queue, after, heads);
-  -- Other claims have taken some of them meanwhile.
+  -- Other claims may have taken some of them since they were listed.
   IF cardinality(jobs) < max THEN
     SELECT * INTO more
     FROM _pick_turns(

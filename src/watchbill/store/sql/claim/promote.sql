@@ -1,8 +1,9 @@
--- Makes delayed jobs ready that are due, and parked jobs whose rate allows the next start or whose
--- key is in freed_keys. Returns when to call it again: when the next one is due, or in a second if
--- it had to skip one that is locked. Starts of rates wait for each other, a fifth of their step and
--- a fifth of a second at most: ten keys cost little more than one if one call and one claim serve
--- them all. Locks the states of the keys and the jobs. `since` is explained at unblock().
+-- Ends jobs that have expired, and makes delayed jobs ready that are due, and parked jobs whose
+-- rate allows the next start or whose key is in freed_keys. Returns when to call it again: when the
+-- next one is due, or in a second if it had to skip one that is locked. Starts of rates wait for
+-- each other, a fifth of a second at most, and a fifth of the mean time between two starts: ten
+-- keys cost little more than one if one call and one claim serve them all. Locks the states of the
+-- keys and the jobs. `since` is explained at unblock().
 CREATE OR REPLACE FUNCTION promote(
   max int DEFAULT 1000,
   since timestamptz DEFAULT '-infinity',
@@ -14,12 +15,15 @@ DECLARE
   -- A variable, because an index condition cannot call a volatile function.
   t timestamptz := _clock(now);
   n int;
+  keys text[];
+  next_expiry timestamptz;
 BEGIN
   IF _may_be_bound() THEN PERFORM _check_shared_change('promote'); END IF;
   PERFORM _check_isolation('promote');
+  next_expiry := _expire_jobs(max, since, t);
   IF EXISTS (SELECT FROM freed_keys) THEN PERFORM _unpark_freed_keys(max, t); END IF;
   UPDATE jobs j
-  SET wait = NULL, lane = _find_ready_lane(j.queue, j.route_key, j.lane)
+  SET wait = NULL, wait_key = NULL, lane = _find_ready_lane(j.queue, j.route_key, j.lane)
   WHERE j.ctid = ANY (ARRAY(
     SELECT d.ctid
     FROM jobs d
@@ -32,17 +36,16 @@ BEGIN
   GET DIAGNOSTICS n = ROW_COUNT;
   IF n > 0 THEN PERFORM _wake_workers(''); END IF;
   IF EXISTS (SELECT FROM limit_states s WHERE s.next_at <= t) THEN
-    PERFORM _unpark(
-      ARRAY(
-        SELECT s.key
-        FROM limit_states s
-        WHERE s.next_at <= t
-        ORDER BY s.next_at
-        LIMIT max
-        FOR UPDATE SKIP LOCKED),
-      NULL, t);
+    keys := ARRAY(
+      SELECT s.key
+      FROM limit_states s
+      WHERE s.next_at <= t
+      ORDER BY s.next_at
+      LIMIT max
+      FOR UPDATE SKIP LOCKED);
+    PERFORM _unpark(keys, array_fill(0, ARRAY[cardinality(keys)]), t);
   END IF;
-  RETURN least(_find_next_delayed(since, n = max, t), _find_next_start(t));
+  RETURN least(_find_next_delayed(since, n = max, t), _find_next_start(t), next_expiry);
 END $$;
 
 -- When the next delayed job is due. `is_full`: promote() has made as many jobs ready as it may, so
@@ -81,7 +84,7 @@ BEGIN
     (
       SELECT min(greatest(s.next_at, t + least(
         interval '200 milliseconds',
-        _rate_step(l.count, l.per, l.burst) / 5 * interval '1 microsecond')))
+        (SELECT min(w.span / w.most) / 5 FROM _read_windows(l.rates, NULL) w))))
       FROM limit_states s
       LEFT JOIN limits l ON l.name = s.name
       WHERE s.next_at <= t + interval '200 milliseconds'),

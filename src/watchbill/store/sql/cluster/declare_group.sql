@@ -1,6 +1,6 @@
 -- Makes a token group, or changes its options. Another number of tokens, or another hash, is
--- refused while the group has members or jobs: it would give most keys another owner without any
--- hand-over. Locks the row of the group.
+-- refused while the group has members, pins or jobs: it would give most keys another owner without
+-- any hand-over, and pins would be lost. Locks the row of the group.
 CREATE OR REPLACE FUNCTION declare_group(
   name text,
   total int DEFAULT 10000,
@@ -74,12 +74,13 @@ BEGIN
 END $$;
 
 -- Raises an error if a declaration would change the tokens or the hash of a group that has living
--- members, or jobs in its queues.
+-- members or pins, or jobs in its queues.
 CREATE OR REPLACE FUNCTION _refuse_change_of_used_group(g token_groups, total int, hash text)
 RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
   IF cardinality(_living_members(g.name)) > 0
+      OR EXISTS (SELECT FROM pins p WHERE p.token_group = g.name AND p.state = 'active')
       OR EXISTS (
         SELECT
         FROM queues q
@@ -88,6 +89,7 @@ BEGIN
     RAISE EXCEPTION 'group % has % tokens (%), not % (%)',
       quote_literal(g.name), g.total, g.hash, total, hash
       USING ERRCODE = 'WB003',
-        HINT = 'declare it alike everywhere; to change it, stop its members and finish its jobs';
+        HINT = 'declare it alike everywhere; to change it, stop its members, finish its jobs and '
+          'clear its pins';
   END IF;
 END $$;

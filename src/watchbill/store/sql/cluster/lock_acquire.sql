@@ -2,7 +2,7 @@
 -- holder does not write any more once the next holder has the lock:
 --   A grant locks the row FOR UPDATE, then draws the fence. So the fences of a lock only grow.
 --   A check locks the row FOR KEY SHARE until the caller commits. So the lock is not granted to
---   another caller meanwhile.
+--   another caller in between.
 --   Renewals and releases change no key, so they do not wait for checks.
 -- A lock expires by the database's clock, and only when another caller wants it: until the next
 -- grant an expired lock still belongs to its holder.

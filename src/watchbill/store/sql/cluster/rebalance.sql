@@ -242,7 +242,7 @@ BEGIN
   WITH choices AS (
       SELECT p.pattern, p.labels, n.epoch, n.name
       FROM (SELECT DISTINCT x.pattern, x.labels FROM pins x WHERE x.token_group = g.name) p
-      JOIN nodes n ON n.name LIKE p.pattern OR n.labels @> p.labels
+      JOIN nodes n ON n.name LIKE p.pattern OR _has_labels(n.name, n.labels, p.labels)
       WHERE n.epoch = ANY (owners)),
     pinned AS MATERIALIZED (
       SELECT

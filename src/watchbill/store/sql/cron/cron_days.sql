@@ -52,13 +52,17 @@ BEGIN
     | ((sundays << 1) & ((1::bigint << length) - 1)) | ((sundays >> length - 1) << length - 3);
 END $$;
 
--- Rotates each group of seven bits, one group per week of a month, by n weekdays.
-CREATE OR REPLACE FUNCTION _cron_rotate_week_bits(lanes bigint, n int)
+-- Moves each weekday of a month n days back, from the first day of a week to its last. A month is
+-- five groups of seven bits, one group per week. The factor 270549121 has the first bit of each
+-- group: it repeats a mask of seven bits in all five groups.
+CREATE OR REPLACE FUNCTION _cron_rotate_week_bits(weeks bigint, n int)
 RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+DECLARE
+  stays bigint := 270549121 * (127 >> n)::bigint;
+  wraps bigint := 270549121 * (127 - (127 >> n))::bigint;
 BEGIN
-  RETURN ((lanes >> n) & (270549121 * (127 >> n)::bigint))
-    | ((lanes << 7 - n) & (270549121 * (127 - (127 >> n))::bigint));
+  RETURN ((weeks >> n) & stays) | ((weeks << 7 - n) & wraps);
 END $$;
 
 -- Returns the days of a month that lie in the given ISO weeks (bit w for week w). A week belongs to

@@ -144,17 +144,17 @@ RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE
   at int := _cron_find_word_position(p, n, w) + skip + _find_item_position(word, item);
-  behind text := CASE WHEN item >= 'A' THEN substr(item, 4) ELSE ltrim(item, '0123456789') END;
-  value text := left(item, -length(behind));
+  tail text := CASE WHEN item >= 'A' THEN substr(item, 4) ELSE ltrim(item, '0123456789') END;
+  value text := left(item, -length(tail));
   day int := _parse_field_value(value, 6);
-  number text := ltrim(behind, 'W#-');
+  number text := ltrim(tail, 'W#-');
 BEGIN
   IF item ~ '^([0-9]+|[A-Za-z]{3})(#?L|#-?[0-9]+|W[0-9]+)$' THEN
     IF day IS NULL OR day > 7 THEN
       RETURN _cron_refuse_value(value, 6, p, at);
-    ELSIF day = 7 AND behind ^@ 'W' THEN
+    ELSIF day = 7 AND tail ^@ 'W' THEN
       RETURN _cron_refuse_pattern(
-        p, at, 'day of week', 'in a row of the month Sunday is 0, not 7', '0' || behind);
+        p, at, 'day of week', 'in a row of the month Sunday is 0, not 7', '0' || tail);
     END IF;
     RETURN _cron_refuse_value(number, 10, p, at + length(item) - length(number));
   ELSIF upper(item) ~ '^([0-9]+|[A-Z]{3})(#?L|#-?[0-9]+|W[0-9]+)$' THEN

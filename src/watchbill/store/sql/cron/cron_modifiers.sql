@@ -205,7 +205,7 @@ BEGIN
 END $$;
 
 -- Returns an instant up to which the modifier moves every trigger, from the given one on, to an
--- instant not later than t. So the search can continue behind that instant.
+-- instant not later than t. So the search can continue after that instant.
 CREATE OR REPLACE FUNCTION _cron_find_last_useless_instant(
   c bigint[], b int, trigger bigint, t bigint, latest bigint
 )

@@ -174,7 +174,7 @@ DECLARE
   -- The number that _cron_list_week_special_bits() gives a special item; NULL for an ordinary item.
   mark int;
   -- The text that follows the weekday in a special item: L, #L, #n, #-n or Wn.
-  behind text;
+  tail text;
   weekdays bigint := 0;
   nth bigint := 0;
   nth_last bigint := 0;
@@ -187,15 +187,15 @@ BEGIN
       IF plain IS NULL THEN
         -- The item may be a special one that is written with small letters or a leading zero.
         IF item ~ '[#LW]' THEN
-          behind := CASE
+          tail := CASE
             WHEN item >= 'A' THEN substr(item, 4)
             ELSE ltrim(item, '0123456789')
           END;
           mark := (_cron_list_week_special_bits() ->> (
-            _parse_field_value(left(item, -length(behind)), 6)
+            _parse_field_value(left(item, -length(tail)), 6)
             || CASE
-              WHEN behind ~ '^(#-?|W)0+[1-9]' THEN regexp_replace(behind, '0+', '')
-              ELSE behind
+              WHEN tail ~ '^(#-?|W)0+[1-9]' THEN regexp_replace(tail, '0+', '')
+              ELSE tail
             END))::int;
         END IF;
         IF mark IS NULL THEN

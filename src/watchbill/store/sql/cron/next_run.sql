@@ -206,7 +206,7 @@ BEGIN
 END $$;
 
 -- Says whether the clock of the part's zone shows, at the instant t, a wall time that the part
--- names.
+-- names: whether this wall time is the first one after the second before it.
 CREATE OR REPLACE FUNCTION _cron_matches_clock(c bigint[], b int, t bigint)
 RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT AS $$

@@ -24,23 +24,21 @@ BEGIN
 END $$;
 
 -- Returns the lane of jobs that only nodes with these labels may run. Stores the set of labels if
--- it is new, and waits for another transaction that stores the same set.
+-- it is new. The lane is random, so that this waits for no other transaction that stores the same
+-- set; then the set has two lanes.
 CREATE OR REPLACE FUNCTION _make_label_lane(labels jsonb)
 RETURNS int
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
 DECLARE
-  found_lane int;
-  free_lane int := -_make_share_lane(labels::text);
+  lane int := (SELECT min(s.lane) FROM label_sets s WHERE s.labels = labels);
 BEGIN
+  IF lane IS NOT NULL THEN RETURN lane; END IF;
+  PERFORM _check_label_set_count(labels);
   LOOP
-    SELECT s.lane INTO found_lane FROM label_sets s WHERE s.labels = labels;
-    IF FOUND THEN RETURN found_lane; END IF;
-    PERFORM _check_label_set_count(labels);
-    INSERT INTO label_sets (lane, labels) VALUES (free_lane, labels) ON CONFLICT DO NOTHING;
-    IF FOUND THEN RETURN free_lane; END IF;
-    -- Another transaction has stored the same set meanwhile, or another set has this lane.
-    free_lane := CASE WHEN free_lane = -2147483647 THEN -1 ELSE free_lane - 1 END;
+    lane := -1 - floor(random() * 2147483647)::int;
+    INSERT INTO label_sets (lane, labels) VALUES (lane, labels) ON CONFLICT DO NOTHING;
+    IF FOUND THEN RETURN lane; END IF;
   END LOOP;
 END $$;
 

@@ -1,10 +1,18 @@
+-- Says whether a job waits in one of its steps. A limit key may have the name of this wait_key, but
+-- such a job is parked.
+CREATE OR REPLACE FUNCTION _is_suspended(wait text, wait_key text)
+RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN wait_key IS NOT NULL AND wait_key = 'steps' AND wait IN ('delayed', 'waiting');
+
 -- Returns the state of an unfinished job, as users see it.
-CREATE OR REPLACE FUNCTION _job_state(fence bigint, wait text, failed boolean)
+CREATE OR REPLACE FUNCTION _job_state(fence bigint, wait text, failed boolean, wait_key text)
 RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE
     WHEN fence <> 0 THEN 'running'
     WHEN wait = 'blocked' THEN 'blocked'
+    WHEN _is_suspended(wait, wait_key) THEN 'suspended'
     WHEN failed THEN 'failed'
     ELSE 'queued'
   END;
@@ -18,7 +26,7 @@ SET search_path FROM CURRENT
 RETURN lane < 0 AND NOT EXISTS (
   SELECT
   FROM label_sets s
-  JOIN nodes n ON n.labels @> s.labels
+  JOIN nodes n ON _has_labels(n.name, n.labels, s.labels)
   WHERE s.lane = _is_lane_unmatched.lane
     AND n.state = 'active'
     AND (n.queues IS NULL OR _is_lane_unmatched.queue = ANY (n.queues)));
@@ -27,13 +35,13 @@ RETURN lane < 0 AND NOT EXISTS (
 -- A job counts as paused as soon as its queue or type is paused, even if no claim has marked it
 -- yet.
 CREATE OR REPLACE FUNCTION _describe_job_wait(
-  fence bigint, wait text, failed boolean, queue text, type text, lane int
+  fence bigint, wait text, failed boolean, queue text, type text, lane int, wait_key text
 )
 RETURNS text
 LANGUAGE sql STABLE PARALLEL SAFE
 SET search_path FROM CURRENT
 RETURN CASE
-    WHEN fence <> 0 OR wait = 'blocked' THEN NULL
+    WHEN fence <> 0 OR wait = 'blocked' OR _is_suspended(wait, wait_key) THEN NULL
     WHEN wait = 'parked' THEN 'limited'
     WHEN wait <> 'delayed' THEN wait
     WHEN wait = 'delayed' AND failed THEN 'retrying'

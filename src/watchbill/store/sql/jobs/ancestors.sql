@@ -36,7 +36,7 @@ AS $$
     UNION ALL
     SELECT
       j.type,
-      _job_state(j.fence, j.wait, j.failed), NULL, NULL
+      _job_state(j.fence, j.wait, j.failed, j.wait_key), NULL, NULL
     FROM jobs j
     WHERE j.id = n.id
       AND j.tenant = own.tenant) p ON true

@@ -40,22 +40,39 @@ DECLARE
   rules text[];
   tenants text[];
   types text[];
+  arguments jsonb[];
   -- Parents that this transaction has inserted.
   new_parents uuid[];
 BEGIN
   PERFORM _check_no_cycle(new_jobs);
   WITH known AS MATERIALIZED (
-      SELECT n.id, n.type, n.tenant, n.depends_on, n.run_if, a.actual, a.fresh
+      SELECT n.id, n.type, n.tenant, n.depends_on, n.run_if, n.results, a.actual, a.fresh
       FROM unnest(new_jobs) WITH ORDINALITY n
       JOIN unnest(ids, _add_dependencies.fresh) WITH ORDINALITY a(actual, fresh, place)
         ON a.place = n.ordinality),
+    -- Which parameters take the result of a parent: each with its position in a list, or with null.
+    takes AS MATERIALIZED (
+      SELECT k.id AS child, x.id::uuid AS parent, jsonb_object_agg(r.key, x.place) AS arguments
+      FROM known k
+      CROSS JOIN LATERAL jsonb_each(k.results) r
+      CROSS JOIN LATERAL (
+        SELECT NULL::bigint AS place, r.value #>> '{}' AS id
+        WHERE jsonb_typeof(r.value) = 'string'
+        UNION ALL
+        SELECT e.place, e.id
+        FROM jsonb_array_elements_text(
+          CASE jsonb_typeof(r.value) WHEN 'array' THEN r.value ELSE '[]' END)
+          WITH ORDINALITY e(id, place)) x
+      GROUP BY 1, 2),
     d AS (
       SELECT
         k.id AS child, coalesce(p.actual, w.parent) AS parent, min(w.place) AS place, k.run_if,
-        k.tenant, k.type, coalesce(bool_or(p.fresh), false) AS is_new
+        k.tenant, k.type, coalesce(bool_or(p.fresh), false) AS is_new,
+        (array_agg(a.arguments) FILTER (WHERE a.arguments IS NOT NULL))[1] AS arguments
       FROM known k
       CROSS JOIN LATERAL unnest(k.depends_on) WITH ORDINALITY w(parent, place)
       LEFT JOIN known p ON p.id = w.parent
+      LEFT JOIN takes a ON a.child = k.id AND a.parent = w.parent
       WHERE k.actual = k.id
         AND k.fresh IS NOT FALSE
         AND (
@@ -68,8 +85,8 @@ BEGIN
   SELECT
     array_agg(d.child), array_agg(d.parent), array_agg(d.place),
     array_agg(coalesce(d.run_if, 'all_succeeded')), array_agg(d.tenant), array_agg(d.type),
-    array_agg(DISTINCT d.parent) FILTER (WHERE d.is_new)
-  INTO children, parents, places, rules, tenants, types, new_parents
+    array_agg(DISTINCT d.parent) FILTER (WHERE d.is_new), array_agg(d.arguments)
+  INTO children, parents, places, rules, tenants, types, new_parents, arguments
   FROM d;
   IF children IS NULL THEN RETURN; END IF;
   PERFORM _check_parents(parents, tenants, types);
@@ -79,7 +96,8 @@ BEGIN
     AND j.fence = 0
     AND j.wait IS DISTINCT FROM 'blocked';
   UPDATE jobs j SET awaited = true WHERE j.id = ANY (new_parents) AND NOT j.awaited;
-  PERFORM _insert_dependencies(children, parents, places, rules, tenants, new_parents, t);
+  PERFORM _insert_dependencies(
+    children, parents, places, rules, tenants, new_parents, t, arguments);
 END $$;
 
 -- Stores dependencies; `tenants` are those of the children, and so of their parents. This
@@ -92,11 +110,13 @@ CREATE OR REPLACE FUNCTION _insert_dependencies(
   rules text[],
   tenants text[],
   new_parents uuid[],
-  t timestamptz
+  t timestamptz,
+  arguments jsonb[] DEFAULT NULL
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
+#variable_conflict use_column
 DECLARE
   to_watch uuid[];
   ready uuid[];
@@ -119,11 +139,13 @@ BEGIN
           AND f.state = 'succeeded'
         LIMIT 1) f),
     added AS (
-      INSERT INTO dependencies (child, parent, place, run_if, outcome, tenant)
+      INSERT INTO dependencies (child, parent, place, run_if, outcome, tenant, arguments)
       SELECT
         d.child, d.parent, d.place, d.rule, CASE WHEN s.id IS NOT NULL THEN 'succeeded' END,
-        d.tenant
-      FROM unnest(children, parents, places, rules, tenants) d(child, parent, place, rule, tenant)
+        d.tenant, d.arguments
+      FROM unnest(
+        children, parents, places, rules, tenants, _insert_dependencies.arguments)
+        d(child, parent, place, rule, tenant, arguments)
       LEFT JOIN succeeded s ON s.id = d.parent AND s.tenant = d.tenant
       RETURNING child, run_if, outcome, tenant),
     decidable AS (
@@ -154,7 +176,7 @@ END $$;
 
 -- Raises if a parent is unknown or belongs to another tenant, with the same words: a worker
 -- enqueues the steps of a scheduled chain, and the tenant of the chain reads its error. One
--- statement reads both tables, so that it finds a parent that finishes meanwhile.
+-- statement reads both tables, so that it finds a parent that finishes just now.
 CREATE OR REPLACE FUNCTION _check_parents(parents uuid[], tenants text[], types text[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE

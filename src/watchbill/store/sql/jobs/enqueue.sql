@@ -35,7 +35,10 @@ CREATE OR REPLACE FUNCTION enqueue(
   unique_until text DEFAULT NULL,
   on_duplicate text DEFAULT NULL,
   debounce_wait interval DEFAULT NULL,
-  debounce_max interval DEFAULT NULL
+  debounce_max interval DEFAULT NULL,
+  expires_at timestamptz DEFAULT NULL,
+  expires_in interval DEFAULT NULL,
+  results jsonb DEFAULT NULL
 )
 RETURNS enqueued_job
 LANGUAGE plpgsql VOLATILE
@@ -67,7 +70,7 @@ BEGIN
     AND num_nonnulls(
       run_at, delay, timeout, idempotency_key, idempotency_window, depends_on, run_if, limit_keys,
       ordered_by, route_by, runs_on, unique_by, unique_until, on_duplicate, debounce_wait,
-      debounce_max) = 0
+      debounce_max, expires_at, expires_in, results) = 0
     AND NOT EXISTS (SELECT FROM queues q WHERE q.name = queue AND q.lanes <> 'none')
     AND NOT _may_have_quota(tenant)
     AND (
@@ -79,12 +82,14 @@ BEGIN
     AND octet_length(type || tenant) <= 200
     AND octet_length(queue) <= 100
     AND NOT starts_with(type, 'watchbill.')
+    AND NOT starts_with(type, 'connector.')
     AND priority BETWEEN -32768 AND 32767
     AND max_attempts BETWEEN 2 AND 32767
     AND version >= 1
     -- Only an object contains the empty object.
     AND payload @> '{}'
     AND coalesce(meta, '{}') @> '{}'
+    AND NOT coalesce(meta, '{}') ? 'notify'
     AND pg_column_compression(payload) IS NULL
     AND pg_column_size(payload) <= least(max_payload, 8000)
     AND octet_length(concat(meta, created_by)) <= 500
@@ -101,7 +106,8 @@ BEGIN
         new_id, type, payload, queue, priority, run_at, delay, tenant, max_attempts, retry,
         timeout, version, idempotency_key, idempotency_window, created_by, meta, depends_on,
         run_if, limit_keys, ordered_by, route_by, token_group, runs_on, unique_by, unique_until,
-        on_duplicate, debounce_wait, debounce_max)::new_job,
+        on_duplicate, debounce_wait, debounce_max, expires_at, expires_in,
+        results)::new_job,
       (id IS NULL OR id_is_new AND NOT resend) IS TRUE, resend IS TRUE, strict, max_payload, t);
   END IF;
   PERFORM pg_notify('watchbill_' || 'jobs'::regclass::oid, 'ready ' || queue);
@@ -123,7 +129,8 @@ AS $$
 #variable_conflict use_variable
 DECLARE
   due timestamptz;
-  fault text := _job_error(n, max_payload, _newest_id_prefix(t));
+  expiry timestamptz := _expiry(n, t);
+  fault text;
   answer enqueued_job := (n.id, NULL, true, false);
   earlier_job uuid;
   first_seq bigint;
@@ -131,8 +138,12 @@ DECLARE
 BEGIN
   -- An older snapshot would not show whether the job has finished.
   IF NOT is_new THEN PERFORM _check_isolation('enqueue with a given id'); END IF;
+  IF starts_with(n.type, 'connector.') THEN n := _prepare_connector_job(n); END IF;
+  IF n.meta ? 'notify' THEN n.meta := _prepare_notification(n, t); END IF;
+  fault := coalesce(
+    _job_error(n, max_payload, _newest_id_prefix(t)), _expiry_error(n, t));
   IF fault IS NOT NULL THEN PERFORM _refuse_job(n.type, fault); END IF;
-  due := coalesce(n.run_at, t + coalesce(n.delay, n.debounce_wait), t);
+  due := _due_time(n, t);
   IF n.idempotency_key IS NOT NULL THEN
     SELECT k.job_id, k.created, k.payload_differs
     INTO answer.id, answer.created, answer.payload_differs
@@ -166,13 +177,13 @@ BEGIN
   INSERT INTO jobs AS j (
     id, run_at, created_at, policy, timeout, version, priority, max_attempts, class, lane,
     limit_keys, order_key, route_key, wait, queue, type, tenant, idempotency_key, created_by,
-    payload, meta)
+    payload, meta, expires_at)
   SELECT
     n.id, due, t, CASE WHEN n.retry IS NULL THEN 1 ELSE _policy_id(n.retry) END,
     extract(epoch FROM n.timeout), n.version, n.priority, n.max_attempts, f.class, f.lane,
     f.limit_keys, f.order_key, f.route_key,
     CASE WHEN cardinality(n.depends_on) > 0 THEN 'blocked' WHEN due > t THEN 'delayed' END,
-    n.queue, n.type, n.tenant, n.idempotency_key, n.created_by, n.payload, n.meta
+    n.queue, n.type, n.tenant, n.idempotency_key, n.created_by, n.payload, n.meta, expiry
   FROM _job_flow(n) f
   ON CONFLICT (id) DO NOTHING
   RETURNING j.seq INTO answer.seq;
@@ -192,6 +203,9 @@ BEGIN
   IF answer.seq IS NULL OR is_new AND NOT is_stored THEN
     PERFORM _refuse_taken_id(n.type, n.id);
   END IF;
+  IF is_stored AND n.meta ? 'notify' THEN
+    PERFORM _add_notification(n.id, n.tenant, n.meta->'notify', t);
+  END IF;
   IF is_stored AND n.ordered_by IS NOT NULL THEN
     PERFORM _refuse_ids_of_holders(ARRAY[n.id]);
   END IF;
@@ -202,6 +216,7 @@ BEGIN
   ELSE
     PERFORM _wake_workers(n.queue);
   END IF;
+  IF expiry IS NOT NULL THEN PERFORM _wake_promoters(expiry, t); END IF;
   RETURN answer;
 END $$;
 

@@ -27,7 +27,8 @@ BEGIN
       coalesce(n.max_attempts, 10), n.retry, n.timeout, coalesce(n.version, 1),
       n.idempotency_key, n.idempotency_window, n.created_by, n.meta, n.depends_on,
       n.run_if, n.limit_keys, n.ordered_by, n.route_by, n.token_group, n.runs_on, n.unique_by,
-      n.unique_until, n.on_duplicate, n.debounce_wait, n.debounce_max)::new_job
+      n.unique_until, n.on_duplicate, n.debounce_wait, n.debounce_max,
+      n.expires_at, n.expires_in, n.results)::new_job
     FROM %1$s n),
     EXISTS (SELECT FROM %1$s n WHERE n.id IS NOT NULL)', source)
   INTO new_jobs, with_ids

@@ -31,7 +31,7 @@ BEGIN
       '{id,type,payload,queue,priority,run_at,delay,tenant,max_attempts,retry,timeout,version,'
       'idempotency_key,idempotency_window,created_by,meta,depends_on,run_if,limit_keys,ordered_by,'
       'route_by,token_group,runs_on,unique_by,unique_until,on_duplicate,debounce_wait,'
-      'debounce_max}')),
+      'debounce_max,expires_at,expires_in,results}')),
     bool_or(k = 'depends_on'),
     bool_or(k = 'id'),
     bool_or(k = 'limit_keys')
@@ -51,7 +51,7 @@ BEGIN
       n.retry, n.timeout, coalesce(n.version, 1), n.idempotency_key, n.idempotency_window,
       n.created_by, n.meta, n.depends_on, n.run_if, n.limit_keys, n.ordered_by, n.route_by,
       n.token_group, n.runs_on, n.unique_by, n.unique_until, n.on_duplicate, n.debounce_wait,
-      n.debounce_max)::new_job
+      n.debounce_max, n.expires_at, n.expires_in, n.results)::new_job
     FROM jsonb_populate_recordset(NULL::new_job, jobs) WITH ORDINALITY n);
   RETURN QUERY
     SELECT *
@@ -78,8 +78,17 @@ BEGIN
   LIMIT 1;
 END $$;
 
--- Replaces numbers in depends_on, which are positions in the array from 0, by ids. So a schedule
--- can enqueue the same definition many times.
+-- The id of the job at a position, from 0; what is not a position stays as it is.
+CREATE OR REPLACE FUNCTION _resolve_position(given jsonb, ids text[])
+RETURNS jsonb
+LANGUAGE sql IMMUTABLE
+RETURN CASE jsonb_typeof(given)
+    WHEN 'number' THEN coalesce(to_jsonb(ids[given::numeric + 1]), given)
+    ELSE given
+  END;
+
+-- Replaces numbers in depends_on and results, which are positions in the array from 0, by ids. So a
+-- schedule can enqueue the same definition many times.
 CREATE OR REPLACE FUNCTION _resolve_positions(jobs jsonb, t timestamptz)
 RETURNS jsonb
 LANGUAGE plpgsql VOLATILE
@@ -122,11 +131,20 @@ BEGIN
       o.job || jsonb_build_object('id', ids[o.n]) || CASE jsonb_typeof(o.job->'depends_on')
         WHEN 'array' THEN jsonb_build_object('depends_on', (
           SELECT jsonb_agg(
-            CASE jsonb_typeof(p.it)
-              WHEN 'number' THEN to_jsonb(ids[p.it::int + 1])
-              ELSE p.it
-            END ORDER BY p.n)
+            _resolve_position(p.it, ids) ORDER BY p.n)
           FROM jsonb_array_elements(o.job->'depends_on') WITH ORDINALITY p(it, n)))
+        ELSE '{}'
+      END || CASE jsonb_typeof(o.job->'results')
+        WHEN 'object' THEN jsonb_build_object('results', (
+          SELECT jsonb_object_agg(
+            r.key,
+            CASE jsonb_typeof(r.value)
+              WHEN 'array' THEN (
+                SELECT jsonb_agg(_resolve_position(p.it, ids) ORDER BY p.n)
+                FROM jsonb_array_elements(r.value) WITH ORDINALITY p(it, n))
+              ELSE _resolve_position(r.value, ids)
+            END)
+          FROM jsonb_each(o.job->'results') r))
         ELSE '{}'
       END ORDER BY o.n)
     FROM jsonb_array_elements(jobs) WITH ORDINALITY o(job, n));

@@ -40,6 +40,7 @@ BEGIN
         payload, meta
       WHERE pg_catalog.uuid_send(id) OPERATOR(pg_catalog.<) %1$I._newest_id_bytes(t)
         AND NOT pg_catalog.starts_with(type, 'watchbill.')
+        AND NOT pg_catalog.starts_with(type, 'connector.')
         AND '' OPERATOR(pg_catalog.<>) ALL (ARRAY[type, queue, tenant])
         AND pg_catalog.octet_length(pg_catalog.concat(type, queue, tenant, created_by))
           OPERATOR(pg_catalog.<=) 100
@@ -48,6 +49,7 @@ BEGIN
         -- Only an object contains the empty object.
         AND payload OPERATOR(pg_catalog.@>) '{}'
         AND coalesce(meta, '{}') OPERATOR(pg_catalog.@>) '{}'
+        AND NOT coalesce(meta, '{}') OPERATOR(pg_catalog.?) 'notify'
         AND pg_catalog.octet_length(pg_catalog.concat(payload, meta))
           OPERATOR(pg_catalog.<=) 100000
         -- NaN is greater than every number. The bound is that of _is_over_a_year().
@@ -122,12 +124,14 @@ BEGIN
     bool_and(
       coalesce(uuid_send(x.id) < newest AND x.payload @> '{}' AND _is_small(x.payload), false))
     AND NOT starts_with(type, 'watchbill.')
+    AND NOT starts_with(type, 'connector.')
     AND length(type) BETWEEN 1 AND 200
     AND length(queue) BETWEEN 1 AND 100
     AND length(tenant) BETWEEN 1 AND 200
     AND max_attempts > 1
     AND version > 0
     AND coalesce(meta, '{}') @> '{}'
+    AND NOT coalesce(meta, '{}') ? 'notify'
     AND octet_length(concat(meta, created_by)) <= 500
     AND coalesce(timeout, '1') > '0'
     AND coalesce(timeout, '1') <= '31536000'

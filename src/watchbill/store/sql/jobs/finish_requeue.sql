@@ -27,6 +27,10 @@ BEGIN
       RETURNING
         j.*, e.outcome, e.state, e.age, e.result,
         coalesce(e.error, _cancel_error(j.id, e.state)) AS error,
+        CASE
+          WHEN e.state = 'dead' OR e.outcome IN ('failed', 'timed_out', 'lost')
+            THEN _failure_of(j.type, e.error)
+        END AS failure,
         j.attempt + (e.outcome IN ('succeeded', 'skipped', 'failed', 'timed_out'))::int AS spent,
         CASE
           WHEN e.outcome = 'lost' THEN j.lost + 1
@@ -39,22 +43,22 @@ BEGIN
         id, seq, run_at, created_at, started_at, finished_at, fence, epoch, schedule_id, slot,
         lane, run, policy, timeout, version, priority, attempt, max_attempts, lost, state, outcome,
         queue, type, tenant, idempotency_key, route_key, limit_keys, order_key, created_by,
-        payload, meta, result, error)
+        payload, meta, result, error, failure)
       SELECT
         d.id, d.seq, d.run_at, d.created_at, _started_at(t, d.age), t, nullif(d.fence, 0),
         epoch, d.schedule_id, d.slot, d.lane, d.run, d.policy, d.timeout, d.version,
         d.priority, d.spent, d.max_attempts, d.losses, d.state,
         CASE WHEN d.outcome IN ('skipped', 'failed', 'timed_out', 'lost') THEN d.outcome END,
         d.queue, d.type, d.tenant, d.idempotency_key, d.route_key, d.limit_keys, d.order_key,
-        d.created_by, d.payload, d.meta, d.result, d.error
+        d.created_by, d.payload, d.meta, d.result, d.error, d.failure
       FROM d),
     a AS (
       INSERT INTO attempts (
-        job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, queue, type, tenant,
-        error)
+        job_id, run, attempt, fence, epoch, outcome, due_at, started_at, ended_at, queue, type,
+        tenant, error, failure)
       SELECT
-        d.id, d.run, d.spent + (d.outcome = 'lost')::int, d.fence, epoch, d.outcome,
-        _started_at(t, d.age), t, d.queue, d.type, d.tenant, d.error
+        d.id, d.run, d.spent + (d.outcome = 'lost')::int, d.fence, epoch, d.outcome, d.run_at,
+        _started_at(t, d.age), t, d.queue, d.type, d.tenant, d.error, d.failure
       FROM d
       WHERE d.outcome IN ('skipped', 'failed', 'timed_out', 'lost')
         OR d.outcome NOT IN ('succeeded', 'unsupported') AND d.age IS NOT NULL),
@@ -161,10 +165,14 @@ BEGIN
   WITH due AS MATERIALIZED (
       SELECT
         e.*,
+        j.run_at AS due_at,
         j.attempt + (e.outcome IN ('failed', 'timed_out'))::int AS spent,
         e.age IS NOT NULL OR e.outcome IN ('failed', 'timed_out', 'snoozed') AS started,
         CASE
           WHEN e.outcome IN ('released', 'unsupported') THEN NULL
+          -- The caller has locked the job. So this statement sees each write that has committed
+          -- before that, and a later one waits and sees that the job is suspended.
+          WHEN e.outcome = 'suspended' THEN _find_wake_time(j.id, j.tenant, t)
           ELSE t + coalesce(e.delay, CASE
               WHEN e.outcome = 'snoozed' THEN interval '0'
               ELSE _backoff_seconds(p, j.attempt + 1) * interval '1 second'
@@ -182,6 +190,7 @@ BEGIN
         failed = (due.state = 'failed'),
         lane = _find_ready_lane(j.queue, j.route_key, j.lane),
         lost = CASE WHEN due.started THEN 0 ELSE j.lost END,
+        expires_at = CASE WHEN due.started THEN NULL ELSE j.expires_at END,
         class = CASE
           WHEN j.class = 2 AND due.started THEN _job_class(j.max_attempts, j.limit_keys)
           ELSE j.class
@@ -193,13 +202,14 @@ BEGIN
         END,
         wait_key = CASE
           WHEN due.outcome = 'unsupported' THEN _unsupported_key(j.queue, j.type, j.version)
+          WHEN due.outcome = 'suspended' AND due.at > t THEN 'steps'
         END
       FROM due
       WHERE j.id = due.id
         AND j.fence = due.fence
       RETURNING
         j.id, j.run, j.attempt, j.queue, j.type, j.version, j.tenant, j.wait, due.fence,
-        due.outcome, due.age, due.error),
+        due.outcome, due.age, due.error, due.due_at),
     s AS (
       INSERT INTO unsupported_types (type, version, since)
       SELECT DISTINCT u.type, u.version, t
@@ -209,14 +219,15 @@ BEGIN
       ON CONFLICT DO NOTHING),
     a AS (
       INSERT INTO attempts (
-        job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, queue, type, tenant,
-        error)
+        job_id, run, attempt, fence, epoch, outcome, due_at, started_at, ended_at, queue, type,
+        tenant, error, failure)
       SELECT
-        u.id, u.run, u.attempt, u.fence, epoch, u.outcome, _started_at(t, u.age), t,
-        u.queue, u.type, u.tenant, u.error
+        u.id, u.run, u.attempt, u.fence, epoch, u.outcome, u.due_at, _started_at(t, u.age), t,
+        u.queue, u.type, u.tenant, u.error,
+        CASE WHEN u.outcome IN ('failed', 'timed_out') THEN _failure_of(u.type, u.error) END
       FROM u
       WHERE u.outcome IN ('failed', 'timed_out')
-        OR u.outcome <> 'unsupported' AND u.age IS NOT NULL)
+        OR u.outcome NOT IN ('unsupported', 'suspended') AND u.age IS NOT NULL)
   SELECT bool_or(u.wait IS DISTINCT FROM 'delayed'), array_agg(u.id) INTO at_once, ids FROM u;
   IF at_once THEN PERFORM _wake_workers(''); END IF;
   RETURN _release_holds(ids);

@@ -37,15 +37,26 @@ BEGIN
   INTO plain, has_quota, has_lanes
   FROM unnest(new_jobs) n;
   IF NOT plain THEN
+    IF EXISTS (SELECT FROM unnest(new_jobs) x WHERE starts_with(x.type, 'connector.')) THEN
+      new_jobs := ARRAY(
+        SELECT CASE WHEN starts_with(x.type, 'connector.') THEN _prepare_connector_job(x) ELSE x END
+        FROM unnest(new_jobs) x);
+    END IF;
     PERFORM _refuse_job(x.type, x.fault)
     FROM (
-      SELECT n.type, _job_error(n, max_payload, horizon, builtin) AS fault
+      SELECT
+        n.type,
+        coalesce(_job_error(n, max_payload, horizon, builtin), _expiry_error(n, t)) AS fault
       FROM unnest(new_jobs) n) x
     WHERE x.fault IS NOT NULL
     LIMIT 1;
     awaited := ARRAY(SELECT unnest(x.depends_on) FROM unnest(new_jobs) x);
     has_keys := EXISTS (
-      SELECT FROM unnest(new_jobs) x WHERE x.idempotency_key IS NOT NULL OR _is_unique(x));
+      SELECT
+      FROM unnest(new_jobs) x
+      WHERE x.idempotency_key IS NOT NULL
+        OR _is_unique(x)
+        OR x.meta ? 'notify');
   END IF;
   plain := plain AND NOT has_quota AND NOT has_lanes;
   IF resend OR NOT ids_are_new OR has_keys THEN
@@ -61,7 +72,7 @@ BEGIN
     INSERT INTO jobs AS j (
       id, run_at, created_at, policy, timeout, version, priority, max_attempts, class, lane,
       limit_keys, order_key, route_key, awaited, wait, wait_key, queue, type, tenant, created_by,
-      payload, meta)
+      payload, meta, expires_at)
     SELECT
       x.id, coalesce(x.run_at, t + x.delay, t), t,
       CASE
@@ -72,7 +83,8 @@ BEGIN
       coalesce(x.flow_class, CASE WHEN x.max_attempts = 1 THEN 1 ELSE 0 END),
       coalesce(x.flow_lane, 0), x.flow_keys, x.flow_order, x.flow_route,
       x.id IN (SELECT unnest(awaited)), x.flow_wait, x.flow_wait_key,
-      x.queue, x.type, x.tenant, x.created_by, x.payload, x.meta
+      x.queue, x.type, x.tenant, x.created_by, x.payload, x.meta,
+      coalesce(x.expires_at, t + x.expires_in)
     FROM
       ROWS FROM (unnest(new_jobs), _plan_flow(CASE WHEN NOT plain THEN new_jobs END, t)) x
     RETURNING j.id, j.seq, true, false;
@@ -88,8 +100,9 @@ BEGIN
   END IF;
 END $$;
 
--- Stores jobs that may be stored already, or have idempotency or unique keys. `one_by_one`: a job
--- has such a key, or may have a quota. Locks the keys, and the jobs that it waits for or replaces.
+-- Stores jobs that may be stored already, or have idempotency or unique keys, or a notification.
+-- `one_by_one`: a job has such a key or notification, or may have a quota. Locks the keys, and the
+-- jobs that it waits for or replaces.
 CREATE OR REPLACE FUNCTION _insert_with_care(
   new_jobs new_job[],
   plain boolean,
@@ -217,7 +230,7 @@ BEGIN
             SELECT greatest(l.max, 1)
             FROM limits l
             WHERE l.name = _limit_name(f.limit_keys[1])
-              AND l.count IS NULL
+              AND l.rates IS NULL
               AND l.when_full = 'wait'),
           CASE WHEN f.order_key IS NOT NULL THEN 1 END) AS places
         WHERE w.wait IS NULL
@@ -241,6 +254,9 @@ BEGIN
   PERFORM _wake_promoters(min(x.due), t)
   FROM (
     SELECT coalesce(n.run_at, t + n.delay) AS due
+    FROM unnest(new_jobs) n
+    UNION ALL
+    SELECT coalesce(n.expires_at, t + n.expires_in)
     FROM unnest(new_jobs) n) x
   WHERE x.due > t
   HAVING count(*) > 0;
@@ -269,7 +285,8 @@ BEGIN
     i AS (
       INSERT INTO jobs AS j (
         id, run_at, created_at, policy, timeout, version, priority, max_attempts, class, lane,
-        limit_keys, order_key, route_key, wait, queue, type, tenant, created_by, payload, meta)
+        limit_keys, order_key, route_key, wait, queue, type, tenant, created_by, payload, meta,
+        expires_at)
       SELECT
         x.id, coalesce(x.run_at, t + x.delay, t), t,
         CASE
@@ -280,7 +297,7 @@ BEGIN
         coalesce(f.class, CASE WHEN x.max_attempts = 1 THEN 1 ELSE 0 END), coalesce(f.lane, 0),
         f.limit_keys, f.order_key, f.route_key,
         CASE WHEN coalesce(x.run_at, t + x.delay) > t THEN 'delayed' END,
-        x.queue, x.type, x.tenant, x.created_by, x.payload, x.meta
+        x.queue, x.type, x.tenant, x.created_by, x.payload, x.meta, _expiry(x, t)
       FROM unnest(new_jobs) x
       LEFT JOIN LATERAL (SELECT g.* FROM _job_flow(x) g WHERE NOT is_plain) f ON true
       ON CONFLICT (id) DO NOTHING

@@ -53,6 +53,8 @@ BEGIN
   END IF;
   IF _may_have_quota(n.tenant) THEN limit_keys := _quota_keys(limit_keys, n.tenant); END IF;
   class := _job_class(n.max_attempts::smallint, limit_keys);
+  -- No node claims it ahead, so it starts when it is claimed.
+  IF num_nonnulls(n.expires_at, n.expires_in) > 0 THEN class := 1; END IF;
   IF n.route_by IS NOT NULL THEN
     route_key := _render_key(n.route_by, n.payload, n.tenant, n.type, 'route_by');
   END IF;

@@ -28,10 +28,10 @@ BEGIN
   ended := coalesce(j.canceling, false);
   IF NOT released THEN RETURN; END IF;
   INSERT INTO attempts (
-    job_id, run, attempt, fence, epoch, outcome, ended_at, queue, type, tenant, error)
+    job_id, run, attempt, fence, epoch, outcome, due_at, ended_at, queue, type, tenant, error)
   VALUES (
     j.id, j.run, j.attempt, j.fence, (SELECT c.epoch FROM claims c WHERE c.fence = j.fence),
-    'released', t, j.queue, j.type, j.tenant,
+    'released', j.run_at, t, j.queue, j.type, j.tenant,
     jsonb_build_object('kind', 'released', 'message', 'released by ' || session_user));
   IF j.canceling THEN
     PERFORM _announce_freed(e.freed)

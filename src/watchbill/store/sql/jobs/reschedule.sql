@@ -42,8 +42,15 @@ BEGIN
   IF old_state IS NULL AND j.fence <> 0 THEN
     RAISE EXCEPTION 'job % is running', id
       USING ERRCODE = 'WB008', HINT = 'cancel or release it first';
+  ELSIF old_state IS NULL AND _is_suspended(j.wait, j.wait_key) THEN
+    RAISE EXCEPTION 'job % waits in a step', id
+      USING ERRCODE = 'WB008', HINT = 'end its sleep with: watchbill jobs wake ' || id;
   ELSIF old_state IS NULL AND j.fence = 0 THEN
-    old_state := _job_state(j.fence, j.wait, j.failed);
+    old_state := _job_state(j.fence, j.wait, j.failed, j.wait_key);
+    IF due > j.expires_at THEN
+      PERFORM _refuse_job(
+        j.type, format('it would expire at %s, before it may start at %s', j.expires_at, due));
+    END IF;
     UPDATE jobs x
     SET run_at = due,
       lane = _find_ready_lane(x.queue, x.route_key, x.lane),
@@ -99,6 +106,7 @@ BEGIN
   IF NOT FOUND THEN RETURN NULL; END IF;
   PERFORM _reinsert_finished_job(f, due, CASE WHEN due > t THEN 'delayed' END);
   PERFORM _block_children_again(f.id, f.tenant, t);
+  IF f.meta ? 'notify' THEN PERFORM _notify_again(f, t); END IF;
   RETURN f.state;
 END $$;
 
@@ -123,7 +131,8 @@ END $$;
 
 -- Moves a finished job back into `jobs`. Raises if a job of another tenant has taken its id. For
 -- the quotas of its tenant this is a new job, unless the caller acts for all tenants. If it had
--- succeeded, adds a row to attempts: for a finished job the success is only in finished_jobs.
+-- succeeded, adds a row to attempts: for a finished job the success is only in finished_jobs. Such
+-- a job runs from its start, and any other continues after the steps that it has stored.
 CREATE OR REPLACE FUNCTION _reinsert_finished_job(f finished_jobs, run_at timestamptz, wait text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -134,10 +143,16 @@ BEGIN
   END IF;
   IF f.state = 'succeeded' AND f.outcome IS NULL THEN
     INSERT INTO attempts (
-      job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, queue, type, tenant)
+      job_id, run, attempt, fence, epoch, outcome, due_at, started_at, ended_at, queue, type,
+      tenant)
     VALUES (
-      f.id, f.run, f.attempt, f.fence, f.epoch, 'succeeded', f.started_at, f.finished_at, f.queue,
-      f.type, f.tenant);
+      f.id, f.run, f.attempt, f.fence, f.epoch, 'succeeded', f.run_at, f.started_at, f.finished_at,
+      f.queue, f.type, f.tenant);
+  END IF;
+  IF f.state = 'succeeded' THEN
+    DELETE FROM steps s
+    WHERE s.job_id = f.id
+      AND s.tenant = f.tenant;
   END IF;
   INSERT INTO jobs (
     id, seq, run_at, created_at, lane, run, policy, timeout, version, priority, max_attempts,
@@ -213,14 +228,14 @@ BEGIN
             c.state = 'canceled' AND c.error->>'kind' IN ('dependency', 'skipped')
             OR c.type = 'watchbill.flow_end')) c);
     UPDATE dependencies d
-    SET outcome = NULL
+    SET outcome = NULL, result = NULL
     WHERE d.parent = ANY (parents)
       AND d.tenant = tenant
       AND d.child = ANY (waiting || ended);
     parents := '{}';
     FOR f IN
       DELETE FROM finished_jobs x
-      USING _dependency_verdicts(ended, array_fill(tenant, ARRAY[cardinality(ended)])) v
+      USING _judge_children(ended, array_fill(tenant, ARRAY[cardinality(ended)])) v
       WHERE x.id = v.child
         AND x.tenant = tenant
         AND v.verdict = 'blocked'

@@ -35,7 +35,11 @@ BEGIN
     SELECT ROW(
       i.id,
       i.fence,
-      CASE WHEN i.outcome = 'canceled' AND NOT j.canceling THEN 'failed' ELSE i.outcome END,
+      CASE
+        WHEN i.outcome = 'canceled' AND NOT j.canceling THEN 'failed'
+        WHEN i.outcome = 'suspended' AND j.canceling THEN 'canceled'
+        ELSE i.outcome
+      END,
       CASE
         WHEN i.outcome IN ('succeeded', 'skipped') THEN 'succeeded'
         WHEN j.canceling THEN 'canceled'
@@ -83,7 +87,8 @@ RETURNS void
 LANGUAGE plpgsql IMMUTABLE
 AS $$
 DECLARE
-  known text[] := '{succeeded,skipped,failed,timed_out,canceled,snoozed,released,unsupported}';
+  known text[] :=
+    '{succeeded,skipped,failed,timed_out,canceled,snoozed,released,suspended,unsupported}';
   word text;
 BEGIN
   IF outcomes <@ known THEN RETURN; END IF;

@@ -48,7 +48,7 @@ BEGIN
     -- The same job is sent again.
     IF u.job_id = n.id THEN RETURN NULL; END IF;
     IF _has_unique_key(u, t) THEN RETURN u.job_id; END IF;
-    -- Takes the key over, unless another transaction did so meanwhile.
+    -- Takes the key over, unless another transaction has just done so.
     UPDATE uniques x
     SET job_id = n.id, until = rule, expires_at = expiry
     WHERE x.tenant = n.tenant
@@ -173,7 +173,8 @@ BEGIN
     wait_key = NULL,
     created_by = n.created_by,
     payload = n.payload,
-    meta = n.meta
+    meta = n.meta,
+    expires_at = _expiry(n, t)
   FROM _job_flow(n) f, (
     SELECT CASE
         WHEN n.debounce_wait IS NULL THEN coalesce(n.run_at, t + n.delay, t)
@@ -187,6 +188,8 @@ BEGIN
     AND j.tenant = n.tenant
     AND j.type = n.type
     AND j.fence = 0
+    -- Its steps belong to its arguments.
+    AND NOT EXISTS (SELECT FROM steps s WHERE s.job_id = j.id AND s.tenant = j.tenant)
   RETURNING j.run_at, d.limit_keys, coalesce(j.limit_keys, '{}') INTO due, old_keys, new_keys;
   -- The earlier job was enqueued with a rule by which it keeps the key when it no longer waits.
   IF NOT FOUND THEN PERFORM _refuse_duplicate(n, earlier_job); END IF;

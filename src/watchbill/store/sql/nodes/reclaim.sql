@@ -129,7 +129,7 @@ BEGIN
       'lost',
       CASE
         WHEN j.canceling THEN 'canceled'
-        WHEN j.max_attempts = 1 OR j.lost >= 2 THEN 'dead'
+        WHEN j.max_attempts = 1 OR j.lost >= 2 AND NOT _has_stored_step(j) THEN 'dead'
         ELSE 'failed'
       END,
       extract(epoch FROM t - coalesce(r.started_at, c.at)),
@@ -148,25 +148,28 @@ BEGIN
       UPDATE jobs j
       SET fence = 0,
         ended_at = t,
-        lost = j.lost + 1,
+        lost = CASE WHEN _has_stored_step(j) THEN 1 ELSE j.lost + 1 END,
         class = 2,
         failed = true,
         wait = 'delayed',
         wait_key = NULL,
+        expires_at = NULL,
         run_at = t + random() * power(2, least(j.lost, 10)) * interval '1 second'
       FROM unnest(endings) e
+      JOIN jobs old ON old.id = e.id AND old.fence = e.fence
       WHERE j.id = e.id
         AND j.fence = e.fence
         AND e.state = 'failed'
       RETURNING
-        j.id, j.run, j.run_at, j.attempt, e.fence, e.age, j.queue, j.type, j.tenant, e.error),
+        j.id, j.run, j.run_at, old.run_at AS due_at, j.attempt, e.fence, e.age, j.queue, j.type,
+        j.tenant, e.error),
     a AS (
       INSERT INTO attempts (
-        job_id, run, attempt, fence, epoch, outcome, started_at, ended_at, queue, type, tenant,
-        error)
+        job_id, run, attempt, fence, epoch, outcome, due_at, started_at, ended_at, queue, type,
+        tenant, error, failure)
       SELECT
-        u.id, u.run, u.attempt + 1, u.fence, node_epoch, 'lost', _started_at(t, u.age), t, u.queue,
-        u.type, u.tenant, u.error
+        u.id, u.run, u.attempt + 1, u.fence, node_epoch, 'lost', u.due_at, _started_at(t, u.age),
+        t, u.queue, u.type, u.tenant, u.error, _failure_of(u.type, u.error)
       FROM u)
   SELECT min(u.run_at), array_agg(u.id) INTO due, requeued FROM u;
   freed := freed || _release_holds(requeued);
@@ -175,3 +178,16 @@ BEGIN
     AND NOT EXISTS (SELECT FROM jobs j WHERE j.id = r.job_id AND j.fence = r.fence);
   PERFORM _wake_promoters(due, t);
 END $$;
+
+-- Says whether the run that holds this job has stored a step. A long job that goes on between its
+-- losses is not the cause of them, so they are not losses in a row.
+CREATE OR REPLACE FUNCTION _has_stored_step(j jobs)
+RETURNS boolean
+LANGUAGE sql STABLE AS $$
+  SELECT EXISTS (
+    SELECT
+    FROM steps s
+    WHERE s.job_id = j.id
+      AND s.tenant = j.tenant
+      AND s.fence = j.fence)
+$$;

@@ -32,6 +32,9 @@ BEGIN
     RAISE EXCEPTION 'a lease of % is invalid', coalesce(register.lease::text, 'NULL')
       USING ERRCODE = 'WB003',
         HINT = 'give 1 second to 1 day: how long the jobs of a dead node wait';
+  ELSIF register.labels ? 'node' THEN
+    RAISE EXCEPTION 'the label node is reserved: it is the name of the node'
+      USING ERRCODE = 'WB003', HINT = 'give the name as name, or give the label another name';
   END IF;
   PERFORM _check_node_types(register.types);
   PERFORM _adopt_database();

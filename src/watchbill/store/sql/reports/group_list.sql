@@ -87,7 +87,7 @@ LANGUAGE sql STABLE AS $$
         SELECT
         FROM nodes n
         WHERE n.epoch = ANY (m.eligible)
-          AND (n.name LIKE x.pattern OR n.labels @> x.labels))) AS has_match
+          AND (n.name LIKE x.pattern OR _has_labels(n.name, n.labels, x.labels)))) AS has_match
       FROM pins x
       WHERE x.token_group = g.name
         AND x.state = 'active'

@@ -1,19 +1,15 @@
 -- A cause why a job does not run. Of several the lowest rank decides. `reason` is a sentence;
 -- `until` is when the cause ends by itself, and `since` when it began, if that is known.
 -- `needs_action`: it does not end before a person acts. `way_out` has the commands that help.
-DO $$
-BEGIN
-  CREATE TYPE job_cause AS (
-    rank int,
-    cause text,
-    reason text,
-    until timestamptz,
-    since timestamptz,
-    needs_action boolean,
-    way_out text[],
-    detail jsonb);
-EXCEPTION WHEN duplicate_object THEN NULL;
-END $$;
+SELECT _create_type('job_cause', $$
+  rank int,
+  cause text,
+  reason text,
+  until timestamptz,
+  since timestamptz,
+  needs_action boolean,
+  way_out text[],
+  detail jsonb$$);
 
 -- Returns a name as one word of a shell command. Producers choose names of queues, types and keys,
 -- and an operator may paste the command.

@@ -25,11 +25,11 @@ LANGUAGE plpgsql STABLE AS $$
 DECLARE
   wanted text[] := CASE
       WHEN cardinality(states) > 0 THEN states
-      ELSE '{blocked,queued,running,failed,succeeded,dead,canceled}'
+      ELSE '{blocked,queued,running,suspended,failed,succeeded,dead,canceled}'
     END;
   below uuid := coalesce(after, 'ffffffff-ffff-ffff-ffff-ffffffffffff');
   waiting boolean := wanted
-    && '{blocked,queued,ready,scheduled,paused,unsupported,limited,unmatched}';
+    && '{blocked,suspended,queued,ready,scheduled,paused,unsupported,limited,unmatched}';
   unfinished boolean := num_nonnulls(finished_after, finished_before) = 0;
 BEGIN
   RETURN QUERY
@@ -118,10 +118,11 @@ CREATE OR REPLACE FUNCTION _is_matching_job(
 RETURNS boolean
 LANGUAGE sql STABLE
 RETURN (
-      _job_state((j).fence, (j).wait, (j).failed) = ANY (states)
+      _job_state((j).fence, (j).wait, (j).failed, (j).wait_key) = ANY (states)
       OR states && '{ready,scheduled,retrying,paused,unsupported,limited,unmatched}'
       AND _describe_job_wait(
-        (j).fence, (j).wait, (j).failed, (j).queue, (j).type, (j).lane) = ANY (states))
+        (j).fence, (j).wait, (j).failed, (j).queue, (j).type, (j).lane, (j).wait_key)
+        = ANY (states))
     AND (type IS NULL OR (j).type = type)
     AND (queue IS NULL OR (j).queue = queue)
     AND (tenant IS NULL OR (j).tenant = tenant)

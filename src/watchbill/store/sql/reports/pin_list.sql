@@ -25,7 +25,7 @@ LANGUAGE sql STABLE AS $$
     EXISTS (
       SELECT
       FROM pins a
-      JOIN nodes m ON m.name LIKE a.pattern OR m.labels @> a.labels
+      JOIN nodes m ON m.name LIKE a.pattern OR _has_labels(m.name, m.labels, a.labels)
       WHERE a.token_group = pin_list.token_group
         AND a.key = p.key
         AND m.epoch = ANY (_eligible_members(pin_list.token_group))),

@@ -103,7 +103,7 @@ SELECT
   x.runs AS runs,
   x.runs - c.unsuccessful - c.running AS successes,
   c.failures, c.skips, c.missed AS missed_slots, c.running, c.failed_attempts,
-  o.orphaned, _is_schedule_changed(s) AS differs_from_code, c.overdue
+  o.orphaned, _is_schedule_changed(s) AS differs_from_code, c.overdue, s.expires
 FROM schedules s
 JOIN timers x ON x.schedule_id = s.id
 LEFT JOIN compiled_patterns r ON r.id = s.pattern_id

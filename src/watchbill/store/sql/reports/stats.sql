@@ -34,7 +34,7 @@ BEGIN
       FROM (
         SELECT
           j.queue,
-          _job_state(j.fence, j.wait, j.failed) AS state,
+          _job_state(j.fence, j.wait, j.failed, j.wait_key) AS state,
           j.wait,
           least(j.lane, 0) AS lane,
           count(*) AS count,
@@ -82,7 +82,7 @@ RETURNS text
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 RETURN CASE
-    WHEN state = 'running' THEN NULL
+    WHEN state IN ('running', 'suspended') THEN NULL
     ELSE coalesce(wait, pause, CASE WHEN _is_lane_unmatched(queue, lane) THEN 'unmatched' END)
   END;
 
@@ -142,7 +142,7 @@ BEGIN
       sampled AS (
         SELECT
           j.queue,
-          _job_state(j.fence, j.wait, j.failed) AS state,
+          _job_state(j.fence, j.wait, j.failed, j.wait_key) AS state,
           j.wait,
           least(j.lane, 0) AS lane,
           count(*) AS count,

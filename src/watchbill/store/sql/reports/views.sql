@@ -2,7 +2,7 @@
 CREATE OR REPLACE VIEW job AS
 SELECT
   j.id, j.seq, j.type, j.tenant, j.queue, j.priority, j.payload, j.version,
-  _job_state(j.fence, j.wait, j.failed) AS state,
+  _job_state(j.fence, j.wait, j.failed, j.wait_key) AS state,
   j.wait, j.attempt, j.max_attempts, j.run, j.lost, j.run_at, n.name AS holder, c.epoch,
   nullif(j.fence, 0) AS fence, c.at AS claimed_at, b.at + n.lease AS lease_expires_at,
   b.at AS heartbeat_at, r.started_at, NULL::timestamptz AS finished_at, NULL::text AS outcome,
@@ -10,7 +10,9 @@ SELECT
   j.meta->>'artifact_ref' AS artifact_ref, j.timeout, j.policy, j.lane, j.class = 2 AS quarantined,
   j.idempotency_key, j.route_key, j.limit_keys, j.schedule_id, j.slot, j.created_by, j.meta,
   j.created_at, greatest(j.created_at, c.at, r.seen_at, a.ended_at) AS updated_at,
-  _describe_job_wait(j.fence, j.wait, j.failed, j.queue, j.type, j.lane) AS waits
+  _describe_job_wait(
+    j.fence, j.wait, j.failed, j.queue, j.type, j.lane, j.wait_key) AS waits,
+  j.expires_at
 FROM jobs j
 LEFT JOIN claims c ON c.fence = j.fence
 LEFT JOIN nodes n ON n.epoch = c.epoch
@@ -32,7 +34,7 @@ SELECT
   f.error, f.error->>'kind', f.result, NULL, false,
   f.meta->>'artifact_ref', f.timeout, f.policy, f.lane, false,
   f.idempotency_key, f.route_key, f.limit_keys, f.schedule_id, f.slot, f.created_by, f.meta,
-  f.created_at, f.finished_at, NULL
+  f.created_at, f.finished_at, NULL, NULL::timestamptz
 FROM finished_jobs f
 LEFT JOIN nodes n ON n.epoch = f.epoch;
 
@@ -40,13 +42,13 @@ LEFT JOIN nodes n ON n.epoch = f.epoch;
 CREATE OR REPLACE VIEW attempt AS
 SELECT
   a.job_id, a.run, a.attempt, a.outcome, a.queue, a.type, a.tenant, n.name AS holder, a.epoch,
-  a.fence, a.started_at, a.ended_at, a.error
+  a.fence, a.started_at, a.ended_at, a.error, a.due_at, a.failure
 FROM attempts a
 LEFT JOIN nodes n ON n.epoch = a.epoch
 UNION ALL
 SELECT
   f.id, f.run, f.attempt, 'succeeded', f.queue, f.type, f.tenant, n.name, f.epoch,
-  f.fence, f.started_at, f.finished_at, NULL
+  f.fence, f.started_at, f.finished_at, NULL, f.run_at, NULL
 FROM finished_jobs f
 LEFT JOIN nodes n ON n.epoch = f.epoch
 WHERE f.state = 'succeeded'

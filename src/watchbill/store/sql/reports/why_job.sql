@@ -55,6 +55,8 @@ DECLARE
     UNION ALL
     SELECT c FROM _explain_blocked_job(j, depth, t) c
     UNION ALL
+    SELECT c FROM _explain_suspended_job(j, t) c
+    UNION ALL
     SELECT c FROM _explain_delay(j, t) c
     UNION ALL
     SELECT c FROM _explain_pauses(j) c
@@ -67,7 +69,9 @@ DECLARE
     UNION ALL
     SELECT c FROM _explain_quarantine(j) c);
 BEGIN
-  IF depth = 5 AND j.wait IS DISTINCT FROM 'blocked' THEN
+  IF depth = 5
+    AND j.wait IS DISTINCT FROM 'blocked'
+    AND NOT _is_suspended(j.wait, j.wait_key) THEN
     causes := causes || ARRAY(
       SELECT c FROM _explain_lock(j, t) c
       UNION ALL
@@ -77,6 +81,31 @@ BEGIN
   END IF;
   RETURN QUERY SELECT * FROM unnest(causes);
   IF cardinality(causes) = 0 THEN RETURN QUERY SELECT * FROM _explain_readiness(j, t); END IF;
+  RETURN QUERY SELECT * FROM _explain_expiry(j, t);
+END $$;
+
+-- Says when a job expires that has not started. This keeps it from nothing, but explains its end.
+CREATE OR REPLACE FUNCTION _explain_expiry(j jobs, t timestamptz)
+RETURNS SETOF job_cause
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  IF j.expires_at IS NULL THEN RETURN; END IF;
+  RETURN QUERY
+    SELECT
+      CASE WHEN j.expires_at <= t THEN 1 ELSE 15 END,
+      'expires',
+      CASE
+        WHEN j.expires_at <= t THEN format(
+          'it expired at %s, and ends as canceled within seconds',
+          date_trunc('second', j.expires_at))
+        ELSE format(
+          'it ends as canceled if it has not started by %s', date_trunc('second', j.expires_at))
+      END,
+      j.expires_at,
+      NULL::timestamptz,
+      false,
+      '{}'::text[],
+      '{}'::jsonb;
 END $$;
 
 -- Says how a job ended, and who canceled it.

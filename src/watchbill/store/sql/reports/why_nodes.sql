@@ -37,7 +37,7 @@ BEGIN
         SELECT
         FROM label_sets s
         WHERE s.lane = j.lane
-          AND s.labels <@ n.labels),
+          AND _has_labels(n.name, n.labels, s.labels)),
       j.lane <= 0 OR _owns_lane(n.epoch, j.queue, j.lane)
     FROM beats b
     JOIN nodes n USING (epoch)
@@ -207,13 +207,18 @@ BEGIN
     SELECT
       7,
       'unmatched',
-      format('no live node that serves its queue has the labels %s', s.labels),
+      'no live node that serves its queue ' || concat_ws(
+        ' and ', 'is named ' || (s.labels->>'node'),
+        'has the labels ' || nullif((s.labels - 'node')::text, '{}')),
       NULL::timestamptz,
       NULL::timestamptz,
       true,
       ARRAY[(
         SELECT 'watchbill worker ' || string_agg(
-          '--label ' || _shell_word(l.key || '=' || l.value), ' ' ORDER BY l.key)
+          CASE l.key
+            WHEN 'node' THEN '--name ' || _shell_word(l.value)
+            ELSE '--label ' || _shell_word(l.key || '=' || l.value)
+          END, ' ' ORDER BY l.key)
         FROM jsonb_each_text(s.labels) l)],
       jsonb_build_object('labels', s.labels)
     FROM label_sets s

@@ -91,6 +91,7 @@ DECLARE
   last record;
   retry text[] := ARRAY[format('watchbill jobs retry %s', j.id)];
 BEGIN
+  IF _is_suspended(j.wait, j.wait_key) THEN RETURN; END IF;
   IF j.run_at > t THEN
     SELECT a.outcome, coalesce(a.error->>'message', a.error->>'kind') AS message INTO last
     FROM attempts a

@@ -42,7 +42,7 @@ LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   name text;
 BEGIN
-  FOREACH name IN ARRAY '{job,running_job,attempt,schedule,timer,slot,overdue}'::text[] LOOP
+  FOREACH name IN ARRAY '{job,running_job,attempt,step,schedule,timer,slot,overdue}'::text[] LOOP
     EXECUTE format('ALTER VIEW %I SET (security_barrier = %s)', name, value);
   END LOOP;
 END $$;

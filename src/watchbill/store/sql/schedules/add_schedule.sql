@@ -34,7 +34,8 @@ CREATE OR REPLACE FUNCTION add_schedule(
   context jsonb DEFAULT NULL,
   tenant text DEFAULT NULL,
   created_by text DEFAULT NULL,
-  now timestamptz DEFAULT NULL
+  now timestamptz DEFAULT NULL,
+  expires interval DEFAULT NULL
 )
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE AS $$
@@ -47,7 +48,7 @@ DECLARE
     'missed', missed, 'catch_up', catch_up, 'grace', grace, 'overlap', overlap,
     'deadline', deadline, 'run_on_start', run_on_start, 'enabled', enabled,
     'description', description, 'category', category, 'tags', tags, 'context', context,
-    'tenant', tenant, 'created_by', created_by);
+    'tenant', tenant, 'created_by', created_by, 'expires', expires);
 BEGIN
   RETURN add_schedule_from(
     (SELECT jsonb_object_agg(g.key, g.value)

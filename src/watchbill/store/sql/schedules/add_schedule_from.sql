@@ -19,7 +19,7 @@ BEGIN
   INSERT INTO schedules SELECT s.* RETURNING schedules.id INTO s.id;
   PERFORM _audit('add_schedule', 'schedule ' || s.name, s.tenant, definition, s.created_at);
   RETURN s.id;
--- Another transaction has inserted a schedule with this name meanwhile.
+-- Another transaction has just inserted a schedule with this name.
 EXCEPTION WHEN unique_violation THEN
   PERFORM _refuse_taken_schedule_name(s.name);
 END $$;

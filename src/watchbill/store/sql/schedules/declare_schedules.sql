@@ -123,7 +123,7 @@ BEGIN
   SELECT s.*
   ON CONFLICT (tenant, name) DO NOTHING
   RETURNING schedules.id INTO id;
-  -- If there is no id, another transaction has inserted a schedule with this name meanwhile.
+  -- Without an id: another transaction has inserted a schedule with this name since the SELECT.
   IF id IS NULL THEN
     outcome := 'foreign';
     id := (SELECT x.id FROM schedules x WHERE x.tenant = s.tenant AND x.name = s.name);

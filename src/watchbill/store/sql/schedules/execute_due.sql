@@ -36,6 +36,7 @@ BEGIN
       AND (acting IS NULL OR x.tenant = acting)
       AND x.wait IS NULL
       AND x.fence = 0
+      AND (x.expires_at IS NULL OR x.expires_at > t)
     ORDER BY x.priority DESC, x.run_at, x.id
     LIMIT max
     FOR UPDATE OF x SKIP LOCKED
@@ -58,6 +59,7 @@ LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   began timestamptz := clock_timestamp();
   affected bigint;
+  c record;
 BEGIN
   UPDATE jobs x SET run = x.run + 1 WHERE x.id = j.id;
   UPDATE slots s
@@ -66,7 +68,11 @@ BEGIN
     AND s.slot = coalesce(j.slot, j.created_at)
     AND s.job_id = j.id;
   BEGIN
-    affected := _execute_sql_command(j.payload->>'command', j.payload->>'role', path);
+    SELECT * INTO c FROM _find_job_command(j.id);
+    IF c.command IS NULL THEN
+      RAISE EXCEPTION 'the schedule that made this job is removed, or has no command now';
+    END IF;
+    affected := _execute_sql_command(c.command, c.role, path);
     outcome := 'succeeded';
   EXCEPTION WHEN OTHERS THEN
     outcome := 'failed';
@@ -88,6 +94,23 @@ BEGIN
     END,
     t);
 END $$;
+
+-- Returns the SQL command that a job may run, and its role: those that its schedule has now. No row
+-- if no open slot names the job, or if the schedule is removed or has no command. The payload of
+-- the job does not count: a role that may write jobs, but no commands, could have written it.
+CREATE OR REPLACE FUNCTION _find_job_command(id uuid)
+RETURNS TABLE (command text, role text)
+LANGUAGE sql STABLE AS $$
+  SELECT s.command, s.role
+  FROM jobs j
+  JOIN slots l ON l.schedule_id = j.schedule_id AND l.job_id = j.id
+  JOIN schedules s ON s.id = j.schedule_id
+  WHERE j.id = _find_job_command.id
+    AND j.type = 'watchbill.sql'
+    AND l.slot = coalesce(j.slot, j.created_at)
+    AND l.outcome IS NULL
+    AND s.command IS NOT NULL
+$$;
 
 CREATE OR REPLACE FUNCTION _execute_sql_command(command text, role text, search_path text)
 RETURNS bigint

@@ -2,7 +2,7 @@
 -- the job that starts the chain hands its slot over to a job, made in the same transaction, that
 -- waits for all steps. Jobs of later slots that wait for the first job now wait for the successor.
 -- Locks the timer FOR NO KEY UPDATE, as a tick does before it makes jobs wait for the job of a
--- slot.
+-- slot. The handler of watchbill.flow has set a lock_timeout.
 CREATE OR REPLACE FUNCTION _hand_over_slot(id uuid, successor uuid, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
@@ -31,7 +31,7 @@ BEGIN
   IF FOUND THEN
     UPDATE jobs x SET awaited = true WHERE x.id = successor;
   END IF;
-  -- The job that starts the chain was canceled meanwhile.
+  -- The job that starts the chain has been canceled.
   IF (SELECT x.canceling FROM jobs x WHERE x.id = j.id) THEN
     PERFORM _cancel_schedule_jobs(
       ARRAY[successor],

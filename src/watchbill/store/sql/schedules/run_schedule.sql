@@ -35,7 +35,7 @@ END $$;
 
 -- Counts a run of a schedule, and returns the schedule as it is after that; NULL if it is gone.
 -- Locks the timer, as every writer of `slots` does, so the caller sees every job that a tick has
--- made. The lock can take long, and the schedule may change meanwhile: a check of an earlier read
+-- made. The lock can take long, and the schedule may change until then: a check of an earlier read
 -- would be of another schedule than the one that runs.
 CREATE OR REPLACE FUNCTION _lock_schedule_to_run(schedule_id bigint, t timestamptz)
 RETURNS schedules
@@ -134,16 +134,18 @@ BEGIN
   IF job IS NOT NULL THEN
     INSERT INTO jobs (
       id, run_at, created_at, policy, timeout, version, priority, max_attempts, class, lane, wait,
-      limit_keys, queue, type, tenant, schedule_id, created_by, payload, meta)
+      limit_keys, queue, type, tenant, schedule_id, created_by, payload, meta, expires_at)
     VALUES (
       job, t, instant, s.policy, extract(epoch FROM s.timeout), s.version,
-      s.priority, s.max_attempts, CASE WHEN s.max_attempts = 1 THEN 1 ELSE 0 END,
+      s.priority, s.max_attempts,
+      CASE WHEN s.max_attempts = 1 OR s.expires IS NOT NULL THEN 1 ELSE 0 END,
       _find_slot_lane(s.queue, coalesce(payload, _make_schedule_payload(s)), s.tenant, s.type),
       CASE WHEN unfinished IS NOT NULL THEN 'blocked' END,
       CASE WHEN _may_have_quota(s.tenant) THEN _quota_keys(NULL, s.tenant) END, s.queue,
       coalesce(s.type, 'watchbill.sql'), s.tenant, s.id,
       coalesce(nullif(current_setting('watchbill.actor', true), ''), session_user),
-      coalesce(payload, _make_schedule_payload(s)), _make_slot_meta(s.name, NULL, s.context));
+      coalesce(payload, _make_schedule_payload(s)), _make_slot_meta(s.name, NULL, s.context),
+      t + s.expires);
     IF unfinished IS NULL THEN
       PERFORM _wake_workers(s.queue);
     ELSE

@@ -5,7 +5,7 @@ RETURNS schedules
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   known text[] := '{tenant,name,pattern,every,at,tz,dst,start,end,max_runs,jitter,type,payload,'
-    'version,command,role,queue,priority,max_attempts,retry,timeout,missed,catch_up,grace,'
+    'version,command,role,queue,priority,max_attempts,retry,timeout,expires,missed,catch_up,grace,'
     'overlap,deadline,run_on_start,enabled,description,category,tags,context,created_by}';
   key text;
   value jsonb;
@@ -97,6 +97,7 @@ BEGIN
     max_attempts = s.max_attempts,
     retry = s.retry,
     timeout = s.timeout,
+    expires = s.expires,
     missed = s.missed,
     catch_up = s.catch_up,
     grace = s.grace,

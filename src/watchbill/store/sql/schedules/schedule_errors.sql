@@ -68,6 +68,10 @@ LANGUAGE sql STABLE AS $$
       THEN 'grace must be between 0 and 100 years'
     WHEN s.deadline <= interval '0' OR _is_over_a_year(s.deadline)
       THEN 'deadline must be more than 0 and at most 365 days'
+    WHEN s.expires <= interval '0' OR _is_over_a_year(s.expires)
+      THEN 'expires must be more than 0 and at most 365 days'
+    WHEN s.jitter > s.expires
+      THEN format('jitter (%s) must not be longer than expires (%s)', s.jitter, s.expires)
     WHEN array_position(s.tags, NULL) IS NOT NULL OR '' = ANY (s.tags)
       THEN 'tags must be texts that are not empty'
     WHEN jsonb_typeof(s.context) <> 'object'

@@ -5,37 +5,34 @@
 
 -- A firing is what a tick does with one due slot, or with several missed slots. A firing without a
 -- slot only updates the timer.
-DO $$
-BEGIN
-  CREATE TYPE firing AS (
-    schedule_id bigint,
-    slot timestamptz,
-    until timestamptz,
-    count int,
-    outcome text,
-    reason text,
-    due_by timestamptz,
-    last_slot timestamptz,
-    next_run timestamptz,
-    max_runs int,
-    job_id uuid,
-    run_at timestamptz,
-    previous uuid,
-    unfinished uuid[],
-    policy int,
-    timeout interval,
-    version int,
-    priority int,
-    max_attempts int,
-    queue text,
-    type text,
-    tenant text,
-    created_by text,
-    payload jsonb,
-    name text,
-    context jsonb);
-EXCEPTION WHEN duplicate_object THEN NULL;
-END $$;
+SELECT _create_type('firing', $$
+  schedule_id bigint,
+  slot timestamptz,
+  until timestamptz,
+  count int,
+  outcome text,
+  reason text,
+  due_by timestamptz,
+  last_slot timestamptz,
+  next_run timestamptz,
+  max_runs int,
+  job_id uuid,
+  run_at timestamptz,
+  previous uuid,
+  unfinished uuid[],
+  policy int,
+  timeout interval,
+  version int,
+  priority int,
+  max_attempts int,
+  queue text,
+  type text,
+  tenant text,
+  created_by text,
+  payload jsonb,
+  name text,
+  context jsonb,
+  expires_at timestamptz$$);
 
 -- Makes the jobs of due schedules, the earliest first, and marks overdue slots. Handles about `max`
 -- slots and leaves the rest to the next call. `next_at` is when to call again: at once if it is not
@@ -127,7 +124,7 @@ BEGIN
         SELECT
           s.id, s.name, s.tenant, s.queue, s.priority, s.max_attempts, s.timeout, s.version,
           s.policy, s.context, s.created_by, s.max_runs, s.jitter, s.missed, s.grace, s.overlap,
-          s.deadline,
+          s.deadline, s.expires,
           coalesce(s.type, 'watchbill.sql') AS type,
           _make_schedule_payload(s) AS payload,
           num_nonnulls(s.type, s.command) > 0 AS has_job,
@@ -178,7 +175,7 @@ BEGIN
       CASE WHEN d.overlap IN ('queue', 'cancel_previous') THEN f.previous END,
       CASE d.overlap WHEN 'cancel_previous' THEN f.unfinished END,
       d.policy, d.timeout, d.version, d.priority, d.max_attempts, d.queue, d.type, d.tenant,
-      d.created_by, d.payload, d.name, d.context)::firing
+      d.created_by, d.payload, d.name, d.context, f.slot + d.expires)::firing
     FROM outcomes f
     JOIN due d ON d.id = f.id
     UNION ALL
@@ -188,7 +185,7 @@ BEGIN
       _describe_missed_slots(d.missed, d.grace, d.missed_count = 10000),
       d.missed_until + d.deadline, d.last, d.next, d.max_runs,
       NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-      NULL, NULL)::firing
+      NULL, NULL, NULL)::firing
     FROM due d
     WHERE d.missed_count > 0
       OR d.slot_runs >= d.max_runs);
@@ -302,10 +299,11 @@ BEGIN
     enqueued AS (
       INSERT INTO jobs (
         id, run_at, created_at, policy, timeout, version, priority, max_attempts, class, lane, wait,
-        limit_keys, queue, type, tenant, schedule_id, slot, created_by, payload, meta)
+        limit_keys, queue, type, tenant, schedule_id, slot, created_by, payload, meta, expires_at)
       SELECT
         f.job_id, f.run_at, t, f.policy, extract(epoch FROM f.timeout), f.version, f.priority,
-        f.max_attempts, CASE WHEN f.max_attempts = 1 THEN 1 ELSE 0 END,
+        f.max_attempts,
+        CASE WHEN f.max_attempts = 1 OR f.expires_at IS NOT NULL THEN 1 ELSE 0 END,
         CASE
           WHEN has_fair_queue THEN _find_slot_lane(f.queue, f.payload, f.tenant, f.type)
           ELSE 0
@@ -313,10 +311,10 @@ BEGIN
         CASE WHEN f.previous IS NOT NULL THEN 'blocked' WHEN f.run_at > t THEN 'delayed' END,
         CASE WHEN _may_have_quota(f.tenant) THEN _quota_keys(NULL, f.tenant) END,
         f.queue, f.type, f.tenant, f.schedule_id, f.slot, f.created_by, f.payload,
-        _make_slot_meta(f.name, f.slot, f.context)
+        _make_slot_meta(f.name, f.slot, f.context), f.expires_at
       FROM written w
       JOIN decided f ON f.job_id = w.job_id
-      RETURNING id, schedule_id, queue, wait, run_at),
+      RETURNING id, schedule_id, queue, wait, run_at, expires_at),
     counts AS (SELECT e.schedule_id, count(*)::int AS jobs FROM enqueued e GROUP BY 1),
     -- All firings of a schedule have the same values for its timer, so it does not matter which one
     -- is joined.
@@ -337,7 +335,9 @@ BEGIN
   SELECT
     ARRAY(SELECT e.id FROM enqueued e),
     (SELECT array_agg(DISTINCT e.queue) FROM enqueued e WHERE e.wait IS NULL),
-    (SELECT min(e.run_at) FROM enqueued e WHERE e.wait = 'delayed'),
+    (
+      SELECT least(min(e.run_at) FILTER (WHERE e.wait = 'delayed'), min(e.expires_at))
+      FROM enqueued e),
     coalesce(sum(w.count) FILTER (WHERE w.outcome = 'missed'), 0),
     count(*) FILTER (WHERE w.outcome = 'skipped'),
     (SELECT array_agg(b.job_id ORDER BY b.job_id) FROM blocked b),

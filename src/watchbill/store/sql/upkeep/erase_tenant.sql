@@ -73,6 +73,10 @@ BEGIN
   SET enabled = false
   WHERE s.tenant = tenant
     AND s.enabled;
+  UPDATE bulk_operations o
+  SET state = 'canceled', ended_at = t
+  WHERE o.tenant = tenant
+    AND o.state IN ('running', 'paused', 'failed');
   -- This audit row names no tenant in its column `tenant`, because the erasure deletes the audit
   -- rows of the tenant.
   PERFORM _audit('erase_tenant', 'tenant ' || tenant, NULL, '{"started": true}', t);
@@ -229,9 +233,9 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- Deletes what other tables say about these jobs of a tenant: their slots, even of schedules that
--- were removed earlier, their progress, their stop requests, their ordered keys and their
--- dependencies. An unfinished job with such an id is of another tenant, and keeps its progress and
--- its stop request.
+-- were removed earlier, their progress, their stop requests, their ordered keys, their steps and
+-- their dependencies. An unfinished job with such an id is of another tenant, and keeps its
+-- progress and its stop request.
 CREATE OR REPLACE FUNCTION _delete_traces_of_jobs(
   tenant text, ids uuid[], order_keys text[], schedule_ids bigint[], slots timestamptz[]
 )
@@ -251,6 +255,9 @@ BEGIN
   WHERE c.job_id = ANY (ids)
     AND NOT EXISTS (SELECT FROM jobs j WHERE j.id = c.job_id);
   PERFORM _free_keys_of_deleted_jobs(ids, order_keys);
+  DELETE FROM steps s
+  WHERE s.job_id = ANY (ids)
+    AND s.tenant = tenant;
   DELETE FROM dependencies d
   WHERE d.ctid = ANY (ARRAY(
     SELECT x.ctid
@@ -319,7 +326,7 @@ BEGIN
   RETURN number;
 END $$;
 
--- Ends an erasure and deletes the quotas of the tenant, unless jobs have appeared meanwhile,
+-- Ends an erasure and deletes the quotas of the tenant, unless jobs have appeared since,
 -- because an operator has queued one again. Returns whether the erasure has ended.
 CREATE OR REPLACE FUNCTION _end_erasure(e erasures, t timestamptz)
 RETURNS boolean
@@ -332,11 +339,20 @@ BEGIN
     RETURN false;
   END IF;
   PERFORM _lock_quotas();
+  DELETE FROM bulk_operations x WHERE x.tenant = e.tenant;
   DELETE FROM tenants x WHERE x.tenant = e.tenant;
   DELETE FROM quota_usage x WHERE x.tenant = e.tenant;
   DELETE FROM quota_changes x WHERE x.tenant = e.tenant;
   DELETE FROM quota_seconds x WHERE x.tenant = e.tenant;
   DELETE FROM tenant_scans x WHERE x.tenant = e.tenant;
+  PERFORM _delete_endpoint_limit(_endpoint_limit(e.tenant, x.name), t)
+  FROM connector_endpoints x
+  WHERE x.tenant = e.tenant;
+  DELETE FROM connector_endpoints x WHERE x.tenant = e.tenant;
+  DELETE FROM node_counts x WHERE x.tenant = e.tenant;
+  DELETE FROM rollups x WHERE x.tenant = e.tenant;
+  DELETE FROM samples x WHERE x.tenant = e.tenant;
+  DELETE FROM failure_groups x WHERE x.tenant = e.tenant;
   DELETE FROM erasures x WHERE x.tenant = e.tenant;
   PERFORM _write_quota_filter();
   IF EXISTS (SELECT FROM limits l WHERE l.name = limit_key) THEN

@@ -28,7 +28,13 @@ BEGIN
       UNION ALL
       SELECT 'uniques', count(*) FROM uniques x WHERE x.tenant = tenant
       UNION ALL
+      SELECT 'connector_endpoints', count(*)
+      FROM connector_endpoints x
+      WHERE x.tenant = tenant
+      UNION ALL
       SELECT 'audit', count(*) FROM audit x WHERE x.tenant = tenant
+      UNION ALL
+      SELECT 'bulk_operations', count(*) FROM bulk_operations x WHERE x.tenant = tenant
       UNION ALL
       SELECT 'quotas', count(*)
       FROM tenants x

@@ -63,6 +63,7 @@ BEGIN
     -- deadlock.
     EXECUTE format('LOCK TABLE ONLY %I IN ACCESS EXCLUSIVE MODE', parent);
     IF parent = 'finished_otherwise' THEN PERFORM _free_keys_of_day(day); END IF;
+    IF parent = 'finished_succeeded' THEN PERFORM _keep_results_of_day(day); END IF;
     EXECUTE format('DROP TABLE %I', day);
     done := day;
     more := true;
@@ -141,9 +142,34 @@ DECLARE
       FROM d'
   END;
 BEGIN
+  IF parent = 'finished_succeeded' THEN PERFORM _keep_results_of_day(parent || '_default'); END IF;
   EXECUTE format(statement, parent || '_default') INTO deleted, ids, order_keys USING before, max;
   PERFORM _free_keys_of_deleted_jobs(ids, order_keys);
   RETURN deleted;
+END $$;
+
+-- Keeps the results of a day that blocked jobs will take, beside their dependencies. Begins with
+-- those dependencies, because they are few.
+CREATE OR REPLACE FUNCTION _keep_results_of_day(day text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+  EXECUTE format(
+    'UPDATE dependencies d
+    SET result = f.result
+    FROM %I f
+    WHERE d.arguments IS NOT NULL
+      AND d.result IS NULL
+      AND d.outcome = ''succeeded''
+      AND f.id = d.parent
+      AND f.tenant = d.tenant
+      AND EXISTS (
+        SELECT
+        FROM jobs j
+        WHERE j.id = d.child
+          AND j.tenant = d.tenant
+          AND j.wait = ''blocked'')',
+    day);
 END $$;
 
 -- Frees the ordered keys that dead jobs of a day keep. Begins with the keys that are held, because

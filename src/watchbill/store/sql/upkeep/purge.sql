@@ -1,6 +1,7 @@
--- Deletes finished jobs that match the same conditions as in job_list(), with their attempts and
--- idempotency keys, at most `max` jobs in a call. Frees the ordered keys that dead jobs among them
--- keep. Skips locked rows. sweep_dependencies() deletes the dependencies of these jobs later.
+-- Deletes finished jobs that match the same conditions as in job_list(), with their attempts,
+-- steps and idempotency keys, at most `max` jobs in a call. Frees the ordered keys that dead jobs
+-- among them keep. Skips locked rows. sweep_dependencies() deletes the dependencies of these jobs
+-- later.
 CREATE OR REPLACE FUNCTION purge(
   states text[],
   type text DEFAULT NULL,
@@ -21,7 +22,7 @@ DECLARE
   t timestamptz := _clock(now);
   chosen uuid[];
   tenants text[];
-  order_keys text[];
+  purged int;
 BEGIN
   IF NOT states <@ '{succeeded,dead,canceled}'::text[] THEN
     RAISE EXCEPTION 'only finished jobs can be purged'
@@ -37,37 +38,10 @@ BEGIN
   FROM job_list(
     states, type, queue, tenant, NULL, message, max, ids, created_after,
     created_before, finished_after, finished_before) l;
-  SELECT
-    coalesce(array_agg(l.id), '{}'), coalesce(array_agg(l.tenant), '{}'), array_agg(l.order_key)
-  INTO chosen, tenants, order_keys
-  FROM (
-    SELECT f.id, f.tenant, f.order_key
-    FROM finished_jobs f
-    WHERE f.id = ANY (chosen)
-      AND (f.id, f.tenant) IN (SELECT * FROM unnest(chosen, tenants))
-      AND f.state = ANY (states)
-    FOR UPDATE SKIP LOCKED) l;
-  DELETE FROM finished_jobs f
-  WHERE f.id = ANY (chosen)
-    AND (f.id, f.tenant) IN (SELECT * FROM unnest(chosen, tenants))
-    AND f.state = ANY (states);
-  DELETE FROM attempts a
-  WHERE a.job_id = ANY (chosen)
-    AND (a.job_id, a.tenant) IN (SELECT * FROM unnest(chosen, tenants));
-  DELETE FROM idempotency i
-  WHERE i.job_id = ANY (chosen)
-    AND (i.job_id, i.tenant) IN (SELECT * FROM unnest(chosen, tenants));
-  PERFORM _free_keys_of_deleted_jobs(chosen, order_keys);
-  DELETE FROM dependencies d
-  WHERE d.ctid = ANY (ARRAY(
-    SELECT x.ctid
-    FROM dependencies x
-    WHERE x.child = ANY (chosen)
-      AND (x.child, x.tenant) IN (SELECT * FROM unnest(chosen, tenants))
-    FOR UPDATE SKIP LOCKED));
-  IF cardinality(chosen) > 0 THEN
+  purged := _delete_finished_jobs(chosen, tenants, states);
+  IF purged > 0 THEN
     PERFORM _audit(
-      'purge', cardinality(chosen) || ' jobs',
+      'purge', purged || ' jobs',
       coalesce(tenant, CASE WHEN NOT _acts_for_all_tenants() THEN current_tenant() END),
       jsonb_build_object('states', states, 'type', type, 'queue', queue, 'message', message)
       || jsonb_strip_nulls(jsonb_build_object(
@@ -75,6 +49,51 @@ BEGIN
         'finished_after', finished_after, 'finished_before', finished_before)),
       t);
   END IF;
+  RETURN purged;
+END $$;
+
+-- Deletes these finished jobs, each named by its id and tenant, with their attempts, idempotency
+-- keys and dependencies, unless they are in another state by now or locked. Returns how many.
+CREATE OR REPLACE FUNCTION _delete_finished_jobs(ids uuid[], tenants text[], states text[])
+RETURNS int
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_variable
+DECLARE
+  chosen uuid[];
+  chosen_tenants text[];
+  order_keys text[];
+BEGIN
+  SELECT
+    coalesce(array_agg(l.id), '{}'), coalesce(array_agg(l.tenant), '{}'), array_agg(l.order_key)
+  INTO chosen, chosen_tenants, order_keys
+  FROM (
+    SELECT f.id, f.tenant, f.order_key
+    FROM finished_jobs f
+    WHERE f.id = ANY (ids)
+      AND (f.id, f.tenant) IN (SELECT * FROM unnest(ids, tenants))
+      AND f.state = ANY (states)
+    FOR UPDATE SKIP LOCKED) l;
+  DELETE FROM finished_jobs f
+  WHERE f.id = ANY (chosen)
+    AND (f.id, f.tenant) IN (SELECT * FROM unnest(chosen, chosen_tenants))
+    AND f.state = ANY (states);
+  DELETE FROM attempts a
+  WHERE a.job_id = ANY (chosen)
+    AND (a.job_id, a.tenant) IN (SELECT * FROM unnest(chosen, chosen_tenants));
+  DELETE FROM steps s
+  WHERE s.job_id = ANY (chosen)
+    AND (s.job_id, s.tenant) IN (SELECT * FROM unnest(chosen, chosen_tenants));
+  DELETE FROM idempotency i
+  WHERE i.job_id = ANY (chosen)
+    AND (i.job_id, i.tenant) IN (SELECT * FROM unnest(chosen, chosen_tenants));
+  PERFORM _free_keys_of_deleted_jobs(chosen, order_keys);
+  DELETE FROM dependencies d
+  WHERE d.ctid = ANY (ARRAY(
+    SELECT x.ctid
+    FROM dependencies x
+    WHERE x.child = ANY (chosen)
+      AND (x.child, x.tenant) IN (SELECT * FROM unnest(chosen, chosen_tenants))
+    FOR UPDATE SKIP LOCKED));
   RETURN cardinality(chosen);
 END $$;
 

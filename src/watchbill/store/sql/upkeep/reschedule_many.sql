@@ -1,5 +1,5 @@
 -- Reschedules jobs that match the same conditions as in job_list(), at most `max` in a call: call
--- it until it returns 0. Skips jobs that a node claims meanwhile, and queued jobs that already have
+-- it until it returns 0. Skips jobs that a node has just claimed, and queued jobs that already have
 -- this run_at.
 CREATE OR REPLACE FUNCTION reschedule_many(
   states text[],
@@ -48,7 +48,7 @@ BEGIN
         IF _reschedule_job(l.id, l.seq, run_at, t) IS NOT NULL THEN
           n := n + 1;
         END IF;
-      -- A node has claimed the job meanwhile, another job has taken its id, or the caller may not
+      -- A node has just claimed the job, another job has taken its id, or the caller may not
       -- run its SQL command again. So the job stays as it is.
       EXCEPTION
         WHEN SQLSTATE 'WB008' OR SQLSTATE 'WB013' THEN NULL;

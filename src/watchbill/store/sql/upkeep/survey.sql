@@ -21,7 +21,8 @@ RETURNS TABLE (
   ages float8[],
   fences bigint[], -- of the claims of this node
   has_leftover_claim boolean, -- of a node that was lost or has left
-  next_delayed_in float8, -- seconds until promote() has to be called; negative if a job is due
+  -- Seconds until promote() has to be called; negative if a job is due or has expired.
+  next_delayed_in float8,
   has_dependency_check boolean,
   has_ready_job boolean,
   has_sleeping_worker boolean,
@@ -31,15 +32,18 @@ RETURNS TABLE (
   has_unsupported_job boolean,
   has_claim boolean,
   has_dependency boolean,
+  has_step boolean,
   has_parked_job boolean, -- or one in a lane that no claim reads: both are found by sweep_limits()
   has_quota boolean, -- a tenant has one
+  has_due_observation boolean, -- of figures
   -- The groups for which the node is a candidate. The next arrays say of each group which node
   -- leads it, in which term, and when that ends: see _list_leaders().
   groups text[],
   leaders bigint[],
   terms bigint[],
   leaders_expire_in float8[],
-  turns_in float8[]
+  turns_in float8[],
+  has_operation boolean -- a bulk operation runs
 )
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_variable
@@ -68,6 +72,7 @@ BEGIN
           AND j.run_at >= since
         ORDER BY j.run_at
         LIMIT 1),
+      _find_next_expiry(since),
       (SELECT min(s.next_at) FROM limit_states s WHERE s.next_at IS NOT NULL)) - t)::float8,
     EXISTS (SELECT FROM dependency_checks u WHERE u.at >= since),
     _has_stale_declaration(epoch),
@@ -77,13 +82,16 @@ BEGIN
       OR EXISTS (SELECT FROM jobs j WHERE j.wait = 'unsupported' AND j.wait_key IS NOT NULL),
     EXISTS (SELECT FROM claims),
     EXISTS (SELECT FROM dependencies),
+    EXISTS (SELECT FROM steps),
     EXISTS (SELECT FROM jobs j WHERE j.wait = 'parked' AND j.wait_key IS NOT NULL)
       OR cardinality(_find_jobs_in_wrong_lanes(1)) > 0,
-    EXISTS (SELECT FROM tenants)
+    EXISTS (SELECT FROM tenants),
+    _has_due_observation(t),
+    EXISTS (SELECT FROM bulk_operations o WHERE o.state = 'running')
   INTO
     fences, has_leftover_claim, next_delayed_in, has_dependency_check, has_stale_declaration,
     has_unpaused_job, has_freed_schedule, has_unsupported_job, has_claim, has_dependency,
-    has_parked_job, has_quota;
+    has_step, has_parked_job, has_quota, has_due_observation, has_operation;
   SELECT
     array_agg(l.group_name), array_agg(l.leader), array_agg(l.term), array_agg(l.expires_in),
     array_agg(l.turn_in)

@@ -1,4 +1,4 @@
--- Deletes the dependencies of children that are no longer stored, behind the child `after`. Returns
+-- Deletes the dependencies of children that are no longer stored, after the child `after`. Returns
 -- the last child that it checked, NULL at the end of the table. Skips locked rows.
 CREATE OR REPLACE FUNCTION sweep_dependencies(after uuid DEFAULT NULL, max int DEFAULT 1000)
 RETURNS uuid
