@@ -52,4 +52,5 @@ def _mark_fork() -> None:
         _detachers.clear()
 
 
-os.register_at_fork(after_in_child=_mark_fork)
+if hasattr(os, "register_at_fork"):  # not on Windows, where no process forks
+    os.register_at_fork(after_in_child=_mark_fork)

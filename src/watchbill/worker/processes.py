@@ -12,7 +12,6 @@ import contextlib
 import os
 import pickle
 import re
-import resource
 import signal
 import socket
 import struct
@@ -299,5 +298,7 @@ def measure_peak_memory() -> int:
         found = None
     if found is not None:
         return int(found[1]) * 1024
+    import resource  # which Windows lacks
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
