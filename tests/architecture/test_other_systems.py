@@ -19,10 +19,27 @@ _MISSING_MODULES = {
 _MISSING_NAMES = {
     "darwin": {"os": ["sched_getaffinity", "pidfd_open", "memfd_create"], "signal": ["pidfd_send_signal"]},
     "win32": {
-        "os": ["fork", "forkpty", "getuid", "geteuid", "getpgid", "killpg", "register_at_fork", "setsid", "wait4"]
-        + ["sched_getaffinity", "sysconf", "uname", "WNOHANG", "pidfd_open", "memfd_create", "chown", "getloadavg"],
+        "os": [
+            "fork",
+            "forkpty",
+            "getuid",
+            "geteuid",
+            "getpgid",
+            "killpg",
+            "register_at_fork",
+            "setsid",
+            "wait4",
+            "sched_getaffinity",
+            "sysconf",
+            "uname",
+            "WNOHANG",
+            "pidfd_open",
+            "memfd_create",
+            "chown",
+            "getloadavg",
+        ],
         "signal": ["SIGALRM", "SIGCHLD", "SIGHUP", "SIGKILL", "SIGQUIT", "SIGUSR1", "SIGUSR2", "pthread_sigmask"],
-        "socket": ["AF_UNIX", "socketpair"],
+        "socket": ["AF_UNIX"],
     },
 }
 # The first runs the command; Django allows only one import of the second.
