@@ -83,6 +83,22 @@ def _check_payload_place(value: object) -> object:
     return value
 
 
+def _read_links(value: object) -> object:
+    """Reads links such as `eu=https://eu.example/watchbill`, separated by commas, a list of them, or a TOML table."""
+    if isinstance(value, Mapping):
+        value = [f"{name}={address}" for name, address in value.items()]
+    found = [tuple(each.split("=", 1)) if isinstance(each, str) else each for each in _split_names(value)]  # type: ignore[attr-defined]
+    if any(len(each) != 2 or not each[0] or not re.match("https?://", str(each[1])) for each in found):
+        raise ValueError("a link has a name and an address")
+    return tuple(found)
+
+
+def _check_prefix(value: object) -> object:
+    if not re.fullmatch(r"(/[\w.~-]+)*/?", str(value)):
+        raise ValueError("a prefix begins with a slash")
+    return str(value).rstrip("/")
+
+
 def _check_binaries(value: object) -> object:
     if value not in {"auto", "wheel", "system"} and not Path(str(value)).is_dir():
         raise ValueError(f"{value} is neither auto, wheel, system nor an existing directory")
@@ -95,6 +111,9 @@ Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidat
 Labels = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_read_labels)]
 Url = Annotated[str, BeforeValidator(_read_postgres_url), Field(min_length=1)]
 SchemaName = Annotated[str, BeforeValidator(_check_schema_name)]
+Patterns = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+Links = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_read_links)]
+Prefix = Annotated[str, BeforeValidator(_check_prefix)]
 PayloadPlace = Annotated[str, BeforeValidator(_check_payload_place)]
 Binaries = Annotated[str, BeforeValidator(_check_binaries)]
 
@@ -283,6 +302,70 @@ class Settings:
         "references with *, separated by commas",
         repr=False,
     )
+    dashboard_host: str = _make_setting(
+        "127.0.0.1",
+        "The address at which `watchbill dashboard` listens. Any other than this machine's own needs logins.",
+        "an address or a host name",
+        min_length=1,
+    )
+    dashboard_port: Count = _make_setting(
+        8484, "The port of `watchbill dashboard`.", "a whole number from 1 to 65535", le=65_535
+    )
+    dashboard_hosts: Names = _make_setting(
+        (),
+        "Hosts to which the dashboard answers, beside localhost. Without logins it answers to no others.",
+        "names without ports, separated by commas",
+    )
+    dashboard_prefix: Prefix = _make_setting(
+        "", "The path under which a proxy shows the dashboard, whether it keeps or strips it.", "such as /watchbill"
+    )
+    dashboard_users: Names = _make_setting(
+        (),
+        "People who log in to the dashboard with a password.",
+        "entries that `watchbill keys user` prints, separated by commas",
+        repr=False,
+    )
+    dashboard_secret: str | None = _make_setting(
+        None,
+        "Signs sessions of the dashboard. If not set, a restart logs everybody out, and only one process can serve.",
+        "at least 32 characters",
+        min_length=32,
+        repr=False,
+    )
+    dashboard_name: str | None = _make_setting(
+        None, "The name of this installation in the dashboard, such as shop-prod.", "1 to 60 characters",
+        min_length=1, max_length=60,
+    )  # fmt: skip
+    dashboard_color: str | None = _make_setting(
+        None, "The color that marks this installation in the dashboard.", "such as #0f766e", pattern="^#[0-9a-fA-F]{6}$"
+    )
+    dashboard_peers: Links = _make_setting(
+        (), "Other dashboards to which this one links.", "pairs such as eu=https://eu.example, or a table"
+    )
+    dashboard_read_only: bool = _make_setting(False, "Everybody is a reader in this dashboard.", _BOOLEAN)
+    trusted_proxy: Names = _make_setting(
+        (),
+        "Proxies whose X-Forwarded-For and X-Forwarded-Proto the dashboard believes.",
+        "addresses or networks, separated by commas",
+    )
+    frame_ancestors: str = _make_setting(
+        "'none'",
+        "Which sites may show the dashboard in a frame.",
+        "sources as in a Content-Security-Policy",
+        pattern=r"^[^;,\r\n]+$",
+    )
+    redact: Names = _make_setting(
+        (),
+        "Values that the dashboard and its API never show.",
+        "paths such as payload.password, *.token or mail.send:payload.to, separated by commas",
+    )
+    redact_text: Patterns = _make_setting(
+        (), "Texts that are hidden in errors, payloads and results there.", "a regular expression, or a list of them"
+    )
+    trace_url: str | None = _make_setting(
+        None, "Where the dashboard finds the trace of a job.", "such as https://traces.example/{trace_id}",
+        pattern=r"^https?://.*\{trace_id\}",
+    )  # fmt: skip
     log_level: Literal["debug", "info", "warning", "error"] = _make_setting(
         "info", "The lowest level that is logged.", "debug, info, warning, error"
     )

@@ -25,7 +25,7 @@ from watchbill.telemetry.printable import printable_lines
 
 # Heading in the help -> command -> the module of the command, and the name of the Typer object in it.
 _COMMANDS = {
-    "Run": {"up": "up:app", "worker": "worker:app"},
+    "Run": {"up": "up:app", "worker": "worker:app", "dashboard": "dashboard:app"},
     "Look and act": {
         "jobs": "jobs:app",
         "schedules": "schedules:app",
@@ -48,7 +48,7 @@ _COMMANDS = {
         "retention": "retention:app",
     },
     "Try": {"cron": "cron:app"},
-    "Set up": {"db": "db:app", "doctor": "doctor:doctor", "version": "doctor:version"},
+    "Set up": {"db": "db:app", "keys": "keys:app", "doctor": "doctor:doctor", "version": "doctor:version"},
 }
 _MODULES = {name: module for commands in _COMMANDS.values() for name, module in commands.items()}
 _GLOBAL_WITH_VALUE = ("--database-url", "--schema")

@@ -1,0 +1,123 @@
+"""`watchbill dashboard`: the pages and the HTTP API, on this machine only unless people log in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from watchbill.cli.discovery import find_app_or_none
+from watchbill.cli.help import command_group
+from watchbill.cli.output import Usage
+from watchbill.cli.screen import say, say_wrapped
+from watchbill.errors import SettingsError, WatchbillError
+
+if TYPE_CHECKING:
+    from watchbill.app.application import App
+    from watchbill.dashboard import Dashboard
+    from watchbill.settings import Settings
+
+DRAIN_SECONDS = 5
+
+app = command_group()
+
+
+class NotInstalled(WatchbillError):
+    """The libraries of the dashboard are missing."""
+
+
+@app.command()
+def dashboard(
+    ctx: typer.Context,
+    application: Annotated[str | None, typer.Argument(metavar="[MODULE:APP]", help="Where the App is.")] = None,
+    host: Annotated[str | None, typer.Option(help="The address to listen at.")] = None,
+    port: Annotated[int | None, typer.Option(min=1, max=65_535, help="The port to listen at.")] = None,
+    prefix: Annotated[str | None, typer.Option(metavar="/PATH", help="Where a proxy shows it.")] = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Only show; everybody is a reader.")] = False,
+) -> None:
+    """Serve the dashboard and the HTTP API. Without logins, on this machine only: http://127.0.0.1:8484."""
+    settings = ctx.obj.load_settings(app=application)
+    found = find_app_or_none(settings.app)
+    settings = ctx.obj.load_settings(
+        found[0] if found else None,
+        app=application,
+        dashboard_host=host,
+        dashboard_port=port,
+        dashboard_prefix=prefix,
+        dashboard_read_only=read_only or None,
+    )
+    url = ctx.obj.find_address(settings).url
+    served = found[0] if found else _make_app(url, settings)
+    served.use(replace(settings, database_url=url))
+    served.ensure_usable()
+    _serve(make_dashboard(served, settings), settings)
+
+
+def make_dashboard(app: App, settings: Settings) -> Dashboard:
+    """The dashboard of `watchbill dashboard`. Refuses to be open to others."""
+    try:
+        from watchbill.dashboard import Dashboard, open_to_all
+        from watchbill.dashboard.gate import is_loopback
+        from watchbill.dashboard.sessions import User
+        from watchbill.dashboard.visit import Look
+    except ModuleNotFoundError as error:
+        raise NotInstalled(
+            f"The dashboard needs the module {error.name}.", hint="Run: pip install 'watchbill[dashboard]'"
+        ) from error
+    try:
+        users = {user.name: user for user in map(User.read, settings.dashboard_users)}
+    except ValueError as error:
+        raise SettingsError(f"Setting dashboard_users is invalid: {error}.") from None
+    has_login = bool(users)
+    if not has_login and not is_loopback(settings.dashboard_host):
+        raise Usage(
+            f"The dashboard would be open to everybody who reaches {settings.dashboard_host}.",
+            hint="Set dashboard_users (`watchbill keys user NAME --role operator` prints an entry), or leave "
+            "dashboard_host at 127.0.0.1.",
+        )
+    try:
+        return Dashboard(
+            app,
+            auth=None if has_login else open_to_all,
+            read_only=settings.dashboard_read_only,
+            redact=settings.redact,
+            redact_text=settings.redact_text,
+            hosts=None if has_login and not settings.dashboard_hosts else settings.dashboard_hosts,
+            prefix=settings.dashboard_prefix,
+            secret=settings.dashboard_secret,
+            users=users,
+            frame_ancestors=settings.frame_ancestors,
+            look=Look(settings.dashboard_name, settings.dashboard_color, settings.dashboard_peers, settings.trace_url),
+        )
+    except ValueError as error:
+        raise SettingsError(f"Setting redact or redact_text is invalid: {error}.") from None
+
+
+def _make_app(url: str, settings: Settings) -> App:
+    from watchbill import App
+
+    return App(url, name="dashboard", schema=settings.schema)
+
+
+def _serve(served: Dashboard, settings: Settings) -> None:
+    import uvicorn
+
+    host = f"[{settings.dashboard_host}]" if ":" in settings.dashboard_host else settings.dashboard_host
+    say(f"Dashboard: http://{host}:{settings.dashboard_port}{settings.dashboard_prefix}/")
+    if not served.board.has_login:
+        say_wrapped("There is no login: everybody on this machine is an admin. Ctrl-C stops it.")
+    uvicorn.run(served, **_list_server_options(settings))
+
+
+def _list_server_options(settings: Settings) -> dict[str, Any]:
+    return {
+        "host": settings.dashboard_host,
+        "port": settings.dashboard_port,
+        "proxy_headers": bool(settings.trusted_proxy),
+        "forwarded_allow_ips": ",".join(settings.trusted_proxy) or None,
+        "server_header": False,
+        "access_log": False,
+        "log_level": "warning",
+        "timeout_graceful_shutdown": DRAIN_SECONDS,
+    }
