@@ -34,9 +34,9 @@ class Dashboard:
     """`api.mount("/watchbill", Dashboard(app, auth=...))`.
 
     `auth(request)` returns who asks, or None for a stranger; it may be a coroutine function. `auth=None` is for a
-    dashboard with logins of its own: API keys, and `users`. With `read_only`, everybody is a reader. `redact` names values that
-    are never shown, such as `payload.password` or `*.token`; `redact_text` are patterns for texts. `prefix` is where a
-    proxy has put the dashboard, whether it keeps the prefix in the paths or strips it.
+    dashboard with logins of its own: API keys, and `users`. With `read_only`, everybody is a reader. `redact` names
+    values that are never shown, such as `payload.password` or `*.token`; `redact_text` are patterns for texts. `prefix`
+    is where a proxy has put the dashboard, whether it keeps the prefix in the paths or strips it.
     """
 
     def __init__(
