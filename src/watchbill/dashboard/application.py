@@ -18,10 +18,10 @@ from watchbill.dashboard.forms import read_form
 from watchbill.dashboard.gate import Auth, Gate, Rules, answer_problem
 from watchbill.dashboard.identity import Identity
 from watchbill.dashboard.problems import Problem, explain
-from watchbill.dashboard.redaction import Redaction
 from watchbill.dashboard.sessions import COOKIE, SESSION_SECONDS, Session, Sessions, User
 from watchbill.dashboard.visit import Board, Look, get_visit, link
 from watchbill.errors import WatchbillError
+from watchbill.redaction import Redaction
 
 if TYPE_CHECKING:
     from watchbill.app.application import App

@@ -12,8 +12,8 @@ from starlette.requests import HTTPConnection
 from watchbill.dashboard.database import Database
 from watchbill.dashboard.identity import Identity, Role
 from watchbill.dashboard.problems import Problem
-from watchbill.dashboard.redaction import Redaction
 from watchbill.dashboard.sessions import Session, Sessions
+from watchbill.redaction import Redaction
 
 if TYPE_CHECKING:
     from watchbill.app.application import App

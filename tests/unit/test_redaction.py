@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from watchbill.dashboard.redaction import HIDDEN, Redaction
+from watchbill.redaction import HIDDEN, Redaction
 
 PAYLOAD = {"to": "a@b", "user": {"token": "t", "id": 4}, "cards": [{"number": "1"}, {"number": "2"}], "token": 1}
 
