@@ -13,3 +13,35 @@ SELECT
     JOIN pg_roles g ON g.rolname = i.role_prefix || '_' || k.kind
     WHERE pg_has_role(session_user, g.oid, 'MEMBER'))
 FROM {schema}.installation i
+
+
+-- name: web_frame
+SELECT now, nodes, queues, failures, operations FROM {schema}._count_page_items()
+
+-- name: web_queues
+SELECT
+  queue, running, ready, scheduled, retrying, limited, paused, unsupported, unmatched, blocked,
+  oldest, is_estimate, sampled_at, trend, ended_lately, ended, failed, dead, run_seconds,
+  wait_seconds, nodes, draining_nodes, max, fair_by, token_group, paused_at, paused_by,
+  pause_reason
+FROM {schema}._list_queue_figures(%s::text, %s::int)
+
+-- name: web_overdue
+-- Slots that should have ended, the oldest first.
+SELECT o.name, o.tenant, o.slot, o.due_by, o.overdue_at, o.job_id
+FROM {schema}.overdue o
+ORDER BY o.overdue_at
+LIMIT %s::int
+
+-- name: web_next_runs
+-- Schedules that are due next.
+SELECT s.name, s.tenant, t.next_run
+FROM {schema}.timer t
+JOIN {schema}.schedules s ON s.id = t.schedule_id
+WHERE t.next_run IS NOT NULL
+ORDER BY t.next_run
+LIMIT %s::int
+
+-- name: web_endings
+SELECT at, succeeded, failed, dead, canceled, ended, run_seconds, wait_seconds
+FROM {schema}._list_endings(%s::text, %s::text, %s::timestamptz, make_interval(secs => %s))

@@ -1,0 +1,142 @@
+"""What pages show of how much runs and waits. All of it is read from small tables of figures; no page counts jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from watchbill.dashboard.database import Transaction
+from watchbill.model.figures import Sample
+
+
+class Window(NamedTuple):
+    """How far back charts look. `step` is the width of a point, in seconds."""
+
+    name: str
+    seconds: int
+    step: int
+
+    @property
+    def unit(self) -> str:
+        """What a point is called: `minute`, `15 minutes`, `day`."""
+        sizes = ((86_400, "day"), (3600, "hour"), (60, "minute"))
+        size, unit = next(each for each in sizes if self.step >= each[0])
+        number = self.step // size
+        return unit if number == 1 else f"{number} {unit}s"
+
+
+WINDOWS = (
+    Window("1 h", 3600, 60),
+    Window("6 h", 6 * 3600, 300),
+    Window("24 h", 24 * 3600, 900),
+    Window("7 d", 7 * 86_400, 7200),
+    Window("90 d", 90 * 86_400, 86_400),
+)
+_TREND_SECONDS = 3600
+_FEWEST_FOR_COLOR = 20  # runs; a share of fewer says little
+
+
+def find_window(name: str | None) -> Window:
+    return next((window for window in WINDOWS if window.name.replace(" ", "") == name), WINDOWS[0])
+
+
+class Ending(NamedTuple):
+    """What has ended in one step of a chart."""
+
+    at: datetime
+    succeeded: int
+    failed: int
+    dead: int
+    canceled: int
+    ended: int
+    run_seconds: float
+    wait_seconds: float
+
+    @property
+    def mean_run(self) -> float | None:
+        return self.run_seconds / self.ended if self.ended else None
+
+    @property
+    def mean_wait(self) -> float | None:
+        return self.wait_seconds / self.ended if self.ended else None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFigures:
+    """A queue: what its jobs waited for when the last sample was taken, what has ended in the last hour, its rules."""
+
+    queue: str
+    running: int | None
+    ready: int | None
+    scheduled: int | None
+    retrying: int | None
+    limited: int | None
+    paused: int | None
+    unsupported: int | None
+    unmatched: int | None
+    blocked: int | None
+    oldest: datetime | None
+    is_estimate: bool | None
+    sampled_at: datetime | None
+    trend: Sequence[int]
+    ended_lately: int | None
+    ended: int | None
+    failed: int | None
+    dead: int | None
+    run_seconds: float | None
+    wait_seconds: float | None
+    nodes: int
+    draining_nodes: int
+    max: int | None
+    fair_by: str | None
+    token_group: str | None
+    paused_at: datetime | None
+    paused_by: str | None
+    pause_reason: str | None
+
+    @property
+    def due(self) -> int:
+        """Jobs that are due and do not run, whatever they wait for."""
+        counts = (self.ready, self.limited, self.paused, self.unsupported, self.unmatched)
+        return sum(count or 0 for count in counts)
+
+    @property
+    def unfinished(self) -> int:
+        counts = (self.running, self.scheduled, self.retrying, self.blocked)
+        return self.due + sum(count or 0 for count in counts)
+
+    @property
+    def per_second(self) -> float:
+        return (self.ended_lately or 0) / 300
+
+    @property
+    def mean_run(self) -> float | None:
+        return (self.run_seconds or 0) / self.ended if self.ended else None
+
+    @property
+    def mean_wait(self) -> float | None:
+        return (self.wait_seconds or 0) / self.ended if self.ended else None
+
+    @property
+    def has_many_failures(self) -> bool:
+        return (self.ended or 0) >= _FEWEST_FOR_COLOR and (self.failed or 0) / (self.ended or 1) >= 0.02
+
+
+async def read_queues(transaction: Transaction, name: str | None = None) -> list[QueueFigures]:
+    rows = await transaction.fetch("web_queues", (name, _TREND_SECONDS // 60))
+    return [QueueFigures(*row) for row in rows]
+
+
+async def read_endings(
+    transaction: Transaction, window: Window, now: datetime, dimension: str = "all", name: str = ""
+) -> list[Ending]:
+    since = now - timedelta(seconds=window.seconds - window.step)
+    return [Ending(*row) for row in await transaction.fetch("web_endings", (dimension, name, since, window.step))]
+
+
+def thin_out(samples: Sequence[Sample], most: int = 120) -> Sequence[Sample]:
+    """Fewer samples, evenly; the newest one stays."""
+    step = max(1, -(-len(samples) // most))
+    return samples[(len(samples) - 1) % step :: step]
