@@ -130,6 +130,6 @@ def test_a_user_that_cannot_be_read_is_named(text: str) -> None:
 
 
 def test_a_user_is_written_and_read_again() -> None:
-    assert User.read(ANN.write()) == ANN
+    assert User.read(ANN.as_setting()) == ANN
     assert ANN.has_password("correct horse")
     assert not ANN.has_password("Correct horse")

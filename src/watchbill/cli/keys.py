@@ -31,6 +31,6 @@ def user(
     if len(password) < 8:
         raise Usage("The password is too short.", hint="Use at least eight characters.")
     try:
-        say(User.make(name, role, password).write())
+        say(User.make(name, role, password).as_setting())
     except ValueError as error:
         raise Usage(f"This user is invalid: {error}.") from None

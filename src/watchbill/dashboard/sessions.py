@@ -65,7 +65,7 @@ class User:
             raise ValueError("the name of a user has neither a colon nor a comma")
         return cls(name, role, salt, _hash_password(password, salt))
 
-    def write(self) -> str:
+    def as_setting(self) -> str:
         return ":".join((self.name, self.role, _encode(self.salt), _encode(self.digest)))
 
     def has_password(self, password: str) -> bool:
