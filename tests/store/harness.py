@@ -467,5 +467,6 @@ _WIPE: LiteralString = """
     DELETE FROM {schema}.uniques; DELETE FROM {schema}.erasures; DELETE FROM {schema}.steps;
     DELETE FROM {schema}.node_counts; DELETE FROM {schema}.rollups; DELETE FROM {schema}.samples;
     DELETE FROM {schema}.failure_groups; DELETE FROM {schema}.bulk_operations;
+    DELETE FROM {schema}.api_keys; DELETE FROM {schema}.saved_filters; DELETE FROM {schema}.chart_marks;
     UPDATE {schema}.chore_marks SET due_at = '2000-01-01Z', last_at = NULL, until = NULL, unsettled_before = NULL
 """

@@ -84,6 +84,17 @@ CALLS: dict[str, tuple[str, ...]] = {
     "resume_operation": ("%(paused_operation)s",),
     "cancel_operation": ("%(operation)s",),
     "prune_operations": ("'1 hour'",),
+    "add_api_key": ("'00000001', sha256('x'), 'new', 'producer', 'b'", "'00000002', sha256('x'), 'new', 'reader'"),
+    "revoke_api_key": ("'shopkey1'", "'keyofb01'"),
+    "api_key_list": ("",),
+    "_use_api_key": ("'shopkey1', sha256('hush')", "'keyofb01', NULL", "'shopkey1', NULL"),
+    "save_filter": ("'jobs', 'mine', 'state:dead', 'b'",),
+    "saved_filter_list": ("", "'jobs', 'b'"),
+    "remove_filter": ("%(filter)s, 'b'", "%(filter)s"),
+    "add_chart_mark": ("'deploy'",),
+    "chart_mark_list": ("",),
+    "remove_chart_mark": ("%(mark)s",),
+    "prune_web": ("'1 hour'",),
     "pause": ("'default'", "type => 'type_b'"),
     "resume": ("'stopped'",),
     "drain": ("'node'",),
@@ -241,6 +252,7 @@ REFUSED = {
     "_forget_rebalances", "route_queue", "make_partitions", "_make_slot_partitions", "prune_history", "prune_audit",
     "prune_nodes", "_delete_ended_nodes", "prune_keys", "prune_slots", "declare_schedules", "_store_declared_schedules",
     "start_cluster", "_release_orphans", "_report_tally", "_observe", "rebuild_figures", "prune_operations",
+    "add_api_key", "revoke_api_key", "_use_api_key", "add_chart_mark", "remove_chart_mark", "prune_web",
 }  # fmt: skip
 # They change nothing; guard() and locked_jobs() lock jobs.
 READ = {
@@ -253,7 +265,7 @@ READ = {
     "preview_retention", "preview_schedule", "preview_schedule_from", "queue_rules", "rebalance_list",
     "schedule_by_name", "schedule_list", "schedule_metrics", "schedule_stats", "slot_list", "stats", "stop_requests",
     "tenant_list", "token_owners", "token_ranges", "why_job", "why_jobs", "why_schedule",
-    "figure_list", "sample_list", "failure_list",
+    "figure_list", "sample_list", "failure_list", "api_key_list", "saved_filter_list", "chart_mark_list",
 }  # fmt: skip
 INVALID_CALLS = ("42601", "42703", "42883", "42P01", "42725", "42804", "22023", "22P02", "23502")
 
@@ -324,6 +336,11 @@ SELECT watchbill.add_schedule('held_b', '@hourly', 'type_b', tenant => 'b', now 
 UPDATE watchbill.timers t SET held_slot = next_run, next_run = NULL FROM watchbill.schedules s
 WHERE s.id = t.schedule_id AND s.name = 'held_b';
 SELECT watchbill.set_endpoint('{SECRET}', '{{"base_url": "https://{SECRET}.example"}}', 'b');
+INSERT INTO watchbill.api_keys (id, hash, name, role, tenant, created_by, created_at) VALUES
+  ('shopkey1', sha256('{SECRET}'), '{SECRET}', 'reader', NULL, 'x', pg_temp.past()),
+  ('keyofb01', sha256('b'), '{SECRET} of b', 'reader', 'b', 'x', pg_temp.past());
+SELECT pg_temp.keep('filter', watchbill.save_filter('jobs', 'theirs', '{SECRET}', 'b')),
+  pg_temp.keep('mark', watchbill.add_chart_mark('deploy', pg_temp.past()));
 INSERT INTO watchbill.audit (at, actor, action, subject, tenant)
 VALUES (pg_temp.past(), 'x', 'x', 'x', 'b'), (pg_temp.past(), 'x', 'x', 'x', NULL);
 

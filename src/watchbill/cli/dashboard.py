@@ -11,6 +11,7 @@ from watchbill.cli.discovery import find_app_or_none
 from watchbill.cli.help import command_group
 from watchbill.cli.output import Usage
 from watchbill.cli.screen import say, say_wrapped
+from watchbill.client import key_operations
 from watchbill.errors import SettingsError, WatchbillError
 
 if TYPE_CHECKING:
@@ -51,11 +52,13 @@ def dashboard(
     served = found[0] if found else _make_app(url, settings)
     served.use(replace(settings, database_url=url))
     served.ensure_usable()
-    _serve(make_dashboard(served, settings), settings)
+    has_keys = any(key.state == "valid" for key in ctx.obj.run(key_operations.keys()))
+    _serve(make_dashboard(served, settings, has_keys=has_keys), settings)
 
 
-def make_dashboard(app: App, settings: Settings) -> Dashboard:
-    """The dashboard of `watchbill dashboard`. Refuses to be open to others."""
+def make_dashboard(app: App, settings: Settings, *, has_keys: bool = False) -> Dashboard:
+    """The dashboard of `watchbill dashboard`. People log in where there are users or API keys. Refuses to be open to
+    others."""
     try:
         from watchbill.dashboard import Dashboard, open_to_all
         from watchbill.dashboard.gate import is_loopback
@@ -69,12 +72,12 @@ def make_dashboard(app: App, settings: Settings) -> Dashboard:
         users = {user.name: user for user in map(User.read, settings.dashboard_users)}
     except ValueError as error:
         raise SettingsError(f"Setting dashboard_users is invalid: {error}.") from None
-    has_login = bool(users)
+    has_login = bool(users) or has_keys
     if not has_login and not is_loopback(settings.dashboard_host):
         raise Usage(
             f"The dashboard would be open to everybody who reaches {settings.dashboard_host}.",
-            hint="Set dashboard_users (`watchbill keys user NAME --role operator` prints an entry), or leave "
-            "dashboard_host at 127.0.0.1.",
+            hint="Make a key (`watchbill keys add NAME --role admin`), set dashboard_users (`watchbill keys user NAME` "
+            "prints an entry), or leave dashboard_host at 127.0.0.1.",
         )
     try:
         return Dashboard(

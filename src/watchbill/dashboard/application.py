@@ -17,6 +17,7 @@ from watchbill.dashboard.database import Database
 from watchbill.dashboard.forms import read_form
 from watchbill.dashboard.gate import Auth, Gate, Rules, answer_problem
 from watchbill.dashboard.identity import Identity
+from watchbill.dashboard.keys import Keys
 from watchbill.dashboard.problems import Problem, explain
 from watchbill.dashboard.sessions import COOKIE, SESSION_SECONDS, Session, Sessions, User
 from watchbill.dashboard.visit import Board, Look, get_visit, link
@@ -68,6 +69,7 @@ class Dashboard:
             redaction,
             read_only=read_only,
             has_login=auth is None,
+            keys=Keys(self.database),
             look=look or Look(),
         )
         inner = Starlette(
@@ -75,7 +77,9 @@ class Dashboard:
             exception_handlers={Problem: _answer, WatchbillError: _answer, HTTPException: _answer, Exception: _answer},
         )
         inner.router.redirect_slashes = False
-        self._gate = Gate(inner, self.board, Rules(auth, hosts, frame_ancestors), self._find_key, self._find_session)
+        self._gate = Gate(
+            inner, self.board, Rules(auth, hosts, frame_ancestors), self.board.keys.find, self._find_session
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -108,10 +112,9 @@ class Dashboard:
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
-    async def _find_key(self, credential: str) -> Identity | None:
-        return None
-
     async def _find_session(self, session: Session) -> Identity | None:
+        if session.kind == "key":
+            return await self.board.keys.find_by_id(session.name)
         user = self.board.sessions.users.get(session.name) if session.kind == "user" else None
         return None if user is None else Identity(user.name, user.role)
 
@@ -143,14 +146,14 @@ async def _log_in(request: Request) -> Response:
     sessions.refuse_guessing(address)
     fields = await read_form(request, most_fields=_MAX_LOGIN_FIELDS)
     name, password = fields.get("name", ""), fields.get("password", "")
-    identity = await sessions.check_password(name, password) if visit.board.has_login else None
+    identity = await _check_login(visit.board, name, password) if visit.board.has_login else None
     if identity is None:
         sessions.note_failure(address)
         raise Problem(401, "Name or password is wrong.", title="The login failed")
     response = RedirectResponse(_choose_next(request, fields.get("next", "")), 303)
     response.set_cookie(
         COOKIE,
-        sessions.begin("user", name),
+        sessions.begin("user", name) if identity.key is None else sessions.begin("key", identity.key),
         max_age=SESSION_SECONDS,
         path=request.scope.get("root_path", "") or "/",
         secure=request.url.scheme == "https",
@@ -158,6 +161,12 @@ async def _log_in(request: Request) -> Response:
         samesite="lax",
     )
     return response
+
+
+async def _check_login(board: Board, name: str, password: str) -> Identity | None:
+    if not name and password.startswith("wb_"):
+        return await board.keys.find(password.strip())
+    return await board.sessions.check_password(name, password)
 
 
 async def _log_out(request: Request) -> Response:

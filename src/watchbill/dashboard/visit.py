@@ -11,6 +11,7 @@ from starlette.requests import HTTPConnection
 
 from watchbill.dashboard.database import Database
 from watchbill.dashboard.identity import Identity, Role
+from watchbill.dashboard.keys import Keys
 from watchbill.dashboard.problems import Problem
 from watchbill.dashboard.sessions import Session, Sessions
 from watchbill.redaction import Redaction
@@ -39,6 +40,7 @@ class Board:
     database: Database
     sessions: Sessions
     redaction: Redaction
+    keys: Keys
     read_only: bool = False
     has_login: bool = False  # people log in here, and not in the application around it
     look: Look = field(default_factory=Look)

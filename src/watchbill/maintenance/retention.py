@@ -65,6 +65,7 @@ class Retention:
         await self._prune_rows("prune_audit", "audit rows", keep.audit)
         await self._prune_rows("prune_items", "items and rebalances of token groups", keep.audit)
         await self._prune_rows("prune_operations", "bulk operations")
+        await self._prune_rows("prune_web", "chart marks and API keys")
         await self._prune_rows("prune_nodes", "nodes", keep.nodes)
         await self._prune_rows("prune_keys", "idempotency and unique keys that were over")
         ((months,),) = await self._connection.execute("prune_slots", (keep.slots,))

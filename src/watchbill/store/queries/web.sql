@@ -14,7 +14,6 @@ SELECT
     WHERE pg_has_role(session_user, g.oid, 'MEMBER'))
 FROM {schema}.installation i
 
-
 -- name: web_frame
 SELECT now, nodes, queues, failures, operations FROM {schema}._count_page_items()
 

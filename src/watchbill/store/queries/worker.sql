@@ -189,6 +189,9 @@ SELECT {schema}.run_operations()
 -- name: prune_operations
 SELECT {schema}.prune_operations()
 
+-- name: prune_web
+SELECT {schema}.prune_web()
+
 -- name: prune_audit
 SELECT {schema}.prune_audit(make_interval(secs => %s))
 

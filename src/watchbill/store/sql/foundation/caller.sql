@@ -5,3 +5,10 @@ CREATE OR REPLACE FUNCTION _caller()
 RETURNS name
 LANGUAGE sql STABLE
 RETURN coalesce(nullif(current_setting('role'), 'none'), session_user)::name;
+
+-- Returns who acts, for people to read: the setting watchbill.actor, or the session's user. Every
+-- session can set it to any name. PostgreSQL inlines it.
+CREATE OR REPLACE FUNCTION _actor()
+RETURNS text
+LANGUAGE sql STABLE
+RETURN coalesce(nullif(current_setting('watchbill.actor', true), ''), session_user);

@@ -340,6 +340,8 @@ BEGIN
   END IF;
   PERFORM _lock_quotas();
   DELETE FROM bulk_operations x WHERE x.tenant = e.tenant;
+  DELETE FROM api_keys x WHERE x.tenant = e.tenant;
+  DELETE FROM saved_filters x WHERE x.tenant = e.tenant;
   DELETE FROM tenants x WHERE x.tenant = e.tenant;
   DELETE FROM quota_usage x WHERE x.tenant = e.tenant;
   DELETE FROM quota_changes x WHERE x.tenant = e.tenant;
