@@ -5,6 +5,7 @@ Nothing of this outlives the transaction, so a pooler may stand between.
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -83,6 +84,13 @@ class Database:
         self._pools = LoopPools(self._open_pool)
         self._facts: Facts | None = None
         self._facts_until = 0.0
+        self.most_seconds: float | None = None
+
+    def with_limit(self, seconds: float) -> Database:
+        """The same connections, with at most so many seconds for each statement."""
+        limited = copy.copy(self)
+        limited.most_seconds = seconds
+        return limited
 
     @asynccontextmanager
     async def acting(
@@ -92,7 +100,7 @@ class Database:
         how many seconds each statement may take."""
         facts = await self.read_facts()
         role = _choose_role(identity, facts, read_only=read_only)
-        limit = limit or (READ_TIMEOUT_SECONDS if read_only else WRITE_TIMEOUT_SECONDS)
+        limit = self.most_seconds or limit or (READ_TIMEOUT_SECONDS if read_only else WRITE_TIMEOUT_SECONDS)
         begin = _write_begin(role, identity.tenant or tenant, identity.name, read_only=read_only, timeout=limit)
         async with self._transaction(begin) as transaction:
             yield transaction

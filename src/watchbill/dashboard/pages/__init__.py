@@ -6,14 +6,15 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from watchbill.dashboard import live
 from watchbill.dashboard.actions import read_back
-from watchbill.dashboard.pages import overview, queues
+from watchbill.dashboard.pages import find, overview, queues
 from watchbill.dashboard.problems import Problem
 from watchbill.dashboard.rendering import THEME_COOKIE, ZONE_COOKIE, find_here, set_cookie, show
 from watchbill.dashboard.static_files import serve_file
 from watchbill.dashboard.visit import get_visit, link
 
-PAGES = (overview, queues)
+PAGES = (overview, queues, find)
 _YEAR_SECONDS = 365 * 24 * 3600
 _CHOICES = {"theme": (THEME_COOKIE, ("light", "dark")), "zone": (ZONE_COOKIE, ("utc", "local"))}
 
@@ -22,6 +23,7 @@ def routes() -> list[BaseRoute]:
     """Every page, and the files of `static/`."""
     own: list[BaseRoute] = [
         Route("/static/{digest}/{name}", serve_file, methods=["GET"]),
+        Route(live.PATH, live.watch, methods=["GET"]),
         Route("/login", show_login, methods=["GET"]),
         Route("/prefer", prefer, methods=["GET"]),
     ]

@@ -44,3 +44,24 @@ LIMIT %s::int
 -- name: web_endings
 SELECT at, succeeded, failed, dead, canceled, ended, run_seconds, wait_seconds
 FROM {schema}._list_endings(%s::text, %s::text, %s::timestamptz, make_interval(secs => %s))
+
+-- name: web_find
+-- Things whose names contain a text: those whose name begins with it first.
+SELECT f.kind, f.name, f.tenant
+FROM (
+  SELECT 'queue' AS kind, q.name, NULL::text AS tenant
+  FROM (
+    SELECT unnest(n.queues) FROM {schema}.nodes n WHERE n.state IN ('active', 'draining')
+    UNION
+    SELECT s.name FROM {schema}.sample_list('queue', now() - interval '2 minutes') s
+    UNION
+    SELECT p.queue FROM {schema}.pauses p WHERE p.queue IS NOT NULL) q(name)
+  UNION
+  SELECT 'type', t.type, NULL FROM {schema}.node_types t
+  UNION
+  SELECT 'node', n.name, NULL FROM {schema}.nodes n WHERE n.state IN ('active', 'draining')
+  UNION
+  SELECT 'schedule', s.name, s.tenant FROM {schema}.schedules s) f
+WHERE position(lower(%(text)s::text) IN lower(f.name)) > 0
+ORDER BY starts_with(lower(f.name), lower(%(text)s::text)) DESC, length(f.name), f.kind, f.name
+LIMIT %(most)s::int

@@ -1,0 +1,21 @@
+// Changes the theme without loading the page again, and tells the server the zone of this browser.
+
+const root = document.body.dataset.root || "/";
+const keep = (name, value, seconds) => {
+  const secure = location.protocol === "https:" ? "; secure" : "";
+  document.cookie = `${name}=${value}; path=${root}; max-age=${seconds}; samesite=lax${secure}`;
+};
+
+keep("watchbill_local", encodeURIComponent(Intl.DateTimeFormat().resolvedOptions().timeZone), 31536000);
+
+const NEXT = { system: "dark", dark: "light", light: "system" };
+document.querySelector("[data-switches="theme"]")?.addEventListener("click", (event) => {
+  event.preventDefault();
+  const link = event.currentTarget, theme = NEXT[document.documentElement.dataset.theme ?? "system"];
+  if (theme === "system") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+  document.querySelector('meta[name="color-scheme"]').content = theme === "system" ? "light dark" : theme;
+  keep("watchbill_theme", theme === "system" ? "" : theme, theme === "system" ? 0 : 31536000);
+  link.title = `Theme: ${theme}`;
+  link.querySelector(".hide").textContent = `Theme: ${theme}. Change to ${NEXT[theme]}`;
+});
