@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import psycopg
 import pytest
 
-from tests.connectors.servers import LocalServer
-from tests.connectors.test_http_request import crm
+from tests.connectors.servers import LocalServer, answer
+from tests.connectors.test_http_request import answering, crm
 from tests.connectors.test_webhook_delivery import SIGNED
 from tests.worker.conftest import Workbench
 from watchbill import Permanent, Unique
-from watchbill.connectors import Webhook
+from watchbill.client import endpoint_operations
+from watchbill.connectors import Endpoint, Signature, Webhook
 
 DELIVERIES = "SELECT count(*) FROM watchbill.job WHERE type = 'connector.webhook.deliver'"
 
@@ -134,6 +136,79 @@ async def test_bulk_retries_notify_again_too(bench: Workbench) -> None:
         await bench.work_off()
         await bench.work_off()
     assert [each["type"] for each in read(server)] == ["job.dead", "job.succeeded"]
+
+
+async def test_each_try_sends_the_same_bytes_though_the_job_was_retried_and_its_row_is_gone(bench: Workbench) -> None:
+    """The first webhook says dead in both of its tries, and the retry by hand sends one of its own."""
+    respond = answering(answer(500), answer(200))
+    async with shop(bench, "dead", "done", respond=respond) as (server, report):
+        job = await report.using(notify=Webhook("crm")).aenqueue(month="1")
+        await bench.work_off()
+        await bench.work_off()
+        bench.sql("SELECT watchbill.reschedule(%s)", job.id)
+        await bench.work_off()
+        await bench.work_off()
+        assert [each["type"] for each in read(server)] == ["job.dead", "job.succeeded"]
+        bench.sql("DELETE FROM watchbill.finished_jobs WHERE id = %s", job.id)
+        bench.sql("UPDATE watchbill.jobs SET run_at = now(), wait = NULL WHERE type = 'connector.webhook.deliver'")
+        await bench.work_off()
+    first, other, again = server.requests
+    assert (first.body, first.headers["webhook-id"]) == (again.body, again.headers["webhook-id"])
+    assert other.headers["webhook-id"] != first.headers["webhook-id"]
+
+
+async def test_a_job_that_runs_again_while_its_delivery_reads_it_is_told_of_once(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The delivery has read that the job is dead. Before it keeps that, somebody retries the job."""
+    async with shop(bench, "dead", "done") as (server, report):
+        job = await report.using(notify=Webhook("crm")).aenqueue(month="1")
+        await bench.work_off(queues=("default",))
+        keep = endpoint_operations.keep_notification
+
+        def retry_first(*args: Any) -> Any:
+            bench.sql("SELECT watchbill.reschedule(%s)", job.id)
+            monkeypatch.setattr(endpoint_operations, "keep_notification", keep)
+            return keep(*args)
+
+        monkeypatch.setattr(endpoint_operations, "keep_notification", retry_first)
+        await bench.work_off(queues=("webhooks",))
+        assert server.requests == []
+        await bench.work_off()
+        bench.sql("UPDATE watchbill.jobs SET run_at = now(), wait = NULL")
+        await bench.work_off()
+    assert [each["type"] for each in read(server)] == ["job.succeeded"]
+    assert bench.sql(DELIVERIES) == [(1,)]
+
+
+async def test_a_delivery_tells_nothing_of_a_job_of_another_tenant(bench: Workbench) -> None:
+    """A producer can write any payload, also the id of a job that it has seen somewhere."""
+    async with shop(bench, "done") as (server, report):
+        await bench.app.aenqueue_many([report.bind(month="1")])
+        await bench.work_off()
+        ((job_id,),) = bench.sql("SELECT id FROM watchbill.finished_jobs WHERE type = 'report'")
+        bench.app.endpoint(
+            Endpoint("crm", f"http://127.0.0.1:{server.port}/", Signature("env:WATCHBILL_SECRET_OLD"), tenant="thief")
+        )
+        notify = {"job": str(job_id), "on": ["succeeded"], "result": True}
+        stolen = await bench.app.aenqueue(
+            "connector.webhook.deliver", {"endpoint": "crm", "notify": notify}, tenant="thief"
+        )
+        await bench.work_off()
+    assert server.requests == []
+    assert bench.sql("SELECT result FROM watchbill.job_by_id(%s)", stolen.id) == [(None,)]
+
+
+async def test_what_the_dashboard_hides_is_hidden_in_webhooks(bench: Workbench) -> None:
+    settings = replace(bench.app.settings, redact=("report:result",), redact_text=("no such [a-z]+",))
+    bench.app.use(settings)
+    async with shop(bench, "done", "dead") as (server, report):
+        for _ in range(2):
+            await report.using(notify=Webhook("crm", result=True)).aenqueue(month="1")
+            await bench.work_off()
+            await bench.work_off()
+    good, bad = read(server)
+    assert (good["data"]["result"], bad["data"]["error"]["message"]) == ("[hidden]", "[hidden]")
 
 
 @pytest.mark.parametrize(

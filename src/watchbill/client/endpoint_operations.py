@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from watchbill.client.operations import Operation, Statement
 from watchbill.model.endpoint_record import EndpointRecord
@@ -40,6 +42,16 @@ def remove_endpoint(name: str, tenant: str) -> Operation[bool]:
 def read_endpoint(tenant: str, name: str) -> Operation[EndpointForJob | None]:
     rows = yield Statement("read_endpoint", (tenant, name), EndpointForJob)
     return EndpointForJob(*rows[0]) if rows else None
+
+
+def keep_notification(
+    delivery: UUID, fence: int, job: UUID, finished_at: datetime, type: str, data: Mapping[str, Any]
+) -> Operation[dict[str, Any] | None]:
+    """Keeps in a delivery what it says of the job that has ended. Returns it as it is stored, with the keys in the
+    database's order; None if the job runs again."""
+    content = json.dumps({"type": type, "data": dict(data)})
+    ((kept,),) = yield Statement("keep_notification", (delivery, fence, job, finished_at, content), (dict,))
+    return kept  # type: ignore[no-any-return]
 
 
 def report_endpoint(tenant: str, name: str, outcome: str) -> Operation[bool]:

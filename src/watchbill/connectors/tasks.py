@@ -109,5 +109,6 @@ def _add_webhook_delivery(app: App[Any], opened: Outgoing) -> None:
         """Sends a signed webhook to an endpoint of kind webhook, or an unsigned one to a free address. SQL sets
         `receiver`, the queue and the limit, and `notify` in the job that tells how another one has ended."""
         run = current_job()
-        told = (type, data) if notify is None else await describe_ending(app, notify)
+        # The payload has a type from the first try on.
+        told = (type, data) if type or notify is None else await describe_ending(app, run, notify)
         return await deliver(run, outgoing, endpoint=endpoint, url=url, type=told[0], data=told[1])

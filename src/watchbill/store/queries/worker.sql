@@ -272,5 +272,8 @@ FROM (
 SELECT kind, base_url, headers, auth, hosts, timeout, is_failing, disabled_reason
 FROM {schema}._read_endpoint(%s::text, %s::text)
 
+-- name: keep_notification
+SELECT {schema}._keep_notification(%s::uuid, %s::bigint, %s::uuid, %s::timestamptz, %s::jsonb)
+
 -- name: report_endpoint
 SELECT {schema}._report_endpoint(%s::text, %s::text, %s::text)

@@ -61,20 +61,52 @@ BEGIN
 END $$;
 
 -- Stores another delivery for a finished job that runs again, unless the last one has not run yet.
--- The job is in `jobs` again. Writes its row.
+-- The job is in `jobs` again. Writes its row, and locks that of the last delivery: one that runs
+-- now has kept what it says, or will see that the job runs again.
 CREATE OR REPLACE FUNCTION _notify_again(f finished_jobs, t timestamptz)
 RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   notify jsonb := jsonb_set(f.meta->'notify', '{delivery}', to_jsonb(uuid7(t)));
 BEGIN
-  IF EXISTS (
-    SELECT
-    FROM jobs j
-    WHERE j.id = (f.meta->'notify'->>'delivery')::uuid
-      AND j.tenant = f.tenant) THEN
-    RETURN;
-  END IF;
+  PERFORM
+  FROM jobs j
+  WHERE j.id = (f.meta->'notify'->>'delivery')::uuid
+    AND j.tenant = f.tenant
+    AND NOT j.payload ? 'type'
+  FOR UPDATE;
+  IF FOUND THEN RETURN; END IF;
   UPDATE jobs j SET meta = jsonb_set(j.meta, '{notify}', notify) WHERE j.id = f.id;
   PERFORM _add_notification(f.id, f.tenant, notify, t);
+END $$;
+
+-- Keeps in a delivery what it says of the job that has ended, so that each try sends the same
+-- bytes. Returns the content as it is stored; NULL if the delivery has another fence now, and if
+-- the job runs again, or has ended once more. Locks the row of the delivery, as _notify_again()
+-- does.
+CREATE OR REPLACE FUNCTION _keep_notification(
+  id uuid,
+  fence bigint,
+  job_id uuid,
+  finished_at timestamptz,
+  content jsonb
+)
+RETURNS jsonb
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_variable
+BEGIN
+  PERFORM
+  FROM jobs j
+  WHERE j.id = id
+    AND j.fence = fence
+    AND j.fence <> 0
+    AND j.type = 'connector.webhook.deliver'
+  FOR UPDATE;
+  IF NOT FOUND
+    OR NOT EXISTS (
+      SELECT FROM finished_jobs f WHERE f.id = job_id AND f.finished_at = finished_at) THEN
+    RETURN NULL;
+  END IF;
+  UPDATE jobs j SET payload = j.payload || content WHERE j.id = id;
+  RETURN content;
 END $$;
